@@ -1,0 +1,19 @@
+"""The errors a user can cause, each one line that says what was expected and where."""
+
+from __future__ import annotations
+
+
+class AttngeoError(Exception):
+    """Base of everything attngeo raises on purpose; the message is one complete line."""
+
+
+class SourceError(AttngeoError):
+    """A checkpoint that cannot be found, opened or trusted."""
+
+
+class LayoutError(AttngeoError):
+    """Tensors whose queries and keys cannot be placed."""
+
+
+class UnprovenError(LayoutError):
+    """A layout that could be placed but was never checked against a live model of its type."""

@@ -1,0 +1,1 @@
+"""Checkpoint → queries and keys → bilinear form → scores."""
