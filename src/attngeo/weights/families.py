@@ -1,0 +1,37 @@
+"""What is known of each transformers model type: written by the proof against live models, read here."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from importlib import resources
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Family:
+    """Facts about one model type."""
+
+    status: str = "unknown"  # right | refused | unproven | none (no self-attention) | unbuilt | unknown
+    reason: str = ""
+    causal: bool | None = None  # attention of its one tower
+    qk_norm: bool = False  # queries and keys are normalised, found live
+    offset: bool = False  # its norms multiply by 1 + weight
+    norms: tuple[Mapping[str, Any], ...] = ()  # where the norm before each attention lies
+    defaults: Mapping[str, Any] = field(default_factory=dict)  # head counts a config may leave out
+
+
+@cache
+def families() -> Mapping[str, Mapping[str, Any]]:
+    text = resources.files("attngeo.weights").joinpath("data/families.json").read_text("utf-8")
+    found: dict[str, Mapping[str, Any]] = json.loads(text)
+    return found
+
+
+@cache
+def family(model_type: str) -> Family:
+    """Facts about `model_type`; an empty Family for one that was never seen."""
+    facts = families().get(model_type)
+    return Family() if facts is None else Family(**{**facts, "norms": tuple(facts.get("norms", ()))})

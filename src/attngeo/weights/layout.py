@@ -1,0 +1,190 @@
+"""Find the attention layers of a checkpoint by its tensors' names, and say how their heads are stored."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from attngeo.errors import LayoutError
+from attngeo.weights.layout_table import CROSS, NOT_ATTENTION, QK_GAINS, TABLE, Storage
+from attngeo.weights.scope import Scope, head_sizes, key_heads, query_heads, scope_of
+
+Shapes = Mapping[str, tuple[int, ...]]
+
+
+@dataclass(frozen=True)
+class Heads:
+    """Head counts of one layer and their size: H query heads, G key heads, r."""
+
+    queries: int
+    keys: int
+    size: int
+
+
+@dataclass(frozen=True)
+class Site:
+    """One attention layer found in a checkpoint: where its tensors lie and how to cut them."""
+
+    path: str  # "encoder.layer.3.attention.self"
+    storage: Storage
+    query: str  # tensor names
+    key: str
+    more: Mapping[str, str]
+    cross: bool
+    scope: Scope | None  # None: no config
+    heads: Heads | None = None  # None: the head count is not known
+    gated: bool = False  # query rows are [H, (query, gate), r]
+    gains: tuple[str | None, str | None] = (None, None)  # QK-norm gains of query and key
+
+    @property
+    def indices(self) -> tuple[int, ...]:
+        return tuple(int(word) for word in self.path.split(".") if word.isdigit())
+
+    @property
+    def template(self) -> str:
+        """The path with its numbers taken out: layers of one tower share it."""
+        return ".".join("*" if word.isdigit() else word for word in self.path.split("."))
+
+
+def find_sites(shapes: Shapes, config: Mapping[str, Any] | None) -> list[Site]:
+    """Every attention layer the table can place, in order of path numbers; heads not yet resolved."""
+    kind = str((config or {}).get("model_type", ""))
+    by_leaf: dict[str, list[str]] = {}
+    for name in shapes:
+        words = name.split(".")
+        for count in (1, 2, 3):
+            by_leaf.setdefault(".".join(words[-count:]), []).append(name)
+    placed: dict[str, Site] = {}
+    for storage in TABLE:
+        if storage.types is not None and kind not in storage.types:
+            continue
+        for name in by_leaf.get(storage.query, ()):
+            path = name[: -len(storage.query)].rstrip(".")
+            site = _site(path, storage, shapes, config)
+            if path not in placed and site is not None:
+                placed[path] = site
+    return sorted(placed.values(), key=lambda site: (site.template, site.indices))
+
+
+def _site(path: str, storage: Storage, shapes: Shapes, config: Mapping[str, Any] | None) -> Site | None:
+    join = lambda leaf: f"{path}.{leaf}" if path else leaf  # noqa: E731
+    more = {role: join(leaf) for role, leaf in storage.more.items()}
+    if NOT_ATTENTION.search(path) or not all(name in shapes for name in (join(storage.key), *more.values())):
+        return None
+    scope = scope_of(config, path) if config is not None else None
+    if storage.when is not None:
+        wanted = not storage.when.startswith("!")
+        if scope is None or bool(scope.get(storage.when.lstrip("!"), False)) != wanted:
+            return None
+    gains: tuple[str | None, str | None] = (None, None)
+    for query_leaf, key_leaf in QK_GAINS:
+        if join(query_leaf) in shapes or join(key_leaf) in shapes:
+            gains = tuple(join(leaf) if join(leaf) in shapes else None for leaf in (query_leaf, key_leaf))  # type: ignore[assignment]
+            break
+    return Site(path, storage, join(storage.query), join(storage.key), more, bool(CROSS.search(path)), scope, gains=gains)
+
+
+def count_heads(site: Site, shapes: Shapes, num_heads: int | None) -> Site:
+    """The site with its heads settled: the config says how many, the shapes how large; a contradiction is an error."""
+    declared = _declared_heads(site, num_heads)
+    if site.storage.kind == "latent":
+        if declared is None:
+            raise LayoutError(f"{site.key}: latent attention needs a config with its head sizes")
+        return replace(site, heads=_latent(site, declared[1]))
+    if declared is None:
+        return site
+    key, queries = declared
+    rows = _rows(site, shapes)
+    if site.storage.kind in ("blocks", "heads", "codegen"):
+        return replace(site, heads=_fused(site, queries, rows[0]))
+    if site.storage.kind == "key-value":
+        rows = (rows[0], rows[1] // 2)
+    return _separate(site, key, queries, rows)
+
+
+def _declared_heads(site: Site, num_heads: int | None) -> tuple[str, int] | None:
+    if num_heads is not None:
+        return "num_heads", num_heads
+    found = query_heads(site.scope, site.path, site.cross) if site.scope is not None else None
+    if found is None:
+        return None
+    key, value = found
+    if isinstance(value, (list, tuple)):
+        index = site.indices[0] if site.indices else 0
+        if index >= len(value):
+            raise LayoutError(f"config.json: {key} has {len(value)} entries, {site.path} needs entry {index}")
+        value = value[index]
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise LayoutError(f"config.json: {key} is {value!r}, expected a positive whole number of heads")
+    return key, value
+
+
+def _rows(site: Site, shapes: Shapes) -> tuple[int, int]:
+    """Output widths of the query and key tensors."""
+
+    def rows(name: str) -> int:
+        shape = [n for n in shapes[name]]
+        while len(shape) > 2 and shape[-1] == 1:  # a 1×1 convolution is a matrix
+            shape.pop()
+        if site.storage.transposed:
+            out = 1
+            for n in shape[1:]:
+                out *= n
+            return out
+        if len(shape) != 2:
+            raise LayoutError(f"{name}: shape {list(shapes[name])}, expected a matrix [out, in]")
+        return shape[0]
+
+    return rows(site.query), rows(site.key)
+
+
+def _separate(site: Site, key: str, queries: int, rows: tuple[int, int]) -> Site:
+    query_rows, key_rows = rows
+    if query_rows % queries:
+        raise LayoutError(f"{site.query}: {query_rows} rows do not divide into {queries} heads ({key})")
+    size, gated = query_rows // queries, False
+    sizes = head_sizes(site.scope) if site.scope is not None else []
+    if sizes and size not in sizes and size % 2 == 0 and size // 2 in sizes:
+        size, gated = size // 2, True  # each head's query is followed by its output gate
+    if key_rows % size or queries % (key_rows // size):
+        raise LayoutError(
+            f"{site.key}: {key_rows} rows do not hold a number of {size}-wide key heads that divides {queries} query heads ({key})"
+        )
+    keys = key_rows // size
+    told = key_heads(site.scope) if site.scope is not None else None
+    if told and isinstance(told[1], int) and told[1] != keys and sizes and size == sizes[0] and not site.cross:
+        raise LayoutError(f"{site.key}: holds {keys} key heads of size {size}, but {told[0]} is {told[1]}")
+    return replace(site, heads=Heads(queries, keys, size), gated=gated)
+
+
+def _fused(site: Site, queries: int, rows: int) -> Heads:
+    """H + 2G heads of one size share the rows; G is the config's, or H where it says nothing."""
+    scope = site.scope
+    told = key_heads(scope) if scope is not None else None
+    keys = told[1] if told and isinstance(told[1], int) else queries
+    if scope is not None and scope.get("multi_query", False) and not scope.get("new_decoder_architecture", False):
+        keys = 1
+    elif scope is not None and scope.get("multi_query") is not None and not scope.get("new_decoder_architecture", False):
+        keys = queries
+    for count in (keys, queries):
+        if count > 0 and queries % count == 0 and rows % (queries + 2 * count) == 0:
+            return Heads(queries, count, rows // (queries + 2 * count))
+    raise LayoutError(f"{site.query}: {rows} rows do not hold {queries} query, {keys} key and {keys} value heads of one size")
+
+
+def _latent(site: Site, queries: int) -> Heads:
+    assert site.scope is not None
+    sizes = [site.scope.get(key) for key in ("qk_nope_head_dim", "qk_rope_head_dim")]
+    if not all(isinstance(size, int) for size in sizes):
+        raise LayoutError(f"{site.key}: latent attention needs qk_nope_head_dim and qk_rope_head_dim in the config")
+    return Heads(queries, queries, sum(sizes))
+
+
+_ATTENTION_WORDS = re.compile(r"att|query|qkv|q_proj|\bq\b", re.IGNORECASE)
+
+
+def unplaced(names: Iterable[str]) -> list[str]:
+    """Tensors that look like attention, for the message when nothing could be placed."""
+    return [name for name in names if _ATTENTION_WORDS.search(name) and not name.endswith("bias")]

@@ -1,0 +1,80 @@
+"""Find the norm whose output enters an attention layer, where the live proof has seen it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from attngeo.weights.attention import Norm
+from attngeo.weights.checkpoint import Checkpoint, Want
+from attngeo.weights.families import Family
+from attngeo.weights.layout import Shapes, Site
+
+
+@dataclass(frozen=True)
+class NormPlace:
+    """A norm's gain in the checkpoint."""
+
+    tensor: str
+    centred: bool
+    offset: bool  # gain = 1 + weight
+
+
+# Switches that move the norm before or behind the attention: a rule seen live holds for the default only.
+SWITCHES = (
+    "do_layer_norm_before",
+    "do_stable_layer_norm",
+    "normalize_before",
+    "pre_norm",
+    "prenorm",
+    "post_norm",
+    "apply_residual_connection_post_layernorm",
+    "encoder_normalize_before",
+    "use_pre_norm",
+)
+
+
+def find_norm(site: Site, shapes: Shapes, config: Mapping[str, Any] | None, known: Family) -> NormPlace | None:
+    """The norm before `site`: in its own block, or the last one of the block before it (the embedding's for the first)."""
+    if config is None or site.cross:
+        return None
+    scope = site.scope.config if site.scope is not None else config
+    defaults = site.scope.defaults if site.scope is not None else {}
+    if any(key in scope and key in defaults and scope[key] != defaults[key] for key in SWITCHES):
+        return None
+    for rule in known.norms:
+        path = norm_path(site.path, rule)
+        if path is None:
+            continue
+        found = [name for name in shapes if name == f"{path}.weight" or name.endswith(f".{path}.weight")]
+        width = shapes[site.query][0 if site.storage.transposed else 1]
+        if len(found) == 1 and shapes[found[0]] == (width,):
+            return NormPlace(found[0], bool(rule["centred"]), bool(rule["offset"]))
+    return None
+
+
+def norm_path(site: str, rule: Mapping[str, Any]) -> str | None:
+    """Where `rule` puts the norm of the attention at path `site`; None where the rule is for others.
+
+    rule["site"]  the attention's template from its first number on, as in "*.attention.self"
+    rule["norm"]  the norm's path within the block ("block", "previous") or its own last words ("first")
+    """
+    words = site.split(".")
+    first = next((i for i, word in enumerate(words) if word.isdigit()), None)
+    if first is None or ".".join("*" if w.isdigit() else w for w in words[first:]) != rule["site"]:
+        return None
+    last = max(i for i, word in enumerate(words) if word.isdigit())
+    block, number = words[: last + 1], int(words[last])
+    if rule["at"] == "block":
+        return ".".join([*block, rule["norm"]])
+    if rule["at"] == "previous" and number > 0:
+        return ".".join([*block[:-1], str(number - 1), rule["norm"]])
+    if rule["at"] == "first" and number == 0:
+        return str(rule["norm"])
+    return None
+
+
+def read_norm(checkpoint: Checkpoint, place: NormPlace) -> Norm:
+    gain = checkpoint.read(Want(place.tensor))
+    return Norm(gain + 1 if place.offset else gain, place.centred)

@@ -1,0 +1,93 @@
+"""Name the towers of a model and number their layers."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from attngeo.weights.families import family
+from attngeo.weights.layout import Site
+
+_MODALITIES = (
+    ("vision", re.compile(r"vision|visual|image|\bvit\b|\bimg", re.IGNORECASE)),
+    ("audio", re.compile(r"audio|speech", re.IGNORECASE)),
+    ("text", re.compile(r"text|language|\bllm?\b", re.IGNORECASE)),
+)
+_CAUSAL = re.compile(r"CausalLM|LMHead|ForConditionalGeneration")
+
+
+def name_stacks(sites: Sequence[Site], config: Mapping[str, Any] | None) -> list[tuple[str, int, Site]]:
+    """(stack, layer, site) for every site: stacks in order of appearance, layers from 0 within each."""
+    towers = list(dict.fromkeys(site.template for site in sites if not site.cross))
+    named = _tower_names(towers, {site.template: site for site in sites}, config)
+    stacks: dict[str, list[Site]] = {}
+    for site in sites:
+        stacks.setdefault("cross" if site.cross else named[site.template], []).append(site)
+    return [
+        (stack, layer, site)
+        for stack, members in stacks.items()
+        for layer, site in zip(_numbers(members), members, strict=True)
+    ]
+
+
+def _numbers(sites: Sequence[Site]) -> list[int]:
+    """The model's own layer number where one number tells the layers apart, a running count where several do."""
+    own = [site.indices[-1] if site.indices else 0 for site in sites]
+    plain = len({site.template for site in sites}) == 1 and len({site.indices[:-1] for site in sites}) == 1
+    return own if plain and len(set(own)) == len(own) else list(range(len(sites)))
+
+
+def _tower_names(
+    towers: Sequence[str], example: Mapping[str, Site], config: Mapping[str, Any] | None
+) -> dict[str, str]:
+    modality = {tower: _modality(example[tower]) for tower in towers}
+    names: dict[str, str] = {}
+    for tower in towers:
+        alone = [t for t in towers if modality[t] == modality[tower]]
+        if len(set(modality.values())) == 1:
+            names[tower] = _side(tower) if len(alone) > 1 and _side(tower) else _direction(tower, config)
+        else:
+            name = modality[tower] or _direction(tower, config)
+            names[tower] = f"{name}-{_side(tower)}" if len({_side(t) for t in alone}) > 1 and _side(tower) else name
+    return _tell_apart(names)
+
+
+def _modality(site: Site) -> str:
+    scope = site.scope.name if site.scope is not None else None
+    for name, words in _MODALITIES:
+        if words.search(scope or site.path):
+            return name
+    return scope or ""
+
+
+def _side(tower: str) -> str:
+    """"encoder" or "decoder", whichever word stands last in the path; "" where neither does."""
+    sides = re.findall(r"(encoder|decoder)(?!_)", tower.lower())
+    return sides[-1] if sides else ""
+
+
+def _direction(tower: str, config: Mapping[str, Any] | None) -> str:
+    """"decoder" for causal attention, "encoder" for bidirectional."""
+    config = config or {}
+    causal = family(str(config.get("model_type", ""))).causal
+    if config.get("is_decoder") is True:
+        causal = True
+    if causal is None and config:
+        causal = any(_CAUSAL.search(name) for name in config.get("architectures") or ())
+    if causal is None:
+        causal = _side(tower) == "decoder"
+    return "decoder" if causal else "encoder"
+
+
+def _tell_apart(names: dict[str, str]) -> dict[str, str]:
+    """Towers that ended up with one name get the first word of their path that no other of them has."""
+    for name in set(names.values()):
+        same = [tower for tower, own in names.items() if own == name]
+        if len(same) < 2:
+            continue
+        for tower in same[1:]:
+            others = {word for other in same if other != tower for word in other.split(".")}
+            own = [word for word in tower.split(".") if word not in others and word != "*"]
+            names[tower] = f"{name}-{own[0]}" if own else f"{name}-{same.index(tower)}"
+    return names

@@ -1,0 +1,68 @@
+"""Build a tiny random model of any transformers type."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import torch
+from transformers import CONFIG_MAPPING, MODEL_MAPPING, PreTrainedConfig, PreTrainedModel
+
+from proof.adjust import ADJUST
+from proof.listen import NAME, listening
+from proof.tiny import shrink
+
+LARGEST = 300e6  # parameters a model may have on a small machine
+LADDER = ((2, 8), (2, 4), (2, 2), (2, 1), (4, 4), (8, 8), (8, 1), (0, 0))  # (layers, width factor); 0: as it comes
+
+
+class CannotBuild(Exception):
+    """No configuration tried gave a model; the message is the last exception."""
+
+
+def classes(model_type: str) -> tuple[Any, Any]:
+    config_class = CONFIG_MAPPING[model_type]
+    model_class = MODEL_MAPPING[config_class]
+    return config_class, model_class[0] if isinstance(model_class, (list, tuple)) else model_class
+
+
+def configuration(model_type: str, layers: int, factor: int) -> PreTrainedConfig:
+    config = classes(model_type)[0]()
+    if layers:
+        shrink(config, layers=layers, factor=factor)
+    if model_type in ADJUST:
+        config = ADJUST[model_type](config) or config
+    return config
+
+
+def candidates(model_type: str) -> Any:
+    """Models of decreasing shrinkage; the first that works out is good enough."""
+    model_class = classes(model_type)[1]
+    problem: Exception | None = None
+    for layers, factor in LADDER:
+        try:
+            config = configuration(model_type, layers, factor)
+            with torch.device("meta"):
+                size = sum(p.numel() for p in model_class(config).parameters())
+            if size > LARGEST:
+                problem = CannotBuild(f"{size / 1e6:.0f} M parameters at {layers} layers, widths / {factor}")
+                continue
+            yield _build(model_class, configuration(model_type, layers, factor))
+        except Exception as error:
+            problem = error
+    raise CannotBuild(f"{type(problem).__name__}: {str(problem).strip()[:200]}")
+
+
+def _build(model_class: Any, config: PreTrainedConfig) -> PreTrainedModel:
+    torch.manual_seed(0)
+    with listening():  # position tables made in the constructor stand at zero too
+        for implementation in (NAME, "eager"):
+            try:
+                return model_class._from_config(config, attn_implementation=implementation, dtype=torch.float32)
+            except (ValueError, ImportError) as error:
+                problem = error
+        raise problem
+
+
+def as_json(config: PreTrainedConfig) -> dict[str, Any]:
+    return json.loads(config.to_json_string(use_diff=False))

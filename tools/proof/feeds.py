@@ -1,0 +1,147 @@
+"""Inputs for any model: what its forward asks for, made up from its config."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+TOKENS = 12
+
+
+def _first(config: Any, *names: str, default: Any = None) -> Any:
+    for name in names:
+        value = getattr(config, name, None)
+        if value is not None:
+            return value
+    return default
+
+
+def _pair(value: Any) -> tuple[int, int]:
+    if isinstance(value, dict):
+        return int(value.get("height", value.get("shortest_edge", 64))), int(value.get("width", value.get("shortest_edge", 64)))
+    if isinstance(value, (list, tuple)):
+        return int(value[-2] if len(value) > 1 else value[0]), int(value[-1])
+    return int(value), int(value)
+
+
+def ids(config: Any, length: int = TOKENS) -> Tensor:
+    vocabulary = int(_first(config, "vocab_size", default=None) or _first(getattr(config, "text_config", None), "vocab_size", default=100))
+    generator = torch.Generator().manual_seed(1)
+    return torch.randint(min(5, vocabulary - 2), max(vocabulary - 1, 7), (1, length), generator=generator) % vocabulary
+
+
+def images(config: Any) -> Tensor:
+    size = _first(config, "image_size", "img_size", "input_size", default=None)
+    patch = _first(config, "patch_size", default=None)
+    height, width = _pair(size) if size is not None else (64, 64)
+    if size is None and isinstance(patch, int):
+        height = width = 4 * patch
+    channels = int(_first(config, "num_channels", "in_channels", "in_chans", default=3))
+    return torch.randn(1, channels, min(height, 512), min(width, 512))
+
+
+def feeds(model: nn.Module, config: Any) -> Iterator[dict[str, Any]]:
+    """Keyword arguments to try on `model.forward`, the likeliest first."""
+    parameters = inspect.signature(model.forward).parameters
+    names = set(parameters)
+    text = getattr(config, "text_config", None) or config
+    extra: dict[str, Any] = {}
+    for switch in ("use_cache", "output_attentions"):
+        if switch in names:
+            extra[switch] = False
+    if "decoder_input_ids" in names:
+        extra["decoder_input_ids"] = ids(getattr(config, "decoder", None) or config, 8)
+    elif "decoder_input_values" in names:
+        extra["decoder_input_values"] = torch.randn(1, 8, int(_first(config, "num_mel_bins", default=80)))
+    vision = getattr(config, "vision_config", None) or config
+    mels = int(_first(config, "num_mel_bins", "feature_size", "input_feat_per_channel", "input_dim", "n_mels", "feat_dim", default=80))
+    if "input_ids" in names and "pixel_values" in names:
+        yield {"input_ids": ids(text), "pixel_values": images(vision), **extra}
+    if "input_ids" in names and "bbox" in names:
+        yield {"input_ids": ids(text), "bbox": torch.zeros(1, TOKENS, 4, dtype=torch.long), **extra}
+    if "input_ids" in names:
+        yield {"input_ids": ids(text), **extra}
+        yield {"input_ids": ids(text, 64), **extra}
+        yield {"input_ids": ids(text), "attention_mask": torch.ones(1, TOKENS, dtype=torch.long), **extra}
+        books = int(_first(config, "num_codebooks", "num_channels", default=1))
+        yield {"input_ids": ids(text).unsqueeze(-1).expand(-1, -1, books).contiguous(), **extra}
+        yield {"input_ids": ids(text).expand(books, -1).contiguous(), **extra}
+    if "inputs_embeds" in names and "input_ids" not in names:
+        width = int(_first(config, "hidden_size", "d_model", default=64))
+        yield {"inputs_embeds": torch.randn(1, TOKENS, width), **extra}
+    if "pixel_values" in names:
+        image = images(vision)
+        yield {"pixel_values": image, **extra}
+        frames = int(_first(config, "num_frames", "frames_per_clip", default=2))
+        yield {"pixel_values": image.unsqueeze(1).expand(-1, frames, -1, -1, -1).contiguous(), **extra}
+    for name in ("pixel_values_videos", "video"):
+        if name in names:
+            frames = int(_first(config, "num_frames", "frames_per_clip", default=4))
+            yield {name: images(vision).unsqueeze(1).expand(-1, frames, -1, -1, -1).contiguous(), **extra}
+    if "input_values" in names:
+        yield {"input_values": torch.randn(1, 16000), **extra}
+        yield {"input_values": torch.randn(1, 1, 16000), **extra}
+        length = int(_first(config, "max_length", default=1024))
+        yield {"input_values": torch.randn(1, length, mels), **extra}
+        yield {"input_values": ids(config), **extra}
+        yield {"input_values": torch.randn(1, TOKENS, int(_first(config, "hidden_size", default=64))), **extra}
+    if "input_features" in names:
+        frames = 2 * int(_first(config, "max_source_positions", default=100))
+        mask = {"attention_mask": torch.ones(1, 64, dtype=torch.long)} if "attention_mask" in names else {}
+        yield {"input_features": torch.randn(1, mels, frames), **extra}
+        yield {"input_features": torch.randn(1, 64, mels), **extra}
+        yield {"input_features": torch.randn(1, 64, mels), **mask, **extra}
+        yield {"input_features": torch.randn(1, 1, 1001, mels), "is_longer": torch.zeros(1, 1, dtype=torch.bool)}
+        yield {"input_features": torch.randn(1, mels, 64), **extra}
+    if "past_values" in names:
+        length = int(_first(config, "context_length", "prediction_length", default=32))
+        channels = int(_first(config, "num_input_channels", "input_size", default=1))
+        yield {"past_values": torch.randn(1, length, channels), **extra}
+        yield {"past_values": torch.randn(1, length), **extra}
+    if "hidden_states" in names:
+        yield {"hidden_states": torch.randn(1, TOKENS, int(_first(config, "hidden_size", "d_model", "embed_dim", default=64))), **extra}
+
+
+def call_attention(module: nn.Module, width: int, key_width: int | None = None) -> Iterator[dict[str, Any]]:
+    """Arguments for an attention module called by itself: token vectors, no mask, positions zero."""
+    parameters = inspect.signature(module.forward).parameters
+    tokens = torch.randn(1, 16, width)
+    other = torch.randn(1, 9, key_width or width)
+    filled: dict[str, Any] = {}
+    for name, parameter in parameters.items():
+        if parameter.kind in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL):
+            continue
+        if name in ("hidden_states", "x", "hidden_state", "input", "inputs", "query", "queries", "query_states", "embeddings"):
+            filled[name] = tokens
+        elif name in ("encoder_hidden_states", "key_value_states", "cross_attention_states", "context", "key", "value", "keys", "values"):
+            filled[name] = other if name not in ("value", "values") else filled.get("key", filled.get("keys", other))
+        elif parameter.default is parameter.empty:
+            filled[name] = None
+    if not any(value is tokens for value in filled.values()) and filled:
+        filled[next(iter(filled))] = tokens
+    size = getattr(module, "head_dim", None) or getattr(module, "attention_head_size", None) or 8
+    for rotary in (size, size // 2, None):
+        attempt = dict(filled)
+        for name in ("position_embeddings", "rotary_pos_emb", "position_embedding"):
+            if name in parameters and rotary:
+                attempt[name] = (torch.ones(1, 16, rotary), torch.zeros(1, 16, rotary))
+        if "cu_seqlens" in parameters:
+            attempt["cu_seqlens"] = torch.tensor([0, 16], dtype=torch.int32)
+            two = {k: v[0] if v is tokens else v for k, v in attempt.items()}
+            if "position_embeddings" in two and rotary:
+                two["position_embeddings"] = (torch.ones(16, rotary), torch.zeros(16, rotary))
+            yield two
+        if "position_ids" in parameters:
+            attempt["position_ids"] = torch.zeros(1, 16, dtype=torch.long)
+        if "cache_position" in parameters:
+            attempt["cache_position"] = torch.arange(16)
+        yield attempt
+        if "position_embeddings" in attempt and rotary:
+            yield {**attempt, "position_embeddings": (torch.ones(16, rotary), torch.zeros(16, rotary))}
+    yield {k: v for k, v in filled.items() if v is not None}
+    square = {k: v.reshape(1, 4, 4, width) if v is tokens else v for k, v in filled.items()}
+    yield square
