@@ -55,6 +55,37 @@ def published(model: str | None = None) -> pl.DataFrame:
     return _all().filter(pl.col("hub_id") == hub_id)
 
 
+def listed(
+    *,
+    model: str | None = None,
+    family: str | None = None,
+    modality: str | None = None,
+    stack: str | None = None,
+    caution: bool | None = None,
+    layers: bool = False,
+) -> pl.DataFrame:
+    """Published rows that match every word given (`model` and `family` as a part, ignoring case).
+
+    One row per model and stack with its medians over the layers, or with `layers` one row per layer.
+    """
+    import polars as pl
+
+    rows = _all()
+    for column, text in (("hub_id", model), ("family", family)):
+        if text is not None:
+            rows = rows.filter(pl.col(column).str.to_lowercase().str.contains(text.lower(), literal=True))
+    for column, word in (("modality", modality), ("stack", stack)):
+        if word is not None:
+            rows = rows.filter(pl.col(column) == word)
+    if caution is not None:
+        rows = rows.filter(pl.col("caution").is_not_null() if caution else pl.col("caution").is_null())
+    if layers:
+        return rows
+    return rows.group_by("modality", "family", "hub_id", "stack", maintain_order=True).agg(
+        pl.len().alias("layers"), pl.col("symmetry", "directionality").median(), pl.col("parameters", "caution").first()
+    )
+
+
 def find(name: str) -> str | None:
     """The hub id in the table that `name` means, ignoring case and a revision; None where there is none."""
     name = name.partition("@")[0].lower()

@@ -1,0 +1,66 @@
+"""A progress bar that appears only when someone is watching and the work takes longer than two seconds."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.progress import Progress, TaskID
+
+PATIENCE = 2.0  # seconds before a wait deserves a bar
+
+
+class Bar:
+    """`with Bar("name") as bar: work(progress=bar.step)`, where work calls step(done, total) now and then."""
+
+    def __init__(self, label: str) -> None:
+        self._label, self._done = label, 0
+        self._total: int | None = None
+        self._progress: Progress | None = None
+        self._task: TaskID | None = None
+        self._closed = False
+        self._lock = threading.Lock()
+        # A timer, not a check in step(): the first step itself may be the slow one.
+        self._timer = threading.Timer(PATIENCE, self._show)
+        self._timer.daemon = True
+
+    def __enter__(self) -> Bar:
+        if sys.stderr.isatty():
+            self._timer.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._timer.cancel()
+        with self._lock:
+            self._closed = True
+            if self._progress is not None:
+                self._progress.stop()
+
+    def step(self, done: int, total: int | None) -> None:
+        """So many parts done, of so many if that is known."""
+        with self._lock:
+            self._done, self._total = done, total
+            if self._progress is not None and self._task is not None:
+                self._progress.update(self._task, completed=done, total=total)
+
+    def say(self, line: str) -> None:
+        """A line on stderr, above the bar where there is one."""
+        with self._lock:
+            if self._progress is not None:
+                self._progress.console.print(line, markup=False, highlight=False, soft_wrap=True)
+            else:
+                print(line, file=sys.stderr, flush=True)
+
+    def _show(self) -> None:
+        from rich.console import Console
+        from rich.progress import Progress
+
+        with self._lock:
+            if self._closed:  # finished while rich was being imported
+                return
+            # Transient: once done, the terminal holds nothing but results.
+            self._progress = Progress(console=Console(stderr=True), transient=True)
+            self._task = self._progress.add_task(self._label, completed=self._done, total=self._total)
+            self._progress.start()
