@@ -1,0 +1,137 @@
+"""Which of the files in a folder, or in a repository, are the weights."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import Any, Literal
+
+from attngeo.errors import SourceError
+
+Kind = Literal["safetensors", "pickle", "gguf"]
+
+SUFFIXES: dict[str, Kind] = {
+    ".safetensors": "safetensors",
+    ".bin": "pickle",
+    ".pt": "pickle",
+    ".pth": "pickle",
+    ".gguf": "gguf",
+}
+
+_SHARD = re.compile(r"^(.*)-(\d+)-of-(\d+)(\.\w+)$")
+# trainers leave these beside the weights
+_NOT_WEIGHTS = re.compile(r"^(training_args|optimizer|scheduler|rng_state|random_states|scaler|trainer_state)")
+_ADAPTER = re.compile(r"^(adapter_model|adapter)\.")
+_FOREIGN = (".h5", ".msgpack", ".onnx", ".ckpt", ".tflite", ".npz")
+
+
+@dataclass(frozen=True)
+class Weights:
+    """The files to open: listed, or named by an index that has still to be read."""
+
+    kind: Kind
+    files: tuple[str, ...]
+    index: str | None = None
+
+
+def choose(names: Sequence[str], where: str) -> Weights:
+    """Pick the weights among file names (relative, `/` between folders; only the top folder counts).
+
+    Safetensors before pickles before GGUF; an index before single files; never a copy beside the original.
+    """
+    top = sorted(name for name in names if "/" not in name)
+    for kind in dict.fromkeys(SUFFIXES.values()):
+        suffixes = tuple(suffix for suffix, its in SUFFIXES.items() if its == kind)
+        files = [n for n in top if n.endswith(suffixes) and not _NOT_WEIGHTS.match(n) and not _ADAPTER.match(n)]
+        indexes = [n for n in top if n.endswith(tuple(f"{suffix}.index.json" for suffix in suffixes))]
+        if indexes:
+            standard = [n for n in indexes if n in ("model.safetensors.index.json", "pytorch_model.bin.index.json")]
+            if not standard and len(indexes) > 1:
+                raise SourceError(f"{where}: several indexes ({_some(indexes)}); name the file to read")
+            return Weights(kind, (), (standard or indexes)[0])
+        if files:
+            return Weights(kind, _one_model(files, where))
+    raise _nothing(names, top, where)
+
+
+def named_file(name: str, where: str) -> Weights:
+    """The one file (or index) the user named."""
+    for suffix, kind in SUFFIXES.items():
+        if name.endswith(f"{suffix}.index.json"):
+            return Weights(kind, (), name)
+        if name.endswith(suffix):
+            return Weights(kind, (name,))
+    raise SourceError(f"{where}: not a file attngeo reads; {', '.join(SUFFIXES)} expected")
+
+
+def _one_model(files: list[str], where: str) -> tuple[str, ...]:
+    """One file, or the shards of one model."""
+    for name in ("model.safetensors", "pytorch_model.bin"):
+        if name in files:
+            return (name,)
+    own = [name for name in files if not name.startswith("consolidated")] or files  # a second copy in another naming
+    stems = {name.rpartition(".")[0] for name in own}
+    # weights.fp16.safetensors beside weights.safetensors is the same model again
+    own = [name for name in own if not any(name.startswith(f"{stem}.") and name.count(".") > stem.count(".") + 1
+                                           for stem in stems)]  # fmt: skip
+    shards = [match for name in own if (match := _SHARD.match(name))]
+    if len(shards) == len(own):
+        totals = {(match[1], int(match[3])) for match in shards}
+        if len(totals) > 1:
+            raise SourceError(f"{where}: shards of several models ({_some(own)}); name the file to read")
+        (stem, total) = totals.pop()
+        missing = sorted(set(range(1, total + 1)) - {int(match[2]) for match in shards})
+        if missing:
+            raise SourceError(f"{where}: shard {missing[0]} of {total} of '{stem}' is missing")
+    elif len(own) > 1 and own[0].endswith(".gguf"):
+        raise SourceError(f"{where}: {len(own)} GGUF files ({_some(own)}); name the one to read")
+    return tuple(own)
+
+
+def adapter_only(names: Sequence[str]) -> bool:
+    """An adapter's files and no weights of the model it adapts."""
+    top = [name for name in names if "/" not in name]
+    weights = [name for name in top if name.endswith(tuple(SUFFIXES)) and not _NOT_WEIGHTS.match(name)]
+    return ("adapter_config.json" in top or bool(weights)) and all(_ADAPTER.match(name) for name in weights)
+
+
+def _nothing(names: Sequence[str], top: Sequence[str], where: str) -> SourceError:
+    expected = "*.safetensors, *.bin, *.pt, *.pth or *.gguf expected"
+    if not names:
+        return SourceError(f"{where}: empty; {expected}")
+    if foreign := [name for name in top if name.endswith(_FOREIGN)]:
+        return SourceError(f"{where}: no weights attngeo reads (found {_some(foreign)}); {expected}")
+    if below := sorted({name.rpartition("/")[0] for name in names if name.endswith(tuple(SUFFIXES))}):
+        return SourceError(f"{where}: no weights here, but in {_some(below)}: name that folder")
+    return SourceError(f"{where}: no weights; {expected}")
+
+
+def parse_json(data: bytes, name: str) -> dict[str, Any]:
+    """A JSON object, or an error that names the file."""
+    try:
+        value = json.loads(data.decode("utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise SourceError(f"{name}: not valid JSON") from error
+    if not isinstance(value, dict):
+        raise SourceError(f"{name}: holds a JSON {type(value).__name__}, an object expected")
+    return value
+
+
+def parse_index(data: bytes, name: str) -> dict[str, str]:
+    """Tensor name → shard from a *.index.json; a shard must lie inside the index's own folder."""
+    weight_map = parse_json(data, name).get("weight_map")
+    if not isinstance(weight_map, dict) or not all(isinstance(shard, str) for shard in weight_map.values()):
+        raise SourceError(f"{name}: has no 'weight_map' of tensor names to shard names")
+    for tensor, shard in weight_map.items():
+        path = PurePosixPath(shard)
+        if not shard or path.is_absolute() or ".." in path.parts or "\\" in shard or ":" in shard or "\0" in shard:
+            raise SourceError(f"{name}: puts tensor {tensor!r} into {shard!r}; a file in its own folder expected")
+    return weight_map
+
+
+def _some(names: Sequence[str]) -> str:
+    shown = ", ".join(names[:4])
+    return f"{shown}, …" if len(names) > 4 else shown

@@ -1,0 +1,87 @@
+"""A model on the hub: whole files where the client's cache has them, headers and byte ranges otherwise."""
+
+from __future__ import annotations
+
+import logging
+import os
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from attngeo.errors import SourceError
+from attngeo.weights.checkpoint import Checkpoint
+from attngeo.weights.choose import Weights, named_file
+from attngeo.weights.files import ByteFile, LocalFile
+from attngeo.weights.folder import Folder, open_folder
+from attngeo.weights.hub_client import Hub, HubRef
+from attngeo.weights.ranges import RemoteFile
+
+log = logging.getLogger("attngeo")
+
+
+class HubFolder(Folder):
+    """The files of one commit, or of one folder in it."""
+
+    parallel = 8  # headers are two small requests each
+
+    def __init__(self, hub: Hub, prefix: str) -> None:
+        self.ref, self._hub, self._prefix = str(hub.ref), hub, prefix
+        self.names = [name.removeprefix(prefix) for name in hub.snapshot.files if name.startswith(prefix)]
+        self._ranges = hub.ranges
+        self._temporary: tempfile.TemporaryDirectory[str] | None = None
+        if not _writable(self._ranges):
+            self._temporary = tempfile.TemporaryDirectory(prefix="attngeo-")  # kept for this call only
+            self._ranges = Path(self._temporary.name)
+
+    def label(self, name: str) -> str:
+        return f"{self._hub.ref.repo}/{self._prefix}{name}"
+
+    def open(self, name: str) -> ByteFile:
+        file = self._prefix + name
+        if (path := self._hub.cached(file)) is not None:
+            return LocalFile(path, self.label(name))
+        size = self._hub.snapshot.files[file][0]
+        if size is None:
+            raise SourceError(f"{self.label(name)}: the hub does not tell its size")
+        return RemoteFile(self.label(name), size, self._ranges / file, lambda a, b: self._hub.pieces(file, a, b))
+
+    def path(self, name: str) -> Path:
+        small = name.endswith(".json")
+        return self._hub.cached(self._prefix + name) or self._hub.download(self._prefix + name, quiet=small)
+
+    def announce(self, names: Sequence[str]) -> None:
+        missing = [self._prefix + name for name in names if self._hub.cached(self._prefix + name) is None]
+        if missing:
+            size = sum(self._hub.snapshot.files[name][0] or 0 for name in missing)
+            log.info("%s has no safetensors: downloading %s whole, %s", self.ref, ", ".join(missing), _bytes(size))
+
+
+def _bytes(size: float) -> str:
+    for unit in ("bytes", "kB", "MB"):
+        if size < 1000:
+            return f"{size:.3g} {unit}"
+        size /= 1000
+    return f"{size:.3g} GB"
+
+
+def _writable(folder: Path) -> bool:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        return False
+    return os.access(folder, os.W_OK)
+
+
+def hub_checkpoint(ref: HubRef, config: Mapping[str, Any] | None) -> Checkpoint:
+    """Open `org/name[/path][@revision]`."""
+    hub = Hub(ref)
+    weights: Weights | None = None
+    prefix = ref.path and f"{ref.path}/"
+    if ref.path in hub.snapshot.files:
+        prefix = ref.path[: ref.path.rfind("/") + 1]
+        weights = named_file(ref.path.removeprefix(prefix), str(ref))
+    folder = HubFolder(hub, prefix)
+    if not folder.names:
+        raise SourceError(f"{ref}: model {ref.repo!r} has no {ref.path!r}" if ref.path else f"{ref}: no files in it")
+    return open_folder(folder, config, weights)
