@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -95,13 +95,16 @@ def score(
             table = _scored(ref, options)
             frames.append(_beside(ref, table, published_as) if published or published_as else table.frame)
             tables.append(table)
+            for note in table.notes:
+                typer.echo(f"attngeo: {note}", err=True)
         except Exception as error:
             _complain(error, ref, debug)
     if tables:
         with _one_line(debug):
-            _show_scores(tables, frames, heads, form, out)
+            table = sum(tables[1:], tables[0])
+            _show_scores(table, frames, heads, form, out)
             if figure is not None:
-                _draw(tables, figure)
+                _draw(table, figure)
     raise typer.Exit(0 if len(tables) == len(refs) else 1 if tables else 2)
 
 
@@ -132,16 +135,32 @@ def published(
 
 
 def _scored(ref: str, options: dict[str, Any]) -> ScoreTable:
-    """Score one model, a bar on a terminal, warnings as lines."""
-    import warnings
-
+    """Score one model, a bar on a terminal, what attngeo has to say about it as lines."""
     from attngeo.show.progress import Bar
     from attngeo.weights.score import score
 
-    with Bar(ref) as bar, warnings.catch_warnings():
-        warnings.simplefilter("default")
-        warnings.showwarning = lambda message, *_: bar.say(f"attngeo: {_one(message)}")
+    with Bar(ref) as bar, _spoken(bar.say):
         return score(ref, progress=bar.step, **options)
+
+
+@contextmanager
+def _spoken(say: Callable[[str], None]) -> Iterator[None]:
+    """Warnings and log messages of attngeo, one line each."""
+    import logging
+    import warnings
+
+    handler = logging.Handler()
+    handler.emit = lambda record: say(f"attngeo: {_one(record.getMessage())}")  # type: ignore[method-assign]
+    log = logging.getLogger("attngeo")
+    log.addHandler(handler)
+    log.setLevel(logging.INFO)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("default")
+            warnings.showwarning = lambda message, *_, **__: say(f"attngeo: warning: {_one(message)}")
+            yield
+    finally:
+        log.removeHandler(handler)
 
 
 def _beside(ref: str, table: ScoreTable, name: str | None) -> pl.DataFrame:
@@ -153,9 +172,7 @@ def _beside(ref: str, table: ScoreTable, name: str | None) -> pl.DataFrame:
         return beside(table.frame, name, modality(checkpoint.config))
 
 
-def _show_scores(
-    tables: list[ScoreTable], frames: list[pl.DataFrame], heads: bool, form: str, out: Path | None
-) -> None:
+def _show_scores(table: ScoreTable, frames: list[pl.DataFrame], heads: bool, form: str, out: Path | None) -> None:
     import polars as pl
 
     from attngeo.show.scores import report
@@ -164,23 +181,20 @@ def _show_scores(
     frame = pl.concat(frames)
     frame = frame if heads else frame.filter(pl.col("head").is_null())
     if form == "table":
-        wide = out is not None or not sys.stdout.isatty()
-        width = None if wide else shutil.get_terminal_size().columns
-        _deliver(report(frame, pl.concat(table.summary() for table in tables), width).encode(), out)
+        terminal = out is None and sys.stdout.isatty()
+        width = shutil.get_terminal_size().columns if terminal else None
+        _deliver(report(frame, table.summary(), width).encode(), out)
     else:
         _deliver(encode(frame, form), out)
 
 
-def _draw(tables: list[ScoreTable], path: Path) -> None:
+def _draw(table: ScoreTable, path: Path) -> None:
     import io
 
-    import polars as pl
-
-    from attngeo.show.figures import score_figure
     from attngeo.show.files import write_whole
 
     picture = io.BytesIO()
-    score_figure(pl.concat(table.frame for table in tables)).savefig(picture, format=path.suffix[1:].lower())
+    table.plot().savefig(picture, format=path.suffix[1:].lower())
     write_whole(path, picture.getvalue())
     typer.echo(f"attngeo: drew {path}", err=True)
 

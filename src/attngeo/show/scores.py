@@ -1,10 +1,10 @@
-"""Scores for people: a table per model and stack, then one line for each to compare them."""
+"""Scores for people: a table for each model and stack, then their medians one under the other."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from attngeo.show.tables import aligned, as_text, cells, filled, numbers
+from attngeo.show.tables import aligned, cells, filled, numbers
 
 if TYPE_CHECKING:
     import polars as pl
@@ -28,10 +28,36 @@ _COLUMNS = {
 
 
 def report(frame: pl.DataFrame, summary: pl.DataFrame, width: int | None = None) -> str:
-    """The rows of every model and stack, then `summary`; no line wider than `width` if columns can be spared."""
+    """The rows of every model and stack, then `summary`; no row wider than `width` if columns can be spared.
+
+    frame     rows as in ScoreTable.frame, perhaps with the columns of `published.beside`
+    summary   as ScoreTable.summary gives it
+    """
     parts = frame.partition_by("model", "stack", maintain_order=True)
     sections = [f"{part['model'][0]}  {part['stack'][0]}\n{_rows(part, width)}\n{_notes(part)}" for part in parts]
-    return "\n".join([*sections, as_text(summary)])
+    return "\n".join([*sections, _medians(summary)])
+
+
+def _medians(summary: pl.DataFrame) -> str:
+    """One line for the layers and one for the heads of each stack: median [quartiles]."""
+    if summary.height == 0:
+        return "nothing to summarise: only self-attention has a median\n"
+    scores = ("symmetry", "directionality")
+    titles = ["median [quartiles] over", "stack", *scores, "model"]
+    body = [
+        [
+            f"{row['count']} {row['level']}{'s' if row['count'] > 1 else ''}",
+            row["stack"],
+            *(_spread(*(row[f"{score}_{part}"] for part in ("median", "q25", "q75"))) for score in scores),
+            row["model"],
+        ]
+        for row in summary.iter_rows(named=True)
+    ]
+    return "\n".join(aligned([titles, *body], right=[False] * len(titles))) + "\n"
+
+
+def _spread(median: float | None, low: float | None, high: float | None) -> str:
+    return "-" if median is None else f"{median:6.3f} [{low:6.3f}, {high:6.3f}]"
 
 
 def _rows(part: pl.DataFrame, width: int | None) -> str:
