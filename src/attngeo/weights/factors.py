@@ -1,0 +1,258 @@
+"""Scores of M = W_q W_kᵀ from its factors: the r×r products are enough, a larger d×d form is never made.
+
+Factors are kept transposed, `[r, d]`, the way checkpoints store them. Large ones are multiplied in their own
+precision; an estimate of the rounding error decides whether that was enough, and what it does not vouch for is
+done again in float64, and at last from QR factors, which lose no more than the dense form would.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.floating[Any]]
+Doubles = NDArray[np.float64]
+
+GAMMA = 2.0  # the threshold is mean + γ·std
+TRUSTED = 2e-6 / 3  # the estimate below was never found more than 3 times too small where it is this large
+BLOCK = 256  # rows of a Gram multiplied at once: wide enough for BLAS, and half the Gram need not be multiplied
+TILE = 64  # side of the squares of M that are added up at once
+LANES = 16  # terms added in the factors' own precision before the float64 sum takes over
+SMALL = 2**24  # multiply-adds (d r²) below which float64 costs nothing worth saving
+NOTHING = 1e-12  # an excess over the threshold this small, relative to it, is rounding
+
+
+@dataclass(frozen=True, eq=False)
+class Factors:
+    """One side (all queries, or one key) of n forms of one shape, with its Grams."""
+
+    w: Floats  # [n, r, d]
+
+    @cached_property
+    def gram(self) -> Floats:
+        """W Wᵀ of each, `[n, r, r]`."""
+        return np.stack([w @ w.T for w in self.w])  # one by one: numpy sends w @ w.T to syrk, at half the cost
+
+    def __getitem__(self, part: slice) -> Factors:
+        """Some of the n, sharing weights and Grams."""
+        factors = Factors(self.w[part])
+        if "gram" in self.__dict__:
+            factors.__dict__["gram"] = self.gram[part]
+        return factors
+
+    def energy(self) -> float:
+        """Σ W², over all of them."""
+        if "gram" in self.__dict__:
+            return float(np.einsum("naa->", self.gram, dtype=np.float64))
+        return sum(float(np.vdot(w, w)) for w in self.w)
+
+    def double(self) -> Factors:
+        """The same in float64."""
+        return self if self.w.dtype == np.float64 else Factors(self.w.astype(np.float64))
+
+
+@dataclass(frozen=True, eq=False)
+class Scores:
+    """What is known of one form; NaN where there is no score."""
+
+    symmetry: float
+    directionality: float
+    norm: float
+    rows: Doubles  # [d_q] ‖M_i·‖
+    columns: Doubles  # [d_k] ‖M_·j‖
+    error: float = 0.0  # estimated, of the worse of the two scores
+
+
+def pair(query: Factors, key: Factors, *, gamma: float = GAMMA) -> Iterator[Scores]:
+    """Scores of each query with the one key; the form of a zero factor has none."""
+    n, r, d = query.w.shape
+    if d * r * r <= SMALL or query.w.dtype != key.w.dtype:
+        query, key = query.double(), key.double()
+    step = max(1, 2 * BLOCK // r)  # several heads in one multiplication, as long as they are narrow
+    for start in range(0, n, step):
+        some = query[start : start + step]
+        with np.errstate(over="ignore", invalid="ignore"):  # such a result is not trusted and not kept
+            found = products(some, key, gamma)
+        for i, scores in enumerate(found):
+            yield scores if scores.error <= TRUSTED else in_double(some[i : i + 1], key, gamma)
+
+
+def in_double(query: Factors, key: Factors, gamma: float) -> Scores:
+    """One form with its factors scaled to 1, from float64 Grams where they do, else from QR factors."""
+    scales = [float(np.abs(side.w).max()) for side in (query, key)]
+    if 0.0 in scales:
+        return nothing(query.w.shape[2], key.w.shape[2])
+    query, key = (Factors(side.w.astype(np.float64) / scale) for side, scale in zip((query, key), scales, strict=True))
+    (scores,) = products(query, key, gamma)
+    if not scores.error <= TRUSTED:
+        scores = from_qr(query.w[0].T, key.w[0].T, gamma)
+    scale = scales[0] * scales[1]
+    return Scores(
+        scores.symmetry, scores.directionality, scale * scores.norm, scale * scores.rows, scale * scores.columns
+    )
+
+
+def products(query: Factors, key: Factors, gamma: float) -> list[Scores]:
+    """Scores with an estimate of their error, from the smaller matrices: the Grams [r, r], or the form [d_q, d_k]."""
+    wide = query.w.shape[1] >= max(query.w.shape[2], key.w.shape[2])
+    return from_dense(query, key, gamma) if wide else from_grams(query, key, gamma)
+
+
+def nothing(d_query: int, d_key: int) -> Scores:
+    """A form that is zero: no direction, so no score."""
+    return Scores(math.nan, math.nan, 0.0, np.zeros(d_query), np.zeros(d_key))
+
+
+def from_grams(query: Factors, key: Factors, gamma: float) -> list[Scores]:
+    """tr(MM) = Σ C_ab C_ba, ‖M‖² = Σ (G_q)_ab (G_k)_ab, ρ² = diag(W_q G_k W_qᵀ), κ² = diag(W_k G_q W_kᵀ)."""
+    w_query, w_key, gram_query, gram_key = query.w, key.w[0], query.gram, key.gram[0]
+    n, r, d = w_query.shape
+    cross = (w_query.reshape(n * r, d) @ w_key.T).reshape(n, r, r) if d == w_key.shape[1] else None  # C [n, r, r]
+    columns = np.sqrt(quadratic(gram_query, w_key))  # [n, d_k]
+    found = []
+    for i in range(n):
+        rows = np.sqrt(quadratic(gram_key[None], w_query[i])[0])  # [d_q]
+        norm2 = inner(gram_query[i], gram_key)
+        if not in_range(norm2, query.w):
+            found.append(Scores(math.nan, math.nan, 0.0, rows, columns[i], math.inf))
+            continue
+        score, leverage = direct(rows, columns[i], gamma)
+        # Each entry of a product of W's is off by about one rounding of ‖w_a‖‖w_b‖, independently of the others; by
+        # several where one row outweighs the rest, since every later term is then rounded at that row's size.
+        unit = float(np.finfo(w_query.dtype).eps) / 2 * (1 + 5 * math.sqrt(max(weight(rows), weight(columns[i]))))
+        q2, k2 = gram_query[i].diagonal().astype(np.float64), gram_key.diagonal().astype(np.float64)  # [r]
+        cancelled = max(1.0, float(q2 @ k2) / norm2)  # how much larger the terms of ρ² are than their sum
+        error, symmetry = unit * cancelled * leverage, math.nan
+        if cross is not None:
+            symmetry = bounded(inner(cross[i], cross[i].T) / norm2)
+            in_trace = 4 * spread(cross[i], k2, q2)
+            in_norm = 2 * spread(gram_query[i], k2, k2) + 2 * spread(gram_key, q2, q2)
+            error = max(error, unit * math.sqrt(in_trace + symmetry**2 * in_norm) / norm2)
+        found.append(Scores(symmetry, score, math.sqrt(norm2), rows, columns[i], error))
+    return found
+
+
+def from_dense(query: Factors, key: Factors, gamma: float) -> list[Scores]:
+    """The same from M itself, `[d_q, d_k]`: where r ≥ d it is no larger than the Grams, and one product makes it."""
+    w_key = key.w[0]
+    found = []
+    for w_query in query.w:
+        form = w_query.T @ w_key  # [d_q, d_k]
+        squares = [squared(form), squared(form.T)]
+        norm2 = float(squares[0].sum())
+        rows, columns = np.sqrt(squares)
+        if not in_range(norm2, query.w):
+            found.append(Scores(math.nan, math.nan, 0.0, rows, columns, math.inf))
+            continue
+        score, leverage = direct(rows, columns, gamma)
+        symmetry = bounded(traced(form) / norm2) if len(rows) == len(columns) else math.nan
+        # The errors of M's entries are independent, so a norm over many of them has less.
+        q2, k2 = (np.einsum("rd,rd->r", w, w) for w in (w_query, w_key))
+        cancelled = math.sqrt(max(1.0, float(q2 @ k2) / norm2))
+        averaged = min(1.0, 10 * math.sqrt(max(weight(rows), weight(columns))))
+        error = float(np.finfo(form.dtype).eps) / 2 * cancelled * averaged * max(leverage, 2.0)
+        found.append(Scores(symmetry, score, math.sqrt(norm2), rows, columns, error))
+    return found
+
+
+def from_qr(query: Doubles, key: Doubles, gamma: float) -> Scores:
+    """Scores of one form from W_q = U_q R_q, W_k = U_k R_k: M = U_q N U_kᵀ with N = R_q R_kᵀ, nothing squared."""
+    (u_query, r_query), (u_key, r_key) = np.linalg.qr(query), np.linalg.qr(key)  # [d, r], [r, r]
+    n = r_query @ r_key.T
+    norm = float(np.linalg.norm(n))
+    if norm <= 1e-14 * np.linalg.norm(r_query) * np.linalg.norm(r_key):
+        return nothing(len(query), len(key))  # the product cancels to rounding
+    rows, columns = np.linalg.norm(query @ r_key.T, axis=1), np.linalg.norm(key @ r_query.T, axis=1)
+    symmetry = math.nan
+    if len(query) == len(key):
+        turned = n @ (u_key.T @ u_query)
+        symmetry = bounded(inner(turned, turned.T) / norm**2)
+    return Scores(symmetry, direct(rows, columns, gamma)[0], norm, rows, columns)
+
+
+def quadratic(gram: Floats, w: Floats) -> Doubles:
+    """w_jᵀ G w_j for every G `[n, r, r]` and every column w_j of w `[r, d]`: `[n, d]`, sums in float64.
+
+    G is symmetric, so only its blocks on and right of the diagonal are multiplied, the latter counted twice.
+    """
+    n, r, _ = gram.shape
+    d = w.shape[1]
+    total = np.zeros((n, d))
+    for i in range(0, r, BLOCK):
+        upper = gram[:, i : i + BLOCK, i:].copy()  # [n, b, r - i]
+        upper[:, :, BLOCK:] *= 2
+        b = upper.shape[1]
+        product = (upper.reshape(n * b, r - i) @ w[i:]).reshape(n, b, d)
+        for j in range(0, b, LANES):
+            lanes = w[i + j : i + j + LANES]
+            for m in range(n):
+                total[m] += np.einsum("rd,rd->d", product[m, j : j + LANES], lanes)
+    return np.maximum(total, 0.0, out=total)
+
+
+def squared(form: Floats) -> Doubles:
+    """Squared row norms of a matrix, sums in float64."""
+    total = np.zeros(len(form))
+    for j in range(0, form.shape[1], TILE):
+        tile = form[:, j : j + TILE]
+        total += np.einsum("ij,ij->i", tile, tile)
+    return total
+
+
+def traced(form: Floats) -> float:
+    """tr(M M) of a square matrix, tile by tile: a whole transpose would miss the cache at every entry."""
+    cuts = range(0, len(form), TILE)
+    return sum(inner(form[i : i + TILE, j : j + TILE], form[j : j + TILE, i : i + TILE].T) for i in cuts for j in cuts)
+
+
+def direct(rows: Doubles, columns: Doubles, gamma: float) -> tuple[float, float]:
+    """(R − C)/(R + C), 0 where nothing stands out, and how far it moves when every norm errs by one unit."""
+    (above_rows, lever_rows), (above_columns, lever_columns) = excess(rows, gamma), excess(columns, gamma)
+    above = above_rows + above_columns
+    if not above > 0:
+        return (0.0 if above == 0 else math.nan), math.inf  # nothing stands out: to be confirmed
+    return (above_rows - above_columns) / above, math.hypot(lever_rows, lever_columns) / above
+
+
+def excess(norms: Doubles, gamma: float) -> tuple[float, float]:
+    """Σ (ρ − t) over ρ > t = mean + γ·std (unbiased), and the rms error it inherits from unit relative errors."""
+    if len(norms) < 2:
+        return 0.0, 0.0  # one row has no spread to stand out from
+    threshold = float(norms.mean() + gamma * norms.std(ddof=1))
+    out = norms[norms - threshold > NOTHING * threshold]
+    lever = float(out @ out) + (len(out) * threshold) ** 2 / len(norms)
+    return float((out - threshold).sum()), math.sqrt(lever)
+
+
+def in_range(norm2: float, w: Floats) -> bool:
+    """Whether ‖M‖² is so far from the ends of w's precision that none of its terms matters and is lost there."""
+    limits = np.finfo(w.dtype)
+    return float(limits.tiny / limits.eps) * w[0].size < norm2 < math.inf
+
+
+def weight(norms: Doubles) -> float:
+    """Σ ρ⁴/(Σ ρ²)²: 1/d where all rows weigh the same, 1 where one row is everything."""
+    squares = norms * norms
+    return float(squares @ squares) / float(squares.sum()) ** 2
+
+
+def bounded(symmetry: float) -> float:
+    """A symmetry that rounding put outside [−1, 1], back inside."""
+    return math.copysign(1.0, symmetry) if abs(symmetry) > 1 else symmetry
+
+
+def inner(a: Floats, b: Floats) -> float:
+    """Σ a_ij b_ij, rows added in float64."""
+    return float(np.einsum("ab,ab->a", a, b).sum(dtype=np.float64))
+
+
+def spread(a: Floats, left: Doubles, right: Doubles) -> float:
+    """Σ left_i a_ij² right_j, the squares in a's precision and out of underflow's way."""
+    top = float(right.max())
+    return top * float(left @ ((a * a) @ (right / top).astype(a.dtype)))
