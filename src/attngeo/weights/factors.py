@@ -233,7 +233,7 @@ def excess(norms: Doubles, gamma: float) -> tuple[float, float]:
 def in_range(norm2: float, w: Floats) -> bool:
     """Whether ‖M‖² is so far from the ends of w's precision that none of its terms matters and is lost there."""
     limits = np.finfo(w.dtype)
-    return float(limits.tiny / limits.eps) * w[0].size < norm2 < math.inf
+    return bool(float(limits.tiny / limits.eps) * w[0].size < norm2 < math.inf)
 
 
 def weight(norms: Doubles) -> float:
