@@ -57,11 +57,14 @@ def choose(names: Sequence[str], where: str) -> Weights:
     raise _nothing(names, top, where)
 
 
-def named_file(name: str, where: str) -> Weights:
-    """The one file (or index) the user named."""
+def named_file(name: str, names: Sequence[str], where: str) -> Weights:
+    """The one file (or index) the user named; a split GGUF file stands for all its parts."""
     for suffix, kind in SUFFIXES.items():
         if name.endswith(f"{suffix}.index.json"):
             return Weights(kind, (), name)
+        if kind == "gguf" and name.endswith(suffix) and (part := _SHARD.match(name)):
+            parts = [n for n in names if (other := _SHARD.match(n)) and other.group(1, 3) == part.group(1, 3)]
+            return Weights(kind, _one_model(sorted(parts), where))
         if name.endswith(suffix):
             return Weights(kind, (name,))
     raise SourceError(f"{where}: not a file attngeo reads; {', '.join(SUFFIXES)} expected")

@@ -101,6 +101,8 @@ def read_gguf(file: ByteFile) -> tuple[dict[str, Slot], dict[str, Any]]:
         raise SourceError(f"{file.name}: GGUF alignment {alignment!r}, a positive integer expected")
     begin = -(-cursor.at // alignment) * alignment
     slots = {name: _slot(file, name, shape, kind, begin + offset) for name, shape, kind, offset in table}
+    if len(slots) != len(table):
+        raise SourceError(f"{file.name}: {len(table)} tensors share {len(slots)} names")
     return slots, _config(metadata)
 
 

@@ -17,7 +17,6 @@ from attngeo.weights.cache import atomic, cache_dir
 TRIES = 5  # of one range, as long as nothing arrives
 FIRST_WAIT = 0.5  # seconds, doubled at every try
 _TRANSIENT = (408, 429, 500, 502, 503, 504)
-_PIECE = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -147,8 +146,9 @@ class Hub:
         position, failed = start, 0
         with one_line(self.ref):
             while position < stop:
+                direct = self._direct.get(file)
                 try:
-                    for piece in self._request(file, position, stop):
+                    for piece in self._request(file, position, stop, direct):
                         position += len(piece)
                         failed = 0
                         yield piece
@@ -156,14 +156,15 @@ class Hub:
                         raise Incomplete(f"{file}: transfer stopped at byte {position} of {start} to {stop}")
                 except (Incomplete, HTTPError) as error:
                     lasting = isinstance(error, HfHubHTTPError) and error.response.status_code not in _TRANSIENT
-                    moved = self._direct.pop(file, None) is not None  # signed addresses expire
+                    if direct is not None and self._direct.get(file) == direct:
+                        self._direct.pop(file, None)  # signed addresses expire: ask the hub for a new one
                     failed += 1
-                    if failed >= TRIES or (lasting and not moved):
+                    if failed >= TRIES or (lasting and direct is None):
                         raise
-                    if not (lasting and moved):
+                    if not lasting:
                         time.sleep(FIRST_WAIT * 2 ** (failed - 1))
 
-    def _request(self, file: str, start: int, stop: int) -> Iterator[bytes]:
+    def _request(self, file: str, start: int, stop: int, direct: str | None) -> Iterator[bytes]:
         from huggingface_hub import constants, hf_hub_url
         from huggingface_hub.utils import (  # type: ignore[attr-defined]
             build_hf_headers,
@@ -172,7 +173,7 @@ class Hub:
         )
 
         own = hf_hub_url(self.ref.repo, file, revision=self.snapshot.commit)
-        url = self._direct.get(file, own)
+        url = direct or own
         headers = build_hf_headers(library_name="attngeo")
         if urlsplit(url)[:2] != urlsplit(own)[:2]:
             headers.pop("authorization", None)  # the token is for the hub, not for its storage
@@ -193,7 +194,7 @@ class Hub:
                 raise Incomplete(f"{file}: has {total} bytes, {size} announced")
             self._direct[file] = str(response.url)
             left = stop - start
-            for piece in response.iter_bytes(_PIECE):
+            for piece in response.iter_bytes():
                 yield piece[:left]
                 left -= len(piece)
                 if left < 0:

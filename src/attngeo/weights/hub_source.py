@@ -11,7 +11,7 @@ from typing import Any
 
 from attngeo.errors import SourceError
 from attngeo.weights.checkpoint import Checkpoint
-from attngeo.weights.choose import Weights, named_file
+from attngeo.weights.choose import named_file
 from attngeo.weights.files import ByteFile, LocalFile
 from attngeo.weights.folder import Folder, open_folder
 from attngeo.weights.hub_client import Hub, HubRef
@@ -76,12 +76,11 @@ def _writable(folder: Path) -> bool:
 def hub_checkpoint(ref: HubRef, config: Mapping[str, Any] | None) -> Checkpoint:
     """Open `org/name[/path][@revision]`."""
     hub = Hub(ref)
-    weights: Weights | None = None
-    prefix = ref.path and f"{ref.path}/"
     if ref.path in hub.snapshot.files:
-        prefix = ref.path[: ref.path.rfind("/") + 1]
-        weights = named_file(ref.path.removeprefix(prefix), str(ref))
-    folder = HubFolder(hub, prefix)
-    if not folder.names:
-        raise SourceError(f"{ref}: model {ref.repo!r} has no {ref.path!r}" if ref.path else f"{ref}: no files in it")
-    return open_folder(folder, config, weights)
+        parent, _, name = ref.path.rpartition("/")
+        folder = HubFolder(hub, parent and f"{parent}/")
+        return open_folder(folder, config, named_file(name, folder.names, str(ref)))
+    folder = HubFolder(hub, ref.path and f"{ref.path}/")
+    if ref.path and not folder.names:
+        raise SourceError(f"{ref}: model {ref.repo!r} has no file or folder {ref.path!r}")
+    return open_folder(folder, config)

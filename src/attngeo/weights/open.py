@@ -52,7 +52,8 @@ def _named(ref: str, config: Mapping[str, Any] | None) -> Checkpoint:
 
         if path.is_dir():
             return open_folder(LocalFolder(ref, path), config)
-        return open_folder(LocalFolder(ref, path.parent), config, named_file(path.name, ref))
+        folder = LocalFolder(ref, path.parent)
+        return open_folder(folder, config, named_file(path.name, folder.names, ref))
     if _looks_like_path(ref):
         kind = "file" if ref.endswith(tuple(SUFFIXES)) else "folder"
         raise SourceError(f"{ref}: no such {kind}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import numpy as np
@@ -30,6 +30,8 @@ _TRACES = {
 
 # modules that may hold queries or keys; packed experts and MLPs are none of our business
 _ATTENTION = re.compile(r"att(n|ention)|(^|[._])w?(q|k|qk|qkv|query|key|query_key_value|in_proj)($|[._])", re.I)
+
+_ADAPTER = re.compile(r"lora[_.]|\.alpha$|dora_scale|modules_to_save")
 
 
 def is_float8(dtype: str) -> bool:
@@ -79,10 +81,11 @@ def apply_scale(
 
 def _block_of(info: TensorInfo, scale: FloatArray, stated: tuple[int, int] | None) -> tuple[int, int]:
     """The block whose grid over the tensor has the scale's shape: as stated, of 128, or an even division."""
-    if scale.ndim == 2 and len(info.shape) == 2:
-        even = tuple(-(-n // max(count, 1)) for n, count in zip(info.shape, scale.shape, strict=True))
-        for rows, columns in (stated, (128, 128), (1, 128), (even[0], even[1])):  # type: ignore[misc]
-            if (-(-info.shape[0] // rows), -(-info.shape[1] // columns)) == scale.shape:
+    if scale.ndim == 2 and len(info.shape) == 2 and scale.size:
+        (height, width), (down, across) = info.shape, scale.shape
+        even = (-(-height // down), -(-width // across))
+        for rows, columns in (*((stated,) if stated else ()), (128, 128), (1, 128), even):
+            if (-(-height // rows), -(-width // columns)) == (down, across):
                 return rows, columns
     raise SourceError(
         f"{info.file}: tensor {info.name!r} of shape {list(info.shape)} has an FP8 scale of shape {list(scale.shape)}; "
@@ -90,8 +93,10 @@ def _block_of(info: TensorInfo, scale: FloatArray, stated: tuple[int, int] | Non
     )
 
 
-def refuse_packed(ref: str, tensors: Iterable[str]) -> None:
-    """Refuse by name a checkpoint whose attention weights are packed by a scheme attngeo does not unpack."""
+def refuse_packed(ref: str, tensors: Collection[str]) -> None:
+    """Refuse by name adapters, and attention weights packed by a scheme attngeo does not unpack."""
+    if tensors and all(_ADAPTER.search(name) for name in tensors):
+        raise refuse_adapter(ref, None)
     for name in tensors:
         for trace, packer in _TRACES.items():
             if name.endswith(trace) and _ATTENTION.search(name[: -len(trace)]):

@@ -53,7 +53,10 @@ def load(path: Path, name: str) -> dict[str, Any]:
     except (RuntimeError, EOFError, OSError, ValueError, KeyError, IndexError, AttributeError, TypeError) as error:
         reason = (str(error).strip() or type(error).__name__).splitlines()[0].partition(". ")[0]
         raise SourceError(f"{name}: not a whole pickled state dict ({reason})") from error
-    return _tensors(content, name)
+    tensors = _tensors(content)
+    if not tensors:
+        raise SourceError(f"{name}: holds a {type(content).__name__} without tensors; a state dict of tensors expected")
+    return tensors
 
 
 def _unsafe(message: str) -> str:
@@ -67,18 +70,11 @@ def _unsafe(message: str) -> str:
     return "not a pickled state dict, or one cut short; a state dict of tensors expected"
 
 
-def _tensors(content: Any, name: str) -> dict[str, Any]:
-    """The state dict inside a checkpoint: the mapping itself, or the one under a customary key."""
+def _tensors(content: Any, depth: int = 0) -> dict[str, Any]:
+    """The state dict inside a checkpoint: the mapping itself, or the one under a customary key if that has more."""
     import torch
 
-    for _ in range(3):  # {"model": {"state_dict": …}} occurs
-        if not isinstance(content, Mapping):
-            break
-        tensors = {key: value for key, value in content.items() if isinstance(value, torch.Tensor)}
-        inner = next((content[key] for key in _NESTS if isinstance(content.get(key), Mapping)), None)
-        if tensors and (inner is None or len(tensors) >= len(inner)):
-            return {str(key): value for key, value in tensors.items()}
-        if inner is None:
-            break
-        content = inner
-    raise SourceError(f"{name}: holds a {type(content).__name__} without tensors; a state dict of tensors expected")
+    if not isinstance(content, Mapping) or depth > 2:
+        return {}
+    own = {str(key): value for key, value in content.items() if isinstance(value, torch.Tensor)}
+    return max([own, *(_tensors(content.get(key), depth + 1) for key in _NESTS)], key=len)

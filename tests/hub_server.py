@@ -1,0 +1,200 @@
+"""A local server that speaks enough of the hub's API for the unmodified client, and counts what it sends."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import TracebackType
+from urllib.parse import unquote, urlsplit
+
+LARGE = (".safetensors", ".bin", ".gguf", ".pt")  # kept apart, as the hub does: reached by a redirect
+
+
+@dataclass(frozen=True)
+class Request:
+    """One request as the server saw it and what it sent back."""
+
+    method: str
+    path: str
+    file: str  # "" for the API
+    range: tuple[int, int] | None  # [start, stop)
+    status: int
+    sent: int  # body bytes
+    token: str | None
+    storage: bool  # asked of the storage host, not of the hub itself
+
+
+@dataclass
+class Repo:
+    """A model repository: its files, and who may read it."""
+
+    files: Mapping[str, bytes]
+    gated: bool = False
+    token: str | None = None  # needed to see it at all
+    commit: str = ""
+
+    def __post_init__(self) -> None:
+        self.blobs = {name: hashlib.sha256(data).hexdigest() for name, data in self.files.items()}
+        listing = json.dumps(self.blobs, sort_keys=True).encode()
+        self.commit = self.commit or hashlib.sha1(listing, usedforsecurity=False).hexdigest()
+
+
+Fault = Callable[[Request], str | None]  # "503", "403", "cut", "empty", "whole", "shift", or None for none
+
+
+@dataclass
+class HubServer:
+    """`with HubServer({"org/name": Repo(files)}) as hub:` then point HF_ENDPOINT to `hub.url`."""
+
+    repos: Mapping[str, Repo]
+    fault: Fault | None = None  # asked for every range request
+    requests: list[Request] = field(default_factory=list)
+
+    def __enter__(self) -> HubServer:
+        self._servers = []
+        for storage in (False, True):
+            handler = type("Handler", (_Handler,), {"hub": self, "storage": storage})
+            server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+            server.daemon_threads = True
+            threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
+            self._servers.append(server)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for server in self._servers:
+            server.shutdown()
+            server.server_close()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self._servers[0].server_port}"
+
+    @property
+    def storage_url(self) -> str:
+        return f"http://127.0.0.1:{self._servers[1].server_port}"
+
+    def sent(self, suffix: str) -> int:
+        """Body bytes of files with this suffix."""
+        return sum(request.sent for request in self.requests if request.file.endswith(suffix))
+
+    def ranges(self, suffix: str = ".safetensors") -> list[tuple[int, int]]:
+        """Byte ranges served, in the order in which they were asked for."""
+        return [r.range for r in self.requests if r.file.endswith(suffix) and r.range is not None and r.status == 206]
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    hub: HubServer
+    storage: bool
+
+    def do_GET(self) -> None:
+        self._answer()
+
+    def do_HEAD(self) -> None:
+        self._answer()
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+    def _answer(self) -> None:
+        path = unquote(urlsplit(self.path).path)
+        if match := re.fullmatch(r"/api/models/([^/]+/[^/]+|[^/]+?)(?:/revision/(.+))?", path):
+            self._info(match[1], match[2] or "main")
+        elif match := re.fullmatch(r"/(.+?)/resolve/([^/]+)/(.+)", path):
+            self._file(match[1], match[2], match[3])
+        else:
+            self._error(404, "RepoNotFound")
+
+    def _repo(self, name: str, revision: str) -> Repo | None:
+        repo = self.hub.repos.get(name)
+        if repo is None or (repo.token is not None and self._token() != repo.token and not self.storage):
+            self._error(401 if repo is None else 404, "RepoNotFound")
+            return None
+        if revision not in ("main", repo.commit):
+            self._error(404, "RevisionNotFound")
+            return None
+        return repo
+
+    def _info(self, name: str, revision: str) -> None:
+        repo = self._repo(name, revision)
+        if repo is not None:
+            files = [
+                {"rfilename": file, "size": len(data), "blobId": repo.blobs[file][:40]}
+                for file, data in repo.files.items()
+            ]
+            body = json.dumps({"id": name, "modelId": name, "sha": repo.commit, "siblings": files}).encode()
+            self._send(200, body, {"Content-Type": "application/json"})
+
+    def _file(self, name: str, revision: str, file: str) -> None:
+        repo = self._repo(name, revision)
+        if repo is None:
+            return
+        if repo.gated and self._token() is None and not self.storage:
+            return self._error(401, "GatedRepo")
+        if file not in repo.files:
+            return self._error(404, "EntryNotFound", {"X-Repo-Commit": repo.commit})
+        data = repo.files[file]
+        headers = {"X-Repo-Commit": repo.commit, "ETag": f'"{repo.blobs[file]}"', "Accept-Ranges": "bytes"}
+        if file.endswith(LARGE) and not self.storage:
+            linked = {"X-Linked-Size": str(len(data)), "X-Linked-Etag": headers["ETag"]}
+            return self._send(
+                302,
+                b"",
+                {
+                    **headers,
+                    **linked,
+                    "Location": f"{self.hub.storage_url}{self.path}?signature={len(self.hub.requests)}",
+                },
+                file,
+            )
+        found = re.fullmatch(r"bytes=(\d+)-(\d+)", self.headers.get("Range", ""))
+        if found is None:
+            return self._send(200, data, headers, file)
+        start, stop = int(found[1]), min(int(found[2]) + 1, len(data))
+        fault = self.hub.fault(self._record(0, 0, file, (start, stop))) if self.hub.fault else None
+        if fault in ("503", "403"):
+            return self._error(int(fault), "", file=file)
+        if fault == "whole":
+            return self._send(200, data, headers, file)
+        begin = start + (7 if fault == "shift" else 0)
+        headers["Content-Range"] = f"bytes {begin}-{stop - 1}/{len(data)}"
+        self._send(206, data[begin:stop], headers, file, (start, stop), fault)
+
+    def _error(self, status: int, code: str, headers: Mapping[str, str] | None = None, file: str = "") -> None:
+        self._send(status, b"", {"X-Error-Code": code, **(headers or {})} if code else {}, file)
+
+    def _token(self) -> str | None:
+        return self.headers.get("Authorization", "").removeprefix("Bearer ") or None
+
+    def _record(self, status: int, sent: int, file: str, span: tuple[int, int] | None) -> Request:
+        return Request(self.command, self.path, file, span, status, sent, self._token(), self.storage)
+
+    def _send(
+        self,
+        status: int,
+        body: bytes,
+        headers: Mapping[str, str],
+        file: str = "",
+        span: tuple[int, int] | None = None,
+        fault: str | None = None,
+    ) -> None:
+        length = len(body)
+        body = {"cut": body[: length // 2], "empty": b""}.get(fault or "", body)
+        self.send_response(status)
+        for key, value in headers.items():
+            self.send_header(key, value)
+        # "empty" is an honest answer with nothing in it; "cut" promises all and hangs up half-way
+        self.send_header("Content-Length", str(0 if fault == "empty" else length))
+        self.end_headers()
+        sent = b"" if self.command == "HEAD" else body
+        self.hub.requests.append(self._record(status, len(sent), file, span))
+        self.wfile.write(sent)
+        if fault == "cut":
+            self.close_connection = True

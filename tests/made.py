@@ -1,0 +1,68 @@
+"""Checkpoints made for the tests, byte by byte where the official writer would refuse."""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[Any]
+
+WORDS = {
+    "float64": "F64", "float32": "F32", "float16": "F16", "bfloat16": "BF16", "int8": "I8", "uint8": "U8",
+    "int32": "I32", "int64": "I64", "float8_e4m3fn": "F8_E4M3", "float8_e5m2": "F8_E5M2",
+}  # fmt: skip
+
+
+def normal(*shape: int, seed: int = 0, dtype: Any = np.float32) -> Array:
+    """Gaussian entries, in any float type."""
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32).astype(dtype)
+
+
+def safetensors_bytes(tensors: Mapping[str, Array], header: Mapping[str, Any] | None = None) -> bytes:
+    """A safetensors file in the order given; `header` entries replace the true ones."""
+    entries: dict[str, Any] = {}
+    data = b""
+    for name, array in tensors.items():
+        raw = array.tobytes()
+        entries[name] = {
+            "dtype": WORDS[array.dtype.name],
+            "shape": list(array.shape),
+            "data_offsets": [len(data), len(data) + len(raw)],
+        }
+        data += raw
+    return with_header(json.dumps({**entries, **(header or {})}).encode(), data)
+
+
+def with_header(header: bytes, data: bytes = b"") -> bytes:
+    """Length, header, data, whatever the header says."""
+    return struct.pack("<Q", len(header)) + header + data
+
+
+def write(folder: Path, files: Mapping[str, bytes | Mapping[str, Any]]) -> Path:
+    """A folder of files; a mapping is written as JSON."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, content in files.items():
+        (folder / name).write_bytes(content if isinstance(content, bytes) else json.dumps(content).encode())
+    return folder
+
+
+def separate(layers: int = 3, width: int = 64, dtype: Any = ml_dtypes.bfloat16) -> dict[str, Array]:
+    """LLaMA-like tensors in the order real files have them (by name)."""
+    tensors = {"model.embed_tokens.weight": normal(100, width, dtype=dtype)}
+    for layer in range(layers):
+        prefix = f"model.layers.{layer}"
+        for seed, (name, rows) in enumerate({"k": width // 2, "o": width, "q": width, "v": width // 2}.items()):
+            weight = normal(rows, width, seed=10 * layer + seed, dtype=dtype)
+            tensors[f"{prefix}.self_attn.{name}_proj.weight"] = weight
+        tensors[f"{prefix}.mlp.up_proj.weight"] = normal(2 * width, width, seed=layer, dtype=dtype)
+    return tensors
+
+
+LLAMA = {"model_type": "llama", "hidden_size": 64, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16}
