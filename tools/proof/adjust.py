@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from transformers import ResNetConfig
 
 
 def _resnet(config: Any) -> Any:
-    """A small ResNet in place of the default backbone, which would be fetched from timm."""
-    backbone = ResNetConfig(embedding_size=16, hidden_sizes=[16, 16, 32, 32], depths=[1, 1, 1, 1], out_features=["stage2", "stage3", "stage4"])
+    """A small ResNet in place of the default backbone, which would come from timm."""
+    backbone = ResNetConfig(
+        embedding_size=16, hidden_sizes=[16, 16, 32, 32], depths=[1, 1, 1, 1], out_features=["stage2", "stage3", "stage4"]
+    )
     values = config.to_dict()
     for key in ("backbone", "use_timm_backbone", "backbone_kwargs", "use_pretrained_backbone", "backbone_config"):
         values.pop(key, None)
     return type(config)(**values | {"backbone_config": backbone, "use_timm_backbone": False, "backbone": None})
 
 
-def _set(**values: Any) -> Any:
+def _set(**values: Any) -> Callable[[Any], None]:
     def adjust(config: Any) -> None:
         for key, value in values.items():
             setattr(config, key, value)
@@ -24,16 +27,32 @@ def _set(**values: Any) -> Any:
     return adjust
 
 
-ADJUST: dict[str, Any] = {
-    "detr": _resnet,
-    "conditional_detr": _resnet,
-    "dab-detr": _resnet,
-    "deformable_detr": _resnet,
-    "table-transformer": _resnet,
-    "time_series_transformer": _set(prediction_length=8, context_length=8),
-    "autoformer": _set(prediction_length=8, context_length=8),
-    "informer": _set(prediction_length=8, context_length=8),
+def _head_size(config: Any) -> None:
+    """Head sizes these configs require but leave empty."""
+    for part in (config, getattr(config, "text_config", None)):
+        if part is not None and getattr(part, "head_dim", 0) is None:
+            part.head_dim = part.hidden_size // part.num_attention_heads
+
+
+def _mamba_heads(config: Any) -> None:
+    config.mamba_n_heads = config.mamba_expand * config.hidden_size // config.mamba_d_head
+
+
+def _bamba(config: Any) -> None:
+    _mamba_heads(config)
+    config.attn_layer_indices = [1]
+
+
+ADJUST: dict[str, Callable[[Any], Any]] = {
+    **{kind: _resnet for kind in ("detr", "conditional_detr", "dab-detr", "deformable_detr", "table-transformer")},
+    **{kind: _head_size for kind in ("hunyuan_v1_dense", "hunyuan_v1_moe", "hunyuan_vl", "hunyuan_vl_text", "ministral")},
+    "granitemoehybrid": _mamba_heads,
+    **{kind: _set(prediction_length=8, context_length=8) for kind in ("time_series_transformer", "autoformer", "informer")},
+    "jamba": _set(attn_layer_period=2, attn_layer_offset=1),
+    "bamba": _bamba,
     "esm": _set(vocab_size=33, mask_token_id=32, pad_token_id=1),
     "big_bird": _set(attention_type="original_full"),
     "bigbird_pegasus": _set(attention_type="original_full"),
+    "gpt_neo": _set(attention_types=[[["global", "local"], 1]], attention_layers=["global", "local"]),
+    "deepseek_v2": _set(topk_group=1, n_group=1, num_experts_per_tok=2, topk_method="greedy"),
 }

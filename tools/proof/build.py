@@ -10,10 +10,10 @@ from transformers import CONFIG_MAPPING, MODEL_MAPPING, PreTrainedConfig, PreTra
 
 from proof.adjust import ADJUST
 from proof.listen import NAME, listening
-from proof.tiny import shrink
+from proof.tiny import shrink, sub_configs
 
-LARGEST = 300e6  # parameters a model may have on a small machine
-LADDER = ((2, 8), (2, 4), (2, 2), (2, 1), (4, 4), (8, 8), (8, 1), (0, 0))  # (layers, width factor); 0: as it comes
+# (layers, width factor, most parameters); layers 0: as it comes
+LADDER = ((2, 8, 200e6), (2, 4, 100e6), (2, 2, 100e6), (2, 1, 200e6), (4, 4, 100e6), (8, 8, 200e6), (0, 0, 500e6))
 
 
 class CannotBuild(Exception):
@@ -39,29 +39,39 @@ def candidates(model_type: str) -> Any:
     """Models of decreasing shrinkage; the first that works out is good enough."""
     model_class = classes(model_type)[1]
     problem: Exception | None = None
-    for layers, factor in LADDER:
+    for layers, factor, largest in LADDER:
         try:
             config = configuration(model_type, layers, factor)
             with torch.device("meta"):
                 size = sum(p.numel() for p in model_class(config).parameters())
-            if size > LARGEST:
-                problem = CannotBuild(f"{size / 1e6:.0f} M parameters at {layers} layers, widths / {factor}")
+            if size > largest:
+                problem = problem or CannotBuild(f"{size / 1e6:.0f} M parameters at {layers} layers, widths / {factor}")
                 continue
-            yield _build(model_class, configuration(model_type, layers, factor))
+            model = _build(model_class, configuration(model_type, layers, factor))
         except Exception as error:
-            problem = error
+            problem = problem or error
+            continue
+        yield model
     raise CannotBuild(f"{type(problem).__name__}: {str(problem).strip()[:200]}")
 
 
 def _build(model_class: Any, config: PreTrainedConfig) -> PreTrainedModel:
     torch.manual_seed(0)
+    plain_experts(config)
     with listening():  # position tables made in the constructor stand at zero too
         for implementation in (NAME, "eager"):
             try:
                 return model_class._from_config(config, attn_implementation=implementation, dtype=torch.float32)
-            except (ValueError, ImportError) as error:
+            except (ValueError, ImportError, KeyError) as error:
                 problem = error
         raise problem
+
+
+def plain_experts(config: PreTrainedConfig) -> None:
+    """Grouped matrix products want aligned widths, tiny models have none."""
+    config._experts_implementation_internal = "eager"
+    for sub in sub_configs(config).values():
+        plain_experts(sub)
 
 
 def as_json(config: PreTrainedConfig) -> dict[str, Any]:

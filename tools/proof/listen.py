@@ -38,7 +38,7 @@ class Product:
     key: Tensor  # [L or fewer, M, r]
     before: tuple[Projection, ...]  # the projections applied shortly before
     interface: bool
-    mask: Tensor | None = None
+    norms: tuple[tuple[str, Tensor], ...] = ()  # (module path, output [T, d]) of the norms applied shortly before
 
 
 @dataclass
@@ -47,6 +47,7 @@ class Ear(TorchFunctionMode):
 
     products: list[Product] = field(default_factory=list)
     normalised: bool = False  # F.normalize was seen (and skipped) on queries or keys
+    norms: list[tuple[str, Tensor]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         TorchFunctionMode.__init__(self)
@@ -54,13 +55,14 @@ class Ear(TorchFunctionMode):
         self._count = 0
         self._deaf = 0
 
-    def hear(self, query: Tensor, key: Tensor, *, interface: bool = False, mask: Tensor | None = None) -> None:
+    def hear(self, query: Tensor, key: Tensor, *, interface: bool = False) -> None:
         if query.dim() < 2 or key.dim() < 2 or query.shape[-1] != key.shape[-1]:
             return
         if not query.is_floating_point() or len(self.products) > 400 or query.numel() > 4e6 or key.numel() > 4e6:
             return
         fold = lambda t: t.detach().reshape(-1, t.shape[-2], t.shape[-1]).float().clone()  # noqa: E731
-        self.products.append(Product(fold(query), fold(key), tuple(self._recent), interface, mask))
+        norms = tuple(self.norms[-12:])
+        self.products.append(Product(fold(query), fold(key), tuple(self._recent), interface, norms))
 
     def _project(self, tokens: Tensor, weight: Tensor) -> None:
         if tokens.dim() >= 1 and tokens.is_floating_point() and tokens.numel() < 4e6:
@@ -96,10 +98,15 @@ class Ear(TorchFunctionMode):
         elif name in ("conv1d", "conv2d") and args[0].dim() >= 3:
             self._project(args[0].flatten(2).transpose(1, 2), args[1])
         elif name in ("matmul", "bmm", "__matmul__", "baddbmm"):
-            a, b = (args[1], args[2]) if name == "baddbmm" else (args[0], args[1])
-            if isinstance(b, torch.nn.Parameter) and b.dim() == 2:
+            if name == "baddbmm":
+                args = (*args[1:], *(kwargs[k] for k in ("batch1", "batch2") if k in kwargs))
+            a, b = args[0], args[1] if len(args) > 1 else kwargs.get("other", kwargs.get("mat2"))
+            if b.dim() == 2:
                 self._project(a, b)
-            elif b.dim() >= 3 and a.dim() >= 3 and a.shape[:-2] == b.shape[:-2]:
+            elif b.dim() >= 3 and a.dim() >= 3:
+                if a.shape[:-2] != b.shape[:-2]:  # one key head for many query heads
+                    leading = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+                    a, b = a.expand(*leading, -1, -1), b.expand(*leading, -1, -1)
                 self.hear(a, b.transpose(-1, -2))
                 self.hear(b.transpose(-1, -2), a)  # keys first: transposed logits
         elif name == "einsum":
@@ -158,7 +165,7 @@ def probe(module: Any, query: Tensor, key: Tensor, value: Tensor, attention_mask
     mask = attention_mask if isinstance(attention_mask, Tensor) else None
     ear._deaf += 1
     try:
-        ear.hear(query, key, interface=True, mask=mask)
+        ear.hear(query, key, interface=True)
         groups = query.shape[1] // key.shape[1]
         key, value = key.repeat_interleave(groups, 1), value.repeat_interleave(groups, 1)
         logits = query @ key.transpose(-1, -2) * (kwargs.get("scaling") or query.shape[-1] ** -0.5)
@@ -171,17 +178,33 @@ def probe(module: Any, query: Tensor, key: Tensor, value: Tensor, attention_mask
 
 
 class listening:
-    """`with listening() as ear: model(**feed)`."""
+    """`with listening(model) as ear: model(**feed)`; norms are heard only where a model is given."""
+
+    def __init__(self, model: torch.nn.Module | None = None) -> None:
+        self.model = model
 
     def __enter__(self) -> Ear:
         self.ear = Ear()
+        self.hooks = []
+        for name, module in self.model.named_modules() if self.model is not None else ():
+            if "norm" in type(module).__name__.lower() and not any(module.children()):
+                self.hooks.append(module.register_forward_hook(self._hook(name)))
         _current.append(self.ear)
         self.ear.__enter__()
         return self.ear
 
+    def _hook(self, name: str) -> Any:
+        def heard(module: Any, inputs: Any, output: Any) -> None:
+            if isinstance(output, Tensor) and output.dim() >= 2 and output.numel() < 4e6:
+                self.ear.norms.append((name, output.detach().reshape(-1, output.shape[-1]).float().clone()))
+
+        return heard
+
     def __exit__(self, *exc: Any) -> None:
         self.ear.__exit__(*exc)
         _current.pop()
+        for hook in self.hooks:
+            hook.remove()
 
 
 AttentionInterface.register(NAME, probe)

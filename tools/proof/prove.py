@@ -6,17 +6,22 @@ import re
 import tempfile
 import warnings
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
+from attngeo.errors import LayoutError
+from attngeo.weights import families
 from attngeo.weights.attention import AttentionWeights
+from attngeo.weights.checkpoint import Want
 from attngeo.weights.layers import open_layers
+from attngeo.weights.layout import count_heads, find_sites
+from attngeo.weights.open import open_checkpoint
 from proof.feeds import call_attention, feeds
+from proof.learn import is_causal, norm_facts, norm_of, norm_rule
 from proof.listen import Product, listening
 
 TOLERANCE = 1e-4  # relative error of x M xᵀ, head by head
@@ -35,6 +40,9 @@ class Verdict:
     qk_norm: bool = False
     unplaced: int = 0  # products through the interface that no extracted layer explains
     causal: bool | None = None
+    offset: bool = False  # norms multiply by 1 + weight
+    norms: list[dict[str, Any]] = field(default_factory=list)
+    skip: list[str] = field(default_factory=list)
     worst: float = 0.0
     sites: dict[str, str] = field(default_factory=dict)  # template → right / mismatch / not run
 
@@ -44,7 +52,7 @@ def randomise(model: nn.Module, seed: int = 0) -> None:
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
-            if not parameter.is_floating_point():
+            if not parameter.is_floating_point() or parameter.numel() == 0:
                 continue
             if parameter.dim() >= 2 and "bias" not in name.split(".")[-1]:
                 fan = parameter.shape[0] if _conv1d(model, name) else max(1, parameter[0].numel())
@@ -91,26 +99,40 @@ def reduce_norms(model: nn.Module) -> int:
     return len(found)
 
 
+def restore_norms(model: nn.Module) -> None:
+    """Undo `reduce_norms`: the saved names must be the model's own."""
+    for parent in list(model.modules()):
+        for name, child in list(parent.named_children()):
+            if isinstance(child, GainOnly):
+                setattr(parent, name, child.norm)
+
+
 def agreement(weights: AttentionWeights, product: Product) -> float:
     """Smallest over the candidate inputs of the largest relative error over heads; inf where nothing fits."""
+    return compare(weights, product)[0]
+
+
+def compare(weights: AttentionWeights, product: Product) -> tuple[float, Tensor | None]:
+    """`agreement` and the input x of the queries [T, d] that gave it."""
+    nothing = float("inf"), None
     heads, width, _ = weights.query.shape
     groups, key_width, _ = weights.key.shape
     count, rows, size = product.query.shape
     if count % heads:
-        return float("inf")
+        return nothing
     batch = count // heads
     query_inputs = _inputs(product, batch * rows, width)
     key_inputs = _inputs(product, batch * product.key.shape[1], key_width)
     if not query_inputs or not key_inputs:
-        return float("inf")
+        return nothing
     key = product.key
     if key.shape[0] != count:
         if count % key.shape[0] or key.shape[0] % batch:
-            return float("inf")
+            return nothing
         key = key.reshape(batch, -1, *key.shape[1:]).repeat_interleave(count // key.shape[0], 1).reshape(count, *key.shape[1:])
     live = product.query @ key.transpose(-1, -2)  # [batch·H, N, M]
     w_q, w_k = torch.from_numpy(np.ascontiguousarray(weights.query)), torch.from_numpy(np.ascontiguousarray(weights.key))
-    best = float("inf")
+    best: tuple[float, Tensor | None] = nothing
     for axis in (0, 1) if batch > 1 else (0,):
         shape = (batch, heads) if axis == 0 else (heads, batch)
         logits = live.reshape(*shape, *live.shape[1:])
@@ -119,8 +141,10 @@ def agreement(weights: AttentionWeights, product: Product) -> float:
             q = torch.einsum("bnd,hdr->bhnr", x_q.reshape(batch, rows, width), w_q)
             for x_k in [x_q] if any(x_q is t for t in key_inputs) and not weights.cross else key_inputs:
                 k = torch.einsum("bmd,gdr->bgmr", x_k.reshape(batch, -1, key_width), w_k)
-                best = min(best, _error(logits, q @ k.repeat_interleave(heads // groups, 1).transpose(-1, -2)))
-                if best < TOLERANCE:
+                error = _error(logits, q @ k.repeat_interleave(heads // groups, 1).transpose(-1, -2))
+                if error < best[0]:
+                    best = error, x_q
+                if error < TOLERANCE:
                     return best
     return best
 
@@ -164,7 +188,7 @@ def hear_model(model: nn.Module, config: Any) -> tuple[list[Product], list[str]]
     inner = [(name, module) for name, module in model.named_modules() if isinstance(module, PreTrainedModel)]
     for name, module in inner or [("", model)]:
         for feed in feeds(module, getattr(module, "config", config)):
-            with listening() as ear, torch.no_grad():
+            with listening(model) as ear, torch.no_grad():
                 try:
                     module(**feed)
                 except Exception as error:
@@ -205,51 +229,101 @@ def prove_model(model: PreTrainedModel, model_type: str) -> Verdict:
     """Save the model, cut its forms from the files, run it, and compare."""
     model = model.eval().float()
     randomise(model)
-    with tempfile.TemporaryDirectory() as folder:
-        model.save_pretrained(folder)
-        (Path(folder) / "config.json").exists()
-        with open_layers(folder, unproven=True) as layers:
-            extracted = list(layers)
-            stored = {w.tensors[0]: torch.from_numpy(layers.checkpoint.read(_want(w.tensors[0]))) for w in extracted}
-            templates = [plan.site.template for plan in layers.plans]
     reduced = reduce_norms(model)
+    offset = _offset(model)
+    with tempfile.TemporaryDirectory() as folder:
+        restore_norms(model)
+        model.save_pretrained(folder)
+        tell(model_type, offset=offset)
+        uncountable = _uncountable(folder)
+        with open_layers(folder, unproven=False) as layers:
+            extracted = list(layers)
+            sites = [plan.site for plan in layers.plans]
+            names = layers.checkpoint.tensors
+            stored = {name: torch.from_numpy(layers.checkpoint.read(Want(name))) for name in _small(names, sites)}
+    reduce_norms(model)
     heard, errors = hear_model(model, model.config)
-    verdict = Verdict(model_type, "right", layers=len(extracted))
+    verdict = Verdict(model_type, "right", layers=len(extracted), qk_norm=reduced > 0, offset=offset)
     used = [False] * len(heard)
-    for weights, template in zip(extracted, templates, strict=True):
+    for weights, site in zip(extracted, sites, strict=True):
         verdict.stacks[weights.stack] = verdict.stacks.get(weights.stack, 0) + 1
-        result = _judge(weights, heard, used, verdict)
-        if result != "right":
-            more = hear_attention(model, weights, stored[weights.tensors[0]])
-            result = _judge(weights, more, [False] * len(more), verdict) if more else "not run"
-        if verdict.sites.get(template, "right") == "right":
-            verdict.sites[template] = result
-    verdict.qk_norm = reduced > 0
+        result, product, tokens = _judge(weights, heard, used, verdict)
+        if result != "right" and (more := hear_attention(model, weights, stored[site.query])):
+            result, product, tokens = _judge(weights, more, [False] * len(more), verdict)
+        if product is not None and tokens is not None and not weights.cross:
+            _learn_norm(model, site.path, product, tokens, stored, verdict)
+        if verdict.sites.get(site.template, "right") == "right":
+            verdict.sites[site.template] = result
     verdict.unplaced = sum(not u for u, product in zip(used, heard, strict=True) if product.interface)
+    verdict.causal = is_causal(model, model.config)
+    verdict.sites.update(uncountable)
+    cross = {site.template for site in sites if site.cross}
     bad = {t: r for t, r in verdict.sites.items() if r != "right"}
-    if bad:
+    verdict.skip = list(bad)
+    verdict.reason = "; ".join(f"{t}: {r}" for t, r in bad.items()) + (f" [{errors[0]}]" if bad and errors else "")
+    if not any(r == "right" for t, r in verdict.sites.items() if t not in cross):
         verdict.status = "refused" if "mismatch" in bad.values() else "unproven"
-        verdict.reason = "; ".join(f"{t}: {r}" for t, r in bad.items()) + (f" [{errors[0]}]" if errors else "")
     return verdict
 
 
-def _judge(weights: AttentionWeights, heard: list[Product], used: list[bool], verdict: Verdict) -> str:
+def _uncountable(folder: str) -> dict[str, str]:
+    """Templates whose heads cannot be counted are left out; the rest of the model can still be proved."""
+    with open_checkpoint(folder) as checkpoint:
+        shapes = {name: info.shape for name, info in checkpoint.tensors.items()}
+        found: dict[str, str] = {}
+        for site in find_sites(shapes, checkpoint.config):
+            try:
+                if count_heads(site, shapes, None).heads is None:
+                    found[site.template] = "no head count"
+            except LayoutError as error:
+                found[site.template] = str(error)
+        tell(str(checkpoint.config["model_type"]), skip=list(found), status="right")
+    return found
+
+
+def tell(model_type: str, **facts: Any) -> None:
+    """Let attngeo know a fact about the type while it is being proved."""
+    known = cast(dict[str, Any], families.families())
+    known[model_type] = {**known.get(model_type, {}), **facts}
+    families.family.cache_clear()
+
+
+def _small(names: Any, sites: Any) -> list[str]:
+    """Tensors the comparison looks at again: the query weights and every vector."""
+    queries = {site.query for site in sites}
+    return [name for name, info in names.items() if name in queries or (len(info.shape) == 1 and info.dtype.startswith(("F", "BF")))]
+
+
+def _offset(model: nn.Module) -> bool:
+    """Do the norms on queries and keys multiply by 1 + weight?"""
+    for module in model.modules():
+        weight = getattr(module.norm, "weight", None) if isinstance(module, GainOnly) else None
+        if weight is not None and weight.dim() == 1:
+            _, gain = norm_facts(module.norm, weight.shape[0])
+            return torch.allclose(gain, 1 + weight, atol=1e-4)
+    return False
+
+
+def _learn_norm(model: nn.Module, site: str, product: Product, tokens: Tensor, stored: Any, verdict: Verdict) -> None:
+    norm = norm_of(model, product, tokens)
+    rule = None if norm is None else norm_rule(site, stored, norm, tokens.shape[1])
+    if rule is not None and rule not in verdict.norms:
+        verdict.norms.append(rule)
+
+
+def _judge(
+    weights: AttentionWeights, heard: list[Product], used: list[bool], verdict: Verdict
+) -> tuple[str, Product | None, Tensor | None]:
     nearest = float("inf")
-    right = False
+    match: tuple[Product | None, Tensor | None] = None, None
     for index, product in enumerate(heard):
-        error = agreement(weights, product)
+        error, tokens = compare(weights, product)
         if error < TOLERANCE:
-            if not right and not swap_fails(weights, product):
-                return "swapped heads go unnoticed"
-            used[index], right = True, True
+            if match[0] is None and not swap_fails(weights, product):
+                return "swapped heads go unnoticed", None, None
+            used[index], match = True, (product, tokens)
             verdict.worst = max(verdict.worst, error)
         nearest = min(nearest, error)
-    if right:
-        return "right"
-    return "mismatch" if nearest < float("inf") else "not run"
-
-
-def _want(name: str) -> Any:
-    from attngeo.weights.checkpoint import Want
-
-    return Want(name)
+    if match[0] is not None:
+        return "right", *match
+    return "mismatch" if nearest < float("inf") else "not run", None, None

@@ -12,8 +12,11 @@ _LAYERS = re.compile(
     r"^(n_layers?|depth|.*(num|n)_.*(layers|blocks)|.*(encoder|decoder|hidden|text|vision|prediction)_layers|"
     r"num_(hidden_)?layers|layers|num_blocks)$"
 )
-_LAYER_LISTS = re.compile(r"(layer_types|depths|layers_block_type|block_types|mlp_layer_types|num_blocks|layer_depths)$")
+_LAYER_KINDS = re.compile(r"^(layer_types|layers_block_type|block_types|attention_types)$")
+_STAGES = re.compile(r"^(depths|num_blocks|layer_depths|blocks_per_stage)$")
+_WORDS = 1200
 _EXPERTS = re.compile(r"^(num_local_experts|num_experts|n_routed_experts|moe_num_experts|num_moe_experts)$")
+_CHOSEN = re.compile(r"^(num_experts_per_tok(en)?|moe_topk|moe_k|top_k|num_selected_experts|n_group|topk_group|num_expert_group)$")
 _VOCABULARY = re.compile(r"vocab_size$")
 _WIDTHS = re.compile(
     r"^(hidden_size|hidden_dim|d_model|n_embd|embed_dim|embedding_size|emb_dim|dim|n_inner|d_ff|ffn_dim|width|"
@@ -28,11 +31,20 @@ def sub_configs(config: PreTrainedConfig) -> dict[str, PreTrainedConfig]:
 
 
 def shrink(config: PreTrainedConfig, *, layers: int, factor: int) -> None:
-    """Cut depth to `layers` and divide widths by `factor`, in place and in every sub-configuration."""
+    """Cut depth to `layers` and divide widths by `factor`, in place and in every sub-configuration; inputs shrink too."""
     for sub in sub_configs(config).values():
         shrink(sub, layers=layers, factor=factor)
+    depth = getattr(config, "num_hidden_layers", None)
+    kept = _kept(config, depth, layers)
+    patch = getattr(config, "patch_size", None)
     for name, value in list(vars(config).items()):
-        small = _smaller(name, value, layers, factor)
+        small = _smaller(name, value, len(kept) or layers, factor)
+        if isinstance(value, list) and depth and len(value) == depth > len(kept) > 0:
+            small = [value[i] for i in kept]
+        elif name == "image_size" and factor > 1:
+            small = _image(value, patch)
+        elif name.endswith(("token_id", "token_index")) and isinstance(value, int) and value >= _WORDS:
+            small = 3 if getattr(config, "vocab_size", 0) > 3 else value
         if small is not value:
             try:
                 setattr(config, name, small)
@@ -40,21 +52,40 @@ def shrink(config: PreTrainedConfig, *, layers: int, factor: int) -> None:
                 continue
 
 
-def _smaller(name: str, value: Any, layers: int, factor: int) -> Any:
-    if isinstance(value, bool) or value is None:
+def _kept(config: PreTrainedConfig, depth: int | None, layers: int) -> list[int]:
+    """Which layers stay: the first of each kind, then the next ones up to `layers`."""
+    kinds = next((v for k, v in vars(config).items() if _LAYER_KINDS.search(k) and isinstance(v, list) and len(v) == depth), None)
+    if not depth or kinds is None:
+        return list(range(min(depth or 0, layers)))
+    first = {kinds.index(kind) for kind in set(map(str, kinds)) if kind in kinds}
+    rest = [i for i in range(depth) if i not in first]
+    return sorted([*first, *rest[: max(0, layers - len(first))]])
+
+
+def _image(value: Any, patch: Any) -> Any:
+    if isinstance(value, (list, tuple)):
+        return type(value)(_image(v, patch) for v in value)
+    if not isinstance(value, int) or value <= 96:
         return value
-    if isinstance(value, int):
-        if _EXPERTS.match(name):
-            return min(value, 4)
-        if _VOCABULARY.search(name):
-            return value if value < 1200 else 1200
-        if _LAYERS.match(name) and "hidden_layers_to" not in name:
-            return min(value, layers)
-        if _WIDTHS.match(name) and value % factor == 0 and value // factor >= 16:
-            return value // factor
-    if isinstance(value, list) and value:
-        if _LAYER_LISTS.search(name):
-            if all(isinstance(v, int) for v in value):
-                return [min(v, 2) for v in value]
-            return value[:layers]
+    return 4 * patch if isinstance(patch, int) and value % patch == 0 else 64
+
+
+def _smaller(name: str, value: Any, layers: int, factor: int) -> Any:
+    if isinstance(value, bool) or not isinstance(value, (int, list)):
+        return value
+    if isinstance(value, list):
+        stages = _STAGES.search(name) and value and all(isinstance(v, int) for v in value)
+        return [min(v, 2) for v in value] if stages else value
+    if _EXPERTS.match(name):
+        return min(value, 4)
+    if _CHOSEN.match(name):
+        return min(value, 1 if "group" in name else 2)
+    if _VOCABULARY.search(name):
+        return min(value, _WORDS)
+    if _LAYERS.match(name) and name != "num_feat_extract_layers":
+        return min(value, layers)
+    if name == "max_source_positions" and factor > 1:
+        return min(value, 48)
+    if _WIDTHS.match(name) and value % factor == 0 and value // factor >= 16:
+        return value // factor
     return value

@@ -20,6 +20,7 @@ class Family:
     qk_norm: bool = False  # queries and keys are normalised, found live
     offset: bool = False  # its norms multiply by 1 + weight
     norms: tuple[Mapping[str, Any], ...] = ()  # where the norm before each attention lies
+    skip: tuple[str, ...] = ()  # templates no live product confirmed: left out unless unproven layouts are asked for
     defaults: Mapping[str, Any] = field(default_factory=dict)  # head counts a config may leave out
 
 
@@ -34,4 +35,11 @@ def families() -> Mapping[str, Mapping[str, Any]]:
 def family(model_type: str) -> Family:
     """Facts about `model_type`; an empty Family for one that was never seen."""
     facts = families().get(model_type)
-    return Family() if facts is None else Family(**{**facts, "norms": tuple(facts.get("norms", ()))})
+    if facts is None:
+        return Family()
+    return Family(**{**facts, **{key: tuple(facts.get(key, ())) for key in ("norms", "skip")}})
+
+
+def ends_with(template: str, ending: str) -> bool:
+    """Does a tensor path end like a known one? Heads and wrappers put their own words before a model's path."""
+    return ("." + template).endswith("." + ending)

@@ -9,7 +9,7 @@ from typing import Any
 
 from attngeo.errors import LayoutError
 from attngeo.weights.layout_table import CROSS, NOT_ATTENTION, QK_GAINS, TABLE, Storage
-from attngeo.weights.scope import Scope, head_sizes, key_heads, query_heads, scope_of
+from attngeo.weights.scope import Scope, head_sizes, key_heads, other_key_heads, query_heads, scope_of
 
 Shapes = Mapping[str, tuple[int, ...]]
 
@@ -65,7 +65,8 @@ def find_sites(shapes: Shapes, config: Mapping[str, Any] | None) -> list[Site]:
             site = _site(path, storage, shapes, config)
             if path not in placed and site is not None:
                 placed[path] = site
-    return sorted(placed.values(), key=lambda site: (site.template, site.indices))
+    sites = [site for site in placed.values() if site.storage.kind != "other"]
+    return sorted(sites, key=lambda site: (site.template, site.indices))
 
 
 def _site(path: str, storage: Storage, shapes: Shapes, config: Mapping[str, Any] | None) -> Site | None:
@@ -154,7 +155,9 @@ def _separate(site: Site, key: str, queries: int, rows: tuple[int, int]) -> Site
         )
     keys = key_rows // size
     told = key_heads(site.scope) if site.scope is not None else None
-    if told and isinstance(told[1], int) and told[1] != keys and sizes and size == sizes[0] and not site.cross:
+    if site.scope is None or told is None or not isinstance(told[1], int) or site.cross:
+        return replace(site, heads=Heads(queries, keys, size), gated=gated)
+    if keys != told[1] and keys not in other_key_heads(site.scope) and size in sizes[:1]:
         raise LayoutError(f"{site.key}: holds {keys} key heads of size {size}, but {told[0]} is {told[1]}")
     return replace(site, heads=Heads(queries, keys, size), gated=gated)
 

@@ -21,6 +21,7 @@ class Storage:
               key-value-heads  query apart, one tensor of rows [G, (key, value), r]
               codegen   one tensor, rows [4, (q, v, k), H/4, r]
               latent    down- and up-projections with a norm between (MLA)
+              other     no product of queries and keys (linear attention): never a site
     transposed  stored [in, out] (Conv1D, XLNet) instead of [out, in]
     types     model types the row is for; None: every type
     when      a config key that must be true for the row to hold ("!key": must not)
@@ -45,6 +46,7 @@ def _separate(*pairs: str) -> list[Storage]:
 
 
 TABLE: tuple[Storage, ...] = (
+    Storage("qkv_proj.weight", "output_gate.weight", "other", types=_types("minimax")),
     # Latent attention comes first: its query may be a plain q_proj.
     Storage(
         "q_b_proj.weight",

@@ -8,7 +8,7 @@ from typing import Any
 
 from attngeo.weights.attention import Norm
 from attngeo.weights.checkpoint import Checkpoint, Want
-from attngeo.weights.families import Family
+from attngeo.weights.families import Family, ends_with
 from attngeo.weights.layout import Shapes, Site
 
 
@@ -57,12 +57,12 @@ def find_norm(site: Site, shapes: Shapes, config: Mapping[str, Any] | None, know
 def norm_path(site: str, rule: Mapping[str, Any]) -> str | None:
     """Where `rule` puts the norm of the attention at path `site`; None where the rule is for others.
 
-    rule["site"]  the attention's template from its first number on, as in "*.attention.self"
+    rule["site"]  the end of the attention's template, as in "encoder.layer.*.attention.self"
     rule["norm"]  the norm's path within the block ("block", "previous") or its own last words ("first")
     """
     words = site.split(".")
-    first = next((i for i, word in enumerate(words) if word.isdigit()), None)
-    if first is None or ".".join("*" if w.isdigit() else w for w in words[first:]) != rule["site"]:
+    template = ".".join("*" if word.isdigit() else word for word in words)
+    if "*" not in template or not ends_with(template, str(rule["site"])):
         return None
     last = max(i for i, word in enumerate(words) if word.isdigit())
     block, number = words[: last + 1], int(words[last])

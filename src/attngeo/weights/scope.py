@@ -59,6 +59,9 @@ def scope_of(config: Mapping[str, Any], path: str) -> Scope:
     """
     known = family(str(config.get("model_type", "")))
     scope = Scope(None, config, known.defaults)
+    words = path.split(".")
+    numbers = [i for i, word in enumerate(words) if word.isdigit()]
+    path = ".".join(words[: numbers[0]] if numbers else words)  # the tower; what follows is inside a layer
     while (inner := _best(scope, path)) is not None:
         scope = inner
     return scope
@@ -119,6 +122,11 @@ def query_heads(scope: Scope, path: str, cross: bool) -> tuple[str, Any] | None:
 
 def key_heads(scope: Scope) -> tuple[str, Any] | None:
     return next(_declared(scope, _KEY_HEADS), None)
+
+
+def other_key_heads(scope: Scope) -> set[int]:
+    """Key head counts under other names, for layers of another kind (sliding windows, global layers)."""
+    return {value for key, value in scope.config.items() if "key_value" in key and isinstance(value, int)}
 
 
 def head_sizes(scope: Scope) -> list[int]:
