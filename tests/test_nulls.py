@@ -32,8 +32,8 @@ def agrees(d: int, r: int, count: int) -> None:
     chance = null(d, d, r)
     spread = symmetry.std(ddof=1)
     assert abs(symmetry.mean() - 1 / d) < 4 * spread / np.sqrt(count)
-    # A standard deviation from n draws is known to 1/√(2n); both sides are drawn.
-    error = np.sqrt(1 / (2 * count) + 1 / (2 * DRAWS))
+    # A standard deviation from n draws is known to 1/√(2n); both sides are drawn, symmetry at least 400 times.
+    error = np.sqrt(1 / (2 * count) + 1 / (2 * 400))
     assert abs(np.log(chance.symmetry_std / spread)) < 4 * error
     ours, theirs = chance.directionality, directionality
     assert abs(np.log(ours.std() / theirs.std())) < 4 * error

@@ -1,20 +1,22 @@
 """What chance gives: the scores of M = W_q W_kᵀ when the entries of W_q and W_k are independent Gaussians.
 
 Symmetry has mean 1/d exactly, because turning W_q by a random rotation of R^d leaves its law unchanged. Its spread is
-drawn at a reduced shape (d at most 64, r in proportion) and carried over by the law std ∝ 1/d, whatever r.
-Directionality is drawn at full size, but without the d×r factors: given W_k, the ρ_i² are independent and each is
-Σ_a λ_a z_a² with λ the spectrum of W_kᵀW_k, so they are drawn from the shifted gamma law with the same first three
-cumulants (Σλ, 2Σλ², 8Σλ³, at their expectation over W_k); columns likewise, independently.
+drawn at a reduced shape (d at most 64, r in proportion but not under 8) and carried over by the law std ∝ 1/d, which
+holds for every r. Directionality is drawn at full size, but without the d×r factors: given W_k, the ρ_i² are
+independent and each is Σ_a λ_a z_a² with λ the spectrum of W_kᵀW_k, so they are drawn from the shifted gamma law with
+the same first three cumulants (Σλ, 2Σλ², 8Σλ³, at their expectation over W_k); columns likewise, independently.
 
-Against draws of the whole factors (2,000 up to d = 384, 300 beyond; ± one standard error):
+Against draws of the whole factors at full size (2,000; 1,000 at r = 384; 400 and 200 beyond; ± one standard error,
+which is about 0.03 and 2% for what is drawn here):
 
-    d     r     std of symmetry × d     std of directionality
-          full size     here            full size         here
-    64    8     1.39 ± 0.02   1.39      0.551 ± 0.006     0.542
-    64    64    1.43 ± 0.02   1.43      0.594 ± 0.007     0.592
-    384   32    1.38 ± 0.02   1.39      0.234 ± 0.004     0.231
-    384   384   1.45 ± 0.04   1.43      0.253 ± 0.007     0.247
-    1024  256   1.30 ± 0.05   1.40      0.141 ± 0.006     0.151
+    d     r     d × std of symmetry        std of directionality
+                full size       here       full size         here
+    64    8     1.40 ± 0.02     1.44       0.539 ± 0.009     0.523
+    64    64    1.39 ± 0.02     1.48       0.601 ± 0.010     0.601
+    384   32    1.40 ± 0.02     1.43       0.227 ± 0.004     0.239
+    384   384   1.41 ± 0.03     1.44       0.250 ± 0.006     0.247
+    1024  256   1.42 ± 0.05     1.42       0.151 ± 0.005     0.152
+    4096  128   1.42 ± 0.07     1.40       0.069 ± 0.003     0.076
 """
 
 from __future__ import annotations
@@ -29,8 +31,9 @@ import numpy as np
 from attngeo.weights.cache import atomic, cache_dir
 from attngeo.weights.factors import GAMMA, Doubles
 
-DRAWS = 499
+DRAWS = 999
 REDUCED = 64  # width at which symmetry is drawn
+NUMBERS = 2**20  # in each side's factors, all draws together: the more draws, the smaller the shape
 LAW = 1  # part of the cached files' names: raise it when the draws change
 
 
@@ -78,8 +81,9 @@ def null(d_query: int, d_key: int, r: int) -> Null:
 def symmetry_std(d: int, r: int, rng: np.random.Generator) -> float:
     """Spread of the symmetry around its mean, from Gaussian factors of a reduced width."""
     width = min(d, REDUCED)
-    rank = max(1, round(r * width / d))
-    query, key = rng.standard_normal((2, DRAWS, rank, width), dtype=np.float32)
+    rank = max(min(r, 8), round(r * width / d))  # lower ranks have long tails and need many more draws
+    draws = max(400, NUMBERS // (rank * width))
+    query, key = rng.standard_normal((2, draws, rank, width), dtype=np.float32)
     turned = np.swapaxes(key, 1, 2)  # [draws, width, rank]
     cross = query @ turned  # C [draws, rank, rank]
     norm2 = ((query @ np.swapaxes(query, 1, 2)) * (key @ turned)).sum((1, 2))

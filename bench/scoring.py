@@ -1,0 +1,179 @@
+"""Scoring a checkpoint shaped like an 8B LLaMA-3: against the dense way, against the floor, and in how much memory.
+
+The floor is what no way of scoring from the factors can do without: the bytes read once, and (4H + G)·d·r² +
+5·d·(G·r)² multiply-adds a layer at the rate of a 4096³ float32 product.
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+LAYERS, WIDTH, HEADS, GROUPS, SIZE = 32, 4096, 32, 8, 128
+RUNS = 3
+SIDE = 4096  # of the product that tells the machine's rate
+DENSE_HEADS = 3  # timed, then scaled up
+
+MULTIPLY_ADDS = LAYERS * ((4 * HEADS + GROUPS) * WIDTH * SIZE**2 + 5 * WIDTH * (GROUPS * SIZE) ** 2)
+CONFIG = {
+    "model_type": "llama",
+    "architectures": ["LlamaForCausalLM"],
+    "hidden_size": WIDTH,
+    "num_hidden_layers": LAYERS,
+    "num_attention_heads": HEADS,
+    "num_key_value_heads": GROUPS,
+    "head_dim": SIZE,
+    "intermediate_size": 14336,
+    "vocab_size": 128256,
+    "torch_dtype": "bfloat16",
+}
+
+
+def clock(work: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    work()
+    return time.perf_counter() - start
+
+
+def normal(rng: np.random.Generator, *shape: int) -> np.ndarray:
+    return rng.standard_normal(shape, dtype=np.float32) * np.float32(0.02)
+
+
+def make(folder: Path) -> Path:
+    """One safetensors file of bfloat16 queries, keys and input norms, written tensor by tensor."""
+    (folder / "config.json").write_text(json.dumps(CONFIG))
+    shapes: dict[str, tuple[int, ...]] = {}
+    for layer in range(LAYERS):
+        prefix = f"model.layers.{layer}"
+        shapes[f"{prefix}.self_attn.q_proj.weight"] = (HEADS * SIZE, WIDTH)
+        shapes[f"{prefix}.self_attn.k_proj.weight"] = (GROUPS * SIZE, WIDTH)
+        shapes[f"{prefix}.input_layernorm.weight"] = (WIDTH,)
+    header, end = {}, 0
+    for name, shape in shapes.items():
+        begin, end = end, end + 2 * int(np.prod(shape))
+        header[name] = {"dtype": "BF16", "shape": shape, "data_offsets": (begin, end)}
+    text = json.dumps(header).encode()
+    rng = np.random.default_rng(0)
+    path = folder / "model.safetensors"
+    with path.open("wb") as file:
+        file.write(len(text).to_bytes(8, "little") + text)
+        for shape in shapes.values():
+            values = normal(rng, *shape) if len(shape) == 2 else 1 + normal(rng, *shape)
+            file.write((values.view(np.uint32) >> 16).astype(np.uint16).tobytes())  # bfloat16 is the upper half
+    return path
+
+
+def child(folder: str, extras: bool) -> None:
+    """Score in a process of its own, so that the peak of its memory is the scoring's."""
+    import attngeo
+
+    rows = 0
+
+    def work() -> None:
+        nonlocal rows
+        rows = attngeo.score(folder, nulls=extras, folded=extras).frame.height
+
+    seconds = clock(work)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+    print(json.dumps({"seconds": seconds, "peak": peak, "rows": rows}))
+
+
+def scored(folder: Path, *, extras: bool) -> dict[str, float]:
+    command = [sys.executable, "-m", "bench.scoring", "extras" if extras else "plain", str(folder)]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    found: dict[str, float] = json.loads(done.stdout)
+    assert found["rows"] == LAYERS * (HEADS + 1)
+    return found
+
+
+def rate() -> float:
+    """Multiply-adds a second of a large float32 product."""
+    a, b = normal(np.random.default_rng(1), 2, SIDE, SIDE)
+    out = np.empty_like(a)
+    return SIDE**3 / min(clock(lambda: np.matmul(a, b, out=out)) for _ in range(3))
+
+
+def reading(path: Path) -> float:
+    """Seconds to read the file's bytes once, from wherever the system keeps them."""
+    buffer = bytearray(2**26)
+
+    def work() -> None:
+        with path.open("rb", buffering=0) as file:
+            while file.readinto(buffer):
+                pass
+
+    return clock(work)
+
+
+def dense() -> float:
+    """Seconds for all layers and heads by way of the dense form of each head, from a few of them."""
+    rng = np.random.default_rng(2)
+    key = normal(rng, WIDTH, SIZE)
+    layer = np.zeros((WIDTH, WIDTH), np.float32)
+
+    def figures(form: np.ndarray) -> None:
+        squares = float((form * form).sum())
+        assert abs(float((form * form.T).sum()) / squares) <= 1
+        excess = []
+        for axis in (1, 0):
+            norms = np.linalg.norm(form, axis=axis)
+            excess.append(np.maximum(norms - norms.mean() - 2 * norms.std(ddof=1), 0).sum())
+        assert abs(excess[0] - excess[1]) <= sum(excess)
+
+    def head() -> None:
+        form = normal_query @ key.T
+        figures(form)
+        np.add(layer, form, out=layer)
+
+    times = []
+    for _ in range(DENSE_HEADS):
+        normal_query = normal(rng, WIDTH, SIZE)
+        times.append(clock(head))
+    return LAYERS * (HEADS * statistics.median(times) + clock(lambda: figures(layer)))
+
+
+def main() -> int:
+    with tempfile.TemporaryDirectory(prefix="attngeo-bench-") as name:
+        folder = Path(name)
+        path = make(folder)
+        size = path.stat().st_size
+        read = min(reading(path) for _ in range(3))
+        runs, floors, rates = [], [], [rate()]
+        for _ in range(RUNS):
+            runs.append(scored(folder, extras=False))
+            rates.append(rate())
+            floors.append(read + MULTIPLY_ADDS / statistics.mean(rates[-2:]))  # the rate around that run
+        extras = scored(folder, extras=True)
+    took = [run["seconds"] for run in runs]
+    middle = statistics.median(took)
+    speedup = dense() / middle
+    over = statistics.median(seconds / floor for seconds, floor in zip(took, floors, strict=True))
+    peak = max(run["peak"] for run in runs)
+    print(f"{LAYERS} layers, {LAYERS * HEADS} heads, {size / 1e9:.2f} GB of bfloat16: {middle:.1f} s", end=" ")
+    print(f"({', '.join(f'{seconds:.1f}' for seconds in took)})")
+    print(f"float32 product at {2 * statistics.median(rates) / 1e9:.0f} GFLOP/s, {read:.2f} s to read the bytes")
+    targets = [
+        (f"{speedup:.1f} × faster than dense forms", "at least 15 ×", speedup >= 15),
+        (f"{over:.2f} × the floor ({statistics.median(floors):.1f} s)", "at most 1.5 ×", over <= 1.5),
+        (f"{peak / 1e9:.2f} GB peak memory", "under 1.5 GB", peak < 1.5e9),
+    ]
+    for figure, target, met in targets:
+        print(f"{figure}; {target}; {'met' if met else 'MISSED'}")
+    print(f"with both nulls and the folded norm: {extras['seconds']:.1f} s, {extras['peak'] / 1e9:.2f} GB")
+    return 0 if all(met for *_, met in targets) else 1
+
+
+if __name__ == "__main__":
+    if len(sys.argv) == 3:
+        child(sys.argv[2], sys.argv[1] == "extras")
+    else:
+        sys.exit(main())
