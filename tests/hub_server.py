@@ -37,6 +37,7 @@ class Repo:
     gated: bool = False
     token: str | None = None  # needed to see it at all
     commit: str = ""
+    sizes: bool = True  # whether the listing tells them
 
     def __post_init__(self) -> None:
         self.blobs = {name: hashlib.sha256(data).hexdigest() for name, data in self.files.items()}
@@ -126,7 +127,7 @@ class _Handler(BaseHTTPRequestHandler):
         repo = self._repo(name, revision)
         if repo is not None:
             files = [
-                {"rfilename": file, "size": len(data), "blobId": repo.blobs[file][:40]}
+                {"rfilename": file, "size": len(data) if repo.sizes else None, "blobId": repo.blobs[file][:40]}
                 for file, data in repo.files.items()
             ]
             body = json.dumps({"id": name, "modelId": name, "sha": repo.commit, "siblings": files}).encode()

@@ -17,7 +17,7 @@ from tests.made import LLAMA, Array, normal, safetensors_bytes, separate
 TENSORS = separate()
 CONFIG = json.dumps(LLAMA).encode()
 WANTS = [Want(f"model.layers.{i}.self_attn.{x}_proj.weight") for i in range(3) for x in "qk"]
-LISTING = "/api/models/org/name/revision/main?blobs=true"
+LISTING = "/api/models/org/name?blobs=true"
 USEFUL = sum(TENSORS[want.name].nbytes for want in WANTS)
 SINGLE = {"config.json": CONFIG, "model.safetensors": safetensors_bytes(TENSORS), "README.md": b"# a model"}
 
@@ -91,6 +91,12 @@ def test_rows_and_reads_that_were_not_announced(tmp_path: Path) -> None:
         header = header_size(SINGLE["model.safetensors"])
         assert hub.sent(".safetensors") == header + 17 * 128 + TENSORS[WANTS[3].name].nbytes
         assert len(hub.ranges()) == 2 + 2 + 1
+
+
+def test_listing_without_sizes(tmp_path: Path) -> None:
+    with HubServer({"org/name": Repo(SINGLE, sizes=False)}) as hub:
+        same(Machine(tmp_path, hub.url).open("org/name", *WANTS).tensors)
+        assert hub.sent(".safetensors") == USEFUL + header_size(SINGLE["model.safetensors"])
 
 
 def test_announced_but_read_in_another_order(tmp_path: Path) -> None:

@@ -116,13 +116,17 @@ def test_offline_and_not_cached(tmp_path: Path) -> None:
     with HubServer({"org/name": Repo(SINGLE)}) as hub:
         machine = Machine(tmp_path, hub.url)
         error = machine.open("org/name", HF_HUB_OFFLINE="1").error
-        assert error == "org/name: not in the cache, and HF_HUB_OFFLINE forbids fetching it"
+        assert error == "org/name: no such folder here, not in the cache, and HF_HUB_OFFLINE forbids fetching it"
         assert not hub.requests
         same(machine.open("org/name", WANTS[0]).tensors, WANTS[:1])
         error = machine.open("org/name", *WANTS, HF_HUB_OFFLINE="1").error  # the header is here, this layer is not
         assert error == "org/name: not in the cache, and HF_HUB_OFFLINE forbids fetching it"
     error = machine.open("org/other").error
-    assert error is not None and error.startswith(f"org/other: cannot reach {hub.url} (") and "\n" not in error
+    assert (
+        error is not None
+        and error.startswith(f"org/other: no such folder here, cannot reach {hub.url} (")
+        and "\n" not in error
+    )
 
 
 def test_cache_folder_that_cannot_be_written(tmp_path: Path) -> None:

@@ -155,6 +155,7 @@ TWO = safetensors_bytes({"w": np.full((2, 2), 2, np.float32)})
     [
         {"model.safetensors": ONE, "pytorch_model.bin": b"not even a pickle"},
         {"model.safetensors": ONE, "consolidated.safetensors": TWO},
+        {"model.safetensors": ONE, "model.safetensors.index.json": {"weight_map": {"w": "gone.safetensors"}}},
         {"model.safetensors": ONE, "model.fp16.safetensors": TWO},
         {"diffusion_pytorch_model.safetensors": ONE, "diffusion_pytorch_model.fp16.safetensors": TWO},
         {"weights.safetensors": ONE, "model.gguf": b"GGUF"},

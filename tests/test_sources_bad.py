@@ -39,7 +39,7 @@ def test_no_such_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     fails(str(tmp_path / "x.safetensors"), "no such file", "x.safetensors")
     monkeypatch.chdir(tmp_path)
     (tmp_path / "here").mkdir()
-    for ref in ("./nowhere", "../nowhere", "~/nowhere-at-all", "here/nowhere", "here/a/b", "model.safetensors"):
+    for ref in ("./nowhere", "../nowhere", "~/nowhere-at-all", "here/a/b", "model.safetensors", "/" + "x" * 5000):
         fails(ref, "no such", ref)
     fails("", "no such folder")
     fails("two words/and more", "no such folder")

@@ -21,6 +21,7 @@ SUFFIXES: dict[str, Kind] = {
     ".gguf": "gguf",
 }
 
+_STANDARD = {"model.safetensors", "pytorch_model.bin"}
 _SHARD = re.compile(r"^(.*)-(\d+)-of-(\d+)(\.\w+)$")
 # trainers leave these beside the weights
 _NOT_WEIGHTS = re.compile(r"^(training_args|optimizer|scheduler|rng_state|random_states|scaler|trainer_state)")
@@ -40,14 +41,14 @@ class Weights:
 def choose(names: Sequence[str], where: str) -> Weights:
     """Pick the weights among file names (relative, `/` between folders; only the top folder counts).
 
-    Safetensors before pickles before GGUF; an index before single files; never a copy beside the original.
+    Safetensors before pickles before GGUF, the standard single file before an index, never a copy beside the original.
     """
     top = sorted(name for name in names if "/" not in name)
     for kind in dict.fromkeys(SUFFIXES.values()):
         suffixes = tuple(suffix for suffix, its in SUFFIXES.items() if its == kind)
         files = [n for n in top if n.endswith(suffixes) and not _NOT_WEIGHTS.match(n) and not _ADAPTER.match(n)]
         indexes = [n for n in top if n.endswith(tuple(f"{suffix}.index.json" for suffix in suffixes))]
-        if indexes:
+        if indexes and not _STANDARD & set(files):
             standard = [n for n in indexes if n in ("model.safetensors.index.json", "pytorch_model.bin.index.json")]
             if not standard and len(indexes) > 1:
                 raise SourceError(f"{where}: several indexes ({_some(indexes)}); name the file to read")
@@ -72,9 +73,8 @@ def named_file(name: str, names: Sequence[str], where: str) -> Weights:
 
 def _one_model(files: list[str], where: str) -> tuple[str, ...]:
     """One file, or the shards of one model."""
-    for name in ("model.safetensors", "pytorch_model.bin"):
-        if name in files:
-            return (name,)
+    if standard := _STANDARD & set(files):
+        return tuple(standard)
     own = [name for name in files if not name.startswith("consolidated")] or files  # a second copy in another naming
     stems = {name.rpartition(".")[0] for name in own}
     # weights.fp16.safetensors beside weights.safetensors is the same model again

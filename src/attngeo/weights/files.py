@@ -16,6 +16,7 @@ class ByteFile(ABC):
 
     name: str  # as the user would recognise it, for error messages
     size: int
+    remote = False  # a span may cost a request
 
     @abstractmethod
     def span(self, start: int, stop: int) -> AbstractContextManager[tuple[int, int]]:
@@ -31,6 +32,9 @@ class ByteFile(ABC):
     def close(self) -> None:
         """Release the file."""
         return None
+
+
+Span = tuple[ByteFile, int, int]  # bytes [start, stop) of a file
 
 
 class LocalFile(ByteFile):

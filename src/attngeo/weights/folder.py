@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,6 @@ class Folder(ABC):
 
     ref: str  # as the user typed it
     names: Sequence[str]
-    parallel = 1  # headers worth reading side by side
 
     @abstractmethod
     def label(self, name: str) -> str:
@@ -40,6 +38,10 @@ class Folder(ABC):
     def path(self, name: str) -> Path:
         """The whole file on this machine."""
 
+    def map(self, read: Callable[[str], dict[str, Slot]], names: Sequence[str]) -> list[dict[str, Slot]]:
+        """`read` of every file."""
+        return [read(name) for name in names]
+
     def announce(self, names: Sequence[str]) -> None:
         """`path` of all these is about to be asked for: the moment to say what that costs."""
         return None
@@ -51,9 +53,12 @@ class LocalFolder(Folder):
     def __init__(self, ref: str, root: Path) -> None:
         self.ref, self.root = ref, root
         try:
-            self.names = [p.relative_to(root).as_posix() for p in _two_levels(root) if p.is_file()]
+            top = list(root.iterdir())
         except OSError as error:
             raise SourceError(f"{ref}: cannot be listed ({error.strerror})") from error
+        # one level down is only listed to be pointed to when there is nothing here
+        below = [entry for folder in top if folder.is_dir() for entry in _entries(folder)]
+        self.names = [path.relative_to(root).as_posix() for path in top + below if path.is_file()]
 
     def label(self, name: str) -> str:
         return os.path.join(self.root, name)
@@ -68,10 +73,11 @@ class LocalFolder(Folder):
         return self.root / name
 
 
-def _two_levels(root: Path) -> list[Path]:
-    """Entries of a folder and of its folders: the deeper ones only serve to point to them."""
-    top = list(root.iterdir())
-    return top + [entry for folder in top if folder.is_dir() for entry in folder.iterdir()]
+def _entries(folder: Path) -> list[Path]:
+    try:
+        return list(folder.iterdir())
+    except OSError:
+        return []
 
 
 def open_folder(folder: Folder, config: Mapping[str, Any] | None, weights: Weights | None = None) -> Checkpoint:
@@ -83,8 +89,9 @@ def open_folder(folder: Folder, config: Mapping[str, Any] | None, weights: Weigh
     given = config is not None or _is_transformers(stored)
     files, weight_map = _files(folder, weights)
     if weights.kind == "pickle":
-        from attngeo.weights.pickle_source import pickle_checkpoint
+        from attngeo.weights.pickle_source import check_torch, pickle_checkpoint
 
+        check_torch(folder.label(files[0]))  # before anything is downloaded for nothing
         folder.announce(files)
         paths = [(folder.label(name), folder.path(name)) for name in files]
         return pickle_checkpoint(folder.ref, stored if given else None, paths, weight_map)
@@ -96,8 +103,10 @@ def open_folder(folder: Folder, config: Mapping[str, Any] | None, weights: Weigh
         return StoredCheckpoint(folder.ref, opened[0][1] if config is None else config, slots)
     from attngeo.weights.safetensors_source import read_slots
 
-    with ThreadPoolExecutor(folder.parallel) as pool:
-        tables = list(pool.map(lambda name: read_slots(folder.open(name), stored), files))
+    def read(name: str) -> dict[str, Slot]:
+        return read_slots(folder.open(name), stored)
+
+    tables = folder.map(read, files)
     if weight_map is None:
         slots = _union(folder, tables)
     else:

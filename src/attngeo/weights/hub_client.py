@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,7 +37,7 @@ class Snapshot:
     """The files of one commit: name → (size in bytes or None where unknown, content id)."""
 
     commit: str
-    files: Mapping[str, tuple[int | None, str]]
+    files: dict[str, tuple[int | None, str]]
 
 
 class Incomplete(Exception):
@@ -45,10 +45,11 @@ class Incomplete(Exception):
 
 
 @contextmanager
-def one_line(ref: HubRef) -> Iterator[None]:
-    """Turn whatever the client raises into a SourceError that says what to do."""
+def one_line(ref: HubRef, *, found: bool = True) -> Iterator[None]:
+    """Turn whatever the client raises into a SourceError that says what to do; `found`: the model is known to exist."""
     from huggingface_hub import constants, errors
 
+    where = "" if found else "no such folder here, "
     try:
         yield
     except errors.GatedRepoError as error:
@@ -64,9 +65,12 @@ def one_line(ref: HubRef) -> Iterator[None]:
     except errors.HFValidationError as error:
         raise SourceError(f"{ref}: no such folder here, and not a hub id; a folder or `org/name` expected") from error
     except (errors.OfflineModeIsEnabled, errors.LocalEntryNotFoundError) as error:
-        if constants.is_offline_mode():
-            raise SourceError(f"{ref}: not in the cache, and HF_HUB_OFFLINE forbids fetching it") from error
-        raise SourceError(f"{ref}: cannot reach {constants.ENDPOINT}, and it is not in the cache") from error
+        why = (
+            "HF_HUB_OFFLINE forbids fetching it"
+            if constants.is_offline_mode()
+            else f"{constants.ENDPOINT} is out of reach"
+        )
+        raise SourceError(f"{ref}: {where}not in the cache, and {why}") from error
     except errors.EntryNotFoundError as error:
         raise SourceError(f"{ref}: a file of the model is missing ({_first_line(error)})") from error
     except errors.HfHubHTTPError as error:
@@ -76,7 +80,7 @@ def one_line(ref: HubRef) -> Iterator[None]:
     except Incomplete as error:
         raise SourceError(f"{ref}: {error}") from error
     except errors.HTTPError as error:  # type: ignore[attr-defined]  # the transport's own: refused, reset, timed out
-        raise SourceError(f"{ref}: cannot reach {constants.ENDPOINT} ({_first_line(error)})") from error
+        raise SourceError(f"{ref}: {where}cannot reach {constants.ENDPOINT} ({_first_line(error)})") from error
     except OSError as error:
         raise SourceError(f"{ref}: {_first_line(error)}") from error
 
@@ -112,7 +116,7 @@ class Hub:
         from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]
 
         self.ref = ref
-        with one_line(ref):
+        with one_line(ref, found=False):
             validate_repo_id(ref.repo)  # before it becomes part of a path
         if ".." in ref.revision:
             raise SourceError(f"{ref}: {ref.revision!r} is not a revision")
@@ -131,6 +135,19 @@ class Hub:
 
         path = try_to_load_from_cache(self.ref.repo, file, revision=self.snapshot.commit)
         return Path(path) if isinstance(path, str) else None
+
+    def size(self, file: str) -> int:
+        """Bytes of the file, from the listing or, where that has none, from the file's own answer."""
+        size, blob = self.snapshot.files[file]
+        if size is None:
+            from huggingface_hub import get_hf_file_metadata, hf_hub_url
+
+            with one_line(self.ref):
+                size = get_hf_file_metadata(hf_hub_url(self.ref.repo, file, revision=self.snapshot.commit)).size
+            if size is None:
+                raise SourceError(f"{self.ref}: {file!r} has no known size")
+            self.snapshot.files[file] = (size, blob)
+        return size
 
     def download(self, file: str, *, quiet: bool = False) -> Path:
         """The whole file, through the client's own cache."""
@@ -183,14 +200,14 @@ class Hub:
             if response.status_code >= 400:
                 response.read()
             hf_raise_for_status(response)
-            size = self.snapshot.files[file][0]
+            size = self.size(file)
             if response.status_code != 206:
                 raise SourceError(f"{self.ref}: {urlsplit(url).netloc} does not serve byte ranges of {file!r}")
             expected = f"bytes {start}-{stop - 1}/"
             if not response.headers.get("Content-Range", "").startswith(expected):
                 raise Incomplete(f"{file}: asked for {expected[:-1]}, got {response.headers.get('Content-Range')!r}")
             total = response.headers["Content-Range"].removeprefix(expected)
-            if total.isdigit() and size is not None and int(total) != size:
+            if total.isdigit() and int(total) != size:
                 raise Incomplete(f"{file}: has {total} bytes, {size} announced")
             self._direct[file] = str(response.url)
             left = stop - start
@@ -204,11 +221,11 @@ class Hub:
         """The commit behind the revision and its files: from the hub, else from what the caches remember."""
         from huggingface_hub import HfApi, constants, errors
 
-        with one_line(self.ref):
+        with one_line(self.ref, found=False):
             try:
                 info = HfApi().model_info(
                     self.ref.repo,
-                    revision=self.ref.revision,
+                    revision=None if self.ref.revision == "main" else self.ref.revision,
                     files_metadata=True,
                     timeout=constants.HF_HUB_ETAG_TIMEOUT,
                 )
@@ -248,8 +265,10 @@ class Hub:
         commit = _read_ref(theirs / "refs" / self.ref.revision) or self.ref.revision
         folder = theirs / "snapshots" / commit
         paths = [path for path in folder.rglob("*") if path.is_file()]
-        files = {path.relative_to(folder).as_posix(): (path.stat().st_size, "") for path in paths}
-        return Snapshot(commit, files) if files else None
+        found: dict[str, tuple[int | None, str]] = {
+            path.relative_to(folder).as_posix(): (path.stat().st_size, "") for path in paths
+        }
+        return Snapshot(commit, found) if found else None
 
 
 def _read_ref(path: Path) -> str | None:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import logging
 import os
+import shutil
 import tempfile
-from collections.abc import Mapping, Sequence
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +19,7 @@ from attngeo.weights.files import ByteFile, LocalFile
 from attngeo.weights.folder import Folder, open_folder
 from attngeo.weights.hub_client import Hub, HubRef
 from attngeo.weights.ranges import RemoteFile
+from attngeo.weights.stored import Slot
 
 log = logging.getLogger("attngeo")
 
@@ -23,16 +27,13 @@ log = logging.getLogger("attngeo")
 class HubFolder(Folder):
     """The files of one commit, or of one folder in it."""
 
-    parallel = 8  # headers are two small requests each
-
     def __init__(self, hub: Hub, prefix: str) -> None:
         self.ref, self._hub, self._prefix = str(hub.ref), hub, prefix
         self.names = [name.removeprefix(prefix) for name in hub.snapshot.files if name.startswith(prefix)]
         self._ranges = hub.ranges
-        self._temporary: tempfile.TemporaryDirectory[str] | None = None
         if not _writable(self._ranges):
-            self._temporary = tempfile.TemporaryDirectory(prefix="attngeo-")  # kept for this call only
-            self._ranges = Path(self._temporary.name)
+            self._ranges = Path(tempfile.mkdtemp(prefix="attngeo-"))  # kept for this call only
+            weakref.finalize(self, shutil.rmtree, self._ranges, ignore_errors=True)
 
     def label(self, name: str) -> str:
         return f"{self._hub.ref.repo}/{self._prefix}{name}"
@@ -41,14 +42,16 @@ class HubFolder(Folder):
         file = self._prefix + name
         if (path := self._hub.cached(file)) is not None:
             return LocalFile(path, self.label(name))
-        size = self._hub.snapshot.files[file][0]
-        if size is None:
-            raise SourceError(f"{self.label(name)}: the hub does not tell its size")
+        size = self._hub.size(file)
         return RemoteFile(self.label(name), size, self._ranges / file, lambda a, b: self._hub.pieces(file, a, b))
 
     def path(self, name: str) -> Path:
         small = name.endswith(".json")
         return self._hub.cached(self._prefix + name) or self._hub.download(self._prefix + name, quiet=small)
+
+    def map(self, read: Callable[[str], dict[str, Slot]], names: Sequence[str]) -> list[dict[str, Slot]]:
+        with ThreadPoolExecutor(8) as pool:  # a header is two small requests
+            return list(pool.map(read, names))
 
     def announce(self, names: Sequence[str]) -> None:
         missing = [self._prefix + name for name in names if self._hub.cached(self._prefix + name) is None]

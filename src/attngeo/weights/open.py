@@ -46,8 +46,8 @@ def open_checkpoint(
 
 
 def _named(ref: str, config: Mapping[str, Any] | None) -> Checkpoint:
-    path = Path(ref).expanduser()
-    if ref and path.exists():
+    path = Path(os.path.expanduser(ref))
+    if os.path.exists(path) and ref:  # not Path.exists: that raises for names too long or out of reach
         from attngeo.weights.folder import LocalFolder, open_folder
 
         if path.is_dir():
@@ -67,19 +67,17 @@ def _named(ref: str, config: Mapping[str, Any] | None) -> Checkpoint:
 
 
 def _looks_like_path(ref: str) -> bool:
-    """Something nobody would name a hub model by: rooted, relative by dots, a weights file, or under a folder here."""
+    """Something nobody would name a hub model by: rooted, relative by dots, a weights file, deep in a folder here."""
     if ref.startswith(("/", ".", "~")) or "\\" in ref or ref.endswith("/"):
         return True
     first, *rest = ref.partition("@")[0].split("/")
-    if len(rest) < 2 and ref.endswith(tuple(SUFFIXES)):
-        return True
-    return bool(rest) and Path(first).is_dir()
+    return os.path.isdir(first) if len(rest) >= 2 else ref.endswith(tuple(SUFFIXES))
 
 
 def _config(config: Mapping[str, Any] | str | os.PathLike[str] | None) -> Mapping[str, Any] | None:
     if config is None or isinstance(config, Mapping):
         return config
-    path = Path(config).expanduser()
+    path = Path(os.path.expanduser(config))
     try:
         return parse_json(path.read_bytes(), str(path))
     except OSError as error:

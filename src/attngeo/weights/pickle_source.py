@@ -38,12 +38,19 @@ def pickle_checkpoint(
     return MemoryCheckpoint(ref, config, values, origin)
 
 
-def load(path: Path, name: str) -> dict[str, Any]:
-    """Tensors by name from one pickle; anything that would need code to be rebuilt is refused."""
+def check_torch(name: str) -> None:
+    """An error that says what to install, where torch is missing."""
     try:
-        import torch
+        import torch  # noqa: F401
     except ImportError as error:
         raise SourceError(f"{name}: reading a pickled state dict needs torch: pip install attngeo[torch]") from error
+
+
+def load(path: Path, name: str) -> dict[str, Any]:
+    """Tensors by name from one pickle; anything that would need code to be rebuilt is refused."""
+    check_torch(name)
+    import torch
+
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # torch warns of an odd pickle before it refuses it: one line is enough

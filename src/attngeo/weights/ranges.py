@@ -14,7 +14,7 @@ from pathlib import Path
 
 from attngeo.errors import SourceError
 from attngeo.weights.cache import atomic
-from attngeo.weights.files import ByteFile, LocalFile
+from attngeo.weights.files import ByteFile, LocalFile, Span
 
 WASTE = 0.03  # of the bytes asked for, the share that may be spent on gaps to save a request
 LARGEST = 32 << 20  # neighbours are not joined beyond this, so that the first layer is not kept waiting
@@ -22,7 +22,6 @@ AHEAD = 6  # ranges on their way before they are needed
 CONNECTIONS = 4
 
 Interval = tuple[int, int]
-Span = tuple[ByteFile, int, int]  # bytes [start, stop) of a file
 Fetch = Callable[[int, int], Iterator[bytes]]  # bytes [start, stop) in pieces, complete or SourceError
 
 
@@ -57,10 +56,13 @@ def envelope(rows: Sequence[Interval]) -> list[Interval]:
 class RemoteFile(ByteFile):
     """A file elsewhere; the ranges of it that were fetched lie in a folder, named by their positions."""
 
+    remote = True
+
     def __init__(self, name: str, size: int, folder: Path, fetch: Fetch) -> None:
         self.name, self.size = name, size
         self._folder, self._fetch = folder, fetch
         self._held: list[Interval] = []
+        self._closed = False
         if folder.is_dir():
             names = [entry for entry in os.listdir(folder) if re.fullmatch(r"\d+-\d+", entry)]
             for start, stop in (map(int, entry.split("-")) for entry in names):
@@ -80,12 +82,16 @@ class RemoteFile(ByteFile):
                 with atomic(self._folder / f"{start}-{stop}") as file:
                     for piece in self._fetch(start, stop):
                         file.write(piece)
+                        if self._closed:  # nobody waits for the rest
+                            raise SourceError(f"{self.name}: read after close")
             except OSError as error:
                 raise SourceError(f"{self.name}: cannot be kept in {self._folder} ({error.strerror})") from error
             self._held.append((start, stop))
 
     @contextmanager
     def span(self, start: int, stop: int) -> Iterator[tuple[int, int]]:
+        if self._closed:
+            raise SourceError(f"{self.name}: read after close")
         self.fetch(start, stop)
         held = self.holding(start, stop)
         assert held is not None
@@ -95,6 +101,9 @@ class RemoteFile(ByteFile):
                 yield fd, position
         finally:
             local.close()
+
+    def close(self) -> None:
+        self._closed = True
 
 
 @dataclass(frozen=True)

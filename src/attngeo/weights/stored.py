@@ -5,16 +5,18 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from attngeo.errors import SourceError
 from attngeo.weights.checkpoint import Checkpoint, FloatArray, TensorInfo, Want
 from attngeo.weights.decode import Bytes, Codec
-from attngeo.weights.files import ByteFile, fill
+from attngeo.weights.files import ByteFile, Span, fill
 from attngeo.weights.packed import apply_scale, scale_of
-from attngeo.weights.ranges import ReadAhead, RemoteFile, Span
+
+if TYPE_CHECKING:
+    from attngeo.weights.ranges import ReadAhead
 
 CHUNK = 1 << 18  # bytes converted at a time: raw and float32 both stay in the second-level cache
 
@@ -45,9 +47,9 @@ class StoredCheckpoint(Checkpoint):
         self.ref = ref
         self.config = config
         self.tensors = {name: slot.info for name, slot in slots.items()}
-        self.remote = any(isinstance(slot.file, RemoteFile) for slot in slots.values())
+        self.remote = any(slot.file.remote for slot in slots.values())
         self._slots, self._block = dict(slots), block
-        self._ahead = ReadAhead() if self.remote else None
+        self._ahead = _read_ahead() if self.remote else None
 
     def read(self, want: Want) -> FloatArray:
         slot = self._slot(want.name)
@@ -61,10 +63,10 @@ class StoredCheckpoint(Checkpoint):
             self._ahead.plan([spans for want in wants for spans in self._spans_of(want)])
 
     def close(self) -> None:
-        if self._ahead is not None:
-            self._ahead.close()
         for file in {id(slot.file): slot.file for slot in self._slots.values()}.values():
             file.close()
+        if self._ahead is not None:
+            self._ahead.close()
 
     def _slot(self, name: str) -> Slot:
         slot = self._slots.get(name)
@@ -98,6 +100,12 @@ class StoredCheckpoint(Checkpoint):
             _decode_span(slot, start, stop, flat[done : done + count])
             done += count
         return out
+
+
+def _read_ahead() -> ReadAhead:
+    from attngeo.weights.ranges import ReadAhead  # late: threads and queues are of no use to a local file
+
+    return ReadAhead()
 
 
 def _byte_spans(slot: Slot, want: Want) -> list[tuple[int, int]]:

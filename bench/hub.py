@@ -1,0 +1,152 @@
+"""What travels when a hub model is scored: bytes against those of Q and K, requests a layer; a local server counts."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from tests.hub_server import HubServer, Repo
+from tests.made import Array, safetensors_bytes
+
+Shapes = dict[str, tuple[int, ...]]
+
+
+@dataclass(frozen=True)
+class Model:
+    """A repository to score: the tensors that hold queries and keys, what surrounds them, what may travel."""
+
+    kind: str
+    config: dict[str, Any]
+    layer: Shapes  # tensors of one layer, in the order of the file; {} is the layer's number
+    needed: int  # values a layer that must travel: Q and K, or the fused tensor where they cannot be had apart
+    slack: float  # bytes may exceed those by this factor, besides the header
+
+
+def models(width: int = 1024, layers: int = 6) -> list[Model]:
+    """One of each way of storing; heads of 64, half as many key heads where the family allows."""
+    heads, half = width // 64, width // 2
+    common = {"hidden_size": width, "num_hidden_layers": layers, "num_attention_heads": heads}
+    grouped = {**common, "num_key_value_heads": heads // 2, "intermediate_size": 2 * width}
+    block = "model.layers.{}"
+    mlp: Shapes = {
+        f"{block}.mlp.down_proj.weight": (width, 2 * width),
+        f"{block}.mlp.up_proj.weight": (2 * width, width),
+    }
+    return [
+        Model(
+            "separate",
+            {"model_type": "llama", **grouped},
+            mlp
+            | {
+                f"{block}.self_attn.k_proj.weight": (half, width),
+                f"{block}.self_attn.o_proj.weight": (width, width),
+                f"{block}.self_attn.q_proj.weight": (width, width),
+                f"{block}.self_attn.v_proj.weight": (half, width),
+            },
+            (width + half) * width,
+            1.05,
+        ),
+        Model(
+            "fused by blocks",
+            {"model_type": "phi3", **grouped},
+            mlp
+            | {
+                f"{block}.self_attn.o_proj.weight": (width, width),
+                f"{block}.self_attn.qkv_proj.weight": (2 * width, width),
+            },
+            (width + half) * width,
+            1.05,
+        ),
+        Model(
+            "Conv1D",
+            {"model_type": "gpt2", "n_embd": width, "n_layer": layers, "n_head": heads},
+            {
+                "h.{}.attn.c_attn.bias": (3 * width,),
+                "h.{}.attn.c_attn.weight": (width, 3 * width),
+                "h.{}.attn.c_proj.weight": (width, width),
+                "h.{}.mlp.c_fc.weight": (width, 4 * width),
+            },
+            3 * width * width,
+            1.0,
+        ),
+        Model(
+            "fused per head",
+            {"model_type": "gpt_neox", **common, "intermediate_size": 4 * width},
+            {
+                "gpt_neox.layers.{}.attention.dense.weight": (width, width),
+                "gpt_neox.layers.{}.attention.query_key_value.bias": (3 * width,),
+                "gpt_neox.layers.{}.attention.query_key_value.weight": (3 * width, width),
+                "gpt_neox.layers.{}.mlp.dense_h_to_4h.weight": (4 * width, width),
+            },
+            3 * width * width,
+            1.0,
+        ),
+    ]
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """What one scoring cost."""
+
+    sent: int  # bytes of the safetensors file, without its header
+    limit: float
+    whole: int  # bytes of the file
+    requests: float  # a layer, redirects included
+    seconds: float
+
+    @property
+    def met(self) -> bool:
+        return self.sent <= self.limit and self.requests <= 2
+
+
+def measure(model: Model, layers: int) -> Traffic:
+    """Score `model` from a server on this machine with empty caches, in a process of its own."""
+    random = np.random.default_rng(0)
+    tensors: dict[str, Array] = {}
+    for layer in range(layers):
+        for name, shape in model.layer.items():
+            tensors[name.format(layer)] = random.standard_normal(shape, np.float32).astype(ml_dtypes.bfloat16)
+    file = safetensors_bytes(tensors)
+    header = 8 + int.from_bytes(file[:8], "little")
+    repo = Repo({"config.json": json.dumps(model.config).encode(), "model.safetensors": file})
+    code = "import attngeo; attngeo.score('org/name', nulls=False, unproven=True)"
+    with HubServer({"org/name": repo}) as hub, tempfile.TemporaryDirectory() as home:
+        caches = {"HF_HOME": f"{home}/hf", "ATTNGEO_CACHE": f"{home}/attngeo"}
+        start = time.perf_counter()
+        subprocess.run([sys.executable, "-c", code], check=True, env={**os.environ, **caches, "HF_ENDPOINT": hub.url})
+        seconds = time.perf_counter() - start
+        asked = [request for request in hub.requests if request.file == "model.safetensors"]
+        of_header = [request for request in asked if request.range is None or request.range[1] <= header]
+    return Traffic(
+        sum(request.sent for request in asked) - header,
+        model.slack * 2 * model.needed * layers,
+        len(file),
+        (len(asked) - len(of_header)) / layers,
+        seconds,
+    )
+
+
+def main() -> int:
+    layers, met = 6, True
+    for model in models(layers=layers):
+        traffic = measure(model, layers)
+        met &= traffic.met
+        print(
+            f"{model.kind}: {traffic.sent / 1e6:.1f} MB of {traffic.whole / 1e6:.1f} MB travelled, "
+            f"{traffic.sent / (2 * model.needed * layers):.3f} × what is needed (at most {model.slack}), "
+            f"{traffic.requests:.2g} requests a layer (at most 2), {traffic.seconds:.1f} s"
+        )
+    return 0 if met else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
