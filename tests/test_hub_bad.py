@@ -86,6 +86,7 @@ def test_lines_for_what_is_not_there(tmp_path: Path) -> None:
         "org/short": Repo({**SINGLE, "model.safetensors": SINGLE["model.safetensors"][:-4]}),
         "org/huge": Repo({**SINGLE, "model.safetensors": (1 << 62).to_bytes(8, "little") + bytes(100)}),
         "org/lies": Repo({"model.safetensors": lies}),
+        "org/evil": Repo({"../evil.safetensors": SINGLE["model.safetensors"], "/tmp/x.safetensors": b""}),
         "org/nan": Repo({"model.safetensors": safetensors_bytes({WANTS[0].name: np.full((3, 3), np.nan)})}),
         "org/index": Repo({"model.safetensors.index.json": b'{"weight_map": {"w": "../../x.safetensors"}}'}),
     }
@@ -103,6 +104,7 @@ def test_lines_for_what_is_not_there(tmp_path: Path) -> None:
         "org/lies": ["org/lies/model.safetensors", "'w'"],
         "org/nan": ["org/nan/model.safetensors", WANTS[0].name, "finite weights expected"],
         "org/index": ["its own folder expected"],
+        "org/evil": ["org/evil: empty"],
     }
     with HubServer(repos) as hub:
         machine = Machine(tmp_path, hub.url)

@@ -112,6 +112,12 @@ def _nothing(names: Sequence[str], top: Sequence[str], where: str) -> SourceErro
     return SourceError(f"{where}: no weights; {expected}")
 
 
+def inside(name: str) -> bool:
+    """Whether a file name from elsewhere stays in the folder it is relative to, on every system."""
+    path = PurePosixPath(name)
+    return bool(name) and not path.is_absolute() and ".." not in path.parts and not set(name) & set("\\:\0")
+
+
 def parse_json(data: bytes, name: str) -> dict[str, Any]:
     """A JSON object, or an error that names the file."""
     try:
@@ -129,8 +135,7 @@ def parse_index(data: bytes, name: str) -> dict[str, str]:
     if not isinstance(weight_map, dict) or not all(isinstance(shard, str) for shard in weight_map.values()):
         raise SourceError(f"{name}: has no 'weight_map' of tensor names to shard names")
     for tensor, shard in weight_map.items():
-        path = PurePosixPath(shard)
-        if not shard or path.is_absolute() or ".." in path.parts or "\\" in shard or ":" in shard or "\0" in shard:
+        if not inside(shard):
             raise SourceError(f"{name}: puts tensor {tensor!r} into {shard!r}; a file in its own folder expected")
     return weight_map
 

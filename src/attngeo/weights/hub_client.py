@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import time
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ from urllib.parse import quote, urlsplit
 
 from attngeo.errors import SourceError
 from attngeo.weights.cache import atomic, cache_dir
+from attngeo.weights.choose import inside, parse_json
 
 TRIES = 5  # of one range, as long as nothing arrives
 FIRST_WAIT = 0.5  # seconds, doubled at every try
@@ -234,14 +236,19 @@ class Hub:
                 if answered or (known := self._recall()) is None:
                     raise
                 return known
-            files = {file.rfilename: (file.size, str(file.blob_id)) for file in info.siblings or []}
+            # what the server says becomes part of paths in the cache: nothing of it may lead out of there
+            files = {
+                file.rfilename: (file.size, str(file.blob_id)) for file in info.siblings or [] if inside(file.rfilename)
+            }
+            if not re.fullmatch(r"\w+", str(info.sha)):
+                raise SourceError(f"{self.ref}: {constants.ENDPOINT} names no commit for it")
             return self._remember(Snapshot(str(info.sha), files))
 
     def _remember(self, snapshot: Snapshot) -> Snapshot:
         """Record the listing and what the revision stands for, for the day without a network."""
         try:
             listing = self.home / snapshot.commit / "files.json"
-            data = json.dumps(snapshot.files).encode()
+            data = json.dumps(snapshot.files, sort_keys=True).encode()
             if listing.is_file() and listing.read_bytes() != data:
                 shutil.rmtree(listing.parent, ignore_errors=True)  # another hub under the same commit id
             with atomic(listing) as file:
@@ -259,7 +266,7 @@ class Hub:
         commit = _read_ref(self.home / "refs" / quote(self.ref.revision, safe="")) or self.ref.revision
         listing = self.home / commit / "files.json"
         if listing.is_file():
-            known = json.loads(listing.read_bytes())
+            known = parse_json(listing.read_bytes(), str(listing))
             return Snapshot(commit, {name: (size, blob) for name, (size, blob) in known.items()})
         theirs = Path(constants.HF_HUB_CACHE) / self.home.name
         commit = _read_ref(theirs / "refs" / self.ref.revision) or self.ref.revision

@@ -18,7 +18,7 @@ from attngeo.weights.packed import apply_scale, scale_of
 if TYPE_CHECKING:
     from attngeo.weights.ranges import ReadAhead
 
-CHUNK = 1 << 18  # bytes converted at a time: raw and float32 both stay in the second-level cache
+CHUNK = 1 << 19  # bytes converted at a time: raw and float32 together stay in the second-level cache
 
 
 @dataclass(frozen=True)
