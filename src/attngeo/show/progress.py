@@ -55,6 +55,7 @@ class Bar:
 
     def _show(self) -> None:
         from rich.console import Console
+        from rich.markup import escape
         from rich.progress import Progress
 
         with self._lock:
@@ -62,5 +63,5 @@ class Bar:
                 return
             # Transient: once done, the terminal holds nothing but results.
             self._progress = Progress(console=Console(stderr=True), transient=True)
-            self._task = self._progress.add_task(self._label, completed=self._done, total=self._total)
+            self._task = self._progress.add_task(escape(self._label), completed=self._done, total=self._total)
             self._progress.start()
