@@ -50,6 +50,8 @@ ADJUST: dict[str, Callable[[Any], Any]] = {
     **{kind: _set(prediction_length=8, context_length=8) for kind in ("time_series_transformer", "autoformer", "informer")},
     "jamba": _set(attn_layer_period=2, attn_layer_offset=1),
     "bamba": _bamba,
+    "nemotron": _set(num_key_value_heads=8),
+    "lfm2_moe": _set(layer_types=["conv", "full_attention"]),
     "esm": _set(vocab_size=33, mask_token_id=32, pad_token_id=1),
     "big_bird": _set(attention_type="original_full"),
     "bigbird_pegasus": _set(attention_type="original_full"),

@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 import torch
+import transformers
 from transformers import CONFIG_MAPPING, MODEL_MAPPING, PreTrainedConfig, PreTrainedModel
 
 from proof.adjust import ADJUST
@@ -13,16 +14,23 @@ from proof.listen import NAME, listening
 from proof.tiny import shrink, sub_configs
 
 # (layers, width factor, most parameters); layers 0: as it comes
-LADDER = ((2, 8, 200e6), (2, 4, 100e6), (2, 2, 100e6), (2, 1, 200e6), (4, 4, 100e6), (8, 8, 200e6), (0, 0, 500e6))
+LADDER = ((2, 8, 200e6), (2, 4, 100e6), (2, 2, 100e6), (2, 1, 200e6), (8, 8, 200e6), (0, 0, 300e6))
 
 
 class CannotBuild(Exception):
     """No configuration tried gave a model; the message is the last exception."""
 
 
+# Types whose mapped class is only a part that cannot be built from the type's own config.
+_WHOLE = {
+    "musicgen": "MusicgenForConditionalGeneration",
+    "musicgen_melody": "MusicgenMelodyForConditionalGeneration",
+}
+
+
 def classes(model_type: str) -> tuple[Any, Any]:
     config_class = CONFIG_MAPPING[model_type]
-    model_class = MODEL_MAPPING[config_class]
+    model_class = getattr(transformers, _WHOLE[model_type]) if model_type in _WHOLE else MODEL_MAPPING[config_class]
     return config_class, model_class[0] if isinstance(model_class, (list, tuple)) else model_class
 
 

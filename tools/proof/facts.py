@@ -19,5 +19,5 @@ def defaults(config: PreTrainedConfig) -> dict[str, Any]:
     found: dict[str, Any] = {key: stored[key] for key in _KEYS if stored.get(key) is not None}
     for name, sub in sub_configs(config).items():
         if inner := defaults(sub):
-            found[name] = inner
+            found[name] = {"model_type": sub.model_type, **inner}
     return found

@@ -28,6 +28,11 @@ def _pair(value: Any) -> tuple[int, int]:
     return int(value), int(value)
 
 
+def _width(config: Any) -> int:
+    value = _first(config, "hidden_size", "d_model", "embed_dim", default=64)
+    return int(value[0] if isinstance(value, (list, tuple)) else value)
+
+
 def ids(config: Any, length: int = TOKENS) -> Tensor:
     vocabulary = int(_first(config, "vocab_size", default=None) or _first(getattr(config, "text_config", None), "vocab_size", default=100))
     generator = torch.Generator().manual_seed(1)
@@ -71,8 +76,7 @@ def feeds(model: nn.Module, config: Any) -> Iterator[dict[str, Any]]:
         yield {"input_ids": ids(text).unsqueeze(-1).expand(-1, -1, books).contiguous(), **extra}
         yield {"input_ids": ids(text).expand(books, -1).contiguous(), **extra}
     if "inputs_embeds" in names and "input_ids" not in names:
-        width = int(_first(config, "hidden_size", "d_model", default=64))
-        yield {"inputs_embeds": torch.randn(1, TOKENS, width), **extra}
+        yield {"inputs_embeds": torch.randn(1, TOKENS, _width(config)), **extra}
     if "pixel_values" in names:
         image = images(vision)
         yield {"pixel_values": image, **extra}
@@ -88,7 +92,7 @@ def feeds(model: nn.Module, config: Any) -> Iterator[dict[str, Any]]:
         length = int(_first(config, "max_length", default=1024))
         yield {"input_values": torch.randn(1, length, mels), **extra}
         yield {"input_values": ids(config), **extra}
-        yield {"input_values": torch.randn(1, TOKENS, int(_first(config, "hidden_size", default=64))), **extra}
+        yield {"input_values": torch.randn(1, TOKENS, _width(config)), **extra}
     if "input_features" in names:
         frames = 2 * int(_first(config, "max_source_positions", default=100))
         mask = {"attention_mask": torch.ones(1, 64, dtype=torch.long)} if "attention_mask" in names else {}
@@ -97,13 +101,25 @@ def feeds(model: nn.Module, config: Any) -> Iterator[dict[str, Any]]:
         yield {"input_features": torch.randn(1, 64, mels), **mask, **extra}
         yield {"input_features": torch.randn(1, 1, 1001, mels), "is_longer": torch.zeros(1, 1, dtype=torch.bool)}
         yield {"input_features": torch.randn(1, mels, 64), **extra}
-    if "past_values" in names:
+    if "past_time_features" in names:
+        lags = max(_first(config, "lags_sequence", default=[0]))
+        past, future = int(config.context_length) + lags, int(config.prediction_length)
+        features = int(config.num_time_features)
+        yield {
+            "past_values": torch.randn(1, past),
+            "past_time_features": torch.randn(1, past, features),
+            "past_observed_mask": torch.ones(1, past),
+            "future_values": torch.randn(1, future),
+            "future_time_features": torch.randn(1, future, features),
+            **extra,
+        }
+    elif "past_values" in names:
         length = int(_first(config, "context_length", "prediction_length", default=32))
         channels = int(_first(config, "num_input_channels", "input_size", default=1))
         yield {"past_values": torch.randn(1, length, channels), **extra}
         yield {"past_values": torch.randn(1, length), **extra}
     if "hidden_states" in names:
-        yield {"hidden_states": torch.randn(1, TOKENS, int(_first(config, "hidden_size", "d_model", "embed_dim", default=64))), **extra}
+        yield {"hidden_states": torch.randn(1, TOKENS, _width(config)), **extra}
 
 
 def call_attention(module: nn.Module, width: int, key_width: int | None = None) -> Iterator[dict[str, Any]]:

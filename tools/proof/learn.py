@@ -44,6 +44,10 @@ def norm_rule(site: str, stored: dict[str, Tensor], norm: nn.Module, width: int)
         offset = True
     else:
         return None
+    if offset and not names:  # GGUF stores the gain itself
+        offset = False
+        same = lambda tensor: tensor.shape == gain.shape and torch.allclose(tensor, gain, atol=1e-4)  # noqa: E731
+        names = [name for name, tensor in stored.items() if same(tensor)]
     words = site.split(".")
     if not any(word.isdigit() for word in words) or len(names) != 1 or not names[0].endswith(".weight"):
         return None

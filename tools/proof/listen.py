@@ -91,30 +91,40 @@ class Ear(TorchFunctionMode):
             self._deaf -= 1
 
     def _listen(self, name: str, args: Any, kwargs: Any) -> None:
+        given = lambda *names: [*args, *(kwargs[n] for n in names[len(args) :] if n in kwargs)]  # noqa: E731
         if name == "linear":
-            self._project(args[0], args[1] if len(args) > 1 else kwargs["weight"])
+            tokens, weight, *_ = given("input", "weight")
+            self._project(tokens, weight)
         elif name == "addmm":
-            self._project(args[1], args[2])
-        elif name in ("conv1d", "conv2d") and args[0].dim() >= 3:
-            self._project(args[0].flatten(2).transpose(1, 2), args[1])
-        elif name in ("matmul", "bmm", "__matmul__", "baddbmm"):
-            if name == "baddbmm":
-                args = (*args[1:], *(kwargs[k] for k in ("batch1", "batch2") if k in kwargs))
-            a, b = args[0], args[1] if len(args) > 1 else kwargs.get("other", kwargs.get("mat2"))
-            if b.dim() == 2:
-                self._project(a, b)
-            elif b.dim() >= 3 and a.dim() >= 3:
-                if a.shape[:-2] != b.shape[:-2]:  # one key head for many query heads
-                    leading = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2])
-                    a, b = a.expand(*leading, -1, -1), b.expand(*leading, -1, -1)
-                self.hear(a, b.transpose(-1, -2))
-                self.hear(b.transpose(-1, -2), a)  # keys first: transposed logits
+            _, tokens, weight, *_ = given("input", "mat1", "mat2")
+            self._project(tokens, weight)
+        elif name in ("conv1d", "conv2d"):
+            tokens, weight, *_ = given("input", "weight")
+            if tokens.dim() >= 3:
+                self._project(tokens.flatten(2).transpose(1, 2), weight)
+        elif name in ("matmul", "bmm", "__matmul__"):
+            left, right, *_ = given("input", "mat2" if "mat2" in kwargs else "other")
+            self._product(left, right)
+        elif name == "baddbmm":
+            _, left, right, *_ = given("input", "batch1", "batch2")
+            self._product(left, right)
         elif name == "einsum":
             self._einsum(args)
         elif name == "scaled_dot_product_attention":
-            self.hear(args[0] if args else kwargs["query"], args[1] if len(args) > 1 else kwargs["key"])
+            query, key, *_ = given("query", "key")
+            self.hear(query, key)
         elif name == "multi_head_attention_forward":
             self._multihead(args, kwargs)
+
+    def _product(self, left: Tensor, right: Tensor) -> None:
+        if right.dim() == 2:
+            self._project(left, right)
+        elif right.dim() >= 3 and left.dim() >= 3:
+            if left.shape[:-2] != right.shape[:-2]:  # one key head for many query heads
+                leading = torch.broadcast_shapes(left.shape[:-2], right.shape[:-2])
+                left, right = left.expand(*leading, -1, -1), right.expand(*leading, -1, -1)
+            self.hear(left, right.transpose(-1, -2))
+            self.hear(right.transpose(-1, -2), left)  # keys first: transposed logits
 
     def _einsum(self, args: Any) -> None:
         operands = args[1] if isinstance(args[1], (list, tuple)) else args[1:]
@@ -146,7 +156,8 @@ class Ear(TorchFunctionMode):
         """torch.nn.MultiheadAttention never shows its products: redo its projections as torch documents them."""
         query, key, heads, weight = args[0], args[1], args[4], args[5]  # [N, B, d]
         width = args[3]
-        if weight is None:
+        if weight is None or kwargs.get("use_separate_proj_weight"):
+            weight = None
             q_weight, k_weight = kwargs["q_proj_weight"], kwargs["k_proj_weight"]
         else:
             q_weight, k_weight = weight[:width], weight[width : 2 * width]

@@ -14,7 +14,8 @@ _TITLES = {
 }
 
 
-def page(record: dict[str, dict[str, Any]], version: str) -> str:
+def page(everything: dict[str, dict[str, Any]], version: str) -> str:
+    record = {kind: verdict for kind, verdict in everything.items() if not kind.startswith("gguf:")}
     counts = Counter(verdict["status"] for verdict in record.values())
     ran = counts["right"] + counts["refused"] + counts["unproven"]
     worst = max((v.get("worst", 0.0) for v in record.values() if v["status"] == "right"), default=0.0)
@@ -27,7 +28,7 @@ def page(record: dict[str, dict[str, Any]], version: str) -> str:
         "must be noticed). Biases are zero, positions are zero so that rotary embedding is the identity, norms on queries,",
         "keys and latents are reduced to their gain (marked qk-norm).",
         "",
-        "Made by `python tools/coverage.py`, which also writes the facts the package ships.",
+        "Made by `python tools/prove_all.py`, which also writes the facts the package ships.",
         "",
         "| right | refused | unproven | no self-attention | cannot be built | wrong |",
         "|---|---|---|---|---|---|",
@@ -48,7 +49,27 @@ def page(record: dict[str, dict[str, Any]], version: str) -> str:
         else:
             lines += ["| type | reason |", "|---|---|"]
             lines += [f"| {kind} | {_clean(record[kind].get('reason', ''))} |" for kind in members]
-    return "\n".join(lines) + "\n"
+    return "\n".join(lines + _gguf({kind: v for kind, v in everything.items() if kind not in record})) + "\n"
+
+
+def _gguf(record: dict[str, dict[str, Any]]) -> list[str]:
+    right = sorted(kind for kind, verdict in record.items() if verdict["status"] == "right")
+    return [
+        "",
+        f"## GGUF architectures ({len(right)} right)",
+        "",
+        "A tiny random model is converted as llama.cpp does and loaded live by transformers from the very file attngeo",
+        "reads; where transformers cannot load the architecture, the live model is the one that was converted.",
+        "",
+        "| type | stacks (layers of the tiny model) | error | notes |",
+        "|---|---|---|---|",
+        *(_row(kind, record[kind]) for kind in right),
+        *(
+            f"| {kind} | {verdict['status']} | | {_clean(verdict.get('reason', ''))} |"
+            for kind, verdict in sorted(record.items())
+            if kind not in right
+        ),
+    ]
 
 
 def _row(kind: str, verdict: dict[str, Any]) -> str:
@@ -56,6 +77,7 @@ def _row(kind: str, verdict: dict[str, Any]) -> str:
     notes = ["qk-norm"] if verdict.get("qk_norm") else []
     notes += ["norm folded"] if verdict.get("norms") else []
     notes += [f"left out: {', '.join(verdict['skip'])}"] if verdict.get("skip") else []
+    notes += [verdict["note"]] if verdict.get("note") else []
     return f"| {kind} | {stacks} | {verdict.get('worst', 0.0):.0e} | {_clean('; '.join(notes))} |"
 
 

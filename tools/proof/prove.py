@@ -18,7 +18,7 @@ from attngeo.weights import families
 from attngeo.weights.attention import AttentionWeights
 from attngeo.weights.checkpoint import Want
 from attngeo.weights.layers import open_layers
-from attngeo.weights.layout import count_heads, find_sites
+from attngeo.weights.layout import Site, count_heads, find_sites
 from attngeo.weights.open import open_checkpoint
 from proof.feeds import call_attention, feeds
 from proof.learn import is_causal, norm_facts, norm_of, norm_rule
@@ -45,6 +45,7 @@ class Verdict:
     skip: list[str] = field(default_factory=list)
     worst: float = 0.0
     sites: dict[str, str] = field(default_factory=dict)  # template → right / mismatch / not run
+    note: str = ""  # for the coverage page
 
 
 def randomise(model: nn.Module, seed: int = 0) -> None:
@@ -80,6 +81,12 @@ class GainOnly(nn.Module):
     def __init__(self, norm: nn.Module) -> None:
         super().__init__()
         self.norm = norm
+
+    def __getattr__(self, name: str) -> Any:
+        """A model that reads its norm's weight or epsilon finds them."""
+        if name == "norm":
+            return super().__getattr__(name)
+        return getattr(super().__getattr__("norm"), name)
 
     def forward(self, x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         ones = torch.ones_like(x)
@@ -236,14 +243,32 @@ def prove_model(model: PreTrainedModel, model_type: str) -> Verdict:
         model.save_pretrained(folder)
         tell(model_type, offset=offset)
         uncountable = _uncountable(folder)
-        with open_layers(folder, unproven=False) as layers:
-            extracted = list(layers)
-            sites = [plan.site for plan in layers.plans]
-            names = layers.checkpoint.tensors
-            stored = {name: torch.from_numpy(layers.checkpoint.read(Want(name))) for name in _small(names, sites)}
+        cut = read_layers(folder)
     reduce_norms(model)
+    verdict = Verdict(model_type, "right", qk_norm=reduced > 0, offset=offset, sites=uncountable)
+    return judge_layers(model, cut, verdict)
+
+
+Cut = tuple[list[AttentionWeights], list[Site], dict[str, Tensor]]
+
+
+def read_layers(ref: Any) -> Cut:
+    """What attngeo cuts from a checkpoint, where it found it, and the tensors the comparison looks at again."""
+    with open_layers(ref, unproven=False) as layers:
+        extracted = list(layers)
+        sites = [plan.site for plan in layers.plans]
+        names = layers.checkpoint.tensors
+        stored = {name: torch.from_numpy(layers.checkpoint.read(Want(name))) for name in _small(names, sites)}
+    return extracted, sites, stored
+
+
+def judge_layers(model: nn.Module, cut: Cut, verdict: Verdict) -> Verdict:
+    """Fill `verdict` with what the live model says about every layer that was cut."""
+    extracted, sites, stored = cut
+    verdict.layers = len(extracted)
+    uncountable = dict(verdict.sites)
+    verdict.sites.clear()
     heard, errors = hear_model(model, model.config)
-    verdict = Verdict(model_type, "right", layers=len(extracted), qk_norm=reduced > 0, offset=offset)
     used = [False] * len(heard)
     for weights, site in zip(extracted, sites, strict=True):
         verdict.stacks[weights.stack] = verdict.stacks.get(weights.stack, 0) + 1

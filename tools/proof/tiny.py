@@ -57,7 +57,8 @@ def _kept(config: PreTrainedConfig, depth: int | None, layers: int) -> list[int]
     kinds = next((v for k, v in vars(config).items() if _LAYER_KINDS.search(k) and isinstance(v, list) and len(v) == depth), None)
     if not depth or kinds is None:
         return list(range(min(depth or 0, layers)))
-    first = {kinds.index(kind) for kind in set(map(str, kinds)) if kind in kinds}
+    named = [str(kind) for kind in kinds]
+    first = {named.index(kind) for kind in set(named)}
     rest = [i for i in range(depth) if i not in first]
     return sorted([*first, *rest[: max(0, layers - len(first))]])
 

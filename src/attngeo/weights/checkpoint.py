@@ -45,9 +45,11 @@ class Checkpoint(ABC):
 
     def expect(self, wants: Sequence[Want]) -> None:
         """All reads about to happen, in order: a chance to join requests or read ahead. Optional."""
+        return None
 
     def close(self) -> None:
         """Release files and connections; reading afterwards is an error."""
+        return None
 
     def __enter__(self) -> Checkpoint:
         return self

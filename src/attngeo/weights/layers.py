@@ -156,7 +156,7 @@ def _check(checkpoint: Checkpoint, kind: str, known: Family, sites: list[Site], 
             f"{checkpoint.ref}: unknown layout, no query and key tensors could be placed; it has {', '.join(seen[:6])}"
             + (f" and {len(seen) - 6} more like them" if len(seen) > 6 else "")
         )
-    if unproven or known.status == "right" or (checkpoint.config is None and all(s.storage.alone for s in sites)):
+    if unproven or known.status == "right" or (not kind and all(s.storage.alone for s in sites)):
         return
     why = f" ({known.reason})" if known.reason else ""
     named = f"model type {kind}" if kind else f"the layout of {sites[0].query} without a transformers config"

@@ -63,8 +63,8 @@ def find_sites(shapes: Shapes, config: Mapping[str, Any] | None) -> list[Site]:
         for name in by_leaf.get(storage.query, ()):
             path = name[: -len(storage.query)].rstrip(".")
             site = _site(path, storage, shapes, config)
-            if path not in placed and site is not None:
-                placed[path] = site
+            if site is not None:
+                placed.setdefault(site.path, site)
     sites = [site for site in placed.values() if site.storage.kind != "other"]
     return sorted(sites, key=lambda site: (site.template, site.indices))
 
@@ -84,7 +84,8 @@ def _site(path: str, storage: Storage, shapes: Shapes, config: Mapping[str, Any]
         if join(query_leaf) in shapes or join(key_leaf) in shapes:
             gains = tuple(join(leaf) if join(leaf) in shapes else None for leaf in (query_leaf, key_leaf))  # type: ignore[assignment]
             break
-    return Site(path, storage, join(storage.query), join(storage.key), more, bool(CROSS.search(path)), scope, gains=gains)
+    own = join(storage.part) if storage.part else path
+    return Site(own, storage, join(storage.query), join(storage.key), more, bool(CROSS.search(own)), scope, gains=gains)
 
 
 def count_heads(site: Site, shapes: Shapes, num_heads: int | None) -> Site:

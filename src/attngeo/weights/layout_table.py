@@ -35,6 +35,7 @@ class Storage:
     when: str | None = None
     more: dict[str, str] = field(default_factory=dict)  # latent: the other tensors' leaves
     alone: bool = False  # the names leave no doubt: holds without a transformers config
+    part: str = ""  # a path that holds several attentions: this one's name, added to the path
 
 
 def _types(text: str) -> frozenset[str]:
@@ -47,6 +48,7 @@ def _separate(*pairs: str) -> list[Storage]:
 
 TABLE: tuple[Storage, ...] = (
     Storage("qkv_proj.weight", "output_gate.weight", "other", types=_types("minimax")),
+    Storage("attn_qkv.weight", "ssm_out.weight", "other"),  # GGUF's gated delta nets
     # Latent attention comes first: its query may be a plain q_proj.
     Storage(
         "q_b_proj.weight",
@@ -79,9 +81,10 @@ TABLE: tuple[Storage, ...] = (
         "q_head.weight/k_head.weight",
         "q_proj.linear.weight/k_proj.linear.weight",
         "q_proj_weight/k_proj_weight",
-        "attn_q.weight/attn_k.weight",
+        "attn_q.weight/attn_k.weight",  # GGUF
         "attention.projection_query.weight/attention.projection_key.weight",
     ),
+    Storage("cross_attn_q.weight", "cross_attn_k.weight", "separate", part="cross_attn"),  # GGUF's encoder-decoders
     Storage("q", "k", "separate", transposed=True, types=_types("xlnet")),
     # Fused, one row for each way of laying out the heads.
     Storage("in_proj.weight", "in_proj.weight", "heads", types=_types("deberta")),
@@ -129,7 +132,7 @@ QK_GAINS: tuple[tuple[str, str], ...] = (
 )
 
 # Paths that hold projections called query and key but no self- or cross-attention product of tokens.
-NOT_ATTENTION = re.compile(r"(^|\.)(linear_attn|indexer|compressor|mlstm_layer|feed_forward|global_pointer|rel_attn)(\.|$)")
+NOT_ATTENTION = re.compile(r"(^|\.)(linear_attn|indexer|compressor|mlstm_layer|feed_forward|global_pointer)(\.|$)")
 
 CROSS = re.compile(
     r"cross|encoder_attn|encdecattention|multihead_attn|encoder_decoder|x_attn|token_to_image|image_to_token|"

@@ -93,10 +93,11 @@ def _known_defaults(config: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _towers(config: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    """Sub-configs: those called so, and any that names a model type of its own (`encoder`, `text_encoder`, …)."""
     return {
-        k: v
-        for k, v in config.items()
-        if isinstance(v, Mapping) and (k.endswith("_config") or k in ("encoder", "decoder")) and k != "quantization_config"
+        key: value
+        for key, value in config.items()
+        if isinstance(value, Mapping) and key != "quantization_config" and (key.endswith("_config") or "model_type" in value)
     }
 
 

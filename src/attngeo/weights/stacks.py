@@ -47,9 +47,13 @@ def _tower_names(
         alone = [t for t in towers if modality[t] == modality[tower]]
         if len(set(modality.values())) == 1:
             names[tower] = _side(tower) if len(alone) > 1 and _side(tower) else _direction(tower, config)
+        elif not modality[tower]:
+            # beside a tower that is named, the unnamed one: the language model's layers, or a decoder over a backbone
+            text = {"vision", "audio"} & set(modality.values()) and _side(tower) != "decoder"
+            names[tower] = "text" if text else _side(tower) or _direction(tower, config)
         else:
-            name = modality[tower] or _direction(tower, config)
-            names[tower] = f"{name}-{_side(tower)}" if len({_side(t) for t in alone}) > 1 and _side(tower) else name
+            sides = {_side(t) for t in alone}
+            names[tower] = f"{modality[tower]}-{_side(tower)}" if len(sides) > 1 and _side(tower) else modality[tower]
     return _tell_apart(names)
 
 
@@ -63,8 +67,8 @@ def _modality(site: Site) -> str:
 
 def _side(tower: str) -> str:
     """"encoder" or "decoder", whichever word stands last in the path; "" where neither does."""
-    sides = re.findall(r"(encoder|decoder)(?!_)", tower.lower())
-    return sides[-1] if sides else ""
+    sides = re.findall(r"(?:enc|dec)oder(?!_)|\b(?:enc|dec)\b", tower.lower())  # GGUF shortens the words
+    return sides[-1][:3] + "oder" if sides else ""
 
 
 def _direction(tower: str, config: Mapping[str, Any] | None) -> str:

@@ -1,0 +1,177 @@
+"""GGUF architectures as tiny transformers models, and what llama.cpp's converter does to their tensors.
+
+Beyond renaming, conversion does a few things that are facts about the format: rotary rows of LLaMA-like queries and
+keys are interleaved, fused projections become blocks [q | k | v], Conv1D weights are transposed, norms that multiply
+by 1 + weight are stored as that sum.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedConfig
+
+Convert = Callable[[str, Tensor, PreTrainedConfig], Tensor | None]  # None: the tensor is left out of the file
+
+
+@dataclass(frozen=True)
+class Arch:
+    """One GGUF architecture: a transformers class, a tiny configuration, and what conversion does to its tensors."""
+
+    model: str
+    config: dict[str, Any]
+    convert: Convert | None = None
+    loads: bool = True  # transformers loads it from GGUF
+    metadata: dict[str, Any] = field(default_factory=dict)  # what the loader asks for beyond the usual
+
+
+def heads(config: PreTrainedConfig) -> tuple[int, int]:
+    """H query and G key heads."""
+    queries = config.num_attention_heads
+    return queries, getattr(config, "num_key_value_heads", None) or getattr(config, "num_kv_heads", None) or queries
+
+
+def _rotary(name: str, weight: Tensor, config: PreTrainedConfig) -> Tensor:
+    """Rows of a head [first half, second half] → pairs (first, second), as ggml rotates them."""
+    for leaf, count in zip(("q_proj.", "k_proj."), heads(config), strict=True):
+        if leaf in name:
+            return weight.unflatten(0, (count, 2, -1)).transpose(1, 2).reshape(weight.shape)
+    return weight
+
+
+def _blocks(name: str, weight: Tensor, config: PreTrainedConfig) -> Tensor:
+    """Rows [G, (H/G queries, key, value), r] → [q | k | v]."""
+    if "query_key_value." not in name:
+        return weight
+    queries, keys = heads(config)
+    if getattr(config, "multi_query", False) and not config.new_decoder_architecture:
+        keys = 1
+    grouped = weight.unflatten(0, (keys, queries // keys + 2, -1))  # [G, H/G + 2, r, d]
+    return torch.cat([part.flatten(0, 2) for part in (grouped[:, :-2], grouped[:, -2:-1], grouped[:, -1:])])
+
+
+def _transpose(name: str, weight: Tensor, config: PreTrainedConfig) -> Tensor:
+    """Conv1D [in, out] → [out, in]."""
+    return weight.T if name.endswith((".c_attn.weight", ".c_proj.weight", ".c_fc.weight")) else weight
+
+
+def _add_one(name: str, weight: Tensor, config: PreTrainedConfig) -> Tensor:
+    """Gain = 1 + weight: the gain is stored."""
+    return weight + 1 if name.endswith("norm.weight") else weight
+
+
+def _hybrid(name: str, weight: Tensor, config: PreTrainedConfig) -> Tensor:
+    """Qwen 3.5: gains as for Gemma but for the linear attention's own norm; its state matrix is stored as −exp."""
+    if name.endswith("A_log"):
+        return -weight.exp()
+    if "conv1d" in name:
+        return weight.squeeze(1)
+    return weight if "linear_attn.norm" in name else _add_one(name, weight, config)
+
+
+def _shared(name: str, weight: Tensor, config: PreTrainedConfig) -> Tensor:
+    """The one-row gate of the shared expert is stored as a vector."""
+    return weight.squeeze(0) if "shared_expert_gate" in name else weight
+
+
+def _short(name: str, weight: Tensor, config: PreTrainedConfig) -> Tensor:
+    return weight.squeeze(1) if "conv.conv" in name else weight
+
+
+_TEXT = {
+    "hidden_size": 48, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 6,
+    "num_key_value_heads": 2, "vocab_size": 96, "max_position_embeddings": 64, "pad_token_id": 0,
+    "bos_token_id": 1, "eos_token_id": 2,
+}  # fmt: skip
+_SIZED = {**_TEXT, "head_dim": 16}  # heads wider than d / H
+_EXPERTS = {**_TEXT, "num_experts": 4, "num_local_experts": 4, "num_experts_per_tok": 2}
+_EQUAL = {key: value for key, value in _TEXT.items() if key != "num_key_value_heads"}  # as many key heads as query heads
+_GPT = {"n_embd": 48, "n_layer": 2, "n_head": 6, "vocab_size": 96, "n_positions": 64, "eos_token_id": 2}
+_FALCON = {**_EQUAL, "num_kv_heads": 1, "alibi": False}
+_FALCON_GROUPED = {**_FALCON, "num_kv_heads": 2, "new_decoder_architecture": True}
+_T5 = {
+    "d_model": 48, "d_kv": 16, "d_ff": 64, "num_layers": 2, "num_decoder_layers": 2, "num_heads": 6, "vocab_size": 96,
+    "feed_forward_proj": "gated-gelu", "pad_token_id": 0, "decoder_start_token_id": 0,
+}  # fmt: skip
+_DELTA = {
+    **_TEXT, "head_dim": 32, "num_hidden_layers": 4, "full_attention_interval": 2, "linear_num_key_heads": 4,
+    "linear_num_value_heads": 4, "linear_key_head_dim": 8, "linear_value_head_dim": 8, "linear_conv_kernel_dim": 4,
+}  # fmt: skip
+_DELTA_METADATA = {
+    "full_attention_interval": 2, "ssm.conv_kernel": 4, "ssm.state_size": 8, "ssm.group_count": 4,
+    "ssm.time_step_rank": 4, "ssm.inner_size": 32, "rope.dimension_count": 8, "rope.dimension_sections": [2, 1, 1, 0],
+}  # fmt: skip
+
+ARCHS: dict[str, tuple[Arch, ...]] = {
+    "llama": (
+        Arch("LlamaForCausalLM", _SIZED, _rotary),
+        Arch("LlamaForCausalLM", _EQUAL, _rotary),
+    ),
+    "qwen2": (Arch("Qwen2ForCausalLM", _TEXT),),
+    "qwen2moe": (Arch("Qwen2MoeForCausalLM", _EXPERTS, _shared),),
+    "qwen3": (Arch("Qwen3ForCausalLM", {**_TEXT, "hidden_size": 128, "num_attention_heads": 4, "head_dim": 128}),),
+    "qwen3moe": (Arch("Qwen3MoeForCausalLM", {**_EXPERTS, "head_dim": 16}),),
+    "qwen35": (Arch("Qwen3_5ForCausalLM", _DELTA, _hybrid, metadata=_DELTA_METADATA),),
+    "qwen35moe": (
+        Arch(
+            "Qwen3_5MoeForCausalLM",
+            {**_EXPERTS, **_DELTA, "moe_intermediate_size": 32, "shared_expert_intermediate_size": 32},
+            lambda name, weight, config: _shared(name, _hybrid(name, weight, config), config),
+            metadata={**_DELTA_METADATA, "expert_feed_forward_length": 32, "expert_shared_feed_forward_length": 32},
+        ),
+    ),
+    "gpt-oss": (Arch("GptOssForCausalLM", {**_EXPERTS, "head_dim": 64}),),
+    "minimax-m2": (Arch("MiniMaxM2ForCausalLM", {**_EXPERTS, "head_dim": 16}),),
+    "lfm2": (
+        Arch(
+            "Lfm2ForCausalLM",
+            {**_TEXT, "layer_types": ["conv", "full_attention"], "block_auto_adjust_ff_dim": False},
+            _short,
+            metadata={"attention.head_count_kv": [0, 2], "shortconv.l_cache": 3},
+        ),
+    ),
+    "phi3": (Arch("Phi3ForCausalLM", _TEXT),),
+    "gemma2": (Arch("Gemma2ForCausalLM", _SIZED, _add_one),),
+    "gemma3": (Arch("Gemma3ForCausalLM", _SIZED, _add_one),),
+    "nemotron": (Arch("NemotronForCausalLM", _TEXT, _add_one),),
+    "stablelm": (Arch("StableLmForCausalLM", _TEXT),),
+    "starcoder2": (Arch("Starcoder2ForCausalLM", _TEXT),),
+    "gpt2": (Arch("GPT2LMHeadModel", _GPT, _transpose),),
+    "bloom": (Arch("BloomForCausalLM", {"hidden_size": 48, "n_layer": 2, "n_head": 6, "vocab_size": 96}, _blocks),),
+    "falcon": (  # grouped first: its norm's tensor exists only there, and rules are tried in order
+        Arch("FalconForCausalLM", _FALCON_GROUPED, _blocks, loads=False),
+        Arch("FalconForCausalLM", _FALCON, _blocks),
+    ),
+    "t5": (Arch("T5ForConditionalGeneration", _T5),),
+    "t5encoder": (Arch("T5EncoderModel", _T5),),
+    # From here on transformers has no way back from GGUF: the model converted is the one listened to.
+    "bert": (Arch("BertModel", _EQUAL, loads=False),),
+    "modern-bert": (Arch("ModernBertModel", _EQUAL, loads=False),),
+    "gptneox": (Arch("GPTNeoXForCausalLM", _EQUAL, _blocks, loads=False),),
+    "mpt": (Arch("MptForCausalLM", {"d_model": 48, "n_heads": 6, "n_layers": 2, "vocab_size": 96}, loads=False),),
+    "gemma": (Arch("GemmaForCausalLM", _SIZED, _add_one, loads=False),),
+    "phi2": (Arch("PhiForCausalLM", _EQUAL, loads=False),),
+    "olmo": (Arch("OlmoForCausalLM", _TEXT, _rotary, loads=False),),
+    "olmo2": (Arch("Olmo2ForCausalLM", _TEXT, loads=False),),
+    "granite": (Arch("GraniteForCausalLM", _TEXT, _rotary, loads=False),),
+    "smollm3": (Arch("SmolLM3ForCausalLM", _TEXT, _rotary, loads=False),),
+    "command-r": (
+        Arch("CohereForCausalLM", _TEXT, loads=False),
+        Arch("CohereForCausalLM", {**_TEXT, "use_qk_norm": True}, loads=False),
+    ),
+    "cohere2": (Arch("Cohere2ForCausalLM", _TEXT, loads=False),),
+    "starcoder": (Arch("GPTBigCodeForCausalLM", _GPT, loads=False, metadata={"attention.head_count_kv": 1}),),
+}
+
+# Architectures transformers' loader knows that cannot be proved here: status and reason.
+UNPROVED = {
+    "mamba": ("none", "a state-space model"),
+    "deci": ("unproven", "transformers has no class for it"),
+    "gemma4": ("unproven", "layers of two head sizes that share keys; transformers' loader is told one size only"),
+}
+
+KINDS = tuple(f"gguf:{name}" for name in (*ARCHS, *UNPROVED))  # as model types: what attngeo calls them

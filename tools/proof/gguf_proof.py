@@ -1,0 +1,145 @@
+"""Prove a GGUF architecture: convert a tiny random model, load it live from the file attngeo reads, and compare.
+
+Where transformers can load the architecture, every tensor must come back from the file as it went in, and the model
+that is listened to is the loaded one. Elsewhere (`Arch.loads` false) it is the model that was converted.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import gguf
+import torch
+import transformers
+from transformers import PreTrainedConfig, PreTrainedModel
+
+from proof.build import plain_experts
+from proof.gguf_archs import ARCHS, UNPROVED, Arch, heads
+from proof.learn import is_causal
+from proof.listen import NAME, listening
+from proof.prove import Verdict, judge_layers, randomise, read_layers, reduce_norms, tell
+
+
+def prove_arch(kind: str) -> Verdict:
+    """The verdict on `gguf:<architecture>`: right only where every variant of it is."""
+    name = kind.removeprefix("gguf:")
+    if name in UNPROVED:
+        return Verdict(kind, *UNPROVED[name])
+    verdicts = [_prove(kind, name, arch) for arch in ARCHS[name]]
+    rules = [rule for verdict in verdicts for rule in verdict.norms]
+    first = next((verdict for verdict in verdicts if verdict.status != "right"), verdicts[-1])
+    first.worst = max(verdict.worst for verdict in verdicts)
+    first.norms = [rule for i, rule in enumerate(rules) if rule not in rules[:i]]
+    return first
+
+
+def _prove(kind: str, name: str, arch: Arch) -> Verdict:
+    model = build(arch)
+    tell(kind, status="right", offset=False, skip=[], causal=is_causal(model, model.config))
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "model.gguf"
+        written = write_gguf(file, name, arch, model)
+        cut = read_layers(file)
+        if arch.loads:
+            loaded = load(arch, file)
+            if lost := unlike(model, loaded, written):
+                return Verdict(kind, "unproven", f"transformers' GGUF loader does not restore {', '.join(lost[:3])}")
+            model = loaded
+    qk_norm = reduce_norms(model) > 0
+    note = "" if arch.loads else "transformers cannot load it: compared with the model that was converted"
+    return judge_layers(model, cut, Verdict(kind, "right", qk_norm=qk_norm, note=note))
+
+
+def build(arch: Arch) -> PreTrainedModel:
+    """A tiny random model of the architecture; no two heads alike, no bias."""
+    model_class = getattr(transformers, arch.model)
+    config = model_class.config_class(**arch.config)
+    plain_experts(config)
+    torch.manual_seed(0)
+    with listening():  # position tables made in the constructor stand at zero too
+        model = model_class._from_config(config, attn_implementation=_attention(arch), dtype=torch.float32).eval()
+    randomise(model)
+    return model
+
+
+def _attention(arch: Arch) -> str:
+    return NAME if getattr(transformers, arch.model)._can_set_attn_implementation() else "eager"
+
+
+def write_gguf(file: Path, name: str, arch: Arch, model: PreTrainedModel) -> list[str]:
+    """Write `model` under llama.cpp's names, by the gguf package's own map; returns the parameters that went in."""
+    config = model.config
+    writer = gguf.GGUFWriter(file, name)
+    for key, value in _metadata(config, arch.metadata).items():
+        _add(writer, key, value)
+    writer.add_tokenizer_model("gpt2")
+    writer.add_token_list([f"t{i}" for i in range(config.vocab_size)])
+    writer.add_pad_token_id(0)
+    kinds = {value: key for key, value in gguf.MODEL_ARCH_NAMES.items()}
+    names = gguf.get_tensor_name_map(kinds[name], config.num_hidden_layers)
+    written = []
+    for key, value in model.state_dict().items():
+        new = names.get_name(key, try_suffixes=(".weight", ".bias"))
+        if new is None or new.startswith("output.") or ".experts." in key:
+            continue  # buffers; the output is tied to the embedding; experts say nothing of attention
+        value = value if arch.convert is None else arch.convert(key, value, config)
+        writer.add_tensor(new, value.contiguous().numpy())
+        written.append(key)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return written
+
+
+def _metadata(config: PreTrainedConfig, more: dict[str, Any]) -> dict[str, Any]:
+    """What llama.cpp's converter says of a model, `more` in place of the usual."""
+    queries, keys = heads(config)
+    found = {
+        "context_length": 64,
+        "embedding_length": config.hidden_size,
+        "block_count": config.num_hidden_layers,
+        "feed_forward_length": _one_of(config, "intermediate_size", "d_ff") or 4 * config.hidden_size,
+        "attention.head_count": queries,
+        "attention.head_count_kv": keys,
+        "attention.layer_norm_epsilon": 1e-6,
+        "attention.layer_norm_rms_epsilon": 1e-6,
+        "rope.freq_base": 10000.0,
+        "vocab_size": config.vocab_size,
+    }
+    if size := _one_of(config, "head_dim", "d_kv"):
+        found |= {"attention.key_length": size, "attention.value_length": size, "rope.dimension_count": size}
+    if experts := _one_of(config, "num_experts", "num_local_experts"):
+        found |= {"expert_count": experts, "expert_used_count": config.num_experts_per_tok}
+    return found | more
+
+
+def _add(writer: gguf.GGUFWriter, key: str, value: Any) -> None:
+    kind = {list: writer.add_array, float: writer.add_float32, int: writer.add_uint32}[type(value)]
+    kind(f"{writer.arch}.{key}", value)
+
+
+def _one_of(config: PreTrainedConfig, *names: str) -> Any:
+    return next((value for name in names if (value := getattr(config, name, None))), None)
+
+
+def load(arch: Arch, file: Path) -> PreTrainedModel:
+    """The model transformers makes of the file alone."""
+    model_class = getattr(transformers, arch.model)
+    with listening():
+        return model_class.from_pretrained(
+            file.parent,
+            gguf_file=file.name,
+            attn_implementation=_attention(arch),
+            experts_implementation="eager",
+            dtype=torch.float32,
+        ).eval()
+
+
+def unlike(model: PreTrainedModel, loaded: PreTrainedModel, names: list[str]) -> list[str]:
+    """Parameters that did not come back from the file as they went in."""
+    before, after = model.state_dict(), loaded.state_dict()
+    same = lambda a, b: a.shape == b.shape and torch.allclose(a, b, atol=1e-6)  # noqa: E731
+    return [name for name in names if name not in after or not same(before[name], after[name])]
