@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from attngeo.weights import factors
-from attngeo.weights.factors import Factors, pair, quadratic
+from attngeo.weights.factors import Factors, pair
+from attngeo.weights.products import quadratic
 from tests import dense
 
 TOLERANCE = 2e-6

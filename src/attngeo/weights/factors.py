@@ -11,20 +11,26 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-Floats = NDArray[np.floating[Any]]
-Doubles = NDArray[np.float64]
+from attngeo.weights.blas import each
+from attngeo.weights.products import (
+    BLOCK,
+    Doubles,
+    Floats,
+    inner,
+    product,
+    quadratic,
+    spread,
+    squared,
+    symmetric_product,
+    traced,
+)
 
 GAMMA = 2.0  # the threshold is mean + γ·std
 TRUSTED = 2e-6 / 3  # the estimate below was never found more than 3 times too small where it is this large
-BLOCK = 256  # rows of a Gram multiplied at once: wide enough for BLAS, and half the Gram need not be multiplied
-TILE = 64  # side of the squares of M that are added up at once
-LANES = 16  # terms added in the factors' own precision before the float64 sum takes over
-SMALL = 2**24  # multiply-adds (d r²) below which float64 costs nothing worth saving
+SMALL = 2**24  # multiply-adds (d r²) up to which everything is done in float64
 NOTHING = 1e-12  # an excess over the threshold this small, relative to it, is rounding
 
 
@@ -37,7 +43,10 @@ class Factors:
     @cached_property
     def gram(self) -> Floats:
         """W Wᵀ of each, `[n, r, r]`."""
-        return np.stack([w @ w.T for w in self.w])  # one by one: numpy sends w @ w.T to syrk, at half the cost
+        n, r, d = self.w.shape
+        if n == 1 and r > BLOCK:
+            return symmetric_product(self.w[0])[None]
+        return np.stack(each(lambda w: w @ w.T, self.w, d * r * r))  # numpy sends w @ w.T to syrk, at half the cost
 
     def __getitem__(self, part: slice) -> Factors:
         """Some of the n, sharing weights and Grams."""
@@ -51,6 +60,12 @@ class Factors:
         if "gram" in self.__dict__:
             return float(np.einsum("naa->", self.gram, dtype=np.float64))
         return sum(float(np.vdot(w, w)) for w in self.w)
+
+    @property
+    def small(self) -> bool:
+        """Whether float64 costs nothing worth saving."""
+        _, r, d = self.w.shape
+        return bool(d * r * r <= SMALL)
 
     def double(self) -> Factors:
         """The same in float64."""
@@ -71,16 +86,20 @@ class Scores:
 
 def pair(query: Factors, key: Factors, *, gamma: float = GAMMA) -> Iterator[Scores]:
     """Scores of each query with the one key; the form of a zero factor has none."""
-    n, r, d = query.w.shape
-    if d * r * r <= SMALL or query.w.dtype != key.w.dtype:
+    if query.small or query.w.dtype != key.w.dtype:
         query, key = query.double(), key.double()
-    step = max(1, 2 * BLOCK // r)  # several heads in one multiplication, as long as they are narrow
-    for start in range(0, n, step):
+    step = together(query)
+    for start in range(0, len(query.w), step):
         some = query[start : start + step]
         with np.errstate(over="ignore", invalid="ignore"):  # such a result is not trusted and not kept
-            found = products(some, key, gamma)
+            found = estimated(some, key, gamma)
         for i, scores in enumerate(found):
             yield scores if scores.error <= TRUSTED else in_double(some[i : i + 1], key, gamma)
+
+
+def together(query: Factors) -> int:
+    """How many heads go into one multiplication: several, as long as they are narrow."""
+    return max(1, 2 * BLOCK // int(query.w.shape[1]))
 
 
 def in_double(query: Factors, key: Factors, gamma: float) -> Scores:
@@ -89,7 +108,7 @@ def in_double(query: Factors, key: Factors, gamma: float) -> Scores:
     if 0.0 in scales:
         return nothing(query.w.shape[2], key.w.shape[2])
     query, key = (Factors(side.w.astype(np.float64) / scale) for side, scale in zip((query, key), scales, strict=True))
-    (scores,) = products(query, key, gamma)
+    (scores,) = estimated(query, key, gamma)
     if not scores.error <= TRUSTED:
         scores = from_qr(query.w[0].T, key.w[0].T, gamma)
     scale = scales[0] * scales[1]
@@ -98,10 +117,14 @@ def in_double(query: Factors, key: Factors, gamma: float) -> Scores:
     )
 
 
-def products(query: Factors, key: Factors, gamma: float) -> list[Scores]:
+def estimated(query: Factors, key: Factors, gamma: float) -> list[Scores]:
     """Scores with an estimate of their error, from the smaller matrices: the Grams [r, r], or the form [d_q, d_k]."""
-    wide = query.w.shape[1] >= max(query.w.shape[2], key.w.shape[2])
-    return from_dense(query, key, gamma) if wide else from_grams(query, key, gamma)
+    return from_dense(query, key, gamma) if wide(query, key) else from_grams(query, key, gamma)
+
+
+def wide(query: Factors, key: Factors) -> bool:
+    """Whether the form is no larger than the Grams."""
+    return bool(query.w.shape[1] >= max(query.w.shape[2], key.w.shape[2]))
 
 
 def nothing(d_query: int, d_key: int) -> Scores:
@@ -113,7 +136,7 @@ def from_grams(query: Factors, key: Factors, gamma: float) -> list[Scores]:
     """tr(MM) = Σ C_ab C_ba, ‖M‖² = Σ (G_q)_ab (G_k)_ab, ρ² = diag(W_q G_k W_qᵀ), κ² = diag(W_k G_q W_kᵀ)."""
     w_query, w_key, gram_query, gram_key = query.w, key.w[0], query.gram, key.gram[0]
     n, r, d = w_query.shape
-    cross = (w_query.reshape(n * r, d) @ w_key.T).reshape(n, r, r) if d == w_key.shape[1] else None  # C [n, r, r]
+    cross = product(w_query.reshape(n * r, d), w_key.T).reshape(n, r, r) if d == w_key.shape[1] else None  # C
     columns = np.sqrt(quadratic(gram_query, w_key))  # [n, d_k]
     found = []
     for i in range(n):
@@ -143,7 +166,7 @@ def from_dense(query: Factors, key: Factors, gamma: float) -> list[Scores]:
     w_key = key.w[0]
     found = []
     for w_query in query.w:
-        form = w_query.T @ w_key  # [d_q, d_k]
+        form = product(w_query.T, w_key)  # [d_q, d_k]
         squares = [squared(form), squared(form.T)]
         norm2 = float(squares[0].sum())
         rows, columns = np.sqrt(squares)
@@ -174,41 +197,6 @@ def from_qr(query: Doubles, key: Doubles, gamma: float) -> Scores:
         turned = n @ (u_key.T @ u_query)
         symmetry = bounded(inner(turned, turned.T) / norm**2)
     return Scores(symmetry, direct(rows, columns, gamma)[0], norm, rows, columns)
-
-
-def quadratic(gram: Floats, w: Floats) -> Doubles:
-    """w_jᵀ G w_j for every G `[n, r, r]` and every column w_j of w `[r, d]`: `[n, d]`, sums in float64.
-
-    G is symmetric, so only its blocks on and right of the diagonal are multiplied, the latter counted twice.
-    """
-    n, r, _ = gram.shape
-    d = w.shape[1]
-    total = np.zeros((n, d))
-    for i in range(0, r, BLOCK):
-        upper = gram[:, i : i + BLOCK, i:].copy()  # [n, b, r - i]
-        upper[:, :, BLOCK:] *= 2
-        b = upper.shape[1]
-        product = (upper.reshape(n * b, r - i) @ w[i:]).reshape(n, b, d)
-        for j in range(0, b, LANES):
-            lanes = w[i + j : i + j + LANES]
-            for m in range(n):
-                total[m] += np.einsum("rd,rd->d", product[m, j : j + LANES], lanes)
-    return np.maximum(total, 0.0, out=total)
-
-
-def squared(form: Floats) -> Doubles:
-    """Squared row norms of a matrix, sums in float64."""
-    total = np.zeros(len(form))
-    for j in range(0, form.shape[1], TILE):
-        tile = form[:, j : j + TILE]
-        total += np.einsum("ij,ij->i", tile, tile)
-    return total
-
-
-def traced(form: Floats) -> float:
-    """tr(M M) of a square matrix, tile by tile: a whole transpose would miss the cache at every entry."""
-    cuts = range(0, len(form), TILE)
-    return sum(inner(form[i : i + TILE, j : j + TILE], form[j : j + TILE, i : i + TILE].T) for i in cuts for j in cuts)
 
 
 def direct(rows: Doubles, columns: Doubles, gamma: float) -> tuple[float, float]:
@@ -245,14 +233,3 @@ def weight(norms: Doubles) -> float:
 def bounded(symmetry: float) -> float:
     """A symmetry that rounding put outside [−1, 1], back inside."""
     return math.copysign(1.0, symmetry) if abs(symmetry) > 1 else symmetry
-
-
-def inner(a: Floats, b: Floats) -> float:
-    """Σ a_ij b_ij, rows added in float64."""
-    return float(np.einsum("ab,ab->a", a, b).sum(dtype=np.float64))
-
-
-def spread(a: Floats, left: Doubles, right: Doubles) -> float:
-    """Σ left_i a_ij² right_j, the squares in a's precision and out of underflow's way."""
-    top = float(right.max())
-    return top * float(left @ ((a * a) @ (right / top).astype(a.dtype)))

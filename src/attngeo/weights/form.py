@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from attngeo.weights.factors import GAMMA, Doubles, Factors, Floats, Scores, pair
+from attngeo.weights.blas import shared_cores
+from attngeo.weights.factors import GAMMA, Factors, Scores, pair
+from attngeo.weights.products import Doubles, Floats
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,7 +90,8 @@ class Form:
         return query, key
 
     def _scores(self, gamma: float = GAMMA) -> Scores:
-        return next(pair(*self._factors, gamma=gamma))
+        with shared_cores():
+            return next(pair(*self._factors, gamma=gamma))
 
     def _must_be_square(self, name: str) -> None:
         if self.query.shape[0] != self.key.shape[0]:

@@ -29,7 +29,8 @@ from pathlib import Path
 import numpy as np
 
 from attngeo.weights.cache import atomic, cache_dir
-from attngeo.weights.factors import GAMMA, Doubles
+from attngeo.weights.factors import GAMMA
+from attngeo.weights.products import Doubles
 
 DRAWS = 999
 REDUCED = 64  # width at which symmetry is drawn

@@ -51,17 +51,18 @@ class Repaired:
         """Take the next layer and its rows; `heads` is empty where heads are not scored."""
         groups = len(sides.key.w)
         if heads and groups > 1:
-            found = head_scores(sides.query, sides.key, derangement(groups))
+            found = head_scores(*sides.heads, derangement(groups))
             for row, scores in zip(heads, found, strict=True):
                 fill(row, scores)
             heads = []
-        seeking = Seeking(layer, heads, sides.query if heads else None, sides.layer_query, sides.layer_key)
+        query, key = sides.heads
+        seeking = Seeking(layer, heads, query if heads else None, sides.layer_query, sides.layer_key)
         kind = (stack, sides.query.w.shape, sides.key.w.shape)
         if kind in self.first:
             seeking.meet(*self.last[kind])
         else:
             self.first[kind] = seeking
-        self.last[kind] = (sides.key, sides.layer_key)
+        self.last[kind] = (key, sides.layer_key)
 
     def close(self) -> None:
         """The first layers meet the keys of the last ones."""

@@ -9,6 +9,7 @@ from typing import Any
 
 from attngeo.weights.ahead import ahead
 from attngeo.weights.attention import AttentionWeights
+from attngeo.weights.blas import shared_cores
 from attngeo.weights.factors import Scores
 from attngeo.weights.layers import open_layers
 from attngeo.weights.nulls import null
@@ -48,7 +49,7 @@ def score(
     repaired = Repaired()
     blind = False
     opened = open_layers(ref, num_heads=num_heads, stack=stack, layers=layers, norms=folded, unproven=unproven)
-    with opened as source, closing(ahead(source)) as coming:  # the reader stops before its source is closed
+    with opened as source, shared_cores(), closing(ahead(source)) as coming:  # the reader ends before its source
         name = model if model is not None else source.model
         for done, weights in enumerate(coming, 1):
             blind |= heads and not weights.heads_known
@@ -62,7 +63,7 @@ def score(
             rows += new
             if progress is not None:
                 progress(done, source.count)
-    repaired.close()
+        repaired.close()
     warn_of_zeros(name, rows)
     note = f"{name}: the head count is unknown, so only layers are scored; num_heads= (--num-heads) gives it"
     return ScoreTable.of(rows, (note,) if blind else ())
@@ -81,7 +82,7 @@ def layer_rows(model: str, weights: AttentionWeights, factors: Sides, heads: boo
         "qk_norm": weights.qk_norm,
         "cross": weights.cross,
     }
-    found = head_scores(factors.query, factors.key) if heads else []
+    found = head_scores(*factors.heads) if heads else []
     whole = layer_scores(factors.layer_query, factors.layer_key)
     return [
         about | {"rank": groups * r} | figures(whole),
@@ -112,7 +113,7 @@ def add_folded(rows: list[Row], weights: AttentionWeights, factors: Sides) -> No
     """Columns with the norm before the attention folded in."""
     assert weights.norm is not None
     inner = behind_norm(factors, weights.norm)
-    heads = head_scores(inner.query, inner.key) if len(rows) > 1 else []
+    heads = head_scores(*inner.heads) if len(rows) > 1 else []
     for row, scores in zip(rows, [layer_scores(inner.layer_query, inner.layer_key), *heads], strict=True):
         row["symmetry_folded"], row["directionality_folded"] = known(scores.symmetry), known(scores.directionality)
 

@@ -9,8 +9,9 @@ from functools import cached_property
 import numpy as np
 
 from attngeo.weights.attention import AttentionWeights, Norm
+from attngeo.weights.blas import each
 from attngeo.weights.checkpoint import FloatArray
-from attngeo.weights.factors import Factors, Scores, pair
+from attngeo.weights.factors import Factors, Scores, pair, together, wide
 
 SEED = 0
 
@@ -26,6 +27,11 @@ class Sides:
     def group_size(self) -> int:
         """Query heads that share one key head."""
         return len(self.query.w) // len(self.key.w)
+
+    @cached_property
+    def heads(self) -> tuple[Factors, Factors]:
+        """Both in the precision their heads are scored in, so that what scores share is computed once."""
+        return (self.query.double(), self.key.double()) if self.query.small else (self.query, self.key)
 
     @cached_property
     def layer_query(self) -> Factors:
@@ -68,13 +74,17 @@ def fold(w: FloatArray, norm: Norm) -> FloatArray:
 
 def head_scores(query: Factors, key: Factors, partner: Sequence[int] | None = None) -> list[Scores]:
     """Scores of every head; with `partner`, the queries of group g meet the keys of group partner[g]."""
-    groups = len(key.w)
-    size = len(query.w) // groups
-    return [
-        scores
-        for g, other in enumerate(range(groups) if partner is None else partner)
-        for scores in pair(query[g * size : (g + 1) * size], key[other : other + 1])
+    heads, r, d = query.w.shape
+    size, step = heads // len(key.w), together(query)
+    if not wide(query, key):
+        query.gram, key.gram  # noqa: B018  # once for all who share them
+    tasks = [
+        (slice(start, min(start + step, (g + 1) * size)), slice(other, other + 1))
+        for g, other in enumerate(range(len(key.w)) if partner is None else partner)
+        for start in range(g * size, (g + 1) * size, step)
     ]
+    found = each(lambda task: list(pair(query[task[0]], key[task[1]])), tasks, min(step, size) * d * r * r)
+    return [scores for some in found for scores in some]
 
 
 def layer_scores(query: Factors, key: Factors) -> Scores:
