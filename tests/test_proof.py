@@ -21,10 +21,10 @@ llama mistral mixtral phi phi3 t5 bart vit beit deit dinov2 vit_mae detr mask2fo
 wav2vec2 hubert wavlm unispeech speech_to_text whisper speecht5 musicgen
 qwen2 qwen3 gemma2 gemma3 olmo2 falcon bloom mpt opt gpt_bigcode starcoder2 deepseek_v3 cohere
 codegen xlnet funnel squeezebert qwen3_next gpt_oss stablelm persimmon xlm dinov3_vit siglip
-""".split()
+"""
 
 
-@pytest.mark.parametrize("model_type", KEPT_RIGHT)
+@pytest.mark.parametrize("model_type", KEPT_RIGHT.split())
 def test_live_products_agree(model_type: str) -> None:
     from prove_all import prove_type
 
@@ -39,14 +39,19 @@ def test_live_products_agree(model_type: str) -> None:
 def _heard():
     """A grouped-query model, what was cut from it and what it computed."""
     import torch
+    from proof import prove
+    from proof.listen import NAME
     from transformers import LlamaConfig, LlamaModel
 
     from attngeo import attention_layers
-    from proof import prove
-    from proof.listen import NAME
 
     config = LlamaConfig(
-        hidden_size=48, num_attention_heads=6, num_key_value_heads=2, num_hidden_layers=1, intermediate_size=32, vocab_size=64
+        hidden_size=48,
+        num_attention_heads=6,
+        num_key_value_heads=2,
+        num_hidden_layers=1,
+        intermediate_size=32,
+        vocab_size=64,
     )
     torch.manual_seed(0)
     model = LlamaModel._from_config(config, attn_implementation=NAME).eval()

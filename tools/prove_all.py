@@ -1,7 +1,7 @@
-"""Prove every model type transformers knows against live models; write docs/coverage.md and the facts the package ships.
+"""Prove every model type transformers knows against live models; write docs/coverage.md and the package's facts.
 
-    python tools/prove_all.py                 all of them (some twenty minutes on two cores)
-    python tools/prove_all.py bert llama      only these; the rest is kept as it was
+python tools/prove_all.py                 all of them (some twenty minutes on two cores)
+python tools/prove_all.py bert llama      only these; the rest is kept as it was
 """
 
 from __future__ import annotations
@@ -32,10 +32,11 @@ _BETTER = ("right", "refused", "unproven", "none", "unbuilt")
 
 def prove_type(model_type: str) -> dict[str, Any]:
     """Climb the ladder of tiny configurations until the type is proved, or take the best that came of it."""
-    from attngeo.errors import LayoutError
     from proof.build import CannotBuild, candidates, classes
     from proof.facts import defaults
     from proof.prove import Verdict, prove_model, tell
+
+    from attngeo.errors import LayoutError
 
     best: Verdict | None = None
     try:
@@ -112,9 +113,8 @@ def launch(batch: list[str]) -> list[dict[str, Any]]:
 @cache
 def all_defaults() -> dict[str, dict[str, Any]]:
     """Default head counts of every config class, those of inner models included."""
-    from transformers import CONFIG_MAPPING
-
     from proof.facts import defaults
+    from transformers import CONFIG_MAPPING
 
     found = {}
     for model_type in CONFIG_MAPPING:
@@ -149,7 +149,9 @@ def write(record: dict[str, dict[str, Any]]) -> None:
         entry.update({key: verdict[key] for key in ("qk_norm", "offset", "norms", "skip") if verdict.get(key)})
     lines = [f"{json.dumps(kind)}: {json.dumps(facts[kind], sort_keys=True)}" for kind in sorted(facts)]
     FACTS.write_text("{\n" + ",\n".join(lines) + "\n}\n", "utf-8")
-    RECORD.write_text("{\n" + ",\n".join(f"{json.dumps(k)}: {json.dumps(record[k])}" for k in sorted(record)) + "\n}\n", "utf-8")
+    RECORD.write_text(
+        "{\n" + ",\n".join(f"{json.dumps(k)}: {json.dumps(record[k])}" for k in sorted(record)) + "\n}\n", "utf-8"
+    )
     from proof.page import page
 
     PAGE.write_text(page(record, transformers.__version__), "utf-8")

@@ -11,7 +11,10 @@ from transformers import ResNetConfig
 def _resnet(config: Any) -> Any:
     """A small ResNet in place of the default backbone, which would come from timm."""
     backbone = ResNetConfig(
-        embedding_size=16, hidden_sizes=[16, 16, 32, 32], depths=[1, 1, 1, 1], out_features=["stage2", "stage3", "stage4"]
+        embedding_size=16,
+        hidden_sizes=[16, 16, 32, 32],
+        depths=[1, 1, 1, 1],
+        out_features=["stage2", "stage3", "stage4"],
     )
     values = config.to_dict()
     for key in ("backbone", "use_timm_backbone", "backbone_kwargs", "use_pretrained_backbone", "backbone_config"):
@@ -45,9 +48,15 @@ def _bamba(config: Any) -> None:
 
 ADJUST: dict[str, Callable[[Any], Any]] = {
     **{kind: _resnet for kind in ("detr", "conditional_detr", "dab-detr", "deformable_detr", "table-transformer")},
-    **{kind: _head_size for kind in ("hunyuan_v1_dense", "hunyuan_v1_moe", "hunyuan_vl", "hunyuan_vl_text", "ministral")},
+    **{
+        kind: _head_size
+        for kind in ("hunyuan_v1_dense", "hunyuan_v1_moe", "hunyuan_vl", "hunyuan_vl_text", "ministral")
+    },
     "granitemoehybrid": _mamba_heads,
-    **{kind: _set(prediction_length=8, context_length=8) for kind in ("time_series_transformer", "autoformer", "informer")},
+    **{
+        kind: _set(prediction_length=8, context_length=8)
+        for kind in ("time_series_transformer", "autoformer", "informer")
+    },
     "jamba": _set(attn_layer_period=2, attn_layer_offset=1),
     "bamba": _bamba,
     "nemotron": _set(num_key_value_heads=8),

@@ -22,7 +22,9 @@ def _first(config: Any, *names: str, default: Any = None) -> Any:
 
 def _pair(value: Any) -> tuple[int, int]:
     if isinstance(value, dict):
-        return int(value.get("height", value.get("shortest_edge", 64))), int(value.get("width", value.get("shortest_edge", 64)))
+        return int(value.get("height", value.get("shortest_edge", 64))), int(
+            value.get("width", value.get("shortest_edge", 64))
+        )
     if isinstance(value, (list, tuple)):
         return int(value[-2] if len(value) > 1 else value[0]), int(value[-1])
     return int(value), int(value)
@@ -34,7 +36,10 @@ def _width(config: Any) -> int:
 
 
 def ids(config: Any, length: int = TOKENS) -> Tensor:
-    vocabulary = int(_first(config, "vocab_size", default=None) or _first(getattr(config, "text_config", None), "vocab_size", default=100))
+    vocabulary = int(
+        _first(config, "vocab_size", default=None)
+        or _first(getattr(config, "text_config", None), "vocab_size", default=100)
+    )
     generator = torch.Generator().manual_seed(1)
     return torch.randint(min(5, vocabulary - 2), max(vocabulary - 1, 7), (1, length), generator=generator) % vocabulary
 
@@ -63,7 +68,18 @@ def feeds(model: nn.Module, config: Any) -> Iterator[dict[str, Any]]:
     elif "decoder_input_values" in names:
         extra["decoder_input_values"] = torch.randn(1, 8, int(_first(config, "num_mel_bins", default=80)))
     vision = getattr(config, "vision_config", None) or config
-    mels = int(_first(config, "num_mel_bins", "feature_size", "input_feat_per_channel", "input_dim", "n_mels", "feat_dim", default=80))
+    mels = int(
+        _first(
+            config,
+            "num_mel_bins",
+            "feature_size",
+            "input_feat_per_channel",
+            "input_dim",
+            "n_mels",
+            "feat_dim",
+            default=80,
+        )
+    )
     if "input_ids" in names and "pixel_values" in names:
         yield {"input_ids": ids(text), "pixel_values": images(vision), **extra}
     if "input_ids" in names and "bbox" in names:
@@ -131,9 +147,28 @@ def call_attention(module: nn.Module, width: int, key_width: int | None = None) 
     for name, parameter in parameters.items():
         if parameter.kind in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL):
             continue
-        if name in ("hidden_states", "x", "hidden_state", "input", "inputs", "query", "queries", "query_states", "embeddings"):
+        if name in (
+            "hidden_states",
+            "x",
+            "hidden_state",
+            "input",
+            "inputs",
+            "query",
+            "queries",
+            "query_states",
+            "embeddings",
+        ):
             filled[name] = tokens
-        elif name in ("encoder_hidden_states", "key_value_states", "cross_attention_states", "context", "key", "value", "keys", "values"):
+        elif name in (
+            "encoder_hidden_states",
+            "key_value_states",
+            "cross_attention_states",
+            "context",
+            "key",
+            "value",
+            "keys",
+            "values",
+        ):
             filled[name] = other if name not in ("value", "values") else filled.get("key", filled.get("keys", other))
         elif parameter.default is parameter.empty:
             filled[name] = None

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from proof.feeds import feeds
+from proof.listen import Product, listening
 from torch import Tensor, nn
 
 from attngeo.weights.norms import norm_path
-from proof.feeds import feeds
-from proof.listen import Product, listening
 
 
 def norm_of(model: nn.Module, product: Product, tokens: Tensor) -> nn.Module | None:
@@ -73,7 +73,14 @@ def is_causal(model: nn.Module, config: Any) -> bool | None:
     for feed in feeds(model, config):
         first = next(iter(feed))
         changed = dict(feed)
-        for name in ("input_ids", "pixel_values", "input_values", "input_features", "inputs_embeds", "decoder_input_ids"):
+        for name in (
+            "input_ids",
+            "pixel_values",
+            "input_values",
+            "input_features",
+            "inputs_embeds",
+            "decoder_input_ids",
+        ):
             if name in feed:
                 changed[name] = _change_end(feed[name])
         if first not in changed:

@@ -132,7 +132,10 @@ class Ear(TorchFunctionMode):
             return
         inputs, output = args[0].replace(" ", "").split("->")
         left, right = inputs.split(",")
-        for param, tokens, letters in ((operands[1], operands[0], (left, right)), (operands[0], operands[1], (right, left))):
+        for param, tokens, letters in (
+            (operands[1], operands[0], (left, right)),
+            (operands[0], operands[1], (right, left)),
+        ):
             if isinstance(param, torch.nn.Parameter):
                 # x,W → the letters they share are summed: bring them last
                 shared = [c for c in letters[0] if c in letters[1] and c not in output]

@@ -13,30 +13,35 @@ _TITLES = {
     "unbuilt": "Cannot be built",
 }
 
+TOLERANCE = 1e-4
+_HEAD = """# Coverage: which model types are proved
+
+Every model type that transformers {version} maps to a model ({types}): a tiny random model of it is built and saved, its
+queries and keys are cut from the saved files by attngeo, and `x M_h xᵀ` is compared, head by head, with the query·key
+products the live model itself computes (relative error at most 1e-4; exchanging two heads must be noticed). Biases are
+zero, positions are zero so that rotary embedding is the identity, norms on queries, keys and latents are reduced to
+their gain (marked qk-norm). A type whose products disagree is refused.
+
+Made by `python tools/prove_all.py`, which also writes the facts the package ships.
+"""
+
 
 def page(everything: dict[str, dict[str, Any]], version: str) -> str:
     record = {kind: verdict for kind, verdict in everything.items() if not kind.startswith("gguf:")}
     counts = Counter(verdict["status"] for verdict in record.values())
     ran = counts["right"] + counts["refused"] + counts["unproven"]
     worst = max((v.get("worst", 0.0) for v in record.values() if v["status"] == "right"), default=0.0)
+    wrong = sum(v["status"] == "right" and not v.get("worst", 1.0) <= TOLERANCE for v in record.values())
+    table = [counts["right"], counts["refused"], counts["unproven"], counts["none"], counts["unbuilt"], wrong]
     lines = [
-        "# Coverage: which model types are proved",
-        "",
-        f"Every model type that transformers {version} maps to a model ({len(record)}): a tiny random model of it is built,",
-        "saved, its queries and keys are cut from the saved files by attngeo, and `x M_h xᵀ` is compared, head by head,",
-        "with the query·key products the live model itself computes (relative error at most 1e-4; exchanging two heads",
-        "must be noticed). Biases are zero, positions are zero so that rotary embedding is the identity, norms on queries,",
-        "keys and latents are reduced to their gain (marked qk-norm).",
-        "",
-        "Made by `python tools/prove_all.py`, which also writes the facts the package ships.",
-        "",
-        "| right | refused | unproven | no self-attention | cannot be built | wrong |",
+        _HEAD.format(version=version, types=len(record)),
+        "| right | refused | unproven | no self-attention | cannot be built | right but disagreeing |",
         "|---|---|---|---|---|---|",
-        f"| {counts['right']} | {counts['refused']} | {counts['unproven']} | {counts['none']} | {counts['unbuilt']} | 0 |",
+        f"| {' | '.join(map(str, table))} |",
         "",
         f"Of the {ran} with self-attention that could be built, {100 * counts['right'] / max(ran, 1):.1f}% are right;",
-        f"the largest relative error among them is {worst:.1e}. A part of a right model that no live product confirmed is",
-        "left out of its scores and named here.",
+        f"the largest relative error among them is {worst:.1e}. A part of a right model that no live product",
+        "confirmed is left out of its scores and named here.",
     ]
     for status, title in _TITLES.items():
         members = sorted(kind for kind, verdict in record.items() if verdict["status"] == status)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import tempfile
-import warnings
 from dataclasses import dataclass, field
 from typing import Any, cast
 
 import numpy as np
 import torch
+from proof.feeds import call_attention, feeds
+from proof.learn import is_causal, norm_facts, norm_of, norm_rule
+from proof.listen import Product, listening
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
@@ -20,12 +23,11 @@ from attngeo.weights.checkpoint import Want
 from attngeo.weights.layers import open_layers
 from attngeo.weights.layout import Site, count_heads, find_sites
 from attngeo.weights.open import open_checkpoint
-from proof.feeds import call_attention, feeds
-from proof.learn import is_causal, norm_facts, norm_of, norm_rule
-from proof.listen import Product, listening
 
 TOLERANCE = 1e-4  # relative error of x M xᵀ, head by head
-_QK_NORM = re.compile(r"(^|_)(q|k|query|key|qk|kv)(_a)?_?(layer)?_?(norm|ln)|norm_?(q|k)$|(q|k)_a_layernorm|layernorm_(q|k)$")
+_QK_NORM = re.compile(
+    r"(^|_)(q|k|query|key|qk|kv)(_a)?_?(layer)?_?(norm|ln)|norm_?(q|k)$|(q|k)_a_layernorm|layernorm_(q|k)$"
+)
 
 
 @dataclass
@@ -124,7 +126,7 @@ def compare(weights: AttentionWeights, product: Product) -> tuple[float, Tensor 
     nothing = float("inf"), None
     heads, width, _ = weights.query.shape
     groups, key_width, _ = weights.key.shape
-    count, rows, size = product.query.shape
+    count, rows, _ = product.query.shape
     if count % heads:
         return nothing
     batch = count // heads
@@ -136,9 +138,16 @@ def compare(weights: AttentionWeights, product: Product) -> tuple[float, Tensor 
     if key.shape[0] != count:
         if count % key.shape[0] or key.shape[0] % batch:
             return nothing
-        key = key.reshape(batch, -1, *key.shape[1:]).repeat_interleave(count // key.shape[0], 1).reshape(count, *key.shape[1:])
+        key = (
+            key.reshape(batch, -1, *key.shape[1:])
+            .repeat_interleave(count // key.shape[0], 1)
+            .reshape(count, *key.shape[1:])
+        )
     live = product.query @ key.transpose(-1, -2)  # [batch·H, N, M]
-    w_q, w_k = torch.from_numpy(np.ascontiguousarray(weights.query)), torch.from_numpy(np.ascontiguousarray(weights.key))
+    w_q, w_k = (
+        torch.from_numpy(np.ascontiguousarray(weights.query)),
+        torch.from_numpy(np.ascontiguousarray(weights.key)),
+    )
     best: tuple[float, Tensor | None] = nothing
     for axis in (0, 1) if batch > 1 else (0,):
         shape = (batch, heads) if axis == 0 else (heads, batch)
@@ -199,7 +208,8 @@ def hear_model(model: nn.Module, config: Any) -> tuple[list[Product], list[str]]
                 try:
                     module(**feed)
                 except Exception as error:
-                    errors.append(f"{name or type(module).__name__}({', '.join(feed)}): {type(error).__name__}: {str(error)[:120]}")
+                    what = f"{name or type(module).__name__}({', '.join(feed)})"
+                    errors.append(f"{what}: {type(error).__name__}: {str(error)[:120]}")
                     heard += ear.products  # what was heard before it failed counts
                     continue
             heard += ear.products
@@ -209,23 +219,16 @@ def hear_model(model: nn.Module, config: Any) -> tuple[list[Product], list[str]]
 
 def hear_attention(model: nn.Module, weights: AttentionWeights, tensor: Tensor) -> list[Product]:
     """Call the attention module that owns `tensor` by itself."""
-    for name, parameter in model.named_parameters():
-        if parameter.shape == tensor.shape and torch.equal(parameter, tensor):
-            break
-    else:
-        return []
-    words = name.split(".")
+    owners = (n for n, p in model.named_parameters() if p.shape == tensor.shape and torch.equal(p, tensor))
+    words = next(owners, "").split(".")
     heard: list[Product] = []
     for depth in range(len(words) - 1, max(len(words) - 4, 0), -1):
         module = model.get_submodule(".".join(words[:depth]))
         if isinstance(module, (nn.Linear, nn.ModuleList, nn.Embedding)) or type(module).forward is nn.Module.forward:
             continue
         for feed in call_attention(module, weights.query.shape[1], weights.key.shape[1]):
-            with listening() as ear, torch.no_grad(), warnings.catch_warnings():
-                try:
-                    module(**feed)
-                except Exception:
-                    pass
+            with listening() as ear, torch.no_grad(), contextlib.suppress(Exception):
+                module(**feed)
             heard += ear.products
             if any(agreement(weights, product) < TOLERANCE for product in ear.products):
                 return ear.products
@@ -316,7 +319,11 @@ def tell(model_type: str, **facts: Any) -> None:
 def _small(names: Any, sites: Any) -> list[str]:
     """Tensors the comparison looks at again: the query weights and every vector."""
     queries = {site.query for site in sites}
-    return [name for name, info in names.items() if name in queries or (len(info.shape) == 1 and info.dtype.startswith(("F", "BF")))]
+    return [
+        name
+        for name, info in names.items()
+        if name in queries or (len(info.shape) == 1 and info.dtype.startswith(("F", "BF")))
+    ]
 
 
 def _offset(model: nn.Module) -> bool:

@@ -16,7 +16,9 @@ _LAYER_KINDS = re.compile(r"^(layer_types|layers_block_type|block_types|attentio
 _STAGES = re.compile(r"^(depths|num_blocks|layer_depths|blocks_per_stage)$")
 _WORDS = 1200
 _EXPERTS = re.compile(r"^(num_local_experts|num_experts|n_routed_experts|moe_num_experts|num_moe_experts)$")
-_CHOSEN = re.compile(r"^(num_experts_per_tok(en)?|moe_topk|moe_k|top_k|num_selected_experts|n_group|topk_group|num_expert_group)$")
+_CHOSEN = re.compile(
+    r"^(num_experts_per_tok(en)?|moe_topk|moe_k|top_k|num_selected_experts|n_group|topk_group|num_expert_group)$"
+)
 _VOCABULARY = re.compile(r"vocab_size$")
 _WIDTHS = re.compile(
     r"^(hidden_size|hidden_dim|d_model|n_embd|embed_dim|embedding_size|emb_dim|dim|n_inner|d_ff|ffn_dim|width|"
@@ -31,7 +33,7 @@ def sub_configs(config: PreTrainedConfig) -> dict[str, PreTrainedConfig]:
 
 
 def shrink(config: PreTrainedConfig, *, layers: int, factor: int) -> None:
-    """Cut depth to `layers` and divide widths by `factor`, in place and in every sub-configuration; inputs shrink too."""
+    """Cut depth to `layers`, divide widths by `factor`, shrink inputs: in place, in every sub-configuration."""
     for sub in sub_configs(config).values():
         shrink(sub, layers=layers, factor=factor)
     depth = getattr(config, "num_hidden_layers", None)
@@ -54,7 +56,9 @@ def shrink(config: PreTrainedConfig, *, layers: int, factor: int) -> None:
 
 def _kept(config: PreTrainedConfig, depth: int | None, layers: int) -> list[int]:
     """Which layers stay: the first of each kind, then the next ones up to `layers`."""
-    kinds = next((v for k, v in vars(config).items() if _LAYER_KINDS.search(k) and isinstance(v, list) and len(v) == depth), None)
+    kinds = next(
+        (v for k, v in vars(config).items() if _LAYER_KINDS.search(k) and isinstance(v, list) and len(v) == depth), None
+    )
     if not depth or kinds is None:
         return list(range(min(depth or 0, layers)))
     named = [str(kind) for kind in kinds]

@@ -17,7 +17,7 @@ class Norm:
 
 @dataclass(frozen=True)
 class AttentionWeights:
-    """Queries and keys of one layer in the row-vector convention: logits = x M_h xᵀ, M_h = query[h] key[h // (H/G)]ᵀ."""
+    """Queries and keys of one layer, row vectors: logits = x M_h xᵀ with M_h = query[h] key[h // (H/G)]ᵀ."""
 
     stack: str  # "encoder", "decoder", "cross", "text", "vision", "audio", …
     layer: int  # from 0 within the stack
@@ -32,4 +32,4 @@ class AttentionWeights:
     @property
     def group_size(self) -> int:
         """Query heads that share one key head."""
-        return self.query.shape[0] // self.key.shape[0]
+        return len(self.query) // len(self.key)

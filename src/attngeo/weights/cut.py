@@ -20,7 +20,7 @@ def _projections(site: Site, tensors: Mapping[str, TensorInfo]) -> list[Want]:
     kind, heads = site.storage.kind, site.heads
     if kind == "latent":
         return [Want(name) for name in (*site.more.values(), site.query, site.key)]
-    if kind == "separate" or heads is None and kind == "key-value":
+    if kind == "separate" or (heads is None and kind == "key-value"):
         return [Want(site.query), Want(site.key)]
     if kind == "key-value":
         assert heads is not None
@@ -78,7 +78,9 @@ def _fused(site: Site, rows: FloatArray) -> tuple[FloatArray, FloatArray]:
     heads = site.heads
     if heads is None:
         if site.storage.kind != "blocks":
-            raise LayoutError(f"{site.query}: heads are interleaved, the head count is needed (num_heads / --num-heads)")
+            raise LayoutError(
+                f"{site.query}: heads are interleaved, the head count is needed (num_heads / --num-heads)"
+            )
         width = rows.shape[0] // (3 if site.storage.transposed else 2)
         return _heads(rows[:width], 1), _heads(rows[width : 2 * width], 1)
     if site.storage.kind == "blocks":
@@ -101,18 +103,31 @@ def _latent(site: Site, read: Mapping[str, FloatArray]) -> tuple[FloatArray, Flo
     """Down- and up-projection multiplied out, the latent norms' gains between them; the rotary key repeats."""
     assert site.heads is not None and site.scope is not None
     count, size, more = site.heads.queries, site.heads.size, site.more
-    query = read[site.query]  # [H·r, d] or [H·r, q_rank]
+    query: FloatArray = read[site.query]  # [H·r, d] or [H·r, q_rank]
     if "query_down" in more:
-        query = (query * read[more["query_gain"]]) @ read[more["query_down"]]  # [H·r, d]
+        gain, down = read[more["query_gain"]], read[more["query_down"]]  # [q_rank], [q_rank, d]
+        _fits(site.query, query.shape, (count * size, len(gain)))
+        _fits(more["query_down"], down.shape, (len(gain), down.shape[1]))
+        query = np.multiply(query, gain, dtype=np.float32) @ down  # [H·r, d]
     up = read[site.key]  # [H·(nope + value), rank]
     rank = up.shape[1]
     down, rotary = read[more["key_down"]][:rank], read[more["key_down"]][rank:]  # [rank, d], [rope, d]
-    plain = size - rotary.shape[0]
+    plain = size - len(rotary)
+    if plain <= 0 or len(up) % count or len(up) < count * plain or len(query) != count * size:
+        raise LayoutError(
+            f"{site.query} {list(query.shape)} and {site.key} {list(up.shape)}: not {count} latent heads of size {size}"
+        )
+    _fits(more["key_gain"], read[more["key_gain"]].shape, (rank,))
     up = up.reshape(count, -1, rank)[:, :plain] * read[more["key_gain"]]  # [H, nope, rank]
     key = np.empty((count, size, down.shape[1]), np.float32)  # [H, r, d]
     np.matmul(up, down, out=key[:, :plain])
     key[:, plain:] = rotary
     return _heads(query, count), key.transpose(0, 2, 1)
+
+
+def _fits(name: str, shape: tuple[int, ...], expected: tuple[int, ...]) -> None:
+    if shape != expected:
+        raise LayoutError(f"{name}: shape {list(shape)}, expected {list(expected)}")
 
 
 def _multiply(name: str, side: FloatArray, gain: FloatArray) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Any
 
 from attngeo.errors import LayoutError, UnprovenError
@@ -70,7 +69,7 @@ class Layers:
     def __enter__(self) -> Layers:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self.checkpoint.close()
 
 
@@ -161,5 +160,6 @@ def _check(checkpoint: Checkpoint, kind: str, known: Family, sites: list[Site], 
     why = f" ({known.reason})" if known.reason else ""
     named = f"model type {kind}" if kind else f"the layout of {sites[0].query} without a transformers config"
     raise UnprovenError(
-        f"{checkpoint.ref}: {named} was never checked against a live model{why}; --unproven (unproven=True) scores it all the same"
+        f"{checkpoint.ref}: {named} was never checked against a live model{why}; "
+        "--unproven (unproven=True) scores it all the same"
     )

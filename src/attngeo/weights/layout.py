@@ -70,7 +70,9 @@ def find_sites(shapes: Shapes, config: Mapping[str, Any] | None) -> list[Site]:
 
 
 def _site(path: str, storage: Storage, shapes: Shapes, config: Mapping[str, Any] | None) -> Site | None:
-    join = lambda leaf: f"{path}.{leaf}" if path else leaf  # noqa: E731
+    def join(leaf: str) -> str:
+        return f"{path}.{leaf}" if path else leaf
+
     more = {role: join(leaf) for role, leaf in storage.more.items()}
     if NOT_ATTENTION.search(path) or not all(name in shapes for name in (join(storage.key), *more.values())):
         return None
@@ -81,11 +83,12 @@ def _site(path: str, storage: Storage, shapes: Shapes, config: Mapping[str, Any]
             return None
     gains: tuple[str | None, str | None] = (None, None)
     for query_leaf, key_leaf in QK_GAINS:
-        if join(query_leaf) in shapes or join(key_leaf) in shapes:
-            gains = tuple(join(leaf) if join(leaf) in shapes else None for leaf in (query_leaf, key_leaf))  # type: ignore[assignment]
+        query, key = join(query_leaf), join(key_leaf)
+        if query in shapes or key in shapes:
+            gains = (query if query in shapes else None, key if key in shapes else None)
             break
-    own = join(storage.part) if storage.part else path
-    return Site(own, storage, join(storage.query), join(storage.key), more, bool(CROSS.search(own)), scope, gains=gains)
+    cross = bool(CROSS.search(path))
+    return Site(path, storage, join(storage.query), join(storage.key), more, cross, scope, gains=gains)
 
 
 def count_heads(site: Site, shapes: Shapes, num_heads: int | None) -> Site:
@@ -127,7 +130,7 @@ def _rows(site: Site, shapes: Shapes) -> tuple[int, int]:
     """Output widths of the query and key tensors."""
 
     def rows(name: str) -> int:
-        shape = [n for n in shapes[name]]
+        shape = list(shapes[name])
         while len(shape) > 2 and shape[-1] == 1:  # a 1×1 convolution is a matrix
             shape.pop()
         if site.storage.transposed:
@@ -152,7 +155,8 @@ def _separate(site: Site, key: str, queries: int, rows: tuple[int, int]) -> Site
         size, gated = size // 2, True  # each head's query is followed by its output gate
     if key_rows % size or queries % (key_rows // size):
         raise LayoutError(
-            f"{site.key}: {key_rows} rows do not hold a number of {size}-wide key heads that divides {queries} query heads ({key})"
+            f"{site.key}: {key_rows} rows do not hold {size}-wide key heads in a number that divides "
+            f"{queries} query heads ({key})"
         )
     keys = key_rows // size
     told = key_heads(site.scope) if site.scope is not None else None
@@ -170,12 +174,16 @@ def _fused(site: Site, queries: int, rows: int) -> Heads:
     keys = told[1] if told and isinstance(told[1], int) else queries
     if scope is not None and scope.get("multi_query", False) and not scope.get("new_decoder_architecture", False):
         keys = 1
-    elif scope is not None and scope.get("multi_query") is not None and not scope.get("new_decoder_architecture", False):
+    elif (
+        scope is not None and scope.get("multi_query") is not None and not scope.get("new_decoder_architecture", False)
+    ):
         keys = queries
     for count in (keys, queries):
         if count > 0 and queries % count == 0 and rows % (queries + 2 * count) == 0:
             return Heads(queries, count, rows // (queries + 2 * count))
-    raise LayoutError(f"{site.query}: {rows} rows do not hold {queries} query, {keys} key and {keys} value heads of one size")
+    raise LayoutError(
+        f"{site.query}: {rows} rows do not hold {queries} query, {keys} key and {keys} value heads of one size"
+    )
 
 
 def _latent(site: Site, queries: int) -> Heads:

@@ -43,7 +43,7 @@ def _types(text: str) -> frozenset[str]:
 
 
 def _separate(*pairs: str) -> list[Storage]:
-    return [Storage(*pair.split("/"), "separate", alone=True) for pair in pairs]
+    return [Storage(query, key, "separate", alone=True) for query, _, key in (pair.partition("/") for pair in pairs)]
 
 
 TABLE: tuple[Storage, ...] = (

@@ -36,7 +36,7 @@ SWITCHES = (
 
 
 def find_norm(site: Site, shapes: Shapes, config: Mapping[str, Any] | None, known: Family) -> NormPlace | None:
-    """The norm before `site`: in its own block, or the last one of the block before it (the embedding's for the first)."""
+    """The norm before `site`: in its own block, or the last of the block before it (for the first, the embedding's)."""
     if config is None or site.cross:
         return None
     scope = site.scope.config if site.scope is not None else config

@@ -78,7 +78,9 @@ def _best(scope: Scope, path: str) -> Scope | None:
             ranked.append((1, len(name), key))
     if not ranked and scope.name is None and not any(True for _ in _declared(scope, _HEADS)):
         # a wrapper with no heads of its own: unmarked layers are the language model's
-        ranked = [(0, 0, key) for key in ("text_config", "llm_config", "thinker_config", "language_config") if key in towers]
+        ranked = [
+            (0, 0, key) for key in ("text_config", "llm_config", "thinker_config", "language_config") if key in towers
+        ]
     if not ranked:
         return None
     key = max(ranked)[2]
@@ -97,7 +99,9 @@ def _towers(config: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
     return {
         key: value
         for key, value in config.items()
-        if isinstance(value, Mapping) and key != "quantization_config" and (key.endswith("_config") or "model_type" in value)
+        if isinstance(value, Mapping)
+        and key != "quantization_config"
+        and (key.endswith("_config") or "model_type" in value)
     }
 
 

@@ -66,13 +66,13 @@ def _modality(site: Site) -> str:
 
 
 def _side(tower: str) -> str:
-    """"encoder" or "decoder", whichever word stands last in the path; "" where neither does."""
+    """ "encoder" or "decoder", whichever word stands last in the path; "" where neither does."""
     sides = re.findall(r"(?:enc|dec)oder(?!_)|\b(?:enc|dec)\b", tower.lower())  # GGUF shortens the words
     return sides[-1][:3] + "oder" if sides else ""
 
 
 def _direction(tower: str, config: Mapping[str, Any] | None) -> str:
-    """"decoder" for causal attention, "encoder" for bidirectional."""
+    """ "decoder" for causal attention, "encoder" for bidirectional."""
     config = config or {}
     causal = family(str(config.get("model_type", ""))).causal
     if config.get("is_decoder") is True:
