@@ -183,9 +183,14 @@ def test_debug_shows_the_traceback(tmp_path):
     assert "Traceback" in run("score", tmp_path / "gone", "--debug").stderr
 
 
+def test_a_model_named_twice_is_scored_once(minilm):
+    assert len(rows(minilm, minilm)) == 6
+
+
 def test_interrupted_quietly(smollm2):
+    many = [f"{smollm2.parent}/{'./' * i}{smollm2.name}" for i in range(60)]
     process = subprocess.Popen(
-        [sys.executable, "-m", "attngeo", "score", *[str(smollm2)] * 60],
+        [sys.executable, "-m", "attngeo", "score", *many],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

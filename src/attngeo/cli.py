@@ -74,6 +74,7 @@ def score(
     debug: Debug = False,
 ) -> None:
     """Symmetry and directionality of every layer and head, without loading the model."""
+    refs = list(dict.fromkeys(refs))
     with _one_line(debug):
         form = _checked_format(form, out)
         _check_figure(figure)
