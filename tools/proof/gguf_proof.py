@@ -13,13 +13,12 @@ from typing import Any
 import gguf
 import torch
 import transformers
-from transformers import PreTrainedConfig, PreTrainedModel
-
 from proof.build import plain_experts
 from proof.gguf_archs import ARCHS, UNPROVED, Arch, heads
 from proof.learn import is_causal
 from proof.listen import NAME, listening
 from proof.prove import Verdict, judge_layers, randomise, read_layers, reduce_norms, tell
+from transformers import PreTrainedConfig, PreTrainedModel
 
 
 def prove_arch(kind: str) -> Verdict:
@@ -29,10 +28,12 @@ def prove_arch(kind: str) -> Verdict:
         return Verdict(kind, *UNPROVED[name])
     verdicts = [_prove(kind, name, arch) for arch in ARCHS[name]]
     rules = [rule for verdict in verdicts for rule in verdict.norms]
-    first = next((verdict for verdict in verdicts if verdict.status != "right"), verdicts[-1])
-    first.worst = max(verdict.worst for verdict in verdicts)
-    first.norms = [rule for i, rule in enumerate(rules) if rule not in rules[:i]]
-    return first
+    whole = next((verdict for verdict in verdicts if verdict.status != "right"), verdicts[-1])
+    whole.qk_norm = all(verdict.qk_norm for verdict in verdicts)  # where only some have it, their tensors tell
+    whole.worst = max(verdict.worst for verdict in verdicts)
+    whole.norms = [rule for i, rule in enumerate(rules) if rule not in rules[:i]]
+    whole.note = next((verdict.note for verdict in verdicts if verdict.note), "")
+    return whole
 
 
 def _prove(kind: str, name: str, arch: Arch) -> Verdict:
@@ -48,7 +49,7 @@ def _prove(kind: str, name: str, arch: Arch) -> Verdict:
                 return Verdict(kind, "unproven", f"transformers' GGUF loader does not restore {', '.join(lost[:3])}")
             model = loaded
     qk_norm = reduce_norms(model) > 0
-    note = "" if arch.loads else "transformers cannot load it: compared with the model that was converted"
+    note = "" if arch.loads else "transformers cannot load it: compared with the model converted"
     return judge_layers(model, cut, Verdict(kind, "right", qk_norm=qk_norm, note=note))
 
 

@@ -87,8 +87,9 @@ def _site(path: str, storage: Storage, shapes: Shapes, config: Mapping[str, Any]
         if query in shapes or key in shapes:
             gains = (query if query in shapes else None, key if key in shapes else None)
             break
-    cross = bool(CROSS.search(path))
-    return Site(path, storage, join(storage.query), join(storage.key), more, cross, scope, gains=gains)
+    own = join(storage.part) if storage.part else path
+    cross = bool(CROSS.search(own))
+    return Site(own, storage, join(storage.query), join(storage.key), more, cross, scope, gains=gains)
 
 
 def count_heads(site: Site, shapes: Shapes, num_heads: int | None) -> Site:
