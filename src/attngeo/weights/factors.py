@@ -167,9 +167,9 @@ def from_dense(query: Factors, key: Factors, gamma: float) -> list[Scores]:
     found = []
     for w_query in query.w:
         form = product(w_query.T, w_key)  # [d_q, d_k]
-        squares = [squared(form), squared(form.T)]
-        norm2 = float(squares[0].sum())
-        rows, columns = np.sqrt(squares)
+        row_squares, column_squares = squared(form), squared(form.T)  # [d_q], [d_k]
+        norm2 = float(row_squares.sum())
+        rows, columns = np.sqrt(row_squares), np.sqrt(column_squares)
         if not in_range(norm2, query.w):
             found.append(Scores(math.nan, math.nan, 0.0, rows, columns, math.inf))
             continue

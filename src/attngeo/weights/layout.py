@@ -12,6 +12,7 @@ from attngeo.weights.layout_table import CROSS, NOT_ATTENTION, QK_GAINS, TABLE, 
 from attngeo.weights.scope import Scope, head_sizes, key_heads, other_key_heads, query_heads, scope_of
 
 Shapes = Mapping[str, tuple[int, ...]]
+_NUMBER = re.compile(r"^((?:\w*(?:layer|block)_)?)(\d+)$")  # "7", or torchvision's "encoder_layer_7"
 
 
 @dataclass(frozen=True)
@@ -40,12 +41,12 @@ class Site:
 
     @property
     def indices(self) -> tuple[int, ...]:
-        return tuple(int(word) for word in self.path.split(".") if word.isdigit())
+        return tuple(int(found[2]) for word in self.path.split(".") if (found := _NUMBER.fullmatch(word)))
 
     @property
     def template(self) -> str:
         """The path with its numbers taken out: layers of one tower share it."""
-        return ".".join("*" if word.isdigit() else word for word in self.path.split("."))
+        return ".".join(_NUMBER.sub(r"\1*", word) for word in self.path.split("."))
 
 
 def find_sites(shapes: Shapes, config: Mapping[str, Any] | None) -> list[Site]:
@@ -88,8 +89,9 @@ def _site(path: str, storage: Storage, shapes: Shapes, config: Mapping[str, Any]
             gains = (query if query in shapes else None, key if key in shapes else None)
             break
     own = join(storage.part) if storage.part else path
-    cross = bool(CROSS.search(own))
-    return Site(own, storage, join(storage.query), join(storage.key), more, cross, scope, gains=gains)
+    query, key = join(storage.query), join(storage.key)
+    apart = storage.kind == "separate" and shapes[query][1:2] != shapes[key][1:2]  # two widths, so two sequences
+    return Site(own, storage, query, key, more, apart or bool(CROSS.search(own)), scope, gains=gains)
 
 
 def count_heads(site: Site, shapes: Shapes, num_heads: int | None) -> Site:

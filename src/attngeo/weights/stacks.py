@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from attngeo.weights.families import family
@@ -20,7 +20,8 @@ _CAUSAL = re.compile(r"CausalLM|LMHead|ForConditionalGeneration")
 def name_stacks(sites: Sequence[Site], config: Mapping[str, Any] | None) -> list[tuple[str, int, Site]]:
     """(stack, layer, site) for every site: stacks in order of appearance, layers from 0 within each."""
     towers = list(dict.fromkeys(site.template for site in sites if not site.cross))
-    named = _tower_names(towers, {site.template: site for site in sites}, config)
+    crossed = {_block(site.template) for site in sites if site.cross}
+    named = _tower_names(towers, {site.template: site for site in sites}, crossed, config)
     stacks: dict[str, list[Site]] = {}
     for site in sites:
         stacks.setdefault("cross" if site.cross else named[site.template], []).append(site)
@@ -38,19 +39,23 @@ def _numbers(sites: Sequence[Site]) -> list[int]:
     return own if plain and len(set(own)) == len(own) else list(range(len(sites)))
 
 
+def _block(template: str) -> str:
+    return template.rpartition(".")[0]
+
+
 def _tower_names(
-    towers: Sequence[str], example: Mapping[str, Site], config: Mapping[str, Any] | None
+    towers: Sequence[str], example: Mapping[str, Site], crossed: Collection[str], config: Mapping[str, Any] | None
 ) -> dict[str, str]:
     modality = {tower: _modality(example[tower]) for tower in towers}
     names: dict[str, str] = {}
     for tower in towers:
         alone = [t for t in towers if modality[t] == modality[tower]]
         if len(set(modality.values())) == 1:
-            names[tower] = _side(tower) if len(alone) > 1 and _side(tower) else _direction(tower, config)
+            names[tower] = _side(tower) if len(alone) > 1 and _side(tower) else _direction(tower, crossed, config)
         elif not modality[tower]:
             # beside a tower that is named, the unnamed one: the language model's layers, or a decoder over a backbone
             text = {"vision", "audio"} & set(modality.values()) and _side(tower) != "decoder"
-            names[tower] = "text" if text else _side(tower) or _direction(tower, config)
+            names[tower] = "text" if text else _side(tower) or _direction(tower, crossed, config)
         else:
             sides = {_side(t) for t in alone}
             names[tower] = f"{modality[tower]}-{_side(tower)}" if len(sides) > 1 and _side(tower) else modality[tower]
@@ -71,16 +76,19 @@ def _side(tower: str) -> str:
     return sides[-1][:3] + "oder" if sides else ""
 
 
-def _direction(tower: str, config: Mapping[str, Any] | None) -> str:
+def _direction(tower: str, crossed: Collection[str], config: Mapping[str, Any] | None) -> str:
     """ "decoder" for causal attention, "encoder" for bidirectional."""
     config = config or {}
-    causal = family(str(config.get("model_type", ""))).causal
+    kind = str(config.get("model_type", ""))
+    causal = family(kind).causal
     if config.get("is_decoder") is True:
         causal = True
-    if causal is None and config:
-        causal = any(_CAUSAL.search(name) for name in config.get("architectures") or ())
-    if causal is None:
-        causal = _side(tower) == "decoder"
+    if kind.startswith("gguf:") and (causal is None or "is_causal" in config):
+        causal = config.get("is_causal", True)  # GGUF says so only where attention is not causal
+    if causal is None and config.get("architectures"):
+        causal = any(_CAUSAL.search(name) for name in config["architectures"])
+    if causal is None:  # cross-attention stands beside a decoder's own
+        causal = _side(tower) == "decoder" or _block(tower) in crossed
     return "decoder" if causal else "encoder"
 
 
