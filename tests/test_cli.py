@@ -123,6 +123,7 @@ def test_published_places_a_new_model_among_its_kind(minilm):
     assert row["population"].endswith("caution-free language encoder models")
     assert 0 <= row["model_symmetry_percentile"] <= 100
     assert "percentile of the median layer among" in run("score", minilm, "--published").stdout
+    assert rows(minilm, "--published", "--layers", "0-4")[0]["population"] is None
 
 
 def test_published_as_names_the_rows(minilm):

@@ -108,6 +108,11 @@ def test_cross_attention_has_no_percentile():
     assert frame["population"].to_list() == [None, None]
 
 
+def test_some_layers_are_not_a_model():
+    frame = beside(scores("mine", "decoder", [0.1], [0.0]), modality="language", whole=False)
+    assert frame["population"].to_list() == [None, None]
+
+
 def test_one_model_at_a_time():
     two = pl.concat([scores("a", "encoder", [0.1], [0.0]), scores("b", "encoder", [0.1], [0.0])])
     with pytest.raises(attngeo.AttngeoError, match="one model at a time"):

@@ -94,7 +94,8 @@ def score(
     for ref in refs:
         try:
             table = _scored(ref, options)
-            frames.append(_beside(ref, table, published_as) if published or published_as else table.frame)
+            compare = published or published_as is not None
+            frames.append(_beside(ref, table, published_as, layers is None) if compare else table.frame)
             tables.append(table)
             for note in table.notes:
                 typer.echo(f"attngeo: {note}", err=True)
@@ -164,13 +165,13 @@ def _spoken(say: Callable[[str], None]) -> Iterator[None]:
         log.removeHandler(handler)
 
 
-def _beside(ref: str, table: ScoreTable, name: str | None) -> pl.DataFrame:
+def _beside(ref: str, table: ScoreTable, name: str | None, whole: bool) -> pl.DataFrame:
     """The table's rows with the published figures; what the model reads is asked of its own configuration."""
     from attngeo.weights.open import open_checkpoint
     from attngeo.weights.published import beside, modality
 
     with open_checkpoint(ref) as checkpoint:
-        return beside(table.frame, name, modality(checkpoint.config))
+        return beside(table.frame, name, modality(checkpoint.config), whole=whole)
 
 
 def _show_scores(table: ScoreTable, frames: list[pl.DataFrame], heads: bool, form: str, out: Path | None) -> None:

@@ -101,14 +101,16 @@ def modality(config: Mapping[str, Any] | None) -> str | None:
     return next((kind for kind, keys in _SIGNS.items() if any(key in (config or {}) for key in keys)), None)
 
 
-def beside(scores: pl.DataFrame, name: str | None = None, modality: str | None = None) -> pl.DataFrame:
+def beside(
+    scores: pl.DataFrame, name: str | None = None, modality: str | None = None, *, whole: bool = True
+) -> pl.DataFrame:
     """One model's score rows with the published figures beside its layer rows.
 
     `name` is the published model to compare with, by default the hub id the rows carry. Added columns:
     published_model, symmetry_published, directionality_published, caution on layers that have a published row; where
     a stack has none that can be trusted, model_symmetry_percentile, model_directionality_percentile and population:
     where the median of the stack's layers lies among the caution-free published models of the same stack and
-    `modality` (of any modality where that is None).
+    `modality` (of any modality where that is None). Some layers of a model have no percentile: `whole` False.
     """
     import polars as pl
 
@@ -132,7 +134,7 @@ def beside(scores: pl.DataFrame, name: str | None = None, modality: str | None =
             for column in ("published_model", "symmetry_published", "directionality_published", "caution")
         )
         trusted = rows.height > 0 and rows["caution"].is_null().all()
-        others = _all().clear() if trusted else _kind(stack, modality)
+        others = _kind(stack, modality) if whole and not trusted else _all().clear()
         parts.append(joined.with_columns(**_percentiles(part, others, stack, modality)))
     return pl.concat(parts)
 
