@@ -16,12 +16,13 @@ pytest.importorskip("transformers")
 
 from proof import gguf_archs, gguf_proof
 
+from attngeo.weights import families
+from attngeo.weights.families import family
+
 
 @pytest.fixture(autouse=True)
 def quiet() -> Iterator[None]:
     """transformers and torch warn about tiny models; what the proof told attngeo about a type is forgotten again."""
-    from attngeo.weights import families
-
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield
@@ -31,12 +32,16 @@ def quiet() -> Iterator[None]:
 
 @pytest.mark.parametrize("name", gguf_archs.ARCHS)
 def test_live_products_agree(name: str) -> None:
+    shipped = family(f"gguf:{name}")
     verdict = gguf_proof.prove_arch(f"gguf:{name}")
     assert verdict.status == "right", verdict.reason
     assert set(verdict.sites.values()) == {"right"}, verdict.sites
     assert verdict.worst <= 1e-4
     assert verdict.unplaced == 0  # no product of the live model is left unexplained
     assert verdict.causal is (name not in ("bert", "modern-bert", "t5", "t5encoder"))
+    # and the facts the package ships are these
+    assert (shipped.status, shipped.causal, shipped.qk_norm) == ("right", verdict.causal, verdict.qk_norm)
+    assert (list(shipped.norms), shipped.skip, shipped.offset) == (verdict.norms, (), False)
 
 
 @pytest.mark.parametrize("name", ["gptneox", "falcon", "gemma", "gemma3", "bloom", "llama"])

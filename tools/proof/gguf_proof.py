@@ -32,7 +32,8 @@ def prove_arch(kind: str) -> Verdict:
     whole.qk_norm = all(verdict.qk_norm for verdict in verdicts)  # where only some have it, their tensors tell
     whole.worst = max(verdict.worst for verdict in verdicts)
     whole.norms = [rule for i, rule in enumerate(rules) if rule not in rules[:i]]
-    whole.note = next((verdict.note for verdict in verdicts if verdict.note), "")
+    notes = [verdict.note for verdict in verdicts if verdict.note]
+    whole.note = "" if not notes else notes[0] if len(notes) == len(verdicts) else f"one of its forms: {notes[0]}"
     return whole
 
 
