@@ -17,3 +17,7 @@ class LayoutError(AttngeoError):
 
 class UnprovenError(LayoutError):
     """A layout that could be placed but was never checked against a live model of its type."""
+
+
+class InputError(AttngeoError, ValueError):
+    """A tensor, a tree, a text or an image that cannot be organised."""

@@ -1,0 +1,81 @@
+"""What may be organised: finite matrices and 3-tensors, numpy or torch, checked once at the door."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attngeo.errors import InputError
+from attngeo.organization import threads
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+def is_torch(array: object) -> bool:
+    """Whether `array` is a torch tensor, told without importing torch: nobody holds one unless it is loaded."""
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(array, torch.Tensor)
+
+
+def checked(array: Any, what: str = "array", dimensions: tuple[int, ...] = (2, 3)) -> Any:
+    """`array` as float32 or float64, numpy or torch as it came; InputError where it cannot be organised."""
+    if is_torch(array):
+        if not array.is_floating_point():
+            array = array.double()
+        elif array.element_size() < 4:
+            array = array.float()
+    else:
+        array = np.asarray(array)
+        if array.dtype.kind not in "fiub":
+            raise InputError(f"{what}: expected real numbers, got {array.dtype}")
+        if array.dtype not in (np.float32, np.float64):
+            array = array.astype(np.float32 if array.dtype == np.float16 else np.float64)
+    shape = tuple(array.shape)
+    if len(shape) not in dimensions:
+        wanted = " or ".join(f"{d}-D" for d in dimensions)
+        raise InputError(f"{what}: expected {wanted}, got {len(shape)}-D of shape {shape}")
+    if 0 in shape:
+        raise InputError(f"{what}: axis {shape.index(0)} is empty (shape {shape})")
+    # A sum is NaN or Inf wherever an entry is, and costs no second array; overflow alone needs the longer look.
+    with np.errstate(all="ignore"):
+        finite = np.isfinite(float(array.sum())) or bool((abs(array) < np.inf).all())
+    if not finite:
+        raise InputError(f"{what}: holds NaN or Inf, expected finite numbers (shape {shape})")
+    return array
+
+
+def checked_affinity(affinity: Any, what: str = "affinity") -> Floats:
+    """A square, symmetric, finite, non-negative float64 matrix, or InputError."""
+    if is_torch(affinity):
+        affinity = affinity.detach().cpu().numpy()
+    matrix: Floats = np.asarray(checked(affinity, what, (2,)), np.float64)
+    if matrix.shape[0] != matrix.shape[1]:
+        raise InputError(f"{what}: expected a square matrix, got shape {matrix.shape}")
+    if matrix.min() < 0:
+        raise InputError(f"{what}: expected no negative entries, the smallest is {matrix.min():.3g}")
+    if np.abs(matrix - matrix.T).max() > 1e-8 * matrix.max():
+        raise InputError(f"{what}: expected a symmetric matrix, entries differ from their mirror images")
+    return matrix
+
+
+def checked_axis(axis: int, dimensions: int) -> int:
+    """`axis` counted from the front."""
+    if not -dimensions <= axis < dimensions:
+        raise InputError(f"axis {axis}: the array has axes 0 to {dimensions - 1}")
+    return axis % dimensions
+
+
+def slices_first(array: Any, axis: int) -> Any:
+    """The slices of `axis` as the first axis of a contiguous array; no copy where memory already lies so."""
+    if is_torch(array):
+        return array.movedim(axis, 0).contiguous()  # [n, ...]
+    moved = np.moveaxis(array, axis, 0)  # [n, ...]
+    if moved.flags.c_contiguous:
+        return moved
+    copy = np.empty(moved.shape, moved.dtype)
+    threads.spread(lambda lo, hi: np.copyto(copy[lo:hi], moved[lo:hi]), len(moved), cost=moved.size)
+    return copy

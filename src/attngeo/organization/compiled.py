@@ -1,0 +1,231 @@
+"""The loops that numba compiles: rotations, folder sums, l1 distances. Each call works on its own span and memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
+
+import numba
+import numpy as np
+
+from attngeo.organization.arrays import Floats, Ints
+from attngeo.organization.lanes import LANES, SIDE, add_row, least_tile
+
+Loop = TypeVar("Loop", bound=Callable[..., Any])
+
+CACHED = 1 << 15  # numbers that fit the second cache beside what else is there
+COLUMNS = 512  # coordinates compared at a time
+ROWS = 64  # rows of so many coordinates that stay in the second cache
+
+
+def compile_loop(loop: Loop) -> Loop:
+    """Compiled on first use, kept on disk, free of the GIL, sums in the order written."""
+    return cast(Loop, numba.njit(nogil=True, cache=True)(loop))
+
+
+def compile_sums(loop: Loop) -> Loop:
+    """As compile_loop, but sums may be taken in vector lanes: fixed by the code, so the same on every run."""
+    return cast(Loop, numba.njit(nogil=True, cache=True, fastmath={"reassoc", "nsz", "contract"})(loop))
+
+
+@compile_sums
+def rotate(
+    flat: Any, out: Any, first: Ints, second: Ints, cosine: Any, sine: Any, slot: Ints, back: bool, lo: int, hi: int
+) -> None:
+    """Rows lo … hi of flat [rows, n], a block at a time so that rotations run over many rows; out may be flat."""
+    n = flat.shape[1]
+    part = np.empty((n, ROWS), flat.dtype)
+    for i in range(lo, hi, ROWS):
+        wide = min(ROWS, hi - i)
+        for x in range(wide):
+            for k in range(n):
+                part[slot[k] if back else k, x] = flat[i + x, k]
+        _turn(part, first, second, cosine, sine, wide, back)
+        for x in range(wide):
+            for k in range(n):
+                out[i + x, k] = part[k if back else slot[k], x]
+
+
+@compile_sums
+def rotate_across(
+    flat: Any, out: Any, first: Ints, second: Ints, cosine: Any, sine: Any, slot: Ints, back: bool, lo: int, hi: int
+) -> None:
+    """Blocks lo … hi of flat [outer, n, inner] along its middle axis, counted through outer; out may be flat."""
+    n, inner = flat.shape[1], flat.shape[2]
+    width = block_width(n, inner)
+    blocks = (inner + width - 1) // width
+    part = np.empty((n, width), flat.dtype)
+    for task in range(lo, hi):
+        i, j = task // blocks, task % blocks * width
+        wide = min(width, inner - j)
+        for k in range(n):
+            row = part[slot[k] if back else k]
+            for x in range(wide):
+                row[x] = flat[i, k, j + x]
+        _turn(part, first, second, cosine, sine, wide, back)
+        for k in range(n):
+            row = part[k if back else slot[k]]
+            for x in range(wide):
+                out[i, k, j + x] = row[x]
+
+
+@compile_sums
+def _turn(part: Any, first: Ints, second: Ints, cosine: Any, sine: Any, wide: int, back: bool) -> None:
+    """All rotations of part [n, wide], in order or undone in reverse."""
+    for step in range(first.size):
+        k = first.size - 1 - step if back else step
+        u, v = part[first[k]], part[second[k]]
+        c, s = cosine[k], -sine[k] if back else sine[k]
+        for x in range(wide):
+            a, b = u[x], v[x]
+            u[x] = c * a - s * b
+            v[x] = s * a + c * b
+
+
+@compile_loop
+def block_width(n: int, inner: int) -> int:
+    """Columns of inner taken at a time: enough for whole vectors, few enough for the second cache."""
+    return min(inner, max(16, CACHED // n))
+
+
+@compile_loop
+def folder_sums(slices: Any, centre: Floats, sums: Floats, start: Ints, child: Ints, lo: int, hi: int) -> None:
+    """Sums of slices [n, a, b] less their centre [a, b] over the folders a, a + 1, … of the middle axis, [n, …, b].
+
+    The folders before are the elements themselves: they are never copied.
+    """
+    a, b = slices.shape[1], slices.shape[2]
+    for i in range(lo, hi):
+        for f in range(a, start.size - 1):
+            total = sums[i, f - a]
+            for x in range(b):
+                total[x] = 0.0
+            for c in child[start[f] : start[f + 1]]:
+                if c < a:
+                    row, middle = slices[i, c], centre[c]
+                    for x in range(b):
+                        total[x] += row[x] - middle[x]
+                else:
+                    part = sums[i, c - a]
+                    for x in range(b):
+                        total[x] += part[x]
+
+
+@compile_loop
+def least_folder_sums(
+    slices: Any,
+    centre: Floats,
+    sums: Floats,
+    scale: Floats,
+    start: Ints,
+    child: Ints,
+    scale_b: Floats,
+    least: Floats,
+    lo: int,
+    hi: int,
+) -> None:
+    """Add to least [n₄, n₄] (tiles from the diagonal up) Σ min over folders lo … hi of the middle axis.
+
+    The numbers compared are weighted folder means of slices [n, a, b] less their centre, with `sums` as folder_sums
+    makes them; the last axis has the folders `start`, `child`; `scale`, `scale_b` are weight over size. n₄ is n
+    rounded up to fours, so that every pair goes through the same code and equal slices get equal sums to the last bit.
+    """
+    n, a, b = slices.shape
+    count = start.size - 1
+    means = np.zeros((least.shape[0], LANES * count))
+    totals = np.zeros((count, LANES))  # LANES folders of the middle axis side by side
+    weights = np.zeros(LANES)
+    for f0 in range(lo, hi, LANES):
+        wide = min(LANES, hi - f0)
+        weights[:] = 0.0
+        weights[:wide] = scale[f0 : f0 + wide]
+        for i in range(n):
+            for w in range(wide):
+                f = f0 + w
+                if f < a:
+                    row, middle = slices[i, f], centre[f]
+                    for x in range(b):
+                        totals[x, w] = row[x] - middle[x]
+                else:
+                    part = sums[i, f - a]
+                    for x in range(b):
+                        totals[x, w] = part[x]
+            totals[b:] = 0.0
+            for g in range(b, count):
+                for c in range(start[g], start[g + 1]):
+                    add_row(totals, g, child[c])
+            mean = means[i]
+            for g in range(count):
+                for w in range(LANES):
+                    mean[g * LANES + w] = totals[g, w] * (scale_b[g] * weights[w])
+        _tiles(means, least, LANES * count)
+
+
+@compile_loop
+def _tiles(points: Floats, least: Floats, length: int) -> None:
+    """All tiles from the diagonal up, over the first `length` coordinates of points."""
+    n = least.shape[0]
+    for k in range(0, length, COLUMNS):
+        wide = min(COLUMNS, length - k)
+        for j0 in range(0, n, ROWS):
+            j1 = min(n, j0 + ROWS)
+            for i in range(0, j1, SIDE):
+                for j in range(max(i, j0), j1, SIDE):
+                    least_tile(points, points, least, i, j, k, wide)
+
+
+@compile_loop
+def least_within(points: Floats, least: Floats, lo: int, hi: int) -> None:
+    """Add to least [n₄, n₄] (tiles from the diagonal up) Σ min over coordinates lo … hi of points [n, k]."""
+    n = points.shape[0]
+    block = np.zeros((least.shape[0], COLUMNS))
+    for k in range(lo, hi, COLUMNS):
+        wide = min(COLUMNS, hi - k)
+        block[:n, :wide] = points[:, k : k + wide]
+        block[:n, wide:] = 0.0
+        _tiles(block, least, (wide + LANES - 1) // LANES * LANES)
+
+
+@compile_loop
+def least_between(points: Floats, rows: Ints, columns: Ints, least: Floats, lo: int, hi: int) -> None:
+    """Add to least [(rows + 1)₄, (columns + 1)₄] Σ min over coordinates lo … hi of chosen points of [n, k].
+
+    The one row and the one column more are compared with infinity: they hold the sums of the points themselves.
+    """
+    a, b = np.zeros((least.shape[0], COLUMNS)), np.zeros((least.shape[1], COLUMNS))
+    for k in range(lo, hi, COLUMNS):
+        wide = min(COLUMNS, hi - k)
+        for i in range(rows.size):
+            a[i, :wide] = points[rows[i], k : k + wide]
+        for j in range(columns.size):
+            b[j, :wide] = points[columns[j], k : k + wide]
+        a[rows.size, :wide] = b[columns.size, :wide] = np.inf
+        padded = (wide + LANES - 1) // LANES * LANES
+        a[:, wide:padded] = b[:, wide:padded] = 0.0
+        for j0 in range(0, least.shape[1], ROWS):
+            for i in range(0, least.shape[0], SIDE):
+                for j in range(j0, min(least.shape[1], j0 + ROWS), SIDE):
+                    least_tile(a, b, least, i, j, 0, padded)
+
+
+@compile_sums
+def absolute_sum(numbers: Any) -> float:
+    """Σ|x|."""
+    total = 0.0
+    for x in numbers:
+        total += abs(x)
+    return total
+
+
+@compile_sums
+def distance_sums(points: Floats, labels: Ints, sums: Floats) -> None:
+    """Add the Euclidean distance of every pair i < j of points [n, k] to sums [m, m] at their labels, once."""
+    n, k = points.shape
+    for i in range(n):
+        row, p = sums[labels[i]], points[i]
+        for j in range(i + 1, n):
+            q = points[j]
+            total = 0.0
+            for x in range(k):
+                total += (p[x] - q[x]) ** 2
+            row[labels[j]] += np.sqrt(total)

@@ -1,0 +1,83 @@
+"""The distinct folders of a tree: who joins whom, and how much each weighs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from attngeo.organization.arrays import Floats, Ints
+from attngeo.organization.tree import first_members
+
+if TYPE_CHECKING:
+    from attngeo.organization.tree import Tree
+
+
+@dataclass(frozen=True)
+class Folders:
+    """Every folder once, children before parents: 0 … n−1 are the elements, the last one is the root.
+
+    A folder that a tree repeats on several levels (the single child of its parent) is one entry here, with the
+    span of its levels. The children of folder f are `child[start[f]:start[f + 1]]`.
+    """
+
+    size: Ints  # [folders] number of elements
+    top: Ints  # [folders] first level the folder stands on
+    bottom: Ints  # [folders] last level, the one below which it splits
+    label: Ints  # [folders] its number on the bottom level
+    start: Ints  # [folders + 1]
+    child: Ints  # [folders − 1]
+
+    @property
+    def count(self) -> int:
+        return len(self.size)
+
+    def children(self, folder: int) -> Ints:
+        return self.child[self.start[folder] : self.start[folder + 1]]
+
+    def weights(self, alpha: float, beta: float) -> Floats:
+        """w(F) = (|F|/n)^β · 2^{−level·α}, level counted from 0 at the root, added up over the folder's levels."""
+        levels = np.arange(self.bottom.max() + 1)
+        stands = (self.top[:, None] <= levels) & (levels <= self.bottom[:, None])  # [folders, depth]
+        span = stands @ 2.0 ** (-alpha * levels)
+        return np.asarray((self.size / self.size[-1]) ** beta * span, np.float64)
+
+    def means(self) -> Floats:
+        """[folders, n]: row F averages over folder F."""
+        n = int(self.size[-1])
+        rows = np.zeros((self.count, n))
+        rows[np.arange(n), np.arange(n)] = 1.0
+        for folder in range(n, self.count):
+            rows[folder] = rows[self.children(folder)].sum(0)
+        return rows / self.size[:, None]
+
+
+def folders_of(tree: Tree) -> Folders:
+    """The distinct folders of `tree`, from its elements up."""
+    levels, n, last = tree.levels, tree.size, tree.depth - 1
+    size, label = np.ones(2 * n, np.int64), np.arange(2 * n)
+    top, bottom = np.full(2 * n, last), np.full(2 * n, last)
+    count, numbers, children = n, [np.zeros(n, np.int64)], []
+    current = np.arange(n)  # the folder that each label of the level below stands for
+    for level in range(last - 1, -1, -1):
+        parent = levels[level][first_members(levels[level + 1])]  # [labels below]
+        found = np.bincount(parent)
+        above = np.empty(len(found), np.int64)
+        alone = found[parent] == 1
+        above[parent[alone]] = current[alone]
+        top[current[alone]] = level
+        new = np.flatnonzero(found > 1)
+        if len(new):
+            names = np.arange(count, count + len(new))
+            above[new] = names
+            size[names] = np.bincount(parent, size[current]).astype(np.int64)[new]
+            top[names], bottom[names], label[names] = level, level, new
+            count += len(new)
+            numbers.append(found[new])
+            joining = np.flatnonzero(~alone)
+            children.append(current[joining[np.argsort(parent[joining], kind="stable")]])
+        current = above
+    start = np.concatenate([[0], np.cumsum(np.concatenate(numbers))])
+    child = np.concatenate(children) if children else np.zeros(0, np.int64)
+    return Folders(size[:count], top[:count], bottom[:count], label[:count], start, child)

@@ -1,0 +1,135 @@
+"""An organised tensor: a tree and an affinity for every axis, and how they came about."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from attngeo.errors import InputError
+from attngeo.organization.arrays import Floats
+from attngeo.organization.diffusion import diffusion_map
+from attngeo.organization.store import load_arrays, part, save_arrays
+from attngeo.organization.tensor import NetworkTensor
+from attngeo.organization.tree import Tree
+
+if TYPE_CHECKING:
+    from attngeo.organization.expansion import Expansion
+
+
+@dataclass(frozen=True)
+class Step:
+    """What an iteration left: its trees, the total l1 of the Haar coefficients, how alike the trees before were."""
+
+    stage: str  # "iteration" or "refined"
+    trees: tuple[Tree, ...]
+    l1: float
+    likeness: tuple[float | None, ...]  # an axis' correlation of closeness with the tree before; None without one
+
+
+@dataclass(frozen=True, eq=False)
+class Organization:
+    """A tensor, a tree and an affinity for every axis, and the history that led there."""
+
+    tensor: NetworkTensor | Any  # as it was given, in its own order
+    trees: tuple[Tree, ...]
+    affinities: tuple[Floats, ...]  # [n, n] each, from the last iteration
+    history: tuple[Step, ...] = ()
+
+    @property
+    def values(self) -> Any:
+        """The numbers themselves."""
+        return self.tensor.values if isinstance(self.tensor, NetworkTensor) else self.tensor
+
+    @property
+    def settled(self) -> bool:
+        """Whether the last iteration changed no tree."""
+        steps = [step for step in self.history if step.stage == "iteration"]
+        return len(steps) > 1 and steps[-1].trees == steps[-2].trees
+
+    def reordered(self) -> Any:
+        """The tensor with every axis in the order of its tree; a NetworkTensor brings its labels and mask along."""
+        orders = [tree.order for tree in self.trees]
+        if isinstance(self.tensor, NetworkTensor):
+            return self.tensor.take(*orders)
+        return self.values[np.ix_(*orders)]
+
+    def embedding(self, dimensions: int = 3, axis: int = -1) -> Floats:
+        """[n, dimensions] diffusion map of an axis, the heads unless told otherwise."""
+        return diffusion_map(self.affinities[axis], dimensions)
+
+    def expand(self) -> Expansion:
+        """The Haar coefficients of the values along all trees."""
+        from attngeo.organization.expansion import expand
+
+        return expand(self.values, dict(enumerate(self.trees)))
+
+    def save(self, path: str | Path) -> Path:
+        """Write to one .npz file."""
+        arrays: dict[str, Any] = {}
+        if isinstance(self.tensor, NetworkTensor):
+            arrays |= self.tensor.as_arrays()
+            about: dict[str, Any] = {"tensor": self.tensor.about()}
+        else:
+            arrays["values"], about = self.values, {"tensor": None}
+        for axis, (tree, affinity) in enumerate(zip(self.trees, self.affinities, strict=True)):
+            arrays |= tree_arrays(f"tree{axis}", tree) | {f"affinity{axis}": affinity}
+        for place, step in enumerate(self.history):
+            for axis, tree in enumerate(step.trees):
+                arrays |= tree_arrays(f"step{place}.tree{axis}", tree)
+        about["history"] = [{"stage": s.stage, "l1": s.l1, "likeness": s.likeness} for s in self.history]
+        return save_arrays(path, "organization", arrays, about)
+
+    @classmethod
+    def load(cls, path: str | Path) -> Organization:
+        """Read what `save` wrote."""
+        arrays, about = load_arrays(path, "organization")
+        values = part(arrays, "values", path)
+        labelled = about.get("tensor")
+        tensor = values if labelled is None else NetworkTensor.from_arrays(arrays, labelled, path)
+        axes = range(values.ndim)
+        steps = []
+        for place, step in enumerate(about.get("history", [])):
+            trees = tuple(tree_from(arrays, f"step{place}.tree{axis}", path) for axis in axes)
+            steps.append(Step(step["stage"], trees, step["l1"], tuple(step["likeness"])))
+        trees = tuple(tree_from(arrays, f"tree{axis}", path) for axis in axes)
+        affinities = tuple(part(arrays, f"affinity{axis}", path) for axis in axes)
+        for axis, tree in enumerate(trees):
+            if tree.size != values.shape[axis]:
+                raise InputError(f"{path}: the tree of axis {axis} has {tree.size} elements, not {values.shape[axis]}")
+        return cls(tensor, trees, affinities, tuple(steps))
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Organization):
+            return NotImplemented
+        labelled = isinstance(self.tensor, NetworkTensor)
+        if labelled != isinstance(other.tensor, NetworkTensor):
+            return False
+        same = self.tensor == other.tensor if labelled else np.array_equal(self.values, other.values)
+        return (
+            bool(same)
+            and self.trees == other.trees
+            and self.history == other.history
+            and all(map(np.array_equal, self.affinities, other.affinities))
+        )
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        shape = " × ".join(map(str, self.values.shape))
+        depths = ", ".join(str(tree.depth) for tree in self.trees)
+        l1 = f", l1 {self.history[-1].l1:.6g}" if self.history else ""
+        return f"Organization({shape}, trees of {depths} levels, {len(self.history)} steps{l1})"
+
+
+def tree_arrays(name: str, tree: Tree) -> dict[str, Any]:
+    """A tree as arrays for a file."""
+    return {f"{name}.levels": tree.levels.astype(np.int32), f"{name}.order": tree.order.astype(np.int32)}
+
+
+def tree_from(arrays: Mapping[str, Any], name: str, path: str | Path) -> Tree:
+    """The tree those arrays were."""
+    return Tree(part(arrays, f"{name}.levels", path), part(arrays, f"{name}.order", path))
