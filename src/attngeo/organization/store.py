@@ -51,16 +51,14 @@ def load_arrays(path: str | Path, kind: str) -> tuple[dict[str, Any], dict[str, 
     if not path.is_file():
         raise InputError(f"{path}: no such file")
     try:
-        with np.load(path, allow_pickle=False) as stored:
-            if not isinstance(stored, np.lib.npyio.NpzFile):
-                raise ValueError
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as stored:
             arrays = {name: stored[name] for name in stored.files}
         about = json.loads(arrays.pop(ABOUT).tobytes().decode())
         found = about["kind"]
     except (OSError, EOFError, ValueError, KeyError, TypeError, AttributeError, zipfile.BadZipFile):
         raise InputError(f"{path}: cut short or not a file of attngeo, expected a saved {kind}") from None
     if found != kind:
-        raise InputError(f"{path}: holds a saved {found}, expected a {kind}")
+        raise InputError(f"{path}: holds a saved {found}, expected a saved {kind}")
     return arrays, about
 
 

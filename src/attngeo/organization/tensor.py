@@ -37,7 +37,8 @@ class NetworkTensor:
         values = self.values
         if is_torch(values):
             values = values.detach().cpu().numpy()  # type: ignore[attr-defined]
-        values = np.ascontiguousarray(checked(values, "network tensor", (3,)), np.float32)
+        with np.errstate(over="ignore"):
+            values = np.ascontiguousarray(checked(values, "network tensor", (3,)), np.float32)
         if not np.isfinite(values).all():
             raise InputError("network tensor: holds numbers too large for float32")
         object.__setattr__(self, "values", values)
