@@ -38,7 +38,7 @@ demo: $(VENV)/.core .models/.fetched
 	    --published --figure out/demo.png
 
 test: setup models
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2
 
 lint: setup
 	$(BIN)/ruff check .
