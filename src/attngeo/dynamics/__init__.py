@@ -1,0 +1,1 @@
+"""What training does to the form: starts, a pre-training harness, and the experiment that compares starts."""

@@ -1,0 +1,159 @@
+"""Documents of a corpus, one at a time: text, JSONL or parquet files, compressed or not, or a data set on the hub."""
+
+from __future__ import annotations
+
+import codecs
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import IO, Any
+
+from attngeo.errors import InputError
+
+LONGEST = 1 << 20  # characters; a document beyond this is read as several, so that memory stays bounded
+_CHUNK = 1 << 20  # bytes read at a time
+_PACKED = {".xz": "lzma", ".gz": "gzip", ".bz2": "bz2"}
+
+
+def documents(sources: Sequence[str], field: str = "text") -> Iterator[str]:
+    """Every document of `sources` in order.
+
+    A text file (.xz, .gz, .bz2 or plain) has an empty line between documents; a JSONL file one object a line with the
+    document under `field`; a parquet file or a data set (`hub:org/name`, `hub:org/name@split`) a column of that name.
+
+    >>> for text in documents(["corpus.txt.xz", "more.jsonl", "hub:org/name@train"]):
+    ...     print(text[:40])
+    """
+    for source in sources:
+        yield from _documents(source, field)
+
+
+def check_sources(sources: Sequence[str]) -> None:
+    """Raise before any work if a file is missing."""
+    for source in sources:
+        if not source.startswith("hub:") and not Path(source).is_file():
+            raise InputError(f"{source}: no such text file")
+
+
+def _documents(source: str, field: str) -> Iterator[str]:
+    if source.startswith("hub:"):
+        return _hub(source, field)
+    path = Path(source)
+    suffixes = [suffix for suffix in path.suffixes if suffix not in _PACKED]
+    if suffixes[-1:] == [".parquet"]:
+        return _parquet(path, field)
+    if suffixes[-1:] in ([".jsonl"], [".ndjson"]):
+        return _jsonl(path, field)
+    return _text(path)
+
+
+def _open(path: Path) -> IO[bytes]:
+    from importlib import import_module
+
+    try:
+        if path.suffix in _PACKED:
+            opened: IO[bytes] = import_module(_PACKED[path.suffix]).open(path, "rb")
+            return opened
+        return open(path, "rb")
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror or error})") from error
+
+
+def _lines(path: Path) -> Iterator[str]:
+    """Lines without their ends; a line longer than LONGEST comes in pieces. Anything but UTF-8 text is refused."""
+    decode = codecs.getincrementaldecoder("utf-8")().decode
+    rest, position = "", 0
+    with _open(path) as file:
+        while True:
+            try:
+                chunk = file.read(_CHUNK)
+            except (OSError, EOFError, ValueError) as error:
+                raise InputError(f"{path}: broken after {position} unpacked bytes ({error})") from error
+            except Exception as error:  # lzma and zlib have error classes of their own
+                raise InputError(f"{path}: not a {path.suffix} file, or broken ({error})") from error
+            if b"\0" in chunk:
+                raise InputError(f"{path}: byte {position + chunk.index(0)} is zero: binary data, UTF-8 text expected")
+            try:
+                text = rest + decode(chunk, final=not chunk)
+            except UnicodeDecodeError as error:
+                raise InputError(f"{path}: byte {position + error.start} is not UTF-8 text") from error
+            position += len(chunk)
+            *whole, rest = text.split("\n")
+            yield from (line.rstrip("\r") for line in whole)
+            if not chunk:
+                if rest:
+                    yield rest
+                return
+            while len(rest) > LONGEST:
+                yield rest[:LONGEST]
+                rest = rest[LONGEST:]
+
+
+def _text(path: Path) -> Iterator[str]:
+    held: list[str] = []
+    size = 0
+    for line in _lines(path):
+        if line.strip():
+            held.append(line)
+            size += len(line)
+        if held and (not line.strip() or size > LONGEST):
+            yield "\n".join(held)
+            held, size = [], 0
+    if held:
+        yield "\n".join(held)
+
+
+def _jsonl(path: Path, field: str) -> Iterator[str]:
+    for number, line in enumerate(_lines(path), 1):
+        if not line.strip():
+            continue
+        try:
+            record = json.loads(line)
+        except json.JSONDecodeError as error:
+            raise InputError(f"{path}: line {number} is not JSON ({error.msg})") from error
+        yield from _pieces(record, field, f"{path}: line {number}")
+
+
+def _parquet(path: Path, field: str) -> Iterator[str]:
+    try:
+        from pyarrow import ArrowException, parquet
+    except ImportError as error:
+        raise InputError(f"{path}: parquet needs pyarrow: pip install 'attngeo[data]'") from error
+    try:
+        with parquet.ParquetFile(path) as file:
+            if field not in file.schema_arrow.names:
+                columns = ", ".join(file.schema_arrow.names)
+                raise InputError(f"{path}: no column {field!r}; it has {columns} (set text_field)")
+            for batch in file.iter_batches(batch_size=256, columns=[field]):
+                for value in batch.column(0).to_pylist():
+                    yield from _pieces({field: value}, field, str(path))
+    except (ArrowException, OSError) as error:
+        raise InputError(f"{path}: cannot be read as parquet ({error})") from error
+
+
+def _hub(source: str, field: str) -> Iterator[str]:
+    try:
+        from datasets import load_dataset
+    except ImportError as error:
+        raise InputError(f"{source}: data sets need the datasets library: pip install 'attngeo[data]'") from error
+    name, _, split = source.removeprefix("hub:").partition("@")
+    try:
+        rows = load_dataset(name, split=split or "train", streaming=True)
+    except Exception as error:
+        raise InputError(f"{source}: cannot be opened ({str(error).splitlines()[0]})") from error
+    for row in rows:
+        yield from _pieces(row, field, source)
+
+
+def _pieces(record: Any, field: str, where: str) -> Iterator[str]:
+    if not isinstance(record, dict) or field not in record:
+        keys = ", ".join(record) if isinstance(record, dict) else type(record).__name__
+        raise InputError(f"{where}: no {field!r}; it has {keys} (set text_field)")
+    text = record[field]
+    if text is None:
+        return
+    if not isinstance(text, str):
+        raise InputError(f"{where}: {field!r} is a {type(text).__name__}, expected text")
+    for start in range(0, len(text), LONGEST):
+        if piece := text[start : start + LONGEST].strip():
+            yield piece

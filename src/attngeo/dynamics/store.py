@@ -1,0 +1,107 @@
+"""What a run leaves on disk: a checkpoint written whole, its records line by line, the model for transformers."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from attngeo.dynamics.bert import Bert
+from attngeo.dynamics.config import PretrainConfig
+from attngeo.errors import AttngeoError, SourceError
+from attngeo.show.files import write_whole
+
+
+def save_checkpoint(path: Path, config: PretrainConfig, state: dict[str, Any]) -> None:
+    """Replace the checkpoint at once: killed halfway, the one before is still there."""
+    temporary = path.with_name(f".{path.name}.part")
+    try:
+        with open(temporary, "wb") as file:
+            torch.save({"fingerprint": config.fingerprint, "config": _text(config), **state}, file)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except (OSError, RuntimeError) as error:  # torch reports a full disk as a RuntimeError
+        temporary.unlink(missing_ok=True)
+        kept = "; the checkpoint before it is kept" if path.exists() else ""
+        raise AttngeoError(f"{path}: cannot be written ({_reason(error)}){kept}") from error
+
+
+def load_checkpoint(path: Path, config: PretrainConfig) -> dict[str, Any] | None:
+    """The state saved at `path`, None where there is none; one of another config is refused."""
+    if not path.exists():
+        return None
+    try:
+        state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+        found, was = state["fingerprint"], json.loads(state["config"])
+    except Exception as error:
+        raise SourceError(f"{path}: not a checkpoint of this harness ({_reason(error)})") from error
+    if found != config.fingerprint:
+        now = json.loads(_text(config))
+        changed = [f"{key} was {was[key]}, is {now[key]}" for key in now if key in was and was[key] != now[key]]
+        raise SourceError(f"{path}: a checkpoint of another config ({'; '.join(changed) or 'other settings'})")
+    return state
+
+
+class Records:
+    """A JSONL file of measurements; continuing a run drops what was written after its checkpoint."""
+
+    def __init__(self, path: Path, upto: int) -> None:
+        self.path = path
+        self.rows = [row for row in read_records(path) if row["step"] <= upto] if path.exists() else []
+        self._try(lambda: write_whole(path, "".join(_line(row) for row in self.rows).encode()))
+
+    def add(self, row: dict[str, Any]) -> None:
+        self.rows.append(row)
+
+        def append() -> None:
+            with open(self.path, "a", encoding="utf-8") as file:
+                file.write(_line(row))
+
+        self._try(append)
+
+    def _try(self, write: Any) -> None:
+        try:
+            write()
+        except OSError as error:
+            raise AttngeoError(f"{self.path}: cannot be written ({_reason(error)})") from error
+
+
+def read_records(path: Path) -> list[dict[str, Any]]:
+    """The complete lines of a JSONL file; a last line that was cut off is left out."""
+    *whole, _ = path.read_text("utf-8").split("\n")
+    return [json.loads(line) for line in whole]
+
+
+def save_model(model: Bert, folder: Path, tokens: Path) -> None:
+    """A folder that `from_pretrained` loads: weights, config, tokenizer."""
+    from safetensors.torch import save
+
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        weights = {name: value.detach().float().cpu().contiguous() for name, value in model.state_dict().items()}
+        write_whole(folder / "model.safetensors", save(weights, {"format": "pt"}))
+        for name in ("tokenizer.json", "tokenizer_config.json"):
+            shutil.copyfile(tokens / name, folder / name)
+        write_whole(folder / "config.json", json.dumps(model.config.to_dict(), indent=2).encode())
+    except OSError as error:
+        raise AttngeoError(f"{folder}: the model cannot be written ({_reason(error)})") from error
+
+
+def _text(config: PretrainConfig) -> str:
+    return json.dumps(asdict(config))
+
+
+def _line(row: dict[str, Any]) -> str:
+    return json.dumps(row, separators=(",", ":")) + "\n"
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    return (str(error).splitlines() or [type(error).__name__])[0]
