@@ -14,14 +14,24 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tools"))
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
+from attngeo.weights import families
+
 # The families of Saponati et al., then those people use now, then one of each unusual storage.
 KEPT_RIGHT = """
 bert roberta xlm-roberta albert distilbert deberta deberta-v2 electra modernbert openai-gpt gpt2 gpt_neo gptj gpt_neox
 llama mistral mixtral phi phi3 t5 bart vit beit deit dinov2 vit_mae detr mask2former sam imagegpt git swin clip
 wav2vec2 hubert wavlm unispeech speech_to_text whisper speecht5 musicgen
 qwen2 qwen3 gemma2 gemma3 olmo2 falcon bloom mpt opt gpt_bigcode starcoder2 deepseek_v3 cohere
-codegen xlnet funnel squeezebert qwen3_next gpt_oss stablelm persimmon xlm dinov3_vit siglip
+codegen xlnet funnel qwen3_next gpt_oss stablelm persimmon xlm dinov3_vit siglip
 """
+
+
+@pytest.fixture(autouse=True)
+def forget():
+    """What the proof told attngeo about a type is forgotten again."""
+    yield
+    families.families.cache_clear()
+    families.family.cache_clear()
 
 
 @pytest.mark.parametrize("model_type", KEPT_RIGHT.split())

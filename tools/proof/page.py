@@ -16,7 +16,7 @@ _TITLES = {
 TOLERANCE = 1e-4
 _HEAD = """# Coverage: which model types are proved
 
-Every model type that transformers {version} maps to a model ({types}): a tiny random model of it is built and saved, its
+Every model type that transformers {version} maps to a model ({types}): a tiny random model is built and saved, its
 queries and keys are cut from the saved files by attngeo, and `x M_h xᵀ` is compared, head by head, with the query·key
 products the live model itself computes (relative error at most 1e-4; exchanging two heads must be noticed). Biases are
 zero, positions are zero so that rotary embedding is the identity, norms on queries, keys and latents are reduced to

@@ -23,6 +23,7 @@ from attngeo.weights.checkpoint import Want
 from attngeo.weights.layers import open_layers
 from attngeo.weights.layout import Site, count_heads, find_sites
 from attngeo.weights.open import open_checkpoint
+from attngeo.weights.scope import width
 
 TOLERANCE = 1e-4  # relative error of x M xᵀ, head by head
 _QK_NORM = re.compile(
@@ -42,6 +43,7 @@ class Verdict:
     qk_norm: bool = False
     unplaced: int = 0  # products through the interface that no extracted layer explains
     causal: bool | None = None
+    width: bool = False  # every tower is as wide as its config says
     offset: bool = False  # norms multiply by 1 + weight
     norms: list[dict[str, Any]] = field(default_factory=list)
     skip: list[str] = field(default_factory=list)
@@ -269,6 +271,7 @@ def judge_layers(model: nn.Module, cut: Cut, verdict: Verdict) -> Verdict:
     """Fill `verdict` with what the live model says about every layer that was cut."""
     extracted, sites, stored = cut
     verdict.layers = len(extracted)
+    verdict.width = all(map(_as_told, extracted, sites))
     uncountable = dict(verdict.sites)
     verdict.sites.clear()
     heard, errors = hear_model(model, model.config)
@@ -307,6 +310,12 @@ def _uncountable(folder: str) -> dict[str, str]:
                 found[site.template] = str(error)
         tell(str(checkpoint.config["model_type"]), skip=list(found), status="right")
     return found
+
+
+def _as_told(weights: AttentionWeights, site: Site) -> bool:
+    """Are the tokens of this layer as wide as its part of the config says?"""
+    told = width(site.scope) if site.scope is not None else None
+    return weights.cross or told is None or told[1] == weights.query.shape[1]
 
 
 def tell(model_type: str, **facts: Any) -> None:

@@ -36,6 +36,7 @@ def shrink(config: PreTrainedConfig, *, layers: int, factor: int) -> None:
     """Cut depth to `layers`, divide widths by `factor`, shrink inputs: in place, in every sub-configuration."""
     for sub in sub_configs(config).values():
         shrink(sub, layers=layers, factor=factor)
+    head = _derived_head(config)
     depth = getattr(config, "num_hidden_layers", None)
     kept = _kept(config, depth, layers)
     patch = getattr(config, "patch_size", None)
@@ -52,6 +53,14 @@ def shrink(config: PreTrainedConfig, *, layers: int, factor: int) -> None:
                 setattr(config, name, small)
             except Exception:  # a validated attribute that refuses: the model may still build
                 continue
+    if head and "head_dim" in vars(config):
+        config.head_dim = config.hidden_size // config.num_attention_heads
+
+
+def _derived_head(config: PreTrainedConfig) -> bool:
+    """Was the head size worked out from the width? Then it has to shrink with it."""
+    width, heads, size = (getattr(config, name, None) for name in ("hidden_size", "num_attention_heads", "head_dim"))
+    return isinstance(width, int) and isinstance(heads, int) and heads > 0 and size == width // heads
 
 
 def _kept(config: PreTrainedConfig, depth: int | None, layers: int) -> list[int]:

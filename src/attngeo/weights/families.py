@@ -18,6 +18,7 @@ class Family:
     reason: str = ""
     causal: bool | None = None  # attention of its one tower
     qk_norm: bool = False  # queries and keys are normalised, found live
+    width: bool = False  # every tower is as wide as its config's hidden size
     offset: bool = False  # its norms multiply by 1 + weight
     norms: tuple[Mapping[str, Any], ...] = ()  # where the norm before each attention lies
     skip: tuple[str, ...] = ()  # templates no live product confirmed: left out unless unproven layouts are asked for

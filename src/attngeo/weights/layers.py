@@ -11,7 +11,7 @@ from attngeo.weights.attention import AttentionWeights
 from attngeo.weights.checkpoint import Checkpoint, Want
 from attngeo.weights.cut import cut, wants
 from attngeo.weights.families import Family, ends_with, family
-from attngeo.weights.layout import Site, count_heads, find_sites, unplaced
+from attngeo.weights.layout import Site, check_width, count_heads, find_sites, unplaced
 from attngeo.weights.norms import NormPlace, find_norm, read_norm
 from attngeo.weights.stacks import name_stacks
 
@@ -123,6 +123,8 @@ def _plan(
     if not unproven:
         sites = [site for site in sites if not any(ends_with(site.template, skip) for skip in known.skip)]
     _check(checkpoint, kind, known, sites, unproven)
+    for site in sites if known.width else ():
+        check_width(site, shapes)
     sites = [count_heads(site, shapes, num_heads) for site in sites]
     placed = name_stacks(sites, checkpoint.config)
     wanted = None if stack is None else {stack} if isinstance(stack, str) else set(stack)

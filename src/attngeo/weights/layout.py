@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from attngeo.errors import LayoutError
-from attngeo.weights.layout_table import CROSS, NOT_ATTENTION, QK_GAINS, TABLE, Storage
-from attngeo.weights.scope import Scope, head_sizes, key_heads, other_key_heads, query_heads, scope_of
+from attngeo.weights.layout_table import CROSS, GATED, NOT_ATTENTION, QK_GAINS, TABLE, Storage
+from attngeo.weights.scope import Scope, head_sizes, key_heads, other_key_heads, query_heads, scope_of, width
 
 Shapes = Mapping[str, tuple[int, ...]]
 _NUMBER = re.compile(r"^((?:\w*(?:layer|block)_)?)(\d+)$")  # "7", or torchvision's "encoder_layer_7"
+
+_QK_NORM = re.compile(r"(.*)\.(?:q|k|query|key)_?(?:layer_?)?norm\b.*weight$")
 
 
 @dataclass(frozen=True)
@@ -45,8 +47,7 @@ class Site:
 
     @property
     def template(self) -> str:
-        """The path with its numbers taken out: layers of one tower share it."""
-        return ".".join(_NUMBER.sub(r"\1*", word) for word in self.path.split("."))
+        return numberless(self.path)
 
 
 def find_sites(shapes: Shapes, config: Mapping[str, Any] | None) -> list[Site]:
@@ -57,20 +58,54 @@ def find_sites(shapes: Shapes, config: Mapping[str, Any] | None) -> list[Site]:
         words = name.split(".")
         for count in (1, 2, 3):
             by_leaf.setdefault(".".join(words[-count:]), []).append(name)
+    norms: dict[str, list[str]] = {}  # path → gains on its queries and keys
+    for name in shapes:
+        if found := _QK_NORM.match(name):
+            norms.setdefault(found[1], []).append(name)
     placed: dict[str, Site] = {}
     for storage in TABLE:
         if storage.types is not None and kind not in storage.types:
             continue
         for name in by_leaf.get(storage.query, ()):
             path = name[: -len(storage.query)].rstrip(".")
-            site = _site(path, storage, shapes, config)
+            site = _site(path, storage, shapes, norms, config)
             if site is not None:
                 placed.setdefault(site.path, site)
     sites = [site for site in placed.values() if site.storage.kind != "other"]
+    _check_partners(sites, placed, by_leaf, config)
     return sorted(sites, key=lambda site: (site.template, site.indices))
 
 
-def _site(path: str, storage: Storage, shapes: Shapes, config: Mapping[str, Any] | None) -> Site | None:
+def _check_partners(
+    sites: list[Site], placed: Mapping[str, Site], by_leaf: Mapping[str, list[str]], config: Mapping[str, Any] | None
+) -> None:
+    """A layer that has queries but lost its keys is an error, unless the model shares keys between layers."""
+    if any("shared" in key or "sharing" in key for key in _all_keys(config or {})):
+        return
+    known = {(site.template, site.storage.query): site for site in sites if site.query != site.key}
+    for template, leaf in known:
+        for name in by_leaf.get(leaf, ()):
+            path = name[: -len(leaf)].rstrip(".")
+            if path not in placed and numberless(path) == template:
+                key = known[template, leaf].storage.key
+                raise LayoutError(f"{name}: has no key beside it, expected {path}.{key} as in the other layers")
+
+
+def _all_keys(config: Mapping[str, Any]) -> Iterator[str]:
+    for key, value in config.items():
+        yield key
+        if isinstance(value, Mapping):
+            yield from _all_keys(value)
+
+
+def numberless(path: str) -> str:
+    """The path with its numbers taken out: layers of one tower share it."""
+    return ".".join(_NUMBER.sub(r"\1*", word) for word in path.split("."))
+
+
+def _site(
+    path: str, storage: Storage, shapes: Shapes, norms: Mapping[str, list[str]], config: Mapping[str, Any] | None
+) -> Site | None:
     def join(leaf: str) -> str:
         return f"{path}.{leaf}" if path else leaf
 
@@ -88,6 +123,11 @@ def _site(path: str, storage: Storage, shapes: Shapes, config: Mapping[str, Any]
         if query in shapes or key in shapes:
             gains = (query if query in shapes else None, key if key in shapes else None)
             break
+    for name in norms.get(path, ()):
+        if name not in gains:
+            raise LayoutError(
+                f"{name}: a norm on queries or keys stored in a way that is not known, so M is not either"
+            )
     own = join(storage.part) if storage.part else path
     query, key = join(storage.query), join(storage.key)
     apart = storage.kind == "separate" and shapes[query][1:2] != shapes[key][1:2]  # two widths, so two sequences
@@ -129,6 +169,19 @@ def _declared_heads(site: Site, num_heads: int | None) -> tuple[str, int] | None
     return key, value
 
 
+def check_width(site: Site, shapes: Shapes) -> None:
+    """The tokens the queries read must be as wide as the config says; for types where that holds at all."""
+    told = width(site.scope) if site.scope is not None else None
+    if told is not None and not site.cross and told[1] != (found := query_width(site, shapes)):
+        raise LayoutError(f"{site.query}: reads tokens of width {found}, but {told[0]} is {told[1]}")
+
+
+def query_width(site: Site, shapes: Shapes) -> int:
+    """Width of the token vectors the queries of `site` read."""
+    name = site.more.get("query_down", site.query)
+    return shapes[name][0 if site.storage.transposed else 1]
+
+
 def _rows(site: Site, shapes: Shapes) -> tuple[int, int]:
     """Output widths of the query and key tensors."""
 
@@ -153,9 +206,14 @@ def _separate(site: Site, key: str, queries: int, rows: tuple[int, int]) -> Site
     if query_rows % queries:
         raise LayoutError(f"{site.query}: {query_rows} rows do not divide into {queries} heads ({key})")
     size, gated = query_rows // queries, False
-    sizes = head_sizes(site.scope) if site.scope is not None else []
-    if sizes and size not in sizes and size % 2 == 0 and size // 2 in sizes:
-        size, gated = size // 2, True  # each head's query is followed by its output gate
+    sizes = head_sizes(site.scope) if site.scope is not None else set()
+    if site.scope is not None and GATED.search(str(site.scope.config.get("model_type"))) and size // 2 in sizes:
+        size, gated = size // 2, True
+    if sizes and size not in sizes and not site.cross:
+        raise LayoutError(
+            f"{site.query}: {query_rows} rows make {queries} heads ({key}) of size {size}, "
+            f"but the config says {' or '.join(map(str, sorted(sizes)))}"
+        )
     if key_rows % size or queries % (key_rows // size):
         raise LayoutError(
             f"{site.key}: {key_rows} rows do not hold {size}-wide key heads in a number that divides "
@@ -165,7 +223,7 @@ def _separate(site: Site, key: str, queries: int, rows: tuple[int, int]) -> Site
     told = key_heads(site.scope) if site.scope is not None else None
     if site.scope is None or told is None or not isinstance(told[1], int) or site.cross:
         return replace(site, heads=Heads(queries, keys, size), gated=gated)
-    if keys != told[1] and keys not in other_key_heads(site.scope) and size in sizes[:1]:
+    if keys != told[1] and keys not in other_key_heads(site.scope) and sizes:
         raise LayoutError(f"{site.key}: holds {keys} key heads of size {size}, but {told[0]} is {told[1]}")
     return replace(site, heads=Heads(queries, keys, size), gated=gated)
 

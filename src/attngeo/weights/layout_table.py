@@ -119,6 +119,9 @@ TABLE: tuple[Storage, ...] = (
     Storage("to_q.weight", "to_kv.weight", "key-value"),
 )
 
+# Types whose query projection gives each head its query and, behind it, the gate of its output.
+GATED = re.compile(r"qwen3_?(next|5)|qwen4_?exp")
+
 # Gains applied to queries and keys after their projection: leaves beside the projections, query and key.
 QK_GAINS: tuple[tuple[str, str], ...] = (
     ("q_norm.weight", "k_norm.weight"),

@@ -9,7 +9,7 @@ from typing import Any
 from attngeo.weights.attention import Norm
 from attngeo.weights.checkpoint import Checkpoint, Want
 from attngeo.weights.families import Family, ends_with
-from attngeo.weights.layout import Shapes, Site
+from attngeo.weights.layout import Shapes, Site, numberless, query_width
 
 
 @dataclass(frozen=True)
@@ -47,9 +47,9 @@ def find_norm(site: Site, shapes: Shapes, config: Mapping[str, Any] | None, know
         path = norm_path(site.path, rule)
         if path is None:
             continue
-        found = [name for name in shapes if name == f"{path}.weight" or name.endswith(f".{path}.weight")]
-        width = shapes[site.query][0 if site.storage.transposed else 1]
-        if len(found) == 1 and shapes[found[0]] == (width,):
+        # old checkpoints call a gain gamma
+        found = [name for name in shapes if any(ends_with(name, f"{path}.{leaf}") for leaf in ("weight", "gamma"))]
+        if len(found) == 1 and shapes[found[0]] == (query_width(site, shapes),):
             return NormPlace(found[0], bool(rule["centred"]), bool(rule["offset"]))
     return None
 
@@ -60,8 +60,7 @@ def norm_path(site: str, rule: Mapping[str, Any]) -> str | None:
     rule["site"]  the end of the attention's template, as in "encoder.layer.*.attention.self"
     rule["norm"]  the norm's path within the block ("block", "previous") or its own last words ("first")
     """
-    words = site.split(".")
-    template = ".".join("*" if word.isdigit() else word for word in words)
+    words, template = site.split("."), numberless(site)
     if "*" not in template or not ends_with(template, str(rule["site"])):
         return None
     last = max(i for i, word in enumerate(words) if word.isdigit())

@@ -33,6 +33,7 @@ _ROLES = {
 }
 _KEY_HEADS = ("num_key_value_heads", "num_kv_heads", "n_head_kv", "kv_n_heads", "num_query_groups")
 _SIZES = ("head_dim", "d_kv", "d_head", "attention_head_size", "kv_channels", "dim_head", "attention_head_dim")
+_WIDTHS = ("hidden_size", "d_model", "n_embd", "embed_dim", "hidden_dim", "dim", "emb_dim")
 DECLARED = (*_HEADS, *(key for keys in _ROLES.values() for key in keys), *_KEY_HEADS, *_SIZES)
 
 
@@ -134,6 +135,13 @@ def other_key_heads(scope: Scope) -> set[int]:
     return {value for key, value in scope.config.items() if "key_value" in key and isinstance(value, int)}
 
 
-def head_sizes(scope: Scope) -> list[int]:
-    """Every head size the config declares; empty where it leaves the size to the shapes."""
-    return [value for key, value in _declared(scope, _SIZES) if isinstance(value, int)]
+def head_sizes(scope: Scope) -> set[int]:
+    """Every head size the config itself declares, for layers of any kind; empty where it leaves that to the shapes."""
+    named = {key for key in scope.config if "head_dim" in key} | set(_SIZES)
+    return {value for key in named if isinstance(value := scope.config.get(key), int)}
+
+
+def width(scope: Scope) -> tuple[str, int] | None:
+    """The config key that gives the width of the token vectors, with its value."""
+    found = ((key, scope.config.get(key)) for key in _WIDTHS)
+    return next(((key, value) for key, value in found if isinstance(value, int)), None)
