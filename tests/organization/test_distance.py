@@ -17,6 +17,7 @@ from attngeo.organization import (
     threads,
     tree_distance,
 )
+from attngeo.organization.distance import SliceDistances
 from attngeo.organization.l1 import l1_between, l1_distances, l1_norm
 from tests.organization.made import direct_distance, random_tree
 
@@ -60,6 +61,25 @@ def test_plain_path_agrees(plain):
         np.testing.assert_allclose(
             tree_distance(array, axis, trees, 0.3, 0.8), direct_distance(array, axis, trees, 0.3, 0.8), rtol=1e-11
         )
+
+
+@given(seed=st.integers(0, 10**6), alpha=st.sampled_from([0.0, 1.0, 0.6]), beta=st.sampled_from([1.0, 0.0]))
+@settings(max_examples=30, deadline=None)
+def test_distances_made_from_those_before_are_the_same(seed, alpha, beta):
+    """Trees that share some folders, all, or only the single elements, one after another."""
+    rng = np.random.default_rng(seed)
+    array = rng.standard_normal((9, 12, 8))
+    base = random_tree(12, seed)
+    shallower = Tree(np.delete(base.levels, rng.integers(1, base.depth - 1), axis=0)) if base.depth > 2 else base
+    swapped = base.permuted(np.r_[1, 0, 2:12])
+    deeper = Tree(np.concatenate([base.levels[:1], base.levels]))
+    heads = random_tree(8, seed), Tree.dyadic(8)
+    distances = SliceDistances(array, 0)
+    for first in (base, base, shallower, swapped, deeper, random_tree(12, seed + 1), base):
+        for second in heads:
+            found = distances.through({1: first, 2: second}, alpha, beta)
+            wanted = direct_distance(array, 0, {1: first, 2: second}, alpha, beta)
+            np.testing.assert_allclose(found, wanted, atol=1e-12 * wanted.max())
 
 
 def test_a_metric_up_to_zero_distances():

@@ -91,7 +91,7 @@ def test_matrices_have_defaults_of_their_own():
     "options", [{"tree": "binary"}, {"start": "gaussian"}, {"tree": "binary", "start": "gaussian"}]
 )
 def test_other_trees_and_starts(options):
-    array, trees = planted((48, 40, 16), 1)
+    array, _ = planted((48, 40, 16), 1)
     found = organize(array, **options)
     dyadic = expand(array, tuple(Tree.dyadic(n) for n in array.shape)).entropy()
     assert found.history[-1].l1 < 0.5 * dyadic

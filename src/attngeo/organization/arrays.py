@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -77,5 +78,25 @@ def slices_first(array: Any, axis: int) -> Any:
     if moved.flags.c_contiguous:
         return moved
     copy = np.empty(moved.shape, moved.dtype)
-    threads.spread(lambda lo, hi: np.copyto(copy[lo:hi], moved[lo:hi]), len(moved), cost=moved.size)
+    n = len(moved)
+    if array.flags.c_contiguous and axis % array.ndim == array.ndim - 1 and (jit := threads.jit()):
+        flat, target = array.reshape(-1, n), copy.reshape(n, -1)
+        threads.spread(lambda lo, hi: jit.transpose(flat, target, lo, hi), n, cost=moved.size)
+    else:
+        threads.spread(lambda lo, hi: np.copyto(copy[lo:hi], moved[lo:hi]), n, cost=moved.size)
     return copy
+
+
+class Scratch:
+    """Memory used over and over: fresh pages of a large array cost more than what is computed on them."""
+
+    def __init__(self) -> None:
+        self._numbers: Floats = np.empty(0)
+
+    def take(self, shape: tuple[int, ...]) -> Floats:
+        """A float64 array of any content; what was taken before is overwritten."""
+        size = prod(shape)
+        if size > self._numbers.size:
+            self._numbers = np.empty(0)  # the old one goes before the new one comes
+            self._numbers = np.empty(size)
+        return self._numbers[:size].reshape(shape)

@@ -34,7 +34,7 @@ def rotate(
 ) -> None:
     """Rows lo … hi of flat [rows, n], a block at a time so that rotations run over many rows; out may be flat."""
     n = flat.shape[1]
-    part = np.empty((n, ROWS), flat.dtype)
+    part = np.empty((n, ROWS), out.dtype)
     for i in range(lo, hi, ROWS):
         wide = min(ROWS, hi - i)
         for x in range(wide):
@@ -54,7 +54,7 @@ def rotate_across(
     n, inner = flat.shape[1], flat.shape[2]
     width = block_width(n, inner)
     blocks = (inner + width - 1) // width
-    part = np.empty((n, width), flat.dtype)
+    part = np.empty((n, width), out.dtype)
     for task in range(lo, hi):
         i, j = task // blocks, task % blocks * width
         wide = min(width, inner - j)
@@ -89,24 +89,26 @@ def block_width(n: int, inner: int) -> int:
 
 
 @compile_loop
-def folder_sums(slices: Any, centre: Floats, sums: Floats, start: Ints, child: Ints, lo: int, hi: int) -> None:
-    """Sums of slices [n, a, b] less their centre [a, b] over the folders a, a + 1, … of the middle axis, [n, …, b].
+def folder_sums(
+    slices: Any, centre: Floats, sums: Floats, needed: Ints, place: Ints, start: Ints, child: Ints, lo: int, hi: int
+) -> None:
+    """Sums of slices [n, a, b] less their centre [a, b] over the needed folders of the middle axis, [n, needed, b].
 
-    The folders before are the elements themselves: they are never copied.
+    `place` says which of them a folder is; single elements are read where they are, never copied.
     """
     a, b = slices.shape[1], slices.shape[2]
     for i in range(lo, hi):
-        for f in range(a, start.size - 1):
-            total = sums[i, f - a]
-            for x in range(b):
-                total[x] = 0.0
+        for k in range(needed.size):
+            total = sums[i, k]
+            total[:] = 0.0
+            f = needed[k]
             for c in child[start[f] : start[f + 1]]:
                 if c < a:
                     row, middle = slices[i, c], centre[c]
                     for x in range(b):
                         total[x] += row[x] - middle[x]
                 else:
-                    part = sums[i, c - a]
+                    part = sums[i, place[c]]
                     for x in range(b):
                         total[x] += part[x]
 
@@ -116,49 +118,58 @@ def least_folder_sums(
     slices: Any,
     centre: Floats,
     sums: Floats,
+    place: Ints,
+    chosen: Ints,
     scale: Floats,
+    needed_b: Ints,
     start: Ints,
     child: Ints,
+    chosen_b: Ints,
     scale_b: Floats,
     least: Floats,
-    lo: int,
-    hi: int,
 ) -> None:
-    """Add to least [n₄, n₄] (tiles from the diagonal up) Σ min over folders lo … hi of the middle axis.
+    """Add to least [n₄, n₄] (tiles from the diagonal up) Σ min over chosen folders of the middle and the last axis.
 
     The numbers compared are weighted folder means of slices [n, a, b] less their centre, with `sums` as folder_sums
     makes them; the last axis has the folders `start`, `child`; `scale`, `scale_b` are weight over size. n₄ is n
     rounded up to fours, so that every pair goes through the same code and equal slices get equal sums to the last bit.
     """
     n, a, b = slices.shape
-    count = start.size - 1
-    means = np.zeros((least.shape[0], LANES * count))
-    totals = np.zeros((count, LANES))  # LANES folders of the middle axis side by side
+    wide_b = LANES * chosen_b.size
+    means = np.zeros((least.shape[0], max(COLUMNS, wide_b)))
+    totals = np.zeros((start.size - 1, LANES))  # LANES folders of the middle axis side by side
     weights = np.zeros(LANES)
-    for f0 in range(lo, hi, LANES):
-        wide = min(LANES, hi - f0)
+    filled = 0
+    for f0 in range(0, chosen.size, LANES):
+        wide = min(LANES, chosen.size - f0)
         weights[:] = 0.0
         weights[:wide] = scale[f0 : f0 + wide]
         for i in range(n):
             for w in range(wide):
-                f = f0 + w
+                f = chosen[f0 + w]
                 if f < a:
                     row, middle = slices[i, f], centre[f]
                     for x in range(b):
                         totals[x, w] = row[x] - middle[x]
                 else:
-                    part = sums[i, f - a]
+                    part = sums[i, place[f]]
                     for x in range(b):
                         totals[x, w] = part[x]
-            totals[b:] = 0.0
-            for g in range(b, count):
+            for g in needed_b:
+                totals[g] = 0.0
                 for c in range(start[g], start[g + 1]):
                     add_row(totals, g, child[c])
-            mean = means[i]
-            for g in range(count):
+            mean = means[i, filled:]
+            for k in range(chosen_b.size):
+                total, factor = totals[chosen_b[k]], scale_b[k]
                 for w in range(LANES):
-                    mean[g * LANES + w] = totals[g, w] * (scale_b[g] * weights[w])
-        _tiles(means, least, LANES * count)
+                    mean[k * LANES + w] = total[w] * (factor * weights[w])
+        filled += wide_b
+        if filled + wide_b > means.shape[1]:
+            _tiles(means, least, filled)
+            filled = 0
+    if filled:
+        _tiles(means, least, filled)
 
 
 @compile_loop
@@ -229,3 +240,14 @@ def distance_sums(points: Floats, labels: Ints, sums: Floats) -> None:
             for x in range(k):
                 total += (p[x] - q[x]) ** 2
             row[labels[j]] += np.sqrt(total)
+
+
+@compile_loop
+def transpose(array: Any, out: Any, lo: int, hi: int) -> None:
+    """Rows lo … hi of out [n, m] from array [m, n], in squares that fit the first cache."""
+    m = array.shape[0]
+    for i0 in range(lo, hi, 32):
+        for j0 in range(0, m, 32):
+            for i in range(i0, min(hi, i0 + 32)):
+                for j in range(j0, min(m, j0 + 32)):
+                    out[i, j] = array[j, i]

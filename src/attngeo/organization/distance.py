@@ -1,18 +1,26 @@
-"""The dual distance: how far two slices of an axis are apart, seen through the trees of the other axes."""
+"""The dual distance: how far two slices of an axis are apart, seen through the trees of the other axes.
+
+    d(u, v) = Σ_{F₁, F₂} w(F₁) w(F₂) |mean_{F₁×F₂} u − mean_{F₁×F₂} v|
+
+is a sum over pairs of folders, bilinear in their weights. Trees that follow one another share most of their folders,
+the elements always, so a distance is what the one before was, less the folders gone, plus the folders new.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from attngeo.errors import InputError
-from attngeo.organization import threads
-from attngeo.organization.arrays import Floats, checked, checked_axis, is_torch, slices_first
+from attngeo.organization.arrays import Floats, Scratch, checked, checked_axis, slices_first
+from attngeo.organization.folder_distance import folder_distance
 from attngeo.organization.folders import Folders
-from attngeo.organization.l1 import BYTES, fours, from_least, l1_distances, summed
 from attngeo.organization.tree import Tree
+
+SAME = 1e-12  # weights that differ by less, relatively, differ by rounding
 
 
 def tree_distance(array: Any, axis: int, trees: Mapping[int, Tree], alpha: float = 0.0, beta: float = 1.0) -> Floats:
@@ -24,59 +32,99 @@ def tree_distance(array: Any, axis: int, trees: Mapping[int, Tree], alpha: float
     """
     array = checked(array)
     axis = checked_axis(axis, array.ndim)
-    others = [a for a in range(array.ndim) if a != axis]
-    found = {checked_axis(a, array.ndim): tree for a, tree in trees.items() if checked_axis(a, array.ndim) != axis}
-    for other in others:
-        if other not in found:
-            raise InputError(f"tree_distance: the tree of axis {other} is missing")
-        if found[other].size != array.shape[other]:
-            size = found[other].size
-            raise InputError(f"tree of axis {other}: has {size} elements, the array has {array.shape[other]} there")
-    slices = slices_first(array, axis)  # [n, a] or [n, a, b]
-    folders = [found[other].folders for other in others]
-    if slices.ndim == 2:
-        slices, folders = slices[:, :, None], [*folders, Tree([[0]]).folders]
-    scales = [part.weights(alpha, beta) / part.size for part in folders]  # weight over size: sums become w · means
-    jit = None if is_torch(slices) else threads.jit()
-    if jit is None:
-        return _plain(slices, folders, scales)
-    return _compiled(jit, slices, folders, scales)
+    found = {checked_axis(other, array.ndim): tree for other, tree in trees.items()}
+    return SliceDistances(array, axis).through(found, alpha, beta)
 
 
-def _compiled(jit: Any, slices: Any, folders: list[Folders], scales: list[Floats]) -> Floats:
-    first, last = folders
-    n, a, b = slices.shape
-    # Distances do not see the centre, and sums of minima are small without it: a few slices tell it well enough.
-    centre = slices[:: -(-n // 16)].mean(0, dtype=np.float64)  # [a, b]
-    sums = np.empty((n, first.count - a, b))
-    threads.spread(
-        lambda lo, hi: jit.folder_sums(slices, centre, sums, first.start, first.child, lo, hi),
-        n,
-        cost=2.0 * slices.size,
-    )
+@dataclass(frozen=True)
+class _Weighted:
+    """The distinct folders of a tree and a weight for each, 0 where one does not count."""
 
-    def work(lo: int, hi: int, part: Floats) -> None:
-        inner = (last.start, last.child, scales[1])
-        jit.least_folder_sums(slices, centre, sums, scales[0], *inner, part, lo, hi)
+    folders: Folders
+    weights: Floats  # [folders]
 
-    least = summed(work, first.count, fours(n), fours(n), cost=0.5 * n * n * first.count * last.count)
-    return from_least(least[:n, :n])
+    def cost(self) -> int:
+        return int(np.count_nonzero(self.weights))
+
+    def elements(self) -> _Weighted:
+        """Single elements alone, weight 1."""
+        return _Weighted(self.folders, np.where(np.arange(self.folders.count) < self.folders.size[-1], 1.0, 0.0))
 
 
-def _plain(slices: Any, folders: list[Folders], scales: list[Floats]) -> Floats:
-    """Means by matrix products, distances block by block; numpy or torch."""
-    n = slices.shape[0]
-    means = [part.means() * (scale * part.size)[:, None] for part, scale in zip(folders, scales, strict=True)]
-    if is_torch(slices):
-        import torch
+@dataclass(frozen=True)
+class _Seen:
+    """Distances through two weighted trees."""
 
-        slices = slices.double()
-        means = [torch.as_tensor(rows, device=slices.device) for rows in means]
-    else:
-        slices = slices.astype(np.float64, copy=False)
-    total = np.zeros((n, n))
-    step = max(1, BYTES // (8 * n * len(means[1])))
-    for lo in range(0, len(means[0]), step):
-        part = means[0][lo : lo + step] @ slices  # [n, step, b]
-        total += l1_distances((part @ means[1].T).reshape(n, -1))
-    return (total + total.T) / 2
+    first: _Weighted
+    second: _Weighted
+    distances: Floats  # [n, n]
+
+
+class SliceDistances:
+    """The slices of one axis and the last distances between them, from which the next are made."""
+
+    def __init__(self, array: Any, axis: int, scratch: Scratch | None = None) -> None:
+        self._shape, self._axis = tuple(array.shape), axis
+        slices = slices_first(array, axis)  # [n, a] or [n, a, b]
+        self._slices = slices[:, :, None] if slices.ndim == 2 else slices
+        self._scratch = Scratch() if scratch is None else scratch
+        self._seen: list[_Seen] = []  # through single elements, then through the last trees
+
+    def through(self, trees: Mapping[int, Tree], alpha: float, beta: float) -> Floats:
+        """[n, n] distances through the trees of the other axes."""
+        pair = self._checked(trees)
+        # Weights are kept relative to a single element on the last level, which counts in every tree alike.
+        first, second = (_Weighted(tree.folders, tree.folders.heights(alpha, beta)) for tree in pair)
+        if not self._seen:
+            alone = first.elements(), second.elements()
+            self._seen.append(_Seen(*alone, self._distance(*alone)))
+        plans = [_changes(seen, first, second) for seen in self._seen]
+        least = min(range(len(plans)), key=lambda p: sum(a.cost() * b.cost() for _, a, b in plans[p]))
+        distances = self._seen[least].distances
+        for sign, a, b in plans[least]:
+            if a.cost() and b.cost():
+                distances = distances + sign * self._distance(a, b)
+        distances = np.maximum(distances, 0.0)
+        self._seen[1:] = [_Seen(first, second, distances)]
+        unit = [float(tree.size) ** -beta * 2.0 ** (-alpha * (tree.depth - 1)) for tree in pair]
+        return np.asarray(distances * (unit[0] * unit[1]))
+
+    def _distance(self, first: _Weighted, second: _Weighted) -> Floats:
+        sides = (first.folders, first.weights, second.folders, second.weights)
+        return folder_distance(self._slices, *sides, self._scratch)
+
+    def _checked(self, trees: Mapping[int, Tree]) -> tuple[Tree, Tree]:
+        found = []
+        for other, size in enumerate(self._shape):
+            if other == self._axis:
+                continue
+            if other not in trees:
+                raise InputError(f"tree_distance: the tree of axis {other} is missing")
+            if trees[other].size != size:
+                raise InputError(f"tree of axis {other}: has {trees[other].size} elements, the array has {size} there")
+            found.append(trees[other])
+        return (found[0], found[1]) if len(found) == 2 else (found[0], Tree([[0]]))
+
+
+def _changes(seen: _Seen, first: _Weighted, second: _Weighted) -> list[tuple[int, _Weighted, _Weighted]]:
+    """What to add and take away, as pairs of weighted folders.
+
+    With C common, G gone and N new, and u = C + G, v the weights before, u' = C + N, v' those now,
+    d(u', v') = d(u, v) − d(G₁, v) − d(C₁, G₂) + d(C₁, N₂) + d(N₁, v').
+    """
+    gone_1, common_1, new_1 = _compare(seen.first, first)
+    gone_2, _, new_2 = _compare(seen.second, second)
+    return [(-1, gone_1, seen.second), (-1, common_1, gone_2), (1, common_1, new_2), (1, new_1, second)]
+
+
+def _compare(before: _Weighted, now: _Weighted) -> tuple[_Weighted, _Weighted, _Weighted]:
+    """Weights gone (on the folders before), common and new (on the folders now)."""
+    places = {key: place for place, key in enumerate(now.folders.members)}
+    match = np.asarray([places.get(key, -1) for key in before.folders.members])
+    was = np.zeros(now.folders.count)
+    was[match[match >= 0]] = before.weights[match >= 0]
+    common = np.minimum(was, now.weights)
+    left = before.weights - np.where(match >= 0, common[match], 0.0)
+    gone = np.where(left > SAME * before.weights, left, 0.0)
+    new = np.where(now.weights - common > SAME * now.weights, now.weights - common, 0.0)
+    return _Weighted(before.folders, gone), _Weighted(now.folders, common), _Weighted(now.folders, new)

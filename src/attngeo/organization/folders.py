@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from attngeo.errors import InputError
 from attngeo.organization.arrays import Floats, Ints
 from attngeo.organization.tree import first_members
 
@@ -36,12 +38,28 @@ class Folders:
     def children(self, folder: int) -> Ints:
         return self.child[self.start[folder] : self.start[folder + 1]]
 
-    def weights(self, alpha: float, beta: float) -> Floats:
-        """w(F) = (|F|/n)^β · 2^{−level·α}, level counted from 0 at the root, added up over the folder's levels."""
-        levels = np.arange(self.bottom.max() + 1)
-        stands = (self.top[:, None] <= levels) & (levels <= self.bottom[:, None])  # [folders, depth]
-        span = stands @ 2.0 ** (-alpha * levels)
-        return np.asarray((self.size / self.size[-1]) ** beta * span, np.float64)
+    def heights(self, alpha: float, beta: float) -> Floats:
+        """|F|^β · 2^{height·α}, added up over the folder's levels, height counted from 0 at the elements up.
+
+        Times n^-β · 2^{−α·(depth − 1)} this is w(F) = (|F|/n)^β · 2^{−level·α}. A folder keeps it, whatever happens
+        above it.
+        """
+        last = int(self.bottom.max())
+        if alpha * last > 1000:
+            raise InputError(f"tree: {last + 1} levels are too many for weights with alpha={alpha}")
+        steps = np.cumsum(2.0 ** (alpha * np.arange(last + 1)))  # [height] Σ up to there
+        spans = steps[last - self.top] - np.where(self.bottom == last, 0.0, steps[last - self.bottom - 1])
+        return np.asarray(self.size**beta * spans, np.float64)
+
+    @cached_property
+    def members(self) -> tuple[bytes, ...]:
+        """The elements of each folder, packed: equal exactly where the folders are."""
+        n = int(self.size[-1])
+        rows = np.zeros((self.count, n), bool)
+        rows[np.arange(n), np.arange(n)] = True
+        for folder in range(n, self.count):
+            rows[folder] = rows[self.children(folder)].any(0)
+        return tuple(row.tobytes() for row in np.packbits(rows, axis=1))
 
     def means(self) -> Floats:
         """[folders, n]: row F averages over folder F."""

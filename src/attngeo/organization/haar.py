@@ -86,50 +86,53 @@ def rotations_of(tree: Tree) -> Rotations:
     )
 
 
-def forward(array: Any, trees: Mapping[int, Tree]) -> Any:
-    """Coefficients of `array` along the axes of `trees`, same shape, kind and precision; column 0 is the constant."""
-    return _along(array, trees, back=False)
+def forward(array: Any, trees: Mapping[int, Tree], out: Any = None) -> Any:
+    """Coefficients of `array` along the axes of `trees`, same shape, kind and precision; column 0 is the constant.
+
+    `out`, a numpy array of the same shape, is written to instead of a new one, in its own precision.
+    """
+    return _along(array, trees, False, out)
 
 
 def inverse(coefficients: Any, trees: Mapping[int, Tree]) -> Any:
     """The array whose coefficients along the axes of `trees` these are."""
-    return _along(coefficients, trees, back=True)
+    return _along(coefficients, trees, True, None)
 
 
-def _along(array: Any, trees: Mapping[int, Tree], back: bool) -> Any:
+def _along(array: Any, trees: Mapping[int, Tree], back: bool, out: Any) -> Any:
     shape = tuple(array.shape)
+    if out is not None and not is_torch(array) and threads.jit() is None:
+        out[...] = array
+        array = out
     result = array
     for axis, tree in trees.items():
         axis = checked_axis(axis, len(shape))
         if shape[axis] != tree.size:
             raise InputError(f"tree of axis {axis}: has {tree.size} elements, the array has {shape[axis]} there")
-        flat = result.reshape(prod(shape[:axis]), tree.size, prod(shape[axis + 1 :]))
+        parts = (prod(shape[:axis]), tree.size, prod(shape[axis + 1 :]))
         jit = None if is_torch(array) else threads.jit()
         if jit is None:
-            flat = _in_rounds(flat, tree.rotations, back)
+            result = _in_rounds(result.reshape(parts), tree.rotations, back).reshape(shape)
         else:
             # What we made ourselves may be overwritten: one allocation serves all axes.
-            flat = _compiled(jit, flat, tree.rotations, back, own=result is not array)
-        result = flat.reshape(shape)
+            out = np.empty(shape, array.dtype) if out is None else out
+            _compiled(jit, np.ascontiguousarray(result).reshape(parts), out.reshape(parts), tree.rotations, back)
+            result = out
     return result
 
 
-def _compiled(jit: Any, flat: Any, turn: Rotations, back: bool, own: bool) -> Any:
-    flat = np.ascontiguousarray(flat)
-    out = flat if own else np.empty_like(flat)
-    cosine, sine = turn.cosine.astype(flat.dtype), turn.sine.astype(flat.dtype)
+def _compiled(jit: Any, flat: Any, out: Any, turn: Rotations, back: bool) -> None:
+    cosine, sine = turn.cosine.astype(out.dtype), turn.sine.astype(out.dtype)
     outer, n, inner = flat.shape
     if inner == 1:
-        rotate, flat, total = jit.rotate, flat.reshape(outer, n), outer
+        rotate, flat, out, total = jit.rotate, flat.reshape(outer, n), out.reshape(outer, n), outer
     else:
         rotate, total = jit.rotate_across, outer * -(-inner // jit.block_width(n, inner))
-    target = out.reshape(flat.shape)
     threads.spread(
-        lambda lo, hi: rotate(flat, target, turn.first, turn.second, cosine, sine, turn.slot, back, lo, hi),
+        lambda lo, hi: rotate(flat, out, turn.first, turn.second, cosine, sine, turn.slot, back, lo, hi),
         total,
         cost=4.0 * flat.size,
     )
-    return out
 
 
 def _in_rounds(flat: Any, turn: Rotations, back: bool) -> Any:

@@ -10,11 +10,13 @@ whole expansion. Ward's method, but for l1. In each round every two folders that
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from attngeo.organization.arrays import Floats, Ints, is_torch
+from attngeo.organization.arrays import Floats, Ints, Scratch, is_torch, slices_first
+from attngeo.organization.haar import forward
 from attngeo.organization.l1 import l1_between, l1_distances
 from attngeo.organization.tree import Tree, canonical
 
@@ -70,19 +72,17 @@ def _mutual(costs: Floats) -> Ints:
 def _blend(slices: Any, rows: Ints, share: Floats) -> None:
     """The first of `rows` becomes their mean, weighted by `share`."""
     first = int(rows[0])
-    mean = float(share[0]) * slices[first]
+    slices[first] *= float(share[0])
     for row, part in zip(rows[1:].tolist(), share[1:].tolist(), strict=True):
-        mean += part * slices[row]
-    slices[first] = mean
+        slices[first] += part * slices[row]
 
 
-def expanded_slices(array: Any, axis: int, trees: dict[int, Tree]) -> Any:
-    """[n, k] float64: the slices of `axis`, each expanded along the trees of the other axes; a copy."""
-    from attngeo.organization.arrays import slices_first
-    from attngeo.organization.haar import forward
-
+def expanded_slices(array: Any, axis: int, trees: Mapping[int, Tree], scratch: Scratch | None = None) -> Any:
+    """[n, k] float64: the slices of `axis`, each expanded along the trees of the other axes; in `scratch` if given."""
     slices = slices_first(array, axis)
-    slices = slices.double() if is_torch(slices) else slices.astype(np.float64, copy=False)
     others = [other for other in range(array.ndim) if other != axis]
     along = {place + 1: trees[other] for place, other in enumerate(others)}
-    return forward(slices, along).reshape(slices.shape[0], -1)
+    if is_torch(slices):
+        return forward(slices.double(), along).reshape(slices.shape[0], -1)
+    out = (Scratch() if scratch is None else scratch).take(slices.shape)
+    return forward(slices, along, out).reshape(slices.shape[0], -1)

@@ -9,8 +9,8 @@ import numpy as np
 
 from attngeo.errors import InputError
 from attngeo.organization.affinity import affinity_from_distance, cosine_affinity, gaussian_affinity
-from attngeo.organization.arrays import Floats, checked, is_torch, slices_first
-from attngeo.organization.distance import tree_distance
+from attngeo.organization.arrays import Floats, Scratch, checked, is_torch, slices_first
+from attngeo.organization.distance import SliceDistances
 from attngeo.organization.flexible import binary_tree, flexible_tree
 from attngeo.organization.haar import forward
 from attngeo.organization.joining import expanded_slices, haar_tree
@@ -58,9 +58,15 @@ def organize(
     values = _placed(array, device)
     # One copy an axis whose memory begins with it, made once: every distance reads whole slices.
     by_axis = [_slices_lying_first(values, axis) for axis in range(values.ndim)]
+    scratch = Scratch()
+    distances = [SliceDistances(array, axis, scratch) for axis, array in enumerate(by_axis)]
 
     def grow(affinity: Floats) -> Tree:
         return flexible_tree(affinity, constant) if tree == "flexible" else binary_tree(affinity)
+
+    def total_l1() -> float:
+        out = None if is_torch(values) else scratch.take(values.shape)
+        return l1_norm(forward(values, trees, out))
 
     turns = (2, 0, 1) if solid else (1, 0)
     total = (2 if solid else 1) + iterations * (len(turns)) + (len(turns) if refine else 0)
@@ -85,27 +91,24 @@ def organize(
         before = dict(trees)
         for axis in turns:
             others = {other: trees[other] for other in turns if other != axis}
-            if seen_by.get(axis) == others:  # the same trees would show the same distances
-                report()
-                continue
-            seen_by[axis] = others
-            distance = tree_distance(by_axis[axis], axis, others, alpha, beta)
-            affinities[axis] = affinity_from_distance(distance, epsilon)
-            trees[axis] = grow(affinities[axis])
+            if seen_by.get(axis) != others:  # the same trees would show the same distances
+                seen_by[axis] = others
+                affinities[axis] = affinity_from_distance(distances[axis].through(others, alpha, beta), epsilon)
+                trees[axis] = grow(affinities[axis])
             report()
         same = trees == before
-        history.append(_step("iteration", values, trees, before, history[-1].l1 if same else None))
+        history.append(_step("iteration", trees, before, history[-1].l1 if same else total_l1()))
         if same:
             report(total - (len(turns) if refine else 0))
             break
     if refine:
         before, best = dict(trees), history[-1].l1
         for axis in turns:
-            found, l1 = haar_tree(expanded_slices(by_axis[axis], axis, trees))
+            found, l1 = haar_tree(expanded_slices(by_axis[axis], axis, trees, scratch))
             if l1 < best:
                 trees[axis], best = found, l1
             report()
-        history.append(_step("refined", values, trees, before, best))
+        history.append(_step("refined", trees, before, best))
     axes = range(values.ndim)
     kept = network if network is not None else np.asarray(array.detach().cpu()) if is_torch(array) else array
     return Organization(kept, tuple(trees[a] for a in axes), tuple(affinities[a] for a in axes), tuple(history))
@@ -133,11 +136,8 @@ def _slices_lying_first(values: Any, axis: int) -> Any:
     return slices.movedim(0, axis) if is_torch(slices) else np.moveaxis(slices, 0, axis)
 
 
-def _step(stage: str, values: Any, trees: dict[int, Tree], before: dict[int, Tree], l1: float | None = None) -> Step:
-    axes = range(values.ndim)
-    if l1 is None:
-        doubles = values.double() if is_torch(values) else values.astype(np.float64, copy=False)
-        l1 = l1_norm(forward(doubles, trees))
+def _step(stage: str, trees: dict[int, Tree], before: dict[int, Tree], l1: float) -> Step:
+    axes = range(len(trees))
     likeness = tuple(_likeness(trees[axis], before[axis]) if axis in before else None for axis in axes)
     return Step(stage, tuple(trees[axis] for axis in axes), l1, likeness)
 
