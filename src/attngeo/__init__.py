@@ -1,16 +1,23 @@
-"""The geometry of self-attention, read from the weights.
+"""The geometry of self-attention: of its weights, and of what its heads make of an input.
 
 Score a checkpoint
     score             a model's layers and heads: symmetry, directionality, what chance would give
     ScoreTable        the result: a tidy frame that summarises, draws, saves and loads
     published         the figures the authors of arXiv 2502.10927 stored, layer by layer
 
+Organise a network
+    capture             a model and an input → NetworkTensor: queries × keys × heads
+    organize            its hierarchy → Organization: a tree and an affinity for every axis
+    softmax_invariance  whether the softmax leaves that geometry alone → InvarianceReport
+    paraproduct         a function of a matrix along two trees → Paraproduct
+    NetworkTensor, Organization, Expansion, InvarianceReport, Paraproduct, Tree
+
 Underneath
     attention_layers  a model's queries and keys, one layer at a time
     AttentionWeights  one such layer
     Form              the bilinear form W_q W_kᵀ, kept as its factors
 
-    AttngeoError      what is raised for a checkpoint that cannot be read or placed
+    AttngeoError      what is raised for whatever cannot be read, placed or organised
 """
 
 from __future__ import annotations
@@ -22,6 +29,14 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from attngeo.errors import AttngeoError
+    from attngeo.organization.capture import capture
+    from attngeo.organization.expansion import Expansion
+    from attngeo.organization.invariance import InvarianceReport, softmax_invariance
+    from attngeo.organization.organization import Organization
+    from attngeo.organization.paraproduct import Paraproduct, paraproduct
+    from attngeo.organization.questionnaire import organize
+    from attngeo.organization.tensor import NetworkTensor
+    from attngeo.organization.tree import Tree
     from attngeo.weights.attention import AttentionWeights
     from attngeo.weights.form import Form
     from attngeo.weights.layers import attention_layers
@@ -32,23 +47,43 @@ if TYPE_CHECKING:
 __all__ = [
     "AttentionWeights",
     "AttngeoError",
+    "Expansion",
     "Form",
+    "InvarianceReport",
+    "NetworkTensor",
+    "Organization",
+    "Paraproduct",
     "ScoreTable",
+    "Tree",
     "__version__",
     "attention_layers",
+    "capture",
+    "organize",
+    "paraproduct",
     "published",
     "score",
+    "softmax_invariance",
 ]
 
 # Found on first use, so that `import attngeo` and `attngeo --help` load nothing they do not need.
 _HOME = {
     "AttentionWeights": "attngeo.weights.attention",
     "AttngeoError": "attngeo.errors",
+    "Expansion": "attngeo.organization.expansion",
     "Form": "attngeo.weights.form",
+    "InvarianceReport": "attngeo.organization.invariance",
+    "NetworkTensor": "attngeo.organization.tensor",
+    "Organization": "attngeo.organization.organization",
+    "Paraproduct": "attngeo.organization.paraproduct",
     "ScoreTable": "attngeo.weights.table",
+    "Tree": "attngeo.organization.tree",
     "attention_layers": "attngeo.weights.layers",
+    "capture": "attngeo.organization.capture",
+    "organize": "attngeo.organization.questionnaire",
+    "paraproduct": "attngeo.organization.paraproduct",
     "published": "attngeo.weights.published",
     "score": "attngeo.weights.score",
+    "softmax_invariance": "attngeo.organization.invariance",
 }
 
 

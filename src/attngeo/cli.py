@@ -285,3 +285,6 @@ def _complain(error: Exception, ref: str | None, debug: bool) -> None:
 
 def _one(message: object) -> str:
     return " ".join(str(message).split())
+
+
+from attngeo import cli_organization as _organization  # noqa: E402, F401  (it uses what is above and adds its commands)

@@ -187,6 +187,8 @@ class Recorder:
             seen = _seen(mask[0].expand(-1, weights.shape[-2], -1)[:, rows.to(mask.device)])
             logits = logits.masked_fill(~seen, torch.finfo(logits.dtype).min)
         own = weights[0][:, rows.to(weights.device)].float()
+        if not own.isfinite().all():
+            raise InputError(f"{self.kind}: {one.path} gives probabilities that are no numbers on this input")
         error = (logits.softmax(-1) - own / own.sum(-1, keepdim=True)).abs().max().item()
         tolerance = 1e-4 if weights.dtype in (torch.float32, torch.float64) else 5e-2
         if not error <= tolerance:

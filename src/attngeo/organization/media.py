@@ -71,7 +71,7 @@ def pixels_of(image: Any, live: Live) -> dict[str, Any]:
 def sound_of(source: Any, rate: int | None, wanted: int) -> NDArray[np.float32]:
     """A waveform [samples] at `wanted` samples a second, from a WAV file or an array at `rate`."""
     if isinstance(source, str | os.PathLike):
-        rate, wave = _read(source)
+        rate, wave = read_sound(source)
     else:
         wave = np.asarray(source)
     name = os.fspath(source) if isinstance(source, str | os.PathLike) else "sound"
@@ -91,7 +91,8 @@ def sound_of(source: Any, rate: int | None, wanted: int) -> NDArray[np.float32]:
     return np.asarray(wave, np.float32)
 
 
-def _read(path: str | os.PathLike[str]) -> tuple[int, Any]:
+def read_sound(path: str | os.PathLike[str]) -> tuple[int, Any]:
+    """Samples a second and the samples of a WAV file as they are stored."""
     from scipy.io import wavfile
 
     try:
