@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -105,16 +106,22 @@ class Masked:
         def uniform(*shape: int) -> Tensor:
             return torch.rand(*shape, generator=draw, device=ids.device)
 
-        ordinary = torch.ones(self.vocabulary, dtype=torch.bool, device=ids.device)
-        ordinary[list(self.special)] = False
+        ordinary, kept = _ordinary(self.vocabulary, self.special, ids.device)
         order = uniform(*ids.shape).masked_fill_(~ordinary[ids], -1.0)
         at = order.topk(self.predicted(ids.shape[-1]), dim=-1).indices.sort(-1).values  # [steps, rows, n]
         targets = ids.gather(-1, at)
-        kept = ordinary.nonzero().squeeze(1)
         other = kept[(uniform(*at.shape) * len(kept)).long().clamp_(max=len(kept) - 1)]
         fate = uniform(*at.shape)
         seen = torch.where(fate < 0.8, self.mask, torch.where(fate < 0.9, other, targets))
         return ids.scatter(-1, at, seen), at, targets
+
+
+@cache  # made once: both need the host, and waiting for it would stall the device at every block
+def _ordinary(vocabulary: int, special: tuple[int, ...], device: torch.device) -> tuple[Tensor, Tensor]:
+    """Which tokens may be masked or drawn, as a table [vocabulary] and as a list of ids."""
+    ordinary = torch.ones(vocabulary, dtype=torch.bool)
+    ordinary[list(special)] = False
+    return ordinary.to(device), ordinary.nonzero().squeeze(1).to(device)
 
 
 @dataclass(frozen=True)

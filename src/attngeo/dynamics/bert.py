@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import torch
@@ -145,7 +146,7 @@ class Bert(nn.Module):  # type: ignore[misc]
         self._blocks = [
             tuple(self.get_parameter(f"bert.encoder.layer.{i}.{name}") for name in _BLOCK) for i in range(shape.layers)
         ]
-        self._embed = tuple(self.get_parameter(f"bert.embeddings.{name}") for name in _EMBED)
+        self._embed: Any = tuple(self.get_parameter(f"bert.embeddings.{name}") for name in _EMBED)
         self._head = tuple(self.get_parameter(name) for name in _HEAD)
         wrap: Callable[[Any], Any] = _compiled if compiled else (lambda function: function)
         self._run = tuple(wrap(function) for function in (embed, block, loss_of))
@@ -178,7 +179,11 @@ class Bert(nn.Module):  # type: ignore[misc]
         return predict(self.encode(ids).flatten(0, 1), self._head).unflatten(0, ids.shape)
 
 
+@cache  # one compilation for every model of a process
 def _compiled(function: Any) -> Any:
+    import torch._dynamo
+
+    torch._dynamo.config.recompile_limit = 64  # several shapes, with and without gradients
     return torch.compile(function, dynamic=False)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from attngeo.dynamics.bert import Bert, linear
+from attngeo.dynamics.bert import Bert, block, embed, linear
 
 
 def scores(query: Tensor, key: Tensor, gamma: float = 2.0) -> tuple[Tensor, Tensor]:
@@ -56,9 +56,8 @@ def form(model: Bert) -> dict[str, Any]:
 @torch.no_grad()  # type: ignore[untyped-decorator]
 def largest_logit(model: Bert, ids: Tensor) -> list[float]:
     """The largest |attention logit| of each layer on rows ids [rows, length]."""
-    embedded, run, _ = model._run
     shape = model.config
-    x = embedded(ids, *model._embed, model.dtype)
+    x = embed(ids, *model._embed, model.dtype)  # not the compiled ones: a few rows now and then
     largest = []
     for weights in model._blocks:
         q, k = (linear(x, weights[i], weights[i + 1]).unflatten(-1, (shape.heads, -1)).transpose(1, 2) for i in (0, 2))
@@ -66,7 +65,7 @@ def largest_logit(model: Bert, ids: Tensor) -> list[float]:
         if shape.causal:
             logits = logits.tril()
         largest.append(logits.abs().amax())
-        x = run(x, weights, shape.heads, shape.causal)
+        x = block(x, weights, shape.heads, shape.causal)
     rounded: list[float] = _rounded(torch.stack(largest))
     return rounded
 
