@@ -73,10 +73,9 @@ def block(x: Tensor, w: Sequence[Tensor], heads: int, causal: bool) -> Tensor:
     return norm(x, linear(F.gelu(linear(x, w_up, b_up)), w_down, b_down), g2, b2)
 
 
-def embed(
-    ids: Tensor, word: Tensor, position: Tensor, kind: Tensor, g: Tensor, b: Tensor, dtype: torch.dtype
-) -> Tensor:
+def embed(ids: Tensor, w: Sequence[Tensor], dtype: torch.dtype) -> Tensor:
     """[rows, length] → [rows, length, d]."""
+    word, position, kind, g, b = w
     x = F.embedding(ids, word) + (position[: ids.shape[1]] + kind)
     return F.layer_norm(x, x.shape[-1:], g, b, 1e-12).to(dtype)
 
@@ -146,7 +145,7 @@ class Bert(nn.Module):  # type: ignore[misc]
         self._blocks = [
             tuple(self.get_parameter(f"bert.encoder.layer.{i}.{name}") for name in _BLOCK) for i in range(shape.layers)
         ]
-        self._embed: Any = tuple(self.get_parameter(f"bert.embeddings.{name}") for name in _EMBED)
+        self._embed = tuple(self.get_parameter(f"bert.embeddings.{name}") for name in _EMBED)
         self._head = tuple(self.get_parameter(name) for name in _HEAD)
         wrap: Callable[[Any], Any] = _compiled if compiled else (lambda function: function)
         self._run = tuple(wrap(function) for function in (embed, block, loss_of))
@@ -164,7 +163,7 @@ class Bert(nn.Module):  # type: ignore[misc]
     def encode(self, ids: Tensor) -> Tensor:
         """Token ids [rows, length] → vectors [rows, length, d]."""
         embedded, run, _ = self._run
-        x = embedded(ids, *self._embed, self.dtype)
+        x = embedded(ids, self._embed, self.dtype)
         for weights in self._blocks:
             x = run(x, weights, self.config.heads, self.config.causal)
         return x

@@ -57,7 +57,7 @@ def form(model: Bert) -> dict[str, Any]:
 def largest_logit(model: Bert, ids: Tensor) -> list[float]:
     """The largest |attention logit| of each layer on rows ids [rows, length]."""
     shape = model.config
-    x = embed(ids, *model._embed, model.dtype)  # not the compiled ones: a few rows now and then
+    x = embed(ids, model._embed, model.dtype)  # not the compiled ones: a few rows now and then
     largest = []
     for weights in model._blocks:
         q, k = (linear(x, weights[i], weights[i + 1]).unflatten(-1, (shape.heads, -1)).transpose(1, 2) for i in (0, 2))
