@@ -9,7 +9,7 @@ import numba
 import numpy as np
 
 from attngeo.organization.arrays import Floats, Ints
-from attngeo.organization.lanes import LANES, SIDE, add_row, least_tile
+from attngeo.organization.lanes import LANES, SIDE, add_row, least_tile, put_row, turn_block
 
 Loop = TypeVar("Loop", bound=Callable[..., Any])
 
@@ -90,27 +90,26 @@ def block_width(n: int, inner: int) -> int:
 
 @compile_loop
 def folder_sums(
-    slices: Any, centre: Floats, sums: Floats, needed: Ints, place: Ints, start: Ints, child: Ints, lo: int, hi: int
+    slices: Any, centre: Floats, sums: Floats, parents: Ints, children: Ints, place: Ints, lo: int, hi: int
 ) -> None:
-    """Sums of slices [n, a, b] less their centre [a, b] over the needed folders of the middle axis, [n, needed, b].
+    """Sums of slices [n, a, b] less their centre [a, b] over folders of the middle axis, [n, folders, b].
 
-    `place` says which of them a folder is; single elements are read where they are, never copied.
+    Every child is added to its parent, children's own children before; `place` says where a folder stands in sums.
+    Single elements are read where they are, never copied.
     """
     a, b = slices.shape[1], slices.shape[2]
     for i in range(lo, hi):
-        for k in range(needed.size):
-            total = sums[i, k]
-            total[:] = 0.0
-            f = needed[k]
-            for c in child[start[f] : start[f + 1]]:
-                if c < a:
-                    row, middle = slices[i, c], centre[c]
-                    for x in range(b):
-                        total[x] += row[x] - middle[x]
-                else:
-                    part = sums[i, place[c]]
-                    for x in range(b):
-                        total[x] += part[x]
+        sums[i] = 0.0
+        for k in range(parents.size):
+            total, c = sums[i, place[parents[k]]], children[k]
+            if c < a:
+                row, middle = slices[i, c], centre[c]
+                for x in range(b):
+                    total[x] += row[x] - middle[x]
+            else:
+                part = sums[i, place[c]]
+                for x in range(b):
+                    total[x] += part[x]
 
 
 @compile_loop
@@ -121,9 +120,9 @@ def least_folder_sums(
     place: Ints,
     chosen: Ints,
     scale: Floats,
-    needed_b: Ints,
-    start: Ints,
-    child: Ints,
+    count_b: int,
+    parents_b: Ints,
+    children_b: Ints,
     chosen_b: Ints,
     scale_b: Floats,
     least: Floats,
@@ -131,39 +130,45 @@ def least_folder_sums(
     """Add to least [n₄, n₄] (tiles from the diagonal up) Σ min over chosen folders of the middle and the last axis.
 
     The numbers compared are weighted folder means of slices [n, a, b] less their centre, with `sums` as folder_sums
-    makes them; the last axis has the folders `start`, `child`; `scale`, `scale_b` are weight over size. n₄ is n
-    rounded up to fours, so that every pair goes through the same code and equal slices get equal sums to the last bit.
+    makes them of the middle axis; `parents_b`, `children_b` do the same for the last, which has count_b folders;
+    `scale`, `scale_b` are weight over size. n₄ is n rounded up to fours, so that every pair goes through the same code
+    and equal slices get equal sums to the last bit.
     """
     n, a, b = slices.shape
     wide_b = LANES * chosen_b.size
     means = np.zeros((least.shape[0], max(COLUMNS, wide_b)))
-    totals = np.zeros((start.size - 1, LANES))  # LANES folders of the middle axis side by side
-    weights = np.zeros(LANES)
+    totals = np.zeros((count_b, LANES))  # LANES folders of the middle axis side by side
+    weights = np.zeros((1, LANES))
+    nowhere = np.zeros((sums.shape[1], b))
     filled = 0
     for f0 in range(0, chosen.size, LANES):
         wide = min(LANES, chosen.size - f0)
-        weights[:] = 0.0
-        weights[:wide] = scale[f0 : f0 + wide]
+        weights[0, :] = 0.0
+        weights[0, :wide] = scale[f0 : f0 + wide]
+        first, last = chosen[f0], chosen[f0 + wide - 1]
+        single, several = last < a, first >= a
+        start = first if single else place[first]
+        straight = wide == LANES and (single or several) and (last if single else place[last]) - start == LANES - 1
+        whole = b // LANES * LANES if straight else 0
         for i in range(n):
+            mine, added = slices[i], sums[i]
+            if single:
+                for x in range(0, whole, LANES):
+                    turn_block(totals, x, mine, centre, start, x, weights)
+            else:
+                for x in range(0, whole, LANES):
+                    turn_block(totals, x, added, nowhere, start, x, weights)
             for w in range(wide):
-                f = chosen[f0 + w]
-                if f < a:
-                    row, middle = slices[i, f], centre[f]
-                    for x in range(b):
-                        totals[x, w] = row[x] - middle[x]
-                else:
-                    part = sums[i, place[f]]
-                    for x in range(b):
-                        totals[x, w] = part[x]
-            for g in needed_b:
-                totals[g] = 0.0
-                for c in range(start[g], start[g + 1]):
-                    add_row(totals, g, child[c])
-            mean = means[i, filled:]
+                f, weight = chosen[f0 + w], weights[0, w]
+                for x in range(whole, b):
+                    totals[x, w] = (mine[f, x] - centre[f, x] if f < a else added[place[f], x]) * weight
+            totals[b:] = 0.0
+            for k in range(parents_b.size):
+                add_row(totals, parents_b[k], children_b[k])
             for k in range(chosen_b.size):
-                total, factor = totals[chosen_b[k]], scale_b[k]
-                for w in range(LANES):
-                    mean[k * LANES + w] = total[w] * (factor * weights[w])
+                put_row(means, i, filled + k * LANES, totals, chosen_b[k], scale_b[k])
+        if wide < LANES:
+            totals[:] = 0.0
         filled += wide_b
         if filled + wide_b > means.shape[1]:
             _tiles(means, least, filled)

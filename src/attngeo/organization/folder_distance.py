@@ -27,36 +27,37 @@ def _compiled(
     n, _, b = slices.shape
     # Distances do not see the centre, and sums of minima are small without it: a few slices tell it well enough.
     centre = slices[:: -(-n // 16)].mean(0, dtype=np.float64)  # [a, b]
-    chosen, second_chosen = np.flatnonzero(weights), np.flatnonzero(second_weights)
-    summed_up = _needed(first, chosen)
+    chosen, chosen_b = np.flatnonzero(weights), np.flatnonzero(second_weights)
+    parents, children = _joins(first, chosen)
+    summed_up = np.unique(parents)
     place = np.full(first.count, -1)
     place[summed_up] = np.arange(len(summed_up))
     sums = scratch.take((n, len(summed_up), b))
     threads.spread(
-        lambda lo, hi: jit.folder_sums(slices, centre, sums, summed_up, place, first.start, first.child, lo, hi),
-        n,
-        cost=2.0 * sums.size,
+        lambda lo, hi: jit.folder_sums(slices, centre, sums, parents, children, place, lo, hi), n, cost=4.0 * sums.size
     )
     # Weight over size: sums become weighted means.
-    scale, second_scale = (weights / first.size)[chosen], (second_weights / second.size)[second_chosen]
-    inner = (_needed(second, second_chosen), second.start, second.child, second_chosen, second_scale)
+    scale, scale_b = (weights / first.size)[chosen], (second_weights / second.size)[chosen_b]
+    last = (second.count, *_joins(second, chosen_b), chosen_b, scale_b)
 
     def work(lo: int, hi: int, part: Floats) -> None:
-        jit.least_folder_sums(slices, centre, sums, place, chosen[lo:hi], scale[lo:hi], *inner, part)
+        span = slice(lo * jit.LANES, hi * jit.LANES)  # whole vectors to every group
+        jit.least_folder_sums(slices, centre, sums, place, chosen[span], scale[span], *last, part)
 
-    least = summed(work, len(chosen), fours(n), fours(n), cost=0.5 * n * n * len(chosen) * len(second_chosen))
+    cost = 0.5 * n * n * len(chosen) * len(chosen_b)
+    least = summed(work, -(-len(chosen) // jit.LANES), fours(n), fours(n), cost)
     return from_least(least[:n, :n])
 
 
-def _needed(folders: Folders, chosen: Ints) -> Ints:
-    """The chosen folders and all below them, single elements left out, children before parents."""
-    n = int(folders.size[-1])
+def _joins(folders: Folders, chosen: Ints) -> tuple[Ints, Ints]:
+    """(parents, children): every join inside the chosen folders, in an order that works from the elements up."""
     wanted = np.zeros(folders.count, bool)
     wanted[chosen] = True
-    for folder in range(folders.count - 1, n - 1, -1):
+    for folder in range(folders.count - 1, int(folders.size[-1]) - 1, -1):
         if wanted[folder]:
             wanted[folders.children(folder)] = True
-    return n + np.flatnonzero(wanted[n:])
+    parents = np.repeat(np.arange(folders.count), np.diff(folders.start))
+    return parents[wanted[parents]], folders.child[wanted[parents]]
 
 
 def _plain(slices: Any, first: Folders, weights: Floats, second: Folders, second_weights: Floats) -> Floats:

@@ -1,4 +1,4 @@
-"""Sixteen sums of minima at once, in vector registers: the one loop that everything else waits for.
+"""Sixteen sums of minima at once, in vector registers: the loop that everything else waits for, and what feeds it.
 
 Written as LLVM vectors because numba's own vectoriser stops at half the width of the registers and leaves half the
 speed behind.
@@ -17,22 +17,35 @@ SIDE = 4  # rows and columns of a tile
 
 
 class _Rows:
-    """The rows of a two-dimensional float64 array, as LLVM sees them."""
+    """The rows of a two-dimensional array of floats, as LLVM sees them."""
 
-    def __init__(self, context: Any, builder: Any, kind: Any, value: Any) -> None:
-        array = context.make_array(kind)(context, builder, value)
+    def __init__(self, context: Any, builder: Any, signature: Any, args: Any, place: int) -> None:
+        kind = signature.args[place]
+        array = context.make_array(kind)(context, builder, args[place])
         self._builder, self._word = builder, context.get_value_type(types.intp)
+        self._number = context.get_value_type(kind.dtype)
         self._data = builder.bitcast(array.data, ir.IntType(8).as_pointer())
         self._stride = cgutils.unpack_tuple(builder, array.strides, 2)[0]
 
     def at(self, index: Any, offset: int = 0) -> Any:
         """A pointer to row index + offset."""
         place = self._builder.mul(self._builder.add(index, self._word(offset)), self._stride)
-        return self._builder.bitcast(self._builder.gep(self._data, [place]), ir.DoubleType().as_pointer())
+        return self._builder.bitcast(self._builder.gep(self._data, [place]), self._number.as_pointer())
 
+    def load(self, pointer: Any, column: Any = None) -> Any:
+        """LANES numbers from there on, as doubles."""
+        builder = self._builder
+        pointer = pointer if column is None else builder.gep(pointer, [column])
+        numbers = builder.load(self._wide(pointer), align=4)
+        doubles = ir.VectorType(ir.DoubleType(), LANES)
+        return numbers if self._number == ir.DoubleType() else builder.fpext(numbers, doubles)
 
-def _vector(builder: Any, pointer: Any) -> Any:
-    return builder.bitcast(pointer, ir.VectorType(ir.DoubleType(), LANES).as_pointer())
+    def store(self, numbers: Any, pointer: Any, column: Any = None) -> None:
+        pointer = pointer if column is None else self._builder.gep(pointer, [column])
+        self._builder.store(numbers, self._wide(pointer)).align = 4
+
+    def _wide(self, pointer: Any) -> Any:
+        return self._builder.bitcast(pointer, ir.VectorType(self._number, LANES).as_pointer())
 
 
 def _least_tile(
@@ -46,7 +59,7 @@ def _least_tile(
     def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         lanes, word = ir.VectorType(ir.DoubleType(), LANES), context.get_value_type(types.intp)
         first, second, begin, count = args[3:]
-        mine, yours, cells = (_Rows(context, builder, signature.args[x], args[x]) for x in range(3))
+        mine, yours, cells = (_Rows(context, builder, signature, args, place) for place in range(3))
         ours = [mine.at(first, u) for u in range(SIDE)]
         theirs = [yours.at(second, v) for v in range(SIDE)]
         end = builder.add(begin, count)
@@ -60,10 +73,7 @@ def _least_tile(
         for total in totals:
             total.add_incoming(ir.Constant(lanes, [0.0] * LANES), entry)
 
-        def load(pointer: Any) -> Any:
-            return builder.load(_vector(builder, builder.gep(pointer, [k])), align=8)
-
-        a, b = [load(pointer) for pointer in ours], [load(pointer) for pointer in theirs]
+        a, b = [mine.load(pointer, k) for pointer in ours], [yours.load(pointer, k) for pointer in theirs]
         grown = []
         for place, total in enumerate(totals):
             x, y = a[place // SIDE], b[place % SIDE]
@@ -83,18 +93,66 @@ def _least_tile(
     return types.void(rows, columns, sums, types.intp, types.intp, types.intp, types.intp), build
 
 
+def _turn_block(
+    typing_context: Any, rows: Any, i: Any, source: Any, centre: Any, j: Any, column: Any, weights: Any
+) -> Any:
+    """rows[i + u, w] = (source[j + w, column + u] − centre[j + w, column + u]) · weights[0, w], u, w < LANES."""
+
+    def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        table, given, middle, factors = (_Rows(context, builder, signature, args, place) for place in (0, 2, 3, 6))
+        i, j, column = args[1], args[4], args[5]
+        block = []
+        for w in range(LANES):
+            numbers = given.load(given.at(j, w), column)
+            block.append(builder.fsub(numbers, middle.load(middle.at(j, w), column)))
+        scale = factors.load(factors.at(context.get_value_type(types.intp)(0)))
+        for u, numbers in enumerate(_transposed(builder, block)):
+            table.store(builder.fmul(numbers, scale), table.at(i, u))
+        return context.get_dummy_value()
+
+    return types.void(rows, types.intp, source, centre, types.intp, types.intp, weights), build
+
+
+def _transposed(builder: Any, block: list[Any]) -> list[Any]:
+    """LANES vectors of LANES numbers with rows and columns exchanged, one bit of the index at a time."""
+    kind = ir.VectorType(ir.IntType(32), LANES)
+    bit = 1
+    while bit < LANES:
+        low = ir.Constant(kind, [k if not k & bit else LANES + k - bit for k in range(LANES)])
+        high = ir.Constant(kind, [k + bit if not k & bit else LANES + k for k in range(LANES)])
+        for u in range(LANES):
+            if not u & bit:
+                a, b = block[u], block[u | bit]
+                block[u], block[u | bit] = builder.shuffle_vector(a, b, low), builder.shuffle_vector(a, b, high)
+        bit *= 2
+    return block
+
+
 def _add_row(typing_context: Any, rows: Any, i: Any, j: Any) -> Any:
     """rows[i] += rows[j], rows LANES wide."""
 
     def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        table = _Rows(context, builder, signature.args[0], args[0])
-        here, there = (_vector(builder, table.at(args[x])) for x in (1, 2))
-        total = builder.fadd(builder.load(here, align=8), builder.load(there, align=8))
-        store = builder.store(total, here)
-        store.align = 8
+        table = _Rows(context, builder, signature, args, 0)
+        here, there = table.at(args[1]), table.at(args[2])
+        table.store(builder.fadd(table.load(here), table.load(there)), here)
         return context.get_dummy_value()
 
     return types.void(rows, types.intp, types.intp), build
+
+
+def _put_row(typing_context: Any, out: Any, i: Any, column: Any, rows: Any, j: Any, factor: Any) -> Any:
+    """out[i, column:] = factor · rows[j], rows LANES wide."""
+
+    def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        target, table = _Rows(context, builder, signature, args, 0), _Rows(context, builder, signature, args, 3)
+        lanes = ir.VectorType(ir.DoubleType(), LANES)
+        one = builder.insert_element(ir.Constant(lanes, ir.Undefined), args[5], ir.IntType(32)(0))
+        every = ir.Constant(ir.VectorType(ir.IntType(32), LANES), [0] * LANES)
+        factors = builder.shuffle_vector(one, ir.Constant(lanes, ir.Undefined), every)
+        target.store(builder.fmul(table.load(table.at(args[4])), factors), target.at(args[1]), args[2])
+        return context.get_dummy_value()
+
+    return types.void(out, types.intp, types.intp, rows, types.intp, types.float64), build
 
 
 def _across(builder: Any, vector: Any) -> Any:
@@ -111,4 +169,6 @@ def _across(builder: Any, vector: Any) -> Any:
 
 
 least_tile = intrinsic(_least_tile)
+turn_block = intrinsic(_turn_block)
 add_row = intrinsic(_add_row)
+put_row = intrinsic(_put_row)
