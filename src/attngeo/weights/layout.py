@@ -93,7 +93,7 @@ def _check_partners(
 
 def _all_keys(config: Mapping[str, Any]) -> Iterator[str]:
     for key, value in config.items():
-        yield key
+        yield str(key)  # a live model's id2label counts with whole numbers
         if isinstance(value, Mapping):
             yield from _all_keys(value)
 
