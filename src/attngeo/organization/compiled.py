@@ -11,6 +11,7 @@ import numpy as np
 from attngeo.organization.arrays import Floats, Ints
 from attngeo.organization.lanes import LANES, SIDE, add_row, least_tile, put_row, turn_block
 
+Turn = tuple[Ints, Ints, Any, Any, Ints]  # the rotations of a tree: first, second, cosine, sine, slot
 Loop = TypeVar("Loop", bound=Callable[..., Any])
 
 CACHED = 1 << 15  # numbers that fit the second cache beside what else is there
@@ -29,29 +30,25 @@ def compile_sums(loop: Loop) -> Loop:
 
 
 @compile_sums
-def rotate(
-    flat: Any, out: Any, first: Ints, second: Ints, cosine: Any, sine: Any, slot: Ints, back: bool, lo: int, hi: int
-) -> None:
+def rotate(flat: Any, out: Any, turn: Turn, back: bool, lo: int, hi: int) -> None:
     """Rows lo … hi of flat [rows, n], a block at a time so that rotations run over many rows; out may be flat."""
-    n = flat.shape[1]
+    n, slot = flat.shape[1], turn[4]
     part = np.empty((n, ROWS), out.dtype)
     for i in range(lo, hi, ROWS):
         wide = min(ROWS, hi - i)
         for x in range(wide):
             for k in range(n):
                 part[slot[k] if back else k, x] = flat[i + x, k]
-        _turn(part, first, second, cosine, sine, wide, back)
+        _turn(part, turn, wide, back)
         for x in range(wide):
             for k in range(n):
                 out[i + x, k] = part[k if back else slot[k], x]
 
 
 @compile_sums
-def rotate_across(
-    flat: Any, out: Any, first: Ints, second: Ints, cosine: Any, sine: Any, slot: Ints, back: bool, lo: int, hi: int
-) -> None:
+def rotate_across(flat: Any, out: Any, turn: Turn, back: bool, lo: int, hi: int) -> None:
     """Blocks lo … hi of flat [outer, n, inner] along its middle axis, counted through outer; out may be flat."""
-    n, inner = flat.shape[1], flat.shape[2]
+    n, inner, slot = flat.shape[1], flat.shape[2], turn[4]
     width = block_width(n, inner)
     blocks = (inner + width - 1) // width
     part = np.empty((n, width), out.dtype)
@@ -62,7 +59,7 @@ def rotate_across(
             row = part[slot[k] if back else k]
             for x in range(wide):
                 row[x] = flat[i, k, j + x]
-        _turn(part, first, second, cosine, sine, wide, back)
+        _turn(part, turn, wide, back)
         for k in range(n):
             row = part[k if back else slot[k]]
             for x in range(wide):
@@ -70,8 +67,19 @@ def rotate_across(
 
 
 @compile_sums
-def _turn(part: Any, first: Ints, second: Ints, cosine: Any, sine: Any, wide: int, back: bool) -> None:
+def rotate_both(flat: Any, out: Any, turn: Turn, across: Turn, back: bool, lo: int, hi: int) -> None:
+    """Slices lo … hi of flat [outer, m, n] along the last axis and then the middle one."""
+    m, n = flat.shape[1], flat.shape[2]
+    for i in range(lo, hi):
+        rotate(flat[i], out[i], turn, back, 0, m)
+        width = block_width(m, n)
+        rotate_across(out[i : i + 1], out[i : i + 1], across, back, 0, (n + width - 1) // width)
+
+
+@compile_sums
+def _turn(part: Any, turn: Turn, wide: int, back: bool) -> None:
     """All rotations of part [n, wide], in order or undone in reverse."""
+    first, second, cosine, sine, _ = turn
     for step in range(first.size):
         k = first.size - 1 - step if back else step
         u, v = part[first[k]], part[second[k]]

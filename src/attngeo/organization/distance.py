@@ -16,7 +16,7 @@ import numpy as np
 
 from attngeo.errors import InputError
 from attngeo.organization.arrays import Floats, Scratch, checked, checked_axis, slices_first
-from attngeo.organization.folder_distance import folder_distance
+from attngeo.organization.folder_distance import FolderDistances, Term
 from attngeo.organization.folders import Folders
 from attngeo.organization.tree import Tree
 
@@ -43,9 +43,6 @@ class _Weighted:
     folders: Folders
     weights: Floats  # [folders]
 
-    def cost(self) -> int:
-        return int(np.count_nonzero(self.weights))
-
     def elements(self) -> _Weighted:
         """Single elements alone, weight 1."""
         return _Weighted(self.folders, np.where(np.arange(self.folders.count) < self.folders.size[-1], 1.0, 0.0))
@@ -66,8 +63,8 @@ class SliceDistances:
     def __init__(self, array: Any, axis: int, scratch: Scratch | None = None) -> None:
         self._shape, self._axis = tuple(array.shape), axis
         slices = slices_first(array, axis)  # [n, a] or [n, a, b]
-        self._slices = slices[:, :, None] if slices.ndim == 2 else slices
-        self._scratch = Scratch() if scratch is None else scratch
+        slices = slices[:, :, None] if slices.ndim == 2 else slices
+        self._folders = FolderDistances(slices, Scratch() if scratch is None else scratch)
         self._seen: list[_Seen] = []  # through single elements, then through the last trees
 
     def through(self, trees: Mapping[int, Tree], alpha: float, beta: float) -> Floats:
@@ -77,21 +74,16 @@ class SliceDistances:
         first, second = (_Weighted(tree.folders, tree.folders.heights(alpha, beta)) for tree in pair)
         if not self._seen:
             alone = first.elements(), second.elements()
-            self._seen.append(_Seen(*alone, self._distance(*alone)))
+            self._seen.append(_Seen(*alone, self._folders.through([_term(1, *alone)])))
         plans = [_changes(seen, first, second) for seen in self._seen]
-        least = min(range(len(plans)), key=lambda p: sum(a.cost() * b.cost() for _, a, b in plans[p]))
+        least = min(range(len(plans)), key=lambda p: sum(_cost(term) for terms in plans[p] for term in terms))
         distances = self._seen[least].distances
-        for sign, a, b in plans[least]:
-            if a.cost() and b.cost():
-                distances = distances + sign * self._distance(a, b)
+        for terms in plans[least]:
+            distances = distances + self._folders.through(terms)
         distances = np.maximum(distances, 0.0)
         self._seen[1:] = [_Seen(first, second, distances)]
         unit = [float(tree.size) ** -beta * 2.0 ** (-alpha * (tree.depth - 1)) for tree in pair]
         return np.asarray(distances * (unit[0] * unit[1]))
-
-    def _distance(self, first: _Weighted, second: _Weighted) -> Floats:
-        sides = (first.folders, first.weights, second.folders, second.weights)
-        return folder_distance(self._slices, *sides, self._scratch)
 
     def _checked(self, trees: Mapping[int, Tree]) -> tuple[Tree, Tree]:
         found = []
@@ -106,15 +98,27 @@ class SliceDistances:
         return (found[0], found[1]) if len(found) == 2 else (found[0], Tree([[0]]))
 
 
-def _changes(seen: _Seen, first: _Weighted, second: _Weighted) -> list[tuple[int, _Weighted, _Weighted]]:
-    """What to add and take away, as pairs of weighted folders.
+def _changes(seen: _Seen, first: _Weighted, second: _Weighted) -> tuple[list[Term], list[Term]]:
+    """What to add and take away, through the first tree as it was and as it is.
 
     With C common, G gone and N new, and u = C + G, v the weights before, u' = C + N, v' those now,
     d(u', v') = d(u, v) − d(G₁, v) − d(C₁, G₂) + d(C₁, N₂) + d(N₁, v').
     """
     gone_1, common_1, new_1 = _compare(seen.first, first)
     gone_2, _, new_2 = _compare(seen.second, second)
-    return [(-1, gone_1, seen.second), (-1, common_1, gone_2), (1, common_1, new_2), (1, new_1, second)]
+    return [_term(-1, gone_1, seen.second)], [
+        _term(-1, common_1, gone_2),
+        _term(1, common_1, new_2),
+        _term(1, new_1, second),
+    ]
+
+
+def _term(sign: int, first: _Weighted, second: _Weighted) -> Term:
+    return Term(sign, first.folders, first.weights, second.folders, second.weights)
+
+
+def _cost(term: Term) -> int:
+    return int(np.count_nonzero(term.first)) * int(np.count_nonzero(term.second))
 
 
 def _compare(before: _Weighted, now: _Weighted) -> tuple[_Weighted, _Weighted, _Weighted]:

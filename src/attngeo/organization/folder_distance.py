@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,41 +13,74 @@ from attngeo.organization.folders import Folders
 from attngeo.organization.l1 import BYTES, fours, from_least, l1_distances, summed
 
 
-def folder_distance(
-    slices: Any, first: Folders, weights: Floats, second: Folders, second_weights: Floats, scratch: Scratch
-) -> Floats:
-    """[n, n]: Σ w(F₁) w(F₂) |difference of means over F₁ × F₂| of slices [n, a, b]; what weighs 0 costs nothing."""
-    jit = None if is_torch(slices) else threads.jit()
-    sides = (first, weights, second, second_weights)
-    return _plain(slices, *sides) if jit is None else _compiled(jit, slices, *sides, scratch)
+@dataclass(frozen=True)
+class Term:
+    """Weighted folders of the middle axis with weighted folders of the last, counted in or out."""
+
+    sign: int
+    folders: Folders
+    first: Floats  # [folders] weights
+    others: Folders
+    second: Floats  # [others] weights
 
 
-def _compiled(
-    jit: Any, slices: Any, first: Folders, weights: Floats, second: Folders, second_weights: Floats, scratch: Scratch
-) -> Floats:
-    n, _, b = slices.shape
-    # Distances do not see the centre, and sums of minima are small without it: a few slices tell it well enough.
-    centre = slices[:: -(-n // 16)].mean(0, dtype=np.float64)  # [a, b]
-    chosen, chosen_b = np.flatnonzero(weights), np.flatnonzero(second_weights)
-    parents, children = _joins(first, chosen)
-    summed_up = np.unique(parents)
-    place = np.full(first.count, -1)
-    place[summed_up] = np.arange(len(summed_up))
-    sums = scratch.take((n, len(summed_up), b))
-    threads.spread(
-        lambda lo, hi: jit.folder_sums(slices, centre, sums, parents, children, place, lo, hi), n, cost=4.0 * sums.size
-    )
-    # Weight over size: sums become weighted means.
-    scale, scale_b = (weights / first.size)[chosen], (second_weights / second.size)[chosen_b]
-    last = (second.count, *_joins(second, chosen_b), chosen_b, scale_b)
+class FolderDistances:
+    """Slices [n, a, b] and the memory to compare them in."""
 
-    def work(lo: int, hi: int, part: Floats) -> None:
-        span = slice(lo * jit.LANES, hi * jit.LANES)  # whole vectors to every group
-        jit.least_folder_sums(slices, centre, sums, place, chosen[span], scale[span], *last, part)
+    def __init__(self, slices: Any, scratch: Scratch) -> None:
+        self._slices, self._scratch = slices, scratch
+        self._jit = None if is_torch(slices) else threads.jit()
+        if self._jit is not None:
+            # Distances do not see the centre, and sums of minima are small without it; a few slices tell it.
+            self._centre = slices[:: -(-len(slices) // 16)].mean(0, dtype=np.float64)  # [a, b]
 
-    cost = 0.5 * n * n * len(chosen) * len(chosen_b)
-    least = summed(work, -(-len(chosen) // jit.LANES), fours(n), fours(n), cost)
-    return from_least(least[:n, :n])
+    def through(self, terms: list[Term]) -> Floats:
+        """[n, n]: ± Σ w(F₁) w(F₂) |difference of means over F₁ × F₂|, added up over terms with the same first folders.
+
+        What weighs 0 costs nothing.
+        """
+        n = self._slices.shape[0]
+        total = np.zeros((n, n))
+        terms = [term for term in terms if term.first.any() and term.second.any()]
+        if terms and self._jit is None:
+            for term in terms:
+                total += term.sign * _plain(self._slices, term)
+        elif terms:
+            sums = self._sums(self._jit, terms)
+            for term in terms:
+                total += term.sign * self._compiled(self._jit, term, *sums)
+        return total
+
+    def _sums(self, jit: Any, terms: list[Term]) -> tuple[Floats, Ints]:
+        """Sums over those folders of the middle axis that are needed, and where each of them stands."""
+        slices, centre = self._slices, self._centre
+        parents, children = _joins(terms[0].folders, np.flatnonzero(sum(term.first for term in terms)))
+        needed = np.unique(parents)
+        place = np.full(terms[0].folders.count, -1)
+        place[needed] = np.arange(len(needed))
+        sums = self._scratch.take((slices.shape[0], len(needed), slices.shape[2]))
+        threads.spread(
+            lambda lo, hi: jit.folder_sums(slices, centre, sums, parents, children, place, lo, hi),
+            len(slices),
+            cost=4.0 * sums.size,
+        )
+        return sums, place
+
+    def _compiled(self, jit: Any, term: Term, sums: Floats, place: Ints) -> Floats:
+        n = self._slices.shape[0]
+        chosen, chosen_b = np.flatnonzero(term.first), np.flatnonzero(term.second)
+        # Weight over size: sums become weighted means.
+        scale = (term.first / term.folders.size)[chosen]
+        scale_b = (term.second / term.others.size)[chosen_b]
+        last = (term.others.count, *_joins(term.others, chosen_b), chosen_b, scale_b)
+
+        def work(lo: int, hi: int, part: Floats) -> None:
+            span = slice(lo * jit.LANES, hi * jit.LANES)  # whole vectors to every group
+            jit.least_folder_sums(self._slices, self._centre, sums, place, chosen[span], scale[span], *last, part)
+
+        cost = 0.5 * n * n * len(chosen) * len(chosen_b)
+        least = summed(work, -(-len(chosen) // jit.LANES), fours(n), fours(n), cost)
+        return from_least(least[:n, :n])
 
 
 def _joins(folders: Folders, chosen: Ints) -> tuple[Ints, Ints]:
@@ -60,11 +94,11 @@ def _joins(folders: Folders, chosen: Ints) -> tuple[Ints, Ints]:
     return parents[wanted[parents]], folders.child[wanted[parents]]
 
 
-def _plain(slices: Any, first: Folders, weights: Floats, second: Folders, second_weights: Floats) -> Floats:
+def _plain(slices: Any, term: Term) -> Floats:
     """Means by matrix products, distances block by block; numpy or torch."""
     n = slices.shape[0]
     means: list[Any] = []
-    for folders, weight in ((first, weights), (second, second_weights)):
+    for folders, weight in ((term.folders, term.first), (term.others, term.second)):
         chosen = np.flatnonzero(weight)
         means.append(folders.means()[chosen] * weight[chosen, None])
     if is_torch(slices):

@@ -101,38 +101,46 @@ def inverse(coefficients: Any, trees: Mapping[int, Tree]) -> Any:
 
 def _along(array: Any, trees: Mapping[int, Tree], back: bool, out: Any) -> Any:
     shape = tuple(array.shape)
-    if out is not None and not is_torch(array) and threads.jit() is None:
-        out[...] = array
-        array = out
-    result = array
+    turns: dict[int, Rotations] = {}
     for axis, tree in trees.items():
         axis = checked_axis(axis, len(shape))
         if shape[axis] != tree.size:
             raise InputError(f"tree of axis {axis}: has {tree.size} elements, the array has {shape[axis]} there")
-        parts = (prod(shape[:axis]), tree.size, prod(shape[axis + 1 :]))
-        jit = None if is_torch(array) else threads.jit()
-        if jit is None:
-            result = _in_rounds(result.reshape(parts), tree.rotations, back).reshape(shape)
+        turns[axis] = tree.rotations
+    if is_torch(array) or (jit := threads.jit()) is None:
+        result = array if out is None else _copied(array, out)
+        for axis, turn in turns.items():
+            parts = (prod(shape[:axis]), shape[axis], prod(shape[axis + 1 :]))
+            result = _in_rounds(result.reshape(parts), turn, back).reshape(shape)
+        return result
+    result = np.empty(shape, array.dtype) if out is None else out
+    source = np.ascontiguousarray(array)
+    if {len(shape) - 1, len(shape) - 2} <= turns.keys():
+        # Both of the last axes while a slice is in cache.
+        pair = turns.pop(len(shape) - 1), turns.pop(len(shape) - 2)
+        parts: tuple[int, ...] = (prod(shape[:-2]), *shape[-2:])
+        _compiled(jit.rotate_both, source.reshape(parts), result.reshape(parts), pair, back, parts[0])
+        source = result
+    for axis, turn in turns.items():
+        outer, n, inner = prod(shape[:axis]), shape[axis], prod(shape[axis + 1 :])
+        if inner == 1:
+            rotate, parts, total = jit.rotate, (outer, n), outer
         else:
-            # What we made ourselves may be overwritten: one allocation serves all axes.
-            out = np.empty(shape, array.dtype) if out is None else out
-            _compiled(jit, np.ascontiguousarray(result).reshape(parts), out.reshape(parts), tree.rotations, back)
-            result = out
-    return result
+            rotate, parts, total = jit.rotate_across, (outer, n, inner), outer * -(-inner // jit.block_width(n, inner))
+        # What we made ourselves is overwritten: one allocation serves all axes.
+        _compiled(rotate, source.reshape(parts), result.reshape(parts), (turn,), back, total)
+        source = result
+    return result if source is result else _copied(array, result)
 
 
-def _compiled(jit: Any, flat: Any, out: Any, turn: Rotations, back: bool) -> None:
-    cosine, sine = turn.cosine.astype(out.dtype), turn.sine.astype(out.dtype)
-    outer, n, inner = flat.shape
-    if inner == 1:
-        rotate, flat, out, total = jit.rotate, flat.reshape(outer, n), out.reshape(outer, n), outer
-    else:
-        rotate, total = jit.rotate_across, outer * -(-inner // jit.block_width(n, inner))
-    threads.spread(
-        lambda lo, hi: rotate(flat, out, turn.first, turn.second, cosine, sine, turn.slot, back, lo, hi),
-        total,
-        cost=4.0 * flat.size,
-    )
+def _compiled(rotate: Any, flat: Any, out: Any, turns: tuple[Rotations, ...], back: bool, total: int) -> None:
+    parts = [(t.first, t.second, t.cosine.astype(out.dtype), t.sine.astype(out.dtype), t.slot) for t in turns]
+    threads.spread(lambda lo, hi: rotate(flat, out, *parts, back, lo, hi), total, cost=4.0 * flat.size)
+
+
+def _copied(array: Any, out: Any) -> Any:
+    out[...] = array
+    return out
 
 
 def _in_rounds(flat: Any, turn: Rotations, back: bool) -> Any:

@@ -146,8 +146,8 @@ def _likeness(tree: Tree, other: Tree) -> float:
     """Correlation of the closeness of all pairs in two trees; 1 where they are the same."""
     if tree == other or tree.size < 3:
         return 1.0
-    above = np.triu_indices(tree.size, 1)
-    a, b = tree.closeness()[above], other.closeness()[above]
+    pairs = ~np.eye(tree.size, dtype=bool)
+    a, b = tree.closeness()[pairs], other.closeness()[pairs]
     if np.ptp(a) == 0 or np.ptp(b) == 0:
         return float(np.array_equal(a, b))
     return float(np.corrcoef(a, b)[0, 1])
