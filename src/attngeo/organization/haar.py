@@ -102,6 +102,7 @@ def inverse(coefficients: Any, trees: Mapping[int, Tree]) -> Any:
 def _along(array: Any, trees: Mapping[int, Tree], back: bool, out: Any) -> Any:
     shape = tuple(array.shape)
     turns: dict[int, Rotations] = {}
+    parts: tuple[int, ...]
     for axis, tree in trees.items():
         axis = checked_axis(axis, len(shape))
         if shape[axis] != tree.size:
@@ -118,7 +119,7 @@ def _along(array: Any, trees: Mapping[int, Tree], back: bool, out: Any) -> Any:
     if {len(shape) - 1, len(shape) - 2} <= turns.keys():
         # Both of the last axes while a slice is in cache.
         pair = turns.pop(len(shape) - 1), turns.pop(len(shape) - 2)
-        parts: tuple[int, ...] = (prod(shape[:-2]), *shape[-2:])
+        parts = (prod(shape[:-2]), *shape[-2:])
         _compiled(jit.rotate_both, source.reshape(parts), result.reshape(parts), pair, back, parts[0])
         source = result
     for axis, turn in turns.items():
