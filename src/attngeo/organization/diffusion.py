@@ -42,10 +42,11 @@ class Diffusion:
             from scipy.spatial.distance import pdist, squareform
 
             order = np.argsort(labels, kind="stable")
-            starts = np.searchsorted(labels[order], np.arange(len(sizes)))
             sums = squareform(pdist(points[order]))
-            sums = np.add.reduceat(np.add.reduceat(sums, starts, axis=0), starts, axis=1)
-            sums = (sums + sums.T) / 2
+            if len(sizes) < len(labels):
+                starts = np.searchsorted(labels[order], np.arange(len(sizes)))
+                sums = np.add.reduceat(np.add.reduceat(sums, starts, axis=0), starts, axis=1)
+                sums = (sums + sums.T) / 2
         means = sums / np.outer(sizes, sizes)
         component = self.components[first_members(labels)]
         means[component[:, None] != component[None, :]] = np.inf

@@ -44,8 +44,8 @@ def organize(
     `device` names a torch device, "cuda" for one; `progress(done, total)` is called after every axis.
     """
     network = tensor if isinstance(tensor, NetworkTensor) else None
-    array = checked(network.values if network is not None else tensor, "tensor")
-    solid = array.ndim == 3
+    values = checked(_placed(tensor if network is None else network.values, device), "tensor")
+    solid = values.ndim == 3
     iterations = (3 if solid else 10) if iterations is None else iterations
     alpha = (0.0 if solid else 1.0) if alpha is None else alpha
     beta = (1.0 if solid else 0.0) if beta is None else beta
@@ -55,11 +55,10 @@ def organize(
     if tree not in ("flexible", "binary") or start not in ("cosine", "gaussian"):
         raise InputError(f"organize: no tree {tree!r} or start {start!r}; flexible or binary, cosine or gaussian")
 
-    values = _placed(array, device)
     # One copy an axis whose memory begins with it, made once: every distance reads whole slices.
     by_axis = [_slices_lying_first(values, axis) for axis in range(values.ndim)]
     scratch = Scratch()
-    distances = [SliceDistances(array, axis, scratch) for axis, array in enumerate(by_axis)]
+    distances = [SliceDistances(copy, axis, scratch) for axis, copy in enumerate(by_axis)]
 
     def grow(affinity: Floats) -> Tree:
         return flexible_tree(affinity, constant) if tree == "flexible" else binary_tree(affinity)
@@ -110,23 +109,21 @@ def organize(
             report()
         history.append(_step("refined", trees, before, best))
     axes = range(values.ndim)
-    kept = network if network is not None else np.asarray(array.detach().cpu()) if is_torch(array) else array
+    kept = network if network is not None else values.cpu().numpy() if is_torch(values) else values
     return Organization(kept, tuple(trees[a] for a in axes), tuple(affinities[a] for a in axes), tuple(history))
 
 
 def _placed(array: Any, device: str | None) -> Any:
     """The values where the work is to be done, float64 on a device."""
-    if device is None:
-        return array
-    if str(device) == "cpu" and not is_torch(array):
-        return array
+    if device is None or (str(device) == "cpu" and not is_torch(array)):
+        return array.detach() if is_torch(array) else array
     try:
         import torch
     except ImportError:
         raise InputError(f"organize: device={device!r} needs torch: pip install 'attngeo[torch]'") from None
     try:
-        return torch.as_tensor(array).to(device=device, dtype=torch.float64)
-    except (RuntimeError, AssertionError) as error:
+        return torch.as_tensor(array).detach().to(device).double()  # moved before it is made twice as large
+    except (RuntimeError, AssertionError, TypeError, ValueError) as error:
         raise InputError(f"organize: device {device!r} cannot be used: {str(error).splitlines()[0]}") from None
 
 
