@@ -47,10 +47,10 @@ def _rows(batch: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     import torch
 
     tensors = {name: torch.as_tensor(value) for name, value in batch.items() if value is not None}
-    if not tensors or any(value.dim() == 0 or 0 in value.shape for value in tensors.values()):
-        raise InputError("inputs: expected a mapping of names to tensors with a batch axis, none of them empty")
-    count = next(tensors[name] for name in (*MAIN, *tensors) if name in tensors)
-    many = count.shape[0]
+    main = next((tensors[name] for name in (*MAIN, *tensors) if name in tensors), None)
+    if main is None or any(value.dim() == 0 for value in tensors.values()) or 0 in main.shape:
+        raise InputError("inputs: expected a mapping of names to tensors with a batch axis, the main one not empty")
+    many = main.shape[0]
     if many == 1:
         return [tensors]
     return [

@@ -127,16 +127,20 @@ def quiet() -> Iterator[None]:
     """transformers without its bars and reports; what matters is raised."""
     import warnings
 
+    from transformers import modeling_gguf_pytorch_utils as packed
     from transformers.utils import logging
 
     level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
     logging.set_verbosity_error()
     logging.disable_progress_bar()
+    own = vars(packed).get("tqdm")
+    packed.tqdm = logging.tqdm  # the one bar there that does not ask whether bars are wanted
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
     finally:
+        packed.tqdm = own
         logging.set_verbosity(level)
         restore: Callable[[], None] = logging.enable_progress_bar if bars else logging.disable_progress_bar
         restore()

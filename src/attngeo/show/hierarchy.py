@@ -44,7 +44,7 @@ def axis_labels(organization: Organization, axis: int) -> tuple[str, ...]:
 
 
 def tree_text(tree: Tree, labels: Sequence[str], levels: Sequence[int] | None = None) -> str:
-    """The tree drawn with lines, at the levels where the number of folders first reaches 2, 4, 8, …
+    """The tree drawn with lines, at the levels where the number of folders first reaches 2, 4, 8 and 16.
 
     >>> print(tree_text(Tree([[0, 0, 0], [0, 1, 0], [0, 1, 2]]), ("L0H0", "L0H1", "L1H0"), levels=[1]))
     3
@@ -52,7 +52,7 @@ def tree_text(tree: Tree, labels: Sequence[str], levels: Sequence[int] | None = 
     └─ 1  L0H1
     """
     if levels is None:
-        wanted = [2**power for power in range(1, 12) if 2**power <= tree.size / 2]
+        wanted = [count for count in (2, 4, 8, 16) if count <= tree.size / 2]
         first = [next(level for level, width in enumerate(tree.widths) if width >= least) for least in wanted]
         levels = list(dict.fromkeys(level for level in first if tree.widths[level] < tree.size))
     order = [int(element) for element in tree.order]

@@ -10,7 +10,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 
-from attngeo.show.hierarchy import axis_labels
+from attngeo.show.hierarchy import axis_labels, compact
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -117,24 +117,46 @@ def _typical(tree: Tree) -> list[int]:
 
 
 def heads_figure(organization: Organization) -> Figure:
-    """The diffusion map of the heads: near one another where they do nearly the same, coloured by layer."""
-    points = organization.embedding(3)
-    points = np.pad(points, ((0, 0), (0, 3 - points.shape[1])))  # very few heads have fewer coordinates
+    """The diffusion map of the heads: near one another where they do nearly the same, coloured by layer.
+
+    Left the first two coordinates, which a few outlying heads may take for themselves; right the two among the first
+    six that spread the middle half of the heads most, cut to where 96% of them are.
+    """
+    points = organization.embedding(6)
+    points = np.pad(points, ((0, 0), (0, max(0, 3 - points.shape[1]))))  # very few heads have fewer coordinates
     labels = axis_labels(organization, 2)
     layers = np.asarray([_layer(label, place) for place, label in enumerate(labels)])
     figure = _figure(10.5, 5.2)
     axes = figure.subplots(1, 2)
-    for ax, second in zip(axes, (1, 2), strict=True):
-        x, y = points[:, 0], points[:, second]
-        dots = ax.scatter(x, y, c=layers, cmap="viridis", s=26, edgecolors="white", linewidths=0.4, zorder=3)
-        for head in _outermost(x, y, 40):
+    low, high = np.quantile(points, (0.25, 0.75), axis=0)
+    widest = sorted(np.argsort(low - high, kind="stable")[:2].tolist())
+    pairs = ((0, 1), (0, 2) if widest == [0, 1] else tuple(widest))
+    for ax, pair in zip(axes, pairs, strict=True):
+        x, y = points[:, pair[0]], points[:, pair[1]]
+        inside = np.full(len(x), True)
+        if ax is axes[1]:
+            inside = _middle(x) & _middle(y)
+        dots = ax.scatter(
+            x[inside], y[inside], c=layers[inside], cmap="viridis", vmin=layers.min(), vmax=max(layers.max(), 1),
+            s=26, edgecolors="white", linewidths=0.4, zorder=3,
+        )  # fmt: skip
+        for head in np.flatnonzero(inside)[_outermost(x[inside], y[inside], 40)]:
             ax.annotate(labels[head], (x[head], y[head]), (3, 3), textcoords="offset points", fontsize=5.5)
-        ax.set_xlabel("first diffusion coordinate")
-        ax.set_ylabel(("second", "third")[second - 1] + " diffusion coordinate")
+        ax.set_xlabel(f"diffusion coordinate {pair[0] + 1}")
+        ax.set_ylabel(f"diffusion coordinate {pair[1] + 1}")
+        outside = compact(labels[head] for head in np.flatnonzero(~inside))
+        _title(ax, "", f"outside: {outside}" if 0 < len(outside) < 60 else "")
         _plain(ax)
     _title(axes[0], "heads", "near: nearly the same")
     figure.colorbar(dots, ax=axes, label="layer", shrink=0.85)
     return figure
+
+
+def _middle(x: Any) -> Any:
+    """True but for the outermost 2% at either end that stand far out."""
+    low, high = np.quantile(x, (0.02, 0.98))
+    margin = 0.25 * (high - low)
+    return (x >= low - margin) & (x <= high + margin)
 
 
 def _layer(label: str, place: int) -> int:
