@@ -80,11 +80,11 @@ def _products(array: Any, axis: int, centred: bool = False) -> tuple[Floats, Int
     def task(lo: int, hi: int) -> None:
         for group in range(lo, hi):
             part = flat[:, flat.shape[1] * group // parts : flat.shape[1] * (group + 1) // parts]  # [n, k/parts]
-            part = part.double() if is_torch(part) else part.astype(np.float64)
+            part = part.double() if is_torch(part) else part.astype(np.float64, copy=False)
             if centred:
                 part = part - part.mean(0)
             products[group] = (part @ part.T).cpu() if is_torch(part) else part @ part.T
-            squares[group] = (part * part).sum(1).cpu() if is_torch(part) else (part * part).sum(1)
+            squares[group] = (part * part).sum(1).cpu() if is_torch(part) else np.einsum("nk,nk->n", part, part)
 
     with threads.plain_algebra():
         task(0, parts) if is_torch(flat) else threads.spread(task, parts, parts, cost=n * n * flat.shape[1])

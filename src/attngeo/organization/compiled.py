@@ -144,7 +144,8 @@ def least_folder_sums(
     """
     n, a, b = slices.shape
     wide_b = LANES * chosen_b.size
-    means = np.zeros((least.shape[0], max(COLUMNS, wide_b)))
+    means = np.empty((least.shape[0], max(COLUMNS, wide_b)))
+    means[n:] = 0.0
     totals = np.zeros((count_b, LANES))  # LANES folders of the middle axis side by side
     weights = np.zeros((1, LANES))
     nowhere = np.zeros((sums.shape[1], b))

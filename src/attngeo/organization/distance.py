@@ -123,7 +123,7 @@ def _cost(term: Term) -> int:
 
 def _compare(before: _Weighted, now: _Weighted) -> tuple[_Weighted, _Weighted, _Weighted]:
     """Weights gone (on the folders before), common and new (on the folders now)."""
-    places = {key: place for place, key in enumerate(now.folders.members)}
+    places = now.folders.members
     match = np.asarray([places.get(key, -1) for key in before.folders.members])
     was = np.zeros(now.folders.count)
     was[match[match >= 0]] = before.weights[match >= 0]

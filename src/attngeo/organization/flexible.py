@@ -74,7 +74,7 @@ def _join(distances: Floats, constant: float) -> Ints:
     members = [[i] for i in range(m)]
     looking = [True] * m
     nearest = distances.argmin(1)
-    heap = [(float(distances[i, nearest[i]]), i, int(nearest[i])) for i in range(m)]
+    heap = list(zip(distances[np.arange(m), nearest].tolist(), range(m), nearest.tolist(), strict=True))
     heapify(heap)
     sorted_rows: dict[int, tuple[list[int], int]] = {}
     joined = False

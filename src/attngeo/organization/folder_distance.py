@@ -78,7 +78,7 @@ class FolderDistances:
             span = slice(lo * jit.LANES, hi * jit.LANES)  # whole vectors to every group
             jit.least_folder_sums(self._slices, self._centre, sums, place, chosen[span], scale[span], *last, part)
 
-        cost = 0.5 * n * n * len(chosen) * len(chosen_b)
+        cost = n * len(chosen) * (0.5 * n * len(chosen_b) + 8 * self._slices.shape[2])
         least = summed(work, -(-len(chosen) // jit.LANES), fours(n), fours(n), cost)
         return from_least(least[:n, :n])
 

@@ -52,14 +52,14 @@ class Folders:
         return np.asarray(self.size**beta * spans, np.float64)
 
     @cached_property
-    def members(self) -> tuple[bytes, ...]:
-        """The elements of each folder, packed: equal exactly where the folders are."""
+    def members(self) -> dict[bytes, int]:
+        """Each folder by its elements, packed: the same in two trees exactly where the folders are."""
         n = int(self.size[-1])
         rows = np.zeros((self.count, n), bool)
         rows[np.arange(n), np.arange(n)] = True
         for folder in range(n, self.count):
             rows[folder] = rows[self.children(folder)].any(0)
-        return tuple(row.tobytes() for row in np.packbits(rows, axis=1))
+        return {row.tobytes(): folder for folder, row in enumerate(np.packbits(rows, axis=1))}
 
     def means(self) -> Floats:
         """[folders, n]: row F averages over folder F."""

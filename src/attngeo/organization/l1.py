@@ -10,7 +10,8 @@ import numpy as np
 from attngeo.organization import threads
 from attngeo.organization.arrays import Floats, Ints, is_torch
 
-GROUPS = 16  # partial sums: a fixed number, added in a fixed order, so that threads change no digit
+GROUPS = 16  # partial sums at most
+WORTH = 5e6  # operations that make a group: its matrix must be cleared and added
 BYTES = 1 << 28  # what a block of coordinates may take on the plain paths
 
 
@@ -73,16 +74,19 @@ def from_least(least: Floats) -> Floats:
 def summed(
     work: Callable[[int, int, Floats], None], total: int, rows: int, columns: int, cost: float | None = None
 ) -> Floats:
-    """[rows, columns]: what work(lo, hi, part) adds up over 0 … total, in groups that threads share out."""
-    parts = np.zeros((min(GROUPS, total), rows, columns))
+    """[rows, columns]: what work(lo, hi, part) adds up over 0 … total, in groups that threads share out.
+
+    The groups follow from the problem alone, and are added in order: threads change no digit.
+    """
+    cost = 0.5 * total * rows * columns if cost is None else cost
+    parts = np.zeros((min(GROUPS, total, 1 + int(cost / WORTH)), rows, columns))
 
     def task(first: int, last: int) -> None:
         for group in range(first, last):
             work(total * group // len(parts), total * (group + 1) // len(parts), parts[group])
 
-    cost = 0.5 * total * rows * columns if cost is None else cost
-    threads.spread(task, len(parts), len(parts), cost=cost)
-    return np.asarray(parts.sum(0))
+    threads.spread(task, len(parts), len(parts), cost)
+    return np.asarray(parts.sum(0)) if len(parts) > 1 else parts[0]
 
 
 def l1_norm(array: Any) -> float:

@@ -109,8 +109,7 @@ class Tree:
         share = np.ones((self.size, self.size))
         for row in self.levels[1:]:
             sizes = np.bincount(row) / self.size
-            same = row[:, None] == row[None, :]  # [n, n]
-            np.copyto(share, np.broadcast_to(sizes[row][:, None], share.shape), where=same)
+            np.copyto(share, sizes[row][:, None], where=row[:, None] == row[None, :])
         return share
 
     def haar(self) -> Floats:
