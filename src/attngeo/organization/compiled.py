@@ -9,9 +9,9 @@ import numba
 import numpy as np
 
 from attngeo.organization.arrays import Floats, Ints
-from attngeo.organization.lanes import LANES, SIDE, add_row, least_tile, put_row, turn_block
+from attngeo.organization.lanes import LANES, SIDE, add_row, least_tile, put_row, turn_block, turn_rows
 
-Turn = tuple[Ints, Ints, Any, Any, Ints]  # the rotations of a tree: first, second, cosine, sine, slot
+Turn = tuple[Ints, Ints, Any, Any, Ints]  # rows turned together, by which angle, where each row is found then [1, n]
 Loop = TypeVar("Loop", bound=Callable[..., Any])
 
 CACHED = 1 << 15  # numbers that fit the second cache beside what else is there
@@ -30,25 +30,40 @@ def compile_sums(loop: Loop) -> Loop:
 
 
 @compile_sums
-def rotate(flat: Any, out: Any, turn: Turn, back: bool, lo: int, hi: int) -> None:
+def rotate(flat: Any, out: Any, turn: Turn, lo: int, hi: int) -> None:
     """Rows lo … hi of flat [rows, n], a block at a time so that rotations run over many rows; out may be flat."""
-    n, slot = flat.shape[1], turn[4]
+    n, found = flat.shape[1], turn[4]
     part = np.empty((n, ROWS), out.dtype)
+    block = np.empty((ROWS, n), out.dtype)
+    straight = np.arange(ROWS).reshape(1, ROWS)
+    whole = n // LANES * LANES
     for i in range(lo, hi, ROWS):
         wide = min(ROWS, hi - i)
+        even = wide // LANES * LANES
         for x in range(wide):
+            row, given = block[x], flat[i + x]
             for k in range(n):
-                part[slot[k] if back else k, x] = flat[i + x, k]
-        _turn(part, turn, wide, back)
+                row[k] = given[k]  # in out's precision
+        for x in range(0, even, LANES):
+            for k in range(0, whole, LANES):
+                turn_rows(part, k, x, block, straight, x, k)
         for x in range(wide):
-            for k in range(n):
-                out[i + x, k] = part[k if back else slot[k], x]
+            for k in range(whole if x < even else 0, n):
+                part[k, x] = block[x, k]
+        _turn(part, turn, wide)
+        target = out[i : i + wide]
+        for x in range(0, even, LANES):
+            for k in range(0, whole, LANES):
+                turn_rows(target, x, k, part, found, k, x)
+        for x in range(wide):
+            for k in range(whole if x < even else 0, n):
+                target[x, k] = part[found[0, k], x]
 
 
 @compile_sums
-def rotate_across(flat: Any, out: Any, turn: Turn, back: bool, lo: int, hi: int) -> None:
+def rotate_across(flat: Any, out: Any, turn: Turn, lo: int, hi: int) -> None:
     """Blocks lo … hi of flat [outer, n, inner] along its middle axis, counted through outer; out may be flat."""
-    n, inner, slot = flat.shape[1], flat.shape[2], turn[4]
+    n, inner, found = flat.shape[1], flat.shape[2], turn[4]
     width = block_width(n, inner)
     blocks = (inner + width - 1) // width
     part = np.empty((n, width), out.dtype)
@@ -56,34 +71,33 @@ def rotate_across(flat: Any, out: Any, turn: Turn, back: bool, lo: int, hi: int)
         i, j = task // blocks, task % blocks * width
         wide = min(width, inner - j)
         for k in range(n):
-            row = part[slot[k] if back else k]
+            row = part[k]
             for x in range(wide):
                 row[x] = flat[i, k, j + x]
-        _turn(part, turn, wide, back)
+        _turn(part, turn, wide)
         for k in range(n):
-            row = part[k if back else slot[k]]
+            row = part[found[0, k]]
             for x in range(wide):
                 out[i, k, j + x] = row[x]
 
 
 @compile_sums
-def rotate_both(flat: Any, out: Any, turn: Turn, across: Turn, back: bool, lo: int, hi: int) -> None:
+def rotate_both(flat: Any, out: Any, turn: Turn, across: Turn, lo: int, hi: int) -> None:
     """Slices lo … hi of flat [outer, m, n] along the last axis and then the middle one."""
     m, n = flat.shape[1], flat.shape[2]
+    width = block_width(m, n)
     for i in range(lo, hi):
-        rotate(flat[i], out[i], turn, back, 0, m)
-        width = block_width(m, n)
-        rotate_across(out[i : i + 1], out[i : i + 1], across, back, 0, (n + width - 1) // width)
+        rotate(flat[i], out[i], turn, 0, m)
+        rotate_across(out[i : i + 1], out[i : i + 1], across, 0, (n + width - 1) // width)
 
 
 @compile_sums
-def _turn(part: Any, turn: Turn, wide: int, back: bool) -> None:
-    """All rotations of part [n, wide], in order or undone in reverse."""
+def _turn(part: Any, turn: Turn, wide: int) -> None:
+    """All rotations of part [n, wide], one after another."""
     first, second, cosine, sine, _ = turn
-    for step in range(first.size):
-        k = first.size - 1 - step if back else step
+    for k in range(first.size):
         u, v = part[first[k]], part[second[k]]
-        c, s = cosine[k], -sine[k] if back else sine[k]
+        c, s = cosine[k], sine[k]
         for x in range(wide):
             a, b = u[x], v[x]
             u[x] = c * a - s * b
@@ -107,7 +121,7 @@ def folder_sums(
     """
     a, b = slices.shape[1], slices.shape[2]
     for i in range(lo, hi):
-        sums[i] = 0.0
+        sums[i].fill(0.0)
         for k in range(parents.size):
             total, c = sums[i, place[parents[k]]], children[k]
             if c < a:
@@ -133,27 +147,36 @@ def least_folder_sums(
     children_b: Ints,
     chosen_b: Ints,
     scale_b: Floats,
+    ends_b: Ints,
     least: Floats,
 ) -> None:
-    """Add to least [n₄, n₄] (tiles from the diagonal up) Σ min over chosen folders of the middle and the last axis.
+    """Add to least [sides, n₄, n₄] (tiles from the diagonal up) Σ min over chosen folders of the middle and last axis.
 
     The numbers compared are weighted folder means of slices [n, a, b] less their centre, with `sums` as folder_sums
     makes them of the middle axis; `parents_b`, `children_b` do the same for the last, which has count_b folders;
-    `scale`, `scale_b` are weight over size. n₄ is n rounded up to fours, so that every pair goes through the same code
-    and equal slices get equal sums to the last bit.
+    `scale`, `scale_b` are weight over size. Side s takes chosen_b[ends_b[s]:ends_b[s + 1]]. n₄ is n rounded up to
+    fours, so that every pair goes through the same code and equal slices get equal sums to the last bit.
     """
     n, a, b = slices.shape
-    wide_b = LANES * chosen_b.size
-    means = np.empty((least.shape[0], max(COLUMNS, wide_b)))
-    means[n:] = 0.0
+    sides = ends_b.size - 1
+    widest = COLUMNS
+    for s in range(sides):
+        widest = max(widest, LANES * (ends_b[s + 1] - ends_b[s]))
+    means = np.empty((sides, least.shape[1], widest))
+    for s in range(sides):
+        for i in range(n, least.shape[1]):
+            means[s, i].fill(0.0)
+    filled = np.zeros(sides, np.int64)
     totals = np.zeros((count_b, LANES))  # LANES folders of the middle axis side by side
     weights = np.zeros((1, LANES))
     nowhere = np.zeros((sums.shape[1], b))
-    filled = 0
     for f0 in range(0, chosen.size, LANES):
         wide = min(LANES, chosen.size - f0)
-        weights[0, :] = 0.0
-        weights[0, :wide] = scale[f0 : f0 + wide]
+        if wide < LANES:
+            weights.fill(0.0)
+            totals.fill(0.0)
+        for w in range(wide):
+            weights[0, w] = scale[f0 + w]
         first, last = chosen[f0], chosen[f0 + wide - 1]
         single, several = last < a, first >= a
         start = first if single else place[first]
@@ -171,19 +194,19 @@ def least_folder_sums(
                 f, weight = chosen[f0 + w], weights[0, w]
                 for x in range(whole, b):
                     totals[x, w] = (mine[f, x] - centre[f, x] if f < a else added[place[f], x]) * weight
-            totals[b:] = 0.0
+            totals[b:].fill(0.0)
             for k in range(parents_b.size):
                 add_row(totals, parents_b[k], children_b[k])
-            for k in range(chosen_b.size):
-                put_row(means, i, filled + k * LANES, totals, chosen_b[k], scale_b[k])
-        if wide < LANES:
-            totals[:] = 0.0
-        filled += wide_b
-        if filled + wide_b > means.shape[1]:
-            _tiles(means, least, filled)
-            filled = 0
-    if filled:
-        _tiles(means, least, filled)
+            for s in range(sides):
+                out, offset = means[s], filled[s] - LANES * ends_b[s]
+                for k in range(ends_b[s], ends_b[s + 1]):
+                    put_row(out, i, offset + k * LANES, totals, chosen_b[k], scale_b[k])
+        for s in range(sides):
+            more = LANES * (ends_b[s + 1] - ends_b[s])
+            filled[s] += more
+            if filled[s] + more > means.shape[2] or f0 + LANES >= chosen.size:
+                _tiles(means[s], least[s], filled[s])
+                filled[s] = 0
 
 
 @compile_loop
@@ -200,15 +223,25 @@ def _tiles(points: Floats, least: Floats, length: int) -> None:
 
 
 @compile_loop
+def _copy(row: Floats, start: int, wide: int, out: Floats, padded: int) -> None:
+    """out[:wide] = row[start : start + wide], zeros from there to padded."""
+    for x in range(wide):
+        out[x] = row[start + x]
+    for x in range(wide, padded):
+        out[x] = 0.0
+
+
+@compile_loop
 def least_within(points: Floats, least: Floats, lo: int, hi: int) -> None:
     """Add to least [n₄, n₄] (tiles from the diagonal up) Σ min over coordinates lo … hi of points [n, k]."""
     n = points.shape[0]
     block = np.zeros((least.shape[0], COLUMNS))
     for k in range(lo, hi, COLUMNS):
         wide = min(COLUMNS, hi - k)
-        block[:n, :wide] = points[:, k : k + wide]
-        block[:n, wide:] = 0.0
-        _tiles(block, least, (wide + LANES - 1) // LANES * LANES)
+        padded = (wide + LANES - 1) // LANES * LANES
+        for i in range(n):
+            _copy(points[i], k, wide, block[i], padded)
+        _tiles(block, least, padded)
 
 
 @compile_loop
@@ -218,15 +251,16 @@ def least_between(points: Floats, rows: Ints, columns: Ints, least: Floats, lo: 
     The one row and the one column more are compared with infinity: they hold the sums of the points themselves.
     """
     a, b = np.zeros((least.shape[0], COLUMNS)), np.zeros((least.shape[1], COLUMNS))
+    infinite = np.full(COLUMNS, np.inf)
     for k in range(lo, hi, COLUMNS):
         wide = min(COLUMNS, hi - k)
-        for i in range(rows.size):
-            a[i, :wide] = points[rows[i], k : k + wide]
-        for j in range(columns.size):
-            b[j, :wide] = points[columns[j], k : k + wide]
-        a[rows.size, :wide] = b[columns.size, :wide] = np.inf
         padded = (wide + LANES - 1) // LANES * LANES
-        a[:, wide:padded] = b[:, wide:padded] = 0.0
+        for i in range(rows.size):
+            _copy(points[rows[i]], k, wide, a[i], padded)
+        for j in range(columns.size):
+            _copy(points[columns[j]], k, wide, b[j], padded)
+        _copy(infinite, 0, wide, a[rows.size], padded)
+        _copy(infinite, 0, wide, b[columns.size], padded)
         for j0 in range(0, least.shape[1], ROWS):
             for i in range(0, least.shape[0], SIDE):
                 for j in range(j0, min(least.shape[1], j0 + ROWS), SIDE):

@@ -16,8 +16,7 @@ import numpy as np
 
 from attngeo.errors import InputError
 from attngeo.organization.arrays import Floats, Scratch, checked, checked_axis, slices_first
-from attngeo.organization.folder_distance import FolderDistances, Term
-from attngeo.organization.folders import Folders
+from attngeo.organization.folder_distance import FolderDistances, Weighted
 from attngeo.organization.tree import Tree
 
 SAME = 1e-12  # weights that differ by less, relatively, differ by rounding
@@ -37,24 +36,21 @@ def tree_distance(array: Any, axis: int, trees: Mapping[int, Tree], alpha: float
 
 
 @dataclass(frozen=True)
-class _Weighted:
-    """The distinct folders of a tree and a weight for each, 0 where one does not count."""
-
-    folders: Folders
-    weights: Floats  # [folders]
-
-    def elements(self) -> _Weighted:
-        """Single elements alone, weight 1."""
-        return _Weighted(self.folders, np.where(np.arange(self.folders.count) < self.folders.size[-1], 1.0, 0.0))
-
-
-@dataclass(frozen=True)
 class _Seen:
     """Distances through two weighted trees."""
 
-    first: _Weighted
-    second: _Weighted
+    first: Weighted
+    second: Weighted
     distances: Floats  # [n, n]
+
+
+@dataclass(frozen=True)
+class _Changes:
+    """What became of the weights of a tree: gone (of its folders before), common and new (of its folders now)."""
+
+    gone: Weighted
+    common: Weighted
+    new: Weighted
 
 
 class SliceDistances:
@@ -71,19 +67,31 @@ class SliceDistances:
         """[n, n] distances through the trees of the other axes."""
         pair = self._checked(trees)
         # Weights are kept relative to a single element on the last level, which counts in every tree alike.
-        first, second = (_Weighted(tree.folders, tree.folders.heights(alpha, beta)) for tree in pair)
-        if not self._seen:
-            alone = first.elements(), second.elements()
-            self._seen.append(_Seen(*alone, self._folders.through([_term(1, *alone)])))
-        plans = [_changes(seen, first, second) for seen in self._seen]
-        least = min(range(len(plans)), key=lambda p: sum(_cost(term) for terms in plans[p] for term in terms))
-        distances = self._seen[least].distances
-        for terms in plans[least]:
-            distances = distances + self._folders.through(terms)
-        distances = np.maximum(distances, 0.0)
+        first, second = (Weighted(tree.folders, tree.folders.heights(alpha, beta)) for tree in pair)
+        if self._seen:
+            plans = [(seen, _compare(seen.first, first), _compare(seen.second, second)) for seen in self._seen]
+            distances = self._changed(*min(plans, key=_cost), second)
+        else:
+            alone = _elements(first), _elements(second)
+            ones, others = _compare(alone[0], first), _compare(alone[1], second)
+            passes = [(ones.common, (others.common, others.new)), (ones.new, (second,))]
+            (elements, above), (rest,) = self._folders.through(passes)
+            self._seen.append(_Seen(*alone, elements))
+            distances = elements + above + rest
         self._seen[1:] = [_Seen(first, second, distances)]
         unit = [float(tree.size) ** -beta * 2.0 ** (-alpha * (tree.depth - 1)) for tree in pair]
         return np.asarray(distances * (unit[0] * unit[1]))
+
+    def _changed(self, seen: _Seen, one: _Changes, two: _Changes, second: Weighted) -> Floats:
+        """Distances through trees that differ from those seen.
+
+        With C common, G gone and N new, and u = C + G, v the weights before, u' = C + N, v' those now,
+        d(u', v') = d(u, v) − d(G₁, v) − d(C₁, G₂) + d(C₁, N₂) + d(N₁, v').
+        """
+        ((first_gone,),) = self._folders.through([(one.gone, (seen.second,))])
+        passes = [(one.common, (two.gone, two.new)), (one.new, (second,))]
+        (second_gone, second_new), (first_new,) = self._folders.through(passes)
+        return np.maximum(seen.distances - first_gone - second_gone + second_new + first_new, 0.0)
 
     def _checked(self, trees: Mapping[int, Tree]) -> tuple[Tree, Tree]:
         found = []
@@ -98,31 +106,13 @@ class SliceDistances:
         return (found[0], found[1]) if len(found) == 2 else (found[0], Tree([[0]]))
 
 
-def _changes(seen: _Seen, first: _Weighted, second: _Weighted) -> tuple[list[Term], list[Term]]:
-    """What to add and take away, through the first tree as it was and as it is.
-
-    With C common, G gone and N new, and u = C + G, v the weights before, u' = C + N, v' those now,
-    d(u', v') = d(u, v) − d(G₁, v) − d(C₁, G₂) + d(C₁, N₂) + d(N₁, v').
-    """
-    gone_1, common_1, new_1 = _compare(seen.first, first)
-    gone_2, _, new_2 = _compare(seen.second, second)
-    return [_term(-1, gone_1, seen.second)], [
-        _term(-1, common_1, gone_2),
-        _term(1, common_1, new_2),
-        _term(1, new_1, second),
-    ]
+def _elements(tree: Weighted) -> Weighted:
+    """Single elements alone, weight 1."""
+    single = np.arange(tree.folders.count) < tree.folders.size[-1]
+    return Weighted(tree.folders, np.where(single, 1.0, 0.0))
 
 
-def _term(sign: int, first: _Weighted, second: _Weighted) -> Term:
-    return Term(sign, first.folders, first.weights, second.folders, second.weights)
-
-
-def _cost(term: Term) -> int:
-    return int(np.count_nonzero(term.first)) * int(np.count_nonzero(term.second))
-
-
-def _compare(before: _Weighted, now: _Weighted) -> tuple[_Weighted, _Weighted, _Weighted]:
-    """Weights gone (on the folders before), common and new (on the folders now)."""
+def _compare(before: Weighted, now: Weighted) -> _Changes:
     places = now.folders.members
     match = np.asarray([places.get(key, -1) for key in before.folders.members])
     was = np.zeros(now.folders.count)
@@ -131,4 +121,12 @@ def _compare(before: _Weighted, now: _Weighted) -> tuple[_Weighted, _Weighted, _
     left = before.weights - np.where(match >= 0, common[match], 0.0)
     gone = np.where(left > SAME * before.weights, left, 0.0)
     new = np.where(now.weights - common > SAME * now.weights, now.weights - common, 0.0)
-    return _Weighted(before.folders, gone), _Weighted(now.folders, common), _Weighted(now.folders, new)
+    return _Changes(*(Weighted(x.folders, w) for x, w in ((before, gone), (now, common), (now, new))))
+
+
+def _cost(plan: tuple[_Seen, _Changes, _Changes]) -> int:
+    """Pairs of folders to go through."""
+    seen, one, two = plan
+    count = {name: len(side.chosen) for name, side in vars(two).items()}
+    pairs = len(one.gone.chosen) * len(seen.second.chosen) + len(one.common.chosen) * (count["gone"] + count["new"])
+    return pairs + len(one.new.chosen) * (count["common"] + count["new"])

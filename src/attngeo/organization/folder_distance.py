@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -14,14 +15,24 @@ from attngeo.organization.l1 import BYTES, fours, from_least, l1_distances, summ
 
 
 @dataclass(frozen=True)
-class Term:
-    """Weighted folders of the middle axis with weighted folders of the last, counted in or out."""
+class Weighted:
+    """The distinct folders of a tree and a weight for each, 0 where one does not count."""
 
-    sign: int
     folders: Folders
-    first: Floats  # [folders] weights
-    others: Folders
-    second: Floats  # [others] weights
+    weights: Floats  # [folders]
+
+    @cached_property
+    def chosen(self) -> Ints:
+        """The folders that count."""
+        return np.flatnonzero(self.weights)
+
+    @property
+    def scale(self) -> Floats:
+        """Weight over size, of those that count: sums become weighted means."""
+        return np.asarray((self.weights / self.folders.size)[self.chosen])
+
+
+Pass = tuple[Weighted, tuple[Weighted, ...]]  # folders of the middle axis, and of the last on one side or two
 
 
 class FolderDistances:
@@ -34,29 +45,33 @@ class FolderDistances:
             # Distances do not see the centre, and sums of minima are small without it; a few slices tell it.
             self._centre = slices[:: -(-len(slices) // 16)].mean(0, dtype=np.float64)  # [a, b]
 
-    def through(self, terms: list[Term]) -> Floats:
-        """[n, n]: ± Σ w(F₁) w(F₂) |difference of means over F₁ × F₂|, added up over terms with the same first folders.
+    def through(self, passes: list[Pass]) -> list[list[Floats]]:
+        """For every pass and side [n, n]: Σ w(F₁) w(F₂) |difference of means over F₁ × F₂|.
 
-        What weighs 0 costs nothing.
+        All passes have the same first folders; what weighs 0 costs nothing.
         """
         n = self._slices.shape[0]
-        total = np.zeros((n, n))
-        terms = [term for term in terms if term.first.any() and term.second.any()]
-        if terms and self._jit is None:
-            for term in terms:
-                total += term.sign * _plain(self._slices, term)
-        elif terms:
-            sums = self._sums(self._jit, terms)
-            for term in terms:
-                total += term.sign * self._compiled(self._jit, term, *sums)
-        return total
+        found = [[np.zeros((n, n)) for _ in sides] for _, sides in passes]
+        sums = None
+        for here, (first, sides) in zip(found, passes, strict=True):
+            count = [place for place, side in enumerate(sides) if len(side.chosen) and len(first.chosen)]
+            if self._jit is None:
+                for place in count:
+                    here[place] = _plain(self._slices, first, sides[place])
+            elif count:
+                sums = self._sums(self._jit, [first for first, _ in passes]) if sums is None else sums
+                distances = self._compiled(self._jit, first, [sides[place] for place in count], *sums)
+                for place, distance in zip(count, distances, strict=True):
+                    here[place] = distance
+        return found
 
-    def _sums(self, jit: Any, terms: list[Term]) -> tuple[Floats, Ints]:
+    def _sums(self, jit: Any, firsts: list[Weighted]) -> tuple[Floats, Ints]:
         """Sums over those folders of the middle axis that are needed, and where each of them stands."""
         slices, centre = self._slices, self._centre
-        parents, children = _joins(terms[0].folders, np.flatnonzero(sum(term.first for term in terms)))
+        folders = firsts[0].folders
+        parents, children = _joins(folders, np.concatenate([first.chosen for first in firsts]))
         needed = np.unique(parents)
-        place = np.full(terms[0].folders.count, -1)
+        place = np.full(folders.count, -1)
         place[needed] = np.arange(len(needed))
         sums = self._scratch.take((slices.shape[0], len(needed), slices.shape[2]))
         threads.spread(
@@ -66,21 +81,32 @@ class FolderDistances:
         )
         return sums, place
 
-    def _compiled(self, jit: Any, term: Term, sums: Floats, place: Ints) -> Floats:
-        n = self._slices.shape[0]
-        chosen, chosen_b = np.flatnonzero(term.first), np.flatnonzero(term.second)
-        # Weight over size: sums become weighted means.
-        scale = (term.first / term.folders.size)[chosen]
-        scale_b = (term.second / term.others.size)[chosen_b]
-        last = (term.others.count, *_joins(term.others, chosen_b), chosen_b, scale_b)
+    def _compiled(self, jit: Any, first: Weighted, sides: list[Weighted], sums: Floats, place: Ints) -> list[Floats]:
+        n, _, b = self._slices.shape
+        chosen, scale = first.chosen, first.scale
+        last = _together(sides, b)
 
         def work(lo: int, hi: int, part: Floats) -> None:
             span = slice(lo * jit.LANES, hi * jit.LANES)  # whole vectors to every group
             jit.least_folder_sums(self._slices, self._centre, sums, place, chosen[span], scale[span], *last, part)
 
-        cost = n * len(chosen) * (0.5 * n * len(chosen_b) + 8 * self._slices.shape[2])
-        least = summed(work, -(-len(chosen) // jit.LANES), fours(n), fours(n), cost)
-        return from_least(least[:n, :n])
+        cost = n * len(chosen) * (0.5 * n * sum(len(side.chosen) for side in sides) + 8 * b)
+        shape = (len(sides), fours(n), fours(n))
+        least = summed(work, -(-len(chosen) // jit.LANES), shape, cost)
+        return [from_least(side[:n, :n]) for side in least]
+
+
+def _together(sides: list[Weighted], b: int) -> tuple[int, Ints, Ints, Ints, Floats, Ints]:
+    """Folders of several trees of one axis numbered as if of one: elements shared, the rest one tree after another."""
+    count, parts = b, []
+    for side in sides:
+        shift = count - b
+        numbers = (*_joins(side.folders, side.chosen), side.chosen)
+        parts.append([np.where(values < b, values, values + shift) for values in numbers])
+        count += side.folders.count - b
+    parents, children, chosen = (np.concatenate(column) for column in zip(*parts, strict=True))
+    ends = np.cumsum([0, *(len(side.chosen) for side in sides)])
+    return count, parents, children, chosen, np.concatenate([side.scale for side in sides]), ends
 
 
 def _joins(folders: Folders, chosen: Ints) -> tuple[Ints, Ints]:
@@ -94,13 +120,12 @@ def _joins(folders: Folders, chosen: Ints) -> tuple[Ints, Ints]:
     return parents[wanted[parents]], folders.child[wanted[parents]]
 
 
-def _plain(slices: Any, term: Term) -> Floats:
+def _plain(slices: Any, first: Weighted, second: Weighted) -> Floats:
     """Means by matrix products, distances block by block; numpy or torch."""
     n = slices.shape[0]
     means: list[Any] = []
-    for folders, weight in ((term.folders, term.first), (term.others, term.second)):
-        chosen = np.flatnonzero(weight)
-        means.append(folders.means()[chosen] * weight[chosen, None])
+    for side in (first, second):
+        means.append(side.folders.means()[side.chosen] * side.weights[side.chosen, None])
     if is_torch(slices):
         import torch
 

@@ -52,6 +52,17 @@ class Rotations:
         order = np.argsort(turns, kind="stable")
         return tuple(np.split(order, np.cumsum(np.bincount(np.asarray(turns, np.int64)))[:-1])) if turns else ()
 
+    def steps(self, back: bool, kind: Any) -> tuple[Ints, Ints, Any, Any, Ints]:
+        """Rows to turn together, cosines and sines of one precision, and where each row of the result is found.
+
+        Back: the same in reverse, on rows that stand in the order of the columns.
+        """
+        cosine, sine = self.cosine.astype(kind), self.sine.astype(kind)
+        if not back:
+            return self.first, self.second, cosine, sine, self.slot[None]
+        column = np.argsort(self.slot)
+        return column[self.first[::-1]], column[self.second[::-1]], cosine[::-1].copy(), -sine[::-1], column[None]
+
 
 def rotations_of(tree: Tree) -> Rotations:
     """The rotations of `tree`, columns numbered level by level, folders by label, children largest first."""
@@ -135,8 +146,8 @@ def _along(array: Any, trees: Mapping[int, Tree], back: bool, out: Any) -> Any:
 
 
 def _compiled(rotate: Any, flat: Any, out: Any, turns: tuple[Rotations, ...], back: bool, total: int) -> None:
-    parts = [(t.first, t.second, t.cosine.astype(out.dtype), t.sine.astype(out.dtype), t.slot) for t in turns]
-    threads.spread(lambda lo, hi: rotate(flat, out, *parts, back, lo, hi), total, cost=4.0 * flat.size)
+    steps = [turn.steps(back, out.dtype) for turn in turns]
+    threads.spread(lambda lo, hi: rotate(flat, out, *steps, lo, hi), total, cost=4.0 * flat.size)
 
 
 def _copied(array: Any, out: Any) -> Any:

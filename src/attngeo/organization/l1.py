@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -31,8 +32,7 @@ def l1_distances(points: Any) -> Floats:
     least = summed(
         lambda lo, hi, part: jit.least_within(points, part, lo, hi),
         points.shape[1],
-        fours(len(points)),
-        fours(len(points)),
+        (fours(len(points)), fours(len(points))),
     )
     return from_least(least[: len(points), : len(points)])
 
@@ -47,8 +47,7 @@ def l1_between(points: Any, rows: Ints, columns: Ints) -> Floats:
         least = summed(
             lambda lo, hi, part: jit.least_between(points, rows, columns, part, lo, hi),
             points.shape[1],
-            fours(r + 1),
-            fours(c + 1),
+            (fours(r + 1), fours(c + 1)),
         )
         return np.asarray(np.maximum(least[:r, c : c + 1] + least[r : r + 1, :c] - 2 * least[:r, :c], 0.0))
     from scipy.spatial.distance import cdist
@@ -72,14 +71,14 @@ def from_least(least: Floats) -> Floats:
 
 
 def summed(
-    work: Callable[[int, int, Floats], None], total: int, rows: int, columns: int, cost: float | None = None
+    work: Callable[[int, int, Floats], None], total: int, shape: tuple[int, ...], cost: float | None = None
 ) -> Floats:
-    """[rows, columns]: what work(lo, hi, part) adds up over 0 … total, in groups that threads share out.
+    """An array of `shape`: what work(lo, hi, part) adds up over 0 … total, in groups that threads share out.
 
     The groups follow from the problem alone, and are added in order: threads change no digit.
     """
-    cost = 0.5 * total * rows * columns if cost is None else cost
-    parts = np.zeros((min(GROUPS, total, 1 + int(cost / WORTH)), rows, columns))
+    cost = 0.5 * total * prod(shape) if cost is None else cost
+    parts = np.zeros((min(GROUPS, total, 1 + int(cost / WORTH)), *shape))
 
     def task(first: int, last: int) -> None:
         for group in range(first, last):

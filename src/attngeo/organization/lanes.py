@@ -32,13 +32,13 @@ class _Rows:
         place = self._builder.mul(self._builder.add(index, self._word(offset)), self._stride)
         return self._builder.bitcast(self._builder.gep(self._data, [place]), self._number.as_pointer())
 
-    def load(self, pointer: Any, column: Any = None) -> Any:
-        """LANES numbers from there on, as doubles."""
+    def load(self, pointer: Any, column: Any = None, widen: bool = True) -> Any:
+        """LANES numbers from there on, as doubles unless told not to widen."""
         builder = self._builder
         pointer = pointer if column is None else builder.gep(pointer, [column])
         numbers = builder.load(self._wide(pointer), align=4)
         doubles = ir.VectorType(ir.DoubleType(), LANES)
-        return numbers if self._number == ir.DoubleType() else builder.fpext(numbers, doubles)
+        return builder.fpext(numbers, doubles) if widen and self._number != ir.DoubleType() else numbers
 
     def store(self, numbers: Any, pointer: Any, column: Any = None) -> None:
         pointer = pointer if column is None else self._builder.gep(pointer, [column])
@@ -113,6 +113,25 @@ def _turn_block(
     return types.void(rows, types.intp, source, centre, types.intp, types.intp, weights), build
 
 
+def _turn_rows(typing_context: Any, out: Any, i: Any, j: Any, source: Any, rows: Any, start: Any, column: Any) -> Any:
+    """out[i + u, j + w] = source[rows[0, start + w], column + u], u, w < LANES; both of one kind of float."""
+
+    def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        target, given = _Rows(context, builder, signature, args, 0), _Rows(context, builder, signature, args, 3)
+        i, j, start, column = args[1], args[2], args[5], args[6]
+        word = context.get_value_type(types.intp)
+        index = _Rows(context, builder, signature, args, 4).at(word(0))
+        block = []
+        for w in range(LANES):
+            row = builder.load(builder.gep(index, [builder.add(start, word(w))]))
+            block.append(given.load(given.at(row), column, widen=False))
+        for u, numbers in enumerate(_transposed(builder, block)):
+            target.store(numbers, target.at(i, u), j)
+        return context.get_dummy_value()
+
+    return types.void(out, types.intp, types.intp, source, rows, types.intp, types.intp), build
+
+
 def _transposed(builder: Any, block: list[Any]) -> list[Any]:
     """LANES vectors of LANES numbers with rows and columns exchanged, one bit of the index at a time."""
     kind = ir.VectorType(ir.IntType(32), LANES)
@@ -170,5 +189,6 @@ def _across(builder: Any, vector: Any) -> Any:
 
 least_tile = intrinsic(_least_tile)
 turn_block = intrinsic(_turn_block)
+turn_rows = intrinsic(_turn_rows)
 add_row = intrinsic(_add_row)
 put_row = intrinsic(_put_row)
