@@ -287,4 +287,5 @@ def _one(message: object) -> str:
     return " ".join(str(message).split())
 
 
-from attngeo import cli_organization as _organization  # noqa: E402, F401  (it uses what is above and adds its commands)
+from attngeo import cli_dynamics as _dynamics  # noqa: E402, F401  (they use what is above and add their commands)
+from attngeo import cli_organization as _organization  # noqa: E402, F401
