@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 from math import prod
 from typing import Any
 
@@ -91,10 +92,26 @@ class Scratch:
     """Memory used over and over: fresh pages of a large array cost more than what is computed on them."""
 
     def __init__(self) -> None:
-        self._numbers: Floats = np.empty(0)
+        self._shared = _Buffer()
+        self._of_thread = threading.local()
 
     def take(self, shape: tuple[int, ...]) -> Floats:
         """A float64 array of any content; what was taken before is overwritten."""
+        return self._shared.take(shape)
+
+    def mine(self, shape: tuple[int, ...]) -> Floats:
+        """The same, for the calling thread alone."""
+        if not hasattr(self._of_thread, "buffer"):
+            self._of_thread.buffer = _Buffer()
+        array: Floats = self._of_thread.buffer.take(shape)
+        return array
+
+
+class _Buffer:
+    def __init__(self) -> None:
+        self._numbers: Floats = np.empty(0)
+
+    def take(self, shape: tuple[int, ...]) -> Floats:
         size = prod(shape)
         if size > self._numbers.size:
             self._numbers = np.empty(0)  # the old one goes before the new one comes

@@ -148,6 +148,7 @@ def least_folder_sums(
     chosen_b: Ints,
     scale_b: Floats,
     ends_b: Ints,
+    means: Floats,
     least: Floats,
 ) -> None:
     """Add to least [sides, n₄, n₄] (tiles from the diagonal up) Σ min over chosen folders of the middle and last axis.
@@ -155,14 +156,11 @@ def least_folder_sums(
     The numbers compared are weighted folder means of slices [n, a, b] less their centre, with `sums` as folder_sums
     makes them of the middle axis; `parents_b`, `children_b` do the same for the last, which has count_b folders;
     `scale`, `scale_b` are weight over size. Side s takes chosen_b[ends_b[s]:ends_b[s + 1]]. n₄ is n rounded up to
-    fours, so that every pair goes through the same code and equal slices get equal sums to the last bit.
+    fours, so that every pair goes through the same code and equal slices get equal sums to the last bit. `means`
+    [sides, n₄, columns] is memory to work in, with room for LANES columns of every folder of a side.
     """
     n, a, b = slices.shape
     sides = ends_b.size - 1
-    widest = COLUMNS
-    for s in range(sides):
-        widest = max(widest, LANES * (ends_b[s + 1] - ends_b[s]))
-    means = np.empty((sides, least.shape[1], widest))
     for s in range(sides):
         for i in range(n, least.shape[1]):
             means[s, i].fill(0.0)

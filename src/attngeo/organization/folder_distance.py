@@ -85,13 +85,16 @@ class FolderDistances:
         n, _, b = self._slices.shape
         chosen, scale = first.chosen, first.scale
         last = _together(sides, b)
+        shape = (len(sides), fours(n), fours(n))
+        columns = max(jit.COLUMNS, *(jit.LANES * len(side.chosen) for side in sides))
+        middle = (self._slices, self._centre, sums, place)
 
         def work(lo: int, hi: int, part: Floats) -> None:
             span = slice(lo * jit.LANES, hi * jit.LANES)  # whole vectors to every group
-            jit.least_folder_sums(self._slices, self._centre, sums, place, chosen[span], scale[span], *last, part)
+            means = self._scratch.mine((*shape[:2], columns))
+            jit.least_folder_sums(*middle, chosen[span], scale[span], *last, means, part)
 
         cost = n * len(chosen) * (0.5 * n * sum(len(side.chosen) for side in sides) + 8 * b)
-        shape = (len(sides), fours(n), fours(n))
         least = summed(work, -(-len(chosen) // jit.LANES), shape, cost)
         return [from_least(side[:n, :n]) for side in least]
 

@@ -12,7 +12,7 @@ from attngeo.organization import threads
 from attngeo.organization.arrays import Floats, Ints, is_torch
 
 GROUPS = 16  # partial sums at most
-WORTH = 5e6  # operations that make a group: its matrix must be cleared and added
+WORTH = 1.5e7  # operations that make a group: its matrix must be cleared and added
 BYTES = 1 << 28  # what a block of coordinates may take on the plain paths
 
 
@@ -93,7 +93,7 @@ def l1_norm(array: Any) -> float:
     if is_torch(array) or (jit := threads.jit()) is None:
         return float(abs(array).sum(dtype=None if is_torch(array) else np.float64))
     flat = np.ascontiguousarray(array).reshape(-1)
-    parts = np.zeros(min(64, flat.size))
+    parts = np.zeros(min(GROUPS, flat.size))
 
     def task(first: int, last: int) -> None:
         for group in range(first, last):

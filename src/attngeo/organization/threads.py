@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections import deque
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager, nullcontext
 from functools import lru_cache
 from math import inf
@@ -62,8 +63,30 @@ def spread(task: Callable[[int, int], object], total: int, parts: int | None = N
         for lo, hi in spans:
             task(lo, hi)
         return
-    for done in [_pool(workers, os.getpid()).submit(task, lo, hi) for lo, hi in spans]:
-        done.result()
+    left = deque(spans)  # safe to take from in several threads
+
+    def work() -> None:
+        try:
+            while span := _next(left):  # whoever is free takes the next
+                task(*span)
+        except BaseException:
+            left.clear()  # nobody begins another
+            raise
+
+    helpers = [_pool(workers, os.getpid()).submit(work) for _ in range(min(workers, parts) - 1)]
+    try:
+        work()
+    finally:
+        wait(helpers)  # also after an error: they write to memory of the caller
+    for helper in helpers:
+        helper.result()
+
+
+def _next(left: deque[tuple[int, int]]) -> tuple[int, int] | None:
+    try:
+        return left.popleft()
+    except IndexError:
+        return None
 
 
 @lru_cache(maxsize=2)
