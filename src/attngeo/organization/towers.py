@@ -24,6 +24,7 @@ class Attention:
     module: Any
     eager: Callable[..., Any]
     layer: int
+    site: Site  # where its tensors lie; without names of tensors where the layout table does not know it
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,7 +56,7 @@ def stacks_of(model: Any) -> dict[str, Stack]:
         if path is None:
             deaf.setdefault(stack, []).append(layer)
         else:
-            members.setdefault(stack, []).append(Attention(path, *heard[path], layer))
+            members.setdefault(stack, []).append(Attention(path, *heard[path], layer, site))
     return {
         name: Stack(name, tuple(sorted(found, key=lambda one: one.layer)), tuple(deaf.get(name, ())))
         for name, found in members.items()
