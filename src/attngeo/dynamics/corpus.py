@@ -11,6 +11,7 @@ from typing import IO, Any
 from attngeo.errors import InputError
 
 LONGEST = 1 << 20  # characters; a document beyond this is read as several, so that memory stays bounded
+_LONGEST_LINE = 1 << 28  # characters of a JSON line, which cannot be read in pieces
 _CHUNK = 1 << 20  # bytes read at a time
 _PACKED = {".xz": "lzma", ".gz": "gzip", ".bz2": "bz2"}
 
@@ -19,20 +20,30 @@ def documents(sources: Sequence[str], field: str = "text") -> Iterator[str]:
     """Every document of `sources` in order.
 
     A text file (.xz, .gz, .bz2 or plain) has an empty line between documents; a JSONL file one object a line with the
-    document under `field`; a parquet file or a data set (`hub:org/name`, `hub:org/name@split`) a column of that name.
+    document under `field`; a parquet file or a data set (`hub:org/name[/config][@split]`, or the folder of one:
+    `hub:/folder@split`) a column of that name. A source without any text is an error.
 
     >>> for text in documents(["corpus.txt.xz", "more.jsonl", "hub:org/name@train"]):
     ...     print(text[:40])
     """
     for source in sources:
-        yield from _documents(source, field)
+        nothing = True
+        for text in _documents(source, field):
+            nothing = False
+            yield text
+        if nothing:
+            raise InputError(f"{source}: no text in it")
 
 
 def check_sources(sources: Sequence[str]) -> None:
-    """Raise before any work if a file is missing."""
+    """Raise before any work if a file is missing or empty."""
     for source in sources:
-        if not source.startswith("hub:") and not Path(source).is_file():
+        if source.startswith("hub:"):
+            continue
+        if not Path(source).is_file():
             raise InputError(f"{source}: no such text file")
+        if not Path(source).stat().st_size:
+            raise InputError(f"{source}: is empty, expected text")
 
 
 def _documents(source: str, field: str) -> Iterator[str]:
@@ -59,8 +70,8 @@ def _open(path: Path) -> IO[bytes]:
         raise InputError(f"{path}: cannot be read ({error.strerror or error})") from error
 
 
-def _lines(path: Path) -> Iterator[str]:
-    """Lines without their ends; a line longer than LONGEST comes in pieces. Anything but UTF-8 text is refused."""
+def _lines(path: Path, longest: int = LONGEST) -> Iterator[str]:
+    """Lines without their ends; a longer one than `longest` comes in pieces. Anything but UTF-8 text is refused."""
     decode = codecs.getincrementaldecoder("utf-8")().decode
     rest, position = "", 0
     with _open(path) as file:
@@ -76,7 +87,8 @@ def _lines(path: Path) -> Iterator[str]:
             try:
                 text = rest + decode(chunk, final=not chunk)
             except UnicodeDecodeError as error:
-                raise InputError(f"{path}: byte {position + error.start} is not UTF-8 text") from error
+                at = position + len(chunk) - len(error.object) + error.start  # the decoder may hold bytes from before
+                raise InputError(f"{path}: byte {at} is not UTF-8 text") from error
             position += len(chunk)
             *whole, rest = text.split("\n")
             yield from (line.rstrip("\r") for line in whole)
@@ -84,9 +96,9 @@ def _lines(path: Path) -> Iterator[str]:
                 if rest:
                     yield rest
                 return
-            while len(rest) > LONGEST:
-                yield rest[:LONGEST]
-                rest = rest[LONGEST:]
+            while len(rest) > longest:
+                yield rest[:longest]
+                rest = rest[longest:]
 
 
 def _text(path: Path) -> Iterator[str]:
@@ -104,7 +116,7 @@ def _text(path: Path) -> Iterator[str]:
 
 
 def _jsonl(path: Path, field: str) -> Iterator[str]:
-    for number, line in enumerate(_lines(path), 1):
+    for number, line in enumerate(_lines(path, _LONGEST_LINE), 1):
         if not line.strip():
             continue
         try:
@@ -137,12 +149,18 @@ def _hub(source: str, field: str) -> Iterator[str]:
     except ImportError as error:
         raise InputError(f"{source}: data sets need the datasets library: pip install 'attngeo[data]'") from error
     name, _, split = source.removeprefix("hub:").partition("@")
+    subset = ""
+    if not name.startswith(("/", ".")):  # else a folder
+        owner, name, subset = (*name.split("/", 2), "", "")[:3]
+        name = f"{owner}/{name}" if name else owner
     try:
-        rows = load_dataset(name, split=split or "train", streaming=True)
-    except Exception as error:
-        raise InputError(f"{source}: cannot be opened ({str(error).splitlines()[0]})") from error
-    for row in rows:
-        yield from _pieces(row, field, source)
+        for row in load_dataset(name, subset or None, split=split or "train", streaming=True):
+            yield from _pieces(row, field, source)
+    except InputError:
+        raise
+    except Exception as error:  # whatever the library, the network and the file formats behind it raise
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise InputError(f"{source}: cannot be read ({reason})") from error
 
 
 def _pieces(record: Any, field: str, where: str) -> Iterator[str]:

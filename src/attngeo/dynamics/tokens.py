@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from attngeo.dynamics.alone import alone
 from attngeo.dynamics.corpus import check_sources, documents
-from attngeo.dynamics.wordpiece import SPECIAL, load_tokenizer, save_tokenizer, train_tokenizer
+from attngeo.dynamics.wordpiece import SPECIAL, load_tokenizer, save_tokenizer, train_tokenizer, vocabulary_size
 from attngeo.errors import AttngeoError, InputError
 from attngeo.show.files import write_whole
 
+_log = logging.getLogger("attngeo")
 _AT_ONCE = 8 << 20  # characters tokenised together: enough for every core, little memory
 Progress = Callable[[int, int | None], None]
 
@@ -74,30 +78,55 @@ def prepare(
         raise InputError("no training text given (train = [...])")
     check_sources([*train, *valid])
     asked = _asked(train, valid, tokenizer, vocabulary, lowercase, field)
-    if (folder / "tokens.json").is_file() and (folder / "asked.json").is_file():
-        if (folder / "asked.json").read_text() == asked:
-            return open_tokens(folder)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with alone(folder, wait=True):  # paired runs may be started together: one prepares, the others wait
+            if not (folder / "tokens.json").is_file():
+                _log.info("preparing tokens in %s", folder)
+                facts = _prepared(folder, train, valid, tokenizer, vocabulary, lowercase, field, progress)
+                write_whole(folder / "asked.json", asked.encode())
+                write_whole(folder / "tokens.json", json.dumps(facts, indent=2).encode())  # last: the rest is there
+    except OSError as error:
+        raise AttngeoError(f"{folder}: token files cannot be written ({error.strerror or error})") from error
+    if not (folder / "asked.json").is_file() or (folder / "asked.json").read_text() != asked:
         raise InputError(f"{folder}: holds tokens of another corpus or tokenizer; name another folder or delete it")
-    folder.mkdir(parents=True, exist_ok=True)
-    if tokenizer == "train":
-        # The tokenizer sees the training text only.
-        codec = train_tokenizer((text for part, text in _parts(train, valid, field) if part == "train"),
-                                vocabulary, lowercase=lowercase)  # fmt: skip
+    return open_tokens(folder)
+
+
+def _prepared(
+    folder: Path,
+    train: Sequence[str],
+    valid: Sequence[str],
+    tokenizer: str,
+    vocabulary: int,
+    lowercase: bool,
+    field: str,
+    progress: Progress | None,
+) -> dict[str, Any]:
+    """Write the token files and the tokenizer; what `tokens.json` says of them."""
+
+    def parts() -> Iterator[tuple[str, str]]:
+        for number, found in enumerate(_parts(train, valid, field), 1):
+            if progress is not None and number % 256 == 0:
+                progress(number, None)
+            yield found
+
+    if tokenizer == "train":  # it sees the training text only
+        codec = train_tokenizer(
+            lambda: (text for part, text in parts() if part == "train"), vocabulary, lowercase=lowercase
+        )
     else:
-        codec = load_tokenizer(Path(tokenizer))
-    counts, digest = _write(folder, codec, _parts(train, valid, field), train[0], progress)
+        codec = load_tokenizer(Path(tokenizer), vocabulary)
+    counts, digest = _write(folder, codec, parts())
     save_tokenizer(codec, folder, 512)
-    facts = {
-        "vocabulary": codec.get_vocab_size(),
+    return {
+        "vocabulary": vocabulary_size(codec),
         "train": counts["train"],
         "valid": counts["valid"],
         "mask": codec.token_to_id("[MASK]"),
         "special": [codec.token_to_id(token) for token in SPECIAL],
         "digest": digest,
     }
-    write_whole(folder / "asked.json", asked.encode())
-    write_whole(folder / "tokens.json", json.dumps(facts, indent=2).encode())
-    return open_tokens(folder)
 
 
 def _asked(train: Sequence[str], valid: Sequence[str], tokenizer: str, *rest: Any) -> str:
@@ -107,6 +136,7 @@ def _asked(train: Sequence[str], valid: Sequence[str], tokenizer: str, *rest: An
         return source if source.startswith("hub:") else [Path(source).name, Path(source).stat().st_size]
 
     if tokenizer != "train":
+        rest = rest[1:]  # the size is the tokenizer's own
         file = Path(tokenizer) / "tokenizer.json" if Path(tokenizer).is_dir() else Path(tokenizer)
         tokenizer = hashlib.sha256(file.read_bytes()).hexdigest() if file.is_file() else tokenizer
     return json.dumps([[known(s) for s in train], [known(s) for s in valid], tokenizer, *rest])
@@ -120,37 +150,27 @@ def _parts(train: Sequence[str], valid: Sequence[str], field: str) -> Iterator[t
         yield "valid", text
 
 
-def _write(
-    folder: Path, codec: Any, parts: Iterable[tuple[str, str]], named: str, progress: Progress | None
-) -> tuple[dict[str, int], str]:
+def _write(folder: Path, codec: Any, parts: Iterable[tuple[str, str]]) -> tuple[dict[str, int], str]:
+    """Tokens in each file, and a digest of all of them. A kill leaves parts behind that the next try overwrites."""
     counts = {"train": 0, "valid": 0}
     seen = hashlib.sha256(codec.to_str().encode())
     temporary = {part: folder / f".{part}.bin.part" for part in counts}
-    files = {part: open(path, "wb") for part, path in temporary.items()}  # noqa: SIM115
-    done = 0
     try:
-        for batch in _batches(parts):
-            coded = codec.encode_batch_fast([text for _, text in batch])
-            for (part, _), encoding in zip(batch, coded, strict=True):
-                ids = np.asarray(encoding.ids, np.uint16)
-                files[part].write(ids.tobytes())
-                seen.update(ids.tobytes())
-                counts[part] += len(ids)
-            done += len(batch)
-            if progress is not None:
-                progress(done, None)
-        for file in files.values():
-            file.close()
-        if not counts["train"]:
-            raise InputError(f"{named}: no text in it")
+        with ExitStack() as stack:
+            files = {part: stack.enter_context(open(path, "wb")) for part, path in temporary.items()}
+            for batch in _batches(parts):
+                coded = codec.encode_batch_fast([text for _, text in batch])
+                for (part, _), encoding in zip(batch, coded, strict=True):
+                    ids = np.asarray(encoding.ids, np.uint16)
+                    files[part].write(ids.tobytes())
+                    seen.update(ids.tobytes())
+                    counts[part] += len(ids)
         for part, path in temporary.items():
             os.replace(path, folder / f"{part}.bin")
-    except OSError as error:
-        raise AttngeoError(f"{folder}: token files cannot be written ({error.strerror or error})") from error
-    finally:
-        for part, file in files.items():
-            file.close()
-            temporary[part].unlink(missing_ok=True)
+    except BaseException:
+        for path in temporary.values():
+            path.unlink(missing_ok=True)
+        raise
     return counts, seen.hexdigest()[:16]
 
 
