@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from attngeo.dynamics.alone import alone
 from attngeo.dynamics.batches import Batches, Causal, Masked, Rows, fixed
 from attngeo.dynamics.bert import Bert, Shape
 from attngeo.dynamics.config import PretrainConfig, load_config
@@ -26,7 +27,11 @@ Progress = Callable[[int, int | None], None]
 
 
 class TrainingError(AttngeoError):
-    """A run that cannot go on."""
+    """A run whose loss is no longer a number, from `step` on."""
+
+    def __init__(self, message: str, step: int) -> None:
+        super().__init__(message)
+        self.step = step
 
 
 @dataclass(frozen=True)
@@ -56,7 +61,7 @@ def pretrain(
     """Pre-train a BERT-shaped model; started again it continues, and gives the same losses (bitwise on a CPU).
 
     config    a PretrainConfig, a mapping of its fields, or the path of a TOML file
-    progress  called with (steps done, steps in all)
+    progress  called with (documents done, None) while tokens are prepared, then with (steps done, steps in all)
     stop      asked at every evaluation; when true the run is checkpointed and returned unfinished
 
     >>> run = attngeo.pretrain({"out": "runs/a", "train": ["corpus.txt"], "size": "4x256", "start": "symmetric"})
@@ -65,7 +70,7 @@ def pretrain(
     config = load_config(config)
     mine = team()
     if mine.rank == 0:
-        tokens = prepared(config)
+        tokens = prepared(config, progress)
     mine.wait()
     return train(config, prepared(config) if mine.rank else tokens, mine, progress=progress, stop=stop)
 
@@ -99,87 +104,103 @@ def train(
 ) -> Run:
     """`pretrain` on token files that are ready."""
     folder = Path(config.out)
-    folder.mkdir(parents=True, exist_ok=True)
+    if mine.rank:
+        return _train(config, tokens, mine, progress, stop)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"{folder}: cannot be made a folder ({error.strerror})") from error
+    with alone(folder):
+        return _train(config, tokens, mine, progress, stop)
+
+
+def _train(
+    config: PretrainConfig, tokens: Tokens, mine: Team, progress: Progress | None, stop: Callable[[], bool] | None
+) -> Run:
+    folder = Path(config.out)
     checkpoint = folder / "checkpoint.pt"
     saved = load_checkpoint(checkpoint, config)
     if saved is not None and saved["tokens"] != tokens.digest:
         raise InputError(f"{checkpoint}: was trained on other tokens than {tokens.folder}")
+    step: int = saved["step"] if saved is not None else 0
+    if not mine.agree(step):
+        raise InputError(f"{checkpoint}: not every process finds it; out must be on a disk they share")
+    # No random state in a checkpoint: order and masks of step n follow from the seed and n.
     model = build(config, tokens, mine)
     objective = objective_of(config, tokens)
-    batches = Batches(
-        Rows(tokens, "train", config.length, mine.device, config.batch),
-        objective,
-        batch=config.batch,
-        seed=config.seed,
-        rank=mine.rank,
-        world=mine.world,
-    )
-    held_out = fixed(
-        Rows(tokens, "valid", config.length, mine.device, config.batch), objective, config.batch // mine.world
-    )
+    rows = {part: Rows(tokens, part, config.length, mine.device, config.batch) for part in ("train", "valid")}
+    batches = Batches(rows["train"], objective, batch=config.batch, seed=config.seed, rank=mine.rank, world=mine.world)
+    held_out = fixed(rows["valid"], objective, config.batch // mine.world)
     engine = Engine(model, config, mine)
-    step = 0
     if saved is not None:
         engine.restore(saved)
-        step = saved["step"]
-    records = Records(folder / "metrics.jsonl", step) if mine.rank == 0 else None
-    rows: list[dict[str, Any]] = records.rows if records is not None else []
-    evaluated = {round(i * config.steps / config.evaluations) for i in range(config.evaluations + 1)}
-    saving = {round(i * config.steps / config.checkpoints) for i in range(1, config.checkpoints + 1)} & evaluated
+    measured = step if saved is not None else -1  # a checkpoint is written after the evaluation of its step
+    records = Records(folder / "metrics.jsonl", measured, writing=mine.rank == 0)
+    evaluated, saving = moments(config)
     losses = torch.zeros(max(1, math.ceil(config.steps / config.evaluations)), device=mine.device)
     since, began = step, time.perf_counter()
 
     def evaluate() -> dict[str, Any]:
-        nonlocal since, began
         seen = losses[: step - since].tolist()
-        bad = next((i for i, loss in enumerate(seen) if not math.isfinite(loss)), None)
-        if bad is not None:
-            kept = f"the last good checkpoint is {checkpoint}" if checkpoint.exists() else "there is no checkpoint yet"
-            raise TrainingError(f"{folder}: loss is {seen[bad]} at step {since + bad + 1}; stopped, {kept}")
-        rate = (step - since) / (time.perf_counter() - began) if seen else None
+        seconds = time.perf_counter() - began
+        for number, loss in enumerate(seen, since + 1):
+            check(loss, "loss", number)
         with torch.no_grad():
-            total = sum(model.loss(batch.ids, batch.at, batch.targets) for batch in held_out)
-        row: dict[str, Any] = {
+            total = float(sum(model.loss(batch.ids, batch.at, batch.targets) for batch in held_out))
+        check(total, "held-out loss", step)
+        return {
             "step": step,
             "train_loss": sum(seen) / len(seen) if seen else None,
-            "eval_loss": float(total) / len(held_out),
+            "eval_loss": total / len(held_out),
             "max_logit": largest_logit(model, held_out[0].ids[:16]),
             **form(model),
-            "steps_per_second": rate and round(rate, 2),
+            "steps_per_second": round(len(seen) / seconds, 2) if seen else None,
         }
-        since, began = step, time.perf_counter()
-        return row
+
+    def check(loss: float, what: str, number: int) -> None:
+        if not math.isfinite(loss):
+            kept = f"the last good checkpoint is {checkpoint}" if checkpoint.exists() else "there is no checkpoint yet"
+            raise TrainingError(f"{folder}: {what} is {loss} at step {number}; stopped, {kept}", number)
 
     def save() -> None:
         if mine.rank == 0:
             save_checkpoint(checkpoint, config, {"step": step, "tokens": tokens.digest, **engine.state()})
 
     while True:
-        if step in evaluated and (not rows or rows[-1]["step"] < step):
-            row = evaluate()
-            rows.append(row) if records is None else records.add(row)
+        if step in evaluated and step > measured:
+            records.add(evaluate())
+            measured = since = step
             if step in saving:
                 save()
-            if step < config.steps and stop is not None and stop():
+            if step < config.steps and stop is not None and mine.anyone(stop()):
                 save()
                 break
+            began = time.perf_counter()
         if progress is not None and step % 20 == 0:
             progress(step, config.steps)
         if step >= config.steps:
             break
         losses[step - since] = engine.step(batches.at(step), step)
         step += 1
-    run = Run(folder, config, tuple(rows))
+    run = Run(folder, config, tuple(records.rows))
     if run.finished and config.keep_model and mine.rank == 0:
-        save_model(model, folder / "model", Path(tokens.folder))
+        save_model(model, folder / "model", Path(tokens.folder), config)
     mine.wait()
     return run
 
 
+def moments(config: PretrainConfig) -> tuple[set[int], set[int]]:
+    """The steps evaluated, the first and the last among them; and those checkpointed, each right after one of these."""
+    evaluated = [round(i * config.steps / config.evaluations) for i in range(config.evaluations + 1)]
+    asked = (i * config.steps / config.checkpoints for i in range(1, config.checkpoints + 1))
+    return set(evaluated), {next(step for step in evaluated if step >= round(wish)) for wish in asked}
+
+
 def build(config: PretrainConfig, tokens: Tokens, mine: Team) -> Bert:
     """The model at its start: everything outside queries and keys depends on the seed alone."""
-    if config.tokenizer == "train" and tokens.vocabulary > config.vocab:
-        raise InputError(f"{tokens.folder}: its tokenizer has {tokens.vocabulary} tokens, vocab is {config.vocab}")
+    if tokens.vocabulary > config.vocab:
+        raise InputError(f"{tokens.folder}: its tokenizer has {tokens.vocabulary} tokens and does not fit a model with "
+                         f"vocab = {config.vocab}")  # fmt: skip
     layers, hidden, heads = config.shape
     vocabulary = -(-tokens.vocabulary // 64) * 64  # whole tiles for the output product
     shape = Shape(layers, hidden, heads, config.intermediate or 4 * hidden, vocabulary, config.length,

@@ -49,15 +49,21 @@ def load_checkpoint(path: Path, config: PretrainConfig) -> dict[str, Any] | None
 
 
 class Records:
-    """A JSONL file of measurements; continuing a run drops what was written after its checkpoint."""
+    """A JSONL file of measurements; continuing a run drops what was written after its checkpoint.
 
-    def __init__(self, path: Path, upto: int) -> None:
-        self.path = path
+    writing  false for the processes that only keep their rows in memory
+    """
+
+    def __init__(self, path: Path, upto: int, writing: bool = True) -> None:
+        self.path, self.writing = path, writing
         self.rows = [row for row in read_records(path) if row["step"] <= upto] if path.exists() else []
-        self._try(lambda: write_whole(path, "".join(_line(row) for row in self.rows).encode()))
+        if writing:
+            self._try(lambda: write_whole(path, "".join(_line(row) for row in self.rows).encode()))
 
     def add(self, row: dict[str, Any]) -> None:
         self.rows.append(row)
+        if not self.writing:
+            return
 
         def append() -> None:
             with open(self.path, "a", encoding="utf-8") as file:
@@ -78,8 +84,8 @@ def read_records(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in whole]
 
 
-def save_model(model: Bert, folder: Path, tokens: Path) -> None:
-    """A folder that `from_pretrained` loads: weights, config, tokenizer."""
+def save_model(model: Bert, folder: Path, tokens: Path, config: PretrainConfig) -> None:
+    """A folder that `from_pretrained` loads: weights, config, tokenizer; with the settings that made it."""
     from safetensors.torch import save
 
     try:
@@ -88,6 +94,7 @@ def save_model(model: Bert, folder: Path, tokens: Path) -> None:
         write_whole(folder / "model.safetensors", save(weights, {"format": "pt"}))
         for name in ("tokenizer.json", "tokenizer_config.json"):
             shutil.copyfile(tokens / name, folder / name)
+        write_whole(folder / "pretrain.json", json.dumps(asdict(config), indent=2).encode())
         write_whole(folder / "config.json", json.dumps(model.config.to_dict(), indent=2).encode())
     except OSError as error:
         raise AttngeoError(f"{folder}: the model cannot be written ({_reason(error)})") from error

@@ -89,7 +89,7 @@ def load_tokenizer(path: Path, vocabulary: int = LARGEST) -> Any:
 
 def vocabulary_size(tokenizer: Any) -> int:
     """Rows an embedding needs: one more than the largest id, for ids may leave gaps."""
-    return 1 + max(tokenizer.get_vocab().values())
+    return 1 + int(max(tokenizer.get_vocab().values()))
 
 
 def save_tokenizer(tokenizer: Any, folder: Path, length: int) -> None:
