@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -225,7 +225,18 @@ def attention_logits(query: Any, key: Any, mask: Any, kwargs: Mapping[str, Any])
     return logits
 
 
-_recorder: ContextVar[tuple[Recorder, Mapping[int, Attention]]] = ContextVar("recorder")
+class Hearer(Protocol):
+    """Whatever the attention of a model can be sent to."""
+
+    stack: Stack
+    by_module: dict[int, Attention]
+
+    def entered(self, module: Any, *_: Any) -> None: ...
+
+    def attend(self, one: Attention, query: Any, key: Any, value: Any, mask: Any, kwargs: dict[str, Any]) -> Any: ...
+
+
+_recorder: ContextVar[tuple[Hearer, Mapping[int, Attention]]] = ContextVar("recorder")
 
 
 def _attend(module: Any, query: Any, key: Any, value: Any, attention_mask: Any = None, **kwargs: Any) -> Any:
@@ -238,7 +249,7 @@ def _attend(module: Any, query: Any, key: Any, value: Any, attention_mask: Any =
 
 
 @contextmanager
-def recording(model: Any, stacks: Mapping[str, Stack], recorder: Recorder) -> Iterator[None]:
+def recording(model: Any, stacks: Mapping[str, Stack], recorder: Hearer) -> Iterator[None]:
     """The model attends through `recorder`, dropout off; afterwards, whatever happens, it is as it was."""
     AttentionInterface.register(NAME, _attend)
     AttentionMaskInterface.register(NAME, eager_mask)

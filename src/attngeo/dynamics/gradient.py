@@ -1,0 +1,123 @@
+"""`gradient_terms`: one backward pass of a model, written as the rank-1 terms it adds to the form of every head."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from typing import Any
+
+import torch
+
+from attngeo.dynamics.gradient_listen import FullSoftmax, Listener
+from attngeo.dynamics.gradient_place import places
+from attngeo.dynamics.gradient_pull import layer_terms
+from attngeo.dynamics.gradient_result import GradientTerms
+from attngeo.errors import AttngeoError, InputError
+from attngeo.organization.attending import recording
+from attngeo.organization.live import first_line, live_model
+from attngeo.organization.towers import Stack, kind_of, parameters, stacks_of
+
+
+def gradient_terms(
+    model: Any,
+    batch: Mapping[str, Any],
+    *,
+    layers: Collection[int] | None = None,
+    loss: Callable[[Any], Any] | None = None,
+) -> GradientTerms:
+    """What the loss on `batch` asks of every self-attention head's form: −∂L/∂M = c Σ_ij β_ij x_i x_jᵀ.
+
+    model   a live transformers model that `capture` can probe, left as it was: weights, `.grad`, mode, hooks
+    batch   tensors as the model's forward takes them, with labels; padding, being masked, adds nothing
+    layers  only these layers of each stack; what is kept grows with them (β: sequences × heads × tokens²)
+    loss    the loss as a function of the model's output, where it is not the model's own
+
+    Dropout is off. Sums run over the sequences of the batch and, for shared layers, over every use. With a soft-cap
+    β belongs to the products before it, with rotary embedding or QK-norm to the products of the turned or normalised
+    queries and keys; c includes a factor the model puts on its queries before.
+
+    >>> terms = gradient_terms(model, {"input_ids": ids, "labels": labels})
+    >>> terms["L0H3"].beta.shape, terms["L0H3"].update.symmetry()
+    """
+    wanted = None if layers is None else frozenset(layers)
+    if wanted is not None and not wanted:
+        raise InputError("layers: none were asked for")
+    if not isinstance(batch, Mapping) or not batch:
+        raise InputError(f"batch: a mapping of names to tensors expected, as {type(model).__name__} takes them")
+    live = live_model(model)
+    model, kind = live.model, kind_of(live.model)
+    stacks = stacks_of(model)
+    heard, by_module = places(model, stacks.values(), wanted)
+    listener = Listener(kind, heard, by_module)
+    # Fused attention takes its softmax in the logits' own precision, plain attention of many models in float32.
+    full = nullcontext() if model.config._attn_implementation == "eager" else FullSoftmax()
+    own = dict(model.named_parameters(remove_duplicate=False))
+    tensors = _tensors(model, batch)
+    with (
+        torch.inference_mode(False),
+        recording(model, stacks, listener),
+        listener.hooks(),
+        _frozen(model),
+        torch.enable_grad(),
+        full,
+    ):
+        value = _loss(model, kind, tensors, loss)
+        if not listener.uses:
+            raise InputError(f"{kind}: this batch reaches none of the layers asked for")
+        _check_heard(kind, stacks, {use.place.stack for use in listener.uses}, wanted)
+        found = layer_terms(value, listener.uses, own, kind)
+    return GradientTerms(float(value.detach()), tuple(found), live.name)
+
+
+def _tensors(model: Any, batch: Mapping[str, Any]) -> dict[str, Any]:
+    tensors = {
+        name: value.to(model.device) if isinstance(value, torch.Tensor) else value for name, value in batch.items()
+    }
+    return tensors | ({"use_cache": False} if "use_cache" in parameters(model) else {})
+
+
+def _loss(model: Any, kind: str, tensors: Mapping[str, Any], loss: Callable[[Any], Any] | None) -> Any:
+    """The scalar to go back from."""
+    try:
+        output = model(**tensors)
+    except AttngeoError:
+        raise
+    except Exception as error:
+        given = ", ".join(name for name in tensors if name != "use_cache")
+        problem = f"{type(error).__name__}: {first_line(error)}"
+        raise InputError(f"{kind}: {type(model).__name__} cannot run on {given} ({problem})") from error
+    value = getattr(output, "loss", None) if loss is None else loss(output)
+    if value is None:
+        asked = "no labels" if "labels" not in tensors else f"{type(model).__name__} makes no loss of its labels"
+        raise InputError(f"batch: {asked}, so there is no loss; give labels, or a function of the output as loss=")
+    if not isinstance(value, torch.Tensor) or value.numel() != 1 or not value.requires_grad:
+        shape = list(value.shape) if isinstance(value, torch.Tensor) else type(value).__name__
+        raise InputError(f"loss: {shape}, one number that depends on the model's attention expected")
+    if not math.isfinite(float(value.detach())):
+        raise InputError(f"loss: {float(value.detach())} on this batch, no gradient to speak of")
+    return value.reshape(())
+
+
+def _check_heard(kind: str, stacks: Mapping[str, Stack], reached: set[str], wanted: frozenset[int] | None) -> None:
+    for name in sorted(reached):
+        deaf = [layer for layer in stacks[name].deaf if wanted is None or layer in wanted]
+        if deaf:
+            heard = ", ".join(str(one.layer) for one in stacks[name].attentions)
+            raise InputError(
+                f"{kind}: layer {deaf[0]} of its {name} does not go through AttentionInterface; layers {heard} do, "
+                "choose them with layers="
+            )
+
+
+@contextmanager
+def _frozen(model: Any) -> Iterator[None]:
+    """No weight asks for a gradient: the graph then holds only what leads to the attention."""
+    moving = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    try:
+        for parameter in moving:
+            parameter.requires_grad_(False)
+        yield
+    finally:
+        for parameter in moving:
+            parameter.requires_grad_(True)

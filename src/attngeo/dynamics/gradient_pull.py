@@ -1,0 +1,175 @@
+"""From a loss back to β, and from β, x, q̂, k̂ to the gradients of the query and key weights.
+
+With s = c·q̂ k̂ᵀ the products before soft-cap and bias, β = −∂L/∂s. The products reach the loss through nothing else,
+so ∂L/∂q̂ = −c β k̂ and ∂L/∂k̂ = −c βᵀ q̂; that these agree with the model's own is checked on every run. What lies
+between a projection and q̂ (rotation, norm, a factor) is undone by its transposed Jacobian.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from attngeo.dynamics.gradient_listen import Use
+from attngeo.dynamics.gradient_place import Place
+from attngeo.dynamics.gradient_result import LayerTerms, WeightTerms
+from attngeo.dynamics.live import views
+from attngeo.errors import InputError
+from attngeo.weights.layout import Site
+
+# Largest difference from the model's own gradient, against the sum of moduli of what is added up.
+_TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-3}
+_NARROW = 5e-2
+_CONSTANT = 1e-4  # a ratio of norms that varies less is one factor
+
+
+@dataclass(frozen=True, eq=False)
+class _Pulled:
+    """One use with its gradients; all in float32 or float64."""
+
+    x: torch.Tensor  # [B, N, d]
+    beta: torch.Tensor  # [B, H, N, N]
+    query: torch.Tensor  # [B, H, N, r]
+    key: torch.Tensor  # [B, G, N, r]
+    scale: float
+    gradients: Mapping[str, torch.Tensor]  # tensor → as stored
+    missing: str
+
+
+def layer_terms(loss: Any, uses: Sequence[Use], parameters: Mapping[str, Any], kind: str) -> list[LayerTerms]:
+    """The terms of every layer heard, summed over its uses; leaves every `.grad` alone."""
+    wanted = [tensor for use in uses for tensor in (use.leaf, use.query, use.key)]
+    found = torch.autograd.grad(loss, wanted, retain_graph=True, allow_unused=True)
+    exact = [torch.zeros_like(tensor) if own is None else own for tensor, own in zip(wanted, found, strict=True)]
+    grouped: dict[Place, list[_Pulled]] = {}
+    for index, use in enumerate(uses):
+        leaf, query, key = exact[3 * index : 3 * index + 3]
+        grouped.setdefault(use.place, []).append(_pull(use, leaf, query, key, kind))
+    several = len({place.stack for place in grouped}) > 1
+    return [_joined(place, parts, parameters, several) for place, parts in grouped.items()]
+
+
+def _pull(use: Use, leaf: Any, own_query: Any, own_key: Any, kind: str) -> _Pulled:
+    query, key, c = _wide(use.query), _wide(use.key), use.scale
+    beta = -_wide(leaf)  # [B, H, N, N]
+    many = query.shape[1] // key.shape[1]  # query heads that share a key head
+    keys = key.repeat_interleave(many, 1)  # [B, H, N, r]
+    if use.softcap is not None:  # the logits are cap·tanh(s/cap)
+        beta = beta * (1 - torch.tanh(c * (query @ keys.mT) / use.softcap) ** 2)
+    by_query = -c * (beta @ keys)  # [B, H, N, r]
+    by_key = -c * (beta.mT @ query).unflatten(1, (-1, many)).sum(2)  # [B, G, N, r]
+    bounds = c * (beta.abs() @ keys.abs()).max(), c * many * (beta.mT.abs() @ query.abs()).max()
+    for made, own, bound in ((by_query, own_query, bounds[0]), (by_key, own_key, bounds[1])):
+        _agree(made, _wide(own), abs(bound), use, kind)
+    x = _wide(use.x)
+    factors, gradients, missing = (1.0, 1.0), {}, use.place.missing
+    if not missing:
+        factors = _factors(use, query, key)
+        gradients, missing = _weights(use, x, by_query, by_key)
+    # Kept so that logits are scale·q̂ k̂ᵀ with q̂ and k̂ the projections themselves, turned or not.
+    return _Pulled(
+        x, beta, query / factors[0], key / factors[1], c * factors[0] * factors[1], gradients, missing
+    )  # fmt: skip
+
+
+def _agree(made: Any, own: Any, bound: Any, use: Use, kind: str) -> None:
+    """β must explain all of the model's own gradient: then scale, soft-cap, bias and mask are what they seem."""
+    error = (made - own).abs().max()
+    tolerance = _NARROW if torch.is_autocast_enabled(use.query.device.type) else _tolerance(use.query)
+    if not error <= tolerance * bound:
+        raise InputError(
+            f"{kind}: {use.path} does more with its queries and keys than scaled products, soft-cap, bias and mask: "
+            f"they give gradients that differ from its own by {float(error / bound):.1g}"
+        )
+
+
+def _weights(use: Use, x: Any, by_query: Any, by_key: Any) -> tuple[dict[str, Any], str]:
+    """∂L/∂W as stored, for the tensors of queries and keys; value rows of a fused tensor are zero."""
+    names = use.place.tensors
+    absent = [name for name in names if name not in use.made]
+    if absent:
+        return {}, f"{absent[0]}: was not used, the queries or keys come from elsewhere"
+    nodes = [use.made[name] for name in names]
+    along = [by_query.to(use.query.dtype), by_key.to(use.key.dtype)]
+    back = torch.autograd.grad([use.query, use.key], nodes, along, retain_graph=True, allow_unused=True)
+    if any(one is None for one in back):
+        return {}, f"{use.path}: the queries or keys do not come from {' and '.join(names)}"
+    tokens = x.flatten(0, 1)  # [B·N, d]
+    gradients = {}
+    for name, one in zip(names, back, strict=True):
+        rows = _wide(one).reshape(len(tokens), -1)  # [B·N, out]
+        gradients[name] = tokens.T @ rows if use.place.site.storage.transposed else rows.T @ tokens
+    return gradients, ""
+
+
+def _factors(use: Use, query: Any, key: Any) -> tuple[float, float]:
+    """What queries and keys were multiplied with between projection and product, where it is one number.
+
+    OPT and ESM scale their queries there, so it belongs to c. Rotation leaves norms alone; QK-norm has no one factor.
+    """
+    site = use.place.site
+    made = {name: _stored(site, use.made[name]) for name in use.place.tensors if name in use.made}
+    if len(made) < len(use.place.tensors):
+        return 1.0, 1.0
+    plain = [one.flatten(0, -3) for one in views(site, made)]  # [H, r, B·N], [G, r, B·N]
+    return _factor(plain[0], query), _factor(plain[1], key)
+
+
+def _stored(site: Site, made: Any) -> Any:
+    """Projections laid out as the weight is, tokens in place of its input axis, so that it is cut alike."""
+    flat = _wide(made).flatten(0, -2)  # [B·N, out]
+    return flat.contiguous() if site.storage.transposed else flat.T.contiguous()
+
+
+def _factor(plain: Any, used: Any) -> float:
+    before = plain.norm(dim=1)  # [H, B·N]
+    after = used.movedim(1, 0).flatten(1, 2).norm(dim=-1)  # [H, B·N]
+    if before.shape != after.shape:
+        return 1.0
+    ratio = (after / before)[before > 0]
+    if not len(ratio):
+        return 1.0
+    middle = float(ratio.median())
+    loose = max(_CONSTANT, _tolerance(used) if used.dtype == torch.float32 else 0)
+    if not float((ratio / middle - 1).abs().max()) < loose:
+        return 1.0
+    for likely in (1.0, used.shape[-1] ** -0.5):  # rotations computed in float32 must not cost the sum its digits
+        if abs(middle / likely - 1) < loose:
+            return float(likely)
+    return middle
+
+
+def _joined(place: Place, parts: Sequence[_Pulled], parameters: Mapping[str, Any], several: bool) -> LayerTerms:
+    first = parts[0]
+    if any(part.x.shape[1:] != first.x.shape[1:] for part in parts):
+        raise InputError(f"{place.site.path}: used on sequences of different lengths in one run, one length expected")
+    missing = next((part.missing for part in parts if part.missing), "")
+    weights = None
+    if not missing:
+        summed = {name: sum(part.gradients[name] for part in parts) for name in first.gradients}
+        own = {name: _wide(parameters[name].detach()) for name in summed}
+        # [*g, m, r, d], [*g, r, d] → [H, d, r], [G, d, r]
+        cut = [array.flatten(0, -3).mT for group in (own, summed) for array in views(place.site, group)]
+        weights = WeightTerms(*map(_array, cut))
+    heads = first.beta.shape[1]
+    prefix = f"{place.stack} " if several else ""
+    x, beta, query, key = (
+        _array(torch.cat([getattr(part, name) for part in parts])) for name in ("x", "beta", "query", "key")
+    )
+    labels = tuple(f"{prefix}L{place.layer}H{head}" for head in range(heads))
+    return LayerTerms(place.stack, place.layer, labels, x, beta, query, key, first.scale, weights, missing)
+
+
+def _wide(value: Any) -> Any:
+    return value.detach() if value.dtype == torch.float64 else value.detach().float()
+
+
+def _tolerance(value: Any) -> float:
+    return _TOLERANCE.get(value.dtype, _NARROW)
+
+
+def _array(value: Any) -> Any:
+    return value.cpu().contiguous().numpy()
