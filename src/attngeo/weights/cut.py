@@ -1,10 +1,9 @@
-"""Read one layer's tensors and cut them into heads."""
+"""Read one layer's tensors and cut them into heads: numpy arrays, or torch tensors where a checkpoint gives those."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-
-import numpy as np
 
 from attngeo.errors import LayoutError
 from attngeo.weights.checkpoint import Checkpoint, FloatArray, TensorInfo, Want
@@ -61,7 +60,7 @@ def _matrix(site: Site, stored: FloatArray) -> FloatArray:
 
 def _heads(rows: FloatArray, count: int) -> FloatArray:
     """[count·r, d] → [count, d, r], a view."""
-    return rows.reshape(count, -1, rows.shape[-1]).transpose(0, 2, 1)
+    return rows.reshape(count, -1, rows.shape[-1]).swapaxes(1, 2)
 
 
 def _apart(site: Site, query: FloatArray, key: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -70,7 +69,7 @@ def _apart(site: Site, query: FloatArray, key: FloatArray) -> tuple[FloatArray, 
         return _heads(query, 1), _heads(key, 1)
     if site.gated:
         query = query.reshape(site.heads.queries, 2, site.heads.size, -1)[:, 0]  # [H, r, d]
-        query = np.ascontiguousarray(query).reshape(-1, query.shape[-1])
+        query = query.reshape(-1, query.shape[-1])
     return _heads(query, site.heads.queries), _heads(key, site.heads.keys)
 
 
@@ -90,17 +89,19 @@ def _fused(site: Site, rows: FloatArray) -> tuple[FloatArray, FloatArray]:
         return _codegen(rows, heads)
     grouped = rows.reshape(heads.keys, heads.queries // heads.keys + 2, heads.size, -1)  # [G, H/G + 2, r, d]
     query = grouped[:, :-2].reshape(heads.queries, heads.size, -1)  # [H, r, d]
-    return query.transpose(0, 2, 1), grouped[:, -2].transpose(0, 2, 1)
+    return query.swapaxes(1, 2), grouped[:, -2].swapaxes(1, 2)
 
 
 def _codegen(rows: FloatArray, heads: Heads) -> tuple[FloatArray, FloatArray]:
     parts = rows.reshape(4, 3, heads.queries // 4, heads.size, -1)  # [4, (q, v, k), H/4, r, d]
-    query, key = (parts[:, i].reshape(heads.queries, heads.size, -1).transpose(0, 2, 1) for i in (0, 2))
+    query, key = (parts[:, i].reshape(heads.queries, heads.size, -1).swapaxes(1, 2) for i in (0, 2))
     return query, key
 
 
 def _latent(site: Site, read: Mapping[str, FloatArray]) -> tuple[FloatArray, FloatArray]:
     """Down- and up-projection multiplied out, the latent norms' gains between them; the rotary key repeats."""
+    from array_api_compat import array_namespace, device
+
     assert site.heads is not None and site.scope is not None
     count, size, more = site.heads.queries, site.heads.size, site.more
     query: FloatArray = read[site.query]  # [H·r, d] or [H·r, q_rank]
@@ -108,7 +109,8 @@ def _latent(site: Site, read: Mapping[str, FloatArray]) -> tuple[FloatArray, Flo
         gain, down = read[more["query_gain"]], read[more["query_down"]]  # [q_rank], [q_rank, d]
         _fits(site.query, query.shape, (count * size, len(gain)))
         _fits(more["query_down"], down.shape, (len(gain), down.shape[1]))
-        query = np.multiply(query, gain, dtype=np.float32) @ down  # [H·r, d]
+        query *= gain
+        query = query @ down  # [H·r, d]
     up = read[site.key]  # [H·(nope + value), rank]
     rank = up.shape[1]
     down, rotary = read[more["key_down"]][:rank], read[more["key_down"]][rank:]  # [rank, d], [rope, d]
@@ -119,10 +121,12 @@ def _latent(site: Site, read: Mapping[str, FloatArray]) -> tuple[FloatArray, Flo
         )
     _fits(more["key_gain"], read[more["key_gain"]].shape, (rank,))
     up = up.reshape(count, -1, rank)[:, :plain] * read[more["key_gain"]]  # [H, nope, rank]
-    key = np.empty((count, size, down.shape[1]), np.float32)  # [H, r, d]
-    np.matmul(up, down, out=key[:, :plain])
+    xp = array_namespace(up)
+    key: FloatArray = xp.empty((count, size, down.shape[1]), dtype=up.dtype, device=device(up))  # [H, r, d]
+    for head, one in zip(key, up, strict=True):  # no second copy of all the keys
+        head[:plain] = one @ down
     key[:, plain:] = rotary
-    return _heads(query, count), key.transpose(0, 2, 1)
+    return _heads(query, count), key.swapaxes(1, 2)
 
 
 def _fits(name: str, shape: tuple[int, ...], expected: tuple[int, ...]) -> None:
@@ -133,9 +137,9 @@ def _fits(name: str, shape: tuple[int, ...], expected: tuple[int, ...]) -> None:
 def _multiply(name: str, side: FloatArray, gain: FloatArray) -> None:
     """side [heads, d, r] times a gain given per size [r], per head and size [heads·r], or [heads, r], in place."""
     heads, _, size = side.shape
-    if gain.size == size:
+    if math.prod(gain.shape) == size:
         side *= gain.reshape(1, 1, size)
-    elif gain.size == heads * size:
+    elif math.prod(gain.shape) == heads * size:
         side *= gain.reshape(heads, 1, size)
     else:
         raise LayoutError(f"{name}: shape {list(gain.shape)}, expected {size} or {heads}×{size} gains")

@@ -24,12 +24,15 @@ def open_checkpoint(
     """Open a checkpoint without reading its weights.
 
     ref: a folder or file, a hub id `org/name[@revision]` (or `org/name/file[@revision]`), a torch.nn.Module, or a
-        mapping of names to tensors or arrays. A path that exists wins over a hub id of the same name.
+        mapping of names to tensors or arrays. A path that exists wins over a hub id of the same name. A Checkpoint that
+        is open already is taken as it is.
     config: the transformers config, or the path of a config.json, in place of the one found beside the weights.
 
     >>> with open_checkpoint("bert-folder") as checkpoint:
     ...     query = checkpoint.read(Want("encoder.layer.0.attention.self.query.weight"))
     """
+    if isinstance(ref, Checkpoint):
+        return ref
     settings = _config(config)
     if isinstance(ref, str | os.PathLike):
         return _named(os.fspath(ref), settings)
