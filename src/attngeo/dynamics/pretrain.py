@@ -17,8 +17,9 @@ from attngeo.dynamics.bert import Bert, Shape
 from attngeo.dynamics.config import PretrainConfig, load_config
 from attngeo.dynamics.engine import Engine
 from attngeo.dynamics.processes import Team, team
+from attngeo.dynamics.records import Records
 from attngeo.dynamics.starts import start_
-from attngeo.dynamics.store import Records, load_checkpoint, save_checkpoint, save_model
+from attngeo.dynamics.store import load_checkpoint, save_checkpoint, save_model
 from attngeo.dynamics.tokens import Tokens, open_tokens, prepare
 from attngeo.dynamics.watch import form, largest_logit
 from attngeo.errors import AttngeoError, InputError

@@ -1,4 +1,4 @@
-"""What a run leaves on disk: a checkpoint written whole, its records line by line, the model for transformers."""
+"""What a run leaves on disk beside its records: a checkpoint written whole, the model for transformers."""
 
 from __future__ import annotations
 
@@ -48,42 +48,6 @@ def load_checkpoint(path: Path, config: PretrainConfig) -> dict[str, Any] | None
     return state
 
 
-class Records:
-    """A JSONL file of measurements; continuing a run drops what was written after its checkpoint.
-
-    writing  false for the processes that only keep their rows in memory
-    """
-
-    def __init__(self, path: Path, upto: int, writing: bool = True) -> None:
-        self.path, self.writing = path, writing
-        self.rows = [row for row in read_records(path) if row["step"] <= upto] if path.exists() else []
-        if writing:
-            self._try(lambda: write_whole(path, "".join(_line(row) for row in self.rows).encode()))
-
-    def add(self, row: dict[str, Any]) -> None:
-        self.rows.append(row)
-        if not self.writing:
-            return
-
-        def append() -> None:
-            with open(self.path, "a", encoding="utf-8") as file:
-                file.write(_line(row))
-
-        self._try(append)
-
-    def _try(self, write: Any) -> None:
-        try:
-            write()
-        except OSError as error:
-            raise AttngeoError(f"{self.path}: cannot be written ({_reason(error)})") from error
-
-
-def read_records(path: Path) -> list[dict[str, Any]]:
-    """The complete lines of a JSONL file; a last line that was cut off is left out."""
-    *whole, _ = path.read_text("utf-8").split("\n")
-    return [json.loads(line) for line in whole]
-
-
 def save_model(model: Bert, folder: Path, tokens: Path, config: PretrainConfig) -> None:
     """A folder that `from_pretrained` loads: weights, config, tokenizer; with the settings that made it."""
     from safetensors.torch import save
@@ -102,10 +66,6 @@ def save_model(model: Bert, folder: Path, tokens: Path, config: PretrainConfig) 
 
 def _text(config: PretrainConfig) -> str:
     return json.dumps(asdict(config))
-
-
-def _line(row: dict[str, Any]) -> str:
-    return json.dumps(row, separators=(",", ":")) + "\n"
 
 
 def _reason(error: Exception) -> str:
