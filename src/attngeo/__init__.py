@@ -31,7 +31,8 @@ if TYPE_CHECKING:
     from attngeo.errors import AttngeoError
     from attngeo.organization.capture import capture
     from attngeo.organization.expansion import Expansion
-    from attngeo.organization.invariance import InvarianceReport, softmax_invariance
+    from attngeo.organization.invariance import softmax_invariance
+    from attngeo.organization.invariance_report import InvarianceReport
     from attngeo.organization.organization import Organization
     from attngeo.organization.paraproduct import Paraproduct, paraproduct
     from attngeo.organization.questionnaire import organize
@@ -71,7 +72,7 @@ _HOME = {
     "AttngeoError": "attngeo.errors",
     "Expansion": "attngeo.organization.expansion",
     "Form": "attngeo.weights.form",
-    "InvarianceReport": "attngeo.organization.invariance",
+    "InvarianceReport": "attngeo.organization.invariance_report",
     "NetworkTensor": "attngeo.organization.tensor",
     "Organization": "attngeo.organization.organization",
     "Paraproduct": "attngeo.organization.paraproduct",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -37,7 +36,9 @@ def organize(
     image: Picture = None,
     audio: Sound = None,
     tensor: Saved = None,
-    stage: Annotated[str, typer.Option(metavar="logits|probabilities", help="Before or after softmax.")] = "logits",
+    stage: Annotated[
+        str | None, typer.Option(metavar="logits|probabilities", help="Before (default) or after softmax.")
+    ] = None,
     stack: Stack = None,
     layers: Layers = None,
     target: Target = None,
@@ -45,6 +46,7 @@ def organize(
     iterations: Annotated[int | None, typer.Option(metavar="N", help="Default: 3; 10 for a matrix.")] = None,
     tree: Annotated[str, typer.Option(metavar="flexible|binary", help="How trees are grown.")] = "flexible",
     start: Annotated[str, typer.Option(metavar="cosine|gaussian", help="The affinity to begin with.")] = "cosine",
+    permuted: Annotated[bool, typer.Option(help="Fit trees to permuted values too, as a control.")] = True,
     device: Device = None,
     out: Annotated[Path | None, typer.Option(metavar="DIR", help="New folder for summary, figures, objects.")] = None,
     debug: Debug = False,
@@ -61,7 +63,7 @@ def organize(
         check_new_folder(out)
         with Bar(ref or str(tensor)) as bar, _spoken(bar.say):
             network = _network(
-                ref, given, layers, stage=stage, stack=stack, target=target, truncate=truncate, device=device
+                ref, given, device, layers=layers, stage=stage, stack=stack, target=target, truncate=truncate
             )
 
             from attngeo.organization.questionnaire import organize as organized
@@ -76,12 +78,13 @@ def organize(
                 progress=bar.step,
             )
             expansion = found.expand()
-            comparison = expansion.compare()
+            comparison = expansion.compare(permuted=permuted, progress=bar.step)
             words = summary(found, expansion, comparison)
             with whole_folder(out) as folder:
                 (folder / "summary.txt").write_text(words, "utf-8")
                 found.save(folder / "organization.npz")
                 expansion.save(folder / "expansion.npz")
+                comparison.save(folder / "comparison.json")
                 if hasattr(network, "save"):
                     network.save(folder / "tensor.npz")
                 _draw_organization(found, comparison, folder)
@@ -117,27 +120,21 @@ def invariance(
         if out is not None:
             check_new_folder(out)
         with Bar(ref or str(tensor)) as bar, _spoken(bar.say):
-            network = _network(
-                ref, given, layers, stage="logits", stack=stack, target=target, truncate=truncate, device=device
-            )
+            network = _network(ref, given, device, layers=layers, stack=stack, target=target, truncate=truncate)
 
             from attngeo.organization.invariance import softmax_invariance
 
             report = softmax_invariance(network, masked=masked, seed=seed, device=device, progress=bar.step)
         words = f"{report}\n"
         if out is not None:
-            from attngeo.show.organization import invariance_figure, save
+            from attngeo.show.canvas import save
 
             with whole_folder(out) as folder:
                 (folder / "summary.txt").write_text(words, "utf-8")
-                contrasts = [vars(contrast) for contrast in report.contrasts]
-                whole = {"comparison": report.comparison, "seed": seed, "figures": contrasts, "heads": report.rows()}
-                (folder / "invariance.json").write_text(
-                    json.dumps(_plain(whole), indent=1, ensure_ascii=False), "utf-8"
-                )
+                report.save(folder / "invariance.json")
                 if hasattr(network, "save"):
                     network.save(folder / "tensor.npz")
-                save(invariance_figure(report), folder / "invariance.png")
+                save(report.plot(), folder / "invariance.png")
         typer.echo(words, nl=False)
         if out is not None:
             typer.echo(f"attngeo: wrote {out}", err=True)
@@ -151,6 +148,8 @@ def _given(named: dict[str, str | Path | None], ref: str | None) -> tuple[str, A
         raise InputError(f"input: expected one of {', '.join(named)}; {what}")
     ((option, value),) = given.items()
     if option == "--tensor":
+        if ref is not None:
+            raise InputError(f"REF {ref}: no model is run where --tensor is given, expected one or the other")
         return option, _saved(Path(value))
     if ref is None:
         raise InputError("REF: missing, name a model: a folder, a GGUF file or a hub id")
@@ -163,22 +162,20 @@ def _given(named: dict[str, str | Path | None], ref: str | None) -> tuple[str, A
     return option, image_of(value) if option == "--image" else read_sound(value)
 
 
-def _network(ref: str | None, given: tuple[str, Any], layers: str | None, **options: Any) -> NetworkTensor | Any:
+def _network(ref: str | None, given: tuple[str, Any], device: str | None, **options: Any) -> NetworkTensor | Any:
     """Run the model, unless a tensor was given."""
     option, value = given
-    chosen = _parsed_layers(layers)
+    asked = {name: choice for name, choice in options.items() if choice not in (None, False)}
+    asked |= {"layers": _parsed_layers(options["layers"])} if "layers" in asked else {}
     if option == "--tensor":
-        for name in ("stack", "target"):
-            if options[name] is not None:
-                raise InputError(f"--{name}: says what to capture, but --tensor was captured before")
-        if chosen is not None:
-            raise InputError("--layers: says what to capture, but --tensor was captured before")
+        for name in asked:
+            raise InputError(f"--{name}: says what to capture, but --tensor was captured before")
         return value
     from attngeo.organization.capture import capture
 
     if option == "--audio":
-        options["sampling_rate"], value = value
-    return capture(ref, value, layers=chosen, **options)
+        asked["sampling_rate"], value = value
+    return capture(ref, value, device=device, **asked)
 
 
 def _words(path: Path) -> str:
@@ -197,30 +194,20 @@ def _saved(path: Path) -> NetworkTensor | Any:
         return NetworkTensor.load(path)
     import numpy as np
 
+    from attngeo.organization.arrays import checked
+
     try:
-        return np.load(path, allow_pickle=False)
+        array = np.load(path, allow_pickle=False)
     except FileNotFoundError:
         raise InputError(f"{path}: no such file") from None
     except (OSError, ValueError, EOFError):
         raise InputError(f"{path}: cut short or not an array saved by numpy") from None
+    return checked(array, str(path))
 
 
 def _draw_organization(found: Any, comparison: Any, folder: Path) -> None:
-    from attngeo.show import organization as show
+    from attngeo.show.canvas import save
 
-    show.save(show.slices_figure(found), folder / "slices.png")
-    show.save(show.trees_figure(found), folder / "trees.png")
-    show.save(show.sparsity_figure(comparison), folder / "sparsity.png")
-    if len(found.trees) == 3:
-        show.save(show.heads_figure(found), folder / "heads.png")
-
-
-def _plain(value: Any) -> Any:
-    """Numbers JSON knows: what is not finite becomes null."""
-    if isinstance(value, dict):
-        return {key: _plain(inner) for key, inner in value.items()}
-    if isinstance(value, list):
-        return [_plain(inner) for inner in value]
-    if isinstance(value, float):
-        return value if value == value and abs(value) != float("inf") else None
-    return value
+    for name in ("slices", "trees", "heads")[: len(found.trees)]:
+        save(found.plot(name), folder / f"{name}.png")
+    save(comparison.plot(), folder / "sparsity.png")

@@ -106,6 +106,9 @@ def test_two_stacks_are_chosen_by_name(kind: str, tokenizer: Any) -> None:
     cross = one(capture(model, "The heads.", tokenizer=tokenizer, stack="cross", target="every form"))
     assert cross.shape == (4, 6, 8)
     assert cross.queries[1:] == ("[CLS]", "every", "form") and cross.keys[1] == "the"
+    for given, stack, why in (("The heads.", "encoder", "reads none"), (feed(kind), "cross", "bring what the decoder")):
+        with pytest.raises(InputError, match=rf"target= \(--target\) was given, but .*{why}"):
+            capture(model, given, tokenizer=tokenizer, stack=stack, target="every form")
     decoder = one(capture(model, "The heads.", tokenizer=tokenizer, stack="decoder"))
     assert decoder.queries[1:] == cross.keys[:-1]  # without a target the text itself, behind the start token
 
@@ -129,6 +132,15 @@ def test_images(tmp_path: Path) -> None:
     own = tf.AutoImageProcessor.from_pretrained(tmp_path)(images=Image.fromarray(pixels), return_tensors="pt")
     np.testing.assert_array_equal(processed.values, one(capture(tmp_path, dict(own))).values)
     assert np.abs(processed.values - plain.values).max() > 1e-3
+
+
+@pytest.mark.filterwarnings("ignore:TF32")
+def test_half_precision_models_take_pictures() -> None:
+    picture = np.random.default_rng(0).integers(0, 255, (32, 32, 3), np.uint8)
+    with torch.backends.mkldnn.flags(enabled=False):  # some processors promise bfloat16 and have none
+        half, whole = (one(capture(model, picture)) for model in (tiny("vit").to(torch.bfloat16), tiny("vit")))
+    assert half.values.dtype == np.float32
+    assert 0 < np.abs(half.values - whole.values).max() < 0.1 * np.abs(whole.values).max()
 
 
 def test_not_an_image(tmp_path: Path) -> None:

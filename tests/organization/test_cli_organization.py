@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -18,13 +17,14 @@ from typer.testing import CliRunner
 
 from attngeo.cli import app
 from attngeo.errors import AttngeoError
-from attngeo.organization import Expansion, NetworkTensor, Organization
+from attngeo.organization import Expansion, InvarianceReport, NetworkTensor, Organization
+from attngeo.organization.controls import Comparison
 from attngeo.organization.planted import planted
 from attngeo.show.folder import whole_folder
 from tests.organization.tiny import tiny
 
 PASSAGE = Path(__file__).resolve().parents[1] / "data" / "austen.txt"
-FILES = {"summary.txt", "tensor.npz", "organization.npz", "expansion.npz"}
+FILES = {"summary.txt", "tensor.npz", "organization.npz", "expansion.npz", "comparison.json"}
 PICTURES = {"slices.png", "trees.png", "sparsity.png", "heads.png"}
 
 
@@ -78,6 +78,8 @@ def test_organize_a_real_encoder(minilm: Path, tmp_path: Path) -> None:
         assert any(f"L{layer}H" in line and number in line for line in done.stdout.splitlines())
     for section in ("fold together", "entropy of the whole", "shuffled axes", "dyadic trees", "cosines per head"):
         assert section in done.stdout
+    comparison = Comparison.load(out / "comparison.json")
+    assert str(comparison) in done.stdout and "permuted: trees" in comparison
 
 
 def test_organize_a_saved_tensor_without_torch(tensor: Path, tmp_path: Path) -> None:
@@ -99,8 +101,10 @@ def test_organize_a_saved_tensor_without_torch(tensor: Path, tmp_path: Path) -> 
 def test_organize_a_matrix(tmp_path: Path) -> None:
     np.save(tmp_path / "matrix.npy", planted((24, 18, 4), 1)[0][:, :, 0])
     (tmp_path / "out").mkdir()  # an empty folder may be filled
-    done = call("organize", "--tensor", tmp_path / "matrix.npy", "--tree", "binary", "--out", tmp_path / "out")
+    options = ("--tree", "binary", "--no-permuted", "--out", tmp_path / "out")
+    done = call("organize", "--tensor", tmp_path / "matrix.npy", *options)
     assert done.exit_code == 0, done.stderr
+    assert "permuted" not in done.stdout
     assert "values, 24 × 18 (queries × keys)" in done.stdout
     assert {path.name for path in (tmp_path / "out").iterdir()} == (FILES | PICTURES) - {"tensor.npz", "heads.png"}
 
@@ -109,11 +113,14 @@ def test_invariance(tensor: Path, tmp_path: Path) -> None:
     done = call("invariance", "--tensor", tensor, "--out", tmp_path / "out")
     assert done.exit_code == 0, done.stderr
     assert "heads: affinity rank correlation" in done.stdout and "broken" in done.stdout
-    found = json.loads((tmp_path / "out" / "invariance.json").read_text())
-    assert [row["head"] for row in found["heads"]] == list(NetworkTensor.load(tensor).heads)
-    assert {"figure", "value", "broken", "low", "high"} <= set(found["figures"][0])
-    again = call("invariance", "--tensor", tensor, "--masked")
-    assert again.exit_code == 0 and again.stdout.startswith("masked softmax")
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {
+        "summary.txt", "invariance.json", "invariance.png", "tensor.npz"
+    }  # fmt: skip
+    found = InvarianceReport.load(tmp_path / "out" / "invariance.json")
+    assert done.stdout == (tmp_path / "out" / "summary.txt").read_text() == f"{found}\n"
+    assert [head.head for head in found.heads] == list(NetworkTensor.load(tensor).heads)
+    again = call("invariance", "--tensor", tensor, "--masked", "--seed", "3")
+    assert again.exit_code == 0 and "planted: logits against their masked softmax" in again.stdout
 
 
 def test_an_image_through_a_model(tmp_path: Path) -> None:
@@ -157,11 +164,23 @@ BAD: list[tuple[Any, str]] = [
     (["--tensor", "words.txt"], "words.txt: cut short or not a file of attngeo"),
     (["--tensor", "short.npz"], "short.npz: cut short or not a file of attngeo, expected a saved network tensor"),
     (["--tensor", "short.npy"], "short.npy: cut short or not an array saved by numpy"),
-    (["--tensor", "nan.npy"], "holds NaN or Inf"),
-    (["--tensor", "line.npy"], "expected 2-D or 3-D, got 1-D"),
-    (["--tensor", "empty.npy"], "axis 0 is empty"),
-    (["--tensor", "nan.npy", "--layers", "x"], "--layers x: expected numbers and ranges such as 0-5,8"),
-    (["--tensor", "nan.npy", "--stack", "encoder"], "--stack: says what to capture"),
+    (["--tensor", "nan.npy"], "nan.npy: holds NaN or Inf"),
+    (["--tensor", "inf.npz"], "inf.npz: network tensor: holds NaN or Inf"),
+    (["--tensor", "line.npy"], "line.npy: expected 2-D or 3-D, got 1-D"),
+    (["--tensor", "four.npy"], "four.npy: expected 2-D or 3-D, got 4-D"),
+    (["--tensor", "empty.npy"], "empty.npy: axis 0 is empty"),
+    (["--tensor", "words.npy"], "words.npy: expected real numbers"),
+    (["--tensor", "pickle.npy"], "pickle.npy: cut short or not an array saved by numpy"),
+    (["--tensor", "blank.npz"], "blank.npz: mask: query 2 may attend to nothing, every row needs a key"),
+    (["--tensor", "."], ".: is a folder, expected a file"),
+    (["model", "--tensor", "good.npy"], "REF model: no model is run where --tensor is given"),
+    (["--tensor", "good.npy", "--layers", "x"], "--layers x: expected numbers and ranges such as 0-5,8"),
+    (["--tensor", "good.npy", "--layers", "0"], "--layers: says what to capture"),
+    (["--tensor", "good.npy", "--stack", "encoder"], "--stack: says what to capture"),
+    (["--tensor", "good.npy", "--stage", "probabilities"], "--stage: says what to capture"),
+    (["--tensor", "good.npy", "--truncate"], "--truncate: says what to capture"),
+    (["--tensor", "good.npy", "--start", "here"], "start 'here'"),
+    (["--tensor", "good.npy", "--device", "nowhere"], "device 'nowhere' cannot be used"),
     (["--tensor", "good.npy", "--tree", "oak"], "no tree 'oak'"),
     (["--tensor", "good.npy", "--iterations", "0"], "expected at least one iteration"),
     (["--tensor", "good.npy", "--out", "good.npy"], "good.npy: exists already, expected a new or an empty folder"),
@@ -179,7 +198,16 @@ def broken(tmp_path_factory: pytest.TempPathFactory, tensor: Path) -> Path:
     np.save(folder / "good.npy", np.eye(4))
     (folder / "short.npy").write_bytes((folder / "good.npy").read_bytes()[:150])
     np.save(folder / "nan.npy", np.full((3, 3, 3), np.nan))
+    loaded = NetworkTensor.load(tensor)
+    blank = loaded.mask.copy()
+    blank[2] = False
+    for name, changes in (("inf.npz", {"values": loaded.values + np.inf}), ("blank.npz", {"mask": blank})):
+        with np.load(tensor) as stored:
+            np.savez(folder / name, **dict(stored) | changes)
     np.save(folder / "line.npy", np.ones(3))
+    np.save(folder / "four.npy", np.ones((2, 2, 2, 2)))
+    np.save(folder / "words.npy", np.array([["a", "b"]]))
+    np.save(folder / "pickle.npy", np.array([[print]]), allow_pickle=True)
     np.save(folder / "empty.npy", np.ones((0, 3)))
     return folder
 

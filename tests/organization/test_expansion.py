@@ -7,7 +7,8 @@ import pytest
 from scipy.fft import dctn
 
 from attngeo.errors import InputError
-from attngeo.organization import Expansion, Tree, expand, planted
+from attngeo.organization import Expansion, Tree, expand, organize, planted
+from attngeo.organization.controls import Comparison
 from attngeo.organization.haar import forward, inverse
 from attngeo.organization.holder import holder
 from attngeo.organization.sparsity import sparsity
@@ -125,14 +126,57 @@ def test_controls_are_what_they_say_and_worse(made):
             assert profile.holder.exponent < own.holder.exponent
     assert expansion.compare(seed=3)["shuffled axes"].sparsity == comparison["shuffled axes"].sparsity
     assert expansion.compare(seed=4)["shuffled axes"].sparsity != comparison["shuffled axes"].sparsity
-    assert len(str(comparison).splitlines()) == 6 and len(comparison.rows()) == 5
+    assert len(str(comparison).splitlines()) == 7 and len(comparison.rows()) == 5
+    assert f"{100 * comparison.gain():.1f}% below dyadic trees" in str(comparison)
     assert "cosines per head" not in [p.name for p in expand(array[:, :, 0], expansion.trees[:2]).compare().profiles]
+
+
+def test_what_fitting_alone_gains():
+    """Trees fitted to the same values in random places, by the same procedure, beside trees that are not fitted."""
+    array, _ = planted((24, 20, 10), seed=1)
+    found = organize(array, tree="binary", iterations=2)
+    expansion = found.expand()
+    comparison = expansion.compare(seed=3)
+    assert [profile.name for profile in comparison.profiles[-2:]] == ["permuted: trees", "permuted: dyadic trees"]
+    # The permutation is the one drawn after those of the shuffled axes; the settings are those of the fit.
+    rng = np.random.default_rng(3)
+    for n in array.shape:
+        rng.permutation(n)
+    permuted = rng.permuted(expansion.inverse())
+    np.testing.assert_allclose(np.sort(permuted.ravel()), np.sort(array.ravel()), atol=1e-12)
+    by_hand = organize(permuted, tree="binary", iterations=2).expand()
+    assert comparison["permuted: trees"].sparsity.l1 == pytest.approx(by_hand.entropy())
+    assert organize(permuted).expand().entropy() != pytest.approx(by_hand.entropy())
+    dyadic = tuple(Tree.dyadic(n) for n in array.shape)
+    assert comparison["permuted: dyadic trees"].sparsity.l1 == pytest.approx(expand(permuted, dyadic).entropy())
+    assert 0 < comparison.gain(permuted=True) < 0.1 < 0.4 < comparison.gain()
+    assert "fitted to permuted values" in str(comparison)
+    assert "permuted: trees" not in expansion.compare(permuted=False)
+    assert "permuted: trees" not in expand(array, found.trees).compare()  # given, not fitted
+    seen = []
+    expansion.compare(progress=lambda done, total: seen.append((done, total)))
+    assert seen[-1][0] == seen[-1][1]
+
+
+def test_comparisons_are_values(made, tmp_path):
+    array, _, expansion = made
+    for comparison in (expansion.compare(), organize(array).expand().compare(), expand(*flat()).compare()):
+        again = Comparison.load(comparison.save(tmp_path / "c.json"))
+        assert again == comparison and str(again.rows()) == str(comparison.rows()) and str(again) == str(comparison)
+    assert expansion.compare(1) == expansion.compare(1) != expansion.compare(2)
+
+
+def flat():
+    """A matrix so small that its exponents are NaN."""
+    return np.ones((2, 2)), (Tree.dyadic(2), Tree.dyadic(2))
 
 
 def test_saved_and_loaded(made, tmp_path):
     _, trees, expansion = made
     expansion.save(tmp_path / "e.npz")
     again = Expansion.load(tmp_path / "e.npz")
+    fitted = organize(expansion.inverse()).expand()
+    assert Expansion.load(fitted.save(tmp_path / "f.npz")) == fitted != Expansion(fitted.coefficients, fitted.trees)
     assert again == expansion and again != Expansion(expansion.coefficients + 1, trees)
     assert inverse(again.coefficients, dict(enumerate(again.trees))).shape == (24, 20, 10)
     assert "α" in repr(again) and "α" in repr(again.holder) and "90%" in repr(again.sparsity)

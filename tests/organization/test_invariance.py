@@ -82,7 +82,9 @@ def test_the_report_reads_well(report):
     assert len(report.heads) == len(report.heads_broken) == len(report.rows()) == 24
     assert report.comparison == "softmax" and len(report.network) == len(report.network_broken) == 3
     text = str(report)
-    assert len(text.splitlines()) == 1 + len(report.contrasts) and "not beyond chance" not in text
+    assert all(contrast.figure in text for contrast in report.contrasts) and "not beyond" not in text
+    level = report.network[2].levels[0]
+    assert f"{level.folders},{level.folders_other}: {level.information:.2f}" in text
     shown = report["keys: tree information"]
     assert shown.value == pytest.approx(np.mean([head.keys.information for head in report.heads]))
     assert report.rows()[3]["head"] == "3"

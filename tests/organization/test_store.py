@@ -1,14 +1,26 @@
-"""Results as values: saved to one file, read back the same, never half written, never guessed at."""
+"""Results as values: they compare, save to one file and read back the same, draw themselves; nothing is guessed at."""
 
 from __future__ import annotations
 
+import json
 import os
 
 import numpy as np
 import pytest
 
 from attngeo.errors import AttngeoError, InputError
-from attngeo.organization import Expansion, NetworkTensor, Organization, organize, planted
+from attngeo.organization import (
+    Expansion,
+    InvarianceReport,
+    NetworkTensor,
+    Organization,
+    Paraproduct,
+    Tree,
+    organize,
+    paraproduct,
+    planted,
+    softmax_invariance,
+)
 
 torch = pytest.importorskip("torch")
 
@@ -53,6 +65,112 @@ def test_organization_round_trip(tmp_path, source):
     assert made != organize(given, iterations=1, refine=False) or len(made.history) == 1
 
 
+def results():
+    """One of each, made anew."""
+    found = organize(tensor())
+    rows, columns = found.trees[:2]
+    return {
+        "tensor": tensor(),
+        "tree": Tree(found.trees[0].levels, found.trees[0].order),
+        "organization": found,
+        "expansion": found.expand(),
+        "comparison": found.expand().compare(),
+        "report": softmax_invariance(tensor(), bootstrap=20),
+        "small report": softmax_invariance(np.ones((2, 2, 1)), bootstrap=5),  # nearly all of it is NaN
+        "paraproduct": paraproduct(tensor().values[:, :, 0], rows, columns, "softmax"),
+    }
+
+
+@pytest.fixture(scope="module")
+def twice():
+    return results(), results()
+
+
+NAMES = ("tensor", "tree", "organization", "expansion", "comparison", "report", "small report", "paraproduct")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_results_are_values(twice, name, tmp_path):
+    first, second = (made[name] for made in twice)
+    assert first == second and first is not second and first != 3
+    assert type(first).load(first.save(tmp_path / "file")) == first
+    picture = first._repr_png_()  # what a notebook shows
+    assert picture.startswith(b"\x89PNG") and len(picture) > 5000
+    assert type(first.plot()).__name__ == "Figure"
+    assert "object at 0x" not in repr(first) and "array(" not in repr(first)
+
+
+def test_results_that_differ_are_not_equal(twice):
+    first, _ = twice
+    assert first["report"] != softmax_invariance(tensor(), bootstrap=20, seed=1)
+    product = first["paraproduct"]
+    assert product != paraproduct(product.matrix + 1, product.row_tree, product.column_tree)
+    assert product != paraproduct(product.matrix, product.row_tree, product.column_tree, (np.exp, np.exp, np.sin))
+
+
+def test_reports_can_be_read_by_other_programs(twice, tmp_path):
+    report = twice[0]["small report"]
+    written = json.loads(report.save(tmp_path / "r.json").read_text())
+    assert written["kind"] == "invariance report" and written["contrasts"][0]["figure"].startswith("heads")
+    assert written["heads"][0]["keys"]["procrustes"] is None  # JSON has no NaN
+    again = InvarianceReport.load(tmp_path / "r.json")
+    assert np.isnan(again.heads[0].keys.procrustes) and again.rows()[0].keys() == report.rows()[0].keys()
+
+
+def test_a_function_of_ones_own_cannot_be_saved(tmp_path):
+    tree = Tree.dyadic(4)
+    product = paraproduct(np.eye(4), tree, tree, (np.sin, np.cos, lambda x: -np.sin(x)))
+    with pytest.raises(InputError, match="a function of your own cannot be saved"):
+        product.save(tmp_path / "p.npz")
+    assert not list(tmp_path.iterdir())
+
+
+def test_organizations_draw_what_they_are_asked(twice):
+    found = twice[0]["organization"]
+    assert len({len(found.plot(of).axes) for of in ("slices", "heads", "trees")}) > 1
+    with pytest.raises(InputError, match="no picture of 'forest'"):
+        found.plot("forest")
+    with pytest.raises(InputError, match="no picture of 'heads' of a 2-D array"):
+        organize(np.eye(5)).plot("heads")
+
+
+def spoil(path, **changes):
+    """The same file with some of its arrays changed."""
+    with np.load(path) as stored:
+        np.savez(path, **dict(stored) | changes)
+
+
+def test_content_that_cannot_be_is_said_with_the_name_of_the_file(tmp_path):
+    path = tmp_path / "o.npz"
+    found = organize(tensor())
+    crossed = np.array([[0] * 7, [0, 0, 0, 1, 1, 1, 1], [0, 1, 1, 1, 2, 3, 4], range(7)])
+    blank = np.zeros((8, 7), bool)
+    for result, changes, says in (
+        (found, {"tree1.levels": crossed}, "tree: level 2 does not refine level 1"),
+        (found, {"tree1.levels": Tree.dyadic(6).levels, "tree1.order": np.arange(6)}, "tree of 6"),
+        (found, {"affinity2": -np.eye(5)}, "expected no negative entries"),
+        (found, {"values": np.full((8, 7, 5), np.nan)}, "NaN or Inf"),
+        (found.trees[0], {"tree.order": np.zeros(8, int)}, "a permutation of 0 … 7"),
+        (found.expand(), {"coefficients": np.ones((8, 7, 4))}, "the trees do not match"),
+        (tensor(), {"mask": blank}, "query 0 may attend to nothing"),
+        (tensor(), {"values": np.ones((8, 7))}, "expected 3-D"),
+        (twin(), {"matrix": np.ones((8, 8))}, "do not match"),
+    ):
+        result.save(path)
+        spoil(path, **changes)
+        with pytest.raises(InputError, match=f"^{path}: .*{says}"):
+            type(result).load(path)
+    twice = found.expand().compare().save(tmp_path / "c.json")
+    twice.write_text(twice.read_text().replace('"l1"', '"l"'))
+    with pytest.raises(InputError, match="is not as attngeo wrote it"):
+        type(found.expand().compare()).load(twice)
+
+
+def twin() -> Paraproduct:
+    rows, columns = organize(tensor()).trees[:2]
+    return paraproduct(tensor().values[:, :, 0], rows, columns)
+
+
 def test_saving_leaves_all_or_nothing(tmp_path, monkeypatch):
     path = tmp_path / "t.npz"
     tensor().save(path)
@@ -94,6 +212,13 @@ def test_files_that_are_not_whole_or_not_ours(tmp_path):
     path.write_bytes(whole)
     with pytest.raises(InputError, match="holds a saved network tensor, expected a saved organization"):
         Organization.load(path)
+    with pytest.raises(InputError, match="is a folder, expected a file"):
+        NetworkTensor.load(tmp_path)
+    report = softmax_invariance(np.ones((2, 2, 1)), bootstrap=5).save(tmp_path / "r.json")
+    for spoilt in (report.read_text()[:-40], "[1]", "3", '{"kind": "tree"}', "words"):
+        report.write_text(spoilt)
+        with pytest.raises(InputError, match=r"cut short or not a file of attngeo|holds a saved tree"):
+            InvarianceReport.load(report)
 
 
 VALUES = np.zeros((3, 4, 2), np.float32)

@@ -21,7 +21,8 @@ from attngeo.organization.diffusion import diffusion_map
 from attngeo.organization.distance import tree_distance
 from attngeo.organization.expansion import Expansion, expand
 from attngeo.organization.flexible import binary_tree, flexible_tree
-from attngeo.organization.invariance import InvarianceReport, softmax_invariance
+from attngeo.organization.invariance import softmax_invariance
+from attngeo.organization.invariance_report import InvarianceReport
 from attngeo.organization.joining import haar_tree
 from attngeo.organization.organization import Organization, Step
 from attngeo.organization.paraproduct import Paraproduct, paraproduct

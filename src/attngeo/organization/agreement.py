@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import nan
+from typing import Any
 
 import numpy as np
 
@@ -33,6 +35,12 @@ class Agreement:
     def information(self) -> float:
         """Mean over the levels."""
         return float(np.mean([level.information for level in self.levels])) if self.levels else nan
+
+    @classmethod
+    def from_plain(cls, plain: Mapping[str, Any]) -> Agreement:
+        """From what a file holds, NaN as None."""
+        correlation, distance = (nan if plain[n] is None else plain[n] for n in ("rank_correlation", "procrustes"))
+        return cls(correlation, tuple(LevelAgreement(**level) for level in plain["levels"]), distance)
 
 
 def agreement(affinity: Floats, tree: Tree, other_affinity: Floats, other_tree: Tree) -> Agreement:

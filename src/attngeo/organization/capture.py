@@ -41,9 +41,12 @@ def capture(
 
     Padding is cut off, also where the model itself attends to it (Whisper hears 30 s whatever the sound).
 
-    >>> tensor = capture("bert-folder", "The form of the heads.")
-    >>> tensor.heads[:2], tensor.queries[:2]
-    (('L0H0', 'L0H1'), ('[CLS]', 'the'))
+    >>> import torch, transformers
+    >>> config = transformers.BertConfig(hidden_size=32, num_attention_heads=4, num_hidden_layers=2, vocab_size=60)
+    >>> capture(transformers.BertModel(config), {"input_ids": torch.arange(9)[None]})
+    NetworkTensor(logits, 9 queries × 9 keys × 8 heads)
+
+    With a model's own tokenizer, `capture("folder", "The form of the heads.").queries` are its tokens.
     """
     if stage not in STAGES:
         raise InputError(f"stage {stage!r}: expected one of {', '.join(STAGES)}")
@@ -80,7 +83,7 @@ def _run(
 
     model = tower_for(live.model, stack, feed.needed)
     taken = {*parameters(model), *feed.needed}
-    tensors = {name: value.to(live.model.device) for name, value in feed.tensors.items() if name in taken}
+    tensors = {name: _placed(value, live.model) for name, value in feed.tensors.items() if name in taken}
     if "use_cache" in taken:
         tensors["use_cache"] = False
     second = DECODER in tensors
@@ -108,6 +111,11 @@ def _run(
         for length, side, kept in zip(recorder.lengths, sides, recorder.kept, strict=True)
     ]
     return NetworkTensor(recorder.values, recorder.mask(), names[0], names[1], recorder.heads, stage, live.name)
+
+
+def _placed(value: Any, model: Any) -> Any:
+    """Where the model is, pixels and sounds in its precision; ids and masks of whole numbers stay what they are."""
+    return value.to(model.device, model.dtype) if value.is_floating_point() else value.to(model.device)
 
 
 def _forward(live: Live, model: Any, tensors: dict[str, Any]) -> None:

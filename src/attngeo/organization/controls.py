@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from attngeo.organization.drawn import Drawn
 from attngeo.organization.haar import forward
 from attngeo.organization.holder import Holder, holder
 from attngeo.organization.sparsity import ENERGIES, Sparsity, sparsity
+from attngeo.organization.store import content, load_words, naming, save_words
 from attngeo.organization.tree import Tree
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
     from attngeo.organization.expansion import Expansion
+
+TREES, DYADIC = "trees", "dyadic trees"
+PERMUTED = {TREES: "permuted: trees", DYADIC: "permuted: dyadic trees"}
 
 
 @dataclass(frozen=True)
@@ -27,13 +35,32 @@ class Profile:
 
 
 @dataclass(frozen=True)
-class Comparison:
-    """The organised trees first, then the controls."""
+class Comparison(Drawn):
+    """The organised trees first, then the controls.
+
+    >>> comparison = organize(planted((32, 32, 12), seed=0)[0]).expand().compare()
+    >>> comparison["trees"].sparsity.normalised < comparison["dyadic trees"].sparsity.normalised
+    True
+    >>> comparison.gain() > 0.5 > 0.2 > comparison.gain(permuted=True)
+    True
+    """
 
     profiles: tuple[Profile, ...]
 
     def __getitem__(self, name: str) -> Profile:
         return {profile.name: profile for profile in self.profiles}[name]
+
+    def __contains__(self, name: str) -> bool:
+        return any(profile.name == name for profile in self.profiles)
+
+    def gain(self, *, permuted: bool = False) -> float:
+        """How far the trees' l1 over l2 lies below that of dyadic trees, as a share of it; or that on permuted values.
+
+        What is gained on permuted values is fit, not structure.
+        """
+        fitted, given = ((PERMUTED[name] if permuted else name) for name in (TREES, DYADIC))
+        whole = self[given].sparsity.normalised
+        return 1 - self[fitted].sparsity.normalised / whole if whole > 0 else 0.0
 
     def rows(self) -> list[dict[str, Any]]:
         """One plain row a basis, for tables."""
@@ -47,33 +74,77 @@ class Comparison:
             rows.append(row)
         return rows
 
-    def __str__(self) -> str:
+    def plot(self) -> Figure:
+        """The best-n-term curves and the regularity of every basis."""
+        from attngeo.show.organization import sparsity_figure
+
+        return sparsity_figure(self)
+
+    def save(self, path: str | Path) -> Path:
+        """Write to one .json file."""
+        return save_words(path, "comparison", content(self))
+
+    @classmethod
+    def load(cls, path: str | Path) -> Comparison:
+        """Read what `save` wrote."""
+        stored = load_words(path, "comparison")
+        with naming(path):
+            return cls(tuple(_profile(**profile) for profile in stored["profiles"]))
+
+    def __repr__(self) -> str:
         lines = [f"{'':24}{'l1/l2':>10}" + "".join(f"{f'{100 * e:g}%':>10}" for e in ENERGIES) + f"{'exponent':>18}"]
         for profile in self.profiles:
             shares = "".join(f"{100 * profile.sparsity.shares[energy]:9.3g}%" for energy in ENERGIES)
             fit = profile.holder
             exponent = "" if fit is None else f"{fit.exponent:.3f} ± {fit.error:.3f}"
-            lines.append(f"{profile.name:24}{profile.sparsity.normalised:10.4g}{shares}{exponent:>18}")
-        return "\n".join(lines)
+            lines.append(f"{profile.name:24}{profile.sparsity.normalised:10.4g}{shares}{exponent:>18}".rstrip())
+        said = f"in l1/l2 the trees lie {100 * self.gain():.1f}% below dyadic trees"
+        if PERMUTED[TREES] in self:
+            said += f"; fitted to permuted values, where nothing is to be found, {100 * self.gain(permuted=True):.1f}%"
+        return "\n".join([*lines, said])
 
 
-def compare(expansion: Expansion, seed: int = 0) -> Comparison:
-    """The expansion's own figures and those of its controls; `seed` shuffles."""
-    own = Profile("trees", expansion.sparsity, expansion.holder)
+def compare(
+    expansion: Expansion,
+    seed: int = 0,
+    permuted: bool = True,
+    progress: Callable[[int, int | None], None] | None = None,
+) -> Comparison:
+    """The expansion's own figures and those of its controls; `seed` shuffles and permutes."""
+    own = Profile(TREES, expansion.sparsity, expansion.holder)
     array = np.asarray(expansion.inverse())
-    return Comparison((own, *_controls(array, expansion.trees, seed)))
+    rng = np.random.default_rng(seed)
+    profiles = [own, *_controls(array, expansion.trees, rng)]
+    if permuted and expansion.settings:
+        profiles += _fitted(rng.permuted(array), expansion.settings, progress)
+    return Comparison(tuple(profiles))
 
 
-def _controls(array: Any, trees: tuple[Tree, ...], seed: int) -> Iterator[Profile]:
+def _controls(array: Any, trees: tuple[Tree, ...], rng: np.random.Generator) -> Iterator[Profile]:
     from scipy.fft import dctn
 
-    rng = np.random.default_rng(seed)
-    shuffled = array[np.ix_(*(rng.permutation(n) for n in array.shape))]
-    coefficients = forward(shuffled, dict(enumerate(trees)))
-    yield Profile("shuffled axes", sparsity(coefficients), holder(coefficients, trees))
-    dyadic = tuple(Tree.dyadic(n) for n in array.shape)
-    coefficients = forward(array, dict(enumerate(dyadic)))
-    yield Profile("dyadic trees", sparsity(coefficients), holder(coefficients, dyadic))
+    yield _on_trees("shuffled axes", array[np.ix_(*(rng.permutation(n) for n in array.shape))], trees)
+    yield _on_trees(DYADIC, array, tuple(Tree.dyadic(n) for n in array.shape))
     if array.ndim == 3:
         yield Profile("cosines per head", sparsity(dctn(array, axes=(0, 1), norm="ortho")), None)
     yield Profile("cosines", sparsity(dctn(array, norm="ortho")), None)
+
+
+def _fitted(permuted: Any, settings: Mapping[str, Any], progress: Any) -> Iterator[Profile]:
+    """Trees fitted to noise made of the same values, and trees that are not."""
+    from attngeo.organization.questionnaire import organize
+
+    yield _on_trees(PERMUTED[TREES], permuted, organize(permuted, **settings, progress=progress).trees)
+    yield _on_trees(PERMUTED[DYADIC], permuted, tuple(Tree.dyadic(n) for n in permuted.shape))
+
+
+def _on_trees(name: str, array: Any, trees: tuple[Tree, ...]) -> Profile:
+    coefficients = forward(array, dict(enumerate(trees)))
+    return Profile(name, sparsity(coefficients), holder(coefficients, trees))
+
+
+def _profile(name: str, sparsity: dict[str, Any], holder: dict[str, Any] | None) -> Profile:
+    counts, errors = np.asarray(sparsity["counts"], np.int64), np.asarray(sparsity["errors"], np.float64)
+    shares = {float(energy): share for energy, share in sparsity["shares"].items()}
+    fit = None if holder is None else Holder.from_plain(holder)
+    return Profile(name, Sparsity(sparsity["l1"], sparsity["l2"], shares, counts, errors), fit)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property, reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -12,23 +12,31 @@ import numpy as np
 
 from attngeo.errors import InputError
 from attngeo.organization.arrays import Floats, checked, is_torch
+from attngeo.organization.drawn import Drawn
 from attngeo.organization.haar import forward, inverse
 from attngeo.organization.holder import Holder, holder
-from attngeo.organization.organization import tree_arrays, tree_from
 from attngeo.organization.sparsity import Sparsity, sparsity
-from attngeo.organization.store import load_arrays, part, save_arrays
+from attngeo.organization.store import load_arrays, naming, part, save_arrays
 from attngeo.organization.tree import Tree
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
     from attngeo.organization.controls import Comparison
 
 
 @dataclass(frozen=True, eq=False)
-class Expansion:
-    """Haar coefficients of a matrix or a 3-tensor along a tree an axis, columns as in `Tree.haar`."""
+class Expansion(Drawn):
+    """Haar coefficients of a matrix or a 3-tensor along a tree an axis, columns as in `Tree.haar`.
+
+    >>> expansion = organize(planted((16, 12, 8), seed=0)[0]).expand()
+    >>> expansion.coefficients.shape
+    (16, 12, 8)
+    """
 
     coefficients: Any  # shape, kind and precision of the array
     trees: tuple[Tree, ...]
+    settings: Mapping[str, Any] = field(default_factory=dict)  # how the trees were fitted; empty: they were given
 
     def inverse(self) -> Any:
         """The array again, to rounding."""
@@ -68,28 +76,40 @@ class Expansion:
         """The mixed-Hölder exponent and its fit."""
         return holder(self._numpy(), self.trees)
 
-    def compare(self, seed: int = 0) -> Comparison:
-        """The same figures for the controls: shuffled axes, dyadic trees, cosines."""
+    def compare(
+        self, seed: int = 0, *, permuted: bool = True, progress: Callable[[int, int | None], None] | None = None
+    ) -> Comparison:
+        """The same figures for the controls: shuffled axes, dyadic trees, cosines.
+
+        Trees fitted to the values they are judged on gain something even where there is nothing to find. Where
+        `settings` say how they were fitted, `permuted` adds trees fitted the same way to the same values in random
+        places, beside dyadic trees on those, which takes as long as organising did.
+        """
         from attngeo.organization.controls import compare
 
-        return compare(self, seed)
+        return compare(self, seed, permuted, progress)
+
+    def plot(self) -> Figure:
+        """The best-n-term curve and the regularity, beside the controls that need no fitting."""
+        return self.compare(permuted=False).plot()
 
     def save(self, path: str | Path) -> Path:
         """Write to one .npz file."""
         arrays = {"coefficients": self._numpy()}
         for axis, tree in enumerate(self.trees):
-            arrays |= tree_arrays(f"tree{axis}", tree)
-        return save_arrays(path, "expansion", arrays, {})
+            arrays |= tree.as_arrays(f"tree{axis}")
+        return save_arrays(path, "expansion", arrays, {"settings": dict(self.settings)})
 
     @classmethod
     def load(cls, path: str | Path) -> Expansion:
         """Read what `save` wrote."""
-        arrays, _ = load_arrays(path, "expansion")
-        coefficients = checked(part(arrays, "coefficients", path), f"{path}: coefficients")
-        trees = tuple(tree_from(arrays, f"tree{axis}", path) for axis in range(coefficients.ndim))
-        if coefficients.shape != tuple(tree.size for tree in trees):
-            raise InputError(f"{path}: the trees do not match the coefficients {coefficients.shape}")
-        return cls(coefficients, trees)
+        arrays, about = load_arrays(path, "expansion")
+        with naming(path):
+            coefficients = checked(part(arrays, "coefficients"), "coefficients")
+            trees = tuple(Tree.from_arrays(arrays, f"tree{axis}") for axis in range(coefficients.ndim))
+            if coefficients.shape != tuple(tree.size for tree in trees):
+                raise InputError(f"the trees do not match the coefficients {coefficients.shape}")
+        return cls(coefficients, trees, about.get("settings", {}))
 
     def _numpy(self) -> Any:
         return self.coefficients.detach().cpu().numpy() if is_torch(self.coefficients) else self.coefficients
@@ -97,7 +117,8 @@ class Expansion:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Expansion):
             return NotImplemented
-        return self.trees == other.trees and np.array_equal(self._numpy(), other._numpy())
+        same = self.trees == other.trees and dict(self.settings) == dict(other.settings)
+        return same and np.array_equal(self._numpy(), other._numpy())
 
     __hash__ = None  # type: ignore[assignment]
 

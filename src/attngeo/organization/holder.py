@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
+from math import nan
 from typing import Any
 
 import numpy as np
 
 from attngeo.errors import InputError
 from attngeo.organization.arrays import Floats, Ints
+from attngeo.organization.store import content
 from attngeo.organization.tree import Tree
 
 FEWEST = 8  # coefficients that make a bin
@@ -37,7 +39,7 @@ class Holder:
     high: Line
     support: Floats  # [bins] mean log₂|R|
     log_rms: Floats  # [bins] log₂ of the root mean square
-    log_high: Floats  # [bins] log₂ of the 95th percentile
+    log_high: Floats  # [bins] log₂ of the 95th percentile, NaN where that is 0
     counts: Ints  # [bins]
 
     @property
@@ -48,6 +50,24 @@ class Holder:
     @property
     def error(self) -> float:
         return self.rms.error
+
+    @classmethod
+    def from_plain(cls, plain: Mapping[str, Any]) -> Holder:
+        """From what a file holds, NaN as None."""
+
+        def line(name: str) -> Line:
+            return Line(**{part: nan if number is None else number for part, number in plain[name].items()})
+
+        def array(name: str) -> Floats:
+            return np.asarray(plain[name], np.float64)  # None becomes NaN
+
+        counts = np.asarray(plain["counts"], np.int64)
+        return cls(line("rms"), line("high"), array("support"), array("log_rms"), array("log_high"), counts)
+
+    def __eq__(self, other: object) -> bool:
+        return content(self) == content(other) if isinstance(other, Holder) else NotImplemented
+
+    __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
         low, high = self.rms, self.high
@@ -82,9 +102,8 @@ def holder(coefficients: Any, trees: Sequence[Tree]) -> Holder:
     first, second = np.asarray(rms), np.asarray(high)
     kept = first > FLOOR * first.max(initial=0.0)
     x, weights, first, second = x[kept], weights[kept], first[kept], second[kept]
-    with np.errstate(divide="ignore"):
-        log_first, log_second = np.log2(first), np.log2(second)
-    positive = np.isfinite(log_second)
+    positive = second > 0
+    log_first, log_second = np.log2(first), np.log2(second, out=np.full(len(second), np.nan), where=positive)
     lines = _line(x, log_first, weights), _line(x[positive], log_second[positive], weights[positive])
     return Holder(*lines, x, log_first, log_second, weights)
 

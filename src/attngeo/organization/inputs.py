@@ -107,7 +107,11 @@ def feed_of(
         tensors = features_of(one, live, rate, truncate)
     needed = set(tensors) if isinstance(one, Mapping) else {next(n for n in (*MAIN, *tensors) if n in tensors)}
     second = DECODER in parameters(live.model) and (stack.cross or "decoder" in stack.name)
-    if second and not any(name.startswith("decoder_input") for name in tensors):
+    fed = any(name.startswith("decoder_input") for name in tensors)
+    if target is not None and (fed or not second):
+        why = "the inputs bring what the decoder reads" if second else f"its {stack.name} reads none"
+        raise InputError(f"{kind_of(live.model)}: target= (--target) was given, but {why}")
+    if second and not fed:
         tensors[DECODER] = _decoder_ids(live, tensors, target, truncate)
         needed.add(DECODER)
     sides = ((TEXT, "encoder"), (DECODER, "decoder"))

@@ -7,85 +7,28 @@ and loses their places. A figure means something when it is better than the cont
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from attngeo.errors import InputError
-from attngeo.organization.agreement import Agreement, adjusted_information, agreement, procrustes, rank_correlation
+from attngeo.organization.agreement import (
+    Agreement,
+    adjusted_information,
+    agreement,
+    level_agreement,
+    procrustes,
+    rank_correlation,
+)
 from attngeo.organization.arrays import Floats, Ints, checked, is_torch
 from attngeo.organization.diffusion import diffusion_map
 from attngeo.organization.haar import forward
 from attngeo.organization.holder import Holder, holder
+from attngeo.organization.invariance_report import Contrast, HeadInvariance, InvarianceReport
 from attngeo.organization.organization import Organization
 from attngeo.organization.paraproduct import paraproduct
 from attngeo.organization.questionnaire import organize
 from attngeo.organization.tensor import NetworkTensor, softmax
-
-AXES = ("queries", "keys", "heads")
-
-
-@dataclass(frozen=True)
-class HeadInvariance:
-    """One head's matrix, organised by itself before and after the softmax."""
-
-    head: str
-    queries: Agreement
-    keys: Agreement
-    exponent: Holder  # of the logits f on their own trees
-    residual: Holder  # of softmax(f) less its paraproduct, on the same trees
-
-
-@dataclass(frozen=True)
-class Contrast:
-    """A figure, the control's, and the 95% bootstrap interval of how much better the figure is."""
-
-    figure: str
-    value: float
-    broken: float
-    low: float
-    high: float
-
-    @property
-    def beats_control(self) -> bool:
-        return self.low > 0
-
-
-@dataclass(frozen=True)
-class InvarianceReport:
-    """Network and head figures of a comparison, the same for the broken control, and where they differ."""
-
-    comparison: str  # "softmax" of whole rows, or "masked softmax", which tests the mask too
-    network: tuple[Agreement, ...]  # queries, keys, heads of the whole tensor
-    network_broken: tuple[Agreement, ...]
-    heads: tuple[HeadInvariance, ...]
-    heads_broken: tuple[HeadInvariance, ...]
-    contrasts: tuple[Contrast, ...]
-
-    def __getitem__(self, figure: str) -> Contrast:
-        return {contrast.figure: contrast for contrast in self.contrasts}[figure]
-
-    def rows(self) -> list[dict[str, Any]]:
-        """One plain row a head, for tables."""
-        return [
-            {
-                "head": head.head,
-                **_flat("queries", head.queries, broken.queries),
-                **_flat("keys", head.keys, broken.keys),
-                "exponent": head.exponent.exponent,
-                "residual exponent": head.residual.exponent,
-                "residual exponent, broken": broken.residual.exponent,
-            }
-            for head, broken in zip(self.heads, self.heads_broken, strict=True)
-        ]
-
-    def __str__(self) -> str:
-        lines = [f"{self.comparison:32}{'value':>9}{'broken':>9}   better by (95% interval)"]
-        for c in self.contrasts:
-            mark = "" if c.beats_control else "   not beyond chance"
-            lines.append(f"{c.figure:32}{c.value:9.3f}{c.broken:9.3f}   {c.low:.3f} … {c.high:.3f}{mark}")
-        return "\n".join(lines)
 
 
 def softmax_invariance(
@@ -142,7 +85,8 @@ def softmax_invariance(
     )
     kind = "masked softmax" if masked else "softmax"
     own, control = network
-    return InvarianceReport(kind, own, control, tuple(found), tuple(found_broken), contrasts)
+    name = tensor.name if isinstance(tensor, NetworkTensor) else ""
+    return InvarianceReport(kind, own, control, tuple(found), tuple(found_broken), contrasts, name, seed)
 
 
 def _logits(tensor: Any, masked: bool) -> tuple[Floats, tuple[str, ...], Any]:
@@ -232,8 +176,6 @@ _HEAD_FIGURES: tuple[tuple[str, int, Callable[[HeadInvariance], float]], ...] = 
 
 def _matched(tree: Any, other: Any) -> list[tuple[Ints, Ints]]:
     """Label rows of levels paired as level_agreement pairs them."""
-    from attngeo.organization.agreement import level_agreement
-
     pairs = level_agreement(tree, other)
     return [
         (tree.levels[tree.widths.index(pair.folders)], other.levels[other.widths.index(pair.folders_other)])
@@ -245,14 +187,3 @@ def _interval(draws: Floats) -> tuple[float, float]:
     draws = draws[np.isfinite(draws)]
     low, high = np.quantile(draws, (0.025, 0.975)) if len(draws) else (np.nan, np.nan)
     return float(low), float(high)
-
-
-def _flat(axis: str, own: Agreement, broken: Agreement) -> dict[str, float]:
-    return {
-        f"{axis}: rank correlation": own.rank_correlation,
-        f"{axis}: rank correlation, broken": broken.rank_correlation,
-        f"{axis}: tree information": own.information,
-        f"{axis}: tree information, broken": broken.information,
-        f"{axis}: Procrustes": own.procrustes,
-        f"{axis}: Procrustes, broken": broken.procrustes,
-    }

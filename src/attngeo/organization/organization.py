@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from attngeo.errors import InputError
-from attngeo.organization.arrays import Floats
+from attngeo.organization.arrays import Floats, checked, checked_affinity
 from attngeo.organization.diffusion import diffusion_map
-from attngeo.organization.store import load_arrays, part, save_arrays
+from attngeo.organization.drawn import Drawn
+from attngeo.organization.store import load_arrays, naming, part, save_arrays
 from attngeo.organization.tensor import NetworkTensor
 from attngeo.organization.tree import Tree
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
     from attngeo.organization.expansion import Expansion
 
 
@@ -31,13 +34,21 @@ class Step:
 
 
 @dataclass(frozen=True, eq=False)
-class Organization:
-    """A tensor, a tree and an affinity for every axis, and the history that led there."""
+class Organization(Drawn):
+    """A tensor, a tree and an affinity for every axis, and the history that led there.
+
+    >>> found = organize(planted((16, 12, 8), seed=0)[0])
+    >>> found.trees[2]
+    Tree(n=8, folders 1 · 2 · 4 · 6 · 8)
+    >>> found.settled, found.reordered().shape, found.embedding(2).shape
+    (False, (16, 12, 8), (8, 2))
+    """
 
     tensor: NetworkTensor | Any  # as it was given, in its own order
     trees: tuple[Tree, ...]
     affinities: tuple[Floats, ...]  # [n, n] each, from the last iteration
     history: tuple[Step, ...] = ()
+    settings: Mapping[str, Any] = field(default_factory=dict)  # of `organize`: iterations, alpha, tree, …
 
     @property
     def values(self) -> Any:
@@ -65,7 +76,16 @@ class Organization:
         """The Haar coefficients of the values along all trees."""
         from attngeo.organization.expansion import expand
 
-        return expand(self.values, dict(enumerate(self.trees)))
+        return replace(expand(self.values, dict(enumerate(self.trees))), settings=self.settings)
+
+    def plot(self, of: Literal["slices", "heads", "trees"] = "slices") -> Figure:
+        """A few heads as given and in the order of the trees; or the diffusion map of the heads; or the trees."""
+        from attngeo.show import organization as show
+
+        if of not in ("slices", "heads", "trees") or (of == "heads" and len(self.trees) < 3):
+            raise InputError(f"plot: no picture of {of!r} of a {len(self.trees)}-D array; slices, heads or trees")
+        figure: Figure = getattr(show, f"{of}_figure")(self)
+        return figure
 
     def save(self, path: str | Path) -> Path:
         """Write to one .npz file."""
@@ -76,31 +96,32 @@ class Organization:
         else:
             arrays["values"], about = self.values, {"tensor": None}
         for axis, (tree, affinity) in enumerate(zip(self.trees, self.affinities, strict=True)):
-            arrays |= tree_arrays(f"tree{axis}", tree) | {f"affinity{axis}": affinity}
+            arrays |= tree.as_arrays(f"tree{axis}") | {f"affinity{axis}": affinity}
         for place, step in enumerate(self.history):
             for axis, tree in enumerate(step.trees):
-                arrays |= tree_arrays(f"step{place}.tree{axis}", tree)
+                arrays |= tree.as_arrays(f"step{place}.tree{axis}")
         about["history"] = [{"stage": s.stage, "l1": s.l1, "likeness": s.likeness} for s in self.history]
-        return save_arrays(path, "organization", arrays, about)
+        return save_arrays(path, "organization", arrays, about | {"settings": dict(self.settings)})
 
     @classmethod
     def load(cls, path: str | Path) -> Organization:
         """Read what `save` wrote."""
         arrays, about = load_arrays(path, "organization")
-        values = part(arrays, "values", path)
-        labelled = about.get("tensor")
-        tensor = values if labelled is None else NetworkTensor.from_arrays(arrays, labelled, path)
-        axes = range(values.ndim)
-        steps = []
-        for place, step in enumerate(about.get("history", [])):
-            trees = tuple(tree_from(arrays, f"step{place}.tree{axis}", path) for axis in axes)
-            steps.append(Step(step["stage"], trees, step["l1"], tuple(step["likeness"])))
-        trees = tuple(tree_from(arrays, f"tree{axis}", path) for axis in axes)
-        affinities = tuple(part(arrays, f"affinity{axis}", path) for axis in axes)
-        for axis, tree in enumerate(trees):
-            if tree.size != values.shape[axis]:
-                raise InputError(f"{path}: the tree of axis {axis} has {tree.size} elements, not {values.shape[axis]}")
-        return cls(tensor, trees, affinities, tuple(steps))
+        with naming(path):
+            values = checked(part(arrays, "values"), "values")
+            labelled = about.get("tensor")
+            tensor = values if labelled is None else NetworkTensor.from_arrays(arrays, labelled)
+            axes = range(values.ndim)
+            steps = []
+            for place, step in enumerate(about.get("history", [])):
+                trees = tuple(Tree.from_arrays(arrays, f"step{place}.tree{axis}") for axis in axes)
+                steps.append(Step(step["stage"], trees, step["l1"], tuple(step["likeness"])))
+            trees = tuple(Tree.from_arrays(arrays, f"tree{axis}") for axis in axes)
+            affinities = tuple(checked_affinity(part(arrays, f"affinity{axis}")) for axis in axes)
+            for axis, (n, tree, affinity) in enumerate(zip(values.shape, trees, affinities, strict=True)):
+                if not n == tree.size == len(affinity):
+                    raise InputError(f"axis {axis}: {n} elements, tree of {tree.size}, affinity of {len(affinity)}")
+        return cls(tensor, trees, affinities, tuple(steps), about.get("settings", {}))
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Organization):
@@ -113,6 +134,7 @@ class Organization:
             bool(same)
             and self.trees == other.trees
             and self.history == other.history
+            and dict(self.settings) == dict(other.settings)
             and all(map(np.array_equal, self.affinities, other.affinities))
         )
 
@@ -123,13 +145,3 @@ class Organization:
         depths = ", ".join(str(tree.depth) for tree in self.trees)
         l1 = f", l1 {self.history[-1].l1:.6g}" if self.history else ""
         return f"Organization({shape}, trees of {depths} levels, {len(self.history)} steps{l1})"
-
-
-def tree_arrays(name: str, tree: Tree) -> dict[str, Any]:
-    """A tree as arrays for a file."""
-    return {f"{name}.levels": tree.levels.astype(np.int32), f"{name}.order": tree.order.astype(np.int32)}
-
-
-def tree_from(arrays: Mapping[str, Any], name: str, path: str | Path) -> Tree:
-    """The tree those arrays were."""
-    return Tree(part(arrays, f"{name}.levels", path), part(arrays, f"{name}.order", path))

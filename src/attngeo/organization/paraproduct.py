@@ -14,15 +14,23 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from attngeo.errors import InputError
 from attngeo.organization.arrays import Floats, checked, is_torch
+from attngeo.organization.drawn import Drawn
+from attngeo.organization.store import load_arrays, naming, part, save_arrays
 from attngeo.organization.tree import Tree
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
 Function = tuple[Callable[[Any], Any], Callable[[Any], Any], Callable[[Any], Any]]
+EXP: Function = (np.exp, np.exp, np.exp)
+LARGEST = 700  # exp of little more overflows
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,13 +49,20 @@ class Term:
 
 
 @dataclass(frozen=True, eq=False)
-class Paraproduct:
-    """A(f) and its paraproduct along a row and a column tree."""
+class Paraproduct(Drawn):
+    """A(f) and its paraproduct along a row and a column tree.
+
+    >>> f, (rows, columns) = planted((32, 24), seed=0)
+    >>> whole, half = (paraproduct(size * f, rows, columns) for size in (1e-2, 5e-3))
+    >>> float((abs(whole.residual).max() / abs(half.residual).max()).round(1))  # of second order
+    4.0
+    """
 
     matrix: Floats  # [n, m] what A is applied to: f, or f − logsumexp of its rows for the softmax
     row_tree: Tree
     column_tree: Tree
     function: Function  # A, A', A''
+    name: str = ""  # "exp" or "softmax"; empty: a function of one's own
 
     @cached_property
     def exact(self) -> Floats:
@@ -100,6 +115,36 @@ class Paraproduct:
                 yield Term(l, s, exact, slope(upper[s]) * mixed, curve(upper[s]) * along * across)
             upper, values = lower, below
 
+    def plot(self) -> Figure:
+        """f, A(f), Ã(f) and the residual, in the order of the trees."""
+        from attngeo.show.matrices import paraproduct_figure
+
+        return paraproduct_figure(self)
+
+    def save(self, path: str | Path) -> Path:
+        """Write to one .npz file; a function of one's own cannot be written."""
+        if not self.name:
+            raise InputError("paraproduct: a function of your own cannot be saved, keep the matrix and the trees")
+        arrays = {"matrix": self.matrix, **self.row_tree.as_arrays("row"), **self.column_tree.as_arrays("column")}
+        return save_arrays(path, "paraproduct", arrays, {"function": self.name})
+
+    @classmethod
+    def load(cls, path: str | Path) -> Paraproduct:
+        """Read what `save` wrote."""
+        arrays, about = load_arrays(path, "paraproduct")
+        with naming(path):
+            trees = Tree.from_arrays(arrays, "row"), Tree.from_arrays(arrays, "column")
+            matrix = _checked(part(arrays, "matrix"), *trees)
+            return cls(matrix, *trees, EXP, _known(about["function"]))
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Paraproduct):
+            return NotImplemented
+        same = (self.row_tree, self.column_tree, self.function) == (other.row_tree, other.column_tree, other.function)
+        return same and np.array_equal(self.matrix, other.matrix)
+
+    __hash__ = None  # type: ignore[assignment]
+
     def __repr__(self) -> str:
         n, m = self.matrix.shape
         size = float(np.linalg.norm(self.residual) / max(float(np.linalg.norm(self.exact)), 1e-300))
@@ -115,20 +160,31 @@ def paraproduct(
     """
     if is_torch(f):
         f = f.detach().cpu().numpy()
+    matrix = _checked(f, row_tree, column_tree)
+    if isinstance(function, str):
+        if _known(function) == "softmax":
+            top = matrix.max(1, keepdims=True)
+            matrix = matrix - top - np.log(np.exp(matrix - top).sum(1, keepdims=True))
+        if matrix.max() > LARGEST:
+            raise InputError(f"paraproduct: exp of {matrix.max():.4g} is too large a number, expected up to {LARGEST}")
+        return Paraproduct(matrix, row_tree, column_tree, EXP, function)
+    if len(function) != 3 or not all(map(callable, function)):
+        raise InputError("paraproduct: expected the function and its first two derivatives")
+    return Paraproduct(matrix, row_tree, column_tree, function)
+
+
+def _checked(f: Any, row_tree: Tree, column_tree: Tree) -> Floats:
     matrix = np.asarray(checked(f, "paraproduct", (2,)), np.float64)
     sizes = (row_tree.size, column_tree.size)
     if matrix.shape != sizes:
         raise InputError(f"paraproduct: a matrix {matrix.shape} and trees of {sizes} do not match")
-    if isinstance(function, str):
-        if function not in ("exp", "softmax"):
-            raise InputError(f"paraproduct: function {function!r}, expected 'exp', 'softmax' or (A, A', A'')")
-        if function == "softmax":
-            top = matrix.max(1, keepdims=True)
-            matrix = matrix - top - np.log(np.exp(matrix - top).sum(1, keepdims=True))
-        function = (np.exp, np.exp, np.exp)
-    if len(function) != 3:
-        raise InputError("paraproduct: expected the function and its first two derivatives")
-    return Paraproduct(matrix, row_tree, column_tree, function)
+    return matrix
+
+
+def _known(function: str) -> str:
+    if function not in ("exp", "softmax"):
+        raise InputError(f"paraproduct: function {function!r}, expected 'exp', 'softmax' or (A, A', A'')")
+    return function
 
 
 def _means(matrix: Floats, labels: Any, axis: int) -> Floats:

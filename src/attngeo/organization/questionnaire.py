@@ -110,7 +110,9 @@ def organize(
         history.append(_step("refined", trees, before, best))
     axes = range(values.ndim)
     kept = network if network is not None else values.cpu().numpy() if is_torch(values) else values
-    return Organization(kept, tuple(trees[a] for a in axes), tuple(affinities[a] for a in axes), tuple(history))
+    ways = {"iterations": int(iterations), "alpha": float(alpha), "beta": float(beta), "tree": tree, "start": start}
+    ways |= {"constant": float(constant), "epsilon": float(epsilon), "refine": bool(refine)}
+    return Organization(kept, tuple(trees[a] for a in axes), tuple(affinities[a] for a in axes), tuple(history), ways)
 
 
 def _placed(array: Any, device: str | None) -> Any:

@@ -9,6 +9,7 @@ import numpy as np
 
 from attngeo.organization.arrays import Floats, Ints, is_torch
 from attngeo.organization.l1 import l1_norm
+from attngeo.organization.store import content
 
 ENERGIES = (0.9, 0.99, 0.999)
 POINTS = 64  # of the best-n-term curve
@@ -30,10 +31,7 @@ class Sparsity:
         return self.l1 / self.l2 if self.l2 > 0 else 0.0
 
     def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Sparsity):
-            return NotImplemented
-        same = (self.l1, self.l2, self.shares) == (other.l1, other.l2, other.shares)
-        return same and np.array_equal(self.counts, other.counts) and np.array_equal(self.errors, other.errors)
+        return content(self) == content(other) if isinstance(other, Sparsity) else NotImplemented
 
     __hash__ = None  # type: ignore[assignment]
 

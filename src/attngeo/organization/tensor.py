@@ -5,24 +5,35 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from attngeo.errors import InputError
 from attngeo.organization.arrays import Floats, checked, is_torch
-from attngeo.organization.store import load_arrays, part, save_arrays
+from attngeo.organization.drawn import Drawn
+from attngeo.organization.store import load_arrays, naming, part, save_arrays
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 STAGES = ("logits", "probabilities")
 
 
 @dataclass(frozen=True, eq=False)
-class NetworkTensor:
+class NetworkTensor(Drawn):
     """Queries × keys × heads of one input, layer-major over the heads, with the labels of its axes.
 
     `stage` says what the values are: attention logits, finite before the mask, or probabilities after it. `mask` is
     true where a query may attend, for all heads at once or head by head; None where it may everywhere.
+
+    >>> import numpy as np
+    >>> tensor = NetworkTensor(np.eye(3)[:, :, None] * [1, 2], np.tri(3, dtype=bool), heads=("L0H0", "L0H1"))
+    >>> tensor
+    NetworkTensor(logits, 3 queries × 3 keys × 2 heads, masked)
+    >>> tensor.probabilities(masked=True)[1, :, 0].round(2)
+    array([0.27, 0.73, 0.  ])
     """
 
     values: NDArray[np.float32]  # [queries, keys, heads]
@@ -81,6 +92,12 @@ class NetworkTensor:
             self.name,
         )
 
+    def plot(self) -> Figure:
+        """A few heads as matrices, their names above."""
+        from attngeo.show.matrices import tensor_figure
+
+        return tensor_figure(self)
+
     def save(self, path: str | Path) -> Path:
         """Write to one .npz file."""
         return save_arrays(path, "network tensor", self.as_arrays(), self.about())
@@ -89,7 +106,8 @@ class NetworkTensor:
     def load(cls, path: str | Path) -> NetworkTensor:
         """Read what `save` wrote."""
         arrays, about = load_arrays(path, "network tensor")
-        return cls.from_arrays(arrays, about, path)
+        with naming(path):
+            return cls.from_arrays(arrays, about)
 
     def as_arrays(self) -> dict[str, Any]:
         return {"values": self.values} | ({} if self.mask is None else {"mask": self.mask})
@@ -99,10 +117,10 @@ class NetworkTensor:
         return {field: getattr(self, field) for field in fields}
 
     @classmethod
-    def from_arrays(cls, arrays: Mapping[str, Any], about: Mapping[str, Any], path: str | Path) -> NetworkTensor:
+    def from_arrays(cls, arrays: Mapping[str, Any], about: Mapping[str, Any]) -> NetworkTensor:
         queries, keys, heads = (tuple(about.get(field, ())) for field in ("queries", "keys", "heads"))
         stage, name = str(about.get("stage", "logits")), str(about.get("name", ""))
-        return cls(part(arrays, "values", path), arrays.get("mask"), queries, keys, heads, stage, name)
+        return cls(part(arrays, "values"), arrays.get("mask"), queries, keys, heads, stage, name)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, NetworkTensor):

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from attngeo.errors import InputError
 from attngeo.organization.arrays import Floats, Ints
+from attngeo.organization.drawn import Drawn
+from attngeo.organization.store import load_arrays, naming, part, save_arrays
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
     from attngeo.organization.folders import Folders
     from attngeo.organization.haar import Rotations
 
@@ -35,7 +41,7 @@ def first_members(labels: Ints) -> Ints:
 
 
 @dataclass(frozen=True, eq=False, init=False)
-class Tree:
+class Tree(Drawn):
     """A hierarchy of n elements: level 0 the root, the last level the elements, each level refining the one above.
 
     `levels[l, i]` names the folder of element i on level l; on every level folders are numbered by their smallest
@@ -132,6 +138,30 @@ class Tree:
         from attngeo.organization.haar import rotations_of
 
         return rotations_of(self)
+
+    def plot(self) -> Figure:
+        """The tree from its root, above, to its elements."""
+        from attngeo.show.organization import tree_figure
+
+        return tree_figure(self)
+
+    def save(self, path: str | Path) -> Path:
+        """Write to one .npz file."""
+        return save_arrays(path, "tree", self.as_arrays("tree"), {})
+
+    @classmethod
+    def load(cls, path: str | Path) -> Tree:
+        """Read what `save` wrote."""
+        arrays, _ = load_arrays(path, "tree")
+        with naming(path):
+            return cls.from_arrays(arrays, "tree")
+
+    def as_arrays(self, name: str) -> dict[str, Any]:
+        return {f"{name}.levels": self.levels.astype(np.int32), f"{name}.order": self.order.astype(np.int32)}
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, Any], name: str) -> Tree:
+        return cls(part(arrays, f"{name}.levels"), part(arrays, f"{name}.order"))
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Tree):

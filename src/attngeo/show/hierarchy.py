@@ -32,7 +32,7 @@ def summary(organization: Organization, expansion: Expansion, comparison: Compar
         parts.append(_entropies(expansion, ()))
     parts.append(
         "sparsity: l1 over l2, the share of coefficients that holds 90, 99, 99.9% of the energy, the mixed-Hölder\n"
-        f"exponent; trees, then controls\n{comparison}"
+        f"exponent; the trees, then controls\n{comparison}"
     )
     return "\n\n".join(parts) + "\n"
 
