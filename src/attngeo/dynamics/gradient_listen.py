@@ -125,9 +125,11 @@ def _leaf(mask: Any, query: Any, key: Any) -> Any:
     mask = mask.detach()[(None,) * (4 - mask.dim())][..., : shape[3]]
     if mask.dtype == torch.bool:
         mask = torch.zeros_like(mask, dtype=query.dtype).masked_fill(~mask, torch.finfo(query.dtype).min)
-    # Only ever to more digits: the lowest number of a wide type is infinite in a narrow one.
+    # Only ever to more digits, and no lower than float32 goes: the lowest number of a wide type is infinite in a
+    # narrow one, and a softmax that rounds to float32 makes NaN of a row of those (padding behind a window).
     wide = torch.promote_types(mask.dtype, query.dtype)
-    return mask.to(wide).expand(shape).clone().requires_grad_()
+    mask = mask.to(wide).clamp(min=max(torch.finfo(wide).min, torch.finfo(torch.float32).min))
+    return mask.expand(shape).clone().requires_grad_()
 
 
 class FullSoftmax(TorchFunctionMode):

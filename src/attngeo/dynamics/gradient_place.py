@@ -14,8 +14,9 @@ from attngeo.weights.layout import Site, count_heads
 
 @dataclass(frozen=True, eq=False)
 class Place:
-    """One pair of query and key weights of a self-attention, however many modules and uses share it."""
+    """One self-attention module: where it stands, and what makes its queries and keys."""
 
+    weights: tuple[Any, ...]  # known by these; modules that share them are one layer, used several times
     stack: str
     layer: int
     site: Site
@@ -39,18 +40,14 @@ def places(
     """The self-attention modules to hear, and by their id what they are."""
     shapes = {name: tuple(value.shape) for name, value in model.state_dict().items()}
     owned = {name: id(value) for name, value in model.named_parameters(remove_duplicate=False)}
-    found: dict[Any, Place] = {}
-    by_module: dict[int, Place] = {}
+    found: dict[int, Place] = {}
     heard = []
     for stack in stacks:
         for one in stack.attentions:
             if one.site.cross or (layers is not None and one.layer not in layers):
                 continue
-            # Modules that share their weights are one layer, used several times.
             own = owned.get(one.site.query, one.path), owned.get(one.site.key, one.path)
-            if own not in found:
-                found[own] = _place(model, stack, one, shapes)
-            by_module[id(one.module)] = found[own]
+            found[id(one.module)] = _place(model, own, stack, one, shapes)
             heard.append(one)
     if not heard:
         known = [one.layer for stack in stacks for one in stack.attentions if not one.site.cross]
@@ -59,15 +56,17 @@ def places(
         raise InputError(
             f"{kind_of(model)}: none of the layers asked for exist; they run from {min(known)} to {max(known)}"
         )
-    return tuple(heard), by_module
+    return tuple(heard), found
 
 
-def _place(model: Any, stack: Stack, one: Attention, shapes: Mapping[str, tuple[int, ...]]) -> Place:
+def _place(
+    model: Any, own: tuple[Any, ...], stack: Stack, one: Attention, shapes: Mapping[str, tuple[int, ...]]
+) -> Place:
     site, missing = one.site, ""
     kind = str(getattr(model.config, "model_type", ""))
     known = family(kind)
     if not site.query:
-        return Place(stack.name, one.layer, site, {}, f"{one.path}: where its queries and keys lie is not known")
+        return Place(own, stack.name, one.layer, site, {}, f"{one.path}: where its queries and keys lie is not known")
     if known.status != "right" or any(ends_with(site.template, skip) for skip in known.skip):
         missing = f"{site.path}: the layout of {kind_of(model)} was never checked against a live model"
     elif site.storage.kind == "latent":
@@ -82,7 +81,7 @@ def _place(model: Any, stack: Stack, one: Attention, shapes: Mapping[str, tuple[
     modules = {name: module for name in names if (module := _module(model, name)) is not None}
     if len(modules) < len(names) and not missing:
         missing = f"{site.query}: not the weight of a module of its own"
-    return Place(stack.name, one.layer, site, modules, missing)
+    return Place(own, stack.name, one.layer, site, modules, missing)
 
 
 def _inputs(site: Site) -> tuple[str, str]:

@@ -35,7 +35,7 @@ class _Pulled:
     query: torch.Tensor  # [B, H, N, r]
     key: torch.Tensor  # [B, G, N, r]
     scale: float
-    gradients: Mapping[str, torch.Tensor]  # tensor → as stored
+    gradients: tuple[torch.Tensor, ...]  # of the tensors of queries and keys, as stored
     missing: str
 
 
@@ -44,12 +44,12 @@ def layer_terms(loss: Any, uses: Sequence[Use], parameters: Mapping[str, Any], k
     wanted = [tensor for use in uses for tensor in (use.leaf, use.query, use.key)]
     found = torch.autograd.grad(loss, wanted, retain_graph=True, allow_unused=True)
     exact = [torch.zeros_like(tensor) if own is None else own for tensor, own in zip(wanted, found, strict=True)]
-    grouped: dict[Place, list[_Pulled]] = {}
+    grouped: dict[Any, tuple[Place, list[_Pulled]]] = {}
     for index, use in enumerate(uses):
         leaf, query, key = exact[3 * index : 3 * index + 3]
-        grouped.setdefault(use.place, []).append(_pull(use, leaf, query, key, kind))
-    several = len({place.stack for place in grouped}) > 1
-    return [_joined(place, parts, parameters, several) for place, parts in grouped.items()]
+        grouped.setdefault(use.place.weights, (use.place, []))[1].append(_pull(use, leaf, query, key, kind))
+    several = len({place.stack for place, _ in grouped.values()}) > 1
+    return [_joined(place, parts, parameters, several) for place, parts in grouped.values()]
 
 
 def _pull(use: Use, leaf: Any, own_query: Any, own_key: Any, kind: str) -> _Pulled:
@@ -65,7 +65,7 @@ def _pull(use: Use, leaf: Any, own_query: Any, own_key: Any, kind: str) -> _Pull
     for made, own, bound in ((by_query, own_query, bounds[0]), (by_key, own_key, bounds[1])):
         _agree(made, _wide(own), abs(bound), use, kind)
     x = _wide(use.x)
-    factors, gradients, missing = (1.0, 1.0), {}, use.place.missing
+    factors, gradients, missing = (1.0, 1.0), (), use.place.missing
     if not missing:
         factors = _factors(use, query, key)
         gradients, missing = _weights(use, x, by_query, by_key)
@@ -86,36 +86,39 @@ def _agree(made: Any, own: Any, bound: Any, use: Use, kind: str) -> None:
         )
 
 
-def _weights(use: Use, x: Any, by_query: Any, by_key: Any) -> tuple[dict[str, Any], str]:
+def _weights(use: Use, x: Any, by_query: Any, by_key: Any) -> tuple[tuple[Any, ...], str]:
     """∂L/∂W as stored, for the tensors of queries and keys; value rows of a fused tensor are zero."""
     names = use.place.tensors
     absent = [name for name in names if name not in use.made]
     if absent:
-        return {}, f"{absent[0]}: was not used, the queries or keys come from elsewhere"
+        return (), f"{absent[0]}: was not used, the queries or keys come from elsewhere"
     nodes = [use.made[name] for name in names]
     along = [by_query.to(use.query.dtype), by_key.to(use.key.dtype)]
     back = torch.autograd.grad([use.query, use.key], nodes, along, retain_graph=True, allow_unused=True)
     if any(one is None for one in back):
-        return {}, f"{use.path}: the queries or keys do not come from {' and '.join(names)}"
+        return (), f"{use.path}: the queries or keys do not come from {' and '.join(names)}"
     tokens = x.flatten(0, 1)  # [B·N, d]
-    gradients = {}
-    for name, one in zip(names, back, strict=True):
+    gradients = []
+    for one in back:
         rows = _wide(one).reshape(len(tokens), -1)  # [B·N, out]
-        gradients[name] = tokens.T @ rows if use.place.site.storage.transposed else rows.T @ tokens
-    return gradients, ""
+        gradients.append(tokens.T @ rows if use.place.site.storage.transposed else rows.T @ tokens)
+    return tuple(gradients), ""
 
 
 def _factors(use: Use, query: Any, key: Any) -> tuple[float, float]:
     """What queries and keys were multiplied with between projection and product, where it is one number.
 
-    OPT and ESM scale their queries there, so it belongs to c. Rotation leaves norms alone; QK-norm has no one factor.
+    OPT and ESM scale their queries there, so it belongs to c. Rotation leaves norms alone, but for a factor some put on
+    both sides, which belongs to it; QK-norm has no one factor.
     """
     site = use.place.site
     made = {name: _stored(site, use.made[name]) for name in use.place.tensors if name in use.made}
     if len(made) < len(use.place.tensors):
         return 1.0, 1.0
     plain = [one.flatten(0, -3) for one in views(site, made)]  # [H, r, B·N], [G, r, B·N]
-    return _factor(plain[0], query), _factor(plain[1], key)
+    on_query, on_key = _factor(plain[0], query), _factor(plain[1], key)
+    shared = abs(on_query / on_key - 1) < _CONSTANT and on_query != query.shape[-1] ** -0.25
+    return (1.0, 1.0) if shared else (on_query, on_key)
 
 
 def _stored(site: Site, made: Any) -> Any:
@@ -136,7 +139,11 @@ def _factor(plain: Any, used: Any) -> float:
     loose = max(_CONSTANT, _tolerance(used) if used.dtype == torch.float32 else 0)
     if not float((ratio / middle - 1).abs().max()) < loose:
         return 1.0
-    for likely in (1.0, used.shape[-1] ** -0.5):  # rotations computed in float32 must not cost the sum its digits
+    for likely in (
+        1.0,
+        used.shape[-1] ** -0.5,
+        used.shape[-1] ** -0.25,
+    ):  # rotations computed in float32 must not cost the sum its digits
         if abs(middle / likely - 1) < loose:
             return float(likely)
     return middle
@@ -149,7 +156,7 @@ def _joined(place: Place, parts: Sequence[_Pulled], parameters: Mapping[str, Any
     missing = next((part.missing for part in parts if part.missing), "")
     weights = None
     if not missing:
-        summed = {name: sum(part.gradients[name] for part in parts) for name in first.gradients}
+        summed = dict(zip(place.tensors, map(sum, zip(*(part.gradients for part in parts), strict=True)), strict=True))
         own = {name: _wide(parameters[name].detach()) for name in summed}
         # [*g, m, r, d], [*g, r, d] → [H, d, r], [G, d, r]
         cut = [array.flatten(0, -3).mT for group in (own, summed) for array in views(place.site, group)]
