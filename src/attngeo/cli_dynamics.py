@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from attngeo.cli import Debug, _one_line, _spoken, app
+from attngeo.cli import Debug, Out, _deliver, _one_line, _spoken, app
 from attngeo.errors import InputError
 
 experiment = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Questions settled over seeds.")
 app.add_typer(experiment, name="experiment")
+
+_FORMATS = {".md": "markdown", ".csv": "csv"}
 
 
 @app.command()
@@ -26,35 +29,83 @@ def pretrain(
 
         with Bar(str(config)) as bar, _spoken(bar.say):
             run = trained(config, progress=bar.step)
-        typer.echo(f"{run.folder}: held-out loss {run.loss:.4f} after {run.records[-1]['step']} steps")
+        if int(os.environ.get("RANK", "0")) == 0:  # one of many processes speaks for all
+            typer.echo(f"{run.folder}: held-out loss {run.loss:.4f} after {run.config.steps} steps")
 
 
 @experiment.command()
 def initialisation(
     tokens: Annotated[Path | None, typer.Option(metavar="DIR", help="Prepared token files, packed or not.")] = None,
+    train: Annotated[
+        list[str] | None, typer.Option(metavar="TEXT", help="Prepare --tokens from this text first; repeatable.")
+    ] = None,
+    valid: Annotated[list[str] | None, typer.Option(metavar="TEXT", help="Its held-out documents.")] = None,
+    vocab: Annotated[int, typer.Option(metavar="N", help="Size of its tokenizer.")] = 16_384,
     results: Annotated[Path | None, typer.Option(metavar="FILE", help="*.jsonl.gz that finished runs join.")] = None,
     done: Annotated[list[Path] | None, typer.Option(metavar="PATH", help="Runs finished before; repeatable.")] = None,
-    group: Annotated[list[str] | None, typer.Option(metavar="NAME", help="Part of the grid; repeatable.")] = None,
+    group: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="Part of the grid; repeatable. Default: core.")
+    ] = None,
     start: Annotated[list[str] | None, typer.Option(metavar="NAME", help="Only this start; repeatable.")] = None,
+    lr: Annotated[list[float] | None, typer.Option(metavar="X", help="A grid of one's own; repeatable.")] = None,
+    seeds: Annotated[int | None, typer.Option(metavar="N", help="Seeds of such a grid.")] = None,
+    steps: Annotated[int | None, typer.Option(metavar="N", help="Steps of its runs.")] = None,
+    size: Annotated[str | None, typer.Option(metavar="4x256", help="Layers x width of its models.")] = None,
+    objective: Annotated[str | None, typer.Option(metavar="masked|causal", help="Of its runs.")] = None,
+    setting: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="In place of the usual; repeatable.")
+    ] = None,
     minutes: Annotated[float | None, typer.Option(metavar="N", help="Stop after these, to go on later.")] = None,
     work: Annotated[Path, typer.Option(metavar="DIR", help="For runs under way.")] = Path("/tmp/attngeo-runs"),
     table: Annotated[bool, typer.Option("--table", help="Run nothing, only compare what is finished.")] = False,
+    figures: Annotated[Path | None, typer.Option(metavar="DIR", help="Draw curves, forms, steps saved there.")] = None,
+    form: Annotated[str | None, typer.Option("--format", metavar="table|markdown|csv", help="Of the table.")] = None,
+    out: Out = None,
     debug: Debug = False,
 ) -> None:
     """Does a symmetric start help? A grid of starts × learning rates × seeds as paired runs, and their comparison."""
     with _one_line(debug):
-        from attngeo.dynamics.cells import cells
-        from attngeo.dynamics.compare import as_text, compare, read_runs
-        from attngeo.dynamics.experiment import run_grid
-        from attngeo.dynamics.packed_tokens import unpacked
-        from attngeo.show.progress import Bar
+        from attngeo.dynamics.compare import compare, read_runs
+        from attngeo.show.initialisation_table import FORMATS
 
-        known = [*(done or []), *([results] if results and (table or results.exists()) else [])]
+        form = form or _FORMATS.get(out.suffix.lower() if out else "", "table")
+        if form not in FORMATS:
+            raise InputError(f"--format {form}: expected one of {', '.join(FORMATS)}")
+        if out is not None:
+            from attngeo.show.files import check_writable
+
+            check_writable(out)
         if not table:
             if tokens is None or results is None:
                 raise InputError("--tokens and --results: both are needed to run; --table only compares")
+            from attngeo.dynamics.experiment import run_experiment
+            from attngeo.show.progress import Bar
+
             with Bar("experiment") as bar, _spoken(bar.say):
-                run_grid(cells(group or ["core"], start), unpacked(tokens), results, work=work, done=done or [],
-                         minutes=minutes, say=bar.say)  # fmt: skip
-            known = [path for path in (*(done or []), results) if path.exists()]
-        typer.echo(as_text(compare(read_runs(known))))
+                if train:
+                    from attngeo.dynamics.tokens import prepare
+
+                    prepare(tokens, train, valid or (), vocabulary=vocab, progress=bar.step)
+                left = run_experiment(
+                    tokens,
+                    results,
+                    groups=group or (),
+                    starts=start or (),
+                    free={"rates": lr, "seeds": seeds, "steps": steps, "size": size, "objective": objective},
+                    settings=setting or (),
+                    work=work,
+                    done=done or (),
+                    minutes=minutes,
+                    say=bar.say,
+                    progress=bar.step,
+                )
+                bar.say(f"attngeo: {left} runs left")
+        runs = read_runs([*(done or ()), *([results] if results is not None else ())])
+        if not runs:
+            raise InputError("no finished runs to compare; name their files with --results or --done")
+        _deliver((FORMATS[form](compare(runs)) + "\n").encode(), out)
+        if figures is not None:
+            from attngeo.show.initialisation import draw
+
+            for path in draw(runs, figures):
+                typer.echo(f"attngeo: wrote {path}", err=True)

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import Any
 
-from attngeo.dynamics.config import PretrainConfig, checked
+from attngeo.dynamics.config import PretrainConfig, load_config
+from attngeo.dynamics.starts import check_start
 from attngeo.errors import InputError
+
+# What a grid may be given in place of its usual settings, and becomes part of a cell ...
+_OTHER = ("batch", "betas", "clip", "evaluations", "heads", "intermediate", "length", "masked", "precision", "warmup",
+          "weight_decay")  # fmt: skip
+# ... and what changes nothing about a run.
+INCIDENTAL = ("checkpoints", "compile")
 
 
 @dataclass(frozen=True)
@@ -21,35 +29,43 @@ class Cell:
     steps: int = 9_500
     size: str = "4x256"
     objective: str = "masked"
+    other: tuple[tuple[str, Any], ...] = ()  # settings that are not the usual ones, by name
 
     @property
     def key(self) -> str:
         """A name for the run, also of files."""
         start = self.start.replace(" ", "-")
-        return f"{self.objective}-{self.size}-lr{self.lr:g}-{self.steps}-{start}-seed{self.seed}"
+        other = "".join("-" + re.sub(r"[^\w.-]+", "_", f"{key}{value}") for key, value in self.other)
+        return f"{self.objective}-{self.size}-lr{self.lr:g}-{self.steps}{other}-{start}-seed{self.seed}"
 
     @property
-    def setting(self) -> tuple[str, str, float, int]:
+    def setting(self) -> tuple[Any, ...]:
         """What a run and its baseline share."""
-        return self.objective, self.size, self.lr, self.steps
+        return self.objective, self.size, self.lr, self.steps, self.other
 
-    def config(self, out: str, tokens: str, **other: Any) -> PretrainConfig:
-        unit = self.start.startswith("unit ")
+    @property
+    def label(self) -> str:
+        """The setting in words."""
+        other = "".join(f", {key} {value}" for key, value in self.other)
+        return f"{self.objective} {self.size} lr {self.lr:g} {self.steps} steps{other}"
+
+    def config(self, out: str, tokens: str, **incidental: Any) -> PretrainConfig:
         settings: dict[str, Any] = {
             "out": out,
             "tokens": tokens,
             "objective": self.objective,
             "size": self.size,
             "start": self.start.removeprefix("unit "),
-            "scale": "unit" if unit else None,
+            "scale": "unit" if self.start.startswith("unit ") else None,
             "lr": self.lr,
             "steps": self.steps,
             "seed": self.seed,
             "checkpoints": 0,  # only where a slice of time ends
             "keep_model": False,
-            **other,
+            **dict(self.other),
+            **incidental,
         }
-        return checked(PretrainConfig(**settings))
+        return load_config(settings)
 
 
 def grid(starts: Iterable[str], rates: Iterable[float], seeds: Iterable[int], **other: Any) -> tuple[Cell, ...]:
@@ -74,14 +90,63 @@ GROUPS: dict[str, tuple[Cell, ...]] = {
 }
 
 
-def cells(groups: Iterable[str], starts: Iterable[str] | None = None) -> tuple[Cell, ...]:
-    """The cells of these groups, each once, in order; only these starts where they are given."""
+def cells(
+    groups: Iterable[str], starts: Iterable[str] | None = None, settings: Mapping[str, Any] | None = None
+) -> tuple[Cell, ...]:
+    """The cells of these groups, each once, in order; only these starts where they are given.
+
+    settings  in place of the usual ones; they make other cells, which are never mixed with the usual ones
+    """
     found: dict[str, Cell] = {}
-    wanted = None if starts is None else set(starts)
     for group in groups:
         if group not in GROUPS:
-            near = get_close_matches(group, GROUPS, 1)
-            hint = f", did you mean {near[0]!r}?" if near else f"; there are {', '.join(GROUPS)}"
-            raise InputError(f"group {group!r} does not exist{hint}")
-        found |= {cell.key: cell for cell in GROUPS[group] if wanted is None or cell.start in wanted}
-    return tuple(found.values())
+            raise InputError(f"group {group!r} does not exist{_nearest(group, GROUPS)}")
+        found |= {cell.key: cell for cell in GROUPS[group]}
+    if starts is not None:
+        there = list(dict.fromkeys(cell.start for cell in found.values()))
+        for start in starts:
+            if start not in there:
+                raise InputError(f"start {start!r} is not in these groups{_nearest(start, there)}")
+    wanted = [cell for cell in found.values() if starts is None or cell.start in starts]
+    return _checked(replace(cell, other=_other(settings or {})) for cell in wanted)
+
+
+def free_grid(
+    starts: Sequence[str],
+    rates: Sequence[float],
+    seeds: int,
+    settings: Mapping[str, Any] | None = None,
+    **other: Any,
+) -> tuple[Cell, ...]:
+    """A grid of one's own: starts × learning rates × the first `seeds` seeds; `other`: steps, size, objective."""
+    if seeds < 1:
+        raise InputError(f"seeds is {seeds}, expected at least 1")
+    for start in starts:
+        check_start(start.removeprefix("unit "))
+    return _checked(grid(starts, rates, range(seeds), other=_other(settings or {}), **other))
+
+
+def _checked(found: Iterable[Cell]) -> tuple[Cell, ...]:
+    """The cells, if a run could follow each: what is wrong with a setting is said before the first run."""
+    found = tuple(found)
+    for cell in found:
+        cell.config("out", "tokens")
+    return found
+
+
+def _other(settings: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
+    for name in settings:
+        if name in PretrainConfig.__annotations__ and name not in (*_OTHER, *INCIDENTAL):
+            raise InputError(f"setting {name!r} is fixed by the grid or its tokens and cannot be set")
+        if name not in (*_OTHER, *INCIDENTAL):
+            raise InputError(f"setting {name!r} does not exist{_nearest(name, (*_OTHER, *INCIDENTAL))}")
+    return tuple((name, _hashable(settings[name])) for name in sorted(settings) if name in _OTHER)
+
+
+def _hashable(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _nearest(name: str, names: Iterable[str]) -> str:
+    near = get_close_matches(name, names := list(names), 1)
+    return f", did you mean {near[0]!r}?" if near else f"; there are {', '.join(names)}"

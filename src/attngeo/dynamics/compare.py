@@ -7,34 +7,46 @@ import json
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from attngeo.dynamics.cells import Cell
-from attngeo.errors import SourceError
+from attngeo.errors import AttngeoError, SourceError
+from attngeo.show.files import write_whole
 
 
 @dataclass(frozen=True)
 class Finished:
-    """A finished run of the grid with its records, one per evaluation."""
+    """A run of the grid that needs no more steps, with its records, one per evaluation."""
 
     cell: Cell
     records: tuple[dict[str, Any], ...]
-    facts: dict[str, Any]  # device, versions, seconds
+    facts: dict[str, Any]  # device, versions, seconds; `diverged`: the step at which the loss was no number any more
 
     @property
     def loss(self) -> float:
+        """Held-out loss at the last evaluation."""
         return float(self.records[-1]["eval_loss"])
 
+    @property
+    def diverged(self) -> int | None:
+        step: int | None = self.facts.get("diverged")
+        return step
+
     def line(self) -> str:
-        return json.dumps({"cell": asdict(self.cell), "facts": self.facts, "records": self.records},
-                          separators=(",", ":")) + "\n"  # fmt: skip
+        cell = {key: value for key, value in asdict(self.cell).items() if key != "other" or value}
+        return json.dumps({"cell": cell, "facts": self.facts, "records": self.records}, separators=(",", ":")) + "\n"
 
 
 def append_run(path: Path, run: Finished) -> None:
-    """Add a run to a compressed file: one gzip member each, so that nothing before it is touched."""
-    with open(path, "ab") as file:
-        file.write(gzip.compress(run.line().encode(), mtime=0))
+    """Add a run to a compressed file, one gzip member each; the file is replaced whole, so a kill loses nothing."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        before = path.read_bytes() if path.exists() else b""
+        write_whole(path, before + gzip.compress(run.line().encode(), mtime=0))
+    except OSError as error:
+        raise AttngeoError(f"{path}: cannot be written ({error.strerror or error})") from error
 
 
 def read_runs(paths: Iterable[Path]) -> list[Finished]:
@@ -46,11 +58,16 @@ def read_runs(paths: Iterable[Path]) -> list[Finished]:
                 with gzip.open(file, "rt", encoding="utf-8") as lines:
                     for line in lines:
                         row = json.loads(line)
-                        run = Finished(Cell(**row["cell"]), tuple(row["records"]), row["facts"])
+                        run = Finished(_cell(row["cell"]), tuple(row["records"]), row["facts"])
                         found.setdefault(run.cell.key, run)
             except (OSError, EOFError, ValueError, KeyError, TypeError) as error:
                 raise SourceError(f"{file}: not a file of finished runs ({error})") from error
     return list(found.values())
+
+
+def _cell(row: dict[str, Any]) -> Cell:
+    other = tuple((key, tuple(value) if isinstance(value, list) else value) for key, value in row.pop("other", ()))
+    return Cell(**row, other=other)
 
 
 def speed_up(records: Sequence[dict[str, Any]], target: float) -> float | None:
@@ -68,7 +85,7 @@ class Mean:
     low: float
     high: float
     p: float
-    detectable: float  # smallest difference found with 80% power at the 5% level, at this spread
+    detectable: float  # smallest true difference that a test at the 5% level finds 4 times of 5, at this spread
 
 
 def mean_of(values: Sequence[float]) -> Mean:
@@ -82,8 +99,29 @@ def mean_of(values: Sequence[float]) -> Mean:
     error = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (n - 1) / n)
     quantile = float(stats.t.ppf(0.975, n - 1))
     p = float(2 * stats.t.sf(abs(mean) / error, n - 1)) if error > 0 else (0.0 if mean else 1.0)
-    detectable = (quantile + float(stats.t.ppf(0.8, n - 1))) * error
-    return Mean(mean, mean - quantile * error, mean + quantile * error, p, detectable)
+    return Mean(mean, mean - quantile * error, mean + quantile * error, p, noncentrality(n) * error)
+
+
+@cache
+def noncentrality(n: int, power: float = 0.8) -> float:
+    """Difference λ, in standard errors, that a paired t-test of n at the 5% level finds with this power.
+
+    P(|Z + λ| > t·R) = power, Z normal, R = √(χ²/(n−1)) the estimated error over the true one, t the 97.5% point of
+    Student's distribution with n − 1 degrees of freedom.
+    """
+    import numpy as np
+    from scipy import integrate, optimize, special, stats
+
+    freedom = n - 1
+    quantile = float(stats.t.ppf(0.975, freedom))
+    r = np.linspace(0.0, 12.0, 4001)
+    density = stats.chi.pdf(r * math.sqrt(freedom), freedom) * math.sqrt(freedom)
+
+    def short(at: float) -> float:
+        found = special.ndtr(at - quantile * r) + special.ndtr(-at - quantile * r)
+        return float(integrate.simpson(found * density, x=r)) - power
+
+    return float(optimize.brentq(short, 0.5, 8 * quantile))
 
 
 @dataclass(frozen=True)
@@ -96,6 +134,11 @@ class Compared:
     difference: Mean | None  # of the final loss, start − baseline; None for the baseline itself
     saved: Mean | None  # share of the steps saved; a target never reached counts as 0
     reached: int  # seeds that reached the baseline's final loss
+    diverged: tuple[tuple[int, int], ...]  # (seed, step) of runs that ended without a loss; in no mean
+
+    @property
+    def loss(self) -> float:
+        return math.fsum(self.losses) / len(self.losses) if self.losses else math.nan
 
 
 def compare(runs: Iterable[Finished]) -> list[Compared]:
@@ -104,38 +147,28 @@ def compare(runs: Iterable[Finished]) -> list[Compared]:
     for run in runs:
         groups.setdefault((*run.cell.setting, run.cell.start), {})[run.cell.seed] = run
     table = []
-    for (*setting, start), mine in sorted(groups.items(), key=lambda item: tuple(map(str, item[0][:4]))):
-        base = groups.get((*setting, "baseline"), {})
+    for (*setting, start), all_mine in sorted(groups.items(), key=_order):
+        mine, base = _ended(all_mine), _ended(groups.get((*setting, "baseline"), {}))
         seeds = sorted(set(mine) & set(base)) or sorted(mine)
-        losses = tuple(mine[seed].loss for seed in seeds)
         difference = saved = None
         reached = 0
-        if start != "baseline" and set(seeds) <= set(base):
+        if start != "baseline" and seeds and set(seeds) <= set(base):
             difference = mean_of([mine[seed].loss - base[seed].loss for seed in seeds])
             ups = [speed_up(mine[seed].records, base[seed].loss) for seed in seeds]
             reached = sum(up is not None for up in ups)
             saved = mean_of([up or 0.0 for up in ups])
-        table.append(Compared(mine[seeds[0]].cell, tuple(seeds), losses, difference, saved, reached))
+        losses = tuple(mine[seed].loss for seed in seeds)
+        diverged = tuple((seed, run.diverged) for seed, run in sorted(all_mine.items()) if run.diverged is not None)
+        cell = all_mine[min(all_mine)].cell
+        table.append(Compared(cell, tuple(seeds), losses, difference, saved, reached, diverged))
     return table
 
 
-def as_text(table: Sequence[Compared]) -> str:
-    """A plain table, one line per start and setting."""
-    head = ("setting", "start", "seeds", "final loss", "difference [95%]", "p", "detectable", "steps saved [95%]")
-    rows: list[Sequence[str]] = [head]
-    for one in table:
-        c = one.cell
-        loss = f"{math.fsum(one.losses) / len(one.losses):.4f}"
-        row = [f"{c.objective} {c.size} lr {c.lr:g} {c.steps} steps", c.start, str(len(one.seeds)), loss]
-        if one.difference is None or one.saved is None:
-            row += ["", "", "", ""]
-        else:
-            d, s = one.difference, one.saved
-            if len(one.seeds) > 1:
-                row += [f"{d.mean:+.4f} [{d.low:+.4f}, {d.high:+.4f}]", f"{d.p:.2g}", f"{d.detectable:.4f}",
-                        f"{s.mean:.0%} [{s.low:.0%}, {s.high:.0%}]"]  # fmt: skip
-            else:
-                row += [f"{d.mean:+.4f}", "", "", f"{s.mean:.0%}"]
-        rows.append(row)
-    widths = [max(len(row[i]) for row in rows) for i in range(len(head))]
-    return "\n".join("  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip() for row in rows)
+def _order(group: tuple[tuple[Any, ...], Any]) -> tuple[Any, ...]:
+    """By setting, the baseline first, the others as they came."""
+    *setting, other, start = group[0]
+    return *setting, str(other), start != "baseline"
+
+
+def _ended(runs: dict[int, Finished]) -> dict[int, Finished]:
+    return {seed: run for seed, run in runs.items() if run.diverged is None}

@@ -12,15 +12,18 @@ import argparse
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+import tomllib
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from attngeo.dynamics.cells import GROUPS, Cell, cells
-from attngeo.dynamics.compare import Finished, append_run, as_text, compare, read_runs
-from attngeo.errors import AttngeoError
+from attngeo.dynamics.cells import GROUPS, INCIDENTAL, Cell, cells, free_grid
+from attngeo.dynamics.compare import Compared, Finished, append_run, compare, read_runs
+from attngeo.errors import AttngeoError, InputError
 
 Say = Callable[[str], None]
+Progress = Callable[[int, int | None], None]
+WORK = Path("/tmp/attngeo-runs")  # runs under way
 
 
 def run_grid(
@@ -28,63 +31,130 @@ def run_grid(
     tokens: Path,
     results: Path,
     *,
-    work: Path,
+    work: Path = WORK,
     done: Iterable[Path] = (),
     minutes: float | None = None,
     say: Say = print,
-    **settings: Any,
+    progress: Progress | None = None,
+    **incidental: Any,
 ) -> int:
     """Run the cells that are not finished yet, in order; returns how many are left.
 
-    results   file the finished runs are appended to; those in it and in `done` are skipped
-    work      folder for runs under way: what a slice of time cut off continues from there
-    minutes   after these no new step is taken; a run that would not fit is not begun once its kind has been timed
-    settings  of every run, in place of those of its cell
+    results     file the finished runs are appended to; those in it and in `done` are skipped
+    work        folder for runs under way: what a slice of time cut off continues from there
+    minutes     after these no new step is taken; a run that would not fit is not begun once its kind has been timed
+    progress    called with (steps done, steps in all)
+    incidental  `compile`, `checkpoints`
     """
-    from attngeo.dynamics.pretrain import train
+    from attngeo.dynamics.pretrain import TrainingError, train
     from attngeo.dynamics.processes import team
+    from attngeo.dynamics.records import read_records
     from attngeo.dynamics.tokens import open_tokens
 
     opened, mine = open_tokens(tokens), team()
-    finished = {run.cell.key: run for run in read_runs([path for path in (*done, results) if path.exists()])}
+    finished = {run.cell.key for run in read_runs([path for path in (*done, results) if path.exists()])}
     left = [cell for cell in wanted if cell.key not in finished]
     say(f"{len(wanted)} runs, {len(wanted) - len(left)} finished before")
     began = time.monotonic()
     deadline = began + 60 * minutes if minutes is not None else float("inf")
     took: dict[tuple[Any, ...], float] = {}
+    before, all_steps = 0, sum(cell.steps for cell in left)
+
+    def moved(step: int, _: int | None) -> None:
+        if progress is not None:
+            progress(before + step, all_steps)
+
     for number, cell in enumerate(left):
         now = time.monotonic()
-        kind = (cell.objective, cell.size, cell.steps)
-        if now + took.get(kind, 0.0) > deadline:
+        kind = cell.setting
+        if mine.anyone(now + took.get(kind, 0.0) > deadline):
             say(f"time is up after {(now - began) / 60:.1f} minutes")
             return len(left) - number
-        config = cell.config(str(work / cell.key), str(tokens), **settings)
-        try:
-            run = train(config, opened, mine, stop=lambda: time.monotonic() > deadline)
-        except AttngeoError as error:  # a run that diverges is a finding; the others go on
-            say(f"{cell.key}: {error}")
-            continue
-        seconds = time.monotonic() - now
-        if not run.finished:
-            say(f"{cell.key}: stopped at step {run.records[-1]['step']}, continues from {config.out}")
-            return len(left) - number
-        took[kind] = seconds
+        # A tokenizer larger than the usual vocabulary makes a larger model.
+        config = cell.config(str(work / cell.key), str(tokens), **incidental)
+        config = config.with_(vocab=max(config.vocab, opened.vocabulary))
+        kept = Path(config.out) / "finished.jsonl.gz"
+        if kept.exists():  # finished before, but the results could not be written
+            (run,) = read_runs([kept])
+        else:
+            diverged = {}
+            try:
+                trained = train(config, opened, mine, progress=moved, stop=lambda: time.monotonic() > deadline)
+                records = trained.records
+                if not trained.finished:
+                    say(f"{cell.key}: stopped at step {records[-1]['step']}, continues from {config.out}")
+                    return len(left) - number
+            except TrainingError as error:  # a run that diverges is a finding; the others go on
+                records = tuple(read_records(Path(config.out) / "metrics.jsonl"))
+                diverged = {"diverged": error.step}
+            seconds = time.monotonic() - now
+            facts = _facts(mine.device, seconds, incidental) | diverged
+            run = Finished(cell, tuple(dict(row) for row in records), facts)
+            took[kind] = seconds
+        before += cell.steps
         if mine.rank == 0:
-            append_run(
-                results, Finished(cell, tuple(dict(row) for row in run.records), _facts(mine.device, seconds, settings))
-            )
+            if not kept.exists():
+                append_run(kept, run)
+            append_run(results, run)
             shutil.rmtree(config.out)
-        last = run.records[-1]
-        say(f"{cell.key}: loss {run.loss:.4f}, {seconds:.1f} s, {last['steps_per_second']} steps/s, "
-            f"symmetry {last['symmetry']}, max logit {last['max_logit']}")  # fmt: skip
+        mine.wait()
+        say(_told(run))
     return 0
 
 
-def _facts(device: Any, seconds: float, settings: dict[str, Any]) -> dict[str, Any]:
+def _told(run: Finished) -> str:
+    if run.diverged is not None:
+        return f"{run.cell.key}: diverged, no loss from step {run.diverged} on"
+    last = run.records[-1]
+    return (f"{run.cell.key}: loss {run.loss:.4f}, {run.facts['seconds']:.1f} s, {last['steps_per_second']} steps/s, "
+            f"symmetry {last['symmetry']}, max logit {last['max_logit']}")  # fmt: skip
+
+
+def _facts(device: Any, seconds: float, incidental: Mapping[str, Any]) -> dict[str, Any]:
     import torch
 
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
-    return {"device": name, "torch": torch.__version__, "seconds": round(seconds, 1), "settings": settings}
+    return {"device": name, "torch": torch.__version__, "seconds": round(seconds, 1), "settings": dict(incidental)}
+
+
+def run_experiment(
+    tokens: Path,
+    results: Path,
+    *,
+    groups: Sequence[str] = (),
+    starts: Sequence[str] = (),
+    free: Mapping[str, Any] | None = None,
+    settings: Sequence[str] = (),
+    **how: Any,
+) -> int:
+    """`run_grid` on a grid named in words; returns how many runs are left.
+
+    groups    parts of the experiment's own grid ("core" where nothing is named)
+    free      a grid of one's own instead: any of rates, seeds, steps, size, objective
+    starts    of either; all of a group, or baseline and unit symmetric
+    settings  KEY=VALUE in place of the usual ones
+    """
+    from attngeo.dynamics.packed_tokens import unpacked
+
+    try:
+        named = tomllib.loads("\n".join(settings))
+    except tomllib.TOMLDecodeError as error:
+        raise InputError(f"set {' '.join(settings)}: expected KEY=VALUE as in a config ({error})") from error
+    free = {key: value for key, value in (free or {}).items() if value}
+    if free and groups:
+        raise InputError(f"{', '.join(free)}: a grid of one's own, cannot go with group {' '.join(groups)}")
+    if free:
+        free = {"rates": (5e-4,), "seeds": 3, **free}
+        wanted = free_grid(starts or ("baseline", "unit symmetric"), settings=named, **free)
+    else:
+        wanted = cells(groups or ["core"], starts or None, named)
+    incidental = {key: value for key, value in named.items() if key in INCIDENTAL}
+    return run_grid(wanted, unpacked(tokens), results, **how, **incidental)
+
+
+def compared(paths: Iterable[Path]) -> list[Compared]:
+    """The comparison of all runs finished in these files and folders; those that are not there hold none."""
+    return compare(read_runs([path for path in paths if path.exists()]))
 
 
 def _arguments() -> argparse.ArgumentParser:
@@ -101,13 +171,15 @@ def _arguments() -> argparse.ArgumentParser:
     one.add_argument("--tokens", type=Path, required=True, help="folder of token files, packed or not")
     one.add_argument("--results", type=Path, required=True, help="FILE.jsonl.gz, appended to")
     one.add_argument("--done", type=Path, nargs="*", default=[], help="files or folders of runs finished before")
-    one.add_argument("--work", type=Path, default=Path("/tmp/attngeo-runs"))
-    one.add_argument("--group", nargs="+", default=["core"], help=", ".join(GROUPS))
-    one.add_argument("--start", nargs="+", help="only these starts")
+    one.add_argument("--work", type=Path, default=WORK)
+    one.add_argument("--group", nargs="+", default=[], help=f"{', '.join(GROUPS)}; default: core")
+    one.add_argument("--start", nargs="+", default=[], help="only these starts")
     one.add_argument("--minutes", type=float)
     one.add_argument("--set", nargs="*", default=[], metavar="KEY=VALUE", help="settings in place of the grid's")
     one = commands.add_parser("table", help="compare the starts of finished runs")
     one.add_argument("results", type=Path, nargs="+")
+    one.add_argument("--format", default="table", choices=("table", "markdown", "csv"))
+    one.add_argument("--figures", type=Path, help="also draw into this folder")
     one = commands.add_parser("speed", help="steps a second and share of the measured matmul rate")
     one.add_argument("--tokens", type=Path, required=True)
     one.add_argument("--size", nargs="+", default=["4x256", "12x768"])
@@ -127,14 +199,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _dispatch(asked: argparse.Namespace) -> int:
-    import tomllib
-
-    from attngeo.dynamics.packed_tokens import pack, unpacked
+    from attngeo.show.initialisation_table import FORMATS, as_text
 
     def say(line: str) -> None:
         print(line, flush=True)
 
     if asked.command == "prepare":
+        from attngeo.dynamics.packed_tokens import pack
         from attngeo.dynamics.tokens import prepare
 
         tokens = prepare(asked.into, asked.train, asked.valid, vocabulary=asked.vocab)
@@ -142,20 +213,23 @@ def _dispatch(asked: argparse.Namespace) -> int:
         if asked.pack:
             say(f"packed: {pack(tokens, asked.pack) / 2**20:.1f} MiB in {asked.pack}")
     elif asked.command == "table":
-        say(as_text(compare(read_runs(asked.results))))
+        say(FORMATS[asked.format](compared(asked.results)))
+        if asked.figures:
+            from attngeo.show.initialisation import draw
+
+            draw(read_runs(asked.results), asked.figures)
     elif asked.command == "speed":
+        from attngeo.dynamics.packed_tokens import unpacked
         from attngeo.dynamics.speed import measure
 
         measure(unpacked(asked.tokens), asked.size, asked.objective, asked.steps, asked.profile, say)
     else:
-        settings: dict[str, Any] = tomllib.loads("\n".join(asked.set))
-        wanted = cells(asked.group, asked.start)
-        left = run_grid(wanted, unpacked(asked.tokens), asked.results, work=asked.work, done=asked.done,
-                        minutes=asked.minutes, say=say, **settings)  # fmt: skip
+        left = run_experiment(asked.tokens, asked.results, groups=asked.group, starts=asked.start, settings=asked.set,
+                              work=asked.work, done=asked.done, minutes=asked.minutes, say=say)  # fmt: skip
         say(f"{left} runs left")
-        runs = read_runs([path for path in (*asked.done, asked.results) if path.exists()])
-        if runs:
-            say(as_text(compare(runs)))
+        table = compared([*asked.done, asked.results])
+        if table:
+            say(as_text(table))
     return 0
 
 

@@ -1,0 +1,274 @@
+"""Pictures of the initialisation experiment; like the others, without matplotlib's global state."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from attngeo.errors import InputError
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from attngeo.dynamics.compare import Compared, Finished
+
+# Okabe and Ito's colours, told apart with every kind of colour vision; one colour and stroke for a start everywhere.
+_LOOKS = {
+    "baseline": ("#000000", "-"),
+    "symmetric": ("#56B4E9", "-"),
+    "unit independent": ("#E69F00", "-"),
+    "unit symmetric": ("#0072B2", "-"),
+    "authors": ("#009E73", "-"),
+    "mimetic-0.3": ("#CC79A7", "-"),
+    "mimetic-0.7": ("#CC79A7", "--"),
+    "mimetic-0.3-value": ("#D55E00", "-"),
+    "mimetic-0.7-value": ("#D55E00", "--"),
+    "unit rotated": ("#E69F00", "--"),
+    "unit self-attending": ("#009E73", "--"),
+    "unit skewed": ("#CC79A7", ":"),
+    "unit negative": ("#D55E00", ":"),
+}
+# The controls are drawn apart: in one picture with the starts nobody could tell them from each other.
+_CONTROLS = ("unit rotated", "unit self-attending", "unit skewed", "unit negative")
+_BESIDE_CONTROLS = ("baseline", "unit independent", "unit symmetric")
+_GREY = "#6b6b6b"
+
+Runs = dict[int, "Finished"]  # by seed
+
+
+def draw(runs: Sequence[Finished], folder: Path) -> list[Path]:
+    """Every figure and the comparison as table.txt, .md and .csv into `folder`; returns what was written."""
+    from attngeo.dynamics.compare import compare
+    from attngeo.show.files import write_whole
+    from attngeo.show.initialisation_table import as_csv, as_markdown, as_text
+
+    ended = [run for run in runs if run.diverged is None]
+    if not ended:
+        raise InputError(f"{folder}: no finished runs to draw")
+    table = compare(runs)
+    content = {
+        "table.txt": as_text(table).encode() + b"\n",
+        "table.md": as_markdown(table).encode() + b"\n",
+        "table.csv": as_csv(table).encode() + b"\n",
+    }
+    starts = [run for run in ended if run.cell.start not in _CONTROLS]
+    for part in _grouped(starts, lambda run: (run.cell.objective, run.cell.size)):
+        content[f"losses-{part[0].cell.objective}-{part[0].cell.size}.png"] = _png(loss_figure(part))
+    if any(one.saved is not None for one in table):
+        content["saved.png"] = _png(saved_figure(table))
+    controls = [run for run in ended if run.cell.start in _CONTROLS]
+    if controls:
+        settings = {run.cell.setting for run in controls}
+        beside = [run for run in ended if run.cell.start in _BESIDE_CONTROLS and run.cell.setting in settings]
+        content["controls.png"] = _png(loss_figure([*beside, *controls]))
+    for start in ("baseline", "unit symmetric"):
+        for number, pair in enumerate(_shared(run for run in ended if run.cell.start == start)):
+            cell = pair[0].cell
+            name = f"form-{cell.size}-lr{cell.lr:g}-{start.replace(' ', '-')}" + f"-{number}" * bool(cell.other)
+            content[f"{name}.png"] = _png(form_figure(pair))
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, data in content.items():
+        write_whole(folder / name, data)
+    return [folder / name for name in content]
+
+
+def loss_figure(runs: Sequence[Finished]) -> Figure:
+    """Held-out loss over training, one panel a setting; under it the paired difference from the baseline.
+
+    Lines are means over seeds, bands reach from the lowest seed to the highest.
+    """
+    panels = sorted(_grouped(runs, lambda run: run.cell.setting), key=lambda part: -part[0].cell.lr)
+    figure = _figure(4.6 * len(panels) + 0.6, 7.0)
+    axes = figure.subplots(2, len(panels), squeeze=False, height_ratios=(3, 2))
+    for (whole, apart), mine in zip(axes.T, panels, strict=True):
+        starts = {part[0].cell.start: _by_seed(part) for part in _grouped(mine, lambda run: run.cell.start)}
+        base = starts.get("baseline", {})
+        for start in sorted(starts, key=_place):
+            steps, losses = _curves(starts[start], "eval_loss")  # [evaluations], [seeds, evaluations]
+            _band(whole, steps, losses, start)
+            both = sorted(set(starts[start]) & set(base))
+            if both:
+                _, mine_paired = _curves({seed: starts[start][seed] for seed in both}, "eval_loss")
+                _, base_paired = _curves({seed: base[seed] for seed in both}, "eval_loss")
+                _band(apart, steps, mine_paired - base_paired, start)
+        lowest = min(run.loss for run in mine)
+        first = max(run.records[0]["eval_loss"] for run in mine)
+        # The fall of the first steps is the same for all and would leave no room for the rest.
+        whole.set_ylim(lowest - 0.03 * (first - lowest), lowest + 0.65 * (first - lowest))
+        settled = [value for line in apart.get_lines() for value in line.get_ydata()[len(line.get_ydata()) // 2 :]]
+        if settled and min(settled) < max(settled):
+            room = 0.6 * (max(settled) - min(settled))
+            apart.set_ylim(min(settled) - room, max(settled) + room)
+        _title(whole, *_setting(mine[0]))
+        whole.set_ylabel("held-out loss (nats)")
+        apart.set_ylabel("less the baseline's (paired)")
+        apart.set_xlabel("step")
+        for ax in (whole, apart):
+            _plain(ax)
+    _legend(figure, axes[0])
+    return figure
+
+
+def saved_figure(table: Sequence[Compared]) -> Figure:
+    """Steps saved and difference in final loss with 95% intervals, one line a start, settings one under the other."""
+    rows = [one for one in table if one.saved is not None]
+    figure = _figure(11.0, 1.6 + 0.3 * len(rows) + 0.4 * len({one.cell.setting for one in rows}))
+    axes = figure.subplots(1, 2, sharey=True)
+    height, ticks, names = 0.0, [], []
+    for group in _grouped(rows, lambda one: one.cell.setting):
+        for ax in axes:
+            ax.axhline(height - 0.75, color="#d0d0d0", linewidth=0.8)
+        ticks.append(height)
+        names.append(group[0].cell.label)
+        height += 1
+        for one in sorted(group, key=lambda one: _place(one.cell.start)):
+            colour = _look(one.cell.start)[0]
+            for ax, found in zip(axes, (one.saved, one.difference), strict=True):
+                assert found is not None
+                if len(one.seeds) > 1:
+                    ax.plot([found.low, found.high], [height, height], color=colour, linewidth=1.6)
+                # hollow where no seed reached the baseline's loss
+                face = "white" if found is one.saved and not one.reached else colour
+                ax.plot(found.mean, height, "o", color=colour, markerfacecolor=face, markersize=5)
+            ticks.append(height)
+            names.append(f"{one.cell.start} ({len(one.seeds)})")
+            height += 1
+    axes[0].set_yticks(ticks, names, fontsize=8)
+    for label in axes[0].get_yticklabels():
+        if label.get_text() in {one.cell.label for one in rows}:
+            label.set_fontweight("bold")
+    axes[0].invert_yaxis()
+    axes[0].xaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
+    for ax, title, note in zip(
+        axes,
+        ("steps saved", "final loss less the baseline's"),
+        ("share of all steps; mean, 95% over seeds", "mean, 95% over seeds"),
+        strict=True,
+    ):
+        ax.axvline(0, color="#000000", linewidth=1)
+        _title(ax, title, note)
+        _plain(ax)
+    return figure
+
+
+def form_figure(runs: Sequence[Finished]) -> Figure:
+    """Symmetry and directionality of every layer over training, encoder beside decoder where both were trained.
+
+    Lines are means over seeds, bands reach from the lowest seed to the highest.
+    """
+    columns = sorted(
+        _grouped(runs, lambda run: run.cell.objective), key=lambda part: part[0].cell.objective != "masked"
+    )
+    figure = _figure(4.8 * len(columns) + 0.8, 6.6)
+    axes = figure.subplots(2, len(columns), squeeze=False, sharey="row", sharex="col")
+    for column, mine in zip(axes.T, columns, strict=True):
+        cell = mine[0].cell
+        for ax, score, meaning in zip(
+            column,
+            ("symmetry", "directionality"),
+            ("1 symmetric, −1 skew", "below 0 columns dominate"),
+            strict=True,
+        ):
+            steps, values = _curves(_by_seed(mine), score)  # [evaluations], [seeds, evaluations, layers]
+            layers = values.shape[-1]
+            for layer in range(layers):
+                _band(ax, steps, values[..., layer], f"layer {layer}", (_depth(layer, layers), "-"))
+            ax.axhline(0, color=_GREY, linewidth=0.8, linestyle=(0, (4, 3)), zorder=1)
+            ax.set_ylabel(score)
+            _plain(ax)
+            ax.set_title(meaning, loc="right", fontsize=8, color=_GREY)
+        kind = "encoder (masked)" if cell.objective == "masked" else "decoder (causal)"
+        column[0].set_title(kind, loc="left", fontweight="bold", fontsize=10)
+        column[1].set_xlabel("step")
+    cell = runs[0].cell
+    figure.suptitle(f"{cell.start} start, {cell.size}, lr {cell.lr:g}", fontsize=11)
+    _legend(figure, axes[0])
+    return figure
+
+
+def _shared(runs: Iterable[Finished]) -> list[list[Finished]]:
+    """Runs that differ in objective and seed alone."""
+    return _grouped(runs, lambda run: (run.cell.size, run.cell.lr, run.cell.steps, run.cell.other))
+
+
+def _grouped(rows: Iterable[Any], by: Callable[[Any], Any]) -> list[list[Any]]:
+    groups: dict[Any, list[Any]] = {}
+    for row in rows:
+        groups.setdefault(by(row), []).append(row)
+    return list(groups.values())
+
+
+def _by_seed(runs: Iterable[Finished]) -> Runs:
+    return {run.cell.seed: run for run in runs}
+
+
+def _curves(runs: Runs, name: str) -> tuple[Any, Any]:
+    """Steps [evaluations] and a record over them for every seed [seeds, evaluations, …]."""
+    some = next(iter(runs.values()))
+    steps = np.array([record["step"] for record in some.records])
+    return steps, np.array([[record[name] for record in runs[seed].records] for seed in sorted(runs)])
+
+
+def _band(ax: Axes, steps: Any, values: Any, label: str, look: tuple[Any, str] | None = None) -> None:
+    """values [seeds, evaluations] as their mean and their range."""
+    colour, stroke = look or _look(label)
+    if len(values) > 1:
+        ax.fill_between(steps, values.min(0), values.max(0), color=colour, alpha=0.18, linewidth=0, zorder=2)
+    ax.plot(steps, values.mean(0), stroke, color=colour, linewidth=1.6, zorder=3, label=label)
+
+
+def _look(start: str) -> tuple[str, str]:
+    """Colour and stroke; a start of no figure so far is drawn as its unit-scale kin, dash-dotted."""
+    kin = _LOOKS.get(f"unit {start}", _LOOKS.get(start.removeprefix("unit "), (_GREY, "")))
+    return _LOOKS.get(start, (kin[0], "-."))
+
+
+def _place(start: str) -> int:
+    return list(_LOOKS).index(start) if start in _LOOKS else len(_LOOKS)
+
+
+def _depth(layer: int, layers: int) -> Any:
+    """From dark at the first layer to light at the last."""
+    from matplotlib import colormaps
+
+    return colormaps["viridis"](0.9 * layer / max(1, layers - 1))
+
+
+def _setting(run: Finished) -> tuple[str, str]:
+    cell = run.cell
+    return f"{cell.objective} {cell.size}, lr {cell.lr:g}", "".join(f"{key} {value} " for key, value in cell.other)
+
+
+def _figure(width: float, height: float) -> Figure:
+    from matplotlib.figure import Figure
+
+    return Figure(figsize=(width, height), layout="constrained", dpi=150)
+
+
+def _png(figure: Figure) -> bytes:
+    picture = io.BytesIO()
+    figure.savefig(picture, format="png")
+    return picture.getvalue()
+
+
+def _plain(ax: Axes) -> None:
+    ax.spines[["top", "right"]].set_visible(False)
+    ax.grid(color="#e6e6e6", linewidth=0.8)
+    ax.set_axisbelow(True)
+
+
+def _title(ax: Axes, title: str, note: str = "") -> None:
+    ax.set_title(title, loc="left", fontweight="bold", fontsize=10)
+    ax.set_title(note, loc="right", fontsize=8, color=_GREY)
+
+
+def _legend(figure: Figure, axes: Sequence[Axes]) -> None:
+    """One for all panels, under them."""
+    found = {label: handle for ax in axes for handle, label in zip(*ax.get_legend_handles_labels(), strict=True)}
+    columns = max(1, min(len(found), int(figure.get_figwidth() / 1.7)))
+    figure.legend(found.values(), found.keys(), loc="outside lower center", ncols=columns, frameon=False, fontsize=9)

@@ -1,0 +1,100 @@
+"""The comparison of starts as a table: for people, for pages, for programs."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from attngeo.show.tables import aligned
+
+if TYPE_CHECKING:
+    from attngeo.dynamics.compare import Compared, Mean
+
+_TITLES = ("setting", "start", "seeds", "final loss", "against baseline [95%]", "p", "detectable", "steps saved [95%]",
+           "p", "detectable", "reached", "diverged")  # fmt: skip
+NOTE = (
+    "against baseline: final loss less the baseline's, over the seeds both have; steps saved: 1 - (first evaluation at "
+    "or below the baseline's last loss)/(all steps), 0 where it is not reached; [95%] and p: Student's t over paired "
+    "seeds; detectable: the smallest true difference these seeds show 4 times of 5"
+)
+
+
+def as_text(table: Sequence[Compared]) -> str:
+    """Aligned columns, what they mean under them."""
+    rows = _filled([_TITLES, *map(_row, table)])
+    return "\n".join([*aligned(rows, right=[False] * len(rows[0])), "", NOTE])
+
+
+def as_markdown(table: Sequence[Compared]) -> str:
+    """A pipe table, what its columns mean under it."""
+    rows = _filled([_TITLES, *map(_row, table)])
+    lines = [f"| {' | '.join(row)} |" for row in [rows[0], ["---"] * len(rows[0]), *rows[1:]]]
+    return "\n".join([*lines, "", NOTE])
+
+
+def as_csv(table: Sequence[Compared]) -> str:
+    """Every figure with every digit; nothing where there is none."""
+    text = io.StringIO()
+    rows = [_figures(one) for one in table]
+    writer = csv.DictWriter(text, list(rows[0]) if rows else [], lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue().rstrip("\n")
+
+
+FORMATS: dict[str, Callable[[Sequence[Compared]], str]] = {
+    "table": as_text,
+    "markdown": as_markdown,
+    "csv": as_csv,
+}
+
+
+def _row(one: Compared) -> list[str]:
+    several = len(one.seeds) > 1
+    row = [one.cell.label, one.cell.start, str(len(one.seeds)), f"{one.loss:.4f}" if one.losses else ""]
+    for found, form in ((one.difference, "+.4f"), (one.saved, ".0%")):
+        if found is None:
+            row += ["", "", ""]
+        elif found is one.saved and not one.reached:
+            row += ["not reached", "", ""]
+        elif several:
+            low, high, least = (format(value, form) for value in (found.low, found.high, found.detectable))
+            row += [f"{found.mean:{form}} [{low}, {high}]", f"{found.p:.2g}", least.removeprefix("+")]
+        else:
+            row += [f"{found.mean:{form}}", "", ""]
+    row.append("" if one.saved is None else f"{one.reached}/{len(one.seeds)}")
+    return [*row, ", ".join(f"seed {seed} at step {step}" for seed, step in one.diverged)]
+
+
+def _filled(rows: Sequence[Sequence[str]]) -> list[list[str]]:
+    """Without the columns that have nothing under their title."""
+    keep = [any(cells[1:]) for cells in zip(*rows, strict=True)]
+    return [[cell for cell, kept in zip(row, keep, strict=True) if kept] for row in rows]
+
+
+def _figures(one: Compared) -> dict[str, Any]:
+    cell = one.cell
+    return {
+        "objective": cell.objective,
+        "size": cell.size,
+        "lr": cell.lr,
+        "steps": cell.steps,
+        "other": " ".join(f"{key}={value}" for key, value in cell.other),
+        "start": cell.start,
+        "seeds": len(one.seeds),
+        "loss": one.loss if one.losses else None,
+        **_mean("difference", one.difference),
+        **_mean("saved", one.saved),
+        "reached": None if one.saved is None else one.reached,
+        "diverged": " ".join(f"{seed}:{step}" for seed, step in one.diverged),
+    }
+
+
+def _mean(name: str, found: Mean | None) -> dict[str, float | None]:
+    parts = ("mean", "low", "high", "p", "detectable")
+    values = [math.nan if found is None else getattr(found, part) for part in parts]
+    names = [name, *(f"{name}_{part}" for part in parts[1:])]
+    return {key: None if math.isnan(value) else value for key, value in zip(names, values, strict=True)}
