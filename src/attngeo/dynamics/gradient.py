@@ -47,13 +47,14 @@ def gradient_terms(
         raise InputError(f"batch: a mapping of names to tensors expected, as {type(model).__name__} takes them")
     live = live_model(model)
     model, kind = live.model, kind_of(live.model)
+    if any(parameter.is_inference() for parameter in model.parameters()):
+        raise InputError(f"{type(model).__name__}: its weights were made in inference mode and can have no gradients")
     stacks = stacks_of(model)
     heard, by_module = places(model, stacks.values(), wanted)
     listener = Listener(kind, heard, by_module)
     # Fused attention takes its softmax in the logits' own precision, plain attention of many models in float32.
     full = nullcontext() if model.config._attn_implementation == "eager" else FullSoftmax()
     own = dict(model.named_parameters(remove_duplicate=False))
-    tensors = _tensors(model, batch)
     with (
         torch.inference_mode(False),
         recording(model, stacks, listener),
@@ -62,34 +63,41 @@ def gradient_terms(
         torch.enable_grad(),
         full,
     ):
-        value = _loss(model, kind, tensors, loss)
+        output = _output(model, kind, _tensors(model, batch))
         if not listener.uses:
             raise InputError(f"{kind}: this batch reaches none of the layers asked for")
         _check_heard(kind, stacks, {use.place.stack for use in listener.uses}, wanted)
+        value = _loss(model, output, batch, loss)
         found = layer_terms(value, listener.uses, own, kind)
     return GradientTerms(float(value.detach()), tuple(found), live.name)
 
 
 def _tensors(model: Any, batch: Mapping[str, Any]) -> dict[str, Any]:
-    tensors = {
-        name: value.to(model.device) if isinstance(value, torch.Tensor) else value for name, value in batch.items()
-    }
+    tensors = {}
+    for name, value in batch.items():
+        if isinstance(value, torch.Tensor):
+            value = value.clone() if value.is_inference() else value
+            value = value.to(model.device)
+        tensors[name] = value
     return tensors | ({"use_cache": False} if "use_cache" in parameters(model) else {})
 
 
-def _loss(model: Any, kind: str, tensors: Mapping[str, Any], loss: Callable[[Any], Any] | None) -> Any:
-    """The scalar to go back from."""
+def _output(model: Any, kind: str, tensors: Mapping[str, Any]) -> Any:
     try:
-        output = model(**tensors)
+        return model(**tensors)
     except AttngeoError:
         raise
     except Exception as error:
         given = ", ".join(name for name in tensors if name != "use_cache")
         problem = f"{type(error).__name__}: {first_line(error)}"
         raise InputError(f"{kind}: {type(model).__name__} cannot run on {given} ({problem})") from error
+
+
+def _loss(model: Any, output: Any, batch: Mapping[str, Any], loss: Callable[[Any], Any] | None) -> Any:
+    """The scalar to go back from."""
     value = getattr(output, "loss", None) if loss is None else loss(output)
     if value is None:
-        asked = "no labels" if "labels" not in tensors else f"{type(model).__name__} makes no loss of its labels"
+        asked = "no labels" if "labels" not in batch else f"{type(model).__name__} makes no loss of its labels"
         raise InputError(f"batch: {asked}, so there is no loss; give labels, or a function of the output as loss=")
     if not isinstance(value, torch.Tensor) or value.numel() != 1 or not value.requires_grad:
         shape = list(value.shape) if isinstance(value, torch.Tensor) else type(value).__name__
