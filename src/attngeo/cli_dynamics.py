@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from attngeo.cli import Debug, Out, _deliver, _one_line, _spoken, app
+from attngeo.cli import Debug, Out, _check_figure, _deliver, _one_line, _parsed_layers, _spoken, app
 from attngeo.errors import InputError
 
 experiment = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Questions settled over seeds.")
@@ -31,6 +31,50 @@ def pretrain(
             run = trained(config, progress=bar.step)
         if int(os.environ.get("RANK", "0")) == 0:  # one of many processes speaks for all
             typer.echo(f"{run.folder}: held-out loss {run.loss:.4f} after {run.config.steps} steps")
+
+
+@app.command()
+def track(
+    folder: Annotated[
+        Path, typer.Argument(metavar="RUN_FOLDER", help="Holds checkpoint-N or step-N, folders or files.")
+    ],
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="JSONL, one step a line. Default: attngeo.jsonl in RUN_FOLDER.")
+    ] = None,
+    every: Annotated[int, typer.Option(metavar="N", help="Only steps that are multiples of N.")] = 1,
+    heads: Annotated[bool, typer.Option(help="The heads too, not only the layers.")] = True,
+    stack: Annotated[list[str] | None, typer.Option(metavar="S", help="Only this stack; may be repeated.")] = None,
+    layers: Annotated[str | None, typer.Option(metavar="0-5,8", help="Only these layers.")] = None,
+    num_heads: Annotated[int | None, typer.Option(metavar="N", help="Head count, where there is no config.")] = None,
+    unproven: Annotated[bool, typer.Option("--unproven", help="Score layouts never checked on a live model.")] = False,
+    figure: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw the curves: png, svg or pdf.")] = None,
+    debug: Debug = False,
+) -> None:
+    """Score the checkpoints of a run, in order of step; started again it goes on with those that are new."""
+    with _one_line(debug):
+        from attngeo.dynamics.records import read_records
+        from attngeo.dynamics.track import FILE
+        from attngeo.dynamics.track import track as tracked
+        from attngeo.show.progress import Bar
+
+        path = folder / FILE if out is None else out
+        _check_figure(figure)
+        try:
+            with Bar(str(folder)) as bar, _spoken(bar.say):
+                rows = tracked(
+                    folder, path, every=every, heads=heads, num_heads=num_heads, stack=tuple(stack) if stack else None,
+                    layers=_parsed_layers(layers), unproven=unproven, progress=bar.step,
+                    say=lambda line: bar.say(f"attngeo: {line}"),
+                )  # fmt: skip
+        finally:  # what is finished is drawn, whatever stopped the rest
+            if figure is not None and path.is_file() and (done := read_records(path)):
+                from attngeo.show.canvas import save
+                from attngeo.show.training import curves
+
+                save(curves(done), figure)
+        typer.echo(
+            f"attngeo: {len(rows)} checkpoints, steps {rows[0]['step']} to {rows[-1]['step']}, in {path}", err=True
+        )
 
 
 @experiment.command()

@@ -77,13 +77,14 @@ class Records:
         self._rewrite()
 
     def add(self, row: Record) -> None:
-        """At the end of the file in one write; in between, where a later step is there already."""
+        """At the end of the file in one write; where its step or a later one is there already, in its place."""
         at = bisect_left(self.rows, row["step"], key=lambda other: other["step"])
-        self.rows.insert(at, row)
-        if at + 1 < len(self.rows):
-            self._rewrite()
-        else:
+        if at == len(self.rows):
+            self.rows.append(row)
             self._try(lambda: _append(self.path, line(row)))
+        else:
+            self.rows[at : at + (self.rows[at]["step"] == row["step"])] = [row]
+            self._rewrite()
 
     def _rewrite(self) -> None:
         self._try(lambda: write_whole(self.path, "".join(map(line, self.rows)).encode()))
