@@ -15,7 +15,13 @@ NEIGHBOURS = 5
 
 
 def cosine_affinity(array: Any, axis: int) -> Floats:
-    """[n, n] cosine similarity of the slices of `axis`, negatives set to 0; zeros are data like any other."""
+    """[n, n] cosine similarity of the slices of `axis`, negatives set to 0; zeros are data like any other.
+
+    >>> cosine_affinity(np.array([[1.0, 0.0], [2.0, 0.0], [0.0, 3.0]]), axis=0)
+    array([[1., 1., 0.],
+           [1., 1., 0.],
+           [0., 0., 1.]])
+    """
     products, twin = _products(array, axis)
     norms = np.sqrt(np.diag(products))
     zero = norms == 0
@@ -30,13 +36,19 @@ def gaussian_affinity(array: Any, axis: int) -> Floats:
     """[n, n] kernel exp(−d²ᵢⱼ/(σᵢσⱼ)), σᵢ the median distance of slice i to its 5 nearest others.
 
     A zero σ is replaced by the smallest positive one; slices that are all alike get an affinity of ones.
+
+    >>> gaussian_affinity(np.array([[0.0], [1.0], [3.0]]), axis=0).round(2)
+    array([[1.  , 0.72, 0.17],
+           [0.72, 1.  , 0.34],
+           [0.17, 0.34, 1.  ]])
     """
+    array = checked(array)
     products, twin = _products(array, axis, centred=True)
     norms = np.diag(products)
     squares = np.maximum(norms[:, None] + norms[None, :] - 2 * products, 0.0)
     np.fill_diagonal(squares, 0.0)
     # The difference of large numbers is worth nothing for close slices: those are taken again, directly.
-    slices = slices_first(checked(array), checked_axis(axis, array.ndim))
+    slices = slices_first(array, checked_axis(axis, array.ndim))
     close = np.triu(squares < 1e-6 * (norms[:, None] + norms[None, :]), 1)
     for i, j in zip(*np.nonzero(close & (twin[:, None] != twin[None, :])), strict=True):
         difference = slices[int(i)] - slices[int(j)]
@@ -54,7 +66,13 @@ def gaussian_affinity(array: Any, axis: int) -> Floats:
 
 
 def affinity_from_distance(distance: Any, epsilon: float = 1.0) -> Floats:
-    """exp(−d/(ε · median d)), the median over all entries; over the positive ones where it is 0, ones where none."""
+    """exp(−d/(ε · median d)), the median over all entries; over the positive ones where it is 0, ones where none.
+
+    >>> affinity_from_distance([[0, 1, 4], [1, 0, 4], [4, 4, 0]]).round(2)
+    array([[1.  , 0.37, 0.02],
+           [0.37, 1.  , 0.02],
+           [0.02, 0.02, 1.  ]])
+    """
     distance = np.asarray(checked(distance, "distance", (2,)), np.float64)
     if distance.shape[0] != distance.shape[1] or distance.min() < 0:
         raise InputError(f"distance: expected a square matrix without negative entries, got shape {distance.shape}")

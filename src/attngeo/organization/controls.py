@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +15,7 @@ from attngeo.organization.holder import Holder, holder
 from attngeo.organization.sparsity import ENERGIES, Sparsity, sparsity
 from attngeo.organization.store import content, load_words, naming, save_words
 from attngeo.organization.tree import Tree
+from attngeo.organization.watched import Progress
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -108,7 +109,7 @@ def compare(
     expansion: Expansion,
     seed: int = 0,
     permuted: bool = True,
-    progress: Callable[[int, int | None], None] | None = None,
+    progress: Progress | bool | None = None,
 ) -> Comparison:
     """The expansion's own figures and those of its controls; `seed` shuffles and permutes."""
     own = Profile(TREES, expansion.sparsity, expansion.holder)
@@ -130,7 +131,7 @@ def _controls(array: Any, trees: tuple[Tree, ...], rng: np.random.Generator) -> 
     yield Profile("cosines", sparsity(dctn(array, norm="ortho")), None)
 
 
-def _fitted(permuted: Any, settings: Mapping[str, Any], progress: Any) -> Iterator[Profile]:
+def _fitted(permuted: Any, settings: Mapping[str, Any], progress: Progress | bool | None) -> Iterator[Profile]:
     """Trees fitted to noise made of the same values, and trees that are not."""
     from attngeo.organization.questionnaire import organize
 

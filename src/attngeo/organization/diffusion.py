@@ -114,6 +114,10 @@ def diffusion_map(affinity: Any, dimensions: int = 3) -> Floats:
 
     No density step here. D holds the row sums of K, so v_0 = √D is known beforehand and the other eigenvectors are
     found beside it. Signs: the entry of largest size in each column is positive. n elements have at most n − 1 columns.
+
+    >>> place = np.array([0.0, 1.0, 10.0, 11.0, 30.0])
+    >>> diffusion_map(np.exp(-abs(place[:, None] - place) / 5), dimensions=1)[:, 0].round(2)
+    array([-0.4 , -0.39, -0.28, -0.27,  2.69])
     """
     from scipy.linalg import eigh
 

@@ -28,6 +28,12 @@ def tree_distance(array: Any, axis: int, trees: Mapping[int, Tree], alpha: float
         d(u, v) = Σ_{F₁, F₂} w(F₁) w(F₂) |mean_{F₁×F₂} u − mean_{F₁×F₂} v|,   w(F) = (|F|/n)^β · 2^{−level·α}
 
     with the root on level 0. `trees` maps every other axis to its tree; `array` is a matrix or a 3-tensor.
+
+    >>> array = np.array([[1.0, 1.0, 5.0, 5.0], [1.0, 1.0, 5.0, 7.0], [0.0, 0.0, 0.0, 0.0]])
+    >>> tree_distance(array, axis=0, trees={1: Tree.dyadic(4)})
+    array([[ 0. ,  1.5,  9. ],
+           [ 1.5,  0. , 10.5],
+           [ 9. , 10.5,  0. ]])
     """
     array = checked(array)
     axis = checked_axis(axis, array.ndim)

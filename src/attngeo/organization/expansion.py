@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, reduce
 from pathlib import Path
@@ -18,6 +18,7 @@ from attngeo.organization.holder import Holder, holder
 from attngeo.organization.sparsity import Sparsity, sparsity
 from attngeo.organization.store import load_arrays, naming, part, save_arrays
 from attngeo.organization.tree import Tree
+from attngeo.organization.watched import Progress
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -29,9 +30,14 @@ if TYPE_CHECKING:
 class Expansion(Drawn):
     """Haar coefficients of a matrix or a 3-tensor along a tree an axis, columns as in `Tree.haar`.
 
-    >>> expansion = organize(planted((16, 12, 8), seed=0)[0]).expand()
-    >>> expansion.coefficients.shape
-    (16, 12, 8)
+    >>> array, trees = planted((16, 12, 8), seed=0)
+    >>> expansion = expand(array, trees)
+    >>> expansion.coefficients.shape, bool(abs(expansion.inverse() - array).max() < 1e-12)
+    ((16, 12, 8), True)
+    >>> expansion.entropy("head").shape, round(expansion.entropy("network"))
+    ((8,), 225)
+    >>> expansion.sparsity
+    Sparsity(l1/l2 4.896; 90% in 0.195%, 99% in 3.71%, 99.9% in 15.3%)
     """
 
     coefficients: Any  # shape, kind and precision of the array
@@ -76,9 +82,7 @@ class Expansion(Drawn):
         """The mixed-Hölder exponent and its fit."""
         return holder(self._numpy(), self.trees)
 
-    def compare(
-        self, seed: int = 0, *, permuted: bool = True, progress: Callable[[int, int | None], None] | None = None
-    ) -> Comparison:
+    def compare(self, seed: int = 0, *, permuted: bool = True, progress: Progress | bool | None = None) -> Comparison:
         """The same figures for the controls: shuffled axes, dyadic trees, cosines.
 
         Trees fitted to the values they are judged on gain something even where there is nothing to find. Where
@@ -128,7 +132,12 @@ class Expansion(Drawn):
 
 
 def expand(array: Any, trees: Mapping[int, Tree] | Sequence[Tree]) -> Expansion:
-    """Expand a matrix or a 3-tensor in the Haar basis of one tree an axis."""
+    """Expand a matrix or a 3-tensor in the Haar basis of one tree an axis.
+
+    >>> expand([[4, 2], [4, 2]], [Tree.dyadic(2), Tree.dyadic(2)]).coefficients.round(6) + 0.0
+    array([[ 6., -2.],
+           [ 0.,  0.]])
+    """
     array = checked(array)
     found = dict(trees) if isinstance(trees, Mapping) else dict(enumerate(trees))
     if sorted(found) != list(range(array.ndim)):

@@ -17,6 +17,13 @@ def flexible_tree(affinity: Any, constant: float = 1.0) -> Tree:
     """The tree whose folders join by diffusion distance, at a time that doubles from level to level.
 
     The larger `constant`, the more a folder must be near to join a group that already has several.
+
+    >>> place = np.array([0.0, 1.0, 10.0, 11.0, 30.0])
+    >>> flexible_tree(np.exp(-abs(place[:, None] - place) / 5)).levels
+    array([[0, 0, 0, 0, 0],
+           [0, 0, 0, 0, 1],
+           [0, 0, 1, 1, 2],
+           [0, 1, 2, 3, 4]])
     """
     affinity = checked_affinity(affinity)
     if not constant > 0:
@@ -39,7 +46,14 @@ def flexible_tree(affinity: Any, constant: float = 1.0) -> Tree:
 
 
 def binary_tree(affinity: Any) -> Tree:
-    """The tree whose folders are cut in two at the median of the second diffusion vector of the folder alone."""
+    """The tree whose folders are cut in two at the median of the second diffusion vector of the folder alone.
+
+    >>> place = np.array([0.0, 10.0, 1.0, 11.0])
+    >>> binary_tree(np.exp(-abs(place[:, None] - place) / 5)).levels
+    array([[0, 0, 0, 0],
+           [0, 1, 0, 1],
+           [0, 1, 2, 3]])
+    """
     affinity = checked_affinity(affinity)
     n = len(affinity)
     levels = [np.zeros(n, np.int64)]

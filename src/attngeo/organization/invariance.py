@@ -29,8 +29,10 @@ from attngeo.organization.organization import Organization
 from attngeo.organization.paraproduct import paraproduct
 from attngeo.organization.questionnaire import organize
 from attngeo.organization.tensor import NetworkTensor, softmax
+from attngeo.organization.watched import Progress, watched
 
 
+@watched
 def softmax_invariance(
     tensor: NetworkTensor | Any,
     *,
@@ -40,12 +42,17 @@ def softmax_invariance(
     bootstrap: int = 500,
     seed: int = 0,
     device: str | None = None,
-    progress: Callable[[int, int | None], None] | None = None,
+    progress: Progress | bool | None = None,
 ) -> InvarianceReport:
     """Compare the geometry of attention logits [queries, keys, heads] with that of their softmax over the keys.
 
     The tensor is organised as a whole, and the matrix of each of `heads` (all, unless told) by itself, with the plain
     questionnaire. `masked` compares with the probabilities left by the tensor's mask instead of those of whole rows.
+    `progress(done, total)` is called after every organisation; `progress=True` draws a bar.
+
+    >>> report = softmax_invariance(planted((20, 20, 8), seed=0)[0], heads=[0, 3], bootstrap=50)
+    >>> report["keys: affinity rank correlation"].value > 0.5
+    True
     """
     logits, labels, mask = _logits(tensor, masked)
     chosen = list(range(logits.shape[2])) if heads is None else [int(h) for h in heads]
@@ -62,7 +69,7 @@ def softmax_invariance(
     def report() -> None:
         nonlocal done
         done += 1
-        if progress is not None:
+        if callable(progress):
             progress(done, total)
 
     whole = []

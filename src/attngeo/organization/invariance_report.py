@@ -57,7 +57,7 @@ class InvarianceReport(Drawn):
     >>> report = softmax_invariance(planted((20, 20, 8), seed=0)[0], bootstrap=50)
     >>> report["keys: affinity rank correlation"].beats_control
     True
-    >>> len(report.heads), len(report.network[2].levels)
+    >>> len(report.heads), len(report.network)
     (8, 3)
     """
 

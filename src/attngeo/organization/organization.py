@@ -25,7 +25,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Step:
-    """What an iteration left: its trees, the total l1 of the Haar coefficients, how alike the trees before were."""
+    """What an iteration left: its trees, the total l1 of the Haar coefficients, how alike the trees before were.
+
+    >>> step = organize(planted((16, 12, 8), seed=0)[0]).history[0]
+    >>> step.stage, step.trees[2].size, step.likeness[2]  # the heads had no tree before
+    ('iteration', 8, None)
+    """
 
     stage: str  # "iteration" or "refined"
     trees: tuple[Tree, ...]
@@ -38,10 +43,11 @@ class Organization(Drawn):
     """A tensor, a tree and an affinity for every axis, and the history that led there.
 
     >>> found = organize(planted((16, 12, 8), seed=0)[0])
-    >>> found.trees[2]
-    Tree(n=8, folders 1 · 2 · 4 · 6 · 8)
-    >>> found.settled, found.reordered().shape, found.embedding(2).shape
-    (False, (16, 12, 8), (8, 2))
+    >>> [tree.size for tree in found.trees], found.embedding(2).shape
+    ([16, 12, 8], (8, 2))
+    >>> orders = [tree.order for tree in found.trees]
+    >>> bool((found.reordered() == found.values[np.ix_(*orders)]).all())
+    True
     """
 
     tensor: NetworkTensor | Any  # as it was given, in its own order

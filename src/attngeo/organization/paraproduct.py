@@ -157,6 +157,11 @@ def paraproduct(
     """Split A(f) along two trees: exp, the softmax over each row, or any (A, A', A'') that work on arrays.
 
     The exact softmax is exp of f less the logsumexp of its rows, and that is the matrix then split.
+
+    >>> split = paraproduct([[0, 1], [0, 1]], Tree.dyadic(2), Tree.dyadic(2), "softmax")
+    >>> split.exact.round(2), len(list(split.terms()))
+    (array([[0.27, 0.73],
+           [0.27, 0.73]]), 4)
     """
     if is_torch(f):
         f = f.detach().cpu().numpy()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, Literal
 
 import numpy as np
@@ -18,10 +17,10 @@ from attngeo.organization.l1 import l1_norm
 from attngeo.organization.organization import Organization, Step
 from attngeo.organization.tensor import NetworkTensor
 from attngeo.organization.tree import Tree
+from attngeo.organization.watched import Progress, watched
 
-Progress = Callable[[int, int | None], None]
 
-
+@watched
 def organize(
     tensor: NetworkTensor | Any,
     *,
@@ -34,14 +33,20 @@ def organize(
     epsilon: float = 1.0,
     refine: bool | None = None,
     device: str | None = None,
-    progress: Progress | None = None,
+    progress: Progress | bool | None = None,
 ) -> Organization:
     """Find a tree for every axis of a 3-tensor or a matrix such that it varies slowly along all of them at once.
 
     Tensors: 3 iterations with α 0, β 1, each heads, queries, keys; matrices: 10 with α 1, β 0, each columns, rows.
     Stops early when no tree changes. `refine` (tensors with flexible trees, unless told otherwise) ends with one round
     in which every tree is joined anew for the total l1 of the coefficients (see joining.py) and kept if that is less.
-    `device` names a torch device, "cuda" for one; `progress(done, total)` is called after every axis.
+    `device` names a torch device, "cuda" for one; `progress(done, total)` is called after every axis, and
+    `progress=True` draws a bar.
+
+    >>> array, trees = planted((24, 20, 12), seed=0)
+    >>> found = organize(array)
+    >>> found.expand().entropy() < 1.1 * expand(array, trees).entropy()
+    True
     """
     network = tensor if isinstance(tensor, NetworkTensor) else None
     values = checked(_placed(tensor if network is None else network.values, device), "tensor")
@@ -74,7 +79,7 @@ def organize(
     def report(upto: int | None = None) -> None:
         nonlocal done
         done = done + 1 if upto is None else upto
-        if progress is not None:
+        if callable(progress):
             progress(done, total)
 
     first = cosine_affinity if start == "cosine" else gaussian_affinity
