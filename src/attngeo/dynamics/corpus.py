@@ -108,7 +108,7 @@ def _text(path: Path) -> Iterator[str]:
         if line.strip():
             held.append(line)
             size += len(line)
-        if held and (not line.strip() or size > LONGEST):
+        if held and (not line.strip() or size >= LONGEST):
             yield "\n".join(held)
             held, size = [], 0
     if held:

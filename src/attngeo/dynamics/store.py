@@ -68,7 +68,11 @@ def _text(config: PretrainConfig) -> str:
     return json.dumps(asdict(config))
 
 
-def _reason(error: Exception) -> str:
-    if isinstance(error, OSError) and error.strerror:
-        return error.strerror
+def _reason(error: BaseException) -> str:
+    """The system's own words where they are known: torch hides a full disk behind an error about positions."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, OSError) and cause.strerror:
+            return cause.strerror
+        cause = cause.__context__
     return (str(error).splitlines() or [type(error).__name__])[0]

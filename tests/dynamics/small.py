@@ -1,0 +1,76 @@
+"""A corpus and settings so small that a whole pre-training run takes a fraction of a second."""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+SETTINGS: dict[str, Any] = {
+    "size": "2x32",
+    "heads": 2,
+    "vocab": 300,
+    "length": 32,
+    "batch": 8,
+    "steps": 20,
+    "evaluations": 5,
+    "checkpoints": 5,
+    "warmup": 4,
+    "lr": 1e-3,
+}
+
+
+def texts(count: int = 300, seed: int = 0) -> list[str]:
+    """Documents of made-up words, some far more common than others."""
+    draw = random.Random(seed)
+    words = ["".join(draw.choices("abcdefghijklmnop", k=draw.randint(2, 6))) for _ in range(150)]
+    weights = [1 / (rank + 1) for rank in range(len(words))]
+    return [" ".join(draw.choices(words, weights, k=40)) for _ in range(count)]
+
+
+def corpus(folder: Path, name: str = "corpus.txt", **made: Any) -> str:
+    """The documents as a text file; its path."""
+    path = folder / name
+    path.write_text("\n\n".join(texts(**made)), "utf-8")
+    return str(path)
+
+
+def settings(folder: Path, **changes: Any) -> dict[str, Any]:
+    """A run in `folder`/run on the corpus there, which is written if it is missing."""
+    file = folder / "corpus.txt"
+    train = str(file) if file.exists() else corpus(folder)
+    return {"out": str(folder / "run"), "tokens": str(folder / "tokens"), "train": [train], **SETTINGS, **changes}
+
+
+def toml(path: Path, table: Mapping[str, Any]) -> Path:
+    """The settings as a config file."""
+    path.write_text("".join(f"{key} = {_toml(value)}\n" for key, value in table.items()), "utf-8")
+    return path
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, (list, tuple)):
+        return f"[{', '.join(map(_toml, value))}]"
+    return f'"{value}"' if isinstance(value, str) else str(value).lower() if isinstance(value, bool) else repr(value)
+
+
+def process(arguments: Sequence[str], **options: Any) -> subprocess.Popen[str]:
+    """`python -m …` in a process of its own, on one thread."""
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", **options.pop("env", {})}
+    return subprocess.Popen(
+        [sys.executable, *arguments],
+        env=environment,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        **options,
+    )
+
+
+def measured(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Records without the one figure that differs from time to time."""
+    return [{key: value for key, value in row.items() if key != "steps_per_second"} for row in rows]
