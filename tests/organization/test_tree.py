@@ -64,7 +64,7 @@ def test_distinct_folders_cover_the_tree(n, seed, lopsided):
     tree = random_tree(n, seed, lopsided)
     folders = tree.folders
     distinct = {tuple(np.flatnonzero(row == label)) for row in tree.levels for label in range(row.max() + 1)}
-    found = {tuple(np.flatnonzero(row)) for row in folders.means()}
+    found = {tuple(np.flatnonzero(row)) for row in folders.means}
     assert found == distinct and folders.count == len(distinct)
     # Weights add up over levels, whatever was merged.
     for alpha, beta in ((0.0, 1.0), (1.0, 0.0), (0.7, 0.3)):

@@ -95,15 +95,15 @@ class Scratch:
         self._shared = _Buffer()
         self._of_thread = threading.local()
 
-    def take(self, shape: tuple[int, ...]) -> Floats:
-        """A float64 array of any content; what was taken before is overwritten."""
-        return self._shared.take(shape)
+    def take(self, shape: tuple[int, ...], kind: Any = np.float64) -> Any:
+        """An array of any content; what was taken before is overwritten."""
+        return self._shared.take(shape, kind)
 
     def mine(self, shape: tuple[int, ...]) -> Floats:
         """The same, for the calling thread alone."""
         if not hasattr(self._of_thread, "buffer"):
             self._of_thread.buffer = _Buffer()
-        array: Floats = self._of_thread.buffer.take(shape)
+        array: Floats = self._of_thread.buffer.take(shape, np.float64)
         return array
 
 
@@ -111,9 +111,10 @@ class _Buffer:
     def __init__(self) -> None:
         self._numbers: Floats = np.empty(0)
 
-    def take(self, shape: tuple[int, ...]) -> Floats:
+    def take(self, shape: tuple[int, ...], kind: Any) -> Any:
         size = prod(shape)
-        if size > self._numbers.size:
+        doubles = -(-size * np.dtype(kind).itemsize // 8)
+        if doubles > self._numbers.size:
             self._numbers = np.empty(0)  # the old one goes before the new one comes
-            self._numbers = np.empty(size)
-        return self._numbers[:size].reshape(shape)
+            self._numbers = np.empty(doubles)
+        return self._numbers[:doubles].view(kind)[:size].reshape(shape)

@@ -11,7 +11,7 @@ import numpy as np
 from attngeo.organization import threads
 from attngeo.organization.arrays import Floats, Ints, Scratch, is_torch
 from attngeo.organization.folders import Folders
-from attngeo.organization.l1 import BYTES, fours, from_least, l1_distances, summed
+from attngeo.organization.l1 import BYTES, fours, from_least, l1_distances, l1_upper, mirrored, summed
 
 
 @dataclass(frozen=True)
@@ -69,15 +69,14 @@ class FolderDistances:
         """Sums over those folders of the middle axis that are needed, and where each of them stands."""
         slices, centre = self._slices, self._centre
         folders = firsts[0].folders
-        parents, children = _joins(folders, np.concatenate([first.chosen for first in firsts]))
-        needed = np.unique(parents)
+        parents, start, children = _joins(folders, np.concatenate([first.chosen for first in firsts]))
         place = np.full(folders.count, -1)
-        place[needed] = np.arange(len(needed))
-        sums = self._scratch.take((slices.shape[0], len(needed), slices.shape[2]))
+        place[parents] = np.arange(len(parents))
+        sums = self._scratch.take((slices.shape[0], len(parents), slices.shape[2]))
         threads.spread(
-            lambda lo, hi: jit.folder_sums(slices, centre, sums, parents, children, place, lo, hi),
+            lambda lo, hi: jit.folder_sums(slices, centre, sums, start, children, place, lo, hi),
             len(slices),
-            cost=4.0 * sums.size,
+            cost=4.0 * slices.shape[0] * slices.shape[2] * len(children),
         )
         return sums, place
 
@@ -95,32 +94,39 @@ class FolderDistances:
             jit.least_folder_sums(*middle, chosen[span], scale[span], *last, means, part)
 
         cost = n * len(chosen) * (0.5 * n * sum(len(side.chosen) for side in sides) + 8 * b)
-        least = summed(work, -(-len(chosen) // jit.LANES), shape, cost)
-        return [from_least(side[:n, :n]) for side in least]
+        return from_least(jit, summed(jit, work, -(-len(chosen) // jit.LANES), shape, cost), n)
 
 
-def _together(sides: list[Weighted], b: int) -> tuple[int, Ints, Ints, Ints, Floats, Ints]:
+def _together(sides: list[Weighted], b: int) -> tuple[int, Ints, Ints, Ints, Ints, Floats, Ints]:
     """Folders of several trees of one axis numbered as if of one: elements shared, the rest one tree after another."""
-    count, parts = b, []
+    count, joined, starts, numbers = b, 0, [np.zeros(1, np.int64)], []
     for side in sides:
-        shift = count - b
-        numbers = (*_joins(side.folders, side.chosen), side.chosen)
-        parts.append([np.where(values < b, values, values + shift) for values in numbers])
-        count += side.folders.count - b
-    parents, children, chosen = (np.concatenate(column) for column in zip(*parts, strict=True))
+        parents, start, children = _joins(side.folders, side.chosen)
+        numbers.append([np.where(of < b, of, of + count - b) for of in (parents, children, side.chosen)])
+        starts.append(start[1:] + joined)
+        count, joined = count + side.folders.count - b, joined + len(children)
+    parents, children, chosen = (np.concatenate(column) for column in zip(*numbers, strict=True))
+    scale = np.concatenate([side.scale for side in sides])
     ends = np.cumsum([0, *(len(side.chosen) for side in sides)])
-    return count, parents, children, chosen, np.concatenate([side.scale for side in sides]), ends
+    return count, parents, np.concatenate(starts), children[None], chosen, scale, ends
 
 
-def _joins(folders: Folders, chosen: Ints) -> tuple[Ints, Ints]:
-    """(parents, children): every join inside the chosen folders, in an order that works from the elements up."""
+def _joins(folders: Folders, chosen: Ints) -> tuple[Ints, Ints, Ints]:
+    """(parents, start, children): what every chosen folder is the sum of, smaller ones first.
+
+    An element, or a chosen folder, is a child of the smallest chosen folder around it: those between are not needed.
+    """
+    n = int(folders.size[-1])
     wanted = np.zeros(folders.count, bool)
     wanted[chosen] = True
-    for folder in range(folders.count - 1, int(folders.size[-1]) - 1, -1):
-        if wanted[folder]:
-            wanted[folders.children(folder)] = True
-    parents = np.repeat(np.arange(folders.count), np.diff(folders.start))
-    return parents[wanted[parents]], folders.child[wanted[parents]]
+    around = np.full(folders.count, -1)
+    for folder in range(folders.count - 1, n - 1, -1):
+        around[folders.children(folder)] = folder if wanted[folder] else around[folder]
+    wanted[:n] = True
+    children = np.flatnonzero(wanted & (around >= 0))
+    children = children[np.argsort(around[children], kind="stable")]
+    parents, counts = np.unique(around[children], return_counts=True)
+    return parents, np.concatenate([[0], np.cumsum(counts)]), children
 
 
 def _plain(slices: Any, first: Weighted, second: Weighted) -> Floats:
@@ -128,7 +134,7 @@ def _plain(slices: Any, first: Weighted, second: Weighted) -> Floats:
     n = slices.shape[0]
     means: list[Any] = []
     for side in (first, second):
-        means.append(side.folders.means()[side.chosen] * side.weights[side.chosen, None])
+        means.append(side.folders.means[side.chosen] * side.weights[side.chosen, None])
     if is_torch(slices):
         import torch
 
@@ -136,9 +142,10 @@ def _plain(slices: Any, first: Weighted, second: Weighted) -> Floats:
         means = [torch.as_tensor(rows, device=slices.device) for rows in means]
     else:
         slices = slices.astype(np.float64, copy=False)
-    total = np.zeros((n, n))
+    total: Any = 0.0
     step = max(1, BYTES // (8 * n * len(means[1])))
     for lo in range(0, len(means[0]), step):
         part = means[0][lo : lo + step] @ slices  # [n, step, b]
-        total += l1_distances((part @ means[1].T).reshape(n, -1))
-    return total
+        points = (part @ means[1].T).reshape(n, -1)  # [n, step · folders]
+        total = total + (l1_upper(points) if is_torch(points) else l1_distances(points))
+    return mirrored(total.cpu().numpy()) if is_torch(total) else np.asarray(total)

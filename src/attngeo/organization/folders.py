@@ -61,6 +61,7 @@ class Folders:
             rows[folder] = rows[self.children(folder)].any(0)
         return {row.tobytes(): folder for folder, row in enumerate(np.packbits(rows, axis=1))}
 
+    @cached_property
     def means(self) -> Floats:
         """[folders, n]: row F averages over folder F."""
         n = int(self.size[-1])

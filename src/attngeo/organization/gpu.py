@@ -1,4 +1,4 @@
-"""l1 distances on a GPU: tiles of the distance matrix held in registers, coordinates streamed past them."""
+"""What torch has no fast way for on a GPU: l1 distances in tiles held in registers, Haar rotations in one launch."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ tl: Any = import_module("triton.language")
 
 SIDE = 64  # rows and columns of a tile
 SPLITS = 64  # partial sums over coordinates, added in a fixed order: the same digits on every run
+COLUMNS = 128  # turned by one program, a thread each
 
 
 @triton.jit  # type: ignore[untyped-decorator]
@@ -49,3 +50,34 @@ def l1_tiles(a: Any, b: Any) -> Any:
     grid = (triton.cdiv(rows, SIDE), triton.cdiv(columns, SIDE), splits)
     _tile[grid](a, b, parts, rows, columns, length, triton.cdiv(length, splits), half, SIDE)
     return parts.sum(0)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _turn(data, first, second, cosine, sine, count, n, inner, COLUMNS: tl.constexpr):  # type: ignore[no-untyped-def]
+    """Rotate rows of data [outer, n, inner] in place, one pair after another; every program has columns of its own."""
+    blocks = tl.cdiv(inner, COLUMNS)
+    place = tl.program_id(0).to(tl.int64)
+    j = place % blocks * COLUMNS + tl.arange(0, COLUMNS)
+    column = data + place // blocks * n * inner + j
+    for step in range(0, count):
+        c, s = tl.load(cosine + step), tl.load(sine + step)
+        p, q = column + tl.load(first + step) * inner, column + tl.load(second + step) * inner
+        u, v = tl.load(p, mask=j < inner, other=0.0), tl.load(q, mask=j < inner, other=0.0)
+        tl.store(p, c * u - s * v, mask=j < inner)
+        tl.store(q, c * v + s * u, mask=j < inner)
+        tl.debug_barrier()  # what one step wrote, the next may read
+
+
+def rotated(flat: Any, first: Any, second: Any, cosine: Any, sine: Any, found: Any) -> Any:
+    """flat [outer, n, inner] with rows `first`, `second` turned in order, row i of the result being row found[i]."""
+    import torch
+
+    outer, n, inner = flat.shape
+    across = inner < 32 < outer  # neighbouring threads are to read neighbouring numbers
+    work = (flat.transpose(0, 1).reshape(1, n, outer * inner) if across else flat).clone()
+    rows = [torch.as_tensor(x.copy(), device=flat.device) for x in (first, second)]
+    turns = [torch.as_tensor(x.copy(), dtype=flat.dtype, device=flat.device) for x in (cosine, sine)]
+    grid = (work.shape[0] * triton.cdiv(work.shape[2], COLUMNS),)
+    _turn[grid](work, *rows, *turns, len(first), n, work.shape[2], COLUMNS)
+    work = work.index_select(1, torch.as_tensor(found.copy(), device=flat.device))
+    return work.reshape(n, outer, inner).transpose(0, 1).contiguous() if across else work

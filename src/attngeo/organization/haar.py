@@ -21,7 +21,8 @@ import numpy as np
 
 from attngeo.errors import InputError
 from attngeo.organization import threads
-from attngeo.organization.arrays import Floats, Ints, checked_axis, is_torch
+from attngeo.organization.arrays import Floats, Ints, Scratch, checked_axis, is_torch
+from attngeo.organization.l1 import l1_norm
 
 if TYPE_CHECKING:
     from attngeo.organization.tree import Tree
@@ -110,6 +111,19 @@ def inverse(coefficients: Any, trees: Mapping[int, Tree]) -> Any:
     return _along(coefficients, trees, True, None)
 
 
+def total_l1(array: Any, trees: Mapping[int, Tree], scratch: Scratch) -> float:
+    """Σ|coefficients| along all axes, in the precision of `array`; those of a 3-tensor are never all written down."""
+    jit = threads.jit()
+    if is_torch(array) or jit is None or array.ndim < 3:
+        return l1_norm(forward(array, trees))
+    part = forward(array, {1: trees[1], 2: trees[2]}, scratch.take(array.shape, array.dtype))
+    flat = part.reshape(1, len(part), -1)
+    sums = np.zeros(-(-flat.shape[2] // jit.block_width(*flat.shape[1:])))
+    turn = trees[0].rotations.steps(False, array.dtype)
+    threads.spread(lambda lo, hi: jit.absolute_across(flat, turn, sums, lo, hi), len(sums), cost=4.0 * flat.size)
+    return float(sums.sum())
+
+
 def _along(array: Any, trees: Mapping[int, Tree], back: bool, out: Any) -> Any:
     shape = tuple(array.shape)
     turns: dict[int, Rotations] = {}
@@ -123,7 +137,7 @@ def _along(array: Any, trees: Mapping[int, Tree], back: bool, out: Any) -> Any:
         result = array if out is None else _copied(array, out)
         for axis, turn in turns.items():
             parts = (prod(shape[:axis]), shape[axis], prod(shape[axis + 1 :]))
-            result = _in_rounds(result.reshape(parts), turn, back).reshape(shape)
+            result = _plain(result.reshape(parts), turn, back).reshape(shape)
         return result
     result = np.empty(shape, array.dtype) if out is None else out
     source = np.ascontiguousarray(array)
@@ -155,8 +169,11 @@ def _copied(array: Any, out: Any) -> Any:
     return out
 
 
-def _in_rounds(flat: Any, turn: Rotations, back: bool) -> Any:
-    """The same on plain numpy or torch, rotating side by side what touches different slots."""
+def _plain(flat: Any, turn: Rotations, back: bool) -> Any:
+    """The same on numpy or torch: in one launch on a GPU, else rotating side by side what touches different slots."""
+    if is_torch(flat) and flat.is_cuda and (gpu := threads.gpu()) is not None:
+        *steps, found = turn.steps(back, np.float64)
+        return gpu.rotated(flat, *steps, found[0])
     out = flat.clone() if is_torch(flat) else flat.copy()
     outer, n, inner = flat.shape
     rows = max(1, BLOCK // (n * inner))

@@ -15,9 +15,10 @@ from typing import Any
 
 import numpy as np
 
+from attngeo.organization import threads
 from attngeo.organization.arrays import Floats, Ints, Scratch, is_torch, slices_first
 from attngeo.organization.haar import forward
-from attngeo.organization.l1 import l1_between, l1_distances
+from attngeo.organization.l1 import l1_between, l1_distances, l1_norm
 from attngeo.organization.tree import Tree, canonical
 
 
@@ -33,32 +34,29 @@ def haar_tree(slices: Any) -> tuple[Tree, float]:
     n = slices.shape[0]
     alive = np.arange(n)  # rows that hold the mean of a folder
     sizes = np.ones(n)
-    centre = slices.mean(0)
-    slices -= centre  # no distance changes, and what the distances are computed from gets small
     distances = l1_distances(slices)  # [alive, alive]
     levels = [np.arange(n)]
     total = 0.0
     while len(alive) > 1:
-        weights = np.sqrt(np.outer(sizes, sizes) / np.add.outer(sizes, sizes))
-        costs = distances * weights
+        costs = distances * np.sqrt(np.outer(sizes, sizes) / np.add.outer(sizes, sizes))
         np.fill_diagonal(costs, np.inf)
         groups = _mutual(costs)  # [alive] label of each folder's new folder
         levels.append(canonical(groups[levels[-1]]))
-        pairs = [np.flatnonzero(groups == g) for g in np.flatnonzero(np.bincount(groups) > 1)]
+        counts = np.bincount(groups)
+        joined = np.flatnonzero(counts[groups] > 1)
+        joined = joined[np.argsort(groups[joined], kind="stable")]  # group after group
+        start = np.concatenate([[0], np.cumsum(counts[counts > 1])])
         # A group of several has no distances inside: whatever order they join in costs nothing.
-        total += sum(float(costs[pair[0], pair[1]]) for pair in pairs)
-        for pair in pairs:
-            share = sizes[pair] / sizes[pair].sum()
-            _blend(slices, alive[pair], share)
-        _, first = np.unique(groups, return_index=True)
-        sizes = np.bincount(groups, sizes)
-        changed = np.flatnonzero(np.bincount(groups) > 1)
-        alive, distances = alive[first], distances[np.ix_(first, first)]
-        if len(alive) > 1:
-            anew = l1_between(slices, alive[changed], alive)  # [changed, alive]
-            distances[changed], distances[:, changed] = anew, anew.T
-            distances = np.maximum(distances, distances.T)
-    return Tree(np.stack(levels[::-1])), total + float(abs(centre).sum()) * n**0.5
+        total += float(costs[joined[start[:-1]], joined[start[:-1] + 1]].sum())
+        together = np.bincount(groups, sizes)
+        _blend(slices, alive[joined], (sizes / together[groups])[joined], start)
+        first = np.unique(groups, return_index=True)[1]
+        alive, sizes, distances = alive[first], together, distances[np.ix_(first, first)]
+        new, old = np.flatnonzero(counts > 1), np.flatnonzero(counts == 1)
+        distances[np.ix_(new, new)] = l1_distances(slices, alive[new])
+        anew = l1_between(slices, alive[new], alive[old])  # [new, old]
+        distances[np.ix_(new, old)], distances[np.ix_(old, new)] = anew, anew.T
+    return Tree(np.stack(levels[::-1])), total + l1_norm(slices[int(alive[0])]) * n**0.5  # the mean of all is left
 
 
 def _mutual(costs: Floats) -> Ints:
@@ -73,12 +71,23 @@ def _mutual(costs: Floats) -> Ints:
     return canonical(np.where(mutual, np.minimum(nearest, np.arange(m)), np.arange(m)))
 
 
-def _blend(slices: Any, rows: Ints, share: Floats) -> None:
-    """The first of `rows` becomes their mean, weighted by `share`."""
-    first = int(rows[0])
-    slices[first] *= float(share[0])
-    for row, part in zip(rows[1:].tolist(), share[1:].tolist(), strict=True):
-        slices[first] += part * slices[row]
+def _blend(slices: Any, rows: Ints, share: Floats, start: Ints) -> None:
+    """The first of each group rows[start[g]:start[g + 1]] becomes the mean of all of them, weighted by `share`."""
+    into = rows[start[:-1]]
+    if not is_torch(slices) and (jit := threads.jit()):
+        work = 2.0 * len(rows) * slices.shape[1]
+        threads.spread(lambda lo, hi: jit.blend(slices, into, share, start, rows, lo, hi), slices.shape[1], cost=work)
+        return
+    counts = np.diff(start)
+    for rank in range(int(counts.max())):  # the first of every group, then the second, …
+        groups = np.flatnonzero(counts > rank)
+        places = start[groups] + rank
+        part = _column(share[places], slices) * slices[rows[places]]
+        slices[into[groups]] = part if rank == 0 else slices[into[groups]] + part
+
+
+def _column(share: Floats, slices: Any) -> Any:
+    return slices.new_tensor(share[:, None]) if is_torch(slices) else share[:, None]
 
 
 def expanded_slices(array: Any, axis: int, trees: Mapping[int, Tree], scratch: Scratch | None = None) -> Any:

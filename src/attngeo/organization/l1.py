@@ -16,39 +16,43 @@ WORTH = 1.5e7  # operations that make a group: its matrix must be cleared and ad
 BYTES = 1 << 28  # what a block of coordinates may take on the plain paths
 
 
-def l1_distances(points: Any) -> Floats:
-    """[n, n] l1 distances between the points [n, k], as numpy."""
-    jit = None if is_torch(points) else threads.jit()
+def l1_distances(points: Any, rows: Ints | None = None) -> Floats:
+    """[n, n] l1 distances between points [n, k], or those of them that are chosen, as numpy."""
     if is_torch(points):
-        upper = np.triu(_torch(points, None, None), 1)
-        return np.asarray(upper + upper.T)
-    if jit is None:
-        from scipy.spatial.distance import pdist, squareform
+        chosen = points if rows is None else _chosen(points, rows)
+        return mirrored(l1_upper(chosen).cpu().numpy())
+    if jit := threads.jit():
+        points = np.ascontiguousarray(points, np.float64)
+        chosen = np.arange(len(points)) if rows is None else rows
+        side = fours(len(chosen))
 
-        step = max(1, BYTES // (8 * len(points)))
-        parts = (points[:, lo : lo + step] for lo in range(0, points.shape[1], step))
-        return np.asarray(squareform(sum(pdist(part, "cityblock") for part in parts)))
-    points = np.ascontiguousarray(points, np.float64)
-    least = summed(
-        lambda lo, hi, part: jit.least_within(points, part, lo, hi),
-        points.shape[1],
-        (fours(len(points)), fours(len(points))),
-    )
-    return from_least(least[: len(points), : len(points)])
+        def within(lo: int, hi: int, part: Floats) -> None:
+            jit.least_within(points, chosen, part[0], lo, hi)
+
+        return from_least(jit, summed(jit, within, points.shape[1], (1, side, side)), len(chosen))[0]
+    from scipy.spatial.distance import pdist, squareform
+
+    points = points if rows is None else points[rows]
+    step = max(1, BYTES // (8 * len(points)))
+    parts = (points[:, lo : lo + step] for lo in range(0, points.shape[1], step))
+    return np.asarray(squareform(sum(pdist(part, "cityblock") for part in parts)))
 
 
 def l1_between(points: Any, rows: Ints, columns: Ints) -> Floats:
     """[rows, columns] l1 distances between chosen points of [n, k], as numpy."""
+    if not len(rows) or not len(columns):
+        return np.zeros((len(rows), len(columns)))
     if is_torch(points):
-        return _torch(points, rows, columns)
+        a, b = (_chosen(points, chosen).double() for chosen in (rows, columns))
+        return np.asarray(_torch(a, b).cpu().numpy())
     if jit := threads.jit():
         points = np.ascontiguousarray(points, np.float64)
         r, c = len(rows), len(columns)
-        least = summed(
-            lambda lo, hi, part: jit.least_between(points, rows, columns, part, lo, hi),
-            points.shape[1],
-            (fours(r + 1), fours(c + 1)),
-        )
+
+        def between(lo: int, hi: int, part: Floats) -> None:
+            jit.least_between(points, rows, columns, part[0], lo, hi)
+
+        (least,) = summed(jit, between, points.shape[1], (1, fours(r + 1), fours(c + 1)), half=False)
         return np.asarray(np.maximum(least[:r, c : c + 1] + least[r : r + 1, :c] - 2 * least[:r, :c], 0.0))
     from scipy.spatial.distance import cdist
 
@@ -60,22 +64,26 @@ def l1_between(points: Any, rows: Ints, columns: Ints) -> Floats:
     return total
 
 
-def from_least(least: Floats) -> Floats:
-    """|a − b| = a + b − 2 min(a, b): distances from the sums of minima of all pairs, filled from the diagonal up.
-
-    Two operations a number instead of three. What cancels is small when the points are centred.
-    """
-    own = np.diag(least)
-    upper = np.triu(np.maximum(own[:, None] + own[None, :] - 2 * least, 0.0), 1)
-    return np.asarray(upper + upper.T)
+def from_least(jit: Any, least: Floats, n: int) -> list[Floats]:
+    """Distances [n, n] of every side from its sums of minima, least [sides, n₄, n₄]."""
+    found = [np.empty((n, n)) for _ in least]
+    for side, distances in zip(least, found, strict=True):
+        jit.from_least(side, distances)
+    return found
 
 
 def summed(
-    work: Callable[[int, int, Floats], None], total: int, shape: tuple[int, ...], cost: float | None = None
+    jit: Any,
+    work: Callable[[int, int, Floats], object],
+    total: int,
+    shape: tuple[int, int, int],
+    cost: float | None = None,
+    half: bool = True,
 ) -> Floats:
-    """An array of `shape`: what work(lo, hi, part) adds up over 0 … total, in groups that threads share out.
+    """Σ of what work(lo, hi, part) adds to its own `part` [sides, rows, columns], over spans of 0 … total.
 
-    The groups follow from the problem alone, and are added in order: threads change no digit.
+    Threads share out the spans. These follow from the problem alone, and are added in order: threads change no digit.
+    Where `half`, only the tiles from the diagonal up.
     """
     cost = 0.5 * total * prod(shape) if cost is None else cost
     parts = np.zeros((min(GROUPS, total, 1 + int(cost / WORTH)), *shape))
@@ -85,7 +93,8 @@ def summed(
             work(total * group // len(parts), total * (group + 1) // len(parts), parts[group])
 
     threads.spread(task, len(parts), len(parts), cost)
-    return np.asarray(parts.sum(0)) if len(parts) > 1 else parts[0]
+    threads.spread(lambda lo, hi: jit.add_up(parts, half, lo, hi), shape[1], cost=parts.size)
+    return np.asarray(parts[0])
 
 
 def l1_norm(array: Any) -> float:
@@ -109,26 +118,32 @@ def fours(n: int) -> int:
     return (n + 3) // 4 * 4
 
 
-def _torch(points: Any, rows: Ints | None, columns: Ints | None) -> Floats:
-    """The same with torch, in float64 on the device that holds the points; all of them where none are chosen."""
+def mirrored(distances: Floats) -> Floats:
+    """The whole matrix from what is above its diagonal."""
+    upper = np.triu(distances, 1)
+    return np.asarray(upper + upper.T)
+
+
+def l1_upper(points: Any) -> Any:
+    """[n, n] l1 distances between the points [n, k], a torch tensor on their device; below the diagonal anything."""
+    return _torch(points.double(), None)
+
+
+def _chosen(points: Any, rows: Ints) -> Any:
     import torch
 
-    points = points.double()
-    a = points if rows is None else points[torch.as_tensor(rows)]  # [rows, k]
-    b = points if columns is None else points[torch.as_tensor(columns)]  # [columns, k]
-    if points.is_cuda and (tiles := _tiles()) is not None:
-        distances = tiles.l1_tiles(a, b)
-    else:
-        distances = torch.zeros(len(a), len(b), dtype=torch.float64, device=points.device)
-        # Blocks keep both sides in cache: cdist reads every pair of rows afresh.
-        for lo in range(0, points.shape[1], 4096):
-            distances += torch.cdist(a[:, lo : lo + 4096], b[:, lo : lo + 4096], p=1.0)
-    return np.asarray(distances.cpu().numpy())
+    return points[torch.as_tensor(rows, device=points.device)]
 
 
-def _tiles() -> Any:
-    try:
-        from attngeo.organization import gpu
-    except ImportError:  # no triton: torch's own cdist, exact too, only slower
-        return None
-    return gpu
+def _torch(a: Any, b: Any) -> Any:
+    """[rows, columns] l1 distances between points a [rows, k] and b [columns, k], or among a where b is None."""
+    import torch
+
+    if a.is_cuda and (gpu := threads.gpu()) is not None:
+        return gpu.l1_tiles(a, a if b is None else b)
+    b = a if b is None else b
+    distances = torch.zeros(len(a), len(b), dtype=torch.float64, device=a.device)
+    # Blocks keep both sides in cache: cdist reads every pair of rows afresh.
+    for lo in range(0, a.shape[1], 4096):
+        distances += torch.cdist(a[:, lo : lo + 4096], b[:, lo : lo + 4096], p=1.0)
+    return distances

@@ -6,14 +6,28 @@ speed behind.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
 
+import numba
 from llvmlite import binding, ir  # type: ignore[import-untyped]
 from numba.core import cgutils, types
 from numba.extending import intrinsic
 
 LANES = 8 if binding.get_host_cpu_features().get("avx512f") else 4
 SIDE = 4  # rows and columns of a tile
+
+Loop = TypeVar("Loop", bound=Callable[..., Any])
+
+
+def compile_loop(loop: Loop) -> Loop:
+    """Compiled on first use, kept on disk, free of the GIL, sums in the order written."""
+    return cast(Loop, numba.njit(nogil=True, cache=True)(loop))
+
+
+def compile_sums(loop: Loop) -> Loop:
+    """As compile_loop, but sums may be taken in vector lanes: fixed by the code, so the same on every run."""
+    return cast(Loop, numba.njit(nogil=True, cache=True, fastmath={"reassoc", "nsz", "contract"})(loop))
 
 
 class _Rows:
@@ -147,16 +161,29 @@ def _transposed(builder: Any, block: list[Any]) -> list[Any]:
     return block
 
 
-def _add_row(typing_context: Any, rows: Any, i: Any, j: Any) -> Any:
-    """rows[i] += rows[j], rows LANES wide."""
+def _add_rows(typing_context: Any, rows: Any, i: Any, chosen: Any, start: Any, end: Any) -> Any:
+    """rows[i] = Σ rows[chosen[0, k]], k from start to end > start; rows LANES wide, the sum in a register."""
 
     def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        table = _Rows(context, builder, signature, args, 0)
-        here, there = table.at(args[1]), table.at(args[2])
-        table.store(builder.fadd(table.load(here), table.load(there)), here)
+        table, word = _Rows(context, builder, signature, args, 0), context.get_value_type(types.intp)
+        index = _Rows(context, builder, signature, args, 2).at(word(0))
+        lanes = ir.VectorType(ir.DoubleType(), LANES)
+        entry, loop, done = builder.block, builder.append_basic_block("add"), builder.append_basic_block("added")
+        builder.branch(loop)
+        builder.position_at_end(loop)
+        k, total = builder.phi(word), builder.phi(lanes)
+        k.add_incoming(args[3], entry)
+        total.add_incoming(ir.Constant(lanes, [0.0] * LANES), entry)
+        grown = builder.fadd(total, table.load(table.at(builder.load(builder.gep(index, [k])))))
+        total.add_incoming(grown, loop)
+        following = builder.add(k, word(1))
+        k.add_incoming(following, loop)
+        builder.cbranch(builder.icmp_signed("<", following, args[4]), loop, done)
+        builder.position_at_end(done)
+        table.store(grown, table.at(args[1]))
         return context.get_dummy_value()
 
-    return types.void(rows, types.intp, types.intp), build
+    return types.void(rows, types.intp, chosen, types.intp, types.intp), build
 
 
 def _put_row(typing_context: Any, out: Any, i: Any, column: Any, rows: Any, j: Any, factor: Any) -> Any:
@@ -190,5 +217,5 @@ def _across(builder: Any, vector: Any) -> Any:
 least_tile = intrinsic(_least_tile)
 turn_block = intrinsic(_turn_block)
 turn_rows = intrinsic(_turn_rows)
-add_row = intrinsic(_add_row)
+add_rows = intrinsic(_add_rows)
 put_row = intrinsic(_put_row)

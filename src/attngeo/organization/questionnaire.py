@@ -11,9 +11,8 @@ from attngeo.organization.affinity import affinity_from_distance, cosine_affinit
 from attngeo.organization.arrays import Floats, Scratch, checked, is_torch, slices_first
 from attngeo.organization.distance import SliceDistances
 from attngeo.organization.flexible import binary_tree, flexible_tree
-from attngeo.organization.haar import forward
+from attngeo.organization.haar import total_l1
 from attngeo.organization.joining import expanded_slices, haar_tree
-from attngeo.organization.l1 import l1_norm
 from attngeo.organization.organization import Organization, Step
 from attngeo.organization.tensor import NetworkTensor
 from attngeo.organization.tree import Tree
@@ -68,10 +67,6 @@ def organize(
     def grow(affinity: Floats) -> Tree:
         return flexible_tree(affinity, constant) if tree == "flexible" else binary_tree(affinity)
 
-    def total_l1() -> float:
-        out = None if is_torch(values) else scratch.take(values.shape)
-        return l1_norm(forward(values, trees, out))
-
     turns = (2, 0, 1) if solid else (1, 0)
     total = (2 if solid else 1) + iterations * (len(turns)) + (len(turns) if refine else 0)
     done = 0
@@ -101,7 +96,7 @@ def organize(
                 trees[axis] = grow(affinities[axis])
             report()
         same = trees == before
-        history.append(_step("iteration", trees, before, history[-1].l1 if same else total_l1()))
+        history.append(_step("iteration", trees, before, history[-1].l1 if same else total_l1(values, trees, scratch)))
         if same:
             report(total - (len(turns) if refine else 0))
             break
@@ -114,7 +109,7 @@ def organize(
             report()
         history.append(_step("refined", trees, before, best))
     axes = range(values.ndim)
-    kept = network if network is not None else values.cpu().numpy() if is_torch(values) else values
+    kept = network if network is not None else _at_home(tensor, values)
     ways = {"iterations": int(iterations), "alpha": float(alpha), "beta": float(beta), "tree": tree, "start": start}
     ways |= {"constant": float(constant), "epsilon": float(epsilon), "refine": bool(refine)}
     return Organization(kept, tuple(trees[a] for a in axes), tuple(affinities[a] for a in axes), tuple(history), ways)
@@ -132,6 +127,13 @@ def _placed(array: Any, device: str | None) -> Any:
         return torch.as_tensor(array).detach().to(device).double()  # moved before it is made twice as large
     except (RuntimeError, AssertionError, TypeError, ValueError) as error:
         raise InputError(f"organize: device {device!r} cannot be used: {str(error).splitlines()[0]}") from None
+
+
+def _at_home(given: Any, values: Any) -> Any:
+    """The numbers organised, as numpy; those that came as numpy are not fetched from a device again."""
+    if is_torch(given):
+        return checked(given.detach().cpu()).numpy()
+    return checked(given) if is_torch(values) else values
 
 
 def _slices_lying_first(values: Any, axis: int) -> Any:

@@ -25,6 +25,16 @@ def jit() -> ModuleType | None:
     return compiled
 
 
+@lru_cache(maxsize=1)
+def gpu() -> ModuleType | None:
+    """The kernels for a GPU, or None where there is no triton and torch's own ways serve, exact too, only slower."""
+    try:
+        from attngeo.organization import gpu as kernels
+    except ImportError:
+        return None
+    return kernels
+
+
 def count() -> int:
     """As many threads as this process may use: OMP_NUM_THREADS where set, else its cores."""
     asked = os.environ.get("OMP_NUM_THREADS", "").split(",")[0]
