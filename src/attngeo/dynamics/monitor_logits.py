@@ -129,8 +129,9 @@ def _spared(model: Any, batch: Mapping[str, Any]) -> Mapping[str, Any]:
 @contextmanager
 def at_rest(model: nn.Module) -> Iterator[None]:
     """Dropout off, nothing compiled, no gradients, attention by SDPA; afterwards all is as it was, chance included."""
-    training = [module for module in model.modules() if module.training]
-    found: list[Any] = [getattr(module, "config", None) for module in model.modules()]
+    modules = list(model.modules())
+    training = [vars(module) for module in modules if module.training]  # past nn.Module's own slow way of setting
+    found: list[Any] = [vars(module).get("config") for module in modules]
     configs = {id(one): one for one in found if hasattr(one, "_attn_implementation_internal")}.values()
     ways = [(config, config._attn_implementation_internal) for config in configs]
     device = next(model.parameters()).device
@@ -146,14 +147,14 @@ def at_rest(model: nn.Module) -> Iterator[None]:
         stack.enter_context(torch.no_grad())
         try:
             for module in training:
-                module.training = False
+                module["training"] = False
             if getattr(model, "_supports_sdpa", False):
                 for config in configs:
                     config._attn_implementation_internal = "sdpa"
             yield
         finally:
             for module in training:
-                module.training = True
+                module["training"] = True
             for config, way in ways:
                 config._attn_implementation_internal = way
 

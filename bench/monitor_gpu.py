@@ -1,0 +1,145 @@
+"""What watching a run costs: `PYTHONPATH=src:. python3 bench/monitor_gpu.py [FOLDER]` on a GPU, a minute or so.
+
+A 12×768 model, 32,768 tokens a step, trained by the lean harness and by a plain bf16 loop over transformers'
+BertForMaskedLM: time of a step, of one measurement (scores of all layers and heads, logits on 8 rows, the line of
+JSON), and its share of the time at every 100 steps. Writes FOLDER/monitor_gpu.json. `--tiny` tries it all on a CPU.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+EVERY, TARGET = 100, 0.01
+TINY = "--tiny" in sys.argv
+LAYERS, HIDDEN, HEADS = (2, 64, 2) if TINY else (12, 768, 12)
+ROWS, LENGTH, VOCABULARY = (4, 16, 512) if TINY else (256, 128, 16_384)
+STRETCH, REPEATS = (3, 2) if TINY else (40, 3)  # steps of a stretch; stretches with and without
+
+
+def lean(device: Any) -> tuple[Any, Callable[[int], Any], Any]:
+    """The harness of `attngeo pretrain`: compiled layers, fused AdamW, one CUDA graph."""
+    import torch
+
+    from attngeo.dynamics.batches import Batch
+    from attngeo.dynamics.bert import Bert, Shape
+    from attngeo.dynamics.config import PretrainConfig
+    from attngeo.dynamics.engine import Engine
+    from attngeo.dynamics.processes import Team
+
+    on_gpu = device.type == "cuda"
+    kind = torch.bfloat16 if on_gpu else torch.float32
+    model = Bert(Shape(LAYERS, HIDDEN, HEADS, 4 * HIDDEN, VOCABULARY, LENGTH, False), kind, compiled=on_gpu)
+    model.initialise(0)
+    model.to(device)
+    engine = Engine(model, PretrainConfig(out="", batch=ROWS, length=LENGTH), Team(device))
+    ids = torch.randint(5, VOCABULARY, (ROWS, LENGTH), device=device)
+    at = torch.randperm(ids.numel(), device=device)[: int(0.15 * ids.numel())].sort().values
+    batch = Batch(ids, at, ids.flatten()[at])
+    return model, lambda step: engine.step(batch, step), ids
+
+
+def plain(device: Any) -> tuple[Any, Callable[[int], Any], Any]:
+    """BertForMaskedLM as it comes, autocast to bf16."""
+    import torch
+    from transformers import BertConfig, BertForMaskedLM
+
+    on_gpu = device.type == "cuda"
+    config = BertConfig(
+        vocab_size=VOCABULARY, hidden_size=HIDDEN, num_hidden_layers=LAYERS, num_attention_heads=HEADS,
+        intermediate_size=4 * HIDDEN, max_position_embeddings=max(LENGTH, 16),
+    )  # fmt: skip
+    model = BertForMaskedLM(config).to(device).train()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=on_gpu or None)
+    ids = torch.randint(5, VOCABULARY, (ROWS, LENGTH), device=device)
+    labels = ids.masked_fill(torch.rand(ids.shape, device=device) > 0.15, -100)
+
+    def step(_: int) -> None:
+        optimizer.zero_grad(set_to_none=True)
+        with torch.autocast(device.type, torch.bfloat16, enabled=on_gpu):
+            loss = model(input_ids=ids, labels=labels).loss
+        loss.backward()
+        optimizer.step()
+
+    return model, step, {"input_ids": ids}
+
+
+def cost(make: Callable[[Any], Any], device: Any, folder: Path) -> dict[str, Any]:
+    """Milliseconds of a step and of a measurement, alone and among steps that are already queued."""
+    import torch
+
+    from attngeo.dynamics.monitor import Monitor
+
+    def wait() -> float:
+        if device.type == "cuda":
+            torch.cuda.synchronize()
+        return time.perf_counter()
+
+    torch.manual_seed(0)
+    model, step, batch = make(device)
+    monitor = Monitor(folder / f"{make.__name__}.jsonl", every=1)
+    for number in range(5):
+        step(number)
+        monitor(number, model, batch)
+    measurements, steps, watched = [], [], []
+    for number in range(5, 15):
+        step(number)
+        began = wait()
+        monitor(number, model, batch)
+        measurements.append(wait() - began)
+    for number in range(15, 15 + REPEATS):
+        for times, measured in ((steps, False), (watched, True)):
+            began = wait()
+            for one in range(STRETCH):
+                step(one)
+                if measured and one == STRETCH // 2:
+                    monitor(number, model, batch)
+            times.append(wait() - began)
+    row = monitor.records[-1]
+    assert len(row["max_logit"]) == LAYERS and len(row["head_symmetry"][0]) == HEADS
+    per_step = statistics.median(steps) / STRETCH
+    one, among = statistics.median(measurements), statistics.median(watched) - statistics.median(steps)
+    return {
+        "ms a step": 1e3 * per_step,
+        "ms a measurement": 1e3 * one,
+        "ms a measurement, between steps": 1e3 * among,
+        "ms, spread of stretches without": 1e3 * (max(steps) - min(steps)),
+        f"share at every {EVERY}": max(one, among) / (EVERY * per_step),
+    }
+
+
+def main() -> int:
+    try:
+        import torch
+    except ImportError:
+        print("no torch here: nothing measured")
+        return 0
+    if not torch.cuda.is_available() and not TINY:
+        print("no GPU here: nothing measured")
+        return 0
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    report: dict[str, Any] = {
+        "device": torch.cuda.get_device_name() if device.type == "cuda" else "cpu",
+        "torch": torch.__version__,
+        "model": f"{LAYERS}x{HIDDEN}",
+        "tokens a step": ROWS * LENGTH,
+    }
+    with tempfile.TemporaryDirectory() as folder:
+        for make in (lean, plain):
+            report[make.__name__] = cost(make, device, Path(folder))
+            print(make.__name__, json.dumps(report[make.__name__]), flush=True)
+    if folders := [argument for argument in sys.argv[1:] if argument != "--tiny"]:
+        Path(folders[0]).mkdir(parents=True, exist_ok=True)
+        (Path(folders[0]) / "monitor_gpu.json").write_text(json.dumps(report, indent=1))
+    shares = [report[name][f"share at every {EVERY}"] for name in ("lean", "plain")]
+    return 0 if TINY or max(shares) < TARGET else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
