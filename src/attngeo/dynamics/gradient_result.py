@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -232,11 +232,32 @@ class GradientTerms:
 
         return pl.DataFrame([asdict(row) for row in self.scores])
 
-    def figure(self, head: str | None = None) -> Figure:
-        """β of one head (the one with the largest update), and what tokens add by role and position."""
+    @property
+    def largest(self) -> str:
+        """The head with the largest update."""
+        return max(self.scores, key=lambda row: row.norm).label
+
+    @cached_property
+    def by_position(self) -> dict[str, dict[str, Floats]]:
+        """Stack → role → [N]: what tokens at a position add (norm) over the mean of their sequence, over all heads."""
+        found: dict[str, dict[str, list[Floats]]] = {}
+        for head in self:
+            roles = found.setdefault(head.stack, {"context": [], "prediction": []})
+            for name, role in (("context", head.context), ("prediction", head.prediction)):
+                means = role.norm.mean(1, keepdims=True)  # [S, 1]
+                roles[name].append((role.norm / np.where(means > 0, means, 1)).mean(0))
+        return {
+            stack: {name: np.mean(heads, axis=0) for name, heads in roles.items()} for stack, roles in found.items()
+        }
+
+    def figure(self, head: str | None = None, tokens: Sequence[str] = ()) -> Figure:
+        """β of one head (the one with the largest update), what tokens add by role and position, every head's scores.
+
+        tokens   names of the positions of the first sequence
+        """
         from attngeo.show.gradient import gradient_figure
 
-        return gradient_figure([self], [head])
+        return gradient_figure([self], heads=[head], tokens=[tokens])
 
     def __repr__(self) -> str:
         sequences, tokens, width = self.layers[0].x.shape

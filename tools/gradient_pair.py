@@ -1,0 +1,192 @@
+"""Train a small encoder and a small decoder of one shape on the same rows, and watch what training asks of their forms.
+
+At every evaluation both go once through the same held-out rows; the rank-1 terms of every head are scored. Prints a
+table and writes `gradients.json`, `gradients.png` (the trained pair) and `gradients_training.png` (over training).
+
+    python tools/gradient_pair.py TEXT … [--valid TEXT] [--out out/gradients] [--steps 2000]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from matplotlib.figure import Figure
+from transformers import AutoTokenizer, BertConfig, BertForMaskedLM, BertLMHeadModel
+
+from attngeo.dynamics.batches import Batch, Rows, fixed
+from attngeo.dynamics.config import PretrainConfig, load_config
+from attngeo.dynamics.gradient import gradient_terms
+from attngeo.dynamics.gradient_result import GradientTerms, HeadTerms
+from attngeo.dynamics.pretrain import build, objective_of, prepared, pretrain
+from attngeo.dynamics.processes import team
+from attngeo.dynamics.store import load_checkpoint
+from attngeo.show.gradient import gradient_figure
+from attngeo.weights.form import Form
+
+ROWS = 32  # held-out rows that are gone through
+COLOURS = {"masked": "#0072B2", "causal": "#D55E00"}
+FIGURES = {
+    "symmetry": "symmetry of the update",
+    "pairing": "pairing of β",
+    "column_over_row": "column spread over row spread",
+    "form": "symmetry of the form M",
+}
+
+
+def config_of(args: Any, objective: str) -> PretrainConfig:
+    return load_config(
+        {
+            "out": str(Path(args.out) / objective),
+            "train": list(args.text),
+            "valid": list(args.valid),
+            "objective": objective,
+            "size": "4x64",
+            "heads": 4,
+            "vocab": 2048,
+            "length": 64,
+            "batch": 16,
+            "steps": args.steps,
+            "lr": 2e-3,
+            "warmup": 100,
+            "evaluations": 10,
+            "checkpoints": 10,
+            "precision": "fp32",
+        }
+    )
+
+
+def live(shape: dict[str, Any], weights: dict[str, Any]) -> Any:
+    """The transformers model with these weights."""
+    config = BertConfig(**{key: value for key, value in shape.items() if key != "architectures"})
+    model = (BertLMHeadModel if config.is_decoder else BertForMaskedLM)(config)
+    _, unknown = model.load_state_dict(weights, strict=False)
+    assert not unknown, unknown
+    model.tie_weights()
+    return model.eval()
+
+
+def feed(batch: Batch, causal: bool) -> dict[str, Any]:
+    if causal:
+        return {"input_ids": batch.ids, "labels": batch.ids}
+    labels = torch.full_like(batch.ids, -100).flatten()
+    labels[batch.at] = batch.targets
+    return {"input_ids": batch.ids, "labels": labels.view(batch.ids.shape)}
+
+
+def unpaired(head: HeadTerms, draw: np.random.Generator) -> float:
+    """Symmetry of the update with the β of each predicted token dealt anew among its context: the same rows and x."""
+    beta = head.beta.copy()
+    seen = np.tri(beta.shape[1], dtype=bool) if not np.triu(beta, 1).any() else np.ones(beta.shape[1:], bool)
+    for row in range(beta.shape[1]):
+        context = np.flatnonzero(seen[row])
+        beta[:, row, context] = draw.permuted(beta[:, row, context], axis=1)
+    width = head.x.shape[-1]
+    x, mixed = head.x.reshape(-1, width), (beta @ head.x).reshape(-1, width)
+    return Form(x.T, mixed.T).symmetry()
+
+
+def measured(terms: GradientTerms, step: int) -> list[dict[str, Any]]:
+    draw = np.random.default_rng(0)
+    return [
+        asdict(head.scores)
+        | {
+            "step": step,
+            "loss": terms.loss,
+            "unpaired": unpaired(head, draw),
+            "form": head.form.symmetry(),
+            "column_over_row": head.scores.column_spread / head.scores.row_spread,
+            "form_directionality": head.form.directionality(),
+        }
+        for head in terms
+    ]
+
+
+def watched(args: Any, objective: str) -> tuple[list[dict[str, Any]], GradientTerms, tuple[str, ...]]:
+    """Scores of every head at the start and at every evaluation, the last terms, and the tokens of the first row."""
+    config = config_of(args, objective)
+    tokens, mine = prepared(config), team()
+    start = build(config, tokens, mine)
+    held = fixed(Rows(tokens, "valid", config.length, torch.device("cpu"), ROWS), objective_of(config, tokens), ROWS)[0]
+    shape, causal = start.config.to_dict(), objective == "causal"
+    rows: list[dict[str, Any]] = []
+
+    def look(step: int, weights: dict[str, Any]) -> GradientTerms:
+        terms = gradient_terms(live(shape, weights), feed(held, causal))
+        rows.extend(row | {"objective": objective} for row in measured(terms, step))
+        print(f"{objective} step {step}: held-out loss {terms.loss:.3f}", flush=True)
+        return terms
+
+    look(0, start.state_dict())
+    path = Path(config.out) / "checkpoint.pt"
+
+    def at_evaluation() -> bool:
+        state = load_checkpoint(path, config)
+        if state is not None and state["step"]:
+            look(state["step"], state["weights"])
+        return False
+
+    pretrain(config, stop=at_evaluation)
+    state = load_checkpoint(path, config)
+    assert state is not None
+    terms = look(state["step"], state["weights"])
+    names = AutoTokenizer.from_pretrained(str(tokens.folder)).convert_ids_to_tokens(held.ids[0].tolist())
+    name = "decoder" if causal else "encoder"
+    return rows, GradientTerms(terms.loss, terms.layers, name), tuple(names)
+
+
+def training_figure(rows: list[dict[str, Any]]) -> Figure:
+    """Median over heads, and the middle half of them, over training."""
+    figure = Figure(figsize=(14, 3.4), layout="constrained", dpi=150)
+    for ax, (key, title) in zip(figure.subplots(1, len(FIGURES)), FIGURES.items(), strict=True):
+        for objective, colour in COLOURS.items():
+            steps = sorted({row["step"] for row in rows})
+            parts = [[r[key] for r in rows if r["step"] == s and r["objective"] == objective] for s in steps]
+            low, middle, high = (np.array([np.nanpercentile(part, q) for part in parts]) for q in (25, 50, 75))
+            ax.plot(steps, middle, "o-", color=colour, markersize=3, linewidth=1.6, label=objective)
+            ax.fill_between(steps, low, high, color=colour, alpha=0.15, linewidth=0)
+        ax.axhline(1.0 if key == "column_over_row" else 0.0, color="#6b6b6b", linewidth=0.8, linestyle=":")
+        ax.set_title(title, loc="left", fontweight="bold", fontsize=10)
+        ax.set_xlabel("step")
+        ax.spines[["top", "right"]].set_visible(False)
+        ax.grid(color="#e6e6e6", linewidth=0.8)
+        ax.legend(frameon=False, fontsize=8)
+    return figure
+
+
+def table(rows: list[dict[str, Any]]) -> str:
+    keys = ("symmetry", "unpaired", "pairing", "row_spread", "column_spread", "directionality", "form")
+    lines = ["| objective | step | loss | " + " | ".join(keys) + " |", "|---|---|---|" + "---|" * len(keys)]
+    for objective in COLOURS:
+        for step in sorted({row["step"] for row in rows}):
+            some = [row for row in rows if row["step"] == step and row["objective"] == objective]
+            middle = " | ".join(f"{np.nanmedian([row[key] for row in some]):.3f}" for key in keys)
+            lines.append(f"| {objective} | {step} | {some[0]['loss']:.3f} | {middle} |".replace("-0.", "−0."))
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("text", nargs="+")
+    parser.add_argument("--valid", nargs="*", default=[])
+    parser.add_argument("--out", default="out/gradients")
+    parser.add_argument("--steps", type=int, default=2000)
+    args = parser.parse_args()
+    both = [watched(args, objective) for objective in COLOURS]
+    rows = [row for found, _, _ in both for row in found]
+    out = Path(args.out)
+    (out / "gradients.json").write_text(json.dumps(rows))
+    gradient_figure([terms for _, terms, _ in both], tokens=[names for _, _, names in both]).savefig(
+        out / "gradients.png"
+    )
+    training_figure(rows).savefig(out / "gradients_training.png")
+    print(table(rows))
+
+
+if __name__ == "__main__":
+    main()
