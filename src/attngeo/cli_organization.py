@@ -47,6 +47,7 @@ def organize(
     tree: Annotated[str, typer.Option(metavar="flexible|binary", help="How trees are grown.")] = "flexible",
     start: Annotated[str, typer.Option(metavar="cosine|gaussian", help="The affinity to begin with.")] = "cosine",
     permuted: Annotated[bool, typer.Option(help="Fit trees to permuted values too, as a control.")] = True,
+    seed: Annotated[int, typer.Option(metavar="N", help="Of the shuffled and permuted controls.")] = 0,
     device: Device = None,
     out: Annotated[Path | None, typer.Option(metavar="DIR", help="New folder for summary, figures, objects.")] = None,
     debug: Debug = False,
@@ -78,7 +79,7 @@ def organize(
                 progress=bar.step,
             )
             expansion = found.expand()
-            comparison = expansion.compare(permuted=permuted, progress=bar.step)
+            comparison = expansion.compare(seed, permuted=permuted, device=device, progress=bar.step)
             words = summary(found, expansion, comparison)
             with whole_folder(out) as folder:
                 (folder / "summary.txt").write_text(words, "utf-8")

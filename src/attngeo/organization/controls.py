@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from attngeo.organization.arrays import is_torch
 from attngeo.organization.drawn import Drawn
 from attngeo.organization.haar import forward
 from attngeo.organization.holder import Holder, holder
+from attngeo.organization.questionnaire import organize
 from attngeo.organization.sparsity import ENERGIES, Sparsity, sparsity
 from attngeo.organization.store import content, load_words, naming, save_words
 from attngeo.organization.tree import Tree
@@ -109,15 +111,19 @@ def compare(
     expansion: Expansion,
     seed: int = 0,
     permuted: bool = True,
+    device: str | None = None,
     progress: Progress | bool | None = None,
 ) -> Comparison:
     """The expansion's own figures and those of its controls; `seed` shuffles and permutes."""
     own = Profile(TREES, expansion.sparsity, expansion.holder)
-    array = np.asarray(expansion.inverse())
+    array = expansion.inverse()
+    array = array.detach().cpu().numpy() if is_torch(array) else array
     rng = np.random.default_rng(seed)
     profiles = [own, *_controls(array, expansion.trees, rng)]
     if permuted and expansion.settings:
-        profiles += _fitted(rng.permuted(array), expansion.settings, progress)
+        noise = rng.permuted(array)
+        fitted = organize(noise, **expansion.settings, device=device, progress=progress).trees
+        profiles += [_on_trees(PERMUTED[TREES], noise, fitted), _on_trees(PERMUTED[DYADIC], noise, _dyadic(noise))]
     return Comparison(tuple(profiles))
 
 
@@ -125,18 +131,14 @@ def _controls(array: Any, trees: tuple[Tree, ...], rng: np.random.Generator) -> 
     from scipy.fft import dctn
 
     yield _on_trees("shuffled axes", array[np.ix_(*(rng.permutation(n) for n in array.shape))], trees)
-    yield _on_trees(DYADIC, array, tuple(Tree.dyadic(n) for n in array.shape))
+    yield _on_trees(DYADIC, array, _dyadic(array))
     if array.ndim == 3:
         yield Profile("cosines per head", sparsity(dctn(array, axes=(0, 1), norm="ortho")), None)
     yield Profile("cosines", sparsity(dctn(array, norm="ortho")), None)
 
 
-def _fitted(permuted: Any, settings: Mapping[str, Any], progress: Progress | bool | None) -> Iterator[Profile]:
-    """Trees fitted to noise made of the same values, and trees that are not."""
-    from attngeo.organization.questionnaire import organize
-
-    yield _on_trees(PERMUTED[TREES], permuted, organize(permuted, **settings, progress=progress).trees)
-    yield _on_trees(PERMUTED[DYADIC], permuted, tuple(Tree.dyadic(n) for n in permuted.shape))
+def _dyadic(array: Any) -> tuple[Tree, ...]:
+    return tuple(Tree.dyadic(n) for n in array.shape)
 
 
 def _on_trees(name: str, array: Any, trees: tuple[Tree, ...]) -> Profile:

@@ -82,16 +82,23 @@ class Expansion(Drawn):
         """The mixed-Hölder exponent and its fit."""
         return holder(self._numpy(), self.trees)
 
-    def compare(self, seed: int = 0, *, permuted: bool = True, progress: Progress | bool | None = None) -> Comparison:
+    def compare(
+        self,
+        seed: int = 0,
+        *,
+        permuted: bool = True,
+        device: str | None = None,
+        progress: Progress | bool | None = None,
+    ) -> Comparison:
         """The same figures for the controls: shuffled axes, dyadic trees, cosines.
 
         Trees fitted to the values they are judged on gain something even where there is nothing to find. Where
         `settings` say how they were fitted, `permuted` adds trees fitted the same way to the same values in random
-        places, beside dyadic trees on those, which takes as long as organising did.
+        places, beside dyadic trees on those, which takes as long as organising did, on `device` too.
         """
         from attngeo.organization.controls import compare
 
-        return compare(self, seed, permuted, progress)
+        return compare(self, seed, permuted, device, progress)
 
     def plot(self) -> Figure:
         """The best-n-term curve and the regularity, beside the controls that need no fitting."""
