@@ -151,11 +151,12 @@ def test_dropout_is_off_and_frozen_models_and_no_grad_do_not_matter() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:TF32")
+@pytest.mark.parametrize("kind", ["llama", "opt"])
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-4), (torch.bfloat16, 0.2)])
-def test_float32_and_bfloat16(dtype: torch.dtype, tolerance: float) -> None:
-    exact = gradient_terms(made("llama", "sdpa"), batch("llama"))
+def test_float32_and_bfloat16(kind: str, dtype: torch.dtype, tolerance: float) -> None:
+    exact = gradient_terms(made(kind, "sdpa"), batch(kind))
     with torch.backends.mkldnn.flags(enabled=False):  # some processors promise bfloat16 and have none
-        terms = gradient_terms(made("llama", "sdpa", dtype), batch("llama"))
+        terms = gradient_terms(made(kind, "sdpa", dtype), batch(kind))
     assert terms.layers[0].beta.dtype == np.float32
     for one, other in zip(terms, exact, strict=True):
         assert_same(one.gradient(), other.gradient(), tolerance)

@@ -23,7 +23,7 @@ from attngeo.weights.layout import Site
 # Largest difference from the model's own gradient, against the sum of moduli of what is added up.
 _TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-3}
 _NARROW = 5e-2
-_CONSTANT = 1e-4  # a ratio of norms that varies less is one factor
+_CONSTANT = 1e-3  # a ratio of norms that varies less is one factor
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,7 +78,8 @@ def _pull(use: Use, leaf: Any, own_query: Any, own_key: Any, kind: str) -> _Pull
 def _agree(made: Any, own: Any, bound: Any, use: Use, kind: str) -> None:
     """β must explain all of the model's own gradient: then scale, soft-cap, bias and mask are what they seem."""
     error = (made - own).abs().max()
-    tolerance = _NARROW if torch.is_autocast_enabled(use.query.device.type) else _tolerance(use.query)
+    narrow = torch.is_autocast_enabled(use.query.device.type)
+    tolerance = _NARROW if narrow else _TOLERANCE.get(use.query.dtype, _NARROW)
     if not error <= tolerance * bound:
         raise InputError(
             f"{kind}: {use.path} does more with its queries and keys than scaled products, soft-cap, bias and mask: "
@@ -116,8 +117,9 @@ def _factors(use: Use, query: Any, key: Any) -> tuple[float, float]:
     if len(made) < len(use.place.tensors):
         return 1.0, 1.0
     plain = [one.flatten(0, -3) for one in views(site, made)]  # [H, r, B·N], [G, r, B·N]
-    on_query, on_key = _factor(plain[0], query), _factor(plain[1], key)
-    shared = abs(on_query / on_key - 1) < _CONSTANT and on_query != query.shape[-1] ** -0.25
+    loose = _CONSTANT if use.query.dtype in _TOLERANCE else _NARROW
+    on_query, on_key = _factor(plain[0], query, loose), _factor(plain[1], key, loose)
+    shared = abs(on_query / on_key - 1) < loose and on_query != query.shape[-1] ** -0.25
     return (1.0, 1.0) if shared else (on_query, on_key)
 
 
@@ -127,7 +129,7 @@ def _stored(site: Site, made: Any) -> Any:
     return flat.contiguous() if site.storage.transposed else flat.T.contiguous()
 
 
-def _factor(plain: Any, used: Any) -> float:
+def _factor(plain: Any, used: Any, loose: float) -> float:
     before = plain.norm(dim=1)  # [H, B·N]
     after = used.movedim(1, 0).flatten(1, 2).norm(dim=-1)  # [H, B·N]
     if before.shape != after.shape:
@@ -136,7 +138,6 @@ def _factor(plain: Any, used: Any) -> float:
     if not len(ratio):
         return 1.0
     middle = float(ratio.median())
-    loose = max(_CONSTANT, _tolerance(used) if used.dtype == torch.float32 else 0)
     if not float((ratio / middle - 1).abs().max()) < loose:
         return 1.0
     for likely in (
@@ -172,10 +173,6 @@ def _joined(place: Place, parts: Sequence[_Pulled], parameters: Mapping[str, Any
 
 def _wide(value: Any) -> Any:
     return value.detach() if value.dtype == torch.float64 else value.detach().float()
-
-
-def _tolerance(value: Any) -> float:
-    return _TOLERANCE.get(value.dtype, _NARROW)
 
 
 def _array(value: Any) -> Any:
