@@ -25,8 +25,9 @@ def curves(records: Sequence[Mapping[str, Any]]) -> Figure:
     `records` are those of `attngeo.Monitor`, `attngeo track` or `attngeo pretrain`; largest logits are drawn where
     they were measured.
     """
+    from matplotlib import colormaps
     from matplotlib.cm import ScalarMappable
-    from matplotlib.colors import BoundaryNorm
+    from matplotlib.colors import BoundaryNorm, ListedColormap
 
     rows = [row for row in records if row.get("symmetry")]
     if not rows:
@@ -38,17 +39,21 @@ def curves(records: Sequence[Mapping[str, Any]]) -> Figure:
     grid = figure.subplots(len(stacks), len(names), squeeze=False)
     for axes, stack in zip(grid, stacks, strict=True):
         layers = sorted(layer for its, layer in places if its == stack)
-        shade: Any = ScalarMappable(BoundaryNorm([layer - 0.5 for layer in (*layers, layers[-1] + 1)], 256), "viridis")
+        edges = [layer - 0.5 for layer in (*layers, layers[-1] + 1)]
+        dark = ListedColormap(colormaps["viridis"](range(236)))  # without the yellow, lost on white
+        shade: Any = ScalarMappable(BoundaryNorm(edges, dark.N), dark)
         for ax, name in zip(axes, names, strict=True):
             for layer in layers:
                 _draw(ax, name, rows, (stack, layer), shade.to_rgba(layer))
             title(ax, f"{stack} {name}".strip().replace("_", " "), _PANELS[name])
             ax.set_xlabel("step")
+            ax.xaxis.get_major_locator().set_params(integer=True)
             plain(ax)
             if name == "directionality":
                 ax.axhline(0, color=GREY, linewidth=1, linestyle=(0, (4, 3)), zorder=1)
         bar = figure.colorbar(shade, ax=axes[-1], label="layer", ticks=layers[:: max(1, len(layers) // 12)])
         bar.outline.set_visible(False)
+        bar.minorticks_off()
         bar.ax.tick_params(length=0)
     return figure
 
