@@ -10,12 +10,13 @@ triton: Any = import_module("triton")
 tl: Any = import_module("triton.language")
 
 SIDE = 64  # rows and columns of a tile
-SPLITS = 64  # partial sums over coordinates, added in a fixed order: the same digits on every run
+PROGRAMS = 2048  # enough to keep every part of a GPU busy
+AHEAD = 4  # coordinates on their way at the same time
 COLUMNS = 128  # turned by one program, a thread each
 
 
 @triton.jit  # type: ignore[untyped-decorator]
-def _tile(a, b, parts, rows, columns, length, span, half: tl.constexpr, SIDE: tl.constexpr):  # type: ignore[no-untyped-def]
+def _tile(a, b, parts, rows, columns, length, span, half: tl.constexpr, SIDE: tl.constexpr, AHEAD: tl.constexpr):  # type: ignore[no-untyped-def]
     """parts [splits, rows, columns]: Σ |a[k, i] − b[k, j]| over the coordinates of one split; a is [length, rows]."""
     if half:  # noqa: SIM102 (decided when compiled; the other when run)
         if tl.program_id(1) < tl.program_id(0):
@@ -24,12 +25,14 @@ def _tile(a, b, parts, rows, columns, length, span, half: tl.constexpr, SIDE: tl
     j = tl.program_id(1) * SIDE + tl.arange(0, SIDE)[None, :]  # [1, SIDE]
     split = tl.program_id(2).to(tl.int64)
     first = split * span
-    x, y = a + first * rows + i, b + first * columns + j
+    last = tl.minimum(first + span, length)
     total = tl.zeros((SIDE, SIDE), tl.float64)
-    for _ in range(0, tl.minimum(span, length - first)):
-        total += tl.abs(tl.load(x, mask=i < rows, other=0.0) - tl.load(y, mask=j < columns, other=0.0))
-        x += rows
-        y += columns
+    for start in range(first, last, AHEAD):
+        for ahead in tl.static_range(AHEAD):
+            k = start + ahead
+            x = tl.load(a + k * rows + i, mask=(i < rows) & (k < last), other=0.0)  # [SIDE, 1]
+            y = tl.load(b + k * columns + j, mask=(j < columns) & (k < last), other=0.0)  # [1, SIDE]
+            total += tl.abs(x - y)
     tl.store(parts + (split * rows + i) * columns + j, total, mask=(i < rows) & (j < columns))
 
 
@@ -45,10 +48,11 @@ def l1_tiles(a: Any, b: Any) -> Any:
     # Coordinates outermost, so that neighbouring threads read neighbouring numbers.
     a = a.T.contiguous()  # [k, rows]
     b = a if half else b.T.contiguous()  # [k, columns]
-    splits = min(SPLITS, length)
+    tiles = triton.cdiv(rows, SIDE), triton.cdiv(columns, SIDE)
+    # Partial sums over coordinates, added in an order that follows from the shape: the same digits on every run.
+    splits = max(1, min(PROGRAMS // (tiles[0] * tiles[1]), length // 64))
     parts = torch.zeros(splits, rows, columns, dtype=torch.float64, device=a.device)
-    grid = (triton.cdiv(rows, SIDE), triton.cdiv(columns, SIDE), splits)
-    _tile[grid](a, b, parts, rows, columns, length, triton.cdiv(length, splits), half, SIDE)
+    _tile[(*tiles, splits)](a, b, parts, rows, columns, length, triton.cdiv(length, splits), half, SIDE, AHEAD)
     return parts.sum(0)
 
 
@@ -74,7 +78,8 @@ def rotated(flat: Any, first: Any, second: Any, cosine: Any, sine: Any, found: A
 
     outer, n, inner = flat.shape
     across = inner < 32 < outer  # neighbouring threads are to read neighbouring numbers
-    work = (flat.transpose(0, 1).reshape(1, n, outer * inner) if across else flat).clone()
+    work = flat.transpose(0, 1).reshape(1, n, outer * inner) if across else flat
+    work = work.clone(memory_format=torch.contiguous_format)
     rows = [torch.as_tensor(x.copy(), device=flat.device) for x in (first, second)]
     turns = [torch.as_tensor(x.copy(), dtype=flat.dtype, device=flat.device) for x in (cosine, sine)]
     grid = (work.shape[0] * triton.cdiv(work.shape[2], COLUMNS),)
