@@ -18,7 +18,6 @@ from attngeo.organization.lanes import (
     turn_block,
 )
 from attngeo.organization.turning import (
-    absolute_across,
     absolute_sum,
     block_width,
     rotate,
@@ -30,7 +29,6 @@ from attngeo.organization.turning import (
 __all__ = [
     "COLUMNS",
     "LANES",
-    "absolute_across",
     "absolute_sum",
     "add_up",
     "blend",

@@ -119,9 +119,9 @@ def _joins(folders: Folders, chosen: Ints) -> tuple[Ints, Ints, Ints]:
     n = int(folders.size[-1])
     wanted = np.zeros(folders.count, bool)
     wanted[chosen] = True
-    around = np.full(folders.count, -1)
-    for folder in range(folders.count - 1, n - 1, -1):
-        around[folders.children(folder)] = folder if wanted[folder] else around[folder]
+    around = folders.parent.copy()
+    while (between := np.flatnonzero((around >= 0) & ~wanted[around])).size:
+        around[between] = folders.parent[around[between]]
     wanted[:n] = True
     children = np.flatnonzero(wanted & (around >= 0))
     children = children[np.argsort(around[children], kind="stable")]

@@ -38,6 +38,13 @@ class Folders:
     def children(self, folder: int) -> Ints:
         return self.child[self.start[folder] : self.start[folder + 1]]
 
+    @cached_property
+    def parent(self) -> Ints:
+        """[folders] the folder that each joins; −1 of the root."""
+        parent = np.full(self.count, -1)
+        parent[self.child] = np.repeat(np.arange(self.count), np.diff(self.start))
+        return parent
+
     def heights(self, alpha: float, beta: float) -> Floats:
         """|F|^β · 2^{height·α}, added up over the folder's levels, height counted from 0 at the elements up.
 

@@ -21,8 +21,7 @@ import numpy as np
 
 from attngeo.errors import InputError
 from attngeo.organization import threads
-from attngeo.organization.arrays import Floats, Ints, Scratch, checked_axis, is_torch
-from attngeo.organization.l1 import l1_norm
+from attngeo.organization.arrays import Floats, Ints, checked_axis, is_torch
 
 if TYPE_CHECKING:
     from attngeo.organization.tree import Tree
@@ -109,19 +108,6 @@ def forward(array: Any, trees: Mapping[int, Tree], out: Any = None) -> Any:
 def inverse(coefficients: Any, trees: Mapping[int, Tree]) -> Any:
     """The array whose coefficients along the axes of `trees` these are."""
     return _along(coefficients, trees, True, None)
-
-
-def total_l1(array: Any, trees: Mapping[int, Tree], scratch: Scratch) -> float:
-    """Σ|coefficients| along all axes, in the precision of `array`; those of a 3-tensor are never all written down."""
-    jit = threads.jit()
-    if is_torch(array) or jit is None or array.ndim < 3:
-        return l1_norm(forward(array, trees))
-    part = forward(array, {1: trees[1], 2: trees[2]}, scratch.take(array.shape, array.dtype))
-    flat = part.reshape(1, len(part), -1)
-    sums = np.zeros(-(-flat.shape[2] // jit.block_width(*flat.shape[1:])))
-    turn = trees[0].rotations.steps(False, array.dtype)
-    threads.spread(lambda lo, hi: jit.absolute_across(flat, turn, sums, lo, hi), len(sums), cost=4.0 * flat.size)
-    return float(sums.sum())
 
 
 def _along(array: Any, trees: Mapping[int, Tree], back: bool, out: Any) -> Any:

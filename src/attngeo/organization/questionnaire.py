@@ -11,8 +11,9 @@ from attngeo.organization.affinity import affinity_from_distance, cosine_affinit
 from attngeo.organization.arrays import Floats, Scratch, checked, is_torch, slices_first
 from attngeo.organization.distance import SliceDistances
 from attngeo.organization.flexible import binary_tree, flexible_tree
-from attngeo.organization.haar import total_l1
+from attngeo.organization.haar import forward
 from attngeo.organization.joining import expanded_slices, haar_tree
+from attngeo.organization.l1 import l1_norm
 from attngeo.organization.organization import Organization, Step
 from attngeo.organization.tensor import NetworkTensor
 from attngeo.organization.tree import Tree
@@ -67,6 +68,10 @@ def organize(
     def grow(affinity: Floats) -> Tree:
         return flexible_tree(affinity, constant) if tree == "flexible" else binary_tree(affinity)
 
+    def total_l1() -> float:
+        out = None if is_torch(values) else scratch.take(values.shape, values.dtype)
+        return l1_norm(forward(values, trees, out))
+
     turns = (2, 0, 1) if solid else (1, 0)
     total = (2 if solid else 1) + iterations * (len(turns)) + (len(turns) if refine else 0)
     done = 0
@@ -96,7 +101,7 @@ def organize(
                 trees[axis] = grow(affinities[axis])
             report()
         same = trees == before
-        history.append(_step("iteration", trees, before, history[-1].l1 if same else total_l1(values, trees, scratch)))
+        history.append(_step("iteration", trees, before, history[-1].l1 if same else total_l1()))
         if same:
             report(total - (len(turns) if refine else 0))
             break

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from attngeo.organization.arrays import Floats, Ints
+from attngeo.organization.arrays import Ints
 from attngeo.organization.lanes import LANES, compile_loop, compile_sums, turn_rows
 
 Turn = tuple[Ints, Ints, Any, Any, Ints]  # rows turned together, by which angle, where each row is found then [1, n]
@@ -65,25 +65,6 @@ def rotate_across(flat: Any, out: Any, turn: Turn, lo: int, hi: int) -> None:
             row = part[found[0, k]]
             for x in range(wide):
                 out[i, k, j + x] = row[x]
-
-
-@compile_sums
-def absolute_across(flat: Any, turn: Turn, sums: Floats, lo: int, hi: int) -> None:
-    """sums[task] = Σ|…| of what rotate_across would write for blocks lo … hi."""
-    n, inner = flat.shape[1], flat.shape[2]
-    width = block_width(n, inner)
-    blocks = (inner + width - 1) // width
-    part = np.empty((n, width), flat.dtype)
-    for task in range(lo, hi):
-        i, j = task // blocks, task % blocks * width
-        wide = min(width, inner - j)
-        for k in range(n):
-            row = part[k]
-            for x in range(wide):
-                row[x] = flat[i, k, j + x]
-        _turn(part, turn, wide)
-        for k in range(n):
-            sums[task] += absolute_sum(part[k, :wide])
 
 
 @compile_sums
