@@ -128,7 +128,7 @@ def test_held_out_masks_never_change(tokens: Tokens) -> None:
 
 
 def test_a_corpus_shorter_than_a_batch(tokens: Tokens) -> None:
-    with pytest.raises(InputError, match=r"train\.bin: 4800 tokens, fewer than 301 rows of 16"):
+    with pytest.raises(InputError, match=r"train\.bin: 4800 tokens, fewer than the 301 rows of 16 of one batch"):
         Rows(tokens, "train", LENGTH, CPU, 301)
     with pytest.raises(InputError, match=r"valid\.bin: 640 tokens, fewer than one row of 641"):
         Rows(tokens, "valid", 641, CPU, 1)

@@ -32,7 +32,9 @@ class Rows:
         array = tokens.array(part)
         self.count = len(array) // length
         if self.count < (batch if part == "train" else 1):
-            wanted = f"{batch} rows of {length}" if part == "train" else f"one row of {length}"
+            wanted = f"the {batch} rows of {length} of one batch"
+            if part == "valid":
+                wanted = f"one row of {length}; name more held-out text with valid = [...]"
             raise InputError(f"{tokens.folder}/{part}.bin: {len(array)} tokens, fewer than {wanted}")
         # numpy's uint16 seen as int16: torch has no arithmetic for the former
         whole = np.array(array[: self.count * length]).view(np.int16)

@@ -16,7 +16,7 @@ from attngeo.errors import InputError
 
 SIZES = {"4x256": (4, 256, 4), "12x768": (12, 768, 12), "24x1024": (24, 1024, 16)}  # layers, hidden, heads
 # What a run is: two runs that agree in these go on from each other's checkpoints.
-_NOT_THE_RUN = {"out", "tokens", "train", "valid", "compile", "checkpoints", "keep_model"}
+INCIDENTAL = {"out", "tokens", "train", "valid", "compile", "checkpoints", "keep_model"}
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ class PretrainConfig:
     @property
     def fingerprint(self) -> str:
         """The same for runs that would give the same losses."""
-        known = {key: value for key, value in asdict(self).items() if key not in _NOT_THE_RUN}
+        known = {key: value for key, value in asdict(self).items() if key not in INCIDENTAL}
         return hashlib.sha256(json.dumps(known, sort_keys=True).encode()).hexdigest()[:16]
 
     def with_(self, **changes: Any) -> PretrainConfig:
@@ -150,11 +150,14 @@ def checked(config: PretrainConfig) -> PretrainConfig:
     for name in ("length", "batch", "steps", "evaluations", "vocab"):
         if getattr(config, name) < 1:
             raise InputError(f"{name} is {getattr(config, name)}, expected at least 1")
+    for name in ("checkpoints", "heads", "intermediate", "warmup", "seed"):
+        if getattr(config, name) < 0:
+            raise InputError(f"{name} is {getattr(config, name)}, expected at least 0")
     for name, low, high in (("lr", 0, 10), ("masked", 0, 1), ("clip", -1e-9, 1e9), ("weight_decay", -1e-9, 1)):
         if not low < getattr(config, name) < high:
             raise InputError(f"{name} is {getattr(config, name)}, expected between {max(low, 0)} and {high}")
     if len(config.betas) != 2 or not all(0 <= beta < 1 for beta in config.betas):
         raise InputError(f"betas is {list(config.betas)}, expected two numbers from 0 to under 1")
-    if config.length < 4 or config.warmup < 0:
-        raise InputError(f"length {config.length}, warmup {config.warmup}: expected at least 4 and 0")
+    if config.length < 4:
+        raise InputError(f"length is {config.length}, expected at least 4")
     return config

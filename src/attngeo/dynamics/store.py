@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from attngeo.dynamics.bert import Bert
-from attngeo.dynamics.config import PretrainConfig
+from attngeo.dynamics.config import INCIDENTAL, PretrainConfig
 from attngeo.errors import AttngeoError, SourceError
 from attngeo.show.files import write_whole
 
@@ -43,7 +43,8 @@ def load_checkpoint(path: Path, config: PretrainConfig) -> dict[str, Any] | None
         raise SourceError(f"{path}: not a checkpoint of this harness ({_reason(error)})") from error
     if found != config.fingerprint:
         now = json.loads(_text(config))
-        changed = [f"{key} was {was[key]}, is {now[key]}" for key in now if key in was and was[key] != now[key]]
+        names = [key for key in now if key not in INCIDENTAL and key in was and was[key] != now[key]]
+        changed = [f"{key} was {was[key]}, is {now[key]}" for key in names]
         raise SourceError(f"{path}: a checkpoint of another config ({'; '.join(changed) or 'other settings'})")
     return state
 

@@ -39,6 +39,8 @@ class Tokens:
 
     def array(self, part: str) -> np.ndarray[Any, np.dtype[np.uint16]]:
         """`train` or `valid` as a read-only map of the file, [tokens]."""
+        if not getattr(self, part):
+            return np.empty(0, np.uint16)  # an empty file cannot be mapped
         return np.memmap(Path(self.folder) / f"{part}.bin", np.uint16, "r")
 
 
