@@ -38,6 +38,38 @@ def test_scores_are_those_of_the_saved_checkpoint(family: str) -> None:
     assert off_saved(row, model) <= 1e-6
 
 
+def _qwen3() -> Any:
+    from transformers import Qwen3Config, Qwen3ForCausalLM
+
+    return Qwen3ForCausalLM(Qwen3Config(
+        vocab_size=60, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, head_dim=8,
+        intermediate_size=40))  # fmt: skip
+
+
+def _latent() -> Any:
+    from transformers import DeepseekV3Config, DeepseekV3ForCausalLM
+
+    return DeepseekV3ForCausalLM(DeepseekV3Config(
+        vocab_size=60, hidden_size=32, num_hidden_layers=1, first_k_dense_replace=1, num_attention_heads=4,
+        num_key_value_heads=4, q_lora_rank=16, kv_lora_rank=16, qk_rope_head_dim=4, qk_nope_head_dim=8, v_head_dim=8,
+        intermediate_size=40, moe_intermediate_size=8, n_routed_experts=2, num_experts_per_tok=1, n_group=1,
+        topk_group=1))  # fmt: skip
+
+
+@pytest.mark.parametrize("make", [_qwen3, _latent])
+def test_gains_and_latent_products_are_multiplied_in(make: Any) -> None:
+    torch.manual_seed(0)
+    model = make().double()
+    for name, weight in model.named_parameters():
+        if "norm" in name:
+            weight.data.uniform_(0.5, 2.0)
+    before = {name: weight.clone() for name, weight in model.state_dict().items()}
+    row = Monitor()(0, model, {"input_ids": tokens()})
+    assert row is not None and row["max_logit"][0] > 0
+    assert off_saved(row, model) <= 1e-6
+    assert all(torch.equal(weight, before[name]) for name, weight in model.state_dict().items())
+
+
 def test_spreads_and_norm_are_those_of_the_dense_form() -> None:
     model = llama()
     row = Monitor()(0, model)
