@@ -9,6 +9,7 @@ import pytest
 
 from attngeo.errors import InputError
 from attngeo.organization import NetworkTensor, Organization, Tree, expand, organize, planted, threads
+from attngeo.organization.haar import forward
 from attngeo.organization.joining import expanded_slices, haar_tree
 
 torch = pytest.importorskip("torch")
@@ -110,6 +111,11 @@ def test_haar_trees_cost_what_they_say():
     repeated = np.repeat(np.random.default_rng(0).standard_normal((4, 6)), 5, axis=0)
     tree, _ = haar_tree(repeated.copy())
     np.testing.assert_array_equal(tree.levels[-2], np.repeat(np.arange(4), 5))
+    means = np.random.default_rng(1).standard_normal((7, 40))
+    sizes = np.array([4, 1, 2, 2, 7, 1, 3])
+    tree, l1 = haar_tree(means.copy(), sizes)
+    whole = Tree(np.concatenate([np.repeat(tree.levels, sizes, axis=1), [np.arange(20)]]))
+    assert l1 == pytest.approx(np.abs(forward(np.repeat(means, sizes, axis=0), {0: whole})).sum(), rel=1e-12)
     assert haar_tree(np.ones((1, 3)))[0].levels.tolist() == [[0]]
     assert haar_tree(np.ones((8, 3)))[0].widths == (1, 8)
 

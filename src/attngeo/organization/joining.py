@@ -22,10 +22,10 @@ from attngeo.organization.l1 import l1_between, l1_distances, l1_norm
 from attngeo.organization.tree import Tree, canonical
 
 
-def haar_tree(slices: Any) -> tuple[Tree, float]:
+def haar_tree(slices: Any, sizes: Ints | None = None) -> tuple[Tree, float]:
     """A tree of the rows of slices [n, k], coefficients along the other axes, and the total l1 it gives them.
 
-    `slices` is overwritten.
+    `slices` is overwritten. Rows may be means of folders of so many elements as `sizes` [n] says.
 
     >>> tree, l1 = haar_tree(np.array([[0.0, 1.0], [5.0, 5.0], [0.0, 1.1], [5.0, 5.2]]))
     >>> tree.levels[1], round(l1, 2)
@@ -33,7 +33,7 @@ def haar_tree(slices: Any) -> tuple[Tree, float]:
     """
     n = slices.shape[0]
     alive = np.arange(n)  # rows that hold the mean of a folder
-    sizes = np.ones(n)
+    sizes = np.ones(n) if sizes is None else np.asarray(sizes, np.float64)
     distances = l1_distances(slices)  # [alive, alive]
     levels = [np.arange(n)]
     total = 0.0
@@ -56,7 +56,8 @@ def haar_tree(slices: Any) -> tuple[Tree, float]:
         distances[np.ix_(new, new)] = l1_distances(slices, alive[new])
         anew = l1_between(slices, alive[new], alive[old])  # [new, old]
         distances[np.ix_(new, old)], distances[np.ix_(old, new)] = anew, anew.T
-    return Tree(np.stack(levels[::-1])), total + l1_norm(slices[int(alive[0])]) * n**0.5  # the mean of all is left
+    mean = slices[int(alive[0])]  # all that is left
+    return Tree(np.stack(levels[::-1])), total + l1_norm(mean) * float(sizes.sum()) ** 0.5
 
 
 def _mutual(costs: Floats) -> Ints:
