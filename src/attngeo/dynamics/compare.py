@@ -165,9 +165,9 @@ def compare(runs: Iterable[Finished]) -> list[Compared]:
 
 
 def _order(group: tuple[tuple[Any, ...], Any]) -> tuple[Any, ...]:
-    """By setting, the baseline first, the others as they came."""
+    """By setting, the usual ones and the baseline first, the other starts as they came."""
     *setting, other, start = group[0]
-    return *setting, str(other), start != "baseline"
+    return *setting, len(other), str(other), start != "baseline"
 
 
 def _ended(runs: dict[int, Finished]) -> dict[int, Finished]:
