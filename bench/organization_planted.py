@@ -1,7 +1,7 @@
 """Planted hierarchies found again: total l1 over that of the planted trees. `python -m bench.organization_planted`.
 
-Beside the default (refined) the plain questionnaire, more of it, and refining one end of every tree alone: the joins of
-its folders from about COARSE up, or those below. The l1 is what refining looks at; so a second figure that it does not:
+Beside the default (refined) the plain questionnaire, more of it, refining one end of every tree alone (the joins of its
+folders from about COARSE up, or those below), and refining without a questionnaire. The l1 is what refining looks at; so a second figure that it does not:
 the correlation of the closeness of all pairs (the share of the smallest folder that holds both) in the trees found and
 in those planted, mean over the axes.
 """
@@ -53,6 +53,10 @@ def coarse_anew(slices: np.ndarray, tree: Tree) -> Tree:
     return Tree(np.concatenate([above.levels[:-1, labels], tree.levels[level:]]))
 
 
+def all_anew(slices: np.ndarray, tree: Tree) -> Tree:
+    return haar_tree(slices)[0]
+
+
 def fine_anew(slices: np.ndarray, tree: Tree) -> Tree:
     """`tree` down to its middle; what is inside each folder found there joined anew."""
     level = middle(tree)
@@ -76,13 +80,15 @@ def anew(array: np.ndarray, trees: Trees, join: Callable[[np.ndarray, Tree], Tre
 
 def ways(array: np.ndarray) -> dict[str, Trees]:
     plain = organize(array, refine=False).trees
+    dyadic = tuple(Tree.dyadic(n) for n in array.shape)
     return {
         "organize": organize(array).trees,
         "without refining": plain,
         "without, 6 iterations": organize(array, refine=False, iterations=6).trees,
         f"coarse joins refined (from {COARSE} folders up)": anew(array, plain, coarse_anew),
         "fine joins refined (those below)": anew(array, plain, fine_anew),
-        "dyadic": tuple(Tree.dyadic(n) for n in array.shape),
+        "refining alone, twice, from dyadic trees": anew(array, anew(array, dyadic, all_anew), all_anew),
+        "dyadic": dyadic,
     }
 
 
