@@ -15,6 +15,7 @@ from attngeo.dynamics.cells import GROUPS, Cell, cells, free_grid
 from attngeo.dynamics.compare import append_run, read_runs
 from attngeo.dynamics.experiment import compared, main, run_experiment, run_grid
 from attngeo.dynamics.pretrain import pretrain
+from attngeo.dynamics.speed import measure
 from attngeo.dynamics.tokens import prepare
 from attngeo.errors import AttngeoError, InputError
 from attngeo.show.initialisation import draw
@@ -210,3 +211,13 @@ def read_runs_of(folder: Path) -> Any:
     ran(folder, (cell,), "small.jsonl.gz")
     (run,) = read_runs([folder / "small.jsonl.gz"])
     return replace(run, cell=GROUPS["pilot"][0])
+
+
+def test_speed_is_measured(tokens: Path) -> None:
+    said: list[str] = []
+    shape = {"heads": 2, "length": 32, "batch": 8}
+    (found,) = measure(tokens, ["2x32"], ["masked"], 4, False, said.append, **shape)
+    assert found["steps_per_second"] > 0 and "steps/s" in said[0]
+    # 6·parameters·tokens + 12·layers·d·length·tokens + 6·(d² + d·vocabulary)·predicted, vocabulary in tiles of 64
+    work = 6 * 2 * 12 * 32**2 * 256 + 12 * 2 * 32 * 32 * 256 + 6 * (32**2 + 32 * 320) * 5 * 8
+    assert found["flops"] / found["steps_per_second"] == pytest.approx(work)

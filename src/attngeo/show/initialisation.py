@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from attngeo.errors import InputError
+from attngeo.show.canvas import GREY, paper, plain, save, title
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -36,7 +37,6 @@ _LOOKS = {
 # The controls are drawn apart: in one picture with the starts nobody could tell them from each other.
 _CONTROLS = ("unit rotated", "unit self-attending", "unit skewed", "unit negative")
 _BESIDE_CONTROLS = ("baseline", "unit independent", "unit symmetric")
-_GREY = "#6b6b6b"
 
 Runs = dict[int, "Finished"]  # by seed
 
@@ -83,7 +83,7 @@ def loss_figure(runs: Sequence[Finished]) -> Figure:
     Lines are means over seeds, bands reach from the lowest seed to the highest.
     """
     panels = sorted(_grouped(runs, lambda run: run.cell.setting), key=lambda part: -part[0].cell.lr)
-    figure = _figure(4.6 * len(panels) + 0.6, 7.0)
+    figure = paper(4.6 * len(panels) + 0.6, 7.0)
     axes = figure.subplots(2, len(panels), squeeze=False, height_ratios=(3, 2))
     for (whole, apart), mine in zip(axes.T, panels, strict=True):
         starts = {part[0].cell.start: _by_seed(part) for part in _grouped(mine, lambda run: run.cell.start)}
@@ -104,12 +104,12 @@ def loss_figure(runs: Sequence[Finished]) -> Figure:
         if settled and min(settled) < max(settled):
             room = 0.6 * (max(settled) - min(settled))
             apart.set_ylim(min(settled) - room, max(settled) + room)
-        _title(whole, *_setting(mine[0]))
+        title(whole, *_setting(mine[0]))
         whole.set_ylabel("held-out loss (nats)")
         apart.set_ylabel("less the baseline's (paired)")
         apart.set_xlabel("step")
         for ax in (whole, apart):
-            _plain(ax)
+            plain(ax)
     _legend(figure, axes[0])
     return figure
 
@@ -117,7 +117,7 @@ def loss_figure(runs: Sequence[Finished]) -> Figure:
 def saved_figure(table: Sequence[Compared]) -> Figure:
     """Steps saved and difference in final loss with 95% intervals, one line a start, settings one under the other."""
     rows = [one for one in table if one.saved is not None]
-    figure = _figure(11.0, 1.6 + 0.3 * len(rows) + 0.4 * len({one.cell.setting for one in rows}))
+    figure = paper(11.0, 1.6 + 0.3 * len(rows) + 0.4 * len({one.cell.setting for one in rows}))
     axes = figure.subplots(1, 2, sharey=True)
     height, ticks, names = 0.0, [], []
     for group in _grouped(rows, lambda one: one.cell.setting):
@@ -144,15 +144,15 @@ def saved_figure(table: Sequence[Compared]) -> Figure:
             label.set_fontweight("bold")
     axes[0].invert_yaxis()
     axes[0].xaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
-    for ax, title, note in zip(
+    for ax, words, note in zip(
         axes,
         ("steps saved", "final loss less the baseline's"),
-        ("share of all steps; mean, 95% over seeds", "mean, 95% over seeds"),
+        ("mean, 95% over seeds; hollow: never reached", "mean, 95% over seeds"),
         strict=True,
     ):
         ax.axvline(0, color="#000000", linewidth=1)
-        _title(ax, title, note)
-        _plain(ax)
+        title(ax, words, note)
+        plain(ax)
     return figure
 
 
@@ -164,7 +164,7 @@ def form_figure(runs: Sequence[Finished]) -> Figure:
     columns = sorted(
         _grouped(runs, lambda run: run.cell.objective), key=lambda part: part[0].cell.objective != "masked"
     )
-    figure = _figure(4.8 * len(columns) + 0.8, 6.6)
+    figure = paper(4.8 * len(columns) + 0.8, 6.6)
     axes = figure.subplots(2, len(columns), squeeze=False, sharey="row", sharex="col")
     for column, mine in zip(axes.T, columns, strict=True):
         cell = mine[0].cell
@@ -178,10 +178,10 @@ def form_figure(runs: Sequence[Finished]) -> Figure:
             layers = values.shape[-1]
             for layer in range(layers):
                 _band(ax, steps, values[..., layer], f"layer {layer}", (_depth(layer, layers), "-"))
-            ax.axhline(0, color=_GREY, linewidth=0.8, linestyle=(0, (4, 3)), zorder=1)
+            ax.axhline(0, color=GREY, linewidth=0.8, linestyle=(0, (4, 3)), zorder=1)
             ax.set_ylabel(score)
-            _plain(ax)
-            ax.set_title(meaning, loc="right", fontsize=8, color=_GREY)
+            plain(ax)
+            ax.set_title(meaning, loc="right", fontsize=8, color=GREY)
         kind = "encoder (masked)" if cell.objective == "masked" else "decoder (causal)"
         column[0].set_title(kind, loc="left", fontweight="bold", fontsize=10)
         column[1].set_xlabel("step")
@@ -224,7 +224,7 @@ def _band(ax: Axes, steps: Any, values: Any, label: str, look: tuple[Any, str] |
 
 def _look(start: str) -> tuple[str, str]:
     """Colour and stroke; a start of no figure so far is drawn as its unit-scale kin, dash-dotted."""
-    kin = _LOOKS.get(f"unit {start}", _LOOKS.get(start.removeprefix("unit "), (_GREY, "")))
+    kin = _LOOKS.get(f"unit {start}", _LOOKS.get(start.removeprefix("unit "), (GREY, "")))
     return _LOOKS.get(start, (kin[0], "-."))
 
 
@@ -244,27 +244,10 @@ def _setting(run: Finished) -> tuple[str, str]:
     return f"{cell.objective} {cell.size}, lr {cell.lr:g}", "".join(f"{key} {value} " for key, value in cell.other)
 
 
-def _figure(width: float, height: float) -> Figure:
-    from matplotlib.figure import Figure
-
-    return Figure(figsize=(width, height), layout="constrained", dpi=150)
-
-
 def _png(figure: Figure) -> bytes:
     picture = io.BytesIO()
-    figure.savefig(picture, format="png")
+    save(figure, picture)
     return picture.getvalue()
-
-
-def _plain(ax: Axes) -> None:
-    ax.spines[["top", "right"]].set_visible(False)
-    ax.grid(color="#e6e6e6", linewidth=0.8)
-    ax.set_axisbelow(True)
-
-
-def _title(ax: Axes, title: str, note: str = "") -> None:
-    ax.set_title(title, loc="left", fontweight="bold", fontsize=10)
-    ax.set_title(note, loc="right", fontsize=8, color=_GREY)
 
 
 def _legend(figure: Figure, axes: Sequence[Axes]) -> None:
