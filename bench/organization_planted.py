@@ -1,9 +1,9 @@
 """Planted hierarchies found again: total l1 over that of the planted trees. `python -m bench.organization_planted`.
 
 Beside the default (refined) the plain questionnaire, more of it, refining one end of every tree alone (the joins of its
-folders from about COARSE up, or those below), and refining without a questionnaire. The l1 is what refining looks at; so a second figure that it does not:
-the correlation of the closeness of all pairs (the share of the smallest folder that holds both) in the trees found and
-in those planted, mean over the axes.
+folders from about COARSE up, or those below), and refining without a questionnaire. The l1 is what refining looks at,
+so a second figure that it does not: the correlation of the closeness of all pairs (the share of the smallest folder
+that holds both) in the trees found and in those planted, mean over the axes.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ import numpy as np
 from attngeo.errors import InputError
 from attngeo.organization import threads
 from attngeo.organization.arrays import Floats, Ints, checked, checked_axis, is_torch, slices_first
-from attngeo.organization.l1 import GROUPS
+from attngeo.organization.l1 import groups
 
 NEIGHBOURS = 5
 
@@ -92,7 +92,7 @@ def _products(array: Any, axis: int, centred: bool = False) -> tuple[Floats, Int
     slices = slices_first(array, checked_axis(axis, array.ndim))
     n = slices.shape[0]
     flat = slices.reshape(n, -1)  # [n, k]
-    parts = min(GROUPS, flat.shape[1])
+    parts = min(groups(n * n), flat.shape[1])
     products, squares = np.zeros((parts, n, n)), np.zeros((parts, n))
 
     def task(lo: int, hi: int) -> None:

@@ -11,7 +11,8 @@ import numpy as np
 from attngeo.organization import threads
 from attngeo.organization.arrays import Floats, Ints, is_torch
 
-GROUPS = 16  # partial sums at most
+GROUPS, FEWEST = 16, 4  # partial sums, and how many where they are large
+LARGE = 1 << 26  # bytes that partial sums may take before there are fewer of them
 WORTH = 1.5e7  # operations that make a group: its matrix must be cleared and added
 BYTES = 1 << 28  # what a block of coordinates may take on the plain paths
 
@@ -86,7 +87,7 @@ def summed(
     Where `half`, only the tiles from the diagonal up.
     """
     cost = 0.5 * total * prod(shape) if cost is None else cost
-    parts = np.zeros((min(GROUPS, total, 1 + int(cost / WORTH)), *shape))
+    parts = np.zeros((min(groups(prod(shape)), total, 1 + int(cost / WORTH)), *shape))
 
     def task(first: int, last: int) -> None:
         for group in range(first, last):
@@ -111,6 +112,11 @@ def l1_norm(array: Any) -> float:
 
     threads.spread(task, len(parts), len(parts), cost=flat.size)
     return float(parts.sum())
+
+
+def groups(size: int) -> int:
+    """How many partial sums of so many numbers: as many as threads may want and memory allows."""
+    return max(FEWEST, min(GROUPS, LARGE // (8 * size)))
 
 
 def fours(n: int) -> int:
