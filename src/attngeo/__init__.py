@@ -10,7 +10,7 @@ Organise a network
     organize            its hierarchy → Organization: a tree and an affinity for every axis
     softmax_invariance  whether the softmax leaves that geometry alone → InvarianceReport
     paraproduct         a function of a matrix along two trees → Paraproduct
-    NetworkTensor, Organization, Expansion, InvarianceReport, Paraproduct, Tree
+    NetworkTensor, Organization, Expansion, Comparison, InvarianceReport, Paraproduct, Tree
 
 Underneath
     attention_layers  a model's queries and keys, one layer at a time
@@ -30,6 +30,7 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from attngeo.errors import AttngeoError
     from attngeo.organization.capture import capture
+    from attngeo.organization.controls import Comparison
     from attngeo.organization.expansion import Expansion
     from attngeo.organization.invariance import softmax_invariance
     from attngeo.organization.invariance_report import InvarianceReport
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
 __all__ = [
     "AttentionWeights",
     "AttngeoError",
+    "Comparison",
     "Expansion",
     "Form",
     "InvarianceReport",
@@ -70,6 +72,7 @@ __all__ = [
 _HOME = {
     "AttentionWeights": "attngeo.weights.attention",
     "AttngeoError": "attngeo.errors",
+    "Comparison": "attngeo.organization.controls",
     "Expansion": "attngeo.organization.expansion",
     "Form": "attngeo.weights.form",
     "InvarianceReport": "attngeo.organization.invariance_report",

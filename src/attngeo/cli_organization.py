@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from attngeo.cli import Debug, _one_line, _parsed_layers, _spoken, app
+from attngeo.cli import Debug, _one_line, _parsed_layers, _spoken
 from attngeo.errors import InputError
 
 if TYPE_CHECKING:
     from attngeo.organization.tensor import NetworkTensor
+
+app = typer.Typer(rich_markup_mode=None)
 
 Ref = Annotated[
     str | None, typer.Argument(metavar="[REF]", help="A folder, a GGUF file or a hub id org/name; not with --tensor.")
@@ -47,7 +49,7 @@ def organize(
     tree: Annotated[str, typer.Option(metavar="flexible|binary", help="How trees are grown.")] = "flexible",
     start: Annotated[str, typer.Option(metavar="cosine|gaussian", help="The affinity to begin with.")] = "cosine",
     permuted: Annotated[bool, typer.Option(help="Fit trees to permuted values too, as a control.")] = True,
-    seed: Annotated[int, typer.Option(metavar="N", help="Of the shuffled and permuted controls.")] = 0,
+    seed: Annotated[int, typer.Option(metavar="N", min=0, help="Of the shuffled and permuted controls.")] = 0,
     device: Device = None,
     out: Annotated[Path | None, typer.Option(metavar="DIR", help="New folder for summary, figures, objects.")] = None,
     debug: Debug = False,
@@ -106,7 +108,7 @@ def invariance(
     target: Target = None,
     truncate: Truncate = False,
     masked: Annotated[bool, typer.Option("--masked", help="Compare with the masked softmax, the mask too.")] = False,
-    seed: Annotated[int, typer.Option(metavar="N", help="Of the control and the bootstrap.")] = 0,
+    seed: Annotated[int, typer.Option(metavar="N", min=0, help="Of the control and the bootstrap.")] = 0,
     device: Device = None,
     out: Annotated[Path | None, typer.Option(metavar="DIR", help="New folder for report, figure, tensor.")] = None,
     debug: Debug = False,
@@ -181,11 +183,14 @@ def _network(ref: str | None, given: tuple[str, Any], device: str | None, **opti
 
 def _words(path: Path) -> str:
     try:
-        return path.read_text("utf-8")
+        words = path.read_text("utf-8")
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror})") from None
     except UnicodeDecodeError:
         raise InputError(f"{path}: not a text in UTF-8") from None
+    if not words.strip():
+        raise InputError(f"{path}: empty, expected at least a word")
+    return words
 
 
 def _saved(path: Path) -> NetworkTensor | Any:

@@ -17,8 +17,7 @@ from typer.testing import CliRunner
 
 from attngeo.cli import app
 from attngeo.errors import AttngeoError
-from attngeo.organization import Expansion, InvarianceReport, NetworkTensor, Organization
-from attngeo.organization.controls import Comparison
+from attngeo.organization import Comparison, Expansion, InvarianceReport, NetworkTensor, Organization
 from attngeo.organization.planted import planted
 from attngeo.show.folder import whole_folder
 from tests.organization.tiny import tiny
@@ -157,6 +156,7 @@ BAD: list[tuple[Any, str]] = [
     (["./nowhere", "--text", "a"], "./nowhere: no such folder, and not a hub id"),
     (["model", "--text-file", "none.txt"], "none.txt: cannot be read (No such file or directory)"),
     (["model", "--text-file", "bytes"], "bytes: not a text in UTF-8"),
+    (["model", "--text-file", "blank.txt"], "blank.txt: empty, expected at least a word"),
     (["model", "--image", "words.txt"], "words.txt: not an image, or one cut short"),
     (["model", "--image", "none.png"], "none.png: no such file"),
     (["model", "--audio", "words.txt"], "words.txt: not a WAV sound, or one cut short"),
@@ -193,6 +193,7 @@ BAD: list[tuple[Any, str]] = [
 def broken(tmp_path_factory: pytest.TempPathFactory, tensor: Path) -> Path:
     folder = tmp_path_factory.mktemp("broken")
     (folder / "words.txt").write_text("words")
+    (folder / "blank.txt").write_text(" \n")
     (folder / "bytes").write_bytes(b"\xff\xfe\x00words")
     (folder / "short.npz").write_bytes(tensor.read_bytes()[:2000])
     np.save(folder / "good.npy", np.eye(4))

@@ -10,12 +10,10 @@ import pytest
 
 import attngeo
 from attngeo import organization
-from attngeo.organization.controls import Comparison
 from attngeo.show.hierarchy import tree_text
 
 EXPLAINED = {name: getattr(organization, name) for name in organization.__all__} | {
     "capture": attngeo.capture,
-    "Comparison": Comparison,
     "tree_text": tree_text,
 }
 

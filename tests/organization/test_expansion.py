@@ -7,8 +7,7 @@ import pytest
 from scipy.fft import dctn
 
 from attngeo.errors import InputError
-from attngeo.organization import Expansion, Tree, expand, organize, planted
-from attngeo.organization.controls import Comparison
+from attngeo.organization import Comparison, Expansion, Tree, expand, organize, planted
 from attngeo.organization.haar import forward, inverse
 from attngeo.organization.holder import holder
 from attngeo.organization.sparsity import sparsity

@@ -4,7 +4,8 @@ A network and its geometry
     NetworkTensor        queries × keys × heads of one input, with labels and mask
     organize             tensor → Organization: a tree and an affinity for every axis
     Organization         the trees, the history, the reordered tensor, the head embedding
-    expand, Expansion    Haar coefficients along the trees: entropy, sparsity, regularity, controls
+    expand, Expansion    Haar coefficients along the trees: entropy, sparsity, regularity
+    Comparison           those figures beside their controls
     softmax_invariance   does the softmax leave the geometry alone? → InvarianceReport
     paraproduct          A(f) along two trees → Paraproduct: exact, approximation, residual
 
@@ -17,6 +18,7 @@ Underneath
 """
 
 from attngeo.organization.affinity import affinity_from_distance, cosine_affinity, gaussian_affinity
+from attngeo.organization.controls import Comparison
 from attngeo.organization.diffusion import diffusion_map
 from attngeo.organization.distance import tree_distance
 from attngeo.organization.expansion import Expansion, expand
@@ -32,6 +34,7 @@ from attngeo.organization.tensor import NetworkTensor
 from attngeo.organization.tree import Tree
 
 __all__ = [
+    "Comparison",
     "Expansion",
     "InvarianceReport",
     "NetworkTensor",
