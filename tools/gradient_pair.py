@@ -1,7 +1,8 @@
 """Train a small encoder and a small decoder of one shape on the same rows, and watch what training asks of their forms.
 
-At every evaluation both go once through the same held-out rows; the rank-1 terms of every head are scored. Prints a
-table and writes `gradients.json`, `gradients.png` (the trained pair) and `gradients_training.png` (over training).
+At every evaluation both go once through the same 32 held-out rows; the rank-1 terms of every head are scored. Then the
+first and the last weights go through 512 rows of the training text. Prints both tables (medians over heads) and writes
+`gradients.json`, `gradients.png` (the trained pair on the 512 rows) and `gradients_training.png` (over training).
 
     python tools/gradient_pair.py TEXT … [--valid TEXT] [--out out/gradients] [--steps 2000]
 """
@@ -26,10 +27,12 @@ from attngeo.dynamics.gradient_result import GradientTerms, HeadTerms
 from attngeo.dynamics.pretrain import build, objective_of, prepared, pretrain
 from attngeo.dynamics.processes import team
 from attngeo.dynamics.store import load_checkpoint
+from attngeo.dynamics.tokens import Tokens
 from attngeo.show.gradient import gradient_figure
 from attngeo.weights.form import Form
 
-ROWS = 32  # held-out rows that are gone through
+ROWS = 32  # held-out rows gone through at every evaluation
+MANY = 512  # rows of the training text gone through before and after
 COLOURS = {"masked": "#0072B2", "causal": "#D55E00"}
 FIGURES = {
     "symmetry": "symmetry of the update",
@@ -101,43 +104,61 @@ def measured(terms: GradientTerms, step: int) -> list[dict[str, Any]]:
             "unpaired": unpaired(head, draw),
             "form": head.form.symmetry(),
             "column_over_row": head.scores.column_spread / head.scores.row_spread,
-            "form_directionality": head.form.directionality(),
+            "change": head.change().symmetry(),
+            "change_directionality": head.change().directionality(),
         }
         for head in terms
     ]
 
 
-def watched(args: Any, objective: str) -> tuple[list[dict[str, Any]], GradientTerms, tuple[str, ...]]:
-    """Scores of every head at the start and at every evaluation, the last terms, and the tokens of the first row."""
+def watched(args: Any, objective: str) -> list[dict[str, Any]]:
+    """Scores of every head at the start and at every evaluation of the training."""
     config = config_of(args, objective)
-    tokens, mine = prepared(config), team()
-    start = build(config, tokens, mine)
-    held = fixed(Rows(tokens, "valid", config.length, torch.device("cpu"), ROWS), objective_of(config, tokens), ROWS)[0]
-    shape, causal = start.config.to_dict(), objective == "causal"
+    tokens = prepared(config)
+    start = build(config, tokens, team())
+    held = rows_of(config, tokens, "valid", ROWS)
     rows: list[dict[str, Any]] = []
 
-    def look(step: int, weights: dict[str, Any]) -> GradientTerms:
-        terms = gradient_terms(live(shape, weights), feed(held, causal))
+    def look(step: int, weights: dict[str, Any]) -> None:
+        terms = gradient_terms(live(start.config.to_dict(), weights), held)
         rows.extend(row | {"objective": objective} for row in measured(terms, step))
         print(f"{objective} step {step}: held-out loss {terms.loss:.3f}", flush=True)
-        return terms
-
-    look(0, start.state_dict())
-    path = Path(config.out) / "checkpoint.pt"
 
     def at_evaluation() -> bool:
-        state = load_checkpoint(path, config)
+        state = saved(config)
         if state is not None and state["step"]:
             look(state["step"], state["weights"])
         return False
 
+    look(0, start.state_dict())
     pretrain(config, stop=at_evaluation)
-    state = load_checkpoint(path, config)
-    assert state is not None
-    terms = look(state["step"], state["weights"])
-    names = AutoTokenizer.from_pretrained(str(tokens.folder)).convert_ids_to_tokens(held.ids[0].tolist())
-    name = "decoder" if causal else "encoder"
+    state = saved(config)
+    look(state["step"], state["weights"])
+    return rows
+
+
+def ends(args: Any, objective: str) -> tuple[list[dict[str, Any]], GradientTerms, tuple[str, ...]]:
+    """Scores before and after training on many rows, the terms after it, the tokens of the first row."""
+    config = config_of(args, objective)
+    tokens = prepared(config)
+    start = build(config, tokens, team())
+    many = rows_of(config, tokens, "train", MANY)
+    rows: list[dict[str, Any]] = []
+    for step, weights in ((0, start.state_dict()), (config.steps, saved(config)["weights"])):
+        terms = gradient_terms(live(start.config.to_dict(), weights), many)
+        rows.extend(row | {"objective": objective} for row in measured(terms, step))
+    names = AutoTokenizer.from_pretrained(str(tokens.folder)).convert_ids_to_tokens(many["input_ids"][0].tolist())
+    name = "decoder" if objective == "causal" else "encoder"
     return rows, GradientTerms(terms.loss, terms.layers, name), tuple(names)
+
+
+def rows_of(config: PretrainConfig, tokens: Tokens, part: str, count: int) -> dict[str, Any]:
+    rows = Rows(tokens, part, config.length, torch.device("cpu"), count)
+    return feed(fixed(rows, objective_of(config, tokens), count)[0], config.objective == "causal")
+
+
+def saved(config: PretrainConfig) -> Any:
+    return load_checkpoint(Path(config.out) / "checkpoint.pt", config)
 
 
 def training_figure(rows: list[dict[str, Any]]) -> Figure:
@@ -160,7 +181,7 @@ def training_figure(rows: list[dict[str, Any]]) -> Figure:
 
 
 def table(rows: list[dict[str, Any]]) -> str:
-    keys = ("symmetry", "unpaired", "pairing", "row_spread", "column_spread", "directionality", "form")
+    keys = ("symmetry", "unpaired", "pairing", "change", "row_spread", "column_spread", "directionality", "form")
     lines = ["| objective | step | loss | " + " | ".join(keys) + " |", "|---|---|---|" + "---|" * len(keys)]
     for objective in COLOURS:
         for step in sorted({row["step"] for row in rows}):
@@ -177,15 +198,15 @@ def main() -> None:
     parser.add_argument("--out", default="out/gradients")
     parser.add_argument("--steps", type=int, default=2000)
     args = parser.parse_args()
-    both = [watched(args, objective) for objective in COLOURS]
-    rows = [row for found, _, _ in both for row in found]
+    rows = [row for objective in COLOURS for row in watched(args, objective)]
+    after = [ends(args, objective) for objective in COLOURS]
+    many = [row for found, _, _ in after for row in found]
     out = Path(args.out)
-    (out / "gradients.json").write_text(json.dumps(rows))
-    gradient_figure([terms for _, terms, _ in both], tokens=[names for _, _, names in both]).savefig(
-        out / "gradients.png"
-    )
+    (out / "gradients.json").write_text(json.dumps({"training": rows, "ends": many}))
+    figure = gradient_figure([terms for _, terms, _ in after], tokens=[names for _, _, names in after])
+    figure.savefig(out / "gradients.png")
     training_figure(rows).savefig(out / "gradients_training.png")
-    print(table(rows))
+    print(f"{ROWS} held-out rows\n{table(rows)}\n\n{MANY} rows of the training text\n{table(many)}")
 
 
 if __name__ == "__main__":

@@ -41,6 +41,7 @@ def gradient_figure(
         _positions(axes[row][1], terms)
         _symmetry(axes[row][2], terms)
         _spread(axes[row][3], terms)
+    _alike([row[1] for row in axes], "y")
     _alike([row[2] for row in axes], "y")
     _alike([row[3] for row in axes], "xy")
     return figure
@@ -105,7 +106,7 @@ def _spread(ax: Axes, terms: GradientTerms) -> None:
     ax.axline((0, 0), slope=1, color=_GREY, linewidth=1, linestyle=(0, (4, 3)))
     ax.set_xlabel("spread of row norms")
     ax.set_ylabel("spread of column norms")
-    _title(ax, "norms of the update", "above the line: columns")
+    _title(ax, "norms of the update", "above: columns")
     _plain(ax)
 
 
