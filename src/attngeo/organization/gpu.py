@@ -10,13 +10,12 @@ triton: Any = import_module("triton")
 tl: Any = import_module("triton.language")
 
 SIDE = 64  # rows and columns of a tile
-PROGRAMS = 2048  # enough to keep every part of a GPU busy
-AHEAD = 4  # coordinates on their way at the same time
+PROGRAMS = 4096  # enough to keep every part of a GPU busy
 COLUMNS = 128  # turned by one program, a thread each
 
 
 @triton.jit  # type: ignore[untyped-decorator]
-def _tile(a, b, parts, rows, columns, length, span, half: tl.constexpr, SIDE: tl.constexpr, AHEAD: tl.constexpr):  # type: ignore[no-untyped-def]
+def _tile(a, b, parts, rows, columns, length, span, half: tl.constexpr, SIDE: tl.constexpr):  # type: ignore[no-untyped-def]
     """parts [splits, rows, columns]: Σ |a[k, i] − b[k, j]| over the coordinates of one split; a is [length, rows]."""
     if half:  # noqa: SIM102 (decided when compiled; the other when run)
         if tl.program_id(1) < tl.program_id(0):
@@ -25,14 +24,12 @@ def _tile(a, b, parts, rows, columns, length, span, half: tl.constexpr, SIDE: tl
     j = tl.program_id(1) * SIDE + tl.arange(0, SIDE)[None, :]  # [1, SIDE]
     split = tl.program_id(2).to(tl.int64)
     first = split * span
-    last = tl.minimum(first + span, length)
+    x, y = a + first * rows + i, b + first * columns + j
     total = tl.zeros((SIDE, SIDE), tl.float64)
-    for start in range(first, last, AHEAD):
-        for ahead in tl.static_range(AHEAD):
-            k = start + ahead
-            x = tl.load(a + k * rows + i, mask=(i < rows) & (k < last), other=0.0)  # [SIDE, 1]
-            y = tl.load(b + k * columns + j, mask=(j < columns) & (k < last), other=0.0)  # [1, SIDE]
-            total += tl.abs(x - y)
+    for _ in range(0, tl.minimum(span, length - first)):
+        total += tl.abs(tl.load(x, mask=i < rows, other=0.0) - tl.load(y, mask=j < columns, other=0.0))
+        x += rows
+        y += columns
     tl.store(parts + (split * rows + i) * columns + j, total, mask=(i < rows) & (j < columns))
 
 
@@ -52,7 +49,7 @@ def l1_tiles(a: Any, b: Any) -> Any:
     # Partial sums over coordinates, added in an order that follows from the shape: the same digits on every run.
     splits = max(1, min(PROGRAMS // (tiles[0] * tiles[1]), length // 64))
     parts = torch.zeros(splits, rows, columns, dtype=torch.float64, device=a.device)
-    _tile[(*tiles, splits)](a, b, parts, rows, columns, length, triton.cdiv(length, splits), half, SIDE, AHEAD)
+    _tile[(*tiles, splits)](a, b, parts, rows, columns, length, triton.cdiv(length, splits), half, SIDE)
     return parts.sum(0)
 
 
