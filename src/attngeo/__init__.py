@@ -12,6 +12,13 @@ Organise a network
     paraproduct         a function of a matrix along two trees → Paraproduct
     NetworkTensor, Organization, Expansion, Comparison, InvarianceReport, Paraproduct, Tree
 
+Train
+    symmetric_init_     start a model from a symmetric form: W_q = W_k in every self-attention head
+    pretrain            a config → a trained encoder or decoder, its records, paired runs
+    Monitor             the form of a model in training: a callback, or a call in one's own loop
+    track               the same records from a folder of checkpoints
+    gradient_terms      a backward pass as the rank-1 terms it adds to every form → GradientTerms
+
 Underneath
     attention_layers  a model's queries and keys, one layer at a time
     AttentionWeights  one such layer
@@ -28,6 +35,12 @@ from typing import TYPE_CHECKING
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from attngeo.dynamics.gradient import gradient_terms
+    from attngeo.dynamics.gradient_result import GradientTerms
+    from attngeo.dynamics.init import symmetric_init_
+    from attngeo.dynamics.monitor import Monitor
+    from attngeo.dynamics.pretrain import pretrain
+    from attngeo.dynamics.track import track
     from attngeo.errors import AttngeoError
     from attngeo.organization.capture import capture
     from attngeo.organization.controls import Comparison
@@ -52,7 +65,9 @@ __all__ = [
     "Comparison",
     "Expansion",
     "Form",
+    "GradientTerms",
     "InvarianceReport",
+    "Monitor",
     "NetworkTensor",
     "Organization",
     "Paraproduct",
@@ -61,11 +76,15 @@ __all__ = [
     "__version__",
     "attention_layers",
     "capture",
+    "gradient_terms",
     "organize",
     "paraproduct",
+    "pretrain",
     "published",
     "score",
     "softmax_invariance",
+    "symmetric_init_",
+    "track",
 ]
 
 # Found on first use, so that `import attngeo` and `attngeo --help` load nothing they do not need.
@@ -75,7 +94,9 @@ _HOME = {
     "Comparison": "attngeo.organization.controls",
     "Expansion": "attngeo.organization.expansion",
     "Form": "attngeo.weights.form",
+    "GradientTerms": "attngeo.dynamics.gradient_result",
     "InvarianceReport": "attngeo.organization.invariance_report",
+    "Monitor": "attngeo.dynamics.monitor",
     "NetworkTensor": "attngeo.organization.tensor",
     "Organization": "attngeo.organization.organization",
     "Paraproduct": "attngeo.organization.paraproduct",
@@ -83,11 +104,15 @@ _HOME = {
     "Tree": "attngeo.organization.tree",
     "attention_layers": "attngeo.weights.layers",
     "capture": "attngeo.organization.capture",
+    "gradient_terms": "attngeo.dynamics.gradient",
     "organize": "attngeo.organization.questionnaire",
     "paraproduct": "attngeo.organization.paraproduct",
+    "pretrain": "attngeo.dynamics.pretrain",
     "published": "attngeo.weights.published",
     "score": "attngeo.weights.score",
     "softmax_invariance": "attngeo.organization.invariance",
+    "symmetric_init_": "attngeo.dynamics.init",
+    "track": "attngeo.dynamics.track",
 }
 
 

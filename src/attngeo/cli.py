@@ -7,10 +7,12 @@ import shutil
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from attngeo import __version__
 from attngeo.errors import AttngeoError
@@ -20,8 +22,51 @@ if TYPE_CHECKING:
 
     from attngeo.weights.table import ScoreTable
 
+# Commands of the other rooms: where each is found, and the first line of its help, for a list that loads none of them.
+_ROOMS = {
+    "organize": (
+        "organization",
+        "The hierarchy of a network's queries, keys and heads, and how sparse the network is on it.",
+    ),
+    "invariance": (
+        "organization",
+        "Whether the softmax leaves the geometry of the logits alone, beside a control that is broken on purpose.",
+    ),
+    "pretrain": (
+        "dynamics",
+        "Pre-train a BERT-shaped encoder or decoder; started again after a kill it continues to the same losses.",
+    ),
+    "track": (
+        "dynamics",
+        "Score the checkpoints of a run, in order of step; started again it goes on with those that are new.",
+    ),
+    "experiment": ("dynamics", "Questions settled over seeds."),
+    "demo": ("demo", "Two small models shipped with the package, an encoder against a decoder."),
+}
+
+
+class _Rooms(TyperGroup):
+    """The commands of all rooms; a room is loaded when one of its commands is called."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return [*super().list_commands(ctx), *_ROOMS]
+
+    def get_command(self, ctx: Any, name: str) -> Any:
+        if name not in _ROOMS:
+            return super().get_command(ctx, name)
+        room = import_module(f"attngeo.cli_{_ROOMS[name][0]}")
+        return typer.main.get_group(room.app).commands[name]
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        own = {name: str(command.help).strip().splitlines()[0] for name, command in self.commands.items()}
+        with formatter.section("Commands"):
+            formatter.write_dl([*own.items(), *((name, line) for name, (_, line) in _ROOMS.items())])
+
+
 # Plain help: drawing it with rich would double the time `--help` takes.
-app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None)
+app = typer.Typer(
+    cls=_Rooms, add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None
+)
 
 _FORMATS = {".json": "json", ".csv": "csv", ".parquet": "parquet", ".tex": "latex", ".md": "markdown", ".txt": "table"}
 _FIGURES = (".png", ".svg", ".pdf")
@@ -46,7 +91,7 @@ def main() -> None:
 
 @app.callback(invoke_without_command=True)
 def attngeo(version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False) -> None:
-    """The geometry of self-attention: how symmetric and how directional the heads of a model are."""
+    """The geometry of self-attention: of its weights, of what training does to them, of what heads make of an input."""
     if version:
         typer.echo(f"attngeo {__version__}")
         raise typer.Exit
@@ -285,7 +330,3 @@ def _complain(error: Exception, ref: str | None, debug: bool) -> None:
 
 def _one(message: object) -> str:
     return " ".join(str(message).split())
-
-
-from attngeo import cli_dynamics as _dynamics  # noqa: E402, F401  (they use what is above and add their commands)
-from attngeo import cli_organization as _organization  # noqa: E402, F401

@@ -8,9 +8,10 @@ from typing import Annotated
 
 import typer
 
-from attngeo.cli import Debug, Out, _check_figure, _deliver, _one_line, _parsed_layers, _spoken, app
+from attngeo.cli import Debug, Out, _check_figure, _deliver, _one_line, _parsed_layers, _spoken
 from attngeo.errors import InputError
 
+app = typer.Typer(rich_markup_mode=None)
 experiment = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Questions settled over seeds.")
 app.add_typer(experiment, name="experiment")
 

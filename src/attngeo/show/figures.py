@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -11,7 +12,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 # Okabe and Ito's colours, told apart with every kind of colour vision.
-_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 _STROKES = ("-", "--", ":")
 _GREY = "#6b6b6b"
 _DASHES = (0, (4, 3))
@@ -49,12 +50,19 @@ def score_figure(frame: pl.DataFrame) -> Figure:
     `frame` has the columns of `ScoreTable.frame`, of one model or of several one after the other. The grey line is
     what layers of independent random factors give on average; the band, where z was computed, holds 95% of them.
     """
-    from matplotlib.figure import Figure
+    from attngeo.show.canvas import paper
+
+    figure = paper(10, 4.6)
+    draw_scores(figure, figure.subplots(1, 2), frame)
+    return figure
+
+
+def draw_scores(figure: Figure, axes: Sequence[Axes], frame: pl.DataFrame) -> None:
+    """What `score_figure` shows, into two axes; the legend goes below the whole figure."""
+    from matplotlib.ticker import MaxNLocator
 
     series = _series(frame)
     depth = len({part.step for part in series}) > 1
-    figure = Figure(figsize=(10, 4.6), layout="constrained", dpi=150)
-    axes = figure.subplots(1, 2)
     for ax, (score, meaning) in zip(axes, _PANELS.items(), strict=True):
         for part in series:
             _draw(ax, score, part)
@@ -66,11 +74,10 @@ def score_figure(frame: pl.DataFrame) -> Figure:
         ax.grid(axis="y", color="#e6e6e6", linewidth=0.8)
         ax.set_axisbelow(True)
         if not depth:
-            ax.xaxis.get_major_locator().set_params(integer=True)
+            ax.xaxis.set_major_locator(MaxNLocator(integer=True))
     handles, labels = axes[0].get_legend_handles_labels()
     columns = 1 if max(map(len, labels)) > 60 else 2
     figure.legend(handles, labels, loc="outside lower center", ncols=columns, frameon=False, fontsize=9)
-    return figure
 
 
 def _series(frame: pl.DataFrame) -> list[_Series]:
@@ -82,11 +89,11 @@ def _series(frame: pl.DataFrame) -> list[_Series]:
     depth = len(set(last)) > 1
     return [
         _Series(
-            label=f"{_short(part['model'][0])}  {part['stack'][0]}",
+            label="  ".join(dict.fromkeys([_short(part["model"][0]), part["stack"][0]])),
             layers=part.filter(pl.col("head").is_null()).sort("layer"),
             heads=part.filter(pl.col("head").is_not_null()),
-            colour=_COLOURS[i % len(_COLOURS)],
-            stroke=_STROKES[i // len(_COLOURS) % len(_STROKES)],
+            colour=COLOURS[i % len(COLOURS)],
+            stroke=_STROKES[i // len(COLOURS) % len(_STROKES)],
             first=0.0,
             step=1 / max(end, 1) if depth else 1.0,
         )
