@@ -23,19 +23,23 @@ def is_torch(array: object) -> bool:
     return torch is not None and isinstance(array, torch.Tensor)
 
 
-def checked(array: Any, what: str = "array", dimensions: tuple[int, ...] = (2, 3)) -> Any:
-    """`array` as float32 or float64, numpy or torch as it came; InputError where it cannot be organised."""
+def real(array: Any, what: str = "array") -> Any:
+    """`array` as float32 or float64, numpy or torch as it came."""
     if is_torch(array):
         if not array.is_floating_point():
-            array = array.double()
-        elif array.element_size() < 4:
-            array = array.float()
-    else:
-        array = np.asarray(array)
-        if array.dtype.kind not in "fiub":
-            raise InputError(f"{what}: expected real numbers, got {array.dtype}")
-        if array.dtype not in (np.float32, np.float64):
-            array = array.astype(np.float32 if array.dtype == np.float16 else np.float64)
+            return array.double()
+        return array.float() if array.element_size() < 4 else array
+    array = np.asarray(array)
+    if array.dtype.kind not in "fiub":
+        raise InputError(f"{what}: expected real numbers, got {array.dtype}")
+    if array.dtype not in (np.float32, np.float64):
+        array = array.astype(np.float32 if array.dtype == np.float16 else np.float64)
+    return array
+
+
+def checked(array: Any, what: str = "array", dimensions: tuple[int, ...] = (2, 3)) -> Any:
+    """`array` as `real` makes it; InputError where it cannot be organised."""
+    array = real(array, what)
     shape = tuple(array.shape)
     if len(shape) not in dimensions:
         wanted = " or ".join(f"{d}-D" for d in dimensions)

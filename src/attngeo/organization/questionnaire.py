@@ -8,7 +8,7 @@ import numpy as np
 
 from attngeo.errors import InputError
 from attngeo.organization.affinity import affinity_from_distance, cosine_affinity, gaussian_affinity
-from attngeo.organization.arrays import Floats, Scratch, checked, is_torch, slices_first
+from attngeo.organization.arrays import Floats, Scratch, checked, is_torch, real, slices_first
 from attngeo.organization.distance import SliceDistances
 from attngeo.organization.flexible import binary_tree, flexible_tree
 from attngeo.organization.haar import forward
@@ -137,8 +137,8 @@ def _placed(array: Any, device: str | None) -> Any:
 def _at_home(given: Any, values: Any) -> Any:
     """The numbers organised, as numpy; those that came as numpy are not fetched from a device again."""
     if is_torch(given):
-        return checked(given.detach().cpu()).numpy()
-    return checked(given) if is_torch(values) else values
+        return real(given.detach().cpu()).numpy()
+    return real(given) if is_torch(values) else values
 
 
 def _slices_lying_first(values: Any, axis: int) -> Any:
