@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from transformers import AttentionInterface, AttentionMaskInterface
+from transformers import AttentionInterface, AttentionMaskInterface, ParakeetEncoder, ParakeetEncoderConfig
 from transformers.masking_utils import eager_mask
 
 from attngeo.dynamics.gradient import gradient_terms
 from attngeo.dynamics.live import live, views
 from attngeo.errors import LayoutError
-from tests.dynamics.gradient_models import MODELS, SCALES, assert_same, batch, made, own_gradients
+from tests.dynamics.gradient_models import MODELS, SCALES, SIZES, assert_same, batch, made, own_gradients
 from tests.organization.tiny import plain_run
 
 NO_SDPA = ("gemma2", "gpt_oss")  # a soft-cap, a sink: transformers has only the plain way
@@ -207,3 +207,25 @@ def test_latent_attention_has_an_update_and_says_why_it_has_no_weights() -> None
     assert head.weights is None and np.isfinite(head.update.symmetry())
     with pytest.raises(LayoutError, match=r"L1H2: no change, only the update; .*latent attention"):
         head.change()
+
+
+def test_a_position_bias_made_of_the_queries() -> None:
+    """It comes as a mask with a gradient of its own, so W_q acts twice, W_k only through the products."""
+    more = {"num_mel_bins": 16, "subsampling_conv_channels": 8, "subsampling_factor": 4, "conv_kernel_size": 3}
+    torch.manual_seed(0)
+    model = ParakeetEncoder._from_config(ParakeetEncoderConfig(**SIZES, **more), attn_implementation="sdpa")
+    model = model.double().eval()
+    for name, value in model.named_parameters():
+        torch.nn.init.normal_(value, std=0.3) if "self_attn" in name else None
+    inputs = {"input_features": torch.randn(2, 40, 16, dtype=torch.float64)}
+
+    def loss(output: Any) -> Any:
+        return output.last_hidden_state.sin().sum()
+
+    terms = gradient_terms(model, inputs, loss=loss)
+    loss(model(**inputs)).backward()
+    for layer, module in zip(terms.layers, model.layers, strict=True):
+        at_key = layer.beta.swapaxes(2, 3) @ layer.query  # [S, H, N, r]
+        made_of = -layer.scale * np.einsum("snd,shnr->hdr", layer.x, at_key)
+        assert_same(made_of, module.self_attn.k_proj.weight.grad.reshape(4, 8, 32).mT)
+        assert layer.weights is None and "act through other terms too" in layer.missing

@@ -85,13 +85,13 @@ class Listener:
         if query.shape[2] != key.shape[2]:
             raise InputError(
                 f"{self.kind}: {one.path} has {query.shape[2]} queries and {key.shape[2]} keys, as many expected: "
-                "keys of an earlier run (a cache) have no token vectors here"
+                "keys of a cache or of another sequence have no token vectors here"
             )
         place = self.places[id(one.module)]
         # Views of their own: what else the model does with queries and keys must not count as attending.
         query, key = _node(query).view_as(query), _node(key).view_as(key)
-        leaf = _leaf(mask, query, key)
-        output, weights = one.eager(one.module, query, key, value, leaf, **kwargs)
+        leaf, mask = _leaf(mask, query, key)
+        output, weights = one.eager(one.module, query, key, value, mask, **kwargs)
         scale = kwargs.get("scaling")
         scale = query.shape[-1] ** -0.5 if scale is None else float(scale)
         made = {name: projected.made for name, projected in now.items()}
@@ -117,19 +117,21 @@ def _node(value: torch.Tensor) -> torch.Tensor:
     return value if value.requires_grad else value.detach().requires_grad_()
 
 
-def _leaf(mask: Any, query: Any, key: Any) -> Any:
-    """[B, H, N, N] the additive mask, or zeros, as a leaf: its gradient is that of the logits."""
+def _leaf(mask: Any, query: Any, key: Any) -> tuple[Any, Any]:
+    """A leaf [B, H, N, N] whose gradient is that of the logits, and the additive mask it is, or is part of."""
     shape = (*query.shape[:3], key.shape[2])
-    if mask is None:
-        return torch.zeros(shape, dtype=query.dtype, device=query.device, requires_grad=True)
-    mask = mask.detach()[(None,) * (4 - mask.dim())][..., : shape[3]]
+    if mask is None or mask.requires_grad:  # a bias made of the tokens: what flows through it must go on flowing
+        leaf = torch.zeros(shape, dtype=query.dtype, device=query.device, requires_grad=True)
+        return leaf, leaf if mask is None else mask[..., : shape[3]] + leaf
+    mask = mask[(None,) * (4 - mask.dim())][..., : shape[3]]
     if mask.dtype == torch.bool:
         mask = torch.zeros_like(mask, dtype=query.dtype).masked_fill(~mask, torch.finfo(query.dtype).min)
     # Only ever to more digits, and no lower than float32 goes: the lowest number of a wide type is infinite in a
     # narrow one, and a softmax that rounds to float32 makes NaN of a row of those (padding behind a window).
     wide = torch.promote_types(mask.dtype, query.dtype)
     mask = mask.to(wide).clamp(min=max(torch.finfo(wide).min, torch.finfo(torch.float32).min))
-    return mask.expand(shape).clone().requires_grad_()
+    leaf = mask.expand(shape).clone().requires_grad_()
+    return leaf, leaf
 
 
 class FullSoftmax(TorchFunctionMode):

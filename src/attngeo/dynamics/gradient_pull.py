@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain, islice
 from typing import Any
 
 import torch
@@ -18,7 +19,6 @@ from attngeo.dynamics.gradient_place import Place
 from attngeo.dynamics.gradient_result import LayerTerms, WeightTerms
 from attngeo.dynamics.live import views
 from attngeo.errors import InputError
-from attngeo.weights.layout import Site
 
 # Largest difference from the model's own gradient, against the sum of moduli of what is added up.
 _TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-3}
@@ -41,18 +41,21 @@ class _Pulled:
 
 def layer_terms(loss: Any, uses: Sequence[Use], parameters: Mapping[str, Any], kind: str) -> list[LayerTerms]:
     """The terms of every layer heard, summed over its uses; leaves every `.grad` alone."""
-    wanted = [tensor for use in uses for tensor in (use.leaf, use.query, use.key)]
-    found = torch.autograd.grad(loss, wanted, retain_graph=True, allow_unused=True)
-    exact = [torch.zeros_like(tensor) if own is None else own for tensor, own in zip(wanted, found, strict=True)]
+    wanted = [[use.leaf, use.query, use.key, *use.made.values()] for use in uses]
+    found = iter(torch.autograd.grad(loss, [*chain(*wanted)], retain_graph=True, allow_unused=True))
     grouped: dict[Any, tuple[Place, list[_Pulled]]] = {}
-    for index, use in enumerate(uses):
-        leaf, query, key = exact[3 * index : 3 * index + 3]
-        grouped.setdefault(use.place.weights, (use.place, []))[1].append(_pull(use, leaf, query, key, kind))
+    for use, tensors in zip(uses, wanted, strict=True):
+        leaf, *own = islice(found, len(tensors))
+        if leaf is None and own[0] is not None:
+            raise InputError(f"{kind}: {use.path} takes no mask, so its logits cannot be moved to see what follows")
+        exact = [torch.zeros_like(one) if g is None else g for one, g in zip(tensors, [leaf, *own], strict=True)]
+        made = dict(zip(use.made, exact[3:], strict=True))
+        grouped.setdefault(use.place.weights, (use.place, []))[1].append(_pull(use, *exact[:3], made, kind))
     several = len({place.stack for place, _ in grouped.values()}) > 1
     return [_joined(place, parts, parameters, several) for place, parts in grouped.values()]
 
 
-def _pull(use: Use, leaf: Any, own_query: Any, own_key: Any, kind: str) -> _Pulled:
+def _pull(use: Use, leaf: Any, own_query: Any, own_key: Any, own_made: Mapping[str, Any], kind: str) -> _Pulled:
     query, key, c = _wide(use.query), _wide(use.key), use.scale
     beta = -_wide(leaf)  # [B, H, N, N]
     many = query.shape[1] // key.shape[1]  # query heads that share a key head
@@ -63,31 +66,24 @@ def _pull(use: Use, leaf: Any, own_query: Any, own_key: Any, kind: str) -> _Pull
     by_key = -c * (beta.mT @ query).unflatten(1, (-1, many)).sum(2)  # [B, G, N, r]
     bounds = c * (beta.abs() @ keys.abs()).max(), c * many * (beta.mT.abs() @ query.abs()).max()
     for made, own, bound in ((by_query, own_query, bounds[0]), (by_key, own_key, bounds[1])):
-        _agree(made, _wide(own), abs(bound), use, kind)
+        # β must explain all of it: then scale, soft-cap, bias and mask are what they seem.
+        if not (error := (made - _wide(own)).abs().max()) <= _tolerance(use) * abs(bound):
+            raise InputError(
+                f"{kind}: {use.path} does more with its queries and keys than scaled products, soft-cap, bias and "
+                f"mask: they give gradients that differ from its own by {float(error / bound):.1g}"
+            )
     x = _wide(use.x)
     factors, gradients, missing = (1.0, 1.0), (), use.place.missing
     if not missing:
         factors = _factors(use, query, key)
-        gradients, missing = _weights(use, x, by_query, by_key)
+        gradients, missing = _weights(use, x, by_query, by_key, own_made)
     # Kept so that logits are scale·q̂ k̂ᵀ with q̂ and k̂ the projections themselves, turned or not.
     return _Pulled(
         x, beta, query / factors[0], key / factors[1], c * factors[0] * factors[1], gradients, missing
     )  # fmt: skip
 
 
-def _agree(made: Any, own: Any, bound: Any, use: Use, kind: str) -> None:
-    """β must explain all of the model's own gradient: then scale, soft-cap, bias and mask are what they seem."""
-    error = (made - own).abs().max()
-    narrow = torch.is_autocast_enabled(use.query.device.type)
-    tolerance = _NARROW if narrow else _TOLERANCE.get(use.query.dtype, _NARROW)
-    if not error <= tolerance * bound:
-        raise InputError(
-            f"{kind}: {use.path} does more with its queries and keys than scaled products, soft-cap, bias and mask: "
-            f"they give gradients that differ from its own by {float(error / bound):.1g}"
-        )
-
-
-def _weights(use: Use, x: Any, by_query: Any, by_key: Any) -> tuple[tuple[Any, ...], str]:
+def _weights(use: Use, x: Any, by_query: Any, by_key: Any, own: Mapping[str, Any]) -> tuple[tuple[Any, ...], str]:
     """∂L/∂W as stored, for the tensors of queries and keys; value rows of a fused tensor are zero."""
     names = use.place.tensors
     absent = [name for name in names if name not in use.made]
@@ -98,6 +94,9 @@ def _weights(use: Use, x: Any, by_query: Any, by_key: Any) -> tuple[tuple[Any, .
     back = torch.autograd.grad([use.query, use.key], nodes, along, retain_graph=True, allow_unused=True)
     if any(one is None for one in back):
         return (), f"{use.path}: the queries or keys do not come from {' and '.join(names)}"
+    for made, model in zip(_cut(use, dict(zip(names, back, strict=True))), _cut(use, own), strict=True):
+        if not (made - model).abs().max() <= _tolerance(use) * made.abs().max():
+            return (), f"{use.path}: its queries or keys act through other terms too (a position bias made of them)"
     tokens = x.flatten(0, 1)  # [B·N, d]
     gradients = []
     for one in back:
@@ -112,21 +111,22 @@ def _factors(use: Use, query: Any, key: Any) -> tuple[float, float]:
     OPT and ESM scale their queries there, so it belongs to c. Rotation leaves norms alone, but for a factor some put on
     both sides, which belongs to it; QK-norm has no one factor.
     """
-    site = use.place.site
-    made = {name: _stored(site, use.made[name]) for name in use.place.tensors if name in use.made}
-    if len(made) < len(use.place.tensors):
+    if any(name not in use.made for name in use.place.tensors):
         return 1.0, 1.0
-    plain = [one.flatten(0, -3) for one in views(site, made)]  # [H, r, B·N], [G, r, B·N]
+    plain = _cut(use, use.made)
     loose = _CONSTANT if use.query.dtype in _TOLERANCE else _NARROW
     on_query, on_key = _factor(plain[0], query, loose), _factor(plain[1], key, loose)
     shared = abs(on_query / on_key - 1) < loose and on_query != query.shape[-1] ** -0.25
     return (1.0, 1.0) if shared else (on_query, on_key)
 
 
-def _stored(site: Site, made: Any) -> Any:
-    """Projections laid out as the weight is, tokens in place of its input axis, so that it is cut alike."""
-    flat = _wide(made).flatten(0, -2)  # [B·N, out]
-    return flat.contiguous() if site.storage.transposed else flat.T.contiguous()
+def _cut(use: Use, made: Mapping[str, Any]) -> list[Any]:
+    """[H, r, B·N], [G, r, B·N]: projections cut as the weight is, tokens in place of its input axis."""
+    stored = {}
+    for name in use.place.tensors:
+        flat = _wide(made[name]).flatten(0, -2)  # [B·N, out]
+        stored[name] = flat.contiguous() if use.place.site.storage.transposed else flat.T.contiguous()
+    return [one.flatten(0, -3) for one in views(use.place.site, stored)]
 
 
 def _factor(plain: Any, used: Any, loose: float) -> float:
@@ -173,6 +173,11 @@ def _joined(place: Place, parts: Sequence[_Pulled], parameters: Mapping[str, Any
 
 def _wide(value: Any) -> Any:
     return value.detach() if value.dtype == torch.float64 else value.detach().float()
+
+
+def _tolerance(use: Use) -> float:
+    narrow = torch.is_autocast_enabled(use.query.device.type)
+    return _NARROW if narrow else _TOLERANCE.get(use.query.dtype, _NARROW)
 
 
 def _array(value: Any) -> Any:
