@@ -134,7 +134,7 @@ def _leaf(mask: Any, query: Any, key: Any) -> tuple[Any, Any]:
     return leaf, leaf
 
 
-class FullSoftmax(TorchFunctionMode):
+class FullSoftmax(TorchFunctionMode):  # type: ignore[misc]  # torch is untyped here
     """Softmax over logits in their own precision, as fused attention does, where plain attention rounds to float32."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

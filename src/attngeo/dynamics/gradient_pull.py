@@ -49,8 +49,9 @@ def layer_terms(loss: Any, uses: Sequence[Use], parameters: Mapping[str, Any], k
         if leaf is None and own[0] is not None:
             raise InputError(f"{kind}: {use.path} takes no mask, so its logits cannot be moved to see what follows")
         exact = [torch.zeros_like(one) if g is None else g for one, g in zip(tensors, [leaf, *own], strict=True)]
-        made = dict(zip(use.made, exact[3:], strict=True))
-        grouped.setdefault(use.place.weights, (use.place, []))[1].append(_pull(use, *exact[:3], made, kind))
+        leaf, own_query, own_key, *rest = exact
+        part = _pull(use, leaf, own_query, own_key, dict(zip(use.made, rest, strict=True)), kind)
+        grouped.setdefault(use.place.weights, (use.place, []))[1].append(part)
     several = len({place.stack for place, _ in grouped.values()}) > 1
     return [_joined(place, parts, parameters, several) for place, parts in grouped.values()]
 

@@ -131,7 +131,6 @@ class HeadTerms:
     def scores(self) -> UpdateScores:
         """Symmetry and directionality of the update itself, the spread of its norms, how alike paired terms are."""
         update = self.update
-        spreads = [_spread(norms) for norms in (update.row_norms(), update.column_norms())]
         beta = self.beta.astype(np.float64) * ~np.eye(self.beta.shape[1], dtype=bool)
         total = float(np.vdot(beta, beta))
         pairing = float(np.vdot(beta, beta.swapaxes(1, 2))) / total if total else math.nan
@@ -143,7 +142,8 @@ class HeadTerms:
             update.norm(),
             update.symmetry(),
             update.directionality(),
-            *spreads,
+            _spread(update.row_norms()),
+            _spread(update.column_norms()),
             pairing,
         )
 
