@@ -24,14 +24,6 @@ ALONE = Team(torch.device("cpu"))
 OBJECTIVES = ("masked", "causal")
 
 
-@pytest.fixture(autouse=True)
-def one_thread() -> Any:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 def parts(config: PretrainConfig) -> tuple[Bert, Batches, list[Any]]:
     """Model at its start, training batches, held-out batches of a config."""
     tokens = prepared(config)

@@ -24,14 +24,6 @@ pretrain(json.loads(sys.argv[1]), progress=lambda done, total: total and print(d
 """
 
 
-@pytest.fixture(autouse=True)
-def one_thread() -> Any:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 def killed(table: dict[str, Any], after: int, wait: float) -> None:
     """Start the run and kill it `wait` seconds after it told of this step."""
     work = process(["-c", TRAIN, json.dumps(table)])
