@@ -40,9 +40,9 @@ def one_thread(array: np.ndarray) -> list[Tree]:
 
 def against_plain() -> bool:
     met = True
-    organize(planted((24, 24, 12))[0])  # compiled loops come from the disk, or are compiled now
+    organize(planted((24, 24, 12))[0].astype(np.float32))  # compiled loops come from the disk, or are compiled now
     for shape, target, runs in PLAIN:
-        array, _ = planted(shape)
+        array = planted(shape)[0].astype(np.float32)  # as network tensors are; the plain way takes doubles of it
         times = []
         for _ in range(runs):
             plain_took, plain = timed(partial(one_thread, array))

@@ -52,8 +52,8 @@ def main() -> int:
         found[axis] = [one(shape) for shape in shapes]
         seconds, megabytes = ([pair[x] for pair in found[axis]] for x in range(2))
         print(f"{axis} {SIZES[0]} … {SIZES[-1]}, other axes {OTHERS}:", end=" ")
-        print(f"{seconds[0]:.2f} … {seconds[-1]:.2f} s, growing as n^{slope(seconds):.1f};", end=" ")
-        print(f"{megabytes[0]:.0f} … {megabytes[-1]:.0f} MB, as n^{slope(megabytes):.1f}", flush=True)
+        print(f"{seconds[-1] / seconds[0]:.1f} × the time, at last as n^{slope(seconds):.1f};", end=" ")
+        print(f"{megabytes[0]:.0f} … {megabytes[-1]:.0f} MB beyond the tensor, as n^{slope(megabytes):.1f}", flush=True)
     if len(sys.argv) > 1:
         draw(found, sys.argv[1])
     return 0
@@ -70,10 +70,11 @@ def draw(found: dict[str, list[tuple[float, float]]], path: str) -> None:
     for (axis, pairs), mark in zip(found.items(), "osD", strict=True):
         for panel, place in ((left, 0), (right, 1)):
             values = [pair[place] for pair in pairs]
-            panel.loglog(SIZES, values, f"{mark}-", ms=4, label=f"{axis}, n^{slope(values):.1f}")
+            unit = found["queries"][0][0] if panel is left else 1.0
+            panel.loglog(SIZES, np.divide(values, unit), f"{mark}-", ms=4, label=f"{axis}, n^{slope(values):.1f}")
     tensor = [4e-6 * size * OTHERS**2 for size in SIZES]
     right.loglog(SIZES, tensor, "--", color="0.5", lw=1, label="the tensor itself")
-    for panel, name in ((left, "seconds"), (right, "megabytes beyond the tensor")):
+    for panel, name in ((left, f"time over that of ({SIZES[0]}, {OTHERS}, {OTHERS})"), (right, "megabytes beyond the tensor")):
         panel.set_xlabel(f"length of one axis, the other two {OTHERS}")
         panel.set_ylabel(name)
         panel.set_xticks(SIZES, [str(size) for size in SIZES])

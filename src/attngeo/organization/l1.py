@@ -13,7 +13,7 @@ from attngeo.organization.arrays import Floats, Ints, is_torch
 
 GROUPS, FEWEST = 16, 4  # partial sums, and how many where they are large
 LARGE = 1 << 26  # bytes that partial sums may take before there are fewer of them
-WORTH = 1.5e7  # operations that make a group: its matrix must be cleared and added
+WORTH = 4e7  # operations that make a group: its matrix must be cleared and added
 BYTES = 1 << 28  # what a block of coordinates may take on the plain paths
 
 
