@@ -74,7 +74,8 @@ def draw(found: dict[str, list[tuple[float, float]]], path: str) -> None:
             panel.loglog(SIZES, np.divide(values, unit), f"{mark}-", ms=4, label=f"{axis}, n^{slope(values):.1f}")
     tensor = [4e-6 * size * OTHERS**2 for size in SIZES]
     right.loglog(SIZES, tensor, "--", color="0.5", lw=1, label="the tensor itself")
-    for panel, name in ((left, f"time over that of ({SIZES[0]}, {OTHERS}, {OTHERS})"), (right, "megabytes beyond the tensor")):
+    least = f"time over that of ({SIZES[0]}, {OTHERS}, {OTHERS})"
+    for panel, name in ((left, least), (right, "megabytes beyond the tensor")):
         panel.set_xlabel(f"length of one axis, the other two {OTHERS}")
         panel.set_ylabel(name)
         panel.set_xticks(SIZES, [str(size) for size in SIZES])
