@@ -47,25 +47,25 @@ class Diffusion:
                 starts = np.searchsorted(labels[order], np.arange(len(sizes)))
                 sums = np.add.reduceat(np.add.reduceat(sums, starts, axis=0), starts, axis=1)
                 sums = (sums + sums.T) / 2
-        means = sums / np.outer(sizes, sizes)
-        component = self.components[first_members(labels)]
-        means[component[:, None] != component[None, :]] = np.inf
-        return np.asarray(means)
+        sums /= np.outer(sizes, sizes)
+        if self.components.any():  # more than one
+            component = self.components[first_members(labels)]
+            sums[component[:, None] != component[None, :]] = np.inf
+        return np.asarray(sums)
 
 
 def normalised(affinity: Floats) -> Floats:
     """S = P/(s sᵀ) with P = K/(r rᵀ): r the row sums of K, s the square roots of the row sums of P."""
     kernel = np.where(affinity > DROPPED, affinity, 0.0)
     rows = kernel.sum(1)
-    kernel = kernel / np.outer(rows, rows)
+    kernel /= np.outer(rows, rows)
     roots = np.sqrt(kernel.sum(1))
-    kernel = kernel / np.outer(roots, roots)
+    kernel /= np.outer(roots, roots)
     return np.asarray((kernel + kernel.T) / 2)
 
 
-def diffusion(affinity: Any) -> Diffusion:
-    """Diffuse on `affinity`, component by component: none of them hears of the others."""
-    affinity = checked_affinity(affinity)
+def diffusion(affinity: Floats) -> Diffusion:
+    """Diffuse on `affinity`, a checked one, component by component: none of them hears of the others."""
     n = len(affinity)
     count, components = _components(affinity > DROPPED)
     values, vectors = np.zeros((n, min(KEPT, n))), np.zeros((n, min(KEPT, n)))
@@ -74,7 +74,8 @@ def diffusion(affinity: Any) -> Diffusion:
         if len(members) == 1:  # alone, perhaps not even near itself
             values[members, 0] = vectors[members, 0] = 1.0
             continue
-        found, basis = _leading(normalised(affinity[np.ix_(members, members)]))
+        whole = len(members) == n
+        found, basis = _leading(normalised(affinity if whole else affinity[np.ix_(members, members)]))
         values[members, : len(found)] = found
         vectors[np.ix_(members, np.arange(len(found)))] = basis / basis[:, :1]
     return Diffusion(components, values, vectors)
