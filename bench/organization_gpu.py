@@ -20,6 +20,7 @@ GOLDENS = Path(__file__).parents[1] / "tests" / "goldens"
 PLANTED = ((64, 64, 24), (128, 128, 48), (96, 150, 37), (256, 256, 128))
 LARGE, SMALL = (512, 512, 384), (256, 256, 192)
 TARGET = 20.0
+STAGES = ("cosine_affinity", "affinity_from_distance", "flexible_tree", "expanded_slices", "haar_tree", "forward")
 
 
 def timed(array: np.ndarray, device: str | None) -> tuple[float, Any]:
@@ -61,6 +62,38 @@ def same_trees() -> list[dict[str, Any]]:
     return rows
 
 
+def stages(array: np.ndarray) -> dict[str, float]:
+    """Seconds of one call by what they went into, the GPU waited for after each."""
+    import torch
+
+    from attngeo.organization import questionnaire
+    from attngeo.organization.distance import SliceDistances
+
+    seconds: dict[str, float] = {}
+    homes: list[tuple[Any, str]] = [(questionnaire, name) for name in STAGES] + [(SliceDistances, "through")]
+    before = [getattr(home, name) for home, name in homes]
+
+    def watched(name: str, work: Any) -> Any:
+        def call(*arguments: Any, **options: Any) -> Any:
+            torch.cuda.synchronize()
+            start = time.perf_counter()
+            found = work(*arguments, **options)
+            torch.cuda.synchronize()
+            seconds[name] = seconds.get(name, 0.0) + time.perf_counter() - start
+            return found
+
+        return call
+
+    try:
+        for (home, name), work in zip(homes, before, strict=True):
+            setattr(home, name, watched(name, work))
+        took, _ = timed(array, "cuda")
+    finally:
+        for (home, name), work in zip(homes, before, strict=True):
+            setattr(home, name, work)
+    return seconds | {"rest": took - sum(seconds.values())}
+
+
 def main() -> int:
     try:
         import torch
@@ -86,7 +119,7 @@ def main() -> int:
     for shape in (SMALL, LARGE):
         array = planted(shape)[0].astype(np.float32)
         runs = [timed(array, "cuda") for _ in range(4)][1:]  # the first compiles
-        row = {"gpu seconds": statistics.median(took for took, _ in runs)}
+        row: dict[str, Any] = {"gpu seconds": statistics.median(took for took, _ in runs), "stages": stages(array)}
         row["gpu gigabytes"] = torch.cuda.max_memory_allocated() / 1e9
         if shape == SMALL or "--cpu" in sys.argv:
             took, found = timed(array, None)

@@ -85,7 +85,8 @@ def initialisation(
         list[str] | None, typer.Option(metavar="TEXT", help="Prepare --tokens from this text first; repeatable.")
     ] = None,
     valid: Annotated[list[str] | None, typer.Option(metavar="TEXT", help="Its held-out documents.")] = None,
-    vocab: Annotated[int, typer.Option(metavar="N", help="Size of its tokenizer.")] = 16_384,
+    tokenizer: Annotated[str, typer.Option(metavar="FOLDER", help="Its tokenizer, or train one.")] = "train",
+    vocab: Annotated[int, typer.Option(metavar="N", help="Size of one that is trained.")] = 16_384,
     results: Annotated[Path | None, typer.Option(metavar="FILE", help="*.jsonl.gz that finished runs join.")] = None,
     done: Annotated[list[Path] | None, typer.Option(metavar="PATH", help="Runs finished before; repeatable.")] = None,
     group: Annotated[
@@ -130,7 +131,7 @@ def initialisation(
                 if train:
                     from attngeo.dynamics.tokens import prepare
 
-                    prepare(tokens, train, valid or (), vocabulary=vocab, progress=bar.step)
+                    prepare(tokens, train, valid or (), tokenizer=tokenizer, vocabulary=vocab, progress=bar.step)
                 left = run_experiment(
                     tokens,
                     results,

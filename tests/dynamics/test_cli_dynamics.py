@@ -18,6 +18,7 @@ from typer.testing import CliRunner
 from attngeo.cli import app
 from attngeo.dynamics.pretrain import pretrain
 from attngeo.dynamics.records import read_records
+from attngeo.dynamics.tokens import open_tokens
 from tests.dynamics.small import corpus, measured, process, settings, toml
 
 
@@ -212,6 +213,9 @@ def test_experiment(tmp_path: Path) -> None:
     assert run(*only, "--out", str(tmp_path / "t.md"))[0] == 0
     assert (tmp_path / "t.md").read_text().startswith("| setting | start | seeds |")
     assert "4 runs, 4 finished before" in run(*arguments)[2]
+    again = [str(tmp_path / "again") if argument == str(tmp_path / "tokens") else argument for argument in arguments]
+    assert run(*again, "--tokenizer", str(tmp_path / "tokens"))[0] == 0
+    assert open_tokens(tmp_path / "again").digest == open_tokens(tmp_path / "tokens").digest
 
 
 def test_experiment_bad_input(tmp_path: Path) -> None:

@@ -165,6 +165,7 @@ def _arguments() -> argparse.ArgumentParser:
     one.add_argument("--train", nargs="+", required=True)
     one.add_argument("--valid", nargs="+", default=[])
     one.add_argument("--into", type=Path, required=True)
+    one.add_argument("--tokenizer", default="train")
     one.add_argument("--vocab", type=int, default=16_384)
     one.add_argument("--pack", type=Path, help="also write the tokens here, compressed")
     one = commands.add_parser("run", help="run what is not finished of these groups")
@@ -208,7 +209,7 @@ def _dispatch(asked: argparse.Namespace) -> int:
         from attngeo.dynamics.packed_tokens import pack
         from attngeo.dynamics.tokens import prepare
 
-        tokens = prepare(asked.into, asked.train, asked.valid, vocabulary=asked.vocab)
+        tokens = prepare(asked.into, asked.train, asked.valid, tokenizer=asked.tokenizer, vocabulary=asked.vocab)
         say(str(tokens))
         if asked.pack:
             say(f"packed: {pack(tokens, asked.pack) / 2**20:.1f} MiB in {asked.pack}")
