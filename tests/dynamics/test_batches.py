@@ -127,6 +127,21 @@ def test_held_out_masks_never_change(tokens: Tokens) -> None:
         assert torch.equal(one.ids, other.ids) and torch.equal(one.at, other.at)
 
 
+@pytest.mark.parametrize("size", [16, 12, 100])
+def test_held_out_rows_and_masks_do_not_depend_on_the_number_of_processes(tokens: Tokens, size: int) -> None:
+    """Of 40 rows, batches of 16 leave 8 over, of which two processes could fill one batch of their own more."""
+
+    def whole(parts: int) -> list[torch.Tensor]:
+        found = fixed(rows(tokens, "valid"), masked(), size, parts)
+        assert len({batch.ids.shape for batch in found}) == 1  # a plain mean over them is the mean over the rows
+        read = [batch.ids.flatten()[batch.at] for batch in found]
+        return [torch.cat(part) for part in ([b.ids for b in found], [b.targets for b in found], read)]
+
+    for parts in (2, 3, 4):
+        assert all(torch.equal(*pair) for pair in zip(whole(parts), whole(1), strict=True)), parts
+    assert fixed(rows(tokens, "valid"), masked(), 16, 4)[0].ids.shape[0] == 4  # and no process holds more than its share
+
+
 def test_a_corpus_shorter_than_a_batch(tokens: Tokens) -> None:
     with pytest.raises(InputError, match=r"train\.bin: 4800 tokens, fewer than the 301 rows of 16 of one batch"):
         Rows(tokens, "train", LENGTH, CPU, 301)

@@ -19,7 +19,8 @@ from tests.dynamics.small import settings, toml
 
 def test_two_processes_have_the_losses_of_one(tmp_path: Path) -> None:
     """Launched by `accelerate launch`; the first of them prepares the tokens and saves the model."""
-    shape = {"steps": 40, "lr": 3e-3, "start": "symmetric", "scale": "unit"}
+    # 7 held-out rows: neither a batch of 8 nor whole shares of one
+    shape = {"steps": 40, "lr": 3e-3, "start": "symmetric", "scale": "unit", "length": 20}
     config = toml(tmp_path / "two.toml", settings(tmp_path, **shape, tokens=str(tmp_path / "tokens")))
     launch = [
         sys.executable,

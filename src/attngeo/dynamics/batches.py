@@ -145,10 +145,14 @@ def flattened(at: Tensor, length: int) -> Tensor:
     return (at + offset).flatten(1)
 
 
-def fixed(rows: Rows, objective: Any, size: int) -> list[Batch]:
-    """All rows of a held-out file with masks that never change, in equal batches of about `size` rows."""
+def fixed(rows: Rows, objective: Any, size: int, parts: int = 1) -> list[Batch]:
+    """The rows of a held-out file that fill batches of `size`, with masks that never change.
+
+    parts  cut each batch into so many, where that leaves them equal: rows and masks stay those of whole batches
+    """
     size = min(size, rows.count)
     whole = rows.count // size * size  # equal shapes: one compilation, and a plain mean over batches
+    size = size // parts if size % parts == 0 else size
     ids = rows.take(torch.arange(whole, device=rows.values.device)).view(whole // size, size, -1)
     draw = torch.Generator().manual_seed(20_250_211)  # on the CPU: the same masks on every device
     ids, at, targets = (part.to(rows.values.device) for part in objective.prepare(ids.cpu(), draw))

@@ -131,7 +131,7 @@ def _train(
     objective = objective_of(config, tokens)
     rows = {part: Rows(tokens, part, config.length, mine.device, config.batch) for part in ("train", "valid")}
     batches = Batches(rows["train"], objective, batch=config.batch, seed=config.seed, rank=mine.rank, world=mine.world)
-    held_out = fixed(rows["valid"], objective, config.batch // mine.world)
+    held_out = fixed(rows["valid"], objective, config.batch, mine.world)
     engine = Engine(model, config, mine)
     if saved is not None:
         engine.restore(saved)
