@@ -18,31 +18,11 @@ from tests.dynamics.small import settings, toml
 
 
 def test_two_processes_have_the_losses_of_one(tmp_path: Path) -> None:
-    """Launched by `accelerate launch`; the first of them prepares the tokens and saves the model."""
+    """Started by torchrun, which `accelerate launch` is for GPUs; the first prepares the tokens and saves the model."""
     # 7 held-out rows: neither a batch of 8 nor whole shares of one
     shape = {"steps": 40, "lr": 3e-3, "start": "symmetric", "scale": "unit", "length": 20}
-    config = toml(tmp_path / "two.toml", settings(tmp_path, **shape, tokens=str(tmp_path / "tokens")))
-    launch = [
-        sys.executable,
-        "-m",
-        "accelerate.commands.launch",
-        "--num_processes",
-        "2",
-        "--num_machines",
-        "1",
-        "--cpu",
-    ]
-    launch += ["--mixed_precision", "no", "--dynamo_backend", "no", "--main_process_port", "0"]
-    done = subprocess.run(
-        [*launch, "-m", "attngeo", "pretrain", str(config)],
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=240,
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.count("held-out loss") == 1  # one speaks for both
+    said = started(tmp_path, toml(tmp_path / "two.toml", settings(tmp_path, **shape)))
+    assert said[0].count("held-out loss") == 1 and said[1] == ""  # one speaks for both
     two = read_records(tmp_path / "run" / "metrics.jsonl")
     one = pretrain(settings(tmp_path, **shape, out=str(tmp_path / "one"))).records
     assert [row["step"] for row in two] == [row["step"] for row in one] == list(range(0, 41, 8))
@@ -51,6 +31,24 @@ def test_two_processes_have_the_losses_of_one(tmp_path: Path) -> None:
         if theirs["step"]:
             assert ours["train_loss"] == pytest.approx(theirs["train_loss"], rel=1e-5)
     assert (tmp_path / "run" / "model" / "model.safetensors").exists()
+
+
+def started(folder: Path, config: Path) -> list[str]:
+    """Two processes train on the CPU; what each of them printed. `accelerate launch --cpu` would start only one."""
+    done = subprocess.run(
+        [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "--redirects", "3",
+         "--log-dir", str(folder / "logs"), "-m", "attngeo", "pretrain", str(config)],
+        env={**os.environ, "OMP_NUM_THREADS": "1", "ACCELERATE_USE_CPU": "true"},
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )  # fmt: skip
+    logs = sorted((folder / "logs").glob("*/attempt_0/*/stdout.log"))
+    errors = [log.with_name("stderr.log").read_text() for log in logs]
+    assert done.returncode == 0, (done.stderr, errors)
+    assert [log.parent.name for log in logs] == ["0", "1"]
+    return [log.read_text() for log in logs]
 
 
 def test_alone() -> None:
