@@ -18,7 +18,7 @@ from attngeo.dynamics.pretrain import TrainingError, build, moments, objective_o
 from attngeo.dynamics.processes import Team
 from attngeo.dynamics.records import read_records
 from attngeo.errors import AttngeoError, InputError, SourceError
-from tests.dynamics.small import corpus, settings
+from tests.dynamics.small import corpus, settings, texts
 
 ALONE = Team(torch.device("cpu"))
 OBJECTIVES = ("masked", "causal")
@@ -56,6 +56,8 @@ def test_a_saved_model_loads_with_from_pretrained_and_has_the_same_loss(tmp_path
     assert sum(losses) / len(losses) == pytest.approx(run.loss, rel=1e-5)
     tokenizer = AutoTokenizer.from_pretrained(folder)
     assert tokenizer.mask_token_id == prepared(run.config).mask
+    long = tokenizer(" ".join(texts(3)), truncation=True, return_tensors="pt")  # cut to what the model has places for
+    assert model(**long).logits.shape[:2] == (1, 32)
     assert json.loads((folder / "pretrain.json").read_text())["objective"] == objective
 
 
@@ -270,6 +272,10 @@ BAD = [
     ({"start": "symmetric", "scale": "big"}, "scale is 'big', expected"),
     ({"size": "4by256"}, "size is '4by256', expected layers x hidden such as 4x256"),
     ({"size": "2x30", "heads": 4}, "size 2x30: 30 does not divide into 4 heads"),
+    ({"size": "2x200"}, "size 2x200: 200 does not divide into 3 heads of 64 or more; set heads"),
+    ({"size": "²x30"}, "size is '²x30', expected layers x hidden"),
+    ({"vocab": 65_537}, "vocab is 65537, expected at most 65536: token files hold 16-bit numbers"),
+    ({"seed": 2**40}, "seed is 1099511627776, expected at most 1099511627775"),
     ({"lr": 0.0}, "lr is 0.0, expected between 0 and 10"),
     ({"lr": float("nan")}, "lr is nan, expected between 0 and 10"),
     ({"masked": 1.5}, "masked is 1.5, expected between 0 and 1"),
@@ -279,7 +285,7 @@ BAD = [
 ]
 
 
-@pytest.mark.parametrize(("change", "expected"), BAD, ids=[next(iter(change)) for change, _ in BAD])
+@pytest.mark.parametrize(("change", "expected"), BAD, ids=[str(change) for change, _ in BAD])
 def test_settings_that_no_run_could_follow(change: dict[str, Any], expected: str) -> None:
     with pytest.raises(InputError) as caught:
         load_config({"out": "run", **change})

@@ -15,7 +15,8 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 from attngeo.errors import InputError
 
 SIZES = {"4x256": (4, 256, 4), "12x768": (12, 768, 12), "24x1024": (24, 1024, 16)}  # layers, hidden, heads
-# What a run is: two runs that agree in these go on from each other's checkpoints.
+_LAST_SEED = 2**40 - 1  # the generators' own seeds, multiples of it, have 64 bits
+# What a run is not: two runs that differ only in these go on from each other's checkpoints.
 INCIDENTAL = {"out", "tokens", "train", "valid", "compile", "checkpoints", "keep_model"}
 
 
@@ -67,11 +68,12 @@ class PretrainConfig:
         if self.size in SIZES and not self.heads:
             return SIZES[self.size]
         layers, _, hidden = self.size.partition("x")
-        if not (layers.isdigit() and hidden.isdigit() and int(layers) and int(hidden)):
+        if not (layers.isdecimal() and hidden.isdecimal() and int(layers) and int(hidden)):
             raise InputError(f"size is {self.size!r}, expected layers x hidden such as 4x256")
         heads = self.heads or max(1, int(hidden) // 64)
         if int(hidden) % heads:
-            raise InputError(f"size {self.size}: {hidden} does not divide into {heads} heads")
+            hint = "" if self.heads else " of 64 or more; set heads"
+            raise InputError(f"size {self.size}: {hidden} does not divide into {heads} heads{hint}")
         return int(layers), int(hidden), heads
 
     @property
@@ -142,6 +144,7 @@ def _typed(key: str, value: Any, hint: Any, where: str) -> Any:
 def checked(config: PretrainConfig) -> PretrainConfig:
     """The config, if a run could follow it."""
     from attngeo.dynamics.starts import check_start
+    from attngeo.dynamics.wordpiece import LARGEST
 
     check_start(config.start)
     config.shape  # noqa: B018  # raises for a size that is none
@@ -153,6 +156,10 @@ def checked(config: PretrainConfig) -> PretrainConfig:
     for name in ("checkpoints", "heads", "intermediate", "warmup", "seed"):
         if getattr(config, name) < 0:
             raise InputError(f"{name} is {getattr(config, name)}, expected at least 0")
+    if config.vocab > LARGEST:
+        raise InputError(f"vocab is {config.vocab}, expected at most {LARGEST}: token files hold 16-bit numbers")
+    if config.seed > _LAST_SEED:
+        raise InputError(f"seed is {config.seed}, expected at most {_LAST_SEED}")
     for name, low, high in (("lr", 0, 10), ("masked", 0, 1), ("clip", -1e-9, 1e9), ("weight_decay", -1e-9, 1)):
         if not low < getattr(config, name) < high:
             raise InputError(f"{name} is {getattr(config, name)}, expected between {max(low, 0)} and {high}")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -57,8 +56,10 @@ def save_model(model: Bert, folder: Path, tokens: Path, config: PretrainConfig) 
         folder.mkdir(parents=True, exist_ok=True)
         weights = {name: value.detach().float().cpu().contiguous() for name, value in model.state_dict().items()}
         write_whole(folder / "model.safetensors", save(weights, {"format": "pt"}))
-        for name in ("tokenizer.json", "tokenizer_config.json"):
-            shutil.copyfile(tokens / name, folder / name)
+        write_whole(folder / "tokenizer.json", (tokens / "tokenizer.json").read_bytes())
+        # Token files serve rows of every length; the model has places for its own only, and texts are cut to them.
+        names = {**json.loads((tokens / "tokenizer_config.json").read_text()), "model_max_length": config.length}
+        write_whole(folder / "tokenizer_config.json", json.dumps(names, indent=2).encode())
         write_whole(folder / "pretrain.json", json.dumps(asdict(config), indent=2).encode())
         write_whole(folder / "config.json", json.dumps(model.config.to_dict(), indent=2).encode())
     except OSError as error:
