@@ -41,6 +41,8 @@ CONTENT = {
     "a.txt.bz2": bz2.compress(PLAIN),
     "a.jsonl": "".join(json.dumps({"id": 1, "text": text}) + "\n" for text in TEXTS).encode(),
     "a.jsonl.xz": lzma.compress("\n".join(json.dumps({"text": text}) for text in TEXTS).encode()),
+    "a.json": "".join(json.dumps({"id": 1, "text": text}) + "\n" for text in TEXTS).encode(),
+    "A.JSONL.GZ": gzip.compress("\n".join(json.dumps({"text": text}) for text in TEXTS).encode()),
     "a.parquet": parquet([*TEXTS, None, "  "]),
 }
 
@@ -144,6 +146,8 @@ BAD = {
     "list.jsonl": (b"[1]\n", "line 1: no 'text'; it has list"),
     "other.jsonl": (b'{"body": "a"}\n', "line 1: no 'text'; it has body (set text_field)"),
     "number.jsonl": (b'{"text": 3}\n', "line 1: 'text' is a int, expected text"),
+    "array.json": (b'[{"text": "a"},\n{"text": "b"}]', "line 1 is not JSON"),
+    "half.jsonl": (b'{"text": "a"}\n{"text": "b \\ud83d c"}\n', r"line 2: 'text' holds \ud83d, half a character"),
     "other.parquet": (parquet(["a"], "body"), "no column 'text'; it has other, body (set text_field)"),
     "no.parquet": (PLAIN, "cannot be read as parquet"),
 }

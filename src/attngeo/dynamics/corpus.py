@@ -50,10 +50,10 @@ def _documents(source: str, field: str) -> Iterator[str]:
     if source.startswith("hub:"):
         return _hub(source, field)
     path = Path(source)
-    suffixes = [suffix for suffix in path.suffixes if suffix not in _PACKED]
+    suffixes = [suffix.lower() for suffix in path.suffixes if suffix.lower() not in _PACKED]
     if suffixes[-1:] == [".parquet"]:
         return _parquet(path, field)
-    if suffixes[-1:] in ([".jsonl"], [".ndjson"]):
+    if suffixes[-1:] in ([".jsonl"], [".ndjson"], [".json"]):  # many data sets call their JSON lines .json
         return _jsonl(path, field)
     return _text(path)
 
@@ -62,8 +62,8 @@ def _open(path: Path) -> IO[bytes]:
     from importlib import import_module
 
     try:
-        if path.suffix in _PACKED:
-            opened: IO[bytes] = import_module(_PACKED[path.suffix]).open(path, "rb")
+        if path.suffix.lower() in _PACKED:
+            opened: IO[bytes] = import_module(_PACKED[path.suffix.lower()]).open(path, "rb")
             return opened
         return open(path, "rb")
     except OSError as error:
@@ -172,6 +172,10 @@ def _pieces(record: Any, field: str, where: str) -> Iterator[str]:
         return
     if not isinstance(text, str):
         raise InputError(f"{where}: {field!r} is a {type(text).__name__}, expected text")
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:  # JSON can write half a pair, of which no tokenizer makes anything
+        raise InputError(f"{where}: {field!r} holds \\u{ord(text[error.start]):04x}, half a character") from error
     for start in range(0, len(text), LONGEST):
         if piece := text[start : start + LONGEST].strip():
             yield piece
