@@ -230,3 +230,84 @@ def test_grouped_heads_refuse_forms_of_their_own() -> None:
             start(tiny.llama())
     for start in (rotated_init_, skewed_init_, independent_init_, negative_init_, authors_init_):
         assert len(start(tiny.llama()).layers) == 2
+
+
+def kept(model: Any) -> Any:
+    """Whether every parameter is what it was when this was called."""
+    before = {name: value.clone() for name, value in model.named_parameters()}
+    return lambda: all(value.equal(before[name]) for name, value in model.named_parameters())
+
+
+def test_a_start_that_is_refused_leaves_every_layer_as_it_was() -> None:
+    model = tiny.bert()
+    self_attention = model.bert.encoder.layer[1].attention.self  # the layer before it is sound
+    self_attention.key.weight.data.zero_()
+    same = kept(model)
+    with pytest.raises(InputError, match=r"encoder layer 1 \(.*\): its key weights have std 0, nothing to multiply"):
+        symmetric_init_(model, scale="unit")
+    assert same()
+    self_attention.key.weight.data[3, 4] = math.inf
+    same = kept(model)
+    with pytest.raises(InputError, match=r"encoder layer 1 .* its key weights hold NaN or infinity"):
+        symmetric_init_(model)
+    assert same()
+    odd = tiny.bert(hidden_size=36)
+    same = kept(odd)
+    with pytest.raises(InputError, match="head size 9 is odd"):
+        skewed_init_(odd)
+    assert same()
+    valueless = tiny.bert()
+    valueless.bert.encoder.layer[1].attention.self.value = torch.nn.Identity()
+    same = kept(valueless)
+    for start in (lambda: mimetic_init_(valueless, value=True), lambda: authors_init_(valueless)):
+        with pytest.raises(LayoutError, match=r"encoder layer 1 .*: no value projection found"):
+            start()
+        assert same()
+
+
+@pytest.mark.parametrize("scale", [[1], "Unit", True, 0, math.nan])
+def test_scales_that_are_none(scale: Any) -> None:
+    with pytest.raises(InputError, match="expected None, 'unit' or a positive number"):
+        symmetric_init_(tiny.bert(), scale=scale)
+
+
+def test_adapted_queries_and_keys_are_refused_and_other_adapters_do_not_matter() -> None:
+    """Written beside an adapter the form would not be symmetric; an adapted layer must not be passed over either."""
+    peft = pytest.importorskip("peft")
+
+    def adapted(**where: Any) -> Any:
+        return peft.get_peft_model(tiny.bert(), peft.LoraConfig(r=4, init_lora_weights=False, **where))
+
+    for where in ({"target_modules": ["query", "value"]}, {"target_modules": ["key"], "layers_to_transform": [0]}):
+        model = adapted(**where)
+        same = kept(model)
+        with pytest.raises(LayoutError, match=r"layer\.0\.attention\.self\.\w+\.weight: is adapted"):
+            symmetric_init_(model)
+        assert same()
+    model = adapted(target_modules=["value"])
+    assert len(symmetric_init_(model).layers) == 2
+    assert all(abs(s - 1) < 1e-6 for s in symmetries(model.unload())[False])
+
+
+def test_layers_compiled_one_by_one() -> None:
+    model = tiny.bert()
+    layers = model.bert.encoder.layer
+    layers[0] = torch.compile(layers[0], backend="eager")
+    assert [layer.layer for layer in symmetric_init_(model).layers] == [0, 1]
+    for layer in (layers[0]._orig_mod, layers[1]):
+        assert torch.equal(layer.attention.self.query.weight, layer.attention.self.key.weight)
+
+
+def test_what_cannot_be_written() -> None:
+    with pytest.raises(InputError, match="OrderedDict: a torch module expected"):
+        symmetric_init_(tiny.bert().state_dict())
+    with pytest.raises(LayoutError, match="only cross-attention among the layers asked for"):
+        symmetric_init_(tiny.t5(), stack="cross")
+    with torch.inference_mode():
+        model = tiny.bert()
+    with pytest.raises(LayoutError, match="made in inference mode"):
+        symmetric_init_(model)
+    model = tiny.bert()
+    torch.nn.utils.parametrizations.weight_norm(model.bert.encoder.layer[0].attention.self.query)
+    with pytest.raises(LayoutError, match=r"layer\.0\..*query\.weight: is adapted, or not a parameter of its own"):
+        symmetric_init_(model)

@@ -61,7 +61,7 @@ def symmetric_init_(model: Any, *, scale: Scale = None, **where: Any) -> Start:
         _rescale(one.key, one, scale)
         one.query.copy_(one.key.unsqueeze(-3))  # [*g, m, r, d] ← [*g, 1, r, d]
 
-    return _start(_name("symmetric", scale), live(model, **where), copy)
+    return _start("symmetric", scale, live(model, **where), copy)
 
 
 def independent_init_(model: Any, *, scale: Scale = "unit", **where: Any) -> Start:
@@ -71,7 +71,7 @@ def independent_init_(model: Any, *, scale: Scale = "unit", **where: Any) -> Sta
         _rescale(one.key, one, scale)
         _rescale(one.query, one, scale)
 
-    return _start(_name("independent", scale), live(model, **where), widen)
+    return _start("independent", scale, live(model, **where), widen, ("key", "query"))
 
 
 def negative_init_(model: Any, *, scale: Scale = "unit", **where: Any) -> Start:
@@ -81,7 +81,7 @@ def negative_init_(model: Any, *, scale: Scale = "unit", **where: Any) -> Start:
         _rescale(one.key, one, scale)
         one.query.copy_(-one.key.unsqueeze(-3))
 
-    return _start(_name("negative", scale), live(model, **where), negate)
+    return _start("negative", scale, live(model, **where), negate)
 
 
 def rotated_init_(model: Any, *, scale: Scale = "unit", seed: Seed = 0, **where: Any) -> Start:
@@ -93,7 +93,7 @@ def rotated_init_(model: Any, *, scale: Scale = "unit", seed: Seed = 0, **where:
         turn = rotations(one.query.shape[:-2], one.query.shape[-2], draw)  # [*g, m, r, r]
         one.query.copy_(turn.transpose(-1, -2) @ _double(one.key).unsqueeze(-3))
 
-    return _start(_name("rotated", scale), _headed(model, "rotated", True, where), rotate)
+    return _start("rotated", scale, _headed(model, "rotated", True, where), rotate)
 
 
 def self_attending_init_(model: Any, *, scale: Scale = "unit", **where: Any) -> Start:
@@ -112,7 +112,7 @@ def self_attending_init_(model: Any, *, scale: Scale = "unit", **where: Any) -> 
         one.query.copy_(torch.stack([q.T for q, _ in made]).view(one.query.shape))
         one.key.copy_(torch.stack([k.T for _, k in made]).view(one.key.shape))
 
-    return _start(_name("self-attending", scale), _headed(model, "self-attending", False, where), attend)
+    return _start("self-attending", scale, _headed(model, "self-attending", False, where), attend, ("key", "query"))
 
 
 def skewed_init_(model: Any, *, scale: Scale = "unit", seed: Seed = 0, **where: Any) -> Start:
@@ -126,8 +126,6 @@ def skewed_init_(model: Any, *, scale: Scale = "unit", seed: Seed = 0, **where: 
     def skew(one: Projection) -> None:
         _rescale(one.key, one, scale)
         size = one.key.shape[-2]
-        if size % 2:
-            raise InputError(f"{one.where}: head size {size} is odd, the skewed start needs an even one")
         turn = rotations(one.query.shape[:-2], size, draw)  # [*g, m, r, r]
         plane = torch.tensor([[0.0, 1.0], [-1.0, 0.0]], dtype=turn.dtype)
         s = turn.transpose(-1, -2) @ torch.block_diag(*[plane] * (size // 2)) @ turn
@@ -137,7 +135,11 @@ def skewed_init_(model: Any, *, scale: Scale = "unit", seed: Seed = 0, **where: 
         t = (_trace(gram @ gram) / -_trace(s @ gram @ s @ gram)).sqrt()
         one.query.copy_((key @ (torch.eye(size, dtype=s.dtype) + t * s)).transpose(-1, -2))
 
-    return _start(_name("skewed", scale), _headed(model, "skewed", True, where), skew)
+    found = _headed(model, "skewed", True, where)
+    for one in found.projections:
+        if one.key.shape[-2] % 2:
+            raise InputError(f"{one.where}: head size {one.key.shape[-2]} is odd, the skewed start needs an even one")
+    return _start("skewed", scale, found, skew)
 
 
 def generator(seed: Seed) -> torch.Generator:
@@ -176,14 +178,32 @@ def _attending(query: torch.Tensor, key: torch.Tensor) -> tuple[torch.Tensor, to
     return basis @ left, basis @ right
 
 
-def _start(name: str, found: Live, write: Callable[[Projection], None]) -> Start:
+def _start(
+    name: str,
+    scale: Scale,
+    found: Live,
+    write: Callable[[Projection], None],
+    used: tuple[str, ...] = ("key",),
+) -> Start:
+    """Write every layer; what cannot be done, for the weights `used`, is said before the first is touched."""
     done = []
     with torch.no_grad():
+        for one in found.projections:
+            for side in used:
+                _check(getattr(one, side), f"{one.where}: its {side} weights", _target(one, scale))
         for one in found.projections:
             before = rms(one.key)
             write(one)
             done.append(StartedLayer(one.stack, one.layer, one.tensors, (before, rms(one.key))))
-    return Start(name, tuple(done), found.cross)
+    return Start(_name(name, scale), tuple(done), found.cross)
+
+
+def _check(weight: torch.Tensor, what: str, target: float | None) -> None:
+    now = rms(weight)
+    if not math.isfinite(now):
+        raise InputError(f"{what} hold NaN or infinity, finite ones expected")
+    if now == 0 and target is not None:
+        raise InputError(f"{what} have std 0, nothing to multiply to {target:.3g}")
 
 
 def _headed(model: Any, start: str, grouped: bool, where: dict[str, Any]) -> Live:
@@ -196,17 +216,23 @@ def _name(name: str, scale: Scale) -> str:
     return name if scale is None else f"{name}, {scale} scale" if scale == "unit" else f"{name}, std {scale}"
 
 
+def _target(one: Projection, scale: Scale) -> float | None:
+    """The std asked for; None where the existing one is kept."""
+    if scale is None or scale == "unit":
+        return None if scale is None else 1 / math.sqrt(one.width)
+    try:
+        target = math.nan if isinstance(scale, (str, bool)) else float(scale)
+    except TypeError:
+        target = math.nan
+    if not 0 < target < math.inf:
+        raise InputError(f"scale is {scale!r}, expected None, 'unit' or a positive number")
+    return target
+
+
 def _rescale(weight: torch.Tensor, one: Projection, scale: Scale) -> None:
     """Multiply to the target std, in place."""
-    if scale is None:
-        return
-    target = 1 / math.sqrt(one.width) if scale == "unit" else scale
-    if isinstance(target, (str, bool)) or not 0 < target < math.inf:
-        raise InputError(f"scale is {scale!r}, expected None, 'unit' or a positive number")
-    now = rms(weight)
-    if not 0 < now < math.inf:
-        raise InputError(f"{one.where}: its weights have std {now}, nothing to multiply to {target:.3g}")
-    weight.mul_(target / now)
+    if (target := _target(one, scale)) is not None:
+        weight.mul_(target / rms(weight))
 
 
 def rms(weight: torch.Tensor) -> float:

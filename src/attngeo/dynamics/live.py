@@ -8,11 +8,10 @@ from typing import Any
 
 import torch
 
-from attngeo.errors import LayoutError
+from attngeo.dynamics.monitor_weights import LiveCheckpoint
+from attngeo.errors import InputError, LayoutError
 from attngeo.weights.layers import open_layers
 from attngeo.weights.layout import Heads, Site
-
-_WRAPPERS = {"DistributedDataParallel": "module", "DataParallel": "module", "OptimizedModule": "_orig_mod"}
 
 
 @dataclass(frozen=True)
@@ -42,7 +41,6 @@ class Projection:
 class Live:
     """The self-attention of a live model, the parameters by name, and what is left alone."""
 
-    model: Any
     parameters: dict[str, torch.Tensor]
     projections: tuple[Projection, ...]
     cross: tuple[str, ...]  # paths of cross-attention layers
@@ -57,11 +55,14 @@ def live(
     unproven: bool = False,
 ) -> Live:
     """Place the queries and keys of `model` through the layout knowledge of scoring; options as in `score`."""
-    while inner := _WRAPPERS.get(type(model).__name__):
-        model = getattr(model, inner)
-    with open_layers(model, num_heads=num_heads, stack=stack, layers=layers, unproven=unproven) as source:
+    if not isinstance(model, torch.nn.Module):
+        raise InputError(f"{type(model).__name__}: a torch module expected, whose weights can be written")
+    whole = LiveCheckpoint(model)
+    if whole.sharded:
+        raise LayoutError(f"{whole.ref}: its weights are sharded; a start belongs before that")
+    with open_layers(whole, num_heads=num_heads, stack=stack, layers=layers, unproven=unproven) as source:
         plans = source.plans
-    parameters = {name: value.detach() for name, value in model.named_parameters(remove_duplicate=False)}
+    parameters = whole.plain
     found: dict[tuple[int, int], Projection] = {}
     cross = []
     for plan in plans:
@@ -71,7 +72,9 @@ def live(
         query, key = views(plan.site, parameters)
         # Shared layers (one tensor under several names) are written once.
         found.setdefault((query.data_ptr(), key.data_ptr()), Projection(plan.stack, plan.layer, query, key, plan.site))
-    return Live(model, parameters, tuple(found.values()), tuple(cross))
+    if not found:
+        raise LayoutError(f"{whole.ref}: only cross-attention among the layers asked for, which starts leave alone")
+    return Live(parameters, tuple(found.values()), tuple(cross))
 
 
 def views(site: Site, parameters: dict[str, torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
@@ -110,10 +113,12 @@ def rows(site: Site, name: str, parameters: dict[str, torch.Tensor]) -> torch.Te
     """A parameter as [out, in], however it is stored."""
     value = parameters.get(name)
     if value is None or not value.is_floating_point():
-        found = "is not a parameter of its own" if value is None else f"holds {value.dtype}"
+        found = "is adapted, or not a parameter of its own" if value is None else f"holds {value.dtype}"
         raise LayoutError(f"{name}: {found}, a plain float parameter expected")
     if value.is_meta:
         raise LayoutError(f"{name}: on the meta device, without values yet")
+    if value.is_inference():
+        raise LayoutError(f"{name}: made in inference mode, it cannot be written")
     value = value.view(value.shape[0], -1)
     return value.T if site.storage.transposed else value
 

@@ -69,6 +69,15 @@ class LiveCheckpoint(Checkpoint):
         return value  # type: ignore[no-any-return]  # a tensor: what is cut and scored from it stays on the device
 
     @property
+    def plain(self) -> dict[str, Tensor]:
+        """The parameters that layers multiply with as they stand, neither adapted nor made of others."""
+        return {
+            name: place.value.detach()
+            for name, place in self._places.items()
+            if place.adapter is None and place.leaf in place.owner._parameters
+        }
+
+    @property
     def device(self) -> torch.device:
         return next(iter(self._places.values())).value.device
 

@@ -27,15 +27,13 @@ def authors_init_(model: Any, *, seed: Seed = 0, **where: Any) -> Start:
     draw = generator(seed)
     found = live(model, **where)
     before = [rms(one.key) for one in found.projections]
-    written: list[tuple[str, ...]] = []
+    written = [_stored(found, one) for one in found.projections]  # all are found before the first is written
     with torch.no_grad():
-        for one in found.projections:
+        for one, names in zip(found.projections, written, strict=True):
             bound = 1 / math.sqrt(one.width)  # uniform in ±bound has std bound/√3
-            names = _stored(found, one)
             for name in names:
                 weight = found.parameters[name]
                 weight.copy_(torch.rand(weight.shape, generator=draw).mul_(2 * bound).sub_(bound))
-            written.append(names)
     symmetric_init_(model, **where)
     layers = (
         StartedLayer(one.stack, one.layer, names, (std, rms(one.key)))
@@ -55,9 +53,12 @@ def mimetic_init_(
     draw = generator(seed)
     found = live(model, **where)
     need_heads(found.projections, "mimetic", grouped=False)
+    values = (
+        [_value_and_output(found, one) for one in found.projections] if value else []
+    )  # before the first is written
     done = []
     with torch.no_grad():
-        for one in found.projections:
+        for at, one in enumerate(found.projections):
             before, size, d = rms(one.key), one.key.shape[-2], one.width
             queries, keys = [], []
             for _ in range(one.key[..., 0, 0].numel()):
@@ -68,7 +69,7 @@ def mimetic_init_(
             one.key.copy_(torch.stack(keys).view(one.key.shape))
             names = one.tensors
             if value:
-                value_rows, output_rows, more = _value_and_output(found, one)  # W_vᵀ, W_oᵀ, [d, d] both
+                value_rows, output_rows, more = values[at]  # W_vᵀ, W_oᵀ, [d, d] both
                 left, right = _factors(value_strength, -value_strength, d, d, draw)
                 value_rows.copy_(left.T)
                 output_rows.copy_(right)
