@@ -209,8 +209,15 @@ def test_packed_and_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     assert again.digest == tokens.digest
     assert np.array_equal(again.array("train"), tokens.array("train"))
     assert unpacked(Path(tokens.folder)) == Path(tokens.folder)
+    other = prepare(tmp_path / "other", [corpus(tmp_path, "other.txt", seed=5)], vocabulary=300)
+    pack(other, tmp_path / "packed too")
+    assert open_tokens(unpacked(tmp_path / "packed too")).digest == other.digest
+    assert np.array_equal(again.array("train"), tokens.array("train"))  # the first are not overwritten
     for part in small.glob("train.*.xz"):
         part.write_bytes(part.read_bytes()[:20])
-    (tmp_path / "attngeo-tokens" / "tokens.json").unlink()
+    (Path(again.folder) / "tokens.json").unlink()
+    with pytest.raises(InputError, match="packed tokens cannot be unpacked"):
+        unpacked(small)
+    (small / "tokens.json").unlink()
     with pytest.raises(InputError, match="packed tokens cannot be unpacked"):
         unpacked(small)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
 import lzma
 import shutil
 import tempfile
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 
+from attngeo.dynamics.alone import alone
 from attngeo.dynamics.tokens import Tokens
 from attngeo.errors import InputError
 
@@ -34,17 +37,22 @@ def unpacked(folder: Path) -> Path:
     parts = sorted(folder.glob("train.*.xz"))
     if (folder / "train.bin").exists() or not parts:
         return folder
-    digest = (folder / "tokens.json").read_text()
-    into = Path(tempfile.gettempdir()) / "attngeo-tokens"
-    if (into / "tokens.json").exists() and (into / "tokens.json").read_text() == digest:
-        return into
-    into.mkdir(parents=True, exist_ok=True)
     try:
-        with ThreadPoolExecutor() as pool, open(into / "train.bin", "wb") as file:  # lzma works outside the GIL
-            for piece in pool.map(lambda part: lzma.decompress(part.read_bytes()), parts):
-                file.write(piece)
-        for name in reversed(_SMALL):  # tokens.json last: it says the rest is there
-            shutil.copyfile(folder / name, into / name)
+        # Under a name of their own: another process may be reading other tokens.
+        name = hashlib.sha256((folder / "tokens.json").read_bytes()).hexdigest()[:16]
+        into = Path(tempfile.gettempdir()) / f"attngeo-tokens-{name}"
+        into.mkdir(parents=True, exist_ok=True)
+        with alone(into, wait=True):
+            if not (into / "tokens.json").exists():
+                _unpack(folder, parts, into)
     except (OSError, lzma.LZMAError) as error:
         raise InputError(f"{folder}: packed tokens cannot be unpacked ({error})") from error
     return into
+
+
+def _unpack(folder: Path, parts: Sequence[Path], into: Path) -> None:
+    with ThreadPoolExecutor() as pool, open(into / "train.bin", "wb") as file:  # lzma works outside the GIL
+        for piece in pool.map(lambda part: lzma.decompress(part.read_bytes()), parts):
+            file.write(piece)
+    for name in reversed(_SMALL):  # tokens.json last: it says the rest is there
+        shutil.copyfile(folder / name, into / name)
