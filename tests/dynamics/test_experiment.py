@@ -61,6 +61,18 @@ def test_a_grid_is_run_once_and_gives_what_pretrain_gives(tmp_path: Path, tokens
     )
 
 
+def test_runs_of_other_tokens_are_not_taken_for_these(tmp_path: Path, tokens: Path) -> None:
+    """They would be compared as pairs though they saw other data."""
+    ran(tmp_path, small(("baseline",), seeds=1))
+    other = tmp_path / "other"
+    prepare(other, [corpus(tmp_path, "other.txt", seed=5)], vocabulary=300)
+    with pytest.raises(InputError, match=r"other: masked-2x32.*-baseline-seed0 was trained on other tokens"):
+        run_grid(small(seeds=1), other, tmp_path / "runs.jsonl.gz", work=tmp_path / "work")
+    (before,) = read_runs([tmp_path / "runs.jsonl.gz"])
+    append_run(tmp_path / "old.jsonl.gz", replace(before, facts={}))  # as older versions wrote them
+    assert ran(tmp_path, small(("baseline",), seeds=1), "old.jsonl.gz")[1] == ["1 runs, 1 finished before"]
+
+
 def test_slices_of_time_change_nothing(tmp_path: Path, tokens: Path) -> None:
     wanted = small(seeds=1)
     ran(tmp_path, wanted, "whole.jsonl.gz")
@@ -113,6 +125,17 @@ def test_settings_of_a_grid() -> None:
         cells(["pilot"], settings={"bach": 1})
     with pytest.raises(InputError, match="batch is 'x', expected int"):
         cells(["pilot"], settings={"batch": "x"})
+
+
+def test_what_is_named_twice_is_run_once() -> None:
+    twice = free_grid(["baseline", "symmetric", "baseline"], [1e-3, 1e-3], 2)
+    assert twice == free_grid(["baseline", "symmetric"], [1e-3], 2) and len(twice) == 4
+
+
+@pytest.mark.parametrize("name", ["seeds", "steps"])
+def test_a_grid_of_nothing_is_not_the_usual_one(name: str) -> None:
+    with pytest.raises(InputError, match=f"{name} is 0, expected at least 1"):
+        run_experiment(Path("a"), Path("b"), free={name: 0})
 
 
 def test_names_that_do_not_exist() -> None:

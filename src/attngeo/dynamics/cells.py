@@ -69,8 +69,8 @@ class Cell:
 
 
 def grid(starts: Iterable[str], rates: Iterable[float], seeds: Iterable[int], **other: Any) -> tuple[Cell, ...]:
-    """Seed by seed, so that whatever is finished can be compared."""
-    starts, rates = tuple(starts), tuple(rates)
+    """Seed by seed, so that whatever is finished can be compared; what is named twice is run once."""
+    starts, rates = tuple(dict.fromkeys(starts)), tuple(dict.fromkeys(rates))
     return tuple(Cell(start, lr, seed, **other) for seed in seeds for lr in rates for start in starts)
 
 

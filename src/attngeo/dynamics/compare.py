@@ -22,7 +22,9 @@ class Finished:
 
     cell: Cell
     records: tuple[dict[str, Any], ...]
-    facts: dict[str, Any]  # device, versions, seconds; `diverged`: the step at which the loss was no number any more
+    facts: dict[
+        str, Any
+    ]  # device, versions, seconds, digest of its tokens; `diverged`: the step at which the loss was no number any more
 
     @property
     def loss(self) -> float:

@@ -52,7 +52,11 @@ def run_grid(
     from attngeo.dynamics.tokens import open_tokens
 
     opened, mine = open_tokens(tokens), team()
-    finished = {run.cell.key for run in read_runs([path for path in (*done, results) if path.exists()])}
+    earlier = read_runs([path for path in (*done, results) if path.exists()])
+    for run in earlier:  # older ones do not say
+        if run.facts.get("tokens", opened.digest) != opened.digest:
+            raise InputError(f"{tokens}: {run.cell.key} was trained on other tokens; name other results for these")
+    finished = {run.cell.key for run in earlier}
     left = [cell for cell in wanted if cell.key not in finished]
     say(f"{len(wanted)} runs, {len(wanted) - len(left)} finished before")
     began = time.monotonic()
@@ -88,7 +92,7 @@ def run_grid(
                 records = tuple(read_records(Path(config.out) / "metrics.jsonl"))
                 diverged = {"diverged": error.step}
             seconds = time.monotonic() - now
-            facts = _facts(mine.device, seconds, incidental) | diverged
+            facts = _facts(mine.device, seconds, incidental) | {"tokens": opened.digest} | diverged
             run = Finished(cell, tuple(dict(row) for row in records), facts)
             took[kind] = seconds
         before += cell.steps
@@ -140,7 +144,7 @@ def run_experiment(
         named = tomllib.loads("\n".join(settings))
     except tomllib.TOMLDecodeError as error:
         raise InputError(f"set {' '.join(settings)}: expected KEY=VALUE as in a config ({error})") from error
-    free = {key: value for key, value in (free or {}).items() if value}
+    free = {key: value for key, value in (free or {}).items() if value not in (None, [])}
     if free and groups:
         raise InputError(f"{', '.join(free)}: a grid of one's own, cannot go with group {' '.join(groups)}")
     if free:
