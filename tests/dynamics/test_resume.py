@@ -15,6 +15,7 @@ import torch
 from attngeo.dynamics.config import load_config
 from attngeo.dynamics.pretrain import pretrain
 from attngeo.dynamics.records import read_records
+from attngeo.errors import SourceError
 from tests.dynamics.small import measured, process, settings
 
 TRAIN = """
@@ -79,6 +80,24 @@ def test_a_line_cut_off_and_lines_after_the_checkpoint_are_dropped(tmp_path: Pat
     resumed = pretrain(table)
     whole = pretrain(settings(tmp_path, out=str(tmp_path / "whole")))
     assert measured(resumed.records) == measured(whole.records) == measured(read_records(path))
+
+
+@pytest.mark.parametrize("lost", [1, 99])
+def test_records_that_are_lost_are_missed(tmp_path: Path, lost: int) -> None:
+    """A finished run, its last lines or its whole file gone: it is said, and what is left stays."""
+    table = settings(tmp_path)
+    pretrain(table)
+    path = tmp_path / "run" / "metrics.jsonl"
+    lines = path.read_text().splitlines(keepends=True)
+    path.write_text("".join(lines[:-lost]))
+    if lost > len(lines):
+        path.unlink()
+    with pytest.raises(
+        SourceError, match=r"metrics\.jsonl: no record of step 20, after which checkpoint\.pt was written"
+    ):
+        pretrain(table)
+    path.write_text("".join(lines))
+    assert len(pretrain(table).records) == len(lines)
 
 
 def test_a_checkpoint_cut_short_while_it_is_written_is_not_the_checkpoint(tmp_path: Path) -> None:

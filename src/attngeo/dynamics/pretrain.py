@@ -22,7 +22,7 @@ from attngeo.dynamics.starts import start_
 from attngeo.dynamics.store import load_checkpoint, save_checkpoint, save_model
 from attngeo.dynamics.tokens import Tokens, open_tokens, prepare
 from attngeo.dynamics.watch import form, largest_logit
-from attngeo.errors import AttngeoError, InputError
+from attngeo.errors import AttngeoError, InputError, SourceError
 
 Progress = Callable[[int, int | None], None]
 
@@ -137,6 +137,8 @@ def _train(
         engine.restore(saved)
     measured = step if saved is not None else -1  # a checkpoint is written after the evaluation of its step
     records = Records(folder / "metrics.jsonl", measured, writing=mine.rank == 0)
+    if saved is not None and (not records.rows or records.rows[-1]["step"] != step):
+        raise SourceError(f"{records.path}: no record of step {step}, after which {checkpoint.name} was written")
     evaluated, saving = moments(config)
     losses = torch.zeros(max(1, math.ceil(config.steps / config.evaluations)), device=mine.device)
     since, began = step, time.perf_counter()
