@@ -182,42 +182,9 @@ def test_a_continued_run_drops_what_came_after(tmp_path: Path) -> None:
     fresh(0, model)
     assert len(path.read_text().splitlines()) == 1
     assert len((tmp_path / "run.jsonl.old").read_text().splitlines()) == 4
-
-
-class Stepped:
-    def __init__(self) -> None:
-        self.calls: list[Any] = []
-
-    def log(self, values: dict[str, float], step: int | None = None) -> None:
-        self.calls.append((values, step))
-
-
-class Plain(Stepped):
-    def log(self, values: dict[str, float], start_time: float | None = None) -> None:  # type: ignore[override]
-        assert start_time is None  # a Trainer's second argument is no step
-        self.calls.append((values, None))
-
-
-class Positional(Stepped):
-    def log(self, values: dict[str, float], at: int) -> None:  # type: ignore[override]
-        self.calls.append((values, at))
-
-
-@pytest.mark.parametrize("kind", [Stepped, Plain, Positional])
-def test_loggers_of_every_signature(kind: type[Stepped]) -> None:
-    logger = kind()
-    row = Monitor(logger=logger, every=7)(14, bert(), {"input_ids": tokens()})
-    assert row is not None
-    ((values, step),) = logger.calls
-    assert step == (None if kind is Plain else 14) and values.get("step", 14) == 14
-    assert values["attngeo/encoder/L1/symmetry"] == row["symmetry"][1]
-    assert values["attngeo/encoder/L1H3/directionality"] == row["head_directionality"][1][3]
-    assert values["attngeo/encoder/L0/max_logit"] == row["max_logit"][0]
-
-
-def test_a_logger_that_cannot_log() -> None:
-    with pytest.raises(InputError, match=r"no .log\(dict, step\)"):
-        Monitor(logger=3)
+    Monitor(path, every=10)(0, model)  # and another: the first one's stays too
+    assert len((tmp_path / "run.jsonl.old").read_text().splitlines()) == 4
+    assert len((tmp_path / "run.jsonl.old2").read_text().splitlines()) == 1
 
 
 def test_a_compiled_model_is_scored_without_compiling_again() -> None:

@@ -39,14 +39,22 @@ def masked(items: list[dict[str, Any]]) -> dict[str, Any]:
     return {"input_ids": ids.masked_fill(chosen, 4), "labels": ids.masked_fill(~chosen, -100)}
 
 
-def train(folder: Path, callbacks: list[Any], model: Any = None, resume: str | None = None, **settings: Any) -> Any:
+def train(
+    folder: Path,
+    callbacks: list[Any],
+    model: Any = None,
+    resume: str | None = None,
+    given: dict[str, Any] | None = None,
+    **settings: Any,
+) -> Any:
     settings = {"max_steps": 6, "save_steps": 2} | settings
     arguments = transformers.TrainingArguments(
         str(folder), per_device_train_batch_size=4, learning_rate=1e-2, report_to=[], use_cpu=True, seed=3,
         logging_steps=1, disable_tqdm=True, dataloader_pin_memory=False, **settings,
     )  # fmt: skip
     model = bert() if model is None else model
-    trainer = transformers.Trainer(model, arguments, train_dataset=Texts(), data_collator=masked, callbacks=callbacks)
+    given = {"train_dataset": Texts(), "data_collator": masked} | (given or {})
+    trainer = transformers.Trainer(model, arguments, callbacks=callbacks, **given)
     trainer.remove_callback(transformers.PrinterCallback)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch.load of its own random state
@@ -102,3 +110,59 @@ def test_grouped_queries_without_heads(tmp_path: Path) -> None:
     train(tmp_path, [monitor], model=llama(), max_steps=2)
     row = monitor.records[-1]
     assert row["stack"] == ["decoder"] * 2 and "head_symmetry" not in row and len(row["max_logit"]) == 2
+
+
+def test_the_last_record_is_of_the_last_step_where_the_best_checkpoint_is_put_back(tmp_path: Path) -> None:
+    scores = iter((3.0, 2.0, 1.0, 0.0))  # the first evaluation is the best
+
+    def measures(_: Any) -> dict[str, float]:
+        return {"quality": next(scores)}
+
+    best = {"eval_strategy": "steps", "eval_steps": 2, "load_best_model_at_end": True, "greater_is_better": True}
+    best |= {"metric_for_best_model": "quality", "max_steps": 6}
+    given = {"eval_dataset": Texts(), "compute_metrics": measures}
+    monitor = Monitor(every=4)
+    trainer = train(tmp_path / "a", [monitor], given=given, **best)
+    assert trainer.state.best_model_checkpoint.endswith("checkpoint-2")
+    assert [row["step"] for row in monitor.records] == [0, 4, 6]
+    assert off(monitor.records[-1], tmp_path / "a" / "checkpoint-6") <= 1e-6
+    assert off(monitor.records[-1], tmp_path / "a" / "checkpoint-2") > 1e-3
+    # Stopped early the last weights are gone before anyone is told: no record rather than a wrong one.
+    scores = iter((3.0, 2.0, 1.0, 0.0))
+    stopping = transformers.EarlyStoppingCallback(early_stopping_patience=2)
+    early = Monitor(every=4)
+    trainer = train(tmp_path / "b", [early, stopping], given=given, **best | {"max_steps": 20})
+    assert trainer.state.global_step == 6 and [row["step"] for row in early.records] == [0, 4]
+
+
+def test_a_run_that_is_stopped_early_has_a_last_record(tmp_path: Path) -> None:
+    class Stop(transformers.TrainerCallback):  # type: ignore[misc]
+        def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+            control.should_training_stop = state.global_step == 3
+
+    monitor = Monitor(every=2)
+    train(tmp_path, [monitor, Stop()], save_steps=1)
+    assert [row["step"] for row in monitor.records] == [0, 2, 3]
+    assert off(monitor.records[-1], tmp_path / "checkpoint-3") <= 1e-6
+
+
+def test_one_monitor_for_two_trainers_writes_beside_each(tmp_path: Path) -> None:
+    class Other(Texts):
+        def __getitem__(self, at: int) -> dict[str, Any]:
+            return {"input_ids": self.rows[at].flip(0)}
+
+    monitor = Monitor(every=2)
+    train(tmp_path / "a", [monitor], max_steps=2)
+    train(tmp_path / "b", [monitor], max_steps=2, given={"train_dataset": Other()})
+    alone = Monitor(every=2)
+    train(tmp_path / "c", [alone], max_steps=2, given={"train_dataset": Other()})
+    assert len((tmp_path / "a" / "attngeo.jsonl").read_text().splitlines()) == 2
+    assert (tmp_path / "b" / "attngeo.jsonl").read_text() == (tmp_path / "c" / "attngeo.jsonl").read_text()
+    assert not list(tmp_path.rglob("*.old"))
+
+
+def test_gathered_gradients_count_as_one_step(tmp_path: Path) -> None:
+    monitor = Monitor(every=2)
+    train(tmp_path, [monitor], max_steps=4, gradient_accumulation_steps=2)
+    assert [row["step"] for row in monitor.records] == [0, 2, 4]
+    assert all(off(row, tmp_path / f"checkpoint-{row['step']}") <= 1e-6 for row in monitor.records[1:])

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import inspect
+import operator
 import os
 import warnings
 from collections.abc import Collection
+from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, SupportsIndex
 
 import torch
 from torch import Tensor, nn
@@ -67,41 +69,46 @@ class Monitor(_Callback):  # type: ignore[misc]  # transformers is untyped here
         layers: Collection[int] | None = None,
         unproven: bool = False,
     ) -> None:
-        if every < 1 or rows < 1:
-            raise InputError(f"every is {every} and rows is {rows}, positive whole numbers expected")
+        if any(type(number) is not int or number < 1 for number in (every, rows)):
+            raise InputError(f"every is {every!r} and rows is {rows!r}, positive whole numbers expected")
         if logger is not None and not callable(getattr(logger, "log", None)):
             raise InputError(f"logger: a {type(logger).__name__} has no .log(dict, step)")
         self.path = None if path is None else Path(path)
         self.every, self.logger, self.probe, self.rows, self.heads = every, logger, probe, rows, heads
         self.records: list[Record] = []  # of this run so far, on the first process
+        self._own = (self.path, probe)  # what was given; the rest is found anew for every Trainer
         self._options = {"num_heads": num_heads, "stack": stack, "layers": layers, "unproven": unproven}
         self._file: Records | None = None
         self._begun = False
+        self._measured: int | None = None  # the step of the last measurement, on every process
         self._model: Any = None
         self._layers: Layers | None = None
         self._warned: set[str] = set()
 
-    def __call__(self, step: int, model: nn.Module, batch: Any = None) -> Record | None:
+    def __call__(self, step: SupportsIndex, model: nn.Module, batch: Any = None) -> Record | None:
         """After a training step: measure if it is time. `batch`, if given, is what the logits are measured on."""
+        step = _whole(step)
         if not self._begun:
             self.begin(step)
         return None if step % self.every else self.measure(step, model, batch)
 
     def begin(self, step: int) -> None:
         """A run starts or goes on at `step`: later records are dropped, those of another run before it set aside."""
-        self._begun, self.records, self._file = True, [], None
+        self._begun, self._measured, self.records, self._file = True, None, [], None
         if self.path is None or _rank():
             return
         self.path.parent.mkdir(parents=True, exist_ok=True)
         if self.path.exists() and all(row["step"] >= step for row in read_records(self.path)):
-            os.replace(self.path, self.path.with_name(f"{self.path.name}.old"))
+            os.replace(self.path, _aside(self.path))
         self._file = Records(self.path, step)
         self.records = self._file.rows
 
-    def measure(self, step: int, model: nn.Module, batch: Any = None) -> Record | None:
+    def measure(self, step: SupportsIndex, model: nn.Module, batch: Any = None) -> Record | None:
         """Measure now and record it; None on all processes but the first."""
+        step = _whole(step)
         if not self._begun:
             self.begin(step)
+        self._measured = step
         layers, rank = self._placed(model), _rank()
         live = layers.checkpoint
         assert isinstance(live, LiveCheckpoint)
@@ -123,18 +130,20 @@ class Monitor(_Callback):  # type: ignore[misc]  # transformers is untyped here
         return curves(self.records)
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **given: Any) -> None:
-        if self.path is None:
-            self.path = Path(args.output_dir) / FILE
+        path, self.probe = self._own
+        self.path = Path(args.output_dir) / FILE if path is None else path
         self.begin(state.global_step)
         if state.global_step % self.every == 0:
             self._trained(state, given)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **given: Any) -> None:
-        if state.global_step % self.every == 0:
+        if state.global_step % self.every == 0 or state.global_step >= state.max_steps:
             self._trained(state, given)
 
     def on_train_end(self, args: Any, state: Any, control: Any, **given: Any) -> None:
-        if state.global_step % self.every:
+        # A run that was stopped early; by now the best checkpoint may be back in place of the last weights.
+        replaced = args.load_best_model_at_end and state.best_model_checkpoint is not None
+        if self._measured != state.global_step and not (replaced and state.best_global_step != state.global_step):
             self._trained(state, given)
 
     def _trained(self, state: Any, given: dict[str, Any]) -> None:
@@ -179,7 +188,10 @@ class Monitor(_Callback):  # type: ignore[misc]  # transformers is untyped here
         else:
             self.records.append(row)
         if self.logger is not None:
-            log(self.logger, flat(row), row["step"])
+            try:
+                log(self.logger, flat(row), row["step"])
+            except Exception as error:  # nor is a service that is down
+                self._warn(f"the logger fails ({_first_line(error)})")
 
     def _warn(self, text: str) -> None:
         if text not in self._warned:
@@ -202,6 +214,20 @@ def log(logger: Any, values: dict[str, float], step: int) -> None:
         logger.log(values, step)
     else:
         logger.log({"step": step, **values})
+
+
+def _whole(step: SupportsIndex) -> int:
+    """A step as it can be written down; NumPy and tensors have whole numbers of their own."""
+    try:
+        return operator.index(step)
+    except TypeError:
+        raise InputError(f"step is {step!r}, a whole number expected") from None
+
+
+def _aside(path: Path) -> Path:
+    """run.jsonl.old, .old2, …: what was set aside before stays."""
+    names = (path.with_name(f"{path.name}.old{number if number > 1 else ''}") for number in count(1))
+    return next(name for name in names if not name.exists())
 
 
 def _rank() -> int:
