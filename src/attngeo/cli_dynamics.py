@@ -104,6 +104,7 @@ def initialisation(
     minutes: Annotated[float | None, typer.Option(metavar="N", help="Stop after these, to go on later.")] = None,
     work: Annotated[Path, typer.Option(metavar="DIR", help="For runs under way.")] = Path("/tmp/attngeo-runs"),
     table: Annotated[bool, typer.Option("--table", help="Run nothing, only compare what is finished.")] = False,
+    against: Annotated[str, typer.Option(metavar="START", help="Compare with this start.")] = "baseline",
     figures: Annotated[Path | None, typer.Option(metavar="DIR", help="Draw curves, forms, steps saved there.")] = None,
     form: Annotated[str | None, typer.Option("--format", metavar="table|markdown|csv", help="Of the table.")] = None,
     out: Out = None,
@@ -149,7 +150,10 @@ def initialisation(
         runs = read_runs([*(done or ()), *([results] if results is not None else ())])
         if not runs:
             raise InputError("no finished runs to compare; name their files with --results or --done")
-        _deliver((FORMATS[form](compare(runs)) + "\n").encode(), out)
+        starts = sorted({run.cell.start for run in runs})
+        if against not in starts and against != "baseline":
+            raise InputError(f"--against {against}: no finished run has this start; there are {', '.join(starts)}")
+        _deliver((FORMATS[form](compare(runs, against)) + "\n").encode(), out)
         if figures is not None:
             from attngeo.show.initialisation import draw
 

@@ -210,6 +210,8 @@ def test_experiment(tmp_path: Path) -> None:
     assert {"losses-masked-2x32.png", "saved.png", "table.csv"} <= {path.name for path in figures.iterdir()}
     only = ["experiment", "initialisation", "--table", "--results", str(results)]
     assert run(*only) == (0, out, "")
+    assert "against unit symmetric [95%]" in run(*only, "--against", "unit symmetric")[1]
+    assert "there are baseline, unit symmetric" in refused(*only, "--against", "symmetric")
     assert run(*only, "--out", str(tmp_path / "t.md"))[0] == 0
     assert (tmp_path / "t.md").read_text().startswith("| setting | start | seeds |")
     assert "4 runs, 4 finished before" in run(*arguments)[2]

@@ -84,6 +84,16 @@ def test_comparison_is_paired_by_seed() -> None:
     assert authors.difference is not None and authors.difference.mean == 1.0
 
 
+def test_comparison_with_another_start() -> None:
+    baseline, symmetric, authors = compare(RUNS, "unit symmetric")
+    assert symmetric.difference is None and symmetric.seeds == (0, 1, 2)
+    assert baseline.difference == mean_of([2.0, 1.0]) and baseline.reached == 0
+    assert authors.difference is not None and authors.difference.mean == 3.0
+    text = as_text([baseline, symmetric, authors])
+    assert "against unit symmetric [95%]" in text and "baseline's" not in text and "{" not in text
+    assert {row["against"] for row in csv.DictReader(as_csv([authors]).splitlines())} == {"unit symmetric"}
+
+
 def test_other_settings_are_not_mixed() -> None:
     other = Finished(Cell("baseline", 1e-3, 0, steps=100, other=(("batch", 8),)), RUNS[1].records, {})
     table = compare([*RUNS, other])

@@ -128,33 +128,34 @@ def noncentrality(n: int, power: float = 0.8) -> float:
 
 @dataclass(frozen=True)
 class Compared:
-    """A start against the baseline over the seeds both have."""
+    """A start against another, the baseline as a rule, over the seeds both have."""
 
     cell: Cell  # of the first seed
     seeds: tuple[int, ...]
     losses: tuple[float, ...]
-    difference: Mean | None  # of the final loss, start − baseline; None for the baseline itself
+    difference: Mean | None  # of the final loss, start − baseline; None for the baseline itself and without one
     saved: Mean | None  # share of the steps saved; a target never reached counts as 0
     reached: int  # seeds that reached the baseline's final loss
     diverged: tuple[tuple[int, int], ...]  # (seed, step) of runs that ended without a loss; in no mean
+    against: str = "baseline"  # the start that is called baseline above
 
     @property
     def loss(self) -> float:
         return math.fsum(self.losses) / len(self.losses) if self.losses else math.nan
 
 
-def compare(runs: Iterable[Finished]) -> list[Compared]:
-    """Every start of every setting against the baseline of the same setting and seed."""
+def compare(runs: Iterable[Finished], against: str = "baseline") -> list[Compared]:
+    """Every start of every setting against the baseline, or another start, of the same setting and seed."""
     groups: dict[tuple[Any, ...], dict[int, Finished]] = {}
     for run in runs:
         groups.setdefault((*run.cell.setting, run.cell.start), {})[run.cell.seed] = run
     table = []
     for (*setting, start), all_mine in sorted(groups.items(), key=_order):
-        mine, base = _ended(all_mine), _ended(groups.get((*setting, "baseline"), {}))
+        mine, base = _ended(all_mine), _ended(groups.get((*setting, against), {}))
         seeds = sorted(set(mine) & set(base)) or sorted(mine)
         difference = saved = None
         reached = 0
-        if start != "baseline" and seeds and set(seeds) <= set(base):
+        if start != against and seeds and set(seeds) <= set(base):
             difference = mean_of([mine[seed].loss - base[seed].loss for seed in seeds])
             ups = [speed_up(mine[seed].records, base[seed].loss) for seed in seeds]
             reached = sum(up is not None for up in ups)
@@ -162,7 +163,7 @@ def compare(runs: Iterable[Finished]) -> list[Compared]:
         losses = tuple(mine[seed].loss for seed in seeds)
         diverged = tuple((seed, run.diverged) for seed, run in sorted(all_mine.items()) if run.diverged is not None)
         cell = all_mine[min(all_mine)].cell
-        table.append(Compared(cell, tuple(seeds), losses, difference, saved, reached, diverged))
+        table.append(Compared(cell, tuple(seeds), losses, difference, saved, reached, diverged, against))
     return table
 
 

@@ -13,26 +13,26 @@ from attngeo.show.tables import aligned
 if TYPE_CHECKING:
     from attngeo.dynamics.compare import Compared, Mean
 
-_TITLES = ("setting", "start", "seeds", "final loss", "against baseline [95%]", "p", "detectable", "steps saved [95%]",
+_TITLES = ("setting", "start", "seeds", "final loss", "against {} [95%]", "p", "detectable", "steps saved [95%]",
            "p", "detectable", "reached", "diverged")  # fmt: skip
-NOTE = (
-    "against baseline: final loss less the baseline's, over the seeds both have; steps saved: 1 - (first evaluation at "
-    "or below the baseline's last loss)/(all steps), 0 where it is not reached; [95%] and p: Student's t over paired "
+_NOTE = (
+    "against {0}: final loss less that of {0}, over the seeds both have; steps saved: 1 - (first evaluation at "
+    "or below the last loss of {0})/(all steps), 0 where it is not reached; [95%] and p: Student's t over paired "
     "seeds; detectable: the smallest true difference these seeds show 4 times of 5"
 )
 
 
 def as_text(table: Sequence[Compared]) -> str:
     """Aligned columns, what they mean under them."""
-    rows = _filled([_TITLES, *map(_row, table)])
-    return "\n".join([*aligned(rows, right=[False] * len(rows[0])), "", NOTE])
+    rows, note = _worded(table)
+    return "\n".join([*aligned(rows, right=[False] * len(rows[0])), "", note])
 
 
 def as_markdown(table: Sequence[Compared]) -> str:
     """A pipe table, what its columns mean under it."""
-    rows = _filled([_TITLES, *map(_row, table)])
+    rows, note = _worded(table)
     lines = [f"| {' | '.join(row)} |" for row in [rows[0], ["---"] * len(rows[0]), *rows[1:]]]
-    return "\n".join([*lines, "", NOTE])
+    return "\n".join([*lines, "", note])
 
 
 def as_csv(table: Sequence[Compared]) -> str:
@@ -50,6 +50,12 @@ FORMATS: dict[str, Callable[[Sequence[Compared]], str]] = {
     "markdown": as_markdown,
     "csv": as_csv,
 }
+
+
+def _worded(table: Sequence[Compared]) -> tuple[list[list[str]], str]:
+    """Titles and rows, and what they mean."""
+    against = table[0].against if table else "baseline"
+    return _filled([[title.format(against) for title in _TITLES], *map(_row, table)]), _NOTE.format(against)
 
 
 def _row(one: Compared) -> list[str]:
@@ -86,6 +92,7 @@ def _figures(one: Compared) -> dict[str, Any]:
         "start": cell.start,
         "seeds": len(one.seeds),
         "loss": one.loss if one.losses else None,
+        "against": one.against,
         **_mean("difference", one.difference),
         **_mean("saved", one.saved),
         "reached": None if one.saved is None else one.reached,
