@@ -111,6 +111,9 @@ def test_masks_are_fresh_each_pass(tokens: Tokens) -> None:
         for b in (stream.at(0), stream.at(1))))  # fmt: skip
     same = sum(first[row] == second[row] for row in first)
     assert set(first) == set(second) and same < 0.05 * ROWS
+    along = batches(tokens)
+    places = [along.at(step).at for step in range(100)]  # over several blocks of steps prepared together
+    assert not any(torch.equal(places[a], places[b]) for b in range(100) for a in range(b))
 
 
 def test_causal(tokens: Tokens) -> None:
