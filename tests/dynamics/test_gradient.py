@@ -7,13 +7,20 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from transformers import AttentionInterface, AttentionMaskInterface, ParakeetEncoder, ParakeetEncoderConfig
+from transformers import (
+    AttentionInterface,
+    AttentionMaskInterface,
+    HunYuanDenseV1Config,
+    HunYuanDenseV1ForCausalLM,
+    ParakeetEncoder,
+    ParakeetEncoderConfig,
+)
 from transformers.masking_utils import eager_mask
 
 from attngeo.dynamics.gradient import gradient_terms
 from attngeo.dynamics.live import live, views
 from attngeo.errors import LayoutError
-from tests.dynamics.gradient_models import MODELS, SCALES, SIZES, assert_same, batch, made, own_gradients
+from tests.dynamics.gradient_models import GROUPED, MODELS, SCALES, SIZES, assert_same, batch, made, own_gradients
 from tests.organization.tiny import plain_run
 
 NO_SDPA = ("gemma2", "gpt_oss")  # a soft-cap, a sink: transformers has only the plain way
@@ -207,6 +214,22 @@ def test_latent_attention_has_an_update_and_says_why_it_has_no_weights() -> None
     assert head.weights is None and np.isfinite(head.update.symmetry())
     with pytest.raises(LayoutError, match=r"L1H2: no change, only the update; .*latent attention"):
         head.change()
+
+
+def test_norms_that_round_to_float32_cost_digits_and_not_the_weights() -> None:
+    """Hunyuan's norms stand last before the product: what is pulled back through them is float32 in any model."""
+    torch.manual_seed(0)
+    config = HunYuanDenseV1Config(**GROUPED | {"num_key_value_heads": 4})
+    model = HunYuanDenseV1ForCausalLM._from_config(config, attn_implementation="eager").double().eval()
+    terms = gradient_terms(model, batch("llama"))
+    model(**batch("llama")).loss.backward()
+    for layer, module in zip(terms.layers, model.model.layers, strict=True):
+        assert layer.weights is not None, layer.missing
+        for found, own in (
+            (layer.weights.query_gradient, module.self_attn.q_proj.weight.grad),
+            (layer.weights.key_gradient, module.self_attn.k_proj.weight.grad),
+        ):
+            assert_same(found, own.reshape(4, 8, 32).mT, 1e-6)
 
 
 def test_a_position_bias_made_of_the_queries() -> None:

@@ -23,6 +23,7 @@ from attngeo.errors import InputError
 # Largest difference from the model's own gradient, against the sum of moduli of what is added up.
 _TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-3}
 _NARROW = 5e-2
+_ROUNDED = 1e-6  # norms of queries and keys round to float32 in any model, and last digits decide which way
 _CONSTANT = 1e-3  # a ratio of norms that varies less is one factor
 
 
@@ -96,7 +97,7 @@ def _weights(use: Use, x: Any, by_query: Any, by_key: Any, own: Mapping[str, Any
     if any(one is None for one in back):
         return (), f"{use.path}: the queries or keys do not come from {' and '.join(names)}"
     for made, model in zip(_cut(use, dict(zip(names, back, strict=True))), _cut(use, own), strict=True):
-        if not (made - model).abs().max() <= _tolerance(use) * made.abs().max():
+        if not (made - model).abs().max() <= max(_tolerance(use), _ROUNDED) * made.abs().max():
             return (), f"{use.path}: its queries or keys act through other terms too (a position bias made of them)"
     tokens = x.flatten(0, 1)  # [B·N, d]
     gradients = []
