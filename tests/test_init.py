@@ -311,3 +311,15 @@ def test_what_cannot_be_written() -> None:
     torch.nn.utils.parametrizations.weight_norm(model.bert.encoder.layer[0].attention.self.query)
     with pytest.raises(LayoutError, match=r"layer\.0\..*query\.weight: is adapted, or not a parameter of its own"):
         symmetric_init_(model)
+
+
+def test_a_decoder_whose_encoder_cannot_be_placed_is_still_called_one() -> None:
+    """LongT5's encoder attends in pieces and is left out; what is left must not take its name."""
+    from transformers import LongT5Config, LongT5ForConditionalGeneration
+
+    model = LongT5ForConditionalGeneration(
+        LongT5Config(vocab_size=60, d_model=32, d_kv=8, d_ff=40, num_layers=2, num_heads=4, decoder_start_token_id=0)
+    )
+    done = symmetric_init_(model)
+    assert [(layer.stack, layer.layer) for layer in done.layers] == [("decoder", 0), ("decoder", 1)]
+    assert all(name.startswith("decoder.block.") for layer in done.layers for name in layer.tensors)

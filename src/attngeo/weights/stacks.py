@@ -51,7 +51,9 @@ def _tower_names(
     for tower in towers:
         alone = [t for t in towers if modality[t] == modality[tower]]
         if len(set(modality.values())) == 1:
-            names[tower] = _side(tower) if len(alone) > 1 and _side(tower) else _direction(tower, crossed, config)
+            # a tower may be all that is left of two (LongT5's encoder attends in pieces): its path still tells
+            pair = len(alone) > 1 or (config or {}).get("is_encoder_decoder") is True
+            names[tower] = _side(tower) if pair and _side(tower) else _direction(tower, crossed, config)
         elif not modality[tower]:
             # beside a tower that is named, the unnamed one: the language model's layers, or a decoder over a backbone
             text = {"vision", "audio"} & set(modality.values()) and _side(tower) != "decoder"
