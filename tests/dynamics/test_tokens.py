@@ -116,6 +116,15 @@ def test_a_tokenizer_that_does_not_fit_is_refused(tmp_path: Path) -> None:
         load_tokenizer(tmp_path)
 
 
+def test_a_tokenizer_of_another_script_is_refused(tmp_path: Path) -> None:
+    """Nearly every token would be [UNK], and training on that would look as if it went well."""
+    made(tmp_path)
+    (tmp_path / "russian.txt").write_text("\n\n".join(["шесть семь восемь"] * 300))
+    with pytest.raises(InputError, match=r"tokens: 900 of 1500 tokens of this text are \[UNK\]"):
+        prepare(tmp_path / "new", [str(tmp_path / "russian.txt")], tokenizer=str(tmp_path / "tokens"), vocabulary=300)
+    assert not (tmp_path / "new" / "tokens.json").exists()
+
+
 def test_tokens_of_another_corpus_are_not_taken_for_these(tmp_path: Path) -> None:
     made(tmp_path)
     with pytest.raises(InputError, match="holds tokens of another corpus or tokenizer"):

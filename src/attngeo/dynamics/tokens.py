@@ -119,7 +119,10 @@ def _prepared(
         )
     else:
         codec = load_tokenizer(Path(tokenizer), vocabulary)
-    counts, digest = _write(folder, codec, parts())
+    counts, unknown, digest = _write(folder, codec, parts())
+    if 2 * unknown > sum(counts.values()):
+        raise InputError(f"{tokenizer}: {unknown} of {sum(counts.values())} tokens of this text are [UNK]; "
+                         "a tokenizer that knows its letters is needed")  # fmt: skip
     save_tokenizer(codec, folder, 512)
     return {
         "vocabulary": vocabulary_size(codec),
@@ -152,9 +155,13 @@ def _parts(train: Sequence[str], valid: Sequence[str], field: str) -> Iterator[t
         yield "valid", text
 
 
-def _write(folder: Path, codec: Any, parts: Iterable[tuple[str, str]]) -> tuple[dict[str, int], str]:
-    """Tokens in each file, and a digest of all of them. A kill leaves parts behind that the next try overwrites."""
-    counts = {"train": 0, "valid": 0}
+def _write(folder: Path, codec: Any, parts: Iterable[tuple[str, str]]) -> tuple[dict[str, int], int, str]:
+    """Tokens in each file, how many are [UNK], and a digest of all.
+
+    A kill leaves parts behind that the next try overwrites.
+    """
+    counts, unknown = {"train": 0, "valid": 0}, 0
+    nothing = codec.token_to_id("[UNK]")
     seen = hashlib.sha256(codec.to_str().encode())
     temporary = {part: folder / f".{part}.bin.part" for part in counts}
     try:
@@ -167,13 +174,14 @@ def _write(folder: Path, codec: Any, parts: Iterable[tuple[str, str]]) -> tuple[
                     files[part].write(ids.tobytes())
                     seen.update(ids.tobytes())
                     counts[part] += len(ids)
+                    unknown += int(np.count_nonzero(ids == nothing))
         for part, path in temporary.items():
             os.replace(path, folder / f"{part}.bin")
     except BaseException:
         for path in temporary.values():
             path.unlink(missing_ok=True)
         raise
-    return counts, seen.hexdigest()[:16]
+    return counts, unknown, seen.hexdigest()[:16]
 
 
 def _batches(parts: Iterable[tuple[str, str]]) -> Iterator[list[tuple[str, str]]]:
