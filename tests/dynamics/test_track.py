@@ -243,3 +243,40 @@ def test_records_in_memory_only(tmp_path: Path) -> None:
     records.add({"step": 1})
     records.add({"step": 1, "again": True})
     assert records.rows == [{"step": 1, "again": True}] and not (tmp_path / "a.jsonl").exists()
+
+
+def test_a_monitor_and_track_write_the_same_file(tmp_path: Path) -> None:
+    """Training goes on while its checkpoints are scored: neither loses what the other wrote."""
+    path = tmp_path / "a.jsonl"
+    monitor = Records(path)
+    for step in (0, 100, 200):
+        monitor.add({"step": step})
+    tracking = Records(path)
+    tracking.add({"step": 50})
+    monitor.add({"step": 300})
+    tracking.add({"step": 250})
+    assert steps(path) == [0, 50, 100, 200, 250, 300]
+    monitor.add({"step": 400})
+    tracking.add({"step": 150})
+    assert steps(path) == [0, 50, 100, 150, 200, 250, 300, 400]
+    path.unlink()
+    monitor.add({"step": 500})
+    assert steps(path) == [0, 50, 100, 200, 250, 300, 400, 500]
+
+
+def test_records_of_other_layers_are_not_given_for_those_asked_for(run: Path) -> None:
+    track(run, layers=[1])
+    before = (run / "attngeo.jsonl").read_bytes()
+    for layers in (None, [0]):
+        with pytest.raises(
+            InputError, match=r"holds 1 layers from encoder layer 1 on, \d from encoder layer 0 on were"
+        ):
+            track(run, layers=layers)
+    assert (run / "attngeo.jsonl").read_bytes() == before
+    assert track(run, layers=[1])[0]["layer"] == [1]
+
+
+def test_a_folder_on_its_way_to_its_name_is_no_checkpoint(run: Path) -> None:
+    save(run, 1000, "tmp-checkpoint-{}")
+    save(run, 1500, ".checkpoint-{}")
+    assert [saved.path.name for saved in checkpoints(run)] == ["checkpoint-100", "checkpoint-500", "checkpoint-1000"]

@@ -69,15 +69,20 @@ class Records:
     """A JSONL file of measurements in order of step; continuing a run drops what was written after `upto`.
 
     writing  false for the processes that only keep their rows in memory
+
+    A Monitor and `track` may write the same file: what the other put there since is kept.
     """
 
     def __init__(self, path: Path, upto: float = math.inf, writing: bool = True) -> None:
         self.path, self.writing = path, writing
         self.rows = [row for row in read_records(path) if row["step"] <= upto] if path.exists() else []
+        self._size = -1  # of the file as this process left it
         self._rewrite()
 
     def add(self, row: Record) -> None:
         """At the end of the file in one write; where its step or a later one is there already, in its place."""
+        if self.writing and _size(self.path) != self._size:
+            self._join()
         at = bisect_left(self.rows, row["step"], key=lambda other: other["step"])
         if at == len(self.rows):
             self.rows.append(row)
@@ -86,6 +91,14 @@ class Records:
             self.rows[at : at + (self.rows[at]["step"] == row["step"])] = [row]
             self._rewrite()
 
+    def _join(self) -> None:
+        """Take over the rows another process wrote."""
+        own = {row["step"] for row in self.rows}
+        if self.path.exists():
+            self.rows += [row for row in read_records(self.path) if row["step"] not in own]
+        self.rows.sort(key=lambda row: row["step"])
+        self._rewrite()
+
     def _rewrite(self) -> None:
         self._try(lambda: write_whole(self.path, "".join(map(line, self.rows)).encode()))
 
@@ -93,6 +106,7 @@ class Records:
         try:
             if self.writing:
                 write()
+                self._size = _size(self.path)
         except OSError as error:
             raise AttngeoError(f"{self.path}: cannot be written ({error.strerror or error})") from error
 
@@ -117,6 +131,10 @@ def read_records(path: Path) -> list[Record]:
 
 def line(row: Mapping[str, Any]) -> str:
     return json.dumps(row, separators=(",", ":")) + "\n"
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0
 
 
 def _append(path: Path, text: str) -> None:

@@ -18,7 +18,7 @@ from attngeo.weights.ahead import ahead
 from attngeo.weights.blas import shared_cores
 from attngeo.weights.choose import SUFFIXES
 from attngeo.weights.factors import Scores
-from attngeo.weights.layers import open_layers
+from attngeo.weights.layers import Layers, open_layers
 from attngeo.weights.open import open_checkpoint
 from attngeo.weights.scores import head_scores, layer_scores, sides
 
@@ -111,6 +111,8 @@ def checkpoints(folder: Path) -> list[Saved]:
         found[rows[-1]["step"]] = Saved(rows[-1]["step"], final)
     for path in entries:
         name = path.name if path.is_dir() else path.stem
+        if name.startswith(("tmp", ".")):  # on its way to its own name, or left behind there
+            continue
         if not (match := _STEP.fullmatch(name)) or not (path.is_dir() or path.suffix in SUFFIXES):
             continue
         saved = Saved(int(match[1]), path)
@@ -122,14 +124,22 @@ def checkpoints(folder: Path) -> list[Saved]:
     return [found[step] for step in sorted(found)]
 
 
-def figures(saved: Saved, heads: bool, options: dict[str, Any]) -> list[LayerFigures]:
-    """Every layer of one checkpoint; a config that is only in the folder of the run is taken from there."""
+def opened(saved: Saved, options: dict[str, Any]) -> Layers:
+    """A checkpoint about to be read; a config that is only in the folder of the run is taken from there."""
     beside = saved.path.parent / "config.json"
     own = saved.path / "config.json"
     config = beside if beside.is_file() and not own.is_file() else None
+    return open_layers(open_checkpoint(saved.path, config=config), **options)
+
+
+def figures(saved: Saved, heads: bool, options: dict[str, Any]) -> list[LayerFigures]:
+    """Every layer of one checkpoint."""
     rows = []
-    opened = open_layers(open_checkpoint(saved.path, config=config), **options)
-    with opened as source, shared_cores(), closing(ahead(source)) as coming:  # the reader ends before its source
+    with (
+        opened(saved, options) as source,
+        shared_cores(),
+        closing(ahead(source)) as coming,
+    ):  # the reader ends before its source
         for weights in coming:
             factors = sides(weights)
             each = head_scores(*factors.heads) if heads and weights.heads_known else []
@@ -139,12 +149,17 @@ def figures(saved: Saved, heads: bool, options: dict[str, Any]) -> list[LayerFig
 
 
 def check_same_run(found: list[Saved], records: Records, options: dict[str, Any]) -> None:
-    """Records there already must be this run's: the first layer of a checkpoint they hold is scored again."""
+    """Records there already must be this run's, and of the layers asked for.
+
+    The first layer of a checkpoint they hold is scored again.
+    """
     known = {row["step"]: row for row in records.rows}
     again = [saved for saved in found if saved.step in known]
     for saved in reversed(again):
         was = known[saved.step]
         try:
+            with opened(saved, options) as source:
+                asked = [(plan.stack, plan.layer) for plan in source.plans]
             now = record(saved.step, figures(saved, False, options | {"layers": was["layer"][:1]}))
         except (SourceError, KeyError, IndexError):
             continue  # gone or broken since: another may tell
@@ -154,6 +169,12 @@ def check_same_run(found: list[Saved], records: Records, options: dict[str, Any]
             raise InputError(
                 f"{records.path}: holds another run, at step {saved.step} a symmetry of {there[1]} where "
                 f"{saved.path.name} has {here[0][1]}; --out (out=) names another file"
+            )
+        if asked != list(zip(was["stack"], was["layer"], strict=True)):
+            raise InputError(
+                f"{records.path}: holds {len(was['layer'])} layers from {was['stack'][0]} layer {was['layer'][0]} on, "
+                f"{len(asked)} from {asked[0][0]} layer {asked[0][1]} on were asked for; "
+                "--out (out=) names another file"
             )
         return
 
