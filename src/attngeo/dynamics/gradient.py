@@ -49,6 +49,10 @@ def gradient_terms(
     model, kind = live.model, kind_of(live.model)
     if any(parameter.is_inference() for parameter in model.parameters()):
         raise InputError(f"{type(model).__name__}: its weights were made in inference mode and can have no gradients")
+    if any(hasattr(parameter, "full_tensor") for parameter in model.parameters()):
+        raise InputError(
+            f"{type(model).__name__}: its weights are sharded, a model that is whole in one process expected"
+        )
     stacks = stacks_of(model)
     heard, by_module = places(model, stacks.values(), wanted)
     listener = Listener(kind, heard, by_module)
