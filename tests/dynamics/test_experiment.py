@@ -200,7 +200,7 @@ def test_module_command_line(tmp_path: Path, tokens: Path, capsys: pytest.Captur
     for run in small(seeds=1):
         ran(tmp_path, (run,))
     assert main(["table", str(tmp_path / "runs.jsonl.gz"), "--format", "csv"]) == 0
-    assert capsys.readouterr().out.startswith("objective,size,lr,steps,other,start,seeds,loss,difference")
+    assert capsys.readouterr().out.startswith("objective,size,lr,steps,other,start,seeds,loss,against,difference")
     assert main(["run", "--tokens", str(tokens), "--results", str(tmp_path / "r.gz"), "--set", "lr=1"]) == 2
     assert (
         capsys.readouterr().err == "attngeo: error: setting 'lr' is fixed by the grid or its tokens and cannot be set\n"

@@ -66,7 +66,8 @@ def test_training_is_that_of_transformers_own_bert(tmp_path: Path, objective: st
     """Ten steps: the losses of a plain loop over the library's model with AdamW, clipping and the same schedule."""
     from transformers import BertConfig, BertForMaskedLM, BertLMHeadModel
 
-    config = load_config(settings(tmp_path, objective=objective, lr=3e-3))
+    unusual = {"betas": [0.8, 0.95], "weight_decay": 0.1, "clip": 0.5}  # not the library's own
+    config = load_config(settings(tmp_path, objective=objective, lr=3e-3, **unusual))
     model, stream, _ = parts(config)
     made = BertConfig(**model.config.to_dict())
     theirs = (BertForMaskedLM if objective == "masked" else BertLMHeadModel)(made)
@@ -74,10 +75,10 @@ def test_training_is_that_of_transformers_own_bert(tmp_path: Path, objective: st
     assert not unexpected and set(missing) <= {"cls.predictions.decoder.weight", "cls.predictions.decoder.bias"}
     theirs.tie_weights()
     groups = [
-        {"params": [w for w in theirs.parameters() if w.dim() == 2], "weight_decay": 0.01},
+        {"params": [w for w in theirs.parameters() if w.dim() == 2], "weight_decay": 0.1},
         {"params": [w for w in theirs.parameters() if w.dim() != 2], "weight_decay": 0.0},
     ]
-    optimizer = torch.optim.AdamW(groups, betas=(0.9, 0.999))
+    optimizer = torch.optim.AdamW(groups, betas=(0.8, 0.95))
     engine = Engine(model, config, ALONE)
     for step in range(10):
         batch = stream.at(step)
@@ -87,7 +88,7 @@ def test_training_is_that_of_transformers_own_bert(tmp_path: Path, objective: st
         loss = torch.nn.functional.cross_entropy(logits, batch.targets)
         optimizer.zero_grad()
         loss.backward()
-        torch.nn.utils.clip_grad_norm_(theirs.parameters(), 1.0)
+        torch.nn.utils.clip_grad_norm_(theirs.parameters(), 0.5)
         optimizer.step()
         assert float(engine.step(batch, step)) == pytest.approx(loss.item(), rel=1e-5)
 
@@ -116,6 +117,10 @@ def test_the_loss_falls_and_the_records_are_on_disk(tmp_path: Path) -> None:
     first, last = run.records[0]["eval_loss"], run.records[-1]["eval_loss"]
     assert last < first - 0.8
     assert [dict(row) for row in run.records] == read_records(run.folder / "metrics.jsonl")
+    model, stream, _ = parts(run.config)
+    engine = Engine(model, run.config, ALONE)
+    losses = [float(engine.step(stream.at(step), step)) for step in range(30)]  # up to the second evaluation
+    assert run.records[1]["train_loss"] == pytest.approx(sum(losses) / 30, rel=1e-9)
 
 
 def test_form_of_a_run_is_what_score_finds_in_its_model(tmp_path: Path) -> None:
@@ -126,6 +131,13 @@ def test_form_of_a_run_is_what_score_finds_in_its_model(tmp_path: Path) -> None:
     for name in ("symmetry", "directionality"):
         layers = frame.filter(frame["head"].is_null())[name].to_list()
         assert run.records[-1][name] == pytest.approx(layers, abs=2e-5)
+        heads = frame.filter(frame["head"].is_not_null()).sort("layer", "head")[name].to_list()
+        mine = [value for layer in run.records[-1][f"head_{name}"] for value in layer]
+        assert mine == pytest.approx(heads, abs=2e-5)
+    weights = torch.load(run.folder / "checkpoint.pt", weights_only=True)["weights"]
+    for side in ("query", "key"):
+        stds = [weights[f"bert.encoder.layer.{i}.attention.self.{side}.weight"].square().mean().sqrt() for i in (0, 1)]
+        assert run.records[-1][f"std_{side}"] == pytest.approx(list(map(float, stds)), rel=1e-4)
     assert run.records[0]["symmetry"] == pytest.approx([1, 1], abs=1e-5)
 
 
