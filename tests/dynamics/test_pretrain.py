@@ -223,6 +223,16 @@ def test_a_checkpoint_of_another_config(tmp_path: Path) -> None:
     pretrain(settings(tmp_path, checkpoints=1, compile="no"))  # these do not make another run
 
 
+def test_a_trained_model_without_a_checkpoint_is_not_overwritten(tmp_path: Path) -> None:
+    """There is nothing to tell whether it is of this config, and its records would go first."""
+    pretrain(settings(tmp_path, checkpoints=0))
+    before = {path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()}
+    for change in ({}, {"lr": 2e-3}):
+        with pytest.raises(InputError, match="run: holds a trained model and no checkpoint to go on from"):
+            pretrain(settings(tmp_path, checkpoints=0, **change))
+    assert {path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()} == before
+
+
 def test_a_checkpoint_of_other_tokens(tmp_path: Path) -> None:
     pretrain(settings(tmp_path))
     other = corpus(tmp_path, "other.txt", seed=5)

@@ -123,6 +123,8 @@ def _train(
     saved = load_checkpoint(checkpoint, config)
     if saved is not None and saved["tokens"] != tokens.digest:
         raise InputError(f"{checkpoint}: was trained on other tokens than {tokens.folder}")
+    if saved is None and (folder / "model" / "config.json").exists():
+        raise InputError(f"{folder}: holds a trained model and no checkpoint to go on from; name another folder")
     step: int = saved["step"] if saved is not None else 0
     if not mine.agree(step):
         raise InputError(f"{checkpoint}: not every process finds it; out must be on a disk they share")
