@@ -79,6 +79,18 @@ def test_change_without_bias_rotation_and_shared_keys_needs_the_gradient_alone()
         assert_same(head.change(0.01).dense(), -0.01 * (g @ key @ key.T + query @ query.T @ g))
 
 
+def test_the_heads_of_a_group_read_its_own_key() -> None:
+    model = made("llama")
+    terms = gradient_terms(model, batch("llama"))
+    attention = model.model.layers[1].self_attn
+    query, key = (part.weight.detach().view(-1, 8, 32).numpy() for part in (attention.q_proj, attention.k_proj))
+    for head, group in enumerate((0, 0, 1, 1)):
+        one = terms[f"L1H{head}"]
+        assert_same(one.form.dense(), query[head].T @ key[group], 1e-14)
+        assert np.array_equal(one.key, terms.layers[1].key[:, group])
+    assert np.abs(terms["L1H1"].key - terms["L1H2"].key).max() > 0.1
+
+
 def test_labels_and_layers() -> None:
     model = made("t5")
     terms = gradient_terms(model, batch("t5"))
@@ -161,6 +173,21 @@ def test_float32_and_bfloat16(kind: str, dtype: torch.dtype, tolerance: float) -
     for one, other in zip(terms, exact, strict=True):
         assert_same(one.gradient(), other.gradient(), tolerance)
         assert one.scale == other.scale
+
+
+@pytest.mark.parametrize("kind", ["bert", "qwen3"])
+def test_under_autocast_only_the_model_is_narrow(kind: str) -> None:
+    """Norms give float32 queries to bfloat16 products; the sums made of them stay in float32."""
+    model = made(kind, dtype=torch.float32)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        terms = gradient_terms(model, batch(kind))
+    assert not torch.is_autocast_enabled("cpu")
+    for head, exact in zip(terms, gradient_terms(model, batch(kind)), strict=True):
+        assert head.beta.dtype == np.float32 and head.weights is not None
+        assert head.weights.query_gradient.dtype == np.float32
+        assert_same(head.gradient(), exact.gradient(), 0.1)
+        made_of = -head.scale * np.einsum("sij,sia,sjb->ab", head.beta, head.x, head.x)
+        assert_same(head.gradient(), made_of, 1e-5)
 
 
 def test_a_wrapped_model_is_unwrapped() -> None:

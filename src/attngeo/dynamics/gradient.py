@@ -29,7 +29,7 @@ def gradient_terms(
     """What the loss on `batch` asks of every self-attention head's form: −∂L/∂M = c Σ_ij β_ij x_i x_jᵀ.
 
     model   a live transformers model that `capture` can probe, left as it was: weights, `.grad`, mode, hooks
-    batch   tensors as the model's forward takes them, with labels; padding, being masked, adds nothing
+    batch   tensors as the model's forward takes them, with labels; padding behind a text, being masked, adds nothing
     layers  only these layers of each stack; what is kept grows with them (β: sequences × heads × tokens²)
     loss    the loss as a function of the model's output, where it is not the model's own
 

@@ -42,6 +42,15 @@ class _Pulled:
 
 def layer_terms(loss: Any, uses: Sequence[Use], parameters: Mapping[str, Any], kind: str) -> list[LayerTerms]:
     """The terms of every layer heard, summed over its uses; leaves every `.grad` alone."""
+    device = uses[0].query.device.type
+    narrow = torch.is_autocast_enabled(device)
+    with torch.autocast(device, enabled=False):  # the model ran in it; the sums are ours and keep their digits
+        return _layer_terms(loss, uses, parameters, kind, narrow)
+
+
+def _layer_terms(
+    loss: Any, uses: Sequence[Use], parameters: Mapping[str, Any], kind: str, narrow: bool
+) -> list[LayerTerms]:
     wanted = [[use.leaf, use.query, use.key, *use.made.values()] for use in uses]
     found = iter(torch.autograd.grad(loss, [*chain(*wanted)], retain_graph=True, allow_unused=True))
     grouped: dict[Any, tuple[Place, list[_Pulled]]] = {}
@@ -51,13 +60,16 @@ def layer_terms(loss: Any, uses: Sequence[Use], parameters: Mapping[str, Any], k
             raise InputError(f"{kind}: {use.path} takes no mask, so its logits cannot be moved to see what follows")
         exact = [torch.zeros_like(one) if g is None else g for one, g in zip(tensors, [leaf, *own], strict=True)]
         leaf, own_query, own_key, *rest = exact
-        part = _pull(use, leaf, own_query, own_key, dict(zip(use.made, rest, strict=True)), kind)
+        tolerance = _NARROW if narrow else _TOLERANCE.get(use.query.dtype, _NARROW)
+        part = _pull(use, leaf, own_query, own_key, dict(zip(use.made, rest, strict=True)), kind, tolerance)
         grouped.setdefault(use.place.weights, (use.place, []))[1].append(part)
     several = len({place.stack for place, _ in grouped.values()}) > 1
     return [_joined(place, parts, parameters, several) for place, parts in grouped.values()]
 
 
-def _pull(use: Use, leaf: Any, own_query: Any, own_key: Any, own_made: Mapping[str, Any], kind: str) -> _Pulled:
+def _pull(
+    use: Use, leaf: Any, own_query: Any, own_key: Any, own_made: Mapping[str, Any], kind: str, tolerance: float
+) -> _Pulled:
     query, key, c = _wide(use.query), _wide(use.key), use.scale
     beta = -_wide(leaf)  # [B, H, N, N]
     many = query.shape[1] // key.shape[1]  # query heads that share a key head
@@ -69,7 +81,7 @@ def _pull(use: Use, leaf: Any, own_query: Any, own_key: Any, own_made: Mapping[s
     bounds = c * (beta.abs() @ keys.abs()).max(), c * many * (beta.mT.abs() @ query.abs()).max()
     for made, own, bound in ((by_query, own_query, bounds[0]), (by_key, own_key, bounds[1])):
         # β must explain all of it: then scale, soft-cap, bias and mask are what they seem.
-        if not (error := (made - _wide(own)).abs().max()) <= _tolerance(use) * abs(bound):
+        if not (error := (made - _wide(own)).abs().max()) <= tolerance * abs(bound):
             raise InputError(
                 f"{kind}: {use.path} does more with its queries and keys than scaled products, soft-cap, bias and "
                 f"mask: they give gradients that differ from its own by {float(error / bound):.1g}"
@@ -78,14 +90,16 @@ def _pull(use: Use, leaf: Any, own_query: Any, own_key: Any, own_made: Mapping[s
     factors, gradients, missing = (1.0, 1.0), (), use.place.missing
     if not missing:
         factors = _factors(use, query, key)
-        gradients, missing = _weights(use, x, by_query, by_key, own_made)
+        gradients, missing = _weights(use, x, by_query, by_key, own_made, tolerance)
     # Kept so that logits are scale·q̂ k̂ᵀ with q̂ and k̂ the projections themselves, turned or not.
     return _Pulled(
         x, beta, query / factors[0], key / factors[1], c * factors[0] * factors[1], gradients, missing
     )  # fmt: skip
 
 
-def _weights(use: Use, x: Any, by_query: Any, by_key: Any, own: Mapping[str, Any]) -> tuple[tuple[Any, ...], str]:
+def _weights(
+    use: Use, x: Any, by_query: Any, by_key: Any, own: Mapping[str, Any], tolerance: float
+) -> tuple[tuple[Any, ...], str]:
     """∂L/∂W as stored, for the tensors of queries and keys; value rows of a fused tensor are zero."""
     names = use.place.tensors
     absent = [name for name in names if name not in use.made]
@@ -97,7 +111,7 @@ def _weights(use: Use, x: Any, by_query: Any, by_key: Any, own: Mapping[str, Any
     if any(one is None for one in back):
         return (), f"{use.path}: the queries or keys do not come from {' and '.join(names)}"
     for made, model in zip(_cut(use, dict(zip(names, back, strict=True))), _cut(use, own), strict=True):
-        if not (made - model).abs().max() <= max(_tolerance(use), _ROUNDED) * made.abs().max():
+        if not (made - model).abs().max() <= max(tolerance, _ROUNDED) * made.abs().max():
             return (), f"{use.path}: its queries or keys act through other terms too (a position bias made of them)"
     tokens = x.flatten(0, 1)  # [B·N, d]
     gradients = []
@@ -175,11 +189,6 @@ def _joined(place: Place, parts: Sequence[_Pulled], parameters: Mapping[str, Any
 
 def _wide(value: Any) -> Any:
     return value.detach() if value.dtype == torch.float64 else value.detach().float()
-
-
-def _tolerance(use: Use) -> float:
-    narrow = torch.is_autocast_enabled(use.query.device.type)
-    return _NARROW if narrow else _TOLERANCE.get(use.query.dtype, _NARROW)
 
 
 def _array(value: Any) -> Any:
