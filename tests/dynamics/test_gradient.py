@@ -12,6 +12,8 @@ from transformers import (
     AttentionMaskInterface,
     HunYuanDenseV1Config,
     HunYuanDenseV1ForCausalLM,
+    OpenAIPrivacyFilterConfig,
+    OpenAIPrivacyFilterForTokenClassification,
     ParakeetEncoder,
     ParakeetEncoderConfig,
 )
@@ -230,6 +232,20 @@ def test_norms_that_round_to_float32_cost_digits_and_not_the_weights() -> None:
             (layer.weights.key_gradient, module.self_attn.k_proj.weight.grad),
         ):
             assert_same(found, own.reshape(4, 8, 32).mT, 1e-6)
+
+
+def test_a_scale_put_half_on_queries_and_half_on_keys_is_part_of_c() -> None:
+    torch.manual_seed(0)
+    experts = {"num_local_experts": 2, "num_experts_per_tok": 1, "experts_implementation": "eager"}
+    turns = {"rope_type": "default", "rope_theta": 1e4}
+    config = OpenAIPrivacyFilterConfig(**GROUPED, **experts, sliding_window=9, rope_parameters=turns, num_labels=50)
+    model = OpenAIPrivacyFilterForTokenClassification._from_config(config, attn_implementation="eager").double().eval()
+    layer = gradient_terms(model, batch("llama", padded=False)).layers[0]
+    assert layer.scale == pytest.approx(8**-0.5, rel=1e-15) and layer.weights is not None
+    attention = model.model.layers[0].self_attn
+    made_of = layer.x @ attention.q_proj.weight.detach().numpy().T + attention.q_proj.bias.detach().numpy()
+    lengths = np.linalg.norm(made_of.reshape(3, 9, 4, 8), axis=-1).swapaxes(1, 2)  # [S, H, N], whatever the rotation
+    assert_same(np.linalg.norm(layer.query, axis=-1), lengths, 1e-6)
 
 
 def test_a_position_bias_made_of_the_queries() -> None:

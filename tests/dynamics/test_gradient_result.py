@@ -7,12 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from transformers import DiffLlamaConfig, DiffLlamaForCausalLM
 
 import attngeo.dynamics.gradient_result as result
 from attngeo.dynamics.gradient import gradient_terms
 from attngeo.errors import InputError
 from tests.dense import directionality, symmetry
-from tests.dynamics.gradient_models import assert_same, batch, made
+from tests.dynamics.gradient_models import GROUPED, assert_same, batch, made
 
 
 @pytest.mark.parametrize("kind", ["bert", "gpt2", "llama", "albert"])
@@ -243,3 +244,26 @@ def test_models_that_cannot_be_heard_are_named() -> None:
     model = XLNetLMHeadModel(XLNetConfig(vocab_size=50, d_model=32, n_layer=1, n_head=4, d_inner=40))
     with pytest.raises(InputError, match="model type xlnet: attention does not go through"):
         gradient_terms(model, batch("bert"))
+
+
+def test_attention_in_pieces_or_of_two_sequences_is_refused() -> None:
+    model = DiffLlamaForCausalLM(DiffLlamaConfig(**GROUPED))  # attends twice, half of the values each time
+    with pytest.raises(InputError, match=r"diffllama: model\.layers\.0\.self_attn attends piece by piece"):
+        gradient_terms(model, batch("llama"))
+    model = made("bert")
+    key = model.bert.encoder.layer[1].attention.self.key
+    key.register_forward_pre_hook(lambda _, given: (given[0].flip(1),))
+    with pytest.raises(InputError, match=r"layer\.1\.attention\.self makes queries and keys of different vectors"):
+        gradient_terms(model, batch("bert"))
+
+
+def test_padding_that_sees_nothing_behind_a_window() -> None:
+    """Plain attention of a float64 model gives NaN there by itself; fused attention does not, and says the same."""
+    terms = gradient_terms(made("modernbert", "eager"), batch("bert"))
+    fused = made("modernbert", "sdpa")
+    fused(**batch("bert")).loss.backward()
+    for layer, module in zip(terms.layers, fused.model.layers, strict=True):
+        assert layer.weights is not None
+        own = module.attn.Wqkv.weight.grad.reshape(3, 4, 8, 32).mT
+        assert_same(layer.weights.query_gradient, own[0], 1e-5)  # plain attention rounds its softmax to float32
+        assert_same(layer.weights.key_gradient, own[1], 1e-5)
