@@ -81,23 +81,25 @@ class Records:
 
     def add(self, row: Record) -> None:
         """At the end of the file in one write; where its step or a later one is there already, in its place."""
-        if self.writing and _size(self.path) != self._size:
-            self._join()
+        joined = self.writing and _size(self.path) != self._size and self._join()
         at = bisect_left(self.rows, row["step"], key=lambda other: other["step"])
-        if at == len(self.rows):
-            self.rows.append(row)
+        last = at == len(self.rows)
+        self.rows[at : at + (not last and self.rows[at]["step"] == row["step"])] = [row]
+        if last and not joined:
             self._try(lambda: _append(self.path, line(row)))
         else:
-            self.rows[at : at + (self.rows[at]["step"] == row["step"])] = [row]
             self._rewrite()
 
-    def _join(self) -> None:
-        """Take over the rows another process wrote."""
+    def _join(self) -> bool:
+        """Take over the rows another process wrote; false where they cannot be read."""
         own = {row["step"] for row in self.rows}
-        if self.path.exists():
-            self.rows += [row for row in read_records(self.path) if row["step"] not in own]
+        try:
+            found = read_records(self.path) if self.path.exists() else []
+        except SourceError:
+            return False  # writing will say what is wrong
+        self.rows += [row for row in found if row["step"] not in own]
         self.rows.sort(key=lambda row: row["step"])
-        self._rewrite()
+        return True
 
     def _rewrite(self) -> None:
         self._try(lambda: write_whole(self.path, "".join(map(line, self.rows)).encode()))
