@@ -280,3 +280,18 @@ def test_a_folder_on_its_way_to_its_name_is_no_checkpoint(run: Path) -> None:
     save(run, 1000, "tmp-checkpoint-{}")
     save(run, 1500, ".checkpoint-{}")
     assert [saved.path.name for saved in checkpoints(run)] == ["checkpoint-100", "checkpoint-500", "checkpoint-1000"]
+
+
+def test_the_newest_does_not_excuse_an_older_one(run: Path) -> None:
+    for step in (500, 1000):
+        (run / f"checkpoint-{step}" / "model.safetensors").write_bytes(b"half")
+    with pytest.raises(SourceError, match=r"checkpoint-500/.* and 1 more; 1 of 3 checkpoints are in"):
+        track(run)
+    assert steps(run / "attngeo.jsonl") == [100]
+
+
+def test_folders_of_weights_with_the_config_of_the_run(run: Path) -> None:
+    expected = track(run, run / "with.jsonl")
+    for step in (100, 500, 1000):
+        (run / f"checkpoint-{step}" / "config.json").rename(run / "config.json")
+    assert track(run) == expected and len(expected[0]["head_symmetry"][0]) == 4  # the head count is in the config
