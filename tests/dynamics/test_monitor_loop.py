@@ -14,6 +14,7 @@ pytest.importorskip("transformers")
 
 from monitored import tokens  # noqa: E402
 
+from attngeo.dynamics import monitor_logits  # noqa: E402
 from attngeo.dynamics.monitor import Monitor  # noqa: E402
 from attngeo.dynamics.records import read_records  # noqa: E402
 from attngeo.errors import InputError  # noqa: E402
@@ -87,3 +88,34 @@ def test_a_logger_that_fails_does_not_stop_training(tmp_path: Path, logger: Any,
 def test_a_logger_that_cannot_log() -> None:
     with pytest.raises(InputError, match=r"no .log\(dict, step\)"):
         Monitor(logger=3)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_logits_are_the_same_in_pieces(monkeypatch: pytest.MonkeyPatch, causal: bool) -> None:
+    query, key = torch.randn(2, 3, 4, 9, 5, generator=torch.Generator().manual_seed(0))
+    logits = query @ key.mT / 5**0.5
+    expected = (logits.tril() if causal else logits).abs().amax((0, 2, 3))
+    for together in (1, 3 * 4 * 9 * 2, 2**26):
+        monkeypatch.setattr(monitor_logits, "TOGETHER", together)
+        assert torch.allclose(monitor_logits.largest(query, key, key, is_causal=causal), expected, rtol=1e-6)
+
+
+def test_a_layer_used_twice_has_the_largest_of_both() -> None:
+    heard = monitor_logits.Listening()
+    heard.heard = [(0, torch.tensor([3.0, 1.0])), (1, torch.tensor([9.0, 9.0])), (0, torch.tensor([2.0, 5.0]))]
+    first, second = heard.of_layers(2)
+    assert first.tolist() == [3, 5] and second.tolist() == [9, 9]
+
+
+def test_adapters_that_are_merged_or_off_count_as_the_layer_has_them() -> None:
+    peft = pytest.importorskip("peft")
+    config = peft.LoraConfig(r=4, target_modules=["query", "key"], init_lora_weights=False)
+    plain = Monitor(every=1)(1, bert())
+    model = peft.get_peft_model(bert(), config)
+    added = Monitor(every=1)(1, model)
+    assert added["symmetry"] != plain["symmetry"]
+    model.merge_adapter()
+    assert Monitor(every=1)(1, model)["symmetry"] == pytest.approx(added["symmetry"], abs=1e-6)
+    model.unmerge_adapter()
+    with model.disable_adapter():
+        assert Monitor(every=1)(1, model)["symmetry"] == pytest.approx(plain["symmetry"], abs=1e-6)
