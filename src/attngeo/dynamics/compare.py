@@ -22,9 +22,8 @@ class Finished:
 
     cell: Cell
     records: tuple[dict[str, Any], ...]
-    facts: dict[
-        str, Any
-    ]  # device, versions, seconds, digest of its tokens; `diverged`: the step at which the loss was no number any more
+    # Device, versions, seconds, digest of its tokens; `diverged`: the step at which the loss was no number any more.
+    facts: dict[str, Any]
 
     @property
     def loss(self) -> float:
