@@ -63,7 +63,8 @@ def prove_type(model_type: str) -> dict[str, Any]:
             if best.status == "right" or again:  # a second size with the same complaint: a third would say it too
                 break
     except CannotBuild as error:
-        best = best or Verdict(model_type, "unbuilt", str(error))
+        reason = str(error).partition(" neither in ")[0]  # what follows are folders of this machine
+        best = best or Verdict(model_type, "unbuilt", reason)
     except TooLate:
         best = best or Verdict(model_type, "unproven", f"no verdict within {SECONDS} s")
     except Exception as error:  # the type's own config or class cannot even be made
