@@ -63,13 +63,13 @@ def prove_type(model_type: str) -> dict[str, Any]:
             if best.status == "right" or again:  # a second size with the same complaint: a third would say it too
                 break
     except CannotBuild as error:
-        reason = str(error).partition(" neither in ")[0]  # what follows are folders of this machine
-        best = best or Verdict(model_type, "unbuilt", reason)
+        best = best or Verdict(model_type, "unbuilt", str(error))
     except TooLate:
         best = best or Verdict(model_type, "unproven", f"no verdict within {SECONDS} s")
     except Exception as error:  # the type's own config or class cannot even be made
         best = best or Verdict(model_type, "unbuilt", f"{type(error).__name__}: {error}")
     assert best is not None
+    best.reason = best.reason.partition(" neither in ")[0]  # what follows are folders of one machine
     return vars(best)
 
 
