@@ -28,12 +28,13 @@ from attngeo.dynamics.pretrain import build, objective_of, prepared, pretrain
 from attngeo.dynamics.processes import team
 from attngeo.dynamics.store import load_checkpoint
 from attngeo.dynamics.tokens import Tokens
+from attngeo.show.canvas import BLUE, GREY, ORANGE, paper, plain, title
 from attngeo.show.gradient import gradient_figure
 from attngeo.weights.form import Form
 
 ROWS = 32  # held-out rows gone through at every evaluation
 MANY = 512  # rows of the training text gone through before and after
-COLOURS = {"masked": "#0072B2", "causal": "#D55E00"}
+COLOURS = {"masked": BLUE, "causal": ORANGE}
 FIGURES = {
     "symmetry": "symmetry of the update",
     "pairing": "pairing of β",
@@ -163,19 +164,18 @@ def saved(config: PretrainConfig) -> Any:
 
 def training_figure(rows: list[dict[str, Any]]) -> Figure:
     """Median over heads, and the middle half of them, over training."""
-    figure = Figure(figsize=(14, 3.4), layout="constrained", dpi=150)
-    for ax, (key, title) in zip(figure.subplots(1, len(FIGURES)), FIGURES.items(), strict=True):
+    figure = paper(14, 3.4)
+    for ax, (key, words) in zip(figure.subplots(1, len(FIGURES)), FIGURES.items(), strict=True):
         for objective, colour in COLOURS.items():
             steps = sorted({row["step"] for row in rows})
             parts = [[r[key] for r in rows if r["step"] == s and r["objective"] == objective] for s in steps]
             low, middle, high = (np.array([np.nanpercentile(part, q) for part in parts]) for q in (25, 50, 75))
             ax.plot(steps, middle, "o-", color=colour, markersize=3, linewidth=1.6, label=objective)
             ax.fill_between(steps, low, high, color=colour, alpha=0.15, linewidth=0)
-        ax.axhline(1.0 if key == "column_over_row" else 0.0, color="#6b6b6b", linewidth=0.8, linestyle=":")
-        ax.set_title(title, loc="left", fontweight="bold", fontsize=10)
+        ax.axhline(1.0 if key == "column_over_row" else 0.0, color=GREY, linewidth=0.8, linestyle=":")
+        title(ax, words)
         ax.set_xlabel("step")
-        ax.spines[["top", "right"]].set_visible(False)
-        ax.grid(color="#e6e6e6", linewidth=0.8)
+        plain(ax)
         ax.legend(frameon=False, fontsize=8)
     return figure
 

@@ -53,8 +53,7 @@ def track(
 ) -> None:
     """Score the checkpoints of a run, in order of step; started again it goes on with those that are new."""
     with _one_line(debug):
-        from attngeo.dynamics.records import read_records
-        from attngeo.dynamics.track import FILE
+        from attngeo.dynamics.records import FILE, read_records
         from attngeo.dynamics.track import track as tracked
         from attngeo.show.progress import Bar
 

@@ -21,3 +21,9 @@ class UnprovenError(LayoutError):
 
 class InputError(AttngeoError, ValueError):
     """A tensor, a tree, a text or an image that cannot be organised."""
+
+
+def first_line(error: BaseException) -> str:
+    """What an error of someone else's says, in one line."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[0] if lines else type(error).__name__

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any
 
-from attngeo.errors import InputError
+from attngeo.errors import InputError, first_line
 
 LONGEST = 1 << 20  # characters; a document beyond this is read as several, so that memory stays bounded
 _LONGEST_LINE = 1 << 28  # characters of a JSON line, which cannot be read in pieces
@@ -159,8 +159,7 @@ def _hub(source: str, field: str) -> Iterator[str]:
     except InputError:
         raise
     except Exception as error:  # whatever the library, the network and the file formats behind it raise
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
-        raise InputError(f"{source}: cannot be read ({reason})") from error
+        raise InputError(f"{source}: cannot be read ({first_line(error)})") from error
 
 
 def _pieces(record: Any, field: str, where: str) -> Iterator[str]:

@@ -13,9 +13,9 @@ from attngeo.dynamics.gradient_listen import FullSoftmax, Listener
 from attngeo.dynamics.gradient_place import places
 from attngeo.dynamics.gradient_pull import layer_terms
 from attngeo.dynamics.gradient_result import GradientTerms
-from attngeo.errors import AttngeoError, InputError
+from attngeo.errors import InputError
 from attngeo.organization.attending import recording
-from attngeo.organization.live import first_line, live_model
+from attngeo.organization.live import live_model, run
 from attngeo.organization.towers import Stack, kind_of, parameters, stacks_of
 
 
@@ -67,7 +67,7 @@ def gradient_terms(
         torch.enable_grad(),
         full,
     ):
-        output = _output(model, kind, _tensors(model, batch))
+        output = run(model, kind, _tensors(model, batch))
         if not listener.uses:
             raise InputError(f"{kind}: this batch reaches none of the layers asked for")
         _check_heard(kind, stacks, {use.place.stack for use in listener.uses}, wanted)
@@ -84,17 +84,6 @@ def _tensors(model: Any, batch: Mapping[str, Any]) -> dict[str, Any]:
             value = value.to(model.device)
         tensors[name] = value
     return tensors | ({"use_cache": False} if "use_cache" in parameters(model) else {})
-
-
-def _output(model: Any, kind: str, tensors: Mapping[str, Any]) -> Any:
-    try:
-        return model(**tensors)
-    except AttngeoError:
-        raise
-    except Exception as error:
-        given = ", ".join(name for name in tensors if name != "use_cache")
-        problem = f"{type(error).__name__}: {first_line(error)}"
-        raise InputError(f"{kind}: {type(model).__name__} cannot run on {given} ({problem})") from error
 
 
 def _loss(model: Any, output: Any, batch: Mapping[str, Any], loss: Callable[[Any], Any] | None) -> Any:

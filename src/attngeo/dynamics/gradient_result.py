@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attngeo.errors import InputError, LayoutError
+from attngeo.weights.factors import variation
 from attngeo.weights.form import Form
 
 if TYPE_CHECKING:
@@ -142,8 +143,8 @@ class HeadTerms:
             update.norm(),
             update.symmetry(),
             update.directionality(),
-            _spread(update.row_norms()),
-            _spread(update.column_norms()),
+            variation(update.row_norms()),
+            variation(update.column_norms()),
             pairing,
         )
 
@@ -265,8 +266,3 @@ class GradientTerms:
             f"GradientTerms(loss {self.loss:.6g}, {len(self)} heads in {len(self.layers)} layers, "
             f"{sequences} × {tokens} tokens of width {width})"
         )
-
-
-def _spread(norms: Floats) -> float:
-    mean = float(norms.mean())
-    return float(norms.std(ddof=1)) / mean if mean and len(norms) > 1 else math.nan

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from attngeo.dynamics.monitor_weights import LiveCheckpoint
+from attngeo.dynamics.live_checkpoint import LiveCheckpoint
 from attngeo.errors import InputError, LayoutError
 from attngeo.weights.layers import open_layers
 from attngeo.weights.layout import Heads, Site

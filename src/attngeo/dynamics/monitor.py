@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any, SupportsIndex
 import torch
 from torch import Tensor, nn
 
+from attngeo.dynamics.live_checkpoint import LiveCheckpoint
 from attngeo.dynamics.monitor_logits import first_rows, logits_on, opening_rows
 from attngeo.dynamics.monitor_scores import measured, read_back
-from attngeo.dynamics.monitor_weights import LiveCheckpoint
-from attngeo.dynamics.records import Record, Records, flat, read_records, record
-from attngeo.errors import AttngeoError, InputError
+from attngeo.dynamics.records import FILE, Record, Records, flat, read_records, record
+from attngeo.errors import AttngeoError, InputError, first_line
 from attngeo.weights.layers import Layers, open_layers
 
 if TYPE_CHECKING:
@@ -28,8 +28,6 @@ try:
     from transformers import TrainerCallback as _Callback
 except ImportError:  # a plain loop needs no transformers
     _Callback = object
-
-FILE = "attngeo.jsonl"  # in the Trainer's output folder, and what `attngeo track` writes
 
 
 class Monitor(_Callback):  # type: ignore[misc]  # transformers is untyped here
@@ -152,7 +150,7 @@ class Monitor(_Callback):  # type: ignore[misc]  # transformers is untyped here
             try:
                 self.probe = opening_rows(given.get("train_dataloader"), self.rows)
             except Exception as error:
-                self._warn(f"no rows to measure logits on ({_first_line(error)}); probe= gives some")
+                self._warn(f"no rows to measure logits on ({first_line(error)}); probe= gives some")
         self.measure(state.global_step, model)
 
     def _sharded(self, model: nn.Module) -> bool:
@@ -176,7 +174,7 @@ class Monitor(_Callback):  # type: ignore[misc]  # transformers is untyped here
             attentions = [live.module_of(plan.site.path) for plan in self._layers.plans]
             return logits_on(model, attentions, rows, not live.sharded)
         except Exception as error:
-            self._warn(f"logits could not be measured ({_first_line(error)})")
+            self._warn(f"logits could not be measured ({first_line(error)})")
             return [None] * self._layers.count
 
     def _keep(self, row: Record) -> None:
@@ -191,7 +189,7 @@ class Monitor(_Callback):  # type: ignore[misc]  # transformers is untyped here
             try:
                 log(self.logger, flat(row), row["step"])
             except Exception as error:  # nor is a service that is down
-                self._warn(f"the logger fails ({_first_line(error)})")
+                self._warn(f"the logger fails ({first_line(error)})")
 
     def _warn(self, text: str) -> None:
         if text not in self._warned:
@@ -233,7 +231,3 @@ def _aside(path: Path) -> Path:
 def _rank() -> int:
     distributed = torch.distributed
     return int(distributed.get_rank()) if distributed.is_available() and distributed.is_initialized() else 0
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0]

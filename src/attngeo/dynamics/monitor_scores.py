@@ -16,21 +16,32 @@ from attngeo.weights.factors import GAMMA, NOTHING
 TOGETHER = 2**27  # numbers of queries that are multiplied at once: 1 GB, so that large models go layer by layer
 
 
+Sums = tuple[Tensor, Tensor, Tensor, Tensor | None]  # of M²: over rows, over columns, over all; tr M², if M is square
+
+
 def form_figures(query: Tensor, key: Tensor) -> Tensor:
     """FIGURES [..., 5] of forms M = query keyᵀ from factors [..., d_q, r], [..., d_k, r]; formulas as in `score`."""
+    if query.shape[-1] < max(query.shape[-2], key.shape[-2]):
+        return figures_of(factor_sums(query, key))
+    form = query @ key.mT  # [..., d_q, d_k], no larger than the r×r products
+    rows, columns = form.square().sum(-1), form.square().sum(-2)
     square = query.shape[-2] == key.shape[-2]
-    if query.shape[-1] >= max(query.shape[-2], key.shape[-2]):  # M is no larger than the r×r products
-        form = query @ key.mT  # [..., d_q, d_k]
-        rows, columns = form.square().sum(-1), form.square().sum(-2)
-        trace = (form * form.mT).sum((-1, -2)) if square else None
-        norm2 = rows.sum(-1)
-    else:
-        gram_query, gram_key = query.mT @ query, key.mT @ key  # [..., r, r]
-        rows = (query @ gram_key * query).sum(-1)  # [..., d_q]
-        columns = (key @ gram_query * key).sum(-1)  # [..., d_k]
-        cross = key.mT @ query if square else None
-        trace = (cross * cross.mT).sum((-1, -2)) if cross is not None else None
-        norm2 = (gram_query * gram_key).sum((-1, -2))
+    return figures_of((rows, columns, rows.sum(-1), (form * form.mT).sum((-1, -2)) if square else None))
+
+
+def factor_sums(query: Tensor, key: Tensor) -> Sums:
+    """From the factors alone; of query = key the two sides come out alike to the last bit."""
+    gram_query, gram_key = query.mT @ query, key.mT @ key  # [..., r, r]
+    rows = (query @ gram_key * query).sum(-1)  # [..., d_q]
+    columns = (key @ gram_query * key).sum(-1)  # [..., d_k]
+    cross = key.mT @ query if query.shape[-2] == key.shape[-2] else None
+    trace = (cross * cross.mT).sum((-1, -2)) if cross is not None else None
+    return rows, columns, (gram_query * gram_key).sum((-1, -2)), trace
+
+
+def figures_of(sums: Sums) -> Tensor:
+    """FIGURES [..., 5]."""
+    rows, columns, norm2, trace = sums
     rows, columns = rows.clamp_min(0).sqrt(), columns.clamp_min(0).sqrt()
     nothing = norm2 <= 0  # a zero form has no score
     none = torch.full_like(norm2, torch.nan)

@@ -53,9 +53,8 @@ def mimetic_init_(
     draw = generator(seed)
     found = live(model, **where)
     need_heads(found.projections, "mimetic", grouped=False)
-    values = (
-        [_value_and_output(found, one) for one in found.projections] if value else []
-    )  # before the first is written
+    # All are found before the first is written.
+    values = [_value_and_output(found, one) for one in found.projections] if value else []
     done = []
     with torch.no_grad():
         for at, one in enumerate(found.projections):

@@ -14,6 +14,7 @@ from attngeo.errors import AttngeoError, SourceError
 from attngeo.show.files import write_whole
 
 Record = dict[str, Any]
+FILE = "attngeo.jsonl"  # in the folder of a run, what a Monitor and `track` write
 
 # Of every layer (a list over layers) and, under the same name after "head_", of every head of it.
 FIGURES = ("symmetry", "directionality", "norm", "row_spread", "column_spread")

@@ -12,7 +12,7 @@ import torch
 
 from attngeo.dynamics.bert import Bert
 from attngeo.dynamics.config import INCIDENTAL, PretrainConfig
-from attngeo.errors import AttngeoError, SourceError
+from attngeo.errors import AttngeoError, SourceError, first_line
 from attngeo.show.files import write_whole
 
 
@@ -77,4 +77,4 @@ def _reason(error: BaseException) -> str:
         if isinstance(cause, OSError) and cause.strerror:
             return cause.strerror
         cause = cause.__context__
-    return (str(error).splitlines() or [type(error).__name__])[0]
+    return first_line(error)

@@ -10,19 +10,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from attngeo.dynamics.records import LayerFigures, Record, Records, read_records, record
+from attngeo.dynamics.records import FILE, LayerFigures, Record, Records, read_records, record
 from attngeo.errors import InputError, SourceError
 from attngeo.weights.ahead import ahead
 from attngeo.weights.blas import shared_cores
 from attngeo.weights.choose import SUFFIXES
-from attngeo.weights.factors import Scores
+from attngeo.weights.factors import Scores, variation
 from attngeo.weights.layers import Layers, open_layers
 from attngeo.weights.open import open_checkpoint
 from attngeo.weights.scores import head_scores, layer_scores, sides
 
-FILE = "attngeo.jsonl"
 SAME = 1e-5  # two scores of one checkpoint: roundings of the file and of other ways to multiply
 _STEP = re.compile(r"(?:^|.*[-_.])(?:checkpoint|ckpt|global_?step|step|iter(?:ation)?)[-_=]?(\d+)", re.IGNORECASE)
 
@@ -194,11 +191,5 @@ def _close(a: float | None, b: float | None) -> bool:
 
 def _row(scores: Scores) -> tuple[float, ...]:
     """In the order of FIGURES."""
-    spreads = (_spread(norms) for norms in (scores.rows, scores.columns))
+    spreads = variation(scores.rows), variation(scores.columns)
     return (scores.symmetry, scores.directionality, scores.norm, *spreads)
-
-
-def _spread(norms: np.ndarray[Any, Any]) -> float:
-    """std/mean (unbiased) of the norms [d] of rows or columns."""
-    mean = float(norms.mean())
-    return float(norms.std(ddof=1)) / mean if mean > 0 and len(norms) > 1 else float("nan")

@@ -8,25 +8,7 @@ import torch
 from torch import Tensor
 
 from attngeo.dynamics.bert import Bert, block, embed, linear
-
-
-def scores(query: Tensor, key: Tensor, gamma: float = 2.0) -> tuple[Tensor, Tensor]:
-    """Symmetry and directionality [n] of n forms from their factors [n, d, r]; the formulas of `attngeo.score`."""
-    query, key = query.double(), key.double()
-    cross = key.mT @ query  # [n, r, r]
-    gram_query, gram_key = query.mT @ query, key.mT @ key
-    norm2 = (gram_query * gram_key).sum((-1, -2))
-    symmetry = (cross * cross.mT).sum((-1, -2)) / norm2
-    rows = (query @ gram_key * query).sum(-1).clamp_min(0).sqrt()  # [n, d]
-    columns = (key @ gram_query * key).sum(-1).clamp_min(0).sqrt()
-    above_rows, above_columns = _excess(rows, gamma), _excess(columns, gamma)
-    total = above_rows + above_columns
-    return symmetry, torch.where(total > 0, (above_rows - above_columns) / total, 0.0)
-
-
-def _excess(norms: Tensor, gamma: float) -> Tensor:
-    threshold = norms.mean(-1, keepdim=True) + gamma * norms.std(-1, keepdim=True)
-    return (norms - threshold).clamp_min(0).sum(-1)
+from attngeo.dynamics.monitor_scores import factor_sums, figures_of
 
 
 @torch.no_grad()  # type: ignore[untyped-decorator]
@@ -39,15 +21,15 @@ def form(model: Bert) -> dict[str, Any]:
     )  # [layers, d, d]
 
     def heads(weight: Tensor) -> Tensor:
-        return weight.unflatten(-1, (shape.heads, -1)).movedim(-2, 1).flatten(0, 1)  # [layers·heads, d, r]
+        return weight.unflatten(-1, (shape.heads, -1)).movedim(-2, 1)  # [layers, heads, d, r]
 
-    layer_scores = scores(query, key)
-    head_scores = scores(heads(query), heads(key))
+    wide = query.double(), key.double()
+    layer, head = (figures_of(factor_sums(*sides)) for sides in (wide, map(heads, wide)))  # [layers, …, figures]
     return {
-        "symmetry": _rounded(layer_scores[0]),
-        "directionality": _rounded(layer_scores[1]),
-        "head_symmetry": _rounded(head_scores[0].view(shape.layers, -1)),
-        "head_directionality": _rounded(head_scores[1].view(shape.layers, -1)),
+        "symmetry": _rounded(layer[..., 0]),
+        "directionality": _rounded(layer[..., 1]),
+        "head_symmetry": _rounded(head[..., 0]),
+        "head_directionality": _rounded(head[..., 1]),
         "std_query": _rounded(query.square().mean((1, 2)).sqrt()),
         "std_key": _rounded(key.square().mean((1, 2)).sqrt()),
     }

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
-from attngeo.errors import AttngeoError, InputError
+from attngeo.errors import InputError
 from attngeo.organization.inputs import DECODER, Feed, choose_stack, feed_of, listed, modality, position_names
-from attngeo.organization.live import Live, first_line, live_model
+from attngeo.organization.live import Live, live_model, run
 from attngeo.organization.tensor import STAGES, NetworkTensor
 from attngeo.organization.towers import Stack, kind_of, parameters, stacks_of, tower_for
 
@@ -96,7 +96,7 @@ def _run(
     with recording(live.model, stacks, recorder):
         for _ in range(2):
             recorder.begin()
-            _forward(live, model, tensors)
+            run(model, kind_of(live.model), tensors)
             if not recorder.sequence:
                 raise InputError(f"{kind_of(live.model)}: this input does not reach its stack {stack.name}")
             if recorder.complete():
@@ -116,17 +116,6 @@ def _run(
 def _placed(value: Any, model: Any) -> Any:
     """Where the model is, pixels and sounds in its precision; ids and masks of whole numbers stay what they are."""
     return value.to(model.device, model.dtype) if value.is_floating_point() else value.to(model.device)
-
-
-def _forward(live: Live, model: Any, tensors: dict[str, Any]) -> None:
-    try:
-        model(**tensors)
-    except AttngeoError:
-        raise
-    except Exception as error:
-        given = ", ".join(name for name in tensors if name != "use_cache")
-        problem = f"{type(error).__name__}: {first_line(error)}"
-        raise InputError(f"{kind_of(live.model)}: {type(model).__name__} cannot run on {given} ({problem})") from error
 
 
 def _cut(live: Live, feed: Feed, stack: Stack, side: str) -> Any:

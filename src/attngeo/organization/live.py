@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from attngeo.errors import AttngeoError, InputError, SourceError
+from attngeo.errors import AttngeoError, InputError, SourceError, first_line
+from attngeo.weights.memory_source import unwrapped
 
 # Parts a checkpoint may leave out without any attention noticing: they come after it, or serve training only.
 _IDLE = re.compile(r"pool|classifier|\bhead\b|masked_spec_embed|position_ids", re.IGNORECASE)
-_WRAPPERS = {"DistributedDataParallel": "module", "DataParallel": "module", "OptimizedModule": "_orig_mod"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,8 +70,7 @@ def live_model(ref: Any, *, tokenizer: Any = None, processor: Any = None, device
         raise AttngeoError("running a model needs torch and transformers: pip install 'attngeo[torch]'") from None
     given = {"tokenizer": tokenizer, "processor": processor}
     if isinstance(ref, torch.nn.Module):
-        while inner := _WRAPPERS.get(type(ref).__name__):
-            ref = getattr(ref, inner)
+        ref = unwrapped(ref)
         if not isinstance(ref, transformers.PreTrainedModel):
             raise InputError(f"{type(ref).__name__}: not a transformers model, its attention cannot be captured")
         place = ref.name_or_path
@@ -146,10 +145,16 @@ def quiet() -> Iterator[None]:
         restore()
 
 
-def first_line(error: BaseException) -> str:
-    """What an error of someone else's says, in one line."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[0] if lines else type(error).__name__
+def run(model: Any, kind: str, tensors: Mapping[str, Any]) -> Any:
+    """The output of a model of this kind; what it cannot run on is an InputError that names the tensors."""
+    try:
+        return model(**tensors)
+    except AttngeoError:
+        raise
+    except Exception as error:
+        given = ", ".join(name for name in tensors if name != "use_cache")
+        problem = f"{type(error).__name__}: {first_line(error)}"
+        raise InputError(f"{kind}: {type(model).__name__} cannot run on {given} ({problem})") from error
 
 
 def _short(ref: str) -> str:

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from attngeo.errors import InputError
+from attngeo.errors import InputError, first_line
 from attngeo.organization.affinity import affinity_from_distance, cosine_affinity, gaussian_affinity
 from attngeo.organization.arrays import Floats, Scratch, checked, is_torch, real, slices_first
 from attngeo.organization.distance import SliceDistances
@@ -131,7 +131,7 @@ def _placed(array: Any, device: str | None) -> Any:
     try:
         return torch.as_tensor(array).detach().to(device).double()  # moved before it is made twice as large
     except (RuntimeError, AssertionError, TypeError, ValueError) as error:
-        raise InputError(f"organize: device {device!r} cannot be used: {str(error).splitlines()[0]}") from None
+        raise InputError(f"organize: device {device!r} cannot be used: {first_line(error)}") from None
 
 
 def _at_home(given: Any, values: Any) -> Any:

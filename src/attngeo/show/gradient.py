@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from attngeo.show.organization import readable
+from attngeo.show.canvas import BLUE, GREY, ORANGE, paper, plain, readable, title
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -15,9 +15,7 @@ if TYPE_CHECKING:
 
     from attngeo.dynamics.gradient_result import GradientTerms
 
-# Okabe and Ito's colours, told apart with every kind of colour vision.
-_BLUE, _ORANGE, _GREY = "#0072B2", "#D55E00", "#6b6b6b"
-_ROLES = {"context": (_BLUE, "-"), "prediction": (_ORANGE, "--")}
+_ROLES = {"context": (BLUE, "-"), "prediction": (ORANGE, "--")}
 _NAMED = 28  # positions whose tokens can still be read
 
 
@@ -31,9 +29,7 @@ def gradient_figure(
     heads    the head whose β is drawn, None for the one with the largest update
     tokens   names of the positions of the first sequence, for β
     """
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(15, 0.5 + 3.7 * len(several)), layout="constrained", dpi=150)
+    figure = paper(15, 0.5 + 3.7 * len(several))
     axes = figure.subplots(len(several), 4, squeeze=False, width_ratios=(1.15, 1.25, 1.1, 1))
     for row, terms in enumerate(several):
         head = heads[row] if heads is not None else None
@@ -66,7 +62,7 @@ def _beta(figure: Figure, ax: Axes, terms: GradientTerms, label: str, tokens: Se
         ax.set_yticks(range(len(names)), names, fontsize=6)
     ax.set_xlabel("context j")
     ax.set_ylabel("predicted i")
-    _title(ax, f"{terms.name}: β of {label}" if terms.name else f"β of {label}", "root scale")
+    title(ax, f"{terms.name}: β of {label}" if terms.name else f"β of {label}", "root scale")
 
 
 def _positions(ax: Axes, terms: GradientTerms) -> None:
@@ -76,38 +72,38 @@ def _positions(ax: Axes, terms: GradientTerms) -> None:
             colour, stroke = _ROLES[name]
             label = f"{stack}, as {name}" if several else f"as {name}"
             ax.plot(values, stroke, color=colour, linewidth=1.6, label=label)
-    ax.axhline(1, color=_GREY, linewidth=0.8, linestyle=":")
+    ax.axhline(1, color=GREY, linewidth=0.8, linestyle=":")
     ax.set_ylim(bottom=0)
     ax.set_xlabel("position")
     ax.set_ylabel("norm added, over its mean")
     ax.legend(frameon=False, fontsize=8)
-    _title(ax, "contribution by role", "mean over heads")
-    _plain(ax)
+    title(ax, "contribution by role", "mean over heads")
+    plain(ax)
 
 
 def _symmetry(ax: Axes, terms: GradientTerms) -> None:
     layers = {name: at for at, name in enumerate(dict.fromkeys((row.stack, row.layer) for row in terms.scores))}
-    for shift, figure, colour, label in ((-0.15, "symmetry", _BLUE, "update"), (0.15, "pairing", _ORANGE, "β")):
+    for shift, figure, colour, label in ((-0.15, "symmetry", BLUE, "update"), (0.15, "pairing", ORANGE, "β")):
         x = [layers[row.stack, row.layer] + shift for row in terms.scores]
         ax.scatter(x, [getattr(row, figure) for row in terms.scores], s=16, color=colour, alpha=0.75, label=label)
-    ax.axhline(0, color=_GREY, linewidth=0.8, linestyle=":")
+    ax.axhline(0, color=GREY, linewidth=0.8, linestyle=":")
     several = len({stack for stack, _ in layers}) > 1
     ax.set_xticks(range(len(layers)), [f"{stack[:3]} {n}" if several else str(n) for stack, n in layers], fontsize=8)
     ax.set_xlabel("layer")
     ax.set_ylabel("symmetry")
     ax.legend(frameon=False, fontsize=8)
-    _title(ax, "symmetry", "1 symmetric, −1 skew")
-    _plain(ax)
+    title(ax, "symmetry", "1 symmetric, −1 skew")
+    plain(ax)
 
 
 def _spread(ax: Axes, terms: GradientTerms) -> None:
     rows, columns = ([getattr(row, name) for row in terms.scores] for name in ("row_spread", "column_spread"))
-    ax.scatter(rows, columns, s=16, color=_BLUE, alpha=0.75)
-    ax.axline((0, 0), slope=1, color=_GREY, linewidth=1, linestyle=(0, (4, 3)))
+    ax.scatter(rows, columns, s=16, color=BLUE, alpha=0.75)
+    ax.axline((0, 0), slope=1, color=GREY, linewidth=1, linestyle=(0, (4, 3)))
     ax.set_xlabel("spread of row norms")
     ax.set_ylabel("spread of column norms")
-    _title(ax, "norms of the update", "above: columns")
-    _plain(ax)
+    title(ax, "norms of the update", "above: columns")
+    plain(ax)
 
 
 def _alike(axes: Sequence[Any], sides: str) -> None:
@@ -116,14 +112,3 @@ def _alike(axes: Sequence[Any], sides: str) -> None:
         limits = [getattr(ax, f"get_{side}lim")() for ax in axes]
         for ax in axes:
             getattr(ax, f"set_{side}lim")(min(low for low, _ in limits), max(high for _, high in limits))
-
-
-def _title(ax: Axes, title: str, note: str) -> None:
-    ax.set_title(title, loc="left", fontweight="bold", fontsize=10)
-    ax.set_title(note, loc="right", fontsize=8, color=_GREY)
-
-
-def _plain(ax: Axes) -> None:
-    ax.spines[["top", "right"]].set_visible(False)
-    ax.grid(color="#e6e6e6", linewidth=0.8)
-    ax.set_axisbelow(True)

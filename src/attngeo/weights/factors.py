@@ -218,6 +218,12 @@ def excess(norms: Doubles, gamma: float) -> tuple[float, float]:
     return float((out - threshold).sum()), math.sqrt(lever)
 
 
+def variation(norms: Doubles) -> float:
+    """std/mean (unbiased) of norms [d]: 0 where all are as long, NaN where there are none to compare."""
+    mean = float(norms.mean())
+    return float(norms.std(ddof=1)) / mean if mean > 0 and len(norms) > 1 else math.nan
+
+
 def in_range(norm2: float, w: Floats) -> bool:
     """Whether ‖M‖² is so far from the ends of w's precision that none of its terms matters and is lost there."""
     limits = np.finfo(w.dtype)

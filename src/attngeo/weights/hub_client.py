@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote, urlsplit
 
-from attngeo.errors import SourceError
+from attngeo.errors import SourceError, first_line
 from attngeo.weights.cache import atomic, cache_dir
 from attngeo.weights.choose import inside, parse_json
 
@@ -74,7 +74,7 @@ def one_line(ref: HubRef, *, found: bool = True) -> Iterator[None]:
         )
         raise SourceError(f"{ref}: {where}not in the cache, and {why}") from error
     except errors.EntryNotFoundError as error:
-        raise SourceError(f"{ref}: a file of the model is missing ({_first_line(error)})") from error
+        raise SourceError(f"{ref}: a file of the model is missing ({first_line(error)})") from error
     except errors.HfHubHTTPError as error:
         status = error.response.status_code
         hint = "; set HF_TOKEN" if status in (401, 403) else ""
@@ -82,13 +82,9 @@ def one_line(ref: HubRef, *, found: bool = True) -> Iterator[None]:
     except Incomplete as error:
         raise SourceError(f"{ref}: {error}") from error
     except errors.HTTPError as error:  # type: ignore[attr-defined]  # the transport's own: refused, reset, timed out
-        raise SourceError(f"{ref}: {where}cannot reach {constants.ENDPOINT} ({_first_line(error)})") from error
+        raise SourceError(f"{ref}: {where}cannot reach {constants.ENDPOINT} ({first_line(error)})") from error
     except OSError as error:
-        raise SourceError(f"{ref}: {_first_line(error)}") from error
-
-
-def _first_line(error: BaseException) -> str:
-    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+        raise SourceError(f"{ref}: {first_line(error)}") from error
 
 
 @contextmanager

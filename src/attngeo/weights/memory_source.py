@@ -15,7 +15,13 @@ from attngeo.weights.decode import all_finite
 from attngeo.weights.packed import apply_scale, block_size, refusal, scale_of
 from attngeo.weights.stored import nonfinite
 
-_WRAPPERS = {"DistributedDataParallel": "module", "DataParallel": "module", "OptimizedModule": "_orig_mod"}
+# What wraps a module whole, and under which name.
+_WRAPPERS = {
+    "DistributedDataParallel": "module",
+    "DataParallel": "module",
+    "DeepSpeedEngine": "module",
+    "OptimizedModule": "_orig_mod",
+}
 
 
 class MemoryCheckpoint(Checkpoint):
@@ -78,10 +84,16 @@ class MemoryCheckpoint(Checkpoint):
         return out
 
 
-def module_checkpoint(module: Any, config: Mapping[str, Any] | None) -> MemoryCheckpoint:
-    """A torch.nn.Module: its state dict by reference, the config it carries, its class for a name."""
+def unwrapped(module: Any) -> Any:
+    """The module itself, without what distributes or compiles it."""
     while inner := _WRAPPERS.get(type(module).__name__):
         module = getattr(module, inner)
+    return module
+
+
+def module_checkpoint(module: Any, config: Mapping[str, Any] | None) -> MemoryCheckpoint:
+    """A torch.nn.Module: its state dict by reference, the config it carries, its class for a name."""
+    module = unwrapped(module)
     values = dict(module.state_dict())
     for prefix, part in module.named_modules():
         # a parametrised weight is stored in pieces and used as their product: offer what is used

@@ -16,14 +16,9 @@ from torch import Tensor, nn
 
 from attngeo.errors import LayoutError
 from attngeo.weights.checkpoint import Checkpoint, FloatArray, TensorInfo, Want
+from attngeo.weights.memory_source import unwrapped
 
-# What wraps a module whole, and under which name; names of tensors are what they are without these.
-_WRAPPERS = {
-    "DistributedDataParallel": "module",
-    "DataParallel": "module",
-    "DeepSpeedEngine": "module",
-    "OptimizedModule": "_orig_mod",
-}
+# Names of tensors are what they are without these.
 _TRANSPARENT = {"_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module", "base_layer"}
 
 
@@ -48,7 +43,7 @@ class LiveCheckpoint(Checkpoint):
     """
 
     def __init__(self, model: nn.Module) -> None:
-        self.model = unwrapped(model)
+        self.model = bare(model)
         self.ref = type(self.model).__name__
         config: Any = getattr(self.model, "config", None)
         self.config = config.to_dict() if hasattr(config, "to_dict") else None
@@ -106,15 +101,12 @@ class LiveCheckpoint(Checkpoint):
             self._collect(_join(path, name), child, unit, module if name == "base_layer" else None)
 
 
-def unwrapped(model: Any) -> Any:
+def bare(model: Any) -> Any:
     """The model itself, without what distributes, compiles or adapts it."""
-    while True:
-        if inner := _WRAPPERS.get(type(model).__name__):
-            model = getattr(model, inner)
-        elif hasattr(model, "peft_config") and hasattr(model, "get_base_model"):
-            model = model.get_base_model()
-        else:
-            return model
+    model = unwrapped(model)
+    while hasattr(model, "peft_config") and hasattr(model, "get_base_model"):
+        model = unwrapped(model.get_base_model())
+    return model
 
 
 def _units(model: nn.Module) -> Iterator[tuple[nn.Module | None, str, nn.Module]]:
