@@ -42,20 +42,21 @@ def demo(
         training: dict[str, Any] = {}
         if real:
             places = dict(_HUB) if models is None else {name: str(models / file) for name, file in _FILES.items()}
-            typer.echo(f"An encoder, {places['encoder']},\nand a decoder, {places['decoder']}:\n")
+            words = f"An encoder, {places['encoder']},\nand a decoder, {places['decoder']}:\n"
         else:
             from attngeo.pair import NAMES, bundled
             from attngeo.pair import training as course
 
             places = {name: str(bundled(name)) for name in NAMES}
             training = {name: course(name) for name in NAMES}
-            typer.echo(
+            words = (
                 "Two models of one shape, trained on the same text for as many steps: the encoder to fill in masked\n"
                 "words, the decoder to say the next one. What became of the form W_q W_kᵀ:\n"
             )
         options = {"heads": True, "nulls": True, "folded": False}
         frames = [_scored(place, options).frame.with_columns(model=pl.lit(name)) for name, place in places.items()]
         frame = pl.concat(frames)
+        typer.echo(words)
         typer.echo(side_by_side(frame, training))
         typer.echo("symmetry: 1 symmetric, −1 skew; directionality: below 0 columns (the context) stand out.")
         if not real:

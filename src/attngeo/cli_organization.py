@@ -188,6 +188,8 @@ def _words(path: Path) -> str:
         raise InputError(f"{path}: cannot be read ({error.strerror})") from None
     except UnicodeDecodeError:
         raise InputError(f"{path}: not a text in UTF-8") from None
+    if "\0" in words:
+        raise InputError(f"{path}: holds a zero byte: binary data, UTF-8 text expected")
     if not words.strip():
         raise InputError(f"{path}: empty, expected at least a word")
     return words

@@ -156,6 +156,7 @@ BAD: list[tuple[Any, str]] = [
     (["./nowhere", "--text", "a"], "./nowhere: no such folder, and not a hub id"),
     (["model", "--text-file", "none.txt"], "none.txt: cannot be read (No such file or directory)"),
     (["model", "--text-file", "bytes"], "bytes: not a text in UTF-8"),
+    (["model", "--text-file", "zero"], "zero: holds a zero byte: binary data, UTF-8 text expected"),
     (["model", "--text-file", "blank.txt"], "blank.txt: empty, expected at least a word"),
     (["model", "--image", "words.txt"], "words.txt: not an image, or one cut short"),
     (["model", "--image", "none.png"], "none.png: no such file"),
@@ -195,6 +196,7 @@ def broken(tmp_path_factory: pytest.TempPathFactory, tensor: Path) -> Path:
     (folder / "words.txt").write_text("words")
     (folder / "blank.txt").write_text(" \n")
     (folder / "bytes").write_bytes(b"\xff\xfe\x00words")
+    (folder / "zero").write_bytes(b"PK\x03\x00words")
     (folder / "short.npz").write_bytes(tensor.read_bytes()[:2000])
     np.save(folder / "good.npy", np.eye(4))
     (folder / "short.npy").write_bytes((folder / "good.npy").read_bytes()[:150])

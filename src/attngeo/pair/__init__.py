@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from attngeo.errors import SourceError
+from attngeo.errors import InputError, SourceError
 
 NAMES = ("encoder", "decoder")
 
@@ -17,8 +17,10 @@ def bundled(name: str) -> Path:
     'encoder'
     """
     folder = Path(__file__).parent / name
-    if name not in NAMES or not (folder / "model.safetensors").is_file():
-        raise SourceError(f"{folder}: not there, the bundled models are {' and '.join(NAMES)}")
+    if name not in NAMES:
+        raise InputError(f"{name}: no bundled model has this name, there are {' and '.join(NAMES)}")
+    if not (folder / "model.safetensors").is_file():
+        raise SourceError(f"{folder}: without its weights; `attngeo demo --real` shows two published models instead")
     return folder
 
 
