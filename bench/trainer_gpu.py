@@ -85,6 +85,7 @@ def trainer_rate(size: str, tokens: Path) -> float:
             folder, per_device_train_batch_size=config.batch, max_steps=before + timed, bf16=True,
             optim="adamw_torch_fused", torch_compile=True, learning_rate=config.lr, weight_decay=config.weight_decay,
             warmup_steps=config.warmup, logging_strategy="no", save_strategy="no", report_to=[], disable_tqdm=True,
+            remove_unused_columns=False,  # the collator is given whole batches
         )  # fmt: skip
         Trainer(model, arguments, train_dataset=Ready(batches), data_collator=lambda batch: batch,
                 callbacks=[Clock()]).train()  # fmt: skip
