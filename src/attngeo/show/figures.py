@@ -61,14 +61,15 @@ def draw_scores(figure: Figure, axes: Sequence[Axes], frame: pl.DataFrame) -> No
     """What `score_figure` shows, into two axes; the legend goes below the whole figure."""
     from matplotlib.ticker import MaxNLocator
 
+    from attngeo.show.canvas import title
+
     series = _series(frame)
     depth = len({part.step for part in series}) > 1
     for ax, (score, meaning) in zip(axes, _PANELS.items(), strict=True):
         for part in series:
             _draw(ax, score, part)
         _chance(ax, score, series)
-        ax.set_title(score, loc="left", fontweight="bold")
-        ax.set_title(meaning, loc="right", fontsize=9, color=_GREY)
+        title(ax, score, meaning)
         ax.set_xlabel("depth: first layer 0, last layer 1" if depth else "layer")
         ax.spines[["top", "right"]].set_visible(False)
         ax.grid(axis="y", color="#e6e6e6", linewidth=0.8)
