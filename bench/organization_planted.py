@@ -15,6 +15,7 @@ from collections.abc import Callable
 import numpy as np
 
 from attngeo.organization import Tree, haar_tree, organize, planted
+from attngeo.organization.agreement import closeness_correlation
 from attngeo.organization.haar import forward
 from attngeo.organization.joining import expanded_slices
 
@@ -31,11 +32,7 @@ def l1(array: np.ndarray, trees: Trees) -> float:
 
 
 def likeness(trees: Trees, planted_trees: Trees) -> float:
-    found = []
-    for tree, own in zip(trees, planted_trees, strict=True):
-        pairs = np.triu_indices(tree.size, 1)
-        found.append(np.corrcoef(tree.closeness()[pairs], own.closeness()[pairs])[0, 1])
-    return float(np.mean(found))
+    return statistics.mean(closeness_correlation(*pair) for pair in zip(trees, planted_trees, strict=True))
 
 
 def middle(tree: Tree) -> int:

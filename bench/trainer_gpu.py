@@ -29,7 +29,7 @@ class Ready(torch.utils.data.Dataset):
         self.rows = len(batches[0]["input_ids"])
 
     def __len__(self) -> int:
-        return 1_000_000 * self.rows
+        return max(map(sum, STEPS.values())) * self.rows  # no run is longer; the sampler makes a list of them all
 
     def __getitem__(self, index: int) -> int:
         return index

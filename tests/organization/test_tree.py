@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from attngeo.errors import InputError
 from attngeo.organization import Tree, binary_tree, flexible_tree, planted
 from attngeo.organization.affinity import affinity_from_distance, cosine_affinity, gaussian_affinity
+from attngeo.organization.agreement import closeness_correlation
 from attngeo.organization.diffusion import diffusion, diffusion_map
 from tests.organization.made import random_tree
 
@@ -64,7 +65,7 @@ def test_distinct_folders_cover_the_tree(n, seed, lopsided):
     tree = random_tree(n, seed, lopsided)
     folders = tree.folders
     distinct = {tuple(np.flatnonzero(row == label)) for row in tree.levels for label in range(row.max() + 1)}
-    found = {tuple(np.flatnonzero(row)) for row in folders.means}
+    found = {tuple(np.flatnonzero(row)) for row in folders.inside}
     assert found == distinct and folders.count == len(distinct)
     # Weights add up over levels, whatever was merged.
     for alpha, beta in ((0.0, 1.0), (1.0, 0.0), (0.7, 0.3)):
@@ -187,3 +188,17 @@ def test_bad_affinities_say_why():
 def test_a_larger_constant_makes_finer_trees():
     affinity = cosine_affinity(planted((64, 40, 12), 1)[0], 0)
     assert flexible_tree(affinity, 4.0).widths[-2] >= flexible_tree(affinity, 0.25).widths[-2]
+
+
+@given(n=st.integers(3, 40), seed=st.integers(0, 10**6), lopsided=st.booleans())
+@settings(max_examples=60, deadline=None)
+def test_correlation_of_closeness_is_that_of_all_pairs(n, seed, lopsided):
+    one, two = random_tree(n, seed, lopsided), random_tree(n, seed + 1)
+    pairs = np.triu_indices(n, 1)
+    a, b = one.closeness()[pairs], two.closeness()[pairs]
+    found = closeness_correlation(one, two)
+    if np.ptp(a) == 0 or np.ptp(b) == 0:
+        assert found == (np.ptp(a) == np.ptp(b))
+    else:
+        assert found == pytest.approx(np.corrcoef(a, b)[0, 1], abs=1e-9)
+    assert closeness_correlation(one, one) == 1.0

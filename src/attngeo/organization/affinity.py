@@ -8,7 +8,7 @@ import numpy as np
 
 from attngeo.errors import InputError
 from attngeo.organization import threads
-from attngeo.organization.arrays import Floats, Ints, checked, checked_axis, is_torch, slices_first
+from attngeo.organization.arrays import Floats, Ints, at_home, checked, checked_axis, is_torch, slices_first
 from attngeo.organization.l1 import groups
 
 NEIGHBOURS = 5
@@ -93,7 +93,8 @@ def _products(array: Any, axis: int, centred: bool = False) -> tuple[Floats, Int
     n = slices.shape[0]
     flat = slices.reshape(n, -1)  # [n, k]
     parts = min(groups(n * n), flat.shape[1])
-    products, squares = np.zeros((parts, n, n)), np.zeros((parts, n))
+    shapes = (parts, n, n), (parts, n)
+    products, squares = (flat.new_zeros(x).double() if is_torch(flat) else np.zeros(x) for x in shapes)
 
     def task(lo: int, hi: int) -> None:
         for group in range(lo, hi):
@@ -101,13 +102,13 @@ def _products(array: Any, axis: int, centred: bool = False) -> tuple[Floats, Int
             part = part.double() if is_torch(part) else part.astype(np.float64, copy=False)
             if centred:
                 part = part - part.mean(0)
-            products[group] = (part @ part.T).cpu() if is_torch(part) else part @ part.T
-            squares[group] = (part * part).sum(1).cpu() if is_torch(part) else np.einsum("nk,nk->n", part, part)
+            products[group] = part @ part.T
+            squares[group] = (part * part).sum(1) if is_torch(part) else np.einsum("nk,nk->n", part, part)
 
     with threads.plain_algebra():
         task(0, parts) if is_torch(flat) else threads.spread(task, parts, parts, cost=n * n * flat.shape[1])
-    total = products.sum(0)
-    return (total + total.T) / 2, _twins(flat, squares.sum(0))
+    total = at_home(products.sum(0))
+    return (total + total.T) / 2, _twins(flat, at_home(squares.sum(0)))
 
 
 def _twins(flat: Any, squares: Floats) -> Ints:

@@ -11,7 +11,7 @@ import numpy as np
 
 from attngeo.organization.arrays import Floats, Ints
 from attngeo.organization.diffusion import diffusion_map
-from attngeo.organization.tree import Tree
+from attngeo.organization.tree import Tree, first_members
 
 
 @dataclass(frozen=True)
@@ -71,6 +71,50 @@ def procrustes(points: Floats, other: Floats) -> float:
         return nan
     stretch = np.linalg.svd((a / sizes[0]).T @ (b / sizes[1]), compute_uv=False).sum()
     return float(max(0.0, 1.0 - stretch**2))
+
+
+def closeness_correlation(tree: Tree, other: Tree) -> float:
+    """Correlation of the closeness (`Tree.closeness`) of all pairs in two trees; 1 where they are the same.
+
+    >>> closeness_correlation(Tree.dyadic(8), Tree.dyadic(8).permuted([1, 0, 2, 3, 4, 5, 6, 7]))
+    1.0
+    """
+    n = tree.size
+    if tree == other or n < 3:
+        return 1.0
+    one, two, all_alike = _steps(tree), _steps(other), [(np.zeros(n, np.int64), np.ones(1, np.int64))]
+    sums = [_pair_sum(steps, all_alike) for steps in (one, two)]
+    pairs = n * (n - 1)
+    spreads = [pairs * _pair_sum(steps, steps) - sum_**2 for steps, sum_ in zip((one, two), sums, strict=True)]
+    if 0 in spreads:  # nothing between the root and the elements
+        return float(spreads[0] == spreads[1])
+    return float((pairs * _pair_sum(one, two) - sums[0] * sums[1]) / (spreads[0] ** 0.5 * spreads[1] ** 0.5))
+
+
+def _steps(tree: Tree) -> list[tuple[Ints, Ints]]:
+    """Levels above the elements: labels [n], and by how much each folder is larger than its parent, the root than 0.
+
+    Added up over the folders that hold both of a pair, these are the size of the smallest one.
+    """
+    found, around = [], np.zeros(tree.size, np.int64)
+    for row in tree.levels[:-1]:
+        sizes = np.bincount(row)
+        steps = sizes - around[first_members(row)]
+        if steps.any():
+            found.append((row, steps))
+        around = sizes[row]
+    return found
+
+
+def _pair_sum(one: list[tuple[Ints, Ints]], two: list[tuple[Ints, Ints]]) -> int:
+    """Σ over pairs i ≠ j of one size times the other, exactly, from the overlaps of folders: no [n, n] is built."""
+    total = 0
+    for row, steps in one:
+        for other, its in two:
+            shape = len(steps), len(its)
+            overlap = np.bincount(row * shape[1] + other, minlength=shape[0] * shape[1]).reshape(shape)
+            total += int(steps @ (overlap * (overlap - 1)) @ its)
+    return total
 
 
 def level_agreement(tree: Tree, other: Tree) -> tuple[LevelAgreement, ...]:

@@ -23,6 +23,11 @@ def is_torch(array: object) -> bool:
     return torch is not None and isinstance(array, torch.Tensor)
 
 
+def at_home(array: Any) -> Any:
+    """`array` as numpy, fetched from a device where it lies on one."""
+    return array.detach().cpu().numpy() if is_torch(array) else array
+
+
 def real(array: Any, what: str = "array") -> Any:
     """`array` as float32 or float64, numpy or torch as it came."""
     if is_torch(array):
@@ -56,9 +61,7 @@ def checked(array: Any, what: str = "array", dimensions: tuple[int, ...] = (2, 3
 
 def checked_affinity(affinity: Any, what: str = "affinity") -> Floats:
     """A square, symmetric, finite, non-negative float64 matrix, or InputError."""
-    if is_torch(affinity):
-        affinity = affinity.detach().cpu().numpy()
-    matrix: Floats = np.asarray(checked(affinity, what, (2,)), np.float64)
+    matrix: Floats = np.asarray(checked(at_home(affinity), what, (2,)), np.float64)
     if matrix.shape[0] != matrix.shape[1]:
         raise InputError(f"{what}: expected a square matrix, got shape {matrix.shape}")
     if matrix.min() < 0:

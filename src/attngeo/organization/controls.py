@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from attngeo.organization.arrays import is_torch
+from attngeo.organization.arrays import at_home
 from attngeo.organization.drawn import Drawn
 from attngeo.organization.haar import forward
 from attngeo.organization.holder import Holder, holder
@@ -117,7 +117,7 @@ def compare(
     """The expansion's own figures and those of its controls; `seed` shuffles and permutes."""
     own = Profile(TREES, expansion.sparsity, expansion.holder)
     array = expansion.inverse()
-    array = array.detach().cpu().numpy() if is_torch(array) else array
+    array = at_home(array)
     rng = np.random.default_rng(seed)
     profiles = [own, *_controls(array, expansion.trees, rng)]
     if permuted and expansion.settings:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from attngeo.errors import InputError
-from attngeo.organization.arrays import Floats, Scratch, checked, checked_axis, slices_first
+from attngeo.organization.arrays import Floats, Scratch, checked, checked_axis, is_torch, slices_first
 from attngeo.organization.folder_distance import FolderDistances, Weighted
 from attngeo.organization.tree import Tree
 
@@ -64,7 +64,7 @@ class SliceDistances:
 
     def __init__(self, array: Any, axis: int, scratch: Scratch | None = None) -> None:
         self._shape, self._axis = tuple(array.shape), axis
-        slices = slices_first(array, axis)  # [n, a] or [n, a, b]
+        slices = array.movedim(axis, 0) if is_torch(array) else slices_first(array, axis)  # [n, a] or [n, a, b]
         slices = slices[:, :, None] if slices.ndim == 2 else slices
         self._folders = FolderDistances(slices, Scratch() if scratch is None else scratch)
         self._seen: list[_Seen] = []  # through single elements, then through the last trees

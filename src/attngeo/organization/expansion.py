@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from attngeo.errors import InputError
-from attngeo.organization.arrays import Floats, checked, is_torch
+from attngeo.organization.arrays import Floats, at_home, checked
 from attngeo.organization.drawn import Drawn
 from attngeo.organization.haar import forward, inverse
 from attngeo.organization.holder import Holder, holder
@@ -123,7 +123,7 @@ class Expansion(Drawn):
         return cls(coefficients, trees, about.get("settings", {}))
 
     def _numpy(self) -> Any:
-        return self.coefficients.detach().cpu().numpy() if is_torch(self.coefficients) else self.coefficients
+        return at_home(self.coefficients)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Expansion):

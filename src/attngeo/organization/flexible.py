@@ -70,6 +70,8 @@ def binary_tree(affinity: Any) -> Tree:
 
 def _identical_rows(affinity: Floats) -> Ints:
     """Elements with the same row of affinities under one label."""
+    if len(np.unique(affinity[:, 0])) == len(affinity):  # one column tells them all apart
+        return np.arange(len(affinity))
     rows = np.ascontiguousarray(affinity + 0.0)  # −0 is 0
     seen: dict[bytes, int] = {}
     return canonical(np.asarray([seen.setdefault(row.tobytes(), i) for i, row in enumerate(rows)], np.int64))

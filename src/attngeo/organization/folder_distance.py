@@ -36,11 +36,13 @@ Pass = tuple[Weighted, tuple[Weighted, ...]]  # folders of the middle axis, and 
 
 
 class FolderDistances:
-    """Slices [n, a, b] and the memory to compare them in."""
+    """Slices [n, a, b], numpy in this order in memory, torch in any, and the memory to compare them in."""
 
     def __init__(self, slices: Any, scratch: Scratch) -> None:
         self._slices, self._scratch = slices, scratch
         self._jit = None if is_torch(slices) else threads.jit()
+        if is_torch(slices):  # kept as products make points [k, n] of, coordinates outermost
+            self._last = slices.permute(1, 2, 0).contiguous().double()  # [a, b, n]
         if self._jit is not None:
             # Distances do not see the centre, and sums of minima are small without it; a few slices tell it.
             self._centre = slices[:: -(-len(slices) // 16)].mean(0, dtype=np.float64)  # [a, b]
@@ -57,7 +59,10 @@ class FolderDistances:
             count = [place for place, side in enumerate(sides) if len(side.chosen) and len(first.chosen)]
             if self._jit is None:
                 for place in count:
-                    here[place] = _plain(self._slices, first, sides[place])
+                    if is_torch(self._slices):
+                        here[place] = _on_device(self._last, first, sides[place])
+                    else:
+                        here[place] = _plain(self._slices, first, sides[place])
             elif count:
                 sums = self._sums(self._jit, [first for first, _ in passes]) if sums is None else sums
                 distances = self._compiled(self._jit, first, [sides[place] for place in count], *sums)
@@ -129,23 +134,33 @@ def _joins(folders: Folders, chosen: Ints) -> tuple[Ints, Ints, Ints]:
     return parents, np.concatenate([[0], np.cumsum(counts)]), children
 
 
-def _plain(slices: Any, first: Weighted, second: Weighted) -> Floats:
-    """Means by matrix products, distances block by block; numpy or torch."""
+def _plain(slices: Floats, first: Weighted, second: Weighted) -> Floats:
+    """Means by matrix products, distances block by block."""
     n = slices.shape[0]
-    means: list[Any] = []
-    for side in (first, second):
-        means.append(side.folders.means[side.chosen] * side.weights[side.chosen, None])
-    if is_torch(slices):
-        import torch
+    rows, columns = (side.folders.inside[side.chosen] * side.scale[:, None] for side in (first, second))
+    slices = slices.astype(np.float64, copy=False)
+    total = np.zeros((n, n))
+    step = max(1, BYTES // (8 * n * len(columns)))
+    for lo in range(0, len(rows), step):
+        part = rows[lo : lo + step] @ slices  # [n, step, b]
+        total += l1_distances((part @ columns.T).reshape(n, -1))  # of [n, step · folders]
+    return total
 
-        slices = slices.double()
-        means = [torch.as_tensor(rows, device=slices.device) for rows in means]
-    else:
-        slices = slices.astype(np.float64, copy=False)
-    total: Any = 0.0
-    step = max(1, BYTES // (8 * n * len(means[1])))
-    for lo in range(0, len(means[0]), step):
-        part = means[0][lo : lo + step] @ slices  # [n, step, b]
-        points = (part @ means[1].T).reshape(n, -1)  # [n, step · folders]
-        total = total + (l1_upper(points) if is_torch(points) else l1_distances(points))
-    return mirrored(total.cpu().numpy()) if is_torch(total) else np.asarray(total)
+
+def _on_device(slices: Any, first: Weighted, second: Weighted) -> Floats:
+    """The same of torch tensors [a, b, n]."""
+    import torch
+
+    a, b, n = slices.shape
+    sides = []
+    for side in (first, second):
+        inside = torch.as_tensor(side.folders.inside[side.chosen], device=slices.device)
+        sides.append(inside * torch.as_tensor(side.scale[:, None], device=slices.device))
+    rows, columns = sides  # [folders, a], [folders, b]
+    total = torch.zeros(n, n, dtype=torch.float64, device=slices.device)
+    step = max(1, BYTES // (8 * n * len(columns)))
+    for lo in range(0, len(rows), step):
+        part = (rows[lo : lo + step] @ slices.view(a, b * n)).view(-1, b, n)  # [step, b, n]
+        points = torch.bmm(columns.expand(len(part), -1, -1), part)  # [step, folders, n]
+        total += l1_upper(points.view(-1, n))
+    return mirrored(total)

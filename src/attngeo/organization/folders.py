@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from attngeo.errors import InputError
 from attngeo.organization.arrays import Floats, Ints
@@ -35,9 +36,6 @@ class Folders:
     def count(self) -> int:
         return len(self.size)
 
-    def children(self, folder: int) -> Ints:
-        return self.child[self.start[folder] : self.start[folder + 1]]
-
     @cached_property
     def parent(self) -> Ints:
         """[folders] the folder that each joins; −1 of the root."""
@@ -61,22 +59,20 @@ class Folders:
     @cached_property
     def members(self) -> dict[bytes, int]:
         """Each folder by its elements, packed: the same in two trees exactly where the folders are."""
-        n = int(self.size[-1])
-        rows = np.zeros((self.count, n), bool)
-        rows[np.arange(n), np.arange(n)] = True
-        for folder in range(n, self.count):
-            rows[folder] = rows[self.children(folder)].any(0)
-        return {row.tobytes(): folder for folder, row in enumerate(np.packbits(rows, axis=1))}
+        return {row.tobytes(): folder for folder, row in enumerate(np.packbits(self.inside, axis=1))}
 
     @cached_property
-    def means(self) -> Floats:
-        """[folders, n]: row F averages over folder F."""
+    def inside(self) -> NDArray[np.bool_]:
+        """[folders, n]: whether the element is in the folder. Depth first, every folder is one run of elements."""
         n = int(self.size[-1])
-        rows = np.zeros((self.count, n))
-        rows[np.arange(n), np.arange(n)] = 1.0
-        for folder in range(n, self.count):
-            rows[folder] = rows[self.children(folder)].sum(0)
-        return rows / self.size[:, None]
+        ends = np.cumsum(self.size[self.child])
+        before = ends - self.size[self.child]  # sizes of all children listed earlier
+        first = np.zeros(self.count, np.int64)  # place of the folder's first element
+        for folder in range(self.count - 1, n - 1, -1):
+            span = slice(self.start[folder], self.start[folder + 1])
+            first[self.child[span]] = first[folder] + before[span] - before[span.start]
+        place = first[:n]
+        return np.asarray((place >= first[:, None]) & (place < (first + self.size)[:, None]))
 
 
 def folders_of(tree: Tree) -> Folders:

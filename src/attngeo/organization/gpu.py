@@ -9,8 +9,8 @@ from typing import Any
 triton: Any = import_module("triton")
 tl: Any = import_module("triton.language")
 
-SIDE = 64  # rows and columns of a tile
-PROGRAMS = 4096  # enough to keep every part of a GPU busy
+SIDE = 32  # rows and columns of a tile
+PROGRAMS = 16384  # enough to keep every part of a GPU busy
 COLUMNS = 128  # turned by one program, a thread each
 
 
@@ -34,17 +34,15 @@ def _tile(a, b, parts, rows, columns, length, span, half: tl.constexpr, SIDE: tl
 
 
 def l1_tiles(a: Any, b: Any) -> Any:
-    """[rows, columns] l1 distances between points a [rows, k] and b [columns, k], float64 on their device.
+    """[rows, columns] l1 distances between points a [k, rows] and b [k, columns], float64 on their device.
 
-    Where a is b only the upper half is filled, the tiles of the diagonal in full.
+    Coordinates outermost, so that neighbouring threads read neighbouring numbers. Where a is b only the upper half is
+    filled, the tiles of the diagonal in full.
     """
     import torch
 
     half = a is b
-    (rows, length), columns = a.shape, b.shape[0]
-    # Coordinates outermost, so that neighbouring threads read neighbouring numbers.
-    a = a.T.contiguous()  # [k, rows]
-    b = a if half else b.T.contiguous()  # [k, columns]
+    (length, rows), columns = a.shape, b.shape[1]
     tiles = triton.cdiv(rows, SIDE), triton.cdiv(columns, SIDE)
     # Partial sums over coordinates, added in an order that follows from the shape: the same digits on every run.
     splits = max(1, min(PROGRAMS // (tiles[0] * tiles[1]), length // 64))

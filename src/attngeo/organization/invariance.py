@@ -20,7 +20,7 @@ from attngeo.organization.agreement import (
     procrustes,
     rank_correlation,
 )
-from attngeo.organization.arrays import Floats, Ints, checked, is_torch
+from attngeo.organization.arrays import Floats, Ints, at_home, checked
 from attngeo.organization.diffusion import diffusion_map
 from attngeo.organization.haar import forward
 from attngeo.organization.holder import Holder, holder
@@ -106,7 +106,7 @@ def _logits(tensor: Any, masked: bool) -> tuple[Floats, tuple[str, ...], Any]:
     if masked:
         raise InputError("softmax_invariance: a plain array has no mask, expected a NetworkTensor")
     array = checked(tensor, "logits", (3,))
-    array = array.detach().cpu().numpy() if is_torch(array) else array
+    array = at_home(array)
     return array.astype(np.float64), tuple(map(str, range(array.shape[2]))), None
 
 

@@ -20,8 +20,7 @@ BYTES = 1 << 28  # what a block of coordinates may take on the plain paths
 def l1_distances(points: Any, rows: Ints | None = None) -> Floats:
     """[n, n] l1 distances between points [n, k], or those of them that are chosen, as numpy."""
     if is_torch(points):
-        chosen = points if rows is None else _chosen(points, rows)
-        return mirrored(l1_upper(chosen).cpu().numpy())
+        return mirrored(l1_upper(_lying_last(points, rows)))
     if jit := threads.jit():
         points = np.ascontiguousarray(points, np.float64)
         chosen = np.arange(len(points)) if rows is None else rows
@@ -44,8 +43,7 @@ def l1_between(points: Any, rows: Ints, columns: Ints) -> Floats:
     if not len(rows) or not len(columns):
         return np.zeros((len(rows), len(columns)))
     if is_torch(points):
-        a, b = (_chosen(points, chosen).double() for chosen in (rows, columns))
-        return np.asarray(_torch(a, b).cpu().numpy())
+        return np.asarray(_torch(*(_lying_last(points, chosen) for chosen in (rows, columns))).cpu().numpy())
     if jit := threads.jit():
         points = np.ascontiguousarray(points, np.float64)
         r, c = len(rows), len(columns)
@@ -124,32 +122,34 @@ def fours(n: int) -> int:
     return (n + 3) // 4 * 4
 
 
-def mirrored(distances: Floats) -> Floats:
-    """The whole matrix from what is above its diagonal."""
-    upper = np.triu(distances, 1)
-    return np.asarray(upper + upper.T)
+def mirrored(distances: Any) -> Floats:
+    """The whole matrix from what is above its diagonal, a torch tensor, as numpy."""
+    upper = distances.triu(1)
+    return np.asarray((upper + upper.T).cpu().numpy())
 
 
 def l1_upper(points: Any) -> Any:
-    """[n, n] l1 distances between the points [n, k], a torch tensor on their device; below the diagonal anything."""
-    return _torch(points.double(), None)
+    """[n, n] l1 distances between the points [k, n], torch tensors on their device; below the diagonal anything."""
+    return _torch(points, points)
 
 
-def _chosen(points: Any, rows: Ints) -> Any:
+def _lying_last(points: Any, rows: Ints | None) -> Any:
+    """[k, rows] float64: points [n, k], or those of them that are chosen, with their coordinates outermost."""
     import torch
 
-    return points[torch.as_tensor(rows, device=points.device)]
+    chosen = points if rows is None else points[torch.as_tensor(rows, device=points.device)]
+    return chosen.double().T.contiguous()
 
 
 def _torch(a: Any, b: Any) -> Any:
-    """[rows, columns] l1 distances between points a [rows, k] and b [columns, k], or among a where b is None."""
+    """[rows, columns] l1 distances between points a [k, rows] and b [k, columns]."""
     import torch
 
     if a.is_cuda and (gpu := threads.gpu()) is not None:
-        return gpu.l1_tiles(a, a if b is None else b)
-    b = a if b is None else b
-    distances = torch.zeros(len(a), len(b), dtype=torch.float64, device=a.device)
+        return gpu.l1_tiles(a, b)
+    distances = torch.zeros(a.shape[1], b.shape[1], dtype=torch.float64, device=a.device)
     # Blocks keep both sides in cache: cdist reads every pair of rows afresh.
-    for lo in range(0, a.shape[1], 4096):
-        distances += torch.cdist(a[:, lo : lo + 4096], b[:, lo : lo + 4096], p=1.0)
+    for lo in range(0, len(a), 4096):
+        x, y = (side[lo : lo + 4096].T.contiguous() for side in (a, b))
+        distances += torch.cdist(x, y, p=1.0)
     return distances

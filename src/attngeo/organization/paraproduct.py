@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from attngeo.errors import InputError
-from attngeo.organization.arrays import Floats, checked, is_torch
+from attngeo.organization.arrays import Floats, at_home, checked
 from attngeo.organization.drawn import Drawn
 from attngeo.organization.store import load_arrays, naming, part, save_arrays
 from attngeo.organization.tree import Tree
@@ -163,9 +163,7 @@ def paraproduct(
     (array([[0.27, 0.73],
            [0.27, 0.73]]), 4)
     """
-    if is_torch(f):
-        f = f.detach().cpu().numpy()
-    matrix = _checked(f, row_tree, column_tree)
+    matrix = _checked(at_home(f), row_tree, column_tree)
     if isinstance(function, str):
         if _known(function) == "softmax":
             top = matrix.max(1, keepdims=True)

@@ -8,6 +8,7 @@ import numpy as np
 
 from attngeo.errors import InputError, first_line
 from attngeo.organization.affinity import affinity_from_distance, cosine_affinity, gaussian_affinity
+from attngeo.organization.agreement import closeness_correlation
 from attngeo.organization.arrays import Floats, Scratch, checked, is_torch, real, slices_first
 from attngeo.organization.distance import SliceDistances
 from attngeo.organization.flexible import binary_tree, flexible_tree
@@ -60,8 +61,9 @@ def organize(
     if tree not in ("flexible", "binary") or start not in ("cosine", "gaussian"):
         raise InputError(f"organize: no tree {tree!r} or start {start!r}; flexible or binary, cosine or gaussian")
 
-    # One copy an axis whose memory begins with it, made once: every distance reads whole slices.
-    by_axis = [_slices_lying_first(values, axis) for axis in range(values.ndim)]
+    # One copy an axis whose memory begins with it, made once: every distance reads whole slices. On a device the
+    # distances lay out their own.
+    by_axis = [values if is_torch(values) else _slices_lying_first(values, axis) for axis in range(values.ndim)]
     scratch = Scratch()
     distances = [SliceDistances(copy, axis, scratch) for axis, copy in enumerate(by_axis)]
 
@@ -143,22 +145,10 @@ def _at_home(given: Any, values: Any) -> Any:
 
 def _slices_lying_first(values: Any, axis: int) -> Any:
     """`values` in its own shape, laid out in memory with `axis` outermost."""
-    slices = slices_first(values, axis)
-    return slices.movedim(0, axis) if is_torch(slices) else np.moveaxis(slices, 0, axis)
+    return np.moveaxis(slices_first(values, axis), 0, axis)
 
 
 def _step(stage: str, trees: dict[int, Tree], before: dict[int, Tree], l1: float) -> Step:
     axes = range(len(trees))
-    likeness = tuple(_likeness(trees[axis], before[axis]) if axis in before else None for axis in axes)
+    likeness = tuple(closeness_correlation(trees[axis], before[axis]) if axis in before else None for axis in axes)
     return Step(stage, tuple(trees[axis] for axis in axes), l1, likeness)
-
-
-def _likeness(tree: Tree, other: Tree) -> float:
-    """Correlation of the closeness of all pairs in two trees; 1 where they are the same."""
-    if tree == other or tree.size < 3:
-        return 1.0
-    pairs = ~np.eye(tree.size, dtype=bool)
-    a, b = tree.closeness()[pairs], other.closeness()[pairs]
-    if np.ptp(a) == 0 or np.ptp(b) == 0:
-        return float(np.array_equal(a, b))
-    return float(np.corrcoef(a, b)[0, 1])

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from attngeo.organization.arrays import Floats, Ints, is_torch
+from attngeo.organization.arrays import Floats, Ints, at_home
 from attngeo.organization.l1 import l1_norm
 from attngeo.organization.store import content
 
@@ -42,9 +42,7 @@ class Sparsity:
 
 def sparsity(coefficients: Any) -> Sparsity:
     """Sort the energies once, read everything off their running sum."""
-    if is_torch(coefficients):
-        coefficients = coefficients.detach().cpu().numpy()
-    flat = np.asarray(coefficients).reshape(-1)
+    flat = np.asarray(at_home(coefficients)).reshape(-1)
     energies = np.square(flat)  # own precision: a second array of doubles would be the largest thing here
     energies.sort()
     # From the smallest up, so that what is left out is summed before what would swallow it.

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attngeo.errors import InputError
-from attngeo.organization.arrays import Floats, checked, is_torch
+from attngeo.organization.arrays import Floats, at_home, checked
 from attngeo.organization.drawn import Drawn
 from attngeo.organization.store import load_arrays, naming, part, save_arrays
 
@@ -45,11 +45,8 @@ class NetworkTensor(Drawn):
     name: str = ""  # the model, for titles
 
     def __post_init__(self) -> None:
-        values = self.values
-        if is_torch(values):
-            values = values.detach().cpu().numpy()  # type: ignore[attr-defined]
         with np.errstate(over="ignore"):
-            values = np.ascontiguousarray(checked(values, "network tensor", (3,)), np.float32)
+            values = np.ascontiguousarray(checked(at_home(self.values), "network tensor", (3,)), np.float32)
         if not np.isfinite(values).all():
             raise InputError("network tensor: holds numbers too large for float32")
         object.__setattr__(self, "values", values)
@@ -149,9 +146,7 @@ def softmax(logits: Any, mask: Any = None) -> Floats:
 
 
 def _checked_mask(mask: Any, shape: tuple[int, ...]) -> NDArray[np.bool_]:
-    if is_torch(mask):
-        mask = mask.detach().cpu().numpy()
-    mask = np.asarray(mask)
+    mask = np.asarray(at_home(mask))
     if mask.dtype != np.bool_ or mask.shape not in (shape[:2], shape):
         raise InputError(
             f"mask: expected true and false of shape {shape[:2]} or {shape}, got {mask.dtype} {mask.shape}"
