@@ -83,6 +83,7 @@ GROUPS: dict[str, tuple[Cell, ...]] = {
     "mimetic-scan": grid(_MIMETIC, (5e-4,), (0,)),
     "mimetic": grid(_MIMETIC, (5e-4, 2e-4), range(3)),
     "controls": grid(("unit rotated", "unit self-attending", "unit skewed", "unit negative"), (5e-4,), range(3)),
+    "controls-low": grid(("unit skewed", "unit self-attending"), (2e-4,), range(3)),
     "more-seeds": grid(_BEST, (5e-4, 2e-4), (3, 4)),
     "slow": grid(("baseline", "unit symmetric", "authors"), (5e-5,), (0,), steps=21_000),
     "large": grid(("baseline", "unit independent", "unit symmetric"), (2e-4,), range(3), steps=2_300, size="12x768"),
