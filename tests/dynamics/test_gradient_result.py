@@ -220,6 +220,9 @@ def test_bad_input() -> None:
         gradient_terms(model, inputs, layers=[5])
     with pytest.raises(InputError, match="layers: none were asked for"):
         gradient_terms(model, inputs, layers=[])
+    with pytest.raises(InputError, match="layers: expected numbers of layers from 0 up, got '1'"):
+        gradient_terms(model, inputs, layers="1")  # type: ignore[arg-type]
+    assert [layer.layer for layer in gradient_terms(model, inputs, layers=1).layers] == [1]
     with pytest.raises(InputError, match="batch: a mapping of names to tensors expected"):
         gradient_terms(model, "text")  # type: ignore[arg-type]
     with pytest.raises(InputError, match=r"loss: nan on this batch"):

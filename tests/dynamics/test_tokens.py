@@ -133,6 +133,18 @@ def test_tokens_of_another_corpus_are_not_taken_for_these(tmp_path: Path) -> Non
         prepare(tmp_path / "tokens", [corpus(tmp_path, count=301)], vocabulary=300)
 
 
+def test_a_text_edited_in_place_is_another_corpus(tmp_path: Path) -> None:
+    made(tmp_path)
+    path = Path(corpus(tmp_path))
+    text = path.read_bytes()
+    path.write_bytes(text[:-9] + text[-9:].swapcase())
+    assert path.stat().st_size == len(text) and path.read_bytes() != text
+    with pytest.raises(InputError, match="holds tokens of another corpus or tokenizer"):
+        prepare(tmp_path / "tokens", [str(path)], vocabulary=300)
+    path.write_bytes(text)
+    made(tmp_path)
+
+
 def test_broken_token_files_are_named(tmp_path: Path) -> None:
     made(tmp_path)
     file = tmp_path / "tokens" / "train.bin"

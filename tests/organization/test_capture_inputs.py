@@ -245,5 +245,9 @@ def test_options_that_are_wrong(bert: Path) -> None:
         capture(bert, "The heads.", stage="scores")
     with pytest.raises(InputError, match="layers: none were asked for"):
         capture(bert, "The heads.", layers=[])
+    with pytest.raises(InputError, match="layers: expected numbers of layers from 0 up, got -1"):
+        capture(bert, "The heads.", layers=-1)
+    one = capture(bert, "The heads.", layers=1)
+    assert isinstance(one, NetworkTensor) and {head[:2] for head in one.heads} == {"L1"}
     with pytest.raises(AttngeoError, match="device 'nonsense' cannot be used"):
         capture(bert, "The heads.", device="nonsense")

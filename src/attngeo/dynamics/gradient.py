@@ -16,14 +16,15 @@ from attngeo.dynamics.gradient_result import GradientTerms
 from attngeo.errors import InputError
 from attngeo.organization.attending import recording
 from attngeo.organization.live import live_model, run
-from attngeo.organization.towers import Stack, kind_of, parameters, stacks_of
+from attngeo.organization.towers import kind_of, parameters, stacks_of
+from attngeo.weights.layers import chosen_layers
 
 
 def gradient_terms(
     model: Any,
     batch: Mapping[str, Any],
     *,
-    layers: Collection[int] | None = None,
+    layers: int | Collection[int] | None = None,
     loss: Callable[[Any], Any] | None = None,
 ) -> GradientTerms:
     """What the loss on `batch` asks of every self-attention head's form: −∂L/∂M = c Σ_ij β_ij x_i x_jᵀ.
@@ -40,9 +41,7 @@ def gradient_terms(
     >>> terms = gradient_terms(model, {"input_ids": ids, "labels": labels})
     >>> terms["L0H3"].beta.shape, terms["L0H3"].update.symmetry()
     """
-    wanted = None if layers is None else frozenset(layers)
-    if wanted is not None and not wanted:
-        raise InputError("layers: none were asked for")
+    wanted = chosen_layers(layers)
     if not isinstance(batch, Mapping) or not batch:
         raise InputError(f"batch: a mapping of names to tensors expected, as {type(model).__name__} takes them")
     live = live_model(model)
@@ -70,7 +69,8 @@ def gradient_terms(
         output = run(model, kind, _tensors(model, batch))
         if not listener.uses:
             raise InputError(f"{kind}: this batch reaches none of the layers asked for")
-        _check_heard(kind, stacks, {use.place.stack for use in listener.uses}, wanted)
+        for name in sorted({use.place.stack for use in listener.uses}):
+            stacks[name].check_heard(kind, wanted)
         value = _loss(model, output, batch, loss)
         found = layer_terms(value, listener.uses, own, kind)
     return GradientTerms(float(value.detach()), tuple(found), live.name)
@@ -98,17 +98,6 @@ def _loss(model: Any, output: Any, batch: Mapping[str, Any], loss: Callable[[Any
     if not math.isfinite(float(value.detach())):
         raise InputError(f"loss: {float(value.detach())} on this batch, no gradient to speak of")
     return value.reshape(())
-
-
-def _check_heard(kind: str, stacks: Mapping[str, Stack], reached: set[str], wanted: frozenset[int] | None) -> None:
-    for name in sorted(reached):
-        deaf = [layer for layer in stacks[name].deaf if wanted is None or layer in wanted]
-        if deaf:
-            heard = ", ".join(str(one.layer) for one in stacks[name].attentions)
-            raise InputError(
-                f"{kind}: layer {deaf[0]} of its {name} does not go through AttentionInterface; layers {heard} do, "
-                "choose them with layers="
-            )
 
 
 @contextmanager

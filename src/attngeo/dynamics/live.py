@@ -51,7 +51,7 @@ def live(
     *,
     num_heads: int | None = None,
     stack: str | Collection[str] | None = None,
-    layers: Collection[int] | None = None,
+    layers: int | Collection[int] | None = None,
     unproven: bool = False,
 ) -> Live:
     """Place the queries and keys of `model` through the layout knowledge of scoring; options as in `score`."""

@@ -64,7 +64,7 @@ class Monitor(_Callback):  # type: ignore[misc]  # transformers is untyped here
         heads: bool = True,
         num_heads: int | None = None,
         stack: str | Collection[str] | None = None,
-        layers: Collection[int] | None = None,
+        layers: int | Collection[int] | None = None,
         unproven: bool = False,
     ) -> None:
         if any(type(number) is not int or number < 1 for number in (every, rows)):

@@ -40,7 +40,7 @@ def track(
     heads: bool = True,
     num_heads: int | None = None,
     stack: str | Collection[str] | None = None,
-    layers: Collection[int] | None = None,
+    layers: int | Collection[int] | None = None,
     unproven: bool = False,
     progress: Callable[[int, int], None] | None = None,
     say: Callable[[str], None] | None = None,

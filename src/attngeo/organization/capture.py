@@ -10,6 +10,7 @@ from attngeo.organization.inputs import DECODER, Feed, choose_stack, feed_of, li
 from attngeo.organization.live import Live, live_model, run
 from attngeo.organization.tensor import STAGES, NetworkTensor
 from attngeo.organization.towers import Stack, kind_of, parameters, stacks_of, tower_for
+from attngeo.weights.layers import chosen_layers
 
 
 def capture(
@@ -17,7 +18,7 @@ def capture(
     inputs: Any,
     *,
     stage: str = "logits",
-    layers: Collection[int] | None = None,
+    layers: int | Collection[int] | None = None,
     stack: str | None = None,
     target: str | None = None,
     truncate: bool = False,
@@ -50,9 +51,7 @@ def capture(
     """
     if stage not in STAGES:
         raise InputError(f"stage {stage!r}: expected one of {', '.join(STAGES)}")
-    wanted = None if layers is None else frozenset(layers)
-    if wanted is not None and not wanted:
-        raise InputError("layers: none were asked for")
+    wanted = chosen_layers(layers)
     ones, single = listed(inputs)
     live = live_model(model_or_ref, tokenizer=tokenizer, processor=processor, device=device)
     stacks = stacks_of(live.model)
@@ -60,20 +59,10 @@ def capture(
     for one in ones:
         reads = modality(one, live, stack)
         chosen = choose_stack(live, stacks, stack, reads)
-        _check_layers(live, chosen, wanted)
+        chosen.check_heard(kind_of(live.model), wanted)
         feed = feed_of(one, live, chosen, reads=reads, target=target, truncate=truncate, rate=sampling_rate)
         tensors.append(_run(live, stacks, chosen, feed, wanted, stage))
     return tensors[0] if single else tensors
-
-
-def _check_layers(live: Live, stack: Stack, wanted: frozenset[int] | None) -> None:
-    deaf = [layer for layer in stack.deaf if wanted is None or layer in wanted]
-    if deaf:
-        heard = ", ".join(str(one.layer) for one in stack.attentions)
-        raise InputError(
-            f"{kind_of(live.model)}: layer {deaf[0]} of its {stack.name} does not go through AttentionInterface; "
-            f"layers {heard} do, choose them with layers="
-        )
 
 
 def _run(

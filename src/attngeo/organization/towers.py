@@ -39,6 +39,16 @@ class Stack:
     def cross(self) -> bool:
         return self.name == "cross"
 
+    def check_heard(self, kind: str, wanted: frozenset[int] | None) -> None:
+        """InputError where one of the layers wanted, all of them for None, does not go through the interface."""
+        deaf = [layer for layer in self.deaf if wanted is None or layer in wanted]
+        if deaf:
+            heard = ", ".join(str(one.layer) for one in self.attentions)
+            raise InputError(
+                f"{kind}: layer {deaf[0]} of its {self.name} does not go through AttentionInterface; "
+                f"layers {heard} do, choose them with layers="
+            )
+
 
 def stacks_of(model: Any) -> dict[str, Stack]:
     """Every stack of which something can be captured; InputError, by name, where there is none."""

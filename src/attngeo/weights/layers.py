@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from attngeo.errors import LayoutError, UnprovenError
+from attngeo.errors import InputError, LayoutError, UnprovenError
 from attngeo.weights.attention import AttentionWeights
 from attngeo.weights.checkpoint import Checkpoint, Want
 from attngeo.weights.cut import cut, wants
@@ -78,7 +78,7 @@ def open_layers(
     *,
     num_heads: int | None = None,
     stack: str | Collection[str] | None = None,
-    layers: Collection[int] | None = None,
+    layers: int | Collection[int] | None = None,
     norms: bool | None = False,
     unproven: bool = False,
 ) -> Layers:
@@ -106,11 +106,28 @@ def attention_layers(ref: Any, **options: Any) -> Iterator[AttentionWeights]:
         yield from layers
 
 
+def chosen_layers(layers: int | Collection[int] | None) -> frozenset[int] | None:
+    """The numbers of the layers asked for, one or several; None: all of them.
+
+    >>> chosen_layers(3), chosen_layers([0, 3]) == {0, 3}
+    (frozenset({3}), True)
+    """
+    if layers is None:
+        return None
+    asked = [layers] if isinstance(layers, int) else list(layers)
+    if not asked:
+        raise InputError("layers: none were asked for")
+    for layer in asked:
+        if not hasattr(layer, "__index__") or layer < 0:
+            raise InputError(f"layers: expected numbers of layers from 0 up, got {layer!r}")
+    return frozenset(int(layer) for layer in asked)
+
+
 def _plan(
     checkpoint: Checkpoint,
     num_heads: int | None,
     stack: str | Collection[str] | None,
-    layers: Collection[int] | None,
+    layers: int | Collection[int] | None,
     norms: bool | None,
     unproven: bool,
 ) -> Layers:
@@ -132,8 +149,9 @@ def _plan(
     if wanted is not None and not wanted <= set(stacks):
         missing = ", ".join(sorted(wanted - set(stacks)))
         raise LayoutError(f"{checkpoint.ref}: no stack {missing}; it has {', '.join(stacks)}")
+    numbers = chosen_layers(layers)
     chosen = [
-        item for item in placed if (wanted is None or item[0] in wanted) and (layers is None or item[1] in set(layers))
+        item for item in placed if (wanted is None or item[0] in wanted) and (numbers is None or item[1] in numbers)
     ]
     if not chosen:
         highest = max(layer for _, layer, _ in placed)

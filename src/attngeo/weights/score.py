@@ -28,7 +28,7 @@ def score(
     folded: bool | None = None,
     num_heads: int | None = None,
     stack: str | Collection[str] | None = None,
-    layers: Collection[int] | None = None,
+    layers: int | Collection[int] | None = None,
     unproven: bool = False,
     model: str | None = None,
     progress: Callable[[int, int], None] | None = None,
