@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -37,6 +38,7 @@ _LOOKS = {
 # The controls are drawn apart: in one picture with the starts nobody could tell them from each other.
 _CONTROLS = ("unit rotated", "unit self-attending", "unit skewed", "unit negative")
 _BESIDE_CONTROLS = ("baseline", "unit independent", "unit symmetric")
+_BANDS = 6  # of more layers they would cover one another
 
 Runs = dict[int, "Finished"]  # by seed
 
@@ -117,15 +119,21 @@ def loss_figure(runs: Sequence[Finished]) -> Figure:
 def saved_figure(table: Sequence[Compared]) -> Figure:
     """Steps saved and difference in final loss with 95% intervals, one line a start, settings one under the other."""
     rows = [one for one in table if one.saved is not None]
-    figure = paper(11.0, 1.6 + 0.3 * len(rows) + 0.4 * len({one.cell.setting for one in rows}))
+    groups = [(fill(group[0].cell.label, 36), group) for group in _grouped(rows, lambda one: one.cell.setting)]
+    lines = len(rows) + sum(1 + words.count("\n") / 2 for words, _ in groups)
+    figure = paper(11.0, 1.2 + 0.32 * lines)
     axes = figure.subplots(1, 2, sharey=True)
-    height, ticks, names = 0.0, [], []
-    for group in _grouped(rows, lambda one: one.cell.setting):
-        for ax in axes:
-            ax.axhline(height - 0.75, color="#d0d0d0", linewidth=0.8)
+    height = 0.0
+    ticks: list[float] = []
+    names: list[str] = []
+    for words, group in groups:
+        if ticks:
+            for ax in axes:
+                ax.axhline(height - 0.75, color="#d0d0d0", linewidth=0.8)
+        height += words.count("\n") / 4  # half a row a line, above and below
         ticks.append(height)
-        names.append(group[0].cell.label)
-        height += 1
+        names.append(words)
+        height += 1 + words.count("\n") / 4
         for one in sorted(group, key=lambda one: _place(one.cell.start)):
             colour = _look(one.cell.start)[0]
             for ax, found in zip(axes, (one.saved, one.difference), strict=True):
@@ -140,9 +148,9 @@ def saved_figure(table: Sequence[Compared]) -> Figure:
             height += 1
     axes[0].set_yticks(ticks, names, fontsize=8)
     for label in axes[0].get_yticklabels():
-        if label.get_text() in {one.cell.label for one in rows}:
+        if label.get_text() in dict(groups):
             label.set_fontweight("bold")
-    axes[0].invert_yaxis()
+    axes[0].set_ylim(height - 0.5, -0.6)
     axes[0].xaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
     for ax, words, note in zip(
         axes,
@@ -151,6 +159,7 @@ def saved_figure(table: Sequence[Compared]) -> Figure:
         strict=True,
     ):
         ax.axvline(0, color="#000000", linewidth=1)
+        ax.locator_params(axis="x", nbins=6)
         title(ax, words, note)
         plain(ax)
     return figure
@@ -159,7 +168,7 @@ def saved_figure(table: Sequence[Compared]) -> Figure:
 def form_figure(runs: Sequence[Finished]) -> Figure:
     """Symmetry and directionality of every layer over training, encoder beside decoder where both were trained.
 
-    Lines are means over seeds, bands reach from the lowest seed to the highest.
+    Lines are means over seeds, bands, where there are few layers, reach from the lowest seed to the highest.
     """
     columns = sorted(
         _grouped(runs, lambda run: run.cell.objective), key=lambda part: part[0].cell.objective != "masked"
@@ -177,7 +186,8 @@ def form_figure(runs: Sequence[Finished]) -> Figure:
             steps, values = _curves(_by_seed(mine), score)  # [evaluations], [seeds, evaluations, layers]
             layers = values.shape[-1]
             for layer in range(layers):
-                _band(ax, steps, values[..., layer], f"layer {layer}", (_depth(layer, layers), "-"))
+                look = (_depth(layer, layers), "-")
+                _band(ax, steps, values[..., layer], f"layer {layer}", look, band=layers <= _BANDS)
             ax.axhline(0, color=GREY, linewidth=0.8, linestyle=(0, (4, 3)), zorder=1)
             ax.set_ylabel(score)
             plain(ax)
@@ -214,10 +224,12 @@ def _curves(runs: Runs, name: str) -> tuple[Any, Any]:
     return steps, np.array([[record[name] for record in runs[seed].records] for seed in sorted(runs)])
 
 
-def _band(ax: Axes, steps: Any, values: Any, label: str, look: tuple[Any, str] | None = None) -> None:
+def _band(
+    ax: Axes, steps: Any, values: Any, label: str, look: tuple[Any, str] | None = None, band: bool = True
+) -> None:
     """values [seeds, evaluations] as their mean and their range."""
     colour, stroke = look or _look(label)
-    if len(values) > 1:
+    if band and len(values) > 1:
         ax.fill_between(steps, values.min(0), values.max(0), color=colour, alpha=0.18, linewidth=0, zorder=2)
     ax.plot(steps, values.mean(0), stroke, color=colour, linewidth=1.6, zorder=3, label=label)
 
