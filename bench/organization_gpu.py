@@ -64,28 +64,17 @@ def same_trees() -> list[dict[str, Any]]:
 
 def same_capture(device: str) -> list[dict[str, Any]]:
     """What a model's heads make of an input, captured where the model is: on the CPU, then on `device`."""
-    import torch
-    import transformers as t
-
     from attngeo import capture
+    from tests.organization.tiny import feed, tiny
 
-    torch.manual_seed(0)
-    ids = torch.randint(0, 90, (1, 40))
-    shape = {"vocab_size": 99, "hidden_size": 64, "num_hidden_layers": 3, "num_attention_heads": 4}
-    t5 = t.T5Config(vocab_size=99, d_model=64, d_kv=16, d_ff=96, num_layers=2, num_heads=4)
-    models: tuple[tuple[Any, dict[str, Any], dict[str, Any]], ...] = (
-        (t.BertModel(t.BertConfig(**shape, intermediate_size=96)), {}, {}),
-        (t.LlamaForCausalLM(t.LlamaConfig(**shape, intermediate_size=96, num_key_value_heads=2)), {}, {}),
-        (t.T5ForConditionalGeneration(t5), {"decoder_input_ids": ids[:, :7]}, {"stack": "cross"}),
-    )
     rows = []
-    for model, more, options in models:
+    for kind, stack in (("bert", None), ("gpt2", None), ("llama", None), ("t5", "cross"), ("beit", None)):
+        model, inputs = tiny(kind), feed(kind)
         for stage in ("logits", "probabilities"):
-            inputs = {"input_ids": ids, **more}
-            here = capture(model.to("cpu"), inputs, stage=stage, **options)
-            there = capture(model.to(device), inputs, stage=stage, **options)
+            here = capture(model.to("cpu"), inputs, stage=stage, stack=stack)
+            there = capture(model.to(device), inputs, stage=stage, stack=stack)
             difference = float(np.abs(here.values - there.values).max() / np.abs(here.values).max())
-            rows.append({"model": type(model).__name__, "stage": stage, "difference": difference})
+            rows.append({"model": kind, "stage": stage, "difference": difference})
             print(json.dumps(rows[-1]), flush=True)
     return rows
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import hashlib
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -13,6 +14,7 @@ from attngeo.errors import InputError, first_line
 LONGEST = 1 << 20  # characters; a document beyond this is read as several, so that memory stays bounded
 _LONGEST_LINE = 1 << 28  # characters of a JSON line, which cannot be read in pieces
 _CHUNK = 1 << 20  # bytes read at a time
+_BLOCKS, _BLOCK = 64, 1 << 16  # of a file, and their bytes, by which it is known again
 _PACKED = {".xz": "lzma", ".gz": "gzip", ".bz2": "bz2"}
 
 
@@ -46,6 +48,23 @@ def check_sources(sources: Sequence[str]) -> None:
             raise InputError(f"{source}: is empty, expected text")
 
 
+def known_by(source: str) -> Any:
+    """What tells a source from others: a file by name, size and blocks from all over it, for it may be too large to be
+    read twice; a data set by its name."""
+    if source.startswith("hub:"):
+        return source
+    path, seen = Path(source), hashlib.sha256()
+    try:
+        size = path.stat().st_size
+        with open(path, "rb") as file:
+            for place in range(0, size, max(_BLOCK, size // _BLOCKS)):
+                file.seek(place)
+                seen.update(file.read(_BLOCK))
+    except OSError as error:
+        raise _unreadable(path, error) from error
+    return [path.name, size, seen.hexdigest()]
+
+
 def _documents(source: str, field: str) -> Iterator[str]:
     if source.startswith("hub:"):
         return _hub(source, field)
@@ -67,7 +86,11 @@ def _open(path: Path) -> IO[bytes]:
             return opened
         return open(path, "rb")
     except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror or error})") from error
+        raise _unreadable(path, error) from error
+
+
+def _unreadable(path: Path, error: OSError) -> InputError:
+    return InputError(f"{path}: cannot be read ({error.strerror or error})")
 
 
 def _lines(path: Path, longest: int = LONGEST) -> Iterator[str]:

@@ -15,13 +15,12 @@ from typing import Any
 import numpy as np
 
 from attngeo.dynamics.alone import alone
-from attngeo.dynamics.corpus import check_sources, documents
+from attngeo.dynamics.corpus import check_sources, documents, known_by
 from attngeo.dynamics.wordpiece import SPECIAL, load_tokenizer, save_tokenizer, train_tokenizer, vocabulary_size
 from attngeo.errors import AttngeoError, InputError
 from attngeo.show.files import write_whole
 
 _log = logging.getLogger("attngeo")
-_BLOCKS, _BLOCK = 64, 1 << 16  # of a source are looked at to know it again
 _AT_ONCE = 8 << 20  # characters tokenised together: enough for every core, little memory
 Progress = Callable[[int, int | None], None]
 
@@ -137,25 +136,11 @@ def _prepared(
 
 def _asked(train: Sequence[str], valid: Sequence[str], tokenizer: str, *rest: Any) -> str:
     """What the files were made from, so that they are not taken for another corpus."""
-
-    def known(source: str) -> Any:
-        return source if source.startswith("hub:") else [Path(source).name, *_glance(Path(source))]
-
     if tokenizer != "train":
         rest = rest[1:]  # the size is the tokenizer's own
         file = Path(tokenizer) / "tokenizer.json" if Path(tokenizer).is_dir() else Path(tokenizer)
         tokenizer = hashlib.sha256(file.read_bytes()).hexdigest() if file.is_file() else tokenizer
-    return json.dumps([[known(s) for s in train], [known(s) for s in valid], tokenizer, *rest])
-
-
-def _glance(path: Path) -> tuple[int, str]:
-    """Size of a file and a digest of blocks from all over it: a corpus may be too large to be read twice."""
-    size, seen = path.stat().st_size, hashlib.sha256()
-    with open(path, "rb") as file:
-        for place in range(_BLOCKS):
-            file.seek(max(0, size - _BLOCK) * place // (_BLOCKS - 1))
-            seen.update(file.read(_BLOCK))
-    return size, seen.hexdigest()
+    return json.dumps([[known_by(s) for s in train], [known_by(s) for s in valid], tokenizer, *rest])
 
 
 def _parts(train: Sequence[str], valid: Sequence[str], field: str) -> Iterator[tuple[str, str]]:

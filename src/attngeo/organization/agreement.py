@@ -1,4 +1,4 @@
-"""How far two geometries of the same elements agree: affinities, trees level by level, diffusion maps."""
+"""How far two geometries of the same elements agree: affinities, trees as a whole and by level, diffusion maps."""
 
 from __future__ import annotations
 

@@ -116,8 +116,7 @@ def compare(
 ) -> Comparison:
     """The expansion's own figures and those of its controls; `seed` shuffles and permutes."""
     own = Profile(TREES, expansion.sparsity, expansion.holder)
-    array = expansion.inverse()
-    array = at_home(array)
+    array = at_home(expansion.inverse())
     rng = np.random.default_rng(seed)
     profiles = [own, *_controls(array, expansion.trees, rng)]
     if permuted and expansion.settings:

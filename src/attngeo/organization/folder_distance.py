@@ -39,10 +39,10 @@ class FolderDistances:
     """Slices [n, a, b], numpy in this order in memory, torch in any, and the memory to compare them in."""
 
     def __init__(self, slices: Any, scratch: Scratch) -> None:
-        self._slices, self._scratch = slices, scratch
+        self._count, self._slices, self._scratch = slices.shape[0], slices, scratch
         self._jit = None if is_torch(slices) else threads.jit()
         if is_torch(slices):  # kept as products make points [k, n] of, coordinates outermost
-            self._last = slices.permute(1, 2, 0).contiguous().double()  # [a, b, n]
+            self._slices = slices.permute(1, 2, 0).contiguous().double()  # [a, b, n]
         if self._jit is not None:
             # Distances do not see the centre, and sums of minima are small without it; a few slices tell it.
             self._centre = slices[:: -(-len(slices) // 16)].mean(0, dtype=np.float64)  # [a, b]
@@ -52,17 +52,15 @@ class FolderDistances:
 
         All passes have the same first folders; what weighs 0 costs nothing.
         """
-        n = self._slices.shape[0]
+        n = self._count
         found = [[np.zeros((n, n)) for _ in sides] for _, sides in passes]
         sums = None
         for here, (first, sides) in zip(found, passes, strict=True):
             count = [place for place, side in enumerate(sides) if len(side.chosen) and len(first.chosen)]
             if self._jit is None:
+                through = _on_device if is_torch(self._slices) else _plain
                 for place in count:
-                    if is_torch(self._slices):
-                        here[place] = _on_device(self._last, first, sides[place])
-                    else:
-                        here[place] = _plain(self._slices, first, sides[place])
+                    here[place] = through(self._slices, first, sides[place])
             elif count:
                 sums = self._sums(self._jit, [first for first, _ in passes]) if sums is None else sums
                 distances = self._compiled(self._jit, first, [sides[place] for place in count], *sums)

@@ -105,8 +105,7 @@ def _logits(tensor: Any, masked: bool) -> tuple[Floats, tuple[str, ...], Any]:
         return tensor.values.astype(np.float64), tensor.heads, tensor.mask if masked else None
     if masked:
         raise InputError("softmax_invariance: a plain array has no mask, expected a NetworkTensor")
-    array = checked(tensor, "logits", (3,))
-    array = at_home(array)
+    array = at_home(checked(tensor, "logits", (3,)))
     return array.astype(np.float64), tuple(map(str, range(array.shape[2]))), None
 
 

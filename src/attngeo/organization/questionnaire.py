@@ -9,7 +9,7 @@ import numpy as np
 from attngeo.errors import InputError, first_line
 from attngeo.organization.affinity import affinity_from_distance, cosine_affinity, gaussian_affinity
 from attngeo.organization.agreement import closeness_correlation
-from attngeo.organization.arrays import Floats, Scratch, checked, is_torch, real, slices_first
+from attngeo.organization.arrays import Floats, Scratch, at_home, checked, is_torch, real, slices_first
 from attngeo.organization.distance import SliceDistances
 from attngeo.organization.flexible import binary_tree, flexible_tree
 from attngeo.organization.haar import forward
@@ -116,7 +116,8 @@ def organize(
             report()
         history.append(_step("refined", trees, before, best))
     axes = range(values.ndim)
-    kept = network if network is not None else _at_home(tensor, values)
+    # What came as numpy is not fetched from a device again.
+    kept = network if network is not None else at_home(real(tensor)) if is_torch(values) else values
     ways = {"iterations": int(iterations), "alpha": float(alpha), "beta": float(beta), "tree": tree, "start": start}
     ways |= {"constant": float(constant), "epsilon": float(epsilon), "refine": bool(refine)}
     return Organization(kept, tuple(trees[a] for a in axes), tuple(affinities[a] for a in axes), tuple(history), ways)
@@ -134,13 +135,6 @@ def _placed(array: Any, device: str | None) -> Any:
         return torch.as_tensor(array).detach().to(device).double()  # moved before it is made twice as large
     except (RuntimeError, AssertionError, TypeError, ValueError) as error:
         raise InputError(f"organize: device {device!r} cannot be used: {first_line(error)}") from None
-
-
-def _at_home(given: Any, values: Any) -> Any:
-    """The numbers organised, as numpy; those that came as numpy are not fetched from a device again."""
-    if is_torch(given):
-        return real(given.detach().cpu()).numpy()
-    return real(given) if is_torch(values) else values
 
 
 def _slices_lying_first(values: Any, axis: int) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -29,10 +29,10 @@ def save(figure: Figure, path: Path | IO[bytes]) -> None:
         figure.savefig(path)
 
 
-def plain(ax: Axes) -> None:
+def plain(ax: Axes, grid: Literal["both", "x", "y"] = "both") -> None:
     """A light grid, no box."""
     ax.spines[["top", "right"]].set_visible(False)
-    ax.grid(color="#e6e6e6", linewidth=0.8)
+    ax.grid(axis=grid, color="#e6e6e6", linewidth=0.8)
     ax.set_axisbelow(True)
 
 

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from attngeo.show.canvas import GREY, paper, plain, title
+
 if TYPE_CHECKING:
     import polars as pl
     from matplotlib.axes import Axes
@@ -14,7 +16,6 @@ if TYPE_CHECKING:
 # Okabe and Ito's colours, told apart with every kind of colour vision.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 _STROKES = ("-", "--", ":")
-_GREY = "#6b6b6b"
 _DASHES = (0, (4, 3))
 
 _PANELS = {
@@ -50,8 +51,6 @@ def score_figure(frame: pl.DataFrame) -> Figure:
     `frame` has the columns of `ScoreTable.frame`, of one model or of several one after the other. The grey line is
     what layers of independent random factors give on average; the band, where z was computed, holds 95% of them.
     """
-    from attngeo.show.canvas import paper
-
     figure = paper(10, 4.6)
     draw_scores(figure, figure.subplots(1, 2), frame)
     return figure
@@ -61,8 +60,6 @@ def draw_scores(figure: Figure, axes: Sequence[Axes], frame: pl.DataFrame) -> No
     """What `score_figure` shows, into two axes; the legend goes below the whole figure."""
     from matplotlib.ticker import MaxNLocator
 
-    from attngeo.show.canvas import title
-
     series = _series(frame)
     depth = len({part.step for part in series}) > 1
     for ax, (score, meaning) in zip(axes, _PANELS.items(), strict=True):
@@ -71,9 +68,7 @@ def draw_scores(figure: Figure, axes: Sequence[Axes], frame: pl.DataFrame) -> No
         _chance(ax, score, series)
         title(ax, score, meaning)
         ax.set_xlabel("depth: first layer 0, last layer 1" if depth else "layer")
-        ax.spines[["top", "right"]].set_visible(False)
-        ax.grid(axis="y", color="#e6e6e6", linewidth=0.8)
-        ax.set_axisbelow(True)
+        plain(ax, grid="y")
         if not depth:
             ax.xaxis.set_major_locator(MaxNLocator(integer=True))
     handles, labels = axes[0].get_legend_handles_labels()
@@ -110,10 +105,10 @@ def _short(model: str) -> str:
 def _chance(ax: Axes, score: str, series: list[_Series]) -> None:
     """What random factors give: the mean as a line, ±1.96 standard deviations as a band, where z is known."""
     for mean, std in sorted({_null(part.layers, score) for part in series}):
-        ax.axhline(mean, color=_GREY, linewidth=1, linestyle=_DASHES, zorder=1)
-        ax.axhspan(mean - 1.96 * std, mean + 1.96 * std, color=_GREY, alpha=0.12, linewidth=0, zorder=0)
-    ax.plot([], [], color=_GREY, linewidth=1, linestyle=_DASHES, label="layers of random factors: mean, 95%")
-    ax.scatter([], [], s=7, color=_GREY, label="single heads")
+        ax.axhline(mean, color=GREY, linewidth=1, linestyle=_DASHES, zorder=1)
+        ax.axhspan(mean - 1.96 * std, mean + 1.96 * std, color=GREY, alpha=0.12, linewidth=0, zorder=0)
+    ax.plot([], [], color=GREY, linewidth=1, linestyle=_DASHES, label="layers of random factors: mean, 95%")
+    ax.scatter([], [], s=7, color=GREY, label="single heads")
 
 
 def _null(layers: pl.DataFrame, score: str) -> tuple[float, float]:

@@ -120,20 +120,19 @@ def saved_figure(table: Sequence[Compared]) -> Figure:
     """Steps saved and difference in final loss with 95% intervals, one line a start, settings one under the other."""
     rows = [one for one in table if one.saved is not None]
     groups = [(fill(group[0].cell.label, 36), group) for group in _grouped(rows, lambda one: one.cell.setting)]
-    lines = len(rows) + sum(1 + words.count("\n") / 2 for words, _ in groups)
-    figure = paper(11.0, 1.2 + 0.32 * lines)
+    figure = paper(11.0, 1.2 + 0.32 * (len(rows) + sum(1 + setting.count("\n") / 2 for setting, _ in groups)))
     axes = figure.subplots(1, 2, sharey=True)
     height = 0.0
     ticks: list[float] = []
     names: list[str] = []
-    for words, group in groups:
+    for setting, group in groups:
         if ticks:
             for ax in axes:
                 ax.axhline(height - 0.75, color="#d0d0d0", linewidth=0.8)
-        height += words.count("\n") / 4  # half a row a line, above and below
-        ticks.append(height)
-        names.append(words)
-        height += 1 + words.count("\n") / 4
+        room = setting.count("\n") / 4  # half a row a line more, above and below
+        ticks.append(height + room)
+        names.append(setting)
+        height += 1 + 2 * room
         for one in sorted(group, key=lambda one: _place(one.cell.start)):
             colour = _look(one.cell.start)[0]
             for ax, found in zip(axes, (one.saved, one.difference), strict=True):

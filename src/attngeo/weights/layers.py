@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -114,7 +114,7 @@ def chosen_layers(layers: int | Collection[int] | None) -> frozenset[int] | None
     """
     if layers is None:
         return None
-    asked = [layers] if isinstance(layers, int) else list(layers)
+    asked = list(layers) if isinstance(layers, Iterable) else [layers]
     if not asked:
         raise InputError("layers: none were asked for")
     for layer in asked:
