@@ -86,7 +86,7 @@ def initialisation(
     valid: Annotated[list[str] | None, typer.Option(metavar="TEXT", help="Its held-out documents.")] = None,
     tokenizer: Annotated[str, typer.Option(metavar="FOLDER", help="Its tokenizer, or train one.")] = "train",
     vocab: Annotated[int, typer.Option(metavar="N", help="Size of one that is trained.")] = 16_384,
-    results: Annotated[Path | None, typer.Option(metavar="FILE", help="*.jsonl.gz that finished runs join.")] = None,
+    results: Annotated[Path | None, typer.Option(metavar="FILE", help="*.jsonl.xz that finished runs join.")] = None,
     done: Annotated[list[Path] | None, typer.Option(metavar="PATH", help="Runs finished before; repeatable.")] = None,
     group: Annotated[
         list[str] | None, typer.Option(metavar="NAME", help="Part of the grid; repeatable. Default: core.")

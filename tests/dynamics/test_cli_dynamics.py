@@ -200,7 +200,7 @@ GRID = ["--size", "2x32", "--steps", "20", "--lr", "0.001", "--seeds", "2", "--s
 
 def test_experiment(tmp_path: Path) -> None:
     """From text to figures in one command; then the table again, without running anything."""
-    results, figures = tmp_path / "results" / "runs.jsonl.gz", tmp_path / "figures"
+    results, figures = tmp_path / "results" / "runs.jsonl.xz", tmp_path / "figures"
     arguments = ["experiment", "initialisation", "--tokens", str(tmp_path / "tokens"), "--train", corpus(tmp_path),
                  "--vocab", "300", "--results", str(results), "--work", str(tmp_path / "work"), *GRID]  # fmt: skip
     code, out, error = run(*arguments, "--figures", str(figures))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-import gzip
+import lzma
 import math
 from pathlib import Path
 from typing import Any
@@ -129,15 +129,15 @@ def test_tables() -> None:
 def test_runs_are_read_back(tmp_path: Path) -> None:
     other = Finished(Cell("rotated", 1e-3, 0, other=(("batch", 8), ("betas", (0.9, 0.98)))), RUNS[0].records, {"a": 1})
     for run in (*RUNS, other, RUNS[0]):
-        append_run(tmp_path / "new" / "runs.jsonl.gz", run)
+        append_run(tmp_path / "new" / "runs.jsonl.xz", run)
     assert read_runs([tmp_path / "new"]) == [*RUNS, other]  # each once
-    assert gzip.decompress((tmp_path / "new" / "runs.jsonl.gz").read_bytes()).count(b"\n") == 8
+    assert lzma.decompress((tmp_path / "new" / "runs.jsonl.xz").read_bytes()).count(b"\n") == 8
 
 
 def test_files_that_hold_no_runs(tmp_path: Path) -> None:
-    path = tmp_path / "runs.jsonl.gz"
-    cut_short = gzip.compress(RUNS[0].line().encode())[:-9]
-    for content in (b"plain", gzip.compress(b"{}\n"), gzip.compress(b"text\n"), cut_short):
+    path = tmp_path / "runs.jsonl.xz"
+    cut_short = lzma.compress(RUNS[0].line().encode())[:-9]
+    for content in (b"plain", lzma.compress(b"{}\n"), lzma.compress(b"text\n"), cut_short):
         path.write_bytes(content)
-        with pytest.raises(SourceError, match=r"runs\.jsonl\.gz: not a file of finished runs"):
+        with pytest.raises(SourceError, match=r"runs\.jsonl\.xz: not a file of finished runs"):
             read_runs([path])

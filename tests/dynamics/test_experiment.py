@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import os
 import subprocess
 import sys
@@ -36,7 +37,7 @@ def small(starts: tuple[str, ...] = ("baseline", "unit symmetric"), seeds: int =
     return free_grid(starts, (1e-3,), seeds, SMALL, **shape)
 
 
-def ran(folder: Path, wanted: tuple[Cell, ...], name: str = "runs.jsonl.gz", **how: Any) -> tuple[int, list[str]]:
+def ran(folder: Path, wanted: tuple[Cell, ...], name: str = "runs.jsonl.xz", **how: Any) -> tuple[int, list[str]]:
     said: list[str] = []
     left = run_grid(wanted, folder / "tokens", folder / name, work=folder / "work", say=said.append, **how)
     return left, said
@@ -47,7 +48,7 @@ def test_a_grid_is_run_once_and_gives_what_pretrain_gives(tmp_path: Path, tokens
     seen: list[tuple[int, int | None]] = []
     left, said = ran(tmp_path, wanted, progress=lambda *told: seen.append(told))
     assert left == 0 and said[0] == "4 runs, 0 finished before" and seen[-1] == (80, 80)
-    runs = read_runs([tmp_path / "runs.jsonl.gz"])
+    runs = read_runs([tmp_path / "runs.jsonl.xz"])
     assert [run.cell for run in runs] == list(wanted)
     assert not any((tmp_path / "work").iterdir())
     alone = pretrain({**SETTINGS, "out": str(tmp_path / "alone"), "tokens": str(tokens), "start": "symmetric",
@@ -57,10 +58,10 @@ def test_a_grid_is_run_once_and_gives_what_pretrain_gives(tmp_path: Path, tokens
     for row in whole[1:-1]:  # of six evaluations single heads are kept at the first and the last
         del row["head_symmetry"], row["head_directionality"]
     assert measured(runs[1].records) == whole
-    before = (tmp_path / "runs.jsonl.gz").read_bytes()
+    before = (tmp_path / "runs.jsonl.xz").read_bytes()
     assert ran(tmp_path, wanted)[1] == ["4 runs, 4 finished before"]
-    assert (tmp_path / "runs.jsonl.gz").read_bytes() == before
-    assert ran(tmp_path, wanted, "other.jsonl.gz", done=[tmp_path / "runs.jsonl.gz"])[1][0].endswith(
+    assert (tmp_path / "runs.jsonl.xz").read_bytes() == before
+    assert ran(tmp_path, wanted, "other.jsonl.xz", done=[tmp_path / "runs.jsonl.xz"])[1][0].endswith(
         "4 finished before"
     )
 
@@ -71,21 +72,21 @@ def test_runs_of_other_tokens_are_not_taken_for_these(tmp_path: Path, tokens: Pa
     other = tmp_path / "other"
     prepare(other, [corpus(tmp_path, "other.txt", seed=5)], vocabulary=300)
     with pytest.raises(InputError, match=r"other: masked-2x32.*-baseline-seed0 was trained on other tokens"):
-        run_grid(small(seeds=1), other, tmp_path / "runs.jsonl.gz", work=tmp_path / "work")
-    (before,) = read_runs([tmp_path / "runs.jsonl.gz"])
-    append_run(tmp_path / "old.jsonl.gz", replace(before, facts={}))  # as older versions wrote them
-    assert ran(tmp_path, small(("baseline",), seeds=1), "old.jsonl.gz")[1] == ["1 runs, 1 finished before"]
+        run_grid(small(seeds=1), other, tmp_path / "runs.jsonl.xz", work=tmp_path / "work")
+    (before,) = read_runs([tmp_path / "runs.jsonl.xz"])
+    append_run(tmp_path / "old.jsonl.xz", replace(before, facts={}))  # as older versions wrote them
+    assert ran(tmp_path, small(("baseline",), seeds=1), "old.jsonl.xz")[1] == ["1 runs, 1 finished before"]
 
 
 def test_slices_of_time_change_nothing(tmp_path: Path, tokens: Path) -> None:
     wanted = small(seeds=1)
-    ran(tmp_path, wanted, "whole.jsonl.gz")
+    ran(tmp_path, wanted, "whole.jsonl.xz")
     for number in range(40):
         left, _ = ran(tmp_path, wanted, minutes=1e-4 if number % 2 else 1e-9)  # the latter: not even begun
         if not left:
             break
     assert left == 0
-    whole, sliced = (read_runs([tmp_path / name]) for name in ("whole.jsonl.gz", "runs.jsonl.gz"))
+    whole, sliced = (read_runs([tmp_path / name]) for name in ("whole.jsonl.xz", "runs.jsonl.xz"))
     assert [measured(run.records) for run in sliced] == [measured(run.records) for run in whole]
 
 
@@ -94,12 +95,12 @@ def test_a_run_that_diverges_is_a_finding_and_not_run_again(tmp_path: Path, toke
     # decay times learning rate far above 1: every step makes the weights larger
     (broken,) = free_grid(["symmetric"], [9.9], 1, SMALL | {"weight_decay": 0.99, "warmup": 1}, steps=150, size="2x32")
     left, said = ran(tmp_path, (broken, wanted[0]))
-    runs = read_runs([tmp_path / "runs.jsonl.gz"])
+    runs = read_runs([tmp_path / "runs.jsonl.xz"])
     assert left == 0 and len(runs) == 2
     assert runs[0].diverged is not None and 0 < runs[0].diverged <= 150
     assert any(f"diverged, no loss from step {runs[0].diverged} on" in line for line in said)
     assert ran(tmp_path, (broken, wanted[0]))[1] == ["2 runs, 2 finished before"]
-    assert {one.diverged for one in compared([tmp_path / "runs.jsonl.gz"])} == {(), ((0, runs[0].diverged),)}
+    assert {one.diverged for one in compared([tmp_path / "runs.jsonl.xz"])} == {(), ((0, runs[0].diverged),)}
 
 
 def test_results_that_cannot_be_written_lose_no_run(tmp_path: Path, tokens: Path) -> None:
@@ -108,7 +109,7 @@ def test_results_that_cannot_be_written_lose_no_run(tmp_path: Path, tokens: Path
     results.mkdir()  # a folder where the file should be
     with pytest.raises(AttngeoError, match="results: cannot be written"):
         ran(tmp_path, wanted, "results")
-    kept = tmp_path / "work" / wanted[0].key / "finished.jsonl.gz"
+    kept = tmp_path / "work" / wanted[0].key / "finished.jsonl.xz"
     (saved,) = read_runs([kept])
     results.rmdir()
     left, _ = ran(tmp_path, wanted, "results")
@@ -170,9 +171,9 @@ def test_figures_show_every_start(tmp_path: Path, tokens: Path) -> None:
     starts = ("baseline", "unit symmetric", "unit rotated", "independent")
     ran(tmp_path, small(starts))
     ran(tmp_path, small(("baseline", "unit symmetric"), objective="causal"))
-    written = draw(read_runs([tmp_path / "runs.jsonl.gz"]), tmp_path / "figures")
+    written = draw(read_runs([tmp_path / "runs.jsonl.xz"]), tmp_path / "figures")
     names = {path.name for path in written}
-    assert {"table.txt", "table.md", "table.csv", "losses-masked-2x32.png", "losses-causal-2x32.png", "saved.png",
+    assert {"table.txt", "table.md", "table.csv", "form.csv", "losses-masked-2x32.png", "losses-causal-2x32.png", "saved.png",
             "controls.png", "form-2x32-lr0.001-baseline-0.png"} <= names  # fmt: skip
     assert all(path.stat().st_size > 100 for path in written)
     assert all(path.read_bytes().startswith(b"\x89PNG") for path in written if path.suffix == ".png")
@@ -183,10 +184,11 @@ def test_figures_show_every_start(tmp_path: Path, tokens: Path) -> None:
 def test_curves_are_means_and_ranges_over_seeds(tmp_path: Path, tokens: Path) -> None:
     """What is drawn is what was measured, encoder in the first column and decoder in the second."""
     from attngeo.show.initialisation import form_figure, loss_figure
+    from attngeo.show.initialisation_table import forms_as_csv
 
     ran(tmp_path, small(("baseline",)))
     ran(tmp_path, small(("baseline",), objective="causal"))
-    runs = read_runs([tmp_path / "runs.jsonl.gz"])
+    runs = read_runs([tmp_path / "runs.jsonl.xz"])
     axes = form_figure(runs).axes
     assert [ax.get_title(loc="left") for ax in axes[:2]] == ["encoder (masked)", "decoder (causal)"]
     kinds = [("masked", "symmetry"), ("causal", "symmetry"), ("masked", "directionality"), ("causal", "directionality")]
@@ -195,6 +197,14 @@ def test_curves_are_means_and_ranges_over_seeds(tmp_path: Path, tokens: Path) ->
         for layer, line in enumerate(ax.get_lines()[:2]):
             mean = [sum(run.records[i][score][layer] for run in mine) / 2 for i in range(6)]
             assert line.get_ydata().tolist() == pytest.approx(mean)
+    rows = list(csv.DictReader(forms_as_csv(runs).splitlines()))
+    assert [(row["objective"], row["layer"], row["seeds"]) for row in rows] == [
+        (objective, layer, "2") for objective in ("masked", "causal") for layer in "01"
+    ]
+    ends = [run.records[-1]["directionality"][1] for run in runs[2:]]
+    assert [float(rows[3][f"directionality{kind}"]) for kind in ("_low", "", "_high")] == pytest.approx(
+        [min(ends), sum(ends) / 2, max(ends)]
+    )
     (line,) = loss_figure([run for run in runs if run.cell.objective == "masked"]).axes[0].get_lines()
     masked = [run for run in runs if run.cell.objective == "masked"]
     assert line.get_ydata()[-1] == pytest.approx(sum(run.loss for run in masked) / 2)
@@ -203,7 +213,7 @@ def test_curves_are_means_and_ranges_over_seeds(tmp_path: Path, tokens: Path) ->
 def test_module_command_line(tmp_path: Path, tokens: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for run in small(seeds=1):
         ran(tmp_path, (run,))
-    assert main(["table", str(tmp_path / "runs.jsonl.gz"), "--format", "csv"]) == 0
+    assert main(["table", str(tmp_path / "runs.jsonl.xz"), "--format", "csv"]) == 0
     assert capsys.readouterr().out.startswith("objective,size,lr,steps,other,start,seeds,loss,against,difference")
     assert main(["run", "--tokens", str(tokens), "--results", str(tmp_path / "r.gz"), "--set", "lr=1"]) == 2
     assert (
@@ -217,14 +227,14 @@ def test_module_command_line(tmp_path: Path, tokens: Path, capsys: pytest.Captur
 
 
 def test_it_runs_where_typer_polars_and_matplotlib_are_missing(tmp_path: Path, tokens: Path) -> None:
-    append_run(tmp_path / "runs.jsonl.gz", read_runs_of(tmp_path))
+    append_run(tmp_path / "runs.jsonl.xz", read_runs_of(tmp_path))
     code = f"""
 import sys
 for name in ("typer", "polars", "matplotlib", "plotly", "numba", "rich", "transformers", "pytest"):
     sys.modules[name] = None
 from attngeo.dynamics.experiment import main
-sys.exit(main(["run", "--tokens", {str(tokens)!r}, "--results", {str(tmp_path / "runs.jsonl.gz")!r},
-               "--done", {str(tmp_path / "runs.jsonl.gz")!r}, "--group", "pilot", "--start", "baseline",
+sys.exit(main(["run", "--tokens", {str(tokens)!r}, "--results", {str(tmp_path / "runs.jsonl.xz")!r},
+               "--done", {str(tmp_path / "runs.jsonl.xz")!r}, "--group", "pilot", "--start", "baseline",
                "--work", {str(tmp_path / "work")!r}, "--minutes", "0"]))
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env={**os.environ})
@@ -235,8 +245,8 @@ sys.exit(main(["run", "--tokens", {str(tokens)!r}, "--results", {str(tmp_path / 
 def read_runs_of(folder: Path) -> Any:
     """A finished run of the pilot, made from a small one."""
     (cell,) = small(("baseline",), seeds=1)
-    ran(folder, (cell,), "small.jsonl.gz")
-    (run,) = read_runs([folder / "small.jsonl.gz"])
+    ran(folder, (cell,), "small.jsonl.xz")
+    (run,) = read_runs([folder / "small.jsonl.xz"])
     return replace(run, cell=GROUPS["pilot"][0])
 
 

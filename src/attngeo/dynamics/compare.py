@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import gzip
 import json
+import lzma
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
@@ -41,27 +41,27 @@ class Finished:
 
 
 def append_run(path: Path, run: Finished) -> None:
-    """Add a run to a compressed file, one gzip member each; the file is replaced whole, so a kill loses nothing."""
+    """Add a run to a compressed file, one xz stream each; the file is replaced whole, so a kill loses nothing."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         before = path.read_bytes() if path.exists() else b""
-        write_whole(path, before + gzip.compress(run.line().encode(), mtime=0))
+        write_whole(path, before + lzma.compress(run.line().encode()))
     except OSError as error:
         raise AttngeoError(f"{path}: cannot be written ({error.strerror or error})") from error
 
 
 def read_runs(paths: Iterable[Path]) -> list[Finished]:
-    """The finished runs in these files and folders (`*.jsonl.gz`), each cell once."""
+    """The finished runs in these files and folders (`*.jsonl.xz`), each cell once."""
     found: dict[str, Finished] = {}
     for path in paths:
-        for file in sorted(path.glob("*.jsonl.gz")) if path.is_dir() else [path]:
+        for file in sorted(path.glob("*.jsonl.xz")) if path.is_dir() else [path]:
             try:
-                with gzip.open(file, "rt", encoding="utf-8") as lines:
+                with lzma.open(file, "rt", encoding="utf-8") as lines:
                     for line in lines:
                         row = json.loads(line)
                         run = Finished(_cell(row["cell"]), tuple(row["records"]), row["facts"])
                         found.setdefault(run.cell.key, run)
-            except (OSError, EOFError, ValueError, KeyError, TypeError) as error:
+            except (OSError, EOFError, lzma.LZMAError, ValueError, KeyError, TypeError) as error:
                 raise SourceError(f"{file}: not a file of finished runs ({error})") from error
     return list(found.values())
 

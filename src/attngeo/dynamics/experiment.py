@@ -1,7 +1,7 @@
 """The initialisation experiment: a grid of paired runs in slices of time, each finished run kept at once.
 
 python -m attngeo.dynamics.experiment prepare --train T.txt.xz --valid V.txt.xz --into FOLDER
-python -m attngeo.dynamics.experiment run --tokens FOLDER --results OUT/runs.jsonl.gz --group core --minutes 9
+python -m attngeo.dynamics.experiment run --tokens FOLDER --results OUT/runs.jsonl.xz --group core --minutes 9
 python -m attngeo.dynamics.experiment table RESULTS...
 python -m attngeo.dynamics.experiment speed --tokens FOLDER
 """
@@ -77,7 +77,7 @@ def run_grid(
         # A tokenizer larger than the usual vocabulary makes a larger model.
         config = cell.config(str(work / cell.key), str(tokens), **incidental)
         config = config.with_(vocab=max(config.vocab, opened.vocabulary))
-        kept = Path(config.out) / "finished.jsonl.gz"
+        kept = Path(config.out) / "finished.jsonl.xz"
         if kept.exists():  # finished before, but the results could not be written
             (run,) = read_runs([kept])
         else:
@@ -181,7 +181,7 @@ def _arguments() -> argparse.ArgumentParser:
     one.add_argument("--pack", type=Path, help="also write the tokens here, compressed")
     one = commands.add_parser("run", help="run what is not finished of these groups")
     one.add_argument("--tokens", type=Path, required=True, help="folder of token files, packed or not")
-    one.add_argument("--results", type=Path, required=True, help="FILE.jsonl.gz, appended to")
+    one.add_argument("--results", type=Path, required=True, help="FILE.jsonl.xz, appended to")
     one.add_argument("--done", type=Path, nargs="*", default=[], help="files or folders of runs finished before")
     one.add_argument("--work", type=Path, default=WORK)
     one.add_argument("--group", nargs="+", default=[], help=f"{', '.join(GROUPS)}; default: core")

@@ -44,10 +44,10 @@ Runs = dict[int, "Finished"]  # by seed
 
 
 def draw(runs: Sequence[Finished], folder: Path) -> list[Path]:
-    """Every figure and the comparison as table.txt, .md and .csv into `folder`; returns what was written."""
+    """Every figure, the comparison as table.txt, .md and .csv, the forms as form.csv; returns what was written."""
     from attngeo.dynamics.compare import compare
     from attngeo.show.files import write_whole
-    from attngeo.show.initialisation_table import as_csv, as_markdown, as_text
+    from attngeo.show.initialisation_table import as_csv, as_markdown, as_text, forms_as_csv
 
     ended = [run for run in runs if run.diverged is None]
     if not ended:
@@ -57,6 +57,7 @@ def draw(runs: Sequence[Finished], folder: Path) -> list[Path]:
         "table.txt": as_text(table).encode() + b"\n",
         "table.md": as_markdown(table).encode() + b"\n",
         "table.csv": as_csv(table).encode() + b"\n",
+        "form.csv": forms_as_csv(ended).encode() + b"\n",
     }
     starts = [run for run in ended if run.cell.start not in _CONTROLS]
     for part in _grouped(starts, lambda run: (run.cell.objective, run.cell.size)):

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 from attngeo.show.tables import aligned
 
 if TYPE_CHECKING:
-    from attngeo.dynamics.compare import Compared, Mean
+    from attngeo.dynamics.cells import Cell
+    from attngeo.dynamics.compare import Compared, Finished, Mean
 
 _TITLES = ("setting", "start", "seeds", "final loss", "against {} [95%]", "p", "detectable", "steps saved [95%]",
            "p", "detectable", "reached", "diverged")  # fmt: skip
@@ -37,8 +38,31 @@ def as_markdown(table: Sequence[Compared]) -> str:
 
 def as_csv(table: Sequence[Compared]) -> str:
     """Every figure with every digit; nothing where there is none."""
+    return _csv([_figures(one) for one in table])
+
+
+def forms_as_csv(runs: Sequence[Finished]) -> str:
+    """Symmetry and directionality of every layer at the end of training: mean, lowest and highest of the seeds."""
+    rows: list[dict[str, Any]] = []
+    starts: dict[tuple[Any, ...], list[Finished]] = {}
+    for run in runs:
+        starts.setdefault((*run.cell.setting, run.cell.start), []).append(run)
+    for mine in starts.values():
+        for layer in range(len(mine[0].records[-1]["symmetry"])):
+            row = {**_cell(mine[0].cell), "seeds": len(mine), "layer": layer}
+            for score in ("symmetry", "directionality"):
+                values = [run.records[-1][score][layer] for run in mine]
+                row |= {
+                    score: math.fsum(values) / len(values),
+                    f"{score}_low": min(values),
+                    f"{score}_high": max(values),
+                }
+            rows.append(row)
+    return _csv(rows)
+
+
+def _csv(rows: Sequence[dict[str, Any]]) -> str:
     text = io.StringIO()
-    rows = [_figures(one) for one in table]
     writer = csv.DictWriter(text, list(rows[0]) if rows else [], lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
@@ -82,14 +106,8 @@ def _filled(rows: Sequence[Sequence[str]]) -> list[list[str]]:
 
 
 def _figures(one: Compared) -> dict[str, Any]:
-    cell = one.cell
     return {
-        "objective": cell.objective,
-        "size": cell.size,
-        "lr": cell.lr,
-        "steps": cell.steps,
-        "other": " ".join(f"{key}={value}" for key, value in cell.other),
-        "start": cell.start,
+        **_cell(one.cell),
         "seeds": len(one.seeds),
         "loss": one.loss if one.losses else None,
         "against": one.against,
@@ -97,6 +115,17 @@ def _figures(one: Compared) -> dict[str, Any]:
         **_mean("saved", one.saved),
         "reached": None if one.saved is None else one.reached,
         "diverged": " ".join(f"{seed}:{step}" for seed, step in one.diverged),
+    }
+
+
+def _cell(cell: Cell) -> dict[str, Any]:
+    return {
+        "objective": cell.objective,
+        "size": cell.size,
+        "lr": cell.lr,
+        "steps": cell.steps,
+        "other": " ".join(f"{key}={value}" for key, value in cell.other),
+        "start": cell.start,
     }
 
 
