@@ -173,8 +173,8 @@ def test_figures_show_every_start(tmp_path: Path, tokens: Path) -> None:
     ran(tmp_path, small(("baseline", "unit symmetric"), objective="causal"))
     written = draw(read_runs([tmp_path / "runs.jsonl.xz"]), tmp_path / "figures")
     names = {path.name for path in written}
-    assert {"table.txt", "table.md", "table.csv", "form.csv", "losses-masked-2x32.png", "losses-causal-2x32.png", "saved.png",
-            "controls.png", "form-2x32-lr0.001-baseline-0.png"} <= names  # fmt: skip
+    assert {"table.txt", "table.md", "table.csv", "form.csv", "losses-masked-2x32.png", "losses-causal-2x32.png",
+            "saved.png", "controls.png", "form-2x32-lr0.001-baseline-0.png"} <= names  # fmt: skip
     assert all(path.stat().st_size > 100 for path in written)
     assert all(path.read_bytes().startswith(b"\x89PNG") for path in written if path.suffix == ".png")
     with pytest.raises(InputError, match="no finished runs"):
