@@ -50,6 +50,14 @@ def test_heads_and_layer_under_grouped_queries(groups, size, shape, seed):
     assert_scores(layer_scores(factors.layer_query, factors.layer_key), sum(forms(layer)))
 
 
+@pytest.mark.parametrize(("groups", "size", "seed"), [(3, 3, 406), (1, 4, 474), (2, 4, 500), (1, 3, 217)])
+def test_a_sum_of_heads_is_not_rounded_where_little_stands_out(groups, size, seed):
+    layer = weights(groups * size, groups, 12, 9, seed=seed)
+    factors = sides(layer)
+    found = layer_scores(factors.layer_query, factors.layer_key)
+    assert found.directionality == pytest.approx(dense.directionality(sum(forms(layer))), abs=1e-12)
+
+
 def test_the_layer_form_has_the_rank_of_its_groups():
     factors = sides(weights(6, 2, 40, 4))
     assert factors.layer_query.w.shape == factors.layer_key.w.shape == (1, 8, 40)

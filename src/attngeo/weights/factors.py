@@ -39,6 +39,7 @@ class Factors:
     """One side (all queries, or one key) of n forms of one shape, with its Grams."""
 
     w: Floats  # [n, r, d]
+    summands: Floats | None = None  # [m, …] whose sum is w, rounded: the only one of its n, kept for more digits
 
     @cached_property
     def gram(self) -> Floats:
@@ -50,7 +51,13 @@ class Factors:
 
     def __getitem__(self, part: slice) -> Factors:
         """Some of the n, sharing weights and Grams."""
-        factors = Factors(self.w[part])
+        return self._sharing(Factors(self.w[part], self.summands), part)
+
+    def without_summands(self) -> Factors:
+        """The same, sharing weights and Grams but keeping nothing else in memory."""
+        return self._sharing(Factors(self.w), slice(None))
+
+    def _sharing(self, factors: Factors, part: slice) -> Factors:
         if "gram" in self.__dict__:
             factors.__dict__["gram"] = self.gram[part]
         return factors
@@ -68,8 +75,12 @@ class Factors:
         return bool(d * r * r <= SMALL)
 
     def double(self) -> Factors:
-        """The same in float64."""
-        return self if self.w.dtype == np.float64 else Factors(self.w.astype(np.float64))
+        """The same in float64; a sum is made again, its rounding may be all that is wrong with the scores."""
+        if self.w.dtype == np.float64:
+            return self
+        if self.summands is not None:
+            return Factors(self.summands.sum(0, dtype=np.float64).reshape(self.w.shape))
+        return Factors(self.w.astype(np.float64))
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,7 +118,7 @@ def in_double(query: Factors, key: Factors, gamma: float) -> Scores:
     scales = [float(np.abs(side.w).max()) for side in (query, key)]
     if 0.0 in scales:
         return nothing(query.w.shape[2], key.w.shape[2])
-    query, key = (Factors(side.w.astype(np.float64) / scale) for side, scale in zip((query, key), scales, strict=True))
+    query, key = (Factors(side.double().w / scale) for side, scale in zip((query, key), scales, strict=True))
     (scores,) = estimated(query, key, gamma)
     if not scores.error <= TRUSTED:
         scores = from_qr(query.w[0].T, key.w[0].T, gamma)

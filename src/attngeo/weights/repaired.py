@@ -56,7 +56,8 @@ class Repaired:
                 fill(row, scores)
             heads = []
         query, key = sides.heads
-        seeking = Seeking(layer, heads, query if heads else None, sides.layer_query, sides.layer_key)
+        layer_query = sides.layer_query.without_summands()  # a null needs no more digits than w has
+        seeking = Seeking(layer, heads, query if heads else None, layer_query, sides.layer_key)
         kind = (stack, sides.query.w.shape, sides.key.w.shape)
         if kind in self.first:
             seeking.meet(*self.last[kind])

@@ -40,11 +40,9 @@ class Sides:
         grouped = self.query.w.reshape(-1, self.group_size, r, d)  # [G, H/G, r, d_q]
         if self.group_size == 1:
             return Factors(grouped.reshape(1, h * r, d))
-        summed = Factors(grouped.sum(1).reshape(1, -1, d))
+        summed = Factors(grouped.sum(1).reshape(1, -1, d), grouped.swapaxes(0, 1))
         # Heads that cancel each other leave nothing but float32 roundings: then the sum itself needs more digits.
-        if summed.energy() < 0.01 * self.query.energy():
-            summed = Factors(grouped.sum(1, dtype=np.float64).reshape(1, -1, d))
-        return summed
+        return summed.double() if summed.energy() < 0.01 * self.query.energy() else summed
 
     @cached_property
     def layer_key(self) -> Factors:
