@@ -172,7 +172,8 @@ def test_the_byte_is_counted_from_the_start_of_the_file(tmp_path: Path) -> None:
 
 def test_missing_and_empty_files_are_found_before_any_work(tmp_path: Path) -> None:
     (tmp_path / "empty.txt").touch()
-    for name, expected in (("none.txt", "no such text file"), ("empty.txt", "is empty, expected text")):
+    bad = {"none.txt": "no such text file", "": "a folder", "empty.txt": "is empty, expected text"}
+    for name, expected in bad.items():
         with pytest.raises(InputError, match=expected):
             check_sources([str(tmp_path / name)])
     check_sources(["hub:org/name"])

@@ -42,6 +42,8 @@ def check_sources(sources: Sequence[str]) -> None:
     for source in sources:
         if source.startswith("hub:"):
             continue
+        if Path(source).is_dir():
+            raise InputError(f"{source}: a folder, expected a text file; several can be named")
         if not Path(source).is_file():
             raise InputError(f"{source}: no such text file")
         if not Path(source).stat().st_size:
