@@ -236,6 +236,18 @@ def test_a_bar_only_for_someone_who_waits(terminal, seconds):
     assert (b"33%" in seen) == (terminal and seconds > 0)
 
 
+@pytest.mark.parametrize("rank", ["0", "1"])
+def test_a_line_now_and_then_in_a_log(rank):
+    script = (
+        "import time\nfrom attngeo.show import progress\nprogress.INTERVAL = 0.5\n"
+        "with progress.Bar('model') as bar:\n"
+        "    bar.step(1, 3); time.sleep(0.6); bar.step(2, 3); bar.step(3, 3); time.sleep(0.6); bar.step(4, None)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, env={**os.environ, "RANK": rank})
+    assert done.returncode == 0
+    assert done.stderr.decode().splitlines() == (["attngeo: model: 2 of 3", "attngeo: model: 4"] if rank == "0" else [])
+
+
 def test_a_narrow_terminal_sheds_columns(minilm):
     from attngeo.show.scores import report
 

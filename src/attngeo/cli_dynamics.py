@@ -72,9 +72,8 @@ def track(
                 from attngeo.show.training import curves
 
                 save(curves(done), figure)
-        typer.echo(
-            f"attngeo: {len(rows)} checkpoints, steps {rows[0]['step']} to {rows[-1]['step']}, in {path}", err=True
-        )
+        steps = f"{len(rows)} steps, {rows[0]['step']} to {rows[-1]['step']}," if len(rows) > 1 else "1 step"
+        typer.echo(f"attngeo: {steps} in {path}", err=True)
 
 
 @experiment.command()
@@ -121,6 +120,8 @@ def initialisation(
             from attngeo.show.files import check_writable
 
             check_writable(out)
+        if figures is not None and figures.is_file():
+            raise InputError(f"--figures {figures}: a file, expected a folder")
         if not table:
             if tokens is None or results is None:
                 raise InputError("--tokens and --results: both are needed to run; --table only compares")
@@ -156,5 +157,5 @@ def initialisation(
         if figures is not None:
             from attngeo.show.initialisation import draw
 
-            for path in draw(runs, figures):
+            for path in draw(runs, figures, against):
                 typer.echo(f"attngeo: wrote {path}", err=True)

@@ -123,9 +123,10 @@ def test_a_checkpoint_of_another_config_is_kept(tmp_path: Path) -> None:
     pretrain(settings(tmp_path))
     before = {path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()}
     line = refused("pretrain", str(toml(tmp_path / "a.toml", settings(tmp_path, seed=3, lr=0.5))))
-    assert (
-        line == f"{tmp_path}/run/checkpoint.pt: a checkpoint of another config (lr was 0.001, is 0.5; seed was 0, is 3)"
-    )
+    changed = "lr was 0.001, is 0.5; seed was 0, is 3"
+    state = f"{tmp_path}/run/checkpoint.pt"
+    assert line == f"{state}: a checkpoint of another config ({changed}); name another out, or delete it"
+    assert "a training state of attngeo pretrain; the trained model is the folder `model`" in refused("score", state)
     assert {path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()} == before
 
 
@@ -210,7 +211,9 @@ def test_experiment(tmp_path: Path) -> None:
     assert {"losses-masked-2x32.png", "saved.png", "table.csv"} <= {path.name for path in figures.iterdir()}
     only = ["experiment", "initialisation", "--table", "--results", str(results)]
     assert run(*only) == (0, out, "")
-    assert "against unit symmetric [95%]" in run(*only, "--against", "unit symmetric")[1]
+    assert "against unit symmetric [95%]" in run(*only, "--against", "unit symmetric", "--figures", str(figures))[1]
+    assert "against unit symmetric [95%]" in (figures / "table.txt").read_text()
+    assert "a file, expected a folder" in refused(*only, "--figures", str(results))
     assert "there are baseline, unit symmetric" in refused(*only, "--against", "symmetric")
     assert run(*only, "--out", str(tmp_path / "t.md"))[0] == 0
     assert (tmp_path / "t.md").read_text().startswith("| setting | start | seeds |")
@@ -229,8 +232,12 @@ def test_experiment_bad_input(tmp_path: Path) -> None:
     there = (*command, "--tokens", str(tmp_path), "--results", str(tmp_path / "r.gz"))
     assert "no prepared token files" in refused(*there)
     assert "did you mean 'core'" in refused(*there, "--group", "cor")
-    assert "cannot go with group core" in refused(*there, "--group", "core", "--lr", "1e-3")
+    assert refused(*there, "--group", "core", "--lr", "1e-3").startswith(
+        "lr: a grid of one's own, cannot go with group"
+    )
     assert "setting 'seed' is fixed" in refused(*there, "--set", "seed=3")
+    assert "setting 'start' is fixed" in refused(*there, "--set", "start=unit symmetric")
+    assert "set batch: expected KEY=VALUE" in refused(*there, "--set", "batch")
     assert not (tmp_path / "r.gz").exists()
 
 

@@ -35,8 +35,12 @@ class Cell:
     def key(self) -> str:
         """A name for the run, also of files."""
         start = self.start.replace(" ", "-")
-        other = "".join("-" + re.sub(r"[^\w.-]+", "_", f"{key}{value}") for key, value in self.other)
-        return f"{self.objective}-{self.size}-lr{self.lr:g}-{self.steps}{other}-{start}-seed{self.seed}"
+        return f"{self.objective}-{self.size}-lr{self.lr:g}-{self.steps}{self.suffix}-{start}-seed{self.seed}"
+
+    @property
+    def suffix(self) -> str:
+        """The settings that are not the usual ones, for names of files."""
+        return "".join("-" + re.sub(r"[^\w.-]+", "_", f"{key}{value}") for key, value in self.other)
 
     @property
     def setting(self) -> tuple[Any, ...]:

@@ -62,7 +62,8 @@ def read_runs(paths: Iterable[Path]) -> list[Finished]:
                         run = Finished(_cell(row["cell"]), tuple(row["records"]), row["facts"])
                         found.setdefault(run.cell.key, run)
             except (OSError, EOFError, lzma.LZMAError, ValueError, KeyError, TypeError) as error:
-                raise SourceError(f"{file}: not a file of finished runs ({error})") from error
+                why = error.strerror if isinstance(error, OSError) and error.strerror else error
+                raise SourceError(f"{file}: not a file of finished runs ({why})") from error
     return list(found.values())
 
 

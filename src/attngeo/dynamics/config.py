@@ -113,7 +113,14 @@ def _made(table: Mapping[str, Any], where: str) -> PretrainConfig:
     missing = [name for name in required if name not in table]
     if missing:
         raise InputError(f"{where}: {', '.join(missing)} must be set")
-    return checked(PretrainConfig(**{key: _typed(key, value, hints[key], where) for key, value in table.items()}))
+    made = PretrainConfig(**{key: _typed(key, value, hints[key], where) for key, value in table.items()})
+    try:
+        return checked(made)
+    except InputError as error:
+        raise InputError(f"{where}: {error}") from None
+
+
+_WORDS = {float: "a number", int: "a whole number", str: "text", bool: "true or false"}
 
 
 def _typed(key: str, value: Any, hint: Any, where: str) -> Any:
@@ -135,8 +142,9 @@ def _typed(key: str, value: Any, hint: Any, where: str) -> Any:
         if isinstance(choice, type) and isinstance(value, choice) and not (choice is int and isinstance(value, bool)):
             return value
     expected = " or ".join(
-        ", ".join(map(repr, get_args(c))) if get_origin(c) is Literal else getattr(c, "__name__", str(c))
+        ", ".join(map(repr, get_args(c))) if get_origin(c) is Literal else _WORDS.get(c, str(c))
         for c in choices
+        if c is not NoneType  # nothing is what leaving the setting out gives
     )
     raise InputError(f"{where}: {key} is {value!r}, expected {expected}")
 
@@ -162,7 +170,8 @@ def checked(config: PretrainConfig) -> PretrainConfig:
         raise InputError(f"seed is {config.seed}, expected at most {_LAST_SEED}")
     for name, low, high in (("lr", 0, 10), ("masked", 0, 1), ("clip", -1e-9, 1e9), ("weight_decay", -1e-9, 1)):
         if not low < getattr(config, name) < high:
-            raise InputError(f"{name} is {getattr(config, name)}, expected between {max(low, 0)} and {high}")
+            least = "above 0" if low == 0 else "at least 0"
+            raise InputError(f"{name} is {getattr(config, name)}, expected {least} and under {high:g}")
     if len(config.betas) != 2 or not all(0 <= beta < 1 for beta in config.betas):
         raise InputError(f"betas is {list(config.betas)}, expected two numbers from 0 to under 1")
     if config.length < 4:

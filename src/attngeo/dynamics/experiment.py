@@ -15,11 +15,15 @@ import time
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from attngeo.dynamics.cells import GROUPS, INCIDENTAL, Cell, cells, free_grid
 from attngeo.dynamics.compare import Compared, Finished, append_run, compare, read_runs
 from attngeo.errors import AttngeoError, InputError
+from attngeo.show.files import check_writable
+
+if TYPE_CHECKING:
+    from attngeo.dynamics.tokens import Tokens
 
 Say = Callable[[str], None]
 Progress = Callable[[int, int | None], None]
@@ -53,9 +57,8 @@ def run_grid(
 
     opened, mine = open_tokens(tokens), team()
     earlier = read_runs([path for path in (*done, results) if path.exists()])
-    for run in earlier:  # older ones do not say
-        if run.facts.get("tokens", opened.digest) != opened.digest:
-            raise InputError(f"{tokens}: {run.cell.key} was trained on other tokens; name other results for these")
+    _check_tokens(earlier, opened)
+    _check_results(results)
     finished = {run.cell.key for run in earlier}
     left = [cell for cell in wanted if cell.key not in finished]
     say(f"{len(wanted)} runs, {len(wanted) - len(left)} finished before")
@@ -80,6 +83,7 @@ def run_grid(
         kept = Path(config.out) / "finished.jsonl.xz"
         if kept.exists():  # finished before, but the results could not be written
             (run,) = read_runs([kept])
+            _check_tokens([run], opened)
         else:
             diverged = {}
             try:
@@ -104,6 +108,23 @@ def run_grid(
         mine.wait()
         say(_told(run))
     return 0
+
+
+def _check_results(path: Path) -> None:
+    """Raise before the first run if none could be kept."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise AttngeoError(f"{path}: cannot be written ({error.strerror or error})") from error
+    check_writable(path)
+
+
+def _check_tokens(runs: Iterable[Finished], tokens: Tokens) -> None:
+    """Raise for a run of another corpus; older ones do not say."""
+    for run in runs:
+        if run.facts.get("tokens", tokens.digest) != tokens.digest:
+            raise InputError(f"{tokens.folder}: {run.cell.key} was trained on other tokens; "
+                             "name other results for these, and another work folder")  # fmt: skip
 
 
 def _thinned(records: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
@@ -147,13 +168,11 @@ def run_experiment(
     """
     from attngeo.dynamics.packed_tokens import unpacked
 
-    try:
-        named = tomllib.loads("\n".join(settings))
-    except tomllib.TOMLDecodeError as error:
-        raise InputError(f"set {' '.join(settings)}: expected KEY=VALUE as in a config ({error})") from error
+    named = dict(_named(setting) for setting in settings)
     free = {key: value for key, value in (free or {}).items() if value not in (None, [])}
     if free and groups:
-        raise InputError(f"{', '.join(free)}: a grid of one's own, cannot go with group {' '.join(groups)}")
+        own = ", ".join({"rates": "lr"}.get(key, key) for key in free)
+        raise InputError(f"{own}: a grid of one's own, cannot go with group {' '.join(groups)}")
     if free:
         free = {"rates": (5e-4,), "seeds": 3, **free}
         wanted = free_grid(starts or ("baseline", "unit symmetric"), settings=named, **free)
@@ -161,6 +180,17 @@ def run_experiment(
         wanted = cells(groups or ["core"], starts or None, named)
     incidental = {key: value for key, value in named.items() if key in INCIDENTAL}
     return run_grid(wanted, unpacked(tokens), results, **how, **incidental)
+
+
+def _named(setting: str) -> tuple[str, Any]:
+    """KEY=VALUE as in a config, where text may go without its quotes."""
+    key, equals, value = (part.strip() for part in setting.partition("="))
+    if not (equals and key and value):
+        raise InputError(f"set {setting}: expected KEY=VALUE")
+    try:
+        return key, tomllib.loads(f"value = {value}")["value"]
+    except tomllib.TOMLDecodeError:
+        return key, value
 
 
 def compared(paths: Iterable[Path]) -> list[Compared]:

@@ -47,6 +47,9 @@ class LayerTerms:
     weights: WeightTerms | None
     missing: str = ""  # why there are no weights
 
+    def __repr__(self) -> str:
+        return f"LayerTerms({self.stack} {self.layer}, {self.beta.shape[1]} heads, {_shape(self.x)})"
+
     def head(self, head: int) -> HeadTerms:
         """One head, sharing the arrays."""
         group = head // (self.beta.shape[1] // self.key.shape[1])
@@ -107,6 +110,9 @@ class HeadTerms:
     scale: float
     weights: WeightTerms | None  # of this head: [d, r] each; the key's gradient is that of its whole group
     missing: str = ""
+
+    def __repr__(self) -> str:
+        return f"HeadTerms({self.label}, {_shape(self.x)})"
 
     @cached_property
     def update(self) -> Form:
@@ -261,8 +267,9 @@ class GradientTerms:
         return gradient_figure([self], heads=[head], tokens=[tokens])
 
     def __repr__(self) -> str:
-        sequences, tokens, width = self.layers[0].x.shape
-        return (
-            f"GradientTerms(loss {self.loss:.6g}, {len(self)} heads in {len(self.layers)} layers, "
-            f"{sequences} × {tokens} tokens of width {width})"
-        )
+        heads = f"{len(self)} heads in {len(self.layers)} layers"
+        return f"GradientTerms(loss {self.loss:.6g}, {heads}, {_shape(self.layers[0].x)})"
+
+
+def _shape(x: Floats) -> str:
+    return "{} × {} tokens of width {}".format(*x.shape)

@@ -52,7 +52,8 @@ def symmetric_init_(model: Any, *, scale: Scale = None, **where: Any) -> Start:
     With scale="unit" the start to use for masked pre-training: it saved a third of the steps at the better of two
     learning rates and three quarters at the lower one (docs/initialisation.md). Causal training ends a little worse.
 
-    scale   None keeps the scale of W_k; "unit" is std 1/√d, where the logits start at order one; a number is a std.
+    scale   None keeps the scale of W_k; "unit" is std 1/√d, where logits between tokens start at order one and those
+            of a token with itself at about √r; a number is a std.
             The existing W_k is multiplied to that std (root mean square of a layer), then copied: nothing is drawn.
     where   num_heads, stack, layers, unproven: as in `score`
 
@@ -100,7 +101,7 @@ def rotated_init_(model: Any, *, scale: Scale = "unit", seed: Seed = 0, **where:
 
 
 def self_attending_init_(model: Any, *, scale: Scale = "unit", **where: Any) -> Start:
-    """Control, attending to oneself with little symmetry: the best rank-r part of W_q W_kᵀ + aI.
+    """Control, attending to oneself with less symmetry: the best rank-r part of W_q W_kᵀ + aI.
 
     W_q and W_k are the existing, independent ones at std `scale`; a is such that tr M is that of the symmetric start,
     so that the mean diagonal logit is the same. Much of what rank r allows in the trace is symmetric: the score falls

@@ -44,7 +44,8 @@ def load_checkpoint(path: Path, config: PretrainConfig) -> dict[str, Any] | None
         now = json.loads(_text(config))
         names = [key for key in now if key not in INCIDENTAL and key in was and was[key] != now[key]]
         changed = [f"{key} was {was[key]}, is {now[key]}" for key in names]
-        raise SourceError(f"{path}: a checkpoint of another config ({'; '.join(changed) or 'other settings'})")
+        raise SourceError(f"{path}: a checkpoint of another config "
+                          f"({'; '.join(changed) or 'other settings'}); name another out, or delete it")  # fmt: skip
     return state
 
 

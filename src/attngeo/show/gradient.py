@@ -60,9 +60,15 @@ def _beta(figure: Figure, ax: Axes, terms: GradientTerms, label: str, tokens: Se
     if len(names) == len(beta) <= _NAMED:
         ax.set_xticks(range(len(names)), names, rotation=90, fontsize=6)
         ax.set_yticks(range(len(names)), names, fontsize=6)
+    else:
+        ax.locator_params(integer=True)
     ax.set_xlabel("context j")
     ax.set_ylabel("predicted i")
-    title(ax, f"{terms.name}: β of {label}" if terms.name else f"β of {label}", "root scale")
+    title(
+        ax,
+        f"{terms.name}: β of {label}" if terms.name else f"β of {label}",
+        "first sequence, root scale" if len(terms[label].beta) > 1 else "root scale",
+    )
 
 
 def _positions(ax: Axes, terms: GradientTerms) -> None:
@@ -74,6 +80,7 @@ def _positions(ax: Axes, terms: GradientTerms) -> None:
             ax.plot(values, stroke, color=colour, linewidth=1.6, label=label)
     ax.axhline(1, color=GREY, linewidth=0.8, linestyle=":")
     ax.set_ylim(bottom=0)
+    ax.locator_params(axis="x", integer=True)
     ax.set_xlabel("position")
     ax.set_ylabel("norm added, over its mean")
     ax.legend(frameon=False, fontsize=8)

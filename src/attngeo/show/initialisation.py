@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from textwrap import fill
@@ -10,13 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from attngeo.errors import InputError
+from attngeo.errors import AttngeoError, InputError
 from attngeo.show.canvas import GREY, paper, plain, save, title
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+    from attngeo.dynamics.cells import Cell
     from attngeo.dynamics.compare import Compared, Finished
 
 # Okabe and Ito's colours, told apart with every kind of colour vision; one colour and stroke for a start everywhere.
@@ -43,8 +45,11 @@ _BANDS = 6  # of more layers they would cover one another
 Runs = dict[int, "Finished"]  # by seed
 
 
-def draw(runs: Sequence[Finished], folder: Path) -> list[Path]:
-    """Every figure, the comparison as table.txt, .md and .csv, the forms as form.csv; returns what was written."""
+def draw(runs: Sequence[Finished], folder: Path, against: str = "baseline") -> list[Path]:
+    """Every figure, the comparison as table.txt, .md and .csv, the forms as form.csv; returns what was written.
+
+    against  the start the others are compared with
+    """
     from attngeo.dynamics.compare import compare
     from attngeo.show.files import write_whole
     from attngeo.show.initialisation_table import as_csv, as_markdown, as_text, forms_as_csv
@@ -52,36 +57,40 @@ def draw(runs: Sequence[Finished], folder: Path) -> list[Path]:
     ended = [run for run in runs if run.diverged is None]
     if not ended:
         raise InputError(f"{folder}: no finished runs to draw")
-    table = compare(runs)
+    table = compare(runs, against)
     content = {
         "table.txt": as_text(table).encode() + b"\n",
         "table.md": as_markdown(table).encode() + b"\n",
         "table.csv": as_csv(table).encode() + b"\n",
         "form.csv": forms_as_csv(ended).encode() + b"\n",
     }
-    starts = [run for run in ended if run.cell.start not in _CONTROLS]
+    starts = [run for run in ended if run.cell.start not in _CONTROLS or run.cell.start == against]
     for part in _grouped(starts, lambda run: (run.cell.objective, run.cell.size)):
-        content[f"losses-{part[0].cell.objective}-{part[0].cell.size}.png"] = _png(loss_figure(part))
+        content[f"losses-{part[0].cell.objective}-{part[0].cell.size}.png"] = _png(loss_figure(part, against))
     if any(one.saved is not None for one in table):
         content["saved.png"] = _png(saved_figure(table))
     controls = [run for run in ended if run.cell.start in _CONTROLS]
     if controls:
         settings = {run.cell.setting for run in controls}
-        beside = [run for run in ended if run.cell.start in _BESIDE_CONTROLS and run.cell.setting in settings]
-        content["controls.png"] = _png(loss_figure([*beside, *controls]))
+        known = (*_BESIDE_CONTROLS, against)
+        beside = [run for run in starts if run.cell.start in known and run.cell.setting in settings]
+        content["controls.png"] = _png(loss_figure([*beside, *controls], against))
     for start in ("baseline", "unit symmetric"):
-        for number, pair in enumerate(_shared(run for run in ended if run.cell.start == start)):
+        for pair in _shared(run for run in ended if run.cell.start == start):
             cell = pair[0].cell
-            name = f"form-{cell.size}-lr{cell.lr:g}-{start.replace(' ', '-')}" + f"-{number}" * bool(cell.other)
+            name = f"form-{cell.size}-lr{cell.lr:g}-{cell.steps}{cell.suffix}-{start.replace(' ', '-')}"
             content[f"{name}.png"] = _png(form_figure(pair))
-    folder.mkdir(parents=True, exist_ok=True)
-    for name, data in content.items():
-        write_whole(folder / name, data)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, data in content.items():
+            write_whole(folder / name, data)
+    except OSError as error:
+        raise AttngeoError(f"{folder}: cannot be written ({error.strerror or error})") from error
     return [folder / name for name in content]
 
 
-def loss_figure(runs: Sequence[Finished]) -> Figure:
-    """Held-out loss over training, one panel a setting; under it the paired difference from the baseline.
+def loss_figure(runs: Sequence[Finished], against: str = "baseline") -> Figure:
+    """Held-out loss over training, one panel a setting; under it the paired difference from the baseline, or another.
 
     Lines are means over seeds, bands reach from the lowest seed to the highest.
     """
@@ -90,7 +99,8 @@ def loss_figure(runs: Sequence[Finished]) -> Figure:
     axes = figure.subplots(2, len(panels), squeeze=False, height_ratios=(3, 2))
     for (whole, apart), mine in zip(axes.T, panels, strict=True):
         starts = {part[0].cell.start: _by_seed(part) for part in _grouped(mine, lambda run: run.cell.start)}
-        base = starts.get("baseline", {})
+        base = starts.get(against, {})
+        settled: list[float] = []  # differences of the second half: those of the first would leave no room for them
         for start in sorted(starts, key=_place):
             steps, losses = _curves(starts[start], "eval_loss")  # [evaluations], [seeds, evaluations]
             _band(whole, steps, losses, start)
@@ -98,21 +108,28 @@ def loss_figure(runs: Sequence[Finished]) -> Figure:
             if both:
                 _, mine_paired = _curves({seed: starts[start][seed] for seed in both}, "eval_loss")
                 _, base_paired = _curves({seed: base[seed] for seed in both}, "eval_loss")
-                _band(apart, steps, mine_paired - base_paired, start)
+                difference = mine_paired - base_paired
+                _band(apart, steps, difference, start)
+                settled += difference[:, len(steps) // 2 :].ravel().tolist()
         lowest = min(run.loss for run in mine)
         first = max(run.records[0]["eval_loss"] for run in mine)
         # The fall of the first steps is the same for all and would leave no room for the rest.
         whole.set_ylim(lowest - 0.03 * (first - lowest), lowest + 0.65 * (first - lowest))
-        settled = [value for line in apart.get_lines() for value in line.get_ydata()[len(line.get_ydata()) // 2 :]]
         if settled and min(settled) < max(settled):
-            room = 0.6 * (max(settled) - min(settled))
+            room = 0.4 * (max(settled) - min(settled))
             apart.set_ylim(min(settled) - room, max(settled) + room)
-        title(whole, *_setting(mine[0]))
+        cell = mine[0].cell
+        _title(whole, f"{cell.objective} {cell.size}, lr {cell.lr:g}", cell, 44)
+        if any(len(found) > 1 for found in starts.values()):
+            title(apart, "", "mean and range of the seeds")
         whole.set_ylabel("held-out loss (nats)")
-        apart.set_ylabel("less the baseline's (paired)")
+        apart.set_ylabel(f"less {_whose(against)} (paired)")
         apart.set_xlabel("step")
         for ax in (whole, apart):
             plain(ax)
+        if not base:
+            apart.set_axis_off()
+            apart.text(0.5, 0.5, f"{against} was not run here", ha="center", color=GREY, transform=apart.transAxes)
     _legend(figure, axes[0])
     return figure
 
@@ -154,7 +171,7 @@ def saved_figure(table: Sequence[Compared]) -> Figure:
     axes[0].xaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
     for ax, words, note in zip(
         axes,
-        ("steps saved", "final loss less the baseline's"),
+        ("steps saved", f"final loss less {_whose(rows[0].against)}"),
         ("mean, 95% over seeds; hollow: never reached", "mean, 95% over seeds"),
         strict=True,
     ):
@@ -196,7 +213,9 @@ def form_figure(runs: Sequence[Finished]) -> Figure:
         column[0].set_title(kind, loc="left", fontweight="bold", fontsize=10)
         column[1].set_xlabel("step")
     cell = runs[0].cell
-    figure.suptitle(f"{cell.start} start, {cell.size}, lr {cell.lr:g}", fontsize=11)
+    drawn = "mean" + " and range" * (layers <= _BANDS) + " of the seeds"
+    setting = f"{cell.start} start, {cell.size}, lr {cell.lr:g}{_others(cell)}" + f"; {drawn}" * (len(values) > 1)
+    figure.suptitle(fill(setting, 60 * len(columns)), fontsize=11)
     _legend(figure, axes[0])
     return figure
 
@@ -251,9 +270,18 @@ def _depth(layer: int, layers: int) -> Any:
     return colormaps["viridis"](0.9 * layer / max(1, layers - 1))
 
 
-def _setting(run: Finished) -> tuple[str, str]:
-    cell = run.cell
-    return f"{cell.objective} {cell.size}, lr {cell.lr:g}", "".join(f"{key} {value} " for key, value in cell.other)
+def _others(cell: Cell) -> str:
+    return "".join(f", {key} {value}" for key, value in cell.other)
+
+
+def _title(ax: Axes, words: str, cell: Cell, width: int) -> None:
+    """Words, and under them, for they would not fit beside, the settings that are not the usual ones."""
+    note = fill(_others(cell).removeprefix(", "), width)
+    title(ax, words + "\n" * (note.count("\n") + 1 if note else 0), note)
+
+
+def _whose(start: str) -> str:
+    return "the baseline's" if start == "baseline" else f"that of {start}"
 
 
 def _png(figure: Figure) -> bytes:
@@ -265,5 +293,6 @@ def _png(figure: Figure) -> bytes:
 def _legend(figure: Figure, axes: Sequence[Axes]) -> None:
     """One for all panels, under them."""
     found = {label: handle for ax in axes for handle, label in zip(*ax.get_legend_handles_labels(), strict=True)}
-    columns = max(1, min(len(found), int(figure.get_figwidth() / 1.7)))
+    rows = math.ceil(len(found) / max(1, int(figure.get_figwidth() / 1.7)))
+    columns = math.ceil(len(found) / rows)  # rows as equal as can be
     figure.legend(found.values(), found.keys(), loc="outside lower center", ncols=columns, frameon=False, fontsize=9)

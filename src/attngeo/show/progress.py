@@ -1,15 +1,18 @@
-"""A progress bar that appears only when someone is watching and the work takes longer than two seconds."""
+"""A progress bar where someone is watching and the work takes longer than two seconds; a line a minute elsewhere."""
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
+import time
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
 PATIENCE = 2.0  # seconds before a wait deserves a bar
+INTERVAL = 60.0  # seconds between lines of a log
 
 
 class Bar:
@@ -21,14 +24,19 @@ class Bar:
         self._progress: Progress | None = None
         self._task: TaskID | None = None
         self._closed = False
+        self._due: float | None = None  # when the next line of a log is to be written
         self._lock = threading.Lock()
         # A timer, not a check in step(): the first step itself may be the slow one.
         self._timer = threading.Timer(PATIENCE, self._show)
         self._timer.daemon = True
 
     def __enter__(self) -> Bar:
-        if sys.stderr.isatty():
+        if os.environ.get("RANK", "0") != "0":
+            pass  # one of many processes speaks for all
+        elif sys.stderr.isatty():
             self._timer.start()
+        else:
+            self._due = time.monotonic() + INTERVAL
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -44,6 +52,10 @@ class Bar:
             self._done, self._total = done, total
             if self._progress is not None and self._task is not None:
                 self._progress.update(self._task, completed=done, total=total)
+            elif self._due is not None and time.monotonic() >= self._due:
+                self._due = time.monotonic() + INTERVAL
+                of = f" of {total}" if total is not None else ""
+                print(f"attngeo: {self._label}: {done}{of}", file=sys.stderr, flush=True)
 
     def say(self, line: str) -> None:
         """A line on stderr, above the bar where there is one."""

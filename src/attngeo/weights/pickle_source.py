@@ -61,6 +61,10 @@ def load(path: Path, name: str) -> dict[str, Any]:
         reason = (str(error).strip() or type(error).__name__).splitlines()[0].partition(". ")[0]
         raise SourceError(f"{name}: not a whole pickled state dict ({reason})") from error
     tensors = _tensors(content)
+    if not tensors and isinstance(content, dict) and "fingerprint" in content:
+        raise SourceError(
+            f"{name}: a training state of attngeo pretrain; the trained model is the folder `model` beside it"
+        )
     if not tensors:
         raise SourceError(f"{name}: holds a {type(content).__name__} without tensors; a state dict of tensors expected")
     return tensors
