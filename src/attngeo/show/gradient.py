@@ -62,13 +62,9 @@ def _beta(figure: Figure, ax: Axes, terms: GradientTerms, label: str, tokens: Se
         ax.set_yticks(range(len(names)), names, fontsize=6)
     else:
         ax.locator_params(integer=True)
-    ax.set_xlabel("context j")
+    ax.set_xlabel("context j" + " (first sequence)" * (len(terms[label].beta) > 1))
     ax.set_ylabel("predicted i")
-    title(
-        ax,
-        f"{terms.name}: β of {label}" if terms.name else f"β of {label}",
-        "first sequence, root scale" if len(terms[label].beta) > 1 else "root scale",
-    )
+    title(ax, f"{terms.name}: β of {label}" if terms.name else f"β of {label}", "root scale")
 
 
 def _positions(ax: Axes, terms: GradientTerms) -> None:
