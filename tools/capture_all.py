@@ -19,7 +19,7 @@ from proof.build import LADDER, classes, configuration, plain_experts
 from proof.feeds import feeds
 from transformers import CONFIG_MAPPING, MODEL_MAPPING
 
-from attngeo.errors import AttngeoError
+from attngeo.errors import AttngeoError, first_line
 from attngeo.organization.capture import capture
 from attngeo.organization.towers import stacks_of
 
@@ -36,7 +36,7 @@ def running(kind: str) -> tuple[Any, dict[str, Any], Any]:
             try:
                 return model, tensors, _output(model, tensors)
             except Exception as error:
-                problem = f"{type(error).__name__}: {str(error).splitlines()[0][:80] if str(error) else ''}"
+                problem = f"{type(error).__name__}: {first_line(error)[:80]}"
     raise RuntimeError(problem)
 
 

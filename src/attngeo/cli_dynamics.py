@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Annotated
 
@@ -26,11 +25,11 @@ def pretrain(
     """Pre-train a BERT-shaped encoder or decoder; started again after a kill it continues to the same losses."""
     with _one_line(debug):
         from attngeo.dynamics.pretrain import pretrain as trained
-        from attngeo.show.progress import Bar
+        from attngeo.show.progress import Bar, speaks
 
         with Bar(str(config)) as bar, _spoken(bar.say):
             run = trained(config, progress=bar.step)
-        if int(os.environ.get("RANK", "0")) == 0:  # one of many processes speaks for all
+        if speaks():
             typer.echo(f"{run.folder}: held-out loss {run.loss:.4f} after {run.config.steps} steps")
 
 
@@ -138,7 +137,7 @@ def initialisation(
                     results,
                     groups=group or (),
                     starts=start or (),
-                    free={"rates": lr, "seeds": seeds, "steps": steps, "size": size, "objective": objective},
+                    free={"lr": lr, "seeds": seeds, "steps": steps, "size": size, "objective": objective},
                     settings=setting or (),
                     work=work,
                     done=done or (),

@@ -27,3 +27,13 @@ def first_line(error: BaseException) -> str:
     """What an error of someone else's says, in one line."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return lines[0] if lines else type(error).__name__
+
+
+def reason(error: BaseException) -> str:
+    """The system's own words where they are known: libraries hide a full disk behind an error about positions."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, OSError) and cause.strerror:
+            return cause.strerror
+        cause = cause.__context__
+    return first_line(error)

@@ -192,7 +192,7 @@ def test_figures_show_every_start(tmp_path: Path, tokens: Path) -> None:
 
 def test_curves_are_means_and_ranges_over_seeds(tmp_path: Path, tokens: Path) -> None:
     """What is drawn is what was measured, encoder in the first column and decoder in the second."""
-    from attngeo.show.initialisation import form_figure, loss_figure
+    from attngeo.show.initialisation_figures import form_figure, loss_figure
     from attngeo.show.initialisation_table import forms_as_csv
 
     ran(tmp_path, small(("baseline",)))

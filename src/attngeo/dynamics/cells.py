@@ -50,8 +50,13 @@ class Cell:
     @property
     def label(self) -> str:
         """The setting in words."""
-        other = "".join(f", {key} {value}" for key, value in self.other)
-        return f"{self.objective} {self.size} lr {self.lr:g} {self.steps} steps{other}"
+        usual = f"{self.objective} {self.size} lr {self.lr:g} {self.steps} steps"
+        return f"{usual}, {self.others}" if self.other else usual
+
+    @property
+    def others(self) -> str:
+        """The settings that are not the usual ones, in words."""
+        return ", ".join(f"{key} {value}" for key, value in self.other)
 
     def config(self, out: str, tokens: str, **incidental: Any) -> PretrainConfig:
         settings: dict[str, Any] = {

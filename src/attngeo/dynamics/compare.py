@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from attngeo.dynamics.cells import Cell
-from attngeo.errors import AttngeoError, SourceError
-from attngeo.show.files import write_whole
+from attngeo.errors import SourceError, reason
+from attngeo.show.files import write_whole, writing
 
 
 @dataclass(frozen=True)
@@ -42,12 +42,10 @@ class Finished:
 
 def append_run(path: Path, run: Finished) -> None:
     """Add a run to a compressed file, one xz stream each; the file is replaced whole, so a kill loses nothing."""
-    try:
+    with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         before = path.read_bytes() if path.exists() else b""
         write_whole(path, before + lzma.compress(run.line().encode()))
-    except OSError as error:
-        raise AttngeoError(f"{path}: cannot be written ({error.strerror or error})") from error
 
 
 def read_runs(paths: Iterable[Path]) -> list[Finished]:
@@ -62,8 +60,7 @@ def read_runs(paths: Iterable[Path]) -> list[Finished]:
                         run = Finished(_cell(row["cell"]), tuple(row["records"]), row["facts"])
                         found.setdefault(run.cell.key, run)
             except (OSError, EOFError, lzma.LZMAError, ValueError, KeyError, TypeError) as error:
-                why = error.strerror if isinstance(error, OSError) and error.strerror else error
-                raise SourceError(f"{file}: not a file of finished runs ({why})") from error
+                raise SourceError(f"{file}: not a file of finished runs ({reason(error)})") from error
     return list(found.values())
 
 

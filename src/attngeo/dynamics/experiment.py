@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from attngeo.dynamics.cells import GROUPS, INCIDENTAL, Cell, cells, free_grid
 from attngeo.dynamics.compare import Compared, Finished, append_run, compare, read_runs
 from attngeo.errors import AttngeoError, InputError
-from attngeo.show.files import check_writable
+from attngeo.show.files import check_writable, writing
 
 if TYPE_CHECKING:
     from attngeo.dynamics.tokens import Tokens
@@ -58,7 +58,9 @@ def run_grid(
     opened, mine = open_tokens(tokens), team()
     earlier = read_runs([path for path in (*done, results) if path.exists()])
     _check_tokens(earlier, opened)
-    _check_results(results)
+    with writing(results):  # before the first run, not after it
+        results.parent.mkdir(parents=True, exist_ok=True)
+        check_writable(results)
     finished = {run.cell.key for run in earlier}
     left = [cell for cell in wanted if cell.key not in finished]
     say(f"{len(wanted)} runs, {len(wanted) - len(left)} finished before")
@@ -110,15 +112,6 @@ def run_grid(
     return 0
 
 
-def _check_results(path: Path) -> None:
-    """Raise before the first run if none could be kept."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise AttngeoError(f"{path}: cannot be written ({error.strerror or error})") from error
-    check_writable(path)
-
-
 def _check_tokens(runs: Iterable[Finished], tokens: Tokens) -> None:
     """Raise for a run of another corpus; older ones do not say."""
     for run in runs:
@@ -162,7 +155,7 @@ def run_experiment(
     """`run_grid` on a grid named in words; returns how many runs are left.
 
     groups    parts of the experiment's own grid ("core" where nothing is named)
-    free      a grid of one's own instead: any of rates, seeds, steps, size, objective
+    free      a grid of one's own instead: any of lr, seeds, steps, size, objective
     starts    of either; all of a group, or baseline and unit symmetric
     settings  KEY=VALUE in place of the usual ones
     """
@@ -171,11 +164,10 @@ def run_experiment(
     named = dict(_named(setting) for setting in settings)
     free = {key: value for key, value in (free or {}).items() if value not in (None, [])}
     if free and groups:
-        own = ", ".join({"rates": "lr"}.get(key, key) for key in free)
-        raise InputError(f"{own}: a grid of one's own, cannot go with group {' '.join(groups)}")
+        raise InputError(f"{', '.join(free)}: a grid of one's own, cannot go with group {' '.join(groups)}")
     if free:
-        free = {"rates": (5e-4,), "seeds": 3, **free}
-        wanted = free_grid(starts or ("baseline", "unit symmetric"), settings=named, **free)
+        free = {"seeds": 3, **free}
+        wanted = free_grid(starts or ("baseline", "unit symmetric"), free.pop("lr", (5e-4,)), settings=named, **free)
     else:
         wanted = cells(groups or ["core"], starts or None, named)
     incidental = {key: value for key, value in named.items() if key in INCIDENTAL}

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from attngeo.errors import AttngeoError, SourceError
-from attngeo.show.files import write_whole
+from attngeo.errors import SourceError
+from attngeo.show.files import write_whole, writing
 
 Record = dict[str, Any]
 FILE = "attngeo.jsonl"  # in the folder of a run, what a Monitor and `track` write
@@ -106,12 +106,10 @@ class Records:
         self._try(lambda: write_whole(self.path, "".join(map(line, self.rows)).encode()))
 
     def _try(self, write: Callable[[], None]) -> None:
-        try:
+        with writing(self.path):
             if self.writing:
                 write()
                 self._size = _size(self.path)
-        except OSError as error:
-            raise AttngeoError(f"{self.path}: cannot be written ({error.strerror or error})") from error
 
 
 def read_records(path: Path) -> list[Record]:

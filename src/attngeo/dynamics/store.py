@@ -12,7 +12,7 @@ import torch
 
 from attngeo.dynamics.bert import Bert
 from attngeo.dynamics.config import INCIDENTAL, PretrainConfig
-from attngeo.errors import AttngeoError, SourceError, first_line
+from attngeo.errors import AttngeoError, SourceError, reason
 from attngeo.show.files import write_whole
 
 
@@ -28,7 +28,7 @@ def save_checkpoint(path: Path, config: PretrainConfig, state: dict[str, Any]) -
     except (OSError, RuntimeError) as error:  # torch reports a full disk as a RuntimeError
         temporary.unlink(missing_ok=True)
         kept = "; the checkpoint before it is kept" if path.exists() else ""
-        raise AttngeoError(f"{path}: cannot be written ({_reason(error)}){kept}") from error
+        raise AttngeoError(f"{path}: cannot be written ({reason(error)}){kept}") from error
 
 
 def load_checkpoint(path: Path, config: PretrainConfig) -> dict[str, Any] | None:
@@ -39,7 +39,7 @@ def load_checkpoint(path: Path, config: PretrainConfig) -> dict[str, Any] | None
         state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
         found, was = state["fingerprint"], json.loads(state["config"])
     except Exception as error:
-        raise SourceError(f"{path}: not a checkpoint of this harness ({_reason(error)})") from error
+        raise SourceError(f"{path}: not a checkpoint of this harness ({reason(error)})") from error
     if found != config.fingerprint:
         now = json.loads(_text(config))
         names = [key for key in now if key not in INCIDENTAL and key in was and was[key] != now[key]]
@@ -64,18 +64,8 @@ def save_model(model: Bert, folder: Path, tokens: Path, config: PretrainConfig) 
         write_whole(folder / "pretrain.json", json.dumps(asdict(config), indent=2).encode())
         write_whole(folder / "config.json", json.dumps(model.config.to_dict(), indent=2).encode())
     except OSError as error:
-        raise AttngeoError(f"{folder}: the model cannot be written ({_reason(error)})") from error
+        raise AttngeoError(f"{folder}: the model cannot be written ({reason(error)})") from error
 
 
 def _text(config: PretrainConfig) -> str:
     return json.dumps(asdict(config))
-
-
-def _reason(error: BaseException) -> str:
-    """The system's own words where they are known: torch hides a full disk behind an error about positions."""
-    cause: BaseException | None = error
-    while cause is not None:
-        if isinstance(cause, OSError) and cause.strerror:
-            return cause.strerror
-        cause = cause.__context__
-    return first_line(error)

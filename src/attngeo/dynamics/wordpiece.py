@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from attngeo.errors import InputError
+from attngeo.errors import InputError, first_line
 from attngeo.show.files import write_whole
 
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
@@ -74,7 +74,7 @@ def load_tokenizer(path: Path, vocabulary: int = LARGEST) -> Any:
     try:
         tokenizer = Tokenizer.from_file(str(file))
     except Exception as error:  # the Rust side raises plain Exceptions
-        raise InputError(f"{file}: not a tokenizer ({str(error).splitlines()[0]})") from error
+        raise InputError(f"{file}: not a tokenizer ({first_line(error)})") from error
     missing = [token for token in SPECIAL if tokenizer.token_to_id(token) is None]
     if missing:
         raise InputError(f"{file}: has no {' '.join(missing)}; a BERT-shaped model needs {' '.join(SPECIAL)}")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from attngeo.errors import AttngeoError
@@ -17,6 +19,15 @@ def check_writable(path: Path) -> None:
         raise AttngeoError(f"{path}: is a folder, expected a file name")
     if not os.access(path.parent, os.W_OK):
         raise AttngeoError(f"{path}: the folder {path.parent} cannot be written to")
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """What the system refuses inside, as one line about `path`."""
+    try:
+        yield
+    except OSError as error:
+        raise AttngeoError(f"{path}: cannot be written ({error.strerror or error})") from error
 
 
 def write_whole(path: Path, content: bytes) -> None:

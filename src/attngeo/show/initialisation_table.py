@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from attngeo.show.tables import aligned
@@ -44,10 +44,7 @@ def as_csv(table: Sequence[Compared]) -> str:
 def forms_as_csv(runs: Sequence[Finished]) -> str:
     """Symmetry and directionality of every layer at the end of training: mean, lowest and highest of the seeds."""
     rows: list[dict[str, Any]] = []
-    starts: dict[tuple[Any, ...], list[Finished]] = {}
-    for run in runs:
-        starts.setdefault((*run.cell.setting, run.cell.start), []).append(run)
-    for mine in starts.values():
+    for mine in grouped(runs, lambda run: (run.cell.setting, run.cell.start)):
         for layer in range(len(mine[0].records[-1]["symmetry"])):
             row = {**_cell(mine[0].cell), "seeds": len(mine), "layer": layer}
             for score in ("symmetry", "directionality"):
@@ -59,6 +56,14 @@ def forms_as_csv(runs: Sequence[Finished]) -> str:
                 }
             rows.append(row)
     return _csv(rows)
+
+
+def grouped(rows: Iterable[Any], by: Callable[[Any], Any]) -> list[list[Any]]:
+    """Rows that `by` makes the same of, in the order they came."""
+    groups: dict[Any, list[Any]] = {}
+    for row in rows:
+        groups.setdefault(by(row), []).append(row)
+    return list(groups.values())
 
 
 def _csv(rows: Sequence[dict[str, Any]]) -> str:

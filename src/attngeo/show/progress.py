@@ -15,6 +15,11 @@ PATIENCE = 2.0  # seconds before a wait deserves a bar
 INTERVAL = 60.0  # seconds between lines of a log
 
 
+def speaks() -> bool:
+    """Whether this process is alone, or the one of many that speaks for all."""
+    return int(os.environ.get("RANK", "0")) == 0
+
+
 class Bar:
     """`with Bar("name") as bar: work(progress=bar.step)`, where work calls step(done, total) now and then."""
 
@@ -31,11 +36,9 @@ class Bar:
         self._timer.daemon = True
 
     def __enter__(self) -> Bar:
-        if os.environ.get("RANK", "0") != "0":
-            pass  # one of many processes speaks for all
-        elif sys.stderr.isatty():
+        if speaks() and sys.stderr.isatty():
             self._timer.start()
-        else:
+        elif speaks():
             self._due = time.monotonic() + INTERVAL
         return self
 

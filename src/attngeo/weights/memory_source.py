@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from attngeo.errors import SourceError
+from attngeo.errors import SourceError, first_line
 from attngeo.weights.checkpoint import Checkpoint, FloatArray, TensorInfo, Want
 from attngeo.weights.decode import all_finite
 from attngeo.weights.packed import apply_scale, block_size, refusal, scale_of
@@ -130,8 +130,8 @@ def _copy(value: Any, out: FloatArray, info: TensorInfo) -> None:
             with np.errstate(over="ignore", invalid="ignore"):
                 np.copyto(out, np.asarray(value), casting="unsafe")
     except (NotImplementedError, RuntimeError, TypeError, ValueError) as error:
-        reason = str(error).splitlines()[0]
-        raise SourceError(f"{info.file}: tensor {info.name!r} cannot be read as float32 ({reason})") from error
+        problem = f"cannot be read as float32 ({first_line(error)})"
+        raise SourceError(f"{info.file}: tensor {info.name!r} {problem}") from error
 
 
 def _position(info: TensorInfo, want: Want, flat: int) -> int:

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from attngeo.errors import SourceError
+from attngeo.errors import SourceError, first_line
 from attngeo.weights.memory_source import MemoryCheckpoint
 from attngeo.weights.packed import refuse_packed
 
@@ -58,7 +58,7 @@ def load(path: Path, name: str) -> dict[str, Any]:
     except pickle.UnpicklingError as error:
         raise SourceError(f"{name}: {_unsafe(str(error))}") from error
     except (RuntimeError, EOFError, OSError, ValueError, KeyError, IndexError, AttributeError, TypeError) as error:
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0].partition(". ")[0]
+        reason = first_line(error).partition(". ")[0]
         raise SourceError(f"{name}: not a whole pickled state dict ({reason})") from error
     tensors = _tensors(content)
     if not tensors and isinstance(content, dict) and "fingerprint" in content:
