@@ -17,7 +17,7 @@ INTERVAL = 60.0  # seconds between lines of a log
 
 def speaks() -> bool:
     """Whether this process is alone, or the one of many that speaks for all."""
-    return int(os.environ.get("RANK", "0")) == 0
+    return os.environ.get("RANK", "") in ("", "0")
 
 
 class Bar:
