@@ -14,8 +14,8 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from tests.hub_server import HubServer, Repo
-from tests.made import Array, safetensors_bytes
+from tests.weights.made_checkpoints import Array, safetensors_bytes
+from tests.weights.sources.hub_server import HubServer, Repo
 
 Shapes = dict[str, tuple[int, ...]]
 

@@ -27,11 +27,11 @@ def lean(device: Any) -> tuple[Any, Callable[[int], Any], Any]:
     """The harness of `attngeo pretrain`: compiled layers, fused AdamW, one CUDA graph."""
     import torch
 
-    from attngeo.dynamics.batches import Batch
-    from attngeo.dynamics.bert import Bert, Shape
-    from attngeo.dynamics.config import PretrainConfig
-    from attngeo.dynamics.engine import Engine
-    from attngeo.dynamics.processes import Team
+    from attngeo.dynamics.pretraining.batches import Batch
+    from attngeo.dynamics.pretraining.bert import Bert, Shape
+    from attngeo.dynamics.pretraining.config import PretrainConfig
+    from attngeo.dynamics.pretraining.engine import Engine
+    from attngeo.dynamics.pretraining.processes import Team
 
     on_gpu = device.type == "cuda"
     kind = torch.bfloat16 if on_gpu else torch.float32
@@ -74,7 +74,7 @@ def cost(make: Callable[[Any], Any], device: Any, folder: Path) -> dict[str, Any
     """Milliseconds of a step and of a measurement, alone and among steps that are already queued."""
     import torch
 
-    from attngeo.dynamics.monitor import Monitor
+    from attngeo.dynamics.monitoring.monitor import Monitor
 
     def wait() -> float:
         if device.type == "cuda":

@@ -14,8 +14,9 @@ from typing import TypeVar
 
 import numpy as np
 
-from attngeo.organization import Tree, organize, planted, threads
-from attngeo.organization.haar import forward
+from attngeo.io import threads
+from attngeo.organization import Tree, organize, planted
+from attngeo.organization.haar.transform import forward
 from bench._questionnaire import plain_organize
 
 Result = TypeVar("Result")
@@ -34,7 +35,7 @@ def timed(work: Callable[[], Result]) -> tuple[float, Result]:
 
 
 def one_thread(array: np.ndarray) -> list[Tree]:
-    with threads.plain_algebra():  # BLAS too: as is said, and the faster for it
+    with threads.single_threaded_blas():  # BLAS too: as is said, and the faster for it
         return plain_organize(array)
 
 
@@ -99,7 +100,7 @@ def haar_against_copy() -> bool:
 
 
 def main() -> int:
-    print(f"{threads.count()} threads")
+    print(f"{threads.thread_count()} threads")
     return 0 if all([against_plain(), large_against_small(), haar_against_copy()]) else 1
 
 

@@ -14,8 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from attngeo.organization import l1, organize, planted, threads
-from attngeo.organization.folder_distance import FolderDistances
+from attngeo.io import threads
+from attngeo.organization import organize, planted
+from attngeo.organization.geometry import l1
+from attngeo.organization.geometry.folder_distance import FolderDistances
+from attngeo.organization.kernels import dispatch
 
 SHAPES = ((128, 128, 144), (256, 256, 128), (256, 256, 192))
 RUNS = 5
@@ -34,7 +37,7 @@ def speed() -> float:
     """Minima with their additions a second, all threads, on eight rows that stay in the first cache."""
     import numba
 
-    from attngeo.organization.compiled import COLUMNS, _tiles
+    from attngeo.organization.kernels.distances_numba import COLUMNS, _tiles
 
     @numba.njit(nogil=True)  # type: ignore[untyped-decorator]
     def again(points: Any, least: Any, times: int) -> None:
@@ -81,11 +84,11 @@ class Counted:
 
 
 def main() -> int:
-    if threads.jit() is None:
+    if dispatch.numba_kernels() is None:
         print("no numba here: nothing to compare with its floor")
         return 0
     peak = speed()
-    print(f"{threads.count()} threads: at most {peak / 1e9:.1f} G minima with their additions a second")
+    print(f"{threads.thread_count()} threads: at most {peak / 1e9:.1f} G minima with their additions a second")
     for shape in SHAPES:
         array = planted(shape)[0].astype(np.float32)
         copy = quickest(array.copy)

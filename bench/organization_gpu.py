@@ -14,7 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from attngeo.organization import Tree, organize, planted, threads, tree_distance
+from attngeo.io import threads
+from attngeo.organization import Tree, organize, planted, tree_distance
+from attngeo.organization.kernels import dispatch
 
 GOLDENS = Path(__file__).parents[1] / "tests" / "goldens"
 PLANTED = ((64, 64, 24), (128, 128, 48), (96, 150, 37), (256, 256, 128))
@@ -65,7 +67,7 @@ def same_trees() -> list[dict[str, Any]]:
 def same_capture(device: str) -> list[dict[str, Any]]:
     """What a model's heads make of an input, captured where the model is: on the CPU, then on `device`."""
     from attngeo import capture
-    from tests.organization.tiny import feed, tiny
+    from tests.live.tiny_live_models import feed, tiny
 
     rows = []
     for kind, stack in (("bert", None), ("gpt2", None), ("llama", None), ("t5", "cross"), ("beit", None)):
@@ -83,8 +85,8 @@ def stages(array: np.ndarray) -> dict[str, float]:
     """Seconds of one call by what they went into, the GPU waited for after each."""
     import torch
 
-    from attngeo.organization import questionnaire
-    from attngeo.organization.distance import SliceDistances
+    from attngeo.organization.geometry.tree_distance import SliceDistances
+    from attngeo.organization.questionnaire import iterate as questionnaire
 
     seconds: dict[str, float] = {}
     homes: list[tuple[Any, str]] = [(questionnaire, name) for name in STAGES] + [(SliceDistances, "through")]
@@ -123,7 +125,7 @@ def main() -> int:
         return 0
     arguments = [argument for argument in sys.argv[1:] if argument != "--cpu"]
     report: dict[str, Any] = {"gpu": torch.cuda.get_device_name(), "torch": torch.__version__}
-    report["numba"] = threads.jit() is not None
+    report["numba"] = dispatch.numba_kernels() is not None
     try:
         import triton
 
@@ -132,7 +134,7 @@ def main() -> int:
         report["triton"] = None
     report["checks"] = same_trees()
     report["captured"] = same_capture("cuda")
-    threads.count = lambda: 2  # type: ignore[assignment]
+    threads.thread_count = lambda: 2  # type: ignore[assignment]
     torch.set_num_threads(2)
     organize(planted((24, 20, 12))[0].astype(np.float32))  # compiles for float32 what the checks did for float64
     for shape in (SMALL, LARGE):

@@ -41,10 +41,10 @@ class Ready(torch.utils.data.Dataset):
 def trainer_rate(size: str, tokens: Path) -> float:
     from transformers import BertConfig, BertForMaskedLM, Trainer, TrainerCallback, TrainingArguments
 
-    from attngeo.dynamics.batches import Batches, Rows
-    from attngeo.dynamics.cells import Cell
-    from attngeo.dynamics.pretrain import objective_of
-    from attngeo.dynamics.tokens import open_tokens
+    from attngeo.dynamics.data.tokens import open_tokens
+    from attngeo.dynamics.pretraining.batches import Batches, Rows
+    from attngeo.dynamics.pretraining.pretrain import objective_of
+    from experiments.initialisation.grid import Cell
 
     opened = open_tokens(tokens)
     config = Cell("baseline", 5e-4, 0, 9_500, size).config("", str(tokens))
@@ -98,8 +98,8 @@ def main() -> int:
         return 0
     import transformers
 
-    from attngeo.dynamics.packed_tokens import unpacked
-    from attngeo.dynamics.speed import measure
+    from bench.pretraining_gpu import measure
+    from experiments.initialisation.packed_tokens import unpacked
 
     tokens = unpacked(Path(sys.argv[1]))
     facts = {"gpu": torch.cuda.get_device_name(), "torch": torch.__version__, "transformers": transformers.__version__}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -43,3 +44,13 @@ def rxnfp(models: Path) -> Path:
 def sceptr(models: Path) -> Path:
     """State dicts of `torch.nn.MultiheadAttention` encoders, one folder each, no transformers config."""
     return models / "sceptr" / "_model_saves"
+
+
+@pytest.fixture
+def one_torch_thread() -> Iterator[None]:
+    """Losses are identical only on the same number of threads, and processes started by tests have one."""
+    torch = pytest.importorskip("torch")
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)

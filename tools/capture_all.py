@@ -1,7 +1,7 @@
 """Capture a tiny random model of every transformers type and write down which can be: docs/capture.md.
 
 For every stack: the logits give the model's own probabilities (largest difference at most 1e-5), and the model's output
-afterwards is what it was before. `python tools/capture_all.py [TYPE …]`; with types named, only prints them.
+afterwards is what it was before. `python -m tools.capture_all [TYPE …]`; with types named, only prints them.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from typing import Any
 import numpy as np
 import torch
 import transformers
-from proof.build import LADDER, classes, configuration, plain_experts
-from proof.feeds import feeds
 from transformers import CONFIG_MAPPING, MODEL_MAPPING
 
 from attngeo.errors import AttngeoError, first_line
-from attngeo.organization.capture import capture
-from attngeo.organization.towers import stacks_of
+from attngeo.live.attention_modules import stacks_of
+from attngeo.organization.capture.capture import capture
+from tools.proof.build import LADDER, classes, configuration, plain_experts
+from tools.proof.feeds import feeds
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "capture.md"
 LARGEST = 3e8  # parameters
@@ -121,7 +121,7 @@ def main() -> None:
         f"A small random model of each of the {len(kinds)} types that transformers {transformers.__version__} maps to",
         "a model, captured stack by stack: the softmax of the logits must be the model's own probabilities to 1e-5,",
         "and the model must give the same output afterwards. Not run: no small model, or no made-up input it takes,",
-        "was found; nothing is said of those. Made by `python tools/capture_all.py`.\n",
+        "was found; nothing is said of those. Made by `python -m tools.capture_all`.\n",
         "| " + " | ".join(found) + " |\n|" + "---|" * len(found),
         "| " + " | ".join(str(len(rows)) for rows in found.values()) + " |\n",
     ]

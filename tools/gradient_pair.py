@@ -4,7 +4,7 @@ At every evaluation both go once through the same 32 held-out rows; the rank-1 t
 first and the last weights go through 512 rows of the training text. Prints both tables (medians over heads) and writes
 `gradients.json`, `gradients.png` (the trained pair on the 512 rows) and `gradients_training.png` (over training).
 
-    python tools/gradient_pair.py TEXT … [--valid TEXT] [--out out/gradients] [--steps 2000]
+    python -m tools.gradient_pair TEXT … [--valid TEXT] [--out out/gradients] [--steps 2000]
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ import torch
 from matplotlib.figure import Figure
 from transformers import AutoTokenizer, BertConfig, BertForMaskedLM, BertLMHeadModel
 
-from attngeo.dynamics.batches import Batch, Rows, fixed
-from attngeo.dynamics.config import PretrainConfig, load_config
-from attngeo.dynamics.gradient import gradient_terms
-from attngeo.dynamics.gradient_result import GradientTerms, HeadTerms
-from attngeo.dynamics.pretrain import build, objective_of, prepared, pretrain
-from attngeo.dynamics.processes import team
-from attngeo.dynamics.store import load_checkpoint
-from attngeo.dynamics.tokens import Tokens
+from attngeo.dynamics.data.tokens import Tokens
+from attngeo.dynamics.gradients.gradient_terms import gradient_terms
+from attngeo.dynamics.gradients.result import GradientTerms, HeadTerms
+from attngeo.dynamics.pretraining.batches import Batch, Rows, fixed
+from attngeo.dynamics.pretraining.checkpoint import load_checkpoint
+from attngeo.dynamics.pretraining.config import PretrainConfig, load_config
+from attngeo.dynamics.pretraining.pretrain import build, objective_of, prepared, pretrain
+from attngeo.dynamics.pretraining.processes import team
 from attngeo.show.canvas import BLUE, GREY, ORANGE, paper, plain, title
-from attngeo.show.gradient import gradient_figure
-from attngeo.weights.form import Form
+from attngeo.show.gradient_figures import gradient_figure
+from attngeo.weights.scoring.form import Form
 
 ROWS = 32  # held-out rows gone through at every evaluation
 MANY = 512  # rows of the training text gone through before and after

@@ -1,7 +1,7 @@
 """Prove every model type transformers knows against live models; write docs/coverage.md and the package's facts.
 
-python tools/prove_all.py                 all of them (some twenty minutes on two cores)
-python tools/prove_all.py bert llama      only these; the rest is kept as it was
+python -m tools.prove_all                 all of them (some twenty minutes on two cores)
+python -m tools.prove_all bert llama      only these; the rest is kept as it was
 """
 
 from __future__ import annotations
@@ -36,16 +36,15 @@ class TooLate(BaseException):
 
 def prove_type(model_type: str) -> dict[str, Any]:
     """Climb the ladder of tiny configurations until the type is proved, or take the best that came of it."""
-    from proof.build import CannotBuild, candidates, classes
-    from proof.facts import defaults
-    from proof.prove import Verdict, prove_model, tell
-
     from attngeo.errors import LayoutError
+    from tools.proof.build import CannotBuild, candidates, classes
+    from tools.proof.facts import defaults
+    from tools.proof.prove import Verdict, prove_model, tell
 
     best: Verdict | None = None
     try:
         if model_type.startswith("gguf:"):
-            from proof.gguf_proof import prove_arch
+            from tools.proof.gguf_proof import prove_arch
 
             return vars(prove_arch(model_type))
         tell(model_type, defaults=defaults(classes(model_type)[0]()))
@@ -101,7 +100,12 @@ def launch(batch: list[str]) -> list[dict[str, Any]]:
     environment = {**os.environ, "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT / "tools")}
     while batch:
         done = subprocess.run(
-            [sys.executable, __file__, "--work", *batch], env=environment, capture_output=True, text=True, check=False
+            [sys.executable, "-m", "tools.prove_all", "--work", *batch],
+            cwd=ROOT,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
         )
         lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
         results += lines
@@ -118,8 +122,9 @@ def launch(batch: list[str]) -> list[dict[str, Any]]:
 @cache
 def all_defaults() -> dict[str, dict[str, Any]]:
     """Default head counts of every config class, those of inner models included."""
-    from proof.facts import defaults
     from transformers import CONFIG_MAPPING
+
+    from tools.proof.facts import defaults
 
     found = {}
     for model_type in CONFIG_MAPPING:
@@ -157,7 +162,7 @@ def write(record: dict[str, dict[str, Any]]) -> None:
     RECORD.write_text(
         "{\n" + ",\n".join(f"{json.dumps(k)}: {json.dumps(record[k])}" for k in sorted(record)) + "\n}\n", "utf-8"
     )
-    from proof.page import page
+    from tools.proof.page import page
 
     PAGE.write_text(page(record, transformers.__version__), "utf-8")
 
@@ -176,7 +181,7 @@ def main() -> None:
 
     transformers.logging.set_verbosity_error()
     record = json.loads(RECORD.read_text("utf-8")) if RECORD.exists() else {}
-    from proof.gguf_archs import KINDS
+    from tools.proof.gguf_archs import KINDS
 
     wanted = arguments.types or [*sorted(MODEL_MAPPING_NAMES), *KINDS]
     batches = [wanted[i : i + BATCH] for i in range(0, len(wanted), BATCH)]

@@ -1,8 +1,8 @@
 """Train the bundled encoder and decoder, and put them where the package ships them.
 
-    python tools/train_pair.py TOKENS [INTO]
+    python -m tools.train_pair TOKENS [INTO]
 
-TOKENS is a folder of prepared token files (`python -m attngeo.dynamics.experiment prepare`), the same for both. INTO,
+TOKENS is a folder of prepared token files (`python -m experiments.initialisation.run prepare`), the same for both. INTO,
 by default the package's own folder, gets for each model its weights in bfloat16, config, tokenizer and training.jsonl:
 the scores of every layer and head at 13 moments of training.
 """
@@ -19,11 +19,11 @@ from pathlib import Path
 import torch
 from safetensors.torch import load_file, save_file
 
-from attngeo.dynamics.config import load_config
-from attngeo.dynamics.packed_tokens import unpacked
-from attngeo.dynamics.pretrain import pretrain
+from attngeo.dynamics.pretraining.config import load_config
+from attngeo.dynamics.pretraining.pretrain import pretrain
+from experiments.initialisation.packed_tokens import unpacked
 
-HOME = Path(__file__).parents[1] / "src" / "attngeo" / "pair"
+HOME = Path(__file__).parents[1] / "src" / "attngeo" / "bundled"
 # What the demo shows of a run; the rest of its records says how fast some machine was.
 SHOWN = ("step", "eval_loss", "symmetry", "directionality", "head_symmetry", "head_directionality", "max_logit")
 

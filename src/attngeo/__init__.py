@@ -35,29 +35,29 @@ from typing import TYPE_CHECKING
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from attngeo.dynamics.gradient import gradient_terms
-    from attngeo.dynamics.gradient_result import GradientTerms
-    from attngeo.dynamics.init import symmetric_init_
-    from attngeo.dynamics.monitor import Monitor
-    from attngeo.dynamics.pretrain import pretrain
-    from attngeo.dynamics.track import track
+    from attngeo.dynamics.gradients.gradient_terms import gradient_terms
+    from attngeo.dynamics.gradients.result import GradientTerms
+    from attngeo.dynamics.initialisation.symmetric import symmetric_init_
+    from attngeo.dynamics.monitoring.monitor import Monitor
+    from attngeo.dynamics.monitoring.track import track
+    from attngeo.dynamics.pretraining.pretrain import pretrain
     from attngeo.errors import AttngeoError
-    from attngeo.organization.capture import capture
-    from attngeo.organization.controls import Comparison
-    from attngeo.organization.expansion import Expansion
-    from attngeo.organization.invariance import softmax_invariance
-    from attngeo.organization.invariance_report import InvarianceReport
+    from attngeo.organization.capture.capture import capture
+    from attngeo.organization.capture.network_tensor import NetworkTensor
+    from attngeo.organization.expansion.controls import Comparison
+    from attngeo.organization.expansion.expansion import Expansion
     from attngeo.organization.organization import Organization
-    from attngeo.organization.paraproduct import Paraproduct, paraproduct
-    from attngeo.organization.questionnaire import organize
-    from attngeo.organization.tensor import NetworkTensor
-    from attngeo.organization.tree import Tree
-    from attngeo.weights.attention import AttentionWeights
-    from attngeo.weights.form import Form
-    from attngeo.weights.layers import attention_layers
-    from attngeo.weights.published import published
-    from attngeo.weights.score import score
-    from attngeo.weights.table import ScoreTable
+    from attngeo.organization.organize import organize
+    from attngeo.organization.softmax.invariance import softmax_invariance
+    from attngeo.organization.softmax.invariance_report import InvarianceReport
+    from attngeo.organization.softmax.paraproduct import Paraproduct, paraproduct
+    from attngeo.organization.trees.tree import Tree
+    from attngeo.weights.layout.attention_weights import AttentionWeights
+    from attngeo.weights.layout.layers import attention_layers
+    from attngeo.weights.scoring.form import Form
+    from attngeo.weights.scoring.published import published
+    from attngeo.weights.scoring.score import score
+    from attngeo.weights.scoring.table import ScoreTable
 
 __all__ = [
     "AttentionWeights",
@@ -89,34 +89,40 @@ __all__ = [
 
 # Found on first use, so that `import attngeo` and `attngeo --help` load nothing they do not need.
 _HOME = {
-    "AttentionWeights": "attngeo.weights.attention",
+    "AttentionWeights": "attngeo.weights.layout.attention_weights",
     "AttngeoError": "attngeo.errors",
-    "Comparison": "attngeo.organization.controls",
-    "Expansion": "attngeo.organization.expansion",
-    "Form": "attngeo.weights.form",
-    "GradientTerms": "attngeo.dynamics.gradient_result",
-    "InvarianceReport": "attngeo.organization.invariance_report",
-    "Monitor": "attngeo.dynamics.monitor",
-    "NetworkTensor": "attngeo.organization.tensor",
+    "Comparison": "attngeo.organization.expansion.controls",
+    "Expansion": "attngeo.organization.expansion.expansion",
+    "Form": "attngeo.weights.scoring.form",
+    "GradientTerms": "attngeo.dynamics.gradients.result",
+    "InvarianceReport": "attngeo.organization.softmax.invariance_report",
+    "Monitor": "attngeo.dynamics.monitoring.monitor",
+    "NetworkTensor": "attngeo.organization.capture.network_tensor",
     "Organization": "attngeo.organization.organization",
-    "Paraproduct": "attngeo.organization.paraproduct",
-    "ScoreTable": "attngeo.weights.table",
-    "Tree": "attngeo.organization.tree",
-    "attention_layers": "attngeo.weights.layers",
-    "capture": "attngeo.organization.capture",
-    "gradient_terms": "attngeo.dynamics.gradient",
-    "organize": "attngeo.organization.questionnaire",
-    "paraproduct": "attngeo.organization.paraproduct",
-    "pretrain": "attngeo.dynamics.pretrain",
-    "published": "attngeo.weights.published",
-    "score": "attngeo.weights.score",
-    "softmax_invariance": "attngeo.organization.invariance",
-    "symmetric_init_": "attngeo.dynamics.init",
-    "track": "attngeo.dynamics.track",
+    "Paraproduct": "attngeo.organization.softmax.paraproduct",
+    "ScoreTable": "attngeo.weights.scoring.table",
+    "Tree": "attngeo.organization.trees.tree",
+    "attention_layers": "attngeo.weights.layout.layers",
+    "capture": "attngeo.organization.capture.capture",
+    "gradient_terms": "attngeo.dynamics.gradients.gradient_terms",
+    "organize": "attngeo.organization.organize",
+    "paraproduct": "attngeo.organization.softmax.paraproduct",
+    "pretrain": "attngeo.dynamics.pretraining.pretrain",
+    "published": "attngeo.weights.scoring.published",
+    "score": "attngeo.weights.scoring.score",
+    "softmax_invariance": "attngeo.organization.softmax.invariance",
+    "symmetric_init_": "attngeo.dynamics.initialisation.symmetric",
+    "track": "attngeo.dynamics.monitoring.track",
 }
 
 
+# Rooms that are reachable as attributes without an import of their own.
+_ROOMS = ("bundled", "dynamics", "live", "organization", "show", "weights")
+
+
 def __getattr__(name: str) -> object:
+    if name in _ROOMS:
+        return import_module(f"attngeo.{name}")
     if name not in _HOME:
         raise AttributeError(f"module 'attngeo' has no attribute {name!r}")
     value = getattr(import_module(_HOME[name]), name)
@@ -125,4 +131,4 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    return sorted(__all__)
+    return sorted([*__all__, *_ROOMS])

@@ -1,17 +1,10 @@
-"""What every test of the room needs."""
+"""Every test of the dynamics room runs torch on one thread."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
-import torch
 
 
 @pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    """Losses are the same to the bit only on the same number of threads, and processes started by tests have one."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+def _one_torch_thread(one_torch_thread: None) -> None:
+    """Use the fixture of the same name in every test below this folder."""

@@ -10,7 +10,7 @@ import pytest
 
 import attngeo
 from attngeo import organization
-from attngeo.show.hierarchy import tree_text
+from attngeo.show.organization_text import tree_text
 
 EXPLAINED = {name: getattr(organization, name) for name in organization.__all__} | {
     "capture": attngeo.capture,

@@ -15,10 +15,10 @@ from attngeo.organization import (
     expand,
     flexible_tree,
     organize,
-    threads,
     tree_distance,
 )
-from attngeo.organization.diffusion import diffusion, normalised
+from attngeo.organization.geometry.diffusion import diffusion, normalised
+from attngeo.organization.kernels import dispatch
 
 GOLDENS = Path(__file__).parents[1] / "goldens"
 FILES = ("matrix_a0_b1", "matrix_a1_b0", "tensor_small", "tensor_structured")
@@ -34,8 +34,8 @@ def golden(request):
 @pytest.fixture(params=["compiled", "plain"], autouse=True)
 def path(request, monkeypatch):
     if request.param == "plain":
-        monkeypatch.setattr(threads, "jit", lambda: None)
-    elif threads.jit() is None:
+        monkeypatch.setattr(dispatch, "numba_kernels", lambda: None)
+    elif dispatch.numba_kernels() is None:
         pytest.skip("needs numba")
 
 

@@ -8,9 +8,11 @@ import numpy as np
 import pytest
 
 from attngeo.errors import InputError
-from attngeo.organization import NetworkTensor, Organization, Tree, expand, organize, planted, threads
-from attngeo.organization.haar import forward
-from attngeo.organization.joining import expanded_slices, haar_tree
+from attngeo.io import threads
+from attngeo.organization import NetworkTensor, Organization, Tree, expand, organize, planted
+from attngeo.organization.haar.transform import forward
+from attngeo.organization.kernels import dispatch
+from attngeo.organization.questionnaire.refine import expanded_slices, haar_tree
 
 torch = pytest.importorskip("torch")
 
@@ -124,7 +126,7 @@ def test_same_trees_on_any_number_of_threads_and_kind_of_array(monkeypatch):
     array, _ = planted((70, 52, 21), 2)
     wanted = organize(array)
     for count in (1, 3, 5):
-        monkeypatch.setattr(threads, "count", lambda count=count: count)
+        monkeypatch.setattr(threads, "thread_count", lambda count=count: count)
         assert organize(array) == wanted
     for other in (
         organize(torch.tensor(array)),
@@ -133,7 +135,7 @@ def test_same_trees_on_any_number_of_threads_and_kind_of_array(monkeypatch):
     ):
         assert other.trees == wanted.trees
         np.testing.assert_allclose(other.affinities[0], wanted.affinities[0], rtol=1e-9)
-    monkeypatch.setattr(threads, "jit", lambda: None)
+    monkeypatch.setattr(dispatch, "numba_kernels", lambda: None)
     assert organize(array).trees == wanted.trees
 
 

@@ -7,10 +7,11 @@ from typing import Any
 
 import torch
 import transformers
-from proof.adjust import ADJUST
-from proof.listen import NAME, listening
-from proof.tiny import shrink, sub_configs
 from transformers import CONFIG_MAPPING, MODEL_MAPPING, PreTrainedConfig, PreTrainedModel
+
+from tools.proof.adjust import ADJUST
+from tools.proof.listen import NAME, listening
+from tools.proof.tiny import shrink, sub_configs
 
 # (layers, width factor, most parameters); layers 0: as it comes
 LADDER = ((2, 8, 200e6), (2, 4, 100e6), (2, 2, 100e6), (2, 1, 200e6), (8, 8, 200e6), (0, 0, 300e6))

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from proof.tiny import sub_configs
 from transformers import PreTrainedConfig
 
-from attngeo.weights.norms import SWITCHES
-from attngeo.weights.scope import DECLARED
+from attngeo.weights.layout.config_scope import DECLARED
+from attngeo.weights.layout.norms import SWITCHES
+from tools.proof.tiny import sub_configs
 
 _KEYS = (*DECLARED, *SWITCHES, "multi_query", "new_decoder_architecture", "qk_nope_head_dim", "qk_rope_head_dim")
 

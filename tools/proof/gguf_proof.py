@@ -13,12 +13,13 @@ from typing import Any
 import gguf
 import torch
 import transformers
-from proof.build import plain_experts
-from proof.gguf_archs import ARCHS, UNPROVED, Arch, heads
-from proof.learn import is_causal
-from proof.listen import NAME, listening
-from proof.prove import Verdict, judge_layers, randomise, read_layers, reduce_norms, tell
 from transformers import PreTrainedConfig, PreTrainedModel
+
+from tools.proof.build import plain_experts
+from tools.proof.gguf_archs import ARCHS, UNPROVED, Arch, heads
+from tools.proof.learn import is_causal
+from tools.proof.listen import NAME, listening
+from tools.proof.prove import Verdict, judge_layers, randomise, read_layers, reduce_norms, tell
 
 
 def prove_arch(kind: str) -> Verdict:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from proof.feeds import feeds
-from proof.listen import Product, listening
 from torch import Tensor, nn
 
-from attngeo.weights.norms import norm_path
+from attngeo.weights.layout.norms import norm_path
+from tools.proof.feeds import feeds
+from tools.proof.listen import Product, listening
 
 
 def norm_of(model: nn.Module, product: Product, tokens: Tensor) -> nn.Module | None:
@@ -32,7 +32,7 @@ def norm_facts(norm: nn.Module, width: int) -> tuple[bool, Tensor]:
 
 
 def norm_rule(site: str, stored: dict[str, Tensor], norm: nn.Module, width: int) -> dict[str, Any] | None:
-    """The rule of attngeo.weights.norms that leads from the attention's path to this norm's tensor."""
+    """The rule of attngeo.weights.layout.norms that leads from the attention's path to this norm's tensor."""
     weight = getattr(norm, "weight", None)
     if weight is None or weight.shape != (width,):
         return None

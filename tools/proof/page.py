@@ -22,7 +22,7 @@ products the live model itself computes (relative error at most 1e-4; exchanging
 zero, positions are zero so that rotary embedding is the identity, norms on queries, keys and latents are reduced to
 their gain (marked qk-norm). A type whose products disagree is refused.
 
-Made by `python tools/prove_all.py`, which also writes the facts the package ships.
+Made by `python -m tools.prove_all`, which also writes the facts the package ships.
 """
 
 

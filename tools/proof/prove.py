@@ -10,20 +10,20 @@ from typing import Any, cast
 
 import numpy as np
 import torch
-from proof.feeds import call_attention, feeds
-from proof.learn import is_causal, norm_facts, norm_of, norm_rule
-from proof.listen import Product, listening
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from attngeo.errors import LayoutError
-from attngeo.weights import families
-from attngeo.weights.attention import AttentionWeights
-from attngeo.weights.checkpoint import Want
-from attngeo.weights.layers import open_layers
-from attngeo.weights.layout import Site, count_heads, find_sites
-from attngeo.weights.open import open_checkpoint
-from attngeo.weights.scope import width
+from attngeo.weights.layout import families
+from attngeo.weights.layout.attention_weights import AttentionWeights
+from attngeo.weights.layout.config_scope import width
+from attngeo.weights.layout.layers import open_layers
+from attngeo.weights.layout.sites import Site, count_heads, find_sites
+from attngeo.weights.sources.checkpoint import Want
+from attngeo.weights.sources.open import open_checkpoint
+from tools.proof.feeds import call_attention, feeds
+from tools.proof.learn import is_causal, norm_facts, norm_of, norm_rule
+from tools.proof.listen import Product, listening
 
 TOLERANCE = 1e-4  # relative error of x M xᵀ, head by head
 _QK_NORM = re.compile(

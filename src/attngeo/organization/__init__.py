@@ -17,21 +17,22 @@ Underneath
     planted              tensors with a hierarchy put into them, for tests
 """
 
-from attngeo.organization.affinity import affinity_from_distance, cosine_affinity, gaussian_affinity
-from attngeo.organization.controls import Comparison
-from attngeo.organization.diffusion import diffusion_map
-from attngeo.organization.distance import tree_distance
-from attngeo.organization.expansion import Expansion, expand
-from attngeo.organization.flexible import binary_tree, flexible_tree
-from attngeo.organization.invariance import softmax_invariance
-from attngeo.organization.invariance_report import InvarianceReport
-from attngeo.organization.joining import haar_tree
-from attngeo.organization.organization import Organization, Step
-from attngeo.organization.paraproduct import Paraproduct, paraproduct
-from attngeo.organization.planted import planted
-from attngeo.organization.questionnaire import organize
-from attngeo.organization.tensor import NetworkTensor
-from attngeo.organization.tree import Tree
+from attngeo.organization.capture.network_tensor import NetworkTensor
+from attngeo.organization.expansion.controls import Comparison
+from attngeo.organization.expansion.expansion import Expansion, expand
+from attngeo.organization.geometry.affinity import affinity_from_distance, cosine_affinity, gaussian_affinity
+from attngeo.organization.geometry.diffusion import diffusion_map
+from attngeo.organization.geometry.tree_distance import tree_distance
+from attngeo.organization.organization import Organization
+from attngeo.organization.organize import organize
+from attngeo.organization.questionnaire.grow import binary_tree, flexible_tree
+from attngeo.organization.questionnaire.iterate import Step
+from attngeo.organization.questionnaire.refine import haar_tree
+from attngeo.organization.softmax.invariance import softmax_invariance
+from attngeo.organization.softmax.invariance_report import InvarianceReport
+from attngeo.organization.softmax.paraproduct import Paraproduct, paraproduct
+from attngeo.organization.trees.planted import planted
+from attngeo.organization.trees.tree import Tree
 
 __all__ = [
     "Comparison",

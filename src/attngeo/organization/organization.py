@@ -9,37 +9,23 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from attngeo.arrays import Floats
+from attngeo.display import Drawable, draw
 from attngeo.errors import InputError
-from attngeo.organization.arrays import Floats, checked, checked_affinity
-from attngeo.organization.diffusion import diffusion_map
-from attngeo.organization.drawn import Drawn
-from attngeo.organization.store import load_arrays, naming, part, save_arrays
-from attngeo.organization.tensor import NetworkTensor
-from attngeo.organization.tree import Tree
+from attngeo.io.archive import load_arrays, naming_file, required_array, save_arrays
+from attngeo.organization.capture.network_tensor import NetworkTensor
+from attngeo.organization.checks import checked, checked_affinity
+from attngeo.organization.expansion.expansion import Expansion, expand
+from attngeo.organization.geometry.diffusion import diffusion_map
+from attngeo.organization.questionnaire.iterate import Step
+from attngeo.organization.trees.tree import Tree
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from attngeo.organization.expansion import Expansion
-
-
-@dataclass(frozen=True)
-class Step:
-    """What an iteration left: its trees, the total l1 of the Haar coefficients, how alike the trees before were.
-
-    >>> step = organize(planted((16, 12, 8), seed=0)[0]).history[0]
-    >>> step.stage, step.trees[2].size, step.likeness[2]  # the heads had no tree before
-    ('iteration', 8, None)
-    """
-
-    stage: str  # "iteration" or "refined"
-    trees: tuple[Tree, ...]
-    l1: float
-    likeness: tuple[float | None, ...]  # an axis' correlation of closeness with the tree before; None without one
-
 
 @dataclass(frozen=True, eq=False)
-class Organization(Drawn):
+class Organization(Drawable):
     """A tensor, a tree and an affinity for every axis, and the history that led there.
 
     >>> found = organize(planted((16, 12, 8), seed=0)[0])
@@ -80,18 +66,13 @@ class Organization(Drawn):
 
     def expand(self) -> Expansion:
         """The Haar coefficients of the values along all trees."""
-        from attngeo.organization.expansion import expand
-
         return replace(expand(self.values, dict(enumerate(self.trees))), settings=self.settings)
 
     def plot(self, of: Literal["slices", "heads", "trees"] = "slices") -> Figure:
         """A few heads as given and in the order of the trees; or the diffusion map of the heads; or the trees."""
-        from attngeo.show import organization as show
-
         if of not in ("slices", "heads", "trees") or (of == "heads" and len(self.trees) < 3):
             raise InputError(f"plot: no picture of {of!r} of a {len(self.trees)}-D array; slices, heads or trees")
-        figure: Figure = getattr(show, f"{of}_figure")(self)
-        return figure
+        return draw(f"{of}_figure", self)
 
     def save(self, path: str | Path) -> Path:
         """Write to one .npz file."""
@@ -113,8 +94,8 @@ class Organization(Drawn):
     def load(cls, path: str | Path) -> Organization:
         """Read what `save` wrote."""
         arrays, about = load_arrays(path, "organization")
-        with naming(path):
-            values = checked(part(arrays, "values"), "values")
+        with naming_file(path):
+            values = checked(required_array(arrays, "values"), "values")
             labelled = about.get("tensor")
             tensor = values if labelled is None else NetworkTensor.from_arrays(arrays, labelled)
             axes = range(values.ndim)
@@ -123,7 +104,7 @@ class Organization(Drawn):
                 trees = tuple(Tree.from_arrays(arrays, f"step{place}.tree{axis}") for axis in axes)
                 steps.append(Step(step["stage"], trees, step["l1"], tuple(step["likeness"])))
             trees = tuple(Tree.from_arrays(arrays, f"tree{axis}") for axis in axes)
-            affinities = tuple(checked_affinity(part(arrays, f"affinity{axis}")) for axis in axes)
+            affinities = tuple(checked_affinity(required_array(arrays, f"affinity{axis}")) for axis in axes)
             for axis, (n, tree, affinity) in enumerate(zip(values.shape, trees, affinities, strict=True)):
                 if not n == tree.size == len(affinity):
                     raise InputError(f"axis {axis}: {n} elements, tree of {tree.size}, affinity of {len(affinity)}")

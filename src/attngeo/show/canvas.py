@@ -6,6 +6,8 @@ import warnings
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Literal
 
+from attngeo.io.atomic import atomic_file, write_errors
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
@@ -22,11 +24,18 @@ def paper(width: float, height: float) -> Figure:
     return Figure(figsize=(width, height), layout="constrained", dpi=150)
 
 
-def save(figure: Figure, path: Path | IO[bytes]) -> None:
-    """Draw to a file; letters the font lacks become boxes without a word."""
+def save_figure(figure: Figure, target: Path | IO[bytes]) -> None:
+    """Write a figure to a file, atomically and in the format of its suffix, or as PNG to an open file.
+
+    Letters that the font lacks are drawn as boxes, without matplotlib's warning.
+    """
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph")
-        figure.savefig(path)
+        if isinstance(target, Path):
+            with write_errors(target), atomic_file(target) as file:
+                figure.savefig(file, format=target.suffix[1:].lower() or "png")
+        else:
+            figure.savefig(target, format="png")
 
 
 def plain(ax: Axes, grid: Literal["both", "x", "y"] = "both") -> None:

@@ -1,0 +1,1 @@
+"""Reproductions of the results in docs/; not part of the installed package."""

@@ -1,0 +1,1 @@
+"""The initialisation experiment: which initialisation saves training steps, over paired seeds."""

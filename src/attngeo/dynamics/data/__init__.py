@@ -1,0 +1,1 @@
+"""A corpus as packed token files."""

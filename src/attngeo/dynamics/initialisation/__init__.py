@@ -1,0 +1,1 @@
+"""Initialisations of queries and keys: symmetric, controls, and recipes of others."""

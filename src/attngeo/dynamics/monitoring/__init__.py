@@ -1,0 +1,1 @@
+"""Scores of a model during training, as records."""

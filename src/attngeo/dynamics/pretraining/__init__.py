@@ -1,0 +1,1 @@
+"""The pre-training harness: config, model, batches, training loop."""

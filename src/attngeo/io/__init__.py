@@ -1,0 +1,1 @@
+"""Files, caches, locks, progress bars and threads: what every room needs and none owns."""

@@ -1,0 +1,33 @@
+"""A lock on a folder, released by the operating system however the process ends."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from attngeo.errors import AttngeoError
+
+
+@contextmanager
+def folder_lock(folder: Path, *, wait: bool = False) -> Iterator[None]:
+    """Hold the lock of `folder` inside the context; if another process holds it, wait for it or raise.
+
+    >>> with folder_lock(Path("runs/a")):
+    ...     train()
+    """
+    try:
+        import fcntl
+    except ImportError:  # not on this platform: no lock
+        yield
+        return
+    handle = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT, 0o666)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        except BlockingIOError:
+            raise AttngeoError(f"{folder}: another process is at work in this folder") from None
+        yield
+    finally:
+        os.close(handle)

@@ -1,0 +1,55 @@
+"""Fetch the next items of an iterable in a thread while the caller works on the current one."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Generator, Iterable
+from queue import Empty, Full, Queue
+from typing import TypeVar
+
+Item = TypeVar("Item")
+
+_END = object()
+
+
+def prefetch(items: Iterable[Item], depth: int = 1) -> Generator[Item, None, None]:
+    """Yield the same items while a thread fetches the next `depth` of them; its exception is raised here."""
+    queue: Queue[object] = Queue(depth)
+    stopped = threading.Event()
+    failure: list[BaseException] = []
+
+    def put(item: object) -> bool:
+        while not stopped.is_set():
+            try:
+                queue.put(item, timeout=0.1)
+                return True
+            except Full:
+                continue
+        return False
+
+    def fetch() -> None:
+        try:
+            for item in items:
+                if not put(item):
+                    return
+                del item  # the consumer may be done with it long before the next one is here
+        except BaseException as error:
+            failure.append(error)
+        put(_END)
+
+    thread = threading.Thread(target=fetch, name="attngeo-read", daemon=True)
+    thread.start()
+    try:
+        while (item := queue.get()) is not _END:
+            yield item  # type: ignore[misc]
+            del item
+        if failure:
+            raise failure[0]
+    finally:  # also when the consumer stops early: the source must not be closed under the reader
+        stopped.set()
+        while thread.is_alive():
+            try:
+                queue.get(timeout=0.1)
+            except Empty:
+                continue
+        thread.join()

@@ -1,0 +1,105 @@
+"""Optional progress bars: drawn on a terminal when work takes longer than two seconds, one line per minute in a log."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable
+from functools import wraps
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+
+if TYPE_CHECKING:
+    import rich.progress
+
+Progress = Callable[[int, int | None], None]  # called with (parts done, parts in all or None)
+P = ParamSpec("P")
+R = TypeVar("R")
+
+PATIENCE = 2.0  # seconds before a bar appears
+INTERVAL = 60.0  # seconds between lines of a log
+
+
+def is_main_process() -> bool:
+    """Tell whether this is the only process, or the one of many that prints."""
+    return os.environ.get("RANK", "") in ("", "0")
+
+
+class ProgressBar:
+    """A progress bar: `with ProgressBar("name") as bar: work(progress=bar.step)`; work calls step(done, total)."""
+
+    def __init__(self, label: str) -> None:
+        self._label, self._done = label, 0
+        self._total: int | None = None
+        self._progress: rich.progress.Progress | None = None
+        self._task: rich.progress.TaskID | None = None
+        self._closed = False
+        self._due: float | None = None  # time of the next log line
+        self._lock = threading.Lock()
+        # A timer, not a check in step(): the first step itself may be the slow one.
+        self._timer = threading.Timer(PATIENCE, self._show)
+        self._timer.daemon = True
+
+    def __enter__(self) -> ProgressBar:
+        if is_main_process() and sys.stderr.isatty():
+            self._timer.start()
+        elif is_main_process():
+            self._due = time.monotonic() + INTERVAL
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._timer.cancel()
+        with self._lock:
+            self._closed = True
+            if self._progress is not None:
+                self._progress.stop()
+
+    def step(self, done: int, total: int | None) -> None:
+        """Record that `done` parts are finished, of `total` if that is known."""
+        with self._lock:
+            self._done, self._total = done, total
+            if self._progress is not None and self._task is not None:
+                self._progress.update(self._task, completed=done, total=total)
+            elif self._due is not None and time.monotonic() >= self._due:
+                self._due = time.monotonic() + INTERVAL
+                of = f" of {total}" if total is not None else ""
+                print(f"attngeo: {self._label}: {done}{of}", file=sys.stderr, flush=True)
+
+    def say(self, line: str) -> None:
+        """Print a line on stderr, above the bar if there is one."""
+        with self._lock:
+            if self._progress is not None:
+                self._progress.console.print(line, markup=False, highlight=False, soft_wrap=True)
+            else:
+                print(line, file=sys.stderr, flush=True)
+
+    def _show(self) -> None:
+        from rich.console import Console
+        from rich.markup import escape
+        from rich.progress import Progress as RichProgress
+
+        with self._lock:
+            if self._closed:  # finished while rich was being imported
+                return
+            # Transient: once done, the terminal holds nothing but results.
+            self._progress = RichProgress(console=Console(stderr=True), transient=True)
+            self._task = self._progress.add_task(escape(self._label), completed=self._done, total=self._total)
+            self._progress.start()
+
+
+def accepts_progress_bar(function: Callable[P, R]) -> Callable[P, R]:
+    """Let callers of `function` pass `progress=True` for a bar on the terminal, in place of a callback."""
+
+    @wraps(function)
+    def call(*arguments: P.args, **options: P.kwargs) -> R:
+        named: dict[str, Any] = options
+        if not isinstance(named.get("progress"), bool):
+            return function(*arguments, **options)
+        if not named.pop("progress"):
+            return function(*arguments, **options)
+        with ProgressBar(function.__name__) as bar:
+            named["progress"] = bar.step
+            return function(*arguments, **options)
+
+    return call

@@ -1,0 +1,1 @@
+"""Affinities, diffusion, the tree distance, and the agreement of two geometries."""

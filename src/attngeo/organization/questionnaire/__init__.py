@@ -1,0 +1,1 @@
+"""Growing a tree for each axis from the trees of the others."""

@@ -1,0 +1,1 @@
+"""The paraproduct, and whether the softmax preserves the geometry of the logits."""

@@ -1,0 +1,1 @@
+"""Partition trees, their folders and their Haar rotations."""

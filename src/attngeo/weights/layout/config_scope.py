@@ -1,0 +1,147 @@
+"""Which part of a config speaks for a tensor path, and the head counts it declares."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from attngeo.weights.layout.families import family
+
+# What a sub-config's tower is called in tensor names, where it is not called by the sub-config's own name.
+_SYNONYMS = {
+    "vision": r"vision|visual|image|vit\b|img",
+    "text": r"text|language|\blm\b|llm",
+    "audio": r"audio|speech",
+    "image": r"image|visual",
+    "backbone": r"backbone|pixel_level_module\.encoder|\bconv_encoder",
+    "speech": r"speech|conditioning_encoder",
+    "projector": r"projector|qformer",
+    "codec": r"codec",
+}
+_HEADS = ("num_attention_heads", "n_head", "num_heads", "n_heads", "attention_heads", "num_self_attention_heads")
+_ROLES = {
+    "encoder": ("encoder_attention_heads", "encoder_num_attention_heads", "num_encoder_attention_heads"),
+    "decoder": (
+        "decoder_attention_heads",
+        "decoder_num_attention_heads",
+        "num_decoder_attention_heads",
+        "decoder_self_attention_heads",
+    ),
+    "cross": ("cross_num_attention_heads", "decoder_cross_attention_heads", "num_cross_attention_heads"),
+}
+_KEY_HEADS = ("num_key_value_heads", "num_kv_heads", "n_head_kv", "kv_n_heads", "num_query_groups")
+_SIZES = ("head_dim", "d_kv", "d_head", "attention_head_size", "kv_channels", "dim_head", "attention_head_dim")
+_WIDTHS = ("hidden_size", "d_model", "n_embd", "embed_dim", "hidden_dim", "dim", "emb_dim")
+DECLARED = (*_HEADS, *(key for keys in _ROLES.values() for key in keys), *_KEY_HEADS, *_SIZES)
+
+
+@dataclass(frozen=True)
+class Scope:
+    """The (sub-)config of one tower; values it leaves out come from its model type's defaults."""
+
+    name: str | None  # "vision", "text", "qformer", …; None at the top
+    config: Mapping[str, Any]
+    defaults: Mapping[str, Any]
+
+    def get(self, key: str, default: Any = None) -> Any:
+        value = self.config.get(key)
+        if value is None:
+            value = self.defaults.get(key)
+        return default if value is None else value
+
+
+def scope_of(config: Mapping[str, Any], path: str) -> Scope:
+    """The innermost sub-config that names the tower `path` lies in.
+
+    >>> scope_of({"vision_config": {"num_attention_heads": 2}, "text_config": {}}, "visual.blocks.0.attn").name
+    'vision'
+    """
+    known = family(str(config.get("model_type", "")))
+    scope = Scope(None, config, known.defaults)
+    words = path.split(".")
+    numbers = [i for i, word in enumerate(words) if word.isdigit()]
+    path = ".".join(words[: numbers[0]] if numbers else words)  # the tower; what follows is inside a layer
+    while (inner := _best(scope, path)) is not None:
+        scope = inner
+    return scope
+
+
+def _best(scope: Scope, path: str) -> Scope | None:
+    towers = {**_towers(scope.defaults), **_towers(scope.config)}
+    ranked = []
+    for key in towers:
+        name = key.removesuffix("_config")
+        if name in path.split(".") or re.search(rf"(^|\.){re.escape(name)}", path):
+            ranked.append((2, len(name), key))
+        elif re.search(_SYNONYMS.get(name, r"(?!)"), path, re.IGNORECASE):
+            ranked.append((1, len(name), key))
+    if not ranked and scope.name is None and not any(True for _ in _declared(scope, _HEADS)):
+        # a wrapper with no heads of its own: unmarked layers are the language model's
+        ranked = [
+            (0, 0, key) for key in ("text_config", "llm_config", "thinker_config", "language_config") if key in towers
+        ]
+    if not ranked:
+        return None
+    key = max(ranked)[2]
+    inner = scope.config.get(key) or {}
+    defaults = _known_defaults(inner) or scope.defaults.get(key) or {}
+    return Scope(key.removesuffix("_config"), inner, defaults)
+
+
+def _known_defaults(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    kind = config.get("model_type")
+    return family(str(kind)).defaults if kind else {}
+
+
+def _towers(config: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    """Sub-configs: those called so, and any that names a model type of its own (`encoder`, `text_encoder`, …)."""
+    return {
+        key: value
+        for key, value in config.items()
+        if isinstance(value, Mapping)
+        and key != "quantization_config"
+        and (key.endswith("_config") or "model_type" in value)
+    }
+
+
+def _declared(scope: Scope, keys: tuple[str, ...]) -> Iterator[tuple[str, Any]]:
+    for key in keys:
+        value = scope.get(key)
+        if value is not None:
+            yield key, value
+
+
+def query_heads(scope: Scope, path: str, cross: bool) -> tuple[str, Any] | None:
+    """The config key that counts the query heads of `path`, with its value (an int, or a list per layer or stage)."""
+    keys: tuple[str, ...] = ()
+    if cross:
+        keys += _ROLES["cross"]
+    for role in ("decoder", "encoder"):
+        if role in path.lower():
+            keys += _ROLES[role]
+            break
+    found = next(_declared(scope, keys + _HEADS), None)
+    return found or next(_declared(scope, _ROLES["encoder"] + _ROLES["decoder"]), None)
+
+
+def key_heads(scope: Scope) -> tuple[str, Any] | None:
+    return next(_declared(scope, _KEY_HEADS), None)
+
+
+def other_key_heads(scope: Scope) -> set[int]:
+    """Key head counts under other names, for layers of another kind (sliding windows, global layers)."""
+    return {value for key, value in scope.config.items() if "key_value" in key and isinstance(value, int)}
+
+
+def head_sizes(scope: Scope) -> set[int]:
+    """Every head size the config itself declares, for layers of any kind; empty where it leaves that to the shapes."""
+    named = {key for key in scope.config if "head_dim" in key} | set(_SIZES)
+    return {value for key in named if isinstance(value := scope.config.get(key), int)}
+
+
+def width(scope: Scope) -> tuple[str, int] | None:
+    """The config key that gives the width of the token vectors, with its value."""
+    found = ((key, scope.config.get(key)) for key in _WIDTHS)
+    return next(((key, value) for key, value in found if isinstance(value, int)), None)

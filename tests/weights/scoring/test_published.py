@@ -1,0 +1,134 @@
+"""The published figures as package data, and a model set beside them; checked against the csv read plainly."""
+
+from __future__ import annotations
+
+import csv
+import statistics
+from importlib.resources import files
+
+import polars as pl
+import pytest
+
+import attngeo
+from attngeo.weights.scoring.published import beside, find, modality, published
+
+
+@pytest.fixture(scope="module")
+def rows() -> list[dict[str, str]]:
+    text = (files("attngeo.weights") / "data" / "published_scores.csv").read_text(encoding="utf-8")
+    return list(csv.DictReader(text.splitlines()))
+
+
+def scores(model: str, stack: str, symmetry: list[float], directionality: list[float], cross: bool = False):
+    """A score frame's columns that the comparison reads: the layers, then one head of layer 0."""
+    n = len(symmetry)
+    return pl.DataFrame(
+        {
+            "model": [model] * (n + 1),
+            "stack": [stack] * (n + 1),
+            "layer": [*range(n), 0],
+            "head": [None] * n + [0],
+            "symmetry": [*symmetry, 0.9],
+            "directionality": [*directionality, 0.9],
+            "cross": [cross] * (n + 1),
+        }
+    )
+
+
+def test_every_row_is_there_with_its_caution(rows):
+    frame = published()
+    assert frame.height == len(rows) == 3893
+    assert frame["hub_id"].n_unique() == 151
+    assert frame["caution"].null_count() == sum(not row["caution"] for row in rows)
+    assert frame.select(pl.col("symmetry", "directionality").is_between(-1, 1).all()).row(0) == (True, True)
+    assert attngeo.published is published
+
+
+def test_a_model_is_found_by_hub_id_or_short_name(rows):
+    expected = [float(row["symmetry"]) for row in rows if row["hub_id"] == "google-bert/bert-base-uncased"]
+    for name in ("google-bert/bert-base-uncased", "Google-BERT/BERT-base-uncased@main", "bert-base-uncased"):
+        assert published(name)["symmetry"].to_list() == expected
+
+
+def test_another_org_is_another_model():
+    assert find("somebody/gpt2") is None
+    with pytest.raises(attngeo.AttngeoError, match=r"somebody/gpt2: not among the published models"):
+        published("somebody/gpt2")
+
+
+def test_published_rows_stand_beside_the_layers_only(rows):
+    frame = beside(scores("facebook/bart-base", "decoder", [0.1] * 6, [-0.2] * 6))
+    expected = [
+        (float(row["symmetry"]), float(row["directionality"]))
+        for row in rows
+        if row["hub_id"] == "facebook/bart-base" and row["stack"] == "decoder"
+    ]
+    layers = frame.filter(pl.col("head").is_null())
+    assert layers.select("symmetry_published", "directionality_published").rows() == expected
+    assert frame.filter(pl.col("head").is_not_null())["symmetry_published"].to_list() == [None]
+    assert frame["population"].null_count() == frame.height  # trusted rows: no percentile instead of them
+
+
+def test_a_local_folder_is_no_published_model_unless_named():
+    folder = scores("models/gpt2", "decoder", [0.1] * 12, [-0.2] * 12)
+    assert beside(folder)["published_model"].null_count() == 13
+    assert beside(folder, "gpt2")["published_model"][0] == "openai-community/gpt2"
+    with pytest.raises(attngeo.AttngeoError, match="no-such-model"):
+        beside(folder, "no-such-model")
+
+
+def test_percentile_among_caution_free_models_of_the_kind(rows):
+    frame = beside(scores("mine", "decoder", [0.1, 0.2, 0.6], [-0.5, -0.4, 0.0]), modality="language")
+    by_model: dict[str, list[dict[str, str]]] = {}
+    for row in rows:
+        if (row["modality"], row["stack"], row["caution"]) == ("language", "decoder", ""):
+            by_model.setdefault(row["hub_id"], []).append(row)
+    for score, value in (("symmetry", 0.2), ("directionality", -0.4)):
+        medians = [statistics.median(float(row[score]) for row in model) for model in by_model.values()]
+        expected = 100 * sum(median < value for median in medians) / len(medians)
+        assert frame[f"model_{score}_percentile"][0] == pytest.approx(expected)
+    assert frame["population"][0] == f"{len(by_model)} caution-free language decoder models"
+
+
+def test_untrusted_rows_are_shown_with_their_caution_and_a_percentile():
+    frame = beside(scores("EleutherAI/pythia-14m", "decoder", [0.1] * 6, [-0.2] * 6), modality="language")
+    assert frame["caution"][0] == "fused weight cut in blocks though interleaved per head"
+    assert frame["symmetry_published"].null_count() == 1  # the head row
+    assert frame["model_symmetry_percentile"][0] is not None
+
+
+def test_a_tower_is_compared_by_what_it_reads():
+    frame = beside(scores("mine", "vision", [0.1], [0.0]))
+    kind = published().filter(pl.col("modality") == "vision", pl.col("caution").is_null())
+    assert frame["population"][0] == f"{kind['hub_id'].n_unique()} caution-free vision models"
+
+
+def test_cross_attention_has_no_percentile():
+    frame = beside(scores("mine", "cross", [0.1], [0.0], cross=True), modality="language")
+    assert frame["population"].to_list() == [None, None]
+
+
+def test_some_layers_are_not_a_model():
+    frame = beside(scores("mine", "decoder", [0.1], [0.0]), modality="language", whole=False)
+    assert frame["population"].to_list() == [None, None]
+
+
+def test_one_model_at_a_time():
+    two = pl.concat([scores("a", "encoder", [0.1], [0.0]), scores("b", "encoder", [0.1], [0.0])])
+    with pytest.raises(attngeo.AttngeoError, match="one model at a time"):
+        beside(two)
+
+
+@pytest.mark.parametrize(
+    ("config", "kind"),
+    [
+        ({"vocab_size": 30522, "hidden_size": 384}, "language"),
+        ({"image_size": 224, "patch_size": 16}, "vision"),
+        ({"vocab_size": 32, "conv_dim": [512]}, "audio"),
+        ({"vocab_size": 49408, "image_size": 224}, "vision"),
+        ({"hidden_size": 8}, None),
+        (None, None),
+    ],
+)
+def test_modality_by_the_configuration(config, kind):
+    assert modality(config) == kind

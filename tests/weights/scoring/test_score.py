@@ -1,0 +1,169 @@
+"""score(): from a checkpoint to the table."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+from safetensors.numpy import save_file
+
+import attngeo
+from attngeo.weights.scoring.null_gaussian import null
+from tests.weights import dense_scores as dense
+
+LAYERS, HEADS, GROUPS, WIDTH, SIZE = 3, 6, 2, 48, 8
+CONFIG = {
+    "model_type": "llama",
+    "architectures": ["LlamaForCausalLM"],
+    "hidden_size": WIDTH,
+    "num_hidden_layers": LAYERS,
+    "num_attention_heads": HEADS,
+    "num_key_value_heads": GROUPS,
+    "head_dim": SIZE,
+    "intermediate_size": 64,
+    "vocab_size": 10,
+}
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path_factory, monkeypatch):
+    monkeypatch.setenv("ATTNGEO_CACHE", str(tmp_path_factory.getbasetemp() / "cache"))
+
+
+def tensors() -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(0)
+    found = {}
+    for layer in range(LAYERS):
+        prefix = f"model.layers.{layer}."
+        for name, rows in (("q_proj", HEADS * SIZE), ("k_proj", GROUPS * SIZE), ("v_proj", GROUPS * SIZE)):
+            found[f"{prefix}self_attn.{name}.weight"] = rng.standard_normal((rows, WIDTH), dtype=np.float32)
+        found[f"{prefix}input_layernorm.weight"] = rng.normal(1, 0.3, WIDTH).astype(np.float32)
+    return found
+
+
+def llama(folder: Path, **changed: np.ndarray) -> Path:
+    folder.mkdir(exist_ok=True)
+    (folder / "config.json").write_text(json.dumps(CONFIG))
+    save_file(tensors() | changed, folder / "model.safetensors")
+    return folder
+
+
+def head(layer: int, h: int, name: str) -> np.ndarray:
+    """W [d, r] of one head."""
+    return tensors()[f"model.layers.{layer}.self_attn.{name}.weight"].reshape(-1, SIZE, WIDTH)[h].T
+
+
+def test_every_layer_and_head(tmp_path):
+    table = attngeo.score(llama(tmp_path / "m"))
+    frame = table.frame
+    assert frame.height == LAYERS * (1 + HEADS)
+    assert frame["stack"].unique().to_list() == ["decoder"]
+    assert set(frame["model"]) == {str(tmp_path / "m")}
+    for row in frame.iter_rows(named=True):
+        heads = range(HEADS) if row["head"] is None else [row["head"]]
+        forms = [dense.form(head(row["layer"], h, "q_proj"), head(row["layer"], h // 3, "k_proj")) for h in heads]
+        gain = tensors()[f"model.layers.{row['layer']}.input_layernorm.weight"].astype(float)
+        form = sum(forms)
+        assert row["symmetry"] == pytest.approx(dense.symmetry(form), abs=2e-6)
+        assert row["directionality"] == pytest.approx(dense.directionality(form), abs=2e-6)
+        assert row["norm"] == pytest.approx(np.linalg.norm(form), rel=1e-6)
+        folded = gain[:, None] * form * gain
+        assert row["symmetry_folded"] == pytest.approx(dense.symmetry(folded), abs=2e-6)
+        assert row["directionality_folded"] == pytest.approx(dense.directionality(folded), abs=2e-6)
+        rank = GROUPS * SIZE if row["head"] is None else SIZE
+        chance = null(WIDTH, WIDTH, rank)
+        assert (row["rank"], row["query_width"], row["key_width"]) == (rank, WIDTH, WIDTH)
+        assert row["symmetry_z"] == chance.symmetry_z(row["symmetry"])
+        assert row["directionality_z"] == chance.directionality_z(row["directionality"])
+        assert 0 < row["directionality_p"] <= 1
+        assert -1 <= row["symmetry_repaired"] <= 1
+        assert -1 <= row["directionality_repaired"] <= 1
+        assert row["symmetry_repaired"] != row["symmetry"]
+        assert not row["qk_norm"] and not row["cross"]
+    assert table.notes == ()
+
+
+def test_random_weights_look_random(tmp_path):
+    frame = attngeo.score(llama(tmp_path / "m")).frame
+    assert frame["symmetry_z"].abs().max() < 5
+    assert frame["directionality_p"].min() > 0.001
+    assert frame["directionality_p"].mean() == pytest.approx(0.5, abs=0.25)
+
+
+def test_twice_is_the_same(tmp_path):
+    folder = llama(tmp_path / "m")
+    assert attngeo.score(folder) == attngeo.score(folder)
+
+
+def test_less_can_be_asked_for(tmp_path):
+    folder = llama(tmp_path / "m")
+    frame = attngeo.score(folder, heads=False, nulls=False, folded=False, model="mine", layers=[1, 2]).frame
+    assert frame["layer"].to_list() == [1, 2]
+    assert frame["head"].null_count() == 2
+    assert set(frame["model"]) == {"mine"}
+    empty = ["symmetry_z", "directionality_z", "directionality_p", "symmetry_repaired", "symmetry_folded"]
+    assert frame.select(empty).null_count().row(0) == (2,) * 5
+    whole = attngeo.score(folder).frame.filter(pl.col("head").is_null() & (pl.col("layer") > 0))
+    assert frame["symmetry"].to_list() == whole["symmetry"].to_list()
+
+
+def test_progress_counts_the_layers(tmp_path):
+    steps = []
+    attngeo.score(llama(tmp_path / "m"), progress=lambda *step: steps.append(step))
+    assert steps == [(1, 3), (2, 3), (3, 3)]
+
+
+def test_zero_heads_have_no_score_and_one_warning(tmp_path):
+    queries = tensors()["model.layers.1.self_attn.q_proj.weight"].copy()
+    queries[5 * SIZE :] = 0
+    name = "model.layers.2.self_attn.k_proj.weight"
+    folder = llama(
+        tmp_path / "m", **{"model.layers.1.self_attn.q_proj.weight": queries, name: np.zeros_like(tensors()[name])}
+    )
+    with pytest.warns(UserWarning) as caught:
+        table = attngeo.score(folder)
+    names = "L1H5, L2, L2H0, L2H1, L2H2, L2H3, L2H4, L2H5"
+    assert [str(w.message) for w in caught] == [f"{folder}: query or key is all zero, so there is no score: {names}"]
+    assert caught[0].filename == __file__
+    for row in table.frame.iter_rows(named=True):
+        gone = row["layer"] == 2 or (row["layer"], row["head"]) == (1, 5)
+        for column in ("symmetry", "directionality", "symmetry_z", "directionality_p", "symmetry_folded"):
+            assert (row[column] is None) == gone
+    assert table.summary()["count"].to_list() == [2, 11]
+
+
+def test_without_a_head_count_only_layers_are_scored():
+    state = {f"layers.{i}.self_attn.in_proj_weight": np.random.default_rng(i).normal(size=(96, 32)) for i in range(2)}
+    state |= {f"layers.{i}.self_attn.out_proj.weight": np.eye(32) for i in range(2)}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        table = attngeo.score(state, unproven=True)
+    assert table.frame["head"].null_count() == table.frame.height == 2
+    assert len(table.notes) == 1
+    assert "only layers are scored; num_heads=" in table.notes[0]
+    known = attngeo.score(state, unproven=True, num_heads=4)
+    assert known.frame.height == 10
+    assert known.notes == ()
+    layers = known.frame.filter(pl.col("head").is_null())
+    assert layers["symmetry"].to_list() == pytest.approx(table.frame["symmetry"].to_list(), abs=1e-12)
+
+
+def test_an_error_while_reading_is_the_readers_own(tmp_path):
+    bad = tensors()["model.layers.1.self_attn.q_proj.weight"].copy()
+    bad[3, 3] = np.nan
+    with pytest.raises(attngeo.AttngeoError, match=r"model.layers.1.self_attn.q_proj.weight"):
+        attngeo.score(llama(tmp_path / "m", **{"model.layers.1.self_attn.q_proj.weight": bad}))
+
+
+def test_a_real_encoder_and_a_real_decoder(minilm, smollm2):
+    encoder, decoder = attngeo.score(minilm, nulls=False), attngeo.score(smollm2, nulls=False)
+    assert encoder.frame.height == 6 * 13
+    assert decoder.frame.height == 30 * 10
+    medians = [table.summary().filter(level="layer")["symmetry_median"].item() for table in (encoder, decoder)]
+    assert medians[0] > 0.3 > medians[1]  # bidirectional training makes forms symmetric
+    signs = [table.summary().filter(level="layer")["directionality_median"].item() for table in (encoder, decoder)]
+    assert signs[1] < signs[0]  # autoregressive training makes columns dominate

@@ -1,0 +1,100 @@
+"""Opens a hub model in a process of its own, where the client reads its environment variables for itself."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from attngeo.weights.sources.checkpoint import Want
+from tests.weights.made_checkpoints import Array
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What the process found: an error line, or the tensors it read."""
+
+    error: str | None
+    config: dict[str, Any] | None
+    remote: bool
+    names: list[str]
+    log: str
+    tensors: dict[str, Array]
+
+
+@dataclass(frozen=True)
+class Machine:
+    """A user's machine: its caches, and the environment it runs in."""
+
+    home: Path
+    endpoint: str
+
+    def open(self, ref: str, *wants: Want, expect: bool = True, **environment: str) -> Outcome:
+        """Open `ref`, announce the wants (unless told not to) and read them."""
+        return self.open_each([ref], *wants, expect=expect, **environment)[0]
+
+    def open_each(self, refs: Sequence[str], *wants: Want, expect: bool = True, **environment: str) -> list[Outcome]:
+        """The same with several models, one after the other in one process."""
+        job = {"refs": refs, "wants": [[want.name, want.rows] for want in wants], "expect": expect}
+        result = self.home / "result"
+        result.mkdir(parents=True, exist_ok=True)
+        kept = {key: value for key, value in os.environ.items() if not key.startswith(("HF_", "ATTNGEO_", "XDG_"))}
+        environment = {
+            **kept,
+            "HF_ENDPOINT": self.endpoint,
+            "HF_HOME": str(self.home / "hf"),
+            "XDG_CACHE_HOME": str(self.home / "cache"),
+            "HF_HUB_DISABLE_XET": "1",
+            **environment,
+        }
+        arguments = [sys.executable, "-W", "error", "-m", "tests.weights.sources.hub_job", json.dumps(job), str(result)]
+        done = subprocess.run(arguments, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120)
+        assert done.returncode == 0, done.stderr
+        return [self._outcome(result / str(i), wants, done.stderr) for i in range(len(refs))]
+
+    def _outcome(self, folder: Path, wants: Sequence[Want], log: str) -> Outcome:
+        report = json.loads((folder / "report.json").read_text())
+        tensors = {}
+        if report["error"] is None:
+            with np.load(folder / "tensors.npz") as saved:
+                tensors = {want.name: saved[str(i)] for i, want in enumerate(wants)}
+        return Outcome(**report, log=log, tensors=tensors)
+
+
+def main() -> None:
+    from attngeo.errors import AttngeoError
+    from attngeo.weights.sources import hub_client
+    from attngeo.weights.sources.open import open_checkpoint
+
+    logging.basicConfig(format="%(name)s: %(message)s")
+    logging.getLogger("attngeo").setLevel(logging.INFO)
+    hub_client.FIRST_WAIT = 0.01  # the same tries, without the patience
+    job, result = json.loads(sys.argv[1]), Path(sys.argv[2])
+    wants = [Want(name, rows and tuple((start, stop) for start, stop in rows)) for name, rows in job["wants"]]
+    for i, ref in enumerate(job["refs"]):
+        report: dict[str, Any] = {"error": None, "config": None, "remote": False, "names": []}
+        folder = result / str(i)
+        folder.mkdir(exist_ok=True)
+        try:
+            with open_checkpoint(ref) as checkpoint:
+                report |= {"config": checkpoint.config, "remote": checkpoint.remote, "names": list(checkpoint.tensors)}
+                if job["expect"]:
+                    checkpoint.expect(wants)
+                np.savez(folder / "tensors.npz", **{str(k): checkpoint.read(want) for k, want in enumerate(wants)})
+        except AttngeoError as error:
+            report["error"] = str(error)
+        (folder / "report.json").write_text(json.dumps(report))
+
+
+if __name__ == "__main__":
+    main()

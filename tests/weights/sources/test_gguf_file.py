@@ -1,0 +1,169 @@
+"""GGUF: the real SmolLM2 against the gguf package's own reader, every quantisation, per-layer lists, cut files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import gguf
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from attngeo.errors import SourceError
+from attngeo.weights.sources.checkpoint import Want
+from attngeo.weights.sources.open import open_checkpoint
+from tests.weights.made_checkpoints import Array, normal
+
+READABLE = [q for q in gguf.GGMLQuantizationType if q in gguf.quants._type_traits and q.name != "BF16"]
+
+
+def make(path: Path, tensors: dict[str, Array], **metadata: object) -> Path:
+    """A GGUF file by the official writer; integers, lists, strings as metadata of architecture `llama`."""
+    writer = gguf.GGUFWriter(path, "llama")
+    writer.add_block_count(2)
+    writer.add_embedding_length(64)
+    for key, value in metadata.items():
+        key = "llama." + key.replace("__", ".")
+        if isinstance(value, list):
+            writer.add_array(key, value)
+        elif isinstance(value, str):
+            writer.add_string(key, value)
+        else:
+            writer.add_uint32(key, value)
+    writer.add_array("tokenizer.ggml.tokens", [f"token {i}" for i in range(6000)])
+    writer.add_array("tokenizer.ggml.scores", [0.5] * 6000)
+    for name, array in tensors.items():
+        writer.add_tensor(name, array)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
+def test_smollm2_as_gguf_itself_reads_it(smollm2: Path) -> None:
+    reader = gguf.GGUFReader(smollm2)
+    with open_checkpoint(smollm2) as checkpoint:
+        assert {t.name for t in reader.tensors} == set(checkpoint.tensors)
+        assert checkpoint.config is not None
+        assert checkpoint.config["model_type"] == "gguf:llama"
+        assert (checkpoint.config["num_attention_heads"], checkpoint.config["num_key_value_heads"]) == (9, 3)
+        assert (checkpoint.config["hidden_size"], checkpoint.config["num_hidden_layers"]) == (576, 30)
+        assert checkpoint.tensors["blk.0.attn_k.weight"].shape == (192, 576)  # [out, in]
+        assert checkpoint.tensors["blk.0.attn_k.weight"].dtype == "Q4_1"
+        for tensor in reader.tensors[:12]:
+            expected = gguf.quants.dequantize(tensor.data, tensor.tensor_type)
+            np.testing.assert_array_equal(checkpoint.read(Want(tensor.name)), expected)
+        rows = checkpoint.read(Want("blk.3.attn_q.weight", ((64, 128), (300, 301))))
+        whole = checkpoint.read(Want("blk.3.attn_q.weight"))
+        np.testing.assert_array_equal(rows, np.concatenate([whole[64:128], whole[300:301]]))
+
+
+def test_folder_with_one_gguf(smollm2: Path) -> None:
+    assert "blk.0.attn_q.weight" in open_checkpoint(smollm2.parent).tensors
+
+
+@pytest.mark.parametrize("kind", READABLE, ids=lambda kind: kind.name)
+def test_every_quantisation_gguf_can_read(tmp_path: Path, kind: gguf.GGMLQuantizationType) -> None:
+    """Blocks of random bits with sane scales: equal to gguf's own decoding, whole and by rows."""
+    values, size = gguf.GGML_QUANT_SIZES[kind]
+    blocks = np.random.default_rng(3).integers(0, 256, (5, 4 * size), dtype=np.uint8)
+    with np.errstate(all="ignore"):
+        expected = gguf.quants.dequantize(blocks, kind)  # [5, 4·values]
+    writer = gguf.GGUFWriter(tmp_path / "m.gguf", "llama")
+    writer.add_tensor("w", blocks, raw_dtype=kind)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    with open_checkpoint(tmp_path) as checkpoint:
+        assert checkpoint.tensors["w"].shape == (5, 4 * values)
+        good = [row for row in range(5) if np.isfinite(expected[row]).all()]
+        for row in good:
+            np.testing.assert_array_equal(checkpoint.read(Want("w", ((row, row + 1),)))[0], expected[row])
+        for row in set(range(5)) - set(good):
+            with pytest.raises(SourceError, match="'w' holds"):
+                checkpoint.read(Want("w", ((row, row + 1),)))
+        assert good or kind.name in ("F16",), "the seed gave no finite row"
+
+
+def test_plain_types_and_metadata(tmp_path: Path) -> None:
+    tensors = {"a": normal(4, 8), "b": normal(3, 8, seed=1, dtype=np.float16), "c": normal(8, seed=2)}
+    file = make(tmp_path / "m.gguf", tensors, attention__head_count=[4, 8], attention__key_length=32, rope__kind="none")
+    with open_checkpoint(file) as checkpoint:
+        for name, array in tensors.items():
+            np.testing.assert_array_equal(checkpoint.read(Want(name)), array.astype(np.float32))
+        config = checkpoint.config
+    assert config is not None
+    assert config["num_attention_heads"] == config["num_key_value_heads"] == [4, 8]  # one a layer
+    assert config["head_dim"] == 32 and config["num_hidden_layers"] == 2
+    assert config["gguf"]["llama.rope.kind"] == "none"
+    assert not any(key.startswith("tokenizer.") for key in config["gguf"])
+
+
+def test_integers_are_refused(tmp_path: Path) -> None:
+    file = make(tmp_path / "m.gguf", {"w": np.arange(32, dtype=np.int32).reshape(1, 32)})
+    with open_checkpoint(file) as checkpoint, pytest.raises(SourceError, match=r"'w' is stored as I32; floating-point"):
+        checkpoint.read(Want("w"))
+
+
+def test_split_files_and_several_models(tmp_path: Path) -> None:
+    for part in (1, 2):
+        make(tmp_path / f"m-0000{part}-of-00002.gguf", {f"w{part}": normal(2, 32, seed=part)})
+    with open_checkpoint(tmp_path) as checkpoint:
+        np.testing.assert_array_equal(checkpoint.read(Want("w2")), normal(2, 32, seed=2))
+        assert set(checkpoint.tensors) == {"w1", "w2"}
+    with open_checkpoint(tmp_path / "m-00001-of-00002.gguf") as checkpoint:
+        assert set(checkpoint.tensors) == {"w1", "w2"}
+    make(tmp_path / "other.gguf", {"w": normal(2, 32)})
+    with pytest.raises(SourceError, match=r"3 GGUF files .*name the one"):
+        open_checkpoint(tmp_path)
+
+
+def test_not_gguf_at_all(tmp_path: Path) -> None:
+    (tmp_path / "m.gguf").write_bytes(b"GGML" + bytes(100))
+    with pytest.raises(SourceError, match=r"m\.gguf: does not begin with 'GGUF'"):
+        open_checkpoint(tmp_path)
+    (tmp_path / "m.gguf").write_bytes(b"GGUF" + (3).to_bytes(4, "big") + bytes(100))
+    with pytest.raises(SourceError, match="version 50331648; 2 or 3"):
+        open_checkpoint(tmp_path)
+
+
+def test_cut_short_anywhere(tmp_path: Path) -> None:
+    """Every prefix of a file fails with one line that names it; the last tensor's missing byte is noticed."""
+    whole = make(tmp_path / "whole.gguf", {"a": normal(2, 32), "b": normal(2, 32)}).read_bytes()
+    file = tmp_path / "cut.gguf"
+    end = whole.rindex(normal(2, 32).tobytes()) + 256  # what follows is padding
+    for keep in [*range(0, 400, 7), *range(400, end, 5003), end - 300, end - 1]:
+        file.write_bytes(whole[:keep])
+        with pytest.raises(SourceError, match=r"cut\.gguf: ") as caught:
+            open_checkpoint(file)
+        assert "\n" not in str(caught.value)
+    file.write_bytes(whole[: end - 1])
+    with pytest.raises(SourceError, match="cut short, tensor 'b' ends at byte"):
+        open_checkpoint(file)
+
+
+@settings(max_examples=200, deadline=None)
+@given(at=st.integers(0, 400), bits=st.integers(1, 255))
+def test_corrupted_header_never_surprises(tmp_path_factory: pytest.TempPathFactory, at: int, bits: int) -> None:
+    folder = tmp_path_factory.getbasetemp()
+    if not (folder / "good.gguf").exists():
+        writer = gguf.GGUFWriter(folder / "good.gguf", "llama")
+        writer.add_array("llama.attention.head_count", [1, 2])
+        writer.add_string("general.name", "x")
+        writer.add_tensor("a", normal(2, 32))
+        writer.write_header_to_file()
+        writer.write_kv_data_to_file()
+        writer.write_tensors_to_file()
+        writer.close()
+    broken = bytearray((folder / "good.gguf").read_bytes())
+    broken[at % len(broken)] ^= bits
+    (folder / "fuzz.gguf").write_bytes(broken)
+    try:
+        with open_checkpoint(folder / "fuzz.gguf") as checkpoint:
+            for name in checkpoint.tensors:
+                assert np.isfinite(checkpoint.read(Want(name))).all()
+    except SourceError as error:
+        assert "\n" not in str(error)

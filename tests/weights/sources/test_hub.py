@@ -1,0 +1,197 @@
+"""The hub: headers and ranges only, the caches, offline mode, tokens; a real server, the real client."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from attngeo.weights.sources.checkpoint import Want
+from tests.weights.made_checkpoints import LLAMA, Array, normal, safetensors_bytes, separate
+from tests.weights.sources.hub_job import Machine
+from tests.weights.sources.hub_server import HubServer, Repo
+
+TENSORS = separate()
+CONFIG = json.dumps(LLAMA).encode()
+WANTS = [Want(f"model.layers.{i}.self_attn.{x}_proj.weight") for i in range(3) for x in "qk"]
+LISTING = "/api/models/org/name?blobs=true"
+USEFUL = sum(TENSORS[want.name].nbytes for want in WANTS)
+SINGLE = {"config.json": CONFIG, "model.safetensors": safetensors_bytes(TENSORS), "README.md": b"# a model"}
+
+
+def sharded() -> dict[str, bytes]:
+    names = sorted(TENSORS)
+    files, weight_map = {"config.json": CONFIG}, {}
+    for i in range(3):
+        file = f"model-0000{i + 1}-of-00003.safetensors"
+        files[file] = safetensors_bytes({name: TENSORS[name] for name in names[i::3]})
+        weight_map |= dict.fromkeys(names[i::3], file)
+    return {**files, "model.safetensors.index.json": json.dumps({"weight_map": weight_map}).encode()}
+
+
+def same(found: dict[str, Array], wants: list[Want] = WANTS) -> None:
+    for want in wants:
+        rows = TENSORS[want.name].astype(np.float32)
+        expected = rows if want.rows is None else np.concatenate([rows[a:b] for a, b in want.rows])
+        np.testing.assert_array_equal(found[want.name], expected)
+
+
+def header_size(file: bytes) -> int:
+    return 8 + int.from_bytes(file[:8], "little")
+
+
+def test_only_headers_and_ranges_travel_and_only_once(tmp_path: Path) -> None:
+    with HubServer({"org/name": Repo(SINGLE)}) as hub:
+        machine = Machine(tmp_path, hub.url)
+        first = machine.open("org/name", *WANTS)
+        assert first.error is None and first.remote and first.config == LLAMA
+        same(first.tensors)
+        assert hub.sent(".safetensors") == USEFUL + header_size(SINGLE["model.safetensors"])
+        assert len([span for span in hub.ranges() if span[0] >= header_size(SINGLE["model.safetensors"])]) <= 6
+        assert not any(request.file == "README.md" for request in hub.requests)
+        # the hub redirected once a connection, not once a range
+        assert sum(request.status == 302 for request in hub.requests) <= 4 < len(hub.ranges())
+
+        hub.requests.clear()
+        second = machine.open("org/name", *WANTS)
+        same(second.tensors)
+        assert second.config == LLAMA
+        assert hub.sent(".safetensors") == 0
+        assert [request.path for request in hub.requests if "org/name" in request.path] == [LISTING]
+
+        hub.requests.clear()
+        offline = machine.open("org/name", *WANTS, HF_HUB_OFFLINE="1")
+        same(offline.tensors)
+        assert offline.config == LLAMA and not hub.requests
+
+    gone = machine.open("org/name", *WANTS)  # the server is no more: what is here still serves
+    same(gone.tensors)
+    pinned = machine.open(f"org/name@{hub.repos['org/name'].commit}", *WANTS, HF_HUB_OFFLINE="1")
+    same(pinned.tensors)
+
+
+def test_shards(tmp_path: Path) -> None:
+    files = sharded()
+    with HubServer({"org/name": Repo(files)}) as hub:
+        machine = Machine(tmp_path, hub.url)
+        same(machine.open("org/name", *WANTS).tensors)
+        headers = sum(header_size(data) for name, data in files.items() if name.endswith(".safetensors"))
+        assert hub.sent(".safetensors") <= 1.05 * USEFUL + headers
+        same(machine.open("org/name", *WANTS, HF_HUB_OFFLINE="1").tensors)
+
+
+def test_rows_and_reads_that_were_not_announced(tmp_path: Path) -> None:
+    wants = [Want(WANTS[0].name, ((8, 16), (16, 24), (40, 41))), Want(WANTS[3].name)]
+    with HubServer({"org/name": Repo(SINGLE)}) as hub:
+        found = Machine(tmp_path, hub.url).open("org/name", *wants, expect=False)
+        same(found.tensors, wants)
+        header = header_size(SINGLE["model.safetensors"])
+        assert hub.sent(".safetensors") == header + 17 * 128 + TENSORS[WANTS[3].name].nbytes
+        assert len(hub.ranges()) == 2 + 2 + 1
+
+
+def test_listing_without_sizes(tmp_path: Path) -> None:
+    with HubServer({"org/name": Repo(SINGLE, sizes=False)}) as hub:
+        same(Machine(tmp_path, hub.url).open("org/name", *WANTS).tensors)
+        assert hub.sent(".safetensors") == USEFUL + header_size(SINGLE["model.safetensors"])
+
+
+def test_announced_but_read_in_another_order(tmp_path: Path) -> None:
+    with HubServer({"org/name": Repo(SINGLE)}) as hub:
+        found = Machine(tmp_path, hub.url).open("org/name", *reversed(WANTS))
+        same(found.tensors)
+        assert hub.sent(".safetensors") == USEFUL + header_size(SINGLE["model.safetensors"])
+
+
+def test_whole_file_in_the_clients_cache_is_read_there(tmp_path: Path) -> None:
+    with HubServer({"org/name": Repo(SINGLE)}) as hub:
+        machine = Machine(tmp_path, hub.url)
+        commit = hub.repos["org/name"].commit
+        snapshot = tmp_path / "hf" / "hub" / "models--org--name" / "snapshots" / commit
+        snapshot.mkdir(parents=True)
+        for name, data in SINGLE.items():
+            (snapshot / name).write_bytes(data)
+        (snapshot.parents[1] / "refs").mkdir()
+        (snapshot.parents[1] / "refs" / "main").write_text(commit)
+        offline = machine.open("org/name", *WANTS, HF_HUB_OFFLINE="1")
+        same(offline.tensors)
+        assert not offline.remote and not hub.requests
+        online = machine.open("org/name", *WANTS)
+        same(online.tensors)
+        assert not online.remote and {request.file for request in hub.requests} == {""}
+
+
+def test_cache_is_keyed_by_commit(tmp_path: Path) -> None:
+    name = WANTS[0].name
+    changed = {**SINGLE, "model.safetensors": safetensors_bytes({**TENSORS, name: 2 * TENSORS[name]})}
+    with HubServer({"org/name": Repo(SINGLE)}) as hub:
+        machine = Machine(tmp_path, hub.url)
+        same(machine.open("org/name", *WANTS[:1]).tensors, WANTS[:1])
+        old = hub.repos["org/name"].commit
+        hub.repos = {"org/name": Repo(changed)}
+        np.testing.assert_array_equal(
+            machine.open("org/name", *WANTS[:1]).tensors[name], 2 * TENSORS[name].astype("f4")
+        )
+    same(machine.open(f"org/name@{old}", *WANTS[:1], HF_HUB_OFFLINE="1").tensors, WANTS[:1])
+    # another hub that uses the same commit id for other bytes is not confused with the first
+    with HubServer({"org/name": Repo(changed, commit=old)}) as hub:
+        found = Machine(tmp_path, hub.url).open("org/name", *WANTS[:1])
+        np.testing.assert_array_equal(found.tensors[name], 2 * TENSORS[name].astype("f4"))
+
+
+def test_token_goes_to_the_hub_and_not_to_its_storage(tmp_path: Path) -> None:
+    with HubServer({"org/private": Repo(SINGLE, token="secret"), "org/gated": Repo(SINGLE, gated=True)}) as hub:
+        machine = Machine(tmp_path, hub.url)
+        assert "no such model" in (machine.open("org/private").error or "")
+        gated = machine.open("org/gated").error or ""
+        assert "gated" in gated and "HF_TOKEN" in gated
+        for ref in ("org/private", "org/gated"):
+            same(machine.open(ref, *WANTS, HF_TOKEN="secret").tensors)
+        assert any(request.storage and request.range for request in hub.requests)
+        assert all(request.token is None for request in hub.requests if request.storage)
+
+
+def test_file_or_folder_of_a_repository(tmp_path: Path) -> None:
+    files = {f"text_encoder/{name}": data for name, data in SINGLE.items()}
+    files |= {
+        "a.safetensors": safetensors_bytes({"a": normal(2, 2)}),
+        "b.safetensors": safetensors_bytes({"a": normal(3, 2)}),
+    }
+    with HubServer({"org/name": Repo(files)}) as hub:
+        machine = Machine(tmp_path, hub.url)
+        found = machine.open("org/name/text_encoder", *WANTS[:1])
+        same(found.tensors, WANTS[:1])
+        assert found.config == LLAMA
+        np.testing.assert_array_equal(machine.open("org/name/b.safetensors@main", Want("a")).tensors["a"], normal(3, 2))
+        assert "name the one file" in (machine.open("org/name").error or "")
+        assert "no file or folder 'nothing'" in (machine.open("org/name/nothing").error or "")
+
+
+def test_bin_is_downloaded_whole_after_saying_how_much(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    buffer = io.BytesIO()
+    torch.save({"w": torch.ones(300, 4)}, buffer)
+    with HubServer({"org/name": Repo({"pytorch_model.bin": buffer.getvalue(), "config.json": CONFIG})}) as hub:
+        machine = Machine(tmp_path, hub.url)
+        found = machine.open("org/name", Want("w"))
+        assert found.error is None and not found.remote and found.tensors["w"].sum() == 1200
+        assert "attngeo: org/name has no safetensors: downloading pytorch_model.bin whole, 6." in found.log
+        assert " kB" in found.log
+        again = machine.open("org/name", Want("w"), HF_HUB_OFFLINE="1")
+        assert again.tensors["w"].sum() == 1200 and "downloading" not in again.log
+
+
+def test_gguf_is_read_by_ranges_too(tmp_path: Path, smollm2: Path) -> None:
+    data = smollm2.read_bytes()
+    want = Want("blk.3.attn_q.weight", ((0, 64),))
+    with HubServer({"org/name-GGUF": Repo({"model.Q4_1.gguf": data, "README.md": b""})}) as hub:
+        found = Machine(tmp_path, hub.url).open("org/name-GGUF", want)
+        assert found.tensors[want.name].shape == (64, 576)
+        assert found.config is not None and found.config["model_type"] == "gguf:llama"
+        assert hub.sent(".gguf") < 0.05 * len(data)
+        hub.repos = {"org/name-GGUF": Repo({"a.gguf": data, "b.gguf": data})}
+        assert "name the one to read" in (Machine(tmp_path, hub.url).open("org/name-GGUF").error or "")
+        assert Machine(tmp_path, hub.url).open("org/name-GGUF/b.gguf", want).tensors[want.name].shape == (64, 576)

@@ -1,0 +1,148 @@
+"""The hub misbehaving, or asked for what it does not have: retried where that helps, else one line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.weights.made_checkpoints import safetensors_bytes, with_header
+from tests.weights.sources.hub_job import Machine
+from tests.weights.sources.hub_server import HubServer, Repo, Request
+from tests.weights.sources.test_hub import SINGLE, USEFUL, WANTS, header_size, same, sharded
+
+DATA = header_size(SINGLE["model.safetensors"])
+
+
+@pytest.mark.parametrize("fault", ["503", "cut", "empty", "shift"])
+def test_a_passing_fault_is_retried(tmp_path: Path, fault: str) -> None:
+    """Every data range fails the first time it is asked for; a cut transfer goes on where it stopped."""
+    seen: set[tuple[int, int]] = set()
+
+    def once(request: Request) -> str | None:
+        assert request.range is not None
+        new = request.range not in seen and request.range[0] >= DATA
+        if fault == "cut":  # only whole tensors: their second halves are new ranges too
+            new = new and request.range[1] - request.range[0] in (4096, 8192) and len(seen) < 4
+        seen.add(request.range)
+        return fault if new else None
+
+    with HubServer({"org/name": Repo(SINGLE)}, fault=once) as hub:
+        same(Machine(tmp_path, hub.url).open("org/name", *WANTS).tensors)
+        if fault == "cut":
+            assert hub.sent(".safetensors") == USEFUL + DATA
+
+
+def test_a_signed_address_that_expired_is_asked_for_anew(tmp_path: Path) -> None:
+    def expired(request: Request) -> str | None:
+        first = next(past for past in hub.requests if past.range is not None)  # the header's, a minute ago
+        assert request.range is not None
+        return "403" if request.range[0] >= DATA and request.path == first.path else None
+
+    with HubServer({"org/name": Repo(SINGLE)}) as hub:
+        hub.fault = lambda request: expired(request) if hub.ranges() else None
+        same(Machine(tmp_path, hub.url).open("org/name", *WANTS).tensors)
+        assert 2 <= sum(request.status == 302 for request in hub.requests) <= 5
+
+
+@pytest.mark.parametrize(
+    ("fault", "part"),
+    [
+        ("cut", "model.safetensors"),
+        ("empty", "transfer stopped at byte"),
+        ("503", "answered 503"),
+        ("403", "answered 403"),
+        ("whole", "does not serve byte ranges of 'model.safetensors'"),
+        ("shift", "asked for bytes"),
+    ],
+)
+def test_a_lasting_fault_is_one_line_and_leaves_nothing_behind(tmp_path: Path, fault: str, part: str) -> None:
+    def always(request: Request) -> str | None:
+        # "cut" sends half of what is left each time, so the line must come from a transfer that never moves
+        if fault == "cut":
+            return "empty" if request.range is not None and request.range[0] > DATA else None
+        return fault if request.range is not None and request.range[0] >= DATA else None
+
+    with HubServer({"org/name": Repo(SINGLE)}, fault=always) as hub:
+        machine = Machine(tmp_path, hub.url)
+        error = machine.open("org/name", *WANTS).error
+        assert error is not None and part in error and "org/name" in error and "\n" not in error
+        kept = [path for path in (tmp_path / "cache").rglob("*") if path.is_file() and path.name != "files.json"]
+        assert {path.name for path in kept} == {"main", "0-8", f"8-{DATA}"}
+        hub.fault = None
+        same(machine.open("org/name", *WANTS).tensors)
+
+
+def test_lines_for_what_is_not_there(tmp_path: Path) -> None:
+    adapter = {"adapter_model.safetensors": b"", "adapter_config.json": b'{"base_model_name_or_path": "a/b"}'}
+    lies = with_header(b'{"w": {"dtype": "F32", "shape": [9], "data_offsets": [0, 36]}}')
+    repos = {
+        "org/name": Repo(SINGLE),
+        "org/empty": Repo({"README.md": b"", ".gitattributes": b""}),
+        "org/adapter": Repo(adapter),
+        "org/listed": Repo({name: data for name, data in sharded().items() if "00002" not in name}),
+        "org/config": Repo({**SINGLE, "config.json": b"nonsense"}),
+        "org/short": Repo({**SINGLE, "model.safetensors": SINGLE["model.safetensors"][:-4]}),
+        "org/huge": Repo({**SINGLE, "model.safetensors": (1 << 62).to_bytes(8, "little") + bytes(100)}),
+        "org/lies": Repo({"model.safetensors": lies}),
+        "org/evil": Repo({"../evil.safetensors": SINGLE["model.safetensors"], "/tmp/x.safetensors": b""}),
+        "org/nan": Repo({"model.safetensors": safetensors_bytes({WANTS[0].name: np.full((3, 3), np.nan)})}),
+        "org/index": Repo({"model.safetensors.index.json": b'{"weight_map": {"w": "../../x.safetensors"}}'}),
+    }
+    lines = {
+        "org/nothing": ["org/nothing: ", "no such folder here and no such model"],
+        "org/name@nothing": ["org/name@nothing: ", "no revision 'nothing'"],
+        "org/name@../x": ["is not a revision"],
+        "org/na--me": ["not a hub id"],
+        "org/empty": ["org/empty: no weights", "expected"],
+        "org/adapter": ["only an adapter of 'a/b'"],
+        "org/listed": ["org/listed/model-00002-of-00003.safetensors: missing, but listed"],
+        "org/config": ["org/config/config.json: not valid JSON"],
+        "org/short": ["org/short/model.safetensors", "cut short"],
+        "org/huge": ["org/huge/model.safetensors: claims a header of"],
+        "org/lies": ["org/lies/model.safetensors", "'w'"],
+        "org/nan": ["org/nan/model.safetensors", WANTS[0].name, "finite weights expected"],
+        "org/index": ["its own folder expected"],
+        "org/evil": ["org/evil: empty"],
+    }
+    with HubServer(repos) as hub:
+        machine = Machine(tmp_path, hub.url)
+        for (ref, parts), outcome in zip(lines.items(), machine.open_each(list(lines), WANTS[0]), strict=True):
+            assert outcome.error is not None and "\n" not in outcome.error, ref
+            for part in parts:
+                assert part in outcome.error, outcome.error
+
+
+def test_offline_and_not_cached(tmp_path: Path) -> None:
+    with HubServer({"org/name": Repo(SINGLE)}) as hub:
+        machine = Machine(tmp_path, hub.url)
+        error = machine.open("org/name", HF_HUB_OFFLINE="1").error
+        assert error == "org/name: no such folder here, not in the cache, and HF_HUB_OFFLINE forbids fetching it"
+        assert not hub.requests
+        same(machine.open("org/name", WANTS[0]).tensors, WANTS[:1])
+        error = machine.open("org/name", *WANTS, HF_HUB_OFFLINE="1").error  # the header is here, this layer is not
+        assert error == "org/name: not in the cache, and HF_HUB_OFFLINE forbids fetching it"
+    error = machine.open("org/other").error
+    assert (
+        error is not None
+        and error.startswith(f"org/other: no such folder here, cannot reach {hub.url} (")
+        and "\n" not in error
+    )
+
+
+def test_cache_folder_that_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("no folder")
+    with HubServer({"org/name": Repo(SINGLE)}) as hub:
+        found = Machine(tmp_path, hub.url).open("org/name", *WANTS, ATTNGEO_CACHE=str(tmp_path / "file"))
+        same(found.tensors)
+
+
+def test_range_of_the_wrong_size_in_the_cache_is_fetched_again(tmp_path: Path) -> None:
+    with HubServer({"org/name": Repo(SINGLE)}) as hub:
+        machine = Machine(tmp_path, hub.url)
+        own = tmp_path / "own"
+        same(machine.open("org/name", WANTS[0], ATTNGEO_CACHE=str(own)).tensors, WANTS[:1])
+        (kept,) = (path for path in own.rglob("*-*") if path.is_file() and path.stat().st_size == 8192)
+        kept.write_bytes(kept.read_bytes()[:100])
+        same(machine.open("org/name", WANTS[0], ATTNGEO_CACHE=str(own)).tensors, WANTS[:1])

@@ -1,0 +1,132 @@
+"""Modules and state dicts in memory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from attngeo.errors import SourceError
+from attngeo.weights.sources.checkpoint import Want
+from attngeo.weights.sources.open import open_checkpoint
+from tests.weights.made_checkpoints import normal
+
+torch = pytest.importorskip("torch")
+
+
+def test_arrays_of_every_float_type() -> None:
+    kinds = [np.float64, np.float32, np.float16, ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn]
+    arrays = {np.dtype(kind).name: normal(6, 4, dtype=kind) for kind in kinds}
+    with open_checkpoint(arrays) as checkpoint:
+        assert checkpoint.ref == "state dict" and checkpoint.config is None
+        for name, array in arrays.items():
+            assert checkpoint.tensors[name].shape == (6, 4)
+            np.testing.assert_array_equal(checkpoint.read(Want(name)), array.astype(np.float32))
+            rows = checkpoint.read(Want(name, ((1, 3), (5, 6))))
+            np.testing.assert_array_equal(rows, array[[1, 2, 5]].astype(np.float32))
+
+
+def test_what_is_read_is_the_callers_own() -> None:
+    array, tensor = np.ones((2, 2), np.float32), torch.ones(2, 2)
+    with open_checkpoint({"a": array, "t": tensor}) as checkpoint:
+        for name in "at":
+            checkpoint.read(Want(name))[:] = 7
+    assert array.sum() == 4 and tensor.sum() == 4
+
+
+def test_odd_tensors() -> None:
+    """Transposed, with gradient, scalar, empty."""
+    base = torch.randn(4, 6, generator=torch.Generator().manual_seed(0), requires_grad=True)
+    tensors = {"t": base.T, "g": base, "s": torch.tensor(3.0), "e": torch.empty(0, 4), "np": normal(6, 4).T}
+    with open_checkpoint(tensors, config={"model_type": "x"}) as checkpoint:
+        assert checkpoint.config == {"model_type": "x"}
+        np.testing.assert_array_equal(checkpoint.read(Want("t", ((2, 4),))), base.detach().T[2:4].numpy())
+        for name, value in tensors.items():
+            expected = value if isinstance(value, np.ndarray) else value.detach().numpy()
+            values = checkpoint.read(Want(name))
+            np.testing.assert_array_equal(values, expected)
+            assert values.flags["C_CONTIGUOUS"]
+
+
+def test_module_with_its_config() -> None:
+    transformers = pytest.importorskip("transformers")
+    config = transformers.BertConfig(
+        hidden_size=32, num_attention_heads=4, num_hidden_layers=1, intermediate_size=8, vocab_size=9
+    )
+    model = transformers.BertModel(config)
+    for wrapped in (model, torch.nn.DataParallel(model)):
+        with open_checkpoint(wrapped) as checkpoint:
+            assert checkpoint.ref == "BertModel"
+            assert checkpoint.config is not None and checkpoint.config["num_attention_heads"] == 4
+            weight = model.encoder.layer[0].attention.self.query.weight
+            values = checkpoint.read(Want("encoder.layer.0.attention.self.query.weight"))
+            np.testing.assert_array_equal(values, weight.detach().numpy())
+
+
+class Small(torch.nn.Module):  # type: ignore[misc, name-defined]
+    def __init__(self) -> None:
+        super().__init__()
+        self.query = torch.nn.Linear(4, 4, bias=False)
+        self.tied = self.query
+        self.key = torch.nn.utils.parametrizations.weight_norm(torch.nn.Linear(4, 4, bias=False))
+
+
+def test_tied_and_parametrised_weights() -> None:
+    model = Small()
+    with torch.no_grad():
+        model.key.parametrizations.weight.original0.mul_(3)
+    with open_checkpoint(model) as checkpoint:
+        assert checkpoint.ref == "Small" and checkpoint.config is None
+        np.testing.assert_array_equal(checkpoint.read(Want("tied.weight")), model.query.weight.detach().numpy())
+        np.testing.assert_array_equal(checkpoint.read(Want("key.weight")), model.key.weight.detach().numpy())
+
+
+def test_block_scaled_fp8_in_memory() -> None:
+    weight = torch.randn(200, 130, generator=torch.Generator().manual_seed(1)).to(torch.float8_e4m3fn)
+    scale = torch.rand(2, 2) + 0.1
+    full = weight.float().numpy() * np.kron(scale.numpy(), np.ones((128, 128), np.float32))[:200, :130]
+    with open_checkpoint({"q.weight": weight, "q.weight_scale_inv": scale}) as checkpoint:
+        np.testing.assert_array_equal(checkpoint.read(Want("q.weight", ((100, 150),))), full[100:150])
+
+
+def test_bad_values() -> None:
+    bad = torch.ones(3, 2)
+    bad[2, 0] = -float("inf")
+    tensors = {
+        "bad": bad,
+        "ints": torch.ones(2, dtype=torch.int8),
+        "meta": torch.ones(2, device="meta"),
+        "huge": np.full(2, 1e300),
+    }
+    with open_checkpoint(tensors) as checkpoint:
+        for name, part in {
+            "bad": r"state dict: tensor 'bad' holds -inf at \[2, 0\]",
+            "ints": "'ints' is stored as int8; floating-point",
+            "meta": "'meta' cannot be read",
+            "huge": r"'huge' holds inf at \[0\]",
+            "none": "no tensor 'none'",
+        }.items():
+            with pytest.raises(SourceError, match=part) as caught:
+                checkpoint.read(Want(name))
+            assert "\n" not in str(caught.value)
+        with pytest.raises(SourceError, match=r"'bad' has shape \[3, 2\]"):
+            checkpoint.read(Want("bad", ((1, 4),)))
+    with pytest.raises(SourceError, match="read after close"):
+        checkpoint.read(Want("bad"))
+
+
+def test_state_dict_read_without_torch_being_imported(tmp_path: Path) -> None:
+    """Arrays and safetensors never pull torch in."""
+    import subprocess
+    import sys
+
+    code = """
+import sys, numpy as np
+from attngeo.weights.sources.checkpoint import Want
+from attngeo.weights.sources.open import open_checkpoint
+print(open_checkpoint({"w": np.ones((2, 2))}).read(Want("w")).sum(), "torch" in sys.modules)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["4.0", "False"]

@@ -1,0 +1,164 @@
+"""`.bin`, `.pt`: zip and old format, shards, nests; a pickle that wants to run code does not."""
+
+from __future__ import annotations
+
+import io
+import os
+import pickle
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from attngeo.errors import SourceError
+from attngeo.weights.sources.checkpoint import Want
+from attngeo.weights.sources.open import open_checkpoint
+from tests.weights.made_checkpoints import LLAMA, write
+
+torch = pytest.importorskip("torch")
+
+
+def state(seed: int = 0, dtype: Any = torch.float32) -> dict[str, Any]:
+    generator = torch.Generator().manual_seed(seed)
+    return {f"layer.{seed}.{n}.weight": torch.randn(6, 4, generator=generator).to(dtype) for n in ("query", "key")}
+
+
+def saved(content: object, *, zipped: bool = True) -> bytes:
+    buffer = io.BytesIO()
+    torch.save(content, buffer, _use_new_zipfile_serialization=zipped)
+    return buffer.getvalue()
+
+
+def same(ref: object, tensors: dict[str, Any]) -> None:
+    with open_checkpoint(ref) as checkpoint:
+        assert set(checkpoint.tensors) == set(tensors)
+        for name, tensor in tensors.items():
+            assert checkpoint.tensors[name].shape == tuple(tensor.shape)
+            values = checkpoint.read(Want(name))
+            assert values.flags["OWNDATA"] and values.dtype == np.float32
+            np.testing.assert_array_equal(values, tensor.float().numpy())
+            np.testing.assert_array_equal(checkpoint.read(Want(name, ((4, 6), (0, 1)))), values[[4, 5, 0]])
+
+
+@pytest.mark.parametrize("zipped", [True, False], ids=["zip", "old format"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16, torch.float64], ids=str)
+@pytest.mark.parametrize("file", ["pytorch_model.bin", "state_dict.pt", "weights.pth"])
+def test_state_dict(tmp_path: Path, file: str, dtype: Any, zipped: bool) -> None:
+    write(tmp_path, {file: saved(state(dtype=dtype), zipped=zipped), "training_args.bin": b"", "optimizer.pt": b""})
+    same(tmp_path, state(dtype=dtype))
+    same(tmp_path / file, state(dtype=dtype))
+
+
+@pytest.mark.parametrize(
+    "wrap",
+    [
+        lambda s: {"state_dict": s, "epoch": 3},
+        lambda s: {"model": s, "optimizer": {"step": torch.zeros(1)}},
+        lambda s: {"model": {"state_dict": s}, "step": torch.zeros(())},
+        lambda s: {**s, "extra": "text"},
+    ],
+)
+def test_nests_are_opened(tmp_path: Path, wrap: Any) -> None:
+    same(write(tmp_path, {"a.pt": saved(wrap(state()))}), state())
+
+
+INDEX = "pytorch_model.bin.index.json"
+
+
+def test_shards(tmp_path: Path) -> None:
+    weight_map = {name: f"part{seed}.bin" for seed in (0, 1) for name in state(seed)}
+    write(tmp_path, {"part0.bin": saved(state(0)), "part1.bin": saved(state(1), zipped=False), "config.json": LLAMA})
+    write(tmp_path, {INDEX: {"weight_map": weight_map}})
+    same(tmp_path, {**state(0), **state(1)})
+    assert open_checkpoint(tmp_path).config == LLAMA
+    (tmp_path / "part1.bin").unlink()
+    with pytest.raises(SourceError, match=r"part1\.bin: missing, but listed"):
+        open_checkpoint(tmp_path)
+    write(tmp_path, {INDEX: {"weight_map": {"other": "part0.bin"}}})
+    with pytest.raises(SourceError, match=r"lists tensor 'other' in 'part0\.bin'"):
+        open_checkpoint(tmp_path)
+    write(tmp_path, {INDEX: {"weight_map": {"other": "../part0.bin"}}})
+    with pytest.raises(SourceError, match="its own folder expected"):
+        open_checkpoint(tmp_path)
+
+
+class Evil:
+    """Rebuilt by calling os.system."""
+
+    def __init__(self, mark: Path) -> None:
+        self.mark = mark
+
+    def __reduce__(self) -> Any:
+        return os.system, (f"touch {self.mark}",)
+
+
+@pytest.mark.parametrize("form", ["zip", "old", "raw 2", "raw 4"])
+def test_a_pickle_that_would_run_code_does_not(tmp_path: Path, form: str) -> None:
+    mark = tmp_path / "it ran".replace(" ", "-")
+    content = {"w": torch.ones(2), "x": Evil(mark)}
+    if form.startswith("raw"):
+        data = pickle.dumps(Evil(mark), protocol=int(form[-1]))
+    else:
+        data = saved(content, zipped=form == "zip")
+    folder = write(tmp_path / "model", {"pytorch_model.bin": data})
+    with pytest.raises(SourceError, match=r"pytorch_model\.bin: its pickle .*refused \(nothing was run\)") as caught:
+        open_checkpoint(folder)
+    assert "\n" not in str(caught.value)
+    assert form == "raw 4" or "posix.system" in str(caught.value)
+    assert not mark.exists()
+    pickle.loads(pickle.dumps(Evil(mark)))  # it would have
+    assert mark.exists()
+
+
+@pytest.mark.parametrize("zipped", [True, False], ids=["zip", "old format"])
+def test_cut_short(tmp_path: Path, zipped: bool) -> None:
+    data = saved({"w": torch.randn(50, 50)}, zipped=zipped)
+    for keep in (0, 1, 10, 100, 300, len(data) // 2, len(data) - 1):
+        write(tmp_path, {"pytorch_model.bin": data[:keep]})
+        with pytest.raises(SourceError, match=r"pytorch_model\.bin: ") as caught:
+            open_checkpoint(tmp_path)
+        assert "\n" not in str(caught.value) and len(str(caught.value)) < 300
+
+
+@pytest.mark.parametrize("content", [3, [torch.ones(2)], {"a": 3}, {"state_dict": {"a": {}}}], ids=str)
+def test_no_tensors_in_it(tmp_path: Path, content: object) -> None:
+    with pytest.raises(SourceError, match="without tensors; a state dict of tensors expected"):
+        open_checkpoint(write(tmp_path, {"x.pt": saved(content)}))
+
+
+def test_nan_names_file_and_tensor(tmp_path: Path) -> None:
+    tensor = torch.ones(5, 3)
+    tensor[4, 1] = float("nan")
+    checkpoint = open_checkpoint(write(tmp_path, {"pytorch_model.bin": saved({"q.weight": tensor})}))
+    for rows in (None, ((0, 2), (3, 5))):
+        with pytest.raises(SourceError, match=r"pytorch_model\.bin: tensor 'q\.weight' holds nan at \[4, 1\]"):
+            checkpoint.read(Want("q.weight", rows))
+
+
+def test_without_torch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path, {"pytorch_model.bin": saved(state())})
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(SourceError, match=r"needs torch: pip install attngeo\[torch\]"):
+        open_checkpoint(tmp_path)
+
+
+def test_packed_pickle(tmp_path: Path) -> None:
+    content = {"h.0.attn.qweight": torch.zeros(2, 2, dtype=torch.int32), "w": torch.ones(2)}
+    with pytest.raises(SourceError, match="packed by GPTQ / AWQ"):
+        open_checkpoint(write(tmp_path, {"pytorch_model.bin": saved(content)}))
+
+
+def test_rxnfp_and_sceptr(rxnfp: Path, sceptr: Path) -> None:
+    """Real files: old-format `.bin` with a config, `.pt` state dicts with another program's config."""
+    for folder in ("bert_pretrained", "bert_ft", "bert_ft_10k_25s"):
+        file = rxnfp / folder / "pytorch_model.bin"
+        expected = torch.load(file, map_location="cpu", weights_only=True)
+        with open_checkpoint(rxnfp / folder) as checkpoint:
+            name = next(name for name in checkpoint.tensors if name.endswith("layer.7.attention.self.key.weight"))
+            np.testing.assert_array_equal(checkpoint.read(Want(name)), expected[name].numpy())
+            assert checkpoint.config is not None and checkpoint.config["num_attention_heads"] == 4
+    with open_checkpoint(sceptr / "SCEPTR") as checkpoint:
+        assert checkpoint.config is None
+        assert sum(name.endswith("in_proj_weight") for name in checkpoint.tensors) == 3

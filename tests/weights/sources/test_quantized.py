@@ -1,0 +1,85 @@
+"""Packed weights and adapters: refused by name, but only where they touch the attention."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from attngeo.errors import SourceError
+from attngeo.weights.sources.checkpoint import Want
+from attngeo.weights.sources.open import open_checkpoint
+from tests.weights.made_checkpoints import LLAMA, Array, normal, safetensors_bytes, separate, write
+
+Q = "model.layers.0.self_attn.q_proj"
+INTS = np.zeros((4, 4), np.int32)
+PACKS: list[tuple[str, dict[str, Array]]] = [
+    ("GPTQ / AWQ", {f"{Q}.qweight": INTS, f"{Q}.qzeros": INTS, f"{Q}.scales": normal(4, 4, dtype=np.float16)}),
+    ("bitsandbytes 8-bit", {f"{Q}.weight": np.zeros((4, 4), np.int8), f"{Q}.SCB": normal(4)}),
+    ("bitsandbytes 4-bit", {f"{Q}.weight": np.zeros((8, 1), np.uint8), f"{Q}.weight.absmax": normal(4)}),
+    ("bitsandbytes 4-bit", {f"{Q}.weight.quant_state.bitsandbytes__nf4": np.zeros(9, np.uint8)}),
+    ("compressed-tensors", {f"{Q}.weight_packed": INTS, f"{Q}.weight_shape": np.array([4, 32])}),
+    ("AQLM", {f"{Q}.codes": INTS, f"{Q}.codebooks": normal(2, 4)}),
+    ("GPTQ / AWQ", {"transformer.h.0.attn.c_attn.qweight": INTS}),
+    ("GPTQ / AWQ", {"transformer.h.0.mixer.Wqkv.qweight": INTS}),
+]
+
+
+@pytest.mark.parametrize(("packer", "tensors"), PACKS, ids=[f"{packer} {next(iter(t))}" for packer, t in PACKS])
+def test_packed_attention_is_refused_by_name(tmp_path: Path, packer: str, tensors: dict[str, Array]) -> None:
+    write(tmp_path, {"model.safetensors": safetensors_bytes(tensors), "config.json": LLAMA})
+    with pytest.raises(SourceError, match=packer) as caught:
+        open_checkpoint(tmp_path)
+    assert next(iter(tensors)).rpartition(".")[0] in str(caught.value) and "expected" in str(caught.value)
+
+
+def test_packed_experts_are_none_of_our_business(tmp_path: Path) -> None:
+    """gpt-oss packs its experts only; its attention is plain bf16."""
+    mlp = "model.layers.0.mlp.experts"
+    packed = {
+        f"{mlp}.gate_up_proj_blocks": np.zeros((2, 4), np.uint8),
+        f"{mlp}.gate_up_proj_scales": np.zeros((2, 4), np.uint8),
+    }
+    packed |= {"model.layers.0.mlp.up_proj.qweight": INTS, "model.layers.0.mlp.up_proj.qzeros": INTS}
+    write(tmp_path, {"model.safetensors": safetensors_bytes({**separate(1), **packed})})
+    write(tmp_path, {"config.json": {**LLAMA, "quantization_config": {"quant_method": "mxfp4"}}})
+    with open_checkpoint(tmp_path) as checkpoint:
+        assert checkpoint.read(Want(f"{Q}.weight")).shape == (64, 64)
+        with pytest.raises(SourceError, match=r"gate_up_proj_blocks' is stored as U8, packed by mxfp4; floating"):
+            checkpoint.read(Want(f"{mlp}.gate_up_proj_blocks"))
+
+
+def test_integer_weights_without_a_trace(tmp_path: Path) -> None:
+    write(tmp_path, {"model.safetensors": safetensors_bytes({f"{Q}.weight": INTS})})
+    with (
+        open_checkpoint(tmp_path) as checkpoint,
+        pytest.raises(SourceError, match=r"q_proj\.weight' is stored as I32; float"),
+    ):
+        checkpoint.expect([Want(f"{Q}.weight")])
+        checkpoint.read(Want(f"{Q}.weight"))
+
+
+def test_plain_fp8_is_its_own_value(tmp_path: Path) -> None:
+    weight = normal(4, 4, dtype=ml_dtypes.float8_e4m3fn)
+    write(tmp_path, {"model.safetensors": safetensors_bytes({"q.weight": weight})})
+    np.testing.assert_array_equal(open_checkpoint(tmp_path).read(Want("q.weight")), weight.astype(np.float32))
+
+
+@pytest.mark.parametrize("file", ["adapter_model.safetensors", "adapter_model.bin"])
+def test_adapter_only(tmp_path: Path, file: str) -> None:
+    lora = safetensors_bytes({"base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight": normal(2, 4)})
+    write(
+        tmp_path, {file: lora, "adapter_config.json": {"base_model_name_or_path": "org/base"}, "training_args.bin": b""}
+    )
+    with pytest.raises(SourceError, match=r"only an adapter of 'org/base'; a whole model expected"):
+        open_checkpoint(tmp_path)
+
+
+def test_adapter_named_as_a_file_or_in_disguise(tmp_path: Path) -> None:
+    lora = {f"base_model.model.{Q}.lora_{side}.weight": normal(2, 4) for side in "AB"}
+    write(tmp_path, {"weights.safetensors": safetensors_bytes(lora)})
+    for ref in (tmp_path, tmp_path / "weights.safetensors"):
+        with pytest.raises(SourceError, match=r"only an adapter; a whole model expected"):
+            open_checkpoint(ref)

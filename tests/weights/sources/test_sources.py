@@ -1,0 +1,211 @@
+"""Local safetensors: every dtype, rows, shards, FP8 scales, and which file is chosen."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from attngeo.errors import SourceError
+from attngeo.weights.sources.checkpoint import Want
+from attngeo.weights.sources.open import open_checkpoint
+from tests.weights.made_checkpoints import LLAMA, Array, normal, safetensors_bytes, separate, write
+
+FLOATS = [np.float64, np.float32, np.float16, ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2]
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=lambda dtype: np.dtype(dtype).name)
+@pytest.mark.parametrize("shape", [(7, 5), (3, 4, 5), (11,), (), (0, 4), (400, 333)], ids=str)
+def test_every_float_type_and_shape(tmp_path: Path, dtype: type, shape: tuple[int, ...]) -> None:
+    array = normal(*shape, dtype=dtype)
+    write(tmp_path, {"model.safetensors": safetensors_bytes({"odd": normal(3, dtype=np.float32), "w": array})})
+    with open_checkpoint(tmp_path) as checkpoint:
+        values = checkpoint.read(Want("w"))
+    assert values.dtype == np.float32 and values.flags["C_CONTIGUOUS"] and values.flags["OWNDATA"]
+    np.testing.assert_array_equal(values, array.astype(np.float32))
+
+
+def test_every_bit_pattern_of_two_bytes(tmp_path: Path) -> None:
+    """All finite bf16 and fp16 numbers, subnormals included, come out exactly."""
+    for dtype in (ml_dtypes.bfloat16, np.float16):
+        every = np.arange(65536, dtype=np.uint16).view(dtype)
+        finite = every[np.isfinite(every.astype(np.float32))]
+        file = write(tmp_path, {"w.safetensors": safetensors_bytes({"w": finite})}) / "w.safetensors"
+        with open_checkpoint(file) as checkpoint:
+            np.testing.assert_array_equal(checkpoint.read(Want("w")), finite.astype(np.float32))
+
+
+def test_reads_what_the_official_writer_wrote(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    from safetensors.torch import save_file
+
+    tensors = {
+        f"t{i}": torch.randn(9, 6, generator=torch.Generator().manual_seed(i)).to(dtype)
+        for i, dtype in enumerate([torch.bfloat16, torch.float16, torch.float32, torch.float64, torch.float8_e4m3fn])
+    }
+    save_file(tensors, tmp_path / "model.safetensors", metadata={"format": "pt"})
+    with open_checkpoint(tmp_path) as checkpoint:
+        for name, tensor in tensors.items():
+            np.testing.assert_array_equal(checkpoint.read(Want(name)), tensor.float().numpy())
+
+
+spans = st.lists(st.tuples(st.integers(0, 40), st.integers(0, 40)).map(lambda pair: (min(pair), max(pair))), max_size=5)
+
+
+@settings(max_examples=40, deadline=None)
+@given(rows=spans, dtype=st.sampled_from([np.float32, ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn]))
+def test_rows_are_the_rows(tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[int, int]], dtype: type) -> None:
+    array = normal(40, 7, dtype=dtype)
+    file = write(tmp_path_factory.mktemp("rows"), {"w.safetensors": safetensors_bytes({"w": array})}) / "w.safetensors"
+    with open_checkpoint(file) as checkpoint:
+        values = checkpoint.read(Want("w", tuple(rows)))
+    expected = np.concatenate([array[a:b] for a, b in rows] or [array[:0]]).astype(np.float32)
+    np.testing.assert_array_equal(values, expected)
+
+
+def test_rows_beyond_the_tensor(tmp_path: Path) -> None:
+    write(tmp_path, {"model.safetensors": safetensors_bytes({"w": normal(4, 3)})})
+    with open_checkpoint(tmp_path) as checkpoint, pytest.raises(SourceError, match=r"'w' has shape \[4, 3\], rows 2:5"):
+        checkpoint.read(Want("w", ((2, 5),)))
+
+
+def _shards(tensors: dict[str, Array]) -> tuple[dict[str, bytes], dict[str, str]]:
+    names = list(tensors)
+    parts = [names[: len(names) // 2], names[len(names) // 2 :]]
+    files = [f"model-0000{i}-of-00002.safetensors" for i in (1, 2)]
+    written = {file: safetensors_bytes({n: tensors[n] for n in part}) for file, part in zip(files, parts, strict=True)}
+    return written, {name: file for file, part in zip(files, parts, strict=True) for name in part}
+
+
+@pytest.mark.parametrize("index", [True, False], ids=["indexed", "without index"])
+def test_shards(tmp_path: Path, index: bool) -> None:
+    tensors = separate()
+    files, weight_map = _shards(tensors)
+    write(tmp_path, {**files, "config.json": LLAMA})
+    if index:
+        write(tmp_path, {"model.safetensors.index.json": {"metadata": {}, "weight_map": weight_map}})
+    with open_checkpoint(tmp_path) as checkpoint:
+        assert checkpoint.config == LLAMA
+        assert not checkpoint.remote
+        assert set(checkpoint.tensors) == set(tensors)
+        for name, array in tensors.items():
+            assert checkpoint.tensors[name].shape == array.shape
+            np.testing.assert_array_equal(checkpoint.read(Want(name)), array.astype(np.float32))
+
+
+@pytest.mark.parametrize(
+    "config",
+    [{"quantization_config": {"quant_method": "fp8", "weight_block_size": [48, 40]}}, {}],
+    ids=["stated block", "inferred block"],
+)
+@pytest.mark.parametrize("rows", [None, ((0, 144),), ((10, 60), (90, 91), (130, 144))], ids=str)
+def test_block_scaled_fp8(tmp_path: Path, config: dict[str, object], rows: tuple[tuple[int, int], ...] | None) -> None:
+    """X.weight times X.weight_scale_inv, block by block, also for rows that start inside a block."""
+    weight, scale = normal(144, 120, dtype=ml_dtypes.float8_e4m3fn), np.abs(normal(3, 3, seed=1)) + 0.1
+    write(tmp_path, {"model.safetensors": safetensors_bytes({"q.weight": weight, "q.weight_scale_inv": scale})})
+    write(tmp_path, {"config.json": {"model_type": "deepseek_v3", **config}})
+    full = weight.astype(np.float32) * np.kron(scale, np.ones((48, 40), np.float32))
+    with open_checkpoint(tmp_path) as checkpoint:
+        values = checkpoint.read(Want("q.weight", rows))
+    np.testing.assert_array_equal(values, full if rows is None else np.concatenate([full[a:b] for a, b in rows]))
+
+
+def test_fp8_block_of_128_that_does_not_divide(tmp_path: Path) -> None:
+    weight, scale = normal(200, 300, dtype=ml_dtypes.float8_e4m3fn), np.abs(normal(2, 3, seed=1)) + 0.1
+    write(tmp_path, {"model.safetensors": safetensors_bytes({"q.weight": weight, "q.weight_scale_inv": scale})})
+    full = weight.astype(np.float32) * np.kron(scale, np.ones((128, 128), np.float32))[:200, :300]
+    with open_checkpoint(tmp_path) as checkpoint:
+        np.testing.assert_array_equal(checkpoint.read(Want("q.weight")), full)
+        np.testing.assert_array_equal(checkpoint.read(Want("q.weight", ((120, 140),))), full[120:140])
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (6, 1), (6,)], ids=str)
+def test_fp8_scaled_by_tensor_or_row(tmp_path: Path, shape: tuple[int, ...]) -> None:
+    weight, scale = normal(6, 4, dtype=ml_dtypes.float8_e4m3fn), np.abs(normal(*shape, seed=1)) + np.float32(0.1)
+    write(tmp_path, {"model.safetensors": safetensors_bytes({"q.weight": weight, "q.weight_scale": np.asarray(scale)})})
+    full = weight.astype(np.float32) * scale.reshape(-1, 1)
+    with open_checkpoint(tmp_path) as checkpoint:
+        np.testing.assert_array_equal(checkpoint.read(Want("q.weight")), full)
+        np.testing.assert_array_equal(checkpoint.read(Want("q.weight", ((4, 6),))), full[4:])
+
+
+def test_fp8_scale_of_no_known_shape(tmp_path: Path) -> None:
+    tensors = {
+        "q.weight": normal(6, 4, dtype=ml_dtypes.float8_e4m3fn),
+        "q.weight_scale": np.ones((5, 3, 2), np.float32),
+    }
+    write(tmp_path, {"model.safetensors": safetensors_bytes(tensors)})
+    with (
+        open_checkpoint(tmp_path) as checkpoint,
+        pytest.raises(SourceError, match=r"'q\.weight'.*scale of shape \[5, 3, 2\]"),
+    ):
+        checkpoint.read(Want("q.weight"))
+
+
+ONE = safetensors_bytes({"w": np.ones((2, 2), np.float32)})
+TWO = safetensors_bytes({"w": np.full((2, 2), 2, np.float32)})
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        {"model.safetensors": ONE, "pytorch_model.bin": b"not even a pickle"},
+        {"model.safetensors": ONE, "consolidated.safetensors": TWO},
+        {"model.safetensors": ONE, "model.safetensors.index.json": {"weight_map": {"w": "gone.safetensors"}}},
+        {"model.safetensors": ONE, "model.fp16.safetensors": TWO},
+        {"diffusion_pytorch_model.safetensors": ONE, "diffusion_pytorch_model.fp16.safetensors": TWO},
+        {"weights.safetensors": ONE, "model.gguf": b"GGUF"},
+        {"weights.safetensors": ONE, "training_args.bin": b"", "optimizer.pt": b""},
+        {"model.safetensors": ONE, "adapter_model.safetensors": TWO, "adapter_config.json": {}},
+        {"consolidated.safetensors": ONE},
+    ],
+    ids=lambda files: "+".join(files),
+)
+def test_the_right_file_is_chosen(tmp_path: Path, files: dict[str, bytes]) -> None:
+    with open_checkpoint(write(tmp_path, files)) as checkpoint:
+        np.testing.assert_array_equal(checkpoint.read(Want("w")), np.ones((2, 2)))
+
+
+def test_file_uses_the_config_beside_it_and_an_argument_overrides(tmp_path: Path) -> None:
+    write(
+        tmp_path, {"x.safetensors": ONE, "y.safetensors": TWO, "config.json": LLAMA, "mine.json": {"model_type": "x"}}
+    )
+    file = tmp_path / "y.safetensors"
+    assert open_checkpoint(file).config == LLAMA
+    assert open_checkpoint(str(file), config={"model_type": "bert"}).config == {"model_type": "bert"}
+    assert open_checkpoint(file, config=tmp_path / "mine.json").config == {"model_type": "x"}
+    assert open_checkpoint(file).read(Want("w"))[0, 0] == 2
+
+
+@pytest.mark.parametrize("config", [{"training": {}}, {"_class_name": "UNet", "num_attention_heads": 8}], ids=str)
+def test_another_programs_config_is_none(tmp_path: Path, config: dict[str, object]) -> None:
+    assert open_checkpoint(write(tmp_path, {"model.safetensors": ONE, "config.json": config})).config is None
+
+
+def test_old_transformers_config_without_model_type(rxnfp: Path) -> None:
+    pytest.importorskip("torch")
+    config = open_checkpoint(rxnfp / "bert_pretrained").config
+    assert config is not None and config["num_attention_heads"] == 4
+
+
+def test_minilm(minilm: Path) -> None:
+    """The real thing, against the official reader."""
+    from safetensors.numpy import load_file
+
+    tensors = load_file(minilm / "model.safetensors")
+    with open_checkpoint(minilm) as checkpoint:
+        assert checkpoint.config is not None and checkpoint.config["model_type"] == "bert"
+        assert set(checkpoint.tensors) == set(tensors)
+        name = "encoder.layer.3.attention.self.key.weight"
+        np.testing.assert_array_equal(checkpoint.read(Want(name)), tensors[name])
+
+
+def test_reading_after_close(tmp_path: Path) -> None:
+    checkpoint = open_checkpoint(write(tmp_path, {"model.safetensors": ONE}))
+    checkpoint.close()
+    with pytest.raises(SourceError, match="read after close"):
+        checkpoint.read(Want("w"))

@@ -1,0 +1,251 @@
+"""Bad safetensors folders: one line each that names the file, the tensor and what was expected."""
+
+from __future__ import annotations
+
+import json
+import struct
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from attngeo.errors import SourceError
+from attngeo.weights.sources.checkpoint import Want
+from attngeo.weights.sources.open import open_checkpoint
+from tests.weights.made_checkpoints import normal, safetensors_bytes, with_header, write
+
+W = np.arange(6, dtype=np.float32).reshape(2, 3)
+GOOD = safetensors_bytes({"w": W})
+
+
+def fails(ref: object, *parts: str) -> str:
+    """Opening and reading everything must fail with one line that has all these parts."""
+    with pytest.raises(SourceError) as caught, open_checkpoint(ref) as checkpoint:
+        for name in checkpoint.tensors:
+            checkpoint.read(Want(name))
+    message = str(caught.value)
+    assert "\n" not in message
+    for part in parts:
+        assert part in message, message
+    return message
+
+
+def test_no_such_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fails(tmp_path / "nowhere", "no such folder", "nowhere")
+    fails(str(tmp_path / "x.safetensors"), "no such file", "x.safetensors")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "here").mkdir()
+    for ref in ("./nowhere", "../nowhere", "~/nowhere-at-all", "here/a/b", "model.safetensors", "/" + "x" * 5000):
+        fails(ref, "no such", ref)
+    fails("", "no such folder")
+    fails("two words/and more", "no such folder")
+
+
+def test_wrong_kind_of_reference() -> None:
+    fails(3, "int", "expected")
+    fails({}, "empty")
+    fails({"w": "text"}, "'w'", "str")
+
+
+def test_empty_folder(tmp_path: Path) -> None:
+    fails(tmp_path, str(tmp_path), "empty", "expected")
+
+
+def test_folder_without_weights(tmp_path: Path) -> None:
+    fails(write(tmp_path, {"config.json": {}}), "no weights", "expected")
+    fails(write(tmp_path, {"tf_model.h5": b""}), "tf_model.h5", "expected")
+    fails(write(tmp_path, {"notes.txt": b""}) / "notes.txt", "notes.txt", "expected")
+
+
+def test_weights_one_folder_down(tmp_path: Path) -> None:
+    write(tmp_path / "text_encoder", {"model.safetensors": GOOD})
+    fails(tmp_path, "text_encoder", "name that folder")
+
+
+@pytest.mark.parametrize("keep", [0, 5, 8, 40, len(GOOD) - 1])
+def test_truncated(tmp_path: Path, keep: int) -> None:
+    fails(write(tmp_path, {"model.safetensors": GOOD[:keep]}), "model.safetensors")
+
+
+def test_truncated_says_so_and_names_the_tensor(tmp_path: Path) -> None:
+    fails(write(tmp_path, {"model.safetensors": GOOD[:-1]}), "'w'", "24", "23", "cut short")
+
+
+INDEX = "model.safetensors.index.json"
+
+
+def test_truncated_shard(tmp_path: Path) -> None:
+    weight_map = {"w": "a.safetensors", "v": "b.safetensors"}
+    files = {"a.safetensors": GOOD, "b.safetensors": safetensors_bytes({"v": W})[:-4]}
+    fails(write(tmp_path, {**files, INDEX: {"weight_map": weight_map}}), "b.safetensors", "'v'", "cut short")
+
+
+def test_shard_listed_but_missing(tmp_path: Path) -> None:
+    weight_map = {"w": "a.safetensors", "v": "b.safetensors"}
+    fails(
+        write(tmp_path, {"a.safetensors": GOOD, INDEX: {"weight_map": weight_map}}), "b.safetensors", "missing", INDEX
+    )
+
+
+def test_tensor_listed_but_missing(tmp_path: Path) -> None:
+    weight_map = {"w": "a.safetensors", "v": "a.safetensors"}
+    fails(write(tmp_path, {"a.safetensors": GOOD, INDEX: {"weight_map": weight_map}}), "a.safetensors", "'v'", "index")
+
+
+def test_shard_missing_without_index(tmp_path: Path) -> None:
+    fails(write(tmp_path, {"model-00001-of-00003.safetensors": GOOD, "model-00003-of-00003.safetensors": GOOD}),
+          "shard 2 of 3")  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "shard", ["../a.safetensors", "/etc/passwd", "x/../../a.safetensors", "..\\a", "C:\\a", "", "a\0b"]
+)
+def test_index_that_leaves_its_folder(tmp_path: Path, shard: str) -> None:
+    write(tmp_path, {"a.safetensors": GOOD})  # where `../` would find it
+    folder = write(tmp_path / "model", {INDEX: {"weight_map": {"w": shard}}})
+    fails(folder, INDEX, "'w'", repr(shard), "its own folder expected")
+
+
+@pytest.mark.parametrize(
+    "index", [b"{", b"[1]", b"{}", b'{"weight_map": 3}', b'{"weight_map": {"w": 3}}', b'{"weight_map": {}}']
+)
+def test_index_that_is_none(tmp_path: Path, index: bytes) -> None:
+    fails(write(tmp_path, {"a.safetensors": GOOD, INDEX: index}), INDEX)
+
+
+def entry(**changes: Any) -> dict[str, Any]:
+    return {"w": {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24], **changes}}
+
+
+LIES = [
+    (entry(data_offsets=[0, 4000]), "'w'"),
+    (entry(data_offsets=[24, 0]), "wrong order"),
+    (entry(data_offsets=[-24, 0]), "non-negative"),
+    (entry(data_offsets=[0, 20]), "24 expected"),
+    (entry(data_offsets=[0.0, 24.0]), "integers"),
+    (entry(data_offsets=[0]), "data_offsets"),
+    (entry(shape=[2, 4]), "32 expected"),
+    (entry(shape=[True, 6]), "integers"),
+    (entry(shape=[2, 1 << 70]), "integers"),
+    (entry(shape="23"), "shape"),
+    (entry(dtype="F33"), "'F33'"),
+    (entry(dtype=None), "dtype"),
+    ({"w": 3}, "'w'"),
+    ({**entry(), "v": {"dtype": "F32", "shape": [1], "data_offsets": [20, 24]}}, "overlaps"),
+    (
+        {**entry(shape=[1, 3], data_offsets=[0, 12]), "v": {"dtype": "F32", "shape": [1], "data_offsets": [20, 24]}},
+        "hole",
+    ),
+    (entry(shape=[1, 3], data_offsets=[0, 12]), "12 bytes after"),
+    (entry(shape=[1, 3], data_offsets=[12, 24]), "hole"),
+    ([1, 2], "an object expected"),
+]
+
+
+@pytest.mark.parametrize(("header", "part"), LIES, ids=[part for _, part in LIES])
+def test_header_that_lies(tmp_path: Path, header: object, part: str) -> None:
+    data = with_header(json.dumps(header).encode(), W.tobytes())
+    fails(write(tmp_path, {"model.safetensors": data}), "model.safetensors", part)
+
+
+def test_header_of_a_huge_size(tmp_path: Path) -> None:
+    for size in (1 << 63, (1 << 64) - 1, 100_000_001):
+        data = struct.pack("<Q", size) + GOOD[8:]
+        fails(write(tmp_path, {"model.safetensors": data}), "model.safetensors", f"header of {size} bytes")
+    fails(write(tmp_path, {"model.safetensors": struct.pack("<Q", 9999) + GOOD[8:]}), "the whole file has")
+
+
+def test_header_that_is_not_json(tmp_path: Path) -> None:
+    for header in (b"{", b"\xff\xfe", b"[" * 100_000, b'{"a": 1, "a": 1}', b"9" * 5000):
+        fails(write(tmp_path, {"model.safetensors": with_header(header)}), "model.safetensors", "JSON")
+
+
+def test_git_lfs_pointer(tmp_path: Path) -> None:
+    pointer = b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 12\n"
+    fails(write(tmp_path, {"model.safetensors": pointer}), "git lfs pull")
+
+
+NUMBERS = [np.float64, np.float32, np.float16, ml_dtypes.bfloat16, ml_dtypes.float8_e5m2, ml_dtypes.float8_e4m3fn]
+NONFINITE = [(kind, bad) for kind in NUMBERS for bad in ("nan", "inf", "-inf")
+             if not (kind is ml_dtypes.float8_e4m3fn and bad != "nan")]  # fmt: skip  # E4M3 has no infinity
+
+
+@pytest.mark.parametrize(
+    ("kind", "bad"), NONFINITE, ids=lambda value: value if isinstance(value, str) else value.__name__
+)
+def test_nan_and_inf(tmp_path: Path, kind: type, bad: str) -> None:
+    array = normal(300, 700, dtype=kind)  # more than one chunk
+    array[271, 13] = float(bad)
+    write(tmp_path, {"model.safetensors": safetensors_bytes({"fine": W, "w": array})})
+    message = fails(tmp_path, "model.safetensors", "'w'", "finite weights expected")
+    assert "[271, 13]" in message
+    with open_checkpoint(tmp_path) as checkpoint, pytest.raises(SourceError, match=r"\[271, 13\]"):
+        checkpoint.read(Want("w", ((5, 9), (260, 300))))
+    with open_checkpoint(tmp_path) as checkpoint:
+        assert np.isfinite(checkpoint.read(Want("w", ((0, 271),)))).all()
+
+
+def test_double_too_large_for_float32(tmp_path: Path) -> None:
+    write(tmp_path, {"model.safetensors": safetensors_bytes({"w": np.array([1.0, 1e300])})})
+    fails(tmp_path, "'w'", "inf at [1]")
+
+
+@pytest.mark.parametrize("config", [b"{", b"[]", b"3", b"\xff"])
+def test_config_that_is_not_an_object(tmp_path: Path, config: bytes) -> None:
+    fails(write(tmp_path, {"model.safetensors": GOOD, "config.json": config}), "config.json")
+
+
+def test_config_argument_that_is_missing(tmp_path: Path) -> None:
+    write(tmp_path, {"model.safetensors": GOOD})
+    with pytest.raises(SourceError, match=r"nothing\.json: cannot be read"):
+        open_checkpoint(tmp_path, config=tmp_path / "nothing.json")
+
+
+def test_same_tensor_in_two_files(tmp_path: Path) -> None:
+    fails(write(tmp_path, {"a.safetensors": GOOD, "b.safetensors": GOOD}), "a.safetensors", "b.safetensors", "'w'")
+
+
+def test_missing_tensor(tmp_path: Path) -> None:
+    with open_checkpoint(write(tmp_path, {"model.safetensors": GOOD})) as checkpoint:
+        with pytest.raises(SourceError, match="no tensor 'other'"):
+            checkpoint.read(Want("other"))
+        with pytest.raises(SourceError, match="no tensor 'other'"):
+            checkpoint.read(Want("other", ((0, 1),)))
+
+
+@settings(max_examples=300, deadline=None)
+@given(data=st.data())
+def test_corrupted_bytes_never_surprise(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
+    """Flip, cut or insert bytes anywhere: SourceError, or values that the bytes really hold."""
+    original = safetensors_bytes({"a": normal(4, 3), "b": normal(5, seed=1, dtype=np.float16)})
+    broken = bytearray(original)
+    for _ in range(data.draw(st.integers(1, 4))):
+        at = data.draw(st.integers(0, len(broken) - 1))
+        kind = data.draw(st.sampled_from(["flip", "cut", "insert"]))
+        if kind == "flip":
+            broken[at] ^= data.draw(st.integers(1, 255))
+        elif kind == "cut":
+            del broken[at : at + data.draw(st.integers(1, 9))]
+        else:
+            broken[at:at] = data.draw(st.binary(min_size=1, max_size=5))
+        if not broken:
+            return
+    file = tmp_path_factory.getbasetemp() / "fuzz.safetensors"
+    file.write_bytes(broken)
+    try:
+        with open_checkpoint(file) as checkpoint:
+            found = {name: checkpoint.read(Want(name)) for name in checkpoint.tensors}
+    except SourceError as error:
+        assert "\n" not in str(error) and "fuzz.safetensors" in str(error)
+        return
+    # what is still a well-formed file must read as the official reader reads it
+    from safetensors.numpy import load
+
+    official = load(bytes(broken))
+    assert set(found) == set(official)
+    for name, values in found.items():
+        np.testing.assert_array_equal(values, official[name].astype(np.float32))
