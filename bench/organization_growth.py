@@ -6,10 +6,12 @@ import json
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 
 from attngeo.organization import organize, planted
+from attngeo.show.canvas import new_figure, save_figure
 from bench._memory import forget_peak, peak_bytes, resident_bytes
 
 AXES = ("queries", "keys", "heads")
@@ -60,13 +62,10 @@ def main() -> int:
 
 
 def draw(found: dict[str, list[tuple[float, float]]], path: str) -> None:
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
     from matplotlib.ticker import LogLocator
 
-    figure, (left, right) = plt.subplots(1, 2, figsize=(9.5, 3.8), layout="constrained")
+    figure = new_figure(9.5, 3.8)
+    left, right = figure.subplots(1, 2)
     for (axis, pairs), mark in zip(found.items(), "osD", strict=True):
         for panel, place in ((left, 0), (right, 1)):
             values = [pair[place] for pair in pairs]
@@ -84,7 +83,7 @@ def draw(found: dict[str, list[tuple[float, float]]], path: str) -> None:
         panel.minorticks_off()
         panel.grid(alpha=0.3)
         panel.legend(frameon=False)
-    figure.savefig(path, dpi=150)
+    save_figure(figure, Path(path))
 
 
 if __name__ == "__main__":

@@ -28,7 +28,7 @@ from attngeo.dynamics.pretraining.checkpoint import load_checkpoint
 from attngeo.dynamics.pretraining.config import PretrainConfig, load_config
 from attngeo.dynamics.pretraining.pretrain import build, objective_of, prepared, pretrain
 from attngeo.dynamics.pretraining.processes import team
-from attngeo.show.canvas import BLUE, GREY, ORANGE, paper, plain, title
+from attngeo.show.canvas import BLUE, GREY, ORANGE, new_figure, panel_title, save_figure, style_axes
 from attngeo.show.gradient_figures import gradient_figure
 from attngeo.weights.scoring.form import Form
 
@@ -164,7 +164,7 @@ def saved(config: PretrainConfig) -> Any:
 
 def training_figure(rows: list[dict[str, Any]]) -> Figure:
     """Median over heads, and the middle half of them, over training."""
-    figure = paper(14, 3.4)
+    figure = new_figure(14, 3.4)
     for ax, (key, words) in zip(figure.subplots(1, len(FIGURES)), FIGURES.items(), strict=True):
         for objective, colour in COLOURS.items():
             steps = sorted({row["step"] for row in rows})
@@ -173,9 +173,9 @@ def training_figure(rows: list[dict[str, Any]]) -> Figure:
             ax.plot(steps, middle, "o-", color=colour, markersize=3, linewidth=1.6, label=objective)
             ax.fill_between(steps, low, high, color=colour, alpha=0.15, linewidth=0)
         ax.axhline(1.0 if key == "column_over_row" else 0.0, color=GREY, linewidth=0.8, linestyle=":")
-        title(ax, words)
+        panel_title(ax, words)
         ax.set_xlabel("step")
-        plain(ax)
+        style_axes(ax)
         ax.legend(frameon=False, fontsize=8)
     return figure
 
@@ -204,8 +204,8 @@ def main() -> None:
     out = Path(args.out)
     (out / "gradients.json").write_text(json.dumps({"training": rows, "ends": many}))
     figure = gradient_figure([terms for _, terms, _ in after], tokens=[names for _, _, names in after])
-    figure.savefig(out / "gradients.png")
-    training_figure(rows).savefig(out / "gradients_training.png")
+    save_figure(figure, out / "gradients.png")
+    save_figure(training_figure(rows), out / "gradients_training.png")
     print(f"{ROWS} held-out rows\n{table(rows)}\n\n{MANY} rows of the training text\n{table(many)}")
 
 

@@ -9,7 +9,20 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from attngeo.show.canvas import GREY, paper, plain, title
+from attngeo.show.canvas import (
+    BLACK,
+    BLUE,
+    DASHED,
+    GREEN,
+    GREY,
+    ORANGE,
+    PINK,
+    SKY,
+    YELLOW,
+    new_figure,
+    panel_title,
+    style_axes,
+)
 from experiments.initialisation.table import grouped
 
 if TYPE_CHECKING:
@@ -19,21 +32,21 @@ if TYPE_CHECKING:
     from experiments.initialisation.grid import Cell
     from experiments.initialisation.statistics import Compared, Finished
 
-# Okabe and Ito's colours, told apart with every kind of colour vision; one colour and stroke for a start everywhere.
+# One colour and line style per initialisation, the same in every figure.
 _LOOKS = {
-    "baseline": ("#000000", "-"),
-    "symmetric": ("#56B4E9", "-"),
-    "unit independent": ("#E69F00", "-"),
-    "unit symmetric": ("#0072B2", "-"),
-    "authors": ("#009E73", "-"),
-    "mimetic-0.3": ("#CC79A7", "-"),
-    "mimetic-0.7": ("#CC79A7", "--"),
-    "mimetic-0.3-value": ("#D55E00", "-"),
-    "mimetic-0.7-value": ("#D55E00", "--"),
-    "unit rotated": ("#E69F00", "--"),
-    "unit self-attending": ("#009E73", "--"),
-    "unit skewed": ("#CC79A7", ":"),
-    "unit negative": ("#D55E00", ":"),
+    "baseline": (BLACK, "-"),
+    "symmetric": (SKY, "-"),
+    "unit independent": (YELLOW, "-"),
+    "unit symmetric": (BLUE, "-"),
+    "authors": (GREEN, "-"),
+    "mimetic-0.3": (PINK, "-"),
+    "mimetic-0.7": (PINK, "--"),
+    "mimetic-0.3-value": (ORANGE, "-"),
+    "mimetic-0.7-value": (ORANGE, "--"),
+    "unit rotated": (YELLOW, "--"),
+    "unit self-attending": (GREEN, "--"),
+    "unit skewed": (PINK, ":"),
+    "unit negative": (ORANGE, ":"),
 }
 _BANDS = 6  # of more layers they would cover one another
 
@@ -46,7 +59,7 @@ def loss_figure(runs: Sequence[Finished], against: str = "baseline") -> Figure:
     Lines are means over seeds, bands reach from the lowest seed to the highest.
     """
     panels = sorted(grouped(runs, lambda run: run.cell.setting), key=lambda part: -part[0].cell.lr)
-    figure = paper(4.6 * len(panels) + 0.6, 7.0)
+    figure = new_figure(4.6 * len(panels) + 0.6, 7.0)
     axes = figure.subplots(2, len(panels), squeeze=False, height_ratios=(3, 2))
     for (whole, apart), mine in zip(axes.T, panels, strict=True):
         starts = {part[0].cell.start: _by_seed(part) for part in grouped(mine, lambda run: run.cell.start)}
@@ -72,12 +85,12 @@ def loss_figure(runs: Sequence[Finished], against: str = "baseline") -> Figure:
         cell = mine[0].cell
         _title(whole, f"{cell.objective} {cell.size}, lr {cell.lr:g}", cell, 44)
         if any(len(found) > 1 for found in starts.values()):
-            title(apart, "", "mean and range of the seeds")
+            panel_title(apart, "", "mean and range of the seeds")
         whole.set_ylabel("held-out loss (nats)")
         apart.set_ylabel(f"less {_whose(against)} (paired)")
         apart.set_xlabel("step")
         for ax in (whole, apart):
-            plain(ax)
+            style_axes(ax)
         if not base:
             apart.set_axis_off()
             apart.text(0.5, 0.5, f"{against} was not run here", ha="center", color=GREY, transform=apart.transAxes)
@@ -89,7 +102,7 @@ def saved_figure(table: Sequence[Compared]) -> Figure:
     """Steps saved and difference in final loss with 95% intervals, one line a start, settings one under the other."""
     rows = [one for one in table if one.saved is not None]
     groups = [(fill(group[0].cell.label, 36), group) for group in grouped(rows, lambda one: one.cell.setting)]
-    figure = paper(11.0, 1.2 + 0.32 * (len(rows) + sum(1 + setting.count("\n") / 2 for setting, _ in groups)))
+    figure = new_figure(11.0, 1.2 + 0.32 * (len(rows) + sum(1 + setting.count("\n") / 2 for setting, _ in groups)))
     axes = figure.subplots(1, 2, sharey=True)
     height = 0.0
     ticks: list[float] = []
@@ -126,10 +139,10 @@ def saved_figure(table: Sequence[Compared]) -> Figure:
         ("mean, 95% over seeds; hollow: never reached", "mean, 95% over seeds"),
         strict=True,
     ):
-        ax.axvline(0, color="#000000", linewidth=1)
+        ax.axvline(0, color=BLACK, linewidth=1)
         ax.locator_params(axis="x", nbins=6)
-        title(ax, words, note)
-        plain(ax)
+        panel_title(ax, words, note)
+        style_axes(ax)
     return figure
 
 
@@ -140,7 +153,7 @@ def form_figure(runs: Sequence[Finished]) -> Figure:
     """
     columns = sorted(grouped(runs, lambda run: run.cell.objective), key=lambda part: part[0].cell.objective != "masked")
     layers = len(runs[0].records[0]["symmetry"])
-    figure = paper(4.8 * len(columns) + 0.8, 6.6)
+    figure = new_figure(4.8 * len(columns) + 0.8, 6.6)
     axes = figure.subplots(2, len(columns), squeeze=False, sharey="row", sharex="col")
     for column, mine in zip(axes.T, columns, strict=True):
         for ax, score, meaning in zip(
@@ -153,9 +166,9 @@ def form_figure(runs: Sequence[Finished]) -> Figure:
             for layer in range(layers):
                 look = (_depth(layer, layers), "-")
                 _band(ax, steps, values[..., layer], f"layer {layer}", look, band=layers <= _BANDS)
-            ax.axhline(0, color=GREY, linewidth=0.8, linestyle=(0, (4, 3)), zorder=1)
+            ax.axhline(0, color=GREY, linewidth=0.8, linestyle=DASHED, zorder=1)
             ax.set_ylabel(score)
-            plain(ax)
+            style_axes(ax)
             ax.set_title(meaning, loc="right", fontsize=8, color=GREY)
         kind = "encoder (masked)" if mine[0].cell.objective == "masked" else "decoder (causal)"
         column[0].set_title(kind, loc="left", fontweight="bold", fontsize=10)
@@ -210,7 +223,7 @@ def _depth(layer: int, layers: int) -> Any:
 def _title(ax: Axes, words: str, cell: Cell, width: int) -> None:
     """Words, and under them, for they would not fit beside, the settings that are not the usual ones."""
     note = fill(cell.others, width)
-    title(ax, words + "\n" * (note.count("\n") + 1 if note else 0), note)
+    panel_title(ax, words + "\n" * (note.count("\n") + 1 if note else 0), note)
 
 
 def _whose(start: str) -> str:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from attngeo.organization import NetworkTensor, Tree, expand, organize
-from attngeo.show.canvas import readable, save_figure
+from attngeo.show.canvas import token_label, save_figure
 from attngeo.show.matrix_figures import slices_figure
 from attngeo.show.organization_figures import heads_figure, sparsity_figure, trees_figure
 from attngeo.show.organization_text import compact, smallest_folders, summary, tree_text
@@ -62,7 +62,7 @@ def test_every_shape_can_be_summed_up_and_drawn(shape: tuple[int, ...]) -> None:
 
 def test_tokens_that_look_like_formulas_or_have_no_letter_in_the_font() -> None:
     tokens = ("$", "$x$", "Ġthe", "▁of", "深", "Ċ", "##ing", "averyverylongtoken")
-    assert readable("Ġthe") == "the" and readable("▁") == "␣" and readable("averyverylongtoken") == "averyverylo…"
+    assert token_label("Ġthe") == "the" and token_label("▁") == "␣" and token_label("averyverylongtoken") == "averyverylo…"
     values: Any = np.random.default_rng(0).normal(size=(8, 8, 4))
     found = organize(NetworkTensor(values, queries=tokens, keys=tokens))
     save_figure(slices_figure(found), io.BytesIO())

@@ -1,4 +1,7 @@
-"""What all pictures of this room share: paper, colours, titles, letters. No global state of matplotlib."""
+"""Colours, new figures, axis styling, token labels and figure saving, shared by all figures.
+
+No function uses matplotlib's global state (`pyplot`), so figures need no display and nothing stays open.
+"""
 
 from __future__ import annotations
 
@@ -12,13 +15,19 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# Okabe and Ito's colours, told apart with every kind of colour vision; controls in greys behind them.
+# The palette of Okabe and Ito, distinguishable with every kind of colour vision.
 BLUE, ORANGE, GREEN, PINK = "#0072B2", "#D55E00", "#009E73", "#CC79A7"
-GREY, LIGHT = "#6b6b6b", "#b0b0b0"
+YELLOW, SKY, BLACK = "#E69F00", "#56B4E9", "#000000"
+COLOURS = (BLUE, ORANGE, GREEN, PINK, YELLOW, SKY, BLACK)
+
+# Greys for controls and reference lines.
+GREY, LIGHT_GREY, GRID_GREY = "#6b6b6b", "#b0b0b0", "#e6e6e6"
+
+DASHED = (0, (4, 3))  # the line style of reference lines
 
 
-def paper(width: float, height: float) -> Figure:
-    """An empty figure."""
+def new_figure(width: float, height: float) -> Figure:
+    """Return an empty figure; `width` and `height` are in inches."""
     from matplotlib.figure import Figure
 
     return Figure(figsize=(width, height), layout="constrained", dpi=150)
@@ -27,7 +36,7 @@ def paper(width: float, height: float) -> Figure:
 def save_figure(figure: Figure, target: Path | IO[bytes]) -> None:
     """Write a figure to a file, atomically and in the format of its suffix, or as PNG to an open file.
 
-    Letters that the font lacks are drawn as boxes, without matplotlib's warning.
+    A character that the font lacks is drawn as a box, without matplotlib's warning.
     """
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph")
@@ -38,22 +47,26 @@ def save_figure(figure: Figure, target: Path | IO[bytes]) -> None:
             figure.savefig(target, format="png")
 
 
-def plain(ax: Axes, grid: Literal["both", "x", "y"] = "both") -> None:
-    """A light grid, no box."""
+def style_axes(ax: Axes, grid: Literal["both", "x", "y"] = "both") -> None:
+    """Remove the frame above and to the right of a panel and draw a light grid behind its data."""
     ax.spines[["top", "right"]].set_visible(False)
-    ax.grid(axis=grid, color="#e6e6e6", linewidth=0.8)
+    ax.grid(axis=grid, color=GRID_GREY, linewidth=0.8)
     ax.set_axisbelow(True)
 
 
-def title(ax: Axes, words: str, note: str = "") -> None:
-    """What is shown on the left, how to read it on the right."""
-    ax.set_title(words, loc="left", fontweight="bold", fontsize=10)
+def panel_title(ax: Axes, title: str, note: str = "") -> None:
+    """Set the title of a panel (left, bold) and a note on how to read it (right, small)."""
+    ax.set_title(title, loc="left", fontweight="bold", fontsize=10)
     if note:
         ax.set_title(note, loc="right", fontsize=8, color=GREY)
 
 
-def readable(label: str) -> str:
-    """A token as it reads: the marks byte-level and sentence-piece vocabularies put for spaces taken out."""
-    label = label.replace("Ġ", " ").replace("▁", " ").replace("Ċ", "⏎").strip() or "␣"
+def token_label(token: str) -> str:
+    """Return a token as a short label, without the marks that vocabularies use for spaces and line breaks.
+
+    >>> token_label("Ġthe"), token_label("▁"), token_label("averyverylongtoken")
+    ('the', '␣', 'averyverylo…')
+    """
+    label = token.replace("Ġ", " ").replace("▁", " ").replace("Ċ", "⏎").strip() or "␣"
     label = label if len(label) <= 12 else label[:11] + "…"
-    return label.replace("$", r"\$")  # or it would be read as a formula
+    return label.replace("$", r"\$")  # matplotlib would read $…$ as a formula

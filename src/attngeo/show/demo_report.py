@@ -74,10 +74,10 @@ def _signed(value: Any) -> str:
 
 def demo_figure(frame: pl.DataFrame, training: Training) -> Figure:
     """Above, the scores of `frame` by layer and head; below, the layers over training where records were given."""
-    from attngeo.show.canvas import paper, plain, title
+    from attngeo.show.canvas import new_figure, style_axes, panel_title
     from attngeo.show.score_figures import COLOURS, draw_scores
 
-    figure = paper(10, 7.8 if training else 4.6)
+    figure = new_figure(10, 7.8 if training else 4.6)
     grid = figure.subplots(2 if training else 1, 2, squeeze=False)
     draw_scores(figure, grid[0], frame)
     for ax, score in zip(grid[1] if training else (), SCORES, strict=False):
@@ -88,7 +88,7 @@ def demo_figure(frame: pl.DataFrame, training: Training) -> Figure:
             )
             low, high = ([end(row[score]) for row in records] for end in (min, max))
             ax.fill_between(steps, low, high, color=colour, alpha=0.15, linewidth=0)
-        title(ax, f"{score} over training", "line: median layer, band: all layers")
+        panel_title(ax, f"{score} over training", "line: median layer, band: all layers")
         ax.set_xlabel("step")
-        plain(ax)
+        style_axes(ax)
     return figure

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from attngeo.show.canvas import BLUE, GREY, ORANGE, paper, plain, readable, title
+from attngeo.show.canvas import BLUE, GREY, ORANGE, new_figure, style_axes, token_label, panel_title
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -29,7 +29,7 @@ def gradient_figure(
     heads    the head whose β is drawn, None for the one with the largest update
     tokens   names of the positions of the first sequence, for β
     """
-    figure = paper(15, 0.5 + 3.7 * len(several))
+    figure = new_figure(15, 0.5 + 3.7 * len(several))
     axes = figure.subplots(len(several), 4, squeeze=False, width_ratios=(1.15, 1.25, 1.1, 1))
     for row, terms in enumerate(several):
         head = heads[row] if heads is not None else None
@@ -56,7 +56,7 @@ def _beta(figure: Figure, ax: Axes, terms: GradientTerms, label: str, tokens: Se
     marks = np.array([-1, -0.5, 0, 0.5, 1]) * limit
     bar.set_ticks(list(marks), labels=[f"{mark * abs(mark):.1e}".replace("-", "−") if mark else "0" for mark in marks])
     bar.ax.tick_params(labelsize=7)
-    names = [readable(token) for token in tokens[: len(beta)]]
+    names = [token_label(token) for token in tokens[: len(beta)]]
     if len(names) == len(beta) <= _NAMED:
         ax.set_xticks(range(len(names)), names, rotation=90, fontsize=6)
         ax.set_yticks(range(len(names)), names, fontsize=6)
@@ -64,7 +64,7 @@ def _beta(figure: Figure, ax: Axes, terms: GradientTerms, label: str, tokens: Se
         ax.locator_params(integer=True)
     ax.set_xlabel("context j" + " (first sequence)" * (len(terms[label].beta) > 1))
     ax.set_ylabel("predicted i")
-    title(ax, f"{terms.name}: β of {label}" if terms.name else f"β of {label}", "root scale")
+    panel_title(ax, f"{terms.name}: β of {label}" if terms.name else f"β of {label}", "root scale")
 
 
 def _positions(ax: Axes, terms: GradientTerms) -> None:
@@ -80,8 +80,8 @@ def _positions(ax: Axes, terms: GradientTerms) -> None:
     ax.set_xlabel("position")
     ax.set_ylabel("norm added, over its mean")
     ax.legend(frameon=False, fontsize=8)
-    title(ax, "contribution by role", "mean over heads")
-    plain(ax)
+    panel_title(ax, "contribution by role", "mean over heads")
+    style_axes(ax)
 
 
 def _symmetry(ax: Axes, terms: GradientTerms) -> None:
@@ -95,8 +95,8 @@ def _symmetry(ax: Axes, terms: GradientTerms) -> None:
     ax.set_xlabel("layer")
     ax.set_ylabel("symmetry")
     ax.legend(frameon=False, fontsize=8)
-    title(ax, "symmetry", "1 symmetric, −1 skew")
-    plain(ax)
+    panel_title(ax, "symmetry", "1 symmetric, −1 skew")
+    style_axes(ax)
 
 
 def _spread(ax: Axes, terms: GradientTerms) -> None:
@@ -105,8 +105,8 @@ def _spread(ax: Axes, terms: GradientTerms) -> None:
     ax.axline((0, 0), slope=1, color=GREY, linewidth=1, linestyle=(0, (4, 3)))
     ax.set_xlabel("spread of row norms")
     ax.set_ylabel("spread of column norms")
-    title(ax, "norms of the update", "above: columns")
-    plain(ax)
+    panel_title(ax, "norms of the update", "above: columns")
+    style_axes(ax)
 
 
 def _alike(axes: Sequence[Any], sides: str) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from attngeo.show.canvas import paper, readable, title
+from attngeo.show.canvas import new_figure, token_label, panel_title
 from attngeo.show.organization_text import axis_labels
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ def tensor_figure(tensor: NetworkTensor) -> Figure:
     heads = np.unique(np.rint(np.linspace(0, tensor.shape[2] - 1, count)).astype(int))
     columns = min(4, count)
     rows = -(-count // columns)
-    figure = paper(2.7 * max(2, columns) + 0.4, 2.9 * rows + 0.3)
+    figure = new_figure(2.7 * max(2, columns) + 0.4, 2.9 * rows + 0.3)
     axes = figure.subplots(rows, columns, squeeze=False)
     for place, ax in enumerate(axes.flat):
         if place >= count:
@@ -39,7 +39,7 @@ def tensor_figure(tensor: NetworkTensor) -> Figure:
             shown = np.where(tensor.mask if tensor.mask.ndim == 2 else tensor.mask[:, :, head], shown, np.nan)
         low, high = np.nanquantile(shown, (0.01, 0.99))
         picture = ax.imshow(shown, cmap="viridis", vmin=low, vmax=high, interpolation="nearest", aspect="auto")
-        title(ax, tensor.heads[head], tensor.stage if place == 0 else "")
+        panel_title(ax, tensor.heads[head], tensor.stage if place == 0 else "")
         _name(ax.yaxis, tensor.queries, "queries" if place % columns == 0 else "")
         _name(ax.xaxis, tensor.keys, "keys" if place + columns >= count else "")
         figure.colorbar(picture, ax=ax, location="bottom", shrink=0.8, aspect=25).ax.tick_params(labelsize=6)
@@ -56,13 +56,13 @@ def paraproduct_figure(product: Paraproduct) -> Figure:
         "paraproduct": product.approximation,
         "residual": product.residual,
     }
-    figure = paper(11.2, 3.4)
+    figure = new_figure(11.2, 3.4)
     axes = figure.subplots(1, 4)
     for ax, (name, matrix) in zip(axes, parts.items(), strict=True):
         low, high = np.quantile(matrix if name in ("f", "residual") else product.exact, (0.01, 0.99))
         options = {"vmin": low, "vmax": high, "interpolation": "nearest", "aspect": "auto"}
         picture = ax.imshow(matrix[order], cmap="viridis", **options)
-        title(ax, name)
+        panel_title(ax, name)
         ax.set_xticks([])
         ax.set_yticks([])
         bar = figure.colorbar(picture, ax=ax, location="bottom", shrink=0.9, aspect=25)
@@ -79,7 +79,7 @@ def slices_figure(organization: Organization) -> Figure:
     values = organization.values
     solid = values.ndim == 3
     heads = _typical(organization.trees[2]) if solid else [0]
-    figure = paper(2.9 * max(2, len(heads)) + 0.6, 6.2)
+    figure = new_figure(2.9 * max(2, len(heads)) + 0.6, 6.2)
     axes = figure.subplots(2, len(heads), squeeze=False)
     orders = [tree.order for tree in organization.trees[:2]]
     for column, head in enumerate(heads):
@@ -89,7 +89,7 @@ def slices_figure(organization: Organization) -> Figure:
         for row, shown in enumerate((matrix, matrix[np.ix_(*orders)])):
             ax = axes[row, column]
             picture = ax.imshow(shown, cmap="viridis", vmin=low, vmax=high, interpolation="nearest", aspect="auto")
-            title(ax, name if row == 0 else "", "as given" if row == 0 else "organised")
+            panel_title(ax, name if row == 0 else "", "as given" if row == 0 else "organised")
             for axis, side in enumerate((ax.yaxis, ax.xaxis)):
                 names = axis_labels(organization, axis)
                 kept = names if row == 0 else [names[place] for place in orders[axis]]
@@ -102,7 +102,7 @@ def slices_figure(organization: Organization) -> Figure:
 
 def _name(side: Any, names: Sequence[str], words: str) -> None:
     if len(names) <= _NAMED:
-        side.set_ticks(range(len(names)), [readable(name) for name in names], fontsize=5)
+        side.set_ticks(range(len(names)), [token_label(name) for name in names], fontsize=5)
         if side.axis_name == "x":
             for label in side.get_ticklabels():
                 label.set_rotation(90)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from attngeo.show.canvas import BLUE, GREEN, GREY, LIGHT, ORANGE, PINK, paper, plain, readable, title
+from attngeo.show.canvas import BLUE, GREEN, GREY, LIGHT_GREY, ORANGE, PINK, new_figure, style_axes, token_label, panel_title
 from attngeo.show.organization_text import axis_labels, compact
 
 if TYPE_CHECKING:
@@ -26,8 +26,8 @@ _BASES = {
     "dyadic trees": (ORANGE, "--", 1.4),
     "cosines per head": (GREEN, "-.", 1.4),
     "cosines": (PINK, "-.", 1.4),
-    "permuted: trees": (LIGHT, "-", 1.4),
-    "permuted: dyadic trees": (LIGHT, "--", 1.4),
+    "permuted: trees": (LIGHT_GREY, "-", 1.4),
+    "permuted: dyadic trees": (LIGHT_GREY, "--", 1.4),
 }
 
 
@@ -41,7 +41,7 @@ def heads_figure(organization: Organization) -> Figure:
     points = np.pad(points, ((0, 0), (0, max(0, 3 - points.shape[1]))))  # very few heads have fewer coordinates
     labels = axis_labels(organization, 2)
     layers = np.asarray([_layer(label, place) for place, label in enumerate(labels)])
-    figure = paper(10.5, 5.2)
+    figure = new_figure(10.5, 5.2)
     axes = figure.subplots(1, 2)
     low, high = np.quantile(points, (0.25, 0.75), axis=0)
     widest = sorted(np.argsort(low - high, kind="stable")[:2].tolist())
@@ -60,9 +60,9 @@ def heads_figure(organization: Organization) -> Figure:
         ax.set_xlabel(f"diffusion coordinate {pair[0] + 1}")
         ax.set_ylabel(f"diffusion coordinate {pair[1] + 1}")
         outside = compact(labels[head] for head in np.flatnonzero(~inside))
-        title(ax, "", f"outside: {outside}" if 0 < len(outside) < 60 else "")
-        plain(ax)
-    title(axes[0], "heads", "near: nearly the same")
+        panel_title(ax, "", f"outside: {outside}" if 0 < len(outside) < 60 else "")
+        style_axes(ax)
+    panel_title(axes[0], "heads", "near: nearly the same")
     figure.colorbar(dots, ax=axes, label="layer", shrink=0.85)
     return figure
 
@@ -97,7 +97,7 @@ def _outermost(x: Any, y: Any, count: int) -> list[int]:
 
 def sparsity_figure(comparison: Comparison) -> Figure:
     """How fast the error falls with the best n coefficients, and how fast coefficients shrink with their supports."""
-    figure = paper(10.5, 4.6)
+    figure = new_figure(10.5, 4.6)
     left, right = figure.subplots(1, 2)
     for profile in comparison.profiles:
         colour, stroke, width = _BASES.get(profile.name, (GREY, "-", 1.0))
@@ -115,12 +115,12 @@ def sparsity_figure(comparison: Comparison) -> Figure:
     left.set(xscale="log", yscale="log", ylim=(3e-3, 1.3))
     left.set_xlabel("share of coefficients kept, %")
     left.set_ylabel("relative l2 error")
-    title(left, "best n terms", "lower is sparser")
+    panel_title(left, "best n terms", "lower is sparser")
     right.set_xlabel("log₂ of the support |R|")
     right.set_ylabel("log₂ rms coefficient")
-    title(right, "regularity", "slope − ½ is the exponent α")
+    panel_title(right, "regularity", "slope − ½ is the exponent α")
     for ax in (left, right):
-        plain(ax)
+        style_axes(ax)
         if ax.get_legend_handles_labels()[0]:  # too few coefficients have no exponent to show
             ax.legend(frameon=False, fontsize=8)
     return figure
@@ -133,7 +133,7 @@ def _exponent(name: str, fit: Any) -> str:
 def trees_figure(organization: Organization) -> Figure:
     """Every tree from its root (top) to its elements, coloured by where the members of a folder stood before."""
     trees = organization.trees
-    figure = paper(10.5, 1.2 + 2.1 * len(trees))
+    figure = new_figure(10.5, 1.2 + 2.1 * len(trees))
     axes = figure.subplots(len(trees), 1, squeeze=False)[:, 0]
     for axis, (ax, tree) in enumerate(zip(axes, trees, strict=True)):
         labels = axis_labels(organization, axis)
@@ -142,17 +142,17 @@ def trees_figure(organization: Organization) -> Figure:
             place = np.asarray([_layer(label, at) for at, label in enumerate(labels)], float)
         what = "layer" if axis == 2 and _layer(labels[-1], -1) >= 0 else "place in the input" if axis < 2 else "place"
         picture = _strips(ax, tree, labels, place)
-        title(ax, ("queries", "keys", "heads")[axis], f"{tree.size} in {tree.depth} levels")
+        panel_title(ax, ("queries", "keys", "heads")[axis], f"{tree.size} in {tree.depth} levels")
         figure.colorbar(picture, ax=ax, pad=0.01).set_label(f"mean {what}", fontsize=8)
     return figure
 
 
 def tree_figure(tree: Tree) -> Figure:
     """One tree by itself, its elements by number."""
-    figure = paper(10.5, 3.0)
+    figure = new_figure(10.5, 3.0)
     ax = figure.subplots()
     picture = _strips(ax, tree, tuple(map(str, range(tree.size))), np.arange(tree.size, dtype=float))
-    title(ax, "tree", f"{tree.size} in {tree.depth} levels")
+    panel_title(ax, "tree", f"{tree.size} in {tree.depth} levels")
     figure.colorbar(picture, ax=ax, pad=0.01).set_label("mean place", fontsize=8)
     return figure
 
@@ -167,7 +167,7 @@ def _strips(ax: Axes, tree: Tree, labels: Sequence[str], place: Any) -> Any:
     ax.vlines(columns + 0.5, rows - 0.5, rows + 0.5, color="white", linewidth=0.7)
     ax.set_yticks([0, tree.depth - 1], ["root", "elements"], fontsize=8)
     if tree.size <= 80:
-        names = [readable(labels[element]) for element in tree.order]
+        names = [token_label(labels[element]) for element in tree.order]
         ax.set_xticks(range(tree.size), names, rotation=90, fontsize=5)
     else:
         ax.set_xticks([])
@@ -176,7 +176,7 @@ def _strips(ax: Axes, tree: Tree, labels: Sequence[str], place: Any) -> Any:
 
 def invariance_figure(report: InvarianceReport) -> Figure:
     """Every figure before against after the softmax, beside the broken control; the exponents of single heads."""
-    figure = paper(10.5, 4.8)
+    figure = new_figure(10.5, 4.8)
     left, right = figure.subplots(1, 2, width_ratios=(3, 2))
     names = [contrast.figure for contrast in report.contrasts]
     for place, contrast in enumerate(report.contrasts):
@@ -193,7 +193,7 @@ def invariance_figure(report: InvarianceReport) -> Figure:
     ):
         left.plot([], [], "o", label=label, **marker)
     left.legend(frameon=False, fontsize=8, loc="upper center", bbox_to_anchor=(0.4, -0.06), ncols=3)
-    title(left, f"logits and their {report.comparison}")
+    panel_title(left, f"logits and their {report.comparison}")
     for heads, colour, label in ((report.heads_broken, GREY, "broken control"), (report.heads, BLUE, "heads")):
         x, y = ([getattr(head, side).exponent for head in heads] for side in ("exponent", "residual"))
         right.scatter(x, y, s=16, color=colour, alpha=0.7, linewidths=0, label=label)
@@ -204,7 +204,7 @@ def invariance_figure(report: InvarianceReport) -> Figure:
     right.set_xlabel("exponent α of the logits")
     right.set_ylabel("exponent α of the residual")
     right.legend(frameon=False, fontsize=8)
-    title(right, "single heads")
+    panel_title(right, "single heads")
     for ax in (left, right):
-        plain(ax)
+        style_axes(ax)
     return figure

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from attngeo.show.canvas import GREY, paper, plain, title
+from attngeo.show.canvas import GREY, new_figure, style_axes, panel_title
 
 if TYPE_CHECKING:
     import polars as pl
@@ -51,7 +51,7 @@ def score_figure(frame: pl.DataFrame) -> Figure:
     `frame` has the columns of `ScoreTable.frame`, of one model or of several one after the other. The grey line is
     what layers of independent random factors give on average; the band, where z was computed, holds 95% of them.
     """
-    figure = paper(10, 4.6)
+    figure = new_figure(10, 4.6)
     draw_scores(figure, figure.subplots(1, 2), frame)
     return figure
 
@@ -66,9 +66,9 @@ def draw_scores(figure: Figure, axes: Sequence[Axes], frame: pl.DataFrame) -> No
         for part in series:
             _draw(ax, score, part)
         _chance(ax, score, series)
-        title(ax, score, meaning)
+        panel_title(ax, score, meaning)
         ax.set_xlabel("depth: first layer 0, last layer 1" if depth else "layer")
-        plain(ax, grid="y")
+        style_axes(ax, grid="y")
         if not depth:
             ax.xaxis.set_major_locator(MaxNLocator(integer=True))
     handles, labels = axes[0].get_legend_handles_labels()

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from attngeo.errors import InputError
-from attngeo.show.canvas import GREY, paper, plain, title
+from attngeo.show.canvas import GREY, new_figure, style_axes, panel_title
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -35,7 +35,7 @@ def training_figure(records: Sequence[Mapping[str, Any]]) -> Figure:
     places = _places(rows)
     names = [name for name in _PANELS if any(name in row for row in rows)]
     stacks = list(dict.fromkeys(stack for stack, _ in places))
-    figure = paper(4.2 * len(names) + 0.8, 3.3 * len(stacks))
+    figure = new_figure(4.2 * len(names) + 0.8, 3.3 * len(stacks))
     grid = figure.subplots(len(stacks), len(names), squeeze=False)
     for axes, stack in zip(grid, stacks, strict=True):
         layers = sorted(layer for its, layer in places if its == stack)
@@ -45,10 +45,10 @@ def training_figure(records: Sequence[Mapping[str, Any]]) -> Figure:
         for ax, name in zip(axes, names, strict=True):
             for layer in layers:
                 _draw(ax, name, rows, (stack, layer), shade.to_rgba(layer))
-            title(ax, f"{stack} {name}".strip().replace("_", " "), _PANELS[name])
+            panel_title(ax, f"{stack} {name}".strip().replace("_", " "), _PANELS[name])
             ax.set_xlabel("step")
             ax.xaxis.get_major_locator().set_params(integer=True)
-            plain(ax)
+            style_axes(ax)
             if name == "directionality":
                 ax.axhline(0, color=GREY, linewidth=1, linestyle=(0, (4, 3)), zorder=1)
         bar = figure.colorbar(shade, ax=axes[-1], label="layer", ticks=layers[:: max(1, len(layers) // 12)])
