@@ -19,7 +19,7 @@ from attngeo.weights.layout.attention_weights import AttentionWeights
 from attngeo.weights.layout.config_scope import width
 from attngeo.weights.layout.layers import open_layers
 from attngeo.weights.layout.sites import Site, count_heads, find_sites
-from attngeo.weights.sources.checkpoint import Want
+from attngeo.weights.sources.checkpoint import ReadRequest
 from attngeo.weights.sources.open import open_checkpoint
 from tools.proof.feeds import call_attention, feeds
 from tools.proof.learn import is_causal, norm_facts, norm_of, norm_rule
@@ -263,7 +263,7 @@ def read_layers(ref: Any) -> Cut:
         extracted = list(layers)
         sites = [plan.site for plan in layers.plans]
         names = layers.checkpoint.tensors
-        stored = {name: torch.from_numpy(layers.checkpoint.read(Want(name))) for name in _small(names, sites)}
+        stored = {name: torch.from_numpy(layers.checkpoint.read(ReadRequest(name))) for name in _small(names, sites)}
     return extracted, sites, stored
 
 

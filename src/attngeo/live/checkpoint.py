@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from attngeo.errors import LayoutError
-from attngeo.weights.sources.checkpoint import Checkpoint, FloatArray, TensorInfo, Want
+from attngeo.weights.sources.checkpoint import Checkpoint, FloatArray, ReadRequest, TensorInfo
 from attngeo.weights.sources.memory import unwrapped
 
 # Names of tensors are what they are without these.
@@ -55,7 +55,7 @@ class LiveCheckpoint(Checkpoint):
             with _whole(unit):
                 self._collect(path, top, unit, None)
 
-    def read(self, want: Want) -> FloatArray:
+    def read(self, want: ReadRequest) -> FloatArray:
         place = self._places[want.name]
         with _whole(place.unit):
             value = _effective(place, want.name)

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from attngeo.weights.sources.checkpoint import Want
+from attngeo.weights.sources.checkpoint import ReadRequest
 from tests.weights.made_checkpoints import Array
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -39,13 +39,15 @@ class Machine:
     home: Path
     endpoint: str
 
-    def open(self, ref: str, *wants: Want, expect: bool = True, **environment: str) -> Outcome:
-        """Open `ref`, announce the wants (unless told not to) and read them."""
-        return self.open_each([ref], *wants, expect=expect, **environment)[0]
+    def open(self, ref: str, *requests: ReadRequest, expect: bool = True, **environment: str) -> Outcome:
+        """Open `ref`, announce the requests (unless told not to) and read them."""
+        return self.open_each([ref], *requests, expect=expect, **environment)[0]
 
-    def open_each(self, refs: Sequence[str], *wants: Want, expect: bool = True, **environment: str) -> list[Outcome]:
+    def open_each(
+        self, refs: Sequence[str], *requests: ReadRequest, expect: bool = True, **environment: str
+    ) -> list[Outcome]:
         """The same with several models, one after the other in one process."""
-        job = {"refs": refs, "wants": [[want.name, want.rows] for want in wants], "expect": expect}
+        job = {"refs": refs, "requests": [[request.name, request.rows] for request in requests], "expect": expect}
         result = self.home / "result"
         result.mkdir(parents=True, exist_ok=True)
         kept = {key: value for key, value in os.environ.items() if not key.startswith(("HF_", "ATTNGEO_", "XDG_"))}
@@ -60,14 +62,14 @@ class Machine:
         arguments = [sys.executable, "-W", "error", "-m", "tests.weights.sources.hub_job", json.dumps(job), str(result)]
         done = subprocess.run(arguments, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120)
         assert done.returncode == 0, done.stderr
-        return [self._outcome(result / str(i), wants, done.stderr) for i in range(len(refs))]
+        return [self._outcome(result / str(i), requests, done.stderr) for i in range(len(refs))]
 
-    def _outcome(self, folder: Path, wants: Sequence[Want], log: str) -> Outcome:
+    def _outcome(self, folder: Path, requests: Sequence[ReadRequest], log: str) -> Outcome:
         report = json.loads((folder / "report.json").read_text())
         tensors = {}
         if report["error"] is None:
             with np.load(folder / "tensors.npz") as saved:
-                tensors = {want.name: saved[str(i)] for i, want in enumerate(wants)}
+                tensors = {request.name: saved[str(i)] for i, request in enumerate(requests)}
         return Outcome(**report, log=log, tensors=tensors)
 
 
@@ -80,7 +82,9 @@ def main() -> None:
     logging.getLogger("attngeo").setLevel(logging.INFO)
     hub_client.FIRST_WAIT = 0.01  # the same tries, without the patience
     job, result = json.loads(sys.argv[1]), Path(sys.argv[2])
-    wants = [Want(name, rows and tuple((start, stop) for start, stop in rows)) for name, rows in job["wants"]]
+    requests = [
+        ReadRequest(name, rows and tuple((start, stop) for start, stop in rows)) for name, rows in job["requests"]
+    ]
     for i, ref in enumerate(job["refs"]):
         report: dict[str, Any] = {"error": None, "config": None, "remote": False, "names": []}
         folder = result / str(i)
@@ -89,8 +93,10 @@ def main() -> None:
             with open_checkpoint(ref) as checkpoint:
                 report |= {"config": checkpoint.config, "remote": checkpoint.remote, "names": list(checkpoint.tensors)}
                 if job["expect"]:
-                    checkpoint.expect(wants)
-                np.savez(folder / "tensors.npz", **{str(k): checkpoint.read(want) for k, want in enumerate(wants)})
+                    checkpoint.plan_reads(requests)
+                np.savez(
+                    folder / "tensors.npz", **{str(k): checkpoint.read(request) for k, request in enumerate(requests)}
+                )
         except AttngeoError as error:
             report["error"] = str(error)
         (folder / "report.json").write_text(json.dumps(report))

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from attngeo.errors import SourceError
-from attngeo.weights.sources.checkpoint import Want
+from attngeo.weights.sources.checkpoint import ReadRequest
 from attngeo.weights.sources.open import open_checkpoint
 from tests.weights.made_checkpoints import Array, normal
 
@@ -54,9 +54,9 @@ def test_smollm2_as_gguf_itself_reads_it(smollm2: Path) -> None:
         assert checkpoint.tensors["blk.0.attn_k.weight"].dtype == "Q4_1"
         for tensor in reader.tensors[:12]:
             expected = gguf.quants.dequantize(tensor.data, tensor.tensor_type)
-            np.testing.assert_array_equal(checkpoint.read(Want(tensor.name)), expected)
-        rows = checkpoint.read(Want("blk.3.attn_q.weight", ((64, 128), (300, 301))))
-        whole = checkpoint.read(Want("blk.3.attn_q.weight"))
+            np.testing.assert_array_equal(checkpoint.read(ReadRequest(tensor.name)), expected)
+        rows = checkpoint.read(ReadRequest("blk.3.attn_q.weight", ((64, 128), (300, 301))))
+        whole = checkpoint.read(ReadRequest("blk.3.attn_q.weight"))
         np.testing.assert_array_equal(rows, np.concatenate([whole[64:128], whole[300:301]]))
 
 
@@ -81,10 +81,10 @@ def test_every_quantisation_gguf_can_read(tmp_path: Path, kind: gguf.GGMLQuantiz
         assert checkpoint.tensors["w"].shape == (5, 4 * values)
         good = [row for row in range(5) if np.isfinite(expected[row]).all()]
         for row in good:
-            np.testing.assert_array_equal(checkpoint.read(Want("w", ((row, row + 1),)))[0], expected[row])
+            np.testing.assert_array_equal(checkpoint.read(ReadRequest("w", ((row, row + 1),)))[0], expected[row])
         for row in set(range(5)) - set(good):
             with pytest.raises(SourceError, match="'w' holds"):
-                checkpoint.read(Want("w", ((row, row + 1),)))
+                checkpoint.read(ReadRequest("w", ((row, row + 1),)))
         assert good or kind.name in ("F16",), "the seed gave no finite row"
 
 
@@ -93,7 +93,7 @@ def test_plain_types_and_metadata(tmp_path: Path) -> None:
     file = make(tmp_path / "m.gguf", tensors, attention__head_count=[4, 8], attention__key_length=32, rope__kind="none")
     with open_checkpoint(file) as checkpoint:
         for name, array in tensors.items():
-            np.testing.assert_array_equal(checkpoint.read(Want(name)), array.astype(np.float32))
+            np.testing.assert_array_equal(checkpoint.read(ReadRequest(name)), array.astype(np.float32))
         config = checkpoint.config
     assert config is not None
     assert config["num_attention_heads"] == config["num_key_value_heads"] == [4, 8]  # one a layer
@@ -105,14 +105,14 @@ def test_plain_types_and_metadata(tmp_path: Path) -> None:
 def test_integers_are_refused(tmp_path: Path) -> None:
     file = make(tmp_path / "m.gguf", {"w": np.arange(32, dtype=np.int32).reshape(1, 32)})
     with open_checkpoint(file) as checkpoint, pytest.raises(SourceError, match=r"'w' is stored as I32; floating-point"):
-        checkpoint.read(Want("w"))
+        checkpoint.read(ReadRequest("w"))
 
 
 def test_split_files_and_several_models(tmp_path: Path) -> None:
     for part in (1, 2):
         make(tmp_path / f"m-0000{part}-of-00002.gguf", {f"w{part}": normal(2, 32, seed=part)})
     with open_checkpoint(tmp_path) as checkpoint:
-        np.testing.assert_array_equal(checkpoint.read(Want("w2")), normal(2, 32, seed=2))
+        np.testing.assert_array_equal(checkpoint.read(ReadRequest("w2")), normal(2, 32, seed=2))
         assert set(checkpoint.tensors) == {"w1", "w2"}
     with open_checkpoint(tmp_path / "m-00001-of-00002.gguf") as checkpoint:
         assert set(checkpoint.tensors) == {"w1", "w2"}
@@ -164,6 +164,6 @@ def test_corrupted_header_never_surprises(tmp_path_factory: pytest.TempPathFacto
     try:
         with open_checkpoint(folder / "fuzz.gguf") as checkpoint:
             for name in checkpoint.tensors:
-                assert np.isfinite(checkpoint.read(Want(name))).all()
+                assert np.isfinite(checkpoint.read(ReadRequest(name))).all()
     except SourceError as error:
         assert "\n" not in str(error)

@@ -9,16 +9,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from attngeo.weights.sources.checkpoint import Want
+from attngeo.weights.sources.checkpoint import ReadRequest
 from tests.weights.made_checkpoints import LLAMA, Array, normal, safetensors_bytes, separate
 from tests.weights.sources.hub_job import Machine
 from tests.weights.sources.hub_server import HubServer, Repo
 
 TENSORS = separate()
 CONFIG = json.dumps(LLAMA).encode()
-WANTS = [Want(f"model.layers.{i}.self_attn.{x}_proj.weight") for i in range(3) for x in "qk"]
+WANTS = [ReadRequest(f"model.layers.{i}.self_attn.{x}_proj.weight") for i in range(3) for x in "qk"]
 LISTING = "/api/models/org/name?blobs=true"
-USEFUL = sum(TENSORS[want.name].nbytes for want in WANTS)
+USEFUL = sum(TENSORS[request.name].nbytes for request in WANTS)
 SINGLE = {"config.json": CONFIG, "model.safetensors": safetensors_bytes(TENSORS), "README.md": b"# a model"}
 
 
@@ -32,11 +32,11 @@ def sharded() -> dict[str, bytes]:
     return {**files, "model.safetensors.index.json": json.dumps({"weight_map": weight_map}).encode()}
 
 
-def same(found: dict[str, Array], wants: list[Want] = WANTS) -> None:
-    for want in wants:
-        rows = TENSORS[want.name].astype(np.float32)
-        expected = rows if want.rows is None else np.concatenate([rows[a:b] for a, b in want.rows])
-        np.testing.assert_array_equal(found[want.name], expected)
+def same(found: dict[str, Array], requests: list[ReadRequest] = WANTS) -> None:
+    for request in requests:
+        rows = TENSORS[request.name].astype(np.float32)
+        expected = rows if request.rows is None else np.concatenate([rows[a:b] for a, b in request.rows])
+        np.testing.assert_array_equal(found[request.name], expected)
 
 
 def header_size(file: bytes) -> int:
@@ -84,10 +84,10 @@ def test_shards(tmp_path: Path) -> None:
 
 
 def test_rows_and_reads_that_were_not_announced(tmp_path: Path) -> None:
-    wants = [Want(WANTS[0].name, ((8, 16), (16, 24), (40, 41))), Want(WANTS[3].name)]
+    requests = [ReadRequest(WANTS[0].name, ((8, 16), (16, 24), (40, 41))), ReadRequest(WANTS[3].name)]
     with HubServer({"org/name": Repo(SINGLE)}) as hub:
-        found = Machine(tmp_path, hub.url).open("org/name", *wants, expect=False)
-        same(found.tensors, wants)
+        found = Machine(tmp_path, hub.url).open("org/name", *requests, expect=False)
+        same(found.tensors, requests)
         header = header_size(SINGLE["model.safetensors"])
         assert hub.sent(".safetensors") == header + 17 * 128 + TENSORS[WANTS[3].name].nbytes
         assert len(hub.ranges()) == 2 + 2 + 1
@@ -165,7 +165,9 @@ def test_file_or_folder_of_a_repository(tmp_path: Path) -> None:
         found = machine.open("org/name/text_encoder", *WANTS[:1])
         same(found.tensors, WANTS[:1])
         assert found.config == LLAMA
-        np.testing.assert_array_equal(machine.open("org/name/b.safetensors@main", Want("a")).tensors["a"], normal(3, 2))
+        np.testing.assert_array_equal(
+            machine.open("org/name/b.safetensors@main", ReadRequest("a")).tensors["a"], normal(3, 2)
+        )
         assert "name the one file" in (machine.open("org/name").error or "")
         assert "no file or folder 'nothing'" in (machine.open("org/name/nothing").error or "")
 
@@ -176,22 +178,22 @@ def test_bin_is_downloaded_whole_after_saying_how_much(tmp_path: Path) -> None:
     torch.save({"w": torch.ones(300, 4)}, buffer)
     with HubServer({"org/name": Repo({"pytorch_model.bin": buffer.getvalue(), "config.json": CONFIG})}) as hub:
         machine = Machine(tmp_path, hub.url)
-        found = machine.open("org/name", Want("w"))
+        found = machine.open("org/name", ReadRequest("w"))
         assert found.error is None and not found.remote and found.tensors["w"].sum() == 1200
         assert "attngeo: org/name has no safetensors: downloading pytorch_model.bin whole, 6." in found.log
         assert " kB" in found.log
-        again = machine.open("org/name", Want("w"), HF_HUB_OFFLINE="1")
+        again = machine.open("org/name", ReadRequest("w"), HF_HUB_OFFLINE="1")
         assert again.tensors["w"].sum() == 1200 and "downloading" not in again.log
 
 
 def test_gguf_is_read_by_ranges_too(tmp_path: Path, smollm2: Path) -> None:
     data = smollm2.read_bytes()
-    want = Want("blk.3.attn_q.weight", ((0, 64),))
+    request = ReadRequest("blk.3.attn_q.weight", ((0, 64),))
     with HubServer({"org/name-GGUF": Repo({"model.Q4_1.gguf": data, "README.md": b""})}) as hub:
-        found = Machine(tmp_path, hub.url).open("org/name-GGUF", want)
-        assert found.tensors[want.name].shape == (64, 576)
+        found = Machine(tmp_path, hub.url).open("org/name-GGUF", request)
+        assert found.tensors[request.name].shape == (64, 576)
         assert found.config is not None and found.config["model_type"] == "gguf:llama"
         assert hub.sent(".gguf") < 0.05 * len(data)
         hub.repos = {"org/name-GGUF": Repo({"a.gguf": data, "b.gguf": data})}
         assert "name the one to read" in (Machine(tmp_path, hub.url).open("org/name-GGUF").error or "")
-        assert Machine(tmp_path, hub.url).open("org/name-GGUF/b.gguf", want).tensors[want.name].shape == (64, 576)
+        assert Machine(tmp_path, hub.url).open("org/name-GGUF/b.gguf", request).tensors[request.name].shape == (64, 576)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from attngeo.errors import SourceError
-from attngeo.weights.sources.checkpoint import Want
+from attngeo.weights.sources.checkpoint import ReadRequest
 from attngeo.weights.sources.open import open_checkpoint
 from tests.weights.made_checkpoints import normal
 
@@ -23,8 +23,8 @@ def test_arrays_of_every_float_type() -> None:
         assert checkpoint.ref == "state dict" and checkpoint.config is None
         for name, array in arrays.items():
             assert checkpoint.tensors[name].shape == (6, 4)
-            np.testing.assert_array_equal(checkpoint.read(Want(name)), array.astype(np.float32))
-            rows = checkpoint.read(Want(name, ((1, 3), (5, 6))))
+            np.testing.assert_array_equal(checkpoint.read(ReadRequest(name)), array.astype(np.float32))
+            rows = checkpoint.read(ReadRequest(name, ((1, 3), (5, 6))))
             np.testing.assert_array_equal(rows, array[[1, 2, 5]].astype(np.float32))
 
 
@@ -32,7 +32,7 @@ def test_what_is_read_is_the_callers_own() -> None:
     array, tensor = np.ones((2, 2), np.float32), torch.ones(2, 2)
     with open_checkpoint({"a": array, "t": tensor}) as checkpoint:
         for name in "at":
-            checkpoint.read(Want(name))[:] = 7
+            checkpoint.read(ReadRequest(name))[:] = 7
     assert array.sum() == 4 and tensor.sum() == 4
 
 
@@ -42,10 +42,10 @@ def test_odd_tensors() -> None:
     tensors = {"t": base.T, "g": base, "s": torch.tensor(3.0), "e": torch.empty(0, 4), "np": normal(6, 4).T}
     with open_checkpoint(tensors, config={"model_type": "x"}) as checkpoint:
         assert checkpoint.config == {"model_type": "x"}
-        np.testing.assert_array_equal(checkpoint.read(Want("t", ((2, 4),))), base.detach().T[2:4].numpy())
+        np.testing.assert_array_equal(checkpoint.read(ReadRequest("t", ((2, 4),))), base.detach().T[2:4].numpy())
         for name, value in tensors.items():
             expected = value if isinstance(value, np.ndarray) else value.detach().numpy()
-            values = checkpoint.read(Want(name))
+            values = checkpoint.read(ReadRequest(name))
             np.testing.assert_array_equal(values, expected)
             assert values.flags["C_CONTIGUOUS"]
 
@@ -61,7 +61,7 @@ def test_module_with_its_config() -> None:
             assert checkpoint.ref == "BertModel"
             assert checkpoint.config is not None and checkpoint.config["num_attention_heads"] == 4
             weight = model.encoder.layer[0].attention.self.query.weight
-            values = checkpoint.read(Want("encoder.layer.0.attention.self.query.weight"))
+            values = checkpoint.read(ReadRequest("encoder.layer.0.attention.self.query.weight"))
             np.testing.assert_array_equal(values, weight.detach().numpy())
 
 
@@ -79,8 +79,8 @@ def test_tied_and_parametrised_weights() -> None:
         model.key.parametrizations.weight.original0.mul_(3)
     with open_checkpoint(model) as checkpoint:
         assert checkpoint.ref == "Small" and checkpoint.config is None
-        np.testing.assert_array_equal(checkpoint.read(Want("tied.weight")), model.query.weight.detach().numpy())
-        np.testing.assert_array_equal(checkpoint.read(Want("key.weight")), model.key.weight.detach().numpy())
+        np.testing.assert_array_equal(checkpoint.read(ReadRequest("tied.weight")), model.query.weight.detach().numpy())
+        np.testing.assert_array_equal(checkpoint.read(ReadRequest("key.weight")), model.key.weight.detach().numpy())
 
 
 def test_block_scaled_fp8_in_memory() -> None:
@@ -88,7 +88,7 @@ def test_block_scaled_fp8_in_memory() -> None:
     scale = torch.rand(2, 2) + 0.1
     full = weight.float().numpy() * np.kron(scale.numpy(), np.ones((128, 128), np.float32))[:200, :130]
     with open_checkpoint({"q.weight": weight, "q.weight_scale_inv": scale}) as checkpoint:
-        np.testing.assert_array_equal(checkpoint.read(Want("q.weight", ((100, 150),))), full[100:150])
+        np.testing.assert_array_equal(checkpoint.read(ReadRequest("q.weight", ((100, 150),))), full[100:150])
 
 
 def test_bad_values() -> None:
@@ -109,12 +109,12 @@ def test_bad_values() -> None:
             "none": "no tensor 'none'",
         }.items():
             with pytest.raises(SourceError, match=part) as caught:
-                checkpoint.read(Want(name))
+                checkpoint.read(ReadRequest(name))
             assert "\n" not in str(caught.value)
         with pytest.raises(SourceError, match=r"'bad' has shape \[3, 2\]"):
-            checkpoint.read(Want("bad", ((1, 4),)))
+            checkpoint.read(ReadRequest("bad", ((1, 4),)))
     with pytest.raises(SourceError, match="read after close"):
-        checkpoint.read(Want("bad"))
+        checkpoint.read(ReadRequest("bad"))
 
 
 def test_state_dict_read_without_torch_being_imported(tmp_path: Path) -> None:
@@ -124,9 +124,9 @@ def test_state_dict_read_without_torch_being_imported(tmp_path: Path) -> None:
 
     code = """
 import sys, numpy as np
-from attngeo.weights.sources.checkpoint import Want
+from attngeo.weights.sources.checkpoint import ReadRequest
 from attngeo.weights.sources.open import open_checkpoint
-print(open_checkpoint({"w": np.ones((2, 2))}).read(Want("w")).sum(), "torch" in sys.modules)
+print(open_checkpoint({"w": np.ones((2, 2))}).read(ReadRequest("w")).sum(), "torch" in sys.modules)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["4.0", "False"]

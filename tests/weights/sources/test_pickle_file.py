@@ -1,4 +1,4 @@
-"""`.bin`, `.pt`: zip and old format, shards, nests; a pickle that wants to run code does not."""
+"""`.bin`, `.pt`: zip and old format, shards, nests; a pickle that requests to run code does not."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from attngeo.errors import SourceError
-from attngeo.weights.sources.checkpoint import Want
+from attngeo.weights.sources.checkpoint import ReadRequest
 from attngeo.weights.sources.open import open_checkpoint
 from tests.weights.made_checkpoints import LLAMA, write
 
@@ -36,10 +36,10 @@ def same(ref: object, tensors: dict[str, Any]) -> None:
         assert set(checkpoint.tensors) == set(tensors)
         for name, tensor in tensors.items():
             assert checkpoint.tensors[name].shape == tuple(tensor.shape)
-            values = checkpoint.read(Want(name))
+            values = checkpoint.read(ReadRequest(name))
             assert values.flags["OWNDATA"] and values.dtype == np.float32
             np.testing.assert_array_equal(values, tensor.float().numpy())
-            np.testing.assert_array_equal(checkpoint.read(Want(name, ((4, 6), (0, 1)))), values[[4, 5, 0]])
+            np.testing.assert_array_equal(checkpoint.read(ReadRequest(name, ((4, 6), (0, 1)))), values[[4, 5, 0]])
 
 
 @pytest.mark.parametrize("zipped", [True, False], ids=["zip", "old format"])
@@ -134,7 +134,7 @@ def test_nan_names_file_and_tensor(tmp_path: Path) -> None:
     checkpoint = open_checkpoint(write(tmp_path, {"pytorch_model.bin": saved({"q.weight": tensor})}))
     for rows in (None, ((0, 2), (3, 5))):
         with pytest.raises(SourceError, match=r"pytorch_model\.bin: tensor 'q\.weight' holds nan at \[4, 1\]"):
-            checkpoint.read(Want("q.weight", rows))
+            checkpoint.read(ReadRequest("q.weight", rows))
 
 
 def test_without_torch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -157,7 +157,7 @@ def test_rxnfp_and_sceptr(rxnfp: Path, sceptr: Path) -> None:
         expected = torch.load(file, map_location="cpu", weights_only=True)
         with open_checkpoint(rxnfp / folder) as checkpoint:
             name = next(name for name in checkpoint.tensors if name.endswith("layer.7.attention.self.key.weight"))
-            np.testing.assert_array_equal(checkpoint.read(Want(name)), expected[name].numpy())
+            np.testing.assert_array_equal(checkpoint.read(ReadRequest(name)), expected[name].numpy())
             assert checkpoint.config is not None and checkpoint.config["num_attention_heads"] == 4
     with open_checkpoint(sceptr / "SCEPTR") as checkpoint:
         assert checkpoint.config is None

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from attngeo.errors import SourceError
-from attngeo.weights.sources.checkpoint import Want
+from attngeo.weights.sources.checkpoint import ReadRequest
 from attngeo.weights.sources.open import open_checkpoint
 from tests.weights.made_checkpoints import LLAMA, Array, normal, safetensors_bytes, separate, write
 
@@ -46,9 +46,9 @@ def test_packed_experts_are_none_of_our_business(tmp_path: Path) -> None:
     write(tmp_path, {"model.safetensors": safetensors_bytes({**separate(1), **packed})})
     write(tmp_path, {"config.json": {**LLAMA, "quantization_config": {"quant_method": "mxfp4"}}})
     with open_checkpoint(tmp_path) as checkpoint:
-        assert checkpoint.read(Want(f"{Q}.weight")).shape == (64, 64)
+        assert checkpoint.read(ReadRequest(f"{Q}.weight")).shape == (64, 64)
         with pytest.raises(SourceError, match=r"gate_up_proj_blocks' is stored as U8, packed by mxfp4; floating"):
-            checkpoint.read(Want(f"{mlp}.gate_up_proj_blocks"))
+            checkpoint.read(ReadRequest(f"{mlp}.gate_up_proj_blocks"))
 
 
 def test_integer_weights_without_a_trace(tmp_path: Path) -> None:
@@ -57,14 +57,14 @@ def test_integer_weights_without_a_trace(tmp_path: Path) -> None:
         open_checkpoint(tmp_path) as checkpoint,
         pytest.raises(SourceError, match=r"q_proj\.weight' is stored as I32; float"),
     ):
-        checkpoint.expect([Want(f"{Q}.weight")])
-        checkpoint.read(Want(f"{Q}.weight"))
+        checkpoint.plan_reads([ReadRequest(f"{Q}.weight")])
+        checkpoint.read(ReadRequest(f"{Q}.weight"))
 
 
 def test_plain_fp8_is_its_own_value(tmp_path: Path) -> None:
     weight = normal(4, 4, dtype=ml_dtypes.float8_e4m3fn)
     write(tmp_path, {"model.safetensors": safetensors_bytes({"q.weight": weight})})
-    np.testing.assert_array_equal(open_checkpoint(tmp_path).read(Want("q.weight")), weight.astype(np.float32))
+    np.testing.assert_array_equal(open_checkpoint(tmp_path).read(ReadRequest("q.weight")), weight.astype(np.float32))
 
 
 @pytest.mark.parametrize("file", ["adapter_model.safetensors", "adapter_model.bin"])

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from attngeo.errors import SourceError
-from attngeo.weights.sources.checkpoint import Want
+from attngeo.weights.sources.checkpoint import ReadRequest
 from attngeo.weights.sources.open import open_checkpoint
 from tests.weights.made_checkpoints import LLAMA, Array, normal, safetensors_bytes, separate, write
 
@@ -24,7 +24,7 @@ def test_every_float_type_and_shape(tmp_path: Path, dtype: type, shape: tuple[in
     array = normal(*shape, dtype=dtype)
     write(tmp_path, {"model.safetensors": safetensors_bytes({"odd": normal(3, dtype=np.float32), "w": array})})
     with open_checkpoint(tmp_path) as checkpoint:
-        values = checkpoint.read(Want("w"))
+        values = checkpoint.read(ReadRequest("w"))
     assert values.dtype == np.float32 and values.flags["C_CONTIGUOUS"] and values.flags["OWNDATA"]
     np.testing.assert_array_equal(values, array.astype(np.float32))
 
@@ -36,7 +36,7 @@ def test_every_bit_pattern_of_two_bytes(tmp_path: Path) -> None:
         finite = every[np.isfinite(every.astype(np.float32))]
         file = write(tmp_path, {"w.safetensors": safetensors_bytes({"w": finite})}) / "w.safetensors"
         with open_checkpoint(file) as checkpoint:
-            np.testing.assert_array_equal(checkpoint.read(Want("w")), finite.astype(np.float32))
+            np.testing.assert_array_equal(checkpoint.read(ReadRequest("w")), finite.astype(np.float32))
 
 
 def test_reads_what_the_official_writer_wrote(tmp_path: Path) -> None:
@@ -50,7 +50,7 @@ def test_reads_what_the_official_writer_wrote(tmp_path: Path) -> None:
     save_file(tensors, tmp_path / "model.safetensors", metadata={"format": "pt"})
     with open_checkpoint(tmp_path) as checkpoint:
         for name, tensor in tensors.items():
-            np.testing.assert_array_equal(checkpoint.read(Want(name)), tensor.float().numpy())
+            np.testing.assert_array_equal(checkpoint.read(ReadRequest(name)), tensor.float().numpy())
 
 
 spans = st.lists(st.tuples(st.integers(0, 40), st.integers(0, 40)).map(lambda pair: (min(pair), max(pair))), max_size=5)
@@ -62,7 +62,7 @@ def test_rows_are_the_rows(tmp_path_factory: pytest.TempPathFactory, rows: list[
     array = normal(40, 7, dtype=dtype)
     file = write(tmp_path_factory.mktemp("rows"), {"w.safetensors": safetensors_bytes({"w": array})}) / "w.safetensors"
     with open_checkpoint(file) as checkpoint:
-        values = checkpoint.read(Want("w", tuple(rows)))
+        values = checkpoint.read(ReadRequest("w", tuple(rows)))
     expected = np.concatenate([array[a:b] for a, b in rows] or [array[:0]]).astype(np.float32)
     np.testing.assert_array_equal(values, expected)
 
@@ -70,7 +70,7 @@ def test_rows_are_the_rows(tmp_path_factory: pytest.TempPathFactory, rows: list[
 def test_rows_beyond_the_tensor(tmp_path: Path) -> None:
     write(tmp_path, {"model.safetensors": safetensors_bytes({"w": normal(4, 3)})})
     with open_checkpoint(tmp_path) as checkpoint, pytest.raises(SourceError, match=r"'w' has shape \[4, 3\], rows 2:5"):
-        checkpoint.read(Want("w", ((2, 5),)))
+        checkpoint.read(ReadRequest("w", ((2, 5),)))
 
 
 def _shards(tensors: dict[str, Array]) -> tuple[dict[str, bytes], dict[str, str]]:
@@ -94,7 +94,7 @@ def test_shards(tmp_path: Path, index: bool) -> None:
         assert set(checkpoint.tensors) == set(tensors)
         for name, array in tensors.items():
             assert checkpoint.tensors[name].shape == array.shape
-            np.testing.assert_array_equal(checkpoint.read(Want(name)), array.astype(np.float32))
+            np.testing.assert_array_equal(checkpoint.read(ReadRequest(name)), array.astype(np.float32))
 
 
 @pytest.mark.parametrize(
@@ -110,7 +110,7 @@ def test_block_scaled_fp8(tmp_path: Path, config: dict[str, object], rows: tuple
     write(tmp_path, {"config.json": {"model_type": "deepseek_v3", **config}})
     full = weight.astype(np.float32) * np.kron(scale, np.ones((48, 40), np.float32))
     with open_checkpoint(tmp_path) as checkpoint:
-        values = checkpoint.read(Want("q.weight", rows))
+        values = checkpoint.read(ReadRequest("q.weight", rows))
     np.testing.assert_array_equal(values, full if rows is None else np.concatenate([full[a:b] for a, b in rows]))
 
 
@@ -119,8 +119,8 @@ def test_fp8_block_of_128_that_does_not_divide(tmp_path: Path) -> None:
     write(tmp_path, {"model.safetensors": safetensors_bytes({"q.weight": weight, "q.weight_scale_inv": scale})})
     full = weight.astype(np.float32) * np.kron(scale, np.ones((128, 128), np.float32))[:200, :300]
     with open_checkpoint(tmp_path) as checkpoint:
-        np.testing.assert_array_equal(checkpoint.read(Want("q.weight")), full)
-        np.testing.assert_array_equal(checkpoint.read(Want("q.weight", ((120, 140),))), full[120:140])
+        np.testing.assert_array_equal(checkpoint.read(ReadRequest("q.weight")), full)
+        np.testing.assert_array_equal(checkpoint.read(ReadRequest("q.weight", ((120, 140),))), full[120:140])
 
 
 @pytest.mark.parametrize("shape", [(), (1,), (6, 1), (6,)], ids=str)
@@ -129,8 +129,8 @@ def test_fp8_scaled_by_tensor_or_row(tmp_path: Path, shape: tuple[int, ...]) -> 
     write(tmp_path, {"model.safetensors": safetensors_bytes({"q.weight": weight, "q.weight_scale": np.asarray(scale)})})
     full = weight.astype(np.float32) * scale.reshape(-1, 1)
     with open_checkpoint(tmp_path) as checkpoint:
-        np.testing.assert_array_equal(checkpoint.read(Want("q.weight")), full)
-        np.testing.assert_array_equal(checkpoint.read(Want("q.weight", ((4, 6),))), full[4:])
+        np.testing.assert_array_equal(checkpoint.read(ReadRequest("q.weight")), full)
+        np.testing.assert_array_equal(checkpoint.read(ReadRequest("q.weight", ((4, 6),))), full[4:])
 
 
 def test_fp8_scale_of_no_known_shape(tmp_path: Path) -> None:
@@ -143,7 +143,7 @@ def test_fp8_scale_of_no_known_shape(tmp_path: Path) -> None:
         open_checkpoint(tmp_path) as checkpoint,
         pytest.raises(SourceError, match=r"'q\.weight'.*scale of shape \[5, 3, 2\]"),
     ):
-        checkpoint.read(Want("q.weight"))
+        checkpoint.read(ReadRequest("q.weight"))
 
 
 ONE = safetensors_bytes({"w": np.ones((2, 2), np.float32)})
@@ -167,7 +167,7 @@ TWO = safetensors_bytes({"w": np.full((2, 2), 2, np.float32)})
 )
 def test_the_right_file_is_chosen(tmp_path: Path, files: dict[str, bytes]) -> None:
     with open_checkpoint(write(tmp_path, files)) as checkpoint:
-        np.testing.assert_array_equal(checkpoint.read(Want("w")), np.ones((2, 2)))
+        np.testing.assert_array_equal(checkpoint.read(ReadRequest("w")), np.ones((2, 2)))
 
 
 def test_file_uses_the_config_beside_it_and_an_argument_overrides(tmp_path: Path) -> None:
@@ -178,7 +178,7 @@ def test_file_uses_the_config_beside_it_and_an_argument_overrides(tmp_path: Path
     assert open_checkpoint(file).config == LLAMA
     assert open_checkpoint(str(file), config={"model_type": "bert"}).config == {"model_type": "bert"}
     assert open_checkpoint(file, config=tmp_path / "mine.json").config == {"model_type": "x"}
-    assert open_checkpoint(file).read(Want("w"))[0, 0] == 2
+    assert open_checkpoint(file).read(ReadRequest("w"))[0, 0] == 2
 
 
 @pytest.mark.parametrize("config", [{"training": {}}, {"_class_name": "UNet", "num_attention_heads": 8}], ids=str)
@@ -201,11 +201,11 @@ def test_minilm(minilm: Path) -> None:
         assert checkpoint.config is not None and checkpoint.config["model_type"] == "bert"
         assert set(checkpoint.tensors) == set(tensors)
         name = "encoder.layer.3.attention.self.key.weight"
-        np.testing.assert_array_equal(checkpoint.read(Want(name)), tensors[name])
+        np.testing.assert_array_equal(checkpoint.read(ReadRequest(name)), tensors[name])
 
 
 def test_reading_after_close(tmp_path: Path) -> None:
     checkpoint = open_checkpoint(write(tmp_path, {"model.safetensors": ONE}))
     checkpoint.close()
     with pytest.raises(SourceError, match="read after close"):
-        checkpoint.read(Want("w"))
+        checkpoint.read(ReadRequest("w"))

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from attngeo.errors import SourceError
-from attngeo.weights.sources.checkpoint import Want
+from attngeo.weights.sources.checkpoint import ReadRequest
 from attngeo.weights.sources.open import open_checkpoint
 from tests.weights.made_checkpoints import normal, safetensors_bytes, with_header, write
 
@@ -26,7 +26,7 @@ def fails(ref: object, *parts: str) -> str:
     """Opening and reading everything must fail with one line that has all these parts."""
     with pytest.raises(SourceError) as caught, open_checkpoint(ref) as checkpoint:
         for name in checkpoint.tensors:
-            checkpoint.read(Want(name))
+            checkpoint.read(ReadRequest(name))
     message = str(caught.value)
     assert "\n" not in message
     for part in parts:
@@ -184,9 +184,9 @@ def test_nan_and_inf(tmp_path: Path, kind: type, bad: str) -> None:
     message = fails(tmp_path, "model.safetensors", "'w'", "finite weights expected")
     assert "[271, 13]" in message
     with open_checkpoint(tmp_path) as checkpoint, pytest.raises(SourceError, match=r"\[271, 13\]"):
-        checkpoint.read(Want("w", ((5, 9), (260, 300))))
+        checkpoint.read(ReadRequest("w", ((5, 9), (260, 300))))
     with open_checkpoint(tmp_path) as checkpoint:
-        assert np.isfinite(checkpoint.read(Want("w", ((0, 271),)))).all()
+        assert np.isfinite(checkpoint.read(ReadRequest("w", ((0, 271),)))).all()
 
 
 def test_double_too_large_for_float32(tmp_path: Path) -> None:
@@ -212,9 +212,9 @@ def test_same_tensor_in_two_files(tmp_path: Path) -> None:
 def test_missing_tensor(tmp_path: Path) -> None:
     with open_checkpoint(write(tmp_path, {"model.safetensors": GOOD})) as checkpoint:
         with pytest.raises(SourceError, match="no tensor 'other'"):
-            checkpoint.read(Want("other"))
+            checkpoint.read(ReadRequest("other"))
         with pytest.raises(SourceError, match="no tensor 'other'"):
-            checkpoint.read(Want("other", ((0, 1),)))
+            checkpoint.read(ReadRequest("other", ((0, 1),)))
 
 
 @settings(max_examples=300, deadline=None)
@@ -238,7 +238,7 @@ def test_corrupted_bytes_never_surprise(tmp_path_factory: pytest.TempPathFactory
     file.write_bytes(broken)
     try:
         with open_checkpoint(file) as checkpoint:
-            found = {name: checkpoint.read(Want(name)) for name in checkpoint.tensors}
+            found = {name: checkpoint.read(ReadRequest(name)) for name in checkpoint.tensors}
     except SourceError as error:
         assert "\n" not in str(error) and "fuzz.safetensors" in str(error)
         return

@@ -13,7 +13,7 @@ from attngeo.weights.layout.norms import NormPlace, find_norm, read_norm
 from attngeo.weights.layout.sites import Site, check_width, count_heads, find_sites, unplaced
 from attngeo.weights.layout.stacks import name_stacks
 from attngeo.weights.layout.storage import cut, wants
-from attngeo.weights.sources.checkpoint import Checkpoint, Want
+from attngeo.weights.sources.checkpoint import Checkpoint, ReadRequest
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Layers:
         return self.checkpoint.remote
 
     def __iter__(self) -> Iterator[AttentionWeights]:
-        self.checkpoint.expect([want for plan in self.plans for want in self._wants(plan)])
+        self.checkpoint.plan_reads([want for plan in self.plans for want in self._wants(plan)])
         for plan in self.plans:
             query, key = cut(self.checkpoint, plan.site, self.known.offset)
             yield AttentionWeights(
@@ -62,8 +62,8 @@ class Layers:
                 tensors=(plan.site.query, plan.site.key),
             )
 
-    def _wants(self, plan: Plan) -> list[Want]:
-        norm = [] if plan.norm is None else [Want(plan.norm.tensor)]
+    def _wants(self, plan: Plan) -> list[ReadRequest]:
+        norm = [] if plan.norm is None else [ReadRequest(plan.norm.tensor)]
         return norm + wants(plan.site, self.checkpoint.tensors)
 
     def __enter__(self) -> Layers:

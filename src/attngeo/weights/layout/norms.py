@@ -9,7 +9,7 @@ from typing import Any
 from attngeo.weights.layout.attention_weights import Norm
 from attngeo.weights.layout.families import Family, ends_with
 from attngeo.weights.layout.sites import Shapes, Site, numberless, query_width
-from attngeo.weights.sources.checkpoint import Checkpoint, Want
+from attngeo.weights.sources.checkpoint import Checkpoint, ReadRequest
 
 
 @dataclass(frozen=True)
@@ -75,5 +75,5 @@ def norm_path(site: str, rule: Mapping[str, Any]) -> str | None:
 
 
 def read_norm(checkpoint: Checkpoint, place: NormPlace) -> Norm:
-    gain = checkpoint.read(Want(place.tensor))
+    gain = checkpoint.read(ReadRequest(place.tensor))
     return Norm(gain + 1 if place.offset else gain, place.centred)

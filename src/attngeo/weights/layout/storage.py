@@ -7,29 +7,29 @@ from collections.abc import Mapping
 
 from attngeo.errors import LayoutError
 from attngeo.weights.layout.sites import Heads, Site
-from attngeo.weights.sources.checkpoint import Checkpoint, FloatArray, TensorInfo, Want
+from attngeo.weights.sources.checkpoint import Checkpoint, FloatArray, ReadRequest, TensorInfo
 
 
-def wants(site: Site, tensors: Mapping[str, TensorInfo]) -> list[Want]:
+def wants(site: Site, tensors: Mapping[str, TensorInfo]) -> list[ReadRequest]:
     """What `cut` is going to read, in order."""
-    return [*_projections(site, tensors), *(Want(name) for name in site.gains if name is not None)]
+    return [*_projections(site, tensors), *(ReadRequest(name) for name in site.gains if name is not None)]
 
 
-def _projections(site: Site, tensors: Mapping[str, TensorInfo]) -> list[Want]:
+def _projections(site: Site, tensors: Mapping[str, TensorInfo]) -> list[ReadRequest]:
     kind, heads = site.storage.kind, site.heads
     if kind == "latent":
-        return [Want(name) for name in (*site.more.values(), site.query, site.key)]
+        return [ReadRequest(name) for name in (*site.more.values(), site.query, site.key)]
     if kind == "separate" or (heads is None and kind == "key-value"):
-        return [Want(site.query), Want(site.key)]
+        return [ReadRequest(site.query), ReadRequest(site.key)]
     if kind == "key-value":
         assert heads is not None
-        return [Want(site.query), Want(site.key, ((0, heads.keys * heads.size),))]
+        return [ReadRequest(site.query), ReadRequest(site.key, ((0, heads.keys * heads.size),))]
     if kind == "blocks" and not site.storage.transposed:
         rows = tensors[site.query].shape[0]
         # the values follow the keys and are not read; without head counts q, k and v are equal thirds
         stop = (heads.queries + heads.keys) * heads.size if heads is not None else 2 * (rows // 3)
-        return [Want(site.query, ((0, stop),))]
-    return [Want(site.query)]
+        return [ReadRequest(site.query, ((0, stop),))]
+    return [ReadRequest(site.query)]
 
 
 def cut(checkpoint: Checkpoint, site: Site, offset: bool) -> tuple[FloatArray, FloatArray]:

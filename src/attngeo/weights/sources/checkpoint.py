@@ -24,7 +24,7 @@ class TensorInfo:
 
 
 @dataclass(frozen=True)
-class Want:
+class ReadRequest:
     """A read to come: a whole tensor (`rows` None) or spans [start, stop) of its first axis, in order."""
 
     name: str
@@ -40,10 +40,10 @@ class Checkpoint(ABC):
     remote: bool = False  # reading costs a request: optional extras are left out by default
 
     @abstractmethod
-    def read(self, want: Want) -> FloatArray:
-        """Float32 values of `want`, finite or SourceError; C-contiguous, owned by the caller."""
+    def read(self, request: ReadRequest) -> FloatArray:
+        """Float32 values of `request`, finite or SourceError; C-contiguous, owned by the caller."""
 
-    def expect(self, wants: Sequence[Want]) -> None:
+    def plan_reads(self, requests: Sequence[ReadRequest]) -> None:
         """All reads about to happen, in order: a chance to join requests or read ahead. Optional."""
         return None
 

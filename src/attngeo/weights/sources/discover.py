@@ -38,7 +38,7 @@ class Weights:
     index: str | None = None
 
 
-def choose(names: Sequence[str], where: str) -> Weights:
+def find_weights(names: Sequence[str], where: str) -> Weights:
     """Pick the weights among file names (relative, `/` between folders; only the top folder counts).
 
     Safetensors before pickles before GGUF, the standard single file before an index, never a copy beside the original.
@@ -112,7 +112,7 @@ def _nothing(names: Sequence[str], top: Sequence[str], where: str) -> SourceErro
     return SourceError(f"{where}: no weights; {expected}")
 
 
-def inside(name: str) -> bool:
+def stays_inside(name: str) -> bool:
     """Whether a file name from elsewhere stays in the folder it is relative to, on every system."""
     path = PurePosixPath(name)
     return bool(name) and not path.is_absolute() and ".." not in path.parts and not set(name) & set("\\:\0")
@@ -135,7 +135,7 @@ def parse_index(data: bytes, name: str) -> dict[str, str]:
     if not isinstance(weight_map, dict) or not all(isinstance(shard, str) for shard in weight_map.values()):
         raise SourceError(f"{name}: has no 'weight_map' of tensor names to shard names")
     for tensor, shard in weight_map.items():
-        if not inside(shard):
+        if not stays_inside(shard):
             raise SourceError(f"{name}: puts tensor {tensor!r} into {shard!r}; a file in its own folder expected")
     return weight_map
 

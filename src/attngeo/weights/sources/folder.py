@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from attngeo.errors import SourceError
-from attngeo.weights.sources.byte_checkpoint import Slot, StoredCheckpoint
+from attngeo.weights.sources.byte_checkpoint import ByteCheckpoint, StoredTensor
 from attngeo.weights.sources.byte_file import ByteFile, LocalFile
 from attngeo.weights.sources.checkpoint import Checkpoint
-from attngeo.weights.sources.discover import Weights, adapter_only, choose, parse_index, parse_json
+from attngeo.weights.sources.discover import Weights, adapter_only, find_weights, parse_index, parse_json
 from attngeo.weights.sources.quantized import block_size, refuse_adapter, refuse_packed
 
 
@@ -38,7 +38,9 @@ class Folder(ABC):
     def path(self, name: str) -> Path:
         """The whole file on this machine."""
 
-    def map(self, read: Callable[[str], dict[str, Slot]], names: Sequence[str]) -> list[dict[str, Slot]]:
+    def map(
+        self, read: Callable[[str], dict[str, StoredTensor]], names: Sequence[str]
+    ) -> list[dict[str, StoredTensor]]:
         """`read` of every file."""
         return [read(name) for name in names]
 
@@ -81,10 +83,10 @@ def _entries(folder: Path) -> list[Path]:
 
 
 def open_folder(folder: Folder, config: Mapping[str, Any] | None, weights: Weights | None = None) -> Checkpoint:
-    """Open the weights of a folder: those given, else those that `choose` finds."""
+    """Open the weights of a folder: those given, else those that `find_weights` finds."""
     if weights is None and adapter_only(folder.names):
         raise refuse_adapter(folder.ref, _base_of(folder))
-    weights = weights or choose(folder.names, folder.ref)
+    weights = weights or find_weights(folder.names, folder.ref)
     stored = _object(folder, "config.json") if config is None else config
     given = config is not None or _is_transformers(stored)
     files, weight_map = _files(folder, weights)
@@ -99,20 +101,20 @@ def open_folder(folder: Folder, config: Mapping[str, Any] | None, weights: Weigh
         from attngeo.weights.sources.gguf_file import read_gguf
 
         opened = [read_gguf(folder.open(name)) for name in files]
-        slots = _union(folder, [table for table, _ in opened])
-        return StoredCheckpoint(folder.ref, opened[0][1] if config is None else config, slots)
-    from attngeo.weights.sources.safetensors_file import read_slots
+        stored_tensors = _union(folder, [table for table, _ in opened])
+        return ByteCheckpoint(folder.ref, opened[0][1] if config is None else config, stored_tensors)
+    from attngeo.weights.sources.safetensors_file import read_safetensors
 
-    def read(name: str) -> dict[str, Slot]:
-        return read_slots(folder.open(name), stored)
+    def read(name: str) -> dict[str, StoredTensor]:
+        return read_safetensors(folder.open(name), stored)
 
     tables = folder.map(read, files)
     if weight_map is None:
-        slots = _union(folder, tables)
+        stored_tensors = _union(folder, tables)
     else:
-        slots = _indexed(folder, dict(zip(files, tables, strict=True)), weight_map)
-    refuse_packed(folder.ref, slots)
-    return StoredCheckpoint(folder.ref, stored if given else None, slots, block=block_size(stored))
+        stored_tensors = _indexed(folder, dict(zip(files, tables, strict=True)), weight_map)
+    refuse_packed(folder.ref, stored_tensors)
+    return ByteCheckpoint(folder.ref, stored if given else None, stored_tensors, block=block_size(stored))
 
 
 def _files(folder: Folder, weights: Weights) -> tuple[tuple[str, ...], dict[str, str] | None]:
@@ -130,18 +132,20 @@ def _files(folder: Folder, weights: Weights) -> tuple[tuple[str, ...], dict[str,
     return files, weight_map
 
 
-def _union(folder: Folder, tables: Sequence[Mapping[str, Slot]]) -> dict[str, Slot]:
-    slots: dict[str, Slot] = {}
+def _union(folder: Folder, tables: Sequence[Mapping[str, StoredTensor]]) -> dict[str, StoredTensor]:
+    stored_tensors: dict[str, StoredTensor] = {}
     for table in tables:
-        for name, slot in table.items():
-            if name in slots:
-                both = f"{slots[name].info.file} and {slot.info.file}"
+        for name, stored in table.items():
+            if name in stored_tensors:
+                both = f"{stored_tensors[name].info.file} and {stored.info.file}"
                 raise SourceError(f"{folder.ref}: tensor {name!r} is in both {both}; name the one file to read")
-            slots[name] = slot
-    return slots
+            stored_tensors[name] = stored
+    return stored_tensors
 
 
-def _indexed(folder: Folder, tables: Mapping[str, dict[str, Slot]], weight_map: Mapping[str, str]) -> dict[str, Slot]:
+def _indexed(
+    folder: Folder, tables: Mapping[str, dict[str, StoredTensor]], weight_map: Mapping[str, str]
+) -> dict[str, StoredTensor]:
     for name, shard in weight_map.items():
         if name not in tables[shard]:
             raise SourceError(f"{folder.label(shard)}: has no tensor {name!r}, though the index puts it there")

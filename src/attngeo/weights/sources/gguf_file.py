@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from attngeo.errors import SourceError
-from attngeo.weights.sources.byte_checkpoint import Slot
+from attngeo.weights.sources.byte_checkpoint import StoredTensor
 from attngeo.weights.sources.byte_file import ByteFile
 from attngeo.weights.sources.checkpoint import FloatArray, TensorInfo
 from attngeo.weights.sources.dtypes import Bytes, Codec, all_finite, float_codec
@@ -82,7 +82,7 @@ class _Cursor:
         return [self.value(item, depth + 1) for _ in range(count)]
 
 
-def read_gguf(file: ByteFile) -> tuple[dict[str, Slot], dict[str, Any]]:
+def read_gguf(file: ByteFile) -> tuple[dict[str, StoredTensor], dict[str, Any]]:
     """Every tensor of one GGUF file, shapes [out, in] as torch has them, and a config made of its metadata."""
     cursor = _Cursor(file)
     if file.size < 24 or cursor.take(4) != b"GGUF":
@@ -100,10 +100,10 @@ def read_gguf(file: ByteFile) -> tuple[dict[str, Slot], dict[str, Any]]:
     if not isinstance(alignment, int) or alignment < 1:
         raise SourceError(f"{file.name}: GGUF alignment {alignment!r}, a positive integer expected")
     begin = -(-cursor.at // alignment) * alignment
-    slots = {name: _slot(file, name, shape, kind, begin + offset) for name, shape, kind, offset in table}
-    if len(slots) != len(table):
-        raise SourceError(f"{file.name}: {len(table)} tensors share {len(slots)} names")
-    return slots, _config(metadata)
+    stored_tensors = {name: _stored(file, name, shape, kind, begin + offset) for name, shape, kind, offset in table}
+    if len(stored_tensors) != len(table):
+        raise SourceError(f"{file.name}: {len(table)} tensors share {len(stored_tensors)} names")
+    return stored_tensors, _config(metadata)
 
 
 def _table_entry(cursor: _Cursor) -> tuple[str, tuple[int, ...], int, int]:
@@ -114,7 +114,7 @@ def _table_entry(cursor: _Cursor) -> tuple[str, tuple[int, ...], int, int]:
     return name, shape, cursor.scalar(4), cursor.scalar(10)
 
 
-def _slot(file: ByteFile, name: str, shape: tuple[int, ...], kind: int, start: int) -> Slot:
+def _stored(file: ByteFile, name: str, shape: tuple[int, ...], kind: int, start: int) -> StoredTensor:
     from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
 
     try:
@@ -129,7 +129,7 @@ def _slot(file: ByteFile, name: str, shape: tuple[int, ...], kind: int, start: i
         raise SourceError(f"{file.name}: cut short, tensor {name!r} ends at byte {stop} and the file has {file.size}")
     info = TensorInfo(name, shape, quantization.name, file.name)
     codec = _codec(quantization, values, unit)
-    return Slot(info, file, start, stop, codec, "" if codec else refusal(quantization.name, None))
+    return StoredTensor(info, file, start, stop, codec, "" if codec else refusal(quantization.name, None))
 
 
 def _codec(quantization: Any, values: int, unit: int) -> Codec | None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from attngeo.errors import SourceError
-from attngeo.weights.sources.byte_checkpoint import Slot
+from attngeo.weights.sources.byte_checkpoint import StoredTensor
 from attngeo.weights.sources.byte_file import ByteFile, LocalFile
 from attngeo.weights.sources.checkpoint import Checkpoint
 from attngeo.weights.sources.discover import named_file
@@ -49,7 +49,9 @@ class HubFolder(Folder):
         small = name.endswith(".json")
         return self._hub.cached(self._prefix + name) or self._hub.download(self._prefix + name, quiet=small)
 
-    def map(self, read: Callable[[str], dict[str, Slot]], names: Sequence[str]) -> list[dict[str, Slot]]:
+    def map(
+        self, read: Callable[[str], dict[str, StoredTensor]], names: Sequence[str]
+    ) -> list[dict[str, StoredTensor]]:
         with ThreadPoolExecutor(8) as pool:  # a header is two small requests
             return list(pool.map(read, names))
 

@@ -14,7 +14,7 @@ from urllib.parse import quote, urlsplit
 
 from attngeo.errors import SourceError, first_line
 from attngeo.io.cache import cache_dir, cache_file
-from attngeo.weights.sources.discover import inside, parse_json
+from attngeo.weights.sources.discover import parse_json, stays_inside
 
 TRIES = 5  # of one range, as long as nothing arrives
 FIRST_WAIT = 0.5  # seconds, doubled at every try
@@ -234,7 +234,9 @@ class Hub:
                 return known
             # what the server says becomes part of paths in the cache: nothing of it may lead out of there
             files = {
-                file.rfilename: (file.size, str(file.blob_id)) for file in info.siblings or [] if inside(file.rfilename)
+                file.rfilename: (file.size, str(file.blob_id))
+                for file in info.siblings or []
+                if stays_inside(file.rfilename)
             }
             if not re.fullmatch(r"\w+", str(info.sha)):
                 raise SourceError(f"{self.ref}: {constants.ENDPOINT} names no commit for it")

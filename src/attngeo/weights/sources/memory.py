@@ -11,7 +11,7 @@ import numpy as np
 
 from attngeo.errors import SourceError, first_line
 from attngeo.weights.sources.byte_checkpoint import nonfinite
-from attngeo.weights.sources.checkpoint import Checkpoint, FloatArray, TensorInfo, Want
+from attngeo.weights.sources.checkpoint import Checkpoint, FloatArray, ReadRequest, TensorInfo
 from attngeo.weights.sources.dtypes import all_finite
 from attngeo.weights.sources.quantized import apply_scale, block_size, refusal, scale_of
 
@@ -42,30 +42,30 @@ class MemoryCheckpoint(Checkpoint):
         }
         self._values: Mapping[str, Any] | None = values
 
-    def read(self, want: Want) -> FloatArray:
-        info = self._info(want)
-        values = self._float32(info, want.rows)
+    def read(self, request: ReadRequest) -> FloatArray:
+        info = self._info(request)
+        values = self._float32(info, request.rows)
         if (scale := scale_of(info, self.tensors)) is not None:
-            factor = self._float32(self._info(Want(scale)), None)
-            apply_scale(values, factor, info, want.rows, block_size(self.config))
+            factor = self._float32(self._info(ReadRequest(scale)), None)
+            apply_scale(values, factor, info, request.rows, block_size(self.config))
         if not all_finite(values):
             flat = values.reshape(-1)
             bad = int(np.flatnonzero(~np.isfinite(flat))[0])
-            raise nonfinite(info, _position(info, want, bad), float(flat[bad]))
+            raise nonfinite(info, _position(info, request, bad), float(flat[bad]))
         return values
 
     def close(self) -> None:
         self._values = None
 
-    def _info(self, want: Want) -> TensorInfo:
-        info = self.tensors.get(want.name)
+    def _info(self, request: ReadRequest) -> TensorInfo:
+        info = self.tensors.get(request.name)
         if info is None:
-            raise SourceError(f"{self.ref}: no tensor {want.name!r}")
+            raise SourceError(f"{self.ref}: no tensor {request.name!r}")
         if "float" not in info.dtype:
             raise SourceError(f"{info.file}: tensor {info.name!r} {refusal(info.dtype, self.config)}")
-        if want.rows is not None and not all(0 <= a <= b <= (*info.shape, 0)[0] for a, b in want.rows):
+        if request.rows is not None and not all(0 <= a <= b <= (*info.shape, 0)[0] for a, b in request.rows):
             shape = list(info.shape)
-            raise SourceError(f"{info.file}: tensor {info.name!r} has shape {shape}, rows {want.rows} expected")
+            raise SourceError(f"{info.file}: tensor {info.name!r} has shape {shape}, rows {request.rows} expected")
         return info
 
     def _float32(self, info: TensorInfo, rows: tuple[tuple[int, int], ...] | None) -> FloatArray:
@@ -134,13 +134,13 @@ def _copy(value: Any, out: FloatArray, info: TensorInfo) -> None:
         raise SourceError(f"{info.file}: tensor {info.name!r} {problem}") from error
 
 
-def _position(info: TensorInfo, want: Want, flat: int) -> int:
+def _position(info: TensorInfo, request: ReadRequest, flat: int) -> int:
     """Flat position in the whole tensor of a flat position in what was read."""
-    if want.rows is None:
+    if request.rows is None:
         return flat
     width = math.prod(info.shape[1:])
     row, column = divmod(flat, width)
-    for start, stop in want.rows:
+    for start, stop in request.rows:
         if row < stop - start:
             return (start + row) * width + column
         row -= stop - start

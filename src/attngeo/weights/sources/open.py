@@ -29,7 +29,7 @@ def open_checkpoint(
     config: the transformers config, or the path of a config.json, in place of the one found beside the weights.
 
     >>> with open_checkpoint("bert-folder") as checkpoint:
-    ...     query = checkpoint.read(Want("encoder.layer.0.attention.self.query.weight"))
+    ...     query = checkpoint.read(ReadRequest("encoder.layer.0.attention.self.query.weight"))
     """
     if isinstance(ref, Checkpoint):
         return ref

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any, TypeGuard
 
 from attngeo.errors import SourceError
-from attngeo.weights.sources.byte_checkpoint import Slot
+from attngeo.weights.sources.byte_checkpoint import StoredTensor
 from attngeo.weights.sources.byte_file import ByteFile
 from attngeo.weights.sources.checkpoint import TensorInfo
 from attngeo.weights.sources.dtypes import BITS, float_codec, is_float
@@ -17,18 +17,20 @@ from attngeo.weights.sources.quantized import refusal
 MAX_HEADER = 100_000_000  # bytes; the format's own limit
 
 
-def read_slots(file: ByteFile, config: Mapping[str, Any] | None = None) -> dict[str, Slot]:
+def read_safetensors(file: ByteFile, config: Mapping[str, Any] | None = None) -> dict[str, StoredTensor]:
     """Every tensor of one safetensors file, from its checked header."""
     begin = _header_end(file)
     entries = _parse(file, file.read(8, begin))
-    slots = {}
+    stored_tensors = {}
     for name, entry in entries.items():
         dtype, shape, start, stop = _checked(file, name, entry, file.size - begin)
         info = TensorInfo(name, shape, dtype, file.name)
         codec = float_codec(dtype) if is_float(dtype) else None
-        slots[name] = Slot(info, file, begin + start, begin + stop, codec, "" if codec else refusal(dtype, config))
-    _check_tiling(file, begin, slots)
-    return slots
+        stored_tensors[name] = StoredTensor(
+            info, file, begin + start, begin + stop, codec, "" if codec else refusal(dtype, config)
+        )
+    _check_tiling(file, begin, stored_tensors)
+    return stored_tensors
 
 
 def _header_end(file: ByteFile) -> int:
@@ -91,13 +93,15 @@ def _counts(value: Any) -> TypeGuard[list[int]]:
     return isinstance(value, list) and all(type(n) is int and 0 <= n < 1 << 62 for n in value)
 
 
-def _check_tiling(file: ByteFile, begin: int, slots: Mapping[str, Slot]) -> None:
+def _check_tiling(file: ByteFile, begin: int, stored_tensors: Mapping[str, StoredTensor]) -> None:
     """The tensors must cover the data exactly: an overlap or a hole means that some offsets are wrong."""
     end, before = begin, "the header"
-    for slot in sorted(slots.values(), key=lambda slot: (slot.start, slot.stop)):
-        if slot.start != end:
-            what = "overlaps" if slot.start < end else "leaves a hole after"
-            raise SourceError(f"{file.name}: tensor {slot.info.name!r} {what} {before}; adjacent data_offsets expected")
-        end, before = slot.stop, f"tensor {slot.info.name!r}"
+    for stored in sorted(stored_tensors.values(), key=lambda stored: (stored.start, stored.stop)):
+        if stored.start != end:
+            what = "overlaps" if stored.start < end else "leaves a hole after"
+            raise SourceError(
+                f"{file.name}: tensor {stored.info.name!r} {what} {before}; adjacent data_offsets expected"
+            )
+        end, before = stored.stop, f"tensor {stored.info.name!r}"
     if end != file.size:
         raise SourceError(f"{file.name}: has {file.size - end} bytes after its last tensor, none expected")
