@@ -2,6 +2,12 @@
 
 Content goes to a temporary file (or folder) in the same directory, which is renamed when it is complete. A crash
 halfway leaves what was there before, and several processes may write the same path.
+
+    atomic_file, write_file           replace a file
+    atomic_folder                     make a folder
+    remove_unfinished                 delete what killed processes left behind
+    check_writable, check_new_folder  find out early that a path cannot be written
+    write_errors                      report the errors of the operating system in one line
 """
 
 from __future__ import annotations
@@ -9,56 +15,77 @@ from __future__ import annotations
 import os
 import secrets
 import shutil
+import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
 from attngeo.errors import AttngeoError
+
+_PREFIX = ".part-"  # of the names of temporary files and folders
 
 
 @contextmanager
 def atomic_file(path: Path, *, durable: bool = False) -> Iterator[IO[bytes]]:
     """Open a binary file that replaces `path` when the context ends without an error.
 
-    durable: force the content to disk before the rename, for files that must survive a power failure.
+    The new file has the permissions of any new file (the umask). If `path` is a symbolic link, the file it points to is
+    replaced; if it is a device or a pipe, it is written directly.
+
+    durable: force the content to disk before the rename; after a power failure `path` has the old or the new content
     """
-    temporary = _temporary(path)
+    if _is_special(path):
+        with open(path, "wb") as file:
+            yield file
+        return
+    target = Path(os.path.realpath(path))
+    temporary = _temporary(target)
     with open(temporary, "xb") as file:
         try:
             yield file
             if durable:
                 file.flush()
                 os.fsync(file.fileno())
-            file.close()
-            os.replace(temporary, path)
+            file.close()  # before the rename: Windows renames no open file
+            os.replace(temporary, target)
         except BaseException:
-            temporary.unlink()
+            _discard(file, temporary)
             raise
 
 
-def write_file(path: Path, content: bytes) -> None:
-    """Write `content` to `path` atomically."""
-    with atomic_file(path) as file:
+def write_file(path: Path, content: bytes, *, durable: bool = False) -> None:
+    """Write `content` to `path` as `atomic_file` does."""
+    with atomic_file(path, durable=durable) as file:
         file.write(content)
 
 
 @contextmanager
 def atomic_folder(path: Path) -> Iterator[Path]:
-    """Yield an empty folder that becomes `path` when the context ends without an error, and vanishes otherwise.
+    """Yield an empty folder that becomes `path` when the context ends without an error, and is removed otherwise.
 
-    `path` must not exist, or be an empty folder.
+    `path` must not exist, or be an empty folder. If it is a symbolic link to an empty folder, that folder is replaced.
     """
     check_new_folder(path)
     with write_errors(path):
-        temporary = _temporary(path)
+        target = Path(os.path.realpath(path))
+        temporary = _temporary(target)
         temporary.mkdir()
         try:
             yield temporary
-            os.replace(temporary, path)
+            if os.name == "nt" and target.is_dir():
+                target.rmdir()  # Windows does not rename onto a folder, even an empty one
+            os.replace(temporary, target)
         except BaseException:
             shutil.rmtree(temporary, ignore_errors=True)
             raise
+
+
+def remove_unfinished(folder: Path) -> None:
+    """Delete the temporary files that killed processes left in `folder`; the caller must hold the folder's lock."""
+    for path in folder.glob(f"{_PREFIX}*"):
+        if path.is_file():
+            path.unlink(missing_ok=True)
 
 
 @contextmanager
@@ -72,25 +99,48 @@ def write_errors(path: Path) -> Iterator[None]:
 
 def check_writable(path: Path) -> None:
     """Raise if the file `path` could not be written, before the work that produces its content."""
-    if path.is_dir():
-        raise AttngeoError(f"{path}: is a folder, expected a file name")
-    _check_parent(path, path.parent)
+    with write_errors(path):
+        if path.is_dir():
+            raise AttngeoError(f"{path}: is a folder, expected a file name")
+        if not _is_special(path):
+            _check_parent(path, path.parent)
 
 
 def check_new_folder(path: Path) -> None:
     """Raise if `path` could not become a folder of results, before the work that produces its content."""
-    if path.exists() and (not path.is_dir() or any(path.iterdir())):
-        raise AttngeoError(f"{path}: exists already, expected a new or an empty folder")
-    _check_parent(path, path.absolute().parent)
+    with write_errors(path):
+        if path.exists() and (not path.is_dir() or any(path.iterdir())):
+            raise AttngeoError(f"{path}: exists already, expected a new or an empty folder")
+        _check_parent(path, path.absolute().parent)
 
 
 def _check_parent(path: Path, parent: Path) -> None:
     if not parent.is_dir():
         raise AttngeoError(f"{path}: the folder {parent} does not exist")
+    if path.is_symlink():
+        parent = Path(os.path.realpath(path)).parent  # the folder that is written to
+        if not parent.is_dir():
+            raise AttngeoError(f"{path}: is a link into the folder {parent}, which does not exist")
     if not os.access(parent, os.W_OK):
         raise AttngeoError(f"{path}: the folder {parent} cannot be written to")
 
 
-def _temporary(path: Path) -> Path:
-    """Return an unused name beside `path`; a file made under it gets the permissions of an ordinary file."""
-    return path.absolute().parent / f".part-{secrets.token_hex(8)}"
+def _is_special(path: Path) -> bool:
+    """Tell whether `path` is a device, a pipe or a socket, such as /dev/null: it must not be replaced by a file."""
+    try:
+        mode = os.stat(path).st_mode
+    except (OSError, ValueError):  # does not exist, or cannot: opening it will say why
+        return False
+    return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
+
+
+def _temporary(target: Path) -> Path:
+    """Return an unused name beside `target`; a file made under it gets the permissions of an ordinary file."""
+    return target.parent / f"{_PREFIX}{secrets.token_hex(8)}"
+
+
+def _discard(file: IO[bytes], temporary: Path) -> None:
+    """Close and remove a temporary file, whatever state an error has left it in."""
+    with suppress(OSError):  # a full disk reports its error once more
+        file.close()
+    temporary.unlink(missing_ok=True)

@@ -11,10 +11,11 @@ of one head that costs more than it gains, and how the work is divided changes l
 from __future__ import annotations
 
 import os
-from collections import deque
+import threading
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from contextvars import Context, ContextVar, copy_context
 from dataclasses import dataclass
 from functools import cache, lru_cache
@@ -31,28 +32,62 @@ WORTH_SPREADING = 2e6  # operations below which `spread` uses one thread
 
 def thread_count() -> int:
     """Return the number of threads this process may use: OMP_NUM_THREADS where set, else its cores."""
-    asked = os.environ.get("OMP_NUM_THREADS", "").split(",")[0]
+    asked = os.environ.get("OMP_NUM_THREADS", "").split(",")[0].strip()
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, min(int(asked), cores)) if asked.isdigit() else cores
+    return max(1, min(int(asked), cores)) if asked.isdecimal() else cores
+
+
+# ---- BLAS
 
 
 @cache
-def _blas(with_scipy: bool) -> Any:
-    """Return the controller of the loaded BLAS libraries, or None where threadpoolctl or a BLAS is missing."""
+def _blas(with_scipy: bool) -> tuple[Any, ...]:
+    """Return threadpoolctl's controllers of the loaded BLAS libraries; none where it is not installed."""
     try:
         if with_scipy:
-            import scipy.linalg  # noqa: F401  # loads a BLAS of its own, which the controller must find
+            import scipy.linalg  # noqa: F401  # loads a BLAS of its own, which threadpoolctl must find
         from threadpoolctl import ThreadpoolController  # type: ignore[import-untyped]
     except ImportError:
-        return None
-    found = ThreadpoolController().select(user_api="blas")
-    return found if found.lib_controllers else None
+        return ()
+    return tuple(ThreadpoolController().select(user_api="blas").lib_controllers)
 
 
-def single_threaded_blas() -> AbstractContextManager[object]:
-    """Return a context in which matrix products and eigenvectors use one thread each."""
-    controller = _blas(with_scipy=True)
-    return nullcontext() if controller is None else controller.limit(limits=1)
+_blas_lock = threading.Lock()
+_blas_users: Counter[str] = Counter()  # path of a library -> number of contexts that limit it now
+_blas_threads: dict[str, int] = {}  # path of a library -> its number of threads before the first of them
+
+
+@contextmanager
+def single_threaded_blas(*, with_scipy: bool = True) -> Iterator[int]:
+    """Within this context each matrix product uses one thread; yield the number of threads BLAS had before.
+
+    The limit holds for the whole process. Contexts of several threads may overlap: the last one to end lifts it.
+    """
+    libraries = _blas(with_scipy)
+    with _blas_lock:
+        for library in libraries:
+            if not _blas_users[library.filepath]:
+                _blas_threads[library.filepath] = library.num_threads or 1
+                _set_blas_threads(library, 1)
+            _blas_users[library.filepath] += 1
+        before = max((_blas_threads[library.filepath] for library in libraries), default=1)
+    try:
+        yield before
+    finally:
+        with _blas_lock:
+            for library in libraries:
+                _blas_users[library.filepath] -= 1
+                if not _blas_users[library.filepath]:
+                    _set_blas_threads(library, _blas_threads[library.filepath])
+
+
+def _set_blas_threads(library: Any, count: int) -> None:
+    # threadpoolctl 3.7 and later ignores a thread while another one holds a limit on OpenBLAS. Here the thread that
+    # lifts the limit may be another one than the thread that set it, and the lock above keeps them in order.
+    release = getattr(library, "clear_controlling_thread", lambda force: None)
+    release(force=True)
+    library.set_num_threads(count)
+    release(force=True)
 
 
 # ---- spans of a range
@@ -80,10 +115,13 @@ def spread(task: Callable[[int, int], object], total: int, parts: int | None = N
             pending.clear()  # no thread begins another span
             raise
 
-    helpers = [_pool(workers, os.getpid()).submit(work) for _ in range(min(workers, parts) - 1)]
+    # NumPy keeps its floating-point error settings in the context.
+    helpers = [_pool(workers, os.getpid()).submit(copy_context().run, work) for _ in range(min(workers, parts) - 1)]
     try:
         work()
     finally:
+        # No span is left for a helper that has not begun; waiting for it could take forever in a pool full of waiters.
+        helpers = [helper for helper in helpers if not helper.cancel()]
         wait(helpers)  # also after an error: they write to memory of the caller
     for helper in helpers:
         helper.result()
@@ -108,23 +146,22 @@ def _pool(workers: int, process: int) -> ThreadPoolExecutor:
 @dataclass(frozen=True)
 class _Cores:
     count: int
-    pool: ThreadPoolExecutor
+    pool: ThreadPoolExecutor | None  # None: work is not divided
 
 
-# None inside the worker threads, so that work is never divided twice.
+# None outside of `shared_cores`. Worker threads have _ONE_CORE, so that work is never divided twice.
 _cores: ContextVar[_Cores | None] = ContextVar("attngeo_cores", default=None)
+_ONE_CORE = _Cores(1, None)
 
 
 @contextmanager
 def shared_cores() -> Iterator[None]:
     """Within this context each product runs on one core, and `each` runs several products at a time."""
-    controller = _blas(with_scipy=False)
-    if controller is None or _cores.get() is not None:
+    if _cores.get() is not None or not _blas(with_scipy=False):
         yield
         return
-    count = max(library.num_threads for library in controller.lib_controllers)
-    with controller.limit(limits=1), ThreadPoolExecutor(count, "attngeo-score") as pool:
-        token = _cores.set(_Cores(count, pool) if count > 1 else None)
+    with single_threaded_blas(with_scipy=False) as count, ThreadPoolExecutor(count, "attngeo-score") as pool:
+        token = _cores.set(_Cores(count, pool) if count > 1 else _ONE_CORE)
         try:
             yield
         finally:
@@ -135,11 +172,11 @@ def each(work: Callable[[Item], Result], items: Iterable[Item], multiply_adds: i
     """Return `work(item)` for every item, in threads if one item takes at least `WORTH_A_THREAD` multiply-adds."""
     items = list(items)
     cores = _cores.get()
-    if cores is None or len(items) == 1 or multiply_adds < WORTH_A_THREAD:
+    if cores is None or cores.pool is None or len(items) == 1 or multiply_adds < WORTH_A_THREAD:
         return [work(item) for item in items]
 
     def undivided(item: Item) -> Result:
-        _cores.set(None)
+        _cores.set(_ONE_CORE)
         return work(item)
 
     def run(item: Item, context: Context) -> Result:
@@ -152,6 +189,8 @@ def each(work: Callable[[Item], Result], items: Iterable[Item], multiply_adds: i
 def spans(length: int, multiply_adds: int) -> list[slice]:
     """Cut an axis for `each`: two slices per core where the work is worth it, one slice otherwise."""
     cores = _cores.get()
-    parts = 1 if cores is None else max(1, min(2 * cores.count, multiply_adds // WORTH_A_THREAD, length))
+    if cores is None or cores.pool is None:
+        return [slice(0, length)]
+    parts = max(1, min(2 * cores.count, multiply_adds // WORTH_A_THREAD, length))
     edges = [length * i // parts for i in range(parts + 1)]
     return [slice(start, stop) for start, stop in pairwise(edges)]
