@@ -1,23 +1,42 @@
-"""Types of arrays, and what differs between NumPy arrays and torch tensors."""
+"""Array types, and the few operations that differ between NumPy arrays and torch tensors."""
 
 from __future__ import annotations
 
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+if TYPE_CHECKING:
+    from torch import Tensor
+
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+AnyFloats = NDArray[np.floating[Any]]  # float32 or float64
+
+# A NumPy array or a torch tensor of floats, for functions that return the kind of array they are given.
+Array = TypeVar("Array", NDArray[np.floating[Any]], "Tensor")
 
 
 def is_torch(array: object) -> bool:
-    """Tell whether `array` is a torch tensor, without importing torch."""
+    """Return whether `array` is a torch tensor, without importing torch."""
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(array, torch.Tensor)
+
+
+def namespace(array: object) -> Any:
+    """Return the module whose functions (`sqrt`, `where`, …) accept `array`: torch for a tensor, else numpy."""
+    return sys.modules["torch"] if is_torch(array) else np
 
 
 def to_numpy(array: Any) -> Any:
     """Return `array` as a NumPy array, copied to the CPU if it is on another device."""
     return array.detach().cpu().numpy() if is_torch(array) else array
+
+
+def empty(shape: tuple[int, ...], like: Array) -> Array:
+    """Return an uninitialised array of `shape` with the dtype and the device of `like`."""
+    if is_torch(like):
+        return like.new_empty(shape)  # type: ignore[union-attr, no-any-return]
+    return np.empty(shape, like.dtype)

@@ -1,0 +1,78 @@
+"""The directionality score of a bilinear form, from the norms of its rows and columns.
+
+    t    = mean + γ·std                  threshold, over all rows or over all columns; std unbiased, γ = 2
+    R    = Σ (ρ_i − t) over ρ_i > t      excess of the row norms; C likewise for the column norms
+    d(M) = (R − C)/(R + C)               negative: columns (the context side) dominate; 0 if no norm exceeds its threshold
+
+All functions accept NumPy arrays or torch tensors with any number of leading batch axes.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from attngeo.arrays import Array, is_torch, namespace
+
+GAMMA = 2.0
+ROUNDING = 1e-12  # a norm that exceeds the threshold by less than this fraction of it does so by rounding
+
+
+def directionality(rows: Array, columns: Array, gamma: float = GAMMA) -> Array:
+    """Return d(M) of each form of a batch, `[...]`.
+
+    rows:    [..., d_q], row norms ρ
+    columns: [..., d_k], column norms κ
+
+    A form that is zero has no direction; this function returns 0 for it, as for norms that are all equal.
+
+    >>> norms = np.ones(64)
+    >>> outlier = np.where(np.arange(64) == 5, 9.0, norms)
+    >>> float(directionality(outlier, norms)), float(directionality(norms, outlier)), float(directionality(norms, norms))
+    (1.0, -1.0, 0.0)
+    """
+    xp = namespace(rows)
+    row_excess, column_excess = excess(rows, gamma), excess(columns, gamma)
+    total = row_excess + column_excess  # [...]
+    none = total == 0
+    return xp.where(none, 0.0, (row_excess - column_excess) / xp.where(none, 1.0, total))
+
+
+def excess(norms: Array, gamma: float = GAMMA) -> Array:
+    """Return Σ (ρ − t) over the norms `[..., d]` above their threshold t, as `[...]`; 0 for a single norm."""
+    if norms.shape[-1] < 2:
+        return 0.0 * norms.sum(-1)
+    limit = threshold(norms, gamma)
+    return namespace(norms).where(exceeds(norms, limit), norms - limit, 0.0).sum(-1)
+
+
+def threshold(norms: Array, gamma: float = GAMMA) -> Array:
+    """Return t = mean + γ·std (unbiased) of norms `[..., d]`, d ≥ 2, as `[..., 1]`."""
+    return norms.mean(-1, keepdims=True) + gamma * unbiased_std(norms)
+
+
+def exceeds(norms: Array, threshold: Array) -> Array:
+    """Return which norms `[..., d]` lie above their threshold `[..., 1]` by more than rounding, as booleans."""
+    return norms - threshold > ROUNDING * threshold
+
+
+def coefficient_of_variation(norms: Array) -> Array:
+    """Return std/mean (unbiased) of norms `[..., d]`, as `[...]`.
+
+    It is 0 where all norms are equal, and NaN where they are all 0 or where there is only one.
+
+    >>> float(coefficient_of_variation(np.ones(3)))
+    0.0
+    """
+    xp = namespace(norms)
+    mean = norms.mean(-1)  # [...]
+    if norms.shape[-1] < 2:
+        return np.nan * mean
+    positive = mean > 0
+    return xp.where(positive, unbiased_std(norms)[..., 0] / xp.where(positive, mean, 1.0), np.nan)
+
+
+def unbiased_std(norms: Array) -> Array:
+    """Return the standard deviation of norms `[..., d]` with divisor d − 1, as `[..., 1]`."""
+    if is_torch(norms):
+        return norms.std(-1, keepdims=True)  # unbiased by default
+    return norms.std(-1, ddof=1, keepdims=True)
