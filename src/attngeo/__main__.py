@@ -1,6 +1,6 @@
-"""`python -m attngeo` is the command line."""
+"""`python -m attngeo` runs the command line."""
 
-from attngeo.cli import main
+from attngeo.cli.app import main
 
 if __name__ == "__main__":
     main()

@@ -1,16 +1,16 @@
-"""Results that draw themselves: the one place where results reach the `show` room."""
+"""Results that draw themselves: `draw` is the one way from a result to the functions of `attngeo.show`."""
 
 from __future__ import annotations
 
 import io
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-def draw(kind: str, *arguments: Any, **options: Any) -> Figure:
-    """Return the figure that the function `kind` of `attngeo.show` draws of a result."""
+def draw(kind: str, *arguments: object, **options: object) -> Figure:
+    """Return the figure that the function named `kind` in `attngeo.show` draws of these arguments."""
     from attngeo import show
 
     figure: Figure = getattr(show, kind)(*arguments, **options)
@@ -18,9 +18,10 @@ def draw(kind: str, *arguments: Any, **options: Any) -> Figure:
 
 
 class Drawable:
-    """A result with `plot()`, which returns a matplotlib figure; a notebook shows that figure for the result."""
+    """Base of results that a notebook shows as the figure that their `plot()` returns."""
 
     def plot(self) -> Figure:
+        """Return a matplotlib figure of the result."""
         raise NotImplementedError
 
     def _repr_png_(self) -> bytes:

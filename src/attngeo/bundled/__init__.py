@@ -1,17 +1,26 @@
-"""An encoder and a decoder of the same shape, data and budget, shipped with the package; `pretrain.toml` made each."""
+"""Two small models that ship with the package: an encoder and a decoder that differ only in their training objective.
+
+NAMES      "encoder" and "decoder"
+bundled    the folder of one of them, a checkpoint like any other
+training   its loss and scores during training
+
+The folder of each model also holds `pretrain.toml`, the settings it was trained with.
+"""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
+from attngeo.dynamics.monitoring.records import Record, read_records
 from attngeo.errors import InputError
+
+__all__ = ["NAMES", "bundled", "training"]
 
 NAMES = ("encoder", "decoder")
 
 
 def bundled(name: str) -> Path:
-    """The folder of "encoder" or "decoder": a checkpoint like any other, for `score`, `capture`, `from_pretrained`.
+    """Return the folder of "encoder" or "decoder", for `attngeo.score`, `attngeo.capture` and `from_pretrained`.
 
     >>> bundled("encoder").name
     'encoder'
@@ -21,12 +30,10 @@ def bundled(name: str) -> Path:
     return Path(__file__).parent / name
 
 
-def training(name: str) -> list[dict[str, Any]]:
-    """Loss and scores at 13 moments of its training: `step`, `eval_loss`, `symmetry` [layers], ….
+def training(name: str) -> list[Record]:
+    """Return the records of 13 evaluations during training: `step`, `eval_loss`, `symmetry` [layers] and more.
 
-    >>> [row["step"] for row in training("decoder")][::4]
+    >>> [record["step"] for record in training("decoder")][::4]
     [0, 5333, 10667, 16000]
     """
-    from attngeo.dynamics.monitoring.records import read_records
-
     return read_records(bundled(name) / "training.jsonl")

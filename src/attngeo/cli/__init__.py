@@ -1,4 +1,16 @@
-"""The `attngeo` command line: one module per command group."""
+"""The command line.
+
+app, main      the command `attngeo` and its entry point (module `app`)
+
+Commands, one module per group
+    score          attngeo score
+    published      attngeo published
+    organization   attngeo organize, attngeo invariance
+    dynamics       attngeo pretrain, attngeo track
+    demo           attngeo demo
+
+    common         options, errors and output that the commands share
+"""
 
 from attngeo.cli.app import app, main
 

@@ -1,4 +1,8 @@
-"""The command line: parse, call one function of one room, print. Data on stdout, everything else on stderr."""
+"""The command `attngeo`: a list of subcommands, each loaded when it is called.
+
+Every subcommand parses its options, calls one function of the library and prints. Data goes to stdout, everything else
+to stderr.
+"""
 
 from __future__ import annotations
 
@@ -11,61 +15,68 @@ from typer.core import TyperGroup
 
 from attngeo import __version__
 
-# Commands of the other rooms: where each is found, and the first line of its help, for a list that loads none of them.
-_ROOMS = {
-    "score": ("score", "Symmetry and directionality of every layer and head, without loading the model."),
-    "published": (
+# Command → the module of attngeo.cli that defines it and the first line of its help. The list is printed from here, so
+# that `attngeo --help` need not import the commands.
+COMMANDS = {
+    "score": (
         "score",
-        "The figures published with arXiv 2502.10927, with a caution where they are not what they claim to be.",
+        "Print the symmetry and the directionality of each layer and head of a checkpoint, without loading the model.",
+    ),
+    "published": (
+        "published",
+        "Print the scores published with arXiv 2502.10927, with a caution where they are known to be wrong.",
     ),
     "organize": (
         "organization",
-        "The hierarchy of a network's queries, keys and heads, and how sparse the network is on it.",
+        "Run a model on an input, find the hierarchy of its queries, keys and heads, and measure its sparsity.",
     ),
     "invariance": (
         "organization",
-        "Whether the softmax leaves the geometry of the logits alone, beside a control that is broken on purpose.",
+        "Measure whether the softmax preserves the geometry of the attention logits, compared with a control.",
     ),
     "pretrain": (
         "dynamics",
-        "Pre-train a BERT-shaped encoder or decoder; started again after a kill it continues to the same losses.",
+        "Pre-train a BERT-shaped encoder or decoder; the same command continues an interrupted run exactly.",
     ),
     "track": (
         "dynamics",
-        "Score the checkpoints of a run, in order of step; started again it goes on with those that are new.",
+        "Score the checkpoints of a training run in order of step; the same command continues with new ones.",
     ),
-    "demo": ("demo", "Two small models shipped with the package, an encoder against a decoder."),
+    "demo": ("demo", "Compare the two small models that ship with attngeo, an encoder and a decoder."),
 }
 
 
-class _Rooms(TyperGroup):
-    """The commands of all rooms; a room is loaded when one of its commands is called."""
+class _LazyGroup(TyperGroup):
+    """A group that imports the module of a command when the command is called.
+
+    Arguments are typed as Any: some versions of typer use click's classes, others their own copies of them.
+    """
 
     def list_commands(self, ctx: Any) -> list[str]:
-        return [*super().list_commands(ctx), *_ROOMS]
+        return [*super().list_commands(ctx), *COMMANDS]
 
     def get_command(self, ctx: Any, name: str) -> Any:
-        if name not in _ROOMS:
+        if name not in COMMANDS:
             return super().get_command(ctx, name)
-        room = import_module(f"attngeo.cli.{_ROOMS[name][0]}")
-        return typer.main.get_group(room.app).commands[name]
+        module = import_module(f"attngeo.cli.{COMMANDS[name][0]}")
+        return typer.main.get_group(module.app).commands[name]
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        own = {name: str(command.help).strip().splitlines()[0] for name, command in self.commands.items()}
         with formatter.section("Commands"):
-            formatter.write_dl([*own.items(), *((name, line) for name, (_, line) in _ROOMS.items())])
+            formatter.write_dl([(name, line) for name, (_, line) in COMMANDS.items()])
 
 
-# Plain help: drawing it with rich would double the time `--help` takes.
+# Plain help: drawing it with rich would double the time that `--help` takes.
 app = typer.Typer(
-    cls=_Rooms, add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None
+    cls=_LazyGroup, add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None
 )
 
 
 def main() -> None:
-    """Entry point of `attngeo` and `python -m attngeo`."""
+    """Run the command line; the entry point of `attngeo` and of `python -m attngeo`."""
     for stream in (sys.stdout, sys.stderr):
-        stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]  # names may be in any script
+        # A name in any script can be printed, even if the terminal cannot show it.
+        stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     try:
         app(prog_name="attngeo")
     except KeyboardInterrupt:
@@ -73,8 +84,8 @@ def main() -> None:
 
 
 @app.callback(invoke_without_command=True)
-def attngeo(version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False) -> None:
-    """The geometry of self-attention: of its weights, of what training does to them, of what heads make of an input."""
+def attngeo(version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False) -> None:
+    """Measure the geometry of self-attention: in weights, on an input, and during training."""
     if version:
         typer.echo(f"attngeo {__version__}")
         raise typer.Exit

@@ -1,9 +1,9 @@
-"""What the commands share: options, one-line errors, output to a file or to stdout."""
+"""Options, one-line errors, progress bars and output that the commands share."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,58 +15,73 @@ from attngeo.errors import AttngeoError
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from attngeo.weights.scoring.table import ScoreTable
+    from attngeo.weights.scoring.score_table import ScoreTable
 
 FORMATS = {".json": "json", ".csv": "csv", ".parquet": "parquet", ".tex": "latex", ".md": "markdown", ".txt": "table"}
 FIGURES = (".png", ".svg", ".pdf")
 
 Format = Annotated[
     str | None,
-    typer.Option("--format", metavar="|".join(sorted(FORMATS.values())), help="Default: by --out's suffix, or table."),
+    typer.Option(
+        "--format",
+        metavar="|".join(sorted(FORMATS.values())),
+        help="Output format. Default: given by the suffix of --out, otherwise table.",
+    ),
 ]
-Out = Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Write there instead of to stdout.")]
+Out = Annotated[
+    Path | None, typer.Option("--out", metavar="FILE", help="Write to this file instead of standard output.")
+]
+Layers = Annotated[str | None, typer.Option(metavar="0-5,8", help="Use only these layers.")]
+Stacks = Annotated[list[str] | None, typer.Option(metavar="S", help="Score only this stack; may be repeated.")]
+NumHeads = Annotated[
+    int | None, typer.Option(metavar="N", help="Number of heads, for checkpoints without a transformers config.")
+]
+Unproven = Annotated[
+    bool,
+    typer.Option("--unproven", help="Also score model types whose layout was never checked against a live model."),
+]
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
 
 
-def scored(ref: str, options: dict[str, Any]) -> ScoreTable:
-    """Score one model, a bar on a terminal, what attngeo has to say about it as lines."""
+def score_with_progress(ref: str, options: Mapping[str, Any]) -> ScoreTable:
+    """Return the scores of one model; show a progress bar and print warnings as lines while it is read."""
     from attngeo.io.progress import ProgressBar
     from attngeo.weights.scoring.score import score
 
-    with ProgressBar(ref) as bar, spoken_warnings(bar.say):
+    with ProgressBar(ref) as bar, printed_warnings(bar.say):
         return score(ref, progress=bar.step, **options)
 
 
 @contextmanager
-def spoken_warnings(say: Callable[[str], None]) -> Iterator[None]:
-    """Warnings and log messages of attngeo, one line each."""
+def printed_warnings(say: Callable[[str], None]) -> Iterator[None]:
+    """Pass warnings and log messages of attngeo to `say`, one line each."""
     import logging
     import warnings
 
     handler = logging.Handler()
-    handler.emit = lambda record: say(f"attngeo: {_one(record.getMessage())}")  # type: ignore[method-assign]
+    handler.emit = lambda record: say(f"attngeo: {_one_line(record.getMessage())}")  # type: ignore[method-assign]
     log = logging.getLogger("attngeo")
     log.addHandler(handler)
     log.setLevel(logging.INFO)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("default")
-            warnings.showwarning = lambda message, *_, **__: say(f"attngeo: warning: {_one(message)}")
+            warnings.showwarning = lambda message, *_, **__: say(f"attngeo: warning: {_one_line(message)}")
             yield
     finally:
         log.removeHandler(handler)
 
 
-def draw(figure: Figure, path: Path) -> None:
+def write_figure(figure: Figure, path: Path) -> None:
     """Write a figure to a file and say so on stderr."""
-    from attngeo.show import save_figure
+    from attngeo.show.canvas import save_figure
 
     save_figure(figure, path)
     typer.echo(f"attngeo: drew {path}", err=True)
 
 
-def deliver(content: bytes, out: Path | None) -> None:
-    """To the file, whole or not at all; or to stdout."""
+def write_output(content: bytes, out: Path | None) -> None:
+    """Write `content` to the file `out` atomically, or to stdout where it is None."""
     if out is None:
         typer.echo(content.decode(), nl=False)
     else:
@@ -76,8 +91,11 @@ def deliver(content: bytes, out: Path | None) -> None:
         typer.echo(f"attngeo: wrote {out}", err=True)
 
 
-def checked_format(form: str | None, out: Path | None) -> str:
-    """The format asked for, or the one the file's name asks for; all that could fail later fails here."""
+def output_format(form: str | None, out: Path | None) -> str:
+    """Return the format to write: `form`, or what the suffix of `out` says, or "table".
+
+    Whatever is wrong with the two options is raised here, before any work is done.
+    """
     if out is not None:
         from attngeo.io.atomic import check_writable
 
@@ -86,11 +104,12 @@ def checked_format(form: str | None, out: Path | None) -> str:
     if form not in FORMATS.values():
         raise AttngeoError(f"--format {form}: expected one of {', '.join(sorted(FORMATS.values()))}")
     if form == "parquet" and out is None:
-        raise AttngeoError("--format parquet: is not text, give it a file with --out")
+        raise AttngeoError("--format parquet: not text, so it needs a file; name one with --out")
     return form
 
 
 def check_figure(figure: Path | None) -> None:
+    """Raise if the file named by --figure could not be written."""
     if figure is not None:
         from attngeo.io.atomic import check_writable
 
@@ -99,8 +118,12 @@ def check_figure(figure: Path | None) -> None:
             raise AttngeoError(f"--figure {figure}: expected a name ending in {', '.join(FIGURES)}")
 
 
-def parsed_layers(text: str | None) -> tuple[int, ...] | None:
-    """ "0-2,8" → (0, 1, 2, 8)."""
+def parse_layers(text: str | None) -> tuple[int, ...] | None:
+    """Return the layers that the option --layers names.
+
+    >>> parse_layers("0-2,8")
+    (0, 1, 2, 8)
+    """
     if text is None:
         return None
     layers: set[int] = set()
@@ -115,23 +138,23 @@ def parsed_layers(text: str | None) -> tuple[int, ...] | None:
 
 @contextmanager
 def one_line_errors(debug: bool) -> Iterator[None]:
-    """Whatever goes wrong inside becomes one line and exit code 2."""
+    """Turn any exception raised inside into one line on stderr and exit code 2."""
     try:
         yield
     except (typer.Exit, BrokenPipeError):
         raise
     except Exception as error:
-        complain(error, None, debug)
+        print_error(error, None, debug)
         raise typer.Exit(2) from None
 
 
-def complain(error: Exception, ref: str | None, debug: bool) -> None:
-    """One line on stderr; the traceback before it where it was asked for."""
+def print_error(error: Exception, ref: str | None, debug: bool) -> None:
+    """Print one line about an error on stderr, after its traceback if `debug` is set."""
     if debug:
         import traceback
 
         traceback.print_exception(error)
-    line = _one(error)
+    line = _one_line(error)
     if not isinstance(error, (AttngeoError, OSError)):
         line = f"unexpected {type(error).__name__}: {line} (--debug shows where)"
     if ref is not None and ref not in line:
@@ -139,5 +162,5 @@ def complain(error: Exception, ref: str | None, debug: bool) -> None:
     typer.echo(f"attngeo: error: {line}", err=True)
 
 
-def _one(message: object) -> str:
+def _one_line(message: object) -> str:
     return " ".join(str(message).split())

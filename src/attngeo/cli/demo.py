@@ -1,19 +1,22 @@
-"""The demo: an encoder against a decoder, from models that came with the package."""
+"""`attngeo demo`: an encoder compared with a decoder, by default the two that ship with the package."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from attngeo.cli.common import Debug, check_figure, draw, one_line_errors, scored
+from attngeo.cli.common import Debug, check_figure, one_line_errors, score_with_progress, write_figure
 from attngeo.errors import InputError
+
+if TYPE_CHECKING:
+    from attngeo.dynamics.monitoring.records import Record
 
 app = typer.Typer(rich_markup_mode=None)
 
-# Where the real models are: on the hub, or in a folder with the files of packages that hold them.
-_HUB = {
+# The published models of --real: on the hub, or in a folder with the files of packages that contain them.
+_HUB_IDS = {
     "encoder": "sentence-transformers/all-MiniLM-L6-v2",
     "decoder": "HuggingFaceTB/SmolLM2-135M-Instruct",
 }
@@ -25,41 +28,47 @@ _FILES = {
 
 @app.command()
 def demo(
-    real: Annotated[bool, typer.Option("--real", help="MiniLM and SmolLM2 from the hub instead.")] = False,
-    models: Annotated[Path | None, typer.Option(metavar="DIR", help="With --real: their files are here.")] = None,
-    figure: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw it: png, svg or pdf.")] = None,
+    real: Annotated[bool, typer.Option("--real", help="Compare MiniLM and SmolLM2 from the hub instead.")] = False,
+    models: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="With --real: read the two models from this folder.")
+    ] = None,
+    figure: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Draw the comparison to a .png, .svg or .pdf file.")
+    ] = None,
     debug: Debug = False,
 ) -> None:
-    """Two small models shipped with the package, an encoder against a decoder."""
+    """Compare the two small models that ship with attngeo, an encoder and a decoder."""
     with one_line_errors(debug):
         import polars as pl
 
-        from attngeo.show.demo_report import demo_figure, side_by_side
+        from attngeo.show.demo_report import demo_figure, demo_text
+        from attngeo.weights.scoring.layer_nulls import layer_nulls
 
         check_figure(figure)
         if models is not None and not real:
-            raise InputError("--models: says where the real models are, but --real was not given")
-        training: dict[str, Any] = {}
+            raise InputError("--models: says where the models of --real are, but --real was not given")
+        training: dict[str, list[Record]] = {}
         if real:
-            places = dict(_HUB) if models is None else {name: str(models / file) for name, file in _FILES.items()}
-            words = f"An encoder, {places['encoder']},\nand a decoder, {places['decoder']}:\n"
+            refs = dict(_HUB_IDS) if models is None else {name: str(models / file) for name, file in _FILES.items()}
+            intro = f"An encoder, {refs['encoder']},\nand a decoder, {refs['decoder']}:\n"
         else:
             from attngeo.bundled import NAMES, bundled
-            from attngeo.bundled import training as course
+            from attngeo.bundled import training as training_records
 
-            places = {name: str(bundled(name)) for name in NAMES}
-            training = {name: course(name) for name in NAMES}
-            words = (
-                "Two models of one shape, trained on the same text for as many steps: the encoder to fill in masked\n"
-                "words, the decoder to say the next one. What became of the form W_q W_kᵀ:\n"
+            refs = {name: str(bundled(name)) for name in NAMES}
+            training = {name: training_records(name) for name in NAMES}
+            intro = (
+                "An encoder and a decoder of the same shape, trained on the same text for the same number of steps:\n"
+                "the encoder predicts masked words, the decoder the next word. Scores of their QK forms W_q W_kᵀ:\n"
             )
         options = {"heads": True, "nulls": True, "folded": False}
-        frames = [scored(place, options).frame.with_columns(model=pl.lit(name)) for name, place in places.items()]
-        frame = pl.concat(frames)
-        typer.echo(words)
-        typer.echo(side_by_side(frame, training))
-        typer.echo("symmetry: 1 symmetric, −1 skew; directionality: below 0 columns (the context) stand out.")
+        frame = pl.concat(
+            score_with_progress(ref, options).frame.with_columns(model=pl.lit(name)) for name, ref in refs.items()
+        )
+        nulls = layer_nulls(frame)
+        typer.echo(intro)
+        typer.echo(demo_text(frame, nulls, training), nl=False)
         if not real:
-            typer.echo(f"Try them: attngeo score {places['encoder']} --heads")
+            typer.echo(f"\nScore one of them: attngeo score {refs['encoder']} --heads")
         if figure is not None:
-            draw(demo_figure(frame, training), figure)
+            write_figure(demo_figure(frame, nulls, training), figure)

@@ -1,4 +1,4 @@
-"""Commands of the dynamics room: pre-train a model, and run the experiment that compares its starts."""
+"""`attngeo pretrain` and `attngeo track`: train a model, and score the checkpoints of a training run."""
 
 from __future__ import annotations
 
@@ -7,23 +7,33 @@ from typing import Annotated
 
 import typer
 
-from attngeo.cli.common import Debug, check_figure, one_line_errors, parsed_layers, spoken_warnings
+from attngeo.cli.common import (
+    Debug,
+    Layers,
+    NumHeads,
+    Stacks,
+    Unproven,
+    check_figure,
+    one_line_errors,
+    parse_layers,
+    printed_warnings,
+)
 
 app = typer.Typer(rich_markup_mode=None)
 
 
 @app.command()
 def pretrain(
-    config: Annotated[Path, typer.Argument(metavar="CONFIG.toml", help="The settings of the run.")],
+    config: Annotated[Path, typer.Argument(metavar="CONFIG.toml", help="File with the settings of the run.")],
     debug: Debug = False,
 ) -> None:
-    """Pre-train a BERT-shaped encoder or decoder; started again after a kill it continues to the same losses."""
+    """Pre-train a BERT-shaped encoder or decoder; the same command continues an interrupted run exactly."""
     with one_line_errors(debug):
-        from attngeo.dynamics.pretraining.pretrain import pretrain as trained
+        from attngeo.dynamics.pretraining.pretrain import pretrain
         from attngeo.io.progress import ProgressBar, is_main_process
 
-        with ProgressBar(str(config)) as bar, spoken_warnings(bar.say):
-            run = trained(config, progress=bar.step)
+        with ProgressBar(str(config)) as bar, printed_warnings(bar.say):
+            run = pretrain(config, progress=bar.step)
         if is_main_process():
             typer.echo(f"{run.folder}: held-out loss {run.loss:.4f} after {run.config.steps} steps")
 
@@ -31,39 +41,52 @@ def pretrain(
 @app.command()
 def track(
     folder: Annotated[
-        Path, typer.Argument(metavar="RUN_FOLDER", help="Holds checkpoint-N or step-N, folders or files.")
+        Path,
+        typer.Argument(metavar="RUN_FOLDER", help="Holds checkpoints named checkpoint-N or step-N, folders or files."),
     ],
     out: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="JSONL, one step a line. Default: attngeo.jsonl in RUN_FOLDER.")
+        Path | None,
+        typer.Option(metavar="FILE", help="JSONL file, one line per step. Default: attngeo.jsonl in RUN_FOLDER."),
     ] = None,
-    every: Annotated[int, typer.Option(metavar="N", help="Only steps that are multiples of N.")] = 1,
-    heads: Annotated[bool, typer.Option(help="The heads too, not only the layers.")] = True,
-    stack: Annotated[list[str] | None, typer.Option(metavar="S", help="Only this stack; may be repeated.")] = None,
-    layers: Annotated[str | None, typer.Option(metavar="0-5,8", help="Only these layers.")] = None,
-    num_heads: Annotated[int | None, typer.Option(metavar="N", help="Head count, where there is no config.")] = None,
-    unproven: Annotated[bool, typer.Option("--unproven", help="Score layouts never checked on a live model.")] = False,
-    figure: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw the curves: png, svg or pdf.")] = None,
+    every: Annotated[int, typer.Option(metavar="N", help="Score only steps that are multiples of N.")] = 1,
+    heads: Annotated[bool, typer.Option(help="Also record each head.")] = True,
+    stack: Stacks = None,
+    layers: Layers = None,
+    num_heads: NumHeads = None,
+    unproven: Unproven = False,
+    figure: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Draw the scores over training to a .png, .svg or .pdf file.")
+    ] = None,
     debug: Debug = False,
 ) -> None:
-    """Score the checkpoints of a run, in order of step; started again it goes on with those that are new."""
+    """Score the checkpoints of a training run in order of step; the same command continues with new ones."""
     with one_line_errors(debug):
         from attngeo.dynamics.monitoring.records import FILE, read_records
-        from attngeo.dynamics.monitoring.track import track as tracked
+        from attngeo.dynamics.monitoring.track import track
         from attngeo.io.progress import ProgressBar
 
         path = folder / FILE if out is None else out
         check_figure(figure)
         try:
-            with ProgressBar(str(folder)) as bar, spoken_warnings(bar.say):
-                rows = tracked(
-                    folder, path, every=every, heads=heads, num_heads=num_heads, stack=tuple(stack) if stack else None,
-                    layers=parsed_layers(layers), unproven=unproven, progress=bar.step,
+            with ProgressBar(str(folder)) as bar, printed_warnings(bar.say):
+                records = track(
+                    folder,
+                    path,
+                    every=every,
+                    heads=heads,
+                    num_heads=num_heads,
+                    stack=tuple(stack) if stack else None,
+                    layers=parse_layers(layers),
+                    unproven=unproven,
+                    progress=bar.step,
                     say=lambda line: bar.say(f"attngeo: {line}"),
-                )  # fmt: skip
-        finally:  # what is finished is drawn, whatever stopped the rest
+                )
+        finally:  # finished steps are drawn even if an error stopped the others
             if figure is not None and path.is_file() and (done := read_records(path)):
-                from attngeo.show import save_figure, training_figure
+                from attngeo.show.canvas import save_figure
+                from attngeo.show.training_curves import training_figure
 
                 save_figure(training_figure(done), figure)
-        steps = f"{len(rows)} steps, {rows[0]['step']} to {rows[-1]['step']}," if len(rows) > 1 else "1 step"
+        first, last = records[0]["step"], records[-1]["step"]
+        steps = f"{len(records)} steps, {first} to {last}," if len(records) > 1 else "1 step"
         typer.echo(f"attngeo: {steps} in {path}", err=True)

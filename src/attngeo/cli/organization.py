@@ -1,4 +1,4 @@
-"""Commands of the organization room: capture a network's attention, organise it, ask what the softmax changes."""
+"""`attngeo organize` and `attngeo invariance`: the hierarchy of a network, and what the softmax does to it."""
 
 from __future__ import annotations
 
@@ -7,27 +7,35 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from attngeo.cli.common import Debug, one_line_errors, parsed_layers, spoken_warnings
+from attngeo.cli.common import Debug, Layers, one_line_errors, parse_layers, printed_warnings
 from attngeo.errors import InputError
 
 if TYPE_CHECKING:
+    from attngeo.arrays import Floats
     from attngeo.organization.capture.network_tensor import NetworkTensor
+    from attngeo.organization.expansion.controls import Comparison
+    from attngeo.organization.organization import Organization
 
 app = typer.Typer(rich_markup_mode=None)
 
 Ref = Annotated[
-    str | None, typer.Argument(metavar="[REF]", help="A folder, a GGUF file or a hub id org/name; not with --tensor.")
+    str | None,
+    typer.Argument(metavar="[REF]", help="The model: a folder, a GGUF file or a hub id org/name. Not with --tensor."),
 ]
-Text = Annotated[str | None, typer.Option(metavar="TEXT", help="Run the model on this text.")]
-TextFile = Annotated[Path | None, typer.Option(metavar="FILE", help="On the text in this file.")]
-Picture = Annotated[Path | None, typer.Option(metavar="FILE", help="On this image.")]
-Sound = Annotated[Path | None, typer.Option(metavar="FILE", help="On this sound: WAV.")]
-Saved = Annotated[Path | None, typer.Option(metavar="FILE", help="No model: a tensor saved before, or an .npy array.")]
-Stack = Annotated[str | None, typer.Option(metavar="S", help="encoder, decoder, cross, vision, text, …")]
-Layers = Annotated[str | None, typer.Option(metavar="0-5,8", help="Only these layers.")]
-Target = Annotated[str | None, typer.Option(metavar="TEXT", help="What the decoder of an encoder-decoder reads.")]
-Truncate = Annotated[bool, typer.Option("--truncate", help="Cut off what is longer than the model's window.")]
-Device = Annotated[str | None, typer.Option(metavar="cpu|cuda", help="Where to compute.")]
+Text = Annotated[str | None, typer.Option(metavar="TEXT", help="Input: this text.")]
+TextFile = Annotated[Path | None, typer.Option(metavar="FILE", help="Input: the text in this file (UTF-8).")]
+Image = Annotated[Path | None, typer.Option(metavar="FILE", help="Input: this image.")]
+Audio = Annotated[Path | None, typer.Option(metavar="FILE", help="Input: this sound (WAV).")]
+Tensor = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="Use a saved network tensor or an .npy array instead of running a model."),
+]
+Stack = Annotated[str | None, typer.Option(metavar="S", help="Stack to capture: encoder, decoder, cross, vision, …")]
+Target = Annotated[str | None, typer.Option(metavar="TEXT", help="Input of the decoder, for encoder-decoder models.")]
+Truncate = Annotated[
+    bool, typer.Option("--truncate", help="Shorten an input that is longer than the model's context window.")
+]
+Device = Annotated[str | None, typer.Option(metavar="cpu|cuda", help="Device to compute on.")]
 
 
 @app.command()
@@ -35,44 +43,59 @@ def organize(
     ref: Ref = None,
     text: Text = None,
     text_file: TextFile = None,
-    image: Picture = None,
-    audio: Sound = None,
-    tensor: Saved = None,
+    image: Image = None,
+    audio: Audio = None,
+    tensor: Tensor = None,
     stage: Annotated[
-        str | None, typer.Option(metavar="logits|probabilities", help="Before (default) or after softmax.")
+        str | None,
+        typer.Option(metavar="logits|probabilities", help="Attention before (default) or after the softmax."),
     ] = None,
     stack: Stack = None,
     layers: Layers = None,
     target: Target = None,
     truncate: Truncate = False,
-    iterations: Annotated[int | None, typer.Option(metavar="N", help="Default: 3; 10 for a matrix.")] = None,
-    tree: Annotated[str, typer.Option(metavar="flexible|binary", help="How trees are grown.")] = "flexible",
-    start: Annotated[str, typer.Option(metavar="cosine|gaussian", help="The affinity to begin with.")] = "cosine",
-    permuted: Annotated[bool, typer.Option(help="Fit trees to permuted values too, as a control.")] = True,
-    seed: Annotated[int, typer.Option(metavar="N", min=0, help="Of the shuffled and permuted controls.")] = 0,
+    iterations: Annotated[
+        int | None, typer.Option(metavar="N", help="Iterations of the questionnaire. Default: 3, or 10 for a matrix.")
+    ] = None,
+    tree: Annotated[str, typer.Option(metavar="flexible|binary", help="How trees are built.")] = "flexible",
+    start: Annotated[str, typer.Option(metavar="cosine|gaussian", help="The initial affinity.")] = "cosine",
+    permuted: Annotated[bool, typer.Option(help="Also fit trees to permuted values, as a control.")] = True,
+    seed: Annotated[
+        int, typer.Option(metavar="N", min=0, help="Random seed of the shuffled and permuted controls.")
+    ] = 0,
     device: Device = None,
-    out: Annotated[Path | None, typer.Option(metavar="DIR", help="New folder for summary, figures, objects.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="New folder for the summary, the figures and the results.")
+    ] = None,
     debug: Debug = False,
 ) -> None:
-    """The hierarchy of a network's queries, keys and heads, and how sparse the network is on it."""
+    """Run a model on an input, find the hierarchy of its queries, keys and heads, and measure its sparsity."""
     with one_line_errors(debug):
         from attngeo.io.atomic import atomic_folder, check_new_folder
         from attngeo.io.progress import ProgressBar
 
-        named = {"--text": text, "--text-file": text_file, "--image": image, "--audio": audio, "--tensor": tensor}
-        given = _given(named, ref)
+        inputs = {"--text": text, "--text-file": text_file, "--image": image, "--audio": audio, "--tensor": tensor}
+        option, value = _read_input(inputs, ref)
         if out is None:
             raise InputError("--out: missing, name a new folder for the results")
         check_new_folder(out)
-        with ProgressBar(ref or str(tensor)) as bar, spoken_warnings(bar.say):
+        with ProgressBar(ref or str(tensor)) as bar, printed_warnings(bar.say):
             network = _network(
-                ref, given, device, layers=layers, stage=stage, stack=stack, target=target, truncate=truncate
+                ref,
+                option,
+                value,
+                device,
+                layers=layers,
+                stage=stage,
+                stack=stack,
+                target=target,
+                truncate=truncate,
             )
 
-            from attngeo.organization.organize import organize as organized
-            from attngeo.show.organization_text import summary
+            from attngeo.organization.organize import organize
+            from attngeo.show.organization_text import organization_summary
 
-            found = organized(
+            organization = organize(
                 network,
                 iterations=iterations,
                 tree=tree,  # type: ignore[arg-type]
@@ -80,18 +103,18 @@ def organize(
                 device=device,
                 progress=bar.step,
             )
-            expansion = found.expand()
+            expansion = organization.expand()
             comparison = expansion.compare(seed, permuted=permuted, device=device, progress=bar.step)
-            words = summary(found, expansion, comparison)
+            summary = organization_summary(organization, expansion, comparison)
             with atomic_folder(out) as folder:
-                (folder / "summary.txt").write_text(words, "utf-8")
-                found.save(folder / "organization.npz")
+                (folder / "summary.txt").write_text(summary, "utf-8")
+                organization.save(folder / "organization.npz")
                 expansion.save(folder / "expansion.npz")
                 comparison.save(folder / "comparison.json")
                 if hasattr(network, "save"):
                     network.save(folder / "tensor.npz")
-                _draw_organization(found, comparison, folder)
-        typer.echo(words, nl=False)
+                _draw_organization(organization, comparison, folder)
+        typer.echo(summary, nl=False)
         typer.echo(f"attngeo: wrote {out}", err=True)
 
 
@@ -100,102 +123,111 @@ def invariance(
     ref: Ref = None,
     text: Text = None,
     text_file: TextFile = None,
-    image: Picture = None,
-    audio: Sound = None,
-    tensor: Saved = None,
+    image: Image = None,
+    audio: Audio = None,
+    tensor: Tensor = None,
     stack: Stack = None,
     layers: Layers = None,
     target: Target = None,
     truncate: Truncate = False,
-    masked: Annotated[bool, typer.Option("--masked", help="Compare with the masked softmax, the mask too.")] = False,
-    seed: Annotated[int, typer.Option(metavar="N", min=0, help="Of the control and the bootstrap.")] = 0,
+    masked: Annotated[
+        bool, typer.Option("--masked", help="Compare with the masked softmax; this also measures the mask.")
+    ] = False,
+    seed: Annotated[int, typer.Option(metavar="N", min=0, help="Random seed of the control and the bootstrap.")] = 0,
     device: Device = None,
-    out: Annotated[Path | None, typer.Option(metavar="DIR", help="New folder for report, figure, tensor.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="New folder for the report, the figure and the tensor.")
+    ] = None,
     debug: Debug = False,
 ) -> None:
-    """Whether the softmax leaves the geometry of the logits alone, beside a control that is broken on purpose."""
+    """Measure whether the softmax preserves the geometry of the attention logits, compared with a control."""
     with one_line_errors(debug):
         from attngeo.io.atomic import atomic_folder, check_new_folder
         from attngeo.io.progress import ProgressBar
 
-        named = {"--text": text, "--text-file": text_file, "--image": image, "--audio": audio, "--tensor": tensor}
-        given = _given(named, ref)
+        inputs = {"--text": text, "--text-file": text_file, "--image": image, "--audio": audio, "--tensor": tensor}
+        option, value = _read_input(inputs, ref)
         if out is not None:
             check_new_folder(out)
-        with ProgressBar(ref or str(tensor)) as bar, spoken_warnings(bar.say):
-            network = _network(ref, given, device, layers=layers, stack=stack, target=target, truncate=truncate)
+        with ProgressBar(ref or str(tensor)) as bar, printed_warnings(bar.say):
+            network = _network(ref, option, value, device, layers=layers, stack=stack, target=target, truncate=truncate)
 
             from attngeo.organization.softmax.invariance import softmax_invariance
 
             report = softmax_invariance(network, masked=masked, seed=seed, device=device, progress=bar.step)
-        words = f"{report}\n"
+        summary = f"{report}\n"
         if out is not None:
-            from attngeo.show import save_figure
+            from attngeo.show.canvas import save_figure
 
             with atomic_folder(out) as folder:
-                (folder / "summary.txt").write_text(words, "utf-8")
+                (folder / "summary.txt").write_text(summary, "utf-8")
                 report.save(folder / "invariance.json")
                 if hasattr(network, "save"):
                     network.save(folder / "tensor.npz")
                 save_figure(report.plot(), folder / "invariance.png")
-        typer.echo(words, nl=False)
+        typer.echo(summary, nl=False)
         if out is not None:
             typer.echo(f"attngeo: wrote {out}", err=True)
 
 
-def _given(named: dict[str, str | Path | None], ref: str | None) -> tuple[str, Any]:
-    """The one input named and what it holds; all that can fail before the model is loaded fails here."""
-    given = {option: value for option, value in named.items() if value is not None}
+def _read_input(inputs: dict[str, str | Path | None], ref: str | None) -> tuple[str, Any]:
+    """Return the one input option that was given and its content.
+
+    Whatever is wrong with these options is raised here, before the model is loaded.
+    """
+    given = {option: value for option, value in inputs.items() if value is not None}
     if len(given) != 1:
         what = f"{' and '.join(given)} were given" if given else "none was given"
-        raise InputError(f"input: expected one of {', '.join(named)}; {what}")
+        raise InputError(f"input: expected one of {', '.join(inputs)}; {what}")
     ((option, value),) = given.items()
     if option == "--tensor":
         if ref is not None:
             raise InputError(f"REF {ref}: no model is run where --tensor is given, expected one or the other")
-        return option, _saved(Path(value))
+        return option, _read_tensor(Path(value))
     if ref is None:
         raise InputError("REF: missing, name a model: a folder, a GGUF file or a hub id")
     if option == "--text-file":
-        return option, _words(Path(value))
+        return option, _read_text(Path(value))
     if option == "--text":
         return option, value
-    from attngeo.organization.capture.media import image_of, read_sound
+    from attngeo.organization.capture.media import read_image, read_sound
 
-    return option, image_of(value) if option == "--image" else read_sound(value)
+    return option, read_image(value) if option == "--image" else read_sound(value)
 
 
-def _network(ref: str | None, given: tuple[str, Any], device: str | None, **options: Any) -> NetworkTensor | Any:
-    """Run the model, unless a tensor was given."""
-    option, value = given
-    asked = {name: choice for name, choice in options.items() if choice not in (None, False)}
-    asked |= {"layers": parsed_layers(options["layers"])} if "layers" in asked else {}
+def _network(ref: str | None, option: str, value: Any, device: str | None, **options: Any) -> NetworkTensor | Floats:
+    """Return the tensor that was given, or the one that the model `ref` produces for the input `value`."""
+    chosen = {name: choice for name, choice in options.items() if choice not in (None, False)}
+    chosen |= {"layers": parse_layers(options["layers"])} if "layers" in chosen else {}
     if option == "--tensor":
-        for name in asked:
-            raise InputError(f"--{name}: says what to capture, but --tensor was captured before")
-        return value
+        for name in chosen:
+            raise InputError(f"--{name}: selects what to capture from a model, but --tensor is already captured")
+        tensor: NetworkTensor | Floats = value
+        return tensor
     from attngeo.organization.capture.capture import capture
 
     if option == "--audio":
-        asked["sampling_rate"], value = value
-    return capture(ref, value, device=device, **asked)
+        chosen["sampling_rate"], value = value
+    return capture(ref, value, device=device, **chosen)
 
 
-def _words(path: Path) -> str:
+def _read_text(path: Path) -> str:
+    """Return the text in a UTF-8 file."""
     try:
-        words = path.read_text("utf-8")
+        text = path.read_text("utf-8")
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror})") from None
     except UnicodeDecodeError:
-        raise InputError(f"{path}: not a text in UTF-8") from None
-    if "\0" in words:
-        raise InputError(f"{path}: holds a zero byte: binary data, UTF-8 text expected")
-    if not words.strip():
+        raise InputError(f"{path}: not UTF-8 text") from None
+    if "\0" in text:
+        raise InputError(f"{path}: contains a zero byte; expected UTF-8 text, found binary data")
+    if not text.strip():
         raise InputError(f"{path}: empty, expected at least a word")
-    return words
+    return text
 
 
-def _saved(path: Path) -> NetworkTensor | Any:
+def _read_tensor(path: Path) -> NetworkTensor | Floats:
+    """Return a saved network tensor, or the array in an .npy file."""
     if path.suffix != ".npy":
         from attngeo.organization.capture.network_tensor import NetworkTensor
 
@@ -209,13 +241,14 @@ def _saved(path: Path) -> NetworkTensor | Any:
     except FileNotFoundError:
         raise InputError(f"{path}: no such file") from None
     except (OSError, ValueError, EOFError):
-        raise InputError(f"{path}: cut short or not an array saved by numpy") from None
-    return checked(array, str(path))
+        raise InputError(f"{path}: truncated, or not an array saved by numpy") from None
+    tensor: Floats = checked(array, str(path))
+    return tensor
 
 
-def _draw_organization(found: Any, comparison: Any, folder: Path) -> None:
-    from attngeo.show import save_figure
+def _draw_organization(organization: Organization, comparison: Comparison, folder: Path) -> None:
+    from attngeo.show.canvas import save_figure
 
-    for name in ("slices", "trees", "heads")[: len(found.trees)]:
-        save_figure(found.plot(name), folder / f"{name}.png")
+    for kind in ("slices", "trees", "heads")[: len(organization.trees)]:
+        save_figure(organization.plot(kind), folder / f"{kind}.png")  # type: ignore[arg-type]
     save_figure(comparison.plot(), folder / "sparsity.png")

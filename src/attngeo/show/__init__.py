@@ -1,27 +1,62 @@
-"""Results as text and figures. This room draws what it is given and computes nothing.
+"""Results as text and figures. The functions draw what they are given; results call them through `attngeo.display`.
 
-Figures    score_figure, demo_figure, training_figure, gradient_figure, tree_figure, trees_figure, heads_figure,
-           slices_figure, tensor_figure, sparsity_figure, invariance_figure, paraproduct_figure, save_figure
+Text
+    score_report           scores of checkpoints, their medians and a legend
+    published_report       rows of the published tables and a legend
+    demo_text              an encoder and a decoder side by side
+    organization_summary   an organised network: trees, closest heads, entropy, sparsity
+    encode                 a data frame as table, json, csv, parquet, latex or markdown
+
+Figures
+    score_figure           scores by layer and head
+    demo_figure            the same for an encoder and a decoder, and over training
+    training_figure        scores of a run by step
+    gradient_figure        the rank-1 terms of a backward pass
+    tensor_figure          heads of a network tensor
+    slices_figure          heads before and after organising
+    heads_figure           diffusion map of the heads
+    trees_figure           the trees of an organised network; tree_figure: a single tree
+    sparsity_figure        best-n-term curves and regularity
+    invariance_figure      geometry before and after the softmax
+    paraproduct_figure     a paraproduct and its residual
+
+    save_figure            write a figure to a file
 """
 
-from importlib import import_module
-from typing import Any
+from attngeo.show.canvas import save_figure
+from attngeo.show.demo_report import demo_figure, demo_text
+from attngeo.show.gradient_figures import gradient_figure
+from attngeo.show.matrix_figures import paraproduct_figure, slices_figure, tensor_figure
+from attngeo.show.organization_figures import (
+    heads_figure,
+    invariance_figure,
+    sparsity_figure,
+    tree_figure,
+    trees_figure,
+)
+from attngeo.show.organization_text import organization_summary
+from attngeo.show.score_figures import score_figure
+from attngeo.show.score_report import published_report, score_report
+from attngeo.show.tables import encode
+from attngeo.show.training_curves import training_figure
 
-_MODULES = {
-    "canvas": ("save_figure",),
-    "demo_report": ("demo_figure",),
-    "gradient_figures": ("gradient_figure",),
-    "matrix_figures": ("paraproduct_figure", "slices_figure", "tensor_figure"),
-    "organization_figures": ("heads_figure", "invariance_figure", "sparsity_figure", "tree_figure", "trees_figure"),
-    "score_figures": ("score_figure",),
-    "training_curves": ("training_figure",),
-}
-_HOME = {name: module for module, names in _MODULES.items() for name in names}
-
-__all__ = sorted(_HOME)
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOME:
-        raise AttributeError(f"module 'attngeo.show' has no attribute {name!r}")
-    return getattr(import_module(f"attngeo.show.{_HOME[name]}"), name)
+__all__ = [
+    "demo_figure",
+    "demo_text",
+    "encode",
+    "gradient_figure",
+    "heads_figure",
+    "invariance_figure",
+    "organization_summary",
+    "paraproduct_figure",
+    "published_report",
+    "save_figure",
+    "score_figure",
+    "score_report",
+    "slices_figure",
+    "sparsity_figure",
+    "tensor_figure",
+    "training_figure",
+    "tree_figure",
+    "trees_figure",
+]

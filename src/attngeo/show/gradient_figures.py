@@ -1,13 +1,13 @@
-"""Pictures of what a backward pass does to the forms; like the others, without matplotlib's global state."""
+"""Figures of a backward pass: β, the contribution of each position, and the symmetry and norms of each update."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from attngeo.show.canvas import BLUE, GREY, ORANGE, new_figure, style_axes, token_label, panel_title
+from attngeo.show.canvas import BLUE, DASHED, GREY, ORANGE, new_figure, panel_title, style_axes, token_label
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from attngeo.dynamics.gradients.result import GradientTerms
 
 _ROLES = {"context": (BLUE, "-"), "prediction": (ORANGE, "--")}
-_NAMED = 28  # positions whose tokens can still be read
+_MOST_LABELS = 28  # a longer sequence is not labelled token by token
 
 
 def gradient_figure(
@@ -24,71 +24,75 @@ def gradient_figure(
     heads: Sequence[str | None] | None = None,
     tokens: Sequence[Sequence[str]] | None = None,
 ) -> Figure:
-    """A row for each model: β of one head, what tokens add by role and position, the update of every head.
+    """Draw one row of panels per model: β of one head, contributions by role and position, the update of each head.
 
-    heads    the head whose β is drawn, None for the one with the largest update
-    tokens   names of the positions of the first sequence, for β
+    several: the terms of each model
+    heads:   per model the label of the head whose β is drawn; None for the head with the largest update
+    tokens:  per model the tokens of the first sequence, which label the axes of β
     """
     figure = new_figure(15, 0.5 + 3.7 * len(several))
     axes = figure.subplots(len(several), 4, squeeze=False, width_ratios=(1.15, 1.25, 1.1, 1))
     for row, terms in enumerate(several):
         head = heads[row] if heads is not None else None
-        _beta(figure, axes[row][0], terms, head or terms.largest, tokens[row] if tokens is not None else ())
-        _positions(axes[row][1], terms)
-        _symmetry(axes[row][2], terms)
-        _spread(axes[row][3], terms)
-    _alike([row[1] for row in axes], "y")
-    _alike([row[2] for row in axes], "y")
-    _alike([row[3] for row in axes], "xy")
+        _draw_beta(figure, axes[row][0], terms, head or terms.largest, tokens[row] if tokens is not None else ())
+        _draw_positions(axes[row][1], terms)
+        _draw_symmetry(axes[row][2], terms)
+        _draw_norm_spread(axes[row][3], terms)
+    _share_limits([row[1] for row in axes], "y")
+    _share_limits([row[2] for row in axes], "y")
+    _share_limits([row[3] for row in axes], "x")
+    _share_limits([row[3] for row in axes], "y")
     return figure
 
 
-def _beta(figure: Figure, ax: Axes, terms: GradientTerms, label: str, tokens: Sequence[str]) -> None:
-    """β of the first sequence, as far as it has tokens that count."""
-    beta = terms[label].beta[0]
-    seen = np.flatnonzero(beta.any(0) | beta.any(1))
-    beta = beta[: seen[-1] + 1, : seen[-1] + 1] if len(seen) else beta
-    # A few pairs outweigh the rest: the root lets the others be seen.
+def _draw_beta(figure: Figure, ax: Axes, terms: GradientTerms, label: str, tokens: Sequence[str]) -> None:
+    """Draw β of the first sequence, up to its last position with a non-zero entry."""
+    beta = terms[label].beta[0]  # [N, N]
+    used = np.flatnonzero(beta.any(0) | beta.any(1))
+    beta = beta[: used[-1] + 1, : used[-1] + 1] if len(used) else beta
+    # A few entries are much larger than the rest; signed square roots keep the rest visible.
     shown = np.sign(beta) * np.sqrt(np.abs(beta))
     limit = float(np.abs(shown).max()) or 1.0
-    picture = ax.imshow(shown, cmap="RdBu_r", vmin=-limit, vmax=limit, interpolation="nearest")
-    bar = figure.colorbar(picture, ax=ax, shrink=0.85, pad=0.02)
-    marks = np.array([-1, -0.5, 0, 0.5, 1]) * limit
-    bar.set_ticks(list(marks), labels=[f"{mark * abs(mark):.1e}".replace("-", "−") if mark else "0" for mark in marks])
+    image = ax.imshow(shown, cmap="RdBu_r", vmin=-limit, vmax=limit, interpolation="nearest")
+    bar = figure.colorbar(image, ax=ax, shrink=0.85, pad=0.02)
+    ticks = np.array([-1, -0.5, 0, 0.5, 1]) * limit
+    bar.set_ticks(list(ticks), labels=[f"{tick * abs(tick):.1e}".replace("-", "−") if tick else "0" for tick in ticks])
     bar.ax.tick_params(labelsize=7)
     names = [token_label(token) for token in tokens[: len(beta)]]
-    if len(names) == len(beta) <= _NAMED:
+    if len(names) == len(beta) <= _MOST_LABELS:
         ax.set_xticks(range(len(names)), names, rotation=90, fontsize=6)
         ax.set_yticks(range(len(names)), names, fontsize=6)
     else:
         ax.locator_params(integer=True)
     ax.set_xlabel("context j" + " (first sequence)" * (len(terms[label].beta) > 1))
-    ax.set_ylabel("predicted i")
+    ax.set_ylabel("prediction i")
     panel_title(ax, f"{terms.name}: β of {label}" if terms.name else f"β of {label}", "root scale")
 
 
-def _positions(ax: Axes, terms: GradientTerms) -> None:
+def _draw_positions(ax: Axes, terms: GradientTerms) -> None:
+    """Draw the norm that each position contributes in each role, relative to the mean over positions."""
     several = len(terms.by_position) > 1
     for stack, roles in terms.by_position.items():
         for name, values in roles.items():
-            colour, stroke = _ROLES[name]
+            colour, line_style = _ROLES[name]
             label = f"{stack}, as {name}" if several else f"as {name}"
-            ax.plot(values, stroke, color=colour, linewidth=1.6, label=label)
+            ax.plot(values, line_style, color=colour, linewidth=1.6, label=label)
     ax.axhline(1, color=GREY, linewidth=0.8, linestyle=":")
     ax.set_ylim(bottom=0)
     ax.locator_params(axis="x", integer=True)
     ax.set_xlabel("position")
-    ax.set_ylabel("norm added, over its mean")
+    ax.set_ylabel("norm added / mean over positions")
     ax.legend(frameon=False, fontsize=8)
     panel_title(ax, "contribution by role", "mean over heads")
     style_axes(ax)
 
 
-def _symmetry(ax: Axes, terms: GradientTerms) -> None:
+def _draw_symmetry(ax: Axes, terms: GradientTerms) -> None:
+    """Draw the symmetry of the update and of β, one dot per head."""
     layers = {name: at for at, name in enumerate(dict.fromkeys((row.stack, row.layer) for row in terms.scores))}
-    for shift, figure, colour, label in ((-0.15, "symmetry", BLUE, "update"), (0.15, "pairing", ORANGE, "β")):
+    for shift, score, colour, label in ((-0.15, "symmetry", BLUE, "update"), (0.15, "pairing", ORANGE, "β")):
         x = [layers[row.stack, row.layer] + shift for row in terms.scores]
-        ax.scatter(x, [getattr(row, figure) for row in terms.scores], s=16, color=colour, alpha=0.75, label=label)
+        ax.scatter(x, [getattr(row, score) for row in terms.scores], s=16, color=colour, alpha=0.75, label=label)
     ax.axhline(0, color=GREY, linewidth=0.8, linestyle=":")
     several = len({stack for stack, _ in layers}) > 1
     ax.set_xticks(range(len(layers)), [f"{stack[:3]} {n}" if several else str(n) for stack, n in layers], fontsize=8)
@@ -99,19 +103,20 @@ def _symmetry(ax: Axes, terms: GradientTerms) -> None:
     style_axes(ax)
 
 
-def _spread(ax: Axes, terms: GradientTerms) -> None:
+def _draw_norm_spread(ax: Axes, terms: GradientTerms) -> None:
+    """Draw the relative spread of the column norms of each update against that of its row norms."""
     rows, columns = ([getattr(row, name) for row in terms.scores] for name in ("row_spread", "column_spread"))
     ax.scatter(rows, columns, s=16, color=BLUE, alpha=0.75)
-    ax.axline((0, 0), slope=1, color=GREY, linewidth=1, linestyle=(0, (4, 3)))
+    ax.axline((0, 0), slope=1, color=GREY, linewidth=1, linestyle=DASHED)
     ax.set_xlabel("spread of row norms")
     ax.set_ylabel("spread of column norms")
-    panel_title(ax, "norms of the update", "above: columns")
+    panel_title(ax, "norms of the update", "dashed: equal")
     style_axes(ax)
 
 
-def _alike(axes: Sequence[Any], sides: str) -> None:
-    """The same limits for all, so that rows compare."""
-    for side in sides:
-        limits = [getattr(ax, f"get_{side}lim")() for ax in axes]
-        for ax in axes:
-            getattr(ax, f"set_{side}lim")(min(low for low, _ in limits), max(high for _, high in limits))
+def _share_limits(axes: Sequence[Axes], side: Literal["x", "y"]) -> None:
+    """Give all panels the same limits, so that models can be compared."""
+    limits = [ax.get_xlim() if side == "x" else ax.get_ylim() for ax in axes]
+    low, high = min(low for low, _ in limits), max(high for _, high in limits)
+    for ax in axes:
+        ax.set(**{f"{side}lim": (low, high)})

@@ -1,25 +1,44 @@
-"""Pictures of an organised network: where its heads lie, its trees, how sparse it is, what the softmax changes."""
+"""Figures of an organised network: the map of its heads, its trees, its sparsity, and what the softmax changes."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from attngeo.show.canvas import BLUE, GREEN, GREY, LIGHT_GREY, ORANGE, PINK, new_figure, style_axes, token_label, panel_title
-from attngeo.show.organization_text import axis_labels, compact
+from attngeo.show.canvas import (
+    BLUE,
+    DASHED,
+    GREEN,
+    GREY,
+    LIGHT_GREY,
+    ORANGE,
+    PINK,
+    new_figure,
+    panel_title,
+    style_axes,
+    token_label,
+)
+from attngeo.show.organization_text import axis_labels, compact_labels
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+    from matplotlib.image import AxesImage
+    from numpy.typing import NDArray
 
+    from attngeo.arrays import Floats
     from attngeo.organization.expansion.controls import Comparison
+    from attngeo.organization.haar.smoothness import Holder
     from attngeo.organization.organization import Organization
     from attngeo.organization.softmax.invariance_report import InvarianceReport
     from attngeo.organization.trees.tree import Tree
 
+_AXES = ("queries", "keys", "heads")
+
+# Basis → colour, line style, line width
 _BASES = {
     "trees": (BLUE, "-", 2.4),
     "shuffled axes": (GREY, ":", 1.4),
@@ -32,15 +51,15 @@ _BASES = {
 
 
 def heads_figure(organization: Organization) -> Figure:
-    """The diffusion map of the heads: near one another where they do nearly the same, coloured by layer.
+    """Draw the diffusion map of the heads, coloured by layer: similar heads lie close to one another.
 
-    Left the first two coordinates, which a few outlying heads may take for themselves; right the two among the first
-    six that spread the middle half of the heads most, cut to where 96% of them are.
+    The left panel shows the first two coordinates, which a few outlying heads may dominate. The right panel shows the
+    two of the first six coordinates with the largest interquartile range, cropped to the central 96% of the heads.
     """
-    points = organization.embedding(6)
+    points = organization.embedding(6)  # [heads, ≤ 6]
     points = np.pad(points, ((0, 0), (0, max(0, 3 - points.shape[1]))))  # very few heads have fewer coordinates
     labels = axis_labels(organization, 2)
-    layers = np.asarray([_layer(label, place) for place, label in enumerate(labels)])
+    layers = np.asarray([_layer(label, index) for index, label in enumerate(labels)])
     figure = new_figure(10.5, 5.2)
     axes = figure.subplots(1, 2)
     low, high = np.quantile(points, (0.25, 0.75), axis=0)
@@ -50,68 +69,73 @@ def heads_figure(organization: Organization) -> Figure:
         x, y = points[:, pair[0]], points[:, pair[1]]
         inside = np.full(len(x), True)
         if ax is axes[1]:
-            inside = _middle(x) & _middle(y)
+            inside = _central(x) & _central(y)
         dots = ax.scatter(
             x[inside], y[inside], c=layers[inside], cmap="viridis", vmin=layers.min(), vmax=max(layers.max(), 1),
             s=26, edgecolors="white", linewidths=0.4, zorder=3,
         )  # fmt: skip
-        for head in np.flatnonzero(inside)[_outermost(x[inside], y[inside], 40)]:
+        for head in np.flatnonzero(inside)[_spread_out(x[inside], y[inside], 40)]:
             ax.annotate(labels[head], (x[head], y[head]), (3, 3), textcoords="offset points", fontsize=5.5)
         ax.set_xlabel(f"diffusion coordinate {pair[0] + 1}")
         ax.set_ylabel(f"diffusion coordinate {pair[1] + 1}")
-        outside = compact(labels[head] for head in np.flatnonzero(~inside))
+        outside = compact_labels(labels[head] for head in np.flatnonzero(~inside))
         panel_title(ax, "", f"outside: {outside}" if 0 < len(outside) < 60 else "")
         style_axes(ax)
-    panel_title(axes[0], "heads", "near: nearly the same")
+    panel_title(axes[0], "heads", "close: similar")
     figure.colorbar(dots, ax=axes, label="layer", shrink=0.85)
     return figure
 
 
-def _middle(x: Any) -> Any:
-    """True but for the outermost 2% at either end that stand far out."""
+def _central(x: Floats) -> NDArray[np.bool_]:
+    """Return which values lie within the central 96%, widened by a quarter of its range at either end."""
     low, high = np.quantile(x, (0.02, 0.98))
     margin = 0.25 * (high - low)
-    return (x >= low - margin) & (x <= high + margin)
+    inside: NDArray[np.bool_] = (x >= low - margin) & (x <= high + margin)
+    return inside
 
 
-def _layer(label: str, place: int) -> int:
+def _layer(label: str, index: int) -> int:
+    """Return the layer that a head's label names, or `index` where it names none."""
     match = re.fullmatch(r"L(\d+)H\d+", label)
-    return int(match[1]) if match else place
+    return int(match[1]) if match else index
 
 
-def _outermost(x: Any, y: Any, count: int) -> list[int]:
-    """Points far from their nearest others first: names there do not lie on one another."""
+def _spread_out(x: Floats, y: Floats, count: int) -> list[int]:
+    """Return the indices of at most `count` points far enough apart for their labels not to overlap.
+
+    They are chosen in farthest-point order, beginning with the point farthest from the median.
+    """
     spread = [np.ptp(x) or 1.0, np.ptp(y) or 1.0]
-    points = np.stack([x / spread[0], y / spread[1]], 1)
+    points = np.stack([x / spread[0], y / spread[1]], 1)  # [points, 2]
     chosen: list[int] = []
-    apart = np.full(len(points), np.inf)
+    distance = np.full(len(points), np.inf)  # to the nearest chosen point
     for _ in range(min(count, len(points))):
-        # farthest-point order, so that every named point has room
-        new = int(np.argmax(apart)) if chosen else int(np.argmax(np.linalg.norm(points - np.median(points, 0), axis=1)))
-        if chosen and apart[new] < 0.05:
+        from_median = np.linalg.norm(points - np.median(points, 0), axis=1)
+        new = int(np.argmax(distance if chosen else from_median))
+        if chosen and distance[new] < 0.05:
             break
         chosen.append(new)
-        apart = np.minimum(apart, np.linalg.norm(points - points[new], axis=1))
+        distance = np.minimum(distance, np.linalg.norm(points - points[new], axis=1))
     return chosen
 
 
 def sparsity_figure(comparison: Comparison) -> Figure:
-    """How fast the error falls with the best n coefficients, and how fast coefficients shrink with their supports."""
+    """Draw the best-n-term error of each basis, and how its coefficients shrink with the size of their supports."""
     figure = new_figure(10.5, 4.6)
     left, right = figure.subplots(1, 2)
     for profile in comparison.profiles:
-        colour, stroke, width = _BASES.get(profile.name, (GREY, "-", 1.0))
+        colour, line_style, width = _BASES.get(profile.name, (GREY, "-", 1.0))
         curve = profile.sparsity
         share = 100 * curve.counts / curve.counts[-1]
-        seen = curve.errors > 0
-        left.plot(share[seen], curve.errors[seen], stroke, color=colour, linewidth=width, label=profile.name)
+        drawn = curve.errors > 0  # the axis is logarithmic
+        left.plot(share[drawn], curve.errors[drawn], line_style, color=colour, linewidth=width, label=profile.name)
         if profile.holder is not None and len(profile.holder.support):
             fit = profile.holder
             right.plot(fit.support, fit.log_rms, "o", color=colour, markersize=4, label=_exponent(profile.name, fit))
-            middle = np.average(fit.log_rms, weights=fit.counts) - fit.rms.slope * np.average(
+            intercept = np.average(fit.log_rms, weights=fit.counts) - fit.rms.slope * np.average(
                 fit.support, weights=fit.counts
             )
-            right.plot(fit.support, middle + fit.rms.slope * fit.support, stroke, color=colour, linewidth=width)
+            right.plot(fit.support, intercept + fit.rms.slope * fit.support, line_style, color=colour, linewidth=width)
     left.set(xscale="log", yscale="log", ylim=(3e-3, 1.3))
     left.set_xlabel("share of coefficients kept, %")
     left.set_ylabel("relative l2 error")
@@ -121,48 +145,49 @@ def sparsity_figure(comparison: Comparison) -> Figure:
     panel_title(right, "regularity", "slope − ½ is the exponent α")
     for ax in (left, right):
         style_axes(ax)
-        if ax.get_legend_handles_labels()[0]:  # too few coefficients have no exponent to show
+        if ax.get_legend_handles_labels()[0]:  # an array with few coefficients has no exponent to show
             ax.legend(frameon=False, fontsize=8)
     return figure
 
 
-def _exponent(name: str, fit: Any) -> str:
+def _exponent(name: str, fit: Holder) -> str:
     return f"{name}: α {fit.exponent:.2f} ± {fit.error:.2f}".replace("-", "−")
 
 
 def trees_figure(organization: Organization) -> Figure:
-    """Every tree from its root (top) to its elements, coloured by where the members of a folder stood before."""
+    """Draw each tree from its root (top) to its elements; the colour is the mean position, or layer, of a folder."""
     trees = organization.trees
     figure = new_figure(10.5, 1.2 + 2.1 * len(trees))
     axes = figure.subplots(len(trees), 1, squeeze=False)[:, 0]
     for axis, (ax, tree) in enumerate(zip(axes, trees, strict=True)):
         labels = axis_labels(organization, axis)
-        place = np.arange(tree.size, dtype=float)
+        position = np.arange(tree.size, dtype=float)
         if axis == 2:
-            place = np.asarray([_layer(label, at) for at, label in enumerate(labels)], float)
-        what = "layer" if axis == 2 and _layer(labels[-1], -1) >= 0 else "place in the input" if axis < 2 else "place"
-        picture = _strips(ax, tree, labels, place)
-        panel_title(ax, ("queries", "keys", "heads")[axis], f"{tree.size} in {tree.depth} levels")
-        figure.colorbar(picture, ax=ax, pad=0.01).set_label(f"mean {what}", fontsize=8)
+            position = np.asarray([_layer(label, index) for index, label in enumerate(labels)], float)
+        has_layers = axis == 2 and _layer(labels[-1], -1) >= 0
+        colour = "layer" if has_layers else "position in the input" if axis < 2 else "position"
+        image = _draw_tree(ax, tree, labels, position)
+        panel_title(ax, _AXES[axis], f"{tree.size} {_AXES[axis]} in {tree.depth} levels")
+        figure.colorbar(image, ax=ax, pad=0.01).set_label(f"mean {colour}", fontsize=8)
     return figure
 
 
 def tree_figure(tree: Tree) -> Figure:
-    """One tree by itself, its elements by number."""
+    """Draw one tree from its root (top) to its elements, which are labelled by index."""
     figure = new_figure(10.5, 3.0)
     ax = figure.subplots()
-    picture = _strips(ax, tree, tuple(map(str, range(tree.size))), np.arange(tree.size, dtype=float))
-    panel_title(ax, "tree", f"{tree.size} in {tree.depth} levels")
-    figure.colorbar(picture, ax=ax, pad=0.01).set_label("mean place", fontsize=8)
+    image = _draw_tree(ax, tree, tuple(map(str, range(tree.size))), np.arange(tree.size, dtype=float))
+    panel_title(ax, "tree", f"{tree.size} elements in {tree.depth} levels")
+    figure.colorbar(image, ax=ax, pad=0.01).set_label("mean position", fontsize=8)
     return figure
 
 
-def _strips(ax: Axes, tree: Tree, labels: Sequence[str], place: Any) -> Any:
-    """A strip for every level, the root above, cut where folders end, coloured by the mean place of their members."""
+def _draw_tree(ax: Axes, tree: Tree, labels: Sequence[str], position: Floats) -> AxesImage:
+    """Draw one strip per level, divided where folders end, each folder in the colour of its mean `position` [n]."""
     levels = tree.levels[:, tree.order]  # [depth, n]
-    means = np.stack([(np.bincount(row, place[tree.order]) / np.bincount(row))[row] for row in levels])
-    span = (place.min(), max(place.max(), place.min() + 1))
-    picture = ax.imshow(means, cmap="viridis", vmin=span[0], vmax=span[1], aspect="auto", interpolation="nearest")
+    means = np.stack([(np.bincount(row, position[tree.order]) / np.bincount(row))[row] for row in levels])
+    low, high = position.min(), max(position.max(), position.min() + 1)
+    image = ax.imshow(means, cmap="viridis", vmin=low, vmax=high, aspect="auto", interpolation="nearest")
     rows, columns = np.nonzero(np.diff(levels, axis=1))
     ax.vlines(columns + 0.5, rows - 0.5, rows + 0.5, color="white", linewidth=0.7)
     ax.set_yticks([0, tree.depth - 1], ["root", "elements"], fontsize=8)
@@ -171,34 +196,34 @@ def _strips(ax: Axes, tree: Tree, labels: Sequence[str], place: Any) -> Any:
         ax.set_xticks(range(tree.size), names, rotation=90, fontsize=5)
     else:
         ax.set_xticks([])
-    return picture
+    return image
 
 
 def invariance_figure(report: InvarianceReport) -> Figure:
-    """Every figure before against after the softmax, beside the broken control; the exponents of single heads."""
+    """Draw each measure of agreement between logits and softmax with its control, and the exponents of single heads."""
     figure = new_figure(10.5, 4.8)
     left, right = figure.subplots(1, 2, width_ratios=(3, 2))
     names = [contrast.figure for contrast in report.contrasts]
-    for place, contrast in enumerate(report.contrasts):
+    for row, contrast in enumerate(report.contrasts):
         colour = BLUE if contrast.beats_control else ORANGE
-        left.plot([contrast.broken, contrast.value], [place, place], color="#bbbbbb", linewidth=1.5, zorder=1)
-        left.plot(contrast.broken, place, "o", color=GREY, markersize=6, markerfacecolor="white", zorder=2)
-        left.plot(contrast.value, place, "o", color=colour, markersize=7, zorder=3)
+        left.plot([contrast.broken, contrast.value], [row, row], color=LIGHT_GREY, linewidth=1.5, zorder=1)
+        left.plot(contrast.broken, row, "o", color=GREY, markersize=6, markerfacecolor="white", zorder=2)
+        left.plot(contrast.value, row, "o", color=colour, markersize=7, zorder=3)
     left.set_yticks(range(len(names)), names, fontsize=8)
     left.invert_yaxis()
     for label, marker in (
-        ("beyond the control", {"color": BLUE}),
-        ("not beyond it", {"color": ORANGE}),
-        ("broken control", {"color": GREY, "markerfacecolor": "white"}),
+        ("better than the control", {"color": BLUE}),
+        ("not better", {"color": ORANGE}),
+        ("control: rows permuted", {"color": GREY, "markerfacecolor": "white"}),
     ):
         left.plot([], [], "o", label=label, **marker)
     left.legend(frameon=False, fontsize=8, loc="upper center", bbox_to_anchor=(0.4, -0.06), ncols=3)
     panel_title(left, f"logits and their {report.comparison}")
-    for heads, colour, label in ((report.heads_broken, GREY, "broken control"), (report.heads, BLUE, "heads")):
+    for heads, colour, label in ((report.heads_broken, GREY, "control"), (report.heads, BLUE, "heads")):
         x, y = ([getattr(head, side).exponent for head in heads] for side in ("exponent", "residual"))
         right.scatter(x, y, s=16, color=colour, alpha=0.7, linewidths=0, label=label)
     low, high = right.get_xlim()
-    right.axline((low, low), slope=1, color=GREY, linewidth=1, linestyle=(0, (4, 3)), label="as regular")
+    right.axline((low, low), slope=1, color=GREY, linewidth=1, linestyle=DASHED, label="equally regular")
     right.axline((low, 2 * low), slope=2, color=GREY, linewidth=1, linestyle=":", label="twice as regular")
     right.set_xlim(low, high)
     right.set_xlabel("exponent α of the logits")

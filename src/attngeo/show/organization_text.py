@@ -1,11 +1,11 @@
-"""An organised network in words: its head tree, which heads fold together, how sparse it is."""
+"""An organised network as text: the tree of its heads, the heads most alike, the entropy and the sparsity."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
 from textwrap import wrap
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from attngeo.organization.expansion.controls import Comparison
@@ -13,38 +13,46 @@ if TYPE_CHECKING:
     from attngeo.organization.organization import Organization
     from attngeo.organization.trees.tree import Tree
 
-WIDTH = 100
+_WIDTH = 100  # characters per line
 _AXES = ("queries", "keys", "heads")
-_SHOWN = 12  # folders, and heads at either end, before a list is cut
+_FOLDERS_SHOWN = 12  # folders listed before the rest is only counted
+
+_SPARSITY_LEGEND = """\
+l1/l2: l1 norm of the coefficients over their l2 norm, smaller is sparser
+90%, 99%, 99.9%: share of the coefficients that holds this much of the energy
+exponent: mixed-Hölder exponent ± standard error, larger is smoother (cosines have none)
+trees: the Haar basis of the trees found here; the other rows are controls:
+  shuffled axes: the same trees after shuffling each axis; dyadic trees: trees that halve the given order
+  cosines: cosine transforms; permuted: all values permuted, trees fitted anew"""
 
 
-def summary(organization: Organization, expansion: Expansion, comparison: Comparison) -> str:
-    """Everything a reader wants first, a section each."""
-    parts = [_title(organization), _history(organization)]
+def organization_summary(organization: Organization, expansion: Expansion, comparison: Comparison) -> str:
+    """Return the summary that `attngeo organize` prints, one section per aspect, each with what its numbers mean."""
+    sections = [_title(organization), _history(organization)]
     if len(organization.trees) == 3:
         labels = axis_labels(organization, 2)
-        parts += [
-            "the tree of the heads, a few of its levels\n" + tree_text(organization.trees[2], labels),
-            _folded(organization, labels),
+        sections += [
+            "tree of the heads, a few of its levels (number of heads in each folder)\n"
+            + tree_text(organization.trees[2], labels),
+            _closest_heads(organization, labels),
             _entropies(expansion, labels),
         ]
     else:
-        parts.append(_entropies(expansion, ()))
-    parts.append(
-        "sparsity: l1 over l2, the share of coefficients that holds 90, 99, 99.9% of the energy, the mixed-Hölder\n"
-        f"exponent; the trees, then controls\n{comparison}"
-    )
-    return "\n\n".join(parts) + "\n"
+        sections.append(_entropies(expansion, ()))
+    sections.append(f"sparsity, compared with controls\n{comparison}\n\n{_SPARSITY_LEGEND}")
+    return "\n\n".join(sections) + "\n"
 
 
 def axis_labels(organization: Organization, axis: int) -> tuple[str, ...]:
-    """Names of the elements of an axis, numbers where a plain array has none."""
-    named = getattr(organization.tensor, _AXES[axis], None)
-    return tuple(named) if named else tuple(map(str, range(organization.trees[axis].size)))
+    """Return the names of the elements of an axis, or their indices where a plain array has no names."""
+    names = getattr(organization.tensor, _AXES[axis], None)
+    return tuple(names) if names else tuple(map(str, range(organization.trees[axis].size)))
 
 
 def tree_text(tree: Tree, labels: Sequence[str], levels: Sequence[int] | None = None) -> str:
-    """The tree drawn with lines, at the levels where the number of folders first reaches 2, 4, 8 and 16.
+    """Return a drawing of the tree at some of its levels, each folder with its size, the smallest with their elements.
+
+    levels: which levels to draw; by default those where the number of folders first reaches 2, 4, 8 and 16
 
     >>> print(tree_text(Tree([[0, 0, 0], [0, 1, 0], [0, 1, 2]]), ("L0H0", "L0H1", "L1H0"), levels=[1]))
     3
@@ -60,39 +68,44 @@ def tree_text(tree: Tree, labels: Sequence[str], levels: Sequence[int] | None = 
 
 
 def _branches(tree: Tree, members: list[int], levels: list[int], labels: Sequence[str], indent: str) -> list[str]:
+    """Return the lines of the folders that the elements `members` fall into at `levels`, one branch per folder."""
     folders: dict[int, list[int]] = {}
-    while levels and len(folders) < 2:  # a level that does not split this folder says nothing
+    while levels and len(folders) < 2:  # skip levels that do not split this folder
         folders = {}
         for element in members:
             folders.setdefault(int(tree.levels[levels[0], element]), []).append(element)
         levels = levels[1:]
     lines = []
-    for place, inside in enumerate(folders.values()):
-        last = place == len(folders) - 1
+    for number, inside in enumerate(folders.values()):
+        last = number == len(folders) - 1
         deeper = indent + ("   " if last else "│  ")
         below = _branches(tree, inside, levels, labels, deeper)
-        head = f"{indent}{'└─' if last else '├─'} {len(inside)}"
+        branch = f"{indent}{'└─' if last else '├─'} {len(inside)}"
         if below:
-            lines += [head, *below]
+            lines += [branch, *below]
         else:
-            names = wrap(compact(labels[element] for element in inside), max(30, WIDTH - len(deeper) - 4))
-            lines += [f"{head}  {names[0]}", *(f"{deeper}   {more}" for more in names[1:])]
+            names = wrap(compact_labels(labels[element] for element in inside), max(30, _WIDTH - len(deeper) - 4))
+            lines += [f"{branch}  {names[0]}", *(f"{deeper}   {more}" for more in names[1:])]
     return lines if len(folders) > 1 else []
 
 
-def compact(labels: Iterable[str]) -> str:
-    """Heads of one layer together: L0H1 L0H4 L2H3 → L0H1,4 L2H3."""
-    found: dict[str, list[str]] = {}
+def compact_labels(labels: Iterable[str]) -> str:
+    """Return labels sorted and joined, the heads of a layer under one prefix.
+
+    >>> compact_labels(["L2H3", "L0H4", "L0H1"])
+    'L0H1,4 L2H3'
+    """
+    heads: dict[str, list[str]] = {}  # prefix of a layer → its heads
     for label in labels:
         match = re.fullmatch(r"(L\d+H)(\d+)", label)
-        found.setdefault(match[1] if match else label, []).append(match[2] if match else "")
-    order = sorted(found, key=lambda stem: [int(number) for number in re.findall(r"\d+", stem)] or [-1])
-    return " ".join(stem + ",".join(sorted(found[stem], key=lambda n: int(n or 0))) for stem in order)
+        heads.setdefault(match[1] if match else label, []).append(match[2] if match else "")
+    order = sorted(heads, key=lambda prefix: [int(number) for number in re.findall(r"\d+", prefix)] or [-1])
+    return " ".join(prefix + ",".join(sorted(heads[prefix], key=lambda n: int(n or 0))) for prefix in order)
 
 
 def smallest_folders(tree: Tree) -> list[list[int]]:
-    """The folders of several elements that no folder inside them shares: what folds together first."""
-    found: list[list[int]] = []
+    """Return the folders of two or more elements that contain no other such folder: the elements joined first."""
+    smallest: list[list[int]] = []
     taken: set[int] = set()
     for row in tree.levels[::-1]:
         folders: dict[int, list[int]] = {}
@@ -100,9 +113,9 @@ def smallest_folders(tree: Tree) -> list[list[int]]:
             folders.setdefault(folder, []).append(element)
         for inside in folders.values():
             if len(inside) > 1 and not taken & set(inside):
-                found.append(inside)
+                smallest.append(inside)
                 taken |= set(inside)
-    return found
+    return smallest
 
 
 def _title(organization: Organization) -> str:
@@ -114,42 +127,43 @@ def _title(organization: Organization) -> str:
 
 
 def _history(organization: Organization) -> str:
-    lines = ["total l1 of the Haar coefficients, and how alike each tree is to the one before (1: the same)"]
+    lines = ["l1: total l1 norm of the Haar coefficients; per axis: similarity to the previous tree (1: identical)"]
     axes = _AXES[: len(organization.trees)]
     lines.append(f"{'':16}{'l1':>12}" + "".join(f"{axis:>10}" for axis in axes))
     count = 0
     for step in organization.history:
         count += step.stage == "iteration"
         name = f"iteration {count}" if step.stage == "iteration" else step.stage
-        alike = "".join(f"{'' if value is None else f'{value:.3f}':>10}" for value in step.likeness)
-        lines.append(f"{name:16}{step.l1:12.6g}{alike}")
+        similarities = "".join(f"{'' if value is None else f'{value:.3f}':>10}" for value in step.likeness)
+        lines.append(f"{name:16}{step.l1:12.6g}{similarities}".rstrip())
     if organization.settled:
-        lines.append("settled: the last iteration changed no tree")
+        lines.append("converged: the last iteration changed no tree")
     return "\n".join(lines)
 
 
-def _folded(organization: Organization, labels: Sequence[str]) -> str:
-    affinity = organization.affinities[2]
+def _closest_heads(organization: Organization, labels: Sequence[str]) -> str:
+    affinity = organization.affinities[2]  # [heads, heads]
     ranked = []
     for inside in smallest_folders(organization.trees[2]):
         pairs = [affinity[a, b] for a in inside for b in inside if a < b]
         ranked.append((sum(pairs) / len(pairs), inside))
     ranked.sort(key=lambda pair: -pair[0])
-    lines = ["heads that fold together first, nearest first (mean affinity: 1 the same)"]
-    lines += [f"  {mean:.3f}  {compact(labels[element] for element in inside)}" for mean, inside in ranked[:_SHOWN]]
-    if len(ranked) > _SHOWN:
-        lines.append(f"  … and {len(ranked) - _SHOWN} more folders, to {ranked[-1][0]:.3f}")
+    lines = ["heads that are joined first, with their mean affinity (1: identical)"]
+    shown = ranked[:_FOLDERS_SHOWN]
+    lines += [f"  {mean:.3f}  {compact_labels(labels[element] for element in inside)}" for mean, inside in shown]
+    if len(ranked) > len(shown):
+        lines.append(f"  … and {len(ranked) - len(shown)} more folders, down to {ranked[-1][0]:.3f}")
     return "\n".join(lines)
 
 
 def _entropies(expansion: Expansion, labels: Sequence[str]) -> str:
-    network: Any = expansion.entropy("network"), expansion.entropy("network", normalised=True)
-    lines = [f"entropy of the whole: l1 {network[0]:.6g}, over l2 {network[1]:.4g}"]
+    l1, normalised = expansion.entropy("network"), expansion.entropy("network", normalised=True)
+    lines = [f"entropy of the network: l1 {l1:.6g}, l1/l2 {normalised:.4g}"]
     if labels:
-        heads = expansion.entropy("head", normalised=True)
+        heads = expansion.entropy("head", normalised=True)  # [heads]
         ranked = sorted(range(len(labels)), key=lambda head: heads[head])
         count = min(6, (len(ranked) + 1) // 2)
-        for words, some in (("least", ranked[:count]), ("most", ranked[: -count - 1 : -1])):
-            lines.append(f"  {words:5}  " + "  ".join(f"{labels[head]} {heads[head]:.3g}" for head in some))
-        lines[0] += "; of single heads, l1 over l2:"
+        for title, some in (("least", ranked[:count]), ("most", ranked[: -count - 1 : -1])):
+            lines.append(f"  {title:5}  " + "  ".join(f"{labels[head]} {heads[head]:.3g}" for head in some))
+        lines[0] += "; l1/l2 of single heads:"
     return "\n".join(lines)

@@ -1,4 +1,4 @@
-"""Pictures of scores, made without matplotlib's global state: nothing here needs a display or leaves a figure open."""
+"""Figures of scores: symmetry and directionality of each layer and head, with the level expected by chance."""
 
 from __future__ import annotations
 
@@ -6,17 +6,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from attngeo.show.canvas import GREY, new_figure, style_axes, panel_title
+from attngeo.show.canvas import COLOURS, DASHED, GREY, new_figure, panel_title, style_axes
 
 if TYPE_CHECKING:
     import polars as pl
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# Okabe and Ito's colours, told apart with every kind of colour vision.
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-_STROKES = ("-", "--", ":")
-_DASHES = (0, (4, 3))
+    from attngeo.weights.scoring.layer_nulls import LayerNulls
+
+_LINE_STYLES = ("-", "--", ":")  # the next one when all colours are used
 
 _PANELS = {
     "symmetry": "1 symmetric, −1 skew",
@@ -26,50 +25,55 @@ _PANELS = {
 
 @dataclass(frozen=True)
 class _Series:
-    """One model's stack: where its layers stand on the x axis and how it is drawn."""
+    """One stack of one model, and how it is drawn."""
 
-    label: str
-    layers: pl.DataFrame
-    heads: pl.DataFrame
+    model: str
+    stack: str
+    layers: pl.DataFrame  # rows of whole layers
+    heads: pl.DataFrame  # rows of single heads
     colour: str
-    stroke: str
-    first: float  # x of layer 0
-    step: float  # x from one layer to the next
+    line_style: str
+    step: float  # distance on the x axis from one layer to the next; layer 0 is at 0
 
-    def at(self, rows: pl.DataFrame) -> pl.Series:
-        """x of each row; the heads of a layer side by side, so that none hides another."""
-        x = self.first + rows["layer"] * self.step
+    @property
+    def label(self) -> str:
+        """The end of the model's path, and the stack."""
+        return "  ".join(dict.fromkeys(["/".join(self.model.rstrip("/").split("/")[-2:]), self.stack]))
+
+    def x(self, rows: pl.DataFrame) -> pl.Series:
+        """Return the x coordinate of each row; the heads of a layer lie side by side."""
+        x = rows["layer"] * self.step
         if rows["head"].null_count() == rows.height or rows.height == 0:
             return x
         count = int(rows["head"].max()) + 1  # type: ignore[arg-type]
         return x + ((rows["head"] + 0.5) / count - 0.5) * 0.7 * self.step
 
 
-def score_figure(frame: pl.DataFrame) -> Figure:
-    """Symmetry and directionality of every layer (line) and head (dots), each model and stack in its colour.
+def score_figure(frame: pl.DataFrame, nulls: LayerNulls) -> Figure:
+    """Draw the symmetry and the directionality of each layer (lines) and head (dots), one colour per model and stack.
 
-    `frame` has the columns of `ScoreTable.frame`, of one model or of several one after the other. The grey line is
-    what layers of independent random factors give on average; the band, where z was computed, holds 95% of them.
+    frame: columns as in `ScoreTable.frame`, of one or several models
+    nulls: the null of the layers of each stack; its mean is a grey line, its central 95% a grey band
     """
     figure = new_figure(10, 4.6)
-    draw_scores(figure, figure.subplots(1, 2), frame)
+    draw_scores(figure, figure.subplots(1, 2), frame, nulls)
     return figure
 
 
-def draw_scores(figure: Figure, axes: Sequence[Axes], frame: pl.DataFrame) -> None:
-    """What `score_figure` shows, into two axes; the legend goes below the whole figure."""
+def draw_scores(figure: Figure, axes: Sequence[Axes], frame: pl.DataFrame, nulls: LayerNulls) -> None:
+    """Draw the content of `score_figure` into two panels, with the legend below the whole figure."""
     from matplotlib.ticker import MaxNLocator
 
     series = _series(frame)
-    depth = len({part.step for part in series}) > 1
+    relative_depth = len({part.step for part in series}) > 1
     for ax, (score, meaning) in zip(axes, _PANELS.items(), strict=True):
         for part in series:
-            _draw(ax, score, part)
-        _chance(ax, score, series)
+            _draw_series(ax, score, part)
+        _draw_nulls(ax, score, series, nulls)
         panel_title(ax, score, meaning)
-        ax.set_xlabel("depth: first layer 0, last layer 1" if depth else "layer")
+        ax.set_xlabel("depth: first layer 0, last layer 1" if relative_depth else "layer")
         style_axes(ax, grid="y")
-        if not depth:
+        if not relative_depth:
             ax.xaxis.set_major_locator(MaxNLocator(integer=True))
     handles, labels = axes[0].get_legend_handles_labels()
     columns = 1 if max(map(len, labels)) > 60 else 2
@@ -77,55 +81,41 @@ def draw_scores(figure: Figure, axes: Sequence[Axes], frame: pl.DataFrame) -> No
 
 
 def _series(frame: pl.DataFrame) -> list[_Series]:
+    """Split a frame by model and stack."""
     import polars as pl
 
     parts = frame.partition_by("model", "stack", maintain_order=True)
-    last = [int(part["layer"].max()) for part in parts]  # type: ignore[arg-type]
-    # Models of different length are laid over each other from first layer to last.
-    depth = len(set(last)) > 1
+    last_layers = [int(part["layer"].max()) for part in parts]  # type: ignore[arg-type]
+    # Models of different depth are drawn over each other, from first layer to last.
+    relative_depth = len(set(last_layers)) > 1
     return [
         _Series(
-            label="  ".join(dict.fromkeys([_short(part["model"][0]), part["stack"][0]])),
+            model=part["model"][0],
+            stack=part["stack"][0],
             layers=part.filter(pl.col("head").is_null()).sort("layer"),
             heads=part.filter(pl.col("head").is_not_null()),
             colour=COLOURS[i % len(COLOURS)],
-            stroke=_STROKES[i // len(COLOURS) % len(_STROKES)],
-            first=0.0,
-            step=1 / max(end, 1) if depth else 1.0,
+            line_style=_LINE_STYLES[i // len(COLOURS) % len(_LINE_STYLES)],
+            step=1 / max(last, 1) if relative_depth else 1.0,
         )
-        for i, (part, end) in enumerate(zip(parts, last, strict=True))
+        for i, (part, last) in enumerate(zip(parts, last_layers, strict=True))
     ]
 
 
-def _short(model: str) -> str:
-    """Enough of a path to know the model by."""
-    return "/".join(model.rstrip("/").split("/")[-2:])
-
-
-def _chance(ax: Axes, score: str, series: list[_Series]) -> None:
-    """What random factors give: the mean as a line, ±1.96 standard deviations as a band, where z is known."""
-    for mean, std in sorted({_null(part.layers, score) for part in series}):
-        ax.axhline(mean, color=GREY, linewidth=1, linestyle=_DASHES, zorder=1)
-        ax.axhspan(mean - 1.96 * std, mean + 1.96 * std, color=GREY, alpha=0.12, linewidth=0, zorder=0)
-    ax.plot([], [], color=GREY, linewidth=1, linestyle=_DASHES, label="layers of random factors: mean, 95%")
+def _draw_nulls(ax: Axes, score: str, series: list[_Series], nulls: LayerNulls) -> None:
+    """Draw the mean of each null as a line and ±1.96 standard deviations, where known, as a band."""
+    levels = {nulls[part.model, part.stack][score] for part in series}
+    for level in sorted(levels, key=lambda level: (level.mean, level.std or 0.0)):
+        margin = 1.96 * (level.std or 0.0)
+        ax.axhline(level.mean, color=GREY, linewidth=1, linestyle=DASHED, zorder=1)
+        ax.axhspan(level.mean - margin, level.mean + margin, color=GREY, alpha=0.12, linewidth=0, zorder=0)
+    ax.plot([], [], color=GREY, linewidth=1, linestyle=DASHED, label="layers of random factors: mean, 95%")
     ax.scatter([], [], s=7, color=GREY, label="single heads")
 
 
-def _null(layers: pl.DataFrame, score: str) -> tuple[float, float]:
-    """Mean and standard deviation of chance, read back from a score and its z; 0 where no z was computed."""
-    import polars as pl
-
-    mean = 1 / layers["query_width"][0] if score == "symmetry" else 0.0
-    rows = layers.filter(pl.col(f"{score}_z").is_not_null(), pl.col(f"{score}_z") != 0, ~pl.col("cross"))
-    if rows.height == 0:
-        return mean, 0.0
-    far = rows.sort(pl.col(f"{score}_z").abs())[-1]  # where the division is most exact
-    return mean, (far[score][0] - mean) / far[f"{score}_z"][0]
-
-
-def _draw(ax: Axes, score: str, part: _Series) -> None:
+def _draw_series(ax: Axes, score: str, part: _Series) -> None:
     ax.scatter(
-        part.at(part.heads).to_numpy(),
+        part.x(part.heads).to_numpy(),
         part.heads[score].to_numpy(),
         s=7,
         color=part.colour,
@@ -134,9 +124,9 @@ def _draw(ax: Axes, score: str, part: _Series) -> None:
         zorder=2,
     )
     ax.plot(
-        part.at(part.layers).to_numpy(),
+        part.x(part.layers).to_numpy(),
         part.layers[score].to_numpy(),
-        part.stroke,
+        part.line_style,
         color=part.colour,
         marker="o",
         markersize=4,

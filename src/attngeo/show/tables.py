@@ -1,4 +1,4 @@
-"""A frame as text: aligned for people, json and csv with every column and digit, markdown and latex to paste."""
+"""A data frame as text: aligned columns to read, JSON and CSV with all digits, Markdown and LaTeX to paste."""
 
 from __future__ import annotations
 
@@ -12,13 +12,11 @@ if TYPE_CHECKING:
 
 FORMATS = ("table", "json", "csv", "parquet", "latex", "markdown")
 
-Cells = list[list[str]]
-
 _LATEX = str.maketrans({c: f"\\{c}" for c in "&%$#_{}"} | {"~": r"\textasciitilde{}", "^": r"\textasciicircum{}"})
 
 
 def encode(frame: pl.DataFrame, form: str) -> bytes:
-    """The frame in one of FORMATS; only parquet is not text."""
+    """Return the content of a file in one of `FORMATS`; all of them but parquet are text."""
     if form == "parquet":
         buffer = io.BytesIO()
         frame.write_parquet(buffer)
@@ -29,34 +27,34 @@ def encode(frame: pl.DataFrame, form: str) -> bytes:
 
 
 def as_json(frame: pl.DataFrame) -> str:
-    """An array of rows, one to a line, keys the column names."""
+    """Return an array of objects, one row per line, with the column names as keys."""
     rows = (json.dumps(row, ensure_ascii=False, allow_nan=False) for row in frame.iter_rows(named=True))
     return "[\n" + ",\n".join(rows) + "\n]\n"
 
 
 def as_csv(frame: pl.DataFrame) -> str:
-    """Every column, null as nothing."""
+    """Return comma-separated values; a null is an empty field."""
     return frame.write_csv()
 
 
 def as_text(frame: pl.DataFrame) -> str:
-    """Aligned columns, numbers to the right; columns with nothing in them are left out."""
-    frame = filled(frame)
-    return "\n".join(aligned([frame.columns, *cells(frame)], right=numbers(frame))) + "\n"
+    """Return aligned columns, numbers to the right, without the columns that are empty."""
+    frame = without_empty_columns(frame)
+    return "\n".join(aligned([frame.columns, *cells(frame)], right=is_numeric(frame))) + "\n"
 
 
 def as_markdown(frame: pl.DataFrame) -> str:
-    """A pipe table; columns with nothing in them are left out."""
-    frame = filled(frame)
-    rule = ["---:" if right else ":---" for right in numbers(frame)]
+    """Return a pipe table without the columns that are empty."""
+    frame = without_empty_columns(frame)
+    rule = ["---:" if right else ":---" for right in is_numeric(frame)]
     body = [[cell.replace("|", r"\|") for cell in row] for row in cells(frame)]
     return "".join(f"| {' | '.join(row)} |\n" for row in [frame.columns, rule, *body])
 
 
 def as_latex(frame: pl.DataFrame) -> str:
-    """A booktabs tabular; columns with nothing in them are left out."""
-    frame = filled(frame)
-    spec = "".join("r" if right else "l" for right in numbers(frame))
+    """Return a `tabular` with the rules of booktabs, without the columns that are empty."""
+    frame = without_empty_columns(frame)
+    spec = "".join("r" if right else "l" for right in is_numeric(frame))
     head, *body = (
         " & ".join(cell.replace("\\", r"\textbackslash ").translate(_LATEX) for cell in row) + r" \\"
         for row in [frame.columns, *cells(frame)]
@@ -65,34 +63,38 @@ def as_latex(frame: pl.DataFrame) -> str:
     return "\n".join(lines) + "\n"
 
 
-def filled(frame: pl.DataFrame) -> pl.DataFrame:
-    """The frame without the columns that are null in every row."""
+def without_empty_columns(frame: pl.DataFrame) -> pl.DataFrame:
+    """Return the frame without the columns that are null in every row."""
     return frame.select(name for name in frame.columns if frame[name].null_count() < frame.height)
 
 
-def numbers(frame: pl.DataFrame) -> list[bool]:
-    """Which columns hold numbers."""
+def is_numeric(frame: pl.DataFrame) -> list[bool]:
+    """Return for each column whether it holds numbers."""
     return [dtype.is_numeric() for dtype in frame.dtypes]
 
 
-def cells(frame: pl.DataFrame) -> Cells:
-    """Every value as a person would read it."""
+def cells(frame: pl.DataFrame) -> list[list[str]]:
+    """Return every value of the frame as it is printed, row by row."""
     return [[cell(name, value) for name, value in zip(frame.columns, row, strict=True)] for row in frame.iter_rows()]
 
 
-def cell(name: str, value: object) -> str:
-    """One value: scores to 3 digits, z and percentiles to 1, "-" where there is none."""
+def cell(column: str, value: object) -> str:
+    """Return one value as it is printed: scores with 3 decimals, z and percentiles with 1, null as "-"."""
     if value is None:
         return "-"
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, float):
-        return f"{value:.1f}" if name.endswith(("_z", "_percentile")) else f"{value:.3f}"
+        return f"{value:.1f}" if column.endswith(("_z", "_percentile")) else f"{value:.3f}"
     return str(value)
 
 
 def aligned(rows: Sequence[Sequence[str]], right: Sequence[bool]) -> list[str]:
-    """Rows as lines of equal columns, two spaces between."""
+    """Return rows as lines of columns of equal width, two spaces apart; `right` says which are aligned to the right.
+
+    >>> aligned([["layer", "model"], ["0", "a"]], right=[True, False])
+    ['layer  model', '    0  a']
+    """
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [
         "  ".join(c.rjust(w) if r else c.ljust(w) for c, w, r in zip(row, widths, right, strict=True)).rstrip()

@@ -1,16 +1,21 @@
-"""Curves of a run: how symmetric and how directional every layer is, step by step."""
+"""Figures of a training run: the scores of each layer over the steps."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from attngeo.errors import InputError
-from attngeo.show.canvas import GREY, new_figure, style_axes, panel_title
+from attngeo.show.canvas import DASHED, GREY, new_figure, panel_title, style_axes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+    from matplotlib.typing import ColorType
+
+    from attngeo.dynamics.monitoring.records import Record
+
+    Layer = tuple[str, int]  # stack and number; the stack is "" where records do not name it
 
 _PANELS = {
     "symmetry": "1 symmetric, −1 skew",
@@ -19,60 +24,57 @@ _PANELS = {
 }
 
 
-def training_figure(records: Sequence[Mapping[str, Any]]) -> Figure:
-    """Symmetry and directionality of every layer over the steps, one row of panels for each stack.
+def training_figure(records: Sequence[Record]) -> Figure:
+    """Draw the symmetry and the directionality of each layer over the steps, one row of panels per stack.
 
-    `records` are those of `attngeo.Monitor`, `attngeo track` or `attngeo pretrain`; largest logits are drawn where
-    they were measured.
+    records: as `attngeo.Monitor`, `attngeo track` or `attngeo pretrain` write them. The largest attention logits are
+    drawn too where they were measured.
     """
     from matplotlib import colormaps
     from matplotlib.cm import ScalarMappable
     from matplotlib.colors import BoundaryNorm, ListedColormap
 
-    rows = [row for row in records if row.get("symmetry")]
-    if not rows:
-        raise InputError("no records with scores, nothing to draw")
-    places = _places(rows)
-    names = [name for name in _PANELS if any(name in row for row in rows)]
-    stacks = list(dict.fromkeys(stack for stack, _ in places))
+    records = [record for record in records if record.get("symmetry")]
+    if not records:
+        raise InputError("records: none contains scores, so there is nothing to draw")
+    all_layers = list(dict.fromkeys(layer for record in records for layer in _layers(record)))
+    names = [name for name in _PANELS if any(name in record for record in records)]
+    stacks = list(dict.fromkeys(stack for stack, _ in all_layers))
     figure = new_figure(4.2 * len(names) + 0.8, 3.3 * len(stacks))
     grid = figure.subplots(len(stacks), len(names), squeeze=False)
     for axes, stack in zip(grid, stacks, strict=True):
-        layers = sorted(layer for its, layer in places if its == stack)
-        edges = [layer - 0.5 for layer in (*layers, layers[-1] + 1)]
-        dark = ListedColormap(colormaps["viridis"](range(236)))  # without the yellow, lost on white
-        shade: Any = ScalarMappable(BoundaryNorm(edges, dark.N), dark)
+        numbers = sorted(number for other, number in all_layers if other == stack)
+        edges = [number - 0.5 for number in (*numbers, numbers[-1] + 1)]
+        dark = ListedColormap(colormaps["viridis"](range(236)))  # without the yellow end, which is faint on white
+        colours = ScalarMappable(BoundaryNorm(edges, dark.N), dark)
         for ax, name in zip(axes, names, strict=True):
-            for layer in layers:
-                _draw(ax, name, rows, (stack, layer), shade.to_rgba(layer))
+            for number in numbers:
+                _draw_layer(ax, name, records, (stack, number), colours.to_rgba(number))
             panel_title(ax, f"{stack} {name}".strip().replace("_", " "), _PANELS[name])
             ax.set_xlabel("step")
             ax.xaxis.get_major_locator().set_params(integer=True)
             style_axes(ax)
             if name == "directionality":
-                ax.axhline(0, color=GREY, linewidth=1, linestyle=(0, (4, 3)), zorder=1)
-        bar = figure.colorbar(shade, ax=axes[-1], label="layer", ticks=layers[:: max(1, len(layers) // 12)])
+                ax.axhline(0, color=GREY, linewidth=1, linestyle=DASHED, zorder=1)
+        bar = figure.colorbar(colours, ax=axes[-1], label="layer", ticks=numbers[:: max(1, len(numbers) // 12)])
         bar.outline.set_visible(False)
         bar.minorticks_off()
         bar.ax.tick_params(length=0)
     return figure
 
 
-def _places(rows: Sequence[Mapping[str, Any]]) -> list[tuple[str, int]]:
-    """Stack and number of every layer that occurs."""
-    return list(dict.fromkeys(place for row in rows for place in _of(row)))
+def _layers(record: Record) -> list[Layer]:
+    """Return the layers of a record, in the order of its lists."""
+    count = len(record["symmetry"])  # records of pre-training have one stack and do not name it
+    return list(zip(record.get("stack", [""] * count), record.get("layer", range(count)), strict=True))
 
 
-def _of(row: Mapping[str, Any]) -> list[tuple[str, int]]:
-    count = len(row["symmetry"])  # records of pre-training have one stack and do not name it
-    return list(zip(row.get("stack", [""] * count), row.get("layer", range(count)), strict=True))
-
-
-def _draw(ax: Axes, name: str, rows: Sequence[Mapping[str, Any]], place: tuple[str, int], colour: Any) -> None:
+def _draw_layer(ax: Axes, name: str, records: Sequence[Record], layer: Layer, colour: ColorType) -> None:
+    """Draw one score of one layer over the steps at which it was measured."""
     points = [
-        (row["step"], row[name][places.index(place)])
-        for row in rows
-        if row.get(name) and place in (places := _of(row)) and row[name][places.index(place)] is not None
+        (record["step"], record[name][layers.index(layer)])
+        for record in records
+        if record.get(name) and layer in (layers := _layers(record)) and record[name][layers.index(layer)] is not None
     ]
     if points:
         steps, values = zip(*points, strict=True)
