@@ -4,12 +4,13 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip install --no-input -q --disable-pip-version-check
 
-.PHONY: help setup models demo demo-real test lint bench clean
+.PHONY: help setup models demo demo-real test slow lint bench clean
 
 help:
 	@echo "make demo       the bundled encoder against the bundled decoder, drawn to out/demo.png"
 	@echo "make demo-real  the same for two published models, fetched first; out/demo-real.png"
-	@echo "make test       the tests (make lint: style and types)"
+	@echo "make test       the tests (make slow: the slow ones that it leaves out)"
+	@echo "make lint       style, types and the direction of imports"
 	@echo "make bench      the benchmarks"
 	@echo "make setup      everything into $(VENV); make models: the published models demo-real and the tests read"
 
@@ -42,7 +43,10 @@ demo-real: $(VENV)/.core .models/.fetched
 	$(BIN)/attngeo demo --real --models .models --figure out/demo-real.png
 
 test: setup models
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 2 -m "not slow"
+
+slow: setup models
+	$(BIN)/python -m pytest -m slow
 
 lint: setup
 	$(BIN)/ruff check .

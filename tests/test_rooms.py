@@ -1,0 +1,111 @@
+"""The shape of the package: small modules in small folders that say what they offer, and imports that stay light."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+SOURCE = ROOT / "src" / "attngeo"
+MODULES = sorted([*SOURCE.rglob("*.py"), *(ROOT / "experiments").rglob("*.py")])
+FOLDERS = sorted({path.parent for path in MODULES})
+# The command line and the helpers of all rooms are not part of the library's interface.
+ROOMS = sorted({path.parent.name for path in SOURCE.glob("*/__init__.py")} - {"cli", "io"})
+
+LONGEST_MODULE = 300  # lines
+LARGEST_FOLDER = 15  # modules, without __init__
+
+
+def name_of(path: Path) -> str:
+    """Return a folder or module of the package as Python names it: src/attngeo/io/lock.py -> attngeo.io.lock."""
+    base = SOURCE.parent if path.is_relative_to(SOURCE) else ROOT
+    return ".".join(path.relative_to(base).with_suffix("").parts)
+
+
+def run(script: str) -> str:
+    """Run a script in a fresh interpreter and return what it prints."""
+    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+# ---- size
+
+
+def test_no_module_is_longer_than_a_reader_can_follow():
+    lengths = {name_of(path): len(path.read_text("utf-8").splitlines()) for path in MODULES}
+    assert not {name: length for name, length in lengths.items() if length > LONGEST_MODULE}
+
+
+def test_no_folder_has_more_modules_than_a_reader_can_scan():
+    sizes = {name_of(folder): len({*folder.glob("*.py")} - {folder / "__init__.py"}) for folder in FOLDERS}
+    assert not {name: size for name, size in sizes.items() if size > LARGEST_FOLDER}
+
+
+# ---- what packages offer
+
+
+def test_every_module_has_a_docstring():
+    assert not [name_of(path) for path in MODULES if not ast.get_docstring(ast.parse(path.read_text("utf-8")))]
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=name_of)
+def test_every_package_lists_what_it_offers(folder):
+    package = import_module(name_of(folder))
+    assert package.__doc__
+    assert len(set(package.__all__)) == len(package.__all__)
+    missing = [name for name in package.__all__ if not hasattr(package, name)]
+    assert not missing
+
+
+# ---- what imports load
+
+
+def test_importing_attngeo_loads_neither_numpy_nor_torch():
+    assert run("import sys, attngeo; print([m for m in ('numpy', 'polars', 'torch') if m in sys.modules])") == "[]\n"
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_every_room_is_an_attribute_of_attngeo(room):
+    assert run(f"import attngeo; print(attngeo.{room}.__name__, {room!r} in dir(attngeo))") == f"attngeo.{room} True\n"
+
+
+def test_every_public_name_is_found():
+    assert run("import attngeo; print([n for n in attngeo.__all__ if getattr(attngeo, n, None) is None])") == "[]\n"
+
+
+def test_scoring_safetensors_loads_no_torch():
+    script = (
+        "import sys, attngeo\n"
+        "attngeo.score(attngeo.bundled.bundled('encoder'), nulls=False)\n"
+        "print([m for m in ('torch', 'transformers', 'matplotlib', 'typer') if m in sys.modules])\n"
+    )
+    assert run(script) == "[]\n"
+
+
+WITHOUT = ("matplotlib", "numba", "polars", "rich", "typer")
+# Modules that nothing in scoring or training needs: they print or draw.
+FOR_PEOPLE = ("attngeo.cli", "attngeo.show", "attngeo.__main__")
+
+
+def test_scoring_and_training_import_without_what_they_do_not_need():
+    pytest.importorskip("torch")
+    names = [name_of(path).removesuffix(".__init__") for path in MODULES if path.is_relative_to(SOURCE)]
+    names = [name for name in names if not name.startswith(FOR_PEOPLE)]
+    compiled = [name for name in names if name.endswith(("_numba", "_triton", "_llvm", "numba_compile"))]
+    script = (
+        "import sys\n"
+        f"for name in {WITHOUT}: sys.modules[name] = None\n"
+        "from importlib import import_module\n"
+        f"for name in {sorted(set(names) - set(compiled))}: import_module(name)\n"
+        "import numpy as np, attngeo\n"
+        "from attngeo.weights.scoring.form import Form\n"
+        "Form(np.eye(4)[None], np.eye(4)[None]).symmetry()\n"
+        "print('all imported')\n"
+    )
+    assert run(script) == "all imported\n"
