@@ -1,0 +1,76 @@
+"""Images, sounds, and plain arrays given on the command line."""
+
+from __future__ import annotations
+
+import io
+from functools import cache
+from pathlib import Path
+from random import Random
+
+import numpy as np
+
+from tests.fuzz.containers import mutate_npy, npy_bytes
+from tests.fuzz.kinds import Files, Kind, mutate_one
+from tests.fuzz.mutations import mutate_bytes
+
+
+def _image_files() -> Files:
+    from PIL import Image
+
+    pixels = np.random.default_rng(0).integers(0, 256, (24, 32, 3), np.uint8)
+    files = {}
+    for name in ("picture.png", "picture.jpg", "picture.gif", "picture.tiff", "picture.webp", "picture.bmp"):
+        content = io.BytesIO()
+        Image.fromarray(pixels).save(content, Image.registered_extensions()[Path(name).suffix])
+        files[name] = content.getvalue()
+    return files
+
+
+def _mutate_image(rng: Random, files: Files) -> Files:
+    name = rng.choice(list(files))
+    return {name: mutate_bytes(rng, files[name], header=100)}
+
+
+def _read_image(rng: Random, folder: Path, out: Path) -> None:
+    from attngeo.organization.capture.media import image_of
+
+    for path in folder.iterdir():
+        assert image_of(path).mode == "RGB"
+
+
+def _sound_files() -> Files:
+    from scipy.io import wavfile
+
+    content = io.BytesIO()
+    wavfile.write(content, 8000, (np.sin(np.arange(800) / 5) * 20_000).astype(np.int16))
+    return {"sound.wav": content.getvalue()}
+
+
+def _read_sound(rng: Random, folder: Path, out: Path) -> None:
+    from attngeo.organization.capture.media import sound_of
+
+    assert sound_of(folder / "sound.wav", None, 16_000).ndim == 1
+
+
+def _read_array(rng: Random, folder: Path, out: Path) -> None:
+    """Organise an array through the command line, which must end with 0, or with 2 and a single line."""
+    from typer.testing import CliRunner
+
+    from attngeo.cli.app import app
+
+    result = CliRunner().invoke(app, ["organize", "--tensor", str(folder / "array.npy"), "--out", str(out / "made")])
+    lines = [line for line in result.stderr.splitlines() if line.startswith("attngeo: error:")]
+    if result.exit_code not in (0, 2) or len(lines) > 1 or "unexpected" in result.stderr:
+        raise RuntimeError(f"exit code {result.exit_code}: {result.stderr}") from result.exception
+
+
+KINDS = (
+    Kind("image", cache(_image_files), _mutate_image, _read_image),
+    Kind("sound", cache(_sound_files), mutate_one(lambda rng, data: mutate_bytes(rng, data, header=60)), _read_sound),
+    Kind(
+        "plain array",
+        lambda: {"array.npy": npy_bytes(np.random.default_rng(0).standard_normal((8, 7, 5)))},
+        mutate_one(lambda rng, data: mutate_npy(rng, "", data)),
+        _read_array,
+    ),
+)
