@@ -18,10 +18,18 @@ from attngeo.dynamics.pretraining.pretrain import pretrain
 from attngeo.errors import SourceError
 from tests.dynamics.small_runs import measured, process, settings
 
+# A run that reaches its end waits there: however late the kill comes, it finds the process alive.
 TRAIN = """
-import json, sys
+import json, sys, time
 from attngeo.dynamics.pretraining.pretrain import pretrain
-pretrain(json.loads(sys.argv[1]), progress=lambda done, total: total and print(done, flush=True))
+
+def report(done, total):
+    if total:
+        print(done, flush=True)
+        if done == total:
+            time.sleep(600)
+
+pretrain(json.loads(sys.argv[1]), progress=report)
 """
 
 
