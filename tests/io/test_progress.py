@@ -1,4 +1,4 @@
-"""`progress=True` draws a bar where someone is watching, and changes nothing else."""
+"""Progress bars appear on a terminal when work is slow, as lines in a log, and change nothing else."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ import pytest
 
 from attngeo.organization import organize, planted, softmax_invariance
 
-SCRIPT = """
+terminals_only = pytest.mark.skipif(not hasattr(os, "openpty"), reason="this system has no pseudo-terminals")
+
+ORGANIZE = """
 import attngeo, attngeo.io.progress as progress
 from attngeo.organization import planted
 progress.PATIENCE = 0.0
@@ -18,31 +20,81 @@ for _ in range(20):
     attngeo.organize(planted((30, 30, 12), 0)[0], progress={progress})
 """
 
+# `slow` work goes on until the bar is drawn; a bar that needs a minute to appear is a failure.
+WORK = """
+import time
+from attngeo.io import progress
+progress.PATIENCE = {patience}
+with progress.ProgressBar("model") as bar:
+    bar.step(1, 3)
+    deadline = time.monotonic() + 60
+    while {slow} and bar._progress is None and time.monotonic() < deadline:
+        time.sleep(0.01)
+    bar.step(2, 3)
+    bar.say("a line")
+"""
 
-def shown(progress: bool) -> str:
-    """What a terminal sees while a script organises."""
+# A clock that the script sets by hand.
+LOG = """
+from attngeo.io import progress
+now = 0.0
+progress.time.monotonic = lambda: now
+with progress.ProgressBar("model") as bar:
+    bar.step(1, 3)
+    now = 60.0
+    bar.step(2, 3)
+    bar.step(3, 3)
+    now = 120.0
+    bar.step(4, None)
+"""
+
+
+def printed_on_terminal(script: str) -> str:
+    """Run a script whose stderr is a terminal and return what the terminal received."""
     ours, theirs = os.openpty()
-    script = SCRIPT.format(progress=progress)
     with subprocess.Popen([sys.executable, "-c", script], stderr=theirs, env=os.environ | {"TERM": "xterm"}) as run:
         os.close(theirs)
-        seen = b""
+        received = b""
         try:
-            while part := os.read(ours, 4096):
-                seen += part
-        except OSError:  # Linux says the terminal is gone in this way
+            while part := os.read(ours, 65536):
+                received += part
+        except OSError:  # how Linux reports that the other end of a terminal is closed
             pass
     os.close(ours)
-    assert run.returncode == 0, seen.decode()
-    return seen.decode()
+    assert run.returncode == 0, received.decode()
+    return received.decode()
 
 
-@pytest.mark.skipif(not hasattr(os, "openpty"), reason="no terminals here")
-def test_a_bar_is_drawn_when_asked_for() -> None:
-    assert "organize" in shown(True) and "%" in shown(True)
-    assert shown(False) == ""
+@terminals_only
+def test_a_bar_is_drawn_on_request() -> None:
+    drawn = printed_on_terminal(ORGANIZE.format(progress=True))
+    assert "organize" in drawn and "%" in drawn
+    assert printed_on_terminal(ORGANIZE.format(progress=False)) == ""
 
 
-def test_nothing_else_changes() -> None:
+@terminals_only
+@pytest.mark.parametrize("slow", [True, False])
+def test_a_bar_is_drawn_only_for_slow_work(slow: bool) -> None:
+    printed = printed_on_terminal(WORK.format(patience=0.2 if slow else 60.0, slow=slow))
+    assert "a line" in printed
+    assert ("33%" in printed) == slow
+
+
+def test_no_bar_is_drawn_without_a_terminal() -> None:
+    script = WORK.format(patience=0.0, slow=False)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "a line\n")
+
+
+@pytest.mark.parametrize("rank", ["0", "", "1"])
+def test_a_log_gets_one_line_per_minute_from_the_main_process(rank: str) -> None:
+    done = subprocess.run([sys.executable, "-c", LOG], capture_output=True, text=True, env={**os.environ, "RANK": rank})
+    assert done.returncode == 0, done.stderr
+    lines = ["attngeo: model: 2 of 3", "attngeo: model: 4"]
+    assert done.stderr.splitlines() == (lines if rank != "1" else [])
+
+
+def test_results_do_not_depend_on_the_bar() -> None:
     array = planted((12, 10, 8), 0)[0]
     assert organize(array, progress=True) == organize(array, progress=False) == organize(array)
     options = {"bootstrap": 10, "heads": [0]}

@@ -1,4 +1,4 @@
-"""The picture of a backward pass draws what the terms hold."""
+"""The figure of a backward pass draws the numbers of its terms."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from attngeo.show.gradient_figures import gradient_figure
 from tests.dynamics.gradients.gradient_models import assert_same, batch, made
 
 
-def test_positions_are_means_over_heads_and_sequences() -> None:
+def test_contributions_by_position_are_means_over_heads_and_sequences() -> None:
     terms = gradient_terms(made("gpt2"), batch("gpt2", padded=False))
     roles = terms.by_position["decoder"]
     for name, values in roles.items():
         norms = np.stack([getattr(head, name).norm for head in terms])  # [heads, S, N]
         assert_same(values, (norms / norms.mean(2, keepdims=True)).mean((0, 1)))
         assert abs(values.mean() - 1) < 1e-12
-    assert roles["prediction"][0] == 0  # the first token of a causal text has no choice of context
+    assert roles["prediction"][0] == 0  # the first token of a causal text attends to itself only
 
 
-def test_a_row_for_each_model_with_its_own_beta() -> None:
+def test_each_model_has_a_row_with_its_own_beta() -> None:
     several = [gradient_terms(made(kind), batch(kind)) for kind in ("bert", "gpt2")]
     figure = gradient_figure(several, heads=["L1H2", None], tokens=[[f"w{n}" for n in range(9)], ()])
     axes = [ax for ax in figure.axes if ax.get_subplotspec() is not None and ax.get_title(loc="left")]
@@ -31,18 +31,18 @@ def test_a_row_for_each_model_with_its_own_beta() -> None:
         assert f"β of {head}" in ax.get_title(loc="left")
         beta = terms[head].beta[0]
         drawn = np.asarray(ax.images[0].get_array())
-        size = len(drawn)  # nothing is asked of the last token of a causal text: it is left out
+        size = len(drawn)  # the last token of a causal text predicts nothing: it is left out
         assert not beta[size:].any() and not beta[:, size:].any() and size >= 8
         assert_same(drawn * np.abs(drawn), beta[:size, :size], 1e-9)
         assert {line.get_label() for line in axes[4 * row + 1].lines} >= {"as context", "as prediction"}
     assert [label.get_text() for label in axes[0].get_xticklabels()][:2] == ["w0", "w1"]
-    assert axes[3].get_xlim() == axes[7].get_xlim()  # rows compare
+    assert axes[3].get_xlim() == axes[7].get_xlim()  # rows can be compared
     out = io.BytesIO()
     figure.savefig(out, format="png")
     assert out.getvalue().startswith(b"\x89PNG")
 
 
-def test_encoder_and_decoder_of_one_model_are_told_apart() -> None:
+def test_the_stacks_of_one_model_have_separate_lines() -> None:
     figure = gradient_terms(made("t5"), batch("t5"), layers=[0]).figure()
     labels = {line.get_label() for ax in figure.axes for line in ax.lines}
     assert {"encoder, as context", "decoder, as prediction"} <= labels

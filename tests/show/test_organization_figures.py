@@ -1,4 +1,4 @@
-"""Trees in words and what the pictures must be able to draw."""
+"""Organised networks as text, and figures that draw every shape and every kind of token."""
 
 from __future__ import annotations
 
@@ -9,10 +9,21 @@ import numpy as np
 import pytest
 
 from attngeo.organization import NetworkTensor, Tree, expand, organize
-from attngeo.show.canvas import token_label, save_figure
+from attngeo.show.canvas import save_figure, token_label
 from attngeo.show.matrix_figures import slices_figure
-from attngeo.show.organization_figures import heads_figure, sparsity_figure, trees_figure
-from attngeo.show.organization_text import compact, smallest_folders, summary, tree_text
+from attngeo.show.organization_figures import heads_figure, sparsity_figure, tree_figure, trees_figure
+from attngeo.show.organization_text import compact_labels, organization_summary, smallest_folders, tree_text
+
+
+def png_pixels(figure: Any) -> Any:
+    """Return the figure as a matrix of grey values, read back from the PNG that is saved."""
+    from PIL import Image
+
+    picture = io.BytesIO()
+    save_figure(figure, picture)
+    with Image.open(picture) as image:
+        assert image.format == "PNG"
+        return np.asarray(image.convert("L"))
 
 
 def test_tree_text() -> None:
@@ -30,13 +41,13 @@ def test_tree_text() -> None:
 
 @pytest.mark.parametrize("n", [1, 2, 3, 7, 40])
 def test_tree_text_names_every_element_once(n: int) -> None:
-    text = tree_text(Tree.dyadic(n), [f"x{place}y" for place in range(n)])
-    assert all(text.count(f"x{place}y") == (1 if n > 3 else text.count("x0y")) for place in range(n))
+    text = tree_text(Tree.dyadic(n), [f"x{element}y" for element in range(n)])
+    assert all(text.count(f"x{element}y") == (1 if n > 3 else text.count("x0y")) for element in range(n))
 
 
-def test_compact() -> None:
-    assert compact(["L10H2", "L2H11", "L2H3", "L2H0"]) == "L2H0,3,11 L10H2"
-    assert compact(["5", "1"]) == "1 5"
+def test_compact_labels() -> None:
+    assert compact_labels(["L10H2", "L2H11", "L2H3", "L2H0"]) == "L2H0,3,11 L10H2"
+    assert compact_labels(["5", "1"]) == "1 5"
 
 
 def test_smallest_folders() -> None:
@@ -45,25 +56,37 @@ def test_smallest_folders() -> None:
 
 
 @pytest.mark.parametrize("shape", [(1, 1, 1), (2, 3, 1), (1, 4, 5), (3, 2), (9, 40, 90)])
-def test_every_shape_can_be_summed_up_and_drawn(shape: tuple[int, ...]) -> None:
+def test_every_shape_can_be_summarised_and_drawn(shape: tuple[int, ...]) -> None:
     values = np.random.default_rng(0).normal(size=shape)
-    found = organize(values)
-    expansion = expand(found.values, found.trees)
+    organization = organize(values)
+    expansion = expand(organization.values, organization.trees)
     comparison = expansion.compare()
-    assert " × ".join(map(str, shape)) in summary(found, expansion, comparison)
-    figures = [slices_figure(found), trees_figure(found), sparsity_figure(comparison)]
+    text = organization_summary(organization, expansion, comparison)
+    assert " × ".join(map(str, shape)) in text
+    assert str(comparison) in text and "l1/l2: l1 norm of the coefficients" in text
+    figures = [slices_figure(organization), trees_figure(organization), sparsity_figure(comparison)]
     if len(shape) == 3:
-        figures.append(heads_figure(found))
+        figures.append(heads_figure(organization))
     for figure in figures:
-        picture = io.BytesIO()
-        save_figure(figure, picture)
-        assert picture.tell() > 2000
+        pixels = png_pixels(figure)
+        assert pixels.shape == tuple(np.round(150 * figure.get_size_inches()).astype(int)[::-1])
+        assert pixels.std() > 1 and pixels.max() == 255  # something is drawn on white
 
 
-def test_tokens_that_look_like_formulas_or_have_no_letter_in_the_font() -> None:
+def test_the_strips_of_a_tree_are_coloured_by_the_mean_position_of_their_folder() -> None:
+    tree = Tree([[0] * 4, [0, 1, 0, 1], [0, 1, 2, 3]])
+    (ax, _) = tree_figure(tree).axes
+    assert np.asarray(ax.images[0].get_array()).tolist() == [[1.5] * 4, [1, 1, 2, 2], [0, 2, 1, 3]]
+    assert [label.get_text() for label in ax.get_xticklabels()] == ["0", "2", "1", "3"]
+
+
+def test_tokens_with_dollar_signs_and_missing_glyphs_are_drawn() -> None:
     tokens = ("$", "$x$", "Ġthe", "▁of", "深", "Ċ", "##ing", "averyverylongtoken")
-    assert token_label("Ġthe") == "the" and token_label("▁") == "␣" and token_label("averyverylongtoken") == "averyverylo…"
+    assert token_label("Ġthe") == "the" and token_label("▁") == "␣"
+    assert token_label("averyverylongtoken") == "averyverylo…"
     values: Any = np.random.default_rng(0).normal(size=(8, 8, 4))
-    found = organize(NetworkTensor(values, queries=tokens, keys=tokens))
-    save_figure(slices_figure(found), io.BytesIO())
-    save_figure(trees_figure(found), io.BytesIO())
+    organization = organize(NetworkTensor(values, queries=tokens, keys=tokens))
+    for figure in (slices_figure(organization), trees_figure(organization)):
+        labels = {label.get_text() for ax in figure.axes for label in ax.get_xticklabels()}
+        assert {r"\$", r"\$x\$", "the", "of", "深", "⏎", "##ing", "averyverylo…"} <= labels
+        save_figure(figure, io.BytesIO())

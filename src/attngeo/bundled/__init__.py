@@ -10,9 +10,12 @@ The folder of each model also holds `pretrain.toml`, the settings it was trained
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from attngeo.dynamics.monitoring.records import Record, read_records
 from attngeo.errors import InputError
+
+if TYPE_CHECKING:
+    from attngeo.dynamics.monitoring.records import Record
 
 __all__ = ["NAMES", "bundled", "training"]
 
@@ -36,4 +39,7 @@ def training(name: str) -> list[Record]:
     >>> [record["step"] for record in training("decoder")][::4]
     [0, 5333, 10667, 16000]
     """
+    # Imported here so that finding the folder of a model loads nothing else.
+    from attngeo.dynamics.monitoring.records import read_records
+
     return read_records(bundled(name) / "training.jsonl")

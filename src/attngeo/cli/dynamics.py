@@ -61,11 +61,11 @@ def track(
 ) -> None:
     """Score the checkpoints of a training run in order of step; the same command continues with new ones."""
     with one_line_errors(debug):
-        from attngeo.dynamics.monitoring.records import FILE, read_records
+        from attngeo.dynamics.monitoring.records import RECORDS_FILE, read_records
         from attngeo.dynamics.monitoring.track import track
         from attngeo.io.progress import ProgressBar
 
-        path = folder / FILE if out is None else out
+        path = folder / RECORDS_FILE if out is None else out
         check_figure(figure)
         try:
             with ProgressBar(str(folder)) as bar, printed_warnings(bar.say):

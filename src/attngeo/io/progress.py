@@ -13,21 +13,26 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 if TYPE_CHECKING:
     import rich.progress
 
-Progress = Callable[[int, int | None], None]  # called with (parts done, parts in all or None)
+Progress = Callable[[int, int | None], None]  # called with (parts done, parts in total or None)
 P = ParamSpec("P")
 R = TypeVar("R")
 
 PATIENCE = 2.0  # seconds before a bar appears
-INTERVAL = 60.0  # seconds between lines of a log
+INTERVAL = 60.0  # seconds between the lines of a log
 
 
 def is_main_process() -> bool:
-    """Tell whether this is the only process, or the one of many that prints."""
+    """Return whether this is the only process, or the one of many that prints (RANK unset or 0)."""
     return os.environ.get("RANK", "") in ("", "0")
 
 
 class ProgressBar:
-    """A progress bar: `with ProgressBar("name") as bar: work(progress=bar.step)`; work calls step(done, total)."""
+    """A progress bar on stderr.
+
+    >>> with ProgressBar("layers") as bar:
+    ...     for done in range(1, 4):
+    ...         bar.step(done, 3)
+    """
 
     def __init__(self, label: str) -> None:
         self._label, self._done = label, 0
@@ -35,9 +40,9 @@ class ProgressBar:
         self._progress: rich.progress.Progress | None = None
         self._task: rich.progress.TaskID | None = None
         self._closed = False
-        self._due: float | None = None  # time of the next log line
+        self._next_line: float | None = None  # time of the next line in a log
         self._lock = threading.Lock()
-        # A timer, not a check in step(): the first step itself may be the slow one.
+        # A timer, not a check in step(): the first step may itself be the slow one.
         self._timer = threading.Timer(PATIENCE, self._show)
         self._timer.daemon = True
 
@@ -45,7 +50,7 @@ class ProgressBar:
         if is_main_process() and sys.stderr.isatty():
             self._timer.start()
         elif is_main_process():
-            self._due = time.monotonic() + INTERVAL
+            self._next_line = time.monotonic() + INTERVAL
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -56,15 +61,15 @@ class ProgressBar:
                 self._progress.stop()
 
     def step(self, done: int, total: int | None) -> None:
-        """Record that `done` parts are finished, of `total` if that is known."""
+        """Show that `done` parts are finished, out of `total` where that is known."""
         with self._lock:
             self._done, self._total = done, total
             if self._progress is not None and self._task is not None:
                 self._progress.update(self._task, completed=done, total=total)
-            elif self._due is not None and time.monotonic() >= self._due:
-                self._due = time.monotonic() + INTERVAL
-                of = f" of {total}" if total is not None else ""
-                print(f"attngeo: {self._label}: {done}{of}", file=sys.stderr, flush=True)
+            elif self._next_line is not None and time.monotonic() >= self._next_line:
+                self._next_line = time.monotonic() + INTERVAL
+                of_total = f" of {total}" if total is not None else ""
+                print(f"attngeo: {self._label}: {done}{of_total}", file=sys.stderr, flush=True)
 
     def say(self, line: str) -> None:
         """Print a line on stderr, above the bar if there is one."""
@@ -75,21 +80,22 @@ class ProgressBar:
                 print(line, file=sys.stderr, flush=True)
 
     def _show(self) -> None:
+        """Draw the bar; called by the timer, in a thread of its own."""
         from rich.console import Console
         from rich.markup import escape
         from rich.progress import Progress as RichProgress
 
         with self._lock:
-            if self._closed:  # finished while rich was being imported
+            if self._closed:  # the work ended while rich was being imported
                 return
-            # Transient: once done, the terminal holds nothing but results.
+            # Transient: when the work is done, only its results are left on the terminal.
             self._progress = RichProgress(console=Console(stderr=True), transient=True)
             self._task = self._progress.add_task(escape(self._label), completed=self._done, total=self._total)
             self._progress.start()
 
 
 def accepts_progress_bar(function: Callable[P, R]) -> Callable[P, R]:
-    """Let callers of `function` pass `progress=True` for a bar on the terminal, in place of a callback."""
+    """Return `function`, which takes a callback `progress`, so that it also takes `progress=True` for a bar."""
 
     @wraps(function)
     def call(*arguments: P.args, **options: P.kwargs) -> R:

@@ -45,7 +45,7 @@ _LEGEND = {
 def score_report(frame: pl.DataFrame, summary: pl.DataFrame, width: int | None = None) -> str:
     """Return the rows of each model and stack, then the summary, then what the columns mean.
 
-    frame:   columns as in `ScoreTable.frame`, optionally with those that `published.beside` adds
+    frame:   columns as in `ScoreTable.frame`, optionally with those that `compare_with_published` adds
     summary: as `ScoreTable.summary` returns it
     width:   width of the terminal; less important columns are left out where a row would be wider
     """
@@ -61,7 +61,7 @@ def score_report(frame: pl.DataFrame, summary: pl.DataFrame, width: int | None =
 
 
 def published_report(frame: pl.DataFrame) -> str:
-    """Return rows of the published tables, as `published.listed` gives them, then what the columns mean."""
+    """Return rows of the published tables, as `list_published` returns them, then what the columns mean."""
     legend = [*SCORE_LEGEND]
     if "layers" in frame.columns:
         legend.append("layers: number of layers in the stack; the scores are medians over them")
