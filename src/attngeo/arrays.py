@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,13 +13,18 @@ if TYPE_CHECKING:
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
 AnyFloats = NDArray[np.floating[Any]]  # float32 or float64
 
 # A NumPy array or a torch tensor of floats, for functions that return the kind of array they are given.
 Array = TypeVar("Array", NDArray[np.floating[Any]], "Tensor")
 
+# Strings, so that the definitions do not import torch.
+AnyArray: TypeAlias = "NDArray[Any] | Tensor"  # either kind, for functions whose result is of one fixed kind
+ArrayInput: TypeAlias = "np.typing.ArrayLike | Tensor"  # what a user may pass: also nested lists of numbers
 
-def is_torch(array: object) -> bool:
+
+def is_torch(array: object) -> TypeGuard[Tensor]:
     """Return whether `array` is a torch tensor, without importing torch."""
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(array, torch.Tensor)
