@@ -17,8 +17,10 @@ from attngeo.errors import LayoutError
 from attngeo.weights.layout import families
 from attngeo.weights.layout.attention_weights import AttentionWeights
 from attngeo.weights.layout.config_scope import width
+from attngeo.weights.layout.head_counts import count_heads
 from attngeo.weights.layout.layers import open_layers
-from attngeo.weights.layout.sites import Site, count_heads, find_sites
+from attngeo.weights.layout.site import Site
+from attngeo.weights.layout.sites import find_sites
 from attngeo.weights.sources.checkpoint import ReadRequest
 from attngeo.weights.sources.open import open_checkpoint
 from tools.proof.feeds import call_attention, feeds

@@ -1,142 +1,136 @@
-"""The queries and keys of a live model as views: what is written into them is written into its parameters."""
+"""The queries and keys of a live model as views of its parameters: writing into a view writes into the model."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TypedDict, Unpack
 
-import torch
+from torch import Tensor, nn
 
 from attngeo.errors import InputError, LayoutError
 from attngeo.live.checkpoint import LiveCheckpoint
 from attngeo.weights.layout.layers import open_layers
-from attngeo.weights.layout.sites import Heads, Site
+from attngeo.weights.layout.site import Site
 
 
 @dataclass(frozen=True)
-class Projection:
-    """One self-attention layer of a live model; m query heads share a key head, and g counts the key heads."""
+class LayerParameters:
+    """The queries and keys of one self-attention layer.
+
+    The axes *g count the key heads; m query heads share one key head. A head's weight is stored as Wᵀ, [r, d].
+    """
 
     stack: str
     layer: int
-    query: torch.Tensor  # [*g, m, r, d], a view into the parameter
-    key: torch.Tensor  # [*g, r, d], likewise
+    query: Tensor  # [*g, m, r, d], a view of the parameter
+    key: Tensor  # [*g, r, d], a view of the parameter
     site: Site
 
     @property
     def width(self) -> int:
+        """Return d, the width of the token vectors."""
         return int(self.key.shape[-1])
 
     @property
     def tensors(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys((self.site.query, self.site.key)))
+        """Return the names of the parameters that hold the queries and keys."""
+        return self.site.tensors
 
     @property
-    def where(self) -> str:
+    def label(self) -> str:
+        """Return how messages name the layer."""
         return f"{self.stack} layer {self.layer} ({self.site.path})"
 
 
 @dataclass(frozen=True)
-class Live:
-    """The self-attention of a live model, the parameters by name, and what is left alone."""
+class AttentionParameters:
+    """The self-attention layers of a live model."""
 
-    parameters: dict[str, torch.Tensor]
-    projections: tuple[Projection, ...]
-    cross: tuple[str, ...]  # paths of cross-attention layers
+    parameters: dict[str, Tensor]  # all plain parameters of the model, by name
+    layers: tuple[LayerParameters, ...]
+    cross: tuple[str, ...]  # paths of the cross-attention layers, which are left out
 
 
-def live(
-    model: Any,
-    *,
-    num_heads: int | None = None,
-    stack: str | Collection[str] | None = None,
-    layers: int | Collection[int] | None = None,
-    unproven: bool = False,
-) -> Live:
-    """Place the queries and keys of `model` through the layout knowledge of scoring; options as in `score`."""
-    if not isinstance(model, torch.nn.Module):
-        raise InputError(f"{type(model).__name__}: a torch module expected, whose weights can be written")
-    whole = LiveCheckpoint(model)
-    if whole.sharded:
-        raise LayoutError(f"{whole.ref}: its weights are sharded; a start belongs before that")
-    with open_layers(whole, num_heads=num_heads, stack=stack, layers=layers, unproven=unproven) as source:
-        plans = source.plans
-    parameters = whole.plain
-    found: dict[tuple[int, int], Projection] = {}
-    cross = []
+class LayerOptions(TypedDict, total=False):
+    """The options that choose layers, as in `attngeo.score`."""
+
+    num_heads: int | None
+    stack: str | Collection[str] | None
+    layers: int | Collection[int] | None
+    unproven: bool
+
+
+def attention_parameters(model: nn.Module, **options: Unpack[LayerOptions]) -> AttentionParameters:
+    """Return the queries and keys of the self-attention layers of `model`; options as in `attngeo.score`."""
+    if not isinstance(model, nn.Module):
+        raise InputError(f"{type(model).__name__}: expected a torch module, whose weights can be written")
+    checkpoint = LiveCheckpoint(model)
+    if checkpoint.sharded:
+        raise LayoutError(f"{checkpoint.ref}: its weights are sharded; initialise the model before it is sharded")
+    with open_layers(checkpoint, **options) as opened:
+        plans = opened.plans
+    parameters = checkpoint.plain_parameters
+    found: dict[tuple[int, int], LayerParameters] = {}
     for plan in plans:
-        if plan.site.cross:
-            cross.append(plan.site.path)
-            continue
-        query, key = views(plan.site, parameters)
-        # Shared layers (one tensor under several names) are written once.
-        found.setdefault((query.data_ptr(), key.data_ptr()), Projection(plan.stack, plan.layer, query, key, plan.site))
+        if not plan.site.cross:
+            query, key = query_key_views(plan.site, parameters)
+            layer = LayerParameters(plan.stack, plan.layer, query, key, plan.site)
+            # Layers that share one tensor under several names count once.
+            found.setdefault((query.data_ptr(), key.data_ptr()), layer)
     if not found:
-        raise LayoutError(f"{whole.ref}: only cross-attention among the layers asked for, which starts leave alone")
-    return Live(parameters, tuple(found.values()), tuple(cross))
-
-
-def views(site: Site, parameters: dict[str, torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
-    """Queries [*g, m, r, d] and keys [*g, r, d] of one layer, as views into its parameters."""
-    kind, heads = site.storage.kind, site.heads
-    if kind == "latent":
         raise LayoutError(
-            f"{site.path}: latent attention, its queries and keys are products of projections; no start by copying"
+            f"{checkpoint.ref}: the layers asked for are all cross-attention, which initialisations leave unchanged"
         )
-    query, key = (rows(site, name, parameters) for name in (site.query, site.key))  # [out, d]
-    if heads is None:
-        heads = _one_head(site, query, key)
-    shared = heads.queries // heads.keys
-    if kind == "heads":
-        cells = query.unflatten(0, (heads.keys, shared + 2, heads.size))  # [G, m + 2, r, d]
-        return cells[:, :-2], cells[:, -2]
-    if kind == "codegen":
-        cells = query.unflatten(0, (4, 3, heads.queries // 4, heads.size))  # [4, (q, v, k), H/4, r, d]
-        return cells[:, 0].unsqueeze(2), cells[:, 2]
-    width, key_width = heads.queries * heads.size, heads.keys * heads.size
-    if kind == "blocks":
-        query, key = query[:width], query[width : width + key_width]
-    elif kind == "key-value":
-        key = key[:key_width]
-    elif kind != "separate":
-        raise LayoutError(f"{site.path}: no way to write into storage of kind {kind}")
-    if site.gated:
-        query = query.unflatten(0, (heads.queries, 2, heads.size))[:, 0]  # [H, r, d]
-        query = query.unflatten(0, (heads.keys, shared))
-    else:
-        query = query.unflatten(0, (heads.keys, shared, heads.size))
-    return query, key.unflatten(0, (heads.keys, heads.size))
+    return AttentionParameters(
+        parameters, tuple(found.values()), tuple(plan.site.path for plan in plans if plan.site.cross)
+    )
 
 
-def rows(site: Site, name: str, parameters: dict[str, torch.Tensor]) -> torch.Tensor:
-    """A parameter as [out, in], however it is stored."""
-    value = parameters.get(name)
+def query_key_views(site: Site, tensors: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
+    """Return queries [*g, m, r, d] and keys [*g, r, d] of one layer as views of `tensors`."""
+    if site.storage.has_views:
+        for name in site.tensors:
+            check_writable(name, tensors.get(name))
+    heads = site.heads_or_whole({name: tuple(tensor.shape) for name, tensor in tensors.items()})
+    query, key = site.storage.views(tensors, heads)
+    _check_view(site.query, query, tensors[site.query])
+    _check_view(site.key, key, tensors[site.key])
+    return query, key
+
+
+def matrix_view(site: Site, name: str, parameters: Mapping[str, Tensor]) -> Tensor:
+    """Return parameter `name` of the layer as a matrix [out, in], a view."""
+    check_writable(name, parameters.get(name))
+    matrix = site.storage.matrix(parameters[name])
+    _check_view(name, matrix, parameters[name])
+    return matrix
+
+
+def _check_view(name: str, view: Tensor, tensor: Tensor) -> None:
+    """Raise LayoutError where `view` is a copy: what is written into it would not reach the parameter."""
+    if view.untyped_storage().data_ptr() != tensor.untyped_storage().data_ptr():
+        raise LayoutError(f"{name}: strides {tensor.stride()} do not allow a view by heads; make it contiguous")
+
+
+def check_writable(name: str, value: Tensor | None) -> None:
+    """Raise LayoutError unless `value` is a plain float parameter with values that can be written."""
     if value is None or not value.is_floating_point():
-        found = "is adapted, or not a parameter of its own" if value is None else f"holds {value.dtype}"
-        raise LayoutError(f"{name}: {found}, a plain float parameter expected")
+        found = "is adapted, or computed from other parameters" if value is None else f"has dtype {value.dtype}"
+        raise LayoutError(f"{name}: {found}; expected an ordinary float parameter")
     if value.is_meta:
-        raise LayoutError(f"{name}: on the meta device, without values yet")
+        raise LayoutError(f"{name}: is on the meta device and has no values yet")
     if value.is_inference():
-        raise LayoutError(f"{name}: made in inference mode, it cannot be written")
-    value = value.view(value.shape[0], -1)
-    return value.T if site.storage.transposed else value
+        raise LayoutError(f"{name}: was made in inference mode, so it cannot be written")
 
 
-def need_heads(projections: Sequence[Projection], start: str, grouped: bool = True) -> None:
-    """Raise where a start needs to know the heads, or one key head for each query head."""
-    for one in projections:
-        if one.site.heads is None:
-            raise LayoutError(f"{one.where}: the {start} start needs the head count (num_heads)")
-        if not grouped and one.query.shape[-3] != 1:
-            raise LayoutError(f"{one.where}: {one.query.shape[-3]} query heads share a key head; the {start} start "
-                              "sets each head's form by itself and cannot")  # fmt: skip
-
-
-def _one_head(site: Site, query: torch.Tensor, key: torch.Tensor) -> Heads:
-    """Without a head count the layer is one head: a copy is right however it is cut."""
-    if site.storage.kind == "blocks" and len(query) % 3 == 0:
-        return Heads(1, 1, len(query) // 3)
-    if site.storage.kind == "separate" and query.shape == key.shape:
-        return Heads(1, 1, len(query))
-    raise LayoutError(f"{site.path}: the head count is needed (num_heads)")
+def require_heads(layers: Sequence[LayerParameters], initialisation: str, *, shared_keys: bool = True) -> None:
+    """Raise LayoutError where an initialisation needs a head count, or a key head of its own for each query head."""
+    for layer in layers:
+        if layer.site.heads is None:
+            raise LayoutError(f"{layer.label}: the {initialisation} initialisation needs the head count (num_heads)")
+        if not shared_keys and layer.query.shape[-3] != 1:
+            raise LayoutError(
+                f"{layer.label}: {layer.query.shape[-3]} query heads share a key head, but the {initialisation} "
+                "initialisation sets the form of each head independently"
+            )

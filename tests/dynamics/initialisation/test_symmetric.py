@@ -1,4 +1,4 @@
-"""Starts change queries and keys as they say, and nothing else."""
+"""The symmetric initialisation makes every form symmetric and changes nothing but queries and keys."""
 
 from __future__ import annotations
 
@@ -13,64 +13,45 @@ pytest.importorskip("transformers")
 
 import torch
 
-from attngeo.dynamics.initialisation.by_name import STARTS, start_
-from attngeo.dynamics.initialisation.recipes import authors_init_, mimetic_init_
-from attngeo.dynamics.initialisation.symmetric import (
-    independent_init_,
-    negative_init_,
-    rotated_init_,
-    self_attending_init_,
-    skewed_init_,
-    symmetric_init_,
-)
-from attngeo.errors import InputError, LayoutError
-from attngeo.live.parameters import live
-from attngeo.weights.scoring.score import score
-from tests.weights import tiny_models as tiny
+from attngeo.dynamics.initialisation.controls import self_attending_init_
+from attngeo.dynamics.initialisation.scale import rms
+from attngeo.dynamics.initialisation.symmetric import symmetric_init_
+from attngeo.live.parameters import attention_parameters
+from tests.dynamics.initialisation.scored_symmetry import symmetry_scores
+from tests.weights import tiny_models
 
 pytestmark = pytest.mark.filterwarnings("ignore:builtin type Swig:DeprecationWarning")
 
 
-def symmetries(ref: Any) -> dict[bool, list[float]]:
-    """{cross: symmetry of every layer and head}."""
-    frame = score(ref, nulls=False, folded=False).frame
-    return {bool(cross): [s for s, c in zip(frame["symmetry"], frame["cross"], strict=True) if c == cross]
-            for cross in set(frame["cross"])}  # fmt: skip
-
-
-@pytest.mark.parametrize("family", tiny.FAMILIES)
+@pytest.mark.parametrize("family", tiny_models.FAMILIES)
 @pytest.mark.parametrize("scale", [None, "unit", 0.05])
-def test_symmetric_and_nothing_else(family: str, scale: Any) -> None:
-    model, before = tiny.FAMILIES[family](), tiny.FAMILIES[family]()
-    done = symmetric_init_(model, scale=scale)
-    found = symmetries(model)
-    assert all(abs(s - 1) < 1e-6 for s in found[False])
-    written = {name for layer in done.layers for name in layer.tensors}
+def test_forms_become_symmetric_and_nothing_else_changes(family: str, scale: Any) -> None:
+    model, before = tiny_models.FAMILIES[family](), tiny_models.FAMILIES[family]()
+    result = symmetric_init_(model, scale=scale)
+    scores = symmetry_scores(model)
+    assert all(abs(s - 1) < 1e-6 for s in scores[False])
+    written = {name for layer in result.layers for name in layer.tensors}
     old = dict(before.named_parameters())
     for name, value in model.named_parameters():
         if name not in written:
             assert torch.equal(value, old[name]), name
-    # within a fused tensor, what is neither query nor key stays bitwise; scale None leaves the keys so too
-    for new, was in zip(live(model).projections, live(before).projections, strict=True):
+    # Within a fused tensor, what is neither query nor key keeps its bits; with scale None the keys do too.
+    for new, was in zip(attention_parameters(model).layers, attention_parameters(before).layers, strict=True):
         new.query.copy_(was.query)
         if scale is None:
             assert torch.equal(new.key, was.key)
         new.key.copy_(was.key)
-        target = {None: layer_rms(was.key), "unit": 1 / math.sqrt(32), 0.05: 0.05}[scale]
-        after = next(layer for layer in done.layers if (layer.stack, layer.layer) == (new.stack, new.layer))
-        assert after.std[1] == pytest.approx(target, rel=1e-6)
+        target = {None: rms(was.key), "unit": 1 / math.sqrt(32), 0.05: 0.05}[scale]
+        layer = next(layer for layer in result.layers if (layer.stack, layer.layer) == (new.stack, new.layer))
+        assert layer.std[1] == pytest.approx(target, rel=1e-6)
     assert all(torch.equal(value, old[name]) for name, value in model.named_parameters())
     if family == "t5":
-        assert len(done.cross) == 2 and max(map(abs, found[True])) < 0.9
-        assert {layer.stack for layer in done.layers} == {"encoder", "decoder"}
+        assert len(result.cross) == 2 and max(map(abs, scores[True])) < 0.9
+        assert {layer.stack for layer in result.layers} == {"encoder", "decoder"}
 
 
-def layer_rms(weight: torch.Tensor) -> float:
-    return float(weight.double().square().mean().sqrt())
-
-
-def test_grouped_queries_copy_their_own_group() -> None:
-    model = tiny.llama()
+def test_grouped_queries_copy_the_key_head_they_read() -> None:
+    model = tiny_models.llama()
     symmetric_init_(model)
     attention = model.model.layers[1].self_attn
     query = attention.q_proj.weight.view(4, 8, 32)
@@ -78,13 +59,13 @@ def test_grouped_queries_copy_their_own_group() -> None:
     assert torch.equal(query, key[[0, 0, 1, 1]])
 
 
-def test_saved_and_loaded(tmp_path: Path) -> None:
+def test_an_initialised_model_can_be_saved_and_loaded(tmp_path: Path) -> None:
     from transformers import AutoModelForMaskedLM
 
-    model = tiny.bert()
+    model = tiny_models.bert()
     symmetric_init_(model, scale="unit")
     model.save_pretrained(tmp_path)
-    assert all(abs(s - 1) < 1e-6 for s in symmetries(tmp_path)[False])
+    assert all(abs(s - 1) < 1e-6 for s in symmetry_scores(tmp_path)[False])
     again = AutoModelForMaskedLM.from_pretrained(tmp_path)
     assert all(torch.equal(a, b) for a, b in zip(model.parameters(), again.parameters(), strict=True))
 
@@ -94,139 +75,97 @@ def test_shared_layers_are_scaled_once() -> None:
 
     model = AlbertForMaskedLM(AlbertConfig(vocab_size=60, hidden_size=32, embedding_size=16, num_attention_heads=4,
                                            intermediate_size=40, num_hidden_layers=3))  # fmt: skip
-    done = symmetric_init_(model, scale="unit")
-    assert len(done.layers) == 1
-    assert all(abs(s - 1) < 1e-6 for s in symmetries(model)[False])
+    result = symmetric_init_(model, scale="unit")
+    assert len(result.layers) == 1
+    assert all(abs(s - 1) < 1e-6 for s in symmetry_scores(model)[False])
 
 
-def test_without_a_config_the_layer_is_copied_whole() -> None:
+def test_layers_that_share_a_tensor_under_two_names_are_written_once() -> None:
+    model, single = tiny_models.bert(), tiny_models.bert(num_hidden_layers=1)
+    first, second = (layer.attention.self for layer in model.bert.encoder.layer)
+    second.query, second.key = first.query, first.key
+    single.bert.encoder.layer[0].attention.self.load_state_dict(first.state_dict())
+    assert [layer.layer for layer in self_attending_init_(model).layers] == [0]
+    self_attending_init_(single)
+    assert torch.equal(first.key.weight, single.bert.encoder.layer[0].attention.self.key.weight)
+
+
+def test_a_module_without_a_config_is_initialised_with_num_heads() -> None:
     layer = torch.nn.TransformerEncoderLayer(16, 2, 32, batch_first=True)
-    done = symmetric_init_(layer, num_heads=2)
-    assert done.layers and torch.equal(layer.self_attn.in_proj_weight[:16], layer.self_attn.in_proj_weight[16:32])
-    with pytest.raises(LayoutError, match="head count"):
-        rotated_init_(torch.nn.TransformerEncoderLayer(16, 2, 32, batch_first=True))
+    result = symmetric_init_(layer, num_heads=2)
+    assert result.layers and torch.equal(layer.self_attn.in_proj_weight[:16], layer.self_attn.in_proj_weight[16:32])
 
 
-def test_latent_attention_is_refused() -> None:
-    from transformers import DeepseekV3Config, DeepseekV3ForCausalLM
+def model_with_storage(kind: str) -> Any:
+    """Return a small model that stores queries and keys in a way that `tiny_models` does not have."""
+    import transformers as tf
 
-    model = DeepseekV3ForCausalLM(DeepseekV3Config(
-        vocab_size=60, hidden_size=32, num_hidden_layers=1, num_attention_heads=2, num_key_value_heads=2,
-        intermediate_size=40, q_lora_rank=8, kv_lora_rank=8, qk_nope_head_dim=8, qk_rope_head_dim=8, v_head_dim=8,
-        first_k_dense_replace=1, n_routed_experts=2, n_group=1, topk_group=1, num_experts_per_tok=1,
-        moe_intermediate_size=16))  # fmt: skip
-    before = {name: value.clone() for name, value in model.named_parameters()}
-    with pytest.raises(LayoutError, match="latent"):
-        symmetric_init_(model)
-    assert all(torch.equal(value, before[name]) for name, value in model.named_parameters())
-
-
-def test_controls_keep_what_they_promise() -> None:
-    base = tiny.bert(hidden_size=128, num_attention_heads=4)
-    symmetric = tiny.bert(hidden_size=128, num_attention_heads=4)
-    symmetric_init_(symmetric, scale="unit")
-    x = torch.randn(50, 128, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
-
-    def factors(model: Any) -> list[torch.Tensor]:
-        layers = live(model).projections
-        return [torch.stack([getattr(one, side).double().reshape(-1, 32, 128) for one in layers])
-                for side in ("query", "key")]  # fmt: skip
-
-    def forms(model: Any) -> torch.Tensor:
-        query, key = factors(model)
-        return query.mT @ key  # [layers, heads, d, d]
-
-    def scores(m: torch.Tensor) -> torch.Tensor:
-        return (m * m.mT).sum((-1, -2)) / m.square().sum((-1, -2))
-
-    def trace(m: torch.Tensor) -> torch.Tensor:
-        return m.diagonal(dim1=-2, dim2=-1).sum(-1)
-
-    wanted = forms(symmetric)
-    made = {}
-    for name in ("independent", "negative", "rotated", "self-attending", "skewed"):
-        model = tiny.bert(hidden_size=128, num_attention_heads=4)
-        start_(model, name, scale="unit", seed=3)
-        made[name] = forms(model)
-        query, key = factors(model)
-        if name == "rotated":  # every dimension of the model keeps its norm in the head space
-            assert torch.allclose(query.norm(dim=-2), key.norm(dim=-2), rtol=1e-5)
-    assert torch.allclose(made["negative"], -wanted, rtol=1e-5)
-    assert scores(made["independent"]).abs().max() < 0.1
-    assert scores(made["rotated"]).abs().max() < 0.2  # of the order of 1/r
-    assert torch.allclose(trace(made["self-attending"]), trace(wanted), rtol=1e-4)
-    assert scores(made["self-attending"]).max() < 0.8
-    assert torch.linalg.matrix_rank(made["self-attending"], rtol=1e-4).max() == 32
-    diagonal = torch.einsum("nd,lhde,ne->lhn", x, made["skewed"], x)
-    assert torch.allclose(diagonal, torch.einsum("nd,lhde,ne->lhn", x, wanted, x), rtol=1e-4)
-    assert scores(made["skewed"]).abs().max() < 1e-5
-    assert base.config.hidden_size == 128
+    sizes = {"vocab_size": 60, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
+    more = {"intermediate_size": 40, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
+    old_names = {"vocab_size": 60, "n_embd": 32, "n_head": 4, "n_layer": 2, "n_positions": 40}
+    experts = {"num_experts": 2, "num_experts_per_tok": 1, "moe_intermediate_size": 16}
+    makers = {
+        "codegen": lambda: tf.CodeGenModel(tf.CodeGenConfig(**old_names, rotary_dim=4)),
+        "phi3": lambda: tf.Phi3Model(tf.Phi3Config(**sizes, **more, num_key_value_heads=2)),
+        "falcon": lambda: tf.FalconModel(tf.FalconConfig(**sizes, new_decoder_architecture=True, num_kv_heads=2)),
+        "qwen3_next": lambda: tf.Qwen3NextModel(
+            tf.Qwen3NextConfig(**sizes, **more, **experts, num_key_value_heads=2, head_dim=8,
+                               layer_types=["full_attention"] * 2)),
+    }  # fmt: skip
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        return makers[kind]()
 
 
-@pytest.mark.parametrize("name", [name for name in STARTS if name != "baseline"])
-def test_same_seed_same_start(name: str) -> None:
-    scale = None if "mimetic" in name or name == "authors" else "unit"
-    once, twice, other = (tiny.bert() for _ in range(3))
-    for model, seed in ((once, 5), (twice, 5), (other, 6)):
-        start_(model, name, scale=scale, seed=seed)
-    same = [torch.equal(a, b) for a, b in zip(once.parameters(), twice.parameters(), strict=True)]
-    assert all(same)
-    drawn = name in ("rotated", "skewed", "authors") or "mimetic" in name
-    assert drawn != all(torch.equal(a, b) for a, b in zip(once.parameters(), other.parameters(), strict=True))
-    touched = {
-        name for name, value in tiny.bert().named_parameters() if not torch.equal(value, once.get_parameter(name))
-    }
-    allowed = ("query.weight", "key.weight")
-    if name == "authors":
-        allowed += ("query.bias", "key.bias", "value.weight", "value.bias")
-    elif "value" in name:
-        allowed += ("value.weight", "attention.output.dense.weight")
-    assert touched and all(one.endswith(allowed) for one in touched)
+@pytest.mark.parametrize("kind", ["codegen", "phi3", "falcon", "qwen3_next"])
+def test_every_kind_of_storage_can_be_written(kind: str) -> None:
+    model, before = model_with_storage(kind), dict(model_with_storage(kind).named_parameters())
+    result = symmetric_init_(model)
+    assert len(result.layers) == 2
+    scores = symmetry_scores(model)
+    assert len(scores[False]) == 2 * (4 + 1) and all(abs(s - 1) < 1e-6 for s in scores[False])
+    for layer in result.layers:
+        changed = sum(int((model.get_parameter(name) != before[name]).sum()) for name in layer.tensors)
+        assert changed <= 32 * 32  # the queries, [4 · 8, 32], and nothing else
+    written = {name for layer in result.layers for name in layer.tensors}
+    assert all(torch.equal(value, before[name]) for name, value in model.named_parameters() if name not in written)
 
 
-def test_authors_recipe() -> None:
-    model = tiny.bert(hidden_size=128)
-    authors_init_(model, seed=1)
-    attention = model.bert.encoder.layer[0].attention.self
-    assert torch.equal(attention.query.weight, attention.key.weight)
-    assert not torch.equal(attention.query.bias, attention.key.bias)
-    for weight in (attention.key.weight, attention.value.weight):
-        assert float(weight.detach().std()) == pytest.approx(1 / math.sqrt(3 * 128), rel=0.02)
-        assert float(weight.detach().abs().max()) <= 1 / math.sqrt(128)
-    assert float(attention.value.bias.detach().abs().max()) > 0
+def test_a_decoder_keeps_its_name_where_the_encoder_is_not_scored() -> None:
+    """LongT5's encoder attends in blocks and is left out; the decoder must not be called encoder for that."""
+    from transformers import LongT5Config, LongT5ForConditionalGeneration
 
-
-def test_mimetic_is_the_best_part_of_its_target() -> None:
-    model = tiny.bert(hidden_size=64, num_attention_heads=2)
-    mimetic_init_(model, strength=0.7, value=True, seed=2)
-    draw = torch.Generator().manual_seed(2)
-    target = 0.7 * torch.randn(64, 64, generator=draw, dtype=torch.float64) / 8 + 0.7 * torch.eye(
-        64, dtype=torch.float64
+    model = LongT5ForConditionalGeneration(
+        LongT5Config(vocab_size=60, d_model=32, d_kv=8, d_ff=40, num_layers=2, num_heads=4, decoder_start_token_id=0)
     )
-    u, sigma, v = torch.linalg.svd(target)
-    best = u[:, :32] * sigma[:32] @ v[:32]
-    attention = model.bert.encoder.layer[0].attention
-    query, key = (getattr(attention.self, side).weight.detach().double()[:32] for side in ("query", "key"))
-    assert torch.allclose(query.T @ key, best, atol=1e-5)
-    product = attention.self.value.weight.detach().T @ attention.output.dense.weight.detach().T  # W_v W_o
-    assert float(product.diagonal().mean()) == pytest.approx(-0.4, abs=0.05)
+    result = symmetric_init_(model)
+    assert [(layer.stack, layer.layer) for layer in result.layers] == [("decoder", 0), ("decoder", 1)]
+    assert all(name.startswith("decoder.block.") for layer in result.layers for name in layer.tensors)
 
 
-@pytest.mark.parametrize(("call", "message"), [
-    (lambda model: symmetric_init_(model, scale="units"), "expected None, 'unit' or a positive number"),
-    (lambda model: symmetric_init_(model, scale=-1.0), "expected None, 'unit' or a positive number"),
-    (lambda model: start_(model, "symetric"), "did you mean 'symmetric'"),
-])  # fmt: skip
-def test_bad_settings(call: Any, message: str) -> None:
-    model = tiny.bert()
-    with pytest.raises(InputError, match=message):
-        call(model)
-    assert all(torch.equal(a, b) for a, b in zip(model.parameters(), tiny.bert().parameters(), strict=True))
+def test_layers_compiled_one_by_one_are_initialised() -> None:
+    model = tiny_models.bert()
+    layers = model.bert.encoder.layer
+    layers[0] = torch.compile(layers[0], backend="eager")
+    assert [layer.layer for layer in symmetric_init_(model).layers] == [0, 1]
+    for layer in (layers[0]._orig_mod, layers[1]):
+        assert torch.equal(layer.attention.self.query.weight, layer.attention.self.key.weight)
 
 
-def test_grouped_heads_refuse_forms_of_their_own() -> None:
-    for start in (self_attending_init_, mimetic_init_):
-        with pytest.raises(LayoutError, match="share a key head"):
-            start(tiny.llama())
-    for start in (rotated_init_, skewed_init_, independent_init_, negative_init_, authors_init_):
-        assert len(start(tiny.llama()).layers) == 2
+def test_the_result_prints_the_layers_and_the_change_of_scale() -> None:
+    result = symmetric_init_(tiny_models.t5(), scale=0.05)
+    assert str(result).startswith("symmetric, std 0.05: 4 layers (decoder, encoder), std of W_k ")
+    assert str(result).endswith(" → 0.05; 2 cross-attention layers unchanged")
+
+
+def test_a_convolution_with_a_1x1_kernel_is_written_in_place() -> None:
+    """Its kernel axes are dropped by a view: writing into a copy would be lost."""
+    model = tiny_models.bert()
+    convolution = torch.nn.Conv2d(32, 32, 1)
+    strided = torch.empty(32, 1, 32, 1).transpose(1, 2)
+    convolution.weight = torch.nn.Parameter(strided.copy_(convolution.weight.detach()))
+    model.bert.encoder.layer[0].attention.self.query = convolution
+    assert len(symmetric_init_(model).layers) == 2
+    assert torch.equal(
+        convolution.weight.detach().flatten(1), model.bert.encoder.layer[0].attention.self.key.weight.detach()
+    )

@@ -1,1 +1,51 @@
-"""Initialisations of queries and keys: symmetric, controls, and recipes of others."""
+"""Initialisations of the query and key weights of a model, written in place before training.
+
+The symmetric initialisation
+    `symmetric_init_`         W_q = W_k: the form of every head is symmetric
+Controls, which share some of its properties
+    `independent_init_`       the scale without symmetry
+    `negative_init_`          symmetry, but tokens avoid themselves
+    `rotated_init_`           the norms without symmetry
+    `self_attending_init_`    attention of tokens to themselves with less symmetry
+    `skewed_init_`            attention of tokens to themselves without symmetry
+Published initialisations, for comparison
+    `authors_init_`           the recipe of arXiv 2502.10927
+    `mimetic_init_`           a variant of mimetic initialisation, arXiv 2305.09828
+All of them
+    `INITIALISATIONS`, `initialise_`, `check_initialisation`   by name
+    `Initialisation`, `InitialisedLayer`                       what they return
+    `Scale`, `Seed`                                            types of their options
+"""
+
+from attngeo.dynamics.initialisation.authors import authors_init_
+from attngeo.dynamics.initialisation.by_name import INITIALISATIONS, check_initialisation, initialise_
+from attngeo.dynamics.initialisation.controls import (
+    independent_init_,
+    negative_init_,
+    rotated_init_,
+    self_attending_init_,
+    skewed_init_,
+)
+from attngeo.dynamics.initialisation.mimetic import mimetic_init_
+from attngeo.dynamics.initialisation.result import Initialisation, InitialisedLayer
+from attngeo.dynamics.initialisation.rotations import Seed
+from attngeo.dynamics.initialisation.scale import Scale
+from attngeo.dynamics.initialisation.symmetric import symmetric_init_
+
+__all__ = [
+    "INITIALISATIONS",
+    "Initialisation",
+    "InitialisedLayer",
+    "Scale",
+    "Seed",
+    "authors_init_",
+    "check_initialisation",
+    "independent_init_",
+    "initialise_",
+    "mimetic_init_",
+    "negative_init_",
+    "rotated_init_",
+    "self_attending_init_",
+    "skewed_init_",
+    "symmetric_init_",
+]

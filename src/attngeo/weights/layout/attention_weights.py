@@ -1,4 +1,4 @@
-"""One attention layer's queries and keys, head by head."""
+"""`AttentionWeights`: the queries and keys of one attention layer, head by head."""
 
 from __future__ import annotations
 
@@ -9,27 +9,31 @@ from attngeo.weights.sources.checkpoint import FloatArray
 
 @dataclass(frozen=True)
 class Norm:
-    """The normalisation whose output enters the projections: M → C diag(g) M diag(g) C, C only if centred."""
+    """The norm whose output the projections read. Folding it in gives C diag(g) M diag(g) C, with C only if centred."""
 
     gain: FloatArray  # [d]
-    centred: bool  # LayerNorm subtracts the mean, RMSNorm does not
+    centred: bool  # True: LayerNorm, which subtracts the mean (C = I − 11ᵀ/d); False: RMSNorm
 
 
 @dataclass(frozen=True)
 class AttentionWeights:
-    """Queries and keys of one layer, row vectors: logits = x M_h xᵀ with M_h = query[h] key[h // (H/G)]ᵀ."""
+    """The queries and keys of one layer, for row vectors x: logits = x M_h xᵀ, M_h = query[h] key[h // (H/G)]ᵀ.
+
+    The arrays are float32 NumPy arrays. `Layers.read_with` also makes them of other arrays, such as the tensors of a
+    model in training.
+    """
 
     stack: str  # "encoder", "decoder", "cross", "text", "vision", "audio", …
     layer: int  # from 0 within the stack
     query: FloatArray  # [H, d_q, r]
     key: FloatArray  # [G, d_k, r], H a multiple of G
-    heads_known: bool = True  # False: the head count is unknown, H = G = 1 holds the whole layer
+    heads_known: bool = True  # False: the head count is unknown, and H = G = 1 holds the whole layer
     cross: bool = False  # queries and keys read different sequences
-    qk_norm: bool = False  # queries and keys are normalised before their product; their gains are in the factors
-    norm: Norm | None = None  # None: not asked for, or not found
-    tensors: tuple[str, ...] = field(default=(), repr=False)  # names it was read from, for error messages
+    qk_norm: bool = False  # queries and keys are normalised before their product; query and key include the gains
+    norm: Norm | None = None  # the norm before the attention; None: not asked for, or not known
+    tensors: tuple[str, ...] = field(default=(), repr=False)  # names of the tensors read, for error messages
 
     @property
     def group_size(self) -> int:
-        """Query heads that share one key head."""
+        """Return H/G, the number of query heads that share one key head."""
         return len(self.query) // len(self.key)

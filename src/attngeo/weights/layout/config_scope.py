@@ -1,4 +1,4 @@
-"""Which part of a config speaks for a tensor path, and the head counts it declares."""
+"""Find the part of a config that describes a tensor path, and the head counts it declares."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from attngeo.weights.layout.families import family
 
-# What a sub-config's tower is called in tensor names, where it is not called by the sub-config's own name.
+# Words in tensor names that stand for a sub-config, where they differ from the sub-config's own name.
 _SYNONYMS = {
     "vision": r"vision|visual|image|vit\b|img",
     "text": r"text|language|\blm\b|llm",
@@ -20,6 +20,7 @@ _SYNONYMS = {
     "projector": r"projector|qformer",
     "codec": r"codec",
 }
+# Config keys, the most common first; per role of a stack in an encoder-decoder model where the two differ.
 _HEADS = ("num_attention_heads", "n_head", "num_heads", "n_heads", "attention_heads", "num_self_attention_heads")
 _ROLES = {
     "encoder": ("encoder_attention_heads", "encoder_num_attention_heads", "num_encoder_attention_heads"),
@@ -39,13 +40,14 @@ DECLARED = (*_HEADS, *(key for keys in _ROLES.values() for key in keys), *_KEY_H
 
 @dataclass(frozen=True)
 class Scope:
-    """The (sub-)config of one tower; values it leaves out come from its model type's defaults."""
+    """The config or sub-config of one part of a model; values it leaves out are the defaults of its model type."""
 
-    name: str | None  # "vision", "text", "qformer", …; None at the top
+    name: str | None  # "vision", "text", "qformer", …; None: the whole config
     config: Mapping[str, Any]
     defaults: Mapping[str, Any]
 
     def get(self, key: str, default: Any = None) -> Any:
+        """Return the value of `key`, else the model type's default, else `default`; null counts as left out."""
         value = self.config.get(key)
         if value is None:
             value = self.defaults.get(key)
@@ -53,60 +55,62 @@ class Scope:
 
 
 def scope_of(config: Mapping[str, Any], path: str) -> Scope:
-    """The innermost sub-config that names the tower `path` lies in.
+    """Return the innermost sub-config whose name occurs in `path`; the whole config where none does.
 
     >>> scope_of({"vision_config": {"num_attention_heads": 2}, "text_config": {}}, "visual.blocks.0.attn").name
     'vision'
     """
-    known = family(str(config.get("model_type", "")))
-    scope = Scope(None, config, known.defaults)
+    scope = Scope(None, config, family(str(config.get("model_type", ""))).defaults)
     words = path.split(".")
-    numbers = [i for i, word in enumerate(words) if word.isdigit()]
-    path = ".".join(words[: numbers[0]] if numbers else words)  # the tower; what follows is inside a layer
-    while (inner := _best(scope, path)) is not None:
+    numbers = [i for i, word in enumerate(words) if word.isdecimal()]
+    path = ".".join(words[: numbers[0]] if numbers else words)  # words after a number name parts of a layer
+    while (inner := _best_match(scope, path)) is not None:
         scope = inner
     return scope
 
 
-def _best(scope: Scope, path: str) -> Scope | None:
-    towers = {**_towers(scope.defaults), **_towers(scope.config)}
+def _best_match(scope: Scope, path: str) -> Scope | None:
+    """Return the sub-config of `scope` that fits `path` best: by its own name, then by a synonym; None: none fits."""
+    sub_configs = {**_sub_configs(scope.defaults), **_sub_configs(scope.config)}
     ranked = []
-    for key in towers:
+    for key in sub_configs:
         name = key.removesuffix("_config")
         if name in path.split(".") or re.search(rf"(^|\.){re.escape(name)}", path):
             ranked.append((2, len(name), key))
         elif re.search(_SYNONYMS.get(name, r"(?!)"), path, re.IGNORECASE):
             ranked.append((1, len(name), key))
     if not ranked and scope.name is None and not any(True for _ in _declared(scope, _HEADS)):
-        # a wrapper with no heads of its own: unmarked layers are the language model's
-        ranked = [
-            (0, 0, key) for key in ("text_config", "llm_config", "thinker_config", "language_config") if key in towers
-        ]
+        # The whole config declares no heads: layers whose path names no part belong to the language model.
+        language = ("text_config", "llm_config", "thinker_config", "language_config")
+        ranked = [(0, 0, key) for key in language if key in sub_configs]
     if not ranked:
         return None
     key = max(ranked)[2]
-    inner = scope.config.get(key) or {}
-    defaults = _known_defaults(inner) or scope.defaults.get(key) or {}
+    inner = scope.config.get(key)
+    inner = inner if isinstance(inner, Mapping) else {}
+    defaults = _type_defaults(inner) or scope.defaults.get(key) or {}
     return Scope(key.removesuffix("_config"), inner, defaults)
 
 
-def _known_defaults(config: Mapping[str, Any]) -> Mapping[str, Any]:
-    kind = config.get("model_type")
-    return family(str(kind)).defaults if kind else {}
+def _type_defaults(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    model_type = config.get("model_type")
+    return family(str(model_type)).defaults if model_type else {}
 
 
-def _towers(config: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
-    """Sub-configs: those called so, and any that names a model type of its own (`encoder`, `text_encoder`, …)."""
+def _sub_configs(config: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    """Return the mappings called `…_config`, and any that has a model type of its own (`encoder`, `text_encoder`)."""
     return {
         key: value
         for key, value in config.items()
-        if isinstance(value, Mapping)
+        if isinstance(key, str)
+        and isinstance(value, Mapping)
         and key != "quantization_config"
         and (key.endswith("_config") or "model_type" in value)
     }
 
 
 def _declared(scope: Scope, keys: tuple[str, ...]) -> Iterator[tuple[str, Any]]:
+    """Yield those of `keys` that have a value, with their values."""
     for key in keys:
         value = scope.get(key)
         if value is not None:
@@ -114,7 +118,7 @@ def _declared(scope: Scope, keys: tuple[str, ...]) -> Iterator[tuple[str, Any]]:
 
 
 def query_heads(scope: Scope, path: str, cross: bool) -> tuple[str, Any] | None:
-    """The config key that counts the query heads of `path`, with its value (an int, or a list per layer or stage)."""
+    """Return the config key that counts the query heads of `path`, and its value: one count, or one per layer."""
     keys: tuple[str, ...] = ()
     if cross:
         keys += _ROLES["cross"]
@@ -122,26 +126,27 @@ def query_heads(scope: Scope, path: str, cross: bool) -> tuple[str, Any] | None:
         if role in path.lower():
             keys += _ROLES[role]
             break
-    found = next(_declared(scope, keys + _HEADS), None)
-    return found or next(_declared(scope, _ROLES["encoder"] + _ROLES["decoder"]), None)
+    declared = next(_declared(scope, keys + _HEADS), None)
+    return declared or next(_declared(scope, _ROLES["encoder"] + _ROLES["decoder"]), None)
 
 
 def key_heads(scope: Scope) -> tuple[str, Any] | None:
+    """Return the config key that counts the key heads, and its value."""
     return next(_declared(scope, _KEY_HEADS), None)
 
 
 def other_key_heads(scope: Scope) -> set[int]:
-    """Key head counts under other names, for layers of another kind (sliding windows, global layers)."""
+    """Return key head counts under other names, for layers of another kind (sliding windows, global layers)."""
     return {value for key, value in scope.config.items() if "key_value" in key and isinstance(value, int)}
 
 
 def head_sizes(scope: Scope) -> set[int]:
-    """Every head size the config itself declares, for layers of any kind; empty where it leaves that to the shapes."""
+    """Return every head size that the config itself declares, for layers of any kind; empty if it declares none."""
     named = {key for key in scope.config if "head_dim" in key} | set(_SIZES)
     return {value for key in named if isinstance(value := scope.config.get(key), int)}
 
 
 def width(scope: Scope) -> tuple[str, int] | None:
-    """The config key that gives the width of the token vectors, with its value."""
-    found = ((key, scope.config.get(key)) for key in _WIDTHS)
-    return next(((key, value) for key, value in found if isinstance(value, int)), None)
+    """Return the config key that gives the width of the token vectors, and its value."""
+    declared = ((key, scope.config.get(key)) for key in _WIDTHS)
+    return next(((key, value) for key, value in declared if isinstance(value, int)), None)

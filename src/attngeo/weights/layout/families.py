@@ -1,4 +1,4 @@
-"""What is known of each transformers model type: written by the proof against live models, read here."""
+"""Facts about each transformers model type, found by comparison with live models (`tools/prove_all.py`)."""
 
 from __future__ import annotations
 
@@ -15,26 +15,27 @@ class Family:
     """Facts about one model type."""
 
     status: str = "unknown"  # right | refused | unproven | none (no self-attention) | unbuilt | unknown
-    reason: str = ""
-    causal: bool | None = None  # attention of its one tower
-    qk_norm: bool = False  # queries and keys are normalised, found live
-    width: bool = False  # every tower is as wide as its config's hidden size
-    offset: bool = False  # its norms multiply by 1 + weight
-    norms: tuple[Mapping[str, Any], ...] = ()  # where the norm before each attention lies
-    skip: tuple[str, ...] = ()  # templates no live product confirmed: left out unless unproven layouts are asked for
-    defaults: Mapping[str, Any] = field(default_factory=dict)  # head counts a config may leave out
+    reason: str = ""  # why the status is not "right"
+    causal: bool | None = None  # whether its attention is causal, for models with one stack; None: not known
+    qk_norm: bool = False  # queries and keys are normalised before their product
+    width: bool = False  # every layer is as wide as its config's hidden size
+    offset: bool = False  # its QK-norms multiply by 1 + weight
+    norms: tuple[Mapping[str, Any], ...] = ()  # rules that lead from an attention to the norm before it
+    skip: tuple[str, ...] = ()  # templates of layers that no live product confirmed; scored only with unproven=True
+    defaults: Mapping[str, Any] = field(default_factory=dict)  # values that a config of this type may leave out
 
 
 @cache
 def families() -> Mapping[str, Mapping[str, Any]]:
+    """Return the facts about all model types, as stored in data/families.json."""
     text = resources.files("attngeo.weights").joinpath("data/families.json").read_text("utf-8")
-    found: dict[str, Mapping[str, Any]] = json.loads(text)
-    return found
+    facts: dict[str, Mapping[str, Any]] = json.loads(text)
+    return facts
 
 
 @cache
 def family(model_type: str) -> Family:
-    """Facts about `model_type`; an empty Family for one that was never seen."""
+    """Return the facts about `model_type`; an empty Family for a type that was never examined."""
     facts = families().get(model_type)
     if facts is None:
         return Family()
@@ -42,5 +43,9 @@ def family(model_type: str) -> Family:
 
 
 def ends_with(template: str, ending: str) -> bool:
-    """Does a tensor path end like a known one? Heads and wrappers put their own words before a model's path."""
+    """Return whether a path ends with the words of `ending`; wrappers put words of their own before a model's path.
+
+    >>> ends_with("bert.encoder.layer.*.attention", "layer.*.attention"), ends_with("my_layer", "layer")
+    (True, False)
+    """
     return ("." + template).endswith("." + ending)

@@ -1,41 +1,44 @@
-"""From a checkpoint to its attention layers, one at a time, only the bytes of queries and keys."""
+"""`open_layers` and `attention_layers`: the attention layers of a checkpoint, read one at a time.
+
+Of each layer only the bytes of its queries and keys are read.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+import os
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from attngeo.errors import InputError, LayoutError, UnprovenError
 from attngeo.weights.layout.attention_weights import AttentionWeights
 from attngeo.weights.layout.families import Family, ends_with, family
-from attngeo.weights.layout.norms import NormPlace, find_norm, read_norm
-from attngeo.weights.layout.sites import Site, check_width, count_heads, find_sites, unplaced
+from attngeo.weights.layout.head_counts import check_width, count_heads
+from attngeo.weights.layout.layer_plan import LayerPlan, Read
+from attngeo.weights.layout.norms import find_norm
+from attngeo.weights.layout.site import Site
+from attngeo.weights.layout.sites import attention_like, find_sites
 from attngeo.weights.layout.stacks import name_stacks
-from attngeo.weights.layout.storage import cut, wants
-from attngeo.weights.sources.checkpoint import Checkpoint, ReadRequest
+from attngeo.weights.layout.storage.base import Shapes
+from attngeo.weights.sources.checkpoint import Checkpoint
+from attngeo.weights.sources.open import open_checkpoint
 
+if TYPE_CHECKING:
+    from torch import nn
 
-@dataclass(frozen=True)
-class Plan:
-    """One layer about to be read."""
-
-    stack: str
-    layer: int
-    site: Site
-    norm: NormPlace | None
+_SHOWN = 6  # names of tensors in the message about an unknown layout
 
 
 @dataclass(frozen=True)
 class Layers:
-    """The attention layers of an open checkpoint; iterate once, in order."""
+    """The attention layers of an open checkpoint. Iteration reads them in order, once."""
 
     checkpoint: Checkpoint
-    plans: tuple[Plan, ...]
-    known: Family
+    plans: tuple[LayerPlan, ...]
 
     @property
     def model(self) -> str:
+        """Return the name of the model: what the user typed, or the class of a model in memory."""
         return self.checkpoint.ref
 
     @property
@@ -47,24 +50,12 @@ class Layers:
         return self.checkpoint.remote
 
     def __iter__(self) -> Iterator[AttentionWeights]:
-        self.checkpoint.plan_reads([want for plan in self.plans for want in self._wants(plan)])
-        for plan in self.plans:
-            query, key = cut(self.checkpoint, plan.site, self.known.offset)
-            yield AttentionWeights(
-                stack=plan.stack,
-                layer=plan.layer,
-                query=query,
-                key=key,
-                heads_known=plan.site.heads is not None,
-                cross=plan.site.cross,
-                qk_norm=self.known.qk_norm or any(plan.site.gains),
-                norm=None if plan.norm is None else read_norm(self.checkpoint, plan.norm),
-                tensors=(plan.site.query, plan.site.key),
-            )
+        self.checkpoint.plan_reads([request for plan in self.plans for request in plan.requests])
+        return self.read_with(self.checkpoint.read)
 
-    def _wants(self, plan: Plan) -> list[ReadRequest]:
-        norm = [] if plan.norm is None else [ReadRequest(plan.norm.tensor)]
-        return norm + wants(plan.site, self.checkpoint.tensors)
+    def read_with(self, read: Read) -> Iterator[AttentionWeights]:
+        """Yield the weights of each layer as arrays of the type that `read` returns for a ReadRequest."""
+        return (plan.weights(read) for plan in self.plans)
 
     def __enter__(self) -> Layers:
         return self
@@ -74,7 +65,7 @@ class Layers:
 
 
 def open_layers(
-    ref: Any,
+    ref: str | os.PathLike[str] | Mapping[str, Any] | nn.Module | Checkpoint,
     *,
     num_heads: int | None = None,
     stack: str | Collection[str] | None = None,
@@ -82,48 +73,62 @@ def open_layers(
     norms: bool | None = False,
     unproven: bool = False,
 ) -> Layers:
-    """Open `ref` and plan the reading of its attention layers; nothing but headers has been read yet.
+    """Open `ref` and find its attention layers; only headers are read.
 
-    ref       a folder or file, a hub id `org/name[@revision]`, an nn.Module, a state dict
-    num_heads the head count, where no transformers config says it
-    stack     only these stacks; layers: only these layers of each
-    norms     also read the norm before each attention (None: unless the source is remote)
-    unproven  take a layout that no live model of its type has confirmed
+    ref:       a folder or file, a hub id `org/name[@revision]`, a torch module, a state dict, or an open checkpoint
+    num_heads: the number of query heads, where no transformers config declares it
+    stack:     only these stacks; None: all
+    layers:    only these layers of each stack; None: all
+    norms:     also read the norm before each attention; None: only where the source is local
+    unproven:  also accept a layout that was never compared with a live model of its type
     """
-    from attngeo.weights.sources.open import open_checkpoint
-
     checkpoint = open_checkpoint(ref)
     try:
-        return _plan(checkpoint, num_heads, stack, layers, norms, unproven)
+        return _find_layers(checkpoint, num_heads, stack, layers, norms, unproven)
     except BaseException:
         checkpoint.close()
         raise
 
 
-def attention_layers(ref: Any, **options: Any) -> Iterator[AttentionWeights]:
-    """Queries [H, d, r] and keys [G, d, r] of each attention layer of `ref`; options as in `open_layers`."""
-    with open_layers(ref, **options) as layers:
-        yield from layers
+def attention_layers(
+    ref: str | os.PathLike[str] | Mapping[str, Any] | nn.Module | Checkpoint,
+    *,
+    num_heads: int | None = None,
+    stack: str | Collection[str] | None = None,
+    layers: int | Collection[int] | None = None,
+    norms: bool | None = False,
+    unproven: bool = False,
+) -> Iterator[AttentionWeights]:
+    """Yield the queries [H, d, r] and keys [G, d, r] of each attention layer of `ref`; options as in `open_layers`.
+
+    >>> import numpy as np
+    >>> weights = {f"layers.0.{name}_proj.weight": np.eye(8, dtype=np.float32) for name in "qk"}
+    >>> [(layer.stack, layer.query.shape) for layer in attention_layers(weights, num_heads=2)]
+    [('encoder', (2, 8, 4))]
+    """
+    options: dict[str, Any] = {"num_heads": num_heads, "stack": stack, "layers": layers}
+    with open_layers(ref, **options, norms=norms, unproven=unproven) as opened:
+        yield from opened
 
 
 def chosen_layers(layers: int | Collection[int] | None) -> frozenset[int] | None:
-    """The numbers of the layers asked for, one or several; None: all of them.
+    """Return the layer numbers in `layers`, one or several; None: all layers.
 
     >>> chosen_layers(3), chosen_layers([0, 3]) == {0, 3}
     (frozenset({3}), True)
     """
     if layers is None:
         return None
-    asked = list(layers) if isinstance(layers, Iterable) else [layers]
-    if not asked:
-        raise InputError("layers: none were asked for")
-    for layer in asked:
-        if not hasattr(layer, "__index__") or layer < 0:
-            raise InputError(f"layers: expected numbers of layers from 0 up, got {layer!r}")
-    return frozenset(int(layer) for layer in asked)
+    numbers = list(layers) if isinstance(layers, Iterable) else [layers]
+    if not numbers:
+        raise InputError("layers: expected at least one layer number, got an empty collection")
+    for number in numbers:
+        if not hasattr(number, "__index__") or number < 0:
+            raise InputError(f"layers: expected layer numbers from 0, got {number!r}")
+    return frozenset(int(number) for number in numbers)
 
 
-def _plan(
+def _find_layers(
     checkpoint: Checkpoint,
     num_heads: int | None,
     stack: str | Collection[str] | None,
@@ -134,52 +139,86 @@ def _plan(
     if num_heads is not None and num_heads < 1:
         raise LayoutError(f"num_heads is {num_heads}, expected a positive whole number")
     shapes = {name: info.shape for name, info in checkpoint.tensors.items()}
-    kind = str((checkpoint.config or {}).get("model_type", ""))
-    known = family(kind)
+    known = family(_model_type(checkpoint))
+    sites = _counted_sites(checkpoint, shapes, known, num_heads, unproven)
+    chosen = _choose(checkpoint, name_stacks(sites, checkpoint.config), stack, layers)
+    with_norms = not checkpoint.remote if norms is None else norms
+    plans = [
+        LayerPlan(
+            stack=name,
+            layer=layer,
+            site=site,
+            heads=site.heads_or_whole(shapes),
+            norm=find_norm(site, shapes, checkpoint.config, known) if with_norms else None,
+            qk_norm=known.qk_norm,
+            gain_offset=known.offset,
+        )
+        for name, layer, site in chosen
+    ]
+    return Layers(checkpoint, tuple(plans))
+
+
+def _model_type(checkpoint: Checkpoint) -> str:
+    return str((checkpoint.config or {}).get("model_type", ""))
+
+
+def _counted_sites(
+    checkpoint: Checkpoint, shapes: Shapes, known: Family, num_heads: int | None, unproven: bool
+) -> list[Site]:
+    """Return all sites of the checkpoint that may be scored, with their heads counted."""
     sites = find_sites(shapes, checkpoint.config)
     if not unproven:
         sites = [site for site in sites if not any(ends_with(site.template, skip) for skip in known.skip)]
-    _check(checkpoint, kind, known, sites, unproven)
-    for site in sites if known.width else ():
-        check_width(site, shapes)
-    sites = [count_heads(site, shapes, num_heads) for site in sites]
-    placed = name_stacks(sites, checkpoint.config)
+    _check_known(checkpoint, known, sites, unproven)
+    if known.width:
+        for site in sites:
+            check_width(site, shapes)
+    return [count_heads(site, shapes, num_heads) for site in sites]
+
+
+def _choose(
+    checkpoint: Checkpoint,
+    named: list[tuple[str, int, Site]],
+    stack: str | Collection[str] | None,
+    layers: int | Collection[int] | None,
+) -> list[tuple[str, int, Site]]:
+    """Return the (stack, layer, site) that the options `stack` and `layers` select."""
     wanted = None if stack is None else {stack} if isinstance(stack, str) else set(stack)
-    stacks = list(dict.fromkeys(name for name, _, _ in placed))
+    stacks = list(dict.fromkeys(name for name, _, _ in named))
     if wanted is not None and not wanted <= set(stacks):
         missing = ", ".join(sorted(wanted - set(stacks)))
-        raise LayoutError(f"{checkpoint.ref}: no stack {missing}; it has {', '.join(stacks)}")
+        raise LayoutError(f"{checkpoint.ref}: no stack {missing}; the model has {', '.join(stacks)}")
     numbers = chosen_layers(layers)
     chosen = [
-        item for item in placed if (wanted is None or item[0] in wanted) and (numbers is None or item[1] in numbers)
+        item for item in named if (wanted is None or item[0] in wanted) and (numbers is None or item[1] in numbers)
     ]
     if not chosen:
-        highest = max(layer for _, layer, _ in placed)
-        raise LayoutError(f"{checkpoint.ref}: none of the layers asked for exist; they run from 0 to {highest}")
-    with_norms = not checkpoint.remote if norms is None else norms
-    plans = [
-        Plan(name, layer, site, find_norm(site, shapes, checkpoint.config, known) if with_norms else None)
-        for name, layer, site in chosen
-    ]
-    return Layers(checkpoint, tuple(plans), known)
-
-
-def _check(checkpoint: Checkpoint, kind: str, known: Family, sites: list[Site], unproven: bool) -> None:
-    if known.status == "refused":
-        raise LayoutError(f"{checkpoint.ref}: model type {kind} is refused: {known.reason}")
-    if not sites:
-        if known.status == "none" or not unplaced(checkpoint.tensors):
-            raise LayoutError(f"{checkpoint.ref}: no self-attention found among its {len(checkpoint.tensors)} tensors")
-        seen = unplaced(checkpoint.tensors)
+        highest = max(layer for _, layer, _ in named)
         raise LayoutError(
-            f"{checkpoint.ref}: unknown layout, no query and key tensors could be placed; it has {', '.join(seen[:6])}"
-            + (f" and {len(seen) - 6} more like them" if len(seen) > 6 else "")
+            f"{checkpoint.ref}: none of the layers asked for exist; layers are numbered from 0 to {highest}"
         )
-    if unproven or known.status == "right" or (not kind and all(s.storage.alone for s in sites)):
+    return chosen
+
+
+def _check_known(checkpoint: Checkpoint, known: Family, sites: list[Site], unproven: bool) -> None:
+    """Raise LayoutError for a checkpoint without attention, of a refused type, or of an unproven layout."""
+    model_type = _model_type(checkpoint)
+    if known.status == "refused":
+        raise LayoutError(f"{checkpoint.ref}: model type {model_type} is refused: {known.reason}")
+    if not sites:
+        names = attention_like(checkpoint.tensors)
+        if known.status == "none" or not names:
+            raise LayoutError(f"{checkpoint.ref}: no self-attention found among its {len(checkpoint.tensors)} tensors")
+        more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+        raise LayoutError(
+            f"{checkpoint.ref}: unknown layout; none of its tensors are known as queries and keys: "
+            f"{', '.join(names[:_SHOWN])}{more}"
+        )
+    if unproven or known.status == "right" or (not model_type and all(site.layout.unambiguous for site in sites)):
         return
-    why = f" ({known.reason})" if known.reason else ""
-    named = f"model type {kind}" if kind else f"the layout of {sites[0].query} without a transformers config"
+    what = f"model type {model_type}" if model_type else f"the layout of {sites[0].query} without a transformers config"
+    reason = f" ({known.reason})" if known.reason else ""
     raise UnprovenError(
-        f"{checkpoint.ref}: {named} was never checked against a live model{why}; "
+        f"{checkpoint.ref}: {what} was never compared with a live model{reason}; "
         "--unproven (unproven=True) scores it all the same"
     )

@@ -1,4 +1,4 @@
-"""Find the norm whose output enters an attention layer, where the live proof has seen it."""
+"""Find the norm whose output an attention layer reads, by rules found on live models."""
 
 from __future__ import annotations
 
@@ -6,22 +6,22 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from attngeo.weights.layout.attention_weights import Norm
 from attngeo.weights.layout.families import Family, ends_with
-from attngeo.weights.layout.sites import Shapes, Site, numberless, query_width
-from attngeo.weights.sources.checkpoint import Checkpoint, ReadRequest
+from attngeo.weights.layout.head_counts import query_width
+from attngeo.weights.layout.site import Site, path_template
+from attngeo.weights.layout.storage.base import Shapes
 
 
 @dataclass(frozen=True)
-class NormPlace:
-    """A norm's gain in the checkpoint."""
+class NormLocation:
+    """The tensor that holds the gain of a norm, and how to read it."""
 
     tensor: str
-    centred: bool
-    offset: bool  # gain = 1 + weight
+    centred: bool  # LayerNorm, not RMSNorm
+    offset: bool  # the tensor holds gain − 1
 
 
-# Switches that move the norm before or behind the attention: a rule seen live holds for the default only.
+# Config switches that move the norm before or behind the attention. The rules were found with their default values.
 SWITCHES = (
     "do_layer_norm_before",
     "do_stable_layer_norm",
@@ -35,8 +35,12 @@ SWITCHES = (
 )
 
 
-def find_norm(site: Site, shapes: Shapes, config: Mapping[str, Any] | None, known: Family) -> NormPlace | None:
-    """The norm before `site`: in its own block, or the last of the block before it (for the first, the embedding's)."""
+def find_norm(site: Site, shapes: Shapes, config: Mapping[str, Any] | None, known: Family) -> NormLocation | None:
+    """Return the norm before `site`, None where it is not known.
+
+    It lies in the layer's own block, or it is the last norm of the block before (for the first block: the norm of the
+    embedding).
+    """
     if config is None or site.cross:
         return None
     scope = site.scope.config if site.scope is not None else config
@@ -47,24 +51,29 @@ def find_norm(site: Site, shapes: Shapes, config: Mapping[str, Any] | None, know
         path = norm_path(site.path, rule)
         if path is None:
             continue
-        # old checkpoints call a gain gamma
-        found = [name for name in shapes if any(ends_with(name, f"{path}.{leaf}") for leaf in ("weight", "gamma"))]
-        if len(found) == 1 and shapes[found[0]] == (query_width(site, shapes),):
-            return NormPlace(found[0], bool(rule["centred"]), bool(rule["offset"]))
+        # Old checkpoints call a gain gamma.
+        names = [name for name in shapes if any(ends_with(name, f"{path}.{leaf}") for leaf in ("weight", "gamma"))]
+        if len(names) == 1 and shapes[names[0]] == (query_width(site, shapes),):
+            return NormLocation(names[0], bool(rule["centred"]), bool(rule["offset"]))
     return None
 
 
 def norm_path(site: str, rule: Mapping[str, Any]) -> str | None:
-    """Where `rule` puts the norm of the attention at path `site`; None where the rule is for others.
+    """Return the path of the norm that `rule` assigns to the attention at path `site`; None if it does not apply.
 
-    rule["site"]  the end of the attention's template, as in "encoder.layer.*.attention.self"
-    rule["norm"]  the norm's path within the block ("block", "previous") or its own last words ("first")
+    rule["site"]: the end of the attention's template, such as "encoder.layer.*.attention.self"
+    rule["at"]:   "block" (the norm is in the attention's own block), "previous" (in the block before it) or "first"
+                  (elsewhere; for the first block only)
+    rule["norm"]: the norm's path within its block; for "first" the last words of its path
+
+    >>> norm_path("layers.3.self_attn", {"site": "layers.*.self_attn", "at": "block", "norm": "input_layernorm"})
+    'layers.3.input_layernorm'
     """
-    words, template = site.split("."), numberless(site)
-    if "*" not in template or not ends_with(template, str(rule["site"])):
+    words, template = site.split("."), path_template(site)
+    numbers = [i for i, word in enumerate(words) if word.isdecimal()]
+    if not numbers or not ends_with(template, str(rule["site"])):
         return None
-    last = max(i for i, word in enumerate(words) if word.isdigit())
-    block, number = words[: last + 1], int(words[last])
+    block, number = words[: numbers[-1] + 1], int(words[numbers[-1]])
     if rule["at"] == "block":
         return ".".join([*block, rule["norm"]])
     if rule["at"] == "previous" and number > 0:
@@ -72,8 +81,3 @@ def norm_path(site: str, rule: Mapping[str, Any]) -> str | None:
     if rule["at"] == "first" and number == 0:
         return str(rule["norm"])
     return None
-
-
-def read_norm(checkpoint: Checkpoint, place: NormPlace) -> Norm:
-    gain = checkpoint.read(ReadRequest(place.tensor))
-    return Norm(gain + 1 if place.offset else gain, place.centred)

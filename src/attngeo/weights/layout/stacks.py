@@ -1,13 +1,13 @@
-"""Name the towers of a model and number their layers."""
+"""Group the attention layers of a model into named stacks, and number the layers of each stack."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from attngeo.weights.layout.families import family
-from attngeo.weights.layout.sites import Site
+from attngeo.weights.layout.site import Location
 
 _MODALITIES = (
     ("vision", re.compile(r"vision|visual|image|\bvit\b|\bimg", re.IGNORECASE)),
@@ -16,55 +16,69 @@ _MODALITIES = (
 )
 _CAUSAL = re.compile(r"CausalLM|LMHead|ForConditionalGeneration")
 
+AnyLocation = TypeVar("AnyLocation", bound=Location)
 
-def name_stacks(sites: Sequence[Site], config: Mapping[str, Any] | None) -> list[tuple[str, int, Site]]:
-    """(stack, layer, site) for every site: stacks in order of appearance, layers from 0 within each."""
-    towers = list(dict.fromkeys(site.template for site in sites if not site.cross))
-    crossed = {_block(site.template) for site in sites if site.cross}
-    named = _tower_names(towers, {site.template: site for site in sites}, crossed, config)
-    stacks: dict[str, list[Site]] = {}
+
+def name_stacks(sites: Sequence[AnyLocation], config: Mapping[str, Any] | None) -> list[tuple[str, int, AnyLocation]]:
+    """Return (stack, layer, site) for every site: stacks in order of appearance, layers numbered from 0 in each.
+
+    Layers whose paths differ in their numbers alone (they share a template) form one stack. Cross-attention layers form
+    the stack "cross".
+    """
+    examples = {site.template: site for site in sites}
+    templates = list(dict.fromkeys(site.template for site in sites if not site.cross))
+    with_cross = {_block(site.template) for site in sites if site.cross}
+    names = _stack_names(templates, examples, with_cross, config)
+    stacks: dict[str, list[AnyLocation]] = {}
     for site in sites:
-        stacks.setdefault("cross" if site.cross else named[site.template], []).append(site)
+        stacks.setdefault("cross" if site.cross else names[site.template], []).append(site)
     return [
         (stack, layer, site)
         for stack, members in stacks.items()
-        for layer, site in zip(_numbers(members), members, strict=True)
+        for layer, site in zip(_layer_numbers(members), members, strict=True)
     ]
 
 
-def _numbers(sites: Sequence[Site]) -> list[int]:
-    """The model's own layer number where one number tells the layers apart, a running count where several do."""
-    own = [site.indices[-1] if site.indices else 0 for site in sites]
-    plain = len({site.template for site in sites}) == 1 and len({site.indices[:-1] for site in sites}) == 1
-    return own if plain and len(set(own)) == len(own) else list(range(len(sites)))
+def _layer_numbers(sites: Sequence[Location]) -> list[int]:
+    """Return the numbers in the paths if one number tells the layers apart, otherwise 0, 1, 2, …"""
+    numbers = [site.indices[-1] if site.indices else 0 for site in sites]
+    one_number = len({site.template for site in sites}) == 1 and len({site.indices[:-1] for site in sites}) == 1
+    return numbers if one_number and len(set(numbers)) == len(numbers) else list(range(len(sites)))
 
 
 def _block(template: str) -> str:
+    """Return the path around an attention module, which self- and cross-attention of one block share."""
     return template.rpartition(".")[0]
 
 
-def _tower_names(
-    towers: Sequence[str], example: Mapping[str, Site], crossed: Collection[str], config: Mapping[str, Any] | None
+def _stack_names(
+    templates: Sequence[str],
+    examples: Mapping[str, Location],
+    with_cross: Collection[str],
+    config: Mapping[str, Any] | None,
 ) -> dict[str, str]:
-    modality = {tower: _modality(example[tower]) for tower in towers}
+    """Return the name of each template's stack: by modality, by "encoder" or "decoder" in the path, or by direction."""
+    modalities = {template: _modality(examples[template]) for template in templates}
     names: dict[str, str] = {}
-    for tower in towers:
-        alone = [t for t in towers if modality[t] == modality[tower]]
-        if len(set(modality.values())) == 1:
-            # a tower may be all that is left of two (LongT5's encoder attends in pieces): its path still tells
-            pair = len(alone) > 1 or (config or {}).get("is_encoder_decoder") is True
-            names[tower] = _side(tower) if pair and _side(tower) else _direction(tower, crossed, config)
-        elif not modality[tower]:
-            # beside a tower that is named, the unnamed one: the language model's layers, or a decoder over a backbone
-            text = {"vision", "audio"} & set(modality.values()) and _side(tower) != "decoder"
-            names[tower] = "text" if text else _side(tower) or _direction(tower, crossed, config)
+    for template in templates:
+        modality, side = modalities[template], _side(template)
+        same = [other for other in templates if modalities[other] == modality]
+        if len(set(modalities.values())) == 1:
+            # An encoder-decoder may have one stack left (LongT5's encoder attends in blocks); its path still names it.
+            pair = len(same) > 1 or (config or {}).get("is_encoder_decoder") is True
+            names[template] = side if pair and side else _direction(template, with_cross, config)
+        elif not modality:
+            # Beside a named stack, the unnamed one is the language model, or a decoder on top of a backbone.
+            text = {"vision", "audio"} & set(modalities.values()) and side != "decoder"
+            names[template] = "text" if text else side or _direction(template, with_cross, config)
         else:
-            sides = {_side(t) for t in alone}
-            names[tower] = f"{modality[tower]}-{_side(tower)}" if len(sides) > 1 and _side(tower) else modality[tower]
-    return _tell_apart(names)
+            sides = {_side(other) for other in same}
+            names[template] = f"{modality}-{side}" if len(sides) > 1 and side else modality
+    return _make_unique(names)
 
 
-def _modality(site: Site) -> str:
+def _modality(site: Location) -> str:
+    """Return "vision", "audio" or "text", else the name of the layer's sub-config, "" for the whole config."""
     scope = site.scope.name if site.scope is not None else None
     for name, words in _MODALITIES:
         if words.search(scope or site.path):
@@ -72,36 +86,35 @@ def _modality(site: Site) -> str:
     return scope or ""
 
 
-def _side(tower: str) -> str:
-    """ "encoder" or "decoder", whichever word stands last in the path; "" where neither does."""
-    sides = re.findall(r"(?:enc|dec)oder(?!_)|\b(?:enc|dec)\b", tower.lower())  # GGUF shortens the words
+def _side(template: str) -> str:
+    """Return "encoder" or "decoder", whichever occurs last in the path; "" where neither does."""
+    sides = re.findall(r"(?:enc|dec)oder(?!_)|\b(?:enc|dec)\b", template.lower())  # GGUF shortens the words
     return sides[-1][:3] + "oder" if sides else ""
 
 
-def _direction(tower: str, crossed: Collection[str], config: Mapping[str, Any] | None) -> str:
-    """ "decoder" for causal attention, "encoder" for bidirectional."""
+def _direction(template: str, with_cross: Collection[str], config: Mapping[str, Any] | None) -> str:
+    """Return "decoder" for causal attention, "encoder" for bidirectional attention."""
     config = config or {}
-    kind = str(config.get("model_type", ""))
-    causal = family(kind).causal
+    model_type = str(config.get("model_type", ""))
+    causal = family(model_type).causal
     if config.get("is_decoder") is True:
         causal = True
-    if kind.startswith("gguf:") and (causal is None or "is_causal" in config):
-        causal = config.get("is_causal", True)  # GGUF says so only where attention is not causal
-    if causal is None and config.get("architectures"):
-        causal = any(_CAUSAL.search(name) for name in config["architectures"])
-    if causal is None:  # cross-attention stands beside a decoder's own
-        causal = _side(tower) == "decoder" or _block(tower) in crossed
+    if model_type.startswith("gguf:") and (causal is None or "is_causal" in config):
+        causal = config.get("is_causal", True)  # GGUF files say so only where attention is not causal
+    architectures = config.get("architectures")
+    if causal is None and isinstance(architectures, (list, tuple)) and architectures:
+        causal = any(_CAUSAL.search(str(name)) for name in architectures)
+    if causal is None:  # cross-attention lies beside the self-attention of a decoder
+        causal = _side(template) == "decoder" or _block(template) in with_cross
     return "decoder" if causal else "encoder"
 
 
-def _tell_apart(names: dict[str, str]) -> dict[str, str]:
-    """Towers that ended up with one name get the first word of their path that no other of them has."""
+def _make_unique(names: dict[str, str]) -> dict[str, str]:
+    """Return `names` with a word added where several templates have one name: the first word only that path has."""
     for name in set(names.values()):
-        same = [tower for tower, own in names.items() if own == name]
-        if len(same) < 2:
-            continue
-        for tower in same[1:]:
-            others = {word for other in same if other != tower for word in other.split(".")}
-            own = [word for word in tower.split(".") if word not in others and word != "*"]
-            names[tower] = f"{name}-{own[0]}" if own else f"{name}-{same.index(tower)}"
+        same = [template for template, own in names.items() if own == name]
+        for index, template in enumerate(same[1:], 1):
+            others = {word for other in same if other != template for word in other.split(".")}
+            words = [word for word in template.split(".") if word not in others and word != "*"]
+            names[template] = f"{name}-{words[0]}" if words else f"{name}-{index}"
     return names

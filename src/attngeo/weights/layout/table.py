@@ -1,71 +1,67 @@
-"""How checkpoints store queries and keys: the one table that knows families by their tensors' names.
+"""The table of layouts: by which tensor names a family stores its queries and keys, and in which kind of storage.
 
-A tensor's name is `path.leaf`; a row of the table says which leaves of one path hold the queries and the keys and
-how the heads lie in them. `docs/coverage.md` lists the model types for which a live model agreed with it.
+A tensor's name is `path.leaf`. A row of the table names the leaves that hold the queries and the keys below one path,
+and the storage class that knows how the heads lie in them. `docs/coverage.md` lists the model types for which the
+query-key products of a live model agree with the table.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+
+from attngeo.weights.layout.storage.base import Storage
+from attngeo.weights.layout.storage.fused import Blocks, CodeGen, PerHead
+from attngeo.weights.layout.storage.key_value import KeyValue
+from attngeo.weights.layout.storage.latent import Latent
+from attngeo.weights.layout.storage.separate import Separate
 
 
 @dataclass(frozen=True)
-class Storage:
-    """One way to store the queries and keys of a layer.
+class Layout:
+    """One row of the table. The first row that fits a path is the one that counts."""
 
-    kind      separate  query [H·r, d], key [G·r, d]
-              blocks    one tensor, rows [q | k | v]
-              heads     one tensor, rows [G, (H/G queries, key, value), r]
-              key-value query apart, one tensor of rows [k | v]
-              key-value-heads  query apart, one tensor of rows [G, (key, value), r]
-              codegen   one tensor, rows [4, (q, v, k), H/4, r]
-              latent    down- and up-projections with a norm between (MLA)
-              other     no product of queries and keys (linear attention): never a site
-    transposed  stored [in, out] (Conv1D, XLNet) instead of [out, in]
-    types     model types the row is for; None: every type
-    when      a config key that must be true for the row to hold ("!key": must not)
-    """
-
-    query: str
-    key: str
-    kind: str
-    transposed: bool = False
-    types: frozenset[str] | None = None
-    when: str | None = None
-    more: dict[str, str] = field(default_factory=dict)  # latent: the other tensors' leaves
-    alone: bool = False  # the names leave no doubt: holds without a transformers config
-    part: str = ""  # a path that holds several attentions: this one's name, added to the path
+    query: str  # leaf of the tensor that holds the queries
+    key: str  # leaf of the tensor that holds the keys; the same leaf in fused storage
+    storage: type[Storage] | None  # None: linear attention, which has no product of queries and keys; never scored
+    transposed: bool = False  # tensors are stored [in, out] (Conv1D, XLNet) instead of [out, in]
+    types: frozenset[str] | None = None  # model types the row is for; None: all types
+    condition: str | None = None  # a config key that must be true for the row to hold; "!key": must be false
+    others: Mapping[str, str] = field(default_factory=dict)  # role → leaf of a further tensor (latent attention)
+    unambiguous: bool = False  # the leaves have one meaning everywhere: the row holds without a transformers config
+    suffix: str = ""  # added to the layer's path, where one path holds several attentions
 
 
 def _types(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-def _separate(*pairs: str) -> list[Storage]:
-    return [Storage(query, key, "separate", alone=True) for query, _, key in (pair.partition("/") for pair in pairs)]
+def _separate(*pairs: str) -> list[Layout]:
+    """Return one unambiguous row per pair "query leaf/key leaf"."""
+    return [Layout(query, key, Separate, unambiguous=True) for query, _, key in (pair.partition("/") for pair in pairs)]
 
 
-TABLE: tuple[Storage, ...] = (
-    Storage("qkv_proj.weight", "output_gate.weight", "other", types=_types("minimax")),
-    Storage("attn_qkv.weight", "ssm_out.weight", "other"),  # GGUF's gated delta nets
-    # Latent attention comes first: its query may be a plain q_proj.
-    Storage(
+TABLE: tuple[Layout, ...] = (
+    Layout("qkv_proj.weight", "output_gate.weight", None, types=_types("minimax")),
+    Layout("attn_qkv.weight", "ssm_out.weight", None),  # GGUF's gated delta nets
+    # Latent attention comes before separate storage: its query may be called q_proj too.
+    Layout(
         "q_b_proj.weight",
         "kv_b_proj.weight",
-        "latent",
-        more={
+        Latent,
+        others={
             "query_down": "q_a_proj.weight",
             "query_gain": "q_a_layernorm.weight",
             "key_down": "kv_a_proj_with_mqa.weight",
             "key_gain": "kv_a_layernorm.weight",
         },
     ),
-    Storage(
+    Layout(
         "q_proj.weight",
         "kv_b_proj.weight",
-        "latent",
-        more={"key_down": "kv_a_proj_with_mqa.weight", "key_gain": "kv_a_layernorm.weight"},
+        Latent,
+        others={"key_down": "kv_a_proj_with_mqa.weight", "key_gain": "kv_a_layernorm.weight"},
     ),
     *_separate(
         "q_proj.weight/k_proj.weight",
@@ -84,28 +80,28 @@ TABLE: tuple[Storage, ...] = (
         "attn_q.weight/attn_k.weight",  # GGUF
         "attention.projection_query.weight/attention.projection_key.weight",
     ),
-    Storage("cross_attn_q.weight", "cross_attn_k.weight", "separate", part="cross_attn"),  # GGUF's encoder-decoders
-    Storage("q", "k", "separate", transposed=True, types=_types("xlnet")),
-    # Fused, one row for each way of laying out the heads.
-    Storage("in_proj.weight", "in_proj.weight", "heads", types=_types("deberta")),
-    Storage(
+    Layout("cross_attn_q.weight", "cross_attn_k.weight", Separate, suffix="cross_attn"),  # GGUF's encoder-decoders
+    Layout("q", "k", Separate, transposed=True, types=_types("xlnet")),
+    # Fused storage: one row per order of the heads.
+    Layout("in_proj.weight", "in_proj.weight", PerHead, types=_types("deberta")),
+    Layout(
         "query_key_value.weight",
         "query_key_value.weight",
-        "heads",
+        PerHead,
         types=_types("gpt_neox gpt_neox_japanese bloom persimmon fuyu falcon"),
     ),
-    Storage("qkv_proj.weight", "qkv_proj.weight", "codegen", types=_types("codegen")),
-    Storage("c_attn.weight", "c_attn.weight", "blocks", types=_types("gpt_bigcode"), when="multi_query"),
-    Storage("c_attn.weight", "c_attn.weight", "heads", types=_types("gpt_bigcode"), when="!multi_query"),
-    Storage(
+    Layout("qkv_proj.weight", "qkv_proj.weight", CodeGen, types=_types("codegen")),
+    Layout("c_attn.weight", "c_attn.weight", Blocks, types=_types("gpt_bigcode"), condition="multi_query"),
+    Layout("c_attn.weight", "c_attn.weight", PerHead, types=_types("gpt_bigcode"), condition="!multi_query"),
+    Layout(
         "c_attn.weight",
         "c_attn.weight",
-        "blocks",
+        Blocks,
         transposed=True,
         types=_types("gpt2 gpt-sw3 openai-gpt imagegpt decision_transformer clvp"),
     ),
     *(
-        Storage(leaf, leaf, "blocks", alone=leaf in ("in_proj_weight", "qkv.weight"))
+        Layout(leaf, leaf, Blocks, unambiguous=leaf in ("in_proj_weight", "qkv.weight"))
         for leaf in (
             "in_proj_weight",
             "qkv.weight",
@@ -115,14 +111,14 @@ TABLE: tuple[Storage, ...] = (
             "attn_qkv.weight",
         )
     ),
-    Storage("q_proj.weight", "kv_proj.weight", "key-value"),
-    Storage("to_q.weight", "to_kv.weight", "key-value"),
+    Layout("q_proj.weight", "kv_proj.weight", KeyValue),
+    Layout("to_q.weight", "to_kv.weight", KeyValue),
 )
 
-# Types whose query projection gives each head its query and, behind it, the gate of its output.
-GATED = re.compile(r"qwen3_?(next|5)|qwen4_?exp")
+# Model types whose query projection stores, behind the query of each head, the gate of the head's output.
+GATED_TYPES = re.compile(r"qwen3_?(next|5)|qwen4_?exp")
 
-# Gains applied to queries and keys after their projection: leaves beside the projections, query and key.
+# Gains applied to queries and keys after their projection: leaves of query and key gain, beside the projections.
 QK_GAINS: tuple[tuple[str, str], ...] = (
     ("q_norm.weight", "k_norm.weight"),
     ("query_norm.weight", "key_norm.weight"),
@@ -134,9 +130,10 @@ QK_GAINS: tuple[tuple[str, str], ...] = (
     ("attn_q_norm.weight", "attn_k_norm.weight"),
 )
 
-# Paths that hold projections called query and key but no self- or cross-attention product of tokens.
+# Paths with projections called query and key that are no self- or cross-attention between tokens.
 NOT_ATTENTION = re.compile(r"(^|\.)(linear_attn|indexer|compressor|mlstm_layer|feed_forward|global_pointer)(\.|$)")
 
+# Paths of cross-attention.
 CROSS = re.compile(
     r"cross|encoder_attn|encdecattention|multihead_attn|encoder_decoder|x_attn|token_to_image|image_to_token|"
     r"inter_attention|src_attn|resampler|perceiver|pooling|attention_pool|\bhead\.attention",

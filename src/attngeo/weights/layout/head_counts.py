@@ -1,0 +1,53 @@
+"""Settle the head counts of a site: the config declares how many heads there are, the shapes how large they are."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from attngeo.errors import LayoutError
+from attngeo.weights.layout.config_scope import query_heads, width
+from attngeo.weights.layout.site import Site
+from attngeo.weights.layout.storage.base import DeclaredHeads, Shapes
+from attngeo.weights.layout.table import GATED_TYPES
+
+
+def count_heads(site: Site, shapes: Shapes, num_heads: int | None) -> Site:
+    """Return `site` with its heads counted; heads stay None where neither the config nor `num_heads` gives a count.
+
+    Raises LayoutError where the config and the shapes contradict each other.
+    """
+    return replace(site, heads=site.storage.count_heads(shapes, declared_heads(site, num_heads)))
+
+
+def declared_heads(site: Site, num_heads: int | None) -> DeclaredHeads | None:
+    """Return what the option `num_heads`, or else the config, declares about the heads of `site`."""
+    gated_type = site.scope is not None and bool(GATED_TYPES.search(str(site.scope.config.get("model_type"))))
+    if num_heads is not None:
+        return DeclaredHeads("num_heads", num_heads, site.scope, site.cross, gated_type)
+    declared = query_heads(site.scope, site.path, site.cross) if site.scope is not None else None
+    if declared is None:
+        return None
+    key, count = declared
+    if isinstance(count, (list, tuple)):  # one entry per layer or stage
+        index = site.indices[0] if site.indices else 0
+        if index >= len(count):
+            raise LayoutError(f"config.json: {key} has {len(count)} entries, but {site.path} needs entry {index}")
+        count = count[index]
+    if not isinstance(count, int) or isinstance(count, bool) or count < 1:
+        raise LayoutError(f"config.json: {key} is {count!r}, expected a positive whole number of heads")
+    return DeclaredHeads(key, count, site.scope, site.cross, gated_type)
+
+
+def check_width(site: Site, shapes: Shapes) -> None:
+    """Raise LayoutError where the queries read vectors of another width than the config declares.
+
+    Only for model types whose layers all have the declared width (`Family.width`).
+    """
+    declared = width(site.scope) if site.scope is not None and not site.cross else None
+    if declared is not None and declared[1] != (found := query_width(site, shapes)):
+        raise LayoutError(f"{site.query}: reads vectors of width {found}, but {declared[0]} is {declared[1]}")
+
+
+def query_width(site: Site, shapes: Shapes) -> int:
+    """Return the width d of the token vectors that the queries of `site` read."""
+    return site.storage.matrix_shape(site.storage.inputs[0], shapes)[1]

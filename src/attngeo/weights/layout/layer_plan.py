@@ -1,0 +1,81 @@
+"""`LayerPlan`: which tensors of one layer have to be read, and how its queries and keys are made from them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from attngeo.arrays import Array
+from attngeo.errors import LayoutError
+from attngeo.weights.layout.attention_weights import AttentionWeights, Norm
+from attngeo.weights.layout.norms import NormLocation
+from attngeo.weights.layout.site import Site
+from attngeo.weights.layout.storage.base import Heads
+from attngeo.weights.sources.checkpoint import ReadRequest
+
+# Returns the array of a request: `Checkpoint.read`, or a function that reads a live model into tensors.
+Read = Callable[[ReadRequest], Any]
+
+
+@dataclass(frozen=True)
+class LayerPlan:
+    """One layer about to be read."""
+
+    stack: str
+    layer: int
+    site: Site
+    heads: Heads  # those of the site; one head for the whole layer where no head count is known
+    norm: NormLocation | None  # the norm before the attention, if it is to be read
+    qk_norm: bool  # queries and keys are normalised before their product
+    gain_offset: bool  # QK-norm gains are stored as gain − 1
+
+    @property
+    def requests(self) -> list[ReadRequest]:
+        """Return the reads that `weights` makes, in the order in which it makes them."""
+        norm = [] if self.norm is None else [ReadRequest(self.norm.tensor)]
+        gains = [ReadRequest(name) for name in self.site.gains if name is not None]
+        return [*norm, *self.site.storage.requests(self.heads), *gains]
+
+    def weights(self, read: Read) -> AttentionWeights:
+        """Return the queries and keys of the layer, QK-norm gains included, as arrays of the type that `read` returns.
+
+        The arrays that `read` returns are changed in place.
+        """
+        tensors = {request.name: read(request) for request in self.requests}
+        query, key = self.site.storage.factors(tensors, self.heads)  # [H, d_q, r], [G, d_k, r]
+        self._multiply_gains(query, key, tensors)
+        return AttentionWeights(
+            stack=self.stack,
+            layer=self.layer,
+            query=query,
+            key=key,
+            heads_known=self.site.heads is not None,
+            cross=self.site.cross,
+            qk_norm=self.qk_norm or any(self.site.gains),
+            norm=None if self.norm is None else _norm(self.norm, tensors),
+            tensors=(self.site.query, self.site.key),
+        )
+
+    def _multiply_gains(self, query: Array, key: Array, tensors: Mapping[str, Array]) -> None:
+        for name, side in zip(self.site.gains, (query, key), strict=True):
+            if name is not None:
+                multiply_gain(name, side, tensors[name] + 1 if self.gain_offset else tensors[name])
+
+
+def multiply_gain(name: str, side: Array, gain: Array) -> None:
+    """Multiply side [heads, d, r] in place by a gain per dimension [r], or per head and dimension [heads·r]."""
+    heads, _, size = side.shape
+    count = math.prod(gain.shape)
+    if count == size:
+        side *= gain.reshape(1, 1, size)
+    elif count == heads * size:
+        side *= gain.reshape(heads, 1, size)
+    else:
+        raise LayoutError(f"{name}: shape {list(gain.shape)}, expected {size} or {heads}×{size} gains")
+
+
+def _norm(location: NormLocation, tensors: Mapping[str, Any]) -> Norm:
+    gain = tensors[location.tensor]
+    return Norm(gain + 1 if location.offset else gain, location.centred)

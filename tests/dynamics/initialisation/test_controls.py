@@ -1,0 +1,100 @@
+"""Each control keeps the property of the symmetric initialisation that it promises to keep."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("transformers")
+
+import torch
+from torch import Tensor
+
+from attngeo.dynamics.initialisation.authors import authors_init_
+from attngeo.dynamics.initialisation.by_name import initialise_
+from attngeo.dynamics.initialisation.controls import (
+    independent_init_,
+    negative_init_,
+    rotated_init_,
+    self_attending_init_,
+    skewed_init_,
+)
+from attngeo.dynamics.initialisation.mimetic import mimetic_init_
+from attngeo.dynamics.initialisation.rotations import random_rotations
+from attngeo.dynamics.initialisation.symmetric import symmetric_init_
+from attngeo.errors import LayoutError
+from attngeo.live.parameters import attention_parameters
+from tests.weights import tiny_models
+
+pytestmark = pytest.mark.filterwarnings("ignore:builtin type Swig:DeprecationWarning")
+
+
+def factors(model: Any) -> list[Tensor]:
+    """Return queries and keys [layers, heads, r, d] in float64."""
+    layers = attention_parameters(model).layers
+    return [
+        torch.stack([getattr(layer, side).double().reshape(-1, 32, 128) for layer in layers])
+        for side in ("query", "key")
+    ]
+
+
+def forms(model: Any) -> Tensor:
+    """Return M [layers, heads, d, d]."""
+    query, key = factors(model)
+    return query.mT @ key
+
+
+def symmetry(m: Tensor) -> Tensor:
+    return (m * m.mT).sum((-1, -2)) / m.square().sum((-1, -2))
+
+
+def trace(m: Tensor) -> Tensor:
+    return m.diagonal(dim1=-2, dim2=-1).sum(-1)
+
+
+def test_controls_keep_what_they_promise() -> None:
+    symmetric = tiny_models.bert(hidden_size=128, num_attention_heads=4)
+    symmetric_init_(symmetric, scale="unit")
+    x = torch.randn(50, 128, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    wanted = forms(symmetric)
+    m = {}
+    for name in ("independent", "negative", "rotated", "self-attending", "skewed"):
+        model = tiny_models.bert(hidden_size=128, num_attention_heads=4)
+        initialise_(model, name, scale="unit", seed=3)
+        m[name] = forms(model)
+        query, key = factors(model)
+        if name == "rotated":  # every dimension of the model keeps its norm in the head space
+            assert torch.allclose(query.norm(dim=-2), key.norm(dim=-2), rtol=1e-5)
+    assert torch.allclose(m["negative"], -wanted, rtol=1e-5)
+    assert symmetry(m["independent"]).abs().max() < 0.1
+    assert symmetry(m["rotated"]).abs().max() < 0.2  # of the order of 1/r
+    assert torch.allclose(trace(m["self-attending"]), trace(wanted), rtol=1e-4)
+    assert symmetry(m["self-attending"]).max() < 0.8
+    assert torch.linalg.matrix_rank(m["self-attending"], rtol=1e-4).max() == 32
+    diagonal = torch.einsum("nd,lhde,ne->lhn", x, m["skewed"], x)
+    assert torch.allclose(diagonal, torch.einsum("nd,lhde,ne->lhn", x, wanted, x), rtol=1e-4)
+    assert symmetry(m["skewed"]).abs().max() < 1e-5
+
+
+def test_random_rotations_are_uniform_rotations() -> None:
+    rotations = random_rotations((2000,), 3, torch.Generator().manual_seed(0))
+    assert torch.allclose(rotations @ rotations.mT, torch.eye(3, dtype=rotations.dtype), atol=1e-12)
+    assert torch.allclose(torch.linalg.det(rotations), torch.ones(2000, dtype=rotations.dtype))
+    # The entries of a uniform rotation have mean 0 and variance 1/3.
+    assert float(rotations.mean(0).abs().max()) < 5 * (1 / 3 / 2000) ** 0.5
+    assert float((rotations.square().mean(0) - 1 / 3).abs().max()) < 0.05
+
+
+def test_grouped_heads_cannot_have_forms_of_their_own() -> None:
+    for initialise in (self_attending_init_, mimetic_init_):
+        with pytest.raises(LayoutError, match="2 query heads share a key head"):
+            initialise(tiny_models.llama())
+    for initialise in (rotated_init_, skewed_init_, independent_init_, negative_init_, authors_init_):
+        assert len(initialise(tiny_models.llama()).layers) == 2
+
+
+def test_a_rotation_per_head_needs_the_head_count() -> None:
+    with pytest.raises(LayoutError, match="the rotated initialisation needs the head count"):
+        rotated_init_(torch.nn.TransformerEncoderLayer(16, 2, 32, batch_first=True))
