@@ -1,1 +1,1 @@
-"""Reproductions of the results in docs/; not part of the installed package."""
+"""Reproductions of the results in docs/. They are not part of the installed package."""

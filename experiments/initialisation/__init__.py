@@ -1,1 +1,12 @@
-"""The initialisation experiment: which initialisation saves training steps, over paired seeds."""
+"""The initialisation experiment: which initialisation saves training steps, measured over paired seeds.
+
+    python -m experiments.initialisation prepare|run|table|figures
+
+grid             the cells of the experiment: initialisation, learning rate, seed
+packed_tokens    token files compressed for transport, and back
+run              train the cells that are not finished, in slices of time
+runs             finished runs and their files
+statistics       compare initialisations over paired seeds
+table, figures   the comparison as text and as figures
+report           a folder with all tables and figures
+"""

@@ -1,4 +1,4 @@
-"""The grid of the initialisation experiment: which starts, learning rates and seeds, as a table of paired runs."""
+"""The grid of the initialisation experiment: initialisations × learning rates × seeds, as a table of paired runs."""
 
 from __future__ import annotations
 
@@ -8,43 +8,42 @@ from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import Any
 
-from attngeo.dynamics.initialisation.by_name import check_start
-from attngeo.dynamics.pretraining.config import PretrainConfig, load_config
+from attngeo.dynamics.initialisation.by_name import check_initialisation
+from attngeo.dynamics.pretraining.config import RESULT_NEUTRAL, PretrainConfig, load_config
 from attngeo.errors import InputError
 
-# What a grid may be given in place of its usual settings, and becomes part of a cell ...
-_OTHER = ("batch", "betas", "clip", "evaluations", "heads", "intermediate", "length", "masked", "precision", "warmup",
-          "weight_decay")  # fmt: skip
-# ... and what changes nothing about a run.
-INCIDENTAL = ("checkpoints", "compile")
+# Settings that may replace the usual ones of a grid; all others are fixed by the grid or its tokens. Those that change
+# the result of a run become part of its cell.
+_SETTABLE = ("batch", "betas", "checkpoints", "clip", "compile", "evaluations", "heads", "intermediate", "length",
+             "masked", "precision", "warmup", "weight_decay")  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One run of the grid; cells that differ only in `start` are paired."""
+    """One run of the grid. Cells that differ only in `start` are paired."""
 
-    start: str  # as in configs; "unit " before it: at std 1/√d
+    start: str  # initialisation, as in configs; with "unit " before it: at std 1/√d
     lr: float
     seed: int
     steps: int = 9_500
     size: str = "4x256"
     objective: str = "masked"
-    other: tuple[tuple[str, Any], ...] = ()  # settings that are not the usual ones, by name
+    other: tuple[tuple[str, Any], ...] = ()  # settings other than the usual ones, sorted by name
 
     @property
     def key(self) -> str:
-        """A name for the run, also of files."""
+        """A name for the run that is also a file name."""
         start = self.start.replace(" ", "-")
         return f"{self.objective}-{self.size}-lr{self.lr:g}-{self.steps}{self.suffix}-{start}-seed{self.seed}"
 
     @property
     def suffix(self) -> str:
-        """The settings that are not the usual ones, for names of files."""
+        """The settings other than the usual ones, as part of a file name."""
         return "".join("-" + re.sub(r"[^\w.-]+", "_", f"{key}{value}") for key, value in self.other)
 
     @property
     def setting(self) -> tuple[Any, ...]:
-        """What a run and its baseline share."""
+        """Everything a run and its baseline share, the seed excepted."""
         return self.objective, self.size, self.lr, self.steps, self.other
 
     @property
@@ -55,10 +54,15 @@ class Cell:
 
     @property
     def others(self) -> str:
-        """The settings that are not the usual ones, in words."""
+        """The settings other than the usual ones, in words."""
         return ", ".join(f"{key} {value}" for key, value in self.other)
 
-    def config(self, out: str, tokens: str, **incidental: Any) -> PretrainConfig:
+    def config(self, out: str, tokens: str, **neutral: Any) -> PretrainConfig:
+        """Return the config of the run.
+
+        out, tokens: folders of the run and of its token files
+        neutral: settings that do not change the result, such as `compile`
+        """
         settings: dict[str, Any] = {
             "out": out,
             "tokens": tokens,
@@ -72,20 +76,23 @@ class Cell:
             "checkpoints": 0,  # only where a slice of time ends
             "keep_model": False,
             **dict(self.other),
-            **incidental,
+            **neutral,
         }
         return load_config(settings)
 
 
 def grid(starts: Iterable[str], rates: Iterable[float], seeds: Iterable[int], **other: Any) -> tuple[Cell, ...]:
-    """Seed by seed, so that whatever is finished can be compared; what is named twice is run once."""
+    """Return a cell for every seed, learning rate and initialisation; duplicates are dropped.
+
+    The seed varies slowest, so that an unfinished grid can be compared already.
+    """
     starts, rates = tuple(dict.fromkeys(starts)), tuple(dict.fromkeys(rates))
     return tuple(Cell(start, lr, seed, **other) for seed in seeds for lr in rates for start in starts)
 
 
 _CORE = ("baseline", "symmetric", "unit independent", "unit symmetric", "authors")
 _MIMETIC = ("mimetic-0.3", "mimetic-0.7", "mimetic-0.3-value", "mimetic-0.7-value")
-_BEST = ("baseline", "unit symmetric", "mimetic-0.3")  # of the core and mimetic over three seeds
+_BEST = ("baseline", "unit symmetric", "mimetic-0.3")  # of core and mimetic over three seeds, and the baseline
 GROUPS: dict[str, tuple[Cell, ...]] = {
     "pilot": grid(("baseline", "unit symmetric"), (5e-4,), (0,)),
     "core": grid(_CORE, (5e-4, 2e-4), range(3)),
@@ -100,57 +107,63 @@ GROUPS: dict[str, tuple[Cell, ...]] = {
 }
 
 
-def cells(
+def group_cells(
     groups: Iterable[str], starts: Iterable[str] | None = None, settings: Mapping[str, Any] | None = None
 ) -> tuple[Cell, ...]:
-    """The cells of these groups, each once, in order; only these starts where they are given.
+    """Return the cells of these groups, each once, in order.
 
-    settings  in place of the usual ones; they make other cells, which are never mixed with the usual ones
+    starts: only these initialisations
+    settings: in place of the usual ones; they make other cells, which are never mixed with the usual ones
     """
-    found: dict[str, Cell] = {}
+    by_key: dict[str, Cell] = {}
     for group in groups:
         if group not in GROUPS:
             raise InputError(f"group {group!r} does not exist{_nearest(group, GROUPS)}")
-        found |= {cell.key: cell for cell in GROUPS[group]}
+        by_key |= {cell.key: cell for cell in GROUPS[group]}
     if starts is not None:
-        there = list(dict.fromkeys(cell.start for cell in found.values()))
+        existing = list(dict.fromkeys(cell.start for cell in by_key.values()))
         for start in starts:
-            if start not in there:
-                raise InputError(f"start {start!r} is not in these groups{_nearest(start, there)}")
-    wanted = [cell for cell in found.values() if starts is None or cell.start in starts]
-    return _checked(replace(cell, other=_other(settings or {})) for cell in wanted)
+            if start not in existing:
+                raise InputError(f"start {start!r} is not in these groups{_nearest(start, existing)}")
+    wanted = [cell for cell in by_key.values() if starts is None or cell.start in starts]
+    return _checked(replace(cell, other=_cell_settings(settings or {})) for cell in wanted)
 
 
-def free_grid(
+def custom_grid(
     starts: Sequence[str],
     rates: Sequence[float],
     seeds: int,
     settings: Mapping[str, Any] | None = None,
     **other: Any,
 ) -> tuple[Cell, ...]:
-    """A grid of one's own: starts × learning rates × the first `seeds` seeds; `other`: steps, size, objective."""
+    """Return a cell for each of these initialisations, learning rates and the first `seeds` seeds.
+
+    settings: as in `group_cells`
+    other: steps, size, objective
+    """
     if seeds < 1:
         raise InputError(f"seeds is {seeds}, expected at least 1")
     for start in starts:
-        check_start(start.removeprefix("unit "))
-    return _checked(grid(starts, rates, range(seeds), other=_other(settings or {}), **other))
+        check_initialisation(start.removeprefix("unit "))
+    return _checked(grid(starts, rates, range(seeds), other=_cell_settings(settings or {}), **other))
 
 
-def _checked(found: Iterable[Cell]) -> tuple[Cell, ...]:
-    """The cells, if a run could follow each: what is wrong with a setting is said before the first run."""
-    found = tuple(found)
-    for cell in found:
+def _checked(cells: Iterable[Cell]) -> tuple[Cell, ...]:
+    """Return the cells; raise before the first run if a run could not follow one of them."""
+    cells = tuple(cells)
+    for cell in cells:
         cell.config("out", "tokens")
-    return found
+    return cells
 
 
-def _other(settings: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
+def _cell_settings(settings: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
+    """Return the settings that change the result of a run, sorted by name; raise for those that cannot be set."""
     for name in settings:
-        if name in PretrainConfig.__annotations__ and name not in (*_OTHER, *INCIDENTAL):
-            raise InputError(f"setting {name!r} is fixed by the grid or its tokens and cannot be set")
-        if name not in (*_OTHER, *INCIDENTAL):
-            raise InputError(f"setting {name!r} does not exist{_nearest(name, (*_OTHER, *INCIDENTAL))}")
-    return tuple((name, _hashable(settings[name])) for name in sorted(settings) if name in _OTHER)
+        if name not in _SETTABLE:
+            if name in PretrainConfig.__annotations__:
+                raise InputError(f"setting {name!r} is fixed by the grid or its tokens and cannot be set")
+            raise InputError(f"setting {name!r} does not exist{_nearest(name, _SETTABLE)}")
+    return tuple((name, _hashable(settings[name])) for name in sorted(settings) if name not in RESULT_NEUTRAL)
 
 
 def _hashable(value: Any) -> Any:

@@ -1,4 +1,4 @@
-"""The initialisation experiment as a folder: its comparison as tables, its runs as pictures."""
+"""Write the results of the initialisation experiment to a folder: the comparison as tables, the runs as figures."""
 
 from __future__ import annotations
 
@@ -9,50 +9,51 @@ from typing import TYPE_CHECKING
 
 from attngeo.errors import InputError
 from attngeo.io.atomic import write_errors, write_file
-from attngeo.show import save_figure
+from attngeo.show.canvas import save_figure
 from experiments.initialisation.figures import form_figure, loss_figure, saved_figure
-from experiments.initialisation.statistics import Finished, compare
-from experiments.initialisation.table import as_csv, as_markdown, as_text, forms_as_csv, grouped
+from experiments.initialisation.runs import FinishedRun, grouped
+from experiments.initialisation.statistics import compare
+from experiments.initialisation.table import as_csv, as_markdown, as_text, forms_as_csv
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-# The controls are drawn apart: in one picture with the starts nobody could tell them from each other.
+# The controls have a figure of their own: in one with all other initialisations the curves could not be told apart.
 _CONTROLS = ("unit rotated", "unit self-attending", "unit skewed", "unit negative")
 _BESIDE_CONTROLS = ("baseline", "unit independent", "unit symmetric")
 
 
-def draw(runs: Sequence[Finished], folder: Path, against: str = "baseline") -> list[Path]:
-    """Every figure, the comparison as table.txt, .md and .csv, the forms as form.csv; returns what was written.
+def write_report(runs: Sequence[FinishedRun], folder: Path, against: str = "baseline") -> list[Path]:
+    """Write all figures, the comparison as table.txt, .md and .csv, and form.csv; return the paths written.
 
-    against  the start the others are compared with
+    against: the initialisation that the others are compared with
     """
-    ended = [run for run in runs if run.diverged is None]
-    if not ended:
+    converged = [run for run in runs if run.diverged is None]
+    if not converged:
         raise InputError(f"{folder}: no finished runs to draw")
     table = compare(runs, against)
     content = {
         "table.txt": as_text(table).encode() + b"\n",
         "table.md": as_markdown(table).encode() + b"\n",
         "table.csv": as_csv(table).encode() + b"\n",
-        "form.csv": forms_as_csv(ended).encode() + b"\n",
+        "form.csv": forms_as_csv(converged).encode() + b"\n",
     }
-    starts = [run for run in ended if run.cell.start not in _CONTROLS or run.cell.start == against]
-    for part in grouped(starts, lambda run: (run.cell.objective, run.cell.size)):
+    main = [run for run in converged if run.cell.start not in _CONTROLS or run.cell.start == against]
+    for part in grouped(main, lambda run: (run.cell.objective, run.cell.size)):
         content[f"losses-{part[0].cell.objective}-{part[0].cell.size}.png"] = _png(loss_figure(part, against))
-    if any(one.saved is not None for one in table):
+    if any(comparison.saved is not None for comparison in table):
         content["saved.png"] = _png(saved_figure(table))
-    controls = [run for run in ended if run.cell.start in _CONTROLS]
+    controls = [run for run in converged if run.cell.start in _CONTROLS]
     if controls:
         settings = {run.cell.setting for run in controls}
         known = (*_BESIDE_CONTROLS, against)
-        beside = [run for run in starts if run.cell.start in known and run.cell.setting in settings]
+        beside = [run for run in main if run.cell.start in known and run.cell.setting in settings]
         content["controls.png"] = _png(loss_figure([*beside, *controls], against))
     for start in ("baseline", "unit symmetric"):
-        for pair in _shared(run for run in ended if run.cell.start == start):
-            cell = pair[0].cell
+        for part in _grouped_over_objectives(run for run in converged if run.cell.start == start):
+            cell = part[0].cell
             name = f"form-{cell.size}-lr{cell.lr:g}-{cell.steps}{cell.suffix}-{start.replace(' ', '-')}"
-            content[f"{name}.png"] = _png(form_figure(pair))
+            content[f"{name}.png"] = _png(form_figure(part))
     with write_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
         for name, data in content.items():
@@ -60,12 +61,12 @@ def draw(runs: Sequence[Finished], folder: Path, against: str = "baseline") -> l
     return [folder / name for name in content]
 
 
-def _shared(runs: Iterable[Finished]) -> list[list[Finished]]:
-    """Runs that differ in objective and seed alone."""
+def _grouped_over_objectives(runs: Iterable[FinishedRun]) -> list[list[FinishedRun]]:
+    """Return lists of runs that differ in objective and seed only."""
     return grouped(runs, lambda run: (run.cell.size, run.cell.lr, run.cell.steps, run.cell.other))
 
 
 def _png(figure: Figure) -> bytes:
-    picture = io.BytesIO()
-    save_figure(figure, picture)
-    return picture.getvalue()
+    image = io.BytesIO()
+    save_figure(figure, image)
+    return image.getvalue()

@@ -1,4 +1,4 @@
-"""A lock on a folder, released by the operating system however the process ends."""
+"""A lock on a folder, which the operating system releases however the process ends."""
 
 from __future__ import annotations
 
@@ -12,14 +12,16 @@ from attngeo.errors import AttngeoError
 
 @contextmanager
 def folder_lock(folder: Path, *, wait: bool = False) -> Iterator[None]:
-    """Hold the lock of `folder` inside the context; if another process holds it, wait for it or raise.
+    """Hold the lock of `folder` inside the context. Platforms without file locks get no lock.
+
+    wait: if another process holds the lock, wait for it; by default this is an error
 
     >>> with folder_lock(Path("runs/a")):
     ...     train()
     """
     try:
         import fcntl
-    except ImportError:  # not on this platform: no lock
+    except ImportError:  # Windows
         yield
         return
     handle = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT, 0o666)
@@ -27,7 +29,7 @@ def folder_lock(folder: Path, *, wait: bool = False) -> Iterator[None]:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
         except BlockingIOError:
-            raise AttngeoError(f"{folder}: another process is at work in this folder") from None
+            raise AttngeoError(f"{folder}: another process is using this folder") from None
         yield
     finally:
         os.close(handle)

@@ -1,4 +1,4 @@
-"""Fetch the next items of an iterable in a thread while the caller works on the current one."""
+"""Fetch the next items of an iterable in a thread while the caller works on the current item."""
 
 from __future__ import annotations
 
@@ -13,12 +13,20 @@ _END = object()
 
 
 def prefetch(items: Iterable[Item], depth: int = 1) -> Generator[Item, None, None]:
-    """Yield the same items while a thread fetches the next `depth` of them; its exception is raised here."""
+    """Yield the items of an iterable while a thread fetches the next `depth` of them.
+
+    An exception raised in the thread is raised here, after the items before it. The thread has ended when the generator
+    is closed.
+
+    >>> list(prefetch(range(3)))
+    [0, 1, 2]
+    """
     queue: Queue[object] = Queue(depth)
     stopped = threading.Event()
     failure: list[BaseException] = []
 
     def put(item: object) -> bool:
+        """Put an item into the queue; return False if the consumer has stopped."""
         while not stopped.is_set():
             try:
                 queue.put(item, timeout=0.1)
@@ -32,7 +40,7 @@ def prefetch(items: Iterable[Item], depth: int = 1) -> Generator[Item, None, Non
             for item in items:
                 if not put(item):
                     return
-                del item  # the consumer may be done with it long before the next one is here
+                del item  # so that its memory is freed when the consumer is done with it
         except BaseException as error:
             failure.append(error)
         put(_END)
@@ -45,7 +53,7 @@ def prefetch(items: Iterable[Item], depth: int = 1) -> Generator[Item, None, Non
             del item
         if failure:
             raise failure[0]
-    finally:  # also when the consumer stops early: the source must not be closed under the reader
+    finally:  # also when the consumer stops early: it may close the source, from which the thread must not read then
         stopped.set()
         while thread.is_alive():
             try:

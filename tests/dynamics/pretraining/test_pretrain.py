@@ -1,4 +1,4 @@
-"""Pre-training: the same mathematics as transformers' own BERT, paired starts, and every way it can go wrong."""
+"""Pre-training computes what transformers' BERT computes, pairs runs, and reports every kind of failure in one line."""
 
 from __future__ import annotations
 
@@ -10,34 +10,36 @@ import pytest
 import torch
 
 from attngeo.dynamics.monitoring.records import read_records
-from attngeo.dynamics.pretraining.batches import Batches, Rows, fixed
+from attngeo.dynamics.pretraining.batches import Batch, Batches, Rows, held_out_batches
 from attngeo.dynamics.pretraining.bert import Bert
+from attngeo.dynamics.pretraining.build import build_model, build_objective
 from attngeo.dynamics.pretraining.config import PretrainConfig, load_config
 from attngeo.dynamics.pretraining.engine import Engine, learning_rate
-from attngeo.dynamics.pretraining.pretrain import TrainingError, build, moments, objective_of, prepared, pretrain
-from attngeo.dynamics.pretraining.processes import Team
+from attngeo.dynamics.pretraining.loop import TrainingError, evaluation_and_checkpoint_steps
+from attngeo.dynamics.pretraining.pretrain import pretrain, tokens_for
+from attngeo.dynamics.pretraining.processes import ProcessGroup
 from attngeo.errors import AttngeoError, InputError, SourceError
 from attngeo.io.lock import folder_lock
-from tests.dynamics.small_runs import corpus, settings, texts
+from tests.dynamics.small_runs import made_up_texts, run_settings, write_corpus
 
-ALONE = Team(torch.device("cpu"))
+ALONE = ProcessGroup(torch.device("cpu"))
 OBJECTIVES = ("masked", "causal")
 
 
-def parts(config: PretrainConfig) -> tuple[Bert, Batches, list[Any]]:
-    """Model at its start, training batches, held-out batches of a config."""
-    tokens = prepared(config)
-    objective = objective_of(config, tokens)
+def parts(config: PretrainConfig) -> tuple[Bert, Batches, list[Batch]]:
+    """Return the initialised model, the training batches and the held-out batches of a config."""
+    tokens = tokens_for(config)
+    objective = build_objective(config, tokens)
     train, valid = (Rows(tokens, part, config.length, ALONE.device, config.batch) for part in ("train", "valid"))
     stream = Batches(train, objective, batch=config.batch, seed=config.seed)
-    return build(config, tokens, ALONE), stream, fixed(valid, objective, config.batch)
+    return build_model(config, tokens, ALONE.device), stream, held_out_batches(valid, objective, config.batch)
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
 def test_a_saved_model_loads_with_from_pretrained_and_has_the_same_loss(tmp_path: Path, objective: str) -> None:
     from transformers import AutoModelForCausalLM, AutoModelForMaskedLM, AutoTokenizer
 
-    run = pretrain(settings(tmp_path, objective=objective))
+    run = pretrain(run_settings(tmp_path, objective=objective))
     assert run.finished and [row["step"] for row in run.records] == [0, 4, 8, 12, 16, 20]
     folder = run.folder / "model"
     kind = AutoModelForMaskedLM if objective == "masked" else AutoModelForCausalLM
@@ -47,27 +49,29 @@ def test_a_saved_model_loads_with_from_pretrained_and_has_the_same_loss(tmp_path
     losses = []
     for batch in held_out:
         if objective == "causal":
-            labels = batch.ids  # transformers shifts them itself
+            labels = batch.ids  # transformers shifts the labels
         else:
             labels = torch.full_like(batch.ids, -100)
-            labels.view(-1)[batch.at] = batch.targets
+            labels.view(-1)[batch.positions] = batch.targets
         with torch.no_grad():
             losses.append(float(model(input_ids=batch.ids, labels=labels).loss))
     assert sum(losses) / len(losses) == pytest.approx(run.loss, rel=1e-5)
     tokenizer = AutoTokenizer.from_pretrained(folder)
-    assert tokenizer.mask_token_id == prepared(run.config).mask
-    long = tokenizer(" ".join(texts(3)), truncation=True, return_tensors="pt")  # cut to what the model has places for
+    assert tokenizer.mask_token_id == tokens_for(run.config).mask
+    long = tokenizer(
+        " ".join(made_up_texts(3)), truncation=True, return_tensors="pt"
+    )  # truncated to the positions of the model
     assert model(**long).logits.shape[:2] == (1, 32)
     assert json.loads((folder / "pretrain.json").read_text())["objective"] == objective
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
-def test_training_is_that_of_transformers_own_bert(tmp_path: Path, objective: str) -> None:
-    """Ten steps: the losses of a plain loop over the library's model with AdamW, clipping and the same schedule."""
+def test_losses_are_those_of_transformers_bert(tmp_path: Path, objective: str) -> None:
+    """Ten steps have the losses of a plain loop over transformers' model with AdamW, clipping and the same schedule."""
     from transformers import BertConfig, BertForMaskedLM, BertLMHeadModel
 
-    unusual = {"betas": [0.8, 0.95], "weight_decay": 0.1, "clip": 0.5}  # not the library's own
-    config = load_config(settings(tmp_path, objective=objective, lr=3e-3, **unusual))
+    unusual = {"betas": [0.8, 0.95], "weight_decay": 0.1, "clip": 0.5}  # not AdamW's defaults
+    config = load_config(run_settings(tmp_path, objective=objective, lr=3e-3, **unusual))
     model, stream, _ = parts(config)
     made = BertConfig(**model.config.to_dict())
     theirs = (BertForMaskedLM if objective == "masked" else BertLMHeadModel)(made)
@@ -84,7 +88,7 @@ def test_training_is_that_of_transformers_own_bert(tmp_path: Path, objective: st
         batch = stream.at(step)
         for group in optimizer.param_groups:
             group["lr"] = learning_rate(step, config)
-        logits = theirs(input_ids=batch.ids).logits.flatten(0, 1)[batch.at]
+        logits = theirs(input_ids=batch.ids).logits.flatten(0, 1)[batch.positions]
         loss = torch.nn.functional.cross_entropy(logits, batch.targets)
         optimizer.zero_grad()
         loss.backward()
@@ -94,26 +98,26 @@ def test_training_is_that_of_transformers_own_bert(tmp_path: Path, objective: st
 
 
 def test_paired_runs_share_data_masks_and_every_weight_outside_queries_and_keys(tmp_path: Path) -> None:
-    base, stream, held_out = parts(load_config(settings(tmp_path)))
+    base, stream, held_out = parts(load_config(run_settings(tmp_path)))
     starts = [("symmetric", None), ("symmetric", "unit"), ("independent", "unit"), ("rotated", "unit"),
               ("self-attending", "unit"), ("skewed", "unit"), ("negative", "unit"), ("mimetic-0.7", None)]  # fmt: skip
     for start, scale in starts:
-        model, other_stream, other_held_out = parts(load_config(settings(tmp_path, start=start, scale=scale)))
+        model, other_stream, other_held_out = parts(load_config(run_settings(tmp_path, start=start, scale=scale)))
         weights = dict(model.named_parameters())
         changed = [name for name in weights if not torch.equal(weights[name], base.get_parameter(name))]
         assert changed and all(".self.query.weight" in name or ".self.key.weight" in name for name in changed), start
         for step in (0, 7, 40):
             assert torch.equal(stream.at(step).ids, other_stream.at(step).ids)
-            assert torch.equal(stream.at(step).at, other_stream.at(step).at)
+            assert torch.equal(stream.at(step).positions, other_stream.at(step).positions)
         assert all(torch.equal(a.ids, b.ids) for a, b in zip(held_out, other_held_out, strict=True))
-    other, _, same = parts(load_config(settings(tmp_path, seed=1)))
+    other, _, same = parts(load_config(run_settings(tmp_path, seed=1)))
     names = [name for name, weight in base.named_parameters() if weight.dim() == 2]
     assert not any(torch.equal(base.get_parameter(name), other.get_parameter(name)) for name in names)
     assert all(torch.equal(a.ids, b.ids) for a, b in zip(held_out, same, strict=True))  # whatever the seed
 
 
 def test_the_loss_falls_and_the_records_are_on_disk(tmp_path: Path) -> None:
-    run = pretrain(settings(tmp_path, steps=150, lr=3e-3))
+    run = pretrain(run_settings(tmp_path, steps=150, lr=3e-3))
     first, last = run.records[0]["eval_loss"], run.records[-1]["eval_loss"]
     assert last < first - 0.8
     assert [dict(row) for row in run.records] == read_records(run.folder / "metrics.jsonl")
@@ -123,10 +127,10 @@ def test_the_loss_falls_and_the_records_are_on_disk(tmp_path: Path) -> None:
     assert run.records[1]["train_loss"] == pytest.approx(sum(losses) / 30, rel=1e-9)
 
 
-def test_form_of_a_run_is_what_score_finds_in_its_model(tmp_path: Path) -> None:
+def test_the_recorded_scores_are_those_of_attngeo_score(tmp_path: Path) -> None:
     from attngeo import score
 
-    run = pretrain(settings(tmp_path, start="symmetric"))
+    run = pretrain(run_settings(tmp_path, start="symmetric"))
     frame = score(str(run.folder / "model"), nulls=False, folded=False).frame
     for name in ("symmetry", "directionality"):
         layers = frame.filter(frame["head"].is_null())[name].to_list()
@@ -141,42 +145,42 @@ def test_form_of_a_run_is_what_score_finds_in_its_model(tmp_path: Path) -> None:
     assert run.records[0]["symmetry"] == pytest.approx([1, 1], abs=1e-5)
 
 
-def test_progress_and_stopping(tmp_path: Path) -> None:
+def test_progress_is_reported_and_a_stopped_run_continues(tmp_path: Path) -> None:
     seen: list[tuple[int, int | None]] = []
-    run = pretrain(settings(tmp_path), progress=lambda *told: seen.append(told), stop=lambda: True)
+    run = pretrain(run_settings(tmp_path), progress=lambda *call: seen.append(call), stop=lambda: True)
     assert not run.finished and run.records[-1]["step"] == 0
     assert (256, None) in seen
-    run = pretrain(settings(tmp_path), progress=lambda *told: seen.append(told))
+    run = pretrain(run_settings(tmp_path), progress=lambda *call: seen.append(call))
     assert run.finished and seen[-1] == (20, 20)
-    assert pretrain(settings(tmp_path)).records == run.records  # finished: nothing more is done
+    assert pretrain(run_settings(tmp_path)).records == run.records  # finished: nothing more is done
 
 
-def test_the_schedule() -> None:
+def test_the_learning_rate_rises_and_falls_linearly() -> None:
     config = load_config({"out": "a", "steps": 100, "warmup": 10, "lr": 1.0})
     rates = [learning_rate(step, config) for step in range(100)]
     assert rates[:10] == pytest.approx([0.1 * n for n in range(1, 11)])
     assert rates[10] == 1.0 and rates[99] == pytest.approx(1 / 90)
 
 
-def test_checkpoints_follow_evaluations_whatever_their_numbers() -> None:
+def test_every_checkpoint_follows_an_evaluation() -> None:
     config = load_config({"out": "a", "steps": 100, "evaluations": 20, "checkpoints": 7})
-    evaluated, saving = moments(config)
-    assert evaluated == set(range(0, 101, 5)) and saving == {15, 30, 45, 60, 75, 90, 100}
-    assert moments(config.with_(checkpoints=0))[1] == set()
-    assert moments(config.with_(evaluations=300))[0] == set(range(101))
+    evaluated, saved = evaluation_and_checkpoint_steps(config)
+    assert evaluated == set(range(0, 101, 5)) and saved == {15, 30, 45, 60, 75, 90, 100}
+    assert evaluation_and_checkpoint_steps(config.with_changes(checkpoints=0))[1] == set()
+    assert evaluation_and_checkpoint_steps(config.with_changes(evaluations=300))[0] == set(range(101))
 
 
-# ---- what can go wrong
+# ---- failures
 
 
-def test_a_loss_that_is_no_number_stops_the_run_and_keeps_the_last_good_checkpoint(tmp_path: Path) -> None:
-    table = settings(tmp_path)
+def test_a_loss_that_is_not_finite_stops_the_run_and_keeps_the_last_good_checkpoint(tmp_path: Path) -> None:
+    table = run_settings(tmp_path)
     stopped = iter([False, True])
     pretrain(table, stop=lambda: next(stopped))
     checkpoint = tmp_path / "run" / "checkpoint.pt"
     state = torch.load(checkpoint, weights_only=True)
     assert state["step"] == 4
-    # the next batch's loss overflows
+    # the loss of the next batch overflows
     state["weights"]["cls.predictions.transform.dense.bias"][0] = float("inf")
     torch.save(state, checkpoint)
     before = checkpoint.read_bytes()
@@ -186,15 +190,15 @@ def test_a_loss_that_is_no_number_stops_the_run_and_keeps_the_last_good_checkpoi
     assert [row["step"] for row in read_records(tmp_path / "run" / "metrics.jsonl")] == [0, 4]
 
 
-def test_a_start_that_overflows_is_said_at_its_step(tmp_path: Path) -> None:
+def test_an_initialisation_that_overflows_is_reported_at_step_0(tmp_path: Path) -> None:
     with pytest.raises(TrainingError, match="held-out loss is nan at step 0; stopped, there is no checkpoint yet"):
-        pretrain(settings(tmp_path, start="symmetric", scale=1e30))
+        pretrain(run_settings(tmp_path, start="symmetric", scale=1e30))
     assert read_records(tmp_path / "run" / "metrics.jsonl") == []
 
 
-def test_weights_that_break_in_the_last_step_before_an_evaluation_are_not_saved(tmp_path: Path) -> None:
-    """Every training loss is finite, the held-out loss is not: the update after the last one broke the weights."""
-    table = settings(tmp_path, steps=4, evaluations=1, checkpoints=1, clip=0.0)
+def test_weights_that_are_not_finite_after_the_last_step_are_not_saved(tmp_path: Path) -> None:
+    """Every training loss is finite, the held-out loss is not: the last update made the weights not finite."""
+    table = run_settings(tmp_path, steps=4, evaluations=1, checkpoints=1, clip=0.0)
     pretrain(table, stop=lambda: True)
     checkpoint = tmp_path / "run" / "checkpoint.pt"
     good = torch.load(checkpoint, weights_only=True)
@@ -205,78 +209,93 @@ def test_weights_that_break_in_the_last_step_before_an_evaluation_are_not_saved(
     for step in range(3):
         engine.step(stream.at(step), step)
     state = {**good, **engine.state(), "step": 3}
-    # a first moment so large that the fourth update leaves the range of numbers
+    # a first moment so large that the fourth update overflows
     state["moments"][name]["exp_avg"].fill_(3e38)
     state["moments"][name]["exp_avg_sq"].zero_()
     torch.save(state, checkpoint)
-    (tmp_path / "run" / "metrics.jsonl").write_text('{"step":3}\n')  # a checkpoint comes after a record of its step
+    (tmp_path / "run" / "metrics.jsonl").write_text(
+        '{"step":3}\n'
+    )  # a checkpoint is written after the record of its step
     before = checkpoint.read_bytes()
     with pytest.raises(TrainingError, match="held-out loss is nan at step 4"):
         pretrain(table)
     assert checkpoint.read_bytes() == before
 
 
-def test_a_checkpoint_of_another_config(tmp_path: Path) -> None:
-    pretrain(settings(tmp_path))
+def test_a_checkpoint_of_another_config_is_an_error(tmp_path: Path) -> None:
+    pretrain(run_settings(tmp_path))
     with pytest.raises(SourceError, match=r"checkpoint of another config \(lr was 0.001, is 0.002\)"):
-        pretrain(settings(tmp_path, lr=2e-3))
-    pretrain(settings(tmp_path, checkpoints=1, compile="no"))  # these do not make another run
+        pretrain(run_settings(tmp_path, lr=2e-3))
+    pretrain(run_settings(tmp_path, checkpoints=1, compile="no"))  # these do not change the result
 
 
 def test_a_trained_model_without_a_checkpoint_is_not_overwritten(tmp_path: Path) -> None:
-    """There is nothing to tell whether it is of this config, and its records would go first."""
-    pretrain(settings(tmp_path, checkpoints=0))
+    """Nothing tells whether it belongs to this config, and the new run would delete its records."""
+    pretrain(run_settings(tmp_path, checkpoints=0))
     before = {path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()}
     for change in ({}, {"lr": 2e-3}):
-        with pytest.raises(InputError, match="run: holds a trained model and no checkpoint to go on from"):
-            pretrain(settings(tmp_path, checkpoints=0, **change))
+        with pytest.raises(InputError, match="run: holds a trained model and no checkpoint to continue from"):
+            pretrain(run_settings(tmp_path, checkpoints=0, **change))
     assert {path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()} == before
 
 
-def test_a_checkpoint_of_other_tokens(tmp_path: Path) -> None:
-    pretrain(settings(tmp_path))
-    other = corpus(tmp_path, "other.txt", seed=5)
+def test_a_checkpoint_of_other_tokens_is_an_error(tmp_path: Path) -> None:
+    pretrain(run_settings(tmp_path))
+    other = write_corpus(tmp_path, "other.txt", seed=5)
     with pytest.raises(InputError, match=r"checkpoint\.pt: was trained on other tokens"):
-        pretrain(settings(tmp_path, train=[other], tokens=str(tmp_path / "others")))
+        pretrain(run_settings(tmp_path, train=[other], tokens=str(tmp_path / "others")))
 
 
 @pytest.mark.parametrize("content", [b"", b"not a checkpoint", b"PK\x03\x04 cut short"])
-def test_a_broken_checkpoint(tmp_path: Path, content: bytes) -> None:
+def test_a_broken_checkpoint_is_an_error(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "checkpoint.pt").write_bytes(content)
-    with pytest.raises(SourceError, match=r"checkpoint\.pt: not a checkpoint of this harness"):
-        pretrain(settings(tmp_path))
+    with pytest.raises(SourceError, match=r"checkpoint\.pt: not a checkpoint of attngeo pretrain"):
+        pretrain(run_settings(tmp_path))
     assert (tmp_path / "run" / "checkpoint.pt").read_bytes() == content
 
 
-def test_two_runs_in_one_folder(tmp_path: Path) -> None:
+@pytest.mark.parametrize("change", [{"step": "4"}, {"weights": {}}, {"moments": 3}, {"config": "[1"}])
+def test_a_checkpoint_with_other_content_is_an_error(tmp_path: Path, change: dict[str, Any]) -> None:
+    table = run_settings(tmp_path)
+    stops = iter([False, True])
+    pretrain(table, stop=lambda: next(stops))
+    path = tmp_path / "run" / "checkpoint.pt"
+    torch.save({**torch.load(path, weights_only=True), **change}, path)
+    with pytest.raises(
+        SourceError, match=r"checkpoint\.pt: (not a checkpoint|its weights are not those of this model)"
+    ):
+        pretrain(table)
+
+
+def test_two_runs_in_one_folder_are_an_error(tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
-    with folder_lock(tmp_path / "run"), pytest.raises(AttngeoError, match="another process is at work in this folder"):
-        pretrain(settings(tmp_path))
+    with folder_lock(tmp_path / "run"), pytest.raises(AttngeoError, match="another process is using this folder"):
+        pretrain(run_settings(tmp_path))
 
 
-def test_out_that_cannot_be_a_folder(tmp_path: Path) -> None:
+def test_an_out_that_is_a_file_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "run").write_text("a file")
     with pytest.raises(InputError, match="run: cannot be made a folder"):
-        pretrain(settings(tmp_path))
+        pretrain(run_settings(tmp_path))
 
 
-def test_corpora_that_are_too_short(tmp_path: Path) -> None:
+def test_a_corpus_that_is_too_short_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"train\.bin: \d+ tokens, fewer than the 4096 rows of 32 of one batch"):
-        pretrain(settings(tmp_path, batch=4096))
-    few = corpus(tmp_path, "few.txt", count=60)
+        pretrain(run_settings(tmp_path, batch=4096))
+    few = write_corpus(tmp_path, "few.txt", count=60)
     with pytest.raises(InputError, match=r"valid\.bin: 0 tokens, fewer than one row of 32; name more held-out text"):
-        pretrain(settings(tmp_path, train=[few], tokens=str(tmp_path / "few")))
+        pretrain(run_settings(tmp_path, train=[few], tokens=str(tmp_path / "few")))
 
 
-def test_a_model_smaller_than_the_tokenizer(tmp_path: Path) -> None:
+def test_a_vocabulary_smaller_than_the_tokenizer_is_an_error(tmp_path: Path) -> None:
     with pytest.warns(UserWarning, match="warmup is 4, steps is 1: lr is never reached"):
-        pretrain(settings(tmp_path, steps=1))
+        pretrain(run_settings(tmp_path, steps=1))
     with pytest.raises(InputError, match="its tokenizer has 300 tokens and does not fit a model with vocab = 200"):
-        pretrain(settings(tmp_path, steps=4, vocab=200, train=[], out=str(tmp_path / "new")))
+        pretrain(run_settings(tmp_path, steps=4, vocab=200, train=[], out=str(tmp_path / "new")))
 
 
-def test_neither_text_nor_tokens(tmp_path: Path) -> None:
+def test_a_config_without_text_and_tokens_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="neither train"):
         pretrain({"out": str(tmp_path / "run")})
 
@@ -292,7 +311,7 @@ BAD = [
     ({"train": 3}, "train is 3, expected"),
     ({"objective": "mask"}, "objective is 'mask', expected 'masked', 'causal'"),
     ({"start": "symetric"}, "start 'symetric' does not exist, did you mean 'symmetric'?"),
-    ({"start": "authors", "scale": "unit"}, "the authors start has a scale of its own"),
+    ({"start": "authors", "scale": "unit"}, "the authors initialisation has a scale of its own"),
     ({"start": "symmetric", "scale": "big"}, "scale is 'big', expected 'unit' or a number"),
     ({"size": "4by256"}, "size is '4by256', expected layers x hidden such as 4x256"),
     ({"size": "2x30", "heads": 4}, "size 2x30: 30 does not divide into 4 heads"),
@@ -305,23 +324,32 @@ BAD = [
     ({"masked": 1.5}, "masked is 1.5, expected above 0 and under 1"),
     ({"betas": [0.9]}, "betas is [0.9], expected two numbers"),
     ({"length": 2}, "length is 2, expected at least 4"),
+    ({"size": "1x" + "9" * 5_000}, "expected layers x hidden such as 4x256"),
+    ({"lr": 10**400}, "lr is inf, expected above 0 and under 10"),
+    ({"tokens": "a\0b"}, "tokens is 'a\\x00b', expected a path"),
     ({"checkpoints": -1}, "checkpoints is -1, expected at least 0"),
 ]
 
 
 @pytest.mark.parametrize(("change", "expected"), BAD, ids=[str(change) for change, _ in BAD])
-def test_settings_that_no_run_could_follow(change: dict[str, Any], expected: str) -> None:
+def test_settings_that_no_run_could_follow_are_an_error(change: dict[str, Any], expected: str) -> None:
     with pytest.raises(InputError) as caught:
         load_config({"out": "run", **change})
     assert expected in str(caught.value) and "\n" not in str(caught.value)
 
 
-def test_config_files(tmp_path: Path) -> None:
+def test_configs_are_read_from_toml_files(tmp_path: Path) -> None:
     path = tmp_path / "a.toml"
     path.write_text('out = "run"\ntrain = "one.txt"\nscale = 2\nstart = "symmetric"\n')
     config = load_config(path)
     assert config.train == ("one.txt",) and config.scale == 2.0 and load_config(config) is config
-    for content, expected in ((b"out = ", "not TOML"), (b"\xff", "not TOML"), (b"seed = 1", "out must be set")):
+    for content, expected in (
+        (b"out = ", "not TOML"),
+        (b"\xff", "not TOML"),
+        (b"a = " + b"9" * 5_000, "not TOML"),
+        (b"a = " + b"[" * 10**5, "not TOML"),
+        (b"seed = 1", "out must be set"),
+    ):
         path.write_bytes(content)
         with pytest.raises(InputError, match=f"a.toml: {expected}"):
             load_config(path)
@@ -329,7 +357,7 @@ def test_config_files(tmp_path: Path) -> None:
         load_config(tmp_path / "none.toml")
 
 
-def test_sizes() -> None:
+def test_a_size_gives_layers_width_and_heads() -> None:
     shapes = {size: load_config({"out": "a", "size": size}).shape for size in ("4x256", "12x768", "24x1024", "2x96")}
     assert shapes == {"4x256": (4, 256, 4), "12x768": (12, 768, 12), "24x1024": (24, 1024, 16), "2x96": (2, 96, 1)}
     assert load_config({"out": "a", "size": "4x256", "heads": 8}).shape == (4, 256, 8)

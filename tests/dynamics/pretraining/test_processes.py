@@ -1,4 +1,4 @@
-"""Several processes through accelerate train the model that one process trains."""
+"""Several processes train the model that one process trains."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ import torch
 
 from attngeo.dynamics.monitoring.records import read_records
 from attngeo.dynamics.pretraining.pretrain import pretrain
-from attngeo.dynamics.pretraining.processes import Team
+from attngeo.dynamics.pretraining.processes import ProcessGroup
 from tests.conftest import ROOT
-from tests.dynamics.small_runs import settings, toml
+from tests.dynamics.small_runs import run_settings, write_toml
 
 
 def test_two_processes_have_the_losses_of_one(tmp_path: Path) -> None:
-    """Started by torchrun, which `accelerate launch` is for GPUs; the first prepares the tokens and saves the model."""
-    # 7 held-out rows: neither a batch of 8 nor whole shares of one
+    """Started by torchrun, as `accelerate launch` does for GPUs; the first prepares the tokens and saves the model."""
+    # 7 held-out rows: they fill neither a batch of 8 nor equal shares of one
     shape = {"steps": 40, "lr": 3e-3, "start": "symmetric", "scale": "unit", "length": 20}
-    said = started(tmp_path, toml(tmp_path / "two.toml", settings(tmp_path, **shape)))
-    assert said[0].count("held-out loss") == 1 and said[1] == ""  # one speaks for both
+    printed = train_in_two_processes(tmp_path, write_toml(tmp_path / "two.toml", run_settings(tmp_path, **shape)))
+    assert printed[0].count("held-out loss") == 1 and printed[1] == ""  # only the first prints
     two = read_records(tmp_path / "run" / "metrics.jsonl")
-    one = pretrain(settings(tmp_path, **shape, out=str(tmp_path / "one"))).records
+    one = pretrain(run_settings(tmp_path, **shape, out=str(tmp_path / "one"))).records
     assert [row["step"] for row in two] == [row["step"] for row in one] == list(range(0, 41, 8))
     for ours, theirs in zip(two, one, strict=True):
         assert ours["eval_loss"] == pytest.approx(theirs["eval_loss"], rel=1e-5)
@@ -33,8 +33,8 @@ def test_two_processes_have_the_losses_of_one(tmp_path: Path) -> None:
     assert (tmp_path / "run" / "model" / "model.safetensors").exists()
 
 
-def started(folder: Path, config: Path) -> list[str]:
-    """Two processes train on the CPU; what each of them printed. `accelerate launch --cpu` would start only one."""
+def train_in_two_processes(folder: Path, config: Path) -> list[str]:
+    """Train on the CPU and return what each process printed. `accelerate launch --cpu` would start one process only."""
     done = subprocess.run(
         [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "--redirects", "3",
          "--log-dir", str(folder / "logs"), "-m", "attngeo", "pretrain", str(config)],
@@ -51,9 +51,9 @@ def started(folder: Path, config: Path) -> list[str]:
     return [log.read_text() for log in logs]
 
 
-def test_alone() -> None:
-    alone = Team(torch.device("cpu"))
+def test_a_single_process_exchanges_nothing() -> None:
+    alone = ProcessGroup(torch.device("cpu"))
     value = torch.tensor(3.0)
     alone.mean_([value])
-    assert value == 3 and alone.anyone(True) and not alone.anyone(False) and alone.agree(7)
+    assert value == 3 and alone.any(True) and not alone.any(False) and alone.all_equal(7)
     alone.wait()

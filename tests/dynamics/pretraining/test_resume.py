@@ -1,4 +1,4 @@
-"""A run killed with SIGKILL at any moment, again and again, ends where an undisturbed one ends: bitwise on a CPU."""
+"""A run that is killed at any moment, several times, ends with the same bits as an undisturbed one on a CPU."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from attngeo.dynamics.monitoring.records import read_records
 from attngeo.dynamics.pretraining.config import load_config
 from attngeo.dynamics.pretraining.pretrain import pretrain
 from attngeo.errors import SourceError
-from tests.dynamics.small_runs import measured, process, settings
+from tests.dynamics.small_runs import run_settings, start_python, without_speed
 
 # A run that reaches its end waits there: however late the kill comes, it finds the process alive.
 TRAIN = """
@@ -33,9 +33,9 @@ pretrain(json.loads(sys.argv[1]), progress=report)
 """
 
 
-def killed(table: dict[str, Any], after: int, wait: float) -> None:
-    """Start the run and kill it `wait` seconds after it told of this step."""
-    work = process(["-c", TRAIN, json.dumps(table)])
+def start_and_kill(table: dict[str, Any], after: int, wait: float) -> None:
+    """Start the run and kill it `wait` seconds after it reported step `after`."""
+    work = start_python(["-c", TRAIN, json.dumps(table)])
     assert work.stdout is not None
     while int(work.stdout.readline() or after) < after:
         pass
@@ -45,18 +45,20 @@ def killed(table: dict[str, Any], after: int, wait: float) -> None:
     assert work.returncode == -signal.SIGKILL, error
 
 
-def test_killed_at_any_moment_it_ends_with_the_same_losses(tmp_path: Path) -> None:
+def test_a_run_killed_at_any_moment_ends_with_the_same_losses(tmp_path: Path) -> None:
     shape = {"steps": 120, "evaluations": 24, "checkpoints": 12, "start": "self-attending"}
-    table = settings(tmp_path, **shape)
-    whole = pretrain(settings(tmp_path, **shape, out=str(tmp_path / "whole")))
-    pace = 20 / min(row["steps_per_second"] for row in whole.records if row["steps_per_second"])  # from line to line
-    draw, kills = random.Random(), []
-    for after in (0, draw.randrange(20, 60), draw.randrange(60, 100)):
-        killed(table, after, draw.uniform(0, pace / 2))
+    table = run_settings(tmp_path, **shape)
+    whole = pretrain(run_settings(tmp_path, **shape, out=str(tmp_path / "whole")))
+    pace = 20 / min(
+        row["steps_per_second"] for row in whole.records if row["steps_per_second"]
+    )  # seconds between two reports
+    rng, kills = random.Random(), []
+    for after in (0, rng.randrange(20, 60), rng.randrange(60, 100)):
+        start_and_kill(table, after, rng.uniform(0, pace / 2))
         kills.append(read_records(tmp_path / "run" / "metrics.jsonl")[-1]["step"])
     assert pretrain(table).finished
-    assert any(0 < step < 120 for step in kills), kills  # at least one hit a run under way
-    assert measured(read_records(tmp_path / "run" / "metrics.jsonl")) == measured(whole.records)
+    assert any(0 < step < 120 for step in kills), kills  # at least one kill came in the middle of the run
+    assert without_speed(read_records(tmp_path / "run" / "metrics.jsonl")) == without_speed(whole.records)
     ours, theirs = (torch.load(tmp_path / name / "checkpoint.pt", weights_only=True) for name in ("run", "whole"))
     assert ours["step"] == theirs["step"] == 120
     for name, weight in theirs["weights"].items():
@@ -68,32 +70,32 @@ def test_killed_at_any_moment_it_ends_with_the_same_losses(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("objective", ["masked", "causal"])
-def test_stopped_at_every_evaluation(tmp_path: Path, objective: str) -> None:
-    """In one process: every place a checkpoint can be is continued from."""
-    whole = pretrain(settings(tmp_path, objective=objective, out=str(tmp_path / "whole")))
-    table = settings(tmp_path, objective=objective, checkpoints=0)
+def test_a_run_stopped_at_every_evaluation_ends_with_the_same_losses(tmp_path: Path, objective: str) -> None:
+    """In one process, the run continues from a checkpoint at every evaluation."""
+    whole = pretrain(run_settings(tmp_path, objective=objective, out=str(tmp_path / "whole")))
+    table = run_settings(tmp_path, objective=objective, checkpoints=0)
     for _ in range(10):
         run = pretrain(table, stop=lambda: True)
         if run.finished:
             break
-    assert measured(run.records) == measured(whole.records)
+    assert without_speed(run.records) == without_speed(whole.records)
 
 
-def test_a_line_cut_off_and_lines_after_the_checkpoint_are_dropped(tmp_path: Path) -> None:
-    table = settings(tmp_path)
+def test_an_incomplete_record_and_records_after_the_checkpoint_are_dropped(tmp_path: Path) -> None:
+    table = run_settings(tmp_path)
     stops = iter([False, False, True])
     pretrain(table, stop=lambda: next(stops))
     path = tmp_path / "run" / "metrics.jsonl"
     path.write_text(path.read_text() + '{"step":12,"eval_loss":0.0}\n{"step":1')
     resumed = pretrain(table)
-    whole = pretrain(settings(tmp_path, out=str(tmp_path / "whole")))
-    assert measured(resumed.records) == measured(whole.records) == measured(read_records(path))
+    whole = pretrain(run_settings(tmp_path, out=str(tmp_path / "whole")))
+    assert without_speed(resumed.records) == without_speed(whole.records) == without_speed(read_records(path))
 
 
 @pytest.mark.parametrize("lost", [1, 99])
-def test_records_that_are_lost_are_missed(tmp_path: Path, lost: int) -> None:
-    """A finished run, its last lines or its whole file gone: it is said, and what is left stays."""
-    table = settings(tmp_path)
+def test_missing_records_are_an_error(tmp_path: Path, lost: int) -> None:
+    """The last records of a finished run, or all of them, are gone: an error says so, and the rest stays."""
+    table = run_settings(tmp_path)
     pretrain(table)
     path = tmp_path / "run" / "metrics.jsonl"
     lines = path.read_text().splitlines(keepends=True)
@@ -108,16 +110,16 @@ def test_records_that_are_lost_are_missed(tmp_path: Path, lost: int) -> None:
     assert len(pretrain(table).records) == len(lines)
 
 
-def test_a_checkpoint_cut_short_while_it_is_written_is_not_the_checkpoint(tmp_path: Path) -> None:
-    table = settings(tmp_path)
+def test_an_incomplete_checkpoint_of_a_killed_run_is_removed(tmp_path: Path) -> None:
+    table = run_settings(tmp_path)
     pretrain(table, stop=lambda: True)
-    (tmp_path / "run" / ".checkpoint.pt.part").write_bytes(b"half of it")
+    (tmp_path / "run" / ".part-0123456789abcdef").write_bytes(b"half of it")
     assert pretrain(table).finished
-    assert not (tmp_path / "run" / ".checkpoint.pt.part").exists()
+    assert not list((tmp_path / "run").glob(".part-*"))
 
 
 def test_fingerprints_do_not_change() -> None:
-    """Checkpoints of earlier versions stay theirs: a default that changes its value must not go unnoticed."""
+    """A changed default would make the checkpoints of earlier versions unusable: it must not go unnoticed."""
     assert (
         load_config({"out": "a"}).fingerprint == load_config({"out": "b", "compile": "no", "train": ["c"]}).fingerprint
     )

@@ -1,4 +1,4 @@
-"""Documents of a corpus, one at a time: text, JSONL or parquet files, compressed or not, or a data set on the hub."""
+"""Read the documents of a corpus one at a time: text, JSONL or parquet files, compressed or not, or a hub data set."""
 
 from __future__ import annotations
 
@@ -6,117 +6,144 @@ import codecs
 import hashlib
 import json
 from collections.abc import Iterator, Sequence
+from importlib import import_module
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 from attngeo.errors import InputError, first_line
 
-LONGEST = 1 << 20  # characters; a document beyond this is read as several, so that memory stays bounded
-_LONGEST_LINE = 1 << 28  # characters of a JSON line, which cannot be read in pieces
-_CHUNK = 1 << 20  # bytes read at a time
-_BLOCKS, _BLOCK = 64, 1 << 16  # of a file, and their bytes, by which it is known again
-_PACKED = {".xz": "lzma", ".gz": "gzip", ".bz2": "bz2"}
+MAX_DOCUMENT = 1 << 20  # characters; a longer document is yielded in several pieces, so that memory stays bounded
+_MAX_JSON_LINE = 1 << 28  # characters; a JSON line cannot be parsed in pieces
+_CHUNK = 1 << 20  # bytes per read
+_SAMPLES, _SAMPLE = 64, 1 << 16  # number and bytes of the samples that identify a file
+_DECOMPRESSORS = {".xz": "lzma", ".gz": "gzip", ".bz2": "bz2"}
+_JSON_LINES = (".jsonl", ".ndjson", ".json")  # many data sets name their JSON lines .json
 
 
 def documents(sources: Sequence[str], field: str = "text") -> Iterator[str]:
-    """Every document of `sources` in order.
+    """Yield every document of `sources`, in order. A source without any text is an error.
 
-    A text file (.xz, .gz, .bz2 or plain) has an empty line between documents; a JSONL file one object a line with the
-    document under `field`; a parquet file or a data set (`hub:org/name[/config][@split]`, or the folder of one:
-    `hub:/folder@split`) a column of that name. A source without any text is an error.
+    sources: each one of
+        a text file, plain or .xz, .gz, .bz2, with an empty line between documents
+        a JSONL file, one object per line with the document in `field`
+        a parquet file with the documents in the column `field`
+        a data set on the hub, `hub:org/name[/config][@split]`, or in a folder, `hub:/folder@split`
+    field: name of the field or column that contains the text
 
     >>> for text in documents(["corpus.txt.xz", "more.jsonl", "hub:org/name@train"]):
     ...     print(text[:40])
     """
     for source in sources:
-        nothing = True
-        for text in _documents(source, field):
-            nothing = False
+        empty = True
+        for text in _documents_of(source, field):
+            empty = False
             yield text
-        if nothing:
-            raise InputError(f"{source}: no text in it")
+        if empty:
+            raise InputError(f"{source}: contains no text")
 
 
 def check_sources(sources: Sequence[str]) -> None:
-    """Raise before any work if a file is missing or empty."""
+    """Raise if a file is missing or empty, before any work is done. Hub data sets are not checked."""
     for source in sources:
         if source.startswith("hub:"):
             continue
         if Path(source).is_dir():
-            raise InputError(f"{source}: a folder, expected a text file; several can be named")
+            raise InputError(f"{source}: is a folder, expected a text file; name its files one by one")
         if not Path(source).is_file():
             raise InputError(f"{source}: no such text file")
         if not Path(source).stat().st_size:
             raise InputError(f"{source}: is empty, expected text")
 
 
-def known_by(source: str) -> Any:
-    """What tells a source from others: a file by name, size and blocks from all over it, for it may be too large to be
-    read twice; a data set by its name."""
+def source_identity(source: str) -> str | list[str | int]:
+    """Return what distinguishes a source from others, as JSON.
+
+    A file is identified by its name, its size and a digest of samples from all over it, because it may be too large to
+    be read twice. A hub data set is identified by its name.
+    """
     if source.startswith("hub:"):
         return source
-    path, seen = Path(source), hashlib.sha256()
+    path, digest = Path(source), hashlib.sha256()
     try:
         size = path.stat().st_size
         with open(path, "rb") as file:
-            for place in range(0, size, max(_BLOCK, size // _BLOCKS)):
-                file.seek(place)
-                seen.update(file.read(_BLOCK))
+            for offset in range(0, size, max(_SAMPLE, size // _SAMPLES)):
+                file.seek(offset)
+                digest.update(file.read(_SAMPLE))
     except OSError as error:
         raise _unreadable(path, error) from error
-    return [path.name, size, seen.hexdigest()]
+    return [path.name, size, digest.hexdigest()]
 
 
-def _documents(source: str, field: str) -> Iterator[str]:
+def _documents_of(source: str, field: str) -> Iterator[str]:
     if source.startswith("hub:"):
-        return _hub(source, field)
+        return _from_hub(source, field)
     path = Path(source)
-    suffixes = [suffix.lower() for suffix in path.suffixes if suffix.lower() not in _PACKED]
+    suffixes = [suffix.lower() for suffix in path.suffixes if suffix.lower() not in _DECOMPRESSORS]
     if suffixes[-1:] == [".parquet"]:
-        return _parquet(path, field)
-    if suffixes[-1:] in ([".jsonl"], [".ndjson"], [".json"]):  # many data sets call their JSON lines .json
-        return _jsonl(path, field)
-    return _text(path)
+        return _from_parquet(path, field)
+    if suffixes and suffixes[-1] in _JSON_LINES:
+        return _from_jsonl(path, field)
+    return _from_text(path)
 
 
-def _open(path: Path) -> IO[bytes]:
-    from importlib import import_module
-
-    try:
-        if path.suffix.lower() in _PACKED:
-            opened: IO[bytes] = import_module(_PACKED[path.suffix.lower()]).open(path, "rb")
-            return opened
-        return open(path, "rb")
-    except OSError as error:
-        raise _unreadable(path, error) from error
+# ---- text and JSON lines
 
 
-def _unreadable(path: Path, error: OSError) -> InputError:
-    return InputError(f"{path}: cannot be read ({error.strerror or error})")
+def _from_text(path: Path) -> Iterator[str]:
+    lines: list[str] = []
+    size = 0
+    for line in _lines(path):
+        if line.strip():
+            lines.append(line)
+            size += len(line)
+        if lines and (not line.strip() or size >= MAX_DOCUMENT):
+            yield "\n".join(lines)
+            lines, size = [], 0
+    if lines:
+        yield "\n".join(lines)
 
 
-def _lines(path: Path, longest: int = LONGEST) -> Iterator[str]:
-    """Lines without their ends; a longer one than `longest` comes in pieces. Anything but UTF-8 text is refused."""
+def _from_jsonl(path: Path, field: str) -> Iterator[str]:
+    for number, line in enumerate(_lines(path, _MAX_JSON_LINE), 1):
+        if not line.strip():
+            continue
+        try:
+            record = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            problem = error.msg if isinstance(error, json.JSONDecodeError) else first_line(error)
+            raise InputError(f"{path}: line {number} is not JSON ({problem})") from error
+        yield from _pieces(record, field, f"{path}: line {number}")
+
+
+def _lines(path: Path, longest: int = MAX_DOCUMENT) -> Iterator[str]:
+    """Yield lines without their line ends; a line of more than `longest` characters is yielded in pieces.
+
+    Anything but UTF-8 text raises an error that gives the offset of the first invalid byte.
+    """
     decode = codecs.getincrementaldecoder("utf-8")().decode
-    rest, position = "", 0
+    rest, position = "", 0  # text after the last line end; bytes before the current chunk
     with _open(path) as file:
         while True:
             try:
                 chunk = file.read(_CHUNK)
             except (OSError, EOFError, ValueError) as error:
-                raise InputError(f"{path}: broken after {position} unpacked bytes ({error})") from error
+                raise InputError(f"{path}: reading failed after {position} decompressed bytes ({error})") from error
             except Exception as error:  # lzma and zlib have error classes of their own
-                raise InputError(f"{path}: not a {path.suffix} file, or broken ({error})") from error
+                raise InputError(f"{path}: not a valid {path.suffix} file ({error})") from error
             if b"\0" in chunk:
-                raise InputError(f"{path}: byte {position + chunk.index(0)} is zero: binary data, UTF-8 text expected")
+                raise InputError(
+                    f"{path}: byte {position + chunk.index(0)} is zero; expected UTF-8 text, not binary data"
+                )
             try:
                 text = rest + decode(chunk, final=not chunk)
             except UnicodeDecodeError as error:
-                at = position + len(chunk) - len(error.object) + error.start  # the decoder may hold bytes from before
-                raise InputError(f"{path}: byte {at} is not UTF-8 text") from error
+                # The decoder may hold bytes of the chunk before: error.object begins with them.
+                offset = position + len(chunk) - len(error.object) + error.start
+                raise InputError(f"{path}: byte {offset} is not UTF-8 text") from error
             position += len(chunk)
-            *whole, rest = text.split("\n")
-            yield from (line.rstrip("\r") for line in whole)
+            *complete, rest = text.split("\n")
+            yield from (line.rstrip("\r") for line in complete)
             if not chunk:
                 if rest:
                     yield rest
@@ -126,41 +153,33 @@ def _lines(path: Path, longest: int = LONGEST) -> Iterator[str]:
                 rest = rest[longest:]
 
 
-def _text(path: Path) -> Iterator[str]:
-    held: list[str] = []
-    size = 0
-    for line in _lines(path):
-        if line.strip():
-            held.append(line)
-            size += len(line)
-        if held and (not line.strip() or size >= LONGEST):
-            yield "\n".join(held)
-            held, size = [], 0
-    if held:
-        yield "\n".join(held)
+def _open(path: Path) -> IO[bytes]:
+    try:
+        if path.suffix.lower() in _DECOMPRESSORS:
+            file: IO[bytes] = import_module(_DECOMPRESSORS[path.suffix.lower()]).open(path, "rb")
+            return file
+        return open(path, "rb")
+    except OSError as error:
+        raise _unreadable(path, error) from error
 
 
-def _jsonl(path: Path, field: str) -> Iterator[str]:
-    for number, line in enumerate(_lines(path, _LONGEST_LINE), 1):
-        if not line.strip():
-            continue
-        try:
-            record = json.loads(line)
-        except json.JSONDecodeError as error:
-            raise InputError(f"{path}: line {number} is not JSON ({error.msg})") from error
-        yield from _pieces(record, field, f"{path}: line {number}")
+def _unreadable(path: Path, error: OSError) -> InputError:
+    return InputError(f"{path}: cannot be read ({error.strerror or error})")
 
 
-def _parquet(path: Path, field: str) -> Iterator[str]:
+# ---- parquet and hub data sets
+
+
+def _from_parquet(path: Path, field: str) -> Iterator[str]:
     try:
         from pyarrow import ArrowException, parquet
     except ImportError as error:
-        raise InputError(f"{path}: parquet needs pyarrow: pip install 'attngeo[data]'") from error
+        raise InputError(f"{path}: reading parquet needs pyarrow: pip install 'attngeo[data]'") from error
     try:
         with parquet.ParquetFile(path) as file:
             if field not in file.schema_arrow.names:
                 columns = ", ".join(file.schema_arrow.names)
-                raise InputError(f"{path}: no column {field!r}; it has {columns} (set text_field)")
+                raise InputError(f"{path}: no column {field!r}; its columns are {columns} (set text_field)")
             for batch in file.iter_batches(batch_size=256, columns=[field]):
                 for value in batch.column(0).to_pylist():
                     yield from _pieces({field: value}, field, str(path))
@@ -168,14 +187,14 @@ def _parquet(path: Path, field: str) -> Iterator[str]:
         raise InputError(f"{path}: cannot be read as parquet ({error})") from error
 
 
-def _hub(source: str, field: str) -> Iterator[str]:
+def _from_hub(source: str, field: str) -> Iterator[str]:
     try:
         from datasets import load_dataset
     except ImportError as error:
-        raise InputError(f"{source}: data sets need the datasets library: pip install 'attngeo[data]'") from error
+        raise InputError(f"{source}: hub data sets need the datasets library: pip install 'attngeo[data]'") from error
     name, _, split = source.removeprefix("hub:").partition("@")
     subset = ""
-    if not name.startswith(("/", ".")):  # else a folder
+    if not name.startswith(("/", ".")):  # otherwise the name is a folder
         owner, name, subset = (*name.split("/", 2), "", "")[:3]
         name = f"{owner}/{name}" if name else owner
     try:
@@ -187,19 +206,22 @@ def _hub(source: str, field: str) -> Iterator[str]:
         raise InputError(f"{source}: cannot be read ({first_line(error)})") from error
 
 
-def _pieces(record: Any, field: str, where: str) -> Iterator[str]:
-    if not isinstance(record, dict) or field not in record:
-        keys = ", ".join(record) if isinstance(record, dict) else type(record).__name__
-        raise InputError(f"{where}: no {field!r}; it has {keys} (set text_field)")
+def _pieces(record: object, field: str, where: str) -> Iterator[str]:
+    """Yield the text in `field` of a record, in pieces of at most MAX_DOCUMENT characters; blank pieces are left out."""
+    if not isinstance(record, dict):
+        raise InputError(f"{where}: is a {type(record).__name__}, expected an object with the field {field!r}")
+    if field not in record:
+        raise InputError(f"{where}: no field {field!r}; its fields are {', '.join(record)} (set text_field)")
     text = record[field]
     if text is None:
         return
     if not isinstance(text, str):
-        raise InputError(f"{where}: {field!r} is a {type(text).__name__}, expected text")
+        raise InputError(f"{where}: field {field!r} is of type {type(text).__name__}, expected a string")
     try:
         text.encode()
-    except UnicodeEncodeError as error:  # JSON can write half a pair, of which no tokenizer makes anything
-        raise InputError(f"{where}: {field!r} holds \\u{ord(text[error.start]):04x}, half a character") from error
-    for start in range(0, len(text), LONGEST):
-        if piece := text[start : start + LONGEST].strip():
+    except UnicodeEncodeError as error:  # JSON can hold half a surrogate pair, which no tokenizer accepts
+        raise InputError(f"{where}: field {field!r} contains \\u{ord(text[error.start]):04x}, "
+                         "half of a surrogate pair") from error  # fmt: skip
+    for offset in range(0, len(text), MAX_DOCUMENT):
+        if piece := text[offset : offset + MAX_DOCUMENT].strip():
             yield piece

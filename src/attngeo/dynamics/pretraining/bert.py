@@ -1,35 +1,38 @@
-"""A lean BERT: the parameters and names of transformers' BertForMaskedLM, and only the work pre-training needs.
+"""A lean BERT for pre-training, with the parameters and the names of transformers' BertForMaskedLM.
 
-Post-norm, no dropout, tied output embedding. Weights are kept in float32 and multiplied in `dtype`; normalisation,
-embedding and loss are computed in float32. Each layer is one function of tensors, so that one compilation serves all.
+The output embedding is tied to the input embedding. The computation is in `transformer`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import TypeAlias, TypeVar, Union
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
+
+from attngeo.dynamics.pretraining.transformer import SelectRows, embed, layer, logits_of, loss_of
+
+Function = TypeVar("Function", bound=Callable[..., Tensor])
+Shapes: TypeAlias = Mapping[str, Union[tuple[int, ...], "Shapes"]]  # of parameters, by name, in nested modules
 
 
 @dataclass(frozen=True)
 class Shape:
-    """What a model looks like."""
+    """The dimensions of a model."""
 
     layers: int
     hidden: int
     heads: int
     intermediate: int
     vocabulary: int
-    length: int  # positions
+    length: int  # number of positions
     causal: bool
 
-    def to_dict(self) -> dict[str, Any]:
-        """As transformers' config.json has it."""
+    def to_dict(self) -> dict[str, object]:
+        """Return the content of transformers' config.json."""
         return {
             "model_type": "bert",
             "architectures": ["BertLMHeadModel" if self.causal else "BertForMaskedLM"],
@@ -53,78 +56,29 @@ class Shape:
         }
 
     def flops(self, rows: int, predicted: int) -> float:
-        """Of one step: 6·parameters·tokens + 12·layers·d·length·tokens + the output head where it is computed."""
+        """Return the floating-point operations of one training step.
+
+        6·parameters·tokens + 12·layers·d·length·tokens for the layers, and 6·(d² + d·vocabulary)·predicted for the
+        output head, which is computed at the predicted positions only.
+        """
         d, tokens = self.hidden, rows * self.length
-        block = 4 * d * d + 2 * d * self.intermediate
-        body = 6.0 * self.layers * block * tokens + 12.0 * self.layers * d * self.length * tokens
+        parameters = self.layers * (4 * d * d + 2 * d * self.intermediate)
+        body = 6.0 * parameters * tokens + 12.0 * self.layers * d * self.length * tokens
         return body + 6.0 * (d * d + d * self.vocabulary) * predicted
 
 
-def block(x: Tensor, w: Sequence[Tensor], heads: int, causal: bool) -> Tensor:
-    """One layer, [rows, length, d] → the same."""
-    (wq, bq, wk, bk, wv, bv, wo, bo, g1, b1, w_up, b_up, w_down, b_down, g2, b2) = w
-    rows, length, d = x.shape
-    # one product for all three projections: x is read once
-    qkv = linear(x, torch.cat([wq, wk, wv]), torch.cat([bq, bk, bv]))  # [rows, length, 3d]
-    q, k, v = qkv.view(rows, length, 3, heads, d // heads).permute(2, 0, 3, 1, 4).unbind(0)  # [rows, heads, length, r]
-    a = F.scaled_dot_product_attention(q, k, v, is_causal=causal)
-    a = a.transpose(1, 2).reshape(rows, length, d)
-    x = norm(x, linear(a, wo, bo), g1, b1)
-    return norm(x, linear(F.gelu(linear(x, w_up, b_up)), w_down, b_down), g2, b2)
-
-
-def embed(ids: Tensor, w: Sequence[Tensor], dtype: torch.dtype) -> Tensor:
-    """[rows, length] → [rows, length, d]."""
-    word, position, kind, g, b = w
-    x = F.embedding(ids, word) + (position[: ids.shape[1]] + kind)
-    return F.layer_norm(x, x.shape[-1:], g, b, 1e-12).to(dtype)
-
-
-def predict(x: Tensor, w: Sequence[Tensor]) -> Tensor:
-    """Logits [n, vocabulary] of n positions [n, d]."""
-    dense, bias, g, b, word, word_bias = w
-    h = F.gelu(linear(x, dense, bias))
-    h = F.layer_norm(h.float(), h.shape[-1:], g, b, 1e-12).to(x.dtype)
-    return linear(h, word, word_bias)
-
-
-def loss_of(x: Tensor, targets: Tensor, w: Sequence[Tensor]) -> Tensor:
-    """Mean cross-entropy in nats at n positions [n, d] with targets [n]."""
-    return F.cross_entropy(predict(x, w).float(), targets)
-
-
-def linear(x: Tensor, w: Tensor, b: Tensor) -> Tensor:
-    return F.linear(x, w.to(x.dtype), b.to(x.dtype))
-
-
-def norm(x: Tensor, y: Tensor, g: Tensor, b: Tensor) -> Tensor:
-    """LayerNorm of x + y, in float32, kept in x's own type."""
-    return F.layer_norm(x.float() + y.float(), x.shape[-1:], g, b, 1e-12).to(x.dtype)
-
-
-class Pick(torch.autograd.Function):  # type: ignore[misc]  # torch is untyped here
-    """Rows of x at distinct positions; its gradient is a plain copy, where indexing's own would add atomically."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, at: Tensor) -> Tensor:
-        ctx.save_for_backward(at)
-        ctx.rows = x.shape[0]
-        return x.index_select(0, at)
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-        (at,) = ctx.saved_tensors
-        return grad.new_zeros(ctx.rows, grad.shape[1]).index_copy_(0, at, grad), None
-
-
 class Bert(nn.Module):  # type: ignore[misc]
-    """The model; parameters are named as transformers names them, so that `state_dict` is a checkpoint."""
+    """The model. Parameters are named as transformers names them, so that `state_dict` is a checkpoint.
+
+    dtype: type of the matrix products and of the activations between layers
+    compiled: whether the functions of a layer are compiled with torch.compile
+    """
 
     def __init__(self, shape: Shape, dtype: torch.dtype = torch.float32, compiled: bool = False) -> None:
         super().__init__()
         self.config, self.dtype = shape, dtype
         d, up = shape.hidden, shape.intermediate
-        self.bert = _tree({
+        self.bert = _module({
             "embeddings": {
                 "word_embeddings": {"weight": (shape.vocabulary, d)},
                 "position_embeddings": {"weight": (shape.length, d)},
@@ -140,50 +94,54 @@ class Bert(nn.Module):  # type: ignore[misc]
                 "output": {"dense": _linear(d, up), "LayerNorm": _norm(d)},
             } for i in range(shape.layers)}},
         })  # fmt: skip
-        head = {"bias": (shape.vocabulary,), "transform": {"dense": _linear(d, d), "LayerNorm": _norm(d)}}
-        self.cls = _tree({"predictions": head})
-        self._blocks = [
-            tuple(self.get_parameter(f"bert.encoder.layer.{i}.{name}") for name in _BLOCK) for i in range(shape.layers)
+        head: Shapes = {"bias": (shape.vocabulary,), "transform": {"dense": _linear(d, d), "LayerNorm": _norm(d)}}
+        self.cls = _module({"predictions": head})
+        self.embedding_weights = tuple(self.get_parameter(f"bert.embeddings.{name}") for name in _EMBEDDING)
+        self.layer_weights = [
+            tuple(self.get_parameter(f"bert.encoder.layer.{i}.{name}") for name in _LAYER) for i in range(shape.layers)
         ]
-        self._embed = tuple(self.get_parameter(f"bert.embeddings.{name}") for name in _EMBED)
-        self._head = tuple(self.get_parameter(name) for name in _HEAD)
-        wrap: Callable[[Any], Any] = _compiled if compiled else (lambda function: function)
-        self._run = tuple(wrap(function) for function in (embed, block, loss_of))
+        self.head_weights = tuple(self.get_parameter(name) for name in _HEAD)
+        self._embed, self._layer, self._loss_of = (
+            _compiled(function) if compiled else function for function in (embed, layer, loss_of)
+        )
 
     def initialise(self, seed: int) -> None:
-        """BERT's own start: matrices N(0, 0.02²), biases 0, gains 1; each weight drawn by its name and `seed` alone."""
+        """Set the weights as BERT does: matrices N(0, 0.02²), biases 0, gains 1.
+
+        Each matrix is drawn with a seed that depends on its place among the parameters and on `seed` only.
+        """
         with torch.no_grad():
             for number, (name, weight) in enumerate(self.named_parameters()):
                 if weight.dim() == 2:
-                    draw = torch.Generator().manual_seed(seed * 100_003 + number)
-                    weight.copy_(torch.randn(weight.shape, generator=draw) * 0.02)
+                    generator = torch.Generator().manual_seed(seed * 100_003 + number)
+                    weight.copy_(torch.randn(weight.shape, generator=generator) * 0.02)
                 else:
                     weight.fill_(1.0 if name.endswith("LayerNorm.weight") else 0.0)
 
     def encode(self, ids: Tensor) -> Tensor:
-        """Token ids [rows, length] → vectors [rows, length, d]."""
-        embedded, run, _ = self._run
-        x = embedded(ids, self._embed, self.dtype)
-        for weights in self._blocks:
-            x = run(x, weights, self.config.heads, self.config.causal)
+        """Return the output of the last layer [rows, length, d] for token ids [rows, length]."""
+        x = self._embed(ids, self.embedding_weights, self.dtype)  # [rows, length, d]
+        for weights in self.layer_weights:
+            x = self._layer(x, weights, self.config.heads, self.config.causal)
         return x
 
-    def loss(self, ids: Tensor, at: Tensor, targets: Tensor) -> Tensor:
-        """Mean loss at the flat positions `at` [n] of ids [rows, length], targets [n]."""
+    def loss(self, ids: Tensor, positions: Tensor, targets: Tensor) -> Tensor:
+        """Return the mean loss in nats at `positions` [n] of the flattened rows ids [rows, length]; targets: [n]."""
         x = self.encode(ids).flatten(0, 1)  # [rows·length, d]
-        return self._run[2](Pick.apply(x, at), targets, self._head)
+        return self._loss_of(SelectRows.apply(x, positions), targets, self.head_weights)
 
     def forward(self, ids: Tensor) -> Tensor:
-        """Logits [rows, length, vocabulary]."""
-        return predict(self.encode(ids).flatten(0, 1), self._head).unflatten(0, ids.shape)
+        """Return logits [rows, length, vocabulary] for token ids [rows, length]."""
+        return logits_of(self.encode(ids).flatten(0, 1), self.head_weights).unflatten(0, ids.shape)
 
 
 @cache  # one compilation for every model of a process
-def _compiled(function: Any) -> Any:
+def _compiled(function: Function) -> Function:
     import torch._dynamo
 
-    torch._dynamo.config.recompile_limit = 64  # several shapes, with and without gradients
-    return torch.compile(function, dynamic=False)
+    torch._dynamo.config.recompile_limit = 64  # for several shapes, with and without gradients
+    compiled: Function = torch.compile(function, dynamic=False)
+    return compiled
 
 
 def _linear(rows: int, columns: int) -> dict[str, tuple[int, ...]]:
@@ -194,18 +152,26 @@ def _norm(d: int) -> dict[str, tuple[int, ...]]:
     return {"weight": (d,), "bias": (d,)}
 
 
-def _tree(spec: dict[str, Any]) -> nn.Module:
-    """Nested modules with empty parameters of the shapes given."""
+def _module(shapes: Shapes) -> nn.Module:
+    """Return nested modules with uninitialised parameters of the shapes given."""
     module = nn.Module()
-    for name, part in spec.items():
-        if isinstance(part, dict):
-            module.add_module(name, _tree(part))
-        else:
+    for name, part in shapes.items():
+        if isinstance(part, tuple):
             module.register_parameter(name, nn.Parameter(torch.empty(*part)))
+        else:
+            module.add_module(name, _module(part))
     return module
 
 
-_BLOCK = tuple(
+# Names of the parameters in the order in which the functions of `transformer` take them.
+_EMBEDDING = (
+    "word_embeddings.weight",
+    "position_embeddings.weight",
+    "token_type_embeddings.weight",
+    "LayerNorm.weight",
+    "LayerNorm.bias",
+)
+_LAYER = tuple(
     f"{part}.{leaf}"
     for part in (
         "attention.self.query",
@@ -218,13 +184,6 @@ _BLOCK = tuple(
         "output.LayerNorm",
     )
     for leaf in ("weight", "bias")
-)
-_EMBED = (
-    "word_embeddings.weight",
-    "position_embeddings.weight",
-    "token_type_embeddings.weight",
-    "LayerNorm.weight",
-    "LayerNorm.bias",
 )
 _HEAD = (
     "cls.predictions.transform.dense.weight",

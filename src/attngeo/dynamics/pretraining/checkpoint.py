@@ -1,9 +1,8 @@
-"""What a run leaves on disk beside its records: a checkpoint written whole, the model for transformers."""
+"""The checkpoint of a run, from which it continues, and the trained model, which transformers loads."""
 
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -11,46 +10,52 @@ from typing import Any
 import torch
 
 from attngeo.dynamics.pretraining.bert import Bert
-from attngeo.dynamics.pretraining.config import INCIDENTAL, PretrainConfig
+from attngeo.dynamics.pretraining.config import RESULT_NEUTRAL, PretrainConfig
 from attngeo.errors import AttngeoError, SourceError, reason
-from attngeo.io.atomic import write_file
+from attngeo.io.atomic import atomic_file, write_file
+
+_CONTENT = {"fingerprint": str, "config": str, "step": int, "tokens": str, "weights": dict, "moments": dict}
 
 
 def save_checkpoint(path: Path, config: PretrainConfig, state: dict[str, Any]) -> None:
-    """Replace the checkpoint at once: killed halfway, the one before is still there."""
-    temporary = path.with_name(f".{path.name}.part")
+    """Replace the checkpoint at `path` atomically: if the process is killed meanwhile, the one before stays.
+
+    state: "step", "tokens" (digest of the token files), "weights" and "moments" as `Engine.state` returns them
+    """
     try:
-        with open(temporary, "wb") as file:
-            torch.save({"fingerprint": config.fingerprint, "config": _text(config), **state}, file)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
+        with atomic_file(path, durable=True) as file:
+            torch.save({"fingerprint": config.fingerprint, "config": json.dumps(asdict(config)), **state}, file)
     except (OSError, RuntimeError) as error:  # torch reports a full disk as a RuntimeError
-        temporary.unlink(missing_ok=True)
         kept = "; the checkpoint before it is kept" if path.exists() else ""
         raise AttngeoError(f"{path}: cannot be written ({reason(error)}){kept}") from error
 
 
 def load_checkpoint(path: Path, config: PretrainConfig) -> dict[str, Any] | None:
-    """The state saved at `path`, None where there is none; one of another config is refused."""
+    """Return the state saved at `path`, or None if there is none; raise if it belongs to another config."""
     if not path.exists():
         return None
     try:
         state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
-        found, was = state["fingerprint"], json.loads(state["config"])
-    except Exception as error:
-        raise SourceError(f"{path}: not a checkpoint of this harness ({reason(error)})") from error
-    if found != config.fingerprint:
-        now = json.loads(_text(config))
-        names = [key for key in now if key not in INCIDENTAL and key in was and was[key] != now[key]]
-        changed = [f"{key} was {was[key]}, is {now[key]}" for key in names]
+        for key, kind in _CONTENT.items():
+            if not isinstance(state[key], kind):
+                raise TypeError(f"{key} is not of type {kind.__name__}")
+        saved = dict(json.loads(state["config"]))
+    except Exception as error:  # torch raises errors of many classes for a broken file
+        raise SourceError(f"{path}: not a checkpoint of attngeo pretrain ({reason(error)})") from error
+    if state["fingerprint"] != config.fingerprint:
+        now = json.loads(json.dumps(asdict(config)))
+        names = [key for key in now if key not in RESULT_NEUTRAL and key in saved and saved[key] != now[key]]
+        changes = [f"{key} was {saved[key]}, is {now[key]}" for key in names]
         raise SourceError(f"{path}: a checkpoint of another config "
-                          f"({'; '.join(changed) or 'other settings'}); name another out, or delete it")  # fmt: skip
+                          f"({'; '.join(changes) or 'other settings'}); name another out, or delete it")  # fmt: skip
     return state
 
 
 def save_model(model: Bert, folder: Path, tokens: Path, config: PretrainConfig) -> None:
-    """A folder that `from_pretrained` loads: weights, config, tokenizer; with the settings that made it."""
+    """Write a folder that `from_pretrained` loads: weights, config and tokenizer, and the settings of the run.
+
+    tokens: folder of the token files, which contains the tokenizer
+    """
     from safetensors.torch import save
 
     try:
@@ -58,14 +63,10 @@ def save_model(model: Bert, folder: Path, tokens: Path, config: PretrainConfig) 
         weights = {name: value.detach().float().cpu().contiguous() for name, value in model.state_dict().items()}
         write_file(folder / "model.safetensors", save(weights, {"format": "pt"}))
         write_file(folder / "tokenizer.json", (tokens / "tokenizer.json").read_bytes())
-        # Token files serve rows of every length; the model has places for its own only, and texts are cut to them.
-        names = {**json.loads((tokens / "tokenizer_config.json").read_text()), "model_max_length": config.length}
-        write_file(folder / "tokenizer_config.json", json.dumps(names, indent=2).encode())
+        # Token files serve rows of every length; texts for this model are truncated to the positions it has.
+        settings = {**json.loads((tokens / "tokenizer_config.json").read_text()), "model_max_length": config.length}
+        write_file(folder / "tokenizer_config.json", json.dumps(settings, indent=2).encode())
         write_file(folder / "pretrain.json", json.dumps(asdict(config), indent=2).encode())
         write_file(folder / "config.json", json.dumps(model.config.to_dict(), indent=2).encode())
     except OSError as error:
         raise AttngeoError(f"{folder}: the model cannot be written ({reason(error)})") from error
-
-
-def _text(config: PretrainConfig) -> str:
-    return json.dumps(asdict(config))

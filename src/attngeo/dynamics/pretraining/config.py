@@ -1,9 +1,11 @@
-"""The settings of a pre-training run: one flat table, in TOML or as a dataclass."""
+"""The settings of a pre-training run: one flat table, in a TOML file or as a dataclass."""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import math
+import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import MISSING, asdict, dataclass, fields, replace
@@ -12,12 +14,14 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
-from attngeo.errors import InputError
+from attngeo.dynamics.data.wordpiece import MAX_VOCABULARY
+from attngeo.dynamics.initialisation.by_name import check_initialisation
+from attngeo.errors import InputError, first_line
 
 SIZES = {"4x256": (4, 256, 4), "12x768": (12, 768, 12), "24x1024": (24, 1024, 16)}  # layers, hidden, heads
-_LAST_SEED = 2**40 - 1  # the generators' own seeds, multiples of it, have 64 bits
-# What a run is not: two runs that differ only in these go on from each other's checkpoints.
-INCIDENTAL = {"out", "tokens", "train", "valid", "compile", "checkpoints", "keep_model"}
+_MAX_SEED = 2**40 - 1  # seeds of torch's generators are multiples of it and have 64 bits
+# Settings that do not change the result of a run: two runs that differ only in these continue each other's checkpoints.
+RESULT_NEUTRAL = frozenset({"out", "tokens", "train", "valid", "compile", "checkpoints", "keep_model"})
 
 
 @dataclass(frozen=True)
@@ -25,13 +29,13 @@ class PretrainConfig:
     """Everything a run depends on. Runs that differ only in `start` and `scale` are paired.
 
     The learning rate rises linearly over `warmup` steps and falls linearly to 0 at `steps`. There is no dropout.
-    AdamW decays matrices only, gradients are clipped to norm `clip` (0: not at all).
+    AdamW decays matrices only. Gradients are clipped to the norm `clip`; with clip = 0 they are not clipped.
     """
 
     out: str  # folder of the run
     # data
     train: tuple[str, ...] = ()  # text, JSONL, parquet files (.xz, .gz, .bz2), hub:org/name@split
-    valid: tuple[str, ...] = ()  # held-out documents; empty: every hundredth of train
+    valid: tuple[str, ...] = ()  # held-out documents; empty: every hundredth document of train
     text_field: str = "text"
     tokens: str = ""  # folder of prepared token files; empty: `tokens` beside the run
     tokenizer: str = "train"  # "train", or a tokenizer.json or its folder
@@ -42,19 +46,19 @@ class PretrainConfig:
     size: str = "4x256"  # 4x256, 12x768, 24x1024, or any layers x hidden with `heads`
     heads: int = 0  # 0: hidden/64
     intermediate: int = 0  # 0: 4·hidden
-    start: str = "baseline"
-    scale: Literal["unit"] | float | None = None
+    start: str = "baseline"  # initialisation
+    scale: Literal["unit"] | float | None = None  # of the initialisation; None: that of the baseline
     # training
-    length: int = 128  # tokens a row
-    batch: int = 256  # rows a step, over all processes
+    length: int = 128  # tokens per row
+    batch: int = 256  # rows per step, over all processes
     steps: int = 9_500
     lr: float = 5e-4
     warmup: int = 200
     betas: tuple[float, ...] = (0.9, 0.999)
     weight_decay: float = 0.01
     clip: float = 1.0
-    masked: float = 0.15  # share of a row's tokens to predict: 80% [MASK], 10% another token, 10% as they are
-    seed: int = 0  # initial values, data order and masks
+    masked: float = 0.15  # share of a row's tokens to predict: 80% [MASK], 10% another token, 10% unchanged
+    seed: int = 0  # of initial values, data order and masks
     precision: Literal["auto", "bf16", "fp32"] = "auto"  # auto: bf16 on a GPU
     compile: Literal["auto", "yes", "no"] = "auto"  # auto: on a GPU
     # records
@@ -67,42 +71,51 @@ class PretrainConfig:
         """Layers, hidden size, heads."""
         if self.size in SIZES and not self.heads:
             return SIZES[self.size]
-        layers, _, hidden = self.size.partition("x")
-        if not (layers.isdecimal() and hidden.isdecimal() and int(layers) and int(hidden)):
+        found = re.fullmatch(r"([0-9]{1,6})x([0-9]{1,6})", self.size)
+        layers, hidden = (int(found[1]), int(found[2])) if found else (0, 0)
+        if not (layers and hidden):
             raise InputError(f"size is {self.size!r}, expected layers x hidden such as 4x256")
-        heads = self.heads or max(1, int(hidden) // 64)
-        if int(hidden) % heads:
+        heads = self.heads or max(1, hidden // 64)
+        if hidden % heads:
             hint = "" if self.heads else " of 64 or more; set heads"
             raise InputError(f"size {self.size}: {hidden} does not divide into {heads} heads{hint}")
-        return int(layers), int(hidden), heads
+        return layers, hidden, heads
 
     @property
     def fingerprint(self) -> str:
-        """The same for runs that would give the same losses."""
-        known = {key: value for key, value in asdict(self).items() if key not in INCIDENTAL}
+        """A digest that is the same for runs with the same losses."""
+        known = {key: value for key, value in asdict(self).items() if key not in RESULT_NEUTRAL}
         return hashlib.sha256(json.dumps(known, sort_keys=True).encode()).hexdigest()[:16]
 
-    def with_(self, **changes: Any) -> PretrainConfig:
-        return checked(replace(self, **changes))
+    def with_changes(self, **changes: Any) -> PretrainConfig:
+        """Return a checked copy with other values of some fields."""
+        return _checked(replace(self, **changes))
 
 
 def load_config(source: PretrainConfig | Mapping[str, Any] | str | Path) -> PretrainConfig:
-    """A config from itself, a mapping, or the path of a TOML file; unknown keys and wrong types are errors."""
+    """Return a checked config, made from a mapping or a TOML file; unknown keys and wrong types are errors.
+
+    source: a PretrainConfig, a mapping of its fields, or the path of a TOML file
+
+    >>> load_config({"out": "runs/a", "train": ["corpus.txt"], "size": "12x768"}).shape
+    (12, 768, 12)
+    """
     if isinstance(source, PretrainConfig):
-        return checked(source)
+        return _checked(source)
     if isinstance(source, Mapping):
-        return _made(source, "config")
+        return _from_table(source, "config")
     try:
         with open(source, "rb") as file:
             table = tomllib.load(file)
     except OSError as error:
         raise InputError(f"{source}: cannot be read ({error.strerror})") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InputError(f"{source}: not TOML ({error})") from error
-    return _made(table, str(source))
+    except (ValueError, RecursionError) as error:  # not TOML, not UTF-8, a number of thousands of digits
+        raise InputError(f"{source}: not TOML ({first_line(error)})") from error
+    return _from_table(table, str(source))
 
 
-def _made(table: Mapping[str, Any], where: str) -> PretrainConfig:
+def _from_table(table: Mapping[str, Any], where: str) -> PretrainConfig:
+    """Return the config with the settings of `table`; errors begin with `where`."""
     hints = get_type_hints(PretrainConfig)
     for key in table:
         if key not in hints:
@@ -113,61 +126,69 @@ def _made(table: Mapping[str, Any], where: str) -> PretrainConfig:
     missing = [name for name in required if name not in table]
     if missing:
         raise InputError(f"{where}: {', '.join(missing)} must be set")
-    made = PretrainConfig(**{key: _typed(key, value, hints[key], where) for key, value in table.items()})
     try:
-        return checked(made)
+        return _checked(PretrainConfig(**{key: _typed(key, value, hints[key]) for key, value in table.items()}))
     except InputError as error:
         raise InputError(f"{where}: {error}") from None
 
 
-_WORDS = {float: "a number", int: "a whole number", str: "text", bool: "true or false"}
+_TYPE_NAMES = {float: "a number", int: "a whole number", str: "text", bool: "true or false"}
 
 
-def _typed(key: str, value: Any, hint: Any, where: str) -> Any:
+def _typed(key: str, value: Any, hint: Any) -> Any:
+    """Return the value as the type `hint` of the field `key`, or raise. A string counts as a list of one string."""
     if get_origin(hint) is tuple:
         if isinstance(value, str):
             value = [value]
         if isinstance(value, (list, tuple)):
-            return tuple(_typed(key, one, get_args(hint)[0], where) for one in value)
-    choices = (
-        get_args(hint) if isinstance(hint, UnionType) or get_origin(hint) not in (None, tuple, Literal) else (hint,)
-    )
+            return tuple(_typed(key, item, get_args(hint)[0]) for item in value)
+    is_union = isinstance(hint, UnionType) or get_origin(hint) not in (None, tuple, Literal)
+    choices = get_args(hint) if is_union else (hint,)
     for choice in choices:
         if get_origin(choice) is Literal and value in get_args(choice):
             return value
         if choice is NoneType and value is None:
             return value
         if choice is float and isinstance(value, (int, float)) and not isinstance(value, bool):
-            return float(value)
+            return _float(value)
         if isinstance(choice, type) and isinstance(value, choice) and not (choice is int and isinstance(value, bool)):
             return value
     expected = " or ".join(
-        ", ".join(map(repr, get_args(c))) if get_origin(c) is Literal else _WORDS.get(c, str(c))
-        for c in choices
-        if c is not NoneType  # nothing is what leaving the setting out gives
+        ", ".join(map(repr, get_args(choice)))
+        if get_origin(choice) is Literal
+        else _TYPE_NAMES.get(choice, str(choice))
+        for choice in choices
+        if choice is not NoneType  # TOML has no null: leaving the setting out gives None
     )
-    raise InputError(f"{where}: {key} is {value!r}, expected {expected}")
+    raise InputError(f"{key} is {value!r}, expected {expected}")
 
 
-def checked(config: PretrainConfig) -> PretrainConfig:
-    """The config, if a run could follow it."""
-    from attngeo.dynamics.data.wordpiece import LARGEST
-    from attngeo.dynamics.initialisation.by_name import check_start
+def _float(value: float) -> float:
+    try:
+        return float(value)
+    except OverflowError:  # an integer of more than 308 digits
+        return math.inf
 
-    check_start(config.start)
-    config.shape  # noqa: B018  # raises for a size that is none
+
+def _checked(config: PretrainConfig) -> PretrainConfig:
+    """Return the config, or raise if a run could not follow it."""
+    check_initialisation(config.start)
+    config.shape  # noqa: B018  # raises for an invalid size
     if config.scale is not None and config.start.startswith(("baseline", "authors", "mimetic")):
-        raise InputError(f"scale = {config.scale!r}: the {config.start} start has a scale of its own")
+        raise InputError(f"scale = {config.scale!r}: the {config.start} initialisation has a scale of its own")
+    for name in ("out", "tokens", "tokenizer"):
+        if "\0" in getattr(config, name):
+            raise InputError(f"{name} is {getattr(config, name)!r}, expected a path")
     for name in ("length", "batch", "steps", "evaluations", "vocab"):
         if getattr(config, name) < 1:
             raise InputError(f"{name} is {getattr(config, name)}, expected at least 1")
     for name in ("checkpoints", "heads", "intermediate", "warmup", "seed"):
         if getattr(config, name) < 0:
             raise InputError(f"{name} is {getattr(config, name)}, expected at least 0")
-    if config.vocab > LARGEST:
-        raise InputError(f"vocab is {config.vocab}, expected at most {LARGEST}: token files hold 16-bit numbers")
-    if config.seed > _LAST_SEED:
-        raise InputError(f"seed is {config.seed}, expected at most {_LAST_SEED}")
+    if config.vocab > MAX_VOCABULARY:
+        raise InputError(f"vocab is {config.vocab}, expected at most {MAX_VOCABULARY}: token files hold 16-bit numbers")
+    if config.seed > _MAX_SEED:
+        raise InputError(f"seed is {config.seed}, expected at most {_MAX_SEED}")
     for name, low, high in (("lr", 0, 10), ("masked", 0, 1), ("clip", -1e-9, 1e9), ("weight_decay", -1e-9, 1)):
         if not low < getattr(config, name) < high:
             least = "above 0" if low == 0 else "at least 0"

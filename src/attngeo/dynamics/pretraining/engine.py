@@ -1,4 +1,4 @@
-"""One training step, as fast as the device allows: compiled layers, fused AdamW, the whole step one CUDA graph."""
+"""One training step: compiled layers, fused AdamW and, on a GPU, the whole step as one CUDA graph."""
 
 from __future__ import annotations
 
@@ -10,26 +10,30 @@ from torch import Tensor
 from attngeo.dynamics.pretraining.batches import Batch
 from attngeo.dynamics.pretraining.bert import Bert
 from attngeo.dynamics.pretraining.config import PretrainConfig
-from attngeo.dynamics.pretraining.processes import Team
+from attngeo.dynamics.pretraining.processes import ProcessGroup
 
 
 def learning_rate(step: int, config: PretrainConfig) -> float:
-    """Linear rise over the warm-up, linear fall to 0 at the end; steps count from 0."""
+    """Return the learning rate of a step, counted from 0: a linear rise over the warm-up, then a linear fall to 0."""
     if step < config.warmup:
         return config.lr * (step + 1) / config.warmup
     return config.lr * (config.steps - step) / max(1, config.steps - config.warmup)
 
 
 class Engine:
-    """A model with its optimiser; `step(batch, number)` trains on one batch and returns its loss on the device."""
+    """A model with its optimiser.
 
-    def __init__(self, model: Bert, config: PretrainConfig, team: Team, graph: bool | None = None) -> None:
-        self.model, self.config, self.team = model, config, team
+    graph: whether the step is recorded as a CUDA graph; by default on a GPU with a single process
+    """
+
+    def __init__(self, model: Bert, config: PretrainConfig, processes: ProcessGroup, graph: bool | None = None) -> None:
+        self.model, self.config, self.processes = model, config, processes
         self.parameters = list(model.parameters())
-        on_gpu = team.device.type == "cuda"
-        # A graph needs the learning rate as a tensor it can read; gradients between processes stay outside graphs.
-        self._graphed = (on_gpu and team.world == 1) if graph is None else graph
-        self._rate = torch.zeros((), device=team.device) if self._graphed else None
+        on_gpu = processes.device.type == "cuda"
+        # The exchange of gradients between processes is not recorded in a graph.
+        self._graphed = (on_gpu and processes.world == 1) if graph is None else graph
+        # A graph reads the learning rate from a tensor.
+        self._rate = torch.zeros((), device=processes.device) if self._graphed else None
         matrices = [weight for weight in self.parameters if weight.dim() == 2]
         others = [weight for weight in self.parameters if weight.dim() != 2]
         self.optimizer = torch.optim.AdamW(
@@ -40,10 +44,11 @@ class Engine:
             capturable=self._graphed,
         )
         self._graph: Any = None
-        self._read: Batch | None = None  # the tensors the graph reads
-        self._loss: Tensor | None = None  # the tensor it writes
+        self._inputs: Batch | None = None  # the tensors the graph reads
+        self._loss: Tensor | None = None  # the tensor the graph writes
 
     def step(self, batch: Batch, number: int) -> Tensor:
+        """Train on one batch as step `number`, counted from 0, and return its loss [] on the device."""
         rate = learning_rate(number, self.config)
         if not self._graphed:
             for group in self.optimizer.param_groups:
@@ -51,45 +56,49 @@ class Engine:
             return self._train(batch)
         if self._graph is None:
             self._capture(batch)
-        assert self._rate is not None and self._read is not None and self._loss is not None
+        assert self._rate is not None and self._inputs is not None and self._loss is not None
         self._rate.fill_(rate)
-        for mine, new in ((self._read.ids, batch.ids), (self._read.at, batch.at), (self._read.targets, batch.targets)):
-            mine.copy_(new)
+        self._inputs.ids.copy_(batch.ids)
+        self._inputs.positions.copy_(batch.positions)
+        self._inputs.targets.copy_(batch.targets)
         self._graph.replay()
         return self._loss
 
     def _train(self, batch: Batch) -> Tensor:
         self.optimizer.zero_grad(set_to_none=True)
-        loss = self.model.loss(batch.ids, batch.at, batch.targets)
+        loss = self.model.loss(batch.ids, batch.positions, batch.targets)
         loss.backward()
         value = loss.detach()
-        if self.team.world > 1:
-            self.team.mean_([value, *(weight.grad for weight in self.parameters)])
+        if self.processes.world > 1:
+            self.processes.mean_([value, *(weight.grad for weight in self.parameters)])
         if self.config.clip:
             torch.nn.utils.clip_grad_norm_(self.parameters, self.config.clip)
         self.optimizer.step()
         return value
 
     def _capture(self, batch: Batch) -> None:
-        """Warm up at learning rate 0, put the optimiser back where it was, record one step."""
+        """Record one step as a graph: warm up at learning rate 0, record, restore weights and optimiser."""
         saved = self.state()
         assert self._rate is not None
         self._rate.zero_()
-        self._read = Batch(*(part.clone() for part in (batch.ids, batch.at, batch.targets)))
+        self._inputs = Batch(batch.ids.clone(), batch.positions.clone(), batch.targets.clone())
         side = torch.cuda.Stream()
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
             for _ in range(3):
-                self._train(self._read)
+                self._train(self._inputs)
         torch.cuda.current_stream().wait_stream(side)
         self.optimizer.zero_grad(set_to_none=True)
         self._graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(self._graph):
-            self._loss = self._train(self._read)
+            self._loss = self._train(self._inputs)
         self.restore(saved)
 
     def state(self) -> dict[str, Any]:
-        """Copies of everything a step changes, on the CPU: weights, both moments, step counts, by parameter name."""
+        """Return copies of everything a step changes, on the CPU, by parameter name.
+
+        {"weights": {name: tensor}, "moments": {name: {"step", "exp_avg", "exp_avg_sq"}}}
+        """
         moments = {}
         for name, weight in self.model.named_parameters():
             held = self.optimizer.state.get(weight)
@@ -100,14 +109,14 @@ class Engine:
 
     @torch.no_grad()  # type: ignore[untyped-decorator]
     def restore(self, state: dict[str, Any]) -> None:
-        """Put back what `state` gave, into the same memory, so that a recorded graph sees it."""
+        """Restore what `state` returned, in the same memory, so that a recorded graph sees it."""
         for name, weight in self.model.named_parameters():
             weight.copy_(state["weights"][name])
             held, moments = self.optimizer.state[weight], state["moments"].get(name)
             if not held and moments:
-                on = {key: value.to(weight.device) for key, value in moments.items()}
-                if not self._graphed and "step" in on and not self.optimizer.param_groups[0]["fused"]:
-                    on["step"] = moments["step"].clone()  # kept on the CPU by the plain optimiser
-                self.optimizer.state[weight] = on
+                on_device = {key: value.to(weight.device) for key, value in moments.items()}
+                if not self._graphed and "step" in on_device and not self.optimizer.param_groups[0]["fused"]:
+                    on_device["step"] = moments["step"].clone()  # the plain optimiser keeps it on the CPU
+                self.optimizer.state[weight] = on_device
             for key, value in held.items():
                 value.copy_(moments[key]) if moments else value.zero_()

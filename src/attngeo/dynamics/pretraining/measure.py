@@ -1,4 +1,4 @@
-"""The form of a model in training, measured where its weights are: scores by layer and head, and the largest logit."""
+"""Measure a model in training on the device its weights are on: scores of its QK forms, and its attention logits."""
 
 from __future__ import annotations
 
@@ -7,13 +7,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from attngeo.dynamics.monitoring.live_scores import factor_sums, figures_of
-from attngeo.dynamics.pretraining.bert import Bert, block, embed, linear
+from attngeo.dynamics.monitoring.live_scores import figures_from_factors
+from attngeo.dynamics.pretraining.bert import Bert
+from attngeo.dynamics.pretraining.transformer import embed, layer, linear
+
+_DIGITS = 5  # significant digits of a record, more than a score has
 
 
 @torch.no_grad()  # type: ignore[untyped-decorator]
-def form(model: Bert) -> dict[str, Any]:
-    """Scores of every layer [layers] and head [layers][heads], and the std of W_q and W_k."""
+def form_scores(model: Bert) -> dict[str, Any]:
+    """Return the scores of every layer [layers] and every head [layers][heads], and the std of W_q and W_k [layers]."""
     shape = model.config
     names = [f"bert.encoder.layer.{i}.attention.self" for i in range(shape.layers)]
     query, key = (
@@ -24,38 +27,44 @@ def form(model: Bert) -> dict[str, Any]:
         return weight.unflatten(-1, (shape.heads, -1)).movedim(-2, 1)  # [layers, heads, d, r]
 
     wide = query.double(), key.double()
-    layer, head = (figures_of(factor_sums(*sides)) for sides in (wide, map(heads, wide)))  # [layers, …, figures]
+    of_layers = figures_from_factors(*wide)  # [layers, figures]
+    of_heads = figures_from_factors(*map(heads, wide))  # [layers, heads, figures]
     return {
-        "symmetry": _rounded(layer[..., 0]),
-        "directionality": _rounded(layer[..., 1]),
-        "head_symmetry": _rounded(head[..., 0]),
-        "head_directionality": _rounded(head[..., 1]),
+        "symmetry": _rounded(of_layers[..., 0]),
+        "directionality": _rounded(of_layers[..., 1]),
+        "head_symmetry": _rounded(of_heads[..., 0]),
+        "head_directionality": _rounded(of_heads[..., 1]),
         "std_query": _rounded(query.square().mean((1, 2)).sqrt()),
         "std_key": _rounded(key.square().mean((1, 2)).sqrt()),
     }
 
 
 @torch.no_grad()  # type: ignore[untyped-decorator]
-def largest_logit(model: Bert, ids: Tensor) -> list[float]:
-    """The largest |attention logit| of each layer on rows ids [rows, length]."""
+def largest_logits(model: Bert, ids: Tensor) -> list[float]:
+    """Return the largest |attention logit| of each layer [layers] on the rows ids [rows, length]."""
     shape = model.config
-    x = embed(ids, model._embed, model.dtype)  # not the compiled ones: a few rows now and then
+    # The functions are not compiled here: they run on a few rows at each evaluation.
+    x = embed(ids, model.embedding_weights, model.dtype)  # [rows, length, d]
     largest = []
-    for weights in model._blocks:
-        q, k = (linear(x, weights[i], weights[i + 1]).unflatten(-1, (shape.heads, -1)).transpose(1, 2) for i in (0, 2))
+    for weights in model.layer_weights:
+        wq, bq, wk, bk = weights[:4]
+        q, k = (
+            linear(x, weight, bias).unflatten(-1, (shape.heads, -1)).transpose(1, 2)
+            for weight, bias in ((wq, bq), (wk, bk))
+        )  # [rows, heads, length, r]
         logits = (q @ k.mT).float() / q.shape[-1] ** 0.5  # [rows, heads, length, length]
         if shape.causal:
             logits = logits.tril()
         largest.append(logits.abs().amax())
-        x = block(x, weights, shape.heads, shape.causal)
+        x = layer(x, weights, shape.heads, shape.causal)
     rounded: list[float] = _rounded(torch.stack(largest))
     return rounded
 
 
 def _rounded(values: Tensor) -> Any:
-    """Five digits are more than a score has."""
+    """Return the values as nested lists of numbers with _DIGITS significant digits."""
 
     def rounded(value: Any) -> Any:
-        return [rounded(one) for one in value] if isinstance(value, list) else float(f"{value:.5g}")
+        return [rounded(item) for item in value] if isinstance(value, list) else float(f"{value:.{_DIGITS}g}")
 
     return rounded(values.tolist())

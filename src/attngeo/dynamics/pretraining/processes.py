@@ -1,60 +1,64 @@
-"""One process, or many through accelerate: which device, which share of a batch, and the mean over all of them."""
+"""The processes that train together: one, or several started by accelerate or torchrun."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from datetime import timedelta
+from typing import TYPE_CHECKING
 
 import torch
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from accelerate import Accelerator
 
 
 @dataclass(frozen=True)
-class Team:
-    """This process among those that train together."""
+class ProcessGroup:
+    """This process and its place among the processes that train together."""
 
     device: torch.device
-    rank: int = 0
-    world: int = 1
-    accelerator: Any = None
+    rank: int = 0  # of this process
+    world: int = 1  # number of processes
+    accelerator: Accelerator | None = None  # None for a single process
 
-    def mean_(self, tensors: Sequence[torch.Tensor]) -> None:
-        """Replace the tensors by their means over all processes, in one exchange."""
-        if self.world == 1:
+    def mean_(self, tensors: Sequence[Tensor]) -> None:
+        """Replace each tensor by its mean over all processes, in one exchange."""
+        if self.accelerator is None:
             return
-        flat = self.accelerator.reduce(torch.cat([tensor.reshape(-1) for tensor in tensors]), "mean")
-        start = 0
+        flat = self.accelerator.reduce(torch.cat([tensor.reshape(-1) for tensor in tensors]), "mean")  # [numbers]
+        first = 0
         for tensor in tensors:
-            tensor.copy_(flat[start : start + tensor.numel()].view_as(tensor))
-            start += tensor.numel()
+            tensor.copy_(flat[first : first + tensor.numel()].view_as(tensor))
+            first += tensor.numel()
 
-    def anyone(self, flag: bool) -> bool:
-        """Whether the flag is set in any process; all of them hear the same."""
-        if self.world == 1:
+    def any(self, flag: bool) -> bool:
+        """Tell every process whether the flag is set in at least one of them."""
+        if self.accelerator is None:
             return flag
         return bool(self.accelerator.reduce(torch.tensor(float(flag), device=self.device), "sum") > 0)
 
-    def agree(self, number: int) -> bool:
-        """Whether every process has the same number."""
-        if self.world == 1:
+    def all_equal(self, number: int) -> bool:
+        """Tell whether every process has the same number."""
+        if self.accelerator is None:
             return True
-        all_of_them = self.accelerator.gather(torch.tensor([number], device=self.device))  # [world]
-        return bool((all_of_them == number).all())
+        numbers = self.accelerator.gather(torch.tensor([number], device=self.device))  # [world]
+        return bool((numbers == number).all())
 
     def wait(self) -> None:
-        if self.world > 1:
+        """Wait until every process has come here."""
+        if self.accelerator is not None:
             self.accelerator.wait_for_everyone()
 
 
-def team() -> Team:
-    """Started by `accelerate launch` (or torchrun): accelerate's processes; else this one alone."""
+def process_group() -> ProcessGroup:
+    """Return the processes that `accelerate launch` or torchrun started, or this process alone."""
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
-        from datetime import timedelta
-
         from accelerate import Accelerator, InitProcessGroupKwargs
 
-        # The others wait while the first one tokenises the corpus, which may take longer than the usual ten minutes.
+        # The others wait while the first tokenises the corpus, which may take longer than the default of ten minutes.
         accelerator = Accelerator(kwargs_handlers=[InitProcessGroupKwargs(timeout=timedelta(hours=12))])
-        return Team(accelerator.device, accelerator.process_index, accelerator.num_processes, accelerator)
-    return Team(torch.device("cuda" if torch.cuda.is_available() else "cpu"))
+        return ProcessGroup(accelerator.device, accelerator.process_index, accelerator.num_processes, accelerator)
+    return ProcessGroup(torch.device("cuda" if torch.cuda.is_available() else "cpu"))

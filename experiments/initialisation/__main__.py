@@ -1,0 +1,223 @@
+"""The command line of the initialisation experiment: `python -m experiments.initialisation prepare|run|table|figures`.
+
+It uses argparse and imports matplotlib late, so that `prepare`, `run` and `table` work on a machine without typer,
+polars, rich and matplotlib.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+import traceback
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NoReturn
+
+from attngeo.dynamics.data.prepare import prepare_tokens
+from attngeo.dynamics.data.tokens import Tokens
+from attngeo.errors import AttngeoError, InputError
+from attngeo.io.atomic import check_writable, write_errors, write_file
+from attngeo.io.progress import Progress, ProgressBar, is_main_process
+from experiments.initialisation.grid import GROUPS
+from experiments.initialisation.packed_tokens import pack
+from experiments.initialisation.runs import FinishedRun, read_runs
+from experiments.initialisation.statistics import compare
+from experiments.initialisation.table import FORMATS, as_text
+
+_FORMAT_OF_SUFFIX = {".md": "markdown", ".csv": "csv"}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command; return 0, or 2 after an error, which is printed as one line on stderr."""
+    options = _parser().parse_args(arguments)
+    try:
+        options.command(options)
+        return 0
+    except Exception as error:
+        if options.debug:
+            traceback.print_exc()
+        message = " ".join(str(error).split())
+        if not isinstance(error, (AttngeoError, OSError)):
+            message = f"unexpected {type(error).__name__}: {message} (--debug shows where)"
+        print(f"error: {message}", file=sys.stderr)
+        return 2
+
+
+def prepare(options: argparse.Namespace) -> None:
+    """Tokenise a corpus and, if asked, write the token files compressed."""
+    with ProgressBar("prepare") as bar, _messages(bar.say):
+        tokens = _tokens(options.into, options, bar.step)
+    print(f"{options.into}: {tokens.train} training and {tokens.valid} held-out tokens, vocabulary {tokens.vocabulary}")
+    if options.pack:
+        print(f"packed: {pack(tokens, options.pack) / 2**20:.1f} MiB in {options.pack}")
+
+
+def run(options: argparse.Namespace) -> None:
+    """Run what is not finished of a grid and print the comparison of all finished runs."""
+    from experiments.initialisation.run import run_experiment
+
+    custom = {name: getattr(options, name) for name in ("lr", "seeds", "steps", "size", "objective")}
+    work = options.work or options.results.with_name(f"{options.results.name.partition('.')[0]}.work")
+    with ProgressBar("experiment") as bar, _messages(bar.say):
+        say = bar.say if is_main_process() else _ignore
+        if options.train:
+            _tokens(options.tokens, options, bar.step)
+        left = run_experiment(
+            options.tokens,
+            options.results,
+            groups=options.group,
+            starts=options.start,
+            custom=custom,
+            settings=options.set,
+            work=work,
+            done=options.done,
+            minutes=options.minutes,
+            say=say,
+            progress=bar.step,
+        )
+        say(f"{left} runs left")
+    finished = read_runs([path for path in (*options.done, options.results) if path.exists()])
+    if finished and is_main_process():
+        print(as_text(compare(finished)))
+
+
+def table(options: argparse.Namespace) -> None:
+    """Compare the initialisations of finished runs and print or write the table."""
+    form = options.format or _FORMAT_OF_SUFFIX.get(options.out.suffix.lower() if options.out else "", "table")
+    if options.out is not None:
+        check_writable(options.out)
+    text = FORMATS[form](compare(_finished_runs(options), options.against)) + "\n"
+    if options.out is None:
+        print(text, end="")
+    else:
+        with write_errors(options.out):
+            write_file(options.out, text.encode())
+        print(f"wrote {options.out}", file=sys.stderr)
+
+
+def figures(options: argparse.Namespace) -> None:
+    """Write a folder with all figures and tables of finished runs."""
+    from experiments.initialisation.report import write_report
+
+    if options.out.is_file():
+        raise InputError(f"--out {options.out}: a file, expected a folder")
+    for path in write_report(_finished_runs(options), options.out, options.against):
+        print(f"wrote {path}", file=sys.stderr)
+
+
+def _tokens(folder: Path, options: argparse.Namespace, progress: Progress) -> Tokens:
+    return prepare_tokens(
+        folder,
+        options.train,
+        options.valid,
+        tokenizer=options.tokenizer,
+        vocabulary=options.vocab,
+        progress=progress,
+    )
+
+
+def _finished_runs(options: argparse.Namespace) -> list[FinishedRun]:
+    runs = read_runs(options.results)
+    if not runs:
+        raise InputError(f"{' '.join(map(str, options.results))}: no finished runs to compare")
+    starts = sorted({run.cell.start for run in runs})
+    if options.against not in starts and options.against != "baseline":
+        raise InputError(f"--against {options.against}: no finished run has this initialisation; "
+                         f"there are {', '.join(starts)}")  # fmt: skip
+    return runs
+
+
+class _Parser(argparse.ArgumentParser):
+    """Prints errors as one line."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"error: {message}\n")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(prog="python -m experiments.initialisation",
+                     description="Which initialisation saves training steps? A grid of initialisations × learning "
+                                 "rates × seeds as paired runs, and their comparison.")  # fmt: skip
+    commands = parser.add_subparsers(required=True, metavar="prepare|run|table|figures", parser_class=_Parser)
+
+    def add(command: Callable[[argparse.Namespace], None], summary: str) -> argparse.ArgumentParser:
+        added = commands.add_parser(command.__name__, help=summary, description=command.__doc__)
+        added.set_defaults(command=command)
+        added.add_argument("--debug", action="store_true", help="show the traceback of an error")
+        return added
+
+    _prepare_options(add(prepare, "tokenise a corpus"))
+    _run_options(add(run, "run what is not finished of a grid"))
+    for command, summary in ((table, "compare finished runs"), (figures, "draw finished runs")):
+        added = add(command, summary)
+        added.add_argument("results", type=Path, nargs="+", metavar="PATH", help="files or folders of finished runs")
+        added.add_argument("--against", default="baseline", metavar="NAME", help="compare with this initialisation")
+        if command is table:
+            added.add_argument("--format", choices=tuple(FORMATS), help="default: by the suffix of --out, else table")
+            added.add_argument("--out", type=Path, metavar="FILE", help="write to this file instead of stdout")
+        else:
+            added.add_argument("--out", type=Path, metavar="DIR", required=True, help="folder of figures and tables")
+    return parser
+
+
+def _prepare_options(parser: argparse.ArgumentParser) -> None:
+    _text_options(parser, required=True)
+    parser.add_argument("--into", type=Path, required=True, metavar="DIR", help="folder of the token files")
+    parser.add_argument("--pack", type=Path, metavar="DIR", help="also write the token files here, compressed")
+
+
+def _text_options(parser: argparse.ArgumentParser, required: bool) -> None:
+    train = "training text; tokens are prepared from it" if required else "first prepare --tokens from this text"
+    parser.add_argument("--train", **_SEVERAL, required=required, metavar="TEXT", help=train)
+    parser.add_argument("--valid", **_SEVERAL, metavar="TEXT", help="held-out text; default: every hundredth document")
+    parser.add_argument("--tokenizer", default="train", metavar="DIR", help="use this tokenizer; default: train one")
+    parser.add_argument("--vocab", type=int, default=16_384, metavar="N", help="size of a tokenizer that is trained")
+
+
+_SEVERAL = {"nargs": "+", "action": "extend", "default": []}
+
+
+def _run_options(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("--tokens", type=Path, required=True, metavar="DIR", help="token files, packed or not")
+    _text_options(parser, required=False)
+    add("--results", type=Path, required=True, metavar="FILE", help="*.jsonl.xz to which finished runs are appended")
+    add("--done", type=Path, **_SEVERAL, metavar="PATH", help="files or folders of runs finished before")
+    add("--work", type=Path, metavar="DIR", help="folder of unfinished runs; default: NAME.work beside --results")
+    add("--minutes", type=float, metavar="N", help="stop after N minutes; the same command continues")
+    add("--group", **_SEVERAL, metavar="NAME", help=f"parts of the grid: {', '.join(GROUPS)}; default: core")
+    add("--start", **_SEVERAL, metavar="NAME", help="only these initialisations")
+    add("--set", **_SEVERAL, metavar="KEY=VALUE", help="settings in place of the usual ones")
+    add("--lr", **_SEVERAL, type=float, metavar="X", help="learning rates of a custom grid")
+    add("--seeds", type=int, metavar="N", help="number of seeds of a custom grid")
+    add("--steps", type=int, metavar="N", help="steps per run of a custom grid")
+    add("--size", metavar="4x256", help="layers x width of the models of a custom grid")
+    add("--objective", metavar="masked|causal", help="objective of a custom grid")
+
+
+@contextmanager
+def _messages(say: Callable[[str], None]) -> Iterator[None]:
+    """Pass warnings and log messages of attngeo to `say`, one line each."""
+    handler = logging.Handler()
+    handler.emit = lambda record: say(record.getMessage())  # type: ignore[method-assign]
+    log = logging.getLogger("attngeo")
+    log.addHandler(handler)
+    log.setLevel(logging.INFO)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("default")
+            warnings.showwarning = lambda message, *_, **__: say(f"warning: {' '.join(str(message).split())}")
+            yield
+    finally:
+        log.removeHandler(handler)
+
+
+def _ignore(line: str) -> None:
+    pass
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,100 @@
+"""Finished runs of the experiment, kept as one line of JSON each in compressed files (`*.jsonl.xz`)."""
+
+from __future__ import annotations
+
+import json
+import lzma
+from collections.abc import Callable, Hashable, Iterable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from attngeo.errors import SourceError, reason
+from attngeo.io.atomic import write_errors, write_file
+from experiments.initialisation.grid import Cell
+
+Item = TypeVar("Item")
+_CELL_TYPES = {"start": str, "lr": float, "seed": int, "steps": int, "size": str, "objective": str}
+
+
+@dataclass(frozen=True)
+class FinishedRun:
+    """A run of the grid that needs no more steps, with its records, one per evaluation."""
+
+    cell: Cell
+    records: tuple[dict[str, Any], ...]
+    # Device, torch version, seconds, digest of its tokens; `diverged`: the step from which the loss is not finite.
+    facts: dict[str, Any]
+
+    @property
+    def loss(self) -> float:
+        """Held-out loss in nats at the last evaluation."""
+        return float(self.records[-1]["eval_loss"])
+
+    @property
+    def diverged(self) -> int | None:
+        """The step from which the loss is not finite; None for a run that did not diverge."""
+        step: int | None = self.facts.get("diverged")
+        return step
+
+    def to_json(self) -> str:
+        """Return the run as one line of JSON."""
+        cell = {key: value for key, value in asdict(self.cell).items() if key != "other" or value}
+        return json.dumps({"cell": cell, "facts": self.facts, "records": self.records}, separators=(",", ":")) + "\n"
+
+
+def append_run(path: Path, run: FinishedRun) -> None:
+    """Add a run to a file, as an xz stream of its own. The file is replaced atomically: a kill loses nothing."""
+    with write_errors(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        before = path.read_bytes() if path.exists() else b""
+        write_file(path, before + lzma.compress(run.to_json().encode()))
+
+
+def read_runs(paths: Iterable[Path]) -> list[FinishedRun]:
+    """Return the finished runs in these files and in the `*.jsonl.xz` of these folders, each cell once."""
+    runs: dict[str, FinishedRun] = {}
+    for path in paths:
+        for file in sorted(path.glob("*.jsonl.xz")) if path.is_dir() else [path]:
+            try:
+                with lzma.open(file, "rt", encoding="utf-8") as lines:
+                    for line in lines:
+                        run = _from_json(line)
+                        runs.setdefault(run.cell.key, run)
+            except (OSError, EOFError, lzma.LZMAError, ValueError, LookupError, TypeError, AttributeError,
+                    OverflowError, RecursionError) as error:  # fmt: skip
+                raise SourceError(f"{file}: not a file of finished runs ({reason(error)})") from error
+    return list(runs.values())
+
+
+def grouped(items: Iterable[Item], key: Callable[[Item], Hashable]) -> list[list[Item]]:
+    """Return the items in lists of equal `key`, in the order in which they came."""
+    groups: dict[Hashable, list[Item]] = {}
+    for item in items:
+        groups.setdefault(key(item), []).append(item)
+    return list(groups.values())
+
+
+def _from_json(line: str) -> FinishedRun:
+    """Return the run of one line; any error means that the line is not one."""
+    row = json.loads(line)
+    cell = dict(row["cell"])
+    other = tuple(
+        (str(key), tuple(value) if isinstance(value, list) else value) for key, value in cell.pop("other", ())
+    )
+    for name, value in cell.items():
+        if not isinstance(value, (int, float) if _CELL_TYPES[name] is float else _CELL_TYPES[name]):
+            raise TypeError(f"{name} of the cell is {value!r}")
+    run = FinishedRun(Cell(**cell, other=other), tuple(map(dict, row["records"])), dict(row["facts"]))
+    hash(run.cell)
+    if run.diverged is not None and not isinstance(run.diverged, int):
+        raise TypeError(f"diverged is {run.diverged!r}, expected a step")
+    steps = [record["step"] for record in run.records]
+    if not all(isinstance(step, int) and step >= 0 for step in steps) or steps != sorted(steps):
+        raise ValueError(f"the steps of the records are {steps}, expected an ascending sequence")
+    if run.diverged is None and not steps[-1]:
+        raise ValueError("the last record is of step 0")
+    for record in run.records:
+        if not abs(record["eval_loss"]) < 1e100:
+            raise ValueError(f"eval_loss is {record['eval_loss']}, expected a finite number")
+    return run
