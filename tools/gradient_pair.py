@@ -23,11 +23,12 @@ from transformers import AutoTokenizer, BertConfig, BertForMaskedLM, BertLMHeadM
 from attngeo.dynamics.data.tokens import Tokens
 from attngeo.dynamics.gradients.gradient_terms import gradient_terms
 from attngeo.dynamics.gradients.result import GradientTerms, HeadTerms
-from attngeo.dynamics.pretraining.batches import Batch, Rows, fixed
+from attngeo.dynamics.pretraining.batches import Batch, Rows, held_out_batches
+from attngeo.dynamics.pretraining.build import build_model, build_objective
 from attngeo.dynamics.pretraining.checkpoint import load_checkpoint
 from attngeo.dynamics.pretraining.config import PretrainConfig, load_config
-from attngeo.dynamics.pretraining.pretrain import build, objective_of, prepared, pretrain
-from attngeo.dynamics.pretraining.processes import team
+from attngeo.dynamics.pretraining.pretrain import pretrain, tokens_for
+from attngeo.dynamics.pretraining.processes import process_group
 from attngeo.show.canvas import BLUE, GREY, ORANGE, new_figure, panel_title, save_figure, style_axes
 from attngeo.show.gradient_figures import gradient_figure
 from attngeo.weights.scoring.form import Form
@@ -79,7 +80,7 @@ def feed(batch: Batch, causal: bool) -> dict[str, Any]:
     if causal:
         return {"input_ids": batch.ids, "labels": batch.ids}
     labels = torch.full_like(batch.ids, -100).flatten()
-    labels[batch.at] = batch.targets
+    labels[batch.positions] = batch.targets
     return {"input_ids": batch.ids, "labels": labels.view(batch.ids.shape)}
 
 
@@ -115,8 +116,8 @@ def measured(terms: GradientTerms, step: int) -> list[dict[str, Any]]:
 def watched(args: Any, objective: str) -> list[dict[str, Any]]:
     """Scores of every head at the start and at every evaluation of the training."""
     config = config_of(args, objective)
-    tokens = prepared(config)
-    start = build(config, tokens, team())
+    tokens = tokens_for(config)
+    start = build_model(config, tokens, process_group().device)
     held = rows_of(config, tokens, "valid", ROWS)
     rows: list[dict[str, Any]] = []
 
@@ -141,8 +142,8 @@ def watched(args: Any, objective: str) -> list[dict[str, Any]]:
 def ends(args: Any, objective: str) -> tuple[list[dict[str, Any]], GradientTerms, tuple[str, ...]]:
     """Scores before and after training on many rows, the terms after it, the tokens of the first row."""
     config = config_of(args, objective)
-    tokens = prepared(config)
-    start = build(config, tokens, team())
+    tokens = tokens_for(config)
+    start = build_model(config, tokens, process_group().device)
     many = rows_of(config, tokens, "train", MANY)
     rows: list[dict[str, Any]] = []
     for step, weights in ((0, start.state_dict()), (config.steps, saved(config)["weights"])):
@@ -155,7 +156,7 @@ def ends(args: Any, objective: str) -> tuple[list[dict[str, Any]], GradientTerms
 
 def rows_of(config: PretrainConfig, tokens: Tokens, part: str, count: int) -> dict[str, Any]:
     rows = Rows(tokens, part, config.length, torch.device("cpu"), count)
-    return feed(fixed(rows, objective_of(config, tokens), count)[0], config.objective == "causal")
+    return feed(held_out_batches(rows, build_objective(config, tokens), count)[0], config.objective == "causal")
 
 
 def saved(config: PretrainConfig) -> Any:
