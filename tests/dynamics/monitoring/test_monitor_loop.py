@@ -95,14 +95,14 @@ def test_logits_are_the_same_in_pieces(monkeypatch: pytest.MonkeyPatch, causal: 
     logits = query @ key.mT / 5**0.5
     expected = (logits.tril() if causal else logits).abs().amax((0, 2, 3))
     for together in (1, 3 * 4 * 9 * 2, 2**26):
-        monkeypatch.setattr(monitor_logits, "TOGETHER", together)
-        assert torch.allclose(monitor_logits.largest(query, key, key, is_causal=causal), expected, rtol=1e-6)
+        monkeypatch.setattr(monitor_logits, "LOGITS_AT_ONCE", together)
+        assert torch.allclose(monitor_logits.largest_logit_per_head(query, key, key, is_causal=causal), expected, rtol=1e-6)
 
 
 def test_a_layer_used_twice_has_the_largest_of_both() -> None:
-    heard = monitor_logits.Listening()
-    heard.heard = [(0, torch.tensor([3.0, 1.0])), (1, torch.tensor([9.0, 9.0])), (0, torch.tensor([2.0, 5.0]))]
-    first, second = heard.of_layers(2)
+    recorder = monitor_logits.LogitRecorder()
+    recorder.calls = [(0, torch.tensor([3.0, 1.0])), (1, torch.tensor([9.0, 9.0])), (0, torch.tensor([2.0, 5.0]))]
+    first, second = recorder.by_layer(2)
     assert first.tolist() == [3, 5] and second.tolist() == [9, 9]
 
 

@@ -17,7 +17,7 @@ from torch.distributed.fsdp import fully_shard  # noqa: E402
 from attngeo.dynamics.gradients.gradient_terms import gradient_terms  # noqa: E402
 from attngeo.dynamics.initialisation.symmetric import symmetric_init_  # noqa: E402
 from attngeo.errors import InputError, LayoutError  # noqa: E402
-from tests.dynamics.gradients.gradient_models import batch, made  # noqa: E402
+from tests.dynamics.gradients.gradient_models import labelled_batch, model_with_loss  # noqa: E402
 
 
 @pytest.fixture
@@ -25,7 +25,7 @@ def sharded() -> Iterator[Any]:
     """A BERT under FSDP 2, in a group of one process."""
     distributed.init_process_group("gloo", store=distributed.HashStore(), rank=0, world_size=1)
     try:
-        yield fully_shard(made("bert"), mesh=init_device_mesh("cpu", (1,)))
+        yield fully_shard(model_with_loss("bert"), mesh=init_device_mesh("cpu", (1,)))
     finally:
         distributed.destroy_process_group()
 
@@ -39,4 +39,4 @@ def test_a_start_belongs_before_sharding(sharded: Any) -> None:
 
 def test_gradient_terms_need_a_whole_model(sharded: Any) -> None:
     with pytest.raises(InputError, match="BertForMaskedLM: its weights are sharded, a model that is whole"):
-        gradient_terms(sharded, batch("bert"))
+        gradient_terms(sharded, labelled_batch("bert"))

@@ -17,7 +17,7 @@ from safetensors.numpy import save_file
 from typer.testing import CliRunner
 
 from attngeo.cli import app
-from attngeo.dynamics.monitoring.records import Records, read_records
+from attngeo.dynamics.monitoring.records import RecordFile, read_records
 from attngeo.dynamics.monitoring.track import checkpoints, track
 from attngeo.errors import AttngeoError, InputError, SourceError
 from tests.dynamics.monitoring.monitored import off
@@ -239,7 +239,7 @@ def test_curves_are_drawn(run: Path) -> None:
 
 
 def test_records_in_memory_only(tmp_path: Path) -> None:
-    records = Records(tmp_path / "a.jsonl", writing=False)
+    records = RecordFile(tmp_path / "a.jsonl", writing=False)
     records.add({"step": 1})
     records.add({"step": 1, "again": True})
     assert records.rows == [{"step": 1, "again": True}] and not (tmp_path / "a.jsonl").exists()
@@ -248,10 +248,10 @@ def test_records_in_memory_only(tmp_path: Path) -> None:
 def test_a_monitor_and_track_write_the_same_file(tmp_path: Path) -> None:
     """Training goes on while its checkpoints are scored: neither loses what the other wrote."""
     path = tmp_path / "a.jsonl"
-    monitor = Records(path)
+    monitor = RecordFile(path)
     for step in (0, 100, 200):
         monitor.add({"step": step})
-    tracking = Records(path)
+    tracking = RecordFile(path)
     tracking.add({"step": 50})
     monitor.add({"step": 300})
     tracking.add({"step": 250})

@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from attngeo.weights.scoring import factored as factors
-from attngeo.weights.scoring.factored import Factors, pair
-from attngeo.weights.scoring.products import quadratic
+from attngeo.weights.scoring import factored, factors
+from attngeo.weights.scoring.factored import score_forms
+from attngeo.weights.scoring.factors import Factors
+from attngeo.weights.scoring.products import quadratic_forms
 from tests.weights import dense_scores as dense
 
 TOLERANCE = 2e-6
@@ -69,7 +70,7 @@ KINDS = [
 
 
 def check(query: np.ndarray, key: np.ndarray) -> None:
-    (scores,) = pair(Factors(query.T[None].copy()), Factors(key.T[None].copy()))
+    (scores,) = score_forms(Factors(query.T[None].copy()), Factors(key.T[None].copy()))
     form = dense.form(query, key)
     assert abs(scores.symmetry - dense.symmetry(form)) < TOLERANCE
     assert abs(scores.directionality - dense.directionality(form)) < TOLERANCE
@@ -99,14 +100,14 @@ def test_the_large_gaussian_head_needs_no_second_look(monkeypatch):
     def refuse(*_: object) -> None:
         raise AssertionError("done again in float64")
 
-    monkeypatch.setattr(factors, "in_double", refuse)
+    monkeypatch.setattr(factored, "_in_double", refuse)
     check(*made("gaussian", 4096, 128, seed=3))
 
 
 def test_cancellation_is_noticed(monkeypatch):
     seen = []
-    again = factors.in_double
-    monkeypatch.setattr(factors, "in_double", lambda *given: seen.append(1) or again(*given))
+    again = factored._in_double
+    monkeypatch.setattr(factored, "_in_double", lambda *given: seen.append(1) or again(*given))
     monkeypatch.setattr(factors, "SMALL", 0)
     check(*made("cancelling", 500, 40, seed=0))
     assert seen
@@ -119,8 +120,8 @@ def test_factors_that_cancel_almost_wholly_are_taken_apart(monkeypatch):
     fade = np.logspace(0, -7, 12)
     query, key = (rng.normal(size=(40, 12)) * fade) @ basis, (rng.normal(size=(40, 12)) * fade[::-1]) @ basis
     seen = []
-    apart = factors.from_qr
-    monkeypatch.setattr(factors, "from_qr", lambda *given: seen.append(1) or apart(*given))
+    apart = factored._from_qr
+    monkeypatch.setattr(factored, "_from_qr", lambda *given: seen.append(1) or apart(*given))
     check(query, key)
     assert seen
 
@@ -132,7 +133,7 @@ def test_several_queries_with_one_key(monkeypatch):
         rng.standard_normal((7, 90, 200), dtype=np.float32),
         rng.standard_normal((1, 90, 200), dtype=np.float32),
     )
-    found = list(pair(Factors(queries), Factors(key)))
+    found = list(score_forms(Factors(queries), Factors(key)))
     assert len(found) == 7
     for query, scores in zip(queries, found, strict=True):
         form = dense.form(query.T, key[0].T)
@@ -146,7 +147,7 @@ def test_quadratic_forms(r):
     w = rng.normal(size=(r, 31))
     grams = np.stack([a @ a.T for a in rng.normal(size=(2, r, 40))])
     expected = np.einsum("ad,nab,bd->nd", w, grams, w, optimize=True)
-    np.testing.assert_allclose(quadratic(grams, w), expected, rtol=1e-11)
+    np.testing.assert_allclose(quadratic_forms(grams, w), expected, rtol=1e-11)
 
 
 def test_parts_share_what_is_known():

@@ -155,9 +155,9 @@ def test_two_widths():
     assert form.dense().shape == (30, 20)
     assert form.directionality() == pytest.approx(dense.directionality(form.dense()), abs=1e-10)
     assert form.norm() == pytest.approx(np.linalg.norm(form.dense()))
-    with pytest.raises(ValueError, match="queries of width 30 and keys of width 20"):
+    with pytest.raises(ValueError, match="the query has width 30 and the key has width 20"):
         form.symmetry()
-    with pytest.raises(ValueError, match="one width"):
+    with pytest.raises(ValueError, match="both sides must have the same width"):
         form.eigenvalues()
 
 
@@ -211,12 +211,12 @@ def test_other_numbers_are_converted():
 @pytest.mark.parametrize(
     ("query", "key", "message"),
     [
-        (np.ones((4, 2)), np.ones((4, 3)), r"query \[4, 2\] and key \[4, 3\]"),
-        (np.ones(4), np.ones((4, 1)), r"query must be a matrix \[d, r\], not of shape \[4\]"),
-        (np.ones((4, 1)), np.ones((4, 0)), "key must be a matrix"),
-        (np.full((4, 1), np.nan), np.ones((4, 1)), "query must be finite"),
-        (np.ones((4, 1)), np.full((4, 1), np.inf), "key must be finite"),
-        (np.ones((4, 1)) * 1j, np.ones((4, 1)), "query must be real"),
+        (np.ones((4, 2)), np.ones((4, 3)), r"query has shape \[4, 2\] and key has shape \[4, 3\]"),
+        (np.ones(4), np.ones((4, 1)), r"query has shape \[4\], expected a non-empty matrix \[d, r\]"),
+        (np.ones((4, 1)), np.ones((4, 0)), r"key has shape \[4, 0\], expected a non-empty matrix"),
+        (np.full((4, 1), np.nan), np.ones((4, 1)), "query contains NaN or Inf"),
+        (np.ones((4, 1)), np.full((4, 1), np.inf), "key contains NaN or Inf"),
+        (np.ones((4, 1)) * 1j, np.ones((4, 1)), "query has dtype complex128, expected real numbers"),
     ],
 )
 def test_what_is_no_form(query, key, message):

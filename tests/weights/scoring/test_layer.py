@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from attngeo.io.prefetch import prefetch
 from attngeo.weights.layout.attention_weights import AttentionWeights, Norm
-from attngeo.weights.scoring.factored import Factors
-from attngeo.weights.scoring.layer import Sides, behind_norm, derangement, head_scores, layer_scores, sides
-from attngeo.weights.scoring.null_repaired import Repaired
+from attngeo.weights.scoring.factors import Factors
+from attngeo.weights.scoring.layer import LayerFactors, fold_norm, head_scores, layer_factors, layer_scores
+from attngeo.weights.scoring.null_repaired import RepairedNull, derangement
 from tests.weights import dense_scores as dense
 
 
@@ -42,7 +42,7 @@ def assert_scores(scores, form):
 @settings(max_examples=40, deadline=None)
 def test_heads_and_layer_under_grouped_queries(groups, size, shape, seed):
     layer = weights(groups * size, groups, *shape, seed=seed)
-    factors = sides(layer)
+    factors = layer_factors(layer)
     found = head_scores(factors.query, factors.key)
     assert len(found) == groups * size
     for scores, form in zip(found, forms(layer), strict=True):
@@ -53,19 +53,19 @@ def test_heads_and_layer_under_grouped_queries(groups, size, shape, seed):
 @pytest.mark.parametrize(("groups", "size", "seed"), [(3, 3, 406), (1, 4, 474), (2, 4, 500), (1, 3, 217)])
 def test_a_sum_of_heads_is_not_rounded_where_little_stands_out(groups, size, seed):
     layer = weights(groups * size, groups, 12, 9, seed=seed)
-    factors = sides(layer)
+    factors = layer_factors(layer)
     found = layer_scores(factors.layer_query, factors.layer_key)
     assert found.directionality == pytest.approx(dense.directionality(sum(forms(layer))), abs=1e-12)
 
 
 def test_the_layer_form_has_the_rank_of_its_groups():
-    factors = sides(weights(6, 2, 40, 4))
+    factors = layer_factors(weights(6, 2, 40, 4))
     assert factors.layer_query.w.shape == factors.layer_key.w.shape == (1, 8, 40)
 
 
 def test_factors_are_not_copied():
     layer = weights()
-    factors = sides(layer)
+    factors = layer_factors(layer)
     assert np.shares_memory(factors.query.w, layer.query)
     assert np.shares_memory(factors.key.w, layer.key)
 
@@ -74,7 +74,7 @@ def test_heads_that_cancel_are_summed_with_more_digits():
     layer = weights(4, 2, 600, 180)
     layer.query[1] = -layer.query[0] + np.float32(1e-5) * layer.query[1]
     layer.query[3] = -layer.query[2] + np.float32(1e-5) * layer.query[3]
-    factors = sides(layer)
+    factors = layer_factors(layer)
     assert factors.layer_query.w.dtype == np.float64
     assert_scores(layer_scores(factors.layer_query, factors.layer_key), sum(forms(layer)))
 
@@ -83,7 +83,7 @@ def test_heads_that_cancel_are_summed_with_more_digits():
 def test_the_norm_is_folded_in_as_the_formula_says(centred):
     layer = weights(6, 2, 40, 4)
     gain = np.random.default_rng(5).normal(1, 0.5, 40).astype(np.float32)
-    factors = behind_norm(sides(layer), Norm(gain, centred))
+    factors = fold_norm(layer_factors(layer), Norm(gain, centred))
     centre = np.eye(40) - centred / 40
     outer = centre @ np.diag(gain.astype(np.float64))
     folded = [outer @ form @ outer.T for form in forms(layer)]
@@ -95,7 +95,7 @@ def test_the_norm_is_folded_in_as_the_formula_says(centred):
 def test_centring_where_the_mean_is_nearly_all():
     layer = weights(2, 2, 400, 8)
     layer.query[:], layer.key[:] = layer.query + 1000, layer.key - 1000
-    factors = behind_norm(sides(layer), Norm(np.ones(400, np.float32), centred=True))
+    factors = fold_norm(layer_factors(layer), Norm(np.ones(400, np.float32), centred=True))
     centre = np.eye(400) - 1 / 400
     for scores, form in zip(head_scores(factors.query, factors.key), forms(layer), strict=True):
         assert_scores(scores, centre @ form @ centre)
@@ -110,11 +110,11 @@ def test_no_group_is_paired_with_itself(groups):
 
 
 def repair(layers: list[AttentionWeights], heads: bool = True) -> list[list[dict]]:
-    repaired = Repaired()
+    repaired = RepairedNull()
     rows = []
     for layer in layers:
         new = [{} for _ in range(1 + len(layer.query) * heads)]
-        repaired.add(layer.stack, sides(layer), new[0], new[1:])
+        repaired.add(layer.stack, layer_factors(layer), new[0], new[1:])
         rows.append(new)
     repaired.close()
     return rows
@@ -161,10 +161,10 @@ def test_layers_that_share_their_weights_are_no_strangers():
 
 
 def test_only_two_layers_are_kept():
-    repaired = Repaired()
+    repaired = RepairedNull()
     kept = []
     for i in range(5):
-        factors = sides(weights(6, 3, seed=i))
+        factors = layer_factors(weights(6, 3, seed=i))
         kept.append(weakref.ref(factors.layer_key))
         repaired.add("decoder", factors, {}, [])
     del factors
@@ -175,7 +175,7 @@ def test_only_two_layers_are_kept():
 def test_two_widths_have_a_direction_only():
     rng = np.random.default_rng(0)
     query, key = rng.normal(size=(2, 4, 30)).astype(np.float32), rng.normal(size=(2, 4, 20)).astype(np.float32)
-    factors = Sides(Factors(query), Factors(key))
+    factors = LayerFactors(Factors(query), Factors(key))
     for scores, q, k in zip(head_scores(factors.query, factors.key), query, key, strict=True):
         assert np.isnan(scores.symmetry)
         assert scores.directionality == pytest.approx(dense.directionality(dense.form(q.T, k.T)), abs=1e-6)

@@ -6,30 +6,31 @@ import numpy as np
 import pytest
 
 from attngeo.weights.scoring import null_gaussian as nulls
-from attngeo.weights.scoring.factored import Factors, pair
-from attngeo.weights.scoring.null_gaussian import DRAWS, Null, null
+from attngeo.weights.scoring.factored import score_forms
+from attngeo.weights.scoring.factors import Factors
+from attngeo.weights.scoring.null_gaussian import DRAWS, GaussianNull, gaussian_null
 
 
 @pytest.fixture(autouse=True)
 def cache(tmp_path, monkeypatch):
     monkeypatch.setenv("ATTNGEO_CACHE", str(tmp_path / "cache"))
-    null.cache_clear()
+    gaussian_null.cache_clear()
     yield tmp_path / "cache"
-    null.cache_clear()
+    gaussian_null.cache_clear()
 
 
 def drawn(d: int, r: int, count: int) -> tuple[np.ndarray, np.ndarray]:
     """Scores of `count` whole random forms."""
     rng = np.random.default_rng(7)
     scores = [
-        next(pair(*(Factors(w) for w in rng.standard_normal((2, 1, r, d), dtype=np.float32)))) for _ in range(count)
+        next(score_forms(*(Factors(w) for w in rng.standard_normal((2, 1, r, d), dtype=np.float32)))) for _ in range(count)
     ]
     return np.array([s.symmetry for s in scores]), np.array([s.directionality for s in scores])
 
 
 def agrees(d: int, r: int, count: int) -> None:
     symmetry, directionality = drawn(d, r, count)
-    chance = null(d, d, r)
+    chance = gaussian_null(d, d, r)
     spread = symmetry.std(ddof=1)
     assert abs(symmetry.mean() - 1 / d) < 4 * spread / np.sqrt(count)
     # A standard deviation from n draws is known to 1/√(2n); both sides are drawn, symmetry at least 400 times.
@@ -59,7 +60,7 @@ def test_draws_of_whole_large_forms_agree(d, r):
 def test_moments_of_the_row_norms():
     """E tr Gᵖ for p = 1, 2, 3 are exact: the mean of ρ² and, given W_k, its variance and skewness."""
     rng = np.random.default_rng(0)
-    squares = nulls.norms(200, 50, 20, np.random.default_rng(1)) ** 2
+    squares = nulls._draw_row_norms(200, 50, 20, np.random.default_rng(1)) ** 2
     grams = [(w := rng.normal(size=(50, 20))).T @ w for _ in range(4000)]
     traces = [np.mean([np.trace(np.linalg.matrix_power(g, p)) for g in grams]) for p in (1, 2, 3)]
     centred = squares - squares.mean()
@@ -69,18 +70,18 @@ def test_moments_of_the_row_norms():
 
 
 def test_symmetry_is_centred_at_one_over_d():
-    chance = null(50, 50, 5)
+    chance = gaussian_null(50, 50, 5)
     assert chance.symmetry_mean == 1 / 50
     assert chance.symmetry_z(1 / 50) == 0
     assert chance.symmetry_z(1 / 50 + 3 * chance.symmetry_std) == pytest.approx(3)
 
 
 def test_spread_of_symmetry_falls_with_the_width():
-    assert [null(d, d, d // 8).symmetry_std * d for d in (64, 512, 4096)] == pytest.approx([2**0.5] * 3, rel=0.15)
+    assert [gaussian_null(d, d, d // 8).symmetry_std * d for d in (64, 512, 4096)] == pytest.approx([2**0.5] * 3, rel=0.15)
 
 
 def test_directionality_against_its_draws():
-    chance = Null(0.1, 0.1, np.array([-0.3, -0.1, 0.1, 0.3]), 0.0)
+    chance = GaussianNull(0.1, 0.1, np.array([-0.3, -0.1, 0.1, 0.3]), 0.0)
     assert chance.directionality_p(0.0) == 1
     assert chance.directionality_p(-0.2) == 3 / 5
     assert chance.directionality_p(0.9) == 1 / 5
@@ -89,40 +90,40 @@ def test_directionality_against_its_draws():
 
 
 def test_two_widths_have_no_symmetry_and_an_uncentred_direction():
-    chance = null(200, 50, 8)
+    chance = gaussian_null(200, 50, 8)
     assert np.isnan(chance.symmetry_mean)
     assert chance.centre == pytest.approx(chance.directionality.mean())
     assert chance.centre > 0.2  # four times as many rows as columns, each as far out: R about 2 C
-    assert null(50, 200, 8).centre < -0.2
+    assert gaussian_null(50, 200, 8).centre < -0.2
 
 
 def test_a_form_too_small_to_stand_out():
-    chance = null(4, 4, 2)
+    chance = gaussian_null(4, 4, 2)
     assert not chance.directionality.any()
     assert np.isnan(chance.directionality_z(0.0))
     assert chance.directionality_p(0.0) == 1
-    assert not null(1, 1, 1).directionality.any()
+    assert not gaussian_null(1, 1, 1).directionality.any()
 
 
 def test_the_same_at_every_call(cache):
-    first = null(40, 40, 8)
-    assert null(40, 40, 8) is first
-    null.cache_clear()
-    from_disk = null(40, 40, 8)
+    first = gaussian_null(40, 40, 8)
+    assert gaussian_null(40, 40, 8) is first
+    gaussian_null.cache_clear()
+    from_disk = gaussian_null(40, 40, 8)
     assert np.array_equal(from_disk.directionality, first.directionality)
     for file in (cache / "nulls").iterdir():
         file.unlink()
-    null.cache_clear()
-    drawn_again = null(40, 40, 8)
+    gaussian_null.cache_clear()
+    drawn_again = gaussian_null(40, 40, 8)
     assert np.array_equal(drawn_again.directionality, first.directionality)
     assert drawn_again.symmetry_std == first.symmetry_std
 
 
 def test_the_cache_is_used(cache, monkeypatch):
-    first = null(40, 40, 8)
-    null.cache_clear()
-    monkeypatch.setattr(nulls, "directionality", None)
-    assert np.array_equal(null(40, 40, 8).directionality, first.directionality)
+    first = gaussian_null(40, 40, 8)
+    gaussian_null.cache_clear()
+    monkeypatch.setattr(nulls, "_draw_directionality", None)
+    assert np.array_equal(gaussian_null(40, 40, 8).directionality, first.directionality)
 
 
 @pytest.mark.parametrize(
@@ -138,12 +139,12 @@ def test_the_cache_is_used(cache, monkeypatch):
     ],
 )
 def test_a_damaged_cache_is_drawn_again(cache, damage):
-    first = null(40, 40, 8)
+    first = gaussian_null(40, 40, 8)
     (file,) = (cache / "nulls").iterdir()
     good = file.read_bytes()
     damage(file)
-    null.cache_clear()
-    assert np.array_equal(null(40, 40, 8).directionality, first.directionality)
+    gaussian_null.cache_clear()
+    assert np.array_equal(gaussian_null(40, 40, 8).directionality, first.directionality)
     assert file.read_bytes() == good
 
 
@@ -151,5 +152,5 @@ def test_a_cache_that_cannot_be_written_is_no_error(tmp_path, monkeypatch):
     blocked = tmp_path / "file"
     blocked.write_text("in the way")
     monkeypatch.setenv("ATTNGEO_CACHE", str(blocked))
-    assert len(null(40, 40, 8).directionality) == DRAWS
+    assert len(gaussian_null(40, 40, 8).directionality) == DRAWS
     assert blocked.read_text() == "in the way"

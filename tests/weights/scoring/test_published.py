@@ -10,7 +10,8 @@ import polars as pl
 import pytest
 
 import attngeo
-from attngeo.weights.scoring.published import beside, find, modality, published
+from attngeo.weights.scoring.published import find_published, published
+from attngeo.weights.scoring.published_comparison import compare_with_published, modality_of
 
 
 @pytest.fixture(scope="module")
@@ -51,13 +52,13 @@ def test_a_model_is_found_by_hub_id_or_short_name(rows):
 
 
 def test_another_org_is_another_model():
-    assert find("somebody/gpt2") is None
+    assert find_published("somebody/gpt2") is None
     with pytest.raises(attngeo.AttngeoError, match=r"somebody/gpt2: not among the published models"):
         published("somebody/gpt2")
 
 
 def test_published_rows_stand_beside_the_layers_only(rows):
-    frame = beside(scores("facebook/bart-base", "decoder", [0.1] * 6, [-0.2] * 6))
+    frame = compare_with_published(scores("facebook/bart-base", "decoder", [0.1] * 6, [-0.2] * 6))
     expected = [
         (float(row["symmetry"]), float(row["directionality"]))
         for row in rows
@@ -71,14 +72,14 @@ def test_published_rows_stand_beside_the_layers_only(rows):
 
 def test_a_local_folder_is_no_published_model_unless_named():
     folder = scores("models/gpt2", "decoder", [0.1] * 12, [-0.2] * 12)
-    assert beside(folder)["published_model"].null_count() == 13
-    assert beside(folder, "gpt2")["published_model"][0] == "openai-community/gpt2"
+    assert compare_with_published(folder)["published_model"].null_count() == 13
+    assert compare_with_published(folder, "gpt2")["published_model"][0] == "openai-community/gpt2"
     with pytest.raises(attngeo.AttngeoError, match="no-such-model"):
-        beside(folder, "no-such-model")
+        compare_with_published(folder, "no-such-model")
 
 
 def test_percentile_among_caution_free_models_of_the_kind(rows):
-    frame = beside(scores("mine", "decoder", [0.1, 0.2, 0.6], [-0.5, -0.4, 0.0]), modality="language")
+    frame = compare_with_published(scores("mine", "decoder", [0.1, 0.2, 0.6], [-0.5, -0.4, 0.0]), modality="language")
     by_model: dict[str, list[dict[str, str]]] = {}
     for row in rows:
         if (row["modality"], row["stack"], row["caution"]) == ("language", "decoder", ""):
@@ -91,32 +92,32 @@ def test_percentile_among_caution_free_models_of_the_kind(rows):
 
 
 def test_untrusted_rows_are_shown_with_their_caution_and_a_percentile():
-    frame = beside(scores("EleutherAI/pythia-14m", "decoder", [0.1] * 6, [-0.2] * 6), modality="language")
+    frame = compare_with_published(scores("EleutherAI/pythia-14m", "decoder", [0.1] * 6, [-0.2] * 6), modality="language")
     assert frame["caution"][0] == "fused weight cut in blocks though interleaved per head"
     assert frame["symmetry_published"].null_count() == 1  # the head row
     assert frame["model_symmetry_percentile"][0] is not None
 
 
 def test_a_tower_is_compared_by_what_it_reads():
-    frame = beside(scores("mine", "vision", [0.1], [0.0]))
+    frame = compare_with_published(scores("mine", "vision", [0.1], [0.0]))
     kind = published().filter(pl.col("modality") == "vision", pl.col("caution").is_null())
     assert frame["population"][0] == f"{kind['hub_id'].n_unique()} caution-free vision models"
 
 
 def test_cross_attention_has_no_percentile():
-    frame = beside(scores("mine", "cross", [0.1], [0.0], cross=True), modality="language")
+    frame = compare_with_published(scores("mine", "cross", [0.1], [0.0], cross=True), modality="language")
     assert frame["population"].to_list() == [None, None]
 
 
 def test_some_layers_are_not_a_model():
-    frame = beside(scores("mine", "decoder", [0.1], [0.0]), modality="language", whole=False)
+    frame = compare_with_published(scores("mine", "decoder", [0.1], [0.0]), modality="language", whole=False)
     assert frame["population"].to_list() == [None, None]
 
 
 def test_one_model_at_a_time():
     two = pl.concat([scores("a", "encoder", [0.1], [0.0]), scores("b", "encoder", [0.1], [0.0])])
     with pytest.raises(attngeo.AttngeoError, match="one model at a time"):
-        beside(two)
+        compare_with_published(two)
 
 
 @pytest.mark.parametrize(
@@ -131,4 +132,4 @@ def test_one_model_at_a_time():
     ],
 )
 def test_modality_by_the_configuration(config, kind):
-    assert modality(config) == kind
+    assert modality_of(config) == kind

@@ -12,7 +12,7 @@ import pytest
 from safetensors.numpy import save_file
 
 import attngeo
-from attngeo.weights.scoring.null_gaussian import null
+from attngeo.weights.scoring.null_gaussian import gaussian_null
 from tests.weights import dense_scores as dense
 
 LAYERS, HEADS, GROUPS, WIDTH, SIZE = 3, 6, 2, 48, 8
@@ -75,7 +75,7 @@ def test_every_layer_and_head(tmp_path):
         assert row["symmetry_folded"] == pytest.approx(dense.symmetry(folded), abs=2e-6)
         assert row["directionality_folded"] == pytest.approx(dense.directionality(folded), abs=2e-6)
         rank = GROUPS * SIZE if row["head"] is None else SIZE
-        chance = null(WIDTH, WIDTH, rank)
+        chance = gaussian_null(WIDTH, WIDTH, rank)
         assert (row["rank"], row["query_width"], row["key_width"]) == (rank, WIDTH, WIDTH)
         assert row["symmetry_z"] == chance.symmetry_z(row["symmetry"])
         assert row["directionality_z"] == chance.directionality_z(row["directionality"])
@@ -127,7 +127,9 @@ def test_zero_heads_have_no_score_and_one_warning(tmp_path):
     with pytest.warns(UserWarning) as caught:
         table = attngeo.score(folder)
     names = "L1H5, L2, L2H0, L2H1, L2H2, L2H3, L2H4, L2H5"
-    assert [str(w.message) for w in caught] == [f"{folder}: query or key is all zero, so there is no score: {names}"]
+    assert [str(w.message) for w in caught] == [
+        f"{folder}: no score where the query, the key or their product is zero: {names}"
+    ]
     assert caught[0].filename == __file__
     for row in table.frame.iter_rows(named=True):
         gone = row["layer"] == 2 or (row["layer"], row["head"]) == (1, 5)
@@ -144,7 +146,7 @@ def test_without_a_head_count_only_layers_are_scored():
         table = attngeo.score(state, unproven=True)
     assert table.frame["head"].null_count() == table.frame.height == 2
     assert len(table.notes) == 1
-    assert "only layers are scored; num_heads=" in table.notes[0]
+    assert "only layers are scored; set num_heads= (--num-heads)" in table.notes[0]
     known = attngeo.score(state, unproven=True, num_heads=4)
     assert known.frame.height == 10
     assert known.notes == ()

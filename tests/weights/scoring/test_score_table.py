@@ -6,7 +6,7 @@ import polars as pl
 import pytest
 
 from attngeo.errors import SourceError
-from attngeo.weights.scoring.table import COLUMNS, ScoreTable
+from attngeo.weights.scoring.score_table import COLUMNS, ScoreTable
 
 
 def row(layer: int, head: int | None, symmetry: float | None, directionality: float | None, **more) -> dict:

@@ -1,127 +1,149 @@
-"""Scores of all layers and heads of a model at once, on the device its weights are on, read back in one go."""
+"""Scores of all layers and heads of a model in training, computed in batches on the device that holds its weights.
+
+The formulas are those of `attngeo.weights.scoring`. All figures are copied to the CPU at once.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from attngeo.dynamics.monitoring.records import FIGURES, LayerFigures
 from attngeo.weights.layout.attention_weights import AttentionWeights
-from attngeo.weights.scoring.factored import GAMMA, NOTHING
+from attngeo.weights.scoring.directionality import coefficient_of_variation, directionality
+from attngeo.weights.scoring.norms import column_norms, dense_norms, row_norms
+from attngeo.weights.scoring.symmetry import squared_norm, symmetry, symmetry_ratio, trace_of_square
 
-TOGETHER = 2**27  # numbers of queries that are multiplied at once: 1 GB, so that large models go layer by layer
-
-
-Sums = tuple[Tensor, Tensor, Tensor, Tensor | None]  # of M²: over rows, over columns, over all; tr M², if M is square
+BATCH_ENTRIES = 2**27  # entries of the queries multiplied at once, 1 GB: layers of a large model are measured singly
 
 
 def form_figures(query: Tensor, key: Tensor) -> Tensor:
-    """FIGURES [..., 5] of forms M = query keyᵀ from factors [..., d_q, r], [..., d_k, r]; formulas as in `score`."""
+    """Return the FIGURES `[..., 5]` of forms M = query keyᵀ, from the smaller of M and the r×r products.
+
+    query: [..., d_q, r]
+    key:   [..., d_k, r]
+    """
     if query.shape[-1] < max(query.shape[-2], key.shape[-2]):
-        return figures_of(factor_sums(query, key))
-    form = query @ key.mT  # [..., d_q, d_k], no larger than the r×r products
-    rows, columns = form.square().sum(-1), form.square().sum(-2)
-    square = query.shape[-2] == key.shape[-2]
-    return figures_of((rows, columns, rows.sum(-1), (form * form.mT).sum((-1, -2)) if square else None))
+        return figures_from_factors(query, key)
+    form = query @ key.mT  # [..., d_q, d_k]
+    square = (form * form).sum((-1, -2))  # [...]
+    score = symmetry_ratio(trace_of_square(form), square) if form.shape[-1] == form.shape[-2] else None
+    return _stacked(score, *dense_norms(form), square)
 
 
-def factor_sums(query: Tensor, key: Tensor) -> Sums:
-    """From the factors alone; of query = key the two sides come out alike to the last bit."""
+def figures_from_factors(query: Tensor, key: Tensor) -> Tensor:
+    """Return the FIGURES `[..., 5]` of forms M = query keyᵀ, from the r×r products of the factors.
+
+    query: [..., d_q, r]
+    key:   [..., d_k, r]
+
+    If query and key are equal, row and column norms are equal to the last bit, so the directionality is exactly 0.
+    """
     gram_query, gram_key = query.mT @ query, key.mT @ key  # [..., r, r]
-    rows = (query @ gram_key * query).sum(-1)  # [..., d_q]
-    columns = (key @ gram_query * key).sum(-1)  # [..., d_k]
-    cross = key.mT @ query if query.shape[-2] == key.shape[-2] else None
-    trace = (cross * cross.mT).sum((-1, -2)) if cross is not None else None
-    return rows, columns, (gram_query * gram_key).sum((-1, -2)), trace
+    rows, columns = row_norms(query, gram_key), column_norms(key, gram_query)  # [..., d_q], [..., d_k]
+    score = symmetry(key.mT @ query, gram_query, gram_key) if query.shape[-2] == key.shape[-2] else None
+    return _stacked(score, rows, columns, squared_norm(gram_query, gram_key))
 
 
-def figures_of(sums: Sums) -> Tensor:
-    """FIGURES [..., 5]."""
-    rows, columns, norm2, trace = sums
-    rows, columns = rows.clamp_min(0).sqrt(), columns.clamp_min(0).sqrt()
-    nothing = norm2 <= 0  # a zero form has no score
-    none = torch.full_like(norm2, torch.nan)
-    symmetry = none if trace is None else (trace / norm2).clamp(-1, 1)
-    above_rows, above_columns = excess(rows), excess(columns)
-    above = above_rows + above_columns
-    # as `score` has it: 0 where nothing stands out, but not where there is nothing
-    direction = torch.where(above == 0, 0.0, (above_rows - above_columns) / above)
-    figures = [symmetry, direction.where(~nothing, none), norm2.clamp_min(0).sqrt(), spread(rows), spread(columns)]
-    return torch.stack(figures, -1)
+def _stacked(score: Tensor | None, rows: Tensor, columns: Tensor, square: Tensor) -> Tensor:
+    """Return FIGURES `[..., 5]`.
 
-
-def excess(norms: Tensor) -> Tensor:
-    """Σ (ρ − t) over ρ > t = mean + γ·std (unbiased) of norms [..., d]."""
-    threshold = norms.mean(-1, keepdim=True) + GAMMA * norms.std(-1, keepdim=True)
-    above = norms - threshold
-    return above.where(above > NOTHING * threshold, 0.0 * threshold).sum(-1)
-
-
-def spread(norms: Tensor) -> Tensor:
-    """std/mean (unbiased) of norms [..., d]: 0 where all rows, or columns, are as long."""
-    return norms.std(-1) / norms.mean(-1)
+    score: [...], s(M); None where M is not square
+    rows, columns: [..., d_q], [..., d_k], norms of the rows and columns of M
+    square: [...], ‖M‖²
+    """
+    missing = torch.full_like(square, torch.nan)
+    norm = square.clamp_min(0).sqrt()
+    direction = directionality(rows, columns).where(norm > 0, missing)  # a form that is zero has no score
+    spreads = coefficient_of_variation(rows), coefficient_of_variation(columns)
+    return torch.stack([missing if score is None else score, direction, norm, *spreads], -1)
 
 
 @dataclass(frozen=True)
-class Measured:
+class DeviceFigures:
     """Figures of several layers of one shape, still on the device."""
 
-    layers: tuple[tuple[str, int], ...]  # stack and number
-    whole: Tensor  # [n, figures]
-    heads: Tensor  # [n, H, figures], H = 0 where heads are not known or not wanted
+    layers: tuple[tuple[str, int], ...]  # stack and number of each of the n layers
+    of_layers: Tensor  # [n, figures]
+    of_heads: Tensor  # [n, H, figures]; H = 0 where heads are unknown or not requested
 
 
-def measured(layers: Iterable[AttentionWeights], heads: bool = True) -> list[Measured]:
-    """Figures of all layers, several in each product."""
-    return [_measured(some, heads) for some in _together(layers)]
+def measure_layers(layers: Iterable[AttentionWeights], heads: bool = True) -> list[DeviceFigures]:
+    """Return the figures of all layers, whose weights are tensors; consecutive layers of one shape form a batch."""
+    return [_measure_batch(batch, heads) for batch in _batches(layers)]
 
 
-def _together(layers: Iterable[AttentionWeights]) -> Iterator[list[AttentionWeights]]:
-    some: list[AttentionWeights] = []
+def _batches(layers: Iterable[AttentionWeights]) -> Iterator[list[AttentionWeights]]:
+    """Yield consecutive layers of one shape, with at most BATCH_ENTRIES entries in their queries."""
+    batch: list[AttentionWeights] = []
     for weights in layers:
-        if some and (_shape(weights) != _shape(some[0]) or (len(some) + 1) * weights.query.numel() > TOGETHER):  # type: ignore[attr-defined]
-            yield some
-            some = []
-        some.append(weights)
-    if some:
-        yield some
+        entries = (len(batch) + 1) * math.prod(weights.query.shape)
+        if batch and (_batch_key(weights) != _batch_key(batch[0]) or entries > BATCH_ENTRIES):
+            yield batch
+            batch = []
+        batch.append(weights)
+    if batch:
+        yield batch
 
 
-def _shape(weights: AttentionWeights) -> tuple[Any, ...]:
+def _batch_key(weights: AttentionWeights) -> tuple[object, ...]:
     return weights.query.shape, weights.key.shape, weights.heads_known, weights.query.device
 
 
-def _measured(some: Sequence[AttentionWeights], heads: bool) -> Measured:
-    query: Tensor = torch.stack([weights.query for weights in some])  # [n, H, d, r]
-    key: Tensor = torch.stack([weights.key for weights in some])  # [n, G, d, r]
-    size = some[0].group_size
-    # M = Σ_g (Σ_{h in g} W_q^h)(W_k^g)ᵀ: the heads of a group side by side make one long factor
-    summed = query.unflatten(1, (-1, size)).sum(2) if size > 1 else query  # [n, G, d, r]
-    whole = form_figures(*(side.movedim(1, 2).flatten(2) for side in (summed, key)))  # factors [n, d, G·r]
-    if heads and some[0].heads_known:
-        each = form_figures(query, key.repeat_interleave(size, 1) if size > 1 else key)  # [n, H, figures]
+def _measure_batch(batch: Sequence[AttentionWeights], heads: bool) -> DeviceFigures:
+    query: Tensor = torch.stack([weights.query for weights in batch])  # [n, H, d_q, r]
+    key: Tensor = torch.stack([weights.key for weights in batch])  # [n, G, d_k, r]
+    scale = _normalise(query) * _normalise(key)  # [n]
+    size = batch[0].group_size
+    # The layer form M = Σ_g (Σ_{h in g} W_q^h)(W_k^g)ᵀ has the groups side by side as its factors.
+    summed = query.unflatten(1, (-1, size)).sum(2) if size > 1 else query  # [n, G, d_q, r]
+    of_layers = form_figures(*(side.movedim(1, 2).flatten(2) for side in (summed, key)))  # factors [n, d, G·r]
+    if heads and batch[0].heads_known:
+        of_heads = form_figures(query, key.repeat_interleave(size, 1) if size > 1 else key)  # [n, H, figures]
     else:
-        each = whole.new_empty(len(some), 0, len(FIGURES))
-    return Measured(tuple((weights.stack, weights.layer) for weights in some), whole, each)
+        of_heads = of_layers.new_empty(len(batch), 0, len(FIGURES))
+    norm = FIGURES.index("norm")
+    of_layers[:, norm] *= scale
+    of_heads[:, :, norm] *= scale[:, None]
+    return DeviceFigures(tuple((weights.stack, weights.layer) for weights in batch), of_layers, of_heads)
 
 
-def read_back(found: Sequence[Measured], logits: Sequence[Tensor | None]) -> list[LayerFigures]:
-    """From the device in one copy; `logits` [H] of every layer, None where they were not heard."""
-    device = found[0].whole.device
-    heard = [one.double() for one in logits if one is not None]
-    parts = [part.flatten().to(device) for one in found for part in (one.whole, one.heads)]
-    numbers = iter(torch.cat(parts + [one.to(device) for one in heard]).tolist())
+def _normalise(factors: Tensor) -> Tensor:
+    """Divide each factor of `[n, H, d, r]` in place by a power of 2 near its largest entry; return the powers, `[n]`.
+
+    The division is exact. Without it, the squares of very small or very large float64 weights would leave the range of
+    float64. The scores do not depend on it.
+    """
+    largest = torch.linalg.vector_norm(factors, ord=math.inf, dim=(1, 2, 3))
+    scale = torch.exp2(torch.frexp(largest)[1].clamp(-1000, 1000).to(factors.dtype))
+    factors /= scale[:, None, None, None]
+    return scale
+
+
+def copy_to_cpu(batches: Sequence[DeviceFigures], logits: Sequence[Tensor | None]) -> list[LayerFigures]:
+    """Return the figures of each layer, copied from the device at once.
+
+    logits: for each layer its largest |attention logit| per head, [H]; None where they were not measured
+    """
+    device = batches[0].of_layers.device
+    parts = [part.flatten().to(device) for batch in batches for part in (batch.of_layers, batch.of_heads)]
+    parts += [maxima.double().to(device) for maxima in logits if maxima is not None]
+    numbers = iter(torch.cat(parts).tolist())
 
     def take(count: int) -> list[float]:
         return [next(numbers) for _ in range(count)]
 
     layers = []
-    for one in found:
-        whole = [take(len(FIGURES)) for _ in one.layers]
-        heads = [[take(len(FIGURES)) for _ in range(one.heads.shape[1])] for _ in one.layers]
-        layers += [LayerFigures(*place, all_, each) for place, all_, each in zip(one.layers, whole, heads, strict=True)]
-    return [one if at is None else replace(one, logits=take(len(at))) for one, at in zip(layers, logits, strict=True)]
+    for batch in batches:
+        of_layers = [take(len(FIGURES)) for _ in batch.layers]
+        of_heads = [[take(len(FIGURES)) for _ in range(batch.of_heads.shape[1])] for _ in batch.layers]
+        for (stack, number), whole, heads in zip(batch.layers, of_layers, of_heads, strict=True):
+            layers.append(LayerFigures(stack, number, whole, heads))
+    return [
+        figures if maxima is None else replace(figures, logits=take(len(maxima)))
+        for figures, maxima in zip(layers, logits, strict=True)
+    ]

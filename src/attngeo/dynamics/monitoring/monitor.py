@@ -1,8 +1,7 @@
-"""`Monitor`: the form of a model watched as it grows, by a callback of transformers' Trainer or from any torch loop."""
+"""`Monitor`: scores of a model during training, as a callback of transformers' Trainer or from any torch loop."""
 
 from __future__ import annotations
 
-import inspect
 import operator
 import os
 import warnings
@@ -15,15 +14,25 @@ import torch
 from torch import Tensor, nn
 
 from attngeo.display import draw
-from attngeo.dynamics.monitoring.largest_logits import first_rows, logits_on, opening_rows
-from attngeo.dynamics.monitoring.live_scores import measured, read_back
-from attngeo.dynamics.monitoring.records import FILE, Record, Records, flat, read_records, record
+from attngeo.dynamics.monitoring.largest_logits import largest_logits
+from attngeo.dynamics.monitoring.live_scores import copy_to_cpu, measure_layers
+from attngeo.dynamics.monitoring.loggers import Logger, log_values
+from attngeo.dynamics.monitoring.probe_rows import first_rows, first_rows_of_loader
+from attngeo.dynamics.monitoring.records import (
+    RECORDS_FILE,
+    Record,
+    RecordFile,
+    logger_values,
+    make_record,
+    read_records,
+)
 from attngeo.errors import AttngeoError, InputError, first_line
 from attngeo.live.checkpoint import LiveCheckpoint
 from attngeo.weights.layout.layers import Layers, open_layers
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+    from transformers import TrainerControl, TrainerState, TrainingArguments
 
 try:
     from transformers import TrainerCallback as _Callback
@@ -32,19 +41,21 @@ except ImportError:  # a plain loop needs no transformers
 
 
 class Monitor(_Callback):  # type: ignore[misc]  # transformers is untyped here
-    """Symmetry, directionality, norm spreads and largest attention logit of every layer and head, every n steps.
+    """Measure symmetry, directionality, norm spreads and largest attention logit of every layer and head.
 
-    path      a JSONL file, one step a line; under a Trainer by default `attngeo.jsonl` in its output folder
-    every     steps from one measurement to the next
-    logger    anything with `.log(dict, step)` or `.log(dict)`
-    probe     a batch whose first `rows` rows the logits are measured on; by default the batch a call is given, under
-              a Trainer the first rows of its data set. Without one there are no logits.
-    heads     the heads too, not only the layers
-    num_heads, stack, layers, unproven  as in `attngeo.score`
+    path:   a JSON Lines file, one line per measured step; by default none, under a Trainer `attngeo.jsonl` in its
+            output folder
+    every:  number of steps from one measurement to the next
+    logger: an object with `.log(dict, step)` or `.log(dict)`
+    probe:  a batch whose first `rows` rows the logits are measured on. By default the batch given to the call, under a
+            Trainer the first rows of its data set. Without any of them no logits are measured.
+    rows:   number of rows of the probe that are used
+    heads:  measure the heads too, not only the layers
+    num_heads, stack, layers, unproven: as in `attngeo.score`
 
-    A run that is continued at step n drops what was recorded after n. Only the first process writes. Where weights
-    are sharded all processes have to call, and only queries and keys are put together; logits need a pass through
-    the whole model and are then measured only on a batch that was given.
+    A run that continues at step n drops the records of later steps. Only the first process writes. If the weights are
+    sharded, all processes have to call the monitor; only queries and keys are gathered. Logits need a forward pass
+    through the whole model, so for sharded weights they are measured only on a batch or probe that was given.
 
     >>> Trainer(model, args, train_dataset=data, callbacks=[attngeo.Monitor(every=100)]).train()   # doctest: +SKIP
 
@@ -59,7 +70,7 @@ class Monitor(_Callback):  # type: ignore[misc]  # transformers is untyped here
         path: str | os.PathLike[str] | None = None,
         *,
         every: int = 100,
-        logger: Any = None,
+        logger: Logger | None = None,
         probe: Any = None,
         rows: int = 8,
         heads: bool = True,
@@ -69,101 +80,113 @@ class Monitor(_Callback):  # type: ignore[misc]  # transformers is untyped here
         unproven: bool = False,
     ) -> None:
         if any(type(number) is not int or number < 1 for number in (every, rows)):
-            raise InputError(f"every is {every!r} and rows is {rows!r}, positive whole numbers expected")
+            raise InputError(f"every is {every!r} and rows is {rows!r}, expected positive whole numbers")
         if logger is not None and not callable(getattr(logger, "log", None)):
-            raise InputError(f"logger: a {type(logger).__name__} has no .log(dict, step)")
+            raise InputError(f"logger: a {type(logger).__name__} has no method .log(dict, step)")
         self.path = None if path is None else Path(path)
         self.every, self.logger, self.probe, self.rows, self.heads = every, logger, probe, rows, heads
         self.records: list[Record] = []  # of this run so far, on the first process
-        self._own = (self.path, probe)  # what was given; the rest is found anew for every Trainer
-        self._options = {"num_heads": num_heads, "stack": stack, "layers": layers, "unproven": unproven}
-        self._file: Records | None = None
+        self._given = (self.path, probe)  # arguments; each Trainer gets its own path and probe where they are None
+        self._options: dict[str, Any] = {"num_heads": num_heads, "stack": stack, "layers": layers, "unproven": unproven}
+        self._file: RecordFile | None = None
         self._begun = False
-        self._measured: int | None = None  # the step of the last measurement, on every process
-        self._model: Any = None
+        self._last_measured: int | None = None  # step of the last measurement, on every process
+        self._model: nn.Module | None = None
         self._layers: Layers | None = None
         self._warned: set[str] = set()
 
     def __call__(self, step: SupportsIndex, model: nn.Module, batch: Any = None) -> Record | None:
-        """After a training step: measure if it is time. `batch`, if given, is what the logits are measured on."""
-        step = _whole(step)
+        """Measure if `step` is a multiple of `every`, and return the record; to be called after each training step.
+
+        batch: measures the logits if no probe was given; a tensor, or tensors in a mapping or sequence
+        """
+        step = _whole_number(step)
         if not self._begun:
             self.begin(step)
         return None if step % self.every else self.measure(step, model, batch)
 
     def begin(self, step: int) -> None:
-        """A run starts or goes on at `step`: later records are dropped, those of another run before it set aside."""
-        self._begun, self._measured, self.records, self._file = True, None, [], None
+        """Start a run at `step`, or continue one.
+
+        Records of later steps are dropped. If all records are of this step or later, they belong to another run, and
+        their file is renamed.
+        """
+        self._begun, self._last_measured, self.records, self._file = True, None, [], None
         if self.path is None or _rank():
             return
         self.path.parent.mkdir(parents=True, exist_ok=True)
         if self.path.exists() and all(row["step"] >= step for row in read_records(self.path)):
-            os.replace(self.path, _aside(self.path))
-        self._file = Records(self.path, step)
+            os.replace(self.path, _unused_name(self.path))
+        self._file = RecordFile(self.path, step)
         self.records = self._file.rows
 
     def measure(self, step: SupportsIndex, model: nn.Module, batch: Any = None) -> Record | None:
-        """Measure now and record it; None on all processes but the first."""
-        step = _whole(step)
+        """Measure now, write the record and return it; return None on all processes but the first."""
+        step = _whole_number(step)
         if not self._begun:
             self.begin(step)
-        self._measured = step
-        layers, rank = self._placed(model), _rank()
+        self._last_measured = step
+        layers, rank = self._layers_of(model), _rank()
         live = layers.checkpoint
         assert isinstance(live, LiveCheckpoint)
         if rank and not live.sharded:
             return None
         with torch.no_grad():
-            found = measured(layers, self.heads)
+            figures = measure_layers(layers.read_with(live.tensor), self.heads)
             logits = self._logits(model if live.sharded else live.model, live, batch)
             if rank:
                 return None
-            row = record(step, read_back(found, logits))
+            row = make_record(step, copy_to_cpu(figures, logits))
         self._keep(row)
         return row
 
     def plot(self) -> Figure:
-        """Symmetry and directionality of every layer over the steps."""
+        """Draw the symmetry and directionality of every layer over the steps."""
         return draw("training_figure", self.records)
 
-    def on_train_begin(self, args: Any, state: Any, control: Any, **given: Any) -> None:
-        path, self.probe = self._own
-        self.path = Path(args.output_dir) / FILE if path is None else path
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **given: Any
+    ) -> None:
+        path, self.probe = self._given
+        self.path = Path(args.output_dir) / RECORDS_FILE if path is None else path
         self.begin(state.global_step)
         if state.global_step % self.every == 0:
-            self._trained(state, given)
+            self._measure_trainer(state, given)
 
-    def on_step_end(self, args: Any, state: Any, control: Any, **given: Any) -> None:
+    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **given: Any) -> None:
         if state.global_step % self.every == 0 or state.global_step >= state.max_steps:
-            self._trained(state, given)
+            self._measure_trainer(state, given)
 
-    def on_train_end(self, args: Any, state: Any, control: Any, **given: Any) -> None:
-        # A run that was stopped early; by now the best checkpoint may be back in place of the last weights.
+    def on_train_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **given: Any) -> None:
+        # The last step of a run that was stopped early. By now the Trainer may have replaced its weights by the best.
         replaced = args.load_best_model_at_end and state.best_model_checkpoint is not None
-        if self._measured != state.global_step and not (replaced and state.best_global_step != state.global_step):
-            self._trained(state, given)
+        if self._last_measured != state.global_step and not (replaced and state.best_global_step != state.global_step):
+            self._measure_trainer(state, given)
 
-    def _trained(self, state: Any, given: dict[str, Any]) -> None:
+    def _measure_trainer(self, state: TrainerState, given: dict[str, Any]) -> None:
         model = given["model"]
         if self.probe is None and not _rank() and not self._sharded(model):
             try:
-                self.probe = opening_rows(given.get("train_dataloader"), self.rows)
+                self.probe = first_rows_of_loader(given.get("train_dataloader"), self.rows)
             except Exception as error:
-                self._warn(f"no rows to measure logits on ({first_line(error)}); probe= gives some")
+                self._warn(f"there are no rows to measure logits on ({first_line(error)}); set probe=")
         self.measure(state.global_step, model)
 
     def _sharded(self, model: nn.Module) -> bool:
-        live = self._placed(model).checkpoint
+        live = self._layers_of(model).checkpoint
         return isinstance(live, LiveCheckpoint) and live.sharded
 
-    def _placed(self, model: nn.Module) -> Layers:
-        """Where the queries and keys of `model` are; looked for once."""
+    def _layers_of(self, model: nn.Module) -> Layers:
+        """Return the attention layers of `model`, found once per model."""
         if self._layers is None or self._model is not model:
-            self._model, self._layers = model, open_layers(LiveCheckpoint(model), **self._options)  # type: ignore[arg-type]
+            self._model, self._layers = model, open_layers(LiveCheckpoint(model), **self._options)
         return self._layers
 
     def _logits(self, model: nn.Module, live: LiveCheckpoint, batch: Any) -> list[Tensor | None]:
-        """The largest |logit| of every layer's heads; a batch that does not run costs the logits, not the training."""
+        """Return the largest |logit| of each head, [H], per layer.
+
+        If the model cannot run on the batch, a warning is emitted and training continues.
+        """
         assert self._layers is not None
         batch = self.probe if self.probe is not None else batch
         if batch is None:
@@ -171,58 +194,43 @@ class Monitor(_Callback):  # type: ignore[misc]  # transformers is untyped here
         try:
             rows = first_rows(batch, self.rows, live.device)
             attentions = [live.module_of(plan.site.path) for plan in self._layers.plans]
-            return logits_on(model, attentions, rows, not live.sharded)
+            return largest_logits(model, attentions, rows, single_process=not live.sharded)
         except Exception as error:
             self._warn(f"logits could not be measured ({first_line(error)})")
             return [None] * self._layers.count
 
     def _keep(self, row: Record) -> None:
+        """Write a record and pass it to the logger; neither a full disk nor a failing logger stops the training."""
         if self._file is not None:
             try:
                 self._file.add(row)
-            except AttngeoError as error:  # a full disk is no reason to stop training
+            except AttngeoError as error:
                 self._warn(str(error))
         else:
             self.records.append(row)
         if self.logger is not None:
             try:
-                log(self.logger, flat(row), row["step"])
-            except Exception as error:  # nor is a service that is down
+                log_values(self.logger, logger_values(row), row["step"])
+            except Exception as error:
                 self._warn(f"the logger fails ({first_line(error)})")
 
     def _warn(self, text: str) -> None:
+        """Emit a warning, once per text."""
         if text not in self._warned:
             self._warned.add(text)
             warnings.warn(f"attngeo.Monitor: {text}", UserWarning, stacklevel=3)
 
 
-def log(logger: Any, values: dict[str, float], step: int) -> None:
-    """Give `values` to a logger in the way it takes a step; as one of the values where it takes none."""
-    try:
-        parameters = inspect.signature(logger.log).parameters
-    except (TypeError, ValueError):  # written in C
-        logger.log(values, step)
-        return
-    kinds = [one.kind for one in parameters.values()]
-    needed = [one for one in parameters.values() if one.default is one.empty and one.kind in (0, 1)]
-    if "step" in parameters or inspect.Parameter.VAR_KEYWORD in kinds:
-        logger.log(values, step=step)
-    elif len(needed) > 1 or inspect.Parameter.VAR_POSITIONAL in kinds:
-        logger.log(values, step)
-    else:
-        logger.log({"step": step, **values})
-
-
-def _whole(step: SupportsIndex) -> int:
-    """A step as it can be written down; NumPy and tensors have whole numbers of their own."""
+def _whole_number(step: SupportsIndex) -> int:
+    """Return a step as an int that JSON can hold; NumPy and torch have whole numbers of their own."""
     try:
         return operator.index(step)
     except TypeError:
-        raise InputError(f"step is {step!r}, a whole number expected") from None
+        raise InputError(f"step is {step!r}, expected a whole number") from None
 
 
-def _aside(path: Path) -> Path:
-    """run.jsonl.old, .old2, …: what was set aside before stays."""
+def _unused_name(path: Path) -> Path:
+    """Return run.jsonl.old, .old2 and so on: the first name that no earlier run uses."""
     names = (path.with_name(f"{path.name}.old{number if number > 1 else ''}") for number in count(1))
     return next(name for name in names if not name.exists())
 

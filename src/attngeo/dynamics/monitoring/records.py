@@ -1,4 +1,4 @@
-"""Measurements of a run as JSON lines, one step a line: written whole, continued after a kill, read back."""
+"""Records: the measurements of a training run as JSON Lines, one line per step, and the file that holds them."""
 
 from __future__ import annotations
 
@@ -13,99 +13,105 @@ from typing import Any
 from attngeo.errors import SourceError
 from attngeo.io.atomic import write_errors, write_file
 
-Record = dict[str, Any]
-FILE = "attngeo.jsonl"  # in the folder of a run, what a Monitor and `track` write
+Record = dict[str, Any]  # key → value; every record has `step`, a whole number
+RECORDS_FILE = "attngeo.jsonl"  # the file in the folder of a run that a Monitor and `track` write
 
-# Of every layer (a list over layers) and, under the same name after "head_", of every head of it.
+# Measured of every layer (a list over layers) and, with the prefix "head_", of every head of it.
 FIGURES = ("symmetry", "directionality", "norm", "row_spread", "column_spread")
 LOGIT = "max_logit"
-DIGITS = 7  # well past what the scores are held to against `attngeo.score`
+DIGITS = 7  # significant digits; the scores agree with `attngeo.score` to 1e-6
 
 
 @dataclass(frozen=True)
 class LayerFigures:
-    """What was measured of one attention layer; each row in the order of FIGURES, NaN where a figure does not exist.
+    """The figures of one attention layer, in the order of FIGURES; NaN where a figure does not exist.
 
-    row_spread and column_spread are std/mean of the norms of M's rows and of its columns.
+    row_spread and column_spread are std/mean of the norms of the rows and of the columns of M.
     """
 
     stack: str
     layer: int
-    whole: Sequence[float]
+    whole: Sequence[float]  # of the layer form
     heads: Sequence[Sequence[float]] = ()
     logits: Sequence[float] | None = None  # the largest |attention logit| of every head
 
 
-def record(step: int, layers: Sequence[LayerFigures]) -> Record:
-    """One line of the file: lists over the layers, lists of lists over their heads."""
+def make_record(step: int, layers: Sequence[LayerFigures]) -> Record:
+    """Return the record of one step: lists over the layers, lists of lists over their heads.
+
+    >>> make_record(0, [LayerFigures("encoder", 0, [0.5, -0.1, 2.0, 0.3, 0.4])])["symmetry"]
+    [0.5]
+    """
     row: Record = {"step": step, "stack": [one.stack for one in layers], "layer": [one.layer for one in layers]}
-    for at, name in enumerate(FIGURES):
-        row[name] = [rounded(one.whole[at]) for one in layers]
+    for index, name in enumerate(FIGURES):
+        row[name] = [_rounded(one.whole[index]) for one in layers]
     if any(one.logits for one in layers):
-        row[LOGIT] = [rounded(max(one.logits)) if one.logits else None for one in layers]
+        row[LOGIT] = [_rounded(max(one.logits)) if one.logits else None for one in layers]
     if any(one.heads for one in layers):
-        for at, name in enumerate(FIGURES):
-            row[f"head_{name}"] = [[rounded(head[at]) for head in one.heads] for one in layers]
+        for index, name in enumerate(FIGURES):
+            row[f"head_{name}"] = [[_rounded(head[index]) for head in one.heads] for one in layers]
         if LOGIT in row:
-            row[f"head_{LOGIT}"] = [[rounded(value) for value in one.logits or ()] for one in layers]
+            row[f"head_{LOGIT}"] = [[_rounded(value) for value in one.logits or ()] for one in layers]
     return row
 
 
-def flat(row: Record) -> dict[str, float]:
-    """One record as loggers want it: "attngeo/encoder/L3H7/symmetry" → number; figures that do not exist left out."""
-    found: dict[str, float | None] = {}
-    for at, (stack, layer) in enumerate(zip(row["stack"], row["layer"], strict=True)):
+def logger_values(row: Record) -> dict[str, float]:
+    """Return a record as loggers expect it: "attngeo/encoder/L3H7/symmetry" → number; missing figures are left out."""
+    values: dict[str, float | None] = {}
+    for index, (stack, layer) in enumerate(zip(row["stack"], row["layer"], strict=True)):
         for name in (*FIGURES, LOGIT):
-            found[f"attngeo/{stack}/L{layer}/{name}"] = row.get(name, {at: None})[at]
-            for head, value in enumerate(row.get(f"head_{name}", {at: ()})[at]):
-                found[f"attngeo/{stack}/L{layer}H{head}/{name}"] = value
-    return {name: value for name, value in found.items() if value is not None}
+            values[f"attngeo/{stack}/L{layer}/{name}"] = row.get(name, {index: None})[index]
+            for head, value in enumerate(row.get(f"head_{name}", {index: ()})[index]):
+                values[f"attngeo/{stack}/L{layer}H{head}/{name}"] = value
+    return {name: value for name, value in values.items() if value is not None}
 
 
-def rounded(value: float) -> float | None:
+def _rounded(value: float) -> float | None:
     return float(f"{value:.{DIGITS}g}") if math.isfinite(value) else None
 
 
-class Records:
-    """A JSONL file of measurements in order of step; continuing a run drops what was written after `upto`.
+class RecordFile:
+    """A JSON Lines file of records in order of step.
 
-    writing  false for the processes that only keep their rows in memory
+    path:      the file; records that it already holds are kept
+    last_step: records of later steps are dropped, as when a run continues from a checkpoint
+    writing:   False for processes that only keep their records in memory
 
-    A Monitor and `track` may write the same file: what the other put there since is kept.
+    A Monitor and `track` may write the same file: records that the other added in the meantime are kept.
     """
 
-    def __init__(self, path: Path, upto: float = math.inf, writing: bool = True) -> None:
+    def __init__(self, path: Path, last_step: float = math.inf, writing: bool = True) -> None:
         self.path, self.writing = path, writing
-        self.rows = [row for row in read_records(path) if row["step"] <= upto] if path.exists() else []
-        self._size = -1  # of the file as this process left it
+        self.rows = [row for row in read_records(path) if row["step"] <= last_step] if path.exists() else []
+        self._size = -1  # of the file when this process last wrote it
         self._rewrite()
 
     def add(self, row: Record) -> None:
-        """At the end of the file in one write; where its step or a later one is there already, in its place."""
-        joined = self.writing and _size(self.path) != self._size and self._join()
-        at = bisect_left(self.rows, row["step"], key=lambda other: other["step"])
-        last = at == len(self.rows)
-        self.rows[at : at + (not last and self.rows[at]["step"] == row["step"])] = [row]
-        if last and not joined:
-            self._try(lambda: _append(self.path, line(row)))
+        """Add a record: appended in one write, or inserted if the file holds its step or a later one."""
+        merged = self.writing and _size(self.path) != self._size and self._merge_others()
+        index = bisect_left(self.rows, row["step"], key=lambda other: other["step"])
+        last = index == len(self.rows)
+        self.rows[index : index + (not last and self.rows[index]["step"] == row["step"])] = [row]
+        if last and not merged:
+            self._write(lambda: _append(self.path, _line(row)))
         else:
             self._rewrite()
 
-    def _join(self) -> bool:
-        """Take over the rows another process wrote; false where they cannot be read."""
+    def _merge_others(self) -> bool:
+        """Add the records that another process wrote; return False where they cannot be read."""
         own = {row["step"] for row in self.rows}
         try:
-            found = read_records(self.path) if self.path.exists() else []
+            others = read_records(self.path) if self.path.exists() else []
         except SourceError:
-            return False  # writing will say what is wrong
-        self.rows += [row for row in found if row["step"] not in own]
+            return False  # the write that follows reports what is wrong
+        self.rows += [row for row in others if row["step"] not in own]
         self.rows.sort(key=lambda row: row["step"])
         return True
 
     def _rewrite(self) -> None:
-        self._try(lambda: write_file(self.path, "".join(map(line, self.rows)).encode()))
+        self._write(lambda: write_file(self.path, "".join(map(_line, self.rows)).encode()))
 
-    def _try(self, write: Callable[[], None]) -> None:
+    def _write(self, write: Callable[[], None]) -> None:
         with write_errors(self.path):
             if self.writing:
                 write()
@@ -113,24 +119,26 @@ class Records:
 
 
 def read_records(path: Path) -> list[Record]:
-    """The complete lines of a JSONL file; a last line that was cut off is left out."""
+    """Return the records of a JSON Lines file; an incomplete last line is left out."""
     try:
-        *whole, _ = path.read_bytes().split(b"\n")
+        *lines, _ = path.read_bytes().split(b"\n")
     except OSError as error:
         raise SourceError(f"{path}: cannot be read ({error.strerror or error})") from error
     rows = []
-    for number, text in enumerate(whole, 1):
+    for number, line in enumerate(lines, 1):
         try:
-            row = json.loads(text)
+            row = json.loads(line)
         except ValueError:
             row = None
         if not isinstance(row, dict) or not isinstance(row.get("step"), int):
-            raise SourceError(f"{path}: line {number} is not a record, a JSON object with its `step` expected")
+            raise SourceError(
+                f"{path}: line {number} is not a record, expected a JSON object with a whole number `step`"
+            )
         rows.append(row)
     return rows
 
 
-def line(row: Mapping[str, Any]) -> str:
+def _line(row: Mapping[str, Any]) -> str:
     return json.dumps(row, separators=(",", ":")) + "\n"
 
 
@@ -139,5 +147,5 @@ def _size(path: Path) -> int:
 
 
 def _append(path: Path, text: str) -> None:
-    with open(path, "ab", buffering=0) as file:  # one write: a kill leaves a whole line or a tail that is dropped
+    with open(path, "ab", buffering=0) as file:  # one write: a kill leaves a complete line or an incomplete last one
         file.write(text.encode())

@@ -1,1 +1,79 @@
-"""Symmetry and directionality of the QK form, their nulls, and the table of scores."""
+"""Symmetry and directionality of the QK form M = W_q W_kᵀ, their nulls, and tables of scores.
+
+Scores of a model
+    score                      every layer and head of a checkpoint, compared with both nulls → ScoreTable
+    ScoreTable                 a tidy table that summarises, draws, saves and loads
+    published, list_published  the scores published with arXiv 2502.10927
+    compare_with_published     a scored model compared with them
+
+Scores of a form
+    Form                       one form, kept as its factors
+    LayerFactors, head_scores, layer_scores, fold_norm    all forms of one attention layer
+
+Formulas, for NumPy and torch, with batch axes
+    symmetry                   s(M) = tr(M M)/‖M‖²
+    directionality             d(M) = (R − C)/(R + C), with `threshold` and `excess`
+    row_norms, column_norms    ρ and κ from the factors
+
+Nulls
+    gaussian_null              the distribution of both scores for independent Gaussian factors (`null_gaussian`)
+    RepairedNull               scores of queries with keys they were not trained with (`null_repaired`)
+    layer_nulls                the Gaussian null of each stack in a table
+
+Inside: `factors` and `products` (the products of large factors), `factored` (scores from them), `rounding_error` (which
+of those scores have to be computed again with more digits).
+"""
+
+from attngeo.weights.scoring.directionality import (
+    GAMMA,
+    coefficient_of_variation,
+    directionality,
+    excess,
+    threshold,
+)
+from attngeo.weights.scoring.factored import FormScores
+from attngeo.weights.scoring.form import Form
+from attngeo.weights.scoring.layer import LayerFactors, fold_norm, head_scores, layer_factors, layer_scores
+from attngeo.weights.scoring.layer_nulls import LayerNulls, NullLevel, layer_nulls
+from attngeo.weights.scoring.norms import column_norms, dense_norms, row_norms
+from attngeo.weights.scoring.null_gaussian import GaussianNull, gaussian_null
+from attngeo.weights.scoring.null_repaired import RepairedNull
+from attngeo.weights.scoring.published import list_published, published
+from attngeo.weights.scoring.published_comparison import compare_with_published, modality_of
+from attngeo.weights.scoring.score import score
+from attngeo.weights.scoring.score_table import ScoreTable
+from attngeo.weights.scoring.symmetry import squared_norm, symmetry, symmetry_ratio, trace_of_square
+
+__all__ = [
+    "GAMMA",
+    "Form",
+    "FormScores",
+    "GaussianNull",
+    "LayerFactors",
+    "LayerNulls",
+    "NullLevel",
+    "RepairedNull",
+    "ScoreTable",
+    "coefficient_of_variation",
+    "column_norms",
+    "compare_with_published",
+    "dense_norms",
+    "directionality",
+    "excess",
+    "fold_norm",
+    "gaussian_null",
+    "head_scores",
+    "layer_factors",
+    "layer_nulls",
+    "layer_scores",
+    "list_published",
+    "modality_of",
+    "published",
+    "row_norms",
+    "score",
+    "squared_norm",
+    "symmetry",
+    "symmetry_ratio",
+    "threshold",
+    "trace_of_square",
+]

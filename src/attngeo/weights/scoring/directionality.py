@@ -2,7 +2,7 @@
 
     t    = mean + γ·std                  threshold, over all rows or over all columns; std unbiased, γ = 2
     R    = Σ (ρ_i − t) over ρ_i > t      excess of the row norms; C likewise for the column norms
-    d(M) = (R − C)/(R + C)               negative: columns (the context side) dominate; 0 if no norm exceeds its threshold
+    d(M) = (R − C)/(R + C)               negative: columns (the context side) dominate; 0 if R + C = 0
 
 All functions accept NumPy arrays or torch tensors with any number of leading batch axes.
 """
@@ -27,12 +27,16 @@ def directionality(rows: Array, columns: Array, gamma: float = GAMMA) -> Array:
 
     >>> norms = np.ones(64)
     >>> outlier = np.where(np.arange(64) == 5, 9.0, norms)
-    >>> float(directionality(outlier, norms)), float(directionality(norms, outlier)), float(directionality(norms, norms))
-    (1.0, -1.0, 0.0)
+    >>> float(directionality(outlier, norms)), float(directionality(norms, outlier))
+    (1.0, -1.0)
     """
-    xp = namespace(rows)
-    row_excess, column_excess = excess(rows, gamma), excess(columns, gamma)
-    total = row_excess + column_excess  # [...]
+    return directionality_of_excess(excess(rows, gamma), excess(columns, gamma))
+
+
+def directionality_of_excess(row_excess: Array, column_excess: Array) -> Array:
+    """Return d(M) = (R − C)/(R + C) from the excess R of the rows and C of the columns, `[...]`; 0 where R + C = 0."""
+    xp = namespace(row_excess)
+    total = row_excess + column_excess
     none = total == 0
     return xp.where(none, 0.0, (row_excess - column_excess) / xp.where(none, 1.0, total))
 

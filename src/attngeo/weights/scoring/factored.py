@@ -1,8 +1,8 @@
 """Scores of M = W_q W_kᵀ from its factors: the r×r products are enough, a larger d×d form is never made.
 
-Factors are kept transposed, `[r, d]`, the way checkpoints store them. Large ones are multiplied in their own
-precision; an estimate of the rounding error decides whether that was enough, and what it does not vouch for is
-done again in float64, and at last from QR factors, which lose no more than the dense form would.
+Large factors are multiplied in their own precision. An estimate of the rounding error decides whether that was enough;
+if not, the scores are computed again in float64 and, where float64 Gram matrices are not enough either, from QR
+factors, which lose no more digits than the dense form would.
 """
 
 from __future__ import annotations
@@ -10,243 +10,170 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 
-from attngeo.io.threads import each
+from attngeo.arrays import AnyFloats, Floats
+from attngeo.weights.scoring.directionality import GAMMA, directionality
+from attngeo.weights.scoring.factors import Factors
 from attngeo.weights.scoring.products import (
     BLOCK,
-    Doubles,
-    Floats,
-    inner,
+    inner_product,
     product,
-    quadratic,
-    spread,
-    squared,
-    symmetric_product,
-    traced,
+    quadratic_forms,
+    squared_row_norms,
+    tiled_trace_of_square,
 )
-
-GAMMA = 2.0  # the threshold is mean + γ·std
-TRUSTED = 2e-6 / 3  # the estimate below was never found more than 3 times too small where it is this large
-SMALL = 2**24  # multiply-adds (d r²) up to which everything is done in float64
-NOTHING = 1e-12  # an excess over the threshold this small, relative to it, is rounding
+from attngeo.weights.scoring.rounding_error import TRUSTED, dense_error, gram_error
+from attngeo.weights.scoring.symmetry import symmetry_ratio
 
 
 @dataclass(frozen=True, eq=False)
-class Factors:
-    """One side (all queries, or one key) of n forms of one shape, with its Grams."""
-
-    w: Floats  # [n, r, d]
-    summands: Floats | None = None  # [m, …] whose sum is w, rounded: the only one of its n, kept for more digits
-
-    @cached_property
-    def gram(self) -> Floats:
-        """W Wᵀ of each, `[n, r, r]`."""
-        n, r, d = self.w.shape
-        if n == 1 and r > BLOCK:
-            return symmetric_product(self.w[0])[None]
-        return np.stack(each(lambda w: w @ w.T, self.w, d * r * r))  # numpy sends w @ w.T to syrk, at half the cost
-
-    def __getitem__(self, part: slice) -> Factors:
-        """Some of the n, sharing weights and Grams."""
-        return self._sharing(Factors(self.w[part], self.summands), part)
-
-    def without_summands(self) -> Factors:
-        """The same, sharing weights and Grams but keeping nothing else in memory."""
-        return self._sharing(Factors(self.w), slice(None))
-
-    def _sharing(self, factors: Factors, part: slice) -> Factors:
-        if "gram" in self.__dict__:
-            factors.__dict__["gram"] = self.gram[part]
-        return factors
-
-    def energy(self) -> float:
-        """Σ W², over all of them."""
-        if "gram" in self.__dict__:
-            return float(np.einsum("naa->", self.gram, dtype=np.float64))
-        return sum(float(np.vdot(w, w)) for w in self.w)
-
-    @property
-    def small(self) -> bool:
-        """Whether float64 costs nothing worth saving."""
-        _, r, d = self.w.shape
-        return bool(d * r * r <= SMALL)
-
-    def double(self) -> Factors:
-        """The same in float64; a sum is made again, its rounding may be all that is wrong with the scores."""
-        if self.w.dtype == np.float64:
-            return self
-        if self.summands is not None:
-            return Factors(self.summands.sum(0, dtype=np.float64).reshape(self.w.shape))
-        return Factors(self.w.astype(np.float64))
-
-
-@dataclass(frozen=True, eq=False)
-class Scores:
-    """What is known of one form; NaN where there is no score."""
+class FormScores:
+    """Scores and norms of one form; NaN where a score does not exist."""
 
     symmetry: float
     directionality: float
-    norm: float
-    rows: Doubles  # [d_q] ‖M_i·‖
-    columns: Doubles  # [d_k] ‖M_·j‖
-    error: float = 0.0  # estimated, of the worse of the two scores
+    norm: float  # ‖M‖
+    row_norms: Floats  # [d_q], ‖M_i·‖
+    column_norms: Floats  # [d_k], ‖M_·j‖
+    error: float = 0.0  # estimated error of the worse of both scores
 
 
-def pair(query: Factors, key: Factors, *, gamma: float = GAMMA) -> Iterator[Scores]:
-    """Scores of each query with the one key; the form of a zero factor has none."""
+def score_forms(query: Factors, key: Factors, *, gamma: float = GAMMA) -> Iterator[FormScores]:
+    """Yield the scores of each query factor `[n, r, d_q]` with the one key factor `[1, r, d_k]`.
+
+    A form that is zero has no scores.
+    """
     if query.small or query.w.dtype != key.w.dtype:
         query, key = query.double(), key.double()
-    step = together(query)
+    step = forms_per_product(query)
     for start in range(0, len(query.w), step):
         some = query[start : start + step]
-        with np.errstate(over="ignore", invalid="ignore"):  # such a result is not trusted and not kept
-            found = estimated(some, key, gamma)
-        for i, scores in enumerate(found):
-            yield scores if scores.error <= TRUSTED else in_double(some[i : i + 1], key, gamma)
+        with np.errstate(over="ignore", invalid="ignore"):  # such a result has no finite error and is not kept
+            estimates = _with_error(some, key, gamma)
+        for i, scores in enumerate(estimates):
+            yield scores if scores.error <= TRUSTED else _in_double(some[i : i + 1], key, gamma)
 
 
-def together(query: Factors) -> int:
-    """How many heads go into one multiplication: several, as long as they are narrow."""
+def forms_per_product(query: Factors) -> int:
+    """Return how many query factors are multiplied at once: several where they are narrow."""
     return max(1, 2 * BLOCK // int(query.w.shape[1]))
 
 
-def in_double(query: Factors, key: Factors, gamma: float) -> Scores:
-    """One form with its factors scaled to 1, from float64 Grams where they do, else from QR factors."""
-    scales = [float(np.abs(side.w).max()) for side in (query, key)]
-    if 0.0 in scales:
-        return nothing(query.w.shape[2], key.w.shape[2])
-    query, key = (Factors(side.double().w / scale) for side, scale in zip((query, key), scales, strict=True))
-    (scores,) = estimated(query, key, gamma)
-    if not scores.error <= TRUSTED:
-        scores = from_qr(query.w[0].T, key.w[0].T, gamma)
-    scale = scales[0] * scales[1]
-    return Scores(
-        scores.symmetry, scores.directionality, scale * scores.norm, scale * scores.rows, scale * scores.columns
-    )
-
-
-def estimated(query: Factors, key: Factors, gamma: float) -> list[Scores]:
-    """Scores with an estimate of their error, from the smaller matrices: the Grams [r, r], or the form [d_q, d_k]."""
-    return from_dense(query, key, gamma) if wide(query, key) else from_grams(query, key, gamma)
-
-
-def wide(query: Factors, key: Factors) -> bool:
-    """Whether the form is no larger than the Grams."""
+def dense_is_smaller(query: Factors, key: Factors) -> bool:
+    """Return whether the form [d_q, d_k] is no larger than the Gram matrices [r, r]."""
     return bool(query.w.shape[1] >= max(query.w.shape[2], key.w.shape[2]))
 
 
-def nothing(d_query: int, d_key: int) -> Scores:
-    """A form that is zero: no direction, so no score."""
-    return Scores(math.nan, math.nan, 0.0, np.zeros(d_query), np.zeros(d_key))
+def _with_error(query: Factors, key: Factors, gamma: float) -> list[FormScores]:
+    """Return scores with an estimate of their error, from the smaller of Gram matrices and dense form."""
+    return _from_dense(query, key, gamma) if dense_is_smaller(query, key) else _from_grams(query, key, gamma)
 
 
-def from_grams(query: Factors, key: Factors, gamma: float) -> list[Scores]:
-    """tr(MM) = Σ C_ab C_ba, ‖M‖² = Σ (G_q)_ab (G_k)_ab, ρ² = diag(W_q G_k W_qᵀ), κ² = diag(W_k G_q W_kᵀ)."""
+def _in_double(query: Factors, key: Factors, gamma: float) -> FormScores:
+    """Return the scores of one form in float64, from Gram matrices if they are precise enough, else from QR factors.
+
+    Both factors are divided by their largest entry, so that no square overflows or underflows.
+    """
+    scales = [float(np.abs(side.w).max()) for side in (query, key)]
+    if 0.0 in scales:
+        return _zero_form(query.w.shape[2], key.w.shape[2])
+    query, key = (Factors(side.double().w / scale) for side, scale in zip((query, key), scales, strict=True))
+    (scores,) = _with_error(query, key, gamma)
+    if not scores.error <= TRUSTED:
+        scores = _from_qr(query.w[0].T, key.w[0].T, gamma)
+    scale = scales[0] * scales[1]
+    return FormScores(
+        scores.symmetry,
+        scores.directionality,
+        scale * scores.norm,
+        scale * scores.row_norms,
+        scale * scores.column_norms,
+    )
+
+
+def _zero_form(d_query: int, d_key: int) -> FormScores:
+    return FormScores(math.nan, math.nan, 0.0, np.zeros(d_query), np.zeros(d_key))
+
+
+def _from_grams(query: Factors, key: Factors, gamma: float) -> list[FormScores]:
+    """Return the scores of each query with the key, from the products of the factors.
+
+    tr(M M) = Σ C_ab C_ba, ‖M‖² = Σ (G_q)_ab (G_k)_ab, ρ² = diag(W_q G_k W_qᵀ), κ² = diag(W_k G_q W_kᵀ)
+    """
     w_query, w_key, gram_query, gram_key = query.w, key.w[0], query.gram, key.gram[0]
     n, r, d = w_query.shape
-    cross = product(w_query.reshape(n * r, d), w_key.T).reshape(n, r, r) if d == w_key.shape[1] else None  # C
-    columns = np.sqrt(quadratic(gram_query, w_key))  # [n, d_k]
+    square = d == w_key.shape[1]
+    cross = product(w_query.reshape(n * r, d), w_key.T).reshape(n, r, r) if square else None  # C of each query
+    all_columns = np.sqrt(quadratic_forms(gram_query, w_key))  # [n, d_k]
     found = []
-    for i in range(n):
-        rows = np.sqrt(quadratic(gram_key[None], w_query[i])[0])  # [d_q]
-        norm2 = inner(gram_query[i], gram_key)
-        if not in_range(norm2, query.w):
-            found.append(Scores(math.nan, math.nan, 0.0, rows, columns[i], math.inf))
+    for i, columns in enumerate(all_columns):
+        rows = np.sqrt(quadratic_forms(gram_key[None], w_query[i])[0])  # [d_q]
+        squared_norm = inner_product(gram_query[i], gram_key)
+        energies = (float(np.trace(gram)) for gram in (gram_query[i], gram_key))  # ‖W_q‖², ‖W_k‖²
+        if not all(_in_range(square, w_query) for square in (squared_norm, *energies)):
+            found.append(_unknown(rows, columns))
             continue
-        score, leverage = direct(rows, columns[i], gamma)
-        # Each entry of a product of W's is off by about one rounding of ‖w_a‖‖w_b‖, independently of the others; by
-        # several where one row outweighs the rest, since every later term is then rounded at that row's size.
-        unit = float(np.finfo(w_query.dtype).eps) / 2 * (1 + 5 * math.sqrt(max(weight(rows), weight(columns[i]))))
-        q2, k2 = gram_query[i].diagonal().astype(np.float64), gram_key.diagonal().astype(np.float64)  # [r]
-        cancelled = max(1.0, float(q2 @ k2) / norm2)  # how much larger the terms of ρ² are than their sum
-        error, symmetry = unit * cancelled * leverage, math.nan
-        if cross is not None:
-            symmetry = bounded(inner(cross[i], cross[i].T) / norm2)
-            in_trace = 4 * spread(cross[i], k2, q2)
-            in_norm = 2 * spread(gram_query[i], k2, k2) + 2 * spread(gram_key, q2, q2)
-            error = max(error, unit * math.sqrt(in_trace + symmetry**2 * in_norm) / norm2)
-        found.append(Scores(symmetry, score, math.sqrt(norm2), rows, columns[i], error))
+        own_cross = None if cross is None else cross[i]  # [r, r]
+        symmetry = math.nan if own_cross is None else _symmetry(inner_product(own_cross, own_cross.T), squared_norm)
+        error = gram_error(rows, columns, gram_query[i], gram_key, own_cross, symmetry, squared_norm, gamma)
+        direction = float(directionality(rows, columns, gamma))
+        found.append(FormScores(symmetry, direction, math.sqrt(squared_norm), rows, columns, error))
     return found
 
 
-def from_dense(query: Factors, key: Factors, gamma: float) -> list[Scores]:
-    """The same from M itself, `[d_q, d_k]`: where r ≥ d it is no larger than the Grams, and one product makes it."""
+def _from_dense(query: Factors, key: Factors, gamma: float) -> list[FormScores]:
+    """Return the scores of each query with the key, from M itself `[d_q, d_k]`.
+
+    Where r ≥ d, M is no larger than the Gram matrices, and a single product makes it.
+    """
     w_key = key.w[0]
     found = []
     for w_query in query.w:
         form = product(w_query.T, w_key)  # [d_q, d_k]
-        row_squares, column_squares = squared(form), squared(form.T)  # [d_q], [d_k]
-        norm2 = float(row_squares.sum())
+        row_squares, column_squares = squared_row_norms(form), squared_row_norms(form.T)  # [d_q], [d_k]
+        squared_norm = float(row_squares.sum())
         rows, columns = np.sqrt(row_squares), np.sqrt(column_squares)
-        if not in_range(norm2, query.w):
-            found.append(Scores(math.nan, math.nan, 0.0, rows, columns, math.inf))
+        if not _in_range(squared_norm, query.w):
+            found.append(_unknown(rows, columns))
             continue
-        score, leverage = direct(rows, columns, gamma)
-        symmetry = bounded(traced(form) / norm2) if len(rows) == len(columns) else math.nan
-        # The errors of M's entries are independent, so a norm over many of them has less.
-        q2, k2 = (np.einsum("rd,rd->r", w, w) for w in (w_query, w_key))
-        cancelled = math.sqrt(max(1.0, float(q2 @ k2) / norm2))
-        averaged = min(1.0, 10 * math.sqrt(max(weight(rows), weight(columns))))
-        error = float(np.finfo(form.dtype).eps) / 2 * cancelled * averaged * max(leverage, 2.0)
-        found.append(Scores(symmetry, score, math.sqrt(norm2), rows, columns, error))
+        square = len(rows) == len(columns)
+        symmetry = _symmetry(tiled_trace_of_square(form), squared_norm) if square else math.nan
+        error = dense_error(rows, columns, w_query, w_key, squared_norm, gamma)
+        direction = float(directionality(rows, columns, gamma))
+        found.append(FormScores(symmetry, direction, math.sqrt(squared_norm), rows, columns, error))
     return found
 
 
-def from_qr(query: Doubles, key: Doubles, gamma: float) -> Scores:
-    """Scores of one form from W_q = U_q R_q, W_k = U_k R_k: M = U_q N U_kᵀ with N = R_q R_kᵀ, nothing squared."""
+def _from_qr(query: Floats, key: Floats, gamma: float) -> FormScores:
+    """Return the scores of one form with factors `[d_q, r]`, `[d_k, r]` from their QR decompositions.
+
+    With W_q = U_q R_q and W_k = U_k R_k, M = U_q N U_kᵀ where N = R_q R_kᵀ: no factor is squared.
+    """
     (u_query, r_query), (u_key, r_key) = np.linalg.qr(query), np.linalg.qr(key)  # [d, r], [r, r]
-    n = r_query @ r_key.T
+    n = r_query @ r_key.T  # [r, r]
     norm = float(np.linalg.norm(n))
     if norm <= 1e-14 * np.linalg.norm(r_query) * np.linalg.norm(r_key):
-        return nothing(len(query), len(key))  # the product cancels to rounding
+        return _zero_form(len(query), len(key))  # the product is zero up to rounding
     rows, columns = np.linalg.norm(query @ r_key.T, axis=1), np.linalg.norm(key @ r_query.T, axis=1)
     symmetry = math.nan
     if len(query) == len(key):
-        turned = n @ (u_key.T @ u_query)
-        symmetry = bounded(inner(turned, turned.T) / norm**2)
-    return Scores(symmetry, direct(rows, columns, gamma)[0], norm, rows, columns)
+        core = n @ (u_key.T @ u_query)  # [r, r], with tr(core core) = tr(M M)
+        symmetry = _symmetry(inner_product(core, core.T), norm**2)
+    return FormScores(symmetry, float(directionality(rows, columns, gamma)), norm, rows, columns)
 
 
-def direct(rows: Doubles, columns: Doubles, gamma: float) -> tuple[float, float]:
-    """(R − C)/(R + C), 0 where nothing stands out, and how far it moves when every norm errs by one unit."""
-    (above_rows, lever_rows), (above_columns, lever_columns) = excess(rows, gamma), excess(columns, gamma)
-    above = above_rows + above_columns
-    if not above > 0:
-        return (0.0 if above == 0 else math.nan), math.inf  # nothing stands out: to be confirmed
-    return (above_rows - above_columns) / above, math.hypot(lever_rows, lever_columns) / above
+def _symmetry(trace: float, squared_norm: float) -> float:
+    return float(symmetry_ratio(np.asarray(trace), np.asarray(squared_norm)))
 
 
-def excess(norms: Doubles, gamma: float) -> tuple[float, float]:
-    """Σ (ρ − t) over ρ > t = mean + γ·std (unbiased), and the rms error it inherits from unit relative errors."""
-    if len(norms) < 2:
-        return 0.0, 0.0  # one row has no spread to stand out from
-    threshold = float(norms.mean() + gamma * norms.std(ddof=1))
-    out = norms[norms - threshold > NOTHING * threshold]
-    lever = float(out @ out) + (len(out) * threshold) ** 2 / len(norms)
-    return float((out - threshold).sum()), math.sqrt(lever)
+def _unknown(rows: Floats, columns: Floats) -> FormScores:
+    """Return a result with an infinite error, so that it is computed again."""
+    return FormScores(math.nan, math.nan, 0.0, rows, columns, math.inf)
 
 
-def variation(norms: Doubles) -> float:
-    """std/mean (unbiased) of norms [d]: 0 where all are as long, NaN where there are none to compare."""
-    mean = float(norms.mean())
-    return float(norms.std(ddof=1)) / mean if mean > 0 and len(norms) > 1 else math.nan
-
-
-def in_range(norm2: float, w: Floats) -> bool:
-    """Whether ‖M‖² is so far from the ends of w's precision that none of its terms matters and is lost there."""
+def _in_range(sum_of_squares: float, w: AnyFloats) -> bool:
+    """Return whether the sum is far enough from the limits of the precision of w that no term that matters is lost."""
     limits = np.finfo(w.dtype)
-    return bool(float(limits.tiny / limits.eps) * w[0].size < norm2 < math.inf)
-
-
-def weight(norms: Doubles) -> float:
-    """Σ ρ⁴/(Σ ρ²)²: 1/d where all rows weigh the same, 1 where one row is everything."""
-    squares = norms * norms
-    return float(squares @ squares) / float(squares.sum()) ** 2
-
-
-def bounded(symmetry: float) -> float:
-    """A symmetry that rounding put outside [−1, 1], back inside."""
-    return math.copysign(1.0, symmetry) if abs(symmetry) > 1 else symmetry
+    return bool(float(limits.tiny / limits.eps) * w[0].size < sum_of_squares < math.inf)

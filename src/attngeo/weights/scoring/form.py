@@ -1,22 +1,26 @@
-"""The bilinear form of a head, kept as its two factors."""
+"""`Form`: the bilinear form M = W_q W_kᵀ of a head, kept as its two factors."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from attngeo.arrays import AnyFloats, Floats
+from attngeo.errors import InputError
 from attngeo.io.threads import shared_cores
-from attngeo.weights.scoring.factored import GAMMA, Factors, Scores, pair
-from attngeo.weights.scoring.products import Doubles, Floats
+from attngeo.weights.scoring.directionality import GAMMA
+from attngeo.weights.scoring.factored import FormScores, score_forms
+from attngeo.weights.scoring.factors import Factors
 
 
 @dataclass(frozen=True, eq=False)
 class Form:
-    """M = W_q W_kᵀ, so that logits are x M xᵀ: rows belong to the query side, columns to the key side.
+    """The bilinear form M = W_q W_kᵀ, so that attention logits are x M xᵀ.
+
+    Rows of M belong to the query side, columns to the key side.
 
     >>> import numpy as np
     >>> w = np.random.default_rng(0).normal(size=(64, 8))
@@ -24,16 +28,16 @@ class Form:
     1.0
     """
 
-    query: Floats  # [d_q, r]
-    key: Floats  # [d_k, r]
+    query: AnyFloats  # [d_q, r]
+    key: AnyFloats  # [d_k, r]
 
     def __init__(self, query: ArrayLike, key: ArrayLike) -> None:
         for name, factor in (("query", query), ("key", key)):
-            object.__setattr__(self, name, checked(name, factor))
+            object.__setattr__(self, name, _checked_factor(name, factor))
         if self.query.shape[1] != self.key.shape[1]:
-            raise ValueError(
-                f"Form: query {list(self.query.shape)} and key {list(self.key.shape)} must be [d_q, r] and [d_k, r] "
-                "with one r"
+            raise InputError(
+                f"Form: query has shape {list(self.query.shape)} and key has shape {list(self.key.shape)}; "
+                "expected [d_q, r] and [d_k, r] with the same r"
             )
 
     def __eq__(self, other: object) -> bool:
@@ -46,42 +50,45 @@ class Form:
         return f"Form(query=[{d_query}, {r}], key=[{d_key}, {r}])"
 
     def symmetry(self) -> float:
-        """s = tr(MM)/‖M‖² ∈ [−1, 1]: 1 symmetric, −1 skew, about 1/d for random factors; NaN where M = 0."""
-        self._must_be_square("symmetry")
+        """Return s = tr(M M)/‖M‖² ∈ [−1, 1].
+
+        1: symmetric, −1: skew-symmetric, about 1/d for random factors, NaN where M = 0.
+        """
+        self._check_square("symmetry")
         return self._scores().symmetry
 
     def directionality(self, gamma: float = GAMMA) -> float:
-        """d = (R − C)/(R + C) ∈ [−1, 1], R and C the excess of row and column norms over mean + γ·std.
+        """Return d = (R − C)/(R + C) ∈ [−1, 1], with R and C the excess of row and column norms over mean + γ·std.
 
-        Negative: columns (the context side) dominate. 0 where no norm stands out; NaN where M = 0.
+        Negative where columns (the context side) dominate, 0 where no norm exceeds its threshold, NaN where M = 0.
         """
         return self._scores(gamma).directionality
 
-    def row_norms(self) -> Doubles:
-        """ρ_i = ‖M_i·‖, `[d_q]`."""
-        return self._scores().rows
+    def row_norms(self) -> Floats:
+        """Return ρ_i = ‖M_i·‖, `[d_q]`."""
+        return self._scores().row_norms
 
-    def column_norms(self) -> Doubles:
-        """κ_j = ‖M_·j‖, `[d_k]`."""
-        return self._scores().columns
+    def column_norms(self) -> Floats:
+        """Return κ_j = ‖M_·j‖, `[d_k]`."""
+        return self._scores().column_norms
 
     def norm(self) -> float:
-        """Frobenius norm ‖M‖."""
+        """Return the Frobenius norm ‖M‖."""
         return self._scores().norm
 
     def eigenvalues(self) -> NDArray[np.complex128]:
-        """The min(r, d) eigenvalues of M that can differ from 0, largest modulus first.
+        """Return the min(r, d) eigenvalues of M that can differ from 0, `[min(r, d)]`, largest modulus first.
 
-        Those of M = W_q W_kᵀ other than 0 are those of the r×r matrix W_kᵀ W_q.
+        The eigenvalues of M = W_q W_kᵀ other than 0 are those of the r×r matrix W_kᵀ W_q.
         """
-        self._must_be_square("eigenvalues")
+        self._check_square("eigenvalues")
         query, key = self.query.astype(np.float64), self.key.astype(np.float64)
         d, r = query.shape
         values = np.linalg.eigvals(key.T @ query if r <= d else query @ key.T).astype(np.complex128)
         return values[np.argsort(-np.abs(values), kind="stable")]
 
-    def dense(self) -> Floats:
-        """M itself, `[d_q, d_k]`."""
+    def dense(self) -> AnyFloats:
+        """Return M itself, `[d_q, d_k]`."""
         return self.query @ self.key.T
 
     @cached_property
@@ -89,28 +96,28 @@ class Form:
         query, key = (Factors(np.ascontiguousarray(w.T)[None]) for w in (self.query, self.key))  # [1, r, d]
         return query, key
 
-    def _scores(self, gamma: float = GAMMA) -> Scores:
+    def _scores(self, gamma: float = GAMMA) -> FormScores:
         with shared_cores():
-            return next(pair(*self._factors, gamma=gamma))
+            return next(score_forms(*self._factors, gamma=gamma))
 
-    def _must_be_square(self, name: str) -> None:
+    def _check_square(self, name: str) -> None:
         if self.query.shape[0] != self.key.shape[0]:
-            raise ValueError(
-                f"Form.{name}: queries of width {self.query.shape[0]} and keys of width {self.key.shape[0]} "
-                "share no space; both sides must have one width"
+            raise InputError(
+                f"Form.{name}: the query has width {self.query.shape[0]} and the key has width {self.key.shape[0]}; "
+                "both sides must have the same width"
             )
 
 
-def checked(name: str, factor: ArrayLike) -> NDArray[Any]:
-    """A finite float32 or float64 matrix, or ValueError."""
+def _checked_factor(name: str, factor: ArrayLike) -> AnyFloats:
+    """Return a factor as a finite float32 or float64 matrix, or raise InputError."""
     array = np.asarray(factor)
     if array.ndim != 2 or 0 in array.shape:
-        raise ValueError(f"Form: {name} must be a matrix [d, r], not of shape {list(array.shape)}")
+        raise InputError(f"Form: {name} has shape {list(array.shape)}, expected a non-empty matrix [d, r]")
     if np.iscomplexobj(array):
-        raise ValueError(f"Form: {name} must be real, not {array.dtype}")
+        raise InputError(f"Form: {name} has dtype {array.dtype}, expected real numbers")
     if array.dtype not in (np.float32, np.float64):
         narrow = array.dtype.itemsize <= 2 and array.dtype.kind not in "iub"  # float16 and bfloat16 fit in float32
         array = array.astype(np.float32 if narrow else np.float64)
     if not np.isfinite(array).all():
-        raise ValueError(f"Form: {name} must be finite, it has NaN or Inf")
+        raise InputError(f"Form: {name} contains NaN or Inf, expected finite numbers")
     return array

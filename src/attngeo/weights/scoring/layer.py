@@ -1,99 +1,111 @@
-"""Scores of one attention layer: of each head and of the whole layer, plain, re-paired and norm-folded."""
+"""Scores of one attention layer: of each head and of the layer form, plain or with the preceding norm folded in."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
+from attngeo.arrays import AnyFloats
 from attngeo.io.threads import each
 from attngeo.weights.layout.attention_weights import AttentionWeights, Norm
-from attngeo.weights.scoring.factored import Factors, Scores, pair, together, wide
-from attngeo.weights.sources.checkpoint import FloatArray
-
-SEED = 0
+from attngeo.weights.scoring.factored import FormScores, dense_is_smaller, forms_per_product, score_forms
+from attngeo.weights.scoring.factors import Factors
 
 
 @dataclass(frozen=True, eq=False)
-class Sides:
-    """The factors of one layer, head by head."""
+class LayerFactors:
+    """The factors of all heads of one layer."""
 
     query: Factors  # [H, r, d_q]
     key: Factors  # [G, r, d_k]
 
     @property
     def group_size(self) -> int:
-        """Query heads that share one key head."""
+        """The number of query heads that share one key head."""
         return len(self.query.w) // len(self.key.w)
 
     @cached_property
     def heads(self) -> tuple[Factors, Factors]:
-        """Both in the precision their heads are scored in, so that what scores share is computed once."""
+        """Queries and keys in the precision in which heads are scored, so that all scores share their Gram matrices."""
         return (self.query.double(), self.key.double()) if self.query.small else (self.query, self.key)
 
     @cached_property
     def layer_query(self) -> Factors:
-        """Left factor of the layer form M = Σ_g (Σ_{h in g} W_q^h)(W_k^g)ᵀ, `[1, G r, d_q]`."""
+        """The left factor of the layer form M = Σ_g (Σ_{h in g} W_q^h)(W_k^g)ᵀ, `[1, G r, d_q]`."""
         h, r, d = self.query.w.shape
         grouped = self.query.w.reshape(-1, self.group_size, r, d)  # [G, H/G, r, d_q]
         if self.group_size == 1:
             return Factors(grouped.reshape(1, h * r, d))
-        summed = Factors(grouped.sum(1).reshape(1, -1, d), grouped.swapaxes(0, 1))
-        # Heads that cancel each other leave nothing but float32 roundings: then the sum itself needs more digits.
-        return summed.double() if summed.energy() < 0.01 * self.query.energy() else summed
+        total = Factors(grouped.sum(1).reshape(1, -1, d), grouped.swapaxes(0, 1))
+        # Heads that cancel each other leave mostly float32 rounding, so their sum needs more digits. The comparison
+        # also holds where both sides underflow to 0 or overflow.
+        return total.double() if total.energy() <= 0.01 * self.query.energy() else total
 
     @cached_property
     def layer_key(self) -> Factors:
-        """Right factor of the layer form, `[1, G r, d_k]`."""
+        """The right factor of the layer form, `[1, G r, d_k]`."""
         return Factors(self.key.w.reshape(1, -1, self.key.w.shape[2]))
 
 
-def sides(weights: AttentionWeights) -> Sides:
-    """Factors of a layer, without a copy where the checkpoint stores [out, in]."""
+def layer_factors(weights: AttentionWeights) -> LayerFactors:
+    """Return the factors of a layer; they share memory with `weights` if the checkpoint stores [out, in]."""
     query, key = (np.ascontiguousarray(w.swapaxes(1, 2)) for w in (weights.query, weights.key))
-    return Sides(Factors(query), Factors(key))
+    return LayerFactors(Factors(query), Factors(key))
 
 
-def behind_norm(plain: Sides, norm: Norm) -> Sides:
-    """Factors with the norm before the attention folded in: W → C diag(g) W, C only for LayerNorm."""
-    return Sides(*(Factors(np.stack([fold(w, norm) for w in side.w])) for side in (plain.query, plain.key)))
+def fold_norm(plain: LayerFactors, norm: Norm) -> LayerFactors:
+    """Return the factors with the norm before the attention folded in: W → C diag(g) W, with C only for LayerNorm.
+
+    A factor whose entries are extremely small or large is also multiplied by a power of 2, so that the product is
+    exact in float32. The scores do not depend on that, the norm of the form does.
+    """
+    return LayerFactors(*(Factors(_folded(side.w, norm)) for side in (plain.query, plain.key)))
 
 
-def fold(w: FloatArray, norm: Norm) -> FloatArray:
-    """One head's factor [r, d] times the gain, centred over d if the norm centres."""
+def _folded(w: AnyFloats, norm: Norm) -> AnyFloats:
+    """Return factors `[n, r, d]` times the gain `[d]`, centred over d if the norm centres."""
+    _, exponent = math.frexp(float(np.abs(w).max()) * float(np.abs(norm.gain).max()))
+    if abs(exponent) > 40:  # no ordinary model
+        w = w.astype(np.float64) * 2.0**-exponent
+    return np.stack([_folded_head(head, norm) for head in w])
+
+
+def _folded_head(w: AnyFloats, norm: Norm) -> AnyFloats:
+    """Return the factor `[r, d]` of one head times the gain, centred over d if the norm centres."""
     if not norm.centred:
-        return np.multiply(w, norm.gain, dtype=np.float32)
-    scaled = w.astype(np.float64) * norm.gain  # subtracting the mean may cancel
-    centred: FloatArray = (scaled - scaled.mean(1, keepdims=True)).astype(np.float32)
-    return centred
+        return np.multiply(w, norm.gain, dtype=w.dtype).astype(np.float32, copy=False)
+    scaled = w.astype(np.float64) * norm.gain  # float64, because subtracting the mean may cancel
+    return (scaled - scaled.mean(1, keepdims=True)).astype(np.float32)
 
 
-def head_scores(query: Factors, key: Factors, partner: Sequence[int] | None = None) -> list[Scores]:
-    """Scores of every head; with `partner`, the queries of group g meet the keys of group partner[g]."""
+def head_scores(query: Factors, key: Factors, partner: Sequence[int] | None = None) -> list[FormScores]:
+    """Return the scores of every head.
+
+    query:   [H, r, d_q]
+    key:     [G, r, d_k]
+    partner: if given, the queries of group g are paired with the keys of group partner[g] instead of their own
+    """
     heads, r, d = query.w.shape
-    size, step = heads // len(key.w), together(query)
-    if not wide(query, key):
-        query.gram, key.gram  # noqa: B018  # once for all who share them
+    group_size, step = heads // len(key.w), forms_per_product(query)
+    if not dense_is_smaller(query, key):
+        query.gram, key.gram  # noqa: B018  # computed once, then shared by all tasks
     tasks = [
-        (slice(start, min(start + step, (g + 1) * size)), slice(other, other + 1))
-        for g, other in enumerate(range(len(key.w)) if partner is None else partner)
-        for start in range(g * size, (g + 1) * size, step)
+        (slice(start, min(start + step, (group + 1) * group_size)), slice(other, other + 1))
+        for group, other in enumerate(range(len(key.w)) if partner is None else partner)
+        for start in range(group * group_size, (group + 1) * group_size, step)
     ]
-    found = each(lambda task: list(pair(query[task[0]], key[task[1]])), tasks, min(step, size) * d * r * r)
-    return [scores for some in found for scores in some]
+
+    def work(task: tuple[slice, slice]) -> list[FormScores]:
+        return list(score_forms(query[task[0]], key[task[1]]))
+
+    return [scores for some in each(work, tasks, min(step, group_size) * d * r * r) for scores in some]
 
 
-def layer_scores(query: Factors, key: Factors) -> Scores:
-    """Scores of a layer form from its two factors."""
-    (scores,) = pair(query, key)
+def layer_scores(query: Factors, key: Factors) -> FormScores:
+    """Return the scores of a layer form from its two factors, `[1, G r, d_q]` and `[1, G r, d_k]`."""
+    (scores,) = score_forms(query, key)
     return scores
-
-
-def derangement(groups: int) -> list[int]:
-    """Another group for every group (two at least), the same at every call: a random cycle through all of them."""
-    cycle = np.random.default_rng([SEED, groups]).permutation(groups)
-    partner = np.empty(groups, dtype=int)
-    partner[cycle] = np.roll(cycle, 1)
-    return [int(g) for g in partner]

@@ -1,8 +1,8 @@
-"""The re-paired null: the model's own queries against keys they were not trained with.
+"""The re-paired null: queries of a model scored with keys they were not trained with.
 
-A head meets the keys of another group of its layer, by one seeded derangement of the groups. Where a layer has one
-group, and for layer forms, the keys come from another layer of the same stack and shapes: the one before it, and for
-the first of them the last, so that the layers too are deranged and only two of them are in memory at a time.
+Each head is paired with the keys of another group of its layer, by one seeded derangement of the groups. Where a layer
+has one group, and for layer forms, the keys come from another layer of the same stack and shapes: the previous one, and
+the last one for the first. The layers are thus deranged too, and only two of them are in memory at a time.
 """
 
 from __future__ import annotations
@@ -11,66 +11,81 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from attngeo.weights.scoring.factored import Factors, Scores
-from attngeo.weights.scoring.layer import Sides, derangement, head_scores, layer_scores
-from attngeo.weights.scoring.table import Row, known
+from attngeo.weights.scoring.factored import FormScores
+from attngeo.weights.scoring.factors import Factors
+from attngeo.weights.scoring.layer import LayerFactors, head_scores, layer_scores
+from attngeo.weights.scoring.score_table import Row, null_if_nan
 
-Kind = tuple[str, tuple[int, ...], tuple[int, ...]]  # stack and shapes: between these, keys can be exchanged
+SEED = 0
+
+# Keys can be exchanged between layers that agree in stack, shape of the queries and shape of the keys.
+Kind = tuple[str, tuple[int, ...], tuple[int, ...]]
 
 
 @dataclass(frozen=True, eq=False)
-class Seeking:
-    """A layer whose rows are to meet another layer's keys."""
+class UnpairedLayer:
+    """A layer whose rows are to be scored with the keys of another layer."""
 
     layer: Row
-    heads: list[Row]  # empty where the heads found their partners within the layer
-    query: Factors | None  # [H, r, d_q], kept only for them
-    layer_query: Factors
-    layer_key: Factors  # its own
+    heads: list[Row]  # empty where the heads were paired within the layer
+    query: Factors | None  # [H, r, d_q], kept only for `heads`
+    layer_query: Factors  # [1, G r, d_q]
+    layer_key: Factors  # [1, G r, d_k], its own
 
-    def meet(self, key: Factors, layer_key: Factors) -> None:
-        """Fill in the columns, unless the keys are its own: the same layer, or one that shares its weights."""
-        if np.array_equal(layer_key.w[0, :, 0], self.layer_key.w[0, :, 0]) and np.array_equal(
-            layer_key.w, self.layer_key.w
-        ):
+    def pair_with(self, key: Factors, layer_key: Factors) -> None:
+        """Fill in the columns, unless the keys are the layer's own: the same layer, or one that shares its weights."""
+        own = self.layer_key.w
+        if np.array_equal(layer_key.w[0, :, 0], own[0, :, 0]) and np.array_equal(layer_key.w, own):
             return
-        fill(self.layer, layer_scores(self.layer_query, layer_key))
+        _fill(self.layer, layer_scores(self.layer_query, layer_key))
         if self.query is not None:
             for row, scores in zip(self.heads, head_scores(self.query, key), strict=True):
-                fill(row, scores)
+                _fill(row, scores)
 
 
 @dataclass(frozen=True)
-class Repaired:
-    """Fills `symmetry_repaired` and `directionality_repaired` of the rows as the layers come by."""
+class RepairedNull:
+    """Fills the columns `symmetry_repaired` and `directionality_repaired` while the layers of a model are scored."""
 
-    first: dict[Kind, Seeking] = field(default_factory=dict)
-    last: dict[Kind, tuple[Factors, Factors]] = field(default_factory=dict)
+    first: dict[Kind, UnpairedLayer] = field(default_factory=dict)
+    last: dict[Kind, tuple[Factors, Factors]] = field(default_factory=dict)  # keys of the heads and of the layer form
 
-    def add(self, stack: str, sides: Sides, layer: Row, heads: list[Row]) -> None:
-        """Take the next layer and its rows; `heads` is empty where heads are not scored."""
-        groups = len(sides.key.w)
+    def add(self, stack: str, factors: LayerFactors, layer: Row, heads: list[Row]) -> None:
+        """Score the next layer; `layer` and `heads` are its rows, `heads` empty where heads are not scored."""
+        groups = len(factors.key.w)
         if heads and groups > 1:
-            found = head_scores(*sides.heads, derangement(groups))
-            for row, scores in zip(heads, found, strict=True):
-                fill(row, scores)
+            scored = head_scores(*factors.heads, derangement(groups))
+            for row, scores in zip(heads, scored, strict=True):
+                _fill(row, scores)
             heads = []
-        query, key = sides.heads
-        layer_query = sides.layer_query.without_summands()  # a null needs no more digits than w has
-        seeking = Seeking(layer, heads, query if heads else None, layer_query, sides.layer_key)
-        kind = (stack, sides.query.w.shape, sides.key.w.shape)
+        query, key = factors.heads
+        layer_query = factors.layer_query.without_summands()  # a null does not need the last digits
+        unpaired = UnpairedLayer(layer, heads, query if heads else None, layer_query, factors.layer_key)
+        kind = (stack, factors.query.w.shape, factors.key.w.shape)
         if kind in self.first:
-            seeking.meet(*self.last[kind])
+            unpaired.pair_with(*self.last[kind])
         else:
-            self.first[kind] = seeking
-        self.last[kind] = (key, sides.layer_key)
+            self.first[kind] = unpaired
+        self.last[kind] = (key, factors.layer_key)
 
     def close(self) -> None:
-        """The first layers meet the keys of the last ones."""
-        for kind, seeking in self.first.items():
-            seeking.meet(*self.last[kind])
+        """Pair the first layer of each kind with the keys of the last one."""
+        for kind, unpaired in self.first.items():
+            unpaired.pair_with(*self.last[kind])
 
 
-def fill(row: Row, scores: Scores) -> None:
-    row["symmetry_repaired"] = known(scores.symmetry)
-    row["directionality_repaired"] = known(scores.directionality)
+def derangement(groups: int) -> list[int]:
+    """Return another group for each of at least two groups: a random cycle through all, the same at every call.
+
+    >>> derangement(4)
+    [2, 0, 3, 1]
+    """
+    cycle = np.random.default_rng([SEED, groups]).permutation(groups)
+    partner = np.empty(groups, dtype=int)
+    partner[cycle] = np.roll(cycle, 1)
+    return [int(g) for g in partner]
+
+
+def _fill(row: Row, scores: FormScores) -> None:
+    row["symmetry_repaired"] = null_if_nan(scores.symmetry)
+    row["directionality_repaired"] = null_if_nan(scores.directionality)

@@ -1,4 +1,4 @@
-"""Scores as a tidy table: one row per layer, and per head of it."""
+"""`ScoreTable`: scores as a tidy table, with one row per layer and one row per head."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from attngeo.display import draw
-from attngeo.errors import SourceError
+from attngeo.errors import InputError, SourceError
+from attngeo.io.atomic import write_file
+from attngeo.weights.scoring.layer_nulls import layer_nulls
 
 if TYPE_CHECKING:
     import polars as pl
@@ -20,18 +22,18 @@ if TYPE_CHECKING:
 
 Row = dict[str, Any]
 
-# Column → polars type; null where a figure was not asked for or does not exist.
+# Column → polars type; a value is null where it was not requested or does not exist.
 COLUMNS = {
     "model": "String",
     "stack": "String",
     "layer": "Int64",
-    "head": "Int64",  # null on the rows of whole layers
+    "head": "Int64",  # null in the rows of layer forms
     "symmetry": "Float64",
     "directionality": "Float64",
-    "symmetry_z": "Float64",  # against independent Gaussian factors
+    "symmetry_z": "Float64",  # compared with independent Gaussian factors
     "directionality_z": "Float64",
     "directionality_p": "Float64",
-    "symmetry_repaired": "Float64",  # the same queries with keys of another group or layer
+    "symmetry_repaired": "Float64",  # the same queries with the keys of another group or layer
     "directionality_repaired": "Float64",
     "symmetry_folded": "Float64",  # with the norm before the attention folded in
     "directionality_folded": "Float64",
@@ -47,18 +49,18 @@ NOTES = "attngeo_notes"  # key of the parquet metadata
 
 @dataclass(frozen=True, eq=False)
 class ScoreTable:
-    """Symmetry and directionality of the layers and heads of one model, or of several one after the other.
+    """Symmetry and directionality of the layers and heads of one model, or of several models one after the other.
 
     >>> table = attngeo.score("gpt2")                       # doctest: +SKIP
     >>> table.frame.filter(pl.col("head").is_null())        # doctest: +SKIP
     """
 
     frame: pl.DataFrame  # columns COLUMNS
-    notes: tuple[str, ...] = ()  # what a reader of the figures must know
+    notes: tuple[str, ...] = ()  # remarks that a reader of the scores must know
 
     @classmethod
     def of(cls, rows: Iterable[Row], notes: tuple[str, ...] = ()) -> ScoreTable:
-        """A table from rows; keys that are missing are null."""
+        """Return a table made of rows; a missing key becomes null."""
         import polars as pl
 
         rows = list(rows)
@@ -83,38 +85,36 @@ class ScoreTable:
         return "".join([self.frame._repr_html_(), *(f"<p>{html.escape(note)}</p>" for note in self.notes)])
 
     def summary(self) -> pl.DataFrame:
-        """Median and quartiles over the layers and over the heads of each stack; cross-attention is left out."""
+        """Return median and quartiles over the layers and over the heads of each stack, without cross-attention."""
         import polars as pl
 
-        level = pl.when(pl.col("head").is_null()).then(pl.lit("layer")).otherwise(pl.lit("head"))
-        shares = {"median": 0.5, "q25": 0.25, "q75": 0.75}
-        figures = [
-            pl.col(score).quantile(share, "linear").alias(f"{score}_{name}")
+        kind = pl.when(pl.col("head").is_null()).then(pl.lit("layer")).otherwise(pl.lit("head"))
+        levels = {"median": 0.5, "q25": 0.25, "q75": 0.75}
+        quantiles = [
+            pl.col(score).quantile(level, "linear").alias(f"{score}_{name}")
             for score in ("symmetry", "directionality")
-            for name, share in shares.items()
+            for name, level in levels.items()
         ]
         scored = self.frame.filter(~pl.col("cross") & pl.col("directionality").is_not_null())
-        groups = scored.with_columns(level.alias("level")).group_by("model", "stack", "level", maintain_order=True)
-        return groups.agg(pl.len().cast(pl.Int64).alias("count"), *figures)
+        groups = scored.with_columns(kind.alias("level")).group_by("model", "stack", "level", maintain_order=True)
+        return groups.agg(pl.len().cast(pl.Int64).alias("count"), *quantiles)
 
     def plot(self) -> Figure:
-        """Every layer (line) and head (dots), as a matplotlib figure."""
-        return draw("score_figure", self.frame)
+        """Draw every layer (line) and head (dots) as a matplotlib figure."""
+        return draw("score_figure", self.frame, layer_nulls(self.frame))
 
     def save(self, path: str | Path) -> None:
-        """Write one parquet file, frame and notes; it is there whole or not at all."""
-        from attngeo.io.atomic import write_file
-
+        """Write frame and notes to one Parquet file, atomically."""
         path = Path(path)
         if path.suffix != ".parquet":
-            raise ValueError(f"{path}: a score table is saved as .parquet; .frame writes other formats")
+            raise InputError(f"{path}: a score table is saved as .parquet; use .frame to write other formats")
         content = io.BytesIO()
         self.frame.write_parquet(content, metadata={NOTES: json.dumps(self.notes)})
         write_file(path, content.getvalue())
 
     @classmethod
     def load(cls, path: str | Path) -> ScoreTable:
-        """Read what `save` wrote."""
+        """Read a table that `save` wrote."""
         import polars as pl
 
         try:
@@ -126,13 +126,13 @@ class ScoreTable:
         except OSError as error:
             raise SourceError(f"{path}: cannot be read ({error.strerror or error})") from error
         except (pl.exceptions.PolarsError, ValueError) as error:
-            raise SourceError(f"{path}: is damaged, a score table saved by attngeo expected") from error
+            raise SourceError(f"{path}: is damaged, expected a score table saved by attngeo") from error
         columns = {name: str(kind) for name, kind in frame.schema.items()}
         if columns != COLUMNS or not (isinstance(texts, list) and all(isinstance(text, str) for text in texts)):
-            raise SourceError(f"{path}: is not a score table, a parquet file saved by attngeo expected")
+            raise SourceError(f"{path}: is not a score table, expected a Parquet file saved by attngeo")
         return cls(frame, tuple(texts))
 
 
-def known(value: float) -> float | None:
-    """Tables have null where a figure does not exist."""
+def null_if_nan(value: float) -> float | None:
+    """Return `value`, or None for NaN: a table has null where a score does not exist."""
     return None if math.isnan(value) else value
