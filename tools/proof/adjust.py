@@ -66,4 +66,5 @@ ADJUST: dict[str, Callable[[Any], Any]] = {
     "bigbird_pegasus": _set(attention_type="original_full"),
     "gpt_neo": _set(attention_types=[[["global", "local"], 1]], attention_layers=["global", "local"]),
     "deepseek_v2": _set(topk_group=1, n_group=1, num_experts_per_tok=2, topk_method="greedy"),
+    "deepseek_v3": _set(num_attention_heads=16, num_key_value_heads=16, q_lora_rank=192, kv_lora_rank=64),
 }
