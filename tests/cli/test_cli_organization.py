@@ -1,4 +1,4 @@
-"""`attngeo organize` and `attngeo invariance` as a person meets them: real processes, exit codes, files."""
+"""`attngeo organize` and `attngeo invariance` as a user runs them: real processes, exit codes, files."""
 
 from __future__ import annotations
 
@@ -16,11 +16,9 @@ from transformers import BertTokenizer
 from typer.testing import CliRunner
 
 from attngeo.cli import app
-from attngeo.errors import AttngeoError
-from attngeo.io.atomic import atomic_folder
 from attngeo.organization import Comparison, Expansion, InvarianceReport, NetworkTensor, Organization
 from attngeo.organization.trees.planted import planted
-from tests.live.tiny_live_models import tiny
+from tests.live.tiny_live_models import tiny_model
 
 PASSAGE = Path(__file__).resolve().parents[1] / "data" / "austen.txt"
 FILES = {"summary.txt", "tensor.npz", "organization.npz", "expansion.npz", "comparison.json"}
@@ -28,6 +26,7 @@ PICTURES = {"slices.png", "trees.png", "sparsity.png", "heads.png"}
 
 
 def run(*arguments: object) -> subprocess.CompletedProcess[str]:
+    """Run `attngeo ARGUMENTS` offline in a process of its own."""
     return subprocess.run(
         [sys.executable, "-m", "attngeo", *map(str, arguments)],
         capture_output=True,
@@ -38,12 +37,12 @@ def run(*arguments: object) -> subprocess.CompletedProcess[str]:
 
 
 def call(*arguments: object) -> Result:
-    """The same inside this process, where torch is loaded already."""
+    """Run `attngeo ARGUMENTS` in this process, where torch is loaded already."""
     return CliRunner().invoke(app, list(map(str, arguments)))
 
 
-def refused(done: Result) -> str:
-    """The one line of an error; nothing on stdout."""
+def error_line(done: Result) -> str:
+    """Check that the command failed with one line on stderr and nothing on stdout; return the line."""
     assert done.exit_code == 2 and done.stdout == "", (done.exit_code, done.stdout, done.stderr)
     lines = done.stderr.splitlines()
     assert len(lines) == 1 and lines[0].startswith("attngeo: error: "), done.stderr
@@ -52,7 +51,7 @@ def refused(done: Result) -> str:
 
 @pytest.fixture(scope="module")
 def tensor(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A saved network tensor with a hierarchy in it, 2 layers of 6 heads."""
+    """A saved network tensor with a planted hierarchy, 2 layers of 6 heads."""
     values = planted((20, 16, 12), 0)[0]
     heads = tuple(f"L{layer}H{head}" for layer in range(2) for head in range(6))
     path = tmp_path_factory.mktemp("tensor") / "tensor.npz"
@@ -72,10 +71,10 @@ def test_organize_a_real_encoder(minilm: Path, tmp_path: Path) -> None:
     assert organization.tensor == tensor and tensor.queries[1:4] == ("it", "is", "a")
     expansion = Expansion.load(out / "expansion.npz")
     np.testing.assert_allclose(expansion.inverse(), tensor.values, atol=1e-4)
-    for head in tensor.heads:  # every head stands somewhere in the tree
+    for head in tensor.heads:  # the tree names every head
         layer, number = head[1:].split("H")
         assert any(f"L{layer}H" in line and number in line for line in done.stdout.splitlines())
-    for section in ("fold together", "entropy of the whole", "shuffled axes", "dyadic trees", "cosines per head"):
+    for section in ("joined first", "entropy of the network", "shuffled axes", "dyadic trees", "cosines per head"):
         assert section in done.stdout
     comparison = Comparison.load(out / "comparison.json")
     assert str(comparison) in done.stdout and "permuted: trees" in comparison
@@ -108,22 +107,22 @@ def test_organize_a_matrix(tmp_path: Path) -> None:
     assert {path.name for path in (tmp_path / "out").iterdir()} == (FILES | PICTURES) - {"tensor.npz", "heads.png"}
 
 
-def test_invariance(tensor: Path, tmp_path: Path) -> None:
+def test_invariance_of_a_saved_tensor(tensor: Path, tmp_path: Path) -> None:
     done = call("invariance", "--tensor", tensor, "--out", tmp_path / "out")
     assert done.exit_code == 0, done.stderr
-    assert "heads: affinity rank correlation" in done.stdout and "broken" in done.stdout
+    assert "heads: affinity rank correlation" in done.stdout and "control" in done.stdout
     assert {path.name for path in (tmp_path / "out").iterdir()} == {
         "summary.txt", "invariance.json", "invariance.png", "tensor.npz"
     }  # fmt: skip
-    found = InvarianceReport.load(tmp_path / "out" / "invariance.json")
-    assert done.stdout == (tmp_path / "out" / "summary.txt").read_text() == f"{found}\n"
-    assert [head.head for head in found.heads] == list(NetworkTensor.load(tensor).heads)
+    report = InvarianceReport.load(tmp_path / "out" / "invariance.json")
+    assert done.stdout == (tmp_path / "out" / "summary.txt").read_text() == f"{report}\n"
+    assert [head.head for head in report.heads] == list(NetworkTensor.load(tensor).heads)
     again = call("invariance", "--tensor", tensor, "--masked", "--seed", "3")
     assert again.exit_code == 0 and "planted: logits against their masked softmax" in again.stdout
 
 
-def test_an_image_through_a_model(tmp_path: Path) -> None:
-    tiny("vit").save_pretrained(tmp_path / "model")
+def test_organize_an_image(tmp_path: Path) -> None:
+    tiny_model("vit").save_pretrained(tmp_path / "model")
     Image.linear_gradient("L").save(tmp_path / "picture.png")
     options = ("--image", tmp_path / "picture.png", "--stage", "probabilities", "--out", tmp_path / "out")
     done = call("organize", tmp_path / "model", *options)
@@ -132,16 +131,16 @@ def test_an_image_through_a_model(tmp_path: Path) -> None:
     assert NetworkTensor.load(tmp_path / "out" / "tensor.npz").queries[:2] == ("[CLS]", "0,0")
     options = ("--image", tmp_path / "picture.png", "--stack", "text", "--out", tmp_path / "other")
     done = call("organize", tmp_path / "model", *options)
-    assert "model type vit: no stack text to capture; it has encoder" in refused(done)
+    assert "model type vit: no stack text to capture; it has encoder" in error_line(done)
     assert not (tmp_path / "other").exists()
 
 
-def test_a_text_too_long_is_refused_and_truncated(tmp_path: Path) -> None:
-    tiny("bert").save_pretrained(tmp_path / "model")
-    words = {word: place for place, word in enumerate(("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "word"))}
+def test_a_text_that_is_too_long_is_refused_or_truncated(tmp_path: Path) -> None:
+    tiny_model("bert").save_pretrained(tmp_path / "model")
+    words = {word: number for number, word in enumerate(("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "word"))}
     BertTokenizer(vocab=words).save_pretrained(tmp_path / "model")
     given = ("organize", tmp_path / "model", "--text", "word " * 100, "--out", tmp_path / "out")
-    line = refused(call(*given))
+    line = error_line(call(*given))
     assert line.startswith("text: 102 tokens, the window of") and "--truncate" in line
     assert not (tmp_path / "out").exists()
     done = call(*given, "--truncate")
@@ -155,34 +154,37 @@ BAD: list[tuple[Any, str]] = [
     (["model", "--text", "a", "--no-out"], "--out: missing, name a new folder"),
     (["./nowhere", "--text", "a"], "./nowhere: no such folder, and not a hub id"),
     (["model", "--text-file", "none.txt"], "none.txt: cannot be read (No such file or directory)"),
-    (["model", "--text-file", "bytes"], "bytes: not a text in UTF-8"),
-    (["model", "--text-file", "zero"], "zero: holds a zero byte: binary data, UTF-8 text expected"),
+    (["model", "--text-file", "bytes"], "bytes: not UTF-8 text"),
+    (["model", "--text-file", "zero"], "zero: contains a zero byte; expected UTF-8 text, found binary data"),
     (["model", "--text-file", "blank.txt"], "blank.txt: empty, expected at least a word"),
     (["model", "--image", "words.txt"], "words.txt: not an image, or one cut short"),
     (["model", "--image", "none.png"], "none.png: no such file"),
     (["model", "--audio", "words.txt"], "words.txt: not a WAV sound, or one cut short"),
     (["--tensor", "none.npz"], "none.npz: no such file"),
-    (["--tensor", "words.txt"], "words.txt: cut short or not a file of attngeo"),
-    (["--tensor", "short.npz"], "short.npz: cut short or not a file of attngeo, expected a saved network tensor"),
-    (["--tensor", "short.npy"], "short.npy: cut short or not an array saved by numpy"),
-    (["--tensor", "nan.npy"], "nan.npy: holds NaN or Inf"),
-    (["--tensor", "inf.npz"], "inf.npz: network tensor: holds NaN or Inf"),
+    (["--tensor", "words.txt"], "words.txt: is incomplete, damaged or not a file of attngeo"),
+    (
+        ["--tensor", "short.npz"],
+        "short.npz: is incomplete, damaged or not a file of attngeo, expected a saved network tensor",
+    ),
+    (["--tensor", "short.npy"], "short.npy: is incomplete, damaged or not an array saved by NumPy"),
+    (["--tensor", "nan.npy"], "nan.npy: contains NaN or Inf"),
+    (["--tensor", "inf.npz"], "inf.npz: network tensor: contains NaN or Inf"),
     (["--tensor", "line.npy"], "line.npy: expected 2-D or 3-D, got 1-D"),
     (["--tensor", "four.npy"], "four.npy: expected 2-D or 3-D, got 4-D"),
     (["--tensor", "empty.npy"], "empty.npy: axis 0 is empty"),
     (["--tensor", "words.npy"], "words.npy: expected real numbers"),
-    (["--tensor", "pickle.npy"], "pickle.npy: cut short or not an array saved by numpy"),
-    (["--tensor", "blank.npz"], "blank.npz: mask: query 2 may attend to nothing, every row needs a key"),
+    (["--tensor", "pickle.npy"], "pickle.npy: is incomplete, damaged or not an array saved by NumPy"),
+    (["--tensor", "blank.npz"], "blank.npz: mask: query 2 may attend to no key, expected at least one"),
     (["--tensor", "."], ".: is a folder, expected a file"),
     (["model", "--tensor", "good.npy"], "REF model: no model is run where --tensor is given"),
     (["--tensor", "good.npy", "--layers", "x"], "--layers x: expected numbers and ranges such as 0-5,8"),
-    (["--tensor", "good.npy", "--layers", "0"], "--layers: says what to capture"),
-    (["--tensor", "good.npy", "--stack", "encoder"], "--stack: says what to capture"),
-    (["--tensor", "good.npy", "--stage", "probabilities"], "--stage: says what to capture"),
-    (["--tensor", "good.npy", "--truncate"], "--truncate: says what to capture"),
+    (["--tensor", "good.npy", "--layers", "0"], "--layers: selects what to capture"),
+    (["--tensor", "good.npy", "--stack", "encoder"], "--stack: selects what to capture"),
+    (["--tensor", "good.npy", "--stage", "probabilities"], "--stage: selects what to capture"),
+    (["--tensor", "good.npy", "--truncate"], "--truncate: selects what to capture"),
     (["--tensor", "good.npy", "--start", "here"], "start 'here'"),
     (["--tensor", "good.npy", "--device", "nowhere"], "device 'nowhere' cannot be used"),
-    (["--tensor", "good.npy", "--tree", "oak"], "no tree 'oak'"),
+    (["--tensor", "good.npy", "--tree", "oak"], "unknown tree 'oak'"),
     (["--tensor", "good.npy", "--iterations", "0"], "expected at least one iteration"),
     (["--tensor", "good.npy", "--out", "good.npy"], "good.npy: exists already, expected a new or an empty folder"),
     (["--tensor", "good.npy", "--out", "."], ".: exists already, expected a new or an empty folder"),
@@ -191,7 +193,8 @@ BAD: list[tuple[Any, str]] = [
 
 
 @pytest.fixture(scope="module")
-def broken(tmp_path_factory: pytest.TempPathFactory, tensor: Path) -> Path:
+def bad_files(tmp_path_factory: pytest.TempPathFactory, tensor: Path) -> Path:
+    """A folder with files that cannot be organised, and good.npy, which can."""
     folder = tmp_path_factory.mktemp("broken")
     (folder / "words.txt").write_text("words")
     (folder / "blank.txt").write_text(" \n")
@@ -216,27 +219,15 @@ def broken(tmp_path_factory: pytest.TempPathFactory, tensor: Path) -> Path:
 
 
 @pytest.mark.parametrize(("arguments", "line"), BAD, ids=[line[:40] for _, line in BAD])
-def test_bad_input(arguments: list[str], line: str, broken: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(broken)
-    before = sorted(broken.iterdir())
+def test_bad_input(arguments: list[str], line: str, bad_files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(bad_files)
+    before = sorted(bad_files.iterdir())
     out = [] if "--out" in arguments or "--no-out" in arguments else ["--out", "out"]
-    assert line in refused(call("organize", *(a for a in arguments if a != "--no-out"), *out))
-    assert sorted(broken.iterdir()) == before
+    assert line in error_line(call("organize", *(a for a in arguments if a != "--no-out"), *out))
+    assert sorted(bad_files.iterdir()) == before
 
 
 def test_invariance_refuses_probabilities(tensor: Path, tmp_path: Path) -> None:
     loaded = NetworkTensor.load(tensor)
     NetworkTensor(loaded.probabilities(), stage="probabilities").save(tmp_path / "after.npz")
-    assert "holds probabilities, expected logits" in refused(call("invariance", "--tensor", tmp_path / "after.npz"))
-
-
-def test_a_folder_is_whole_or_not_there(tmp_path: Path) -> None:
-    with pytest.raises(KeyboardInterrupt), atomic_folder(tmp_path / "out") as folder:
-        (folder / "half").write_text("half")
-        raise KeyboardInterrupt
-    assert list(tmp_path.iterdir()) == []
-    with atomic_folder(tmp_path / "out") as folder:
-        (folder / "whole").write_text("whole")
-    assert [path.name for path in tmp_path.rglob("*")] == ["out", "whole"]
-    with pytest.raises(AttngeoError, match="exists already"), atomic_folder(tmp_path / "out"):
-        pass
+    assert "holds probabilities, expected logits" in error_line(call("invariance", "--tensor", tmp_path / "after.npz"))
