@@ -67,11 +67,11 @@ def same_trees() -> list[dict[str, Any]]:
 def same_capture(device: str) -> list[dict[str, Any]]:
     """What a model's heads make of an input, captured where the model is: on the CPU, then on `device`."""
     from attngeo import capture
-    from tests.live.tiny_live_models import feed, tiny
+    from tests.live.tiny_live_models import model_inputs, tiny_model
 
     rows = []
     for kind, stack in (("bert", None), ("gpt2", None), ("llama", None), ("t5", "cross"), ("beit", None)):
-        model, inputs = tiny(kind), feed(kind)
+        model, inputs = tiny_model(kind), model_inputs(kind)
         for stage in ("logits", "probabilities"):
             here = capture(model.to("cpu"), inputs, stage=stage, stack=stack)
             there = capture(model.to(device), inputs, stage=stage, stack=stack)

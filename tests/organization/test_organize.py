@@ -12,7 +12,7 @@ from attngeo.io import threads
 from attngeo.organization import NetworkTensor, Organization, Tree, expand, organize, planted
 from attngeo.organization.haar.transform import forward
 from attngeo.organization.kernels import dispatch
-from attngeo.organization.questionnaire.refine import expanded_slices, haar_tree
+from attngeo.organization.questionnaire.haar_tree import expanded_slices, haar_tree
 
 torch = pytest.importorskip("torch")
 
@@ -197,7 +197,7 @@ def test_reordered_embedding_and_labels():
         (lambda: organize(np.zeros(3)), "expected 2-D or 3-D"),
         (lambda: organize(np.zeros((2, 2, 2, 2))), "expected 2-D or 3-D"),
         (lambda: organize(np.ones((3, 3)), iterations=0), "at least one iteration"),
-        (lambda: organize(np.ones((3, 3)), tree="oak"), "no tree 'oak'"),
+        (lambda: organize(np.ones((3, 3)), tree="oak"), "unknown tree 'oak'"),
         (lambda: organize(np.ones((3, 3)), start="here"), "start 'here'"),
         (lambda: organize(np.ones((3, 3)), device="nowhere"), "device 'nowhere'"),
     ],

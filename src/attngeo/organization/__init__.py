@@ -1,20 +1,33 @@
-"""Organise a network: its tensor of queries × keys × heads, the trees of its axes, and what they show.
+"""Organise a network: find trees for the axes of its tensor of queries × keys × heads, and measure what they show.
 
-A network and its geometry
+Results
+    organize             a tensor or a matrix → Organization
+    Organization         a tree and an affinity per axis, all steps, the reordered tensor, the diffusion map
+    Step                 the state after one iteration of `organize`
+    expand, Expansion    Haar coefficients along the trees: entropy, sparsity, smoothness
+    Comparison           the same figures together with those of controls
+    softmax_invariance   the geometry before and after the softmax → InvarianceReport
+    paraproduct          A(f) split along two trees → Paraproduct: exact value, approximation, residual
     NetworkTensor        queries × keys × heads of one input, with labels and mask
-    organize             tensor → Organization: a tree and an affinity for every axis
-    Organization         the trees, the history, the reordered tensor, the head embedding
-    expand, Expansion    Haar coefficients along the trees: entropy, sparsity, regularity
-    Comparison           those figures beside their controls
-    softmax_invariance   does the softmax leave the geometry alone? → InvarianceReport
-    paraproduct          A(f) along two trees → Paraproduct: exact, approximation, residual
+    Tree                 a partition tree
 
-Underneath
-    cosine_affinity, gaussian_affinity, affinity_from_distance    who is near whom
-    tree_distance        distances of slices through the trees of the other axes
-    diffusion_map        coordinates of a random walk on an affinity
-    flexible_tree, binary_tree, haar_tree, Tree                   hierarchies
-    planted              tensors with a hierarchy put into them, for tests
+Steps of the algorithm
+    cosine_affinity, gaussian_affinity      affinity of the slices of an axis
+    tree_distance                           distances between slices, given the trees of the other axes
+    affinity_from_distance                  a distance matrix as an affinity
+    flexible_tree, binary_tree, haar_tree   trees from an affinity, or from Haar coefficients
+    diffusion_map                           coordinates of the elements, from an affinity
+    planted                                 random tensors with known trees, for tests
+
+Packages, each of which uses only those below it
+    softmax         the paraproduct and softmax invariance
+    expansion       Haar expansion of a tensor and its controls
+    questionnaire   the iteration that finds the trees
+    haar            the Haar transform, sparsity, smoothness
+    geometry        affinities, the tree distance, diffusion, agreement
+    trees           partition trees
+    capture         from a model and an input to the network tensor
+    kernels         compiled loops for CPU and GPU
 """
 
 from attngeo.organization.capture.network_tensor import NetworkTensor
@@ -25,9 +38,10 @@ from attngeo.organization.geometry.diffusion import diffusion_map
 from attngeo.organization.geometry.tree_distance import tree_distance
 from attngeo.organization.organization import Organization
 from attngeo.organization.organize import organize
-from attngeo.organization.questionnaire.grow import binary_tree, flexible_tree
+from attngeo.organization.questionnaire.binary_tree import binary_tree
+from attngeo.organization.questionnaire.flexible_tree import flexible_tree
+from attngeo.organization.questionnaire.haar_tree import haar_tree
 from attngeo.organization.questionnaire.iterate import Step
-from attngeo.organization.questionnaire.refine import haar_tree
 from attngeo.organization.softmax.invariance import softmax_invariance
 from attngeo.organization.softmax.invariance_report import InvarianceReport
 from attngeo.organization.softmax.paraproduct import Paraproduct, paraproduct

@@ -1,4 +1,4 @@
-"""An organised tensor: a tree and an affinity for every axis, and how they came about."""
+"""The result of `organize`: a tensor with a tree and an affinity for every axis."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from attngeo.arrays import Floats
 from attngeo.display import Drawable, draw
@@ -26,56 +27,57 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Organization(Drawable):
-    """A tensor, a tree and an affinity for every axis, and the history that led there.
+    """A tensor with a tree and an affinity for every axis, and all steps of the questionnaire.
 
-    >>> found = organize(planted((16, 12, 8), seed=0)[0])
-    >>> [tree.size for tree in found.trees], found.embedding(2).shape
+    >>> organization = organize(planted((16, 12, 8), seed=0)[0])
+    >>> [tree.size for tree in organization.trees], organization.embedding(2).shape
     ([16, 12, 8], (8, 2))
-    >>> orders = [tree.order for tree in found.trees]
-    >>> bool((found.reordered() == found.values[np.ix_(*orders)]).all())
+    >>> orders = [tree.order for tree in organization.trees]
+    >>> bool((organization.reordered() == organization.values[np.ix_(*orders)]).all())
     True
     """
 
-    tensor: NetworkTensor | Any  # as it was given, in its own order
+    tensor: NetworkTensor | NDArray[Any]  # as given, in its original order
     trees: tuple[Tree, ...]
-    affinities: tuple[Floats, ...]  # [n, n] each, from the last iteration
+    affinities: tuple[Floats, ...]  # [n, n] per axis, from the last iteration
     history: tuple[Step, ...] = ()
-    settings: Mapping[str, Any] = field(default_factory=dict)  # of `organize`: iterations, alpha, tree, …
+    settings: Mapping[str, Any] = field(default_factory=dict)  # arguments of `organize`: iterations, alpha, tree, …
 
     @property
-    def values(self) -> Any:
-        """The numbers themselves."""
+    def values(self) -> NDArray[Any]:
+        """Return the array, without the labels of a NetworkTensor."""
         return self.tensor.values if isinstance(self.tensor, NetworkTensor) else self.tensor
 
     @property
     def settled(self) -> bool:
-        """Whether the last iteration changed no tree."""
+        """Tell whether the last iteration changed no tree."""
         steps = [step for step in self.history if step.stage == "iteration"]
         return len(steps) > 1 and steps[-1].trees == steps[-2].trees
 
-    def reordered(self) -> Any:
-        """The tensor with every axis in the order of its tree; a NetworkTensor brings its labels and mask along."""
+    def reordered(self) -> NetworkTensor | NDArray[Any]:
+        """Return the tensor with every axis in the order of its tree; a NetworkTensor keeps its labels and mask."""
         orders = [tree.order for tree in self.trees]
         if isinstance(self.tensor, NetworkTensor):
             return self.tensor.take(*orders)
-        return self.values[np.ix_(*orders)]
+        return np.asarray(self.values[np.ix_(*orders)])
 
     def embedding(self, dimensions: int = 3, axis: int = -1) -> Floats:
-        """[n, dimensions] diffusion map of an axis, the heads unless told otherwise."""
+        """Return the diffusion map [n, dimensions] of an axis, by default the last one (the heads of a tensor)."""
         return diffusion_map(self.affinities[axis], dimensions)
 
     def expand(self) -> Expansion:
-        """The Haar coefficients of the values along all trees."""
+        """Return the Haar expansion of the values along all trees."""
         return replace(expand(self.values, dict(enumerate(self.trees))), settings=self.settings)
 
     def plot(self, of: Literal["slices", "heads", "trees"] = "slices") -> Figure:
-        """A few heads as given and in the order of the trees; or the diffusion map of the heads; or the trees."""
+        """Return a figure: a few heads before and after reordering, the diffusion map of the heads, or the trees."""
         if of not in ("slices", "heads", "trees") or (of == "heads" and len(self.trees) < 3):
-            raise InputError(f"plot: no picture of {of!r} of a {len(self.trees)}-D array; slices, heads or trees")
+            options = "'slices', 'heads' or 'trees'" if len(self.trees) == 3 else "'slices' or 'trees'"
+            raise InputError(f"plot: cannot plot {of!r} of a {len(self.trees)}-D array, expected {options}")
         return draw(f"{of}_figure", self)
 
     def save(self, path: str | Path) -> Path:
-        """Write to one .npz file."""
+        """Write the organization to one .npz file and return its path."""
         arrays: dict[str, Any] = {}
         if isinstance(self.tensor, NetworkTensor):
             arrays |= self.tensor.as_arrays()
@@ -84,15 +86,15 @@ class Organization(Drawable):
             arrays["values"], about = self.values, {"tensor": None}
         for axis, (tree, affinity) in enumerate(zip(self.trees, self.affinities, strict=True)):
             arrays |= tree.as_arrays(f"tree{axis}") | {f"affinity{axis}": affinity}
-        for place, step in enumerate(self.history):
+        for index, step in enumerate(self.history):
             for axis, tree in enumerate(step.trees):
-                arrays |= tree.as_arrays(f"step{place}.tree{axis}")
+                arrays |= tree.as_arrays(f"step{index}.tree{axis}")
         about["history"] = [{"stage": s.stage, "l1": s.l1, "likeness": s.likeness} for s in self.history]
         return save_arrays(path, "organization", arrays, about | {"settings": dict(self.settings)})
 
     @classmethod
     def load(cls, path: str | Path) -> Organization:
-        """Read what `save` wrote."""
+        """Return the organization that `save` wrote."""
         arrays, about = load_arrays(path, "organization")
         with naming_file(path):
             values = checked(required_array(arrays, "values"), "values")
@@ -100,14 +102,15 @@ class Organization(Drawable):
             tensor = values if labelled is None else NetworkTensor.from_arrays(arrays, labelled)
             axes = range(values.ndim)
             steps = []
-            for place, step in enumerate(about.get("history", [])):
-                trees = tuple(Tree.from_arrays(arrays, f"step{place}.tree{axis}") for axis in axes)
+            for index, step in enumerate(about.get("history", [])):
+                trees = tuple(Tree.from_arrays(arrays, f"step{index}.tree{axis}") for axis in axes)
                 steps.append(Step(step["stage"], trees, step["l1"], tuple(step["likeness"])))
             trees = tuple(Tree.from_arrays(arrays, f"tree{axis}") for axis in axes)
             affinities = tuple(checked_affinity(required_array(arrays, f"affinity{axis}")) for axis in axes)
             for axis, (n, tree, affinity) in enumerate(zip(values.shape, trees, affinities, strict=True)):
                 if not n == tree.size == len(affinity):
-                    raise InputError(f"axis {axis}: {n} elements, tree of {tree.size}, affinity of {len(affinity)}")
+                    sizes = f"the tree has {tree.size}, the affinity {len(affinity)}"
+                    raise InputError(f"axis {axis}: the values have {n} elements, {sizes}")
         return cls(tensor, trees, affinities, tuple(steps), about.get("settings", {}))
 
     def __eq__(self, other: object) -> bool:

@@ -1,20 +1,21 @@
-"""`organize`: the hierarchy of a network tensor or a matrix."""
+"""`organize`: find a tree for every axis of a network tensor or a matrix."""
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
-from attngeo.arrays import is_torch, to_numpy
+from attngeo.arrays import ArrayInput, is_torch, to_numpy
 from attngeo.io.progress import Progress, accepts_progress_bar
 from attngeo.organization.capture.network_tensor import NetworkTensor
-from attngeo.organization.checks import real
+from attngeo.organization.checks import as_floats
 from attngeo.organization.organization import Organization
-from attngeo.organization.questionnaire.iterate import Settings, prepared, settle
+from attngeo.organization.questionnaire.iterate import prepared, settle
+from attngeo.organization.questionnaire.settings import Settings
 
 
 @accepts_progress_bar
 def organize(
-    tensor: NetworkTensor | Any,
+    tensor: NetworkTensor | ArrayInput,
     *,
     iterations: int | None = None,
     alpha: float | None = None,
@@ -27,21 +28,30 @@ def organize(
     device: str | None = None,
     progress: Progress | bool | None = None,
 ) -> Organization:
-    """Find a tree for every axis of a 3-tensor or a matrix such that it varies slowly along all of them at once.
+    """Return a tree for every axis of a 3-tensor or a matrix, such that it varies slowly along all trees at once.
 
-    Tensors: 3 iterations with α 0, β 1, each heads, queries, keys; matrices: 10 with α 1, β 0, each columns, rows.
-    Iterations stop early when no tree changes. `refine` (by default for tensors with flexible trees) ends with one
-    round in which every tree is joined again to minimise the total l1 of the Haar coefficients, and kept if that is
-    smaller. `device` names a torch device, for example "cuda". `progress(done, total)` is called after every axis;
-    `progress=True` draws a bar.
+    Each iteration builds the tree of every axis from the newest trees of the other axes: heads, queries, keys of a
+    tensor, columns and rows of a matrix. Iterations stop early when no tree changes.
+
+    iterations:  at most so many; 3 for tensors and 10 for matrices by default
+    alpha, beta: exponents of the folder weights (|F|/n)^β · 2^{−α·level}; 0 and 1 for tensors, 1 and 0 for matrices
+    tree:        "flexible" trees are joined from the elements up, "binary" trees are cut from the root down
+    start:       affinity of the first trees
+    constant:    of the flexible tree: a larger one makes it harder to join large groups
+    epsilon:     width of the affinity kernel, as a multiple of the median distance
+    refine:      end with one round that rebuilds every tree to lower the total l1 norm of the Haar coefficients, and
+                 keeps a new tree if it does; by default for tensors with flexible trees
+    device:      torch device to compute on, for example "cuda"
+    progress:    `progress(done, total)` is called after every axis; True draws a progress bar
 
     >>> array, trees = planted((24, 20, 12), seed=0)
-    >>> found = organize(array)
-    >>> found.expand().entropy() < 1.1 * expand(array, trees).entropy()
+    >>> organization = organize(array)
+    >>> organization.expand().entropy() < 1.1 * expand(array, trees).entropy()
     True
     """
     network = tensor if isinstance(tensor, NetworkTensor) else None
-    values = prepared(tensor if network is None else network.values, device)
+    array = tensor.values if isinstance(tensor, NetworkTensor) else tensor
+    values = prepared(array, device)
     settings = Settings.of(
         values.ndim,
         iterations=iterations,
@@ -53,7 +63,7 @@ def organize(
         epsilon=epsilon,
         refine=refine,
     )
-    found = settle(values, settings, progress if callable(progress) else None)
-    # What came as NumPy is not copied back from a device.
-    kept = network if network is not None else to_numpy(real(tensor)) if is_torch(values) else values
-    return Organization(kept, found.trees, found.affinities, found.history, settings.as_dict())
+    result = settle(values, settings, progress if callable(progress) else None)
+    # A NumPy input is kept as it is, rather than copied back from the device.
+    kept = network if network is not None else to_numpy(as_floats(array)) if is_torch(values) else values
+    return Organization(kept, result.trees, result.affinities, result.history, settings.as_dict())

@@ -47,7 +47,7 @@ def test_entropy(made):
     np.testing.assert_allclose(expansion.entropy("head", coarsest=30), [h.ravel()[coarse].sum() for h in heads])
     assert expansion.entropy(coarsest=1) == pytest.approx(abs(array.sum()) / array.size**0.5)
     assert expand(np.zeros((3, 4)), (Tree.dyadic(3), Tree.dyadic(4))).entropy(normalised=True) == 0
-    for arguments, says in (({"of": "layer"}, "of 'layer'"), ({"coarsest": 0}, "at least one")):
+    for arguments, says in (({"of": "layer"}, "of 'layer'"), ({"coarsest": 0}, "coarsest to be at least 1, got 0")):
         with pytest.raises(InputError, match=says):
             expansion.entropy(**arguments)
 
@@ -126,7 +126,7 @@ def test_controls_are_what_they_say_and_worse(made):
     assert expansion.compare(seed=3)["shuffled axes"].sparsity == comparison["shuffled axes"].sparsity
     assert expansion.compare(seed=4)["shuffled axes"].sparsity != comparison["shuffled axes"].sparsity
     assert len(str(comparison).splitlines()) == 7 and len(comparison.rows()) == 5
-    assert f"{100 * comparison.gain():.1f}% below dyadic trees" in str(comparison)
+    assert f"{100 * comparison.gain():.1f}% below that of dyadic trees" in str(comparison)
     assert "cosines per head" not in [p.name for p in expand(array[:, :, 0], expansion.trees[:2]).compare().profiles]
 
 

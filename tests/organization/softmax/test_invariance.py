@@ -12,13 +12,8 @@ from scipy.stats import spearmanr
 from attngeo.errors import InputError
 from attngeo.organization import NetworkTensor, Tree, planted, softmax_invariance
 from attngeo.organization.capture.network_tensor import softmax
-from attngeo.organization.geometry.agreement import (
-    adjusted_information,
-    agreement,
-    level_agreement,
-    procrustes,
-    rank_correlation,
-)
+from attngeo.organization.geometry.agreement import agreement, procrustes, rank_correlation
+from attngeo.organization.geometry.tree_agreement import adjusted_information, level_agreement
 from tests.organization.made_arrays import random_tree
 
 
@@ -82,7 +77,7 @@ def test_the_report_reads_well(report):
     assert len(report.heads) == len(report.heads_broken) == len(report.rows()) == 24
     assert report.comparison == "softmax" and len(report.network) == len(report.network_broken) == 3
     text = str(report)
-    assert all(contrast.figure in text for contrast in report.contrasts) and "not beyond" not in text
+    assert all(contrast.figure in text for contrast in report.contrasts) and "not better than the control" not in text
     level = report.network[2].levels[0]
     assert f"{level.folders},{level.folders_other}: {level.information:.2f}" in text
     shown = report["keys: tree information"]

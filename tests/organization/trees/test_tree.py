@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from attngeo.errors import InputError
 from attngeo.organization import Tree, binary_tree, flexible_tree, planted
 from attngeo.organization.geometry.affinity import affinity_from_distance, cosine_affinity, gaussian_affinity
-from attngeo.organization.geometry.agreement import closeness_correlation
+from attngeo.organization.geometry.tree_agreement import closeness_correlation
 from attngeo.organization.geometry.diffusion import diffusion, diffusion_map
 from tests.organization.made_arrays import random_tree
 
@@ -74,7 +74,7 @@ def test_distinct_folders_cover_the_tree(n, seed, lopsided):
             for level, row in enumerate(tree.levels)
         )
         unit = n**-beta * 2.0 ** (-alpha * (tree.depth - 1))
-        assert unit * folders.heights(alpha, beta).sum() == pytest.approx(direct, rel=1e-12)
+        assert unit * folders.weights(alpha, beta).sum() == pytest.approx(direct, rel=1e-12)
 
 
 @given(n=st.integers(1, 30), seed=st.integers(0, 10**6))

@@ -1,4 +1,4 @@
-"""An array in the Haar basis of its trees: coefficients, entropy, sparsity, regularity, each beside its controls."""
+"""The expansion of an array in the Haar basis of its trees: coefficients, entropy, sparsity and smoothness."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, reduce
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 import numpy as np
+from numpy.typing import NDArray
 
-from attngeo.arrays import Floats, to_numpy
+from attngeo.arrays import AnyArray, ArrayInput, Floats, to_numpy
 from attngeo.display import Drawable
 from attngeo.errors import InputError
 from attngeo.io.archive import load_arrays, naming_file, required_array, save_arrays
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Expansion(Drawable):
-    """Haar coefficients of a matrix or a 3-tensor along a tree an axis, columns as in `Tree.haar`.
+    """The Haar coefficients of a matrix or a 3-tensor along one tree per axis, in the order of `Tree.haar`.
 
     >>> array, trees = planted((16, 12, 8), seed=0)
     >>> expansion = expand(array, trees)
@@ -40,46 +41,59 @@ class Expansion(Drawable):
     Sparsity(l1/l2 4.896; 90% in 0.195%, 99% in 3.71%, 99.9% in 15.3%)
     """
 
-    coefficients: Any  # shape, kind and precision of the array
+    coefficients: AnyArray  # shape, library and precision of the array
     trees: tuple[Tree, ...]
-    settings: Mapping[str, Any] = field(default_factory=dict)  # how the trees were fitted; empty: they were given
+    settings: Mapping[str, Any] = field(default_factory=dict)  # of `organize`, if it fitted the trees
 
-    def inverse(self) -> Any:
-        """The array again, to rounding."""
-        return inverse(self.coefficients, dict(enumerate(self.trees)))
+    def inverse(self) -> AnyArray:
+        """Return the original array, up to rounding."""
+        array: AnyArray = inverse(self.coefficients, dict(enumerate(self.trees)))
+        return array
 
     @cached_property
     def support(self) -> Floats:
-        """|R| of every coefficient: the product of its functions' supports, as shares of their axes."""
+        """Return |R| of every coefficient: the product over the axes of the support's share of the axis."""
         return np.asarray(reduce(np.multiply.outer, [tree.rotations.share for tree in self.trees]))
+
+    @overload
+    def entropy(
+        self, of: Literal["network"] = "network", *, normalised: bool = False, coarsest: int | None = None
+    ) -> float: ...
+
+    @overload
+    def entropy(
+        self, of: Literal["head"], *, normalised: bool = False, coarsest: int | None = None
+    ) -> float | Floats: ...
 
     def entropy(
         self, of: Literal["head", "network"] = "network", *, normalised: bool = False, coarsest: int | None = None
-    ) -> Any:
-        """Σ|coefficients|: of the network (all axes expanded) or of every head [heads] (queries and keys expanded).
+    ) -> float | Floats:
+        """Return the l1 entropy Σ|coefficients| of the network, or that of every head [heads].
 
-        `normalised` divides by the l2 norm of the same coefficients, so that networks and scales compare; `coarsest`
-        takes only so many, those of largest support.
+        The network is expanded along all axes, a head along queries and keys. A matrix is one head.
+
+        normalised: divide by the l2 norm of the same coefficients, so that networks and scales can be compared
+        coarsest:   use only so many coefficients, those with the largest support
         """
         if of not in ("head", "network"):
             raise InputError(f"entropy: of {of!r}, expected 'head' or 'network'")
         if coarsest is not None and coarsest < 1:
-            raise InputError(f"entropy: expected at least one coefficient, got coarsest={coarsest}")
+            raise InputError(f"entropy: expected coarsest to be at least 1, got {coarsest}")
         if of == "network" or len(self.trees) == 2:
-            figures = _entropy(self._numpy().reshape(-1, 1), self.support, normalised, coarsest)
-            return float(figures[0])
+            columns = self._numpy().reshape(-1, 1)  # [coefficients, 1]
+            return float(_entropy(columns, self.support, normalised, coarsest)[0])
         shares = [tree.rotations.share for tree in self.trees[:2]]
-        bi = inverse(self._numpy(), {2: self.trees[2]})  # [queries, keys, heads] bi-Haar
+        bi = inverse(self._numpy(), {2: self.trees[2]})  # [queries, keys, heads] expanded along queries and keys
         return _entropy(bi.reshape(-1, bi.shape[2]), np.multiply.outer(*shares), normalised, coarsest)
 
     @cached_property
     def sparsity(self) -> Sparsity:
-        """Shares of the coefficients that hold 90, 99, 99.9% of the energy, and the best-n-term curve."""
+        """Return the sparsity: shares of the coefficients that hold 90, 99, 99.9% of the energy, best-n-term errors."""
         return sparsity(self.coefficients)
 
     @cached_property
     def holder(self) -> Holder:
-        """The mixed-Hölder exponent and its fit."""
+        """Return the fit of the mixed-Hölder exponent."""
         return holder(self._numpy(), self.trees)
 
     @accepts_progress_bar
@@ -91,11 +105,15 @@ class Expansion(Drawable):
         device: str | None = None,
         progress: Progress | bool | None = None,
     ) -> Comparison:
-        """The same figures for the controls: shuffled axes, dyadic trees, cosines.
+        """Return sparsity and smoothness together with those of controls: shuffled axes, dyadic trees, cosines.
 
-        Trees fitted to the values they are judged on gain something even where there is nothing to find. Where
-        `settings` say how they were fitted, `permuted` adds trees fitted the same way to the same values in random
-        places, beside dyadic trees on those, which takes as long as organising did, on `device` too.
+        Trees fitted to the values they are judged on gain something even without structure. If `organize` fitted the
+        trees, `permuted` therefore adds two more controls: trees fitted with the same settings to the same values in
+        random places, and dyadic trees on those values. This takes as long as `organize` did.
+
+        seed:     seed of the shuffled axes and of the permuted values
+        device:   torch device for fitting the permuted control
+        progress: `progress(done, total)` is called after every axis; True draws a progress bar
         """
         own = Profile(TREES, self.sparsity, self.holder)
         settings = self.settings if permuted else {}
@@ -103,29 +121,31 @@ class Expansion(Drawable):
         return compare(own, to_numpy(self.inverse()), self.trees, settings, seed, device, call)
 
     def plot(self) -> Figure:
-        """The best-n-term curve and the regularity, beside the controls that need no fitting."""
+        """Return a figure of the best-n-term curve and the smoothness, with the controls that need no fitting."""
         return self.compare(permuted=False).plot()
 
     def save(self, path: str | Path) -> Path:
-        """Write to one .npz file."""
-        arrays = {"coefficients": self._numpy()}
+        """Write the expansion to one .npz file and return its path."""
+        arrays: dict[str, NDArray[Any]] = {"coefficients": self._numpy()}
         for axis, tree in enumerate(self.trees):
             arrays |= tree.as_arrays(f"tree{axis}")
         return save_arrays(path, "expansion", arrays, {"settings": dict(self.settings)})
 
     @classmethod
     def load(cls, path: str | Path) -> Expansion:
-        """Read what `save` wrote."""
+        """Return the expansion that `save` wrote."""
         arrays, about = load_arrays(path, "expansion")
         with naming_file(path):
             coefficients = checked(required_array(arrays, "coefficients"), "coefficients")
             trees = tuple(Tree.from_arrays(arrays, f"tree{axis}") for axis in range(coefficients.ndim))
             if coefficients.shape != tuple(tree.size for tree in trees):
-                raise InputError(f"the trees do not match the coefficients {coefficients.shape}")
+                sizes = tuple(tree.size for tree in trees)
+                raise InputError(f"coefficients of shape {coefficients.shape} do not match trees of sizes {sizes}")
         return cls(coefficients, trees, about.get("settings", {}))
 
-    def _numpy(self) -> Any:
-        return to_numpy(self.coefficients)
+    def _numpy(self) -> NDArray[Any]:
+        array: NDArray[Any] = to_numpy(self.coefficients)
+        return array
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Expansion):
@@ -140,23 +160,25 @@ class Expansion(Drawable):
         return f"Expansion({shape}, l1/l2 {self.sparsity.normalised:.4g}, α {self.holder.exponent:.3f})"
 
 
-def expand(array: Any, trees: Mapping[int, Tree] | Sequence[Tree]) -> Expansion:
-    """Expand a matrix or a 3-tensor in the Haar basis of one tree an axis.
+def expand(array: ArrayInput, trees: Mapping[int, Tree] | Sequence[Tree]) -> Expansion:
+    """Return the expansion of a matrix or a 3-tensor in the Haar basis of one tree per axis.
+
+    trees: the trees in the order of the axes, or a mapping from axis to tree
 
     >>> expand([[4, 2], [4, 2]], [Tree.dyadic(2), Tree.dyadic(2)]).coefficients.round(6) + 0.0
     array([[ 6., -2.],
            [ 0.,  0.]])
     """
-    array = checked(array)
-    found = dict(trees) if isinstance(trees, Mapping) else dict(enumerate(trees))
-    if sorted(found) != list(range(array.ndim)):
-        raise InputError(f"expand: expected a tree for each of the {array.ndim} axes, got axes {sorted(found)}")
-    ordered = tuple(found[axis] for axis in range(array.ndim))
-    return Expansion(forward(array, dict(enumerate(ordered))), ordered)
+    values = checked(array)
+    by_axis = dict(trees) if isinstance(trees, Mapping) else dict(enumerate(trees))
+    if sorted(by_axis) != list(range(values.ndim)):
+        raise InputError(f"expand: expected a tree for each of the {values.ndim} axes, got axes {sorted(by_axis)}")
+    ordered = tuple(by_axis[axis] for axis in range(values.ndim))
+    return Expansion(forward(values, dict(enumerate(ordered))), ordered)
 
 
-def _entropy(columns: Any, support: Floats, normalised: bool, coarsest: int | None) -> Floats:
-    """Σ|·| of each column of [coefficients, columns]."""
+def _entropy(columns: NDArray[Any], support: Floats, normalised: bool, coarsest: int | None) -> Floats:
+    """Return the l1 norm of each column of [coefficients, columns], with the options of `Expansion.entropy`."""
     if coarsest is not None:
         columns = columns[np.argsort(-support.reshape(-1), kind="stable")[:coarsest]]
     l1 = np.abs(columns).sum(0, dtype=np.float64)

@@ -1,56 +1,58 @@
-"""Affinities: who is near whom along an axis, from the slices themselves or from a distance."""
+"""Affinities between the slices of an axis, computed from the slices themselves or from a distance matrix."""
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
-from attngeo.arrays import Floats, Ints, is_torch, to_numpy
+from attngeo.arrays import AnyArray, ArrayInput, Floats, Ints, is_torch, to_numpy
 from attngeo.errors import InputError
 from attngeo.io import threads
 from attngeo.organization.checks import checked, checked_axis
-from attngeo.organization.geometry.l1 import groups
+from attngeo.organization.geometry.partial_sums import group_count
 from attngeo.organization.kernels.memory import slices_first
 
-NEIGHBOURS = 5
+NEIGHBOURS = 5  # nearest slices that set the width of the Gaussian kernel
 
 
-def cosine_affinity(array: Any, axis: int) -> Floats:
-    """[n, n] cosine similarity of the slices of `axis`, negatives set to 0; zeros are data like any other.
+def cosine_affinity(array: ArrayInput, axis: int) -> Floats:
+    """Return the [n, n] cosine similarities of the slices of `axis`, with negative values set to 0.
+
+    Zeros in the array are data like any other number. Slices of zeros have affinity 1 with each other and 0 with the
+    rest.
 
     >>> cosine_affinity(np.array([[1.0, 0.0], [2.0, 0.0], [0.0, 3.0]]), axis=0)
     array([[1., 1., 0.],
            [1., 1., 0.],
            [0., 0., 1.]])
     """
-    products, twin = _products(array, axis)
+    products, twin = _products(checked(array), axis)
     norms = np.sqrt(np.diag(products))
     zero = norms == 0
     norms[zero] = 1.0
     cosines = np.maximum(products / np.outer(norms, norms), 0.0)
-    cosines[np.ix_(zero, zero)] = 1.0  # slices of zeros are alike, and like nothing else
+    cosines[np.ix_(zero, zero)] = 1.0
     np.fill_diagonal(cosines, 1.0)
     return np.asarray(cosines[np.ix_(twin, twin)])
 
 
-def gaussian_affinity(array: Any, axis: int) -> Floats:
-    """[n, n] kernel exp(−d²ᵢⱼ/(σᵢσⱼ)), σᵢ the median distance of slice i to its 5 nearest others.
+def gaussian_affinity(array: ArrayInput, axis: int) -> Floats:
+    """Return the [n, n] Gaussian kernel exp(−d_ij² / (σ_i σ_j)) of the slices of `axis`.
 
-    A zero σ is replaced by the smallest positive one; slices that are all alike get an affinity of ones.
+    d is the Euclidean distance, and σ_i the median distance of slice i to its 5 nearest others. A σ of 0 is replaced by
+    the smallest positive one. If all slices are equal, the affinity is all ones.
 
     >>> gaussian_affinity(np.array([[0.0], [1.0], [3.0]]), axis=0).round(2)
     array([[1.  , 0.72, 0.17],
            [0.72, 1.  , 0.34],
            [0.17, 0.34, 1.  ]])
     """
-    array = checked(array)
-    products, twin = _products(array, axis, centred=True)
+    values = checked(array)
+    products, twin = _products(values, axis, centred=True)
     norms = np.diag(products)
     squares = np.maximum(norms[:, None] + norms[None, :] - 2 * products, 0.0)
     np.fill_diagonal(squares, 0.0)
-    # The difference of large numbers is worth nothing for close slices: those are taken again, directly.
-    slices = slices_first(array, checked_axis(axis, array.ndim))
+    # For close slices this difference of large numbers is mostly rounding, so their distance is computed directly.
+    slices = slices_first(values, checked_axis(axis, values.ndim))
     close = np.triu(squares < 1e-6 * (norms[:, None] + norms[None, :]), 1)
     for i, j in zip(*np.nonzero(close & (twin[:, None] != twin[None, :])), strict=True):
         difference = slices[int(i)] - slices[int(j)]
@@ -67,34 +69,41 @@ def gaussian_affinity(array: Any, axis: int) -> Floats:
     return np.asarray(np.exp(-squares / np.outer(sigma, sigma)))
 
 
-def affinity_from_distance(distance: Any, epsilon: float = 1.0) -> Floats:
-    """exp(−d/(ε · median d)), the median over all entries; over the positive ones where it is 0, ones where none.
+def affinity_from_distance(distance: ArrayInput, epsilon: float = 1.0) -> Floats:
+    """Return the affinity exp(−d / (ε · median(d))) of a distance matrix [n, n].
+
+    The median is over all entries. If it is 0, the median of the positive entries is used; if there are none, the
+    affinity is all ones.
 
     >>> affinity_from_distance([[0, 1, 4], [1, 0, 4], [4, 4, 0]]).round(2)
     array([[1.  , 0.37, 0.02],
            [0.37, 1.  , 0.02],
            [0.02, 0.02, 1.  ]])
     """
-    distance = np.asarray(checked(distance, "distance", (2,)), np.float64)
-    if distance.shape[0] != distance.shape[1] or distance.min() < 0:
-        raise InputError(f"distance: expected a square matrix without negative entries, got shape {distance.shape}")
+    distances: Floats = np.asarray(checked(distance, "distance", (2,)), np.float64)
+    if distances.shape[0] != distances.shape[1]:
+        raise InputError(f"distance: expected a square matrix, got shape {distances.shape}")
+    if distances.min() < 0:
+        raise InputError(f"distance: expected no negative entries, the smallest is {distances.min():.3g}")
     if not epsilon > 0:
         raise InputError(f"epsilon: expected a positive number, got {epsilon}")
-    median = np.median(distance)
+    median = np.median(distances)
     if median == 0:
-        if not (distance > 0).any():
-            return np.ones_like(distance)
-        median = np.median(distance[distance > 0])
-    return np.asarray(np.exp(-distance / (epsilon * median)))
+        if not (distances > 0).any():
+            return np.ones_like(distances)
+        median = np.median(distances[distances > 0])
+    return np.asarray(np.exp(-distances / (epsilon * median)))
 
 
-def _products(array: Any, axis: int, centred: bool = False) -> tuple[Floats, Ints]:
-    """Scalar products of the slices in float64, and for each slice the first one equal to it."""
-    array = checked(array)
+def _products(array: AnyArray, axis: int, centred: bool = False) -> tuple[Floats, Ints]:
+    """Return the scalar products [n, n] of the slices in float64, and for each slice the first one equal to it [n].
+
+    centred: subtract the mean slice first
+    """
     slices = slices_first(array, checked_axis(axis, array.ndim))
     n = slices.shape[0]
     flat = slices.reshape(n, -1)  # [n, k]
-    parts = min(groups(n * n), flat.shape[1])
+    parts = min(group_count(n * n), flat.shape[1])
     shapes = (parts, n, n), (parts, n)
     products, squares = (flat.new_zeros(x).double() if is_torch(flat) else np.zeros(x) for x in shapes)
 
@@ -113,10 +122,11 @@ def _products(array: Any, axis: int, centred: bool = False) -> tuple[Floats, Int
     return (total + total.T) / 2, _twins(flat, to_numpy(squares.sum(0)))
 
 
-def _twins(flat: Any, squares: Floats) -> Ints:
-    """For each slice the first one equal to it bit by bit: the products of equal slices may differ in rounding.
+def _twins(flat: AnyArray, squares: Floats) -> Ints:
+    """Return for each slice the first slice that is equal to it bit by bit, [n].
 
-    Sums of squares, taken row by row in the same order, are equal where slices are: only those are compared.
+    Callers use it to give equal slices equal affinities, because their scalar products may differ by rounding. The sums
+    of squares are taken in the same order for each slice, so only slices with equal sums have to be compared.
     """
     twin = np.arange(len(squares))
     seen: dict[float, list[int]] = {}

@@ -1,44 +1,45 @@
-"""Diffusion on an affinity: a random walk that forgets density, its coordinates and distances at time t."""
+"""Diffusion on an affinity: a random walk normalised for density, its distances at time t, and the diffusion map."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from attngeo.arrays import Floats, Ints
+from attngeo.arrays import ArrayInput, Bools, Floats, Ints
 from attngeo.errors import InputError
 from attngeo.io import threads
 from attngeo.organization.checks import checked_affinity
 from attngeo.organization.kernels import dispatch
-from attngeo.organization.trees.partition import canonical, first_members
+from attngeo.organization.trees.partition import canonical_labels, first_members
 
-KEPT = 12  # eigenpairs
-DROPPED = 1e-8  # affinities up to this are no connection
-DENSE = 64  # from this size on only the eigenpairs kept are computed
+KEPT = 12  # number of eigenpairs
+DROPPED = 1e-8  # affinities up to this value count as 0
+DENSE = 64  # smaller matrices are diagonalised fully; of larger ones only the kept eigenpairs are computed
 
 
 @dataclass(frozen=True)
 class Diffusion:
-    """Eigenpairs of the normalised affinity, found in each connected component by itself."""
+    """Eigenpairs of the normalised affinity, computed separately for each connected component."""
 
-    components: Ints  # [n] numbered by smallest element
-    values: Floats  # [n, k] eigenvalues of the element's component, largest |λ| first, zeros where it has fewer
+    components: Ints  # [n] component of each element, numbered by smallest element
+    values: Floats  # [n, k] eigenvalues of the element's component, largest |λ| first, padded with zeros
     vectors: Floats  # [n, k] ψ_k = v_k / v_0
 
     def coordinates(self, time: float = 1.0) -> Floats:
-        """[n, k]: |λ_k|^t ψ_k, whose Euclidean distance is the diffusion distance at time t."""
+        """Return [n, k] coordinates |λ_k|^t ψ_k; their Euclidean distance is the diffusion distance at time t."""
         return np.asarray(np.abs(self.values) ** time * self.vectors)
 
     def distances(self, time: float, labels: Ints) -> Floats:
-        """[m, m] mean diffusion distances at time t between folders `labels` [n], infinite between components."""
+        """Return the [m, m] mean diffusion distances at time t between the folders given by `labels` [n].
+
+        The mean is over all pairs of elements of the two folders. Between components the distance is infinite.
+        """
         sizes = np.bincount(labels)
         points = self.coordinates(time)
         if jit := dispatch.numba_kernels():
             sums = np.zeros((len(sizes), len(sizes)))
-            jit.distance_sums(points, labels, sums)
+            jit.distances.add_euclidean_distances(points, labels, sums)
             sums += sums.T
         else:
             from scipy.spatial.distance import pdist, squareform
@@ -50,14 +51,17 @@ class Diffusion:
                 sums = np.add.reduceat(np.add.reduceat(sums, starts, axis=0), starts, axis=1)
                 sums = (sums + sums.T) / 2
         sums /= np.outer(sizes, sizes)
-        if self.components.any():  # more than one
+        if self.components.any():  # more than one component
             component = self.components[first_members(labels)]
             sums[component[:, None] != component[None, :]] = np.inf
         return np.asarray(sums)
 
 
 def normalised(affinity: Floats) -> Floats:
-    """S = P/(s sᵀ) with P = K/(r rᵀ): r the row sums of K, s the square roots of the row sums of P."""
+    """Return S = P / (s sᵀ) with P = K / (r rᵀ), for an affinity K [n, n].
+
+    r are the row sums of K, s the square roots of the row sums of P. Entries of K up to 1e-8 count as 0.
+    """
     kernel = np.where(affinity > DROPPED, affinity, 0.0)
     rows = kernel.sum(1)
     kernel /= np.outer(rows, rows)
@@ -67,34 +71,34 @@ def normalised(affinity: Floats) -> Floats:
 
 
 def diffusion(affinity: Floats) -> Diffusion:
-    """Diffuse on `affinity`, a checked one, component by component: none of them hears of the others."""
+    """Return the diffusion on an affinity [n, n] that `checked_affinity` returned; components are independent."""
     n = len(affinity)
     count, components = _components(affinity > DROPPED)
     values, vectors = np.zeros((n, min(KEPT, n))), np.zeros((n, min(KEPT, n)))
     for component in range(count):
         members = np.flatnonzero(components == component)
-        if len(members) == 1:  # alone, perhaps not even near itself
+        if len(members) == 1:  # its row may be all zeros, which cannot be normalised
             values[members, 0] = vectors[members, 0] = 1.0
             continue
         whole = len(members) == n
-        found, basis = _leading(normalised(affinity if whole else affinity[np.ix_(members, members)]))
-        values[members, : len(found)] = found
-        vectors[np.ix_(members, np.arange(len(found)))] = basis / basis[:, :1]
+        eigenvalues, basis = _leading_eigenpairs(normalised(affinity if whole else affinity[np.ix_(members, members)]))
+        values[members, : len(eigenvalues)] = eigenvalues
+        vectors[np.ix_(members, np.arange(len(eigenvalues)))] = basis / basis[:, :1]
     return Diffusion(components, values, vectors)
 
 
-def _components(near: NDArray[np.bool_]) -> tuple[int, Ints]:
-    """Connected components, numbered by smallest element."""
-    if near.all():
-        return 1, np.zeros(len(near), np.int64)
+def _components(connected: Bools) -> tuple[int, Ints]:
+    """Return the number of connected components of a graph [n, n] and the component of each element [n]."""
+    if connected.all():
+        return 1, np.zeros(len(connected), np.int64)
     from scipy.sparse.csgraph import connected_components
 
-    count, labels = connected_components(near, directed=False)
-    return int(count), canonical(labels.astype(np.int64))
+    count, labels = connected_components(connected, directed=False)
+    return int(count), canonical_labels(labels.astype(np.int64))
 
 
-def _leading(matrix: Floats) -> tuple[Floats, Floats]:
-    """The eigenpairs of largest |λ|, in that order."""
+def _leading_eigenpairs(matrix: Floats) -> tuple[Floats, Floats]:
+    """Return the KEPT eigenpairs of a symmetric matrix with the largest |λ|, largest first."""
     from scipy.linalg import LinAlgError, cholesky, eigh
 
     n = len(matrix)
@@ -102,7 +106,8 @@ def _leading(matrix: Floats) -> tuple[Floats, Floats]:
         if n >= DENSE:
             values, vectors = eigh(matrix, subset_by_index=(n - KEPT, n - 1), check_finite=False)
             try:
-                # Positive definite when shifted by the least kept: no negative eigenvalue is larger than that.
+                # These are the largest λ. They are also the largest |λ| if matrix + λ_min I is positive definite, λ_min
+                # being the smallest of them: then no negative eigenvalue exceeds λ_min in size.
                 cholesky(matrix + values[0] * np.eye(n), check_finite=False)
                 return values[::-1], vectors[:, ::-1]
             except LinAlgError:
@@ -112,11 +117,11 @@ def _leading(matrix: Floats) -> tuple[Floats, Floats]:
     return values[leading], vectors[:, leading]
 
 
-def diffusion_map(affinity: Any, dimensions: int = 3) -> Floats:
-    """[n, dimensions] coordinates λ_k v_k / v_0, k = 1, 2, … with the largest λ first, of D^-½ K D^-½.
+def diffusion_map(affinity: ArrayInput, dimensions: int = 3) -> Floats:
+    """Return the [n, dimensions] diffusion coordinates λ_k v_k / v_0, k = 1, 2, …, largest λ first.
 
-    No density step here. D holds the row sums of K, so v_0 = √D is known beforehand and the other eigenvectors are
-    found beside it. Signs: the entry of largest size in each column is positive. n elements have at most n − 1 columns.
+    (λ_k, v_k) are the eigenpairs of D^-½ K D^-½ for the affinity K [n, n] with row sums D; there is no density
+    normalisation. In each column the entry of largest size is positive. n elements give at most n − 1 columns.
 
     >>> place = np.array([0.0, 1.0, 10.0, 11.0, 30.0])
     >>> diffusion_map(np.exp(-abs(place[:, None] - place) / 5), dimensions=1)[:, 0].round(2)
@@ -126,17 +131,17 @@ def diffusion_map(affinity: Any, dimensions: int = 3) -> Floats:
 
     if dimensions < 1:
         raise InputError(f"diffusion_map: expected at least one dimension, got {dimensions}")
-    affinity = checked_affinity(affinity)
-    n = len(affinity)
-    degrees = affinity.sum(1)
+    kernel = checked_affinity(affinity)
+    n = len(kernel)
+    degrees = kernel.sum(1)
     if degrees.min() <= 0:
-        raise InputError(f"diffusion_map: element {int(degrees.argmin())} is near nothing, not even itself")
+        raise InputError(f"diffusion_map: row {int(degrees.argmin())} of the affinity sums to 0")
     kept = min(dimensions, n - 1)
     if kept == 0:
         return np.zeros((n, 0))
     first = np.sqrt(degrees / degrees.sum())
-    # v_0 moved from eigenvalue 1 to −1, below all others that count.
-    rest = affinity / np.sqrt(np.outer(degrees, degrees)) - 2 * np.outer(first, first)
+    # v_0 = √D is known. Subtracting it moves its eigenvalue from 1 to −1, so the largest eigenvalues are the others.
+    rest = kernel / np.sqrt(np.outer(degrees, degrees)) - 2 * np.outer(first, first)
     with threads.single_threaded_blas():
         values, vectors = eigh((rest + rest.T) / 2, subset_by_index=(n - kept, n - 1), check_finite=False)
     coordinates = values[::-1] * vectors[:, ::-1] / first[:, None]

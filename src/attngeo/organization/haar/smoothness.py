@@ -1,68 +1,62 @@
-"""The mixed-Hölder exponent: how fast Haar coefficients shrink with their supports."""
+"""The mixed-Hölder exponent α of an array: how fast its Haar coefficients shrink with their supports.
+
+    |⟨T, ψ_R⟩| ≤ C |R|^{α + ½}        R: support of the Haar function, |R|: its share of the array
+
+In a log-log plot of coefficients against supports the slope is α + ½. A larger α means a smoother array; white noise
+has α = −½.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
-from math import nan
 from typing import Any
 
 import numpy as np
 
-from attngeo.arrays import Floats, Ints
+from attngeo.arrays import AnyArray, Floats, Ints, to_numpy
 from attngeo.errors import InputError
-from attngeo.io.archive import as_plain
+from attngeo.io.plain import as_plain
 from attngeo.organization.trees.tree import Tree
 
-FEWEST = 8  # coefficients that make a bin
-FLOOR = 1e-12  # bins this small beside the largest are rounding
+FEWEST = 8  # least number of coefficients in a bin
+FLOOR = 1e-12  # bins this small relative to the largest are rounding
 
 
 @dataclass(frozen=True)
 class Line:
-    """A weighted least squares line in log–log scale; the exponent is α = slope − ½."""
+    """A weighted least-squares line in log-log scale; the exponent is α = slope − ½."""
 
     slope: float
-    error: float  # standard error of the slope, NaN with fewer than three bins
+    error: float  # standard error of the slope, NaN for fewer than three bins
 
     @property
     def exponent(self) -> float:
+        """Return α = slope − ½."""
         return self.slope - 0.5
 
 
 @dataclass(frozen=True, eq=False)
 class Holder:
-    """|⟨T, ψ_R⟩| ≤ C |R|^{α + ½} measured: lines through the root mean square and the 95th percentile of each bin."""
+    """The fit of the exponent: lines through the root mean squares and the 95th percentiles of all bins."""
 
     rms: Line
     high: Line
-    support: Floats  # [bins] mean log₂|R|
+    support: Floats  # [bins] mean log₂ |R|
     log_rms: Floats  # [bins] log₂ of the root mean square
-    log_high: Floats  # [bins] log₂ of the 95th percentile, NaN where that is 0
-    counts: Ints  # [bins]
+    log_high: Floats  # [bins] log₂ of the 95th percentile, NaN if that is 0
+    counts: Ints  # [bins] number of coefficients
 
     @property
     def exponent(self) -> float:
-        """α of the root mean square line."""
+        """Return α of the line through the root mean squares."""
         return self.rms.exponent
 
     @property
     def error(self) -> float:
+        """Return the standard error of that α."""
         return self.rms.error
-
-    @classmethod
-    def from_plain(cls, plain: Mapping[str, Any]) -> Holder:
-        """From what a file holds, NaN as None."""
-
-        def line(name: str) -> Line:
-            return Line(**{part: nan if number is None else number for part, number in plain[name].items()})
-
-        def array(name: str) -> Floats:
-            return np.asarray(plain[name], np.float64)  # None becomes NaN
-
-        counts = np.asarray(plain["counts"], np.int64)
-        return cls(line("rms"), line("high"), array("support"), array("log_rms"), array("log_high"), counts)
 
     def __eq__(self, other: object) -> bool:
         return as_plain(self) == as_plain(other) if isinstance(other, Holder) else NotImplemented
@@ -74,23 +68,24 @@ class Holder:
         return f"Holder(α {low.exponent:.3f} ± {low.error:.3f}; 95th percentile {high.exponent:.3f} ± {high.error:.3f})"
 
 
-def holder(coefficients: Any, trees: Sequence[Tree]) -> Holder:
-    """Fit the exponent of Haar coefficients on their trees.
+def holder(coefficients: AnyArray, trees: Sequence[Tree]) -> Holder:
+    """Return the mixed-Hölder fit of Haar coefficients along one tree per axis.
 
-    Coefficients with a constant factor are left out. Bins are ⌊log₂|R|⌋, |R| the product of the supports' shares of
-    their axes; each bin of at least 8 weighs as many as it holds.
+    |R| is the product of the supports' shares of their axes. Coefficients with a constant factor are left out. The rest
+    are binned by ⌊log₂ |R|⌋; bins with fewer than 8 coefficients are left out, and each other bin is weighted by its
+    number of coefficients.
     """
     sizes = tuple(tree.size for tree in trees)
     if tuple(np.shape(coefficients)) != sizes:
-        raise InputError(f"holder: coefficients {np.shape(coefficients)} and trees of {sizes} do not match")
-    inner = np.abs(np.asarray(coefficients)[(slice(1, None),) * len(sizes)]).reshape(-1)
+        raise InputError(f"holder: coefficients of shape {np.shape(coefficients)} do not match trees of sizes {sizes}")
+    inner = np.abs(np.asarray(to_numpy(coefficients))[(slice(1, None),) * len(sizes)]).reshape(-1)
     logs: Any = reduce(np.add.outer, [np.log2(tree.rotations.share[1:]) for tree in trees])
     logs = np.asarray(logs).reshape(-1)
-    # Shares like 1/2 · 1/2 must not fall below −2 by rounding.
+    # The small constant keeps exact powers of two, such as 1/2 · 1/2, from falling into the bin below by rounding.
     bins = np.floor(logs + 1e-9).astype(np.int16)
     support, rms, high, counts = [], [], [], []
-    for place in np.unique(bins):
-        chosen = bins == place
+    for index in np.unique(bins):
+        chosen = bins == index
         sizes_here = inner[chosen].astype(np.float64)
         if len(sizes_here) < FEWEST:
             continue
@@ -99,16 +94,17 @@ def holder(coefficients: Any, trees: Sequence[Tree]) -> Holder:
         high.append(float(np.quantile(sizes_here, 0.95)))
         counts.append(len(sizes_here))
     x, weights = np.asarray(support), np.asarray(counts, np.int64)
-    first, second = np.asarray(rms), np.asarray(high)
-    kept = first > FLOOR * first.max(initial=0.0)
-    x, weights, first, second = x[kept], weights[kept], first[kept], second[kept]
-    positive = second > 0
-    log_first, log_second = np.log2(first), np.log2(second, out=np.full(len(second), np.nan), where=positive)
-    lines = _line(x, log_first, weights), _line(x[positive], log_second[positive], weights[positive])
-    return Holder(*lines, x, log_first, log_second, weights)
+    typical, largest = np.asarray(rms), np.asarray(high)
+    kept = typical > FLOOR * typical.max(initial=0.0)
+    x, weights, typical, largest = x[kept], weights[kept], typical[kept], largest[kept]
+    positive = largest > 0
+    log_rms, log_high = np.log2(typical), np.log2(largest, out=np.full(len(largest), np.nan), where=positive)
+    lines = _line(x, log_rms, weights), _line(x[positive], log_high[positive], weights[positive])
+    return Holder(*lines, x, log_rms, log_high, weights)
 
 
 def _line(x: Floats, y: Floats, weights: Ints) -> Line:
+    """Return the weighted least-squares line through the points (x, y)."""
     if len(x) < 2:
         return Line(float("nan"), float("nan"))
     share = weights / weights.sum()

@@ -1,24 +1,39 @@
-"""The loops that numba compiles for Haar transforms: rotations along any axis, with what feeds and sums them."""
+"""CPU loops for the Haar transform, compiled with numba: plane rotations along the last, the middle or both axes.
+
+A rotation combines two rows element by element. It runs fast when many columns lie side by side in memory, so each
+loop copies a block into a small buffer [n, columns] that fits the cache, applies all n − 1 rotations there, and writes
+the block back in the order of the coefficients. `out` may be the input array itself.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from attngeo.arrays import Ints
-from attngeo.organization.kernels.l1_simd import LANES, compile_loop, compile_sums, turn_rows
+from attngeo.organization.kernels.numba_compile import compile_loop, compile_vector_loop
+from attngeo.organization.kernels.simd_llvm import LANES, transpose_gathered
 
-Turn = tuple[Ints, Ints, Any, Any, Ints]  # rows turned together, by which angle, where each row is found then [1, n]
+Numbers: TypeAlias = NDArray[Any]  # float32 or float64
 
-CACHED = 1 << 15  # numbers that fit the second cache beside what else is there
-ROWS = 64  # rows turned side by side
+# As `Rotations.steps` returns them: the two rows of each rotation, its cosine and sine, and for each row of the result
+# the row of the buffer that holds it, [1, n].
+RotationSteps: TypeAlias = tuple[Ints, Ints, Numbers, Numbers, Ints]
+
+CACHED = 1 << 15  # numbers of a buffer that fits the second-level cache beside the data streamed through it
+ROWS = 64  # rows of `rotate_last_axis` that are transformed together
 
 
-@compile_sums
-def rotate(flat: Any, out: Any, turn: Turn, lo: int, hi: int) -> None:
-    """Rows lo … hi of flat [rows, n], a block at a time so that rotations run over many rows; out may be flat."""
-    n, found = flat.shape[1], turn[4]
+@compile_vector_loop
+def rotate_last_axis(flat: Numbers, out: Numbers, steps: RotationSteps, lo: int, hi: int) -> None:
+    """Transform rows lo … hi of flat [rows, n] along the last axis.
+
+    The elements to rotate are neighbours in memory here, not rows. So ROWS rows at a time are transposed into the
+    buffer, in blocks of LANES × LANES inside vector registers, and transposed again on the way out.
+    """
+    n, found = flat.shape[1], steps[4]
     part = np.empty((n, ROWS), out.dtype)
     block = np.empty((ROWS, n), out.dtype)
     straight = np.arange(ROWS).reshape(1, ROWS)
@@ -29,27 +44,30 @@ def rotate(flat: Any, out: Any, turn: Turn, lo: int, hi: int) -> None:
         for x in range(wide):
             row, given = block[x], flat[i + x]
             for k in range(n):
-                row[k] = given[k]  # in out's precision
+                row[k] = given[k]  # converted to the precision of `out`
         for x in range(0, even, LANES):
             for k in range(0, whole, LANES):
-                turn_rows(part, k, x, block, straight, x, k)
-        for x in range(wide):
+                transpose_gathered(part, k, x, block, straight, x, k)
+        for x in range(wide):  # what does not fill a block
             for k in range(whole if x < even else 0, n):
                 part[k, x] = block[x, k]
-        _turn(part, turn, wide)
+        _apply_rotations(part, steps, wide)
         target = out[i : i + wide]
         for x in range(0, even, LANES):
             for k in range(0, whole, LANES):
-                turn_rows(target, x, k, part, found, k, x)
+                transpose_gathered(target, x, k, part, found, k, x)
         for x in range(wide):
             for k in range(whole if x < even else 0, n):
                 target[x, k] = part[found[0, k], x]
 
 
-@compile_sums
-def rotate_across(flat: Any, out: Any, turn: Turn, lo: int, hi: int) -> None:
-    """Blocks lo … hi of flat [outer, n, inner] along its middle axis, counted through outer; out may be flat."""
-    n, inner, found = flat.shape[1], flat.shape[2], turn[4]
+@compile_vector_loop
+def rotate_middle_axis(flat: Numbers, out: Numbers, steps: RotationSteps, lo: int, hi: int) -> None:
+    """Transform blocks lo … hi of flat [outer, n, inner] along the middle axis.
+
+    A block is [n, block_width(n, inner)]; blocks are numbered along `inner` first, then along `outer`.
+    """
+    n, inner, found = flat.shape[1], flat.shape[2], steps[4]
     width = block_width(n, inner)
     blocks = (inner + width - 1) // width
     part = np.empty((n, width), out.dtype)
@@ -60,27 +78,29 @@ def rotate_across(flat: Any, out: Any, turn: Turn, lo: int, hi: int) -> None:
             row = part[k]
             for x in range(wide):
                 row[x] = flat[i, k, j + x]
-        _turn(part, turn, wide)
+        _apply_rotations(part, steps, wide)
         for k in range(n):
             row = part[found[0, k]]
             for x in range(wide):
                 out[i, k, j + x] = row[x]
 
 
-@compile_sums
-def rotate_both(flat: Any, out: Any, turn: Turn, across: Turn, lo: int, hi: int) -> None:
-    """Slices lo … hi of flat [outer, m, n] along the last axis and then the middle one."""
+@compile_vector_loop
+def rotate_last_two_axes(
+    flat: Numbers, out: Numbers, last: RotationSteps, middle: RotationSteps, lo: int, hi: int
+) -> None:
+    """Transform slices lo … hi of flat [outer, m, n] along the last and then the middle axis, while each is cached."""
     m, n = flat.shape[1], flat.shape[2]
     width = block_width(m, n)
     for i in range(lo, hi):
-        rotate(flat[i], out[i], turn, 0, m)
-        rotate_across(out[i : i + 1], out[i : i + 1], across, 0, (n + width - 1) // width)
+        rotate_last_axis(flat[i], out[i], last, 0, m)
+        rotate_middle_axis(out[i : i + 1], out[i : i + 1], middle, 0, (n + width - 1) // width)
 
 
-@compile_sums
-def _turn(part: Any, turn: Turn, wide: int) -> None:
-    """All rotations of part [n, wide], one after another."""
-    first, second, cosine, sine, _ = turn
+@compile_vector_loop
+def _apply_rotations(part: Numbers, steps: RotationSteps, wide: int) -> None:
+    """Apply all rotations, one after another, to the first `wide` columns of part [n, columns]."""
+    first, second, cosine, sine, _ = steps
     for k in range(first.size):
         u, v = part[first[k]], part[second[k]]
         c, s = cosine[k], sine[k]
@@ -92,25 +112,5 @@ def _turn(part: Any, turn: Turn, wide: int) -> None:
 
 @compile_loop
 def block_width(n: int, inner: int) -> int:
-    """Columns of inner taken at a time: enough for whole vectors, few enough for the second cache."""
+    """Return how many columns to transform together: enough to fill vectors, few enough for the second-level cache."""
     return min(inner, max(16, CACHED // n))
-
-
-@compile_sums
-def absolute_sum(numbers: Any) -> float:
-    """Σ|x|."""
-    total = 0.0
-    for x in numbers:
-        total += abs(x)
-    return total
-
-
-@compile_loop
-def transpose(array: Any, out: Any, lo: int, hi: int) -> None:
-    """Rows lo … hi of out [n, m] from array [m, n], in squares that fit the first cache."""
-    m = array.shape[0]
-    for i0 in range(lo, hi, 32):
-        for j0 in range(0, m, 32):
-            for i in range(i0, min(hi, i0 + 32)):
-                for j in range(j0, min(m, j0 + 32)):
-                    out[i, j] = array[j, i]

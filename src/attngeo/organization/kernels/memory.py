@@ -1,4 +1,4 @@
-"""Memory for the kernels: contiguous slices of an axis, and buffers that are used again."""
+"""Memory for the kernels: contiguous slices along an axis, and buffers that are reused."""
 
 from __future__ import annotations
 
@@ -7,14 +7,15 @@ from math import prod
 from typing import Any
 
 import numpy as np
+from numpy.typing import DTypeLike, NDArray
 
-from attngeo.arrays import Floats, is_torch
+from attngeo.arrays import AnyArray, Floats, is_torch
 from attngeo.io import threads
 from attngeo.organization.kernels import dispatch
 
 
-def slices_first(array: Any, axis: int) -> Any:
-    """Return a contiguous array whose first axis is `axis`; no copy where the memory already has that order."""
+def slices_first(array: AnyArray, axis: int) -> Any:
+    """Return a contiguous array whose first axis is `axis`, without a copy if the memory already has that order."""
     if is_torch(array):
         return array.movedim(axis, 0).contiguous()  # [n, ...]
     moved = np.moveaxis(array, axis, 0)  # [n, ...]
@@ -24,25 +25,25 @@ def slices_first(array: Any, axis: int) -> Any:
     n = len(moved)
     if array.flags.c_contiguous and axis % array.ndim == array.ndim - 1 and (jit := dispatch.numba_kernels()):
         flat, target = array.reshape(-1, n), copy.reshape(n, -1)
-        threads.spread(lambda lo, hi: jit.transpose(flat, target, lo, hi), n, cost=moved.size)
+        threads.spread(lambda lo, hi: jit.arrays.transpose(flat, target, lo, hi), n, cost=moved.size)
     else:
         threads.spread(lambda lo, hi: np.copyto(copy[lo:hi], moved[lo:hi]), n, cost=moved.size)
     return copy
 
 
 class Scratch:
-    """Buffers that are used again, because fresh pages of a large array cost more than the work done on them."""
+    """Reusable buffers: first writes to freshly allocated pages cost more than the work done on a large array."""
 
     def __init__(self) -> None:
         self._shared = _Buffer()
         self._of_thread = threading.local()
 
-    def take(self, shape: tuple[int, ...], dtype: Any = np.float64) -> Any:
-        """Return an uninitialised array; it overwrites the one taken before."""
+    def take(self, shape: tuple[int, ...], dtype: DTypeLike = np.float64) -> NDArray[Any]:
+        """Return an uninitialised array; it shares its memory with the array that the previous call returned."""
         return self._shared.take(shape, dtype)
 
-    def mine(self, shape: tuple[int, ...]) -> Floats:
-        """Return an uninitialised array that belongs to the calling thread."""
+    def take_per_thread(self, shape: tuple[int, ...]) -> Floats:
+        """Return an uninitialised array that only the calling thread uses."""
         if not hasattr(self._of_thread, "buffer"):
             self._of_thread.buffer = _Buffer()
         array: Floats = self._of_thread.buffer.take(shape, np.float64)
@@ -50,10 +51,12 @@ class Scratch:
 
 
 class _Buffer:
+    """One block of memory that grows to the largest array asked for."""
+
     def __init__(self) -> None:
         self._numbers: Floats = np.empty(0)
 
-    def take(self, shape: tuple[int, ...], dtype: Any) -> Any:
+    def take(self, shape: tuple[int, ...], dtype: DTypeLike) -> NDArray[Any]:
         size = prod(shape)
         doubles = -(-size * np.dtype(dtype).itemsize // 8)
         if doubles > self._numbers.size:

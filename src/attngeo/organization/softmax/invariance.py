@@ -1,41 +1,35 @@
-"""Does the softmax leave the geometry alone? What is found before it against what is found after, and a control.
+"""Softmax invariance: agreement of the geometry before and after the softmax, compared with a control.
 
-The control is broken on purpose: in every row of every head the values are permuted, so that each row keeps its numbers
-and loses their places. A figure means something when it is better than the control's beyond the bootstrap interval.
+The control permutes the values inside each row of each head before the softmax: each row keeps its values and loses
+their places. A figure counts as evidence if it is better than that of the control by more than the bootstrap interval.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 
-from attngeo.arrays import Floats, Ints, to_numpy
+from attngeo.arrays import ArrayInput, Bools, Floats, Ints, to_numpy
 from attngeo.errors import InputError
 from attngeo.io.progress import Progress, accepts_progress_bar
 from attngeo.organization.capture.network_tensor import NetworkTensor, softmax
 from attngeo.organization.checks import checked
-from attngeo.organization.geometry.agreement import (
-    Agreement,
-    adjusted_information,
-    agreement,
-    level_agreement,
-    procrustes,
-    rank_correlation,
-)
+from attngeo.organization.geometry.agreement import Agreement, agreement, procrustes, rank_correlation
 from attngeo.organization.geometry.diffusion import diffusion_map
+from attngeo.organization.geometry.tree_agreement import adjusted_information, level_agreement
 from attngeo.organization.haar.smoothness import Holder, holder
 from attngeo.organization.haar.transform import forward
 from attngeo.organization.organization import Organization
 from attngeo.organization.organize import organize
 from attngeo.organization.softmax.invariance_report import Contrast, HeadInvariance, InvarianceReport
 from attngeo.organization.softmax.paraproduct import paraproduct
+from attngeo.organization.trees.tree import Tree
 
 
 @accepts_progress_bar
 def softmax_invariance(
-    tensor: NetworkTensor | Any,
+    tensor: NetworkTensor | ArrayInput,
     *,
     masked: bool = False,
     heads: Sequence[int] | None = None,
@@ -45,11 +39,18 @@ def softmax_invariance(
     device: str | None = None,
     progress: Progress | bool | None = None,
 ) -> InvarianceReport:
-    """Compare the geometry of attention logits [queries, keys, heads] with that of their softmax over the keys.
+    """Return how well the geometry of attention logits [queries, keys, heads] agrees with that of their softmax.
 
-    The tensor is organised as a whole, and the matrix of each of `heads` (all, unless told) by itself, with the plain
-    questionnaire. `masked` compares with the probabilities left by the tensor's mask instead of those of whole rows.
-    `progress(done, total)` is called after every organisation; `progress=True` draws a bar.
+    The softmax is over the keys. The whole tensor is organised, and the matrix of each head on its own, by the
+    questionnaire without the refining round.
+
+    masked:     use the probabilities under the tensor's mask instead of the softmax of whole rows
+    heads:      heads to organise on their own; all by default
+    iterations: of the questionnaire for the whole tensor
+    bootstrap:  number of bootstrap samples
+    seed:       seed of the control and the bootstrap
+    device:     torch device for organising the whole tensor
+    progress:   `progress(done, total)` is called after every organisation; True draws a progress bar
 
     >>> report = softmax_invariance(planted((20, 20, 8), seed=0)[0], heads=[0, 3], bootstrap=50)
     >>> report["keys: affinity rank correlation"].value > 0.5
@@ -60,12 +61,12 @@ def softmax_invariance(
     if not chosen or min(chosen) < 0 or max(chosen) >= logits.shape[2]:
         raise InputError(f"softmax_invariance: expected heads among 0 … {logits.shape[2] - 1}, got {heads}")
     rng = np.random.default_rng(seed)
-    broken_logits = rng.permuted(logits, axis=1)
-    stages = (logits, softmax(logits, mask), softmax(broken_logits, mask))
+    control_logits = rng.permuted(logits, axis=1)
+    stages = (logits, softmax(logits, mask), softmax(control_logits, mask))
     total, done = 3 + len(chosen), 0
 
-    def geometry(array: Floats, where: str | None = None) -> Organization:
-        return organize(array, iterations=iterations if array.ndim == 3 else None, refine=False, device=where)
+    def organized(array: Floats, device: str | None = None) -> Organization:
+        return organize(array, iterations=iterations if array.ndim == 3 else None, refine=False, device=device)
 
     def report() -> None:
         nonlocal done
@@ -75,48 +76,49 @@ def softmax_invariance(
 
     whole = []
     for stage in stages:
-        whole.append(geometry(stage, device))
+        whole.append(organized(stage, device))
         report()
     network = [_between(whole[0], after) for after in whole[1:]]
-    found: list[HeadInvariance] = []
-    found_broken: list[HeadInvariance] = []
+    own_heads: list[HeadInvariance] = []
+    control_heads: list[HeadInvariance] = []
     for h in chosen:
-        before, after, broken = (geometry(np.ascontiguousarray(stage[:, :, h])) for stage in stages)
-        for log, against, into in ((logits, after, found), (broken_logits, broken, found_broken)):
-            queries, keys = _between(before, against)
-            fits = _exponents(log[:, :, h], before)
-            into.append(HeadInvariance(labels[h], queries, keys, *fits))
+        before, after, control = (organized(np.ascontiguousarray(stage[:, :, h])) for stage in stages)
+        for matrices, other, figures in ((logits, after, own_heads), (control_logits, control, control_heads)):
+            queries, keys = _between(before, other)
+            fits = _exponents(matrices[:, :, h], before)
+            figures.append(HeadInvariance(labels[h], queries, keys, *fits))
         report()
     contrasts = (
         *_network_contrasts(whole, network, bootstrap, rng),
-        *_head_contrasts(found, found_broken, bootstrap, rng),
+        *_head_contrasts(own_heads, control_heads, bootstrap, rng),
     )
     kind = "masked softmax" if masked else "softmax"
-    own, control = network
     name = tensor.name if isinstance(tensor, NetworkTensor) else ""
-    return InvarianceReport(kind, own, control, tuple(found), tuple(found_broken), contrasts, name, seed)
+    return InvarianceReport(kind, *network, tuple(own_heads), tuple(control_heads), contrasts, name, seed)
 
 
-def _logits(tensor: Any, masked: bool) -> tuple[Floats, tuple[str, ...], Any]:
+def _logits(tensor: NetworkTensor | ArrayInput, masked: bool) -> tuple[Floats, tuple[str, ...], Bools | None]:
+    """Return the logits in float64, the labels of the heads, and the mask if it is to be used."""
     if isinstance(tensor, NetworkTensor):
         if tensor.stage != "logits":
             raise InputError("softmax_invariance: the tensor holds probabilities, expected logits")
         if masked and tensor.mask is None:
-            raise InputError("softmax_invariance: the tensor has no mask, there are no masked probabilities")
+            raise InputError("softmax_invariance: the tensor has no mask, so masked=True cannot be used")
         return tensor.values.astype(np.float64), tensor.heads, tensor.mask if masked else None
     if masked:
-        raise InputError("softmax_invariance: a plain array has no mask, expected a NetworkTensor")
+        raise InputError("softmax_invariance: a plain array has no mask, pass a NetworkTensor for masked=True")
     array = to_numpy(checked(tensor, "logits", (3,)))
     return array.astype(np.float64), tuple(map(str, range(array.shape[2]))), None
 
 
 def _between(before: Organization, after: Organization) -> tuple[Agreement, ...]:
+    """Return the agreement of two organisations, axis by axis."""
     sides = zip(before.affinities, before.trees, after.affinities, after.trees, strict=True)
     return tuple(agreement(*side) for side in sides)
 
 
 def _exponents(logits: Floats, organization: Organization) -> tuple[Holder, Holder]:
-    """Regularity of f and of the softmax's residual, both on the trees of f."""
+    """Return the exponents of the logits f and of the residual of their softmax, both on the trees of f."""
     rows, columns = organization.trees
     residual = paraproduct(logits, rows, columns, "softmax").residual
     both = {0: rows, 1: columns}
@@ -126,49 +128,53 @@ def _exponents(logits: Floats, organization: Organization) -> tuple[Holder, Hold
 def _network_contrasts(
     whole: list[Organization], network: list[tuple[Agreement, ...]], bootstrap: int, rng: np.random.Generator
 ) -> list[Contrast]:
-    """The head axis of the whole tensor; heads are drawn again with their rows, columns, leaves and points."""
-    before, after, broken = (org.affinities[2] for org in whole)
-    maps = [diffusion_map(affinity) for affinity in (before, after, broken)]
+    """Return the contrasts of the head axis of the whole tensor.
+
+    The bootstrap draws heads: rows and columns of the affinities, elements of the trees, points of the diffusion maps.
+    """
+    before, after, control = (org.affinities[2] for org in whole)
+    maps = [diffusion_map(affinity) for affinity in (before, after, control)]
     trees = [org.trees[2] for org in whole]
-    matched = [_matched(trees[0], tree) for tree in trees[1:]]
+    matched = [_matched_levels(trees[0], tree) for tree in trees[1:]]
 
     def figures(drawn: Ints, side: int) -> tuple[float, float, float]:
-        # The same head drawn twice is one pair with itself, not two heads that agree: each head counts once.
+        # A head that is drawn twice counts once; otherwise its pair with itself would count as two heads that agree.
         drawn = np.unique(drawn)
         cut = np.ix_(drawn, drawn)
         levels = [adjusted_information(a[drawn], b[drawn]) for a, b in matched[side]]
         return (
-            rank_correlation(before[cut], (after, broken)[side][cut]),
+            rank_correlation(before[cut], (after, control)[side][cut]),
             float(np.mean(levels)) if levels else np.nan,
-            -procrustes(maps[0][drawn], maps[1 + side][drawn]),  # less is better
+            -procrustes(maps[0][drawn], maps[1 + side][drawn]),  # negative, because smaller is better
         )
 
     n = len(before)
     draws = [rng.integers(0, n, n) for _ in range(bootstrap)]
     better = np.asarray([np.subtract(figures(d, 0), figures(d, 1)) for d in draws]).reshape(-1, 3)
-    own, control = (side[2] for side in network)
+    own, of_control = (side[2] for side in network)
     names = ("heads: affinity rank correlation", "heads: tree information", "heads: Procrustes distance")
-    values = [(a.rank_correlation, a.information, a.procrustes) for a in (own, control)]
+    values = [(a.rank_correlation, a.information, a.procrustes) for a in (own, of_control)]
     return [
-        Contrast(name, value, broken_value, *_interval(column))
-        for name, value, broken_value, column in zip(names, *values, better.T, strict=True)
+        Contrast(name, value, control_value, *_interval(column))
+        for name, value, control_value, column in zip(names, *values, better.T, strict=True)
     ]
 
 
 def _head_contrasts(
-    heads: list[HeadInvariance], broken: list[HeadInvariance], bootstrap: int, rng: np.random.Generator
+    heads: list[HeadInvariance], control: list[HeadInvariance], bootstrap: int, rng: np.random.Generator
 ) -> list[Contrast]:
-    """Means over heads, heads drawn again."""
+    """Return the contrasts of means over single heads; the bootstrap draws heads."""
     draws = rng.integers(0, len(heads), (bootstrap, len(heads)))
-    found = []
+    contrasts = []
     for name, sign, figure in _HEAD_FIGURES:
-        a, b = (np.asarray([figure(head) for head in side]) for side in (heads, broken))
+        a, b = (np.asarray([figure(head) for head in side]) for side in (heads, control))
         better = sign * (a - b)
         better = better[draws] if np.isfinite(better).all() else np.full(draws.shape, np.nan)
-        found.append(Contrast(name, float(a.mean()), float(b.mean()), *_interval(better.mean(1))))
-    return found
+        contrasts.append(Contrast(name, float(a.mean()), float(b.mean()), *_interval(better.mean(1))))
+    return contrasts
 
 
+# Name, sign that makes larger mean better, and the figure of one head.
 _HEAD_FIGURES: tuple[tuple[str, int, Callable[[HeadInvariance], float]], ...] = (
     ("queries: affinity rank correlation", 1, lambda head: head.queries.rank_correlation),
     ("queries: tree information", 1, lambda head: head.queries.information),
@@ -181,8 +187,8 @@ _HEAD_FIGURES: tuple[tuple[str, int, Callable[[HeadInvariance], float]], ...] = 
 )
 
 
-def _matched(tree: Any, other: Any) -> list[tuple[Ints, Ints]]:
-    """Label rows of levels paired as level_agreement pairs them."""
+def _matched_levels(tree: Tree, other: Tree) -> list[tuple[Ints, Ints]]:
+    """Return the labels of the pairs of levels that `level_agreement` compares."""
     pairs = level_agreement(tree, other)
     return [
         (tree.levels[tree.widths.index(pair.folders)], other.levels[other.widths.index(pair.folders_other)])
@@ -191,6 +197,7 @@ def _matched(tree: Any, other: Any) -> list[tuple[Ints, Ints]]:
 
 
 def _interval(draws: Floats) -> tuple[float, float]:
+    """Return the 95% interval of the finite bootstrap values."""
     draws = draws[np.isfinite(draws)]
     low, high = np.quantile(draws, (0.025, 0.975)) if len(draws) else (np.nan, np.nan)
     return float(low), float(high)

@@ -1,58 +1,58 @@
-"""What the softmax does to the geometry in figures: of the network, of every head, and of a broken control."""
+"""The result of `softmax_invariance`: figures of the network and of every head, together with those of the control.
+
+The control permutes the values inside each row of each head. Files and tables call it "broken".
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from math import nan
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeAlias
 
 from attngeo.display import Drawable, draw
-from attngeo.io.archive import as_plain, load_json, naming_file, save_json
+from attngeo.errors import InputError
+from attngeo.io.archive import load_json, naming_file, save_json
+from attngeo.io.plain import as_plain, from_plain
 from attngeo.organization.geometry.agreement import Agreement
 from attngeo.organization.haar.smoothness import Holder
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+Row: TypeAlias = dict[str, str | float]  # column name → value
+
 
 @dataclass(frozen=True)
 class HeadInvariance:
-    """One head's matrix, organised by itself before and after the softmax."""
+    """The matrix of one head, organised on its own before and after the softmax."""
 
     head: str
     queries: Agreement
     keys: Agreement
     exponent: Holder  # of the logits f on their own trees
-    residual: Holder  # of softmax(f) less its paraproduct, on the same trees
-
-    @classmethod
-    def from_plain(cls, plain: Mapping[str, Any]) -> HeadInvariance:
-        """From what a file holds, NaN as None."""
-        queries, keys = (Agreement.from_plain(plain[side]) for side in ("queries", "keys"))
-        exponent, residual = (Holder.from_plain(plain[fit]) for fit in ("exponent", "residual"))
-        return cls(plain["head"], queries, keys, exponent, residual)
+    residual: Holder  # of softmax(f) minus its paraproduct, on the same trees
 
 
 @dataclass(frozen=True)
 class Contrast:
-    """A figure, the control's, and the 95% bootstrap interval of how much better the figure is."""
+    """A figure, the same figure of the control, and the 95% bootstrap interval of the difference."""
 
     figure: str
     value: float
-    broken: float
-    low: float
+    broken: float  # of the control
+    low: float  # bounds of the difference, positive where the figure is better than the control
     high: float
 
     @property
     def beats_control(self) -> bool:
+        """Tell whether the whole interval is on the better side of 0."""
         return self.low > 0
 
 
 @dataclass(frozen=True)
 class InvarianceReport(Drawable):
-    """Network and head figures of a comparison, the same for the broken control, and where they differ.
+    """Agreement of the geometry before and after the softmax, for the network and its heads, and for the control.
 
     >>> report = softmax_invariance(planted((20, 20, 8), seed=0)[0], bootstrap=50)
     >>> report["keys: affinity rank correlation"].beats_control
@@ -61,20 +61,21 @@ class InvarianceReport(Drawable):
     (8, 3)
     """
 
-    comparison: str  # "softmax" of whole rows, or "masked softmax", which tests the mask too
-    network: tuple[Agreement, ...]  # queries, keys, heads of the whole tensor
-    network_broken: tuple[Agreement, ...]
+    comparison: str  # "softmax" of whole rows, or "masked softmax", which also tests the mask
+    network: tuple[Agreement, ...]  # of the whole tensor: queries, keys, heads
+    network_broken: tuple[Agreement, ...]  # the same for the control
     heads: tuple[HeadInvariance, ...]
-    heads_broken: tuple[HeadInvariance, ...]
+    heads_broken: tuple[HeadInvariance, ...]  # the same for the control
     contrasts: tuple[Contrast, ...]
-    name: str = ""  # the model
-    seed: int = 0  # of the control and the bootstrap
+    name: str = ""  # name of the model
+    seed: int = 0  # seed of the control and the bootstrap
 
     def __getitem__(self, figure: str) -> Contrast:
+        """Return a figure with its control, for example report["keys: tree information"]."""
         return {contrast.figure: contrast for contrast in self.contrasts}[figure]
 
-    def rows(self) -> list[dict[str, Any]]:
-        """One plain row a head, for tables."""
+    def rows(self) -> list[Row]:
+        """Return one row per head, for tables; columns that end in "broken" belong to the control."""
         return [
             {
                 "head": head.head,
@@ -88,24 +89,25 @@ class InvarianceReport(Drawable):
         ]
 
     def plot(self) -> Figure:
-        """Every figure beside the control's, and the exponents of single heads."""
+        """Return a figure that shows all figures with their controls, and the exponents of single heads."""
         return draw("invariance_figure", self)
 
     def save(self, path: str | Path) -> Path:
-        """Write to one .json file."""
+        """Write the report to one .json file and return its path."""
         return save_json(path, "invariance report", as_plain(self))
 
     @classmethod
     def load(cls, path: str | Path) -> InvarianceReport:
-        """Read what `save` wrote."""
+        """Return the report that `save` wrote."""
         stored = load_json(path, "invariance report")
         with naming_file(path):
-            for side in ("network", "network_broken"):
-                stored[side] = tuple(Agreement.from_plain(axis) for axis in stored[side])
-            for side in ("heads", "heads_broken"):
-                stored[side] = tuple(HeadInvariance.from_plain(head) for head in stored[side])
-            stored["contrasts"] = tuple(Contrast(**_numbers(contrast)) for contrast in stored["contrasts"])
-            return cls(**stored)
+            report = from_plain(cls, stored)
+            for side, axes in (("network", report.network), ("network_broken", report.network_broken)):
+                if len(axes) != 3:
+                    raise InputError(f"{side} has {len(axes)} axes, expected queries, keys and heads")
+            if len(report.heads) != len(report.heads_broken):
+                raise InputError(f"has {len(report.heads)} heads and {len(report.heads_broken)} in the control")
+            return report
 
     def __eq__(self, other: object) -> bool:
         return as_plain(self) == as_plain(other) if isinstance(other, InvarianceReport) else NotImplemented
@@ -114,28 +116,25 @@ class InvarianceReport(Drawable):
 
     def __repr__(self) -> str:
         title = f"{self.name}: " if self.name else ""
-        lines = [f"{title}logits against their {self.comparison}, {len(self.heads)} heads one by one"]
-        lines.append(f"{'':36}{'value':>8}{'broken':>8}   better by (95% interval)")
+        lines = [f"{title}logits against their {self.comparison}, {len(self.heads)} single heads"]
+        lines.append(f"{'':36}{'value':>8}{'control':>8}   better than the control by (95% interval)")
         for c in self.contrasts:
-            mark = "" if c.beats_control else "   not beyond the control"
+            mark = "" if c.beats_control else "   not better than the control"
             lines.append(f"{c.figure:36}{c.value:8.3f}{c.broken:8.3f}   {c.low:.3f} … {c.high:.3f}{mark}")
-        lines += ["", "the trees of the heads, level by level: folders before, after, adjusted information"]
-        for name, axes in (("softmax", self.network), ("broken", self.network_broken)):
+        lines += ["", "head trees, level by level: folders before, folders after: adjusted mutual information"]
+        for name, axes in (("softmax", self.network), ("control", self.network_broken)):
             levels = [f"{level.folders},{level.folders_other}: {level.information:.2f}" for level in axes[2].levels]
-            lines += [f"{name:10}" + "   ".join(some) for name, some in _in_lines(name, levels, 8)]
+            lines += [f"{title:10}" + "   ".join(some) for title, some in _in_lines(name, levels, 8)]
         return "\n".join(lines)
 
 
-def _in_lines(name: str, words: Sequence[str], many: int) -> list[tuple[str, Sequence[str]]]:
-    """So many words a line, the name before the first."""
-    return [("" if start else name, words[start : start + many]) for start in range(0, max(len(words), 1), many)]
-
-
-def _numbers(plain: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: nan if value is None else value for name, value in plain.items()}
+def _in_lines(name: str, words: Sequence[str], count: int) -> list[tuple[str, Sequence[str]]]:
+    """Return the words in lines of `count` words, with the name in front of the first line."""
+    return [("" if start else name, words[start : start + count]) for start in range(0, max(len(words), 1), count)]
 
 
 def _flat(axis: str, own: Agreement, broken: Agreement) -> dict[str, float]:
+    """Return the columns of one axis for `rows`."""
     return {
         f"{axis}: rank correlation": own.rank_correlation,
         f"{axis}: rank correlation, broken": broken.rank_correlation,

@@ -1,4 +1,4 @@
-"""The distinct folders of a tree: who joins whom, and how much each weighs."""
+"""The distinct folders of a tree, each listed once: sizes, levels, children, members and weights."""
 
 from __future__ import annotations
 
@@ -6,93 +6,96 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
-from attngeo.arrays import Floats, Ints
+from attngeo.arrays import Bools, Floats, Ints
 from attngeo.errors import InputError
 from attngeo.organization.trees.partition import first_members
 
 
 @dataclass(frozen=True)
 class Folders:
-    """Every folder once, children before parents: 0 … n−1 are the elements, the last one is the root.
+    """The folders of a tree, children before parents: 0 … n − 1 are the single elements, the last one is the root.
 
-    A folder that a tree repeats on several levels (the single child of its parent) is one entry here, with the
-    span of its levels. The children of folder f are `child[start[f]:start[f + 1]]`.
+    A folder that appears on several levels (because it is the only child of its parent) is one entry, with the range
+    of its levels. The children of folder f are `child[start[f]:start[f + 1]]`.
     """
 
     size: Ints  # [folders] number of elements
-    top: Ints  # [folders] first level the folder stands on
-    bottom: Ints  # [folders] last level, the one below which it splits
-    label: Ints  # [folders] its number on the bottom level
+    top: Ints  # [folders] first level on which the folder appears
+    bottom: Ints  # [folders] last level on which it appears; it splits below
+    label: Ints  # [folders] its label on the bottom level
     start: Ints  # [folders + 1]
     child: Ints  # [folders − 1]
 
     @property
     def count(self) -> int:
+        """Return the number of distinct folders."""
         return len(self.size)
 
     @cached_property
     def parent(self) -> Ints:
-        """[folders] the folder that each joins; −1 of the root."""
+        """Return the parent of each folder, [folders]; −1 for the root."""
         parent = np.full(self.count, -1)
         parent[self.child] = np.repeat(np.arange(self.count), np.diff(self.start))
         return parent
 
-    def heights(self, alpha: float, beta: float) -> Floats:
-        """|F|^β · 2^{height·α}, added up over the folder's levels, height counted from 0 at the elements up.
+    def weights(self, alpha: float, beta: float) -> Floats:
+        """Return Σ |F|^β · 2^{α·height} over the levels of each folder, [folders]; the last level has height 0.
 
-        Times n^-β · 2^{−α·(depth − 1)} this is w(F) = (|F|/n)^β · 2^{−level·α}. A folder keeps it, whatever happens
-        above it.
+        Multiplied by n^{−β} · 2^{−α·(depth − 1)} this is the weight of the tree distance, Σ (|F|/n)^β · 2^{−α·level}.
+        Counting from the last level up has an advantage: a folder keeps its weight when the tree above it changes.
         """
         last = int(self.bottom.max())
         if alpha * last > 1000:
-            raise InputError(f"tree: {last + 1} levels are too many for weights with alpha={alpha}")
-        steps = np.cumsum(2.0 ** (alpha * np.arange(last + 1)))  # [height] Σ up to there
+            raise InputError(f"tree: weights with alpha={alpha} overflow, because the tree has {last + 1} levels")
+        steps = np.cumsum(2.0 ** (alpha * np.arange(last + 1)))  # [last + 1], Σ over all heights up to each
         spans = steps[last - self.top] - np.where(self.bottom == last, 0.0, steps[last - self.bottom - 1])
         return np.asarray(self.size**beta * spans, np.float64)
 
     @cached_property
     def members(self) -> dict[bytes, int]:
-        """Each folder by its elements, packed: the same in two trees exactly where the folders are."""
+        """Return the folder with each set of elements; the key is the set packed into bytes."""
         return {row.tobytes(): folder for folder, row in enumerate(np.packbits(self.inside, axis=1))}
 
     @cached_property
-    def inside(self) -> NDArray[np.bool_]:
-        """[folders, n]: whether the element is in the folder. Depth first, every folder is one run of elements."""
+    def inside(self) -> Bools:
+        """Return [folders, n]: whether the folder contains the element.
+
+        In a depth-first order of the elements every folder is one range, so two comparisons give its members.
+        """
         n = int(self.size[-1])
         ends = np.cumsum(self.size[self.child])
-        before = ends - self.size[self.child]  # sizes of all children listed earlier
-        first = np.zeros(self.count, np.int64)  # place of the folder's first element
+        before = ends - self.size[self.child]  # total size of the children listed earlier
+        first = np.zeros(self.count, np.int64)  # position of the folder's first element in the depth-first order
         for folder in range(self.count - 1, n - 1, -1):
             span = slice(self.start[folder], self.start[folder + 1])
             first[self.child[span]] = first[folder] + before[span] - before[span.start]
-        place = first[:n]
-        return np.asarray((place >= first[:, None]) & (place < (first + self.size)[:, None]))
+        position = first[:n]
+        return np.asarray((position >= first[:, None]) & (position < (first + self.size)[:, None]))
 
 
 def folders_of(levels: Ints) -> Folders:
-    """Return the distinct folders of a tree, `levels` [depth, n], from its elements up."""
+    """Return the distinct folders of a tree with the labels `levels` [depth, n], found from the last level up."""
     n, last = levels.shape[1], len(levels) - 1
     size, label = np.ones(2 * n, np.int64), np.arange(2 * n)
     top, bottom = np.full(2 * n, last), np.full(2 * n, last)
     count, numbers, children = n, [np.zeros(n, np.int64)], []
-    current = np.arange(n)  # the folder that each label of the level below stands for
+    current = np.arange(n)  # folder of each label on the level below
     for level in range(last - 1, -1, -1):
         parent = levels[level][first_members(levels[level + 1])]  # [labels below]
-        found = np.bincount(parent)
-        above = np.empty(len(found), np.int64)
-        single = found[parent] == 1  # the only child: the same folder on both levels
+        children_of = np.bincount(parent)
+        above = np.empty(len(children_of), np.int64)
+        single = children_of[parent] == 1  # an only child is the same folder on both levels
         above[parent[single]] = current[single]
         top[current[single]] = level
-        new = np.flatnonzero(found > 1)
+        new = np.flatnonzero(children_of > 1)
         if len(new):
             names = np.arange(count, count + len(new))
             above[new] = names
             size[names] = np.bincount(parent, size[current]).astype(np.int64)[new]
             top[names], bottom[names], label[names] = level, level, new
             count += len(new)
-            numbers.append(found[new])
+            numbers.append(children_of[new])
             joining = np.flatnonzero(~single)
             children.append(current[joining[np.argsort(parent[joining], kind="stable")]])
         current = above

@@ -1,4 +1,4 @@
-"""Tensors with a hierarchy put into them: what organising must find again."""
+"""Random matrices and tensors with a known ("planted") tree per axis, for tests and benchmarks."""
 
 from __future__ import annotations
 
@@ -10,16 +10,17 @@ import numpy as np
 from attngeo.arrays import Floats
 from attngeo.organization.trees.tree import Tree
 
-FIELDS = 6
-DECAY = 0.55
-NOISE = 0.02
+FIELDS = 6  # random fields per axis
+DECAY = 0.55  # factor from one level of a field to the next
+NOISE = 0.02  # standard deviation of the noise, relative to that of the tensor
 
 
 def planted(shape: Sequence[int], seed: int = 0) -> tuple[Floats, tuple[Tree, ...]]:
-    """A matrix or 3-tensor that varies slowly along one random binary tree an axis, shuffled, and those trees.
+    """Return a matrix or 3-tensor that varies slowly along one random binary tree per axis, and those trees.
 
-    Every folder is cut at 35–65% of its size. X = 1 + Σ_k f_k ⊗ g_k ⊗ h_k over 6 fields an axis, each the sum over
-    levels j ≥ 1 of 0.55^j N(0, 1), one draw a folder; noise of 0.02 of the standard deviation; every axis shuffled.
+    Each folder of a tree is cut at 35 to 65% of its size. The tensor is X = 1 + Σ_k f_k ⊗ g_k ⊗ h_k with 6 fields per
+    axis; a field is the sum over levels j ≥ 1 of 0.55^j times an independent N(0, 1) number per folder. Noise with
+    0.02 of the standard deviation of X is added, and each axis is shuffled.
 
     >>> array, trees = planted((16, 12, 8), seed=0)
     >>> array.shape, trees[2]
@@ -27,7 +28,7 @@ def planted(shape: Sequence[int], seed: int = 0) -> tuple[Floats, tuple[Tree, ..
     """
     rng = np.random.default_rng(seed)
     trees = [_random_tree(n, rng) for n in shape]
-    fields = [_fields(tree, rng) for tree in trees]  # [n, fields] each
+    fields = [_fields(tree, rng) for tree in trees]  # [n, fields] per axis
     letters = "abc"[: len(shape)]
     product = ",".join(letter + "k" for letter in letters) + "->" + letters
     array = 1.0 + np.einsum(product, *fields)
@@ -38,6 +39,7 @@ def planted(shape: Sequence[int], seed: int = 0) -> tuple[Floats, tuple[Tree, ..
 
 
 def _random_tree(n: int, rng: np.random.Generator) -> Tree:
+    """Return a binary tree whose folders are ranges, cut at 35 to 65% of their size."""
     levels, bounds = [], [0, n]
     while True:
         levels.append(np.repeat(np.arange(len(bounds) - 1), np.diff(bounds)))
@@ -51,6 +53,7 @@ def _random_tree(n: int, rng: np.random.Generator) -> Tree:
 
 
 def _fields(tree: Tree, rng: np.random.Generator) -> Floats:
+    """Return [n, FIELDS] random fields that vary slowly along `tree`."""
     fields = np.zeros((tree.size, FIELDS))
     for level in range(1, tree.depth):
         draws = rng.standard_normal((tree.widths[level], FIELDS))

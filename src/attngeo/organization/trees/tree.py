@@ -1,4 +1,4 @@
-"""A partition tree: nested partitions of 0 … n−1, from one folder down to single elements."""
+"""The partition tree of an axis: nested partitions of 0 … n − 1, from one folder down to single elements."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from attngeo.arrays import Floats, Ints
 from attngeo.display import Drawable, draw
 from attngeo.errors import InputError
 from attngeo.io.archive import load_arrays, naming_file, required_array, save_arrays
 from attngeo.organization.trees.folders import Folders, folders_of
-from attngeo.organization.trees.partition import canonical, first_members
-from attngeo.organization.trees.rotations import Rotations, rotations_of
+from attngeo.organization.trees.haar_rotations import Rotations, rotations_of
+from attngeo.organization.trees.partition import canonical_labels, first_members
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -25,11 +26,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False, init=False)
 class Tree(Drawable):
-    """A hierarchy of n elements: level 0 the root, the last level the elements, each level refining the one above.
+    """A partition tree of n elements.
 
-    `levels[l, i]` names the folder of element i on level l; on every level folders are numbered by their smallest
-    element, whatever names were given. `order` is a depth-first order of the elements, which decides between
-    children of equal size in the Haar basis; by default children stand by their smallest element.
+    Level 0 is the root, one folder with all elements. The last level has one folder per element. Each level refines
+    the one above. `levels[l, i]` is the label of the folder of element i on level l; the constructor renumbers the
+    folders of each level by their smallest element. `order` is a depth-first order of the elements, by default with
+    children sorted by their smallest element; it breaks ties between children of equal size in the Haar basis.
 
     >>> Tree([[0, 0, 0, 0], [0, 1, 0, 1], [0, 1, 2, 3]])
     Tree(n=4, folders 1 · 2 · 4)
@@ -38,16 +40,18 @@ class Tree(Drawable):
     levels: Ints  # [depth, n]
     order: Ints  # [n]
 
-    def __init__(self, levels: Any, order: Any = None) -> None:
-        levels = np.asarray(levels)
-        if levels.ndim != 2 or 0 in levels.shape or levels.dtype.kind not in "iu":
-            raise InputError(f"tree: expected integer levels [depth, n], got {levels.dtype} of shape {levels.shape}")
-        levels = np.stack([canonical(row) for row in levels.astype(np.int64)])
+    def __init__(self, levels: ArrayLike, order: ArrayLike | None = None) -> None:
+        given = np.asarray(levels)
+        if given.ndim != 2 or 0 in given.shape or given.dtype.kind not in "iu":
+            raise InputError(f"tree: expected integer levels [depth, n], got {given.dtype} of shape {given.shape}")
+        levels = np.stack([canonical_labels(row) for row in given.astype(np.int64)])
         n = levels.shape[1]
         if levels[0].max() > 0:
-            raise InputError(f"tree: level 0 must be one folder, it has {levels[0].max() + 1}")
+            raise InputError(f"tree: level 0 must be one folder, but it has {levels[0].max() + 1}")
         if levels[-1].max() < n - 1:
-            raise InputError(f"tree: the last level must be {n} single elements, it has {levels[-1].max() + 1} folders")
+            raise InputError(
+                f"tree: the last level must be {n} single elements, but it has {levels[-1].max() + 1} folders"
+            )
         for depth, (above, below) in enumerate(pairwise(levels)):
             if (above[first_members(below)][below] != above).any():
                 raise InputError(f"tree: level {depth + 1} does not refine level {depth}")
@@ -60,7 +64,7 @@ class Tree(Drawable):
 
     @classmethod
     def dyadic(cls, n: int) -> Tree:
-        """Halving in the given order: what a tree is worth that knows nothing of the data."""
+        """Return the tree that halves 0 … n − 1 in the given order; it does not depend on data."""
         if n < 1:
             raise InputError(f"tree: expected at least one element, got {n}")
         levels, bounds = [], [0, n]
@@ -73,28 +77,28 @@ class Tree(Drawable):
 
     @property
     def depth(self) -> int:
-        """Number of levels, root and elements included."""
+        """Return the number of levels, including the root and the single elements."""
         return int(self.levels.shape[0])
 
     @property
     def size(self) -> int:
-        """Number of elements."""
+        """Return the number of elements n."""
         return int(self.levels.shape[1])
 
     @property
     def widths(self) -> tuple[int, ...]:
-        """Number of folders on each level."""
+        """Return the number of folders on each level."""
         return tuple(int(width) for width in self.levels.max(1) + 1)
 
-    def permuted(self, order: Any) -> Tree:
-        """The tree of the axis rearranged as `axis[order]`."""
+    def permuted(self, order: ArrayLike) -> Tree:
+        """Return the tree of the axis reordered as `axis[order]`."""
         order = np.asarray(order)
         if sorted(order.tolist()) != list(range(self.size)):
-            raise InputError(f"tree: expected a permutation of 0 … {self.size - 1}")
+            raise InputError(f"tree: expected `order` to be a permutation of 0 … {self.size - 1}")
         return Tree(self.levels[:, order], np.argsort(order)[self.order])
 
     def closeness(self) -> Floats:
-        """[n, n]: the share of all elements in the smallest folder that holds both; 1/n on the diagonal."""
+        """Return [n, n]: the size of the smallest folder that contains both elements, divided by n."""
         share = np.ones((self.size, self.size))
         for row in self.levels[1:]:
             sizes = np.bincount(row) / self.size
@@ -102,40 +106,42 @@ class Tree(Drawable):
         return share
 
     def haar(self) -> Floats:
-        """The Haar basis as columns [n, n]: for looking at; the transforms never build it."""
-        basis: Floats = self.rotations.apply(np.eye(self.size)[None], back=True)[0]
+        """Return the Haar basis as the columns of an [n, n] matrix, for inspection; the transforms never build it."""
+        basis: Floats = self.rotations.apply(np.eye(self.size)[None], inverse=True)[0]
         return basis
 
     @cached_property
     def folders(self) -> Folders:
-        """The distinct folders, each once however many levels repeat it."""
+        """Return the distinct folders; a folder that appears on several levels is listed once."""
         return folders_of(self.levels)
 
     @cached_property
     def rotations(self) -> Rotations:
-        """The Haar transform as n − 1 plane rotations."""
+        """Return the Haar transform along this tree as n − 1 plane rotations."""
         return rotations_of(self.folders, self.order)
 
     def plot(self) -> Figure:
-        """The tree from its root, above, to its elements."""
+        """Return a figure of the tree, with the root at the top and the elements at the bottom."""
         return draw("tree_figure", self)
 
     def save(self, path: str | Path) -> Path:
-        """Write to one .npz file."""
+        """Write the tree to one .npz file and return its path."""
         return save_arrays(path, "tree", self.as_arrays("tree"), {})
 
     @classmethod
     def load(cls, path: str | Path) -> Tree:
-        """Read what `save` wrote."""
+        """Return the tree that `save` wrote."""
         arrays, _ = load_arrays(path, "tree")
         with naming_file(path):
             return cls.from_arrays(arrays, "tree")
 
-    def as_arrays(self, name: str) -> dict[str, Any]:
+    def as_arrays(self, name: str) -> dict[str, NDArray[np.int32]]:
+        """Return the arrays of this tree for an archive, with `name` as prefix of their names."""
         return {f"{name}.levels": self.levels.astype(np.int32), f"{name}.order": self.order.astype(np.int32)}
 
     @classmethod
-    def from_arrays(cls, arrays: Mapping[str, Any], name: str) -> Tree:
+    def from_arrays(cls, arrays: Mapping[str, NDArray[Any]], name: str) -> Tree:
+        """Return the tree whose arrays have the prefix `name` in an archive."""
         return cls(required_array(arrays, f"{name}.levels"), required_array(arrays, f"{name}.order"))
 
     def __eq__(self, other: object) -> bool:
@@ -151,11 +157,12 @@ class Tree(Drawable):
 
 
 def _checked_order(order: Ints, levels: Ints) -> Ints:
+    """Return `order` if it is a depth-first order of the elements of `levels`; raise InputError otherwise."""
     n = levels.shape[1]
     if order.shape != (n,) or order.dtype.kind not in "iu" or sorted(order.tolist()) != list(range(n)):
-        raise InputError(f"tree: expected the order to be a permutation of 0 … {n - 1}")
+        raise InputError(f"tree: expected `order` to be a permutation of 0 … {n - 1}")
     for depth, row in enumerate(levels[:, order]):
-        # Depth first: every folder is one run, so the number of runs is the number of folders.
+        # In a depth-first order each folder is one run of elements, so there are as many runs as folders.
         if np.count_nonzero(np.diff(row)) != row.max():
-            raise InputError(f"tree: the order is not depth first, it leaves a folder of level {depth} and comes back")
+            raise InputError(f"tree: `order` is not depth first, because it splits a folder of level {depth}")
     return order

@@ -1,37 +1,29 @@
-"""Sixteen sums of minima at once, in vector registers: the loop that everything else waits for, and what feeds it.
+"""Vector operations for the numba loops, written as LLVM intermediate code.
 
-Written as LLVM vectors because numba's own vectoriser stops at half the width of the registers and leaves half the
-speed behind.
+numba's own vectoriser stops at half the width of the registers and so at half the speed. Each function here builds
+the instructions of one small operation on vectors of LANES numbers; numba inserts them where a compiled loop calls it:
+
+    add_minima_tile              sums of minima of 4 × 4 pairs of rows, the innermost loop of all distances
+    transpose_scaled_difference  a LANES × LANES block of (source − centre), transposed and scaled
+    transpose_gathered           a LANES × LANES block of chosen rows, transposed
+    sum_rows                     the sum of chosen rows, kept in one register
+    store_scaled_row             one row times a factor
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, TypeVar, cast
+from typing import Any
 
-import numba
 from llvmlite import binding, ir  # type: ignore[import-untyped]
 from numba.core import cgutils, types
 from numba.extending import intrinsic
 
-LANES = 8 if binding.get_host_cpu_features().get("avx512f") else 4
-SIDE = 4  # rows and columns of a tile
-
-Loop = TypeVar("Loop", bound=Callable[..., Any])
-
-
-def compile_loop(loop: Loop) -> Loop:
-    """Compiled on first use, kept on disk, free of the GIL, sums in the order written."""
-    return cast(Loop, numba.njit(nogil=True, cache=True)(loop))
-
-
-def compile_sums(loop: Loop) -> Loop:
-    """As compile_loop, but sums may be taken in vector lanes: fixed by the code, so the same on every run."""
-    return cast(Loop, numba.njit(nogil=True, cache=True, fastmath={"reassoc", "nsz", "contract"})(loop))
+LANES = 8 if binding.get_host_cpu_features().get("avx512f") else 4  # float64 numbers per vector register
+SIDE = 4  # rows and columns of a tile: 16 running sums and 8 operands fit the registers
 
 
 class _Rows:
-    """The rows of a two-dimensional array of floats, as LLVM sees them."""
+    """Addresses, loads and stores for the rows of a two-dimensional array of floats."""
 
     def __init__(self, context: Any, builder: Any, signature: Any, args: Any, place: int) -> None:
         kind = signature.args[place]
@@ -42,12 +34,12 @@ class _Rows:
         self._stride = cgutils.unpack_tuple(builder, array.strides, 2)[0]
 
     def at(self, index: Any, offset: int = 0) -> Any:
-        """A pointer to row index + offset."""
+        """Return a pointer to the first number of row index + offset."""
         place = self._builder.mul(self._builder.add(index, self._word(offset)), self._stride)
         return self._builder.bitcast(self._builder.gep(self._data, [place]), self._number.as_pointer())
 
     def load(self, pointer: Any, column: Any = None, widen: bool = True) -> Any:
-        """LANES numbers from there on, as doubles unless told not to widen."""
+        """Return LANES numbers from `pointer` (plus `column`) on; `widen` converts float32 to float64."""
         builder = self._builder
         pointer = pointer if column is None else builder.gep(pointer, [column])
         numbers = builder.load(self._wide(pointer), align=4)
@@ -55,6 +47,7 @@ class _Rows:
         return builder.fpext(numbers, doubles) if widen and self._number != ir.DoubleType() else numbers
 
     def store(self, numbers: Any, pointer: Any, column: Any = None) -> None:
+        """Write LANES numbers to `pointer` (plus `column`)."""
         pointer = pointer if column is None else self._builder.gep(pointer, [column])
         self._builder.store(numbers, self._wide(pointer)).align = 4
 
@@ -62,20 +55,21 @@ class _Rows:
         return self._builder.bitcast(pointer, ir.VectorType(self._number, LANES).as_pointer())
 
 
-def _least_tile(
+def _add_minima_tile(
     typing_context: Any, rows: Any, columns: Any, sums: Any, i: Any, j: Any, start: Any, length: Any
 ) -> Any:
-    """sums[i + u, j + v] += Σ_k min(rows[i + u, k], columns[j + v, k]), u, v < 4, k from start for `length` ≥ LANES.
+    """sums[i + u, j + v] += Σ_k min(rows[i + u, k], columns[j + v, k]) for u, v < SIDE, start ≤ k < start + length.
 
-    `length` is a multiple of LANES; all arrays are float64 and contiguous.
+    `length` is a positive multiple of LANES; all arrays are float64 and contiguous. The 16 running sums stay in vector
+    registers during the loop over k, so each number loaded is used four times.
     """
 
     def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         lanes, word = ir.VectorType(ir.DoubleType(), LANES), context.get_value_type(types.intp)
         first, second, begin, count = args[3:]
-        mine, yours, cells = (_Rows(context, builder, signature, args, place) for place in range(3))
-        ours = [mine.at(first, u) for u in range(SIDE)]
-        theirs = [yours.at(second, v) for v in range(SIDE)]
+        left, right, cells = (_Rows(context, builder, signature, args, place) for place in range(3))
+        left_rows = [left.at(first, u) for u in range(SIDE)]
+        right_rows = [right.at(second, v) for v in range(SIDE)]
         end = builder.add(begin, count)
         entry, loop, done = builder.block, builder.append_basic_block("sum"), builder.append_basic_block("done")
         builder.branch(loop)
@@ -87,7 +81,7 @@ def _least_tile(
         for total in totals:
             total.add_incoming(ir.Constant(lanes, [0.0] * LANES), entry)
 
-        a, b = [mine.load(pointer, k) for pointer in ours], [yours.load(pointer, k) for pointer in theirs]
+        a, b = [left.load(pointer, k) for pointer in left_rows], [right.load(pointer, k) for pointer in right_rows]
         grown = []
         for place, total in enumerate(totals):
             x, y = a[place // SIDE], b[place % SIDE]
@@ -101,16 +95,16 @@ def _least_tile(
         builder.position_at_end(done)
         for place, total in enumerate(grown):
             cell = builder.gep(cells.at(first, place // SIDE), [builder.add(second, word(place % SIDE))])
-            builder.store(builder.fadd(builder.load(cell), _across(builder, total)), cell)
+            builder.store(builder.fadd(builder.load(cell), _lane_sum(builder, total)), cell)
         return context.get_dummy_value()
 
     return types.void(rows, columns, sums, types.intp, types.intp, types.intp, types.intp), build
 
 
-def _turn_block(
+def _transpose_scaled_difference(
     typing_context: Any, rows: Any, i: Any, source: Any, centre: Any, j: Any, column: Any, weights: Any
 ) -> Any:
-    """rows[i + u, w] = (source[j + w, column + u] − centre[j + w, column + u]) · weights[0, w], u, w < LANES."""
+    """rows[i + u, w] = (source[j + w, column + u] − centre[j + w, column + u]) · weights[0, w] for u, w < LANES."""
 
     def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         table, given, middle, factors = (_Rows(context, builder, signature, args, place) for place in (0, 2, 3, 6))
@@ -127,8 +121,10 @@ def _turn_block(
     return types.void(rows, types.intp, source, centre, types.intp, types.intp, weights), build
 
 
-def _turn_rows(typing_context: Any, out: Any, i: Any, j: Any, source: Any, rows: Any, start: Any, column: Any) -> Any:
-    """out[i + u, j + w] = source[rows[0, start + w], column + u], u, w < LANES; both of one kind of float."""
+def _transpose_gathered(
+    typing_context: Any, out: Any, i: Any, j: Any, source: Any, rows: Any, start: Any, column: Any
+) -> Any:
+    """out[i + u, j + w] = source[rows[0, start + w], column + u] for u, w < LANES; both arrays have the same dtype."""
 
     def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         target, given = _Rows(context, builder, signature, args, 0), _Rows(context, builder, signature, args, 3)
@@ -147,7 +143,10 @@ def _turn_rows(typing_context: Any, out: Any, i: Any, j: Any, source: Any, rows:
 
 
 def _transposed(builder: Any, block: list[Any]) -> list[Any]:
-    """LANES vectors of LANES numbers with rows and columns exchanged, one bit of the index at a time."""
+    """Return LANES vectors of LANES numbers with rows and columns exchanged.
+
+    Step by step, for each bit of the index, pairs of vectors exchange the numbers whose row and column differ in it.
+    """
     kind = ir.VectorType(ir.IntType(32), LANES)
     bit = 1
     while bit < LANES:
@@ -161,8 +160,8 @@ def _transposed(builder: Any, block: list[Any]) -> list[Any]:
     return block
 
 
-def _add_rows(typing_context: Any, rows: Any, i: Any, chosen: Any, start: Any, end: Any) -> Any:
-    """rows[i] = Σ rows[chosen[0, k]], k from start to end > start; rows LANES wide, the sum in a register."""
+def _sum_rows(typing_context: Any, rows: Any, i: Any, chosen: Any, start: Any, end: Any) -> Any:
+    """rows[i] = Σ rows[chosen[0, k]] for start ≤ k < end, with end > start; rows are LANES wide."""
 
     def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         table, word = _Rows(context, builder, signature, args, 0), context.get_value_type(types.intp)
@@ -186,8 +185,8 @@ def _add_rows(typing_context: Any, rows: Any, i: Any, chosen: Any, start: Any, e
     return types.void(rows, types.intp, chosen, types.intp, types.intp), build
 
 
-def _put_row(typing_context: Any, out: Any, i: Any, column: Any, rows: Any, j: Any, factor: Any) -> Any:
-    """out[i, column:] = factor · rows[j], rows LANES wide."""
+def _store_scaled_row(typing_context: Any, out: Any, i: Any, column: Any, rows: Any, j: Any, factor: Any) -> Any:
+    """out[i, column : column + LANES] = factor · rows[j]; rows are LANES wide."""
 
     def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         target, table = _Rows(context, builder, signature, args, 0), _Rows(context, builder, signature, args, 3)
@@ -201,8 +200,8 @@ def _put_row(typing_context: Any, out: Any, i: Any, column: Any, rows: Any, j: A
     return types.void(out, types.intp, types.intp, rows, types.intp, types.float64), build
 
 
-def _across(builder: Any, vector: Any) -> Any:
-    """The sum of a vector's lanes, halves added to halves."""
+def _lane_sum(builder: Any, vector: Any) -> Any:
+    """Return the sum of a vector's lanes, by adding one half to the other until one number is left."""
     width = LANES
     while width > 1:
         width //= 2
@@ -214,8 +213,8 @@ def _across(builder: Any, vector: Any) -> Any:
     return builder.extract_element(vector, ir.IntType(32)(0))
 
 
-least_tile = intrinsic(_least_tile)
-turn_block = intrinsic(_turn_block)
-turn_rows = intrinsic(_turn_rows)
-add_rows = intrinsic(_add_rows)
-put_row = intrinsic(_put_row)
+add_minima_tile = intrinsic(_add_minima_tile)
+transpose_scaled_difference = intrinsic(_transpose_scaled_difference)
+transpose_gathered = intrinsic(_transpose_gathered)
+sum_rows = intrinsic(_sum_rows)
+store_scaled_row = intrinsic(_store_scaled_row)

@@ -1,0 +1,56 @@
+"""The settings of the questionnaire, with their defaults and checks."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+from attngeo.errors import InputError
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The settings of one run of the questionnaire; results store them under these names."""
+
+    iterations: int  # at most so many; the questionnaire stops early when no tree changes
+    alpha: float  # exponent of the level in a folder's weight
+    beta: float  # exponent of the size in a folder's weight
+    tree: Literal["flexible", "binary"]
+    start: Literal["cosine", "gaussian"]  # affinity of the first trees
+    constant: float  # of the flexible tree: a larger one makes it harder to join large groups
+    epsilon: float  # width of the affinity kernel, as a multiple of the median distance
+    refine: bool  # end with a round that lowers the total l1 norm of the Haar coefficients
+
+    @classmethod
+    def of(
+        cls,
+        dimensions: int,
+        *,
+        iterations: int | None = None,
+        alpha: float | None = None,
+        beta: float | None = None,
+        tree: Literal["flexible", "binary"] = "flexible",
+        start: Literal["cosine", "gaussian"] = "cosine",
+        constant: float = 1.0,
+        epsilon: float = 1.0,
+        refine: bool | None = None,
+    ) -> Settings:
+        """Return checked settings for a matrix (2 dimensions) or a tensor (3); their defaults differ."""
+        tensor = dimensions == 3
+        iterations = (3 if tensor else 10) if iterations is None else iterations
+        alpha = (0.0 if tensor else 1.0) if alpha is None else alpha
+        beta = (1.0 if tensor else 0.0) if beta is None else beta
+        refine = (tensor and tree == "flexible") if refine is None else refine
+        if iterations < 1:
+            raise InputError(f"organize: expected at least one iteration, got {iterations}")
+        if tree not in ("flexible", "binary"):
+            raise InputError(f"organize: unknown tree {tree!r}, expected 'flexible' or 'binary'")
+        if start not in ("cosine", "gaussian"):
+            raise InputError(f"organize: unknown start {start!r}, expected 'cosine' or 'gaussian'")
+        return cls(
+            int(iterations), float(alpha), float(beta), tree, start, float(constant), float(epsilon), bool(refine)
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the settings by name, for files."""
+        return asdict(self)
