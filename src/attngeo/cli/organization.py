@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
@@ -202,13 +202,12 @@ def _network(ref: str | None, option: str, value: Any, device: str | None, **opt
     if option == "--tensor":
         for name in chosen:
             raise InputError(f"--{name}: selects what to capture from a model, but --tensor is already captured")
-        tensor: NetworkTensor | Floats = value
-        return tensor
+        return cast("NetworkTensor | Floats", value)
     from attngeo.organization.capture.capture import capture
 
     if option == "--audio":
         chosen["sampling_rate"], value = value
-    return capture(ref, value, device=device, **chosen)
+    return cast("NetworkTensor", capture(ref, value, device=device, **chosen))  # one input gives one tensor
 
 
 def _read_text(path: Path) -> str:
@@ -232,17 +231,10 @@ def _read_tensor(path: Path) -> NetworkTensor | Floats:
         from attngeo.organization.capture.network_tensor import NetworkTensor
 
         return NetworkTensor.load(path)
-    import numpy as np
-
+    from attngeo.io.archive import load_npy
     from attngeo.organization.checks import checked
 
-    try:
-        array = np.load(path, allow_pickle=False)
-    except FileNotFoundError:
-        raise InputError(f"{path}: no such file") from None
-    except (OSError, ValueError, EOFError):
-        raise InputError(f"{path}: truncated, or not an array saved by numpy") from None
-    tensor: Floats = checked(array, str(path))
+    tensor: Floats = checked(load_npy(path), str(path))
     return tensor
 
 

@@ -11,7 +11,7 @@ from attngeo.show.canvas import new_figure, panel_title, token_label
 from attngeo.show.organization_text import axis_labels
 
 if TYPE_CHECKING:
-    from matplotlib.axis import Axis
+    from matplotlib.axis import XAxis, YAxis
     from matplotlib.figure import Figure
 
     from attngeo.organization.capture.network_tensor import NetworkTensor
@@ -102,7 +102,7 @@ def slices_figure(organization: Organization) -> Figure:
     return figure
 
 
-def _label_elements(side: Axis, labels: Sequence[str], title: str) -> None:
+def _label_elements(side: XAxis | YAxis, labels: Sequence[str], title: str) -> None:
     """Label each element of an axis, or only give their number where there are too many."""
     if len(labels) <= _MOST_LABELS:
         side.set_ticks(range(len(labels)), [token_label(label) for label in labels], fontsize=5)

@@ -7,6 +7,8 @@ from collections.abc import Iterable, Sequence
 from textwrap import wrap
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 if TYPE_CHECKING:
     from attngeo.organization.expansion.controls import Comparison
     from attngeo.organization.expansion.expansion import Expansion
@@ -160,7 +162,7 @@ def _entropies(expansion: Expansion, labels: Sequence[str]) -> str:
     l1, normalised = expansion.entropy("network"), expansion.entropy("network", normalised=True)
     lines = [f"entropy of the network: l1 {l1:.6g}, l1/l2 {normalised:.4g}"]
     if labels:
-        heads = expansion.entropy("head", normalised=True)  # [heads]
+        heads = np.atleast_1d(expansion.entropy("head", normalised=True))  # [heads]
         ranked = sorted(range(len(labels)), key=lambda head: heads[head])
         count = min(6, (len(ranked) + 1) // 2)
         for title, some in (("least", ranked[:count]), ("most", ranked[: -count - 1 : -1])):

@@ -49,7 +49,8 @@ def training_figure(records: Sequence[Record]) -> Figure:
         colours = ScalarMappable(BoundaryNorm(edges, dark.N), dark)
         for ax, name in zip(axes, names, strict=True):
             for number in numbers:
-                _draw_layer(ax, name, records, (stack, number), colours.to_rgba(number))
+                colour = colours.to_rgba(number)  # type: ignore[arg-type]  # the stubs know arrays only
+                _draw_layer(ax, name, records, (stack, number), colour)
             panel_title(ax, f"{stack} {name}".strip().replace("_", " "), _PANELS[name])
             ax.set_xlabel("step")
             ax.xaxis.get_major_locator().set_params(integer=True)
