@@ -19,7 +19,6 @@ from attngeo.dynamics.data.prepare import prepare_tokens
 from attngeo.dynamics.data.tokens import Tokens, open_tokens
 from attngeo.dynamics.data.wordpiece import SPECIAL, load_tokenizer, train_tokenizer
 from attngeo.errors import AttngeoError, InputError
-from experiments.initialisation.packed_tokens import pack, unpacked
 from tests.dynamics.small_runs import made_up_texts, start_python, write_corpus
 
 
@@ -277,26 +276,3 @@ def test_a_folder_that_cannot_be_made_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "tokens").write_text("a file")
     with pytest.raises(AttngeoError, match="token files cannot be written"):
         prepare_small(tmp_path)
-
-
-def test_packed_tokens_are_unpacked_into_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    tokens = prepare_small(tmp_path)
-    small = tmp_path / "packed"
-    assert pack(tokens, small) < tokens.train * 2 + tokens.valid * 2 + 60_000
-    monkeypatch.setenv("ATTNGEO_CACHE", str(tmp_path / "cache"))
-    again = open_tokens(unpacked(small))
-    assert again.digest == tokens.digest
-    assert np.array_equal(again.array("train"), tokens.array("train"))
-    assert unpacked(Path(tokens.folder)) == Path(tokens.folder)
-    other = prepare_tokens(tmp_path / "other", [write_corpus(tmp_path, "other.txt", seed=5)], vocabulary=300)
-    pack(other, tmp_path / "packed other")
-    assert open_tokens(unpacked(tmp_path / "packed other")).digest == other.digest
-    assert np.array_equal(again.array("train"), tokens.array("train"))  # the first tokens are not overwritten
-    for part in small.glob("train.*.xz"):
-        part.write_bytes(part.read_bytes()[:20])
-    (Path(again.folder) / "tokens.json").unlink()
-    with pytest.raises(InputError, match="packed tokens cannot be unpacked"):
-        unpacked(small)
-    (small / "tokens.json").unlink()
-    with pytest.raises(InputError, match="packed tokens cannot be unpacked"):
-        unpacked(small)

@@ -1,0 +1,119 @@
+"""`python -m experiments.initialisation`: what it prints and writes; bad input gives one line and exit code 2."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import pytest
+
+from attngeo.dynamics.data.tokens import open_tokens
+from experiments.initialisation.__main__ import main
+from experiments.initialisation.runs import append_run
+from tests.dynamics.small_runs import write_corpus
+from tests.experiments.initialisation.finished_runs import RUNS
+from tests.experiments.initialisation.small_grids import prepare_small_tokens
+
+GRID = ["--size", "2x32", "--steps", "20", "--lr", "0.001", "--seeds", "2", "--set", "heads=2", "--set", "length=32",
+        "--set", "batch=8", "evaluations=5", "warmup=4"]  # fmt: skip
+
+Capture = pytest.CaptureFixture[str]
+
+
+def output(capsys: Capture, *arguments: str | Path) -> tuple[int, str, str]:
+    """Run a command; return its exit code, stdout and stderr."""
+    try:
+        code = main(list(map(str, arguments)))
+    except SystemExit as error:  # argparse
+        code = int(error.code or 0)
+    out, err = capsys.readouterr()
+    return code, out, err
+
+
+def error_line(capsys: Capture, *arguments: str | Path) -> str:
+    """Run a command that must fail; return its one line of error."""
+    code, out, err = output(capsys, *arguments)
+    assert code == 2 and out == "" and err.startswith("error: ") and err.count("\n") == 1, (code, out, err)
+    return err.removeprefix("error: ").rstrip("\n")
+
+
+def test_one_command_runs_a_grid_from_text_and_prints_the_comparison(tmp_path: Path, capsys: Capture) -> None:
+    results, tokens = tmp_path / "results" / "runs.jsonl.xz", tmp_path / "tokens"
+    run = ["run", "--train", write_corpus(tmp_path), "--vocab", "300", "--results", results, "--work",
+           tmp_path / "work", *GRID]  # fmt: skip
+    code, out, err = output(capsys, *run, "--tokens", tokens)
+    assert code == 0, err
+    assert out.splitlines()[1].split()[-3:] == ["baseline", "2", out.splitlines()[1].split()[-1]]
+    assert f"preparing tokens in {tokens}\n4 runs, 0 finished before\n" in err and err.endswith("0 runs left\n")
+    assert output(capsys, "table", results) == (0, out, "")  # nothing is run
+    assert output(capsys, *run, "--tokens", tokens)[2] == "4 runs, 4 finished before\n0 runs left\n"
+    again = tmp_path / "again"
+    assert output(capsys, *run, "--tokens", again, "--tokenizer", tokens)[0] == 0
+    assert open_tokens(again).digest == open_tokens(tokens).digest
+
+
+def write_runs(folder: Path) -> Path:
+    """Write finished runs to a file in `folder` and return its path."""
+    for run in RUNS:
+        append_run(folder / "runs.jsonl.xz", run)
+    return folder / "runs.jsonl.xz"
+
+
+def test_the_table_can_be_formatted_and_written(tmp_path: Path, capsys: Capture) -> None:
+    results = write_runs(tmp_path)
+    assert output(capsys, "table", results)[1].startswith("setting  ")
+    csv_text = output(capsys, "table", tmp_path, "--format", "csv")[1]
+    assert csv_text.startswith("objective,size,lr,steps,other,start,seeds,loss,against,difference")
+    assert "against unit symmetric [95%]" in output(capsys, "table", results, "--against", "unit symmetric")[1]
+    assert output(capsys, "table", results, "--out", tmp_path / "t.md") == (0, "", f"wrote {tmp_path}/t.md\n")
+    assert (tmp_path / "t.md").read_text().startswith("| setting | start | seeds |")
+    output(capsys, "table", results, "--out", tmp_path / "t.csv")
+    assert (tmp_path / "t.csv").read_text() == csv_text
+
+
+def test_the_figures_are_written_to_a_folder(tmp_path: Path, capsys: Capture) -> None:
+    results, folder = tmp_path / "runs.jsonl.xz", tmp_path / "figures"
+    tokens = prepare_small_tokens(tmp_path)
+    assert output(capsys, "run", "--tokens", tokens, "--results", results, *GRID)[0] == 0
+    code, out, err = output(capsys, "figures", results, "--out", folder, "--against", "unit symmetric")
+    assert code == 0 and out == "" and f"wrote {folder}/saved.png\n" in err
+    assert {"losses-masked-2x32.png", "saved.png", "table.csv"} <= {path.name for path in folder.iterdir()}
+    with open(folder / "table.csv") as file:
+        assert {row["against"] for row in csv.DictReader(file)} == {"unit symmetric"}
+
+
+def test_tokens_are_prepared_and_packed(tmp_path: Path, capsys: Capture) -> None:
+    tokens, into = prepare_small_tokens(tmp_path), tmp_path / "again"
+    code, out, _ = output(capsys, "prepare", "--train", tmp_path / "corpus.txt", "--into", into, "--vocab", "300",
+                          "--pack", tmp_path / "packed")  # fmt: skip
+    assert code == 0 and (into / "train.bin").read_bytes() == (tokens / "train.bin").read_bytes()
+    first, second = out.splitlines()
+    opened = open_tokens(tokens)
+    assert first == f"{into}: {opened.train} training and {opened.valid} held-out tokens, vocabulary 300"
+    assert second.startswith("packed: ") and second.endswith(f"MiB in {tmp_path / 'packed'}")
+
+
+def test_bad_input_is_one_line(tmp_path: Path, capsys: Capture) -> None:
+    results = write_runs(tmp_path)
+    assert "the following arguments are required: --tokens, --results" in error_line(capsys, "run")
+    assert "the following arguments are required" in error_line(capsys)
+    assert "required: PATH" in error_line(capsys, "table")
+    assert "not a file of finished runs" in error_line(capsys, "table", tmp_path / "none.gz")
+    (tmp_path / "empty").mkdir()
+    assert error_line(capsys, "table", tmp_path / "empty") == f"{tmp_path}/empty: no finished runs to compare"
+    assert "choose from" in error_line(capsys, "table", results, "--format", "html")
+    assert "there are authors, baseline, unit symmetric" in error_line(
+        capsys, "table", results, "--against", "symetric"
+    )
+    assert "a file, expected a folder" in error_line(capsys, "figures", results, "--out", results)
+    run = ("run", "--tokens", tmp_path, "--results", tmp_path / "r.gz")
+    assert "no prepared token files" in error_line(capsys, *run)
+    assert "did you mean 'core'" in error_line(capsys, *run, "--group", "cor")
+    assert error_line(capsys, *run, "--group", "core", "--lr", "1e-3") == (
+        "lr: a setting of a custom grid, cannot be combined with group core"
+    )
+    for name in ("seed=3", "start=unit symmetric", "lr=1"):
+        expected = f"setting '{name.split('=')[0]}' is fixed by the grid or its tokens and cannot be set"
+        assert error_line(capsys, *run, "--set", name) == expected
+    assert error_line(capsys, *run, "--set", "batch") == "set batch: expected KEY=VALUE"
+    assert not (tmp_path / "r.gz").exists()

@@ -1,0 +1,57 @@
+"""Finished runs are appended to a file and read back; a file of anything else is an error of one line."""
+
+from __future__ import annotations
+
+import json
+import lzma
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from attngeo.errors import SourceError
+from experiments.initialisation.grid import Cell
+from experiments.initialisation.runs import FinishedRun, append_run, read_runs
+from tests.experiments.initialisation.finished_runs import RUNS
+
+
+def test_runs_are_read_back(tmp_path: Path) -> None:
+    other = FinishedRun(
+        Cell("rotated", 1e-3, 0, other=(("batch", 8), ("betas", (0.9, 0.98)))), RUNS[0].records, {"a": 1}
+    )
+    for run in (*RUNS, other, RUNS[0]):
+        append_run(tmp_path / "new" / "runs.jsonl.xz", run)
+    assert read_runs([tmp_path / "new"]) == [*RUNS, other]  # each cell once
+    assert lzma.decompress((tmp_path / "new" / "runs.jsonl.xz").read_bytes()).count(b"\n") == 8
+
+
+def test_a_file_without_finished_runs_is_an_error(tmp_path: Path) -> None:
+    path = tmp_path / "runs.jsonl.xz"
+    cut_short = lzma.compress(RUNS[0].to_json().encode())[:-9]
+    for content in (b"plain", lzma.compress(b"{}\n"), lzma.compress(b"text\n"), cut_short):
+        path.write_bytes(content)
+        with pytest.raises(SourceError, match=r"runs\.jsonl\.xz: not a file of finished runs"):
+            read_runs([path])
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"cell": {"start": "baseline"}},
+        {"cell": {"start": "baseline", "lr": "x", "seed": 0}},
+        {"cell": {"start": "baseline", "lr": 1e-3, "seed": 0, "other": [["batch", {}]]}},
+        {"facts": {"diverged": "soon"}},
+        {"facts": 3},
+        {"records": []},
+        {"records": [{"step": 0, "eval_loss": 1.0}]},
+        {"records": [{"step": 9, "eval_loss": 1.0}, {"step": 3, "eval_loss": 1.0}]},
+        {"records": [{"step": 9, "eval_loss": float("nan")}]},
+        {"records": [{"step": 9, "eval_loss": "low"}]},
+        {"records": [{"step": 9}]},
+    ],
+)
+def test_a_line_that_is_no_finished_run_is_an_error(tmp_path: Path, change: dict[str, Any]) -> None:
+    row = {**json.loads(RUNS[0].to_json()), **change}
+    (tmp_path / "runs.jsonl.xz").write_bytes(lzma.compress(json.dumps(row).encode()))
+    with pytest.raises(SourceError, match=r"runs\.jsonl\.xz: not a file of finished runs \(.+\)"):
+        read_runs([tmp_path])
