@@ -141,7 +141,7 @@ def test_a_text_that_is_too_long_is_refused_or_truncated(tmp_path: Path) -> None
     BertTokenizer(vocab=words).save_pretrained(tmp_path / "model")
     given = ("organize", tmp_path / "model", "--text", "word " * 100, "--out", tmp_path / "out")
     line = error_line(call(*given))
-    assert line.startswith("text: 102 tokens, the window of") and "--truncate" in line
+    assert line.startswith("text: 102 tokens, but") and "reads at most 64" in line and "--truncate" in line
     assert not (tmp_path / "out").exists()
     done = call(*given, "--truncate")
     assert done.exit_code == 0 and "64 × 64 × 8" in done.stdout, done.stderr
@@ -157,9 +157,9 @@ BAD: list[tuple[Any, str]] = [
     (["model", "--text-file", "bytes"], "bytes: not UTF-8 text"),
     (["model", "--text-file", "zero"], "zero: contains a zero byte; expected UTF-8 text, found binary data"),
     (["model", "--text-file", "blank.txt"], "blank.txt: empty, expected at least a word"),
-    (["model", "--image", "words.txt"], "words.txt: not an image, or one cut short"),
+    (["model", "--image", "words.txt"], "words.txt: not an image, or an incomplete one"),
     (["model", "--image", "none.png"], "none.png: no such file"),
-    (["model", "--audio", "words.txt"], "words.txt: not a WAV sound, or one cut short"),
+    (["model", "--audio", "words.txt"], "words.txt: not a WAV file, or an incomplete one"),
     (["--tensor", "none.npz"], "none.npz: no such file"),
     (["--tensor", "words.txt"], "words.txt: is incomplete, damaged or not a file of attngeo"),
     (

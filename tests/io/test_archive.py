@@ -128,9 +128,9 @@ def test_a_function_of_ones_own_cannot_be_saved(tmp_path):
 def test_organizations_draw_what_they_are_asked(twice):
     found = twice[0]["organization"]
     assert len({len(found.plot(of).axes) for of in ("slices", "heads", "trees")}) > 1
-    with pytest.raises(InputError, match="no picture of 'forest'"):
+    with pytest.raises(InputError, match="cannot plot 'forest'"):
         found.plot("forest")
-    with pytest.raises(InputError, match="no picture of 'heads' of a 2-D array"):
+    with pytest.raises(InputError, match="cannot plot 'heads' of a 2-D array"):
         organize(np.eye(5)).plot("heads")
 
 
@@ -147,12 +147,12 @@ def test_content_that_cannot_be_is_said_with_the_name_of_the_file(tmp_path):
     blank = np.zeros((8, 7), bool)
     for result, changes, says in (
         (found, {"tree1.levels": crossed}, "tree: level 2 does not refine level 1"),
-        (found, {"tree1.levels": Tree.dyadic(6).levels, "tree1.order": np.arange(6)}, "tree of 6"),
+        (found, {"tree1.levels": Tree.dyadic(6).levels, "tree1.order": np.arange(6)}, "the tree has 6, the affinity 7"),
         (found, {"affinity2": -np.eye(5)}, "expected no negative entries"),
         (found, {"values": np.full((8, 7, 5), np.nan)}, "NaN or Inf"),
         (found.trees[0], {"tree.order": np.zeros(8, int)}, "a permutation of 0 … 7"),
-        (found.expand(), {"coefficients": np.ones((8, 7, 4))}, "the trees do not match"),
-        (tensor(), {"mask": blank}, "query 0 may attend to nothing"),
+        (found.expand(), {"coefficients": np.ones((8, 7, 4))}, "do not match trees of sizes"),
+        (tensor(), {"mask": blank}, "query 0 may attend to no key"),
         (tensor(), {"values": np.ones((8, 7))}, "expected 3-D"),
         (twin(), {"matrix": np.ones((8, 8))}, "do not match"),
     ):
@@ -162,7 +162,7 @@ def test_content_that_cannot_be_is_said_with_the_name_of_the_file(tmp_path):
             type(result).load(path)
     twice = found.expand().compare().save(tmp_path / "c.json")
     twice.write_text(twice.read_text().replace('"l1"', '"l"'))
-    with pytest.raises(InputError, match="is not as attngeo wrote it"):
+    with pytest.raises(InputError, match="has unexpected content, expected a file as attngeo wrote it"):
         type(found.expand().compare()).load(twice)
 
 
@@ -195,12 +195,12 @@ def test_files_that_are_not_whole_or_not_ours(tmp_path):
     whole = path.read_bytes()
     for cut in (0, 10, len(whole) // 2, len(whole) - 30):
         path.write_bytes(whole[:cut])
-        with pytest.raises(InputError, match="cut short or not a file of attngeo"):
+        with pytest.raises(InputError, match="is incomplete, damaged or not a file of attngeo"):
             NetworkTensor.load(path)
     spoilt = bytearray(whole)
     spoilt[len(whole) // 3] ^= 255
     path.write_bytes(bytes(spoilt))
-    with pytest.raises(InputError, match="cut short"):
+    with pytest.raises(InputError, match="incomplete, damaged"):
         NetworkTensor.load(path)
     np.save(tmp_path / "plain.npy", np.ones(3))
     np.savez(tmp_path / "other.npz", x=np.ones(3))
@@ -217,7 +217,7 @@ def test_files_that_are_not_whole_or_not_ours(tmp_path):
     report = softmax_invariance(np.ones((2, 2, 1)), bootstrap=5).save(tmp_path / "r.json")
     for spoilt in (report.read_text()[:-40], "[1]", "3", '{"kind": "tree"}', "words"):
         report.write_text(spoilt)
-        with pytest.raises(InputError, match=r"cut short or not a file of attngeo|holds a saved tree"):
+        with pytest.raises(InputError, match=r"is incomplete, damaged or not a file of attngeo|holds a saved tree"):
             InvarianceReport.load(report)
 
 
@@ -230,12 +230,12 @@ VALUES = np.zeros((3, 4, 2), np.float32)
         ((np.zeros((3, 4)),), "expected 3-D"),
         ((np.full((1, 1, 1), np.inf),), "NaN or Inf"),
         ((np.full((1, 1, 1), 1e300),), "too large for float32"),
-        ((VALUES, None, ("a",)), "1 labels of queries, 3 in the values"),
+        ((VALUES, None, ("a",)), "1 labels of queries, but the values have 3"),
         ((VALUES, None, (), (), (), "weights"), "stage 'weights'"),
-        ((VALUES, np.ones((3, 3), bool)), "mask: expected true and false of shape"),
-        ((VALUES, np.ones((3, 4))), "mask: expected true and false"),
-        ((VALUES, np.array([[True] * 4, [False] * 4, [True] * 4])), "query 1 may attend to nothing"),
-        ((VALUES, np.stack([np.eye(3, 4, dtype=bool), np.zeros((3, 4), bool)], 2)), "query 0 may attend to nothing"),
+        ((VALUES, np.ones((3, 3), bool)), "mask: expected booleans of shape"),
+        ((VALUES, np.ones((3, 4))), "mask: expected booleans"),
+        ((VALUES, np.array([[True] * 4, [False] * 4, [True] * 4])), "query 1 may attend to no key"),
+        ((VALUES, np.stack([np.eye(3, 4, dtype=bool), np.zeros((3, 4), bool)], 2)), "query 0 may attend to no key"),
     ],
 )
 def test_network_tensors_are_checked(arguments, says):
@@ -244,7 +244,7 @@ def test_network_tensors_are_checked(arguments, says):
 
 
 def test_probabilities_of_what_has_none():
-    with pytest.raises(InputError, match="holds probabilities already"):
+    with pytest.raises(InputError, match="contains probabilities, expected logits"):
         NetworkTensor(VALUES, stage="probabilities").probabilities()
     with pytest.raises(InputError, match="no mask"):
         NetworkTensor(VALUES).probabilities(masked=True)

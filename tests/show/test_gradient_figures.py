@@ -8,11 +8,11 @@ import numpy as np
 
 from attngeo.dynamics.gradients.gradient_terms import gradient_terms
 from attngeo.show.gradient_figures import gradient_figure
-from tests.dynamics.gradients.gradient_models import assert_same, batch, made
+from tests.dynamics.gradients.gradient_models import assert_same, labelled_batch, model_with_loss
 
 
 def test_contributions_by_position_are_means_over_heads_and_sequences() -> None:
-    terms = gradient_terms(made("gpt2"), batch("gpt2", padded=False))
+    terms = gradient_terms(model_with_loss("gpt2"), labelled_batch("gpt2", padded=False))
     roles = terms.by_position["decoder"]
     for name, values in roles.items():
         norms = np.stack([getattr(head, name).norm for head in terms])  # [heads, S, N]
@@ -22,7 +22,7 @@ def test_contributions_by_position_are_means_over_heads_and_sequences() -> None:
 
 
 def test_each_model_has_a_row_with_its_own_beta() -> None:
-    several = [gradient_terms(made(kind), batch(kind)) for kind in ("bert", "gpt2")]
+    several = [gradient_terms(model_with_loss(kind), labelled_batch(kind)) for kind in ("bert", "gpt2")]
     figure = gradient_figure(several, heads=["L1H2", None], tokens=[[f"w{n}" for n in range(9)], ()])
     axes = [ax for ax in figure.axes if ax.get_subplotspec() is not None and ax.get_title(loc="left")]
     assert len(axes) == 8
@@ -43,6 +43,6 @@ def test_each_model_has_a_row_with_its_own_beta() -> None:
 
 
 def test_the_stacks_of_one_model_have_separate_lines() -> None:
-    figure = gradient_terms(made("t5"), batch("t5"), layers=[0]).figure()
+    figure = gradient_terms(model_with_loss("t5"), labelled_batch("t5"), layers=[0]).figure()
     labels = {line.get_label() for ax in figure.axes for line in ax.lines}
     assert {"encoder, as context", "decoder, as prediction"} <= labels

@@ -1,1 +1,18 @@
-"""A running transformers model: loading it, its attention modules, its query and key parameters, hooks."""
+"""A running transformers model: loading it, its attention modules, its query and key parameters, recording calls.
+
+These names are imported here; they need torch only when they are called.
+    load_model, LoadedModel       a reference → a model that can run, with its tokenizer and processors
+    attention_stacks              a model → its attention modules by stack and layer: Stack, AttentionModule
+
+The following modules import torch, so that their names are imported from them directly.
+    frozen             frozen_model: run a model for a measurement and restore its state
+    attention_hook     recorded_attention: send the attention calls of a model to a recorder
+    attention_logits   logits from the queries, keys and masks of an attention call
+    checkpoint         a live model as a checkpoint that scoring can read
+    parameters         the queries and keys of a live model as views of its parameters
+"""
+
+from attngeo.live.attention_modules import AttentionModule, Stack, attention_stacks
+from attngeo.live.load import LoadedModel, load_model
+
+__all__ = ["AttentionModule", "LoadedModel", "Stack", "attention_stacks", "load_model"]

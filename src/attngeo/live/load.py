@@ -1,4 +1,4 @@
-"""From a reference to a live model, and to what turns texts, images and sounds into its inputs."""
+"""Load a transformers model that can run, with the tokenizer and the processors that prepare its inputs."""
 
 from __future__ import annotations
 
@@ -9,60 +9,85 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from attngeo.errors import AttngeoError, InputError, SourceError, first_line
+from attngeo.live.attention_modules import forward_arguments, type_label
 from attngeo.weights.sources.memory import unwrapped
 
-# Parts a checkpoint may leave out without any attention noticing: they come after it, or serve training only.
-_IDLE = re.compile(r"pool|classifier|\bhead\b|masked_spec_embed|position_ids", re.IGNORECASE)
+if TYPE_CHECKING:
+    from torch import nn
+    from transformers import (
+        BaseImageProcessor,
+        FeatureExtractionMixin,
+        PreTrainedModel,
+        PreTrainedTokenizerBase,
+        ProcessorMixin,
+    )
+
+    ModelRef = str | os.PathLike[str] | PreTrainedModel
+    Processor = ProcessorMixin | BaseImageProcessor | FeatureExtractionMixin
+
+# Weights that a checkpoint may lack without an effect on attention: they come after it, or serve training only.
+_NOT_USED_BY_ATTENTION = re.compile(r"pool|classifier|\bhead\b|masked_spec_embed|position_ids", re.IGNORECASE)
 
 
 @dataclass(frozen=True, eq=False)
-class Live:
-    """A model that can run, and where its tokenizer and processors are found; they are loaded when first needed."""
+class LoadedModel:
+    """A model that can run, and where its tokenizer and processors are; those are loaded on first use."""
 
-    model: Any
+    model: PreTrainedModel
     name: str
-    source: dict[str, Any] | None = None  # what from_pretrained is called with; None: nowhere to look
-    given: dict[str, Any] = field(default_factory=dict)  # "tokenizer", "processor"
+    source: dict[str, str] | None = None  # arguments of from_pretrained; None: only what was given is available
+    given: dict[str, Any] = field(default_factory=dict)  # "tokenizer" and "processor", as given by the caller
 
     @cached_property
-    def tokenizer(self) -> Any:
-        """The text tokenizer, or None where there is none."""
+    def tokenizer(self) -> PreTrainedTokenizerBase | None:
+        """The text tokenizer, or None if there is none."""
         given = self.given.get("tokenizer") or self.given.get("processor")
         if given is not None:
             return getattr(given, "tokenizer", given)
-        found = self._loaded("AutoTokenizer")
-        # Without its files transformers may make one up that knows no words, only its own marks.
-        return found if found is not None and set(found.get_vocab()) - set(found.all_special_tokens) else None
+        tokenizer = self._load("AutoTokenizer")
+        # Without tokenizer files transformers may invent a tokenizer that knows only its special tokens.
+        usable = tokenizer is not None and set(tokenizer.get_vocab()) - set(tokenizer.all_special_tokens)
+        return tokenizer if usable else None
 
     @cached_property
-    def image_processor(self) -> Any:
-        """What makes pixel values of an image, or None."""
+    def image_processor(self) -> BaseImageProcessor | None:
+        """The processor that computes pixel values of an image, or None if there is none."""
         given = self.given.get("processor")
-        return getattr(given, "image_processor", given) if given is not None else self._loaded("AutoImageProcessor")
+        return getattr(given, "image_processor", given) if given is not None else self._load("AutoImageProcessor")
 
     @cached_property
-    def sound_processor(self) -> Any:
-        """What makes features of a waveform, or None."""
+    def feature_extractor(self) -> FeatureExtractionMixin | None:
+        """The processor that computes features of a waveform, or None if there is none."""
         given = self.given.get("processor")
-        return getattr(given, "feature_extractor", given) if given is not None else self._loaded("AutoFeatureExtractor")
+        return getattr(given, "feature_extractor", given) if given is not None else self._load("AutoFeatureExtractor")
 
-    def _loaded(self, auto: str) -> Any:
+    def _load(self, auto_class: str) -> Any:
         if self.source is None:
             return None
         import transformers
 
         try:
-            with quiet():
-                return getattr(transformers, auto).from_pretrained(**self.source)
-        except Exception:  # transformers has no one error for "there is none"; the caller says what is missing
+            with quiet_transformers():
+                return getattr(transformers, auto_class).from_pretrained(**self.source)
+        except Exception:  # transformers has no single error for a missing file; the caller reports what is missing
             return None
 
 
-def live_model(ref: Any, *, tokenizer: Any = None, processor: Any = None, device: str | None = None) -> Live:
-    """`ref` as a model in float32 that can run: a folder, a GGUF file, a hub id `org/name[@revision]`, or a model."""
+def load_model(
+    ref: ModelRef,
+    *,
+    tokenizer: PreTrainedTokenizerBase | None = None,
+    processor: Processor | None = None,
+    device: str | None = None,
+) -> LoadedModel:
+    """Return the model behind `ref`: a folder, a GGUF file, a hub id `org/name[@revision]`, or a transformers model.
+
+    A reference is loaded in float32, in evaluation mode, onto `device`. A model that is given is used as it is, where
+    it is; wrappers such as DataParallel are removed.
+    """
     try:
         import torch
         import transformers
@@ -70,51 +95,52 @@ def live_model(ref: Any, *, tokenizer: Any = None, processor: Any = None, device
         raise AttngeoError("running a model needs torch and transformers: pip install 'attngeo[torch]'") from None
     given = {"tokenizer": tokenizer, "processor": processor}
     if isinstance(ref, torch.nn.Module):
-        ref = unwrapped(ref)
-        if not isinstance(ref, transformers.PreTrainedModel):
-            raise InputError(f"{type(ref).__name__}: not a transformers model, its attention cannot be captured")
-        place = ref.name_or_path
-        source = {"pretrained_model_name_or_path": place} if place and os.path.isdir(place) else None
-        return Live(ref, _short(place) if place else type(ref).__name__, source, given)
+        model = unwrapped(ref)
+        if not isinstance(model, transformers.PreTrainedModel):
+            raise InputError(f"{type(model).__name__}: not a transformers model, its attention cannot be captured")
+        origin = model.name_or_path
+        source = {"pretrained_model_name_or_path": origin} if origin and os.path.isdir(origin) else None
+        return LoadedModel(model, _title(origin) if origin else type(model).__name__, source, given)
     if not isinstance(ref, str | os.PathLike):
-        raise InputError(f"{type(ref).__name__}: a folder, a GGUF file, a hub id or a transformers model expected")
+        raise InputError(f"{type(ref).__name__}: expected a folder, a GGUF file, a hub id or a transformers model")
     name = os.fspath(ref)
-    source = _source(name)
-    model = _load(name, source).eval()
+    source = _pretrained_arguments(name)
+    model = _from_pretrained(name, source).eval()
     try:
         model = model.to(device) if device is not None else model
     except (RuntimeError, AssertionError) as error:
         raise InputError(f"device {device!r} cannot be used: {first_line(error)}") from None
-    return Live(model, _short(name), source, given)
+    return LoadedModel(model, _title(name), source, given)
 
 
-def _source(ref: str) -> dict[str, Any]:
+def _pretrained_arguments(ref: str) -> dict[str, str]:
+    """Return the arguments with which from_pretrained finds `ref`."""
     path = Path(os.path.expanduser(ref))
     if path.is_dir():
-        packed = sorted(path.glob("*.gguf"))
-        if not (path / "config.json").exists() and len(packed) == 1:
-            path = packed[0]
+        gguf_files = sorted(path.glob("*.gguf"))
+        if not (path / "config.json").exists() and len(gguf_files) == 1:
+            path = gguf_files[0]
         else:
             return {"pretrained_model_name_or_path": str(path)}
     if path.is_file():
         folder = {"pretrained_model_name_or_path": str(path.parent)}
         return folder | {"gguf_file": path.name} if path.suffix == ".gguf" else folder
     if not re.fullmatch(r"[\w-][\w.-]*(/[\w-][\w.-]*)?(@.+)?", ref) or path.suffix in (".gguf", ".safetensors", ".bin"):
-        raise SourceError(f"{ref}: no such folder, and not a hub id; a folder, a GGUF file or `org/name` expected")
+        raise SourceError(f"{ref}: no such folder, and not a hub id; expected a folder, a GGUF file or `org/name`")
     repository, _, revision = ref.partition("@")
     return {"pretrained_model_name_or_path": repository} | ({"revision": revision} if revision else {})
 
 
-def _load(name: str, source: dict[str, Any]) -> Any:
+def _from_pretrained(name: str, source: dict[str, str]) -> PreTrainedModel:
     import torch
     from transformers import AutoModel
 
     try:
-        with quiet():
+        with quiet_transformers():
             model, info = AutoModel.from_pretrained(**source, dtype=torch.float32, output_loading_info=True)
     except Exception as error:
         raise SourceError(f"{name}: transformers cannot load it ({first_line(error)})") from error
-    missing = sorted(key for key in info["missing_keys"] if not _IDLE.search(key))
+    missing = sorted(key for key in info["missing_keys"] if not _NOT_USED_BY_ATTENTION.search(key))
     if missing:
         more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
         raise SourceError(f"{name}: the tensor {missing[0]}{more} of {type(model).__name__} is not in the checkpoint")
@@ -122,41 +148,46 @@ def _load(name: str, source: dict[str, Any]) -> Any:
 
 
 @contextmanager
-def quiet() -> Iterator[None]:
-    """transformers without its bars and reports; what matters is raised."""
+def quiet_transformers() -> Iterator[None]:
+    """Suppress the progress bars, log messages and warnings of transformers; errors are raised as usual."""
     import warnings
 
-    from transformers import modeling_gguf_pytorch_utils as packed
+    from transformers import modeling_gguf_pytorch_utils as gguf_utils
     from transformers.utils import logging
 
-    level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    verbosity, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
     logging.set_verbosity_error()
     logging.disable_progress_bar()
-    own = vars(packed).get("tqdm")
-    packed.tqdm = logging.tqdm  # the one bar there that does not ask whether bars are wanted
+    tqdm = vars(gguf_utils).get("tqdm")
+    gguf_utils.tqdm = logging.tqdm  # the one progress bar that ignores disable_progress_bar
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
     finally:
-        packed.tqdm = own
-        logging.set_verbosity(level)
-        restore: Callable[[], None] = logging.enable_progress_bar if bars else logging.disable_progress_bar
-        restore()
+        gguf_utils.tqdm = tqdm
+        logging.set_verbosity(verbosity)
+        restore_bars: Callable[[], None] = logging.enable_progress_bar if bars else logging.disable_progress_bar
+        restore_bars()
 
 
-def run(model: Any, kind: str, tensors: Mapping[str, Any]) -> Any:
-    """The output of a model of this kind; what it cannot run on is an InputError that names the tensors."""
+def run_model(model: nn.Module, tensors: Mapping[str, Any], *, within: nn.Module | None = None) -> Any:
+    """Return the output of `model` on `tensors`, without a key-value cache; raise InputError if the forward fails.
+
+    within   the whole model, of which `model` is a part; the message names its type
+    """
+    arguments = dict(tensors) | ({"use_cache": False} if "use_cache" in forward_arguments(model) else {})
     try:
-        return model(**tensors)
+        return model(**arguments)
     except AttngeoError:
         raise
     except Exception as error:
+        label = type_label(model if within is None else within)
         given = ", ".join(name for name in tensors if name != "use_cache")
         problem = f"{type(error).__name__}: {first_line(error)}"
-        raise InputError(f"{kind}: {type(model).__name__} cannot run on {given} ({problem})") from error
+        raise InputError(f"{label}: {type(model).__name__} cannot run on {given} ({problem})") from error
 
 
-def _short(ref: str) -> str:
-    """A name for titles: a hub id as it is, of a path its last two parts."""
+def _title(ref: str) -> str:
+    """Return a short name for titles: a hub id as it is, the last two parts of a path."""
     return "/".join(Path(ref).parts[-2:])

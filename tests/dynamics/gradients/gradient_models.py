@@ -1,4 +1,4 @@
-"""Small random models with a loss of their own, and what their unmodified selves say about gradients."""
+"""Small random models with a loss, batches with labels, and the gradients that autograd gives for untouched models."""
 
 from __future__ import annotations
 
@@ -10,23 +10,30 @@ import transformers as tf
 from transformers.utils import logging
 
 SIZES = {"hidden_size": 32, "num_attention_heads": 4, "num_hidden_layers": 2, "intermediate_size": 40}
-WORDS = {"vocab_size": 50, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
-TEXT = SIZES | WORDS | {"max_position_embeddings": 32}
+VOCABULARY = {"vocab_size": 50, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
+TEXT = SIZES | VOCABULARY | {"max_position_embeddings": 32}
 GROUPED = TEXT | {"num_key_value_heads": 2, "head_dim": 8}
-PAIR: dict[str, Any] = {"d_model": 32, "decoder_start_token_id": 2, "max_position_embeddings": 32, **WORDS}
+ENCODER_DECODER: dict[str, Any] = {
+    "d_model": 32,
+    "decoder_start_token_id": 2,
+    "max_position_embeddings": 32,
+    **VOCABULARY,
+}
 for side in ("encoder", "decoder"):
-    PAIR |= {f"{side}_layers": 2, f"{side}_attention_heads": 4, f"{side}_ffn_dim": 40}
+    ENCODER_DECODER |= {f"{side}_layers": 2, f"{side}_attention_heads": 4, f"{side}_ffn_dim": 40}
 
 MODELS: dict[str, Any] = {
     "bert": lambda: (tf.BertForMaskedLM, tf.BertConfig(**TEXT)),
     "gpt2": lambda: (
         tf.GPT2LMHeadModel,
-        tf.GPT2Config(n_embd=32, n_head=4, n_layer=2, n_positions=32, scale_attn_by_inverse_layer_idx=True, **WORDS),
+        tf.GPT2Config(
+            n_embd=32, n_head=4, n_layer=2, n_positions=32, scale_attn_by_inverse_layer_idx=True, **VOCABULARY
+        ),
     ),
     "llama": lambda: (tf.LlamaForCausalLM, tf.LlamaConfig(**GROUPED)),
     "t5": lambda: (
         tf.T5ForConditionalGeneration,
-        tf.T5Config(d_model=32, d_kv=6, d_ff=40, num_layers=2, num_heads=4, decoder_start_token_id=0, **WORDS),
+        tf.T5Config(d_model=32, d_kv=6, d_ff=40, num_layers=2, num_heads=4, decoder_start_token_id=0, **VOCABULARY),
     ),
     "neox": lambda: (tf.GPTNeoXForCausalLM, tf.GPTNeoXConfig(**TEXT, rotary_pct=0.5)),
     "modernbert": lambda: (
@@ -51,7 +58,7 @@ MODELS: dict[str, Any] = {
             num_hidden_layers=2,
             max_position_embeddings=32,
             word_embed_proj_dim=32,
-            **WORDS,
+            **VOCABULARY,
         ),
     ),
     "esm": lambda: (tf.EsmForMaskedLM, tf.EsmConfig(**TEXT, position_embedding_type="rotary", mask_token_id=4)),
@@ -61,7 +68,7 @@ MODELS: dict[str, Any] = {
             **GROUPED, sliding_window=4, num_local_experts=2, num_experts_per_tok=1, experts_implementation="eager"
         ),
     ),
-    "bart": lambda: (tf.BartForConditionalGeneration, tf.BartConfig(**PAIR)),
+    "bart": lambda: (tf.BartForConditionalGeneration, tf.BartConfig(**ENCODER_DECODER)),
     "deepseek": lambda: (
         tf.DeepseekV3ForCausalLM,
         tf.DeepseekV3Config(
@@ -86,8 +93,8 @@ SCALES: dict[str, tuple[float, float]] = dict.fromkeys(MODELS, (8**-0.5, 8**-0.5
 }
 
 
-def made(kind: str, attention: str = "eager", dtype: torch.dtype = torch.float64, **changes: Any) -> Any:
-    """The same model at every call, weights large enough for its heads to prefer some tokens, biases not zero."""
+def model_with_loss(kind: str, attention: str = "eager", dtype: torch.dtype = torch.float64, **changes: Any) -> Any:
+    """Return the same model at every call, with weights large enough for heads to prefer some tokens and biases ≠ 0."""
     level = logging.get_verbosity()
     logging.set_verbosity_error()
     with torch.random.fork_rng():
@@ -106,16 +113,16 @@ def made(kind: str, attention: str = "eager", dtype: torch.dtype = torch.float64
     return model.to(dtype).eval()
 
 
-# With a window, padding sees nothing at all, and float64 models with plain attention then give NaN by themselves.
+# Under a sliding window padding attends to nothing, and float64 models with eager attention return NaN by themselves.
 WINDOWED = ("gemma2", "modernbert", "gpt_oss")
 
 
-def batch(kind: str, padded: bool = True) -> dict[str, Any]:
-    """Three sequences, the last two with padding behind; under masked training a third of the tokens is asked for."""
-    draw = torch.Generator().manual_seed(1)
+def labelled_batch(kind: str, padded: bool = True) -> dict[str, Any]:
+    """Return three sequences, the last two padded at the end; masked models have labels for 40% of the tokens."""
+    generator = torch.Generator().manual_seed(1)
     if kind == "vit":
-        return {"pixel_values": torch.randn(2, 3, 32, 32, generator=draw).double(), "labels": torch.tensor([0, 2])}
-    ids = torch.randint(3, 50, (3, 9), generator=draw)
+        return {"pixel_values": torch.randn(2, 3, 32, 32, generator=generator).double(), "labels": torch.tensor([0, 2])}
+    ids = torch.randint(3, 50, (3, 9), generator=generator)
     mask = torch.ones_like(ids)
     if padded and kind not in WINDOWED:
         mask[1, 6:] = 0
@@ -123,23 +130,24 @@ def batch(kind: str, padded: bool = True) -> dict[str, Any]:
     ids = ids * mask
     labels = ids.masked_fill(mask == 0, -100)
     if "Masked" in MODELS[kind]()[0].__name__:
-        labels = labels.masked_fill(torch.rand(ids.shape, generator=draw) > 0.4, -100)
+        labels = labels.masked_fill(torch.rand(ids.shape, generator=generator) > 0.4, -100)
     elif kind in ("t5", "bart"):
-        labels = torch.randint(3, 50, (3, 5), generator=draw)
+        labels = torch.randint(3, 50, (3, 5), generator=generator)
     return {"input_ids": ids, "attention_mask": mask, "labels": labels}
 
 
-def own_gradients(kind: str, attention: str) -> dict[str, torch.Tensor]:
-    """`.grad` of a model nothing of ours ever touched."""
-    model = made(kind, attention)
-    model(**batch(kind)).loss.backward()
-    return {name: weight.grad for name, weight in model.named_parameters(remove_duplicate=False)}
+def autograd_gradients(kind: str, attention: str) -> dict[str, torch.Tensor]:
+    """Return the `.grad` of each parameter after an ordinary backward pass of an untouched model."""
+    model = model_with_loss(kind, attention)
+    model(**labelled_batch(kind)).loss.backward()
+    parameters = model.named_parameters(remove_duplicate=False)
+    return {name: weight.grad for name, weight in parameters if weight.grad is not None}
 
 
-def assert_same(found: Any, expected: Any, tolerance: float = 1e-10) -> None:
-    """Equal to `tolerance` of the largest entry, and not because there is nothing."""
-    found, expected = np.asarray(found), np.asarray(expected)
-    assert found.shape == expected.shape
+def assert_same(actual: Any, expected: Any, tolerance: float = 1e-10) -> None:
+    """Assert equality up to `tolerance` times the largest entry, and that the largest entry is not 0."""
+    actual, expected = np.asarray(actual), np.asarray(expected)
+    assert actual.shape == expected.shape
     size = np.abs(expected).max()
     assert size > 0
-    assert np.abs(found - expected).max() <= tolerance * size
+    assert np.abs(actual - expected).max() <= tolerance * size

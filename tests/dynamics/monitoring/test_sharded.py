@@ -38,5 +38,5 @@ def test_a_start_belongs_before_sharding(sharded: Any) -> None:
 
 
 def test_gradient_terms_need_a_whole_model(sharded: Any) -> None:
-    with pytest.raises(InputError, match="BertForMaskedLM: its weights are sharded, a model that is whole"):
+    with pytest.raises(InputError, match="BertForMaskedLM: its weights are sharded, expected all of them in this process"):
         gradient_terms(sharded, labelled_batch("bert"))

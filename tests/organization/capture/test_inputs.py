@@ -1,4 +1,4 @@
-"""Texts, images and sounds on their way into a model, and one line for those that cannot go."""
+"""Texts, images and sounds become model inputs, or an error of one line."""
 
 from __future__ import annotations
 
@@ -15,41 +15,42 @@ from scipy.io import wavfile
 from attngeo.errors import AttngeoError, InputError, SourceError
 from attngeo.organization.capture.capture import capture
 from attngeo.organization.capture.network_tensor import NetworkTensor
-from tests.live.tiny_live_models import feed, tiny
+from tests.live.tiny_live_models import model_inputs, tiny_model
 
 WORDS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "form", "of", "every", "head", "##s", ".")
 
 
-def one(result: Any) -> NetworkTensor:
+def single(result: Any) -> NetworkTensor:
+    """Return `result`, which must be one tensor and not a list."""
     assert isinstance(result, NetworkTensor)
     return result
 
 
 @pytest.fixture(scope="module")
 def tokenizer() -> Any:
-    return tf.BertTokenizer(vocab={word: place for place, word in enumerate(WORDS)}, model_max_length=64)
+    return tf.BertTokenizer(vocab={word: index for index, word in enumerate(WORDS)}, model_max_length=64)
 
 
 @pytest.fixture(scope="module")
 def bert(tmp_path_factory: pytest.TempPathFactory, tokenizer: Any) -> Path:
-    """A saved encoder with its tokenizer."""
+    """Return the folder of a saved encoder with its tokenizer."""
     folder = tmp_path_factory.mktemp("bert")
-    tiny("bert").save_pretrained(folder)
+    tiny_model("bert").save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder
 
 
 @pytest.fixture(scope="module")
 def tone(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A tenth of a second, stereo, at 8 kHz."""
+    """Return a WAV file of a tenth of a second, stereo, at 8 kHz."""
     path = tmp_path_factory.mktemp("sound") / "tone.wav"
     wave = np.sin(np.arange(800) / 5)[:, None] * [1, 0.5]
     wavfile.write(path, 8000, (wave * 2**14).astype(np.int16))
     return path
 
 
-def test_text_from_a_folder(bert: Path) -> None:
-    tensor = one(capture(bert, "The heads."))
+def test_a_text_for_a_model_in_a_folder(bert: Path) -> None:
+    tensor = single(capture(bert, "The heads."))
     assert tensor.queries == tensor.keys == ("[CLS]", "the", "head", "##s", ".", "[SEP]")
     assert tensor.name.endswith("/" + bert.name)
     both = capture(str(bert), ["The heads.", "Every form"], stage="probabilities")
@@ -58,98 +59,103 @@ def test_text_from_a_folder(bert: Path) -> None:
     assert isinstance(alone, list) and alone[0] == tensor
 
 
-def test_text_for_a_live_model(bert: Path, tokenizer: Any) -> None:
-    live = tiny("bert")
-    with pytest.raises(InputError, match="no tokenizer beside the model"):
+def test_a_text_for_a_live_model(bert: Path, tokenizer: Any) -> None:
+    live = tiny_model("bert")
+    with pytest.raises(InputError, match="no tokenizer was found with the model"):
         capture(live, "The heads.")
     assert np.array_equal(
-        one(capture(live, "The heads.", tokenizer=tokenizer)).values, one(capture(bert, "The heads.")).values
+        single(capture(live, "The heads.", tokenizer=tokenizer)).values, single(capture(bert, "The heads.")).values
     )
-    loaded = tf.AutoModel.from_pretrained(bert)  # knows where it came from
-    assert one(capture(loaded, "The heads.")).queries[1] == "the"
+    loaded = tf.AutoModel.from_pretrained(bert)  # remembers its folder
+    assert single(capture(loaded, "The heads.")).queries[1] == "the"
 
 
-def test_a_folder_without_a_tokenizer(tmp_path: Path) -> None:
-    tiny("bert").save_pretrained(tmp_path)
-    with pytest.raises(InputError, match="no tokenizer beside the model, a text cannot be read"):
+def test_a_folder_without_a_tokenizer_takes_only_tensors(tmp_path: Path) -> None:
+    tiny_model("bert").save_pretrained(tmp_path)
+    with pytest.raises(InputError, match="no tokenizer was found with the model, a text cannot be read"):
         capture(tmp_path, "The heads.")
-    assert one(capture(tmp_path, feed("bert"))).queries == tuple("012345678")
+    assert single(capture(tmp_path, model_inputs("bert"))).queries == tuple("012345678")
 
 
 @pytest.mark.parametrize("text", ["", "  \n"])
-def test_empty_text(bert: Path, text: str) -> None:
+def test_an_empty_text_is_refused(bert: Path, text: str) -> None:
     with pytest.raises(InputError, match="text: empty"):
         capture(bert, text)
 
 
-def test_a_text_longer_than_the_window(bert: Path) -> None:
+def test_a_text_longer_than_the_model_reads_is_refused_or_truncated(bert: Path) -> None:
     long = "the head " * 60
-    with pytest.raises(InputError, match=r"text: 122 tokens, the window of .* is 64; .*--truncate"):
+    with pytest.raises(InputError, match=r"text: 122 tokens, but .* reads at most 64; .*--truncate"):
         capture(bert, long)
-    tensor = one(capture(bert, long, truncate=True))
+    tensor = single(capture(bert, long, truncate=True))
     assert tensor.shape[:2] == (64, 64) and tensor.queries[-1] == "[SEP]"
 
 
-def test_roberta_counts_positions_from_its_padding(tokenizer: Any) -> None:
-    model = tiny("roberta")  # 64 positions, the first of them number 1 = padding + 1
-    assert one(capture(model, "the " * 200, tokenizer=tokenizer, truncate=True)).shape[0] == 63
+def test_roberta_reads_fewer_tokens_than_it_has_positions(tokenizer: Any) -> None:
+    model = tiny_model("roberta")  # 64 positions, the first one used is padding_idx + 1
+    assert single(capture(model, "the " * 200, tokenizer=tokenizer, truncate=True)).shape[0] == 63
 
 
 @pytest.mark.parametrize("kind", ["t5", "bart"])
-def test_two_stacks_are_chosen_by_name(kind: str, tokenizer: Any) -> None:
-    model = tiny(kind)
+def test_stacks_of_an_encoder_decoder_are_chosen_by_name(kind: str, tokenizer: Any) -> None:
+    model = tiny_model(kind)
     with pytest.raises(InputError, match=r"has the stacks .*: choose one with stack= \(--stack\)"):
         capture(model, "The heads.", tokenizer=tokenizer)
     with pytest.raises(InputError, match="no stack vision to capture; it has"):
         capture(model, "The heads.", tokenizer=tokenizer, stack="vision")
-    assert one(capture(model, "The heads.", tokenizer=tokenizer, stack="encoder")).shape == (6, 6, 8)
-    cross = one(capture(model, "The heads.", tokenizer=tokenizer, stack="cross", target="every form"))
+    assert single(capture(model, "The heads.", tokenizer=tokenizer, stack="encoder")).shape == (6, 6, 8)
+    cross = single(capture(model, "The heads.", tokenizer=tokenizer, stack="cross", target="every form"))
     assert cross.shape == (4, 6, 8)
     assert cross.queries[1:] == ("[CLS]", "every", "form") and cross.keys[1] == "the"
-    for given, stack, why in (("The heads.", "encoder", "reads none"), (feed(kind), "cross", "bring what the decoder")):
-        with pytest.raises(InputError, match=rf"target= \(--target\) was given, but .*{why}"):
-            capture(model, given, tokenizer=tokenizer, stack=stack, target="every form")
-    decoder = one(capture(model, "The heads.", tokenizer=tokenizer, stack="decoder"))
-    assert decoder.queries[1:] == cross.keys[:-1]  # without a target the text itself, behind the start token
+    for inputs, stack, why in (
+        ("The heads.", "encoder", "its encoder reads no target"),
+        (model_inputs(kind), "cross", "the inputs already contain decoder inputs"),
+    ):
+        with pytest.raises(InputError, match=rf"target= \(--target\) was given, but {why}"):
+            capture(model, inputs, tokenizer=tokenizer, stack=stack, target="every form")
+    decoder = single(capture(model, "The heads.", tokenizer=tokenizer, stack="decoder"))
+    assert decoder.queries[1:] == cross.keys[:-1]  # without a target: the text, shifted right behind the start token
 
 
-def test_towers_are_chosen_by_what_they_read(tokenizer: Any) -> None:
-    model = tiny("clip")
-    assert one(capture(model, "The heads.", tokenizer=tokenizer)).queries[1] == "the"
-    picture = one(capture(model, Image.new("RGB", (50, 40), "red")))
+def test_the_stack_is_chosen_by_the_kind_of_input(tokenizer: Any) -> None:
+    model = tiny_model("clip")
+    assert single(capture(model, "The heads.", tokenizer=tokenizer)).queries[1] == "the"
+    picture = single(capture(model, Image.new("RGB", (50, 40), "red")))
     assert picture.shape == (17, 17, 8) and picture.queries[:3] == ("[CLS]", "0,0", "0,1")
 
 
-def test_images(tmp_path: Path) -> None:
-    tiny("vit").save_pretrained(tmp_path)
+def test_images_are_prepared_by_config_or_processor(tmp_path: Path) -> None:
+    tiny_model("vit").save_pretrained(tmp_path)
     pixels = np.random.default_rng(0).integers(0, 255, (48, 60, 3), np.uint8)
     Image.fromarray(pixels).save(tmp_path / "picture.png")
-    plain = one(capture(tmp_path, tmp_path / "picture.png"))  # resized and scaled by the config alone
+    plain = single(capture(tmp_path, tmp_path / "picture.png"))  # without a processor: resized and scaled by the config
     assert plain.shape == (17, 17, 8) and plain.keys[-1] == "3,3"
-    assert plain == one(capture(tmp_path, str(tmp_path / "picture.png"))) == one(capture(tmp_path, pixels))
+    assert plain == single(capture(tmp_path, str(tmp_path / "picture.png"))) == single(capture(tmp_path, pixels))
     tf.ViTImageProcessorPil(size={"height": 32, "width": 32}, image_mean=[0.1] * 3).save_pretrained(tmp_path)
-    processed = one(capture(tmp_path, tmp_path / "picture.png"))
+    processed = single(capture(tmp_path, tmp_path / "picture.png"))
     own = tf.AutoImageProcessor.from_pretrained(tmp_path)(images=Image.fromarray(pixels), return_tensors="pt")
-    np.testing.assert_array_equal(processed.values, one(capture(tmp_path, dict(own))).values)
+    np.testing.assert_array_equal(processed.values, single(capture(tmp_path, dict(own))).values)
     assert np.abs(processed.values - plain.values).max() > 1e-3
 
 
 @pytest.mark.filterwarnings("ignore:TF32")
-def test_half_precision_models_take_pictures() -> None:
+def test_half_precision_models_read_images() -> None:
     picture = np.random.default_rng(0).integers(0, 255, (32, 32, 3), np.uint8)
-    with torch.backends.mkldnn.flags(enabled=False):  # some processors promise bfloat16 and have none
-        half, whole = (one(capture(model, picture)) for model in (tiny("vit").to(torch.bfloat16), tiny("vit")))
+    with torch.backends.mkldnn.flags(enabled=False):  # some processors claim bfloat16 support and lack it
+        half, whole = (
+            single(capture(model, picture)) for model in (tiny_model("vit").to(torch.bfloat16), tiny_model("vit"))
+        )
     assert half.values.dtype == np.float32
     assert 0 < np.abs(half.values - whole.values).max() < 0.1 * np.abs(whole.values).max()
 
 
-def test_not_an_image(tmp_path: Path) -> None:
-    model = tiny("vit")
+def test_files_that_are_not_images_are_refused(tmp_path: Path) -> None:
+    model = tiny_model("vit")
     (tmp_path / "words.png").write_text("not a picture")
     Image.new("RGB", (64, 64), "red").save(tmp_path / "whole.png")
     (tmp_path / "short.png").write_bytes((tmp_path / "whole.png").read_bytes()[:60])
     for name in ("words.png", "short.png"):
-        with pytest.raises(InputError, match=f"{name}: not an image, or one cut short"):
+        with pytest.raises(InputError, match=f"{name}: not an image, or an incomplete one"):
             capture(model, tmp_path / name)
     with pytest.raises(InputError, match=r"none\.png: no such file"):
         capture(model, tmp_path / "none.png")
@@ -157,34 +163,34 @@ def test_not_an_image(tmp_path: Path) -> None:
         capture(model, np.zeros((4, 4, 3)))
 
 
-def test_sounds(tone: Path, tmp_path: Path) -> None:
-    model = tiny("wav2vec2")
-    heard = one(capture(model, tone))  # 800 samples at 8 kHz are 1600 at 16 kHz
-    assert heard.shape == (49, 49, 8) and heard.queries[:2] == ("0", "1")
+def test_sounds_are_mixed_to_mono_and_resampled(tone: Path, tmp_path: Path) -> None:
+    model = tiny_model("wav2vec2")
+    tensor = single(capture(model, tone))  # 800 samples at 8 kHz are 1600 at 16 kHz
+    assert tensor.shape == (49, 49, 8) and tensor.queries[:2] == ("0", "1")
     rate, wave = wavfile.read(tone)
     mono = wave.mean(1) / (2**15 - 1)
-    np.testing.assert_allclose(one(capture(model, mono, sampling_rate=rate)).values, heard.values, atol=1e-5)
-    assert one(capture(model, mono.tolist(), sampling_rate=8000)).shape == heard.shape
+    np.testing.assert_allclose(single(capture(model, mono, sampling_rate=rate)).values, tensor.values, atol=1e-5)
+    assert single(capture(model, mono.tolist(), sampling_rate=8000)).shape == tensor.shape
 
 
-def test_a_padded_sound_is_cut_where_it_ends(tone: Path) -> None:
+def test_the_padding_of_a_sound_is_removed(tone: Path) -> None:
     extractor = tf.WhisperFeatureExtractor(feature_size=8, chunk_length=1, sampling_rate=16000, hop_length=250)
-    model = tiny("whisper")  # 64 frames of 1/64 s, two to a position
-    tensor = one(capture(model, tone, processor=extractor, stack="encoder"))
+    model = tiny_model("whisper")  # 64 frames of 1/64 s, two per position
+    tensor = single(capture(model, tone, processor=extractor, stack="encoder"))
     assert tensor.shape == (4, 4, 8)  # a tenth of a second: 6.4 frames
     with pytest.raises(InputError, match="its decoder reads a text of its own; give target="):
         capture(model, tone, processor=extractor, stack="cross")
-    with pytest.raises(InputError, match=r"sound: 2.0 s, the model hears 1 s; .*--truncate"):
+    with pytest.raises(InputError, match=r"sound: 2.0 s, but the model reads at most 1 s; .*--truncate"):
         capture(model, np.ones(32000), processor=extractor, stack="encoder")
-    assert one(capture(model, np.ones(32000), processor=extractor, stack="encoder", truncate=True)).shape[0] == 32
+    assert single(capture(model, np.ones(32000), processor=extractor, stack="encoder", truncate=True)).shape[0] == 32
 
 
-def test_not_a_sound(tone: Path, tmp_path: Path) -> None:
-    model = tiny("wav2vec2")
+def test_files_that_are_not_sounds_are_refused(tone: Path, tmp_path: Path) -> None:
+    model = tiny_model("wav2vec2")
     (tmp_path / "words.wav").write_text("not a sound")
     (tmp_path / "short.wav").write_bytes(tone.read_bytes()[:900])
     for name in ("words.wav", "short.wav"):
-        with pytest.raises(InputError, match=f"{name}: not a WAV sound, or one cut short"):
+        with pytest.raises(InputError, match=f"{name}: not a WAV file, or an incomplete one"):
             capture(model, tmp_path / name)
     for wave in (np.array([]), np.array([0.0, np.nan])):
         with pytest.raises(InputError, match="expected a sound of finite samples"):
@@ -193,21 +199,21 @@ def test_not_a_sound(tone: Path, tmp_path: Path) -> None:
         capture(model, tmp_path / "none.wav")
 
 
-def test_models_that_cannot_be_captured() -> None:
+def test_models_that_cannot_be_captured_are_named() -> None:
     with pytest.raises(
         InputError, match="model type bloom: attention does not go through transformers' AttentionInterface"
     ):
-        capture(tiny("bloom"), feed("bloom"))
+        capture(tiny_model("bloom"), model_inputs("bloom"))
     with pytest.raises(InputError, match="Linear: not a transformers model"):
         capture(torch.nn.Linear(2, 2), "text")
     swin = tf.SwinModel(
         tf.SwinConfig(image_size=32, patch_size=4, embed_dim=16, depths=[1, 1], num_heads=[2, 2], window_size=4)
     )
     with pytest.raises(InputError, match="model type swin"):
-        capture(swin.eval(), feed("vit"))
+        capture(swin.eval(), model_inputs("vit"))
 
 
-def test_references_that_lead_nowhere(tmp_path: Path, bert: Path) -> None:
+def test_references_without_a_model_are_refused(tmp_path: Path, bert: Path) -> None:
     with pytest.raises(SourceError, match="no such folder, and not a hub id"):
         capture("./nowhere/model", "text")
     with pytest.raises(SourceError, match="transformers cannot load it"):
@@ -220,7 +226,7 @@ def test_references_that_lead_nowhere(tmp_path: Path, bert: Path) -> None:
     assert "\n" not in str(caught.value)
 
 
-def test_a_checkpoint_that_lacks_weights_is_not_filled_with_noise(bert: Path, tmp_path: Path) -> None:
+def test_a_checkpoint_with_missing_weights_is_refused(bert: Path, tmp_path: Path) -> None:
     from safetensors.torch import load_file, save_file
 
     weights = load_file(bert / "model.safetensors")
@@ -231,23 +237,22 @@ def test_a_checkpoint_that_lacks_weights_is_not_filled_with_noise(bert: Path, tm
     with pytest.raises(
         SourceError, match=r"encoder\.layer\.1\.attention\.self\.key\.bias and 1 more .*not in the checkpoint"
     ):
-        capture(tmp_path, feed("bert"))
+        capture(tmp_path, model_inputs("bert"))
 
 
 @pytest.mark.parametrize("inputs", [[], {}, 3, None, {"input_ids": torch.zeros(0, 3)}])
-def test_inputs_that_are_none(inputs: Any) -> None:
+def test_inputs_of_no_known_kind_are_refused(inputs: Any) -> None:
     with pytest.raises(InputError):
-        capture(tiny("bert"), inputs)
+        capture(tiny_model("bert"), inputs)
 
 
-def test_options_that_are_wrong(bert: Path) -> None:
+def test_invalid_options_are_refused(bert: Path) -> None:
     with pytest.raises(InputError, match="stage 'scores': expected one of logits, probabilities"):
         capture(bert, "The heads.", stage="scores")
-    with pytest.raises(InputError, match="layers: none were asked for"):
+    with pytest.raises(InputError, match="layers: expected at least one layer number, got an empty collection"):
         capture(bert, "The heads.", layers=[])
-    with pytest.raises(InputError, match="layers: expected numbers of layers from 0 up, got -1"):
+    with pytest.raises(InputError, match="layers: expected layer numbers from 0, got -1"):
         capture(bert, "The heads.", layers=-1)
-    one = capture(bert, "The heads.", layers=1)
-    assert isinstance(one, NetworkTensor) and {head[:2] for head in one.heads} == {"L1"}
+    assert {head[:2] for head in single(capture(bert, "The heads.", layers=1)).heads} == {"L1"}
     with pytest.raises(AttngeoError, match="device 'nonsense' cannot be used"):
         capture(bert, "The heads.", device="nonsense")

@@ -1,113 +1,112 @@
-"""`gradient_terms`: one backward pass of a model, written as the rank-1 terms it adds to the form of every head."""
+"""`gradient_terms`: one backward pass of a model, written as the rank-1 terms it adds to the form of each head."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
-from typing import Any
+from collections.abc import Callable, Collection, Mapping
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Any
 
-import torch
+from torch import Tensor
 
 from attngeo.dynamics.gradients.backward import layer_terms
-from attngeo.dynamics.gradients.projections import places
-from attngeo.dynamics.gradients.recorder import FullSoftmax, Listener
+from attngeo.dynamics.gradients.projections import self_attention_layers
+from attngeo.dynamics.gradients.recorder import CallRecorder, Float64Softmax
 from attngeo.dynamics.gradients.result import GradientTerms
 from attngeo.errors import InputError
-from attngeo.live.attention_hook import recording
-from attngeo.live.attention_modules import kind_of, parameters, stacks_of
-from attngeo.live.load import live_model, run
+from attngeo.live.attention_hook import recorded_attention
+from attngeo.live.attention_modules import attention_stacks, type_label
+from attngeo.live.load import load_model, run_model
 from attngeo.weights.layout.layers import chosen_layers
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+    from transformers.utils import ModelOutput
 
 
 def gradient_terms(
-    model: Any,
-    batch: Mapping[str, Any],
+    model: PreTrainedModel,
+    batch: Mapping[str, Tensor],
     *,
     layers: int | Collection[int] | None = None,
-    loss: Callable[[Any], Any] | None = None,
+    loss: Callable[[ModelOutput], Tensor] | None = None,
 ) -> GradientTerms:
-    """What the loss on `batch` asks of every self-attention head's form: −∂L/∂M = c Σ_ij β_ij x_i x_jᵀ.
+    """Return the negative gradient of the loss on `batch` for the form of each self-attention head.
 
-    model   a live transformers model that `capture` can probe, left as it was: weights, `.grad`, mode, hooks
-    batch   tensors as the model's forward takes them, with labels; padding behind a text, being masked, adds nothing
-    layers  only these layers of each stack; what is kept grows with them (β: sequences × heads × tokens²)
-    loss    the loss as a function of the model's output, where it is not the model's own
+        −∂L/∂M = c Σ_ij β_ij x_i x_jᵀ       β_ij = −∂L/∂Â_ij, Â the attention logits, x the token vectors
 
-    Dropout is off. Sums run over the sequences of the batch and, for shared layers, over every use. With a soft-cap
-    β belongs to the products before it, with rotary embedding or QK-norm to the products of the turned or normalised
-    queries and keys; c includes a factor the model puts on its queries before.
+    model   a transformers model that `capture` supports; its weights, `.grad`, train mode and hooks are left unchanged
+    batch   tensors as the model's forward takes them, with labels; masked padding after a text contributes nothing
+    layers  only these layers of each stack; the memory grows with them (β: sequences × heads × tokens²)
+    loss    a function of the model's output that returns the loss; by default the model's own loss
 
-    >>> terms = gradient_terms(model, {"input_ids": ids, "labels": labels})
-    >>> terms["L0H3"].beta.shape, terms["L0H3"].update.symmetry()
+    Dropout is off. Sums run over the sequences of the batch and, for shared layers, over every call. With a soft-cap, β
+    refers to the logits before it; with rotary embedding or QK-norm, to the products of the rotated or normalised
+    queries and keys. c includes a factor by which the model multiplies its queries before the product.
+
+    >>> from transformers import AutoModelForMaskedLM
+    >>> model = AutoModelForMaskedLM.from_pretrained(attngeo.bundled.bundled("encoder"))
+    >>> ids = torch.arange(20, 32)[None]  # [batch, tokens]
+    >>> terms = attngeo.gradient_terms(model, {"input_ids": ids, "labels": ids})
+    >>> terms["L0H3"].beta.shape
+    (1, 12, 12)
     """
-    wanted = chosen_layers(layers)
+    requested = chosen_layers(layers)
     if not isinstance(batch, Mapping) or not batch:
-        raise InputError(f"batch: a mapping of names to tensors expected, as {type(model).__name__} takes them")
-    live = live_model(model)
-    model, kind = live.model, kind_of(live.model)
+        raise InputError(f"batch: expected a mapping of names to tensors, as {type(model).__name__} takes them")
+    loaded = load_model(model)
+    model, label = loaded.model, type_label(loaded.model)
+    _check_weights(model)
+    stacks = attention_stacks(model)
+    attentions, layer_of_module = self_attention_layers(model, stacks.values(), requested)
+    recorder = CallRecorder(label, attentions, layer_of_module)
+    # Fused attention takes its softmax in the precision of the logits, eager attention of many models in float32.
+    softmax = nullcontext() if model.config._attn_implementation == "eager" else Float64Softmax()
+    parameters = dict(model.named_parameters(remove_duplicate=False))
+    with recorded_attention(model, stacks, recorder, parameter_gradients=True) as cleanup, softmax:
+        recorder.register_hooks(cleanup)
+        output = run_model(model, _to_model(batch, model))
+        if not recorder.calls:
+            raise InputError(f"{label}: this batch reaches none of the requested layers")
+        for name in sorted({call.layer.stack for call in recorder.calls}):
+            stacks[name].check_supported(label, requested)
+        value = _scalar_loss(model, output, batch, loss)
+        terms = layer_terms(value, recorder.calls, parameters, label)
+    return GradientTerms(float(value.detach()), tuple(terms), loaded.name)
+
+
+def _check_weights(model: PreTrainedModel) -> None:
+    """Raise InputError if the model's weights cannot have gradients in this process."""
     if any(parameter.is_inference() for parameter in model.parameters()):
-        raise InputError(f"{type(model).__name__}: its weights were made in inference mode and can have no gradients")
-    if any(hasattr(parameter, "full_tensor") for parameter in model.parameters()):
         raise InputError(
-            f"{type(model).__name__}: its weights are sharded, a model that is whole in one process expected"
+            f"{type(model).__name__}: its weights were created in inference mode and cannot have gradients"
         )
-    stacks = stacks_of(model)
-    heard, by_module = places(model, stacks.values(), wanted)
-    listener = Listener(kind, heard, by_module)
-    # Fused attention takes its softmax in the logits' own precision, plain attention of many models in float32.
-    full = nullcontext() if model.config._attn_implementation == "eager" else FullSoftmax()
-    own = dict(model.named_parameters(remove_duplicate=False))
-    with (
-        torch.inference_mode(False),
-        recording(model, stacks, listener),
-        listener.hooks(),
-        _frozen(model),
-        torch.enable_grad(),
-        full,
-    ):
-        output = run(model, kind, _tensors(model, batch))
-        if not listener.uses:
-            raise InputError(f"{kind}: this batch reaches none of the layers asked for")
-        for name in sorted({use.place.stack for use in listener.uses}):
-            stacks[name].check_heard(kind, wanted)
-        value = _loss(model, output, batch, loss)
-        found = layer_terms(value, listener.uses, own, kind)
-    return GradientTerms(float(value.detach()), tuple(found), live.name)
+    if any(hasattr(parameter, "full_tensor") for parameter in model.parameters()):
+        raise InputError(f"{type(model).__name__}: its weights are sharded, expected all of them in this process")
 
 
-def _tensors(model: Any, batch: Mapping[str, Any]) -> dict[str, Any]:
+def _to_model(batch: Mapping[str, Any], model: PreTrainedModel) -> dict[str, Any]:
+    """Return `batch` with its tensors on the model's device."""
     tensors = {}
     for name, value in batch.items():
-        if isinstance(value, torch.Tensor):
-            value = value.clone() if value.is_inference() else value
+        if isinstance(value, Tensor):
+            value = value.clone() if value.is_inference() else value  # autograd rejects inference tensors
             value = value.to(model.device)
         tensors[name] = value
-    return tensors | ({"use_cache": False} if "use_cache" in parameters(model) else {})
+    return tensors
 
 
-def _loss(model: Any, output: Any, batch: Mapping[str, Any], loss: Callable[[Any], Any] | None) -> Any:
-    """The scalar to go back from."""
+def _scalar_loss(
+    model: PreTrainedModel, output: ModelOutput, batch: Mapping[str, Any], loss: Callable[[ModelOutput], Tensor] | None
+) -> Tensor:
+    """Return the loss as a finite scalar tensor with a gradient; raise InputError if there is none."""
     value = getattr(output, "loss", None) if loss is None else loss(output)
     if value is None:
-        asked = "no labels" if "labels" not in batch else f"{type(model).__name__} makes no loss of its labels"
-        raise InputError(f"batch: {asked}, so there is no loss; give labels, or a function of the output as loss=")
-    if not isinstance(value, torch.Tensor) or value.numel() != 1 or not value.requires_grad:
-        shape = list(value.shape) if isinstance(value, torch.Tensor) else type(value).__name__
-        raise InputError(f"loss: {shape}, one number that depends on the model's attention expected")
+        why = "no labels" if "labels" not in batch else f"{type(model).__name__} computes no loss from its labels"
+        raise InputError(f"batch: {why}, so there is no loss; give labels, or a function of the output as loss=")
+    if not isinstance(value, Tensor) or value.numel() != 1 or not value.requires_grad:
+        got = list(value.shape) if isinstance(value, Tensor) else type(value).__name__
+        raise InputError(f"loss: {got}, expected one number that depends on the model's attention")
     if not math.isfinite(float(value.detach())):
-        raise InputError(f"loss: {float(value.detach())} on this batch, no gradient to speak of")
+        raise InputError(f"loss: {float(value.detach())} on this batch, expected a finite number")
     return value.reshape(())
-
-
-@contextmanager
-def _frozen(model: Any) -> Iterator[None]:
-    """No weight asks for a gradient: the graph then holds only what leads to the attention."""
-    moving = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    try:
-        for parameter in moving:
-            parameter.requires_grad_(False)
-        yield
-    finally:
-        for parameter in moving:
-            parameter.requires_grad_(True)

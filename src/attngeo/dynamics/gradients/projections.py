@@ -1,75 +1,91 @@
-"""Where the queries and keys of a live model's self-attention are made, and what makes each of them."""
+"""The self-attention layers of a live model, and the modules that compute their queries and keys."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
+
+from torch import Tensor, nn
 
 from attngeo.errors import AttngeoError, InputError
-from attngeo.live.attention_modules import Attention, Stack, kind_of
+from attngeo.live.attention_modules import AttentionModule, Stack, type_label
 from attngeo.weights.layout.families import ends_with, family
-from attngeo.weights.layout.sites import Site, count_heads
+from attngeo.weights.layout.head_counts import count_heads
+from attngeo.weights.layout.site import Location, Site
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 
 @dataclass(frozen=True, eq=False)
-class Place:
-    """One self-attention module: where it stands, and what makes its queries and keys."""
+class SelfAttentionLayer:
+    """One self-attention layer of a live model."""
 
-    weights: tuple[Any, ...]  # known by these; modules that share them are one layer, used several times
+    weights: tuple[Hashable, Hashable]  # identity of its query and key weights; modules that share them are one layer
     stack: str
     layer: int
-    site: Site
-    projections: Mapping[str, Any]  # tensor → the module that multiplies token vectors with it
-    missing: str  # why the weights' own gradients cannot be given; "" where they can
+    location: Location  # a Site with counted heads where `missing` is empty
+    projections: Mapping[str, nn.Module]  # tensor name → the module that multiplies vectors with it
+    missing: str  # why the gradients of its weights cannot be given; empty where they can
 
     @property
-    def inputs(self) -> tuple[str, str]:
-        """The tensors that meet the token vectors: on the query side, on the key side."""
-        return _inputs(self.site)
+    def site(self) -> Site:
+        """The tensors of the layer; only for layers whose weights are known."""
+        assert isinstance(self.location, Site), self.missing
+        return self.location
 
     @property
-    def tensors(self) -> tuple[str, ...]:
-        """Query and key, once where they are one tensor."""
-        return tuple(dict.fromkeys((self.site.query, self.site.key)))
+    def inputs(self) -> tuple[str, ...]:
+        """The names of the tensors that multiply the token vectors, on the query and on the key side."""
+        return self.location.storage.inputs if isinstance(self.location, Site) else ()
+
+    def factors(self, tensors: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
+        """Return the queries [H, d, r] and the keys [G, d, r] in the stored `tensors`, by tensor name."""
+        assert self.site.heads is not None, self.missing
+        query, key = self.site.storage.factors(tensors, self.site.heads)
+        return query, key
 
 
-def places(
-    model: Any, stacks: Iterable[Stack], layers: frozenset[int] | None
-) -> tuple[tuple[Attention, ...], dict[int, Place]]:
-    """The self-attention modules to hear, and by their id what they are."""
+def self_attention_layers(
+    model: PreTrainedModel, stacks: Iterable[Stack], layers: frozenset[int] | None
+) -> tuple[tuple[AttentionModule, ...], dict[int, SelfAttentionLayer]]:
+    """Return the self-attention modules in the requested layers (None: all), and their layers by id of the module."""
     shapes = {name: tuple(value.shape) for name, value in model.state_dict().items()}
-    owned = {name: id(value) for name, value in model.named_parameters(remove_duplicate=False)}
-    found: dict[int, Place] = {}
-    heard = []
-    for stack in stacks:
-        for one in stack.attentions:
-            if one.site.cross or (layers is not None and one.layer not in layers):
-                continue
-            own = owned.get(one.site.query, one.path), owned.get(one.site.key, one.path)
-            found[id(one.module)] = _place(model, own, stack, one, shapes)
-            heard.append(one)
-    if not heard:
-        known = [one.layer for stack in stacks for one in stack.attentions if not one.site.cross]
-        if not known:
-            raise InputError(f"{kind_of(model)}: no self-attention that can be heard")
+    parameter_ids = {name: id(value) for name, value in model.named_parameters(remove_duplicate=False)}
+    self_attentions = [
+        (stack.name, attention) for stack in stacks for attention in stack.attentions if not attention.location.cross
+    ]
+    requested = [(name, one) for name, one in self_attentions if layers is None or one.layer in layers]
+    if not self_attentions:
+        raise InputError(f"{type_label(model)}: no self-attention layer goes through AttentionInterface")
+    if not requested:
+        numbers = [attention.layer for _, attention in self_attentions]
         raise InputError(
-            f"{kind_of(model)}: none of the layers asked for exist; they run from {min(known)} to {max(known)}"
+            f"{type_label(model)}: none of the requested layers exist; the layers are {min(numbers)} to {max(numbers)}"
         )
-    return tuple(heard), found
+    by_module = {
+        id(attention.module): _layer(model, stack, attention, shapes, parameter_ids) for stack, attention in requested
+    }
+    return tuple(attention for _, attention in requested), by_module
 
 
-def _place(
-    model: Any, own: tuple[Any, ...], stack: Stack, one: Attention, shapes: Mapping[str, tuple[int, ...]]
-) -> Place:
-    site, missing = one.site, ""
-    kind = str(getattr(model.config, "model_type", ""))
-    known = family(kind)
-    if not site.query:
-        return Place(own, stack.name, one.layer, site, {}, f"{one.path}: where its queries and keys lie is not known")
+def _layer(
+    model: PreTrainedModel,
+    stack: str,
+    attention: AttentionModule,
+    shapes: Mapping[str, tuple[int, ...]],
+    parameter_ids: Mapping[str, int],
+) -> SelfAttentionLayer:
+    site = attention.location
+    if not isinstance(site, Site):
+        unknown = f"{attention.path}: the layout table does not contain its query and key tensors"
+        return SelfAttentionLayer((attention.path,) * 2, stack, attention.layer, site, {}, unknown)
+    weights = parameter_ids.get(site.query, attention.path), parameter_ids.get(site.key, attention.path)
+    known, missing = family(str(getattr(model.config, "model_type", ""))), ""
     if known.status != "right" or any(ends_with(site.template, skip) for skip in known.skip):
-        missing = f"{site.path}: the layout of {kind_of(model)} was never checked against a live model"
-    elif site.storage.kind == "latent":
+        missing = f"{site.path}: the layout of {type_label(model)} was never checked against a live model"
+    elif not site.storage.has_views:
         missing = f"{site.path}: latent attention, its queries and keys are products of several projections"
     try:
         site = count_heads(site, shapes, None)
@@ -77,20 +93,16 @@ def _place(
         missing = str(error)
     if site.heads is None and not missing:
         missing = f"{site.path}: the head count is not known"
-    names = dict.fromkeys((*_inputs(site), site.query, site.key))
-    modules = {name: module for name in names if (module := _module(model, name)) is not None}
+    names = dict.fromkeys((*site.storage.inputs, *site.tensors))
+    modules = {name: module for name in names if (module := _module_of_weight(model, name)) is not None}
     if len(modules) < len(names) and not missing:
         missing = f"{site.query}: not the weight of a module of its own"
-    return Place(own, stack.name, one.layer, site, modules, missing)
+    return SelfAttentionLayer(weights, stack, attention.layer, site, modules, missing)
 
 
-def _inputs(site: Site) -> tuple[str, str]:
-    return site.more.get("query_down", site.query), site.more.get("key_down", site.key)
-
-
-def _module(model: Any, tensor: str) -> Any:
-    """The module whose `weight` this is, None where it is something else."""
-    path, _, leaf = tensor.rpartition(".")
+def _module_of_weight(model: nn.Module, name: str) -> nn.Module | None:
+    """Return the module whose `weight` is the tensor `name`, None if the tensor is something else."""
+    path, _, leaf = name.rpartition(".")
     try:
         return model.get_submodule(path) if leaf == "weight" and path else None
     except AttributeError:

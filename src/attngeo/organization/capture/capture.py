@@ -1,135 +1,169 @@
-"""`capture`: run a model on an input and keep what its heads made of it, queries × keys × heads."""
+"""`capture`: run a model on an input and record its attention as a network tensor, queries × keys × heads."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from typing import Any
+from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING
 
 from attngeo.errors import InputError
-from attngeo.live.attention_modules import Stack, kind_of, parameters, stacks_of, tower_for
-from attngeo.live.load import Live, live_model, run
-from attngeo.organization.capture.inputs import DECODER, Feed, choose_stack, feed_of, listed, modality, position_names
+from attngeo.live.attention_modules import Stack, attention_stacks, forward_arguments, submodel_for, type_label
+from attngeo.live.load import LoadedModel, load_model, run_model
+from attngeo.organization.capture.inputs import (
+    DECODER_IDS,
+    ModelInput,
+    choose_stack,
+    modality,
+    position_labels,
+    prepare_input,
+    split_inputs,
+)
 from attngeo.organization.capture.network_tensor import STAGES, NetworkTensor
 from attngeo.weights.layout.layers import chosen_layers
 
+if TYPE_CHECKING:
+    from torch import Tensor
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+    from attngeo.live.load import ModelRef, Processor
+    from attngeo.organization.capture.inputs import SingleInput
+    from attngeo.organization.capture.recorder import PaddingFilter
+
 
 def capture(
-    model_or_ref: Any,
-    inputs: Any,
+    model_or_ref: ModelRef,
+    inputs: SingleInput | Sequence[SingleInput],
     *,
     stage: str = "logits",
     layers: int | Collection[int] | None = None,
     stack: str | None = None,
     target: str | None = None,
     truncate: bool = False,
-    tokenizer: Any = None,
-    processor: Any = None,
+    tokenizer: PreTrainedTokenizerBase | None = None,
+    processor: Processor | None = None,
     sampling_rate: int | None = None,
     device: str | None = None,
 ) -> NetworkTensor | list[NetworkTensor]:
-    """The attention of a model on `inputs`, T[query, key, head] over all layers; one tensor an input.
+    """Return the attention of a model on `inputs`, T[query, key, head] over all layers: one tensor per input.
 
-    model_or_ref   a folder, a GGUF file, a hub id `org/name[@revision]`, or a live transformers model, left as it was
-    inputs    a text, an image (path, PIL), a sound (path of a WAV file, waveform), a mapping of ready tensors, or a
-              list of those. A string is a text unless the model reads none; a `Path` is an image or a sound.
-    stage     "logits": scaled products with soft-cap and position bias, before the mask, which stands beside them;
-              "probabilities": what the model's own softmax made of them
-    layers    only these layers; stack: "encoder", "decoder", "cross", "vision", "text", … as in `score`
-    target    what the decoder of an encoder-decoder reads; without it, the text itself, behind the start token
-    truncate  cut off what is longer than the model's window
-    tokenizer, processor   for a live model that was not loaded from a folder; sampling_rate: of a waveform
-    device    where a reference is run, "cuda" for one; a live model runs where it is
+    model_or_ref   a folder, a GGUF file, a hub id `org/name[@revision]`, or a transformers model, whose state is
+                   restored afterwards
+    inputs    a text, an image (path, PIL image), a sound (path of a WAV file, waveform), a mapping of prepared tensors,
+              or a list of those. A string is a text unless the model reads no text; a `Path` is an image or a sound.
+    stage     "logits": scaled products with soft-cap and position bias, before the mask, which is kept beside them;
+              "probabilities": the output of the model's own softmax
+    layers    only these layers
+    stack     "encoder", "decoder", "cross", "vision", "text", … as in `score`
+    target    the text that the decoder of an encoder-decoder reads; by default the input text, shifted right behind
+              the decoder's start token
+    truncate  truncate inputs that exceed the model's maximum length instead of raising an error
+    tokenizer, processor   for a model that was not loaded from a folder
+    sampling_rate          of a waveform, in samples per second
+    device    the device on which a reference is run, for example "cuda"; a model that is given runs where it is
 
-    Padding is cut off, also where the model itself attends to it (Whisper hears 30 s whatever the sound).
+    Padding is removed, also where the model itself attends to it (Whisper pads every sound to 30 s).
 
     >>> import torch, transformers
     >>> config = transformers.BertConfig(hidden_size=32, num_attention_heads=4, num_hidden_layers=2, vocab_size=60)
     >>> capture(transformers.BertModel(config), {"input_ids": torch.arange(9)[None]})
     NetworkTensor(logits, 9 queries × 9 keys × 8 heads)
 
-    With a model's own tokenizer, `capture("folder", "The form of the heads.").queries` are its tokens.
+    With a tokenizer, the labels of the positions are tokens: `capture("folder", "The form of the heads.").queries`.
     """
     if stage not in STAGES:
         raise InputError(f"stage {stage!r}: expected one of {', '.join(STAGES)}")
-    wanted = chosen_layers(layers)
-    ones, single = listed(inputs)
-    live = live_model(model_or_ref, tokenizer=tokenizer, processor=processor, device=device)
-    stacks = stacks_of(live.model)
+    wanted_layers = chosen_layers(layers)
+    single_inputs, is_single = split_inputs(inputs)
+    loaded = load_model(model_or_ref, tokenizer=tokenizer, processor=processor, device=device)
+    stacks = attention_stacks(loaded.model)
     tensors = []
-    for one in ones:
-        reads = modality(one, live, stack)
-        chosen = choose_stack(live, stacks, stack, reads)
-        chosen.check_heard(kind_of(live.model), wanted)
-        feed = feed_of(one, live, chosen, reads=reads, target=target, truncate=truncate, rate=sampling_rate)
-        tensors.append(_run(live, stacks, chosen, feed, wanted, stage))
-    return tensors[0] if single else tensors
+    for single_input in single_inputs:
+        reads = modality(single_input, loaded, stack)
+        chosen = choose_stack(loaded, stacks, stack, reads)
+        chosen.check_supported(type_label(loaded.model), wanted_layers)
+        model_input = prepare_input(
+            single_input, loaded, chosen, reads=reads, target=target, truncate=truncate, rate=sampling_rate
+        )
+        tensors.append(_record(loaded, stacks, chosen, model_input, wanted_layers, stage))
+    return tensors[0] if is_single else tensors
 
 
-def _run(
-    live: Live, stacks: dict[str, Stack], stack: Stack, feed: Feed, layers: frozenset[int] | None, stage: str
+def _record(
+    loaded: LoadedModel,
+    stacks: dict[str, Stack],
+    stack: Stack,
+    model_input: ModelInput,
+    layers: frozenset[int] | None,
+    stage: str,
 ) -> NetworkTensor:
-    from attngeo.live.attention_hook import Recorder, recording
+    """Return the network tensor of one stack on one input."""
+    # Imported here because they need torch; without it, load_model has raised an error that says so.
+    from attngeo.live.attention_hook import recorded_attention
+    from attngeo.organization.capture.recorder import TensorRecorder
 
-    model = tower_for(live.model, stack, feed.needed)
-    taken = {*parameters(model), *feed.needed}
-    tensors = {name: _placed(value, live.model) for name, value in feed.tensors.items() if name in taken}
-    if "use_cache" in taken:
-        tensors["use_cache"] = False
-    second = DECODER in tensors
-    sides = (
-        "decoder" if second and (stack.cross or "decoder" in stack.name) else "encoder",
-        "decoder" if second and "decoder" in stack.name else "encoder",
+    whole, label = loaded.model, type_label(loaded.model)
+    model = submodel_for(whole, stack, model_input.required)
+    accepted = {*forward_arguments(model), *model_input.required}
+    tensors = {name: _to_model(value, whole) for name, value in model_input.tensors.items() if name in accepted}
+    has_decoder_ids = DECODER_IDS in tensors
+    sides = (  # the sequence that the queries and the keys belong to
+        "decoder" if has_decoder_ids and (stack.cross or "decoder" in stack.name) else "encoder",
+        "decoder" if has_decoder_ids and "decoder" in stack.name else "encoder",
     )
-    cuts = (_cut(live, feed, stack, sides[0]), _cut(live, feed, stack, sides[1]))
-    recorder = Recorder(kind_of(live.model), stack, layers, stage, cuts)
-    with recording(live.model, stacks, recorder):
-        for _ in range(2):
-            recorder.begin()
-            run(model, kind_of(live.model), tensors)
-            if not recorder.sequence:
-                raise InputError(f"{kind_of(live.model)}: this input does not reach its stack {stack.name}")
-            if recorder.complete():
+    filters = (
+        _padding_filter(loaded, model_input, stack, sides[0]),
+        _padding_filter(loaded, model_input, stack, sides[1]),
+    )
+    recorder = TensorRecorder(label, stack, layers, stage, filters)
+    with recorded_attention(whole, stacks, recorder):
+        for _ in range(2):  # the second run is needed only where the first did not match the plan
+            recorder.begin_run()
+            run_model(model, tensors, within=whole)
+            if not recorder.heads_of_calls:
+                raise InputError(f"{label}: this input does not reach its stack {stack.name}")
+            if recorder.finish_run():
                 break
-    if not recorder.plan:
-        last = len(recorder.sequence) - 1 if recorder.shared else stack.attentions[-1].layer
-        raise InputError(f"{kind_of(live.model)}: none of the layers asked for exist; they run from 0 to {last}")
+    if not recorder.planned_heads:
+        last = len(recorder.heads_of_calls) - 1 if recorder.layers_are_calls else stack.attentions[-1].layer
+        raise InputError(f"{label}: none of the requested layers exist; the layers are 0 to {last}")
     if recorder.values is None or recorder.lengths is None:
-        raise InputError(f"{kind_of(live.model)}: used other layers when run again, nothing can be captured")
-    names = [
-        _picked(position_names(feed, length, side), kept)
+        raise InputError(f"{label}: a second run used other layers than the first, nothing can be captured")
+    query_labels, key_labels = (
+        _select(position_labels(model_input, length, side), kept)
         for length, side, kept in zip(recorder.lengths, sides, recorder.kept, strict=True)
-    ]
-    return NetworkTensor(recorder.values, recorder.mask(), names[0], names[1], recorder.heads, stage, live.name)
+    )
+    return NetworkTensor(
+        recorder.values, recorder.mask(), query_labels, key_labels, recorder.head_labels, stage, loaded.name
+    )
 
 
-def _placed(value: Any, model: Any) -> Any:
-    """Where the model is, pixels and sounds in its precision; ids and masks of whole numbers stay what they are."""
+def _to_model(value: Tensor, model: PreTrainedModel) -> Tensor:
+    """Move `value` to the model's device, and to its precision unless it holds integers (ids, masks)."""
     return value.to(model.device, model.dtype) if value.is_floating_point() else value.to(model.device)
 
 
-def _cut(live: Live, feed: Feed, stack: Stack, side: str) -> Any:
-    """length of an axis → indices of what is not padding there, None where nothing is padded."""
-    mask = feed.tensors.get("decoder_attention_mask" if side == "decoder" else "attention_mask")
+def _padding_filter(loaded: LoadedModel, model_input: ModelInput, stack: Stack, side: str) -> PaddingFilter:
+    """Return the function: length of an axis → indices of the positions that are not padding, None if all are kept."""
+    mask = model_input.tensors.get("decoder_attention_mask" if side == "decoder" else "attention_mask")
     if mask is None or mask.dim() != 2 or bool(mask.all()) or stack.name.startswith("vision"):
         return lambda length: None
 
-    def kept(length: int) -> Any:
+    def kept_positions(length: int) -> Tensor:
         import torch
 
-        row = mask[0].bool().cpu()
+        row = mask[0].bool().cpu()  # [frames or tokens]
         if not row.any():
-            raise InputError("attention_mask: shuts everything out")
-        if len(row) != length and len(row) % length == 0:  # a convolution made one position of several frames
+            raise InputError("attention_mask: all entries are 0, expected at least one position to attend to")
+        if len(row) != length and len(row) % length == 0:  # a convolution merges several frames into one position
             row = row.reshape(length, -1).any(1)
-        elif len(row) != length and hasattr(live.model, "_get_feat_extract_output_lengths"):
-            heard = int(live.model._get_feat_extract_output_lengths(row.sum()))
-            row = torch.arange(length) < heard
+        elif len(row) != length and hasattr(loaded.model, "_get_feat_extract_output_lengths"):
+            positions = int(loaded.model._get_feat_extract_output_lengths(row.sum()))
+            row = torch.arange(length) < positions
         if len(row) != length:
-            raise InputError(f"attention_mask: {len(row)} long, the attention has {length} positions")
+            raise InputError(f"attention_mask: {len(row)} entries, but the attention has {length} positions")
         return torch.nonzero(row)[:, 0]
 
-    return kept
+    return kept_positions
 
 
-def _picked(names: tuple[str, ...], kept: Any) -> tuple[str, ...]:
-    return names if kept is None else tuple(names[place] for place in kept.tolist())
+def _select(labels: tuple[str, ...], kept: Tensor | None) -> tuple[str, ...]:
+    return labels if kept is None else tuple(labels[position] for position in kept.tolist())

@@ -1,184 +1,213 @@
-"""Texts, images, sounds and ready tensors as what a model's forward takes, with the names of their positions."""
+"""Turn texts, images, sounds and prepared tensors into arguments of a model's forward, with labels of the positions."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from attngeo.errors import InputError
-from attngeo.live.attention_modules import Stack, kind_of, parameters
-from attngeo.live.load import Live, quiet
-from attngeo.organization.capture.media import features_of, image_of, is_sound_file, pixels_of
+from attngeo.live.attention_modules import Stack, forward_arguments, type_label
+from attngeo.live.load import LoadedModel, quiet_transformers
+from attngeo.organization.capture.media import is_sound_file, pixel_values, read_image, sound_features
 
-TEXT, IMAGE, SOUND, DECODER = "input_ids", "pixel_values", "input_values", "decoder_input_ids"
-MAIN = (TEXT, IMAGE, SOUND, "input_features")
-_TOWERS = {TEXT: "text", IMAGE: "vision", SOUND: "audio"}
-_BOUNDLESS = 10**8  # tokenizers that know no limit name an absurd one
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+    from PIL.Image import Image
+    from torch import Tensor
+
+    SingleInput = str | os.PathLike[str] | Image | NDArray[Any] | Sequence[float] | Mapping[str, Tensor]
+
+# Modalities are named after the argument that takes them.
+TEXT, IMAGE, SOUND, DECODER_IDS = "input_ids", "pixel_values", "input_values", "decoder_input_ids"
+_MAIN_ARGUMENTS = (TEXT, IMAGE, SOUND, "input_features")
+_DEFAULT_STACKS = {TEXT: "text", IMAGE: "vision", SOUND: "audio"}
+_UNLIMITED = 10**8  # tokenizers without a maximum length state an absurd one
 
 
 @dataclass(frozen=True, eq=False)
-class Feed:
-    """Arguments of one run, a batch of one, and what is known of its positions."""
+class ModelInput:
+    """The arguments of one forward pass, a batch of one, and what is known about its positions."""
 
-    tensors: Mapping[str, Any]
-    needed: frozenset[str]  # what the model must take; the rest only if it wants to
-    tokens: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # by name of the tensor of ids
-    grid: tuple[int, int] | None = None  # rows and columns of patches
+    tensors: Mapping[str, Tensor]
+    required: frozenset[str]  # arguments that the model must accept; the others are passed only if it does
+    tokens: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # "encoder" or "decoder" → tokens
+    grid: tuple[int, int] | None = None  # rows and columns of image patches
 
 
-def listed(inputs: Any) -> tuple[list[Any], bool]:
-    """The single inputs in `inputs`, and whether it was one: mappings of several rows are taken apart."""
+def split_inputs(inputs: Any) -> tuple[list[Any], bool]:
+    """Return the single inputs in `inputs`, and whether it was a single one; batched mappings are split into rows."""
     if isinstance(inputs, Mapping):
-        rows = _rows(inputs)
+        rows = _batch_rows(inputs)
         return rows, len(rows) == 1
     if isinstance(inputs, Sequence) and not isinstance(inputs, str | bytes):
         if not inputs:
             raise InputError("no inputs: expected a text, an image, a sound or a mapping of tensors")
-        if not all(isinstance(number, float | int) for number in inputs):  # a list of numbers is one sound
-            return [row for one in inputs for row in listed(one)[0]], False
+        if not all(isinstance(number, float | int) for number in inputs):  # a list of numbers is a single waveform
+            return [row for one in inputs for row in split_inputs(one)[0]], False
     return [inputs], True
 
 
-def _rows(batch: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+def _batch_rows(batch: Mapping[str, Any]) -> list[Any]:
     import torch
 
     tensors = {name: torch.as_tensor(value) for name, value in batch.items() if value is not None}
-    main = next((tensors[name] for name in (*MAIN, *tensors) if name in tensors), None)
+    main = next((tensors[name] for name in (*_MAIN_ARGUMENTS, *tensors) if name in tensors), None)
     if main is None or any(value.dim() == 0 for value in tensors.values()) or 0 in main.shape:
         raise InputError("inputs: expected a mapping of names to tensors with a batch axis, the main one not empty")
-    many = main.shape[0]
-    if many == 1:
+    rows = main.shape[0]
+    if rows == 1:
         return [tensors]
     return [
-        {name: value[row : row + 1] if value.shape[0] == many else value for name, value in tensors.items()}
-        for row in range(many)
+        {name: value[row : row + 1] if value.shape[0] == rows else value for name, value in tensors.items()}
+        for row in range(rows)
     ]
 
 
-def modality(one: Any, live: Live, stack: str | None) -> str:
-    """TEXT, IMAGE or SOUND; a string is a text unless the model, or the stack asked for, reads none."""
-    if isinstance(one, Mapping):
-        return next((name for name in (TEXT, IMAGE) if name in one), SOUND)
-    if isinstance(one, str) and _reads(live, stack) == TEXT:
+def modality(single_input: Any, loaded: LoadedModel, stack: str | None) -> str:
+    """Return TEXT, IMAGE or SOUND; a string is a text unless the model, or the requested stack, reads no text."""
+    if isinstance(single_input, Mapping):
+        return next((name for name in (TEXT, IMAGE) if name in single_input), SOUND)
+    if isinstance(single_input, str) and _main_modality(loaded, stack) == TEXT:
         return TEXT
-    if isinstance(one, str | os.PathLike):
-        return SOUND if _reads(live, stack) == SOUND or is_sound_file(one) else IMAGE
-    if hasattr(one, "convert") or (isinstance(one, np.ndarray) and one.ndim == 3):
+    if isinstance(single_input, str | os.PathLike):
+        return SOUND if _main_modality(loaded, stack) == SOUND or is_sound_file(single_input) else IMAGE
+    if hasattr(single_input, "convert") or (isinstance(single_input, np.ndarray) and single_input.ndim == 3):
         return IMAGE
-    if hasattr(one, "shape") or (isinstance(one, Sequence) and not isinstance(one, bytes)):
+    if hasattr(single_input, "shape") or (isinstance(single_input, Sequence) and not isinstance(single_input, bytes)):
         return SOUND
-    raise InputError(f"{type(one).__name__}: expected a text, an image, a sound or a mapping of tensors")
+    raise InputError(f"{type(single_input).__name__}: expected a text, an image, a sound or a mapping of tensors")
 
 
-def _reads(live: Live, stack: str | None) -> str:
+def _main_modality(loaded: LoadedModel, stack: str | None) -> str:
+    """Return what the requested stack reads, by its name; by default what the model reads."""
     if stack is not None and stack.startswith(("vision", "audio")):
         return IMAGE if stack.startswith("vision") else SOUND
-    main = str(getattr(live.model, "main_input_name", TEXT))
+    main = str(getattr(loaded.model, "main_input_name", TEXT))
     return main if main in (TEXT, IMAGE) else SOUND
 
 
-def choose_stack(live: Live, stacks: Mapping[str, Stack], asked: str | None, reads: str) -> Stack:
-    """The stack asked for, the only one, or the tower that reads this kind of input."""
-    if asked is None and len(stacks) == 1:
+def choose_stack(loaded: LoadedModel, stacks: Mapping[str, Stack], requested: str | None, reads: str) -> Stack:
+    """Return the requested stack, the only stack, or the stack for this modality."""
+    if requested is None and len(stacks) == 1:
         return next(iter(stacks.values()))
-    name = _TOWERS[reads] if asked is None else asked
+    name = _DEFAULT_STACKS[reads] if requested is None else requested
     if name not in stacks:
-        named = ", ".join(stacks)
-        what = f"no stack {asked} to capture; it has {named}" if asked else f"has the stacks {named}: choose one"
-        raise InputError(f"{kind_of(live.model)}: {what}" + ("" if asked else " with stack= (--stack)"))
+        available = ", ".join(stacks)
+        if requested:
+            problem = f"no stack {requested} to capture; it has {available}"
+        else:
+            problem = f"has the stacks {available}: choose one with stack= (--stack)"
+        raise InputError(f"{type_label(loaded.model)}: {problem}")
     return stacks[name]
 
 
-def feed_of(
-    one: Any, live: Live, stack: Stack, *, reads: str, target: str | None, truncate: bool, rate: int | None
-) -> Feed:
-    """One input made ready for `stack`; the decoder of two stacks reads `target`, or the text itself."""
-    if isinstance(one, Mapping):
-        tensors = dict(one)
+def prepare_input(
+    single_input: Any,
+    loaded: LoadedModel,
+    stack: Stack,
+    *,
+    reads: str,
+    target: str | None,
+    truncate: bool,
+    rate: int | None,
+) -> ModelInput:
+    """Return the arguments with which the model runs `stack` on one input.
+
+    reads    its modality: TEXT, IMAGE or SOUND
+    target   the text for the decoder of an encoder-decoder; by default the input text
+    rate     the sampling rate of a waveform
+    """
+    if isinstance(single_input, Mapping):
+        tensors = dict(single_input)
     elif reads == TEXT:
-        tensors = _tokenized(one, live, truncate)
+        tensors = _tokenize(single_input, loaded, truncate)
     elif reads == IMAGE:
-        tensors = pixels_of(image_of(one), live)
+        tensors = pixel_values(read_image(single_input), loaded)
     else:
-        tensors = features_of(one, live, rate, truncate)
-    needed = set(tensors) if isinstance(one, Mapping) else {next(n for n in (*MAIN, *tensors) if n in tensors)}
-    second = DECODER in parameters(live.model) and (stack.cross or "decoder" in stack.name)
-    fed = any(name.startswith("decoder_input") for name in tensors)
-    if target is not None and (fed or not second):
-        why = "the inputs bring what the decoder reads" if second else f"its {stack.name} reads none"
-        raise InputError(f"{kind_of(live.model)}: target= (--target) was given, but {why}")
-    if second and not fed:
-        tensors[DECODER] = _decoder_ids(live, tensors, target, truncate)
-        needed.add(DECODER)
-    sides = ((TEXT, "encoder"), (DECODER, "decoder"))
-    tokens = {side: _tokens(tensors[name][0], live) for name, side in sides if name in tensors}
-    return Feed(tensors, frozenset(needed), tokens, _grid(tensors, live))
+        tensors = sound_features(single_input, loaded, rate, truncate)
+    if isinstance(single_input, Mapping):
+        required = set(tensors)
+    else:
+        required = {next(name for name in (*_MAIN_ARGUMENTS, *tensors) if name in tensors)}
+    needs_target = DECODER_IDS in forward_arguments(loaded.model) and (stack.cross or "decoder" in stack.name)
+    has_target = any(name.startswith("decoder_input") for name in tensors)
+    if target is not None and (has_target or not needs_target):
+        why = "the inputs already contain decoder inputs" if needs_target else f"its {stack.name} reads no target"
+        raise InputError(f"{type_label(loaded.model)}: target= (--target) was given, but {why}")
+    if needs_target and not has_target:
+        tensors[DECODER_IDS] = _decoder_ids(loaded, tensors, target, truncate)
+        required.add(DECODER_IDS)
+    sides = ((TEXT, "encoder"), (DECODER_IDS, "decoder"))
+    tokens = {side: _tokens(tensors[name][0], loaded) for name, side in sides if name in tensors}
+    return ModelInput(tensors, frozenset(required), tokens, _patch_grid(tensors, loaded))
 
 
-def _tokenized(text: str, live: Live, truncate: bool) -> dict[str, Any]:
-    """Ids of a text with the tokenizer's own special tokens; InputError where it is empty or too long."""
+def _tokenize(text: str, loaded: LoadedModel, truncate: bool) -> dict[str, Tensor]:
+    """Return the tokenizer's output for a text, special tokens included; raise if it is empty or too long."""
     if not text.strip():
-        raise InputError("text: empty, expected at least a word")
-    if live.tokenizer is None:
-        raise InputError(f"{live.name}: no tokenizer beside the model, a text cannot be read; give tokenizer=")
-    limit = window(live)
-    with quiet():
-        tensors = dict(live.tokenizer(text, return_tensors="pt"))
+        raise InputError("text: empty, expected at least one word")
+    tokenizer = loaded.tokenizer
+    if tokenizer is None:
+        raise InputError(f"{loaded.name}: no tokenizer was found with the model, a text cannot be read; "
+                         "pass one with tokenizer=")  # fmt: skip
+    limit = maximum_tokens(loaded)
+    with quiet_transformers():
+        tensors = dict(tokenizer(text, return_tensors="pt"))
         count = tensors[TEXT].shape[1]
         if limit is not None and count > limit:
             if not truncate:
                 raise InputError(
-                    f"text: {count} tokens, the window of {live.name} is {limit}; cut it off with truncate=True "
-                    "(--truncate)"
+                    f"text: {count} tokens, but {loaded.name} reads at most {limit}; "
+                    "truncate the text with truncate=True (--truncate)"
                 )
-            tensors = dict(live.tokenizer(text, return_tensors="pt", truncation=True, max_length=limit))
+            tensors = dict(tokenizer(text, return_tensors="pt", truncation=True, max_length=limit))
     if count == 0:
-        raise InputError("text: holds no token this model knows")
+        raise InputError("text: contains no token of this model's vocabulary")
     return tensors
 
 
-def window(live: Live) -> int | None:
-    """The longest sequence the text model reads: its positions, or what its tokenizer says; None without a limit."""
-    config = live.model.config.get_text_config()
+def maximum_tokens(loaded: LoadedModel) -> int | None:
+    """Return the length of the longest text the model reads: the smallest of the stated limits, None without one."""
+    config = loaded.model.config.get_text_config()
     limits = [getattr(config, name, None) for name in ("max_position_embeddings", "n_positions", "n_ctx")]
-    limits.append(getattr(live.tokenizer, "model_max_length", None))
-    for path, module in live.model.named_modules():
+    limits.append(getattr(loaded.tokenizer, "model_max_length", None))
+    for path, module in loaded.model.named_modules():
         if path.endswith("position_embeddings") and getattr(module, "padding_idx", None) is not None:
-            limits.append(module.num_embeddings - module.padding_idx - 1)  # RoBERTa counts from there
-    known = [int(limit) for limit in limits if isinstance(limit, int) and 0 < limit < _BOUNDLESS]
+            limits.append(module.num_embeddings - module.padding_idx - 1)  # RoBERTa's positions start after padding_idx
+    known = [int(limit) for limit in limits if isinstance(limit, int) and 0 < limit < _UNLIMITED]
     return min(known, default=None)
 
 
-def _decoder_ids(live: Live, tensors: Mapping[str, Any], target: str | None, truncate: bool) -> Any:
-    """[1, N] what the decoder reads: the target behind the start token."""
+def _decoder_ids(loaded: LoadedModel, tensors: Mapping[str, Tensor], target: str | None, truncate: bool) -> Tensor:
+    """Return what the decoder reads, [1, N]: the target, shifted right behind the start token."""
     import torch
 
     if target is not None:
-        ids = _tokenized(target, live, truncate)[TEXT]
+        ids = _tokenize(target, loaded, truncate)[TEXT]
     elif TEXT in tensors:
         ids = tensors[TEXT]
     else:
-        raise InputError(f"{kind_of(live.model)}: its decoder reads a text of its own; give target= (--target)")
-    config = live.model.config
-    places = (config, getattr(live.model, "generation_config", None), config.get_text_config())
+        raise InputError(f"{type_label(loaded.model)}: its decoder reads a text of its own; give target= (--target)")
+    config = loaded.model.config
+    configs = (config, getattr(loaded.model, "generation_config", None), config.get_text_config())
     names = ("decoder_start_token_id", "bos_token_id", "pad_token_id")
-    start = next((found for name in names for c in places if (found := getattr(c, name, None)) is not None), 0)
+    start = next((token for name in names for one in configs if (token := getattr(one, name, None)) is not None), 0)
     return torch.cat([torch.full_like(ids[:, :1], start), ids[:, :-1]], 1)
 
 
-def _tokens(ids: Any, live: Live) -> tuple[str, ...]:
-    if ids.dim() != 1 or live.tokenizer is None:
+def _tokens(ids: Tensor, loaded: LoadedModel) -> tuple[str, ...]:
+    if ids.dim() != 1 or loaded.tokenizer is None:
         return ()
-    return tuple(str(token) for token in live.tokenizer.convert_ids_to_tokens(ids.tolist()))
+    return tuple(str(token) for token in loaded.tokenizer.convert_ids_to_tokens(ids.tolist()))
 
 
-def _grid(tensors: Mapping[str, Any], live: Live) -> tuple[int, int] | None:
-    pixels = tensors.get(IMAGE)
-    config = getattr(live.model.config, "vision_config", None) or live.model.config
+def _patch_grid(tensors: Mapping[str, Tensor], loaded: LoadedModel) -> tuple[int, int] | None:
+    pixels = tensors.get(IMAGE)  # [1, C, H, W]
+    config = getattr(loaded.model.config, "vision_config", None) or loaded.model.config
     patch = getattr(config, "patch_size", None)
     if pixels is None or pixels.dim() != 4 or patch is None:
         return None
@@ -186,18 +215,18 @@ def _grid(tensors: Mapping[str, Any], live: Live) -> tuple[int, int] | None:
     return pixels.shape[2] // height, pixels.shape[3] // width
 
 
-def position_names(feed: Feed, length: int, side: str) -> tuple[str, ...]:
-    """Names of the positions of an axis before padding is cut: tokens, patches as "row,column", else numbers.
+def position_labels(model_input: ModelInput, length: int, side: str) -> tuple[str, ...]:
+    """Return a label for each position of an axis, padding included: tokens, patches as "row,column", or numbers.
 
-    What stands before the patches is named [CLS], or [0], [1], … where there are several.
+    Positions before the patches are labelled [CLS], or [0], [1], … if there are several.
     """
-    tokens = feed.tokens.get(side, ())
+    tokens = model_input.tokens.get(side, ())
     if len(tokens) == length:
         return tokens
-    if feed.grid is not None and side == "encoder":
-        rows, columns = feed.grid
+    if model_input.grid is not None and side == "encoder":
+        rows, columns = model_input.grid
         extra = length - rows * columns
         if 0 <= extra <= 16:
-            before = ["[CLS]"] if extra == 1 else [f"[{place}]" for place in range(extra)]
+            before = ["[CLS]"] if extra == 1 else [f"[{position}]" for position in range(extra)]
             return (*before, *(f"{row},{column}" for row in range(rows) for column in range(columns)))
     return tuple(map(str, range(length)))

@@ -1,25 +1,32 @@
-"""Images and sounds as arrays, or one line saying why they are none."""
+"""Read images and sounds, and turn them into the tensors that a model's forward takes."""
 
 from __future__ import annotations
 
 import os
 import struct
 import warnings
+from collections.abc import Sequence
 from math import gcd
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from attngeo.errors import InputError
-from attngeo.live.load import Live
+from attngeo.live.load import LoadedModel
 
-RATE = 16_000  # samples a second, where nothing says otherwise: what speech models are trained on
+if TYPE_CHECKING:
+    from PIL.Image import Image as PILImage
+    from torch import Tensor
+
+Sound = str | os.PathLike[str] | NDArray[Any] | Sequence[float]  # a WAV file or a waveform
+
+DEFAULT_SAMPLING_RATE = 16_000  # samples per second if nothing else is stated; speech models are trained on it
 
 
 def is_sound_file(path: str | os.PathLike[str]) -> bool:
-    """Whether the file begins like a WAV file or is named like a sound."""
+    """Return whether the file starts like a WAV file or has the extension of a sound file."""
     try:
         with open(path, "rb") as file:
             head = file.read(12)
@@ -28,8 +35,8 @@ def is_sound_file(path: str | os.PathLike[str]) -> bool:
     return head[8:12] == b"WAVE" or Path(path).suffix.lower() in (".wav", ".mp3", ".flac", ".ogg", ".m4a")
 
 
-def image_of(source: Any) -> Any:
-    """A PIL image in RGB from a path, a PIL image or an array [height, width, 3] of 0 … 255."""
+def read_image(source: str | os.PathLike[str] | PILImage | NDArray[np.uint8]) -> PILImage:
+    """Return an RGB image from a path, a PIL image or an array [height, width, 3] with values 0 … 255."""
     from PIL import Image, UnidentifiedImageError
 
     if isinstance(source, Image.Image):
@@ -44,23 +51,25 @@ def image_of(source: Any) -> Any:
     except FileNotFoundError:
         raise InputError(f"{source}: no such file") from None
     except (UnidentifiedImageError, OSError, SyntaxError, ValueError, Image.DecompressionBombError):
-        raise InputError(f"{source}: not an image, or one cut short") from None
+        raise InputError(f"{source}: not an image, or an incomplete one") from None
 
 
-def pixels_of(image: Any, live: Live) -> dict[str, Any]:
-    """Model inputs of an image: by the model's own processor, else resized and scaled to −1 … 1."""
+def pixel_values(image: PILImage, loaded: LoadedModel) -> dict[str, Tensor]:
+    """Return the model's arguments for an image: from its own processor, otherwise resized and scaled to −1 … 1."""
     import torch
     from PIL import Image
 
-    if live.image_processor is not None:
+    if loaded.image_processor is not None:
         try:
-            return dict(live.image_processor(images=image, return_tensors="pt"))
+            return dict(loaded.image_processor(images=image, return_tensors="pt"))
         except Exception as error:
-            raise InputError(f"{live.name}: its image processor cannot read this image ({error})") from error
-    config = getattr(live.model.config, "vision_config", None) or live.model.config
+            raise InputError(f"{loaded.name}: its image processor cannot read this image ({error})") from error
+    config = getattr(loaded.model.config, "vision_config", None) or loaded.model.config
     size = getattr(config, "image_size", None)
     if size is None:
-        raise InputError(f"{live.name}: no image processor beside the model and no image_size in its config")
+        raise InputError(
+            f"{loaded.name}: no image processor was found with the model, and its config has no image_size"
+        )
     height, width = size if isinstance(size, list | tuple) else (size, size)
     image = image.resize((width, height), Image.Resampling.BICUBIC)
     image = image.convert("L" if getattr(config, "num_channels", 3) == 1 else "RGB")
@@ -68,65 +77,69 @@ def pixels_of(image: Any, live: Live) -> dict[str, Any]:
     return {"pixel_values": torch.from_numpy(pixels)[None]}
 
 
-def sound_of(source: Any, rate: int | None, wanted: int) -> NDArray[np.float32]:
-    """A waveform [samples] at `wanted` samples a second, from a WAV file or an array at `rate`."""
+def sound_features(source: Sound, loaded: LoadedModel, rate: int | None, truncate: bool) -> dict[str, Tensor]:
+    """Return the model's arguments for a sound: from its feature extractor, otherwise the standardised waveform."""
+    import torch
+
+    extractor, config = loaded.feature_extractor, loaded.model.config
+    sampling_rate = int(
+        getattr(extractor, "sampling_rate", None) or getattr(config, "sampling_rate", None) or DEFAULT_SAMPLING_RATE
+    )
+    wave = waveform(source, rate, sampling_rate)  # [samples]
+    if extractor is None:
+        if getattr(config, "conv_kernel", None) is None:
+            raise InputError(f"{loaded.name}: no feature extractor was found with the model; pass one with processor=")
+        return {"input_values": torch.from_numpy((wave - wave.mean()) / np.sqrt(wave.var() + 1e-7))[None]}
+    longest = getattr(extractor, "n_samples", None)
+    if longest and len(wave) > longest and not truncate:
+        raise InputError(
+            f"sound: {len(wave) / sampling_rate:.1f} s, but the model reads at most {longest / sampling_rate:.0f} s; "
+            "truncate the sound with truncate=True (--truncate)"
+        )
+    # Extractors that pad to a fixed length must say where the sound ends.
+    options = {"return_attention_mask": True} if longest else {}
+    try:
+        return dict(extractor(wave, sampling_rate=sampling_rate, return_tensors="pt", **options))
+    except Exception as error:
+        raise InputError(f"{loaded.name}: its feature extractor cannot read this sound ({error})") from error
+
+
+def waveform(source: Sound, rate: int | None, sampling_rate: int) -> NDArray[np.float32]:
+    """Return a waveform [samples] at `sampling_rate`, from a WAV file or an array sampled at `rate`."""
     if isinstance(source, str | os.PathLike):
+        name = os.fspath(source)
         rate, wave = read_sound(source)
     else:
-        wave = np.asarray(source)
-    name = os.fspath(source) if isinstance(source, str | os.PathLike) else "sound"
+        name, wave = "sound", np.asarray(source)
     if wave.dtype.kind in "iu":  # 8-bit samples are stored from 0 to 255, wider ones around 0
         middle = 128 if wave.dtype.kind == "u" else 0
         wave = (wave.astype(np.float64) - middle) / (np.iinfo(wave.dtype).max - middle)
     if wave.ndim == 2:
-        wave = wave.mean(1)  # [samples, channels]
+        wave = wave.mean(1)  # [samples, channels] → [samples]
     if wave.ndim != 1 or wave.size == 0 or wave.dtype.kind != "f" or not np.isfinite(wave).all():
         raise InputError(f"{name}: expected a sound of finite samples, got {wave.dtype} of shape {wave.shape}")
-    rate = rate or wanted
-    if rate != wanted:
+    rate = rate or sampling_rate
+    if rate != sampling_rate:
         from scipy.signal import resample_poly
 
-        common = gcd(rate, wanted)
-        wave = resample_poly(wave, wanted // common, rate // common)
+        common = gcd(rate, sampling_rate)
+        wave = resample_poly(wave, sampling_rate // common, rate // common)
     return np.asarray(wave, np.float32)
 
 
-def read_sound(path: str | os.PathLike[str]) -> tuple[int, Any]:
-    """Samples a second and the samples of a WAV file as they are stored."""
+def read_sound(path: str | os.PathLike[str]) -> tuple[int, NDArray[Any]]:
+    """Return the sampling rate and the stored samples of a WAV file."""
     from scipy.io import wavfile
 
     try:
-        with warnings.catch_warnings(record=True) as said:
+        with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             rate, wave = wavfile.read(path)
-        if not any("premature" in str(one.message) for one in said):  # else: cut short; other chunks are skipped
+        # scipy warns about an incomplete file and about chunks that it skips; only the former is an error.
+        if not any("premature" in str(warning.message) for warning in caught):
             return int(rate), wave
     except FileNotFoundError:
         raise InputError(f"{os.fspath(path)}: no such file") from None
     except (ValueError, OSError, EOFError, KeyError, ZeroDivisionError, struct.error):
         pass
-    raise InputError(f"{os.fspath(path)}: not a WAV sound, or one cut short")
-
-
-def features_of(source: Any, live: Live, rate: int | None, truncate: bool) -> dict[str, Any]:
-    """Model inputs of a sound: by the model's own feature extractor, else the waveform at mean 0 and variance 1."""
-    import torch
-
-    extractor = live.sound_processor
-    wanted = int(getattr(extractor, "sampling_rate", None) or getattr(live.model.config, "sampling_rate", None) or RATE)
-    wave = sound_of(source, rate, wanted)
-    if extractor is None:
-        if getattr(live.model.config, "conv_kernel", None) is None:
-            raise InputError(f"{live.name}: no feature extractor beside the model; give processor=")
-        return {"input_values": torch.from_numpy((wave - wave.mean()) / np.sqrt(wave.var() + 1e-7))[None]}
-    longest = getattr(extractor, "n_samples", None)
-    if longest and len(wave) > longest and not truncate:
-        raise InputError(
-            f"sound: {len(wave) / wanted:.1f} s, the model hears {longest / wanted:.0f} s; "
-            "cut it off with truncate=True (--truncate)"
-        )
-    masked = {"return_attention_mask": True} if longest else {}  # padded to a fixed length: say where it ends
-    try:
-        return dict(extractor(wave, sampling_rate=wanted, return_tensors="pt", **masked))
-    except Exception as error:
-        raise InputError(f"{live.name}: its feature extractor cannot read this sound ({error})") from error
+    raise InputError(f"{os.fspath(path)}: not a WAV file, or an incomplete one")

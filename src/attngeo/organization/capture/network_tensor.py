@@ -1,4 +1,4 @@
-"""The network tensor: what every head of a network says about every pair of positions of one input."""
+"""The network tensor: the attention of all heads of a network on one input, queries × keys × heads."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from attngeo.arrays import Floats, to_numpy
 from attngeo.display import Drawable, draw
@@ -24,10 +24,11 @@ STAGES = ("logits", "probabilities")
 
 @dataclass(frozen=True, eq=False)
 class NetworkTensor(Drawable):
-    """Queries × keys × heads of one input, layer-major over the heads, with the labels of its axes.
+    """Attention of all heads on one input, [queries, keys, heads], with labels; heads are ordered by layer.
 
-    `stage` says what the values are: attention logits, finite before the mask, or probabilities after it. `mask` is
-    true where a query may attend, for all heads at once or head by head; None where it may everywhere.
+    `stage` states what the values are: "logits", finite because they are taken before the mask, or "probabilities",
+    after it. `mask` is true where a query may attend to a key, for all heads at once or per head; None means that every
+    query may attend to every key.
 
     >>> import numpy as np
     >>> tensor = NetworkTensor(np.eye(3)[:, :, None] * [1, 2], np.tri(3, dtype=bool), heads=("L0H0", "L0H1"))
@@ -43,20 +44,22 @@ class NetworkTensor(Drawable):
     keys: tuple[str, ...] = ()
     heads: tuple[str, ...] = ()  # "L3H7"
     stage: str = "logits"
-    name: str = ""  # the model, for titles
+    name: str = ""  # of the model, for titles
 
     def __post_init__(self) -> None:
         with np.errstate(over="ignore"):
             values = np.ascontiguousarray(checked(to_numpy(self.values), "network tensor", (3,)), np.float32)
         if not np.isfinite(values).all():
-            raise InputError("network tensor: holds numbers too large for float32")
+            raise InputError("network tensor: some values are too large for float32")
         object.__setattr__(self, "values", values)
         if self.stage not in STAGES:
             raise InputError(f"network tensor: stage {self.stage!r}, expected one of {', '.join(STAGES)}")
         for axis, field in enumerate(("queries", "keys", "heads")):
             labels = tuple(map(str, getattr(self, field))) or tuple(map(str, range(values.shape[axis])))
             if len(labels) != values.shape[axis]:
-                raise InputError(f"network tensor: {len(labels)} labels of {field}, {values.shape[axis]} in the values")
+                raise InputError(
+                    f"network tensor: {len(labels)} labels of {field}, but the values have {values.shape[axis]}"
+                )
             object.__setattr__(self, field, labels)
         if self.mask is not None:
             object.__setattr__(self, "mask", _checked_mask(self.mask, values.shape))
@@ -67,15 +70,18 @@ class NetworkTensor(Drawable):
         return queries, keys, heads
 
     def probabilities(self, masked: bool = False) -> Floats:
-        """[queries, keys, heads] softmax of the logits over the keys, of whole rows or of what the mask leaves."""
+        """Return the softmax of the logits over the keys, [queries, keys, heads].
+
+        masked: give keys outside the mask probability 0; otherwise the softmax runs over all keys
+        """
         if self.stage != "logits":
-            raise InputError("network tensor: holds probabilities already, the softmax is taken of logits")
+            raise InputError("network tensor: contains probabilities, expected logits to take the softmax of")
         if masked and self.mask is None:
-            raise InputError("network tensor: has no mask, there are no masked probabilities")
+            raise InputError("network tensor: has no mask, so there are no masked probabilities")
         return softmax(self.values, self.mask if masked else None)
 
-    def take(self, queries: Any, keys: Any, heads: Any) -> NetworkTensor:
-        """The tensor with its axes taken at these indices, labels and mask with them."""
+    def take(self, queries: ArrayLike, keys: ArrayLike, heads: ArrayLike) -> NetworkTensor:
+        """Return the tensor at these indices of each axis, with the matching labels and mask."""
         q, k, h = (np.asarray(index, np.int64) for index in (queries, keys, heads))
         mask = self.mask
         if mask is not None:
@@ -91,29 +97,32 @@ class NetworkTensor(Drawable):
         )
 
     def plot(self) -> Figure:
-        """A few heads as matrices, their names above."""
+        """Return a figure that shows some heads as matrices."""
         return draw("tensor_figure", self)
 
     def save(self, path: str | Path) -> Path:
-        """Write to one .npz file."""
+        """Write the tensor to one .npz file."""
         return save_arrays(path, "network tensor", self.as_arrays(), self.about())
 
     @classmethod
     def load(cls, path: str | Path) -> NetworkTensor:
-        """Read what `save` wrote."""
+        """Read a tensor that `save` wrote."""
         arrays, about = load_arrays(path, "network tensor")
         with naming_file(path):
             return cls.from_arrays(arrays, about)
 
-    def as_arrays(self) -> dict[str, Any]:
+    def as_arrays(self) -> dict[str, NDArray[Any]]:
+        """Return the arrays of the saved file."""
         return {"values": self.values} | ({} if self.mask is None else {"mask": self.mask})
 
     def about(self) -> dict[str, Any]:
+        """Return the labels, the stage and the name, which the saved file keeps beside the arrays."""
         fields = ("queries", "keys", "heads", "stage", "name")
         return {field: getattr(self, field) for field in fields}
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, Any], about: Mapping[str, Any]) -> NetworkTensor:
+        """Return the tensor whose `as_arrays` and `about` are given."""
         queries, keys, heads = (tuple(about.get(field, ())) for field in ("queries", "keys", "heads"))
         stage, name = str(about.get("stage", "logits")), str(about.get("name", ""))
         return cls(required_array(arrays, "values"), arrays.get("mask"), queries, keys, heads, stage, name)
@@ -134,8 +143,12 @@ class NetworkTensor(Drawable):
         return f"NetworkTensor({self.stage}, {q} queries × {k} keys × {h} heads{masked})"
 
 
-def softmax(logits: Any, mask: Any = None) -> Floats:
-    """exp over its sum along axis 1, in float64; where `mask` is false nothing is given."""
+def softmax(logits: ArrayLike, mask: NDArray[np.bool_] | None = None) -> Floats:
+    """Return exp(logits) / Σ exp(logits) along axis 1, in float64; 0 where `mask` is false.
+
+    logits: [queries, keys] or [queries, keys, heads]
+    mask:   of the same shape, or [queries, keys] for all heads
+    """
     values = np.asarray(logits, np.float64)
     if mask is not None:
         mask = mask if mask.ndim == values.ndim else mask[:, :, None]
@@ -148,9 +161,9 @@ def _checked_mask(mask: Any, shape: tuple[int, ...]) -> NDArray[np.bool_]:
     mask = np.asarray(to_numpy(mask))
     if mask.dtype != np.bool_ or mask.shape not in (shape[:2], shape):
         raise InputError(
-            f"mask: expected true and false of shape {shape[:2]} or {shape}, got {mask.dtype} {mask.shape}"
+            f"mask: expected booleans of shape {shape[:2]} or {shape}, got {mask.dtype} of shape {mask.shape}"
         )
-    blank = ~mask.any(1)
-    if blank.any():
-        raise InputError(f"mask: query {int(np.argwhere(blank)[0][0])} may attend to nothing, every row needs a key")
+    empty = ~mask.any(1)
+    if empty.any():
+        raise InputError(f"mask: query {int(np.argwhere(empty)[0][0])} may attend to no key, expected at least one")
     return np.ascontiguousarray(mask)

@@ -1,0 +1,169 @@
+"""The rank-1 terms of one head, their sum by role of the tokens, and the step that follows for its form.
+
+    U = −∂L/∂M = c Σ_ij β_ij x_i x_jᵀ = c·Xᵀ β X      β_ij = −∂L/∂Â_ij, i the prediction, j its context
+
+The update U is kept as its factors X and c·βX; no d×d matrix is formed unless asked for.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from attngeo.arrays import AnyFloats
+from attngeo.errors import LayoutError
+from attngeo.weights.scoring.directionality import coefficient_of_variation
+from attngeo.weights.scoring.form import Form
+
+
+@dataclass(frozen=True, eq=False)
+class WeightTerms:
+    """The query and key weights of a layer (as W in x W) and their gradients, computed from β, x, q̂ and k̂."""
+
+    query: AnyFloats  # [H, d, r]
+    key: AnyFloats  # [G, d, r]
+    query_gradient: AnyFloats  # [H, d, r], −c Xᵀ[(β k̂) rotated back]
+    key_gradient: AnyFloats  # [G, d, r], −c Xᵀ[(βᵀ q̂) rotated back], summed over the query heads of a group
+
+
+@dataclass(frozen=True, eq=False)
+class Role:
+    """What each token adds to the update in one role: the rank-1 matrix column ⊗ row.
+
+    As context, a token contributes its own vector to the row space and a mixture of token vectors to the column space;
+    as prediction, the reverse.
+    """
+
+    column: AnyFloats  # [S, N, d]
+    row: AnyFloats  # [S, N, d]
+    norm: AnyFloats  # [S, N], ‖column‖‖row‖
+    share: AnyFloats  # [S, N], ⟨column ⊗ row, U⟩/‖U‖²; the shares of all tokens sum to 1
+
+
+@dataclass(frozen=True)
+class UpdateScores:
+    """The scores of one head's update; NaN where the update is 0."""
+
+    label: str
+    stack: str
+    layer: int
+    head: int
+    norm: float
+    symmetry: float
+    directionality: float
+    row_spread: float  # coefficient of variation (std / mean) of the row norms
+    column_spread: float
+    pairing: float  # Σ β_ij β_ji / Σ β_ij² over i ≠ j: 1 where paired terms are equal, 0 under a causal mask
+
+
+@dataclass(frozen=True, eq=False)
+class HeadTerms:
+    """One head: token vectors x, coefficients β = −∂L/∂Â, and the update U = −G of its form.
+
+    G = ∂L/∂E at E = 0, where c·X E Xᵀ is added to the head's products q̂ k̂ᵀ, before soft-cap and bias.
+    """
+
+    label: str
+    stack: str
+    layer: int
+    head: int
+    x: AnyFloats  # [S, N, d]
+    beta: AnyFloats  # [S, N, N]
+    query: AnyFloats  # [S, N, r], q̂ as multiplied
+    key: AnyFloats  # [S, N, r], k̂ as multiplied
+    scale: float  # c
+    weights: WeightTerms | None  # of this head, [d, r] each; the gradient of the key is that of its whole group
+    missing: str = ""  # why there are no weights
+
+    def __repr__(self) -> str:
+        return f"HeadTerms({self.label}, {describe_sequences(self.x)})"
+
+    @cached_property
+    def update(self) -> Form:
+        """The update U = −G as a `Form`; its rows belong to the predicted token, its columns to the context."""
+        width = self.x.shape[-1]
+        return Form(self.x.reshape(-1, width).T, self._weighted_context.reshape(-1, width).T)
+
+    def gradient(self) -> AnyFloats:
+        """Return G = ∂L/∂E, [d, d]."""
+        return -self.update.dense()
+
+    @cached_property
+    def context(self) -> Role:
+        """Token t as context: c (Σ_i β_it x_i) x_tᵀ."""
+        return self._role(self.scale * (self.beta.swapaxes(1, 2) @ self.x), self.x)
+
+    @cached_property
+    def prediction(self) -> Role:
+        """Token t as prediction: c x_t (Σ_j β_tj x_j)ᵀ."""
+        return self._role(self.x, self._weighted_context)
+
+    @cached_property
+    def scores(self) -> UpdateScores:
+        """Symmetry, directionality, norm and norm spreads of the update, and the pairing of β."""
+        update = self.update
+        beta = self.beta.astype(np.float64) * ~np.eye(self.beta.shape[1], dtype=bool)  # [S, N, N], i ≠ j
+        energy = float(np.vdot(beta, beta))
+        return UpdateScores(
+            label=self.label,
+            stack=self.stack,
+            layer=self.layer,
+            head=self.head,
+            norm=update.norm(),
+            symmetry=update.symmetry(),
+            directionality=update.directionality(),
+            row_spread=float(coefficient_of_variation(update.row_norms())),
+            column_spread=float(coefficient_of_variation(update.column_norms())),
+            pairing=float(np.vdot(beta, beta.swapaxes(1, 2))) / energy if energy else math.nan,
+        )
+
+    @property
+    def form(self) -> Form:
+        """The form M = W_q W_kᵀ of the current weights."""
+        weights = self._known_weights("form")
+        return Form(weights.query, weights.key)
+
+    def change(self, eta: float = 1.0) -> Form:
+        """Return δM = −η(∂L/∂W_q W_kᵀ + W_q (∂L/∂W_k)ᵀ), the first-order change of M in a step of gradient descent.
+
+        Without bias, rotation, QK-norm and shared keys this is −η(G W_kW_kᵀ + W_qW_qᵀG).
+        """
+        w = self._known_weights("change")
+        return Form(
+            np.concatenate([-eta * w.query_gradient, w.query], 1),  # [d, 2r]
+            np.concatenate([w.key, -eta * w.key_gradient], 1),  # [d, 2r]
+        )
+
+    @cached_property
+    def _weighted_context(self) -> AnyFloats:
+        """c·βX, [S, N, d]."""
+        weighted: AnyFloats = self.scale * (self.beta @ self.x)
+        return weighted
+
+    def _role(self, column: AnyFloats, row: AnyFloats) -> Role:
+        """Return the role in which token t adds column_t ⊗ row_t; both [S, N, d]."""
+        width = self.x.shape[-1]
+        left, right = self.update.query, self.update.key  # [d, S·N]
+        columns, rows = column.reshape(-1, width), row.reshape(-1, width)  # [S·N, d]
+        # ⟨column ⊗ row, U⟩, through the smaller of U and its factors
+        if left.shape[1] <= width:
+            inner = ((columns @ left) * (rows @ right)).sum(1)  # [S·N]
+        else:
+            inner = (columns * (rows @ self.update.dense().T)).sum(1)
+        energy = self.update.norm() ** 2
+        share = inner / energy if energy else np.full_like(inner, math.nan)
+        norm = np.linalg.norm(column, axis=-1) * np.linalg.norm(row, axis=-1)  # [S, N]
+        return Role(column, row, norm, share.reshape(norm.shape))
+
+    def _known_weights(self, wanted: str) -> WeightTerms:
+        if self.weights is None:
+            raise LayoutError(f"{self.label}: no {wanted}, only the update; {self.missing}")
+        return self.weights
+
+
+def describe_sequences(x: AnyFloats) -> str:
+    """Return the shape of token vectors [S, N, d] in words."""
+    return "{} × {} tokens of width {}".format(*x.shape)
