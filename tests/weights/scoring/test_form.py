@@ -1,4 +1,4 @@
-"""Form: the goldens, the definitions, the invariances."""
+"""Form: reference values, definitions, invariances, extreme scales and invalid input."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.weights import dense_scores as dense
 GOLDENS = np.load(Path(__file__).parents[2] / "goldens" / "scores.npz")
 
 
-def gaussian(seed: int, d: int, r: int) -> tuple[np.ndarray, np.ndarray]:
+def gaussian_factors(seed: int, d: int, r: int) -> tuple[np.ndarray, np.ndarray]:
     query, key = np.random.default_rng(seed).normal(size=(2, d, r))
     return query, key
 
@@ -24,7 +24,7 @@ shapes = st.tuples(st.integers(0, 2**32 - 1), st.integers(8, 48), st.integers(1,
 
 
 @pytest.mark.parametrize("i", range(5))
-def test_goldens_of_whole_matrices(i):
+def test_scores_of_dense_matrices_equal_the_reference(i):
     matrix = GOLDENS["M"][i]
     form = Form(matrix, np.eye(32))
     assert form.symmetry() == pytest.approx(GOLDENS["symmetry_table"][i], rel=1e-8, abs=1e-12)
@@ -32,7 +32,7 @@ def test_goldens_of_whole_matrices(i):
 
 
 @pytest.mark.parametrize("head", range(4))
-def test_goldens_of_heads(head):
+def test_scores_of_heads_equal_the_reference(head):
     _, size, _ = GOLDENS["heads_dh_d"]
     query, key = (GOLDENS[name][head * size : (head + 1) * size].T for name in ("query_weight", "key_weight"))
     form = Form(query, key)
@@ -42,7 +42,7 @@ def test_goldens_of_heads(head):
     assert form.directionality() == pytest.approx(-GOLDENS["head_directionality_raw"][head], rel=1e-8)
 
 
-def test_goldens_of_the_layer():
+def test_scores_of_the_layer_equal_the_reference():
     form = Form(GOLDENS["query_weight"].T, GOLDENS["key_weight"].T)
     np.testing.assert_allclose(form.dense(), GOLDENS["layer_M"], rtol=1e-8, atol=1e-15)
     assert form.symmetry() == pytest.approx(2 * float(GOLDENS["layer_symmetry_raw"]) - 1, rel=1e-8)
@@ -51,8 +51,8 @@ def test_goldens_of_the_layer():
 
 @given(shapes)
 @settings(max_examples=60, deadline=None)
-def test_the_definitions(shape):
-    form = Form(*gaussian(*shape))
+def test_scores_and_norms_follow_their_definitions(shape):
+    form = Form(*gaussian_factors(*shape))
     matrix = form.dense()
     assert form.symmetry() == pytest.approx(dense.symmetry(matrix), abs=1e-10)
     assert form.directionality() == pytest.approx(dense.directionality(matrix), abs=1e-7)
@@ -65,9 +65,9 @@ def test_the_definitions(shape):
 
 @given(shapes)
 @settings(max_examples=40, deadline=None)
-def test_the_basis_of_the_head_does_not_matter(shape):
+def test_scores_do_not_depend_on_the_basis_of_the_head(shape):
     seed, d, r = shape
-    query, key = gaussian(seed, d, r)
+    query, key = gaussian_factors(seed, d, r)
     change = np.random.default_rng(seed + 1).normal(size=(r, r)) + 3 * np.sqrt(r) * np.eye(r)
     before, after = Form(query, key), Form(query @ change, key @ np.linalg.inv(change).T)
     assert after.symmetry() == pytest.approx(before.symmetry(), abs=1e-9)
@@ -76,16 +76,16 @@ def test_the_basis_of_the_head_does_not_matter(shape):
 
 @given(shapes)
 @settings(max_examples=40, deadline=None)
-def test_the_basis_of_the_stream_matters_for_directionality_alone(shape):
+def test_symmetry_does_not_depend_on_the_basis_of_the_residual_stream(shape):
     seed, d, r = shape
-    query, key = gaussian(seed, d, r)
+    query, key = gaussian_factors(seed, d, r)
     rotation = np.linalg.qr(np.random.default_rng(seed + 1).normal(size=(d, d)))[0]
     before, after = Form(query, key), Form(rotation @ query, rotation @ key)
     assert after.symmetry() == pytest.approx(before.symmetry(), abs=1e-10)
 
 
-def test_directionality_depends_on_the_basis_of_the_stream():
-    query, key = gaussian(0, 64, 8)
+def test_directionality_depends_on_the_basis_of_the_residual_stream():
+    query, key = gaussian_factors(0, 64, 8)
     key[:3] *= 10
     rotation = np.linalg.qr(np.random.default_rng(1).normal(size=(64, 64)))[0]
     assert Form(query, key).directionality() < -0.5
@@ -94,10 +94,10 @@ def test_directionality_depends_on_the_basis_of_the_stream():
 
 @given(shapes, st.floats(1e-3, 1e3))
 @settings(max_examples=40, deadline=None)
-def test_signs_transposes_and_scales(shape, scale):
-    query, key = gaussian(*shape)
+def test_scores_under_a_sign_a_transpose_and_a_scale(shape, scale):
+    query, key = gaussian_factors(*shape)
     form, negative, transposed, scaled = Form(query, key), Form(-query, key), Form(key, query), Form(scale * query, key)
-    assert negative.symmetry() == pytest.approx(form.symmetry(), abs=1e-12)  # both parts of M turn round
+    assert negative.symmetry() == pytest.approx(form.symmetry(), abs=1e-12)  # both parts of M change sign
     assert negative.directionality() == pytest.approx(form.directionality(), abs=1e-9)
     assert transposed.symmetry() == pytest.approx(form.symmetry(), abs=1e-10)
     assert transposed.directionality() == pytest.approx(-form.directionality(), abs=1e-9)
@@ -105,30 +105,30 @@ def test_signs_transposes_and_scales(shape, scale):
     assert scaled.directionality() == pytest.approx(form.directionality(), abs=1e-7)
 
 
-def test_symmetric_and_skew_forms():
-    _, key = gaussian(0, 40, 6)
-    turn = np.kron(np.eye(3), [[0.0, 1.0], [-1.0, 0.0]])
+def test_symmetric_forms_score_1_and_skew_forms_minus_1():
+    _, key = gaussian_factors(0, 40, 6)
+    rotation = np.kron(np.eye(3), [[0.0, 1.0], [-1.0, 0.0]])
     assert Form(key, key).symmetry() == pytest.approx(1, abs=1e-12)
     assert Form(-key, key).symmetry() == pytest.approx(1, abs=1e-12)
-    assert Form(key @ turn, key).symmetry() == pytest.approx(-1, abs=1e-12)
+    assert Form(key @ rotation, key).symmetry() == pytest.approx(-1, abs=1e-12)
     assert Form(key, key).directionality() == pytest.approx(0, abs=1e-9)
 
 
-def test_outlying_rows_are_positive_and_outlying_columns_negative():
-    query, key = gaussian(3, 64, 8)
+def test_large_rows_give_a_positive_and_large_columns_a_negative_directionality():
+    query, key = gaussian_factors(3, 64, 8)
     query[5] *= 50
-    assert Form(query, key).directionality() > 0.6  # not 1: the columns feel that row too
+    assert Form(query, key).directionality() > 0.6  # not 1: that row enlarges some columns too
     assert Form(key, query).directionality() < -0.6
 
 
-def test_gamma_moves_the_threshold():
-    form = Form(*gaussian(0, 300, 4))
+def test_gamma_sets_the_threshold():
+    form = Form(*gaussian_factors(0, 300, 4))
     assert form.directionality(gamma=1.0) == pytest.approx(dense.directionality(form.dense(), 1.0), abs=1e-9)
     assert form.directionality(gamma=1.0) != form.directionality()
-    assert form.directionality(gamma=100.0) == 0.0  # nothing stands out
+    assert form.directionality(gamma=100.0) == 0.0  # no norm exceeds its threshold
 
 
-def test_rows_that_are_all_alike_have_no_direction():
+def test_equal_rows_have_directionality_0():
     ones = np.ones((32, 1))
     assert Form(ones, ones).directionality() == 0.0
     assert Form(ones / 3, ones * 7).directionality() == 0.0
@@ -136,18 +136,18 @@ def test_rows_that_are_all_alike_have_no_direction():
 
 @pytest.mark.parametrize(("d", "r"), [(20, 6), (6, 20), (9, 9)])
 def test_eigenvalues_are_those_of_the_dense_form(d, r):
-    form = Form(*gaussian(0, d, r))
+    form = Form(*gaussian_factors(0, d, r))
     values = form.eigenvalues()
     expected = np.linalg.eigvals(form.dense())
     expected = expected[np.argsort(-np.abs(expected))][: min(d, r)]
     assert values.shape == (min(d, r),)
     assert np.all(np.diff(np.abs(values)) <= 1e-9 * np.abs(values[0]))
-    for value in values:  # conjugates may come in either order
+    for value in values:  # a conjugate pair may come in either order
         assert np.abs(expected - value).min() < 1e-9 * np.abs(values[0])
     assert np.sum(values).real == pytest.approx(np.trace(form.dense()))
 
 
-def test_two_widths():
+def test_a_form_with_two_widths_has_no_symmetry_and_no_eigenvalues():
     rng = np.random.default_rng(0)
     query, key = rng.normal(size=(30, 5)), rng.normal(size=(20, 5))
     key[3] *= 9
@@ -163,7 +163,7 @@ def test_two_widths():
 
 @pytest.mark.parametrize("side", ["query", "key"])
 def test_a_zero_factor_has_no_score(side):
-    factors = dict(zip(("query", "key"), gaussian(0, 20, 4), strict=True))
+    factors = dict(zip(("query", "key"), gaussian_factors(0, 20, 4), strict=True))
     factors[side] = np.zeros((20, 4))
     form = Form(**factors)
     assert np.isnan(form.symmetry())
@@ -173,7 +173,7 @@ def test_a_zero_factor_has_no_score(side):
 
 
 def test_factors_whose_product_is_zero_have_no_score():
-    query, key = gaussian(0, 20, 4)
+    query, key = gaussian_factors(0, 20, 4)
     query[:, :2], key[:, 2:] = 0, 0
     rotation = np.linalg.qr(np.random.default_rng(1).normal(size=(4, 4)))[0]
     assert np.isnan(Form(query, key).symmetry())
@@ -182,16 +182,35 @@ def test_factors_whose_product_is_zero_have_no_score():
 
 @pytest.mark.parametrize("scale", [1e-30, 1e-12, 1e12, 1e30])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_scale_does_not_overflow(scale, dtype):
-    query, key = (w.astype(dtype) for w in gaussian(0, 600, 200))  # too large for float64 from the start
+def test_scores_do_not_depend_on_the_scale(scale, dtype):
+    query, key = (w.astype(dtype) for w in gaussian_factors(0, 600, 200))  # too large to be computed in float64 at once
     form, scaled = Form(query, key), Form((query * scale).astype(dtype), (key * scale).astype(dtype))
     assert scaled.symmetry() == pytest.approx(form.symmetry(), abs=1e-6)
     assert scaled.directionality() == pytest.approx(form.directionality(), abs=2e-6)
     assert scaled.norm() == pytest.approx(scale**2 * form.norm(), rel=1e-6)
 
 
-def test_it_is_a_value():
-    query, key = gaussian(0, 5, 2)
+@pytest.mark.parametrize("scale", [1e-30, 1e-40, 1e-50, 1e-80, 1e-300, 1e-310, 1e100])
+@pytest.mark.parametrize("shape", [(20, 4), (6, 20), (1, 3)])
+def test_float64_weights_whose_squares_underflow_or_overflow_are_scored(scale, shape):
+    query, key = gaussian_factors(0, *shape)
+    key[-1] *= 9
+    form, scaled = Form(query, key), Form(query * scale, key * scale)
+    assert scaled.symmetry() == pytest.approx(form.symmetry(), abs=1e-9)
+    assert scaled.directionality() == pytest.approx(form.directionality(), abs=1e-9)
+    assert scaled.norm() == pytest.approx(scale * scale * form.norm(), rel=1e-9)  # 0 where that underflows
+
+
+@pytest.mark.parametrize("scale", [1e-30, 1e-40])
+def test_float32_weights_whose_squares_underflow_are_scored(scale):
+    query, key = ((w * scale).astype(np.float32) for w in gaussian_factors(0, 600, 200))
+    exact = Form(query.astype(np.float64), key.astype(np.float64))
+    assert Form(query, key).symmetry() == pytest.approx(exact.symmetry(), abs=1e-6)
+    assert Form(query, key).directionality() == pytest.approx(exact.directionality(), abs=1e-6)
+
+
+def test_a_form_is_an_immutable_value():
+    query, key = gaussian_factors(0, 5, 2)
     assert Form(query, key) == Form(query.copy(), key.copy())
     assert Form(query, key) != Form(key, query)
     assert Form(query, key) != "form"
@@ -200,8 +219,8 @@ def test_it_is_a_value():
         Form(query, key).query = key
 
 
-def test_other_numbers_are_converted():
-    query, key = gaussian(0, 30, 4)
+def test_half_precision_and_integers_are_converted():
+    query, key = gaussian_factors(0, 30, 4)
     half = Form(query.astype(np.float16), key.astype(np.float16))
     assert half.query.dtype == np.float32
     assert half.symmetry() == pytest.approx(Form(query, key).symmetry(), abs=1e-2)
@@ -219,6 +238,6 @@ def test_other_numbers_are_converted():
         (np.ones((4, 1)) * 1j, np.ones((4, 1)), "query has dtype complex128, expected real numbers"),
     ],
 )
-def test_what_is_no_form(query, key, message):
+def test_invalid_factors_are_refused(query, key, message):
     with pytest.raises(ValueError, match=message):
         Form(query, key)

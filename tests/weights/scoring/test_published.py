@@ -1,4 +1,4 @@
-"""The published figures as package data, and a model set beside them; checked against the csv read plainly."""
+"""The published scores, and the comparison of a model with them; checked against the CSV file read directly."""
 
 from __future__ import annotations
 
@@ -20,8 +20,10 @@ def rows() -> list[dict[str, str]]:
     return list(csv.DictReader(text.splitlines()))
 
 
-def scores(model: str, stack: str, symmetry: list[float], directionality: list[float], cross: bool = False):
-    """A score frame's columns that the comparison reads: the layers, then one head of layer 0."""
+def score_frame(
+    model: str, stack: str, symmetry: list[float], directionality: list[float], cross: bool = False
+) -> pl.DataFrame:
+    """Return the columns of a score table that the comparison reads: the layers, then one head of layer 0."""
     n = len(symmetry)
     return pl.DataFrame(
         {
@@ -36,7 +38,7 @@ def scores(model: str, stack: str, symmetry: list[float], directionality: list[f
     )
 
 
-def test_every_row_is_there_with_its_caution(rows):
+def test_all_rows_are_read_with_their_cautions(rows):
     frame = published()
     assert frame.height == len(rows) == 3893
     assert frame["hub_id"].n_unique() == 151
@@ -51,14 +53,14 @@ def test_a_model_is_found_by_hub_id_or_short_name(rows):
         assert published(name)["symmetry"].to_list() == expected
 
 
-def test_another_org_is_another_model():
+def test_a_model_of_another_organisation_is_not_found():
     assert find_published("somebody/gpt2") is None
     with pytest.raises(attngeo.AttngeoError, match=r"somebody/gpt2: not among the published models"):
         published("somebody/gpt2")
 
 
-def test_published_rows_stand_beside_the_layers_only(rows):
-    frame = compare_with_published(scores("facebook/bart-base", "decoder", [0.1] * 6, [-0.2] * 6))
+def test_published_scores_are_added_to_layer_rows_only(rows):
+    frame = compare_with_published(score_frame("facebook/bart-base", "decoder", [0.1] * 6, [-0.2] * 6))
     expected = [
         (float(row["symmetry"]), float(row["directionality"]))
         for row in rows
@@ -67,19 +69,21 @@ def test_published_rows_stand_beside_the_layers_only(rows):
     layers = frame.filter(pl.col("head").is_null())
     assert layers.select("symmetry_published", "directionality_published").rows() == expected
     assert frame.filter(pl.col("head").is_not_null())["symmetry_published"].to_list() == [None]
-    assert frame["population"].null_count() == frame.height  # trusted rows: no percentile instead of them
+    assert frame["population"].null_count() == frame.height  # trusted rows make percentiles unnecessary
 
 
-def test_a_local_folder_is_no_published_model_unless_named():
-    folder = scores("models/gpt2", "decoder", [0.1] * 12, [-0.2] * 12)
+def test_a_local_folder_is_compared_only_with_a_named_model():
+    folder = score_frame("models/gpt2", "decoder", [0.1] * 12, [-0.2] * 12)
     assert compare_with_published(folder)["published_model"].null_count() == 13
     assert compare_with_published(folder, "gpt2")["published_model"][0] == "openai-community/gpt2"
     with pytest.raises(attngeo.AttngeoError, match="no-such-model"):
         compare_with_published(folder, "no-such-model")
 
 
-def test_percentile_among_caution_free_models_of_the_kind(rows):
-    frame = compare_with_published(scores("mine", "decoder", [0.1, 0.2, 0.6], [-0.5, -0.4, 0.0]), modality="language")
+def test_percentiles_are_among_models_without_caution_of_the_same_stack_and_modality(rows):
+    frame = compare_with_published(
+        score_frame("mine", "decoder", [0.1, 0.2, 0.6], [-0.5, -0.4, 0.0]), modality="language"
+    )
     by_model: dict[str, list[dict[str, str]]] = {}
     for row in rows:
         if (row["modality"], row["stack"], row["caution"]) == ("language", "decoder", ""):
@@ -91,32 +95,34 @@ def test_percentile_among_caution_free_models_of_the_kind(rows):
     assert frame["population"][0] == f"{len(by_model)} caution-free language decoder models"
 
 
-def test_untrusted_rows_are_shown_with_their_caution_and_a_percentile():
-    frame = compare_with_published(scores("EleutherAI/pythia-14m", "decoder", [0.1] * 6, [-0.2] * 6), modality="language")
+def test_rows_with_a_caution_are_shown_together_with_a_percentile():
+    frame = compare_with_published(
+        score_frame("EleutherAI/pythia-14m", "decoder", [0.1] * 6, [-0.2] * 6), modality="language"
+    )
     assert frame["caution"][0] == "fused weight cut in blocks though interleaved per head"
     assert frame["symmetry_published"].null_count() == 1  # the head row
     assert frame["model_symmetry_percentile"][0] is not None
 
 
-def test_a_tower_is_compared_by_what_it_reads():
-    frame = compare_with_published(scores("mine", "vision", [0.1], [0.0]))
+def test_a_vision_stack_is_compared_with_vision_models():
+    frame = compare_with_published(score_frame("mine", "vision", [0.1], [0.0]))
     kind = published().filter(pl.col("modality") == "vision", pl.col("caution").is_null())
     assert frame["population"][0] == f"{kind['hub_id'].n_unique()} caution-free vision models"
 
 
 def test_cross_attention_has_no_percentile():
-    frame = compare_with_published(scores("mine", "cross", [0.1], [0.0], cross=True), modality="language")
+    frame = compare_with_published(score_frame("mine", "cross", [0.1], [0.0], cross=True), modality="language")
     assert frame["population"].to_list() == [None, None]
 
 
-def test_some_layers_are_not_a_model():
-    frame = compare_with_published(scores("mine", "decoder", [0.1], [0.0]), modality="language", whole=False)
+def test_a_part_of_a_model_has_no_percentile():
+    frame = compare_with_published(score_frame("mine", "decoder", [0.1], [0.0]), modality="language", whole=False)
     assert frame["population"].to_list() == [None, None]
 
 
-def test_one_model_at_a_time():
-    two = pl.concat([scores("a", "encoder", [0.1], [0.0]), scores("b", "encoder", [0.1], [0.0])])
-    with pytest.raises(attngeo.AttngeoError, match="one model at a time"):
+def test_rows_of_two_models_are_refused():
+    two = pl.concat([score_frame("a", "encoder", [0.1], [0.0]), score_frame("b", "encoder", [0.1], [0.0])])
+    with pytest.raises(attngeo.AttngeoError, match=r"one model at a time .* got 2 models"):
         compare_with_published(two)
 
 
@@ -131,5 +137,5 @@ def test_one_model_at_a_time():
         (None, None),
     ],
 )
-def test_modality_by_the_configuration(config, kind):
+def test_the_modality_follows_from_the_config(config, kind):
     assert modality_of(config) == kind

@@ -1,4 +1,4 @@
-"""score(): from a checkpoint to the table."""
+"""score: from a checkpoint to the table."""
 
 from __future__ import annotations
 
@@ -34,39 +34,44 @@ def cache(tmp_path_factory, monkeypatch):
     monkeypatch.setenv("ATTNGEO_CACHE", str(tmp_path_factory.getbasetemp() / "cache"))
 
 
-def tensors() -> dict[str, np.ndarray]:
+def llama_tensors() -> dict[str, np.ndarray]:
+    """Return random queries, keys, values and norms of a small LLaMA."""
     rng = np.random.default_rng(0)
-    found = {}
+    tensors = {}
     for layer in range(LAYERS):
         prefix = f"model.layers.{layer}."
         for name, rows in (("q_proj", HEADS * SIZE), ("k_proj", GROUPS * SIZE), ("v_proj", GROUPS * SIZE)):
-            found[f"{prefix}self_attn.{name}.weight"] = rng.standard_normal((rows, WIDTH), dtype=np.float32)
-        found[f"{prefix}input_layernorm.weight"] = rng.normal(1, 0.3, WIDTH).astype(np.float32)
-    return found
+            tensors[f"{prefix}self_attn.{name}.weight"] = rng.standard_normal((rows, WIDTH), dtype=np.float32)
+        tensors[f"{prefix}input_layernorm.weight"] = rng.normal(1, 0.3, WIDTH).astype(np.float32)
+    return tensors
 
 
-def llama(folder: Path, **changed: np.ndarray) -> Path:
+def save_llama(folder: Path, **changed: np.ndarray) -> Path:
+    """Write a checkpoint folder, with some tensors replaced."""
     folder.mkdir(exist_ok=True)
     (folder / "config.json").write_text(json.dumps(CONFIG))
-    save_file(tensors() | changed, folder / "model.safetensors")
+    save_file(llama_tensors() | changed, folder / "model.safetensors")
     return folder
 
 
-def head(layer: int, h: int, name: str) -> np.ndarray:
-    """W [d, r] of one head."""
-    return tensors()[f"model.layers.{layer}.self_attn.{name}.weight"].reshape(-1, SIZE, WIDTH)[h].T
+def head_weight(layer: int, h: int, name: str) -> np.ndarray:
+    """Return the factor [d, r] of one head."""
+    return llama_tensors()[f"model.layers.{layer}.self_attn.{name}.weight"].reshape(-1, SIZE, WIDTH)[h].T
 
 
-def test_every_layer_and_head(tmp_path):
-    table = attngeo.score(llama(tmp_path / "m"))
+def test_every_layer_and_head_is_scored(tmp_path):
+    table = attngeo.score(save_llama(tmp_path / "m"))
     frame = table.frame
     assert frame.height == LAYERS * (1 + HEADS)
     assert frame["stack"].unique().to_list() == ["decoder"]
     assert set(frame["model"]) == {str(tmp_path / "m")}
     for row in frame.iter_rows(named=True):
         heads = range(HEADS) if row["head"] is None else [row["head"]]
-        forms = [dense.form(head(row["layer"], h, "q_proj"), head(row["layer"], h // 3, "k_proj")) for h in heads]
-        gain = tensors()[f"model.layers.{row['layer']}.input_layernorm.weight"].astype(float)
+        forms = [
+            dense.form(head_weight(row["layer"], h, "q_proj"), head_weight(row["layer"], h // 3, "k_proj"))
+            for h in heads
+        ]
+        gain = llama_tensors()[f"model.layers.{row['layer']}.input_layernorm.weight"].astype(float)
         form = sum(forms)
         assert row["symmetry"] == pytest.approx(dense.symmetry(form), abs=2e-6)
         assert row["directionality"] == pytest.approx(dense.directionality(form), abs=2e-6)
@@ -75,10 +80,10 @@ def test_every_layer_and_head(tmp_path):
         assert row["symmetry_folded"] == pytest.approx(dense.symmetry(folded), abs=2e-6)
         assert row["directionality_folded"] == pytest.approx(dense.directionality(folded), abs=2e-6)
         rank = GROUPS * SIZE if row["head"] is None else SIZE
-        chance = gaussian_null(WIDTH, WIDTH, rank)
+        null = gaussian_null(WIDTH, WIDTH, rank)
         assert (row["rank"], row["query_width"], row["key_width"]) == (rank, WIDTH, WIDTH)
-        assert row["symmetry_z"] == chance.symmetry_z(row["symmetry"])
-        assert row["directionality_z"] == chance.directionality_z(row["directionality"])
+        assert row["symmetry_z"] == null.symmetry_z(row["symmetry"])
+        assert row["directionality_z"] == null.directionality_z(row["directionality"])
         assert 0 < row["directionality_p"] <= 1
         assert -1 <= row["symmetry_repaired"] <= 1
         assert -1 <= row["directionality_repaired"] <= 1
@@ -87,20 +92,20 @@ def test_every_layer_and_head(tmp_path):
     assert table.notes == ()
 
 
-def test_random_weights_look_random(tmp_path):
-    frame = attngeo.score(llama(tmp_path / "m")).frame
+def test_random_weights_lie_within_the_null(tmp_path):
+    frame = attngeo.score(save_llama(tmp_path / "m")).frame
     assert frame["symmetry_z"].abs().max() < 5
     assert frame["directionality_p"].min() > 0.001
     assert frame["directionality_p"].mean() == pytest.approx(0.5, abs=0.25)
 
 
-def test_twice_is_the_same(tmp_path):
-    folder = llama(tmp_path / "m")
+def test_scoring_twice_gives_the_same_table(tmp_path):
+    folder = save_llama(tmp_path / "m")
     assert attngeo.score(folder) == attngeo.score(folder)
 
 
-def test_less_can_be_asked_for(tmp_path):
-    folder = llama(tmp_path / "m")
+def test_heads_nulls_and_layers_can_be_left_out(tmp_path):
+    folder = save_llama(tmp_path / "m")
     frame = attngeo.score(folder, heads=False, nulls=False, folded=False, model="mine", layers=[1, 2]).frame
     assert frame["layer"].to_list() == [1, 2]
     assert frame["head"].null_count() == 2
@@ -111,18 +116,19 @@ def test_less_can_be_asked_for(tmp_path):
     assert frame["symmetry"].to_list() == whole["symmetry"].to_list()
 
 
-def test_progress_counts_the_layers(tmp_path):
+def test_progress_reports_the_number_of_layers(tmp_path):
     steps = []
-    attngeo.score(llama(tmp_path / "m"), progress=lambda *step: steps.append(step))
+    attngeo.score(save_llama(tmp_path / "m"), progress=lambda *step: steps.append(step))
     assert steps == [(1, 3), (2, 3), (3, 3)]
 
 
-def test_zero_heads_have_no_score_and_one_warning(tmp_path):
-    queries = tensors()["model.layers.1.self_attn.q_proj.weight"].copy()
+def test_zero_heads_have_no_score_and_are_named_in_one_warning(tmp_path):
+    queries = llama_tensors()["model.layers.1.self_attn.q_proj.weight"].copy()
     queries[5 * SIZE :] = 0
     name = "model.layers.2.self_attn.k_proj.weight"
-    folder = llama(
-        tmp_path / "m", **{"model.layers.1.self_attn.q_proj.weight": queries, name: np.zeros_like(tensors()[name])}
+    folder = save_llama(
+        tmp_path / "m",
+        **{"model.layers.1.self_attn.q_proj.weight": queries, name: np.zeros_like(llama_tensors()[name])},
     )
     with pytest.warns(UserWarning) as caught:
         table = attngeo.score(folder)
@@ -132,10 +138,29 @@ def test_zero_heads_have_no_score_and_one_warning(tmp_path):
     ]
     assert caught[0].filename == __file__
     for row in table.frame.iter_rows(named=True):
-        gone = row["layer"] == 2 or (row["layer"], row["head"]) == (1, 5)
+        zero = row["layer"] == 2 or (row["layer"], row["head"]) == (1, 5)
         for column in ("symmetry", "directionality", "symmetry_z", "directionality_p", "symmetry_folded"):
-            assert (row[column] is None) == gone
+            assert (row[column] is None) == zero
     assert table.summary()["count"].to_list() == [2, 11]
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("scale", [1e-30, 1e-40])
+def test_weights_whose_squares_underflow_are_scored(scale, dtype):
+    """Every column except the norm is that of the unscaled weights, rounded to float32 subnormals at 1e-40."""
+    scaled = {name: (w * dtype(scale)).astype(dtype) if w.ndim == 2 else w for name, w in llama_tensors().items()}
+    unscaled = {name: w.astype(np.float32) / np.float64(scale if w.ndim == 2 else 1) for name, w in scaled.items()}
+    found, expected = (attngeo.score(state, num_heads=HEADS, unproven=True).frame for state in (scaled, unscaled))
+    for column in ("symmetry", "directionality", "symmetry_z", "symmetry_repaired", "directionality_repaired"):
+        assert found[column].to_list() == pytest.approx(expected[column].to_list(), abs=2e-5)
+        assert found[column].null_count() == 0
+
+
+def test_float64_weights_below_the_range_of_float32_have_no_score():
+    state = {name: w.astype(np.float64) * (1e-300 if w.ndim == 2 else 1) for name, w in llama_tensors().items()}
+    with pytest.warns(UserWarning, match="no score where the query, the key or their product is zero: L0, L0H0, "):
+        table = attngeo.score(state, num_heads=HEADS, unproven=True)
+    assert table.frame["symmetry"].null_count() == table.frame.height
 
 
 def test_without_a_head_count_only_layers_are_scored():
@@ -154,11 +179,11 @@ def test_without_a_head_count_only_layers_are_scored():
     assert layers["symmetry"].to_list() == pytest.approx(table.frame["symmetry"].to_list(), abs=1e-12)
 
 
-def test_an_error_while_reading_is_the_readers_own(tmp_path):
-    bad = tensors()["model.layers.1.self_attn.q_proj.weight"].copy()
+def test_an_error_while_reading_is_raised_with_the_name_of_the_tensor(tmp_path):
+    bad = llama_tensors()["model.layers.1.self_attn.q_proj.weight"].copy()
     bad[3, 3] = np.nan
     with pytest.raises(attngeo.AttngeoError, match=r"model.layers.1.self_attn.q_proj.weight"):
-        attngeo.score(llama(tmp_path / "m", **{"model.layers.1.self_attn.q_proj.weight": bad}))
+        attngeo.score(save_llama(tmp_path / "m", **{"model.layers.1.self_attn.q_proj.weight": bad}))
 
 
 def test_a_real_encoder_and_a_real_decoder(minilm, smollm2):

@@ -1,4 +1,4 @@
-"""ScoreTable: a value that summarises, joins, saves and loads."""
+"""ScoreTable: summary, equality, concatenation, saving and loading."""
 
 from __future__ import annotations
 
@@ -9,27 +9,27 @@ from attngeo.errors import SourceError
 from attngeo.weights.scoring.score_table import COLUMNS, ScoreTable
 
 
-def row(layer: int, head: int | None, symmetry: float | None, directionality: float | None, **more) -> dict:
+def score_row(layer: int, head: int | None, symmetry: float | None, directionality: float | None, **more) -> dict:
     about = {"model": "m", "stack": "encoder", "layer": layer, "head": head, "cross": False, "query_width": 64}
     return about | {"symmetry": symmetry, "directionality": directionality} | more
 
 
 @pytest.fixture
 def table() -> ScoreTable:
-    rows = [row(layer, None, layer / 10, -layer / 10) for layer in range(4)]
-    rows += [row(0, head, s, 0.5) for head, s in enumerate((0.0, 0.25, 1.0))]
-    rows += [row(1, 0, None, None), row(0, None, 0.9, 0.9, stack="cross", cross=True)]
+    rows = [score_row(layer, None, layer / 10, -layer / 10) for layer in range(4)]
+    rows += [score_row(0, head, s, 0.5) for head, s in enumerate((0.0, 0.25, 1.0))]
+    rows += [score_row(1, 0, None, None), score_row(0, None, 0.9, 0.9, stack="cross", cross=True)]
     return ScoreTable.of(rows, ("a note", "and <another>"))
 
 
-def test_every_column_is_there_with_its_type(table):
+def test_a_table_has_every_column_with_its_type(table):
     assert {name: str(kind) for name, kind in table.frame.schema.items()} == COLUMNS
     assert ScoreTable.of([]).frame.schema == table.frame.schema
     assert len(table) == 9
     assert table.frame["norm"].null_count() == 9
 
 
-def test_summary(table):
+def test_the_summary_has_medians_and_quartiles_per_stack_and_level(table):
     assert table.summary().to_dicts() == [
         {
             "model": "m",
@@ -59,7 +59,7 @@ def test_summary(table):
     assert ScoreTable.of([]).summary().height == 0
 
 
-def test_it_is_a_value(table):
+def test_a_table_is_an_immutable_value(table):
     assert table == ScoreTable(table.frame.clone(), table.notes)
     assert table != ScoreTable(table.frame, ())
     assert table != ScoreTable(table.frame.head(3), table.notes)
@@ -68,38 +68,38 @@ def test_it_is_a_value(table):
         table.notes = ()
 
 
-def test_tables_join(table):
-    other = ScoreTable.of([row(0, None, 0.1, 0.2, model="n")], ("a note", "third"))
+def test_tables_are_concatenated_with_their_notes(table):
+    other = ScoreTable.of([score_row(0, None, 0.1, 0.2, model="n")], ("a note", "third"))
     both = table + other
     assert len(both) == len(table) + 1
     assert both.notes == ("a note", "and <another>", "third")
     assert both.summary()["model"].to_list() == ["m", "m", "n"]
 
 
-def test_it_saves_and_loads(table, tmp_path):
+def test_a_saved_table_loads_back(table, tmp_path):
     path = tmp_path / "scores.parquet"
     table.save(path)
     assert ScoreTable.load(path) == table
-    assert pl.read_parquet(path).equals(table.frame)  # any reader of parquet will do
+    assert pl.read_parquet(path).equals(table.frame)  # any Parquet reader can read it
     (table + table).save(str(path))
     assert len(ScoreTable.load(str(path))) == 2 * len(table)
     assert [file.name for file in tmp_path.iterdir()] == ["scores.parquet"]
 
 
-def test_only_parquet_keeps_everything(table, tmp_path):
+def test_other_suffixes_than_parquet_are_refused(table, tmp_path):
     with pytest.raises(ValueError, match=r"scores.csv: a score table is saved as .parquet"):
         table.save(tmp_path / "scores.csv")
     assert not list(tmp_path.iterdir())
 
 
-def test_a_failed_save_leaves_the_old_file(table, tmp_path, monkeypatch):
+def test_a_failed_save_keeps_the_old_file(table, tmp_path, monkeypatch):
     path = tmp_path / "scores.parquet"
     table.save(path)
 
-    def full(*_: object) -> None:
+    def disk_full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("os.replace", full)
+    monkeypatch.setattr("os.replace", disk_full)
     with pytest.raises(OSError, match="No space"):
         (table + table).save(path)
     monkeypatch.undo()
@@ -108,7 +108,7 @@ def test_a_failed_save_leaves_the_old_file(table, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("content", [b"", b"PAR1", b"no parquet", "cut"])
-def test_a_damaged_file_is_named(table, tmp_path, content):
+def test_the_error_about_a_damaged_file_names_it(table, tmp_path, content):
     path = tmp_path / "scores.parquet"
     table.save(path)
     path.write_bytes(path.read_bytes()[:-40] if content == "cut" else content)
@@ -117,7 +117,7 @@ def test_a_damaged_file_is_named(table, tmp_path, content):
     assert "\n" not in str(caught.value)
 
 
-def test_another_parquet_file_is_no_score_table(table, tmp_path):
+def test_other_parquet_files_are_refused(table, tmp_path):
     path = tmp_path / "other.parquet"
     pl.DataFrame({"a": [1]}).write_parquet(path)
     with pytest.raises(SourceError, match=r"other.parquet: is not a score table"):
@@ -127,18 +127,19 @@ def test_another_parquet_file_is_no_score_table(table, tmp_path):
         ScoreTable.load(path)
 
 
-def test_a_missing_file_is_named(tmp_path):
+def test_the_error_about_a_missing_file_names_it(tmp_path):
     with pytest.raises(SourceError, match=r"none.parquet: cannot be read \(No such file or directory\)"):
         ScoreTable.load(tmp_path / "none.parquet")
 
 
-def test_it_shows_itself(table):
+def test_repr_and_html_contain_the_notes(table):
     assert "a note" in repr(table)
     page = table._repr_html_()
     assert "<table" in page
     assert "and &lt;another&gt;" in page
 
 
-def test_it_draws_itself(table):
-    figure = table.plot()
-    assert len(figure.axes) == 2
+def test_a_table_plots_both_scores(table):
+    symmetry, directionality = table.plot().axes
+    assert symmetry.get_lines()[0].get_ydata().tolist() == [layer / 10 for layer in range(4)]
+    assert directionality.get_lines()[0].get_ydata().tolist() == [-layer / 10 for layer in range(4)]

@@ -55,8 +55,11 @@ class GaussianNull:
         return float(np.sqrt(np.square(self.directionality - self.centre).mean()))
 
     def symmetry_z(self, score: float) -> float:
-        """Return the distance of a symmetry from the mean of the null, in standard deviations."""
-        return (score - self.symmetry_mean) / self.symmetry_std
+        """Return the distance of a symmetry from the mean of the null, in standard deviations.
+
+        It is NaN where the null has no spread: for d = 1 every form is symmetric.
+        """
+        return (score - self.symmetry_mean) / self.symmetry_std if self.symmetry_std > 0 else math.nan
 
     def directionality_z(self, score: float) -> float:
         """Return the distance of a directionality from the mean of the null, in standard deviations.

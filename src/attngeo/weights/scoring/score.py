@@ -51,8 +51,9 @@ def score(
     model:     the name in the table; by default that of `ref`
     progress:  called with (number of layers scored, number of all layers)
 
-    >>> table = attngeo.score("gpt2")         # doctest: +SKIP
-    >>> table.summary()                       # doctest: +SKIP
+    >>> table = attngeo.score(attngeo.bundled.bundled("encoder"))  # a small model that ships with attngeo
+    >>> table.summary().select("stack", "level", "count").rows()
+    [('encoder', 'layer', 4), ('encoder', 'head', 16)]
     """
     rows: list[Row] = []
     repaired = RepairedNull()
@@ -112,7 +113,7 @@ def _add_gaussian_null(rows: list[Row]) -> None:
     for row in rows:
         null = gaussian_null(row["query_width"], row["key_width"], row["rank"])
         if row["symmetry"] is not None:
-            row["symmetry_z"] = null.symmetry_z(row["symmetry"])
+            row["symmetry_z"] = null_if_nan(null.symmetry_z(row["symmetry"]))
         if row["directionality"] is not None:
             row["directionality_z"] = null_if_nan(null.directionality_z(row["directionality"]))
             row["directionality_p"] = null.directionality_p(row["directionality"])

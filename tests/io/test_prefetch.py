@@ -1,0 +1,47 @@
+"""prefetch: items fetched by a thread, in order, with bounded memory."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+
+from attngeo.io.prefetch import prefetch
+
+
+def test_prefetch_keeps_the_order_and_fetches_ahead():
+    fetched = []
+
+    def source():
+        for i in range(5):
+            fetched.append(i)
+            yield i
+
+    stream = prefetch(source())
+    assert next(stream) == 0
+    deadline = time.monotonic() + 5
+    while len(fetched) < 3 and time.monotonic() < deadline:  # one yielded, one in the queue, one held by the thread
+        time.sleep(0.01)
+    time.sleep(0.05)  # time for a mistake to show; a slow machine only makes this check weaker
+    assert fetched == [0, 1, 2]  # no more, so memory is bounded
+    assert list(stream) == [1, 2, 3, 4]
+
+
+def test_prefetch_raises_an_error_after_the_items_before_it():
+    def source():
+        yield 1
+        raise OSError("cut short")
+
+    stream = prefetch(source())
+    assert next(stream) == 1
+    with pytest.raises(OSError, match="cut short"):
+        next(stream)
+
+
+def test_the_thread_ends_when_the_generator_is_closed():
+    before = threading.active_count()
+    stream = prefetch(iter(range(10**9)))
+    next(stream)
+    stream.close()
+    assert threading.active_count() == before

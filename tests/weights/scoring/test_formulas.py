@@ -1,0 +1,141 @@
+"""symmetry, directionality and norms: NumPy and torch, batched, compared with their definitions on dense forms."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+
+from attngeo.weights.scoring.directionality import coefficient_of_variation, directionality, excess, threshold
+from attngeo.weights.scoring.norms import column_norms, dense_norms, row_norms
+from attngeo.weights.scoring.symmetry import squared_norm, symmetry, symmetry_ratio, trace_of_square
+from tests.weights import dense_scores as dense
+
+BATCH = (3, 2)
+
+
+def as_numpy(array: np.ndarray) -> Any:
+    return array
+
+
+def as_torch(array: np.ndarray) -> Any:
+    return pytest.importorskip("torch").tensor(array)
+
+
+both_libraries = pytest.mark.parametrize("convert", [as_numpy, as_torch])
+
+
+def factors(d_query: int = 40, d_key: int = 40, r: int = 6) -> tuple[np.ndarray, np.ndarray]:
+    """Batches of factors [3, 2, d, r] with a few large rows."""
+    rng = np.random.default_rng(0)
+    query, key = rng.normal(size=(*BATCH, d_query, r)), rng.normal(size=(*BATCH, d_key, r))
+    query[..., 5, :] *= 4
+    key[..., 3, :] *= rng.uniform(1, 9, size=(*BATCH, 1))
+    return query, key
+
+
+def dense_forms(query: np.ndarray, key: np.ndarray) -> dict[tuple[int, ...], np.ndarray]:
+    return {index: dense.form(query[index], key[index]) for index in np.ndindex(BATCH)}
+
+
+@both_libraries
+def test_symmetry_of_a_batch(convert):
+    query, key = factors()
+    q, k = convert(query), convert(key)
+    scores = symmetry(k.swapaxes(-1, -2) @ q, q.swapaxes(-1, -2) @ q, k.swapaxes(-1, -2) @ k)
+    assert type(scores) is type(q) and tuple(scores.shape) == BATCH
+    for index, form in dense_forms(query, key).items():
+        assert float(scores[index]) == pytest.approx(dense.symmetry(form), abs=1e-13)
+
+
+@both_libraries
+def test_the_trace_and_the_norm_of_the_dense_form_are_those_of_the_products(convert):
+    query, key = factors()
+    q, k = convert(query), convert(key)
+    traces = trace_of_square(k.swapaxes(-1, -2) @ q)
+    squares = squared_norm(q.swapaxes(-1, -2) @ q, k.swapaxes(-1, -2) @ k)
+    for index, form in dense_forms(query, key).items():
+        assert float(traces[index]) == pytest.approx(np.trace(form @ form))
+        assert float(trace_of_square(convert(form))) == pytest.approx(np.trace(form @ form))
+        assert float(squares[index]) == pytest.approx(np.sum(form**2))
+
+
+@both_libraries
+def test_a_zero_form_has_no_symmetry_and_rounding_does_not_exceed_one(convert):
+    scores = symmetry_ratio(convert(np.array([0.0, 1 + 1e-12, -1 - 1e-12, 0.5])), convert(np.array([0.0, 1, 1, 1])))
+    assert np.isnan(float(scores[0]))
+    assert [float(score) for score in scores[1:]] == [1, -1, 0.5]
+
+
+@both_libraries
+@pytest.mark.parametrize("gamma", [2.0, 0.5])
+def test_directionality_of_a_batch_from_its_norms(convert, gamma):
+    query, key = factors(d_query=40, d_key=30)
+    q, k = convert(query), convert(key)
+    rows = row_norms(q, k.swapaxes(-1, -2) @ k)
+    columns = column_norms(k, q.swapaxes(-1, -2) @ q)
+    scores = directionality(rows, columns, gamma)
+    assert type(scores) is type(q) and tuple(scores.shape) == BATCH
+    for index, form in dense_forms(query, key).items():
+        np.testing.assert_allclose(np.asarray(rows[index]), np.linalg.norm(form, axis=1))
+        np.testing.assert_allclose(np.asarray(columns[index]), np.linalg.norm(form, axis=0))
+        assert float(scores[index]) == pytest.approx(dense.directionality(form, gamma), abs=1e-12)
+
+
+@both_libraries
+def test_norms_of_dense_forms(convert):
+    query, key = factors(d_key=30)
+    forms = query @ key.swapaxes(-1, -2)
+    rows, columns = dense_norms(convert(forms))
+    np.testing.assert_allclose(np.asarray(rows), np.linalg.norm(forms, axis=-1))
+    np.testing.assert_allclose(np.asarray(columns), np.linalg.norm(forms, axis=-2))
+
+
+@both_libraries
+def test_the_threshold_uses_the_unbiased_standard_deviation(convert):
+    norms = np.random.default_rng(0).uniform(1, 2, size=(4, 20))
+    limits = threshold(convert(norms), 1.5)
+    assert tuple(limits.shape) == (4, 1)
+    np.testing.assert_allclose(np.asarray(limits)[:, 0], norms.mean(1) + 1.5 * norms.std(1, ddof=1))
+
+
+@both_libraries
+def test_norms_that_are_equal_or_single_have_no_excess_and_no_direction(convert):
+    for norms in (np.full((2, 7), 1 / 3), np.ones((2, 1)), np.zeros((2, 7))):
+        equal = convert(norms)
+        assert np.asarray(excess(equal)).tolist() == [0, 0]
+        assert np.asarray(directionality(equal, equal)).tolist() == [0, 0]
+
+
+@both_libraries
+def test_coefficient_of_variation(convert):
+    norms = np.random.default_rng(0).uniform(1, 2, size=(3, 9))
+    np.testing.assert_allclose(
+        np.asarray(coefficient_of_variation(convert(norms))), norms.std(1, ddof=1) / norms.mean(1)
+    )
+    assert np.isnan(np.asarray(coefficient_of_variation(convert(np.zeros((2, 5)))))).all()
+    assert np.isnan(np.asarray(coefficient_of_variation(convert(np.ones((2, 1)))))).all()
+
+
+@both_libraries
+def test_float32_stays_float32(convert):
+    query, key = (w.astype(np.float32) for w in factors())
+    q, k = convert(query), convert(key)
+    rows = row_norms(q, k.swapaxes(-1, -2) @ k)
+    scores = symmetry(k.swapaxes(-1, -2) @ q, q.swapaxes(-1, -2) @ q, k.swapaxes(-1, -2) @ k)
+    assert rows.dtype == scores.dtype == directionality(rows, rows).dtype == coefficient_of_variation(rows).dtype
+    assert rows.dtype == q.dtype
+
+
+def test_the_formulas_import_without_polars_torch_and_matplotlib():
+    code = (
+        "import sys\n"
+        "for name in ('polars', 'torch', 'matplotlib', 'typer', 'rich', 'numba', 'transformers'):\n"
+        "    sys.modules[name] = None\n"
+        "from attngeo.weights.scoring import directionality, norms, symmetry\n"
+        "import attngeo.dynamics.monitoring"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
