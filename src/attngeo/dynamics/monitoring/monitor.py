@@ -59,10 +59,17 @@ class Monitor(_Callback):  # type: ignore[misc]  # transformers is untyped here
 
     >>> Trainer(model, args, train_dataset=data, callbacks=[attngeo.Monitor(every=100)]).train()   # doctest: +SKIP
 
-    >>> monitor = attngeo.Monitor("run/attngeo.jsonl", every=100)                                  # doctest: +SKIP
-    >>> for step, batch in enumerate(batches):                                                     # doctest: +SKIP
-    ...     train(model, batch)
-    ...     monitor(step, model, batch)
+    Or in a training loop of one's own:
+
+    >>> import torch
+    >>> from transformers import AutoModelForMaskedLM
+    >>> model = AutoModelForMaskedLM.from_pretrained(attngeo.bundled.bundled("encoder"))
+    >>> batches = [{"input_ids": torch.arange(20, 32)[None]}]  # [batch, tokens]
+    >>> monitor = attngeo.Monitor("run/attngeo.jsonl", every=100)
+    >>> for step, batch in enumerate(batches):
+    ...     record = monitor(step, model, batch)  # after the optimiser's step
+    >>> len(Path("run/attngeo.jsonl").read_text().splitlines())
+    1
     """
 
     def __init__(

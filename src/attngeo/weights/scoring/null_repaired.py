@@ -78,7 +78,7 @@ def derangement(groups: int) -> list[int]:
     """Return another group for each of at least two groups: a random cycle through all, the same at every call.
 
     >>> derangement(4)
-    [2, 0, 3, 1]
+    [1, 2, 3, 0]
     """
     cycle = np.random.default_rng([SEED, groups]).permutation(groups)
     partner = np.empty(groups, dtype=int)
