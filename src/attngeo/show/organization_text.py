@@ -19,13 +19,19 @@ _WIDTH = 100  # characters per line
 _AXES = ("queries", "keys", "heads")
 _FOLDERS_SHOWN = 12  # folders listed before the rest is only counted
 
-_SPARSITY_LEGEND = """\
-l1/l2: l1 norm of the coefficients over their l2 norm, smaller is sparser
-90%, 99%, 99.9%: share of the coefficients that holds this much of the energy
-exponent: mixed-Hölder exponent ± standard error, larger is smoother (cosines have none)
-trees: the Haar basis of the trees found here; the other rows are controls:
-  shuffled axes: the same trees after shuffling each axis; dyadic trees: trees that halve the given order
-  cosines: cosine transforms; permuted: all values permuted, trees fitted anew"""
+_COLUMN_LEGEND = (
+    "l1/l2: l1 norm of the coefficients over their l2 norm, smaller is sparser",
+    "90%, 99%, 99.9%: share of the coefficients that holds this much of the energy",
+    "exponent: mixed-Hölder exponent ± standard error, larger is smoother (cosines have none)",
+)
+# First word of a basis → its meaning; printed for the bases that were compared.
+_BASIS_LEGEND = {
+    "trees": "Haar basis of the trees found here; the other rows are controls",
+    "shuffled": "the same trees after shuffling each axis",
+    "dyadic": "trees that halve the given order",
+    "cosines": "cosine transforms of the whole array and, for a tensor, of each head",
+    "permuted": "all values permuted, trees fitted anew",
+}
 
 
 def organization_summary(organization: Organization, expansion: Expansion, comparison: Comparison) -> str:
@@ -41,8 +47,13 @@ def organization_summary(organization: Organization, expansion: Expansion, compa
         ]
     else:
         sections.append(_entropies(expansion, ()))
-    sections.append(f"sparsity, compared with controls\n{comparison}\n\n{_SPARSITY_LEGEND}")
+    sections += [f"sparsity, compared with controls\n{comparison}", _sparsity_legend(comparison)]
     return "\n\n".join(sections) + "\n"
+
+
+def _sparsity_legend(comparison: Comparison) -> str:
+    names = dict.fromkeys(re.split(r"[ :]", profile.name)[0] for profile in comparison.profiles)
+    return "\n".join([*_COLUMN_LEGEND, *(f"{name}: {_BASIS_LEGEND[name]}" for name in names if name in _BASIS_LEGEND)])
 
 
 def axis_labels(organization: Organization, axis: int) -> tuple[str, ...]:
