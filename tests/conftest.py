@@ -1,4 +1,4 @@
-"""Real models for the tests: files of packages from the index, fetched by `make models`, never imported."""
+"""Fixtures of all tests: published models that `make models` fetches as files, and the number of torch threads."""
 
 from __future__ import annotations
 
@@ -10,10 +10,15 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 
+if "PYTEST_XDIST_WORKER" in os.environ:
+    # Set before anything loads torch. With several test processes on the same cores, threads of torch and BLAS spend
+    # most of their time waiting for each other: the whole suite takes twice as long.
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 
 @pytest.fixture(scope="session")
 def models() -> Path:
-    """The folder of fetched models; without it the tests that need it are skipped, in CI they fail."""
+    """The folder of fetched models. Without it, tests that need it are skipped locally and fail in CI."""
     folder = ROOT / ".models"
     if not folder.is_dir():
         if os.environ.get("CI"):
@@ -48,7 +53,7 @@ def sceptr(models: Path) -> Path:
 
 @pytest.fixture
 def one_torch_thread() -> Iterator[None]:
-    """Losses are identical only on the same number of threads, and processes started by tests have one."""
+    """Limit torch to one thread: losses are identical only for equal thread counts, and test subprocesses use one."""
     torch = pytest.importorskip("torch")
     before = torch.get_num_threads()
     torch.set_num_threads(1)

@@ -16,8 +16,9 @@ def folder_lock(folder: Path, *, wait: bool = False) -> Iterator[None]:
 
     wait: if another process holds the lock, wait for it; by default this is an error
 
-    >>> with folder_lock(Path("runs/a")):
-    ...     train()
+    >>> with folder_lock(Path(".")):
+    ...     print("no other process is at work in this folder")
+    no other process is at work in this folder
     """
     try:
         import fcntl

@@ -45,8 +45,11 @@ class LiveCheckpoint(Checkpoint):
     `read` returns float32 NumPy arrays, as for every checkpoint. `tensor` returns float64 tensors on the device of the
     weights, for measurements during training:
 
-    >>> checkpoint = LiveCheckpoint(model)                                       # doctest: +SKIP
-    >>> for weights in open_layers(checkpoint).read_with(checkpoint.tensor): ... # doctest: +SKIP
+    >>> from transformers import AutoModel
+    >>> from attngeo.weights.layout.layers import open_layers
+    >>> checkpoint = LiveCheckpoint(AutoModel.from_pretrained(attngeo.bundled.bundled("encoder")))
+    >>> [weights.query.dtype for weights in open_layers(checkpoint).read_with(checkpoint.tensor)]
+    [torch.float64, torch.float64, torch.float64, torch.float64]
     """
 
     def __init__(self, model: nn.Module) -> None:

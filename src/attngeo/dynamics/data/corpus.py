@@ -30,8 +30,9 @@ def documents(sources: Sequence[str], field: str = "text") -> Iterator[str]:
         a data set on the hub, `hub:org/name[/config][@split]`, or in a folder, `hub:/folder@split`
     field: name of the field or column that contains the text
 
-    >>> for text in documents(["corpus.txt.xz", "more.jsonl", "hub:org/name@train"]):
-    ...     print(text[:40])
+    >>> Path("corpus.txt").write_text("One document.\\n\\nAnother one,\\nof two lines.\\n") and None
+    >>> list(documents(["corpus.txt"]))
+    ['One document.', 'Another one,\\nof two lines.']
     """
     for source in sources:
         empty = True

@@ -54,8 +54,10 @@ def prepare_tokens(
     lowercase, field: see `train_tokenizer` and `documents`
     progress: called with (documents done, None)
 
-    >>> tokens = prepare_tokens(Path("tokens"), ["corpus.txt.xz"], ["held-out.txt.xz"])
-    >>> tokens.array("train")  # [tokens], token ids
+    >>> Path("corpus.txt").write_text("\\n\\n".join(f"Document {i} of the corpus." for i in range(200))) and None
+    >>> tokens = prepare_tokens(Path("tokens"), ["corpus.txt"], vocabulary=100)
+    >>> tokens.array("train").dtype  # [tokens], token ids
+    dtype('uint16')
     """
     if not train:
         raise InputError("no training text given (train = [...])")

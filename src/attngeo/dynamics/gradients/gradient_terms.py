@@ -44,6 +44,7 @@ def gradient_terms(
     refers to the logits before it; with rotary embedding or QK-norm, to the products of the rotated or normalised
     queries and keys. c includes a factor by which the model multiplies its queries before the product.
 
+    >>> import torch
     >>> from transformers import AutoModelForMaskedLM
     >>> model = AutoModelForMaskedLM.from_pretrained(attngeo.bundled.bundled("encoder"))
     >>> ids = torch.arange(20, 32)[None]  # [batch, tokens]

@@ -29,8 +29,9 @@ def pretrain(
     progress: called with (documents done, None) while tokens are prepared, then with (steps done, steps in all)
     stop: asked at every evaluation; when it returns true, the run is checkpointed and returned unfinished
 
-    >>> run = attngeo.pretrain({"out": "runs/a", "train": ["corpus.txt"], "size": "4x256", "start": "symmetric"})
-    >>> AutoModelForMaskedLM.from_pretrained("runs/a/model")
+    >>> settings = {"out": "runs/a", "train": ["corpus.txt"], "size": "4x256", "start": "symmetric"}
+    >>> run = attngeo.pretrain(settings)                                # doctest: +SKIP
+    >>> model = AutoModelForMaskedLM.from_pretrained("runs/a/model")    # doctest: +SKIP
     """
     config = load_config(config)
     processes = process_group()

@@ -21,6 +21,10 @@ class AttentionWeights:
 
     The arrays are float32 NumPy arrays. `Layers.read_with` also makes them of other arrays, such as the tensors of a
     model in training.
+
+    >>> weights = next(iter(attngeo.attention_layers(attngeo.bundled.bundled("encoder"))))
+    >>> weights.stack, weights.layer, weights.query.shape, weights.key.shape
+    ('encoder', 0, (4, 128, 32), (4, 128, 32))
     """
 
     stack: str  # "encoder", "decoder", "cross", "text", "vision", "audio", …
