@@ -31,14 +31,14 @@ def lean(device: Any) -> tuple[Any, Callable[[int], Any], Any]:
     from attngeo.dynamics.pretraining.bert import Bert, Shape
     from attngeo.dynamics.pretraining.config import PretrainConfig
     from attngeo.dynamics.pretraining.engine import Engine
-    from attngeo.dynamics.pretraining.processes import Team
+    from attngeo.dynamics.pretraining.processes import ProcessGroup
 
     on_gpu = device.type == "cuda"
     kind = torch.bfloat16 if on_gpu else torch.float32
     model = Bert(Shape(LAYERS, HIDDEN, HEADS, 4 * HIDDEN, VOCABULARY, LENGTH, False), kind, compiled=on_gpu)
     model.initialise(0)
     model.to(device)
-    engine = Engine(model, PretrainConfig(out="", batch=ROWS, length=LENGTH), Team(device))
+    engine = Engine(model, PretrainConfig(out="", batch=ROWS, length=LENGTH), ProcessGroup(device))
     ids = torch.randint(5, VOCABULARY, (ROWS, LENGTH), device=device)
     at = torch.randperm(ids.numel(), device=device)[: int(0.15 * ids.numel())].sort().values
     batch = Batch(ids, at, ids.flatten()[at])

@@ -202,15 +202,15 @@ def test_a_compiled_model_is_scored_without_compiling_again() -> None:
 
 def test_own_pretraining_model_is_heard_too() -> None:
     from attngeo.dynamics.pretraining.bert import Bert, Shape
-    from attngeo.dynamics.pretraining.measure import form, largest_logit
+    from attngeo.dynamics.pretraining.measure import form_scores, largest_logits
 
     model = Bert(Shape(3, 32, 4, 64, 60, 12, causal=True))
     model.initialise(0)
     row = Monitor()(0, model, tokens())
     assert row is not None
-    expected = form(model)
+    expected = form_scores(model)
     np.testing.assert_allclose(row["head_symmetry"], expected["head_symmetry"], rtol=1e-4)
-    np.testing.assert_allclose(row["max_logit"], largest_logit(model, tokens()), rtol=1e-4)
+    np.testing.assert_allclose(row["max_logit"], largest_logits(model, tokens()), rtol=1e-4)
 
 
 class LowRank(torch.nn.Linear):  # type: ignore[misc]
