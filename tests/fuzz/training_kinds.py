@@ -59,12 +59,12 @@ def _read_corpus(rng: Random, folder: Path, out: Path) -> None:
 @cache
 def token_files() -> Files:
     """Token files prepared from a small text."""
-    from attngeo.dynamics.data.tokens import prepare
+    from attngeo.dynamics.data.prepare import prepare_tokens
 
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder) / "corpus.txt"
         source.write_text("\n\n".join([TEXT.replace("\n\n", " ") * 10] * 220))
-        prepare(Path(folder) / "tokens", [str(source)], vocabulary=80)
+        prepare_tokens(Path(folder) / "tokens", [str(source)], vocabulary=80)
         paths = (Path(folder) / "tokens").iterdir()
         return {path.name: path.read_bytes() for path in paths if not path.name.startswith(".")}
 
@@ -258,7 +258,8 @@ def _mutate_log(rng: Random, files: Files) -> Files:
 
 
 def _read_log(rng: Random, folder: Path, out: Path) -> None:
-    from experiments.initialisation.statistics import compare, read_runs
+    from experiments.initialisation.runs import read_runs
+    from experiments.initialisation.statistics import compare
     from experiments.initialisation.table import as_text
 
     as_text(compare(read_runs([folder])))
