@@ -8,14 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import TypeAlias, TypeVar, Union
+from typing import TypeAlias, Union
 
 import torch
 from torch import Tensor, nn
 
 from attngeo.dynamics.pretraining.transformer import SelectRows, embed, layer, logits_of, loss_of
 
-Function = TypeVar("Function", bound=Callable[..., Tensor])
 Shapes: TypeAlias = Mapping[str, Union[tuple[int, ...], "Shapes"]]  # of parameters, by name, in nested modules
 
 
@@ -101,9 +100,9 @@ class Bert(nn.Module):  # type: ignore[misc]
             tuple(self.get_parameter(f"bert.encoder.layer.{i}.{name}") for name in _LAYER) for i in range(shape.layers)
         ]
         self.head_weights = tuple(self.get_parameter(name) for name in _HEAD)
-        self._embed, self._layer, self._loss_of = (
-            _compiled(function) if compiled else function for function in (embed, layer, loss_of)
-        )
+        self._embed: Callable[..., Tensor] = _compiled(embed) if compiled else embed
+        self._layer: Callable[..., Tensor] = _compiled(layer) if compiled else layer
+        self._loss_of: Callable[..., Tensor] = _compiled(loss_of) if compiled else loss_of
 
     def initialise(self, seed: int) -> None:
         """Set the weights as BERT does: matrices N(0, 0.02²), biases 0, gains 1.
@@ -136,11 +135,11 @@ class Bert(nn.Module):  # type: ignore[misc]
 
 
 @cache  # one compilation for every model of a process
-def _compiled(function: Function) -> Function:
+def _compiled(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
     import torch._dynamo
 
     torch._dynamo.config.recompile_limit = 64  # for several shapes, with and without gradients
-    compiled: Function = torch.compile(function, dynamic=False)
+    compiled: Callable[..., Tensor] = torch.compile(function, dynamic=False)
     return compiled
 
 
