@@ -18,6 +18,7 @@ from typer.testing import CliRunner
 from attngeo.cli import app
 from attngeo.organization import Comparison, Expansion, InvarianceReport, NetworkTensor, Organization
 from attngeo.organization.trees.planted import planted
+from attngeo.show.organization_text import invariance_summary
 from tests.live.tiny_live_models import tiny_model
 
 PASSAGE = Path(__file__).resolve().parents[1] / "data" / "austen.txt"
@@ -115,7 +116,8 @@ def test_invariance_of_a_saved_tensor(tensor: Path, tmp_path: Path) -> None:
         "summary.txt", "invariance.json", "invariance.png", "tensor.npz"
     }  # fmt: skip
     report = InvarianceReport.load(tmp_path / "out" / "invariance.json")
-    assert done.stdout == (tmp_path / "out" / "summary.txt").read_text() == f"{report}\n"
+    assert done.stdout == (tmp_path / "out" / "summary.txt").read_text("utf-8") == invariance_summary(report)
+    assert done.stdout.startswith(f"{report}\n\naffinity rank correlation: ")
     assert [head.head for head in report.heads] == list(NetworkTensor.load(tensor).heads)
     again = call("invariance", "--tensor", tensor, "--masked", "--seed", "3")
     assert again.exit_code == 0 and "planted: logits against their masked softmax" in again.stdout

@@ -153,9 +153,10 @@ def invariance(
             network = _network(ref, option, value, device, layers=layers, stack=stack, target=target, truncate=truncate)
 
             from attngeo.organization.softmax.invariance import softmax_invariance
+            from attngeo.show.organization_text import invariance_summary
 
             report = softmax_invariance(network, masked=masked, seed=seed, device=device, progress=bar.step)
-        summary = f"{report}\n"
+        summary = invariance_summary(report)
         if out is not None:
             from attngeo.show.canvas import save_figure
 

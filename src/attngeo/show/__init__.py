@@ -5,6 +5,7 @@ Text
     published_report       rows of the published tables and a legend
     demo_text              an encoder and a decoder side by side
     organization_summary   an organised network: trees, closest heads, entropy, sparsity
+    invariance_summary     the geometry before and after the softmax
     encode                 a data frame as table, json, csv, parquet, latex or markdown
 
 Figures
@@ -34,7 +35,7 @@ from attngeo.show.organization_figures import (
     tree_figure,
     trees_figure,
 )
-from attngeo.show.organization_text import organization_summary
+from attngeo.show.organization_text import invariance_summary, organization_summary
 from attngeo.show.score_figures import score_figure
 from attngeo.show.score_report import published_report, score_report
 from attngeo.show.tables import encode
@@ -47,6 +48,7 @@ __all__ = [
     "gradient_figure",
     "heads_figure",
     "invariance_figure",
+    "invariance_summary",
     "organization_summary",
     "paraproduct_figure",
     "published_report",

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from attngeo.organization.expansion.controls import Comparison
     from attngeo.organization.expansion.expansion import Expansion
     from attngeo.organization.organization import Organization
+    from attngeo.organization.softmax.invariance_report import InvarianceReport
     from attngeo.organization.trees.tree import Tree
 
 _WIDTH = 100  # characters per line
@@ -33,6 +34,13 @@ _BASIS_LEGEND = {
     "permuted": "all values permuted, trees fitted anew",
 }
 
+_INVARIANCE_LEGEND = """\
+affinity rank correlation: Spearman correlation of the affinities before and after the softmax (1: same order)
+tree information: mean adjusted mutual information of the levels of the trees before and after (1: identical)
+Procrustes distance: between the diffusion maps before and after (0: same shape, 1: nothing in common)
+exponent: mixed-Hölder exponent of the logits, and of the residual of the paraproduct of their softmax
+control: the same after permuting the values of each row of each head before the softmax"""
+
 
 def organization_summary(organization: Organization, expansion: Expansion, comparison: Comparison) -> str:
     """Return the summary that `attngeo organize` prints, one section per aspect, each with what its numbers mean."""
@@ -49,6 +57,11 @@ def organization_summary(organization: Organization, expansion: Expansion, compa
         sections.append(_entropies(expansion, ()))
     sections += [f"sparsity, compared with controls\n{comparison}", _sparsity_legend(comparison)]
     return "\n\n".join(sections) + "\n"
+
+
+def invariance_summary(report: InvarianceReport) -> str:
+    """Return the summary that `attngeo invariance` prints: the report, then what its measures mean."""
+    return f"{report}\n\n{_INVARIANCE_LEGEND}\n"
 
 
 def _sparsity_legend(comparison: Comparison) -> str:
