@@ -1,36 +1,61 @@
-"""The errors a user can cause, each one line that says what was expected and where."""
+"""The exceptions that attngeo raises on purpose. Each message is one line that says what was found and expected."""
 
 from __future__ import annotations
 
+LONGEST = 1000  # characters of a message; names that come from damaged files can be far longer
+
 
 class AttngeoError(Exception):
-    """Base of everything attngeo raises on purpose; the message is one complete line."""
+    """Base class of all errors that attngeo raises on purpose; the message is one printable line.
+
+    >>> str(AttngeoError("weights.bin:\\n\\x00 is not a tensor name"))
+    'weights.bin: \\\\x00 is not a tensor name'
+    """
+
+    def __init__(self, message: str = "") -> None:
+        super().__init__(printable_line(message))
 
 
 class SourceError(AttngeoError):
-    """A checkpoint that cannot be found, opened or trusted."""
+    """A checkpoint, or another file that a program wrote, cannot be found, opened or trusted."""
 
 
 class LayoutError(AttngeoError):
-    """Tensors whose queries and keys cannot be placed."""
+    """The tensors of a checkpoint do not show where its queries and keys are stored."""
 
 
 class UnprovenError(LayoutError):
-    """A layout that could be placed but was never checked against a live model of its type."""
+    """The layout of a checkpoint was inferred, but never checked against a live model of its type."""
 
 
 class InputError(AttngeoError, ValueError):
-    """A tensor, a tree, a text or an image that cannot be organised."""
+    """An argument, a setting or a saved result cannot be used: an array, a tree, a text, an image, a config."""
+
+
+def printable_line(text: str) -> str:
+    """Return `text` as one line of printable characters, with the middle of a very long one left out.
+
+    Line breaks become spaces. Other characters that a terminal would not print are escaped, lone surrogates included,
+    because they cannot be encoded for output.
+    """
+    line = " ".join(part.strip() for part in text.splitlines() if part.strip()) if len(text.splitlines()) > 1 else text
+    if not line.isprintable():
+        line = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in line.strip("\r\n"))
+    half = LONGEST // 2
+    return line if len(line) <= LONGEST else f"{line[:half]} … {line[-half:]}"
 
 
 def first_line(error: BaseException) -> str:
-    """What an error of someone else's says, in one line."""
+    """Return the first line of the message of any exception, or its class name if it has no message."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return lines[0] if lines else type(error).__name__
 
 
 def reason(error: BaseException) -> str:
-    """The system's own words where they are known: libraries hide a full disk behind an error about positions."""
+    """Return the operating system's own message if an OSError led to `error`, else the first line of `error`.
+
+    Libraries hide a full disk behind an error about file positions; the OSError is then in the chain of contexts.
+    """
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, OSError) and cause.strerror:

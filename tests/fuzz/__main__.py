@@ -37,7 +37,7 @@ def main() -> int:
     began = time.perf_counter()
     failures, counts = run_cases(cases, options.processes)
     for failure in failures:
-        print(failure)
+        print(str(failure).encode("utf-8", "backslashreplace").decode())
     seconds = time.perf_counter() - began
     print(f"{len(cases)} cases in {seconds:.0f} s: {counts['result']} results, {counts['error']} errors of one line, "
           f"{counts['failure']} failures")  # fmt: skip

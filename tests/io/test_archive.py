@@ -162,7 +162,7 @@ def test_content_that_cannot_be_is_said_with_the_name_of_the_file(tmp_path):
             type(result).load(path)
     twice = found.expand().compare().save(tmp_path / "c.json")
     twice.write_text(twice.read_text().replace('"l1"', '"l"'))
-    with pytest.raises(InputError, match="has unexpected content, expected a file as attngeo wrote it"):
+    with pytest.raises(InputError, match=r"c\.json: profiles\[0\]\.sparsity\.l1 is missing"):
         type(found.expand().compare()).load(twice)
 
 

@@ -1,74 +1,98 @@
-"""Results in one file each: named arrays and a line of JSON, or JSON alone; complete or not there at all."""
+"""Save each result to one file: named arrays and a JSON description (.npz), or JSON alone.
+
+Files are written atomically. Reading checks everything that a damaged file could get wrong before memory is allocated
+for it, and raises InputError with the name of the file.
+"""
 
 from __future__ import annotations
 
 import json
+import math
+import tokenize
 import zipfile
+import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from attngeo.errors import InputError
 from attngeo.io.atomic import atomic_file, check_writable, write_errors
+from attngeo.io.plain import parse_json, plain_value
 
-ABOUT = "about"
+Array = NDArray[Any]
+DESCRIPTION = "about"  # name of the array that holds the JSON description, as UTF-8 bytes
+_CHUNK = 1 << 20  # bytes copied at a time, so that a large array is in memory only once
+_DEFLATE = 1100  # bytes that one compressed byte can stand for, at most
+_HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+# What the zip, NumPy and JSON readers, and code that uses what they return, raise for a damaged file.
+_DAMAGE = (
+    OSError, EOFError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError, MemoryError,
+    SyntaxError, RuntimeError, zipfile.BadZipFile, zlib.error, tokenize.TokenError,
+)  # fmt: skip
 
 
-def save_arrays(path: str | Path, kind: str, arrays: Mapping[str, Any], about: Mapping[str, Any]) -> Path:
-    """Write an .npz file."""
-    text = json.dumps({"kind": kind, **about}, ensure_ascii=False)
-    line = np.frombuffer(text.encode(), np.uint8)
+def save_arrays(path: str | Path, kind: str, arrays: Mapping[str, Any], description: Mapping[str, Any]) -> Path:
+    """Write arrays and a JSON description to an .npz file, and return its path.
+
+    kind: what the file holds, such as "tree"; `load_arrays` refuses files of another kind
+    """
+    text = json.dumps({"kind": kind, **description}, ensure_ascii=False)
+    encoded = np.frombuffer(text.encode(), np.uint8)
     with _replacing(Path(path)) as file:
-        np.savez(file, allow_pickle=False, **{ABOUT: line}, **arrays)
+        np.savez(file, allow_pickle=False, **{DESCRIPTION: encoded}, **arrays)
     return Path(path)
 
 
-def load_arrays(path: str | Path, kind: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The arrays and the JSON of a file that `save_arrays` wrote for the same kind."""
+def load_arrays(path: str | Path, kind: str) -> tuple[dict[str, Array], dict[str, Any]]:
+    """Return the arrays and the JSON description of a file that `save_arrays` wrote for the same kind."""
     path = _existing(path)
     try:
-        with path.open("rb") as file, np.load(file, allow_pickle=False) as stored:
-            arrays = {name: stored[name] for name in stored.files}
-        about = json.loads(arrays.pop(ABOUT).tobytes().decode())
-        found = about["kind"]
-    except (OSError, EOFError, ValueError, KeyError, TypeError, AttributeError, zipfile.BadZipFile):
-        raise InputError(f"{path}: cut short or not a file of attngeo, expected a saved {kind}") from None
+        with zipfile.ZipFile(path) as archive:
+            arrays = {info.filename.removesuffix(".npy"): _read_entry(archive, info) for info in archive.infolist()}
+        description = parse_json(arrays.pop(DESCRIPTION).tobytes())
+        found = description["kind"]
+    except (InputError, *_DAMAGE):
+        raise _not_ours(path, kind) from None
     _check_kind(path, found, kind)
-    return arrays, about
+    return arrays, description
 
 
-def save_json(path: str | Path, kind: str, as_plain: Mapping[str, Any]) -> Path:
+def load_npy(path: str | Path) -> Array:
+    """Return the array of an .npy file; object arrays are refused, because they would run code."""
+    path = _existing(path)
+    try:
+        with path.open("rb") as file:
+            return _read_npy(file, path.stat().st_size)
+    except (InputError, *_DAMAGE):
+        raise InputError(f"{path}: is incomplete, damaged or not an array saved by NumPy") from None
+
+
+def save_json(path: str | Path, kind: str, plain: Mapping[str, Any]) -> Path:
     """Write a JSON file, for results of a few numbers that other programs read too; NaN becomes null."""
-    text = json.dumps({"kind": kind, **_plain(as_plain)}, ensure_ascii=False, indent=1, allow_nan=False)
+    text = json.dumps({"kind": kind, **plain_value(plain)}, ensure_ascii=False, indent=1, allow_nan=False)
     with _replacing(Path(path)) as file:
         file.write(text.encode())
     return Path(path)
 
 
 def load_json(path: str | Path, kind: str) -> dict[str, Any]:
-    """The content of a file that `save_words` wrote for the same kind."""
+    """Return the content of a file that `save_json` wrote for the same kind."""
     path = _existing(path)
     try:
-        as_plain: dict[str, Any] = json.loads(path.read_text("utf-8"))
-        found = as_plain.pop("kind")
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        raise InputError(f"{path}: cut short or not a file of attngeo, expected a saved {kind}") from None
+        plain: dict[str, Any] = parse_json(path.read_bytes())
+        found = plain.pop("kind")
+    except _DAMAGE:
+        raise _not_ours(path, kind) from None
     _check_kind(path, found, kind)
-    return as_plain
-
-
-def as_plain(result: Any) -> dict[str, Any]:
-    """A dataclass as plain lists and mappings, NaN as None; results are equal where this is, NaN or not."""
-    plain: dict[str, Any] = _plain(asdict(result))
     return plain
 
 
-def required_array(arrays: Mapping[str, Any], name: str) -> Any:
-    """An array that must be there."""
+def required_array(arrays: Mapping[str, Array], name: str) -> Array:
+    """Return the array `name`, or raise InputError if the file has none."""
     if name not in arrays:
         raise InputError(f"the array {name} is missing")
     return arrays[name]
@@ -76,13 +100,44 @@ def required_array(arrays: Mapping[str, Any], name: str) -> Any:
 
 @contextmanager
 def naming_file(path: str | Path) -> Iterator[None]:
-    """What is wrong with the content of a file is said with the name of the file."""
+    """Turn any error about the content of a file into an InputError that begins with the path of the file."""
     try:
         yield
     except InputError as error:
         raise InputError(f"{path}: {error}") from None
-    except (KeyError, TypeError, ValueError, IndexError, AttributeError):
-        raise InputError(f"{path}: is not as attngeo wrote it") from None
+    except _DAMAGE:
+        raise InputError(f"{path}: has unexpected content, expected a file as attngeo wrote it") from None
+
+
+def _read_entry(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> Array:
+    """Return one array of an .npz file, after its sizes were checked against the size of the file."""
+    if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+        raise InputError(f"{info.filename} is compressed by method {info.compress_type}, expected stored or deflated")
+    most = info.compress_size * (1 if info.compress_type == zipfile.ZIP_STORED else _DEFLATE)
+    if info.file_size > most:
+        raise InputError(f"{info.filename} claims {info.file_size} bytes, but at most {most} are stored")
+    with archive.open(info) as file:
+        return _read_npy(file, info.file_size)
+
+
+def _read_npy(file: IO[bytes], size: int) -> Array:
+    """Return the array in an .npy file of `size` bytes; its header must agree with that size."""
+    version = np.lib.format.read_magic(file)
+    if version not in _HEADERS:
+        raise InputError(f"NumPy format version {version}, expected 1.0 or 2.0")
+    shape, fortran_order, dtype = _HEADERS[version](file)
+    if dtype.hasobject or dtype.itemsize == 0 or any(n < 0 for n in shape):
+        raise InputError(f"an array of {dtype} and shape {shape}, expected numbers")
+    length = math.prod(shape) * dtype.itemsize  # bytes
+    if length > size:
+        raise InputError(f"an array of {dtype} and shape {shape} needs {length} bytes, the file has {size}")
+    data = np.empty(length, np.uint8)
+    for start in range(0, length, _CHUNK):
+        part = data[start : start + _CHUNK]
+        part[:] = np.frombuffer(file.read(part.size), np.uint8)  # of another size where the file ends: ValueError
+    file.read(1)  # the checksum of a zip entry is compared at its end
+    array = data.view(dtype)
+    return array.reshape(shape[::-1]).T if fortran_order else array.reshape(shape)
 
 
 @contextmanager
@@ -99,15 +154,10 @@ def _existing(path: str | Path) -> Path:
     return path
 
 
-def _check_kind(path: Path, found: Any, kind: str) -> None:
+def _not_ours(path: Path, kind: str) -> InputError:
+    return InputError(f"{path}: is incomplete, damaged or not a file of attngeo, expected a saved {kind}")
+
+
+def _check_kind(path: Path, found: object, kind: str) -> None:
     if found != kind:
         raise InputError(f"{path}: holds a saved {found}, expected a saved {kind}")
-
-
-def _plain(value: Any) -> Any:
-    """Numbers, lists and mappings JSON knows."""
-    if isinstance(value, Mapping):
-        return {key: _plain(inner) for key, inner in value.items()}
-    if isinstance(value, np.ndarray | list | tuple):
-        return [_plain(inner) for inner in (value.tolist() if isinstance(value, np.ndarray) else value)]
-    return None if isinstance(value, float) and not np.isfinite(value) else value

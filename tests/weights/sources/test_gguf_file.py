@@ -126,7 +126,7 @@ def test_not_gguf_at_all(tmp_path: Path) -> None:
     with pytest.raises(SourceError, match=r"m\.gguf: does not begin with 'GGUF'"):
         open_checkpoint(tmp_path)
     (tmp_path / "m.gguf").write_bytes(b"GGUF" + (3).to_bytes(4, "big") + bytes(100))
-    with pytest.raises(SourceError, match="version 50331648; 2 or 3"):
+    with pytest.raises(SourceError, match="version 50331648, expected 2 or 3"):
         open_checkpoint(tmp_path)
 
 
@@ -141,7 +141,7 @@ def test_cut_short_anywhere(tmp_path: Path) -> None:
             open_checkpoint(file)
         assert "\n" not in str(caught.value)
     file.write_bytes(whole[: end - 1])
-    with pytest.raises(SourceError, match="cut short, tensor 'b' ends at byte"):
+    with pytest.raises(SourceError, match="tensor 'b' ends at byte .* it is incomplete"):
         open_checkpoint(file)
 
 

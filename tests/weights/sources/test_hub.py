@@ -180,7 +180,7 @@ def test_bin_is_downloaded_whole_after_saying_how_much(tmp_path: Path) -> None:
         machine = Machine(tmp_path, hub.url)
         found = machine.open("org/name", ReadRequest("w"))
         assert found.error is None and not found.remote and found.tensors["w"].sum() == 1200
-        assert "attngeo: org/name has no safetensors: downloading pytorch_model.bin whole, 6." in found.log
+        assert "attngeo: org/name has no safetensors: downloading all of pytorch_model.bin, 6." in found.log
         assert " kB" in found.log
         again = machine.open("org/name", ReadRequest("w"), HF_HUB_OFFLINE="1")
         assert again.tensors["w"].sum() == 1200 and "downloading" not in again.log

@@ -50,7 +50,7 @@ def test_a_signed_address_that_expired_is_asked_for_anew(tmp_path: Path) -> None
     ("fault", "part"),
     [
         ("cut", "model.safetensors"),
-        ("empty", "transfer stopped at byte"),
+        ("empty", "stopped at byte"),
         ("503", "answered 503"),
         ("403", "answered 403"),
         ("whole", "does not serve byte ranges of 'model.safetensors'"),
@@ -95,16 +95,16 @@ def test_lines_for_what_is_not_there(tmp_path: Path) -> None:
         "org/name@nothing": ["org/name@nothing: ", "no revision 'nothing'"],
         "org/name@../x": ["is not a revision"],
         "org/na--me": ["not a hub id"],
-        "org/empty": ["org/empty: no weights", "expected"],
+        "org/empty": ["org/empty: has no weights", "expected"],
         "org/adapter": ["only an adapter of 'a/b'"],
-        "org/listed": ["org/listed/model-00002-of-00003.safetensors: missing, but listed"],
-        "org/config": ["org/config/config.json: not valid JSON"],
-        "org/short": ["org/short/model.safetensors", "cut short"],
-        "org/huge": ["org/huge/model.safetensors: claims a header of"],
+        "org/listed": ["org/listed/model-00002-of-00003.safetensors: is missing, but"],
+        "org/config": ["org/config/config.json: is not valid JSON"],
+        "org/short": ["org/short/model.safetensors", "incomplete"],
+        "org/huge": ["org/huge/model.safetensors: states a header of"],
         "org/lies": ["org/lies/model.safetensors", "'w'"],
-        "org/nan": ["org/nan/model.safetensors", WANTS[0].name, "finite weights expected"],
-        "org/index": ["its own folder expected"],
-        "org/evil": ["org/evil: empty"],
+        "org/nan": ["org/nan/model.safetensors", WANTS[0].name, "expected finite weights"],
+        "org/index": ["expected a file in its own folder"],
+        "org/evil": ["org/evil: is empty"],
     }
     with HubServer(repos) as hub:
         machine = Machine(tmp_path, hub.url)
@@ -118,15 +118,15 @@ def test_offline_and_not_cached(tmp_path: Path) -> None:
     with HubServer({"org/name": Repo(SINGLE)}) as hub:
         machine = Machine(tmp_path, hub.url)
         error = machine.open("org/name", HF_HUB_OFFLINE="1").error
-        assert error == "org/name: no such folder here, not in the cache, and HF_HUB_OFFLINE forbids fetching it"
+        assert error == "org/name: no such folder here, not in the cache, and HF_HUB_OFFLINE forbids downloading it"
         assert not hub.requests
         same(machine.open("org/name", WANTS[0]).tensors, WANTS[:1])
         error = machine.open("org/name", *WANTS, HF_HUB_OFFLINE="1").error  # the header is here, this layer is not
-        assert error == "org/name: not in the cache, and HF_HUB_OFFLINE forbids fetching it"
+        assert error == "org/name: not in the cache, and HF_HUB_OFFLINE forbids downloading it"
     error = machine.open("org/other").error
     assert (
         error is not None
-        and error.startswith(f"org/other: no such folder here, cannot reach {hub.url} (")
+        and error.startswith(f"org/other: no such folder here, {hub.url} cannot be reached (")
         and "\n" not in error
     )
 

@@ -113,7 +113,7 @@ def test_bad_values() -> None:
             assert "\n" not in str(caught.value)
         with pytest.raises(SourceError, match=r"'bad' has shape \[3, 2\]"):
             checkpoint.read(ReadRequest("bad", ((1, 4),)))
-    with pytest.raises(SourceError, match="read after close"):
+    with pytest.raises(SourceError, match="was read after it was closed"):
         checkpoint.read(ReadRequest("bad"))
 
 

@@ -74,13 +74,13 @@ def test_shards(tmp_path: Path) -> None:
     same(tmp_path, {**state(0), **state(1)})
     assert open_checkpoint(tmp_path).config == LLAMA
     (tmp_path / "part1.bin").unlink()
-    with pytest.raises(SourceError, match=r"part1\.bin: missing, but listed"):
+    with pytest.raises(SourceError, match=r"part1\.bin: is missing, but '.*' lists it"):
         open_checkpoint(tmp_path)
     write(tmp_path, {INDEX: {"weight_map": {"other": "part0.bin"}}})
     with pytest.raises(SourceError, match=r"lists tensor 'other' in 'part0\.bin'"):
         open_checkpoint(tmp_path)
     write(tmp_path, {INDEX: {"weight_map": {"other": "../part0.bin"}}})
-    with pytest.raises(SourceError, match="its own folder expected"):
+    with pytest.raises(SourceError, match="expected a file in its own folder"):
         open_checkpoint(tmp_path)
 
 
@@ -122,10 +122,21 @@ def test_cut_short(tmp_path: Path, zipped: bool) -> None:
         assert "\n" not in str(caught.value) and len(str(caught.value)) < 300
 
 
-@pytest.mark.parametrize("content", [3, [torch.ones(2)], {"a": 3}, {"state_dict": {"a": {}}}], ids=str)
-def test_no_tensors_in_it(tmp_path: Path, content: object) -> None:
-    with pytest.raises(SourceError, match="without tensors; a state dict of tensors expected"):
+@pytest.mark.parametrize("content", [3, [torch.ones(2)], {"a": 3}, {}], ids=str)
+def test_a_pickle_without_tensors_is_refused(tmp_path: Path, content: object) -> None:
+    with pytest.raises(SourceError, match="without tensors, expected a state dict of tensors"):
         open_checkpoint(write(tmp_path, {"x.pt": saved(content)}))
+
+
+def test_a_training_checkpoint_is_refused_with_its_keys(tmp_path: Path) -> None:
+    state = {"step": 3, "weights": {"q.weight": torch.ones(2, 2)}, "moments": {}, "config": "{}"}
+    expected = r"x\.pt: holds no state dict but the keys 'step', 'weights', 'moments', 'config'.* the exported model"
+    with pytest.raises(SourceError, match=expected):
+        open_checkpoint(write(tmp_path, {"x.pt": saved(state)}))
+    with pytest.raises(SourceError, match="the keys 'state_dict'"):
+        open_checkpoint(write(tmp_path, {"x.pt": saved({"state_dict": {"a": {}}})}))
+    with pytest.raises(SourceError, match=r"the keys '0', '1', '2', '3', '4', '5', …, as"):
+        open_checkpoint(write(tmp_path, {"x.pt": saved({str(i): {} for i in range(9)})}))
 
 
 def test_nan_names_file_and_tensor(tmp_path: Path) -> None:

@@ -73,7 +73,7 @@ def test_adapter_only(tmp_path: Path, file: str) -> None:
     write(
         tmp_path, {file: lora, "adapter_config.json": {"base_model_name_or_path": "org/base"}, "training_args.bin": b""}
     )
-    with pytest.raises(SourceError, match=r"only an adapter of 'org/base'; a whole model expected"):
+    with pytest.raises(SourceError, match=r"only an adapter of 'org/base', expected a whole model"):
         open_checkpoint(tmp_path)
 
 
@@ -81,5 +81,5 @@ def test_adapter_named_as_a_file_or_in_disguise(tmp_path: Path) -> None:
     lora = {f"base_model.model.{Q}.lora_{side}.weight": normal(2, 4) for side in "AB"}
     write(tmp_path, {"weights.safetensors": safetensors_bytes(lora)})
     for ref in (tmp_path, tmp_path / "weights.safetensors"):
-        with pytest.raises(SourceError, match=r"only an adapter; a whole model expected"):
+        with pytest.raises(SourceError, match=r"only an adapter, expected a whole model"):
             open_checkpoint(ref)

@@ -207,5 +207,5 @@ def test_minilm(minilm: Path) -> None:
 def test_reading_after_close(tmp_path: Path) -> None:
     checkpoint = open_checkpoint(write(tmp_path, {"model.safetensors": ONE}))
     checkpoint.close()
-    with pytest.raises(SourceError, match="read after close"):
+    with pytest.raises(SourceError, match="was read after it was closed"):
         checkpoint.read(ReadRequest("w"))

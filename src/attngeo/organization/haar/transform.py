@@ -28,8 +28,8 @@ def forward(array: AnyArray, trees: Mapping[int, Tree], out: NDArray[Any] | None
     Index 0 of an axis is the constant function. `out`, a NumPy array of the same shape, receives the result in its own
     precision.
 
-    >>> forward(np.array([3.0, 1.0, 2.0, 2.0]), {0: Tree.dyadic(4)}).round(6)
-    array([4.      , 0.      , 0.      , 1.414214])
+    >>> forward(np.array([1.0, 3.0, 4.0, 4.0]), {0: Tree.dyadic(4)}).round(6)
+    array([6.      , 2.      , 1.414214, 0.      ])
     """
     return _transform(array, trees, False, out)
 

@@ -1,4 +1,4 @@
-"""Bytes of a file by position, wherever the file is kept."""
+"""Read byte spans of a file by position, wherever the file is stored."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
-from attngeo.errors import SourceError
+from attngeo.errors import SourceError, reason
 
 
 class ByteFile(ABC):
-    """A file of known size of which byte spans can be had."""
+    """A file of known size whose bytes can be read by position."""
 
-    name: str  # as the user would recognise it, for error messages
-    size: int
-    remote = False  # a span may cost a request
+    name: str  # for error messages, as the user would recognise it
+    size: int  # bytes
+    remote = False  # true if a span can cost a network request
 
     @abstractmethod
     def span(self, start: int, stop: int) -> AbstractContextManager[tuple[int, int]]:
-        """Open file descriptor that holds bytes [start, stop), and the position where they begin in it."""
+        """Return a context that yields a file descriptor and the position in it where bytes [start, stop) begin."""
 
     def read(self, start: int, stop: int) -> bytes:
-        """Bytes [start, stop) as one object; for headers, not for weights."""
-        data = bytearray(stop - start)
-        with self.span(start, stop) as (fd, position):
+        """Return bytes [start, stop); for headers, because weights are better read into an array."""
+        with self.span(start, stop) as (fd, position):  # checks the span before memory is allocated for it
+            data = bytearray(stop - start)
             fill(fd, position, memoryview(data), self.name)
         return bytes(data)
 
@@ -33,27 +33,32 @@ class ByteFile(ABC):
         """Release the file."""
         return None
 
+    def _check_span(self, start: int, stop: int) -> None:
+        if not 0 <= start <= stop <= self.size:
+            raise SourceError(
+                f"{self.name}: bytes {start} to {stop} are needed, but the file has {self.size}; it is incomplete"
+            )
+
 
 Span = tuple[ByteFile, int, int]  # bytes [start, stop) of a file
 
 
 class LocalFile(ByteFile):
-    """A file on this machine, opened once and read by position (threads do not disturb each other)."""
+    """A file on this machine, opened once; positional reads let several threads share it."""
 
     def __init__(self, path: str | Path, name: str | None = None) -> None:
         self.name = name or str(path)
         try:
             self._fd = os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0))
-        except OSError as error:
-            raise SourceError(f"{self.name}: cannot be opened ({error.strerror})") from error
+        except (OSError, ValueError) as error:  # ValueError: a name with a zero byte
+            raise SourceError(f"{self.name}: cannot be opened ({reason(error)})") from error
         self.size = os.fstat(self._fd).st_size
 
     @contextmanager
     def span(self, start: int, stop: int) -> Iterator[tuple[int, int]]:
         if self._fd < 0:
-            raise SourceError(f"{self.name}: read after close")
-        if not 0 <= start <= stop <= self.size:
-            raise SourceError(f"{self.name}: cut short, bytes {start} to {stop} expected, the file has {self.size}")
+            raise SourceError(f"{self.name}: was read after it was closed")
+        self._check_span(start, stop)
         yield self._fd, start
 
     def close(self) -> None:
@@ -67,7 +72,10 @@ class LocalFile(ByteFile):
 
 
 def fill(fd: int, position: int, view: memoryview, name: str) -> None:
-    """Read exactly len(view) bytes from `position`; a file that became shorter meanwhile is an error."""
+    """Read exactly len(view) bytes from `position` of `fd` into `view`, or raise SourceError.
+
+    name: of the file, for the message; the file may have become shorter since it was opened
+    """
     done = 0
     while done < len(view):
         try:
@@ -75,7 +83,7 @@ def fill(fd: int, position: int, view: memoryview, name: str) -> None:
         except OSError as error:
             raise SourceError(f"{name}: cannot be read ({error.strerror})") from error
         if count == 0:
-            raise SourceError(f"{name}: cut short, {len(view)} bytes expected at {position}, {done} found")
+            raise SourceError(f"{name}: ends {done} bytes after byte {position}, expected {len(view)} bytes there")
         done += count
 
 
@@ -84,7 +92,7 @@ if hasattr(os, "preadv"):
     def _pread(fd: int, view: memoryview, position: int) -> int:
         return os.preadv(fd, [view], position)
 
-else:  # Windows: no positional read, so one reader at a time
+else:  # Windows has no positional read, so that one thread reads at a time
     import threading
 
     _seek_lock = threading.Lock()

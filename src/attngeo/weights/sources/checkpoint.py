@@ -1,4 +1,4 @@
-"""What a checkpoint is to the rest of attngeo: named tensors, read as float32, only when asked for."""
+"""The interface of a checkpoint: named tensors of one model, each read as float32 on request."""
 
 from __future__ import annotations
 
@@ -11,44 +11,54 @@ import numpy as np
 from numpy.typing import NDArray
 
 FloatArray = NDArray[np.float32]
+RowSpans = tuple[tuple[int, int], ...]  # spans [start, stop) of the first axis of a tensor
 
 
 @dataclass(frozen=True)
 class TensorInfo:
-    """Where a tensor lies and how it is stored; nothing of it has been read yet."""
+    """Name, shape and storage type of a tensor whose values were not read yet."""
 
     name: str
     shape: tuple[int, ...]
-    dtype: str  # the file's own word: "F32", "BF16", "F8_E4M3", "Q4_1", …
-    file: str  # for error messages: the file's name as the user would recognise it
+    dtype: str  # as the file calls it: "F32", "BF16", "F8_E4M3", "Q4_1", …
+    file: str  # name of the file for error messages, as the user would recognise it
 
 
 @dataclass(frozen=True)
 class ReadRequest:
-    """A read to come: a whole tensor (`rows` None) or spans [start, stop) of its first axis, in order."""
+    """A tensor to read: all of it (`rows` is None), or spans [start, stop) of its first axis in the order given."""
 
     name: str
-    rows: tuple[tuple[int, int], ...] | None = None
+    rows: RowSpans | None = None
 
 
 class Checkpoint(ABC):
-    """Named tensors of one model, wherever they are kept."""
+    """Named tensors of one model, in files, on the hub or in memory. Opening one reads no weights."""
 
     ref: str  # what the user typed, or the class name of a module in memory
-    config: Mapping[str, Any] | None  # config.json as stored; None where there is none
+    config: Mapping[str, Any] | None  # config.json as stored; None if there is none
     tensors: Mapping[str, TensorInfo]
-    remote: bool = False  # reading costs a request: optional extras are left out by default
+    remote: bool = False  # true if a read can cost a network request; optional tensors are then left out by default
 
     @abstractmethod
     def read(self, request: ReadRequest) -> FloatArray:
-        """Float32 values of `request`, finite or SourceError; C-contiguous, owned by the caller."""
+        """Return the values that `request` names, as a NumPy array with these properties:
+
+        dtype    float32, whatever the storage type
+        shape    that of the tensor; with `rows`, the spans are concatenated along the first axis
+        values   all finite; NaN and infinities raise SourceError, which names the tensor and the position
+        memory   C-contiguous and owned by the caller, who may change it
+
+        A tensor that does not exist, rows outside its shape, and a storage type that holds no plain floating-point
+        weights raise SourceError too.
+        """
 
     def plan_reads(self, requests: Sequence[ReadRequest]) -> None:
-        """All reads about to happen, in order: a chance to join requests or read ahead. Optional."""
+        """Announce all reads to come, in order, so that a remote checkpoint can join and prefetch them. Optional."""
         return None
 
     def close(self) -> None:
-        """Release files and connections; reading afterwards is an error."""
+        """Release files and connections; reading afterwards raises SourceError."""
         return None
 
     def __enter__(self) -> Checkpoint:

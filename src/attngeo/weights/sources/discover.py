@@ -1,8 +1,7 @@
-"""Which of the files in a folder, or in a repository, are the weights."""
+"""Find the weight files among the files of a folder or a repository."""
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,6 +9,7 @@ from pathlib import PurePosixPath
 from typing import Any, Literal
 
 from attngeo.errors import SourceError
+from attngeo.io.plain import parse_json
 
 Kind = Literal["safetensors", "pickle", "gguf"]
 
@@ -23,25 +23,28 @@ SUFFIXES: dict[str, Kind] = {
 
 _STANDARD = {"model.safetensors", "pytorch_model.bin"}
 _SHARD = re.compile(r"^(.*)-(\d+)-of-(\d+)(\.\w+)$")
-# trainers leave these beside the weights
+# Files that trainers write beside the weights.
 _NOT_WEIGHTS = re.compile(r"^(training_args|optimizer|scheduler|rng_state|random_states|scaler|trainer_state)")
 _ADAPTER = re.compile(r"^(adapter_model|adapter)\.")
 _FOREIGN = (".h5", ".msgpack", ".onnx", ".ckpt", ".tflite", ".npz")
 
 
 @dataclass(frozen=True)
-class Weights:
-    """The files to open: listed, or named by an index that has still to be read."""
+class WeightFiles:
+    """The files to open: listed here, or in an index that was not read yet."""
 
     kind: Kind
     files: tuple[str, ...]
     index: str | None = None
 
 
-def find_weights(names: Sequence[str], where: str) -> Weights:
-    """Pick the weights among file names (relative, `/` between folders; only the top folder counts).
+def find_weights(names: Sequence[str], where: str) -> WeightFiles:
+    """Return the weight files among `names` (relative, with `/` between folders); only the top folder counts.
 
-    Safetensors before pickles before GGUF, the standard single file before an index, never a copy beside the original.
+    Safetensors are preferred to pickles, and those to GGUF; the standard single file is preferred to an index. Copies
+    of the same weights are left out.
+
+    where: what the user typed, for error messages
     """
     top = sorted(name for name in names if "/" not in name)
     for kind in dict.fromkeys(SUFFIXES.values()):
@@ -52,32 +55,32 @@ def find_weights(names: Sequence[str], where: str) -> Weights:
             standard = [n for n in indexes if n in ("model.safetensors.index.json", "pytorch_model.bin.index.json")]
             if not standard and len(indexes) > 1:
                 raise SourceError(f"{where}: several indexes ({_some(indexes)}); name the file to read")
-            return Weights(kind, (), (standard or indexes)[0])
+            return WeightFiles(kind, (), (standard or indexes)[0])
         if files:
-            return Weights(kind, _one_model(files, where))
-    raise _nothing(names, top, where)
+            return WeightFiles(kind, _files_of_one_model(files, where))
+    raise _no_weights_error(names, top, where)
 
 
-def named_file(name: str, names: Sequence[str], where: str) -> Weights:
-    """The one file (or index) the user named; a split GGUF file stands for all its parts."""
+def weights_of_file(name: str, names: Sequence[str], where: str) -> WeightFiles:
+    """Return the one file (or index) that the user named; a part of a split GGUF file stands for all its parts."""
     for suffix, kind in SUFFIXES.items():
         if name.endswith(f"{suffix}.index.json"):
-            return Weights(kind, (), name)
+            return WeightFiles(kind, (), name)
         if kind == "gguf" and name.endswith(suffix) and (part := _SHARD.match(name)):
             parts = [n for n in names if (other := _SHARD.match(n)) and other.group(1, 3) == part.group(1, 3)]
-            return Weights(kind, _one_model(sorted(parts), where))
+            return WeightFiles(kind, _files_of_one_model(sorted(parts), where))
         if name.endswith(suffix):
-            return Weights(kind, (name,))
-    raise SourceError(f"{where}: not a file attngeo reads; {', '.join(SUFFIXES)} expected")
+            return WeightFiles(kind, (name,))
+    raise SourceError(f"{where}: not a file that attngeo reads, expected {', '.join(SUFFIXES)}")
 
 
-def _one_model(files: list[str], where: str) -> tuple[str, ...]:
-    """One file, or the shards of one model."""
+def _files_of_one_model(files: list[str], where: str) -> tuple[str, ...]:
+    """Return the one file, or all shards, of the one model among `files`."""
     if standard := _STANDARD & set(files):
         return tuple(standard)
-    own = [name for name in files if not name.startswith("consolidated")] or files  # a second copy in another naming
+    own = [name for name in files if not name.startswith("consolidated")] or files  # the same weights under other names
     stems = {name.rpartition(".")[0] for name in own}
-    # weights.fp16.safetensors beside weights.safetensors is the same model again
+    # weights.fp16.safetensors beside weights.safetensors holds the same model
     own = [name for name in own if not any(name.startswith(f"{stem}.") and name.count(".") > stem.count(".") + 1
                                            for stem in stems)]  # fmt: skip
     shards = [match for name in own if (match := _SHARD.match(name))]
@@ -95,48 +98,48 @@ def _one_model(files: list[str], where: str) -> tuple[str, ...]:
 
 
 def adapter_only(names: Sequence[str]) -> bool:
-    """An adapter's files and no weights of the model it adapts."""
+    """Return whether a folder holds an adapter and no weights of the model that it changes."""
     top = [name for name in names if "/" not in name]
     weights = [name for name in top if name.endswith(tuple(SUFFIXES)) and not _NOT_WEIGHTS.match(name)]
     return ("adapter_config.json" in top or bool(weights)) and all(_ADAPTER.match(name) for name in weights)
 
 
-def _nothing(names: Sequence[str], top: Sequence[str], where: str) -> SourceError:
-    expected = "*.safetensors, *.bin, *.pt, *.pth or *.gguf expected"
+def _no_weights_error(names: Sequence[str], top: Sequence[str], where: str) -> SourceError:
+    expected = "expected *.safetensors, *.bin, *.pt, *.pth or *.gguf"
     if not names:
-        return SourceError(f"{where}: empty; {expected}")
+        return SourceError(f"{where}: is empty, {expected}")
     if foreign := [name for name in top if name.endswith(_FOREIGN)]:
-        return SourceError(f"{where}: no weights attngeo reads (found {_some(foreign)}); {expected}")
+        return SourceError(f"{where}: has no weights that attngeo reads (found {_some(foreign)}), {expected}")
     if below := sorted({name.rpartition("/")[0] for name in names if name.endswith(tuple(SUFFIXES))}):
-        return SourceError(f"{where}: no weights here, but in {_some(below)}: name that folder")
-    return SourceError(f"{where}: no weights; {expected}")
+        return SourceError(f"{where}: has no weights itself, but in {_some(below)}; name that folder")
+    return SourceError(f"{where}: has no weights, {expected}")
 
 
-def stays_inside(name: str) -> bool:
-    """Whether a file name from elsewhere stays in the folder it is relative to, on every system."""
+def is_relative_inside(name: str) -> bool:
+    """Return whether a file name that is not trusted stays inside the folder it is relative to, on every system."""
     path = PurePosixPath(name)
     return bool(name) and not path.is_absolute() and ".." not in path.parts and not set(name) & set("\\:\0")
 
 
-def parse_json(data: bytes, name: str) -> dict[str, Any]:
-    """A JSON object, or an error that names the file."""
+def parse_json_object(data: bytes, name: str) -> dict[str, Any]:
+    """Return the object in a JSON file called `name`, or raise SourceError."""
     try:
-        value = json.loads(data.decode("utf-8"))
-    except (ValueError, RecursionError) as error:
-        raise SourceError(f"{name}: not valid JSON") from error
+        value = parse_json(data)
+    except ValueError as error:
+        raise SourceError(f"{name}: is not valid JSON") from error
     if not isinstance(value, dict):
-        raise SourceError(f"{name}: holds a JSON {type(value).__name__}, an object expected")
+        raise SourceError(f"{name}: holds a JSON {type(value).__name__}, expected an object")
     return value
 
 
 def parse_index(data: bytes, name: str) -> dict[str, str]:
-    """Tensor name → shard from a *.index.json; a shard must lie inside the index's own folder."""
-    weight_map = parse_json(data, name).get("weight_map")
+    """Return tensor name → shard from an index file; a shard must be in the folder of the index."""
+    weight_map = parse_json_object(data, name).get("weight_map")
     if not isinstance(weight_map, dict) or not all(isinstance(shard, str) for shard in weight_map.values()):
-        raise SourceError(f"{name}: has no 'weight_map' of tensor names to shard names")
+        raise SourceError(f"{name}: has no 'weight_map' from tensor names to shard names")
     for tensor, shard in weight_map.items():
-        if not stays_inside(shard):
-            raise SourceError(f"{name}: puts tensor {tensor!r} into {shard!r}; a file in its own folder expected")
+        if not is_relative_inside(shard):
+            raise SourceError(f"{name}: puts tensor {tensor!r} into {shard!r}, expected a file in its own folder")
     return weight_map
 
 

@@ -1,8 +1,9 @@
-"""Stored numbers → float32, a cache-sized chunk at a time, with a finiteness check that costs little."""
+"""Convert stored numbers to float32 in chunks that fit the cache, with a cheap check for finite values."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 
@@ -13,7 +14,7 @@ from attngeo.weights.sources.checkpoint import FloatArray
 
 Bytes = NDArray[np.uint8]
 
-# bits per value of every safetensors dtype; the header is checked against them
+# Bits per value of every safetensors dtype; headers are checked against them.
 BITS = {
     "BOOL": 8, "U8": 8, "I8": 8, "U16": 16, "I16": 16, "U32": 32, "I32": 32, "U64": 64, "I64": 64,
     "F64": 64, "F32": 32, "F16": 16, "BF16": 16, "C64": 64,
@@ -21,8 +22,8 @@ BITS = {
     "F6_E2M3": 6, "F6_E3M2": 6, "F4": 4,
 }  # fmt: skip
 
-# Read as integers, a float's infinities and NaNs are the largest of their sign: the first such pattern, and its width.
-_FIRST_NONFINITE = {"F64": 0x7FF0 << 48, "F32": 0x7F80 << 16, "F16": 0x7C00, "BF16": 0x7F80}
+# The bit pattern of +infinity. Read as integers, infinities and NaNs are the largest numbers of their sign.
+_INFINITY_BITS = {"F64": 0x7FF0 << 48, "F32": 0x7F80 << 16, "F16": 0x7C00, "BF16": 0x7F80}
 _FLOAT8 = {
     "F8_E4M3": "float8_e4m3fn",
     "F8_E5M2": "float8_e5m2",
@@ -32,55 +33,68 @@ _FLOAT8 = {
 }
 
 
+_MAX_AXES = 32  # NumPy arrays have at most 64
+_MAX_VALUES = 1 << 60
+
+
 @dataclass(frozen=True)
 class Codec:
-    """How a run of stored bytes becomes float32 values; `unit` bytes hold `values` of them and are never split."""
+    """How stored bytes become float32 values: `unit` bytes hold `values` of them and are never split."""
 
     unit: int
     values: int
-    decode: Callable[[Bytes, FloatArray], None]  # (raw [n·unit], out [n·values]): fills out
-    finite: Callable[[Bytes, FloatArray], bool]  # the same pair after decoding
-    plain: bool = False  # the bytes are float32 already: read straight into the result
+    decode: Callable[[Bytes, FloatArray], None]  # (raw [n·unit], out [n·values]); fills out
+    finite: Callable[[Bytes, FloatArray], bool]  # of the same pair after decoding
+    plain: bool = False  # true if the bytes are float32 already and can be read straight into the result
 
 
 def all_finite(values: NDArray[np.floating]) -> bool:
-    """No NaN and no infinity, from two integer maxima (several times faster than isfinite)."""
+    """Return whether `values` contain no NaN and no infinity.
+
+    Two integer maxima over the bit patterns decide, which is several times faster than `np.isfinite`.
+    """
     kind = {2: "F16", 4: "F32", 8: "F64"}[values.dtype.itemsize]
-    return _bits_finite(values.reshape(-1).view(f"u{values.dtype.itemsize}"), _FIRST_NONFINITE[kind])
+    return _bits_finite(values.reshape(-1).view(f"u{values.dtype.itemsize}"), _INFINITY_BITS[kind])
 
 
-def _bits_finite(bits: NDArray[np.unsignedinteger], first: int) -> bool:
+def _bits_finite(bits: NDArray[np.unsignedinteger], infinity: int) -> bool:
+    """Return whether all bit patterns are below that of infinity, for both signs."""
     if bits.size == 0:
         return True
     width = bits.dtype.itemsize
-    positive = int(bits.view(f"i{width}").max()) < first
-    return positive and int(bits.max()) < first | 1 << (8 * width - 1)
+    positive = int(bits.view(f"i{width}").max()) < infinity
+    return positive and int(bits.max()) < infinity | 1 << (8 * width - 1)
+
+
+def fits_array(shape: Sequence[int]) -> bool:
+    """Return whether an array can have this shape: few axes, and fewer bytes than 64 bits can count."""
+    return len(shape) <= _MAX_AXES and math.prod(n for n in shape if n) < _MAX_VALUES
 
 
 def is_float(dtype: str) -> bool:
-    """Whether a safetensors dtype can be read as weights."""
-    return dtype in _FIRST_NONFINITE or dtype in _FLOAT8
+    """Return whether a safetensors dtype can be read as weights."""
+    return dtype in _INFINITY_BITS or dtype in _FLOAT8
 
 
 @cache
 def float_codec(dtype: str) -> Codec:
-    """Codec of one of the safetensors float types (little-endian, as everywhere the format is used)."""
+    """Return the codec of a safetensors float type; the format is little-endian everywhere."""
     if dtype in _FLOAT8:
         return Codec(1, 1, _decode_float8(dtype), lambda _, out: all_finite(out))
     width = BITS[dtype] // 8
-    first = _FIRST_NONFINITE[dtype]
+    infinity = _INFINITY_BITS[dtype]
 
     def finite(raw: Bytes, _: FloatArray) -> bool:
-        return _bits_finite(raw.view(f"<u{width}"), first)
+        return _bits_finite(raw.view(f"<u{width}"), infinity)
 
     if dtype == "F32":
         return Codec(4, 1, lambda raw, out: np.copyto(out, raw.view("<f4")), finite, plain=True)
     if dtype == "F64":
-        # a double outside float32's range overflows: that is an infinity too
+        # a double outside the range of float32 becomes an infinity, which is checked too
         return Codec(8, 1, _decode_double, lambda raw, out: all_finite(out))
     if dtype == "F16":
         return Codec(2, 1, lambda raw, out: np.copyto(out, raw.view("<f2")), finite)
-    from ml_dtypes import bfloat16  # its cast is one pass and lets go of the interpreter lock
+    from ml_dtypes import bfloat16  # its cast takes one pass and releases the interpreter lock
 
     return Codec(2, 1, lambda raw, out: np.copyto(out, raw.view(bfloat16), casting="unsafe"), finite)
 
@@ -94,9 +108,9 @@ def _decode_float8(dtype: str) -> Callable[[Bytes, FloatArray], None]:
     import ml_dtypes
 
     values = np.arange(256, dtype=np.uint8).view(getattr(ml_dtypes, _FLOAT8[dtype])).astype(np.float32)  # [256]
-    # two bytes at a time: 65,536 pairs of float32, each moved as one 8-byte word
-    pairs = np.stack(np.broadcast_arrays(values[None, :], values[:, None]), axis=-1).reshape(-1, 2)
-    words = np.ascontiguousarray(pairs).view(np.uint64).reshape(-1)  # [65536], low byte first
+    # Two bytes at a time: a table of 65,536 pairs of float32, each of which is copied as one 8-byte word.
+    pairs = np.stack(np.broadcast_arrays(values[None, :], values[:, None]), axis=-1).reshape(-1, 2)  # [65536, 2]
+    words = np.ascontiguousarray(pairs).view(np.uint64).reshape(-1)  # [65536], indexed by the low byte first
 
     def decode(raw: Bytes, out: FloatArray) -> None:
         even = raw.size & ~1

@@ -1,4 +1,4 @@
-"""A folder of files, here or on the hub, opened as a checkpoint."""
+"""Open a folder of files, on this machine or on the hub, as a checkpoint."""
 
 from __future__ import annotations
 
@@ -12,40 +12,40 @@ from attngeo.errors import SourceError
 from attngeo.weights.sources.byte_checkpoint import ByteCheckpoint, StoredTensor
 from attngeo.weights.sources.byte_file import ByteFile, LocalFile
 from attngeo.weights.sources.checkpoint import Checkpoint
-from attngeo.weights.sources.discover import Weights, adapter_only, find_weights, parse_index, parse_json
-from attngeo.weights.sources.quantized import block_size, refuse_adapter, refuse_packed
+from attngeo.weights.sources.discover import WeightFiles, adapter_only, find_weights, parse_index, parse_json_object
+from attngeo.weights.sources.quantized import adapter_error, block_size, refuse_packed
 
 
 class Folder(ABC):
-    """File names (relative, `/` between folders) and ways to get at them."""
+    """The files of a model: their names (relative, with `/` between folders) and access to their content."""
 
     ref: str  # as the user typed it
     names: Sequence[str]
 
     @abstractmethod
     def label(self, name: str) -> str:
-        """The file as error messages call it."""
+        """Return the name of a file for error messages."""
 
     def has(self, name: str) -> bool:
-        """Whether the folder has a file of this name."""
+        """Return whether the folder has a file of this name."""
         return name in self.names
 
     @abstractmethod
     def open(self, name: str) -> ByteFile:
-        """The file for reading by position."""
+        """Open a file for reading by position."""
 
     @abstractmethod
     def path(self, name: str) -> Path:
-        """The whole file on this machine."""
+        """Return the path of a whole file on this machine; a remote one is downloaded."""
 
     def map(
         self, read: Callable[[str], dict[str, StoredTensor]], names: Sequence[str]
     ) -> list[dict[str, StoredTensor]]:
-        """`read` of every file."""
+        """Return the result of `read` for each name; a remote folder reads several at a time."""
         return [read(name) for name in names]
 
-    def announce(self, names: Sequence[str]) -> None:
-        """`path` of all these is about to be asked for: the moment to say what that costs."""
+    def announce_downloads(self, names: Sequence[str]) -> None:
+        """Tell the user what will be downloaded before `path` is called for these files."""
         return None
 
 
@@ -58,7 +58,7 @@ class LocalFolder(Folder):
             top = list(root.iterdir())
         except OSError as error:
             raise SourceError(f"{ref}: cannot be listed ({error.strerror})") from error
-        # one level down is only listed to be pointed to when there is nothing here
+        # Subfolders are listed only for the error message of a folder without weights.
         below = [entry for folder in top if folder.is_dir() for entry in _entries(folder)]
         self.names = [path.relative_to(root).as_posix() for path in top + below if path.is_file()]
 
@@ -66,7 +66,7 @@ class LocalFolder(Folder):
         return os.path.join(self.root, name)
 
     def has(self, name: str) -> bool:
-        return self.path(name).is_file()
+        return os.path.isfile(self.path(name))  # Path.is_file would raise for names that are too long
 
     def open(self, name: str) -> ByteFile:
         return LocalFile(self.path(name), self.label(name))
@@ -82,21 +82,25 @@ def _entries(folder: Path) -> list[Path]:
         return []
 
 
-def open_folder(folder: Folder, config: Mapping[str, Any] | None, weights: Weights | None = None) -> Checkpoint:
-    """Open the weights of a folder: those given, else those that `find_weights` finds."""
+def open_folder(folder: Folder, config: Mapping[str, Any] | None, weights: WeightFiles | None = None) -> Checkpoint:
+    """Open the weights of a folder.
+
+    config:  used instead of the folder's config.json
+    weights: the files to read; by default those that `find_weights` finds
+    """
     if weights is None and adapter_only(folder.names):
-        raise refuse_adapter(folder.ref, _base_of(folder))
+        raise adapter_error(folder.ref, _base_of(folder))
     weights = weights or find_weights(folder.names, folder.ref)
-    stored = _object(folder, "config.json") if config is None else config
-    given = config is not None or _is_transformers(stored)
+    settings = _read_object(folder, "config.json") if config is None else config
+    model_config = settings if config is not None or _is_transformers(settings) else None
     files, weight_map = _files(folder, weights)
     if weights.kind == "pickle":
         from attngeo.weights.sources.pickle_file import check_torch, pickle_checkpoint
 
-        check_torch(folder.label(files[0]))  # before anything is downloaded for nothing
-        folder.announce(files)
+        check_torch(folder.label(files[0]))  # before anything is downloaded
+        folder.announce_downloads(files)
         paths = [(folder.label(name), folder.path(name)) for name in files]
-        return pickle_checkpoint(folder.ref, stored if given else None, paths, weight_map)
+        return pickle_checkpoint(folder.ref, model_config, paths, weight_map)
     if weights.kind == "gguf":
         from attngeo.weights.sources.gguf_file import read_gguf
 
@@ -106,7 +110,7 @@ def open_folder(folder: Folder, config: Mapping[str, Any] | None, weights: Weigh
     from attngeo.weights.sources.safetensors_file import read_safetensors
 
     def read(name: str) -> dict[str, StoredTensor]:
-        return read_safetensors(folder.open(name), stored)
+        return read_safetensors(folder.open(name), settings)
 
     tables = folder.map(read, files)
     if weight_map is None:
@@ -114,21 +118,21 @@ def open_folder(folder: Folder, config: Mapping[str, Any] | None, weights: Weigh
     else:
         stored_tensors = _indexed(folder, dict(zip(files, tables, strict=True)), weight_map)
     refuse_packed(folder.ref, stored_tensors)
-    return ByteCheckpoint(folder.ref, stored if given else None, stored_tensors, block=block_size(stored))
+    return ByteCheckpoint(folder.ref, model_config, stored_tensors, block=block_size(settings))
 
 
-def _files(folder: Folder, weights: Weights) -> tuple[tuple[str, ...], dict[str, str] | None]:
-    """The weight files, all there, and tensor → file where an index says it."""
+def _files(folder: Folder, weights: WeightFiles) -> tuple[tuple[str, ...], dict[str, str] | None]:
+    """Return the weight files, all of which exist, and tensor name → file if there is an index."""
     if weights.index is None:
         return weights.files, None
     index = folder.label(weights.index)
-    weight_map = parse_index(folder.path(weights.index).read_bytes(), index)
+    weight_map = parse_index(_content(folder, weights.index), index)
     if not weight_map:
-        raise SourceError(f"{index}: lists no tensors")
+        raise SourceError(f"{index}: lists no tensors, expected at least one")
     files = tuple(dict.fromkeys(weight_map.values()))
     for shard in files:
         if not folder.has(shard):
-            raise SourceError(f"{folder.label(shard)}: missing, but listed in {weights.index!r}")
+            raise SourceError(f"{folder.label(shard)}: is missing, but {weights.index!r} lists it")
     return files, weight_map
 
 
@@ -148,23 +152,31 @@ def _indexed(
 ) -> dict[str, StoredTensor]:
     for name, shard in weight_map.items():
         if name not in tables[shard]:
-            raise SourceError(f"{folder.label(shard)}: has no tensor {name!r}, though the index puts it there")
+            raise SourceError(f"{folder.label(shard)}: has no tensor {name!r}, but the index lists it there")
     return {name: tables[shard][name] for name, shard in weight_map.items()}
 
 
 def _is_transformers(config: Mapping[str, Any]) -> bool:
-    """Whether a config.json is transformers' (old ones have no model type); another program's says nothing to us."""
+    """Return whether a config.json is one of transformers; old ones have no model type, only a head count."""
     heads = ("num_attention_heads", "n_head", "n_heads", "num_heads")
     return "model_type" in config or (
         "_class_name" not in config and any(isinstance(config.get(k), int) for k in heads)
     )
 
 
-def _object(folder: Folder, name: str) -> dict[str, Any]:
-    """A JSON file of the folder; without it, nothing."""
-    return parse_json(folder.path(name).read_bytes(), folder.label(name)) if folder.has(name) else {}
+def _read_object(folder: Folder, name: str) -> dict[str, Any]:
+    """Return the object in a JSON file of the folder, empty if there is no such file."""
+    return parse_json_object(_content(folder, name), folder.label(name)) if folder.has(name) else {}
+
+
+def _content(folder: Folder, name: str) -> bytes:
+    try:
+        return folder.path(name).read_bytes()
+    except OSError as error:
+        raise SourceError(f"{folder.label(name)}: cannot be read ({error.strerror})") from error
 
 
 def _base_of(folder: Folder) -> str | None:
-    base = _object(folder, "adapter_config.json").get("base_model_name_or_path")
+    """Return the model that an adapter changes, if its config says so."""
+    base = _read_object(folder, "adapter_config.json").get("base_model_name_or_path")
     return base if isinstance(base, str) else None

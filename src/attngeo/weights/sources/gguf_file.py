@@ -1,4 +1,7 @@
-"""GGUF: header read here (the gguf package takes seconds over a vocabulary), blocks decoded by the gguf package."""
+"""Read the header of a GGUF file, and decode its blocks with the gguf package.
+
+The header is parsed here because the gguf package takes seconds for a vocabulary.
+"""
 
 from __future__ import annotations
 
@@ -13,14 +16,14 @@ from attngeo.errors import SourceError
 from attngeo.weights.sources.byte_checkpoint import StoredTensor
 from attngeo.weights.sources.byte_file import ByteFile
 from attngeo.weights.sources.checkpoint import FloatArray, TensorInfo
-from attngeo.weights.sources.dtypes import Bytes, Codec, all_finite, float_codec
+from attngeo.weights.sources.dtypes import Bytes, Codec, all_finite, fits_array, float_codec
 from attngeo.weights.sources.quantized import refusal
 
 _SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 _STRING, _ARRAY = 8, 9
-_KEEP = 4096  # longest array kept: per-layer lists are short, vocabularies are not wanted
+_LONGEST_ARRAY = 4096  # items kept: lists per layer are shorter, vocabularies are longer and not needed
 
-# metadata key after the architecture → the name transformers' configs use
+# Metadata key, without the architecture before it → the name that the configs of transformers use.
 _CONFIG = {
     "attention.head_count": "num_attention_heads",
     "attention.head_count_kv": "num_key_value_heads",
@@ -38,16 +41,19 @@ _CONFIG = {
 
 
 class _Cursor:
-    """Reads forward through a file, in growing pieces, so that a remote one costs few requests."""
+    """Reads a file from its beginning in growing pieces, so that a remote file costs few requests."""
 
     def __init__(self, file: ByteFile) -> None:
         self.file, self.at, self._data = file, 0, b""
 
     def take(self, count: int) -> bytes:
+        """Return the next `count` bytes."""
         stop = self.at + count
         if stop > len(self._data):
             if stop > self.file.size:
-                raise SourceError(f"{self.file.name}: cut short at byte {self.file.size}, inside the GGUF header")
+                raise SourceError(
+                    f"{self.file.name}: ends at byte {self.file.size}, within the GGUF header; it is incomplete"
+                )
             end = min(max(stop, 2 * len(self._data), 1 << 18), self.file.size)
             self._data += self.file.read(len(self._data), end)
         data = self._data[self.at : stop]
@@ -55,27 +61,28 @@ class _Cursor:
         return data
 
     def scalar(self, kind: int) -> Any:
+        """Return the next number or truth value, of the GGUF type `kind`."""
         code = _SCALARS.get(kind)
         if code is None:
-            raise SourceError(f"{self.file.name}: GGUF header has a value of unknown type {kind}")
+            raise SourceError(f"{self.file.name}: the GGUF header has a value of unknown type {kind}")
         return struct.unpack("<" + code, self.take(struct.calcsize(code)))[0]
 
     def string(self) -> str:
         return self.take(int.from_bytes(self.take(8), "little")).decode("utf-8", "replace")
 
     def value(self, kind: int, depth: int = 0) -> Any:
-        """A metadata value; arrays too long to be per-layer lists are walked over and come back as None."""
+        """Return the next metadata value; arrays too long to be lists per layer are skipped and give None."""
         if kind == _STRING:
             return self.string()
         if kind != _ARRAY:
             return self.scalar(kind)
         item, count = self.scalar(4), self.scalar(10)
         if depth > 2 or count > self.file.size:
-            raise SourceError(f"{self.file.name}: GGUF header has an array of {count} items nested {depth} deep")
-        if item in _SCALARS and count > _KEEP:
+            raise SourceError(f"{self.file.name}: the GGUF header has an array of {count} items, {depth} arrays deep")
+        if item in _SCALARS and count > _LONGEST_ARRAY:
             self.take(count * struct.calcsize(_SCALARS[item]))
             return None
-        if count > _KEEP and item == _STRING:
+        if count > _LONGEST_ARRAY and item == _STRING:
             for _ in range(count):
                 self.take(int.from_bytes(self.take(8), "little"))
             return None
@@ -83,13 +90,13 @@ class _Cursor:
 
 
 def read_gguf(file: ByteFile) -> tuple[dict[str, StoredTensor], dict[str, Any]]:
-    """Every tensor of one GGUF file, shapes [out, in] as torch has them, and a config made of its metadata."""
+    """Return the tensors of one GGUF file, with shapes [out, in] as in torch, and a config made from its metadata."""
     cursor = _Cursor(file)
     if file.size < 24 or cursor.take(4) != b"GGUF":
-        raise SourceError(f"{file.name}: does not begin with 'GGUF'; a GGUF file expected")
+        raise SourceError(f"{file.name}: does not begin with 'GGUF', expected a GGUF file")
     version = cursor.scalar(4)
     if version not in (2, 3):
-        raise SourceError(f"{file.name}: GGUF version {version}; 2 or 3 (little-endian) expected")
+        raise SourceError(f"{file.name}: has GGUF version {version}, expected 2 or 3 (little-endian)")
     tensor_count, value_count = cursor.scalar(10), cursor.scalar(10)
     metadata = {}
     for _ in range(value_count):
@@ -98,35 +105,42 @@ def read_gguf(file: ByteFile) -> tuple[dict[str, StoredTensor], dict[str, Any]]:
     table = [_table_entry(cursor) for _ in range(tensor_count)]
     alignment = metadata.get("general.alignment", 32)
     if not isinstance(alignment, int) or alignment < 1:
-        raise SourceError(f"{file.name}: GGUF alignment {alignment!r}, a positive integer expected")
+        raise SourceError(f"{file.name}: has GGUF alignment {alignment!r}, expected a positive integer")
     begin = -(-cursor.at // alignment) * alignment
-    stored_tensors = {name: _stored(file, name, shape, kind, begin + offset) for name, shape, kind, offset in table}
-    if len(stored_tensors) != len(table):
-        raise SourceError(f"{file.name}: {len(table)} tensors share {len(stored_tensors)} names")
-    return stored_tensors, _config(metadata)
+    tensors = {name: _stored_tensor(file, name, shape, kind, begin + offset) for name, shape, kind, offset in table}
+    if len(tensors) != len(table):
+        raise SourceError(f"{file.name}: has {len(table)} tensors but only {len(tensors)} different names")
+    return tensors, _config(metadata)
 
 
 def _table_entry(cursor: _Cursor) -> tuple[str, tuple[int, ...], int, int]:
     name, axes = cursor.string(), cursor.scalar(4)
     if axes > 8:
-        raise SourceError(f"{cursor.file.name}: tensor {name!r} has {axes} axes, at most 4 expected")
+        raise SourceError(f"{cursor.file.name}: tensor {name!r} has {axes} axes, expected at most 4")
     shape = tuple(cursor.scalar(10) for _ in range(axes))[::-1]  # GGUF counts the fastest axis first
     return name, shape, cursor.scalar(4), cursor.scalar(10)
 
 
-def _stored(file: ByteFile, name: str, shape: tuple[int, ...], kind: int, start: int) -> StoredTensor:
+def _stored_tensor(file: ByteFile, name: str, shape: tuple[int, ...], kind: int, start: int) -> StoredTensor:
     from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
 
     try:
         quantization = GGMLQuantizationType(kind)
         values, unit = GGML_QUANT_SIZES[quantization]
     except (ValueError, KeyError) as error:
-        raise SourceError(f"{file.name}: tensor {name!r} has GGUF type {kind}, unknown to the gguf package") from error
-    if shape and shape[-1] % values:
-        raise SourceError(f"{file.name}: tensor {name!r} has rows of {shape[-1]}, a multiple of {values} expected")
+        raise SourceError(
+            f"{file.name}: tensor {name!r} has GGUF type {kind}, which the gguf package does not know"
+        ) from error
+    if not fits_array(shape):
+        raise SourceError(f"{file.name}: tensor {name!r} has shape {list(shape)}, which is more than an array can have")
+    width = shape[-1] if shape else 1
+    if width % values:
+        raise SourceError(f"{file.name}: tensor {name!r} has rows of {width} values, expected a multiple of {values}")
     stop = start + math.prod(shape) // values * unit
     if stop > file.size:
-        raise SourceError(f"{file.name}: cut short, tensor {name!r} ends at byte {stop} and the file has {file.size}")
+        raise SourceError(
+            f"{file.name}: tensor {name!r} ends at byte {stop}, but the file has {file.size}; it is incomplete"
+        )
     info = TensorInfo(name, shape, quantization.name, file.name)
     codec = _codec(quantization, values, unit)
     return StoredTensor(info, file, start, stop, codec, "" if codec else refusal(quantization.name, None))
@@ -137,18 +151,18 @@ def _codec(quantization: Any, values: int, unit: int) -> Codec | None:
 
     if quantization.name in ("F64", "F32", "F16", "BF16"):
         return float_codec(quantization.name)
-    if quantization not in quants._type_traits:  # integers, and types gguf can write but not read
+    if quantization not in quants._type_traits:  # integers, and types that gguf writes but cannot read
         return None
 
     def decode(raw: Bytes, out: FloatArray) -> None:
         with np.errstate(all="ignore"):  # a NaN scale is reported by the check that follows
-            np.copyto(out, quants.dequantize(raw[None], quantization)[0])  # as one row: gguf loops over rows
+            np.copyto(out, quants.dequantize(raw[None], quantization)[0])  # as one row, because gguf loops over rows
 
     return Codec(unit, values, decode, lambda _, out: all_finite(out))
 
 
 def _config(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """What transformers would call it; everything else of the metadata under "gguf", without the tokenizer."""
+    """Return a config with the names of transformers, and all metadata but the tokenizer under "gguf"."""
     arch = str(metadata.get("general.architecture", "unknown"))
     config: dict[str, Any] = {"model_type": f"gguf:{arch}"}
     for key, name in _CONFIG.items():

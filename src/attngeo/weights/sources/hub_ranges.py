@@ -1,4 +1,4 @@
-"""Byte ranges of remote files: which to ask for, where they are kept, and asking a little ahead of the reader."""
+"""Byte ranges of remote files: join neighbouring ranges, keep them in the cache, and fetch them ahead of the reader."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from attngeo.errors import SourceError
 from attngeo.io.cache import cache_file
 from attngeo.weights.sources.byte_file import ByteFile, LocalFile, Span
 
-WASTE = 0.03  # of the bytes asked for, the share that may be spent on gaps to save a request
-LARGEST = 32 << 20  # neighbours are not joined beyond this, so that the first layer is not kept waiting
-AHEAD = 6  # ranges on their way before they are needed
+WASTE = 0.03  # bytes in gaps that may be fetched to save a request, as a share of the bytes asked for
+LARGEST = 32 << 20  # bytes of a joined range, so that the first layer arrives soon
+AHEAD = 6  # ranges fetched before they are needed
 CONNECTIONS = 4
 
 Interval = tuple[int, int]
@@ -26,7 +26,10 @@ Fetch = Callable[[int, int], Iterator[bytes]]  # bytes [start, stop) in pieces, 
 
 
 def join(wanted: Sequence[Interval], waste: float = WASTE, largest: int = LARGEST) -> list[Interval]:
-    """Fewest intervals, in order of position, that cover the wanted ones with at most `waste` bytes in between.
+    """Return the fewest intervals, in order of position, that cover the wanted ones.
+
+    waste:   the largest share of bytes in gaps between wanted intervals
+    largest: the most bytes of a joined interval
 
     >>> join([(0, 100), (100, 200), (203, 400), (900, 1000)])
     [(0, 400), (900, 1000)]
@@ -48,13 +51,13 @@ def join(wanted: Sequence[Interval], waste: float = WASTE, largest: int = LARGES
 
 
 def envelope(rows: Sequence[Interval]) -> list[Interval]:
-    """One tensor's intervals: two at most, else all from the first to the last (heads stored between one another)."""
+    """Return at most two intervals that cover one tensor's; many small ones, as of interleaved heads, become one."""
     joined = join(rows, largest=1 << 62)
     return joined if len(joined) <= 2 else [(joined[0][0], joined[-1][1])]
 
 
 class RemoteFile(ByteFile):
-    """A file elsewhere; the ranges of it that were fetched lie in a folder, named by their positions."""
+    """A remote file whose fetched ranges are kept in a folder, as files named by their positions."""
 
     remote = True
 
@@ -70,28 +73,27 @@ class RemoteFile(ByteFile):
                     self._held.append((start, stop))
 
     def holding(self, start: int, stop: int) -> Interval | None:
-        """A fetched range that covers [start, stop)."""
+        """Return a fetched range that covers [start, stop), or None."""
         return next((held for held in self._held if held[0] <= start and stop <= held[1]), None)
 
     def fetch(self, start: int, stop: int) -> None:
-        """Get [start, stop) into the folder, unless it is there."""
-        if not 0 <= start <= stop <= self.size:
-            raise SourceError(f"{self.name}: cut short, bytes {start} to {stop} expected, the file has {self.size}")
+        """Fetch [start, stop) into the folder, unless it is there already."""
+        self._check_span(start, stop)
         if self.holding(start, stop) is None:
             try:
                 with cache_file(self._folder / f"{start}-{stop}") as file:
                     for piece in self._fetch(start, stop):
                         file.write(piece)
-                        if self._closed:  # nobody waits for the rest
-                            raise SourceError(f"{self.name}: read after close")
+                        if self._closed:  # the rest is not needed
+                            raise SourceError(f"{self.name}: was read after it was closed")
             except OSError as error:
-                raise SourceError(f"{self.name}: cannot be kept in {self._folder} ({error.strerror})") from error
+                raise SourceError(f"{self.name}: cannot be stored in {self._folder} ({error.strerror})") from error
             self._held.append((start, stop))
 
     @contextmanager
     def span(self, start: int, stop: int) -> Iterator[tuple[int, int]]:
         if self._closed:
-            raise SourceError(f"{self.name}: read after close")
+            raise SourceError(f"{self.name}: was read after it was closed")
         self.fetch(start, stop)
         held = self.holding(start, stop)
         assert held is not None
@@ -113,8 +115,8 @@ class _Range:
     stop: int
 
 
-class ReadAhead:
-    """Fetches announced ranges in order, a few at a time, and whatever else is needed at once."""
+class RangePrefetcher:
+    """Fetches planned ranges in order, a few at a time; a range that is needed now is fetched at once."""
 
     def __init__(self) -> None:
         self._pool = ThreadPoolExecutor(CONNECTIONS, thread_name_prefix="attngeo-hub")
@@ -123,7 +125,7 @@ class ReadAhead:
         self._lock = threading.Lock()
 
     def plan(self, tensors: Sequence[Sequence[Span]]) -> None:
-        """Announce reads: for every tensor its spans, in the order in which they will be needed."""
+        """Plan the spans of each tensor, in the order in which they will be needed."""
         missing = [
             (position, file, start, stop)
             for position, spans in enumerate(tensors)
@@ -141,8 +143,8 @@ class ReadAhead:
             self._queue.extend(item for _, item in sorted(ranges, key=lambda pair: pair[0]))
             self._refill()
 
-    def need(self, spans: Sequence[Span]) -> None:
-        """Wait until the spans of one tensor are here."""
+    def wait_for(self, spans: Sequence[Span]) -> None:
+        """Return when the spans of one tensor are in the cache."""
         for file, intervals in _by_file(spans).items():
             for start, stop in envelope(intervals):
                 if start == stop:
@@ -154,19 +156,19 @@ class ReadAhead:
                 file.fetch(start, stop)
 
     def close(self) -> None:
-        """Forget what was not needed after all."""
+        """Drop the ranges that were not needed."""
         with self._lock:
             self._queue.clear()
         self._pool.shutdown(wait=True, cancel_futures=True)
 
     def _claim(self, file: RemoteFile, start: int, stop: int) -> Future[None] | None:
-        """The running fetch that will bring [start, stop), started now if it was only announced."""
+        """Return the running fetch that covers [start, stop), after starting it if it was only planned."""
 
         def covers(item: _Range) -> bool:
             return item.file is file and item.start <= start and stop <= item.stop
 
         for item in list(self._queue):
-            if covers(item):  # read out of the announced order
+            if covers(item):  # read in another order than planned
                 self._queue.remove(item)
                 self._start(item)
         future = next((self._running.pop(item) for item in list(self._running) if covers(item)), None)
@@ -182,7 +184,7 @@ class ReadAhead:
 
 
 def _by_file(spans: Sequence[Span]) -> dict[RemoteFile, list[Interval]]:
-    """Intervals of the remote files among the spans; local ones need no fetching."""
+    """Return the intervals per remote file; spans of local files need no fetching."""
     files: dict[RemoteFile, list[Interval]] = {}
     for file, start, stop in spans:
         if isinstance(file, RemoteFile):

@@ -1,21 +1,24 @@
-"""Tensors already in memory: a module, a state dict, or what a pickle was loaded into."""
+"""Checkpoints in memory: a torch module, a state dict, or the tensors of a loaded pickle."""
 
 from __future__ import annotations
 
 import math
 import sys
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from attngeo.errors import SourceError, first_line
-from attngeo.weights.sources.byte_checkpoint import nonfinite
-from attngeo.weights.sources.checkpoint import Checkpoint, FloatArray, ReadRequest, TensorInfo
+from attngeo.weights.sources.byte_checkpoint import nonfinite_error
+from attngeo.weights.sources.checkpoint import Checkpoint, FloatArray, ReadRequest, RowSpans, TensorInfo
 from attngeo.weights.sources.dtypes import all_finite
 from attngeo.weights.sources.quantized import apply_scale, block_size, refusal, scale_of
 
-# What wraps a module whole, and under which name.
+if TYPE_CHECKING:
+    import torch
+
+# Classes that wrap a whole module, and the attribute that holds it.
 _WRAPPERS = {
     "DistributedDataParallel": "module",
     "DataParallel": "module",
@@ -24,15 +27,25 @@ _WRAPPERS = {
 }
 
 
+class TensorLike(Protocol):
+    """A torch tensor, a NumPy array, or another array with a shape and a dtype."""
+
+    @property
+    def shape(self) -> Any: ...
+
+    @property
+    def dtype(self) -> Any: ...
+
+
 class MemoryCheckpoint(Checkpoint):
-    """Names → torch tensors or arrays; nothing is copied before it is read, and then only the rows asked for."""
+    """Torch tensors or arrays by name; a read copies only the rows that are asked for."""
 
     def __init__(
         self,
         ref: str,
         config: Mapping[str, Any] | None,
-        values: Mapping[str, Any],
-        files: Mapping[str, str] | None = None,  # tensor name → file it came from
+        values: Mapping[str, TensorLike],
+        files: Mapping[str, str] | None = None,  # tensor name → name of the file it was loaded from
     ) -> None:
         self.ref = ref
         self.config = config
@@ -40,7 +53,7 @@ class MemoryCheckpoint(Checkpoint):
             name: TensorInfo(name, tuple(int(n) for n in value.shape), _dtype(value), (files or {}).get(name, ref))
             for name, value in values.items()
         }
-        self._values: Mapping[str, Any] | None = values
+        self._values: Mapping[str, TensorLike] | None = values
 
     def read(self, request: ReadRequest) -> FloatArray:
         info = self._info(request)
@@ -51,7 +64,7 @@ class MemoryCheckpoint(Checkpoint):
         if not all_finite(values):
             flat = values.reshape(-1)
             bad = int(np.flatnonzero(~np.isfinite(flat))[0])
-            raise nonfinite(info, _position(info, request, bad), float(flat[bad]))
+            raise nonfinite_error(info, _position(info, request, bad), float(flat[bad]))
         return values
 
     def close(self) -> None:
@@ -60,7 +73,7 @@ class MemoryCheckpoint(Checkpoint):
     def _info(self, request: ReadRequest) -> TensorInfo:
         info = self.tensors.get(request.name)
         if info is None:
-            raise SourceError(f"{self.ref}: no tensor {request.name!r}")
+            raise SourceError(f"{self.ref}: has no tensor {request.name!r}")
         if "float" not in info.dtype:
             raise SourceError(f"{info.file}: tensor {info.name!r} {refusal(info.dtype, self.config)}")
         if request.rows is not None and not all(0 <= a <= b <= (*info.shape, 0)[0] for a, b in request.rows):
@@ -68,9 +81,10 @@ class MemoryCheckpoint(Checkpoint):
             raise SourceError(f"{info.file}: tensor {info.name!r} has shape {shape}, rows {request.rows} expected")
         return info
 
-    def _float32(self, info: TensorInfo, rows: tuple[tuple[int, int], ...] | None) -> FloatArray:
+    def _float32(self, info: TensorInfo, rows: RowSpans | None) -> FloatArray:
+        """Return the rows of a tensor as float32, before FP8 scales and the check for finite values."""
         if self._values is None:
-            raise SourceError(f"{self.ref}: read after close")
+            raise SourceError(f"{self.ref}: was read after it was closed")
         value = self._values[info.name]
         if rows is None:
             out = np.empty(info.shape, np.float32)
@@ -85,18 +99,18 @@ class MemoryCheckpoint(Checkpoint):
 
 
 def unwrapped(module: Any) -> Any:
-    """The module itself, without what distributes or compiles it."""
+    """Return a torch module without the wrappers that distribute or compile it."""
     while inner := _WRAPPERS.get(type(module).__name__):
         module = getattr(module, inner)
     return module
 
 
-def module_checkpoint(module: Any, config: Mapping[str, Any] | None) -> MemoryCheckpoint:
-    """A torch.nn.Module: its state dict by reference, the config it carries, its class for a name."""
+def module_checkpoint(module: torch.nn.Module, config: Mapping[str, Any] | None) -> MemoryCheckpoint:
+    """Return a torch module as a checkpoint: its state dict by reference, its own config, its class name as `ref`."""
     module = unwrapped(module)
     values = dict(module.state_dict())
     for prefix, part in module.named_modules():
-        # a parametrised weight is stored in pieces and used as their product: offer what is used
+        # A parametrised weight is stored as the inputs of a function; the checkpoint offers what the model uses.
         for name in getattr(part, "parametrizations", {}):
             values[f"{prefix}.{name}".lstrip(".")] = getattr(part, name).detach()
     own = getattr(module, "config", None)
@@ -106,22 +120,22 @@ def module_checkpoint(module: Any, config: Mapping[str, Any] | None) -> MemoryCh
     return MemoryCheckpoint(type(module).__name__, config, tensors)
 
 
-def mapping_checkpoint(values: Mapping[str, Any], config: Mapping[str, Any] | None) -> MemoryCheckpoint:
-    """A state dict: names → torch tensors, numpy arrays (bfloat16 of ml_dtypes included) or anything like them."""
+def mapping_checkpoint(values: Mapping[str, TensorLike], config: Mapping[str, Any] | None) -> MemoryCheckpoint:
+    """Return a state dict, of torch tensors or NumPy arrays (also bfloat16 of ml_dtypes), as a checkpoint."""
     if not values:
-        raise SourceError("state dict: empty; names of tensors expected")
+        raise SourceError("state dict: is empty, expected tensors by name")
     for name, value in values.items():
         if not isinstance(name, str) or not hasattr(value, "shape") or not hasattr(value, "dtype"):
-            raise SourceError(f"state dict: {name!r} is a {type(value).__name__}, a tensor or array expected")
+            raise SourceError(f"state dict: {name!r} is a {type(value).__name__}, expected a tensor or an array")
     return MemoryCheckpoint("state dict", config, values)
 
 
-def _dtype(value: Any) -> str:
+def _dtype(value: TensorLike) -> str:
     return str(value.dtype).removeprefix("torch.")
 
 
 def _copy(value: Any, out: FloatArray, info: TensorInfo) -> None:
-    """Copy into float32, converting on the way; a torch tensor may be on any device."""
+    """Copy `value` into `out` and convert it to float32; a torch tensor may be on any device."""
     torch = sys.modules.get("torch")
     try:
         if torch is not None and isinstance(value, torch.Tensor):
@@ -135,7 +149,7 @@ def _copy(value: Any, out: FloatArray, info: TensorInfo) -> None:
 
 
 def _position(info: TensorInfo, request: ReadRequest, flat: int) -> int:
-    """Flat position in the whole tensor of a flat position in what was read."""
+    """Return the flat position in the whole tensor of a flat position in the rows that were read."""
     if request.rows is None:
         return flat
     width = math.prod(info.shape[1:])

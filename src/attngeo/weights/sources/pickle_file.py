@@ -1,4 +1,4 @@
-"""`.bin`, `.pt`, `.pth`: state dicts in torch's pickle, loaded so that no code in them can run."""
+"""Load `.bin`, `.pt` and `.pth` files, torch's pickled state dicts, in a way that cannot run code from the file."""
 
 from __future__ import annotations
 
@@ -8,46 +8,56 @@ import warnings
 import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from attngeo.errors import SourceError, first_line
 from attngeo.weights.sources.memory import MemoryCheckpoint
 from attngeo.weights.sources.quantized import refuse_packed
 
-_NESTS = ("state_dict", "model_state_dict", "model", "module", "net", "ema")  # where trainers keep the weights
+if TYPE_CHECKING:
+    import torch
+
+_STATE_KEYS = ("state_dict", "model_state_dict", "model", "module", "net", "ema")  # under which trainers save weights
 
 
 def pickle_checkpoint(
     ref: str,
     config: Mapping[str, Any] | None,
-    files: Sequence[tuple[str, Path]],  # (name for messages, path)
-    weight_map: Mapping[str, str] | None = None,  # tensor → file name, where an index gives it
+    files: Sequence[tuple[str, Path]],
+    weight_map: Mapping[str, str] | None = None,
 ) -> MemoryCheckpoint:
-    """All tensors of one or several pickled state dicts; zip archives are mapped, not read."""
-    values: dict[str, Any] = {}
+    """Return all tensors of one or several pickled state dicts; zip archives are memory-mapped, not read.
+
+    files:      (name for messages, path) of each file
+    weight_map: tensor name → file name, if an index gives it
+    """
+    values: dict[str, torch.Tensor] = {}
     origin: dict[str, str] = {}
     for name, path in files:
-        for tensor, value in load(path, name).items():
+        for tensor, value in load_state_dict(path, name).items():
             if tensor in values:
                 raise SourceError(f"{name}: tensor {tensor!r} is also in {origin[tensor]}; name the one file to read")
             values[tensor], origin[tensor] = value, name
     for tensor, shard in (weight_map or {}).items():
         if tensor not in values:
-            raise SourceError(f"{ref}: the index lists tensor {tensor!r} in {shard!r}, which does not have it")
+            raise SourceError(f"{ref}: the index lists tensor {tensor!r} in {shard!r}, which does not contain it")
     refuse_packed(ref, values)
     return MemoryCheckpoint(ref, config, values, origin)
 
 
 def check_torch(name: str) -> None:
-    """An error that says what to install, where torch is missing."""
+    """Raise SourceError, with the command that installs it, if torch is missing."""
     try:
         import torch  # noqa: F401
     except ImportError as error:
         raise SourceError(f"{name}: reading a pickled state dict needs torch: pip install attngeo[torch]") from error
 
 
-def load(path: Path, name: str) -> dict[str, Any]:
-    """Tensors by name from one pickle; anything that would need code to be rebuilt is refused."""
+def load_state_dict(path: Path, name: str) -> dict[str, torch.Tensor]:
+    """Return the tensors of one pickle by name; a pickle that needs code to be rebuilt is refused.
+
+    name: of the file, for messages
+    """
     check_torch(name)
     import torch
 
@@ -56,36 +66,43 @@ def load(path: Path, name: str) -> dict[str, Any]:
             warnings.simplefilter("ignore")  # torch warns of an odd pickle before it refuses it: one line is enough
             content = torch.load(str(path), map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path))
     except pickle.UnpicklingError as error:
-        raise SourceError(f"{name}: {_unsafe(str(error))}") from error
-    except (RuntimeError, EOFError, OSError, ValueError, KeyError, IndexError, AttributeError, TypeError) as error:
-        reason = first_line(error).partition(". ")[0]
-        raise SourceError(f"{name}: not a whole pickled state dict ({reason})") from error
-    tensors = _tensors(content)
-    if not tensors and isinstance(content, dict) and "fingerprint" in content:
-        raise SourceError(
-            f"{name}: a training state of attngeo pretrain; the trained model is the folder `model` beside it"
-        )
+        raise SourceError(f"{name}: {_refusal(str(error))}") from error
+    except Exception as error:  # the unpickler raises errors of every kind for damaged files
+        why = first_line(error).partition(". ")[0]
+        raise SourceError(f"{name}: not a pickled state dict, or an incomplete or damaged one ({why})") from error
+    tensors = _find_tensors(content)
     if not tensors:
-        raise SourceError(f"{name}: holds a {type(content).__name__} without tensors; a state dict of tensors expected")
+        raise SourceError(f"{name}: {_without_tensors(content)}")
     return tensors
 
 
-def _unsafe(message: str) -> str:
-    """One line out of torch's page: what the pickle asked for, and that it was not given."""
-    found = re.search(r"GLOBAL ([\w.]+)|(?:class|function|global):? ([\w.]+\.[\w.]+)", message)
-    if found:
-        what = (found[1] or found[2]).rstrip(".")
+def _refusal(message: str) -> str:
+    """Return one line from torch's long message: what the pickle asked for, and that it was refused."""
+    named = re.search(r"GLOBAL ([\w.]+)|(?:class|function|global):? ([\w.]+\.[\w.]+)", message)
+    if named:
+        what = (named[1] or named[2]).rstrip(".")
         return f"its pickle calls {what!r} and was refused (nothing was run); a plain state dict of tensors expected"
     if "Unsupported operand" in message or "persistent" in message or "must be" in message:
         return "its pickle does more than list tensors and was refused (nothing was run); a plain state dict expected"
-    return "not a pickled state dict, or one cut short; a state dict of tensors expected"
+    return "not a pickled state dict, or an incomplete or damaged one; a state dict of tensors expected"
 
 
-def _tensors(content: Any, depth: int = 0) -> dict[str, Any]:
-    """The state dict inside a checkpoint: the mapping itself, or the one under a customary key if that has more."""
+def _without_tensors(content: object) -> str:
+    """Return what a pickle without a state dict holds, and where the weights may be if it is a training checkpoint."""
+    if isinstance(content, Mapping) and any(isinstance(value, Mapping) for value in content.values()):
+        keys = ", ".join(repr(key) for key in list(content)[:6]) + (", …" if len(content) > 6 else "")
+        return (
+            f"holds no state dict but the keys {keys}, as a checkpoint to continue training from does; "
+            "expected a state dict of tensors: name the folder with the exported model"
+        )
+    return f"holds a {type(content).__name__} without tensors, expected a state dict of tensors"
+
+
+def _find_tensors(content: object, depth: int = 0) -> dict[str, torch.Tensor]:
+    """Return the tensors of a mapping, or those under one of the usual keys if there are more of them."""
     import torch
 
     if not isinstance(content, Mapping) or depth > 2:
         return {}
     own = {str(key): value for key, value in content.items() if isinstance(value, torch.Tensor)}
-    return max([own, *(_tensors(content.get(key), depth + 1) for key in _NESTS)], key=len)
+    return max([own, *(_find_tensors(content.get(key), depth + 1) for key in _STATE_KEYS)], key=len)

@@ -1,4 +1,4 @@
-"""Weights that are not stored as they are used: FP8 with its scales is unpacked, everything else refused by name."""
+"""Weights that are not stored as they are used: FP8 is multiplied by its scales, other packings are refused by name."""
 
 from __future__ import annotations
 
@@ -9,12 +9,11 @@ from typing import Any
 import numpy as np
 
 from attngeo.errors import SourceError
-from attngeo.weights.sources.checkpoint import FloatArray, TensorInfo
+from attngeo.weights.sources.checkpoint import FloatArray, RowSpans, TensorInfo
+from attngeo.weights.sources.dtypes import all_finite
 
-Rows = tuple[tuple[int, int], ...] | None
-
-# what a packed module leaves beside (or instead of) its weight, and who writes it
-_TRACES = {
+# Suffixes of the tensors that a packed module has beside or instead of its weight, and the library that writes them.
+_PACKED_SUFFIXES = {
     ".qweight": "GPTQ / AWQ",
     ".qzeros": "GPTQ / AWQ",
     ".SCB": "bitsandbytes 8-bit",
@@ -28,19 +27,19 @@ _TRACES = {
     ".weight._data": "quanto",
 }
 
-# modules that may hold queries or keys; packed experts and MLPs are none of our business
+# Modules that may hold queries or keys. Packed experts and MLPs do not matter, because they are never read.
 _ATTENTION = re.compile(r"att(n|ention)|(^|[._])w?(q|k|qk|qkv|query|key|query_key_value|in_proj)($|[._])", re.I)
 
 _ADAPTER = re.compile(r"lora[_.]|\.alpha$|dora_scale|modules_to_save")
 
 
 def is_float8(dtype: str) -> bool:
-    """Whether the file's (or torch's, or numpy's) word for the type names an 8-bit float."""
+    """Return whether a dtype, as named by safetensors, torch or NumPy, is an 8-bit float."""
     return dtype.upper().startswith(("F8_", "FLOAT8"))
 
 
 def scale_of(info: TensorInfo, tensors: Mapping[str, TensorInfo]) -> str | None:
-    """Name of the tensor that scales this FP8 one, if there is one; every convention multiplies by it."""
+    """Return the name of the tensor that scales an FP8 tensor, if there is one; all conventions multiply by it."""
     if not is_float8(info.dtype):
         return None
     stem = info.name.removesuffix("weight")
@@ -49,7 +48,7 @@ def scale_of(info: TensorInfo, tensors: Mapping[str, TensorInfo]) -> str | None:
 
 
 def block_size(config: Mapping[str, Any] | None) -> tuple[int, int] | None:
-    """FP8 block (rows, columns) as the config states it."""
+    """Return rows and columns per FP8 scale as the config states them."""
     quantization = (config or {}).get("quantization_config")
     size = quantization.get("weight_block_size") if isinstance(quantization, Mapping) else None
     if isinstance(size, list | tuple) and len(size) == 2 and all(isinstance(n, int) and n > 0 for n in size):
@@ -58,13 +57,29 @@ def block_size(config: Mapping[str, Any] | None) -> tuple[int, int] | None:
 
 
 def apply_scale(
-    values: FloatArray, scale: FloatArray, info: TensorInfo, rows: Rows, block: tuple[int, int] | None
+    values: FloatArray, scale: FloatArray, info: TensorInfo, rows: RowSpans | None, block: tuple[int, int] | None
 ) -> None:
-    """Multiply rows of an FP8 tensor, in place, by its scale: one number, one a row, or one a block."""
+    """Multiply rows of an FP8 tensor, in place, by its scale.
+
+    values: the rows that were read
+    scale:  one number, one per row, or one per block of rows and columns
+    info:   of the whole tensor
+    rows:   spans of the rows in `values`; None for all
+    block:  rows and columns per scale, if known
+    """
+    with np.errstate(over="ignore"):  # an overflow is an infinity, which is reported below
+        _multiply(values, scale, info, rows, block)
+    if not all_finite(values):
+        raise SourceError(f"{info.file}: tensor {info.name!r} times its FP8 scale is too large for float32")
+
+
+def _multiply(
+    values: FloatArray, scale: FloatArray, info: TensorInfo, rows: RowSpans | None, block: tuple[int, int] | None
+) -> None:
     if scale.size == 1:
         values *= scale.reshape(())
         return
-    height = info.shape[0]
+    height = info.shape[0] if info.shape else 0
     if scale.shape in ((height,), (height, 1)) and values.ndim == 2:
         grid, block = scale.reshape(-1, 1), (1, info.shape[1])
     else:
@@ -80,40 +95,44 @@ def apply_scale(
 
 
 def _block_of(info: TensorInfo, scale: FloatArray, stated: tuple[int, int] | None) -> tuple[int, int]:
-    """The block whose grid over the tensor has the scale's shape: as stated, of 128, or an even division."""
+    """Return the block whose grid over the tensor has the shape of the scale: as stated, of 128, or even parts."""
     if scale.ndim == 2 and len(info.shape) == 2 and scale.size:
         (height, width), (down, across) = info.shape, scale.shape
-        even = (-(-height // down), -(-width // across))
+        even = (max(1, -(-height // down)), max(1, -(-width // across)))
         for rows, columns in (*((stated,) if stated else ()), (128, 128), (1, 128), even):
             if (-(-height // rows), -(-width // columns)) == (down, across):
                 return rows, columns
     raise SourceError(
-        f"{info.file}: tensor {info.name!r} of shape {list(info.shape)} has an FP8 scale of shape {list(scale.shape)}; "
-        "one number, one a row or one a block expected"
+        f"{info.file}: tensor {info.name!r} of shape {list(info.shape)} has an FP8 scale of shape {list(scale.shape)}, "
+        "expected one number, one per row or one per block"
     )
 
 
 def refuse_packed(ref: str, tensors: Collection[str]) -> None:
-    """Refuse by name adapters, and attention weights packed by a scheme attngeo does not unpack."""
+    """Raise SourceError for adapters, and for attention weights that are packed in a way attngeo does not read."""
     if tensors and all(_ADAPTER.search(name) for name in tensors):
-        raise refuse_adapter(ref, None)
+        raise adapter_error(ref, None)
     for name in tensors:
-        for trace, packer in _TRACES.items():
-            if name.endswith(trace) and _ATTENTION.search(name[: -len(trace)]):
+        for suffix, library in _PACKED_SUFFIXES.items():
+            if name.endswith(suffix) and _ATTENTION.search(name[: -len(suffix)]):
                 raise SourceError(
-                    f"{ref}: tensor {name!r} shows weights packed by {packer}; unpacked weights (or FP8, GGUF) expected"
+                    f"{ref}: tensor {name!r} belongs to weights packed by {library}, expected unpacked weights, FP8 "
+                    "or GGUF"
                 )
 
 
 def refusal(dtype: str, config: Mapping[str, Any] | None) -> str:
-    """Why a tensor that is no float is not read, for the line that names it."""
+    """Return why a tensor that is not floating-point is not read, as the end of a sentence about the tensor."""
     quantization = (config or {}).get("quantization_config")
     method = quantization.get("quant_method") if isinstance(quantization, Mapping) else None
     return f"is stored as {dtype}{f', packed by {method}' if method else ''}; floating-point weights expected"
 
 
-def refuse_adapter(ref: str, base: str | None) -> SourceError:
-    """The error for a folder or file that holds an adapter and not a model."""
+def adapter_error(ref: str, base: str | None) -> SourceError:
+    """Return the error for a folder or a file that holds an adapter and no model.
+
+    base: the model that the adapter changes, if known
+    """
     return SourceError(
-        f"{ref}: holds only an adapter{f' of {base!r}' if base else ''}; a whole model expected: merge it first"
+        f"{ref}: holds only an adapter{f' of {base!r}' if base else ''}, expected a whole model; merge them first"
     )
