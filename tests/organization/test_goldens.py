@@ -1,4 +1,4 @@
-"""Every step of the research code that is right, reproduced: the golden's own input in, its output out."""
+"""Every correct step of the research code, reproduced from stored inputs and outputs (tests/goldens)."""
 
 from __future__ import annotations
 
@@ -31,20 +31,20 @@ def golden(request):
         return dict(stored) | {"name": request.param}
 
 
-@pytest.fixture(params=["compiled", "plain"], autouse=True)
-def path(request, monkeypatch):
-    if request.param == "plain":
+@pytest.fixture(params=["numba", "numpy"], autouse=True)
+def kernels(request, monkeypatch):
+    if request.param == "numpy":
         monkeypatch.setattr(dispatch, "numba_kernels", lambda: None)
     elif dispatch.numba_kernels() is None:
         pytest.skip("needs numba")
 
 
-def close(found, wanted):
-    assert found.shape == wanted.shape
-    np.testing.assert_allclose(found, wanted, rtol=1e-8, atol=1e-8 * np.abs(wanted).max())
+def assert_close(result, expected):
+    assert result.shape == expected.shape
+    np.testing.assert_allclose(result, expected, rtol=1e-8, atol=1e-8 * np.abs(expected).max())
 
 
-def tree(golden, stage, axis):
+def golden_tree(golden, stage, axis):
     return Tree(golden[f"{stage}_{axis}_tree_levels"], golden[f"{stage}_{axis}_tree_leaforder"])
 
 
@@ -52,25 +52,25 @@ def axes(golden):
     return list(enumerate(AXES[: golden["input"].ndim]))
 
 
-def test_cosine_affinity(golden):
+def test_cosine_affinities_equal_the_golden_ones(golden):
     for axis, name in axes(golden):
         if f"init_{name}_aff" in golden:
-            close(cosine_affinity(golden["input"], axis), golden[f"init_{name}_aff"])
+            assert_close(cosine_affinity(golden["input"], axis), golden[f"init_{name}_aff"])
 
 
-def test_diffusion(golden):
+def test_diffusion_equals_the_golden_one(golden):
     kernels = [key.removesuffix("_markov_sym") for key in golden if key.endswith("_markov_sym")]
     assert kernels
     for key in kernels:
         affinity = golden[f"{key}_aff"]
-        close(normalised(affinity), golden[f"{key}_markov_sym"])
+        assert_close(normalised(affinity), golden[f"{key}_markov_sym"])
         walk = diffusion(affinity)
-        close(walk.values[0], golden[f"{key}_eigvals"])
+        assert_close(walk.values[0], golden[f"{key}_eigvals"])
         signs = np.where(walk.vectors[:1] < 0, -1, 1)
-        close(walk.vectors * signs, golden[f"{key}_eigvecs"])
+        assert_close(walk.vectors * signs, golden[f"{key}_eigvecs"])
 
 
-def test_trees_from_affinities(golden):
+def test_trees_from_affinities_equal_the_golden_ones(golden):
     keys = [key for key in golden if key.endswith("_tree_levels") and not key.startswith("final")]
     assert len(keys) > 6
     for key in keys:
@@ -78,55 +78,55 @@ def test_trees_from_affinities(golden):
         np.testing.assert_array_equal(found.levels, golden[key], err_msg=key)
 
 
-def test_tree_distances_and_affinities(golden):
+def test_tree_distances_and_affinities_equal_the_golden_ones(golden):
     array, name = golden["input"], golden["name"]
     alpha, beta = (1.0, 0.0) if name.endswith("a1_b0") else (0.0, 1.0)
     iterations = sum(key.endswith("row_emd") for key in golden)
 
-    def at(iteration, axis):
-        return tree(golden, "init" if iteration < 0 else f"it{iteration}", axis)
+    def tree_at(iteration, axis):
+        return golden_tree(golden, "init" if iteration < 0 else f"it{iteration}", axis)
 
     assert iterations >= 3
     for it in range(iterations):
         if array.ndim == 3:
-            cases = {  # which trees the research code had in hand, slip included (goldens/README)
-                "chan": {0: at(-1, "row"), 1: at(-1, "col")},
-                "row": {1: at(it - 1, "col"), 2: at(it, "chan")},
-                "col": {0: at(it, "row"), 2: at(it, "chan")},
+            cases = {  # the trees that the research code used, including its mistake (goldens/README)
+                "chan": {0: tree_at(-1, "row"), 1: tree_at(-1, "col")},
+                "row": {1: tree_at(it - 1, "col"), 2: tree_at(it, "chan")},
+                "col": {0: tree_at(it, "row"), 2: tree_at(it, "chan")},
             }
         else:
             newest = it if beta == 1.0 else it - 1
-            cases = {"col": {0: at(it - 1, "row")}, "row": {1: at(newest, "col")}}
+            cases = {"col": {0: tree_at(it - 1, "row")}, "row": {1: tree_at(newest, "col")}}
         for axis, others in cases.items():
             found = tree_distance(array, AXES.index(axis), others, alpha, beta)
-            close(found, golden[f"it{it}_{axis}_emd"])
-            close(affinity_from_distance(golden[f"it{it}_{axis}_emd"]), golden[f"it{it}_{axis}_aff"])
+            assert_close(found, golden[f"it{it}_{axis}_emd"])
+            assert_close(affinity_from_distance(golden[f"it{it}_{axis}_emd"]), golden[f"it{it}_{axis}_aff"])
 
 
-def test_haar_bases_and_coefficients(golden):
+def test_haar_bases_and_coefficients_equal_the_golden_ones(golden):
     array = golden["input"]
-    trees = [tree(golden, "final", name) for _, name in axes(golden)]
+    trees = [golden_tree(golden, "final", name) for _, name in axes(golden)]
     for (_, name), found in zip(axes(golden), trees, strict=True):
-        close(found.haar(), golden[f"haar_{name}"])
+        assert_close(found.haar(), golden[f"haar_{name}"])
     expansion = expand(array, trees)
     if array.ndim == 2:
-        close(expansion.coefficients, golden["bihaar"])
+        assert_close(expansion.coefficients, golden["bihaar"])
         assert expansion.entropy() == pytest.approx(float(golden["l1"]), rel=1e-8)
         return
-    close(expansion.coefficients, golden["trihaar"])
+    assert_close(expansion.coefficients, golden["trihaar"])
     assert expansion.entropy("network") == pytest.approx(float(golden["trihaar_l1"]), rel=1e-8)
-    close(expansion.entropy("head"), golden["head_l1"])
+    assert_close(expansion.entropy("head"), golden["head_l1"])
     for head in range(array.shape[2]):
-        close(expand(array[:, :, head], trees[:2]).coefficients, golden["bihaar"][:, :, head])
+        assert_close(expand(array[:, :, head], trees[:2]).coefficients, golden["bihaar"][:, :, head])
 
 
 @pytest.mark.parametrize("golden", FILES[2:], indirect=True)
-def test_diffusion_map(golden):
-    found, wanted = diffusion_map(golden["final_chan_aff"]), golden["diff_coords_scaled"]
-    close(found * np.sign((found * wanted).sum(0)), wanted)
+def test_diffusion_maps_equal_the_golden_ones(golden):
+    coordinates, expected = diffusion_map(golden["final_chan_aff"]), golden["diff_coords_scaled"]
+    assert_close(coordinates * np.sign((coordinates * expected).sum(0)), expected)
 
 
-def test_questionnaire_from_end_to_end():
+def test_the_whole_questionnaire_gives_the_golden_trees():
     with np.load(GOLDENS / "matrix_a0_b1.npz") as golden:
         found = organize(golden["input"], iterations=3, alpha=0.0, beta=1.0)
         for axis, name in enumerate(("row", "col")):
@@ -135,7 +135,7 @@ def test_questionnaire_from_end_to_end():
             np.testing.assert_array_equal(step.trees[1].levels, golden[f"it{it}_col_tree_levels"])
 
 
-def test_planted_hierarchy_of_the_structured_tensor_is_found():
+def test_the_planted_trees_of_the_structured_tensor_are_recovered():
     with np.load(GOLDENS / "tensor_structured.npz") as golden:
         found = organize(golden["input"])
         truth = [Tree(golden[f"truth_levels{axis}"]) for axis in range(3)]

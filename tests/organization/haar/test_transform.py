@@ -1,4 +1,4 @@
-"""Haar transforms: orthogonal, exact both ways, on any tree, axis, kind and precision, and never dense."""
+"""The Haar transform: orthogonal, invertible, equal to the dense basis for any tree, axis, library and precision."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from attngeo.io import threads
 from attngeo.organization import Tree
 from attngeo.organization.haar.transform import forward, inverse
 from attngeo.organization.kernels import dispatch
-from tests.organization.made_arrays import random_tree
+from tests.organization.random_trees import random_tree
 
 torch = pytest.importorskip("torch")
 
 
 def dense_basis(tree: Tree) -> np.ndarray:
-    """The definition word for word."""
-    n, place = tree.size, np.argsort(tree.order)
+    """Return the Haar basis as columns, built directly from its definition."""
+    n, position = tree.size, np.argsort(tree.order)
     columns = [np.full(n, n**-0.5)]
     for above, below in zip(tree.levels, tree.levels[1:], strict=False):
         for folder in range(above.max() + 1):
             children = [np.flatnonzero(below == label) for label in np.unique(below[above == folder])]
-            children.sort(key=lambda child: (-len(child), -place[child].min()))
+            children.sort(key=lambda child: (-len(child), -position[child].min()))
             for i, child in enumerate(children[:-1]):
                 rest = np.concatenate(children[i + 1 :])
                 column = np.zeros(n)
@@ -36,19 +36,19 @@ def dense_basis(tree: Tree) -> np.ndarray:
 shapes = st.lists(st.sampled_from([1, 2, 3, 5, 7, 8, 13, 17]), min_size=1, max_size=3)
 
 
-@pytest.fixture(params=["compiled", "plain"])
-def path(request, monkeypatch):
-    if request.param == "plain":
+@pytest.fixture(params=["numba", "numpy"])
+def kernels(request, monkeypatch):
+    if request.param == "numpy":
         monkeypatch.setattr(dispatch, "numba_kernels", lambda: None)
 
 
 @given(n=st.integers(1, 40), seed=st.integers(0, 10**6), lopsided=st.booleans())
 @settings(max_examples=60, deadline=None)
-def test_basis_is_the_definition_and_orthonormal(n, seed, lopsided):
+def test_the_basis_follows_the_definition_and_is_orthonormal(n, seed, lopsided):
     tree = random_tree(n, seed, lopsided)
     order = np.concatenate([np.flatnonzero(tree.levels[1] == f)[::-1] for f in range(tree.widths[1])]) if n > 1 else [0]
     trees = [tree]
-    if tree.depth == 3:  # then any order inside the folders of level 1 is depth first
+    if tree.depth == 3:  # any order within the folders of level 1 is then depth first
         trees.append(Tree(tree.levels, order))
     for each in trees:
         basis = each.haar()
@@ -58,34 +58,34 @@ def test_basis_is_the_definition_and_orthonormal(n, seed, lopsided):
 
 @given(shape=shapes, seed=st.integers(0, 10**6), lopsided=st.booleans())
 @settings(max_examples=60, deadline=None)
-def test_energy_and_inverse(shape, seed, lopsided):
+def test_the_transform_keeps_the_energy_and_has_an_inverse(shape, seed, lopsided):
     array = np.random.default_rng(seed).standard_normal(shape)
     trees = {axis: random_tree(n, seed + axis, lopsided) for axis, n in enumerate(shape)}
-    wanted = array
+    expected = array
     for axis, tree in trees.items():
-        wanted = np.moveaxis(np.tensordot(dense_basis(tree).T, wanted, (1, axis)), 0, axis)
-    kept = array.copy()
+        expected = np.moveaxis(np.tensordot(dense_basis(tree).T, expected, (1, axis)), 0, axis)
+    original = array.copy()
     for values in (array, torch.tensor(array)):
         coefficients = forward(values, trees)
-        np.testing.assert_allclose(np.asarray(coefficients), wanted, atol=1e-12)
+        np.testing.assert_allclose(np.asarray(coefficients), expected, atol=1e-12)
         np.testing.assert_allclose(float((coefficients**2).sum()), (array**2).sum(), rtol=1e-12)
         np.testing.assert_allclose(np.asarray(inverse(coefficients, trees)), array, atol=1e-12)
-    np.testing.assert_array_equal(array, kept)  # what was given stays as it was
+    np.testing.assert_array_equal(array, original)  # the input is not changed
 
 
-def test_every_axis_and_layout(path):
+def test_every_axis_and_memory_layout(kernels):
     rng = np.random.default_rng(1)
     array = rng.standard_normal((7, 30, 11, 3))
     for axis in range(4):
         tree = random_tree(array.shape[axis], axis)
-        wanted = np.moveaxis(np.tensordot(tree.haar().T, array, (1, axis)), 0, axis)
+        expected = np.moveaxis(np.tensordot(tree.haar().T, array, (1, axis)), 0, axis)
         for view in (array, np.asfortranarray(array), array[::-1][::-1]):
-            np.testing.assert_allclose(forward(view, {axis: tree}), wanted, atol=1e-12)
-            np.testing.assert_allclose(forward(view, {axis - 4: tree}), wanted, atol=1e-12)
+            np.testing.assert_allclose(forward(view, {axis: tree}), expected, atol=1e-12)
+            np.testing.assert_allclose(forward(view, {axis - 4: tree}), expected, atol=1e-12)
             np.testing.assert_allclose(inverse(forward(view, {axis: tree}), {axis: tree}), array, atol=1e-12)
 
 
-def test_precision_is_kept(path):
+def test_float32_stays_float32(kernels):
     tree = random_tree(50, 0)
     array = np.random.default_rng(0).standard_normal((50, 40)).astype(np.float32)
     coefficients = forward(array, {0: tree})
@@ -95,28 +95,28 @@ def test_precision_is_kept(path):
     assert forward(torch.tensor(array), {0: tree}).dtype == torch.float32
 
 
-def test_threads_change_no_digit(monkeypatch):
+def test_the_number_of_threads_changes_no_digit(monkeypatch):
     array = np.random.default_rng(2).standard_normal((90, 130, 70))
     trees = {axis: random_tree(n, axis) for axis, n in enumerate(array.shape)}
-    found = []
+    results = []
     for count in (1, 2, 5):
         monkeypatch.setattr(threads, "thread_count", lambda count=count: count)
-        found.append(forward(array, trees))
-    np.testing.assert_array_equal(found[0], found[1])
-    np.testing.assert_array_equal(found[0], found[2])
+        results.append(forward(array, trees))
+    np.testing.assert_array_equal(results[0], results[1])
+    np.testing.assert_array_equal(results[0], results[2])
 
 
-def test_supports_are_those_of_the_columns():
+def test_supports_and_levels_of_the_columns():
     tree = random_tree(60, 4)
-    turn = tree.rotations
-    np.testing.assert_allclose(turn.share, (tree.haar() != 0).mean(0))
-    assert turn.level[0] == -1 and (np.diff(turn.level) >= 0).all()
-    for rotations in turn.rounds:  # side by side, so no slot twice
-        slots = np.concatenate([turn.first[rotations], turn.second[rotations]])
+    rotations = tree.rotations
+    np.testing.assert_allclose(rotations.share, (tree.haar() != 0).mean(0))
+    assert rotations.level[0] == -1 and (np.diff(rotations.level) >= 0).all()
+    for chosen in rotations.rounds:  # the rotations of one round use every slot at most once
+        slots = np.concatenate([rotations.first[chosen], rotations.second[chosen]])
         assert len(np.unique(slots)) == len(slots)
 
 
-def test_a_tree_of_another_size_says_so():
+def test_a_tree_of_another_size_raises_an_error():
     with pytest.raises(InputError, match="has 5 elements, the array has 4"):
         forward(np.zeros((4, 4)), {1: Tree.dyadic(5)})
     with pytest.raises(InputError, match="axis 2"):

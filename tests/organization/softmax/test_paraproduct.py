@@ -1,4 +1,4 @@
-"""The paraproduct tests that cannot be fooled."""
+"""The paraproduct: its exact identity, linear functions, the order and smoothness of its residual, stored results."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from attngeo.errors import InputError
 from attngeo.organization import Tree, paraproduct, planted
 from attngeo.organization.haar.smoothness import holder
 from attngeo.organization.haar.transform import forward
-from tests.organization.made_arrays import random_tree
+from tests.organization.random_trees import random_tree
 
 GOLDEN = Path(__file__).parents[2] / "goldens" / "averages.npz"
 CUBIC = (lambda x: x**3 - x, lambda x: 3 * x**2 - 1, lambda x: 6 * x)
@@ -43,15 +43,15 @@ def test_linear_functions_leave_no_residual(rows, columns, seed):
     assert np.abs(product.residual).max() < 1e-12
 
 
-def test_exact_values():
+def test_exact_part_is_exp_or_softmax():
     f, (rows, columns) = planted((12, 9), 0)
     np.testing.assert_allclose(paraproduct(f, rows, columns).exact, np.exp(f))
     np.testing.assert_allclose(paraproduct(f, rows, columns, "softmax").exact, softmax(f, axis=1))
-    shifted = paraproduct(f + 1000.0, rows, columns, "softmax")  # logits may be large
+    shifted = paraproduct(f + 1000.0, rows, columns, "softmax")  # large logits do not overflow
     np.testing.assert_allclose(shifted.exact, softmax(f, axis=1))
 
 
-def test_residual_is_of_second_order():
+def test_the_residual_is_of_second_order():
     """For f = εg the residual shrinks as ε² while A(f) − A(P_00 f) shrinks as ε."""
     g, (rows, columns) = planted((40, 33), 2)
     sizes = []
@@ -64,8 +64,8 @@ def test_residual_is_of_second_order():
     np.testing.assert_allclose(np.diff(whole), -1, atol=0.15)
 
 
-def smooth(n: int) -> np.ndarray:
-    """Slow along both axes and of mixed regularity: a sum of products of waves with steep decay."""
+def smooth_matrix(n: int) -> np.ndarray:
+    """Return a matrix that varies slowly along both axes: a sum of products of waves with steep decay."""
     x = (np.arange(n) + 0.5) / n
     waves = [np.cos(np.pi * k * x + 0.3 * k) / k**1.5 for k in range(1, 40)]
     rng = np.random.default_rng(0)
@@ -73,8 +73,8 @@ def smooth(n: int) -> np.ndarray:
 
 
 @pytest.mark.parametrize("function", ["exp", "softmax"])
-def test_residual_is_smoother(function):
-    f = smooth(256)
+def test_the_residual_is_smoother_than_the_matrix(function):
+    f = smooth_matrix(256)
     tree = Tree.dyadic(256)
     both = {0: tree, 1: tree}
     own = holder(forward(f, both), (tree, tree))
@@ -83,7 +83,7 @@ def test_residual_is_smoother(function):
     assert rest.exponent - own.exponent > 6 * np.hypot(rest.error, own.error)
 
 
-def test_golden_sums():
+def test_sums_equal_the_golden_ones():
     with np.load(GOLDEN) as golden:
         tree = Tree.dyadic(64)
         product = paraproduct(golden["f"], tree, tree)
@@ -94,15 +94,15 @@ def test_golden_sums():
         inner = [term for term in product.terms() if {term.row, term.column} <= {1, 2, 3, 4}]
         assert len(inner) == 16
         for name, found in (("first", sum(t.first for t in inner)), ("second", sum(t.second for t in inner))):
-            wanted = golden[f"clean_{name}"]
-            np.testing.assert_allclose(found, wanted, atol=1e-8 * np.abs(wanted).max())
+            expected = golden[f"clean_{name}"]
+            np.testing.assert_allclose(found, expected, atol=1e-8 * np.abs(expected).max())
         np.testing.assert_allclose(product.exact, golden["exp_f"])
         np.testing.assert_allclose(paraproduct(golden["f"], tree, tree, "softmax").exact, golden["softmax_rows"])
 
 
-def test_bad_input_says_why():
+def test_bad_input_raises_an_error_that_names_it():
     tree = Tree.dyadic(4)
-    for arguments, says in (
+    for arguments, message in (
         ((np.zeros((4, 5)), tree, tree), "do not match"),
         ((np.zeros((4, 4)), tree, tree, "tanh"), "'tanh'"),
         ((np.zeros((4, 4)), tree, tree, (np.exp, np.exp)), "first two derivatives"),
@@ -111,6 +111,6 @@ def test_bad_input_says_why():
         ((np.full((4, 4), 1e3), tree, tree), "exp of 1000 overflows, expected at most 700"),
         ((np.zeros((4, 4)), tree, tree, (np.exp, np.exp, 2)), "first two derivatives"),
     ):
-        with pytest.raises(InputError, match=says):
+        with pytest.raises(InputError, match=message):
             paraproduct(*arguments)
     assert "residual" in repr(paraproduct(np.ones((4, 4)), tree, tree))

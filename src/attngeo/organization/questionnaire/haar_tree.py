@@ -53,7 +53,7 @@ def haar_tree(slices: AnyArray, sizes: Ints | None = None) -> tuple[Tree, float]
         start = np.concatenate([[0], np.cumsum(counts[counts > 1])])
         # A group of more than two folders has only distances of 0 inside, so its first pair gives the whole cost.
         total += float(costs[joined[start[:-1]], joined[start[:-1] + 1]].sum())
-        merged = np.bincount(groups, weights)
+        merged = np.asarray(np.bincount(groups, weights), np.float64)
         _average(slices, active[joined], (weights / merged[groups])[joined], start)
         first = np.unique(groups, return_index=True)[1]
         active, weights, distances = active[first], merged, distances[np.ix_(first, first)]

@@ -94,7 +94,8 @@ def softmax_invariance(
     )
     kind = "masked softmax" if masked else "softmax"
     name = tensor.name if isinstance(tensor, NetworkTensor) else ""
-    return InvarianceReport(kind, *network, tuple(own_heads), tuple(control_heads), contrasts, name, seed)
+    own, of_control = network
+    return InvarianceReport(kind, own, of_control, tuple(own_heads), tuple(control_heads), contrasts, name, seed)
 
 
 def _logits(tensor: NetworkTensor | ArrayInput, masked: bool) -> tuple[Floats, tuple[str, ...], Bools | None]:

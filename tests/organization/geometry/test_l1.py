@@ -1,0 +1,35 @@
+"""l1 distances and norms, compared with SciPy on every implementation."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.spatial.distance import cdist
+
+from attngeo.organization.geometry.l1 import l1_between, l1_distances, l1_norm
+from attngeo.organization.kernels import dispatch
+
+torch = pytest.importorskip("torch")
+
+
+@given(n=st.integers(1, 20), k=st.integers(1, 700), seed=st.integers(0, 10**6))
+@settings(max_examples=40, deadline=None)
+def test_l1_distances_equal_those_of_scipy(n, k, seed):
+    points = np.random.default_rng(seed).standard_normal((n, k))
+    expected = cdist(points, points, "cityblock")
+    np.testing.assert_allclose(l1_distances(points), expected, atol=1e-12 * k)
+    np.testing.assert_allclose(l1_distances(torch.tensor(points)), expected, atol=1e-12 * k)
+    rows, columns = np.arange(0, n, 2), np.arange(n)[::-1].copy()
+    np.testing.assert_allclose(l1_between(points, rows, columns), expected[np.ix_(rows, columns)], atol=1e-12 * k)
+    assert l1_norm(points) == pytest.approx(np.abs(points).sum(), rel=1e-12)
+
+
+def test_l1_distances_without_numba_equal_those_of_scipy(monkeypatch):
+    monkeypatch.setattr(dispatch, "numba_kernels", lambda: None)
+    points = np.random.default_rng(0).standard_normal((9, 50))
+    expected = cdist(points, points, "cityblock")
+    np.testing.assert_allclose(l1_distances(points), expected)
+    np.testing.assert_allclose(l1_between(points, np.array([1, 4]), np.arange(9)), expected[[1, 4]])
+    assert l1_norm(points) == pytest.approx(np.abs(points).sum(), rel=1e-12)

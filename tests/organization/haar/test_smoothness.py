@@ -1,0 +1,44 @@
+"""The mixed-Hölder exponent of coefficients that were made to have a given one."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from attngeo.errors import InputError
+from attngeo.organization import Tree
+from attngeo.organization.haar.smoothness import holder
+from tests.organization.random_trees import random_tree
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.3, 1.0])
+@pytest.mark.parametrize("shape", [(64, 64), (32, 32, 16), (60, 47)])
+def test_the_exponent_of_the_coefficients_is_recovered(alpha, shape):
+    trees = tuple(Tree.dyadic(n) if n & (n - 1) == 0 else random_tree(n, n) for n in shape)
+    support = np.ones(())
+    for tree in trees:
+        support = np.multiply.outer(support, tree.rotations.share)
+    signs = np.random.default_rng(0).choice([-1.0, 1.0], shape)
+    fit = holder(signs * support ** (alpha + 0.5), trees)
+    for line in (fit.rms, fit.high):
+        # Irregular trees have folders of several sizes per bin, so the exponent is only within the error of the fit.
+        assert line.exponent == pytest.approx(alpha, abs=3 * line.error + 1e-9)
+    assert fit.error < 0.02
+    assert fit.counts.min() >= 8 and fit.counts.sum() <= np.prod([n - 1 for n in shape])
+    noise = holder(np.random.default_rng(1).standard_normal(shape), trees)
+    assert noise.exponent == pytest.approx(-0.5, abs=4 * noise.error + 0.02)
+
+
+def test_constants_and_rounding_are_left_out():
+    tree = Tree.dyadic(64)
+    support = np.multiply.outer(tree.rotations.share, tree.rotations.share)
+    coefficients = support**1.5
+    changed = coefficients.copy()
+    changed[0], changed[:, 0] = 1e9, 1e9
+    assert holder(changed, (tree, tree)).exponent == pytest.approx(1.0)
+    changed = np.where(support < 1e-3, 1e-30, coefficients)
+    fit = holder(changed, (tree, tree))
+    assert fit.exponent == pytest.approx(1.0) and fit.support.min() > -11
+    assert np.isnan(holder(np.ones((2, 2)), (Tree.dyadic(2),) * 2).exponent)
+    with pytest.raises(InputError, match="do not match"):
+        holder(np.ones((3, 2)), (Tree.dyadic(2),) * 2)

@@ -1,0 +1,38 @@
+"""Haar trees: their cost is the l1 norm of the Haar coefficients, and equal rows are joined first."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from attngeo.organization import Tree, expand, planted
+from attngeo.organization.haar.transform import forward
+from attngeo.organization.questionnaire.haar_tree import expanded_slices, haar_tree
+
+
+def test_the_cost_of_a_haar_tree_is_the_l1_norm_of_the_coefficients():
+    array, trees = planted((20, 14, 9), 5)
+    for axis in range(3):
+        tree, l1 = haar_tree(expanded_slices(array, axis, dict(enumerate(trees))))
+        replaced = {**dict(enumerate(trees)), axis: tree}
+        assert l1 == pytest.approx(expand(array, replaced).entropy(), rel=1e-10)
+        assert l1 <= 1.02 * expand(array, trees).entropy()
+
+
+def test_equal_rows_are_joined_first():
+    repeated = np.repeat(np.random.default_rng(0).standard_normal((4, 6)), 5, axis=0)
+    tree, _ = haar_tree(repeated.copy())
+    np.testing.assert_array_equal(tree.levels[-2], np.repeat(np.arange(4), 5))
+
+
+def test_rows_may_be_means_of_folders():
+    means = np.random.default_rng(1).standard_normal((7, 40))
+    sizes = np.array([4, 1, 2, 2, 7, 1, 3])
+    tree, l1 = haar_tree(means.copy(), sizes)
+    whole = Tree(np.concatenate([np.repeat(tree.levels, sizes, axis=1), [np.arange(20)]]))
+    assert l1 == pytest.approx(np.abs(forward(np.repeat(means, sizes, axis=0), {0: whole})).sum(), rel=1e-12)
+
+
+def test_haar_trees_of_one_row_and_of_equal_rows():
+    assert haar_tree(np.ones((1, 3)))[0].levels.tolist() == [[0]]
+    assert haar_tree(np.ones((8, 3)))[0].widths == (1, 8)
