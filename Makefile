@@ -4,12 +4,12 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip install --no-input -q --disable-pip-version-check
 
-.PHONY: help setup models demo demo-real test slow lint bench clean
+.PHONY: help setup models demo demo-real test slow fuzz lint bench clean
 
 help:
 	@echo "make demo       the bundled encoder against the bundled decoder, drawn to out/demo.png"
 	@echo "make demo-real  the same for two published models, fetched first; out/demo-real.png"
-	@echo "make test       the tests (make slow: the slow ones that it leaves out)"
+	@echo "make test       the tests (make slow: those it leaves out; make fuzz: 10,000 damaged files)"
 	@echo "make lint       style, types and the direction of imports"
 	@echo "make bench      the benchmarks"
 	@echo "make setup      everything into $(VENV); make models: the published models demo-real and the tests read"
@@ -47,6 +47,9 @@ test: setup models
 
 slow: setup models
 	$(BIN)/python -m pytest -m slow
+
+fuzz: setup
+	$(BIN)/python -m tests.fuzz --cases 10000
 
 lint: setup
 	$(BIN)/ruff check .

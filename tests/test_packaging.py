@@ -12,6 +12,7 @@ import tomllib
 import zipfile
 from collections.abc import Iterator
 from email.parser import HeaderParser
+from functools import cache
 from importlib.metadata import packages_distributions
 from pathlib import Path
 
@@ -52,7 +53,7 @@ def declared(*extras: str) -> set[str]:
 def imported(*folders: str) -> dict[str, str]:
     """Return every distribution that the code of these folders imports, with one file that does."""
     owners = packages_distributions()
-    ours = {"attngeo", "bench", "experiments", "tests", "tools"}
+    ours = {"attngeo", "bench", "experiments", "tests", "tools", "_typeshed"}  # _typeshed: known to type checkers only
     uses: dict[str, str] = {}
     for folder in folders:
         for path in sorted((ROOT / folder).rglob("*.py")):
@@ -194,6 +195,15 @@ def code(page: Path) -> str:
     return re.sub(r"\\\n\s*", " ", joined)  # continued lines
 
 
+@cache
+def experiment_options(command: str) -> set[str]:
+    """Return the options of a command of the initialisation experiment, as its help lists them."""
+    call = [sys.executable, "-m", "experiments.initialisation", command, "--help"]
+    done = subprocess.run(call, cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, f"python -m experiments.initialisation {command}"
+    return set(re.findall(r"--[a-z][a-z-]*", done.stdout))
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_commands_in_the_docs_exist(page):
     typer = pytest.importorskip("typer")
@@ -211,6 +221,9 @@ def test_commands_in_the_docs_exist(page):
         options = {option for parameter in found.params for option in (*parameter.opts, *parameter.secondary_opts)}
         asked = set(re.findall(r"(?<=\s)--[a-z][a-z-]*", rest.split(" | ")[0].split(" #")[0]))
         assert asked <= options | {"--help"}, f"attngeo {command}{rest}"
+    for command, rest in re.findall(r"python3? -m experiments\.initialisation ([a-z]+)\b(.*)$", text, re.M):
+        asked = set(re.findall(r"(?<=\s)--[a-z][a-z-]*", rest.split(" #")[0]))
+        assert asked <= experiment_options(command), f"python -m experiments.initialisation {command}{rest}"
     for module in re.findall(r"python3? -m ((?:bench|tools|experiments)(?:\.\w+)*)", text):
         path = ROOT.joinpath(*module.split("."))
         assert path.with_suffix(".py").is_file() or (path / "__main__.py").is_file(), f"python -m {module}"

@@ -105,7 +105,7 @@ def test_scoring_and_training_import_without_what_they_do_not_need():
         f"for name in {sorted(set(names) - set(compiled))}: import_module(name)\n"
         "import numpy as np, attngeo\n"
         "from attngeo.weights.scoring.form import Form\n"
-        "Form(np.eye(4)[None], np.eye(4)[None]).symmetry()\n"
+        "Form(np.eye(4), np.eye(4)).symmetry()\n"
         "print('all imported')\n"
     )
     assert run(script) == "all imported\n"
