@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 from attngeo.errors import SourceError, reason
 from attngeo.io.atomic import write_errors, write_file
+from attngeo.io.plain import parse_json
 from experiments.initialisation.grid import Cell
 
 Item = TypeVar("Item")
@@ -62,7 +63,7 @@ def read_runs(paths: Iterable[Path]) -> list[FinishedRun]:
                         run = _from_json(line)
                         runs.setdefault(run.cell.key, run)
             except (OSError, EOFError, lzma.LZMAError, ValueError, LookupError, TypeError, AttributeError,
-                    OverflowError, RecursionError) as error:  # fmt: skip
+                    OverflowError) as error:  # fmt: skip
                 raise SourceError(f"{file}: not a file of finished runs ({reason(error)})") from error
     return list(runs.values())
 
@@ -77,7 +78,7 @@ def grouped(items: Iterable[Item], key: Callable[[Item], Hashable]) -> list[list
 
 def _from_json(line: str) -> FinishedRun:
     """Return the run of one line; any error means that the line is not one."""
-    row = json.loads(line)
+    row = parse_json(line)
     cell = dict(row["cell"])
     other = tuple(
         (str(key), tuple(value) if isinstance(value, list) else value) for key, value in cell.pop("other", ())

@@ -141,7 +141,7 @@ def test_cut_short_anywhere(tmp_path: Path) -> None:
             open_checkpoint(file)
         assert "\n" not in str(caught.value)
     file.write_bytes(whole[: end - 1])
-    with pytest.raises(SourceError, match="tensor 'b' ends at byte .* it is incomplete"):
+    with pytest.raises(SourceError, match=r"tensor 'b' ends at byte .* it is incomplete"):
         open_checkpoint(file)
 
 

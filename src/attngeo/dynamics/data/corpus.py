@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import IO
 
 from attngeo.errors import InputError, first_line
+from attngeo.io.plain import parse_json
 
 MAX_DOCUMENT = 1 << 20  # characters; a longer document is yielded in several pieces, so that memory stays bounded
 _MAX_JSON_LINE = 1 << 28  # characters; a JSON line cannot be parsed in pieces
@@ -110,8 +111,8 @@ def _from_jsonl(path: Path, field: str) -> Iterator[str]:
         if not line.strip():
             continue
         try:
-            record = json.loads(line)
-        except (ValueError, RecursionError) as error:
+            record = parse_json(line)
+        except ValueError as error:
             problem = error.msg if isinstance(error, json.JSONDecodeError) else first_line(error)
             raise InputError(f"{path}: line {number} is not JSON ({problem})") from error
         yield from _pieces(record, field, f"{path}: line {number}")

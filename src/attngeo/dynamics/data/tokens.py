@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -11,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attngeo.errors import InputError, first_line
+from attngeo.io.plain import parse_json
 
 Part = Literal["train", "valid"]
 
@@ -37,10 +37,10 @@ class Tokens:
 def open_tokens(folder: Path) -> Tokens:
     """Return the token files that `prepare_tokens` wrote to `folder`."""
     try:
-        facts = json.loads((folder / "tokens.json").read_text("utf-8"))
+        facts = parse_json((folder / "tokens.json").read_bytes())
         tokens = Tokens(str(folder), **{**facts, "special": tuple(facts["special"])})
         sizes = {part: (folder / f"{part}.bin").stat().st_size for part in ("train", "valid")}
-    except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
+    except (OSError, ValueError, TypeError, KeyError) as error:
         raise InputError(f"{folder}: no prepared token files ({first_line(error)})") from error
     numbers = (tokens.vocabulary, tokens.train, tokens.valid, tokens.mask, *tokens.special)
     if not all(type(number) is int and number >= 0 for number in numbers) or not isinstance(tokens.digest, str):

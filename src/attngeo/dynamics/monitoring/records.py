@@ -12,6 +12,7 @@ from typing import Any
 
 from attngeo.errors import SourceError
 from attngeo.io.atomic import write_errors, write_file
+from attngeo.io.plain import parse_json
 
 Record = dict[str, Any]  # key → value; every record has `step`, a whole number
 RECORDS_FILE = "attngeo.jsonl"  # the file in the folder of a run that a Monitor and `track` write
@@ -127,7 +128,7 @@ def read_records(path: Path) -> list[Record]:
     rows = []
     for number, line in enumerate(lines, 1):
         try:
-            row = json.loads(line)
+            row = parse_json(line)
         except ValueError:
             row = None
         if not isinstance(row, dict) or not isinstance(row.get("step"), int):

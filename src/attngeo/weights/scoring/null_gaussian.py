@@ -30,6 +30,8 @@ from pathlib import Path
 import numpy as np
 
 from attngeo.arrays import Floats
+from attngeo.errors import InputError
+from attngeo.io.archive import load_npy
 from attngeo.io.cache import cache_dir, cache_file
 from attngeo.weights.scoring.directionality import directionality_of_excess, excess
 from attngeo.weights.scoring.symmetry import symmetry
@@ -139,10 +141,10 @@ def _draw_row_norms(count: int, other: int, r: int, rng: np.random.Generator) ->
 def _read_cached(path: Path) -> Floats | None:
     """Return the cached draws, None where the file is missing or damaged."""
     try:
-        values = np.load(path, allow_pickle=False)
-    except (OSError, ValueError, EOFError):
+        values = load_npy(path)
+    except InputError:
         return None
-    complete = isinstance(values, np.ndarray) and values.shape == (DRAWS + 1,) and values.dtype == np.float64
+    complete = values.shape == (DRAWS + 1,) and values.dtype == np.float64
     return values if complete and np.isfinite(values[1:]).all() and not values[0] <= 0 else None
 
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from attngeo.display import draw
 from attngeo.errors import InputError, SourceError
 from attngeo.io.atomic import write_file
+from attngeo.io.plain import parse_json
 from attngeo.weights.scoring.layer_nulls import layer_nulls
 
 if TYPE_CHECKING:
@@ -124,7 +125,7 @@ class ScoreTable:
             notes = pl.read_parquet_metadata(content).get(NOTES)
             content.seek(0)
             frame = pl.read_parquet(content)
-            texts = json.loads(notes) if notes is not None else None
+            texts = parse_json(notes) if notes is not None else None
         except OSError as error:
             raise SourceError(f"{path}: cannot be read ({error.strerror or error})") from error
         except (pl.exceptions.PolarsError, ValueError) as error:
