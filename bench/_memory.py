@@ -1,4 +1,7 @@
-"""Memory of this process as the kernel counts it. The peak of a new process would begin with that of its parent."""
+"""Memory of this process as the kernel counts it.
+
+The peak can be reset, because the peak of a new process would start with that of its parent.
+"""
 
 from __future__ import annotations
 
@@ -6,15 +9,17 @@ from pathlib import Path
 
 
 def resident_bytes() -> int:
+    """Return the memory in use."""
     return _status("VmRSS")
 
 
 def peak_bytes() -> int:
-    """The most memory since the last forget_peak."""
+    """Return the largest memory in use since the last `reset_peak`."""
     return _status("VmHWM")
 
 
-def forget_peak() -> None:
+def reset_peak() -> None:
+    """Start a new measurement of the peak."""
     Path("/proc/self/clear_refs").write_text("5")
 
 

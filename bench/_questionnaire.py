@@ -1,4 +1,7 @@
-"""The questionnaire the plain way: float64, every folder mean, scipy's cityblock on one thread."""
+"""A direct implementation of the questionnaire, the baseline of the speed benchmark.
+
+It uses float64, computes every folder mean, and compares slices with SciPy's cityblock distance on one thread.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from attngeo.organization import Tree, affinity_from_distance, cosine_affinity, 
 
 
 def folder_means(tree: Tree) -> tuple[np.ndarray, np.ndarray]:
-    """[folders, n] averages over all folders of all levels, and their weights |F|/n."""
+    """Return [folders, n] rows that take the mean over each folder of all levels, and the weights |F|/n."""
     rows, weights = [], []
     for labels in tree.levels:
         for folder in range(labels.max() + 1):
@@ -19,7 +22,8 @@ def folder_means(tree: Tree) -> tuple[np.ndarray, np.ndarray]:
     return np.asarray(rows), np.asarray(weights)
 
 
-def plain_distance(array: np.ndarray, axis: int, trees: dict[int, Tree]) -> np.ndarray:
+def direct_distance(array: np.ndarray, axis: int, trees: dict[int, Tree]) -> np.ndarray:
+    """Return the tree distances [n, n] between the slices of `axis`."""
     slices = np.moveaxis(array, axis, 0)
     (left, left_weights), (right, right_weights) = (folder_means(trees[a]) for a in range(3) if a != axis)
     left, right = left * left_weights[:, None], right * right_weights[:, None]
@@ -29,14 +33,14 @@ def plain_distance(array: np.ndarray, axis: int, trees: dict[int, Tree]) -> np.n
     return squareform(pdist(means, "cityblock"))
 
 
-def plain_organize(array: np.ndarray, iterations: int = 3) -> list[Tree]:
-    """Heads, queries, keys in every iteration, each from the newest trees of the others."""
+def direct_organize(array: np.ndarray, iterations: int = 3) -> list[Tree]:
+    """Return the trees; each iteration updates heads, queries, keys from the newest trees of the other axes."""
     array = np.asarray(array, np.float64)
     trees = {axis: flexible_tree(cosine_affinity(array, axis)) for axis in (0, 1)}
     for _ in range(iterations):
         before = dict(trees)
         for axis in (2, 0, 1):
-            trees[axis] = flexible_tree(affinity_from_distance(plain_distance(array, axis, trees)))
+            trees[axis] = flexible_tree(affinity_from_distance(direct_distance(array, axis, trees)))
         if trees == before:
             break
     return [trees[axis] for axis in range(3)]

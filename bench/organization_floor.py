@@ -1,8 +1,8 @@
-"""What organising must at least cost, and how far from it the code is. `python -m bench.organization_floor`.
+"""The least time that `organize` could take, and how far the code is from it: `python -m bench.organization_floor`.
 
-Nearly all the work is Σ min(a, b) over pairs of slices, one minimum and one addition a number. The floor is those the
-method needs at the speed at which two vectors in the first cache are compared; beside it, what a copy of the tensor
-costs, which every pass over it costs too.
+Nearly all the work is Σ min(a, b) over pairs of slices, one minimum and one addition per number. The floor is the
+number of them that the method needs, at the speed of comparing two vectors in the first-level cache. A copy of the
+tensor is measured too, because each pass over the tensor takes at least that long.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 from attngeo.io import threads
 from attngeo.organization import organize, planted
 from attngeo.organization.geometry import l1
-from attngeo.organization.geometry.folder_distance import FolderDistances
+from attngeo.organization.geometry.folder_mean_distance import FolderMeanDistances
 from attngeo.organization.kernels import dispatch
 
 SHAPES = ((128, 128, 144), (256, 256, 128), (256, 256, 192))
@@ -25,6 +25,7 @@ RUNS = 5
 
 
 def quickest(work: Callable[[], object]) -> float:
+    """Return the seconds of the fastest of a few runs."""
     times = []
     for _ in range(RUNS):
         start = time.perf_counter()
@@ -34,74 +35,80 @@ def quickest(work: Callable[[], object]) -> float:
 
 
 def speed() -> float:
-    """Minima with their additions a second, all threads, on eight rows that stay in the first cache."""
+    """Return how many minima with their additions all threads compute per second, on eight rows in the first cache."""
     import numba
 
-    from attngeo.organization.kernels.distances_numba import COLUMNS, _tiles
+    from attngeo.organization.kernels.distances_numba import COORDINATES, add_minima_tiles
 
     @numba.njit(nogil=True)  # type: ignore[untyped-decorator]
-    def again(points: Any, least: Any, times: int) -> None:
+    def repeat(points: Any, minima: Any, times: int) -> None:
         for _ in range(times):
-            _tiles(points, least, points.shape[1])
+            add_minima_tiles(points, minima, points.shape[1])
 
-    points = np.random.default_rng(0).standard_normal((8, COLUMNS))
+    points = np.random.default_rng(0).standard_normal((8, COORDINATES))
     times = 20_000
-    again(points, np.zeros((8, 8)), 1)
-    took = quickest(lambda: threads.spread(lambda lo, hi: again(points, np.zeros((8, 8)), hi - lo), times))
-    return times * 3 * 16 * COLUMNS / took  # three tiles of 4 × 4 from the diagonal up
+    repeat(points, np.zeros((8, 8)), 1)  # compile
+    took = quickest(lambda: threads.spread(lambda lo, hi: repeat(points, np.zeros((8, 8)), hi - lo), times))
+    return times * 3 * 16 * COORDINATES / took  # three tiles of 4 × 4 from the diagonal up
 
 
-class Counted:
-    """Wraps what compares slices: how many numbers, how long."""
+class ComparisonCounter:
+    """While entered, counts the numbers that are compared between slices, and the time it takes."""
 
     def __init__(self) -> None:
         self.needed = self.seconds = 0.0
-        self._through, self._summed = FolderDistances._compiled, l1.summed
+        self._compiled, self._sum_in_groups = FolderMeanDistances._compiled, l1.sum_in_groups
 
-    def __enter__(self) -> Counted:
-        def through(this: Any, jit: Any, first: Any, sides: Any, *rest: Any) -> Any:
+    def __enter__(self) -> ComparisonCounter:
+        def compiled(this: Any, jit: Any, first: Any, sides: Any, *rest: Any) -> Any:
             n = this._slices.shape[0]
             self.needed += n * (n - 1) / 2 * len(first.chosen) * sum(len(side.chosen) for side in sides)
-            return self._timed(self._through, this, jit, first, sides, *rest)
+            return self._timed(self._compiled, this, jit, first, sides, *rest)
 
-        def summed(jit: Any, work: Any, total: int, shape: Any, cost: Any = None, half: bool = True) -> Any:
+        def sum_in_groups(
+            jit: Any, work: Any, total: int, shape: Any, cost: Any = None, upper_only: bool = True
+        ) -> Any:
             rows, columns = shape[1:]
-            self.needed += total * (rows * (rows - 1) / 2 if half else rows * columns)
-            return self._timed(self._summed, jit, work, total, shape, cost, half)
+            self.needed += total * (rows * (rows - 1) / 2 if upper_only else rows * columns)
+            return self._timed(self._sum_in_groups, jit, work, total, shape, cost, upper_only)
 
-        FolderDistances._compiled = through  # type: ignore[method-assign]
-        l1.summed = summed
+        FolderMeanDistances._compiled = compiled  # type: ignore[method-assign]
+        l1.sum_in_groups = sum_in_groups
         return self
 
     def __exit__(self, *_: object) -> None:
-        FolderDistances._compiled, l1.summed = self._through, self._summed  # type: ignore[method-assign]
+        FolderMeanDistances._compiled = self._compiled  # type: ignore[method-assign]
+        l1.sum_in_groups = self._sum_in_groups
 
     def _timed(self, work: Any, *arguments: Any) -> Any:
         start = time.perf_counter()
-        found = work(*arguments)
+        result = work(*arguments)
         self.seconds += time.perf_counter() - start
-        return found
+        return result
 
 
 def main() -> int:
     if dispatch.numba_kernels() is None:
-        print("no numba here: nothing to compare with its floor")
+        print("numba is not installed: nothing to compare with the floor")
         return 0
     peak = speed()
-    print(f"{threads.thread_count()} threads: at most {peak / 1e9:.1f} G minima with their additions a second")
+    print(f"{threads.thread_count()} threads: at most {peak / 1e9:.1f} G minima with their additions per second")
     for shape in SHAPES:
         array = planted(shape)[0].astype(np.float32)
         copy = quickest(array.copy)
-        found: list[tuple[float, float, float]] = []
+        runs: list[tuple[float, float, float]] = []
         for _ in range(RUNS):
-            with Counted() as counted:
+            with ComparisonCounter() as counter:
                 start = time.perf_counter()
                 organize(array)
-            found.append((time.perf_counter() - start, counted.seconds, counted.needed))
-        took, comparing, needed = min(found)
+            runs.append((time.perf_counter() - start, counter.seconds, counter.needed))
+        took, comparing, needed = min(runs)
         floor, rest = needed / peak, took - comparing
-        print(f"{shape}: {took:.2f} s, of it comparing slices {comparing:.2f} s for {needed / 1e9:.1f} G,", end=" ")
-        print(f"{comparing / floor:.2f} × their floor of {floor:.2f} s;", end=" ")
+        print(
+            f"{shape}: {took:.2f} s, of which comparing slices {comparing:.2f} s for {needed / 1e9:.1f} G minima,",
+            end=" ",
+        )
+        print(f"{comparing / floor:.2f} × the floor of {floor:.2f} s;", end=" ")
         print(f"the rest {rest:.2f} s, {rest / copy:.0f} copies of the tensor ({1e3 * copy:.1f} ms)", flush=True)
     return 0
 

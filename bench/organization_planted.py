@@ -1,9 +1,10 @@
-"""Planted hierarchies found again: total l1 over that of the planted trees. `python -m bench.organization_planted`.
+"""How well `organize` recovers planted trees: `python -m bench.organization_planted`.
 
-Beside the default (refined) the plain questionnaire, more of it, refining one end of every tree alone (the joins of its
-folders from about COARSE up, or those below), and refining without a questionnaire. The l1 is what refining looks at,
-so a second figure that it does not: the correlation of the closeness of all pairs (the share of the smallest folder
-that holds both) in the trees found and in those planted, mean over the axes.
+The figure is the total l1 norm of the Haar coefficients, divided by that along the planted trees. `organize` is
+compared with variants: without the refining round, with more iterations, with only the coarse joins of every tree refined (from
+about COARSE folders up) or only the fine ones, and with refining alone. Refining optimises the l1 norm, so a second
+figure does not depend on it: the correlation, over all pairs of elements, of their closeness (the size of the smallest
+folder that contains both) in the trees of `organize` and in the planted trees, averaged over the axes.
 """
 
 from __future__ import annotations
@@ -22,26 +23,28 @@ from attngeo.organization.questionnaire.haar_tree import expanded_slices
 SHAPES = ((64, 64, 24), (128, 128, 48), (96, 150, 37), (256, 256, 128))
 SEEDS = range(5)
 WORST, MEDIAN = 1.10, 1.05
-COARSE = 16  # folders on the level where the coarse joins begin
+COARSE = 16  # number of folders on the level that separates coarse from fine joins
 
 Trees = tuple[Tree, ...]
 
 
 def l1(array: np.ndarray, trees: Trees) -> float:
+    """Return the total l1 norm of the Haar coefficients along the trees."""
     return float(np.abs(forward(array, dict(enumerate(trees)))).sum())
 
 
 def likeness(trees: Trees, planted_trees: Trees) -> float:
+    """Return the mean over the axes of the correlation of closeness."""
     return statistics.mean(closeness_correlation(*pair) for pair in zip(trees, planted_trees, strict=True))
 
 
 def middle(tree: Tree) -> int:
-    """The coarsest level with COARSE folders."""
+    """Return the first level with at least COARSE folders."""
     return next(level for level, width in enumerate(tree.widths) if width >= COARSE)
 
 
-def coarse_anew(slices: np.ndarray, tree: Tree) -> Tree:
-    """`tree` below its middle; the folders found there joined anew."""
+def coarse_joins_refined(slices: np.ndarray, tree: Tree) -> Tree:
+    """Return `tree` with the levels above its middle rebuilt."""
     level = middle(tree)
     labels = tree.levels[level]
     sizes = np.bincount(labels)
@@ -50,46 +53,51 @@ def coarse_anew(slices: np.ndarray, tree: Tree) -> Tree:
     return Tree(np.concatenate([above.levels[:-1, labels], tree.levels[level:]]))
 
 
-def all_anew(slices: np.ndarray, tree: Tree) -> Tree:
+def all_joins_refined(slices: np.ndarray, tree: Tree) -> Tree:
+    """Return the Haar tree of the slices, whatever `tree` is."""
     return haar_tree(slices)[0]
 
 
-def fine_anew(slices: np.ndarray, tree: Tree) -> Tree:
-    """`tree` down to its middle; what is inside each folder found there joined anew."""
+def fine_joins_refined(slices: np.ndarray, tree: Tree) -> Tree:
+    """Return `tree` with the levels below its middle rebuilt, folder by folder."""
     level = middle(tree)
     labels = tree.levels[level]
     members = [np.flatnonzero(labels == folder) for folder in range(labels.max() + 1)]
     inside = [haar_tree(slices[chosen])[0].levels for chosen in members]
     below = np.empty((max(map(len, inside)), tree.size), np.int64)
     for folder, (chosen, levels) in enumerate(zip(members, inside, strict=True)):
-        rows = np.minimum(np.arange(len(below)), len(levels) - 1)  # shallow ones repeat their elements
+        rows = np.minimum(np.arange(len(below)), len(levels) - 1)  # shallow trees repeat their last level
         below[:, chosen] = folder * tree.size + levels[rows]
     return Tree(np.concatenate([tree.levels[:level], below]))
 
 
-def anew(array: np.ndarray, trees: Trees, join: Callable[[np.ndarray, Tree], Tree]) -> Trees:
-    """Every axis in turn, as the refining round goes."""
-    found = dict(enumerate(trees))
+def refined(array: np.ndarray, trees: Trees, rebuild: Callable[[np.ndarray, Tree], Tree]) -> Trees:
+    """Return the trees after rebuilding each axis in turn, in the order of the refining round."""
+    by_axis = dict(enumerate(trees))
     for axis in (2, 0, 1):
-        found[axis] = join(expanded_slices(array, axis, found), found[axis])
-    return tuple(found[axis] for axis in range(3))
+        by_axis[axis] = rebuild(expanded_slices(array, axis, by_axis), by_axis[axis])
+    return tuple(by_axis[axis] for axis in range(3))
 
 
-def ways(array: np.ndarray) -> dict[str, Trees]:
-    plain = organize(array, refine=False).trees
+def variants(array: np.ndarray) -> dict[str, Trees]:
+    """Return the trees of `organize` and of its variants."""
+    unrefined = organize(array, refine=False).trees
     dyadic = tuple(Tree.dyadic(n) for n in array.shape)
     return {
         "organize": organize(array).trees,
-        "without refining": plain,
+        "without refining": unrefined,
         "without, 6 iterations": organize(array, refine=False, iterations=6).trees,
-        f"coarse joins refined (from {COARSE} folders up)": anew(array, plain, coarse_anew),
-        "fine joins refined (those below)": anew(array, plain, fine_anew),
-        "refining alone, twice, from dyadic trees": anew(array, anew(array, dyadic, all_anew), all_anew),
+        f"coarse joins refined (from {COARSE} folders up)": refined(array, unrefined, coarse_joins_refined),
+        "fine joins refined (those below)": refined(array, unrefined, fine_joins_refined),
+        "refining alone, twice, from dyadic trees": refined(
+            array, refined(array, dyadic, all_joins_refined), all_joins_refined
+        ),
         "dyadic": dyadic,
     }
 
 
-def printed(name: str, row: list[float]) -> None:
+def print_row(name: str, row: list[float]) -> None:
+    """Print the figures of all seeds and their median."""
     print(f"  {name:42s} {' '.join(f'{x:6.3f}' for x in row)}   {statistics.median(row):6.3f}", flush=True)
 
 
@@ -97,21 +105,22 @@ def main() -> int:
     met = True
     for shape in SHAPES:
         ratios: dict[str, list[float]] = {}
-        alike: dict[str, list[float]] = {}
+        correlations: dict[str, list[float]] = {}
         for seed in SEEDS:
             array, trees = planted(shape, seed)
             own = l1(array, trees)
-            for way, found in ways(array).items():
-                ratios.setdefault(way, []).append(l1(array, found) / own)
-                alike.setdefault(way, []).append(likeness(found, trees))
-        print(f"{shape}: total l1 over that of the planted trees, seeds 0 to 4 and their median")
-        for way, row in ratios.items():
-            printed(way, row)
-        print(f"{shape}: likeness to the planted trees")
-        for way in ("organize", "without refining"):
-            printed(way, alike[way])
+            for variant, result in variants(array).items():
+                ratios.setdefault(variant, []).append(l1(array, result) / own)
+                correlations.setdefault(variant, []).append(likeness(result, trees))
+        print(f"{shape}: total l1 divided by that of the planted trees, seeds 0 to 4 and their median")
+        for variant, row in ratios.items():
+            print_row(variant, row)
+        print(f"{shape}: correlation of closeness with the planted trees")
+        for variant in ("organize", "without refining"):
+            print_row(variant, correlations[variant])
         met &= max(ratios["organize"]) <= WORST and statistics.median(ratios["organize"]) <= MEDIAN
-    print(f"organize: at most {WORST:g} on every seed, {MEDIAN:g} in the median: {'met' if met else 'missed'}")
+    verdict = "met" if met else "missed"
+    print(f"organize: target of at most {WORST:g} for every seed and {MEDIAN:g} in the median: {verdict}")
     return 0 if met else 1
 
 
