@@ -10,3 +10,5 @@ statistics       compare initialisations over paired seeds
 table, figures   the comparison as text and as figures
 report           a folder with all tables and figures
 """
+
+__all__ = ["figures", "grid", "packed_tokens", "report", "run", "runs", "statistics", "table"]

@@ -8,3 +8,5 @@
 
 Most of these need torch, so nothing is imported here; import from the sub-packages.
 """
+
+__all__ = ["data", "gradients", "initialisation", "monitoring", "pretraining"]

@@ -1,1 +1,15 @@
-"""Files, caches, locks, progress bars and threads: what every room needs and none owns."""
+"""Files, caches, locks, progress bars and threads: what several rooms need and none of them owns.
+
+    atomic     write files and folders that appear complete or not at all
+    archive    save results to one file each, and load them
+    plain      convert results to and from plain values
+    cache      the cache folder, and files in it
+    lock       a lock on a folder
+    prefetch   read the next items of an iterable in a thread
+    progress   progress bars and log lines
+    threads    threads, and the number of BLAS threads
+
+Nothing is imported here, so that a progress bar does not load numpy; import from the modules.
+"""
+
+__all__ = ["archive", "atomic", "cache", "lock", "plain", "prefetch", "progress", "threads"]
