@@ -38,6 +38,25 @@ def test_a_text_longer_than_minilm_reads_is_refused(minilm: Path) -> None:
         capture(minilm, TEXT * 40)
 
 
+def test_a_small_gguf_file(tmp_path: Path) -> None:
+    """A tiny decoder written to a GGUF file gives the probabilities of the model it was written from."""
+    from tools.proof.gguf_archs import ARCHS
+    from tools.proof.gguf_proof import build, write_gguf
+
+    arch = ARCHS["llama"][0]
+    model = build(arch).eval()
+    write_gguf(tmp_path / "model.gguf", "llama", arch, model)
+    tokens = torch.arange(1, 9)[None]  # [1, tokens]
+    tensor = capture(tmp_path / "model.gguf", {"input_ids": tokens}, stage="probabilities")
+    assert isinstance(tensor, NetworkTensor)
+    model.set_attn_implementation("eager")
+    with torch.no_grad():
+        own = model(input_ids=tokens, output_attentions=True)
+    attentions = torch.cat(own.attentions, 1)[0].permute(1, 2, 0).numpy()  # [queries, keys, heads]
+    np.testing.assert_allclose(tensor.values, attentions, atol=1e-5)
+    assert tensor.heads[0] == "L0H0" and len(tensor.heads) == attentions.shape[2]
+
+
 @pytest.mark.slow
 def test_smollm2_from_a_gguf_file(smollm2: Path) -> None:
     """30 layers with 9 heads each, read from a GGUF file by transformers' own loader."""
