@@ -268,6 +268,16 @@ def test_a_checkpoint_with_other_content_is_an_error(tmp_path: Path, change: dic
         pretrain(table)
 
 
+@pytest.mark.parametrize("content", [b"3", b"\xff", b"{", None])
+def test_a_broken_tokenizer_is_an_error_before_training(tmp_path: Path, content: bytes | None) -> None:
+    tokens_for(load_config(run_settings(tmp_path)))
+    file = tmp_path / "tokens" / "tokenizer_config.json"
+    file.write_bytes(content) if content is not None else file.unlink()
+    with pytest.raises(InputError, match="tokens: its tokenizer cannot be read"):
+        pretrain(run_settings(tmp_path))
+    assert not (tmp_path / "run" / "metrics.jsonl").exists()
+
+
 def test_two_runs_in_one_folder_are_an_error(tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
     with folder_lock(tmp_path / "run"), pytest.raises(AttngeoError, match="another process is using this folder"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,9 @@ import torch
 
 from attngeo.dynamics.pretraining.bert import Bert
 from attngeo.dynamics.pretraining.config import RESULT_NEUTRAL, PretrainConfig
-from attngeo.errors import AttngeoError, SourceError, reason
+from attngeo.errors import AttngeoError, InputError, SourceError, reason
 from attngeo.io.atomic import atomic_file, write_file
+from attngeo.io.plain import parse_json
 
 _CONTENT = {"fingerprint": str, "config": str, "step": int, "tokens": str, "weights": dict, "moments": dict}
 
@@ -39,7 +41,7 @@ def load_checkpoint(path: Path, config: PretrainConfig) -> dict[str, Any] | None
         for key, kind in _CONTENT.items():
             if not isinstance(state[key], kind):
                 raise TypeError(f"{key} is not of type {kind.__name__}")
-        saved = dict(json.loads(state["config"]))
+        saved = dict(parse_json(state["config"]))
     except Exception as error:  # torch raises errors of many classes for a broken file
         raise SourceError(f"{path}: not a checkpoint of attngeo pretrain ({reason(error)})") from error
     if state["fingerprint"] != config.fingerprint:
@@ -51,10 +53,21 @@ def load_checkpoint(path: Path, config: PretrainConfig) -> dict[str, Any] | None
     return state
 
 
-def save_model(model: Bert, folder: Path, tokens: Path, config: PretrainConfig) -> None:
+def tokenizer_files(tokens: Path, length: int) -> dict[str, bytes]:
+    """Return the files of the tokenizer in the folder `tokens`, by name, for a model of `length` positions."""
+    try:
+        # Token files serve rows of every length; texts for this model are truncated to the positions it has.
+        settings = {**json.loads((tokens / "tokenizer_config.json").read_text("utf-8")), "model_max_length": length}
+        tokenizer = (tokens / "tokenizer.json").read_bytes()
+    except (OSError, ValueError, TypeError, RecursionError) as error:
+        raise InputError(f"{tokens}: its tokenizer cannot be read ({reason(error)})") from error
+    return {"tokenizer.json": tokenizer, "tokenizer_config.json": json.dumps(settings, indent=2).encode()}
+
+
+def save_model(model: Bert, folder: Path, tokenizer: Mapping[str, bytes], config: PretrainConfig) -> None:
     """Write a folder that `from_pretrained` loads: weights, config and tokenizer, and the settings of the run.
 
-    tokens: folder of the token files, which contains the tokenizer
+    tokenizer: files of the tokenizer, as `tokenizer_files` returns them
     """
     from safetensors.torch import save
 
@@ -62,10 +75,8 @@ def save_model(model: Bert, folder: Path, tokens: Path, config: PretrainConfig) 
         folder.mkdir(parents=True, exist_ok=True)
         weights = {name: value.detach().float().cpu().contiguous() for name, value in model.state_dict().items()}
         write_file(folder / "model.safetensors", save(weights, {"format": "pt"}))
-        write_file(folder / "tokenizer.json", (tokens / "tokenizer.json").read_bytes())
-        # Token files serve rows of every length; texts for this model are truncated to the positions it has.
-        settings = {**json.loads((tokens / "tokenizer_config.json").read_text()), "model_max_length": config.length}
-        write_file(folder / "tokenizer_config.json", json.dumps(settings, indent=2).encode())
+        for name, content in tokenizer.items():
+            write_file(folder / name, content)
         write_file(folder / "pretrain.json", json.dumps(asdict(config), indent=2).encode())
         write_file(folder / "config.json", json.dumps(model.config.to_dict(), indent=2).encode())
     except OSError as error:

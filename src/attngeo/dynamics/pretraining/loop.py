@@ -16,7 +16,7 @@ from attngeo.dynamics.data.tokens import Tokens
 from attngeo.dynamics.monitoring.records import RecordFile
 from attngeo.dynamics.pretraining.batches import Batches, Rows, held_out_batches
 from attngeo.dynamics.pretraining.build import build_model, build_objective
-from attngeo.dynamics.pretraining.checkpoint import load_checkpoint, save_checkpoint, save_model
+from attngeo.dynamics.pretraining.checkpoint import load_checkpoint, save_checkpoint, save_model, tokenizer_files
 from attngeo.dynamics.pretraining.config import PretrainConfig
 from attngeo.dynamics.pretraining.engine import Engine
 from attngeo.dynamics.pretraining.measure import form_scores, largest_logits
@@ -105,6 +105,8 @@ class _Training:
         self.step: int = 0 if saved is None else saved["step"]
         if not processes.all_equal(self.step):
             raise InputError(f"{self.checkpoint}: not every process finds it; out must be on a disk they share")
+        if config.keep_model:  # read now, so that an error does not come after the training
+            self.tokenizer = tokenizer_files(Path(tokens.folder), config.length)
         # A checkpoint has no random state: order and masks of step n follow from the seed and n.
         self.model = build_model(config, tokens, processes.device)
         objective = build_objective(config, tokens)
@@ -149,7 +151,7 @@ class _Training:
             self.step += 1
         run = Run(self.folder, config, tuple(self.records.rows))
         if run.finished and config.keep_model and self.processes.rank == 0:
-            save_model(self.model, self.folder / "model", Path(self.tokens.folder), config)
+            save_model(self.model, self.folder / "model", self.tokenizer, config)
         self.processes.wait()
         return run
 
