@@ -14,7 +14,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from attngeo.dynamics.data.prepare import prepare_tokens
 from attngeo.dynamics.data.tokens import Tokens
@@ -177,7 +177,7 @@ def _text_options(parser: argparse.ArgumentParser, required: bool) -> None:
     parser.add_argument("--vocab", type=int, default=16_384, metavar="N", help="size of a tokenizer that is trained")
 
 
-_SEVERAL = {"nargs": "+", "action": "extend", "default": []}
+_SEVERAL: dict[str, Any] = {"nargs": "+", "action": "extend", "default": []}
 
 
 def _run_options(parser: argparse.ArgumentParser) -> None:
