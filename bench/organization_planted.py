@@ -1,10 +1,10 @@
 """How well `organize` recovers planted trees: `python -m bench.organization_planted`.
 
 The figure is the total l1 norm of the Haar coefficients, divided by that along the planted trees. `organize` is
-compared with variants: without the refining round, with more iterations, with only the coarse joins of every tree refined (from
-about COARSE folders up) or only the fine ones, and with refining alone. Refining optimises the l1 norm, so a second
-figure does not depend on it: the correlation, over all pairs of elements, of their closeness (the size of the smallest
-folder that contains both) in the trees of `organize` and in the planted trees, averaged over the axes.
+compared with variants: without the refining round, with more iterations, with only the coarse joins of every tree
+refined (from about COARSE folders up) or only the fine ones, and with refining alone. Refining optimises the l1 norm,
+so a second figure does not depend on it: the correlation, over all pairs of elements, of their closeness (the size of
+the smallest folder that contains both) in the trees of `organize` and in the planted trees, averaged over the axes.
 """
 
 from __future__ import annotations
