@@ -126,9 +126,10 @@ def mutate_npy(rng: Random, _: str, data: bytes) -> bytes:
     if kind == 1:
         return npy_bytes(strange_array(rng))
     if kind == 2:
-        return npy_bytes(np.asarray(rng.choice((array[:0], array[None], array.T, array * 0, -array if array.dtype != bool
-                                                else array, array.astype(rng.choice(DTYPES)), array.reshape(-1)[:1])
-                                               if array.ndim else (array,))))  # fmt: skip
+        others = [array[None], array.T, array * 0, array.reshape(-1)[:1], array.astype(rng.choice(DTYPES))]
+        others += [array[:0]] if array.ndim else []
+        others += [-array] if array.dtype != bool else []
+        return npy_bytes(np.asarray(rng.choice(others)))
     if kind == 3 and array.dtype.kind == "f" and array.size:
         changed = array.copy()
         with np.errstate(all="ignore"):

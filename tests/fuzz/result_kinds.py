@@ -1,4 +1,4 @@
-"""Saved results: network tensors, trees, organizations, expansions, comparisons, reports, paraproducts, score tables."""
+"""Saved results: network tensors, trees, organizations, expansions, comparisons, reports, paraproducts, scores."""
 
 from __future__ import annotations
 

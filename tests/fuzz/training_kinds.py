@@ -101,8 +101,9 @@ def _mutate_config(rng: Random, files: Files) -> Files:
     """Damage the bytes of a TOML config, or give some of its settings strange values."""
     if rng.random() < 0.4:
         return {"run.toml": mutate_bytes(rng, files["run.toml"])}
-    values = (*STRANGE_VALUES, RawText("1979-05-27"), RawText("[[a]]"), RawText("inf"), RawText("nan"), "2x", "0x0", "9" * 30,
-              f"{10**9}x{10**9}", "2x33", "²x³", "mimetic-", "mimetic-nan", "unit", "bf16", "1x" + "9" * 5000)  # fmt: skip
+    values = (*STRANGE_VALUES, RawText("1979-05-27"), RawText("[[a]]"), RawText("inf"), RawText("nan"), "2x", "0x0",
+              "9" * 30, f"{10**9}x{10**9}", "2x33", "²x³", "mimetic-", "mimetic-nan", "unit", "bf16",
+              "1x" + "9" * 5000)  # fmt: skip
     settings = {key: value for key, value in SETTINGS.items() if rng.random() < 0.95}
     for _ in range(rng.choice((1, 1, 2))):
         settings[rng.choice([*SETTINGS, "scale", "tokens", "tokenizer", "clip", "intermediate", "compile", "new"])] = (

@@ -95,7 +95,7 @@ def _mutate_config(rng: Random, files: Files) -> Files:
         "rope_parameters": {"rope_type": "default"},
         "torch_dtype": "float32",
     }
-    keep = rng.sample(list(config), rng.randrange(1, len(config) + 1)) + ["model_type", "num_attention_heads"]
+    keep = [*rng.sample(list(config), rng.randrange(1, len(config) + 1)), "model_type", "num_attention_heads"]
     return {**files, "config.json": mutate_json(rng, {key: config[key] for key in dict.fromkeys(keep)})}
 
 
@@ -118,8 +118,8 @@ def _mutate_index(rng: Random, files: Files) -> Files:
     name = "model.safetensors.index.json"
     index = json.loads(files[name])
     if rng.random() < 0.5:
-        shard = rng.choice(("", ".", "..", "x" * 300, "a/" * 3000 + "x", "a\0b", "a\nb", "\ud800", "C:x", "config.json", name,
-                            "no/such", " ", "é" * 200, 7, None, []))  # fmt: skip
+        shard = rng.choice(("", ".", "..", "x" * 300, "a/" * 3000 + "x", "a\0b", "a\nb", "\ud800", "C:x",
+                            "config.json", name, "no/such", " ", "é" * 200, 7, None, []))  # fmt: skip
         index["weight_map"][rng.choice(list(index["weight_map"]))] = shard
         return {**files, name: json.dumps(index).encode()}
     return {**files, name: mutate_json(rng, index)}
@@ -157,8 +157,8 @@ def _mutate_fp8(rng: Random, files: Files) -> Files:
 
 @cache
 def gguf_files() -> Files:
-    return {"model.gguf": gguf_bytes({"attention.head_count": 4, "attention.head_count_kv": 2,
-                                      "attention.key_length": 16, "rope.dimension_count": 16}, gguf_tensors())}  # fmt: skip
+    metadata = {"attention.head_count": 4, "attention.head_count_kv": 2, "attention.key_length": 16}
+    return {"model.gguf": gguf_bytes({**metadata, "rope.dimension_count": 16}, gguf_tensors())}
 
 
 def gguf_tensors() -> dict[str, Array]:
@@ -233,8 +233,11 @@ def _mutate_gguf(rng: Random, files: Files) -> Files:
         return {
             "model.gguf": gguf_bytes(metadata, gguf_tensors(), rng.choice(("llama", "llama", "bert", "unknown", "")))
         }
-    tensors = {name: array if array.ndim else array.reshape(1)
-               for name, array in strange_tensors(rng, gguf_tensors()).items() if array.dtype != np.uint8 and array.size}  # fmt: skip
+    tensors = {
+        name: array if array.ndim else array.reshape(1)
+        for name, array in strange_tensors(rng, gguf_tensors()).items()
+        if array.dtype != np.uint8 and array.size
+    }
     try:
         return {"model.gguf": gguf_bytes({"attention.head_count": 4}, tensors)}
     except ValueError:  # the writer refuses some of them itself
