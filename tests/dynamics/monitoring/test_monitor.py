@@ -1,4 +1,4 @@
-"""Monitor in a plain loop: the scores of the saved checkpoint, the logits the model computes, no trace in training."""
+"""Monitor in a plain loop: its scores, its logits, its records, and that training is not affected."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ pytest.importorskip("transformers")
 
 from attngeo.dynamics.monitoring.monitor import Monitor  # noqa: E402
 from attngeo.errors import InputError, LayoutError  # noqa: E402
-from tests.dynamics.monitoring.monitored import batch_of, off_saved, tokens  # noqa: E402
+from tests.dynamics.monitoring.record_checks import difference_when_saved, make_batch, random_tokens  # noqa: E402
 from tests.weights.tiny_models import FAMILIES, bert, gpt2, llama  # noqa: E402
 
 
 @pytest.fixture(autouse=True)
-def quiet() -> Any:
+def no_progress_bars() -> Any:
     from transformers.utils import logging
 
     logging.disable_progress_bar()
@@ -34,10 +34,10 @@ def test_scores_are_those_of_the_saved_checkpoint(family: str) -> None:
     model = FAMILIES[family]()
     row = Monitor(every=1)(0, model)
     assert row is not None and "max_logit" not in row
-    assert off_saved(row, model) <= 1e-6
+    assert difference_when_saved(row, model) <= 1e-6
 
 
-def _qwen3() -> Any:
+def tiny_qwen3() -> Any:
     from transformers import Qwen3Config, Qwen3ForCausalLM
 
     return Qwen3ForCausalLM(Qwen3Config(
@@ -45,7 +45,7 @@ def _qwen3() -> Any:
         intermediate_size=40))  # fmt: skip
 
 
-def _latent() -> Any:
+def tiny_deepseek() -> Any:
     from transformers import DeepseekV3Config, DeepseekV3ForCausalLM
 
     return DeepseekV3ForCausalLM(DeepseekV3Config(
@@ -55,21 +55,21 @@ def _latent() -> Any:
         topk_group=1))  # fmt: skip
 
 
-@pytest.mark.parametrize("make", [_qwen3, _latent])
-def test_gains_and_latent_products_are_multiplied_in(make: Any) -> None:
+@pytest.mark.parametrize("make", [tiny_qwen3, tiny_deepseek])
+def test_scores_include_qk_norm_gains_and_latent_products(make: Any) -> None:
     torch.manual_seed(0)
     model = make().double()
     for name, weight in model.named_parameters():
         if "norm" in name:
             weight.data.uniform_(0.5, 2.0)
     before = {name: weight.clone() for name, weight in model.state_dict().items()}
-    row = Monitor()(0, model, {"input_ids": tokens()})
+    row = Monitor()(0, model, {"input_ids": random_tokens()})
     assert row is not None and row["max_logit"][0] > 0
-    assert off_saved(row, model) <= 1e-6
+    assert difference_when_saved(row, model) <= 1e-6
     assert all(torch.equal(weight, before[name]) for name, weight in model.state_dict().items())
 
 
-def test_spreads_and_norm_are_those_of_the_dense_form() -> None:
+def test_norms_and_their_spreads_are_those_of_the_dense_form() -> None:
     model = llama()
     row = Monitor()(0, model)
     assert row is not None
@@ -90,58 +90,59 @@ def test_spreads_and_norm_are_those_of_the_dense_form() -> None:
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_logits_are_those_the_model_computes(family: str) -> None:
-    """Rotary embedding, grouped keys, T5's bias and scale included; `capture` takes them another way."""
+    """Rotary embedding, grouped keys, T5's bias and scale are included; `capture` computes the same in another way."""
     from attngeo import capture
 
     model = FAMILIES[family]()
-    batch = batch_of(model, rows=2)
+    batch = make_batch(model, rows=2)
     row = Monitor(probe=batch)(0, model.train())
     assert row is not None and model.training
     single = {name: part for name, part in batch.items() if name != "labels"}
     for stack in set(row["stack"]) - {"cross"}:
-        layers = [at for at, its in enumerate(row["stack"]) if its == stack]
-        found = np.zeros(sum(len(row["head_max_logit"][at]) for at in layers))
+        layers = [index for index, name in enumerate(row["stack"]) if name == stack]
+        expected = np.zeros(sum(len(row["head_max_logit"][index]) for index in layers))
         for one in range(2):
             tensor = capture(model, {name: part[one : one + 1] for name, part in single.items()}, stack=stack)
-            seen = np.abs(tensor.values) if tensor.mask is None else np.abs(tensor.values) * tensor.mask[..., None]
-            found = np.maximum(found, seen.max((0, 1)))
-        mine = np.concatenate([row["head_max_logit"][at] for at in layers])
-        np.testing.assert_allclose(mine, found, rtol=1e-5)
-        assert [row["max_logit"][at] for at in layers] == [max(row["head_max_logit"][at]) for at in layers]
+            allowed = 1 if tensor.mask is None else tensor.mask[..., None]
+            expected = np.maximum(expected, (np.abs(tensor.values) * allowed).max((0, 1)))
+        measured = np.concatenate([row["head_max_logit"][index] for index in layers])
+        np.testing.assert_allclose(measured, expected, rtol=1e-5)
+        assert [row["max_logit"][index] for index in layers] == [max(row["head_max_logit"][index]) for index in layers]
 
 
-def test_padding_is_not_attended_to() -> None:
+def test_logits_of_padding_keys_are_left_out() -> None:
     model = bert()
-    ids = tokens(2)
+    ids = random_tokens(2)
     mask = torch.ones_like(ids)
     mask[:, 7:] = 0
     padded = Monitor(probe={"input_ids": ids, "attention_mask": mask})(0, model)
     cut = Monitor(probe={"input_ids": ids[:, :7]})(0, model)
     whole = Monitor(probe={"input_ids": ids})(0, model)
     assert padded and cut and whole
-    # keys that are padding are left out; queries that are, attend as the others do
+    # Padding keys are left out; padding queries attend like the others.
     np.testing.assert_array_less(np.array(cut["max_logit"]) - 1e-7, padded["max_logit"])
     assert padded["max_logit"] != whole["max_logit"]
 
 
-@pytest.mark.parametrize("way", ["eager", "sdpa"])
-def test_every_way_of_attending_gives_the_same_logits(way: str) -> None:
+@pytest.mark.parametrize("implementation", ["eager", "sdpa"])
+def test_every_attention_implementation_gives_the_same_logits(implementation: str) -> None:
     model = bert()
-    model.set_attn_implementation(way)
-    row = Monitor(probe={"input_ids": tokens()})(0, model)
-    assert row is not None and model.config._attn_implementation == way
+    model.set_attn_implementation(implementation)
+    row = Monitor(probe={"input_ids": random_tokens()})(0, model)
+    assert row is not None and model.config._attn_implementation == implementation
     model.set_attn_implementation("sdpa")
-    assert row == Monitor(probe={"input_ids": tokens()})(0, model)
+    assert row == Monitor(probe={"input_ids": random_tokens()})(0, model)
 
 
-def test_only_the_first_rows_are_run() -> None:
-    ids = tokens(6)
+def test_logits_are_measured_on_the_first_rows_only() -> None:
+    ids = random_tokens(6)
     few = Monitor(rows=2)(0, bert(), {"input_ids": ids})
     assert few is not None and few == Monitor()(0, bert(), {"input_ids": ids[:2]})
     assert few["max_logit"] != Monitor()(0, bert(), {"input_ids": ids})["max_logit"]
 
 
-def _train(model: Any, monitor: Monitor | None, steps: int = 6) -> Any:
+def train_for_some_steps(model: Any, monitor: Monitor | None, steps: int = 6) -> Any:
+    """Train with dropout and return a copy of the weights."""
     torch.manual_seed(5)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     model.train()
@@ -155,16 +156,17 @@ def _train(model: Any, monitor: Monitor | None, steps: int = 6) -> Any:
     return {name: value.clone() for name, value in model.state_dict().items()}
 
 
-def test_training_goes_on_as_without_it(tmp_path: Path) -> None:
+def test_monitored_training_gives_the_same_weights(tmp_path: Path) -> None:
     monitor = Monitor(tmp_path / "run.jsonl", every=2)
-    with_it, without = _train(bert(), monitor), _train(bert(), None)  # dropout is 0.1: chance counts
-    assert all(torch.equal(with_it[name], without[name]) for name in without)
+    monitored = train_for_some_steps(bert(), monitor)
+    plain = train_for_some_steps(bert(), None)  # dropout is 0.1, so the random state matters
+    assert all(torch.equal(monitored[name], plain[name]) for name in plain)
     assert [row["step"] for row in monitor.records] == [0, 2, 4]
     assert monitor.records[0]["symmetry"] != monitor.records[-1]["symmetry"]
     assert [json.loads(line) for line in (tmp_path / "run.jsonl").read_text().splitlines()] == monitor.records
 
 
-def test_a_continued_run_drops_what_came_after(tmp_path: Path) -> None:
+def test_a_continued_run_drops_the_records_of_later_steps(tmp_path: Path) -> None:
     path, model = tmp_path / "run.jsonl", bert()
     first = Monitor(path, every=10)
     for step in range(41):
@@ -177,11 +179,11 @@ def test_a_continued_run_drops_what_came_after(tmp_path: Path) -> None:
     again(30, model)
     steps = [json.loads(line)["step"] for line in path.read_text().splitlines()]
     assert steps == [0, 10, 20, 30] and not (tmp_path / "run.jsonl.old").exists()
-    fresh = Monitor(path, every=10)  # another run under the same name
+    fresh = Monitor(path, every=10)  # another run of the same name
     fresh(0, model)
     assert len(path.read_text().splitlines()) == 1
     assert len((tmp_path / "run.jsonl.old").read_text().splitlines()) == 4
-    Monitor(path, every=10)(0, model)  # and another: the first one's stays too
+    Monitor(path, every=10)(0, model)  # and a third: both older files are kept
     assert len((tmp_path / "run.jsonl.old").read_text().splitlines()) == 4
     assert len((tmp_path / "run.jsonl.old2").read_text().splitlines()) == 1
 
@@ -190,27 +192,27 @@ def test_a_compiled_model_is_scored_without_compiling_again() -> None:
     from torch._dynamo.utils import counters
 
     plain = bert()
-    expected = Monitor()(0, plain, {"input_ids": tokens()})
+    expected = Monitor()(0, plain, {"input_ids": random_tokens()})
     compiled = torch.compile(plain, backend="eager")
-    compiled(input_ids=tokens(8))
+    compiled(input_ids=random_tokens(8))
     counters.clear()
-    assert Monitor()(0, compiled, {"input_ids": tokens()}) == expected
+    assert Monitor()(0, compiled, {"input_ids": random_tokens()}) == expected
     assert not counters["frames"]
     plain.bert.encoder.layer[0] = torch.compile(plain.bert.encoder.layer[0], backend="eager")  # one region only
-    assert Monitor()(0, plain, {"input_ids": tokens()}) == expected
+    assert Monitor()(0, plain, {"input_ids": random_tokens()}) == expected
 
 
-def test_own_pretraining_model_is_heard_too() -> None:
+def test_the_model_of_attngeo_pretrain_is_monitored_too() -> None:
     from attngeo.dynamics.pretraining.bert import Bert, Shape
     from attngeo.dynamics.pretraining.measure import form_scores, largest_logits
 
     model = Bert(Shape(3, 32, 4, 64, 60, 12, causal=True))
     model.initialise(0)
-    row = Monitor()(0, model, tokens())
+    row = Monitor()(0, model, random_tokens())
     assert row is not None
     expected = form_scores(model)
     np.testing.assert_allclose(row["head_symmetry"], expected["head_symmetry"], rtol=1e-4)
-    np.testing.assert_allclose(row["max_logit"], largest_logits(model, tokens()), rtol=1e-4)
+    np.testing.assert_allclose(row["max_logit"], largest_logits(model, random_tokens()), rtol=1e-4)
 
 
 class LowRank(torch.nn.Linear):  # type: ignore[misc]
@@ -225,7 +227,7 @@ class LowRank(torch.nn.Linear):  # type: ignore[misc]
         self.merged = False
 
 
-def test_low_rank_terms_count() -> None:
+def test_low_rank_terms_are_added_to_the_weights() -> None:
     torch.manual_seed(0)
     model = bert()
     before = Monitor()(0, model)
@@ -234,33 +236,33 @@ def test_low_rank_terms_count() -> None:
     row = Monitor()(0, model)
     assert row is not None and before is not None and row["symmetry"] != before["symmetry"]
     merged = bert()
-    for mine, whole in zip(model.bert.encoder.layer, merged.bert.encoder.layer, strict=True):
-        low = mine.attention.self.query
-        whole.attention.self.query.weight.data += low.scaling * low.lora_B.data @ low.lora_A.data
-    assert off_saved(row, merged) <= 1e-6
+    for adapted, plain in zip(model.bert.encoder.layer, merged.bert.encoder.layer, strict=True):
+        query = adapted.attention.self.query
+        plain.attention.self.query.weight.data += query.scaling * query.lora_B.data @ query.lora_A.data
+    assert difference_when_saved(row, merged) <= 1e-6
 
 
 @pytest.mark.parametrize("dora", [False, True])
 @pytest.mark.parametrize("family", ["bert", "gpt2", "llama"])
-def test_peft_adapters_count(family: str, dora: bool) -> None:
+def test_peft_adapters_are_added_to_the_weights(family: str, dora: bool) -> None:
     import peft
 
     targets = {"bert": ["query", "key"], "gpt2": ["c_attn"], "llama": ["q_proj"]}
     torch.manual_seed(0)
-    base = FAMILIES[family]().double()  # so that merging rounds nothing worth counting
+    base = FAMILIES[family]().double()  # so that merging has no visible rounding error
     config = peft.LoraConfig(
         r=3, lora_alpha=7, target_modules=targets[family], init_lora_weights=False, use_dora=dora,
         fan_in_fan_out=family == "gpt2",
     )  # fmt: skip
     model = peft.get_peft_model(copy.deepcopy(base), config)
-    row = Monitor()(0, model, batch_of(base))
+    row = Monitor()(0, model, make_batch(base))
     plain = Monitor()(0, base)
     assert row is not None and plain is not None
     assert row["symmetry"] != plain["symmetry"] and len(row["max_logit"]) == 2
-    assert off_saved(row, model.merge_and_unload()) <= 1e-6
+    assert difference_when_saved(row, model.merge_and_unload()) <= 1e-6
 
 
-def test_parametrised_weights_count_as_used() -> None:
+def test_parametrised_weights_are_evaluated() -> None:
     model = bert()
     torch.nn.utils.parametrizations.weight_norm(model.bert.encoder.layer[0].attention.self.query)
     model.bert.encoder.layer[0].attention.self.query.parametrizations.weight.original0.data *= 2
@@ -269,7 +271,7 @@ def test_parametrised_weights_count_as_used() -> None:
     assert row["norm"][0] == pytest.approx(2 * plain["norm"][0], rel=1e-6)
 
 
-def test_a_form_of_zero_has_no_score() -> None:
+def test_a_zero_form_has_no_score() -> None:
     model = bert()
     model.bert.encoder.layer[1].attention.self.key.weight.data.zero_()
     row = Monitor()(0, model)
@@ -278,7 +280,21 @@ def test_a_form_of_zero_has_no_score() -> None:
     assert row["symmetry"][0] is not None and row["head_symmetry"][1] == [None] * 4
 
 
-def test_what_cannot_be_followed_is_said() -> None:
+@pytest.mark.parametrize("scale", [1e-30, 1e-100, 1e-300, 1e100])
+def test_float64_weights_whose_squares_underflow_or_overflow_are_scored(scale: float) -> None:
+    model = llama().double()
+    expected = Monitor()(0, model)
+    for layer in model.model.layers:
+        for projection in (layer.self_attn.q_proj, layer.self_attn.k_proj):
+            projection.weight.data *= scale
+    row = Monitor()(0, model)
+    assert row is not None and expected is not None
+    for name in ("symmetry", "directionality", "row_spread", "column_spread"):
+        assert row[name] == pytest.approx(expected[name], abs=1e-6)
+        np.testing.assert_allclose(row[f"head_{name}"], expected[f"head_{name}"], atol=1e-6)
+
+
+def test_models_that_cannot_be_monitored_are_refused() -> None:
     from transformers import BertConfig, BertForMaskedLM
 
     with torch.device("meta"):
@@ -291,12 +307,12 @@ def test_what_cannot_be_followed_is_said() -> None:
         Monitor(every=0)
 
 
-def test_a_batch_that_does_not_run_costs_only_the_logits() -> None:
+def test_a_batch_that_does_not_fit_the_model_costs_only_the_logits() -> None:
     monitor = Monitor(every=1)
     with pytest.warns(UserWarning, match="logits could not be measured"):
-        row = monitor(0, bert(), {"pixels": tokens()})
+        row = monitor(0, bert(), {"pixels": random_tokens()})
     assert row is not None and row["symmetry"][0] is not None and "max_logit" not in row
-    monitor(1, bert(), {"pixels": tokens()})  # said once
+    monitor(1, bert(), {"pixels": random_tokens()})  # the warning is not repeated
 
 
 def test_a_file_that_cannot_be_written_does_not_stop_training(tmp_path: Path) -> None:
@@ -310,7 +326,7 @@ def test_a_file_that_cannot_be_written_does_not_stop_training(tmp_path: Path) ->
     assert [row["step"] for row in monitor.records] == [0, 1]
 
 
-def test_a_callback_that_costs_importing_nothing() -> None:
+def test_the_command_line_and_track_import_neither_torch_nor_transformers() -> None:
     from transformers import TrainerCallback
 
     assert isinstance(Monitor(), TrainerCallback)

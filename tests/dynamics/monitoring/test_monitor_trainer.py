@@ -1,4 +1,4 @@
-"""Monitor as a callback of transformers' Trainer: records, resumed runs, training as without it."""
+"""Monitor as a callback of transformers' Trainer: its records, resumed runs, and that training is not affected."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ transformers = pytest.importorskip("transformers")
 
 from attngeo.dynamics.monitoring.monitor import Monitor  # noqa: E402
 from attngeo.dynamics.monitoring.track import track  # noqa: E402
-from tests.dynamics.monitoring.monitored import off  # noqa: E402
+from tests.dynamics.monitoring.record_checks import difference  # noqa: E402
 from tests.weights.tiny_models import bert, llama  # noqa: E402
 
 
-class Texts(torch.utils.data.Dataset):  # type: ignore[misc]
-    """Rows of tokens."""
+class RandomTexts(torch.utils.data.Dataset):  # type: ignore[misc]
+    """Rows of random tokens."""
 
     def __init__(self) -> None:
         self.rows = torch.randint(5, 60, (40, 12), generator=torch.Generator().manual_seed(0))
@@ -31,8 +31,8 @@ class Texts(torch.utils.data.Dataset):  # type: ignore[misc]
         return {"input_ids": self.rows[at]}
 
 
-def masked(items: list[dict[str, Any]]) -> dict[str, Any]:
-    """Masks drawn from the chance all training draws from."""
+def mask_randomly(items: list[dict[str, Any]]) -> dict[str, Any]:
+    """Collate rows, with masks drawn from torch's global random state."""
     ids = torch.stack([item["input_ids"] for item in items])
     chosen = torch.rand(ids.shape) < 0.3
     return {"input_ids": ids.masked_fill(chosen, 4), "labels": ids.masked_fill(~chosen, -100)}
@@ -52,11 +52,11 @@ def train(
         logging_steps=1, disable_tqdm=True, dataloader_pin_memory=False, **settings,
     )  # fmt: skip
     model = bert() if model is None else model
-    given = {"train_dataset": Texts(), "data_collator": masked} | (given or {})
+    given = {"train_dataset": RandomTexts(), "data_collator": mask_randomly} | (given or {})
     trainer = transformers.Trainer(model, arguments, callbacks=callbacks, **given)
     trainer.remove_callback(transformers.PrinterCallback)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # torch.load of its own random state
+        warnings.simplefilter("ignore")  # about torch.load of the Trainer's own random state
         trainer.train(resume_from_checkpoint=resume)
     return trainer
 
@@ -66,67 +66,67 @@ def losses(trainer: Any) -> list[float]:
 
 
 @pytest.fixture(autouse=True)
-def quiet() -> Any:
+def no_progress_bars() -> Any:
     transformers.utils.logging.disable_progress_bar()
 
 
-def test_records_of_a_trainer_and_of_its_checkpoints_agree(tmp_path: Path) -> None:
+def test_monitor_and_track_give_the_same_records(tmp_path: Path) -> None:
     monitor = Monitor(every=2)
-    watched = train(tmp_path / "a", [monitor], max_steps=5)
+    monitored = train(tmp_path / "a", [monitor], max_steps=5)
     plain = train(tmp_path / "b", [], max_steps=5)
-    assert losses(watched) == losses(plain)  # with dropout and drawn masks
+    assert losses(monitored) == losses(plain)  # with dropout and drawn masks
     assert [row["step"] for row in monitor.records] == [0, 2, 4, 5]
     assert all(row["max_logit"][0] > 0 for row in monitor.records)
     for row in monitor.records[1:3]:
-        assert off(row, tmp_path / "a" / f"checkpoint-{row['step']}") <= 1e-6
+        assert difference(row, tmp_path / "a" / f"checkpoint-{row['step']}") <= 1e-6
     records = track(tmp_path / "a", tmp_path / "tracked.jsonl")
     assert [row["step"] for row in records] == [2, 4, 5]
-    for mine, saved in zip(monitor.records[1:], records, strict=True):
-        for name in saved:
-            assert json.dumps(mine[name]) == json.dumps(saved[name]) or torch.allclose(
-                torch.tensor(mine[name]), torch.tensor(saved[name]), atol=1e-6, rtol=1e-6
+    for measured, tracked in zip(monitor.records[1:], records, strict=True):
+        for name in tracked:
+            assert json.dumps(measured[name]) == json.dumps(tracked[name]) or torch.allclose(
+                torch.tensor(measured[name]), torch.tensor(tracked[name]), atol=1e-6, rtol=1e-6
             )
     before = (tmp_path / "a" / "attngeo.jsonl").read_bytes()
-    assert len(track(tmp_path / "a")) == 4  # the same records: nothing is left to score
+    assert len(track(tmp_path / "a")) == 4  # every checkpoint has a record already
     assert (tmp_path / "a" / "attngeo.jsonl").read_bytes() == before
 
 
-def test_a_resumed_trainer_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
-    train(tmp_path, [Monitor], save_steps=3)  # as a class: the Trainer makes it
+def test_a_resumed_trainer_continues_its_records(tmp_path: Path) -> None:
+    train(tmp_path, [Monitor], save_steps=3)  # a class: the Trainer makes the instance
     path = tmp_path / "attngeo.jsonl"
     assert [json.loads(line)["step"] for line in path.read_text().splitlines()] == [0, 6]
     plain = train(tmp_path, [], resume=str(tmp_path / "checkpoint-3"), save_steps=3)
     again = Monitor(every=2)
-    watched = train(tmp_path, [again], resume=str(tmp_path / "checkpoint-3"), save_steps=3)
-    assert losses(watched) == losses(plain)
+    monitored = train(tmp_path, [again], resume=str(tmp_path / "checkpoint-3"), save_steps=3)
+    assert losses(monitored) == losses(plain)
     steps = [json.loads(line)["step"] for line in path.read_text().splitlines()]
     assert steps == [0, 4, 6]
-    assert off(again.records[-1], tmp_path / "checkpoint-6") <= 1e-6
+    assert difference(again.records[-1], tmp_path / "checkpoint-6") <= 1e-6
 
 
-def test_grouped_queries_without_heads(tmp_path: Path) -> None:
+def test_layers_alone_are_measured_under_grouped_queries(tmp_path: Path) -> None:
     monitor = Monitor(every=2, heads=False)
     train(tmp_path, [monitor], model=llama(), max_steps=2)
     row = monitor.records[-1]
     assert row["stack"] == ["decoder"] * 2 and "head_symmetry" not in row and len(row["max_logit"]) == 2
 
 
-def test_the_last_record_is_of_the_last_step_where_the_best_checkpoint_is_put_back(tmp_path: Path) -> None:
+def test_the_last_record_is_of_the_last_step_also_with_load_best_model_at_end(tmp_path: Path) -> None:
     scores = iter((3.0, 2.0, 1.0, 0.0))  # the first evaluation is the best
 
-    def measures(_: Any) -> dict[str, float]:
+    def compute_metrics(_: Any) -> dict[str, float]:
         return {"quality": next(scores)}
 
     best = {"eval_strategy": "steps", "eval_steps": 2, "load_best_model_at_end": True, "greater_is_better": True}
     best |= {"metric_for_best_model": "quality", "max_steps": 6}
-    given = {"eval_dataset": Texts(), "compute_metrics": measures}
+    given = {"eval_dataset": RandomTexts(), "compute_metrics": compute_metrics}
     monitor = Monitor(every=4)
     trainer = train(tmp_path / "a", [monitor], given=given, **best)
     assert trainer.state.best_model_checkpoint.endswith("checkpoint-2")
     assert [row["step"] for row in monitor.records] == [0, 4, 6]
-    assert off(monitor.records[-1], tmp_path / "a" / "checkpoint-6") <= 1e-6
-    assert off(monitor.records[-1], tmp_path / "a" / "checkpoint-2") > 1e-3
-    # Stopped early the last weights are gone before anyone is told: no record rather than a wrong one.
+    assert difference(monitor.records[-1], tmp_path / "a" / "checkpoint-6") <= 1e-6
+    assert difference(monitor.records[-1], tmp_path / "a" / "checkpoint-2") > 1e-3
+    # After an early stop the best weights are loaded before callbacks run: no record rather than a wrong one.
     scores = iter((3.0, 2.0, 1.0, 0.0))
     stopping = transformers.EarlyStoppingCallback(early_stopping_patience=2)
     early = Monitor(every=4)
@@ -134,34 +134,34 @@ def test_the_last_record_is_of_the_last_step_where_the_best_checkpoint_is_put_ba
     assert trainer.state.global_step == 6 and [row["step"] for row in early.records] == [0, 4]
 
 
-def test_a_run_that_is_stopped_early_has_a_last_record(tmp_path: Path) -> None:
-    class Stop(transformers.TrainerCallback):  # type: ignore[misc]
+def test_a_run_that_stops_early_has_a_record_of_its_last_step(tmp_path: Path) -> None:
+    class StopAtStep3(transformers.TrainerCallback):  # type: ignore[misc]
         def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
             control.should_training_stop = state.global_step == 3
 
     monitor = Monitor(every=2)
-    train(tmp_path, [monitor, Stop()], save_steps=1)
+    train(tmp_path, [monitor, StopAtStep3()], save_steps=1)
     assert [row["step"] for row in monitor.records] == [0, 2, 3]
-    assert off(monitor.records[-1], tmp_path / "checkpoint-3") <= 1e-6
+    assert difference(monitor.records[-1], tmp_path / "checkpoint-3") <= 1e-6
 
 
-def test_one_monitor_for_two_trainers_writes_beside_each(tmp_path: Path) -> None:
-    class Other(Texts):
+def test_one_monitor_writes_into_the_folder_of_each_trainer(tmp_path: Path) -> None:
+    class ReversedTexts(RandomTexts):
         def __getitem__(self, at: int) -> dict[str, Any]:
             return {"input_ids": self.rows[at].flip(0)}
 
     monitor = Monitor(every=2)
     train(tmp_path / "a", [monitor], max_steps=2)
-    train(tmp_path / "b", [monitor], max_steps=2, given={"train_dataset": Other()})
+    train(tmp_path / "b", [monitor], max_steps=2, given={"train_dataset": ReversedTexts()})
     alone = Monitor(every=2)
-    train(tmp_path / "c", [alone], max_steps=2, given={"train_dataset": Other()})
+    train(tmp_path / "c", [alone], max_steps=2, given={"train_dataset": ReversedTexts()})
     assert len((tmp_path / "a" / "attngeo.jsonl").read_text().splitlines()) == 2
     assert (tmp_path / "b" / "attngeo.jsonl").read_text() == (tmp_path / "c" / "attngeo.jsonl").read_text()
     assert not list(tmp_path.rglob("*.old"))
 
 
-def test_gathered_gradients_count_as_one_step(tmp_path: Path) -> None:
+def test_accumulated_gradients_count_as_one_step(tmp_path: Path) -> None:
     monitor = Monitor(every=2)
     train(tmp_path, [monitor], max_steps=4, gradient_accumulation_steps=2)
     assert [row["step"] for row in monitor.records] == [0, 2, 4]
-    assert all(off(row, tmp_path / f"checkpoint-{row['step']}") <= 1e-6 for row in monitor.records[1:])
+    assert all(difference(row, tmp_path / f"checkpoint-{row['step']}") <= 1e-6 for row in monitor.records[1:])

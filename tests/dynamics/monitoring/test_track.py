@@ -1,4 +1,4 @@
-"""`attngeo track`: checkpoints of a run scored in order, resumed after a kill, bad ones named and left out."""
+"""track: checkpoints scored in order of step, continued after a kill, with unreadable ones named and left out."""
 
 from __future__ import annotations
 
@@ -18,26 +18,28 @@ from typer.testing import CliRunner
 
 from attngeo.cli import app
 from attngeo.dynamics.monitoring.records import RecordFile, read_records
-from attngeo.dynamics.monitoring.track import checkpoints, track
+from attngeo.dynamics.monitoring.saved_checkpoints import find_checkpoints
+from attngeo.dynamics.monitoring.track import track
 from attngeo.errors import AttngeoError, InputError, SourceError
-from tests.dynamics.monitoring.monitored import off
+from tests.dynamics.monitoring.record_checks import difference
 
 CONFIG = {"model_type": "bert", "num_attention_heads": 4, "hidden_size": 32, "num_hidden_layers": 2}
 
 
-def weights(step: int, layers: int = 2, run: int = 0) -> dict[str, Any]:
-    draw = np.random.default_rng([run, step])
+def random_weights(step: int, layers: int = 2, run: int = 0) -> dict[str, Any]:
+    rng = np.random.default_rng([run, step])
     return {
-        f"encoder.layer.{layer}.attention.self.{side}.weight": draw.standard_normal((32, 32)).astype(np.float32)
+        f"encoder.layer.{layer}.attention.self.{side}.weight": rng.standard_normal((32, 32)).astype(np.float32)
         for layer in range(layers)
         for side in ("query", "key", "value")
     }
 
 
-def save(folder: Path, step: int, name: str = "checkpoint-{}", **other: Any) -> Path:
+def save_checkpoint(folder: Path, step: int, name: str = "checkpoint-{}", **options: Any) -> Path:
+    """Write a checkpoint folder with random weights and return it."""
     path = folder / name.format(step)
     path.mkdir(parents=True)
-    save_file(weights(step, **other), path / "model.safetensors")
+    save_file(random_weights(step, **options), path / "model.safetensors")
     (path / "config.json").write_text(json.dumps(CONFIG))
     return path
 
@@ -46,40 +48,41 @@ def save(folder: Path, step: int, name: str = "checkpoint-{}", **other: Any) -> 
 def run(tmp_path: Path) -> Path:
     folder = tmp_path / "run"
     for step in (500, 1000, 100):
-        save(folder, step)
-    (folder / "runs").mkdir()  # whatever else a run leaves
+        save_checkpoint(folder, step)
+    (folder / "runs").mkdir()  # other content of a run's folder
     (folder / "README.md").write_text("checkpoint-7")
     return folder
 
 
-def steps(path: Path) -> list[int]:
+def recorded_steps(path: Path) -> list[int]:
     return [json.loads(line)["step"] for line in path.read_text().splitlines()]
 
 
-def cli(*words: Any) -> Any:
+def run_track(*words: Any) -> Any:
+    """Run `attngeo track` with these arguments."""
     return CliRunner().invoke(app, ["track", *map(str, words)])
 
 
-def test_every_checkpoint_in_order_of_step(run: Path) -> None:
+def test_every_checkpoint_is_scored_in_order_of_step(run: Path) -> None:
     rows = track(run)
-    assert [row["step"] for row in rows] == steps(run / "attngeo.jsonl") == [100, 500, 1000]
+    assert [row["step"] for row in rows] == recorded_steps(run / "attngeo.jsonl") == [100, 500, 1000]
     for row in rows:
-        assert off(row, run / f"checkpoint-{row['step']}") <= 1e-6
-    form = (weights(500)["encoder.layer.1.attention.self.query.weight"].T.astype(np.float64)
-            @ weights(500)["encoder.layer.1.attention.self.key.weight"])  # fmt: skip
-    rows_norm, columns = np.linalg.norm(form, axis=1), np.linalg.norm(form, axis=0)
-    assert rows[1]["row_spread"][1] == pytest.approx(rows_norm.std(ddof=1) / rows_norm.mean(), rel=1e-5)
-    assert rows[1]["column_spread"][1] == pytest.approx(columns.std(ddof=1) / columns.mean(), rel=1e-5)
+        assert difference(row, run / f"checkpoint-{row['step']}") <= 1e-6
+    form = (random_weights(500)["encoder.layer.1.attention.self.query.weight"].T.astype(np.float64)
+            @ random_weights(500)["encoder.layer.1.attention.self.key.weight"])  # fmt: skip
+    row_norms, column_norms = np.linalg.norm(form, axis=1), np.linalg.norm(form, axis=0)
+    assert rows[1]["row_spread"][1] == pytest.approx(row_norms.std(ddof=1) / row_norms.mean(), rel=1e-5)
+    assert rows[1]["column_spread"][1] == pytest.approx(column_norms.std(ddof=1) / column_norms.mean(), rel=1e-5)
 
 
-def test_it_goes_on_where_it_stopped(run: Path) -> None:
+def test_track_continues_where_it_stopped(run: Path) -> None:
     track(run)
     before = (run / "attngeo.jsonl").read_bytes()
     with open(run / "attngeo.jsonl", "ab") as file:
         file.write(b'{"step": 2000, "st')  # killed while writing
     shutil.rmtree(run / "checkpoint-100")  # a Trainer keeps only the last few
-    save(run, 2000)
-    save(run, 700)
+    save_checkpoint(run, 2000)
+    save_checkpoint(run, 700)
     rows = track(run)
     assert [row["step"] for row in rows] == [100, 500, 700, 1000, 2000]
     kept = [line for line in (run / "attngeo.jsonl").read_bytes().splitlines() if b'"step":7' not in line][:3]
@@ -88,96 +91,98 @@ def test_it_goes_on_where_it_stopped(run: Path) -> None:
 
 
 @pytest.mark.parametrize("moment", [0, 1, 5])
-def test_killed_it_ends_the_same(tmp_path: Path, moment: int) -> None:
+def test_track_killed_and_restarted_writes_the_same_file(tmp_path: Path, moment: int) -> None:
     folder = tmp_path / "run"
     for step in range(1, 7):
-        save(folder, step)
+        save_checkpoint(folder, step)
     code = (
         "import os, signal; from attngeo.dynamics.monitoring.track import track\n"
         f"track({str(folder)!r}, progress=lambda done, _: done == {moment} and os.kill(os.getpid(), signal.SIGKILL))"
     )
     assert subprocess.run([sys.executable, "-c", code]).returncode == -signal.SIGKILL
-    assert steps(folder / "attngeo.jsonl") == list(range(1, moment + 1))
+    assert recorded_steps(folder / "attngeo.jsonl") == list(range(1, moment + 1))
     track(folder)
-    track(folder, tmp_path / "straight.jsonl")
-    assert (folder / "attngeo.jsonl").read_bytes() == (tmp_path / "straight.jsonl").read_bytes()
+    track(folder, tmp_path / "uninterrupted.jsonl")
+    assert (folder / "attngeo.jsonl").read_bytes() == (tmp_path / "uninterrupted.jsonl").read_bytes()
 
 
 @pytest.mark.parametrize("name", ["step-{}", "step_{}", "ckpt-{}", "global_step{}", "epoch=0-step={}", "iter_{}"])
-def test_names_of_checkpoints(tmp_path: Path, name: str) -> None:
-    save(tmp_path, 30, name)
-    save(tmp_path, 4, name)
-    assert [saved.step for saved in checkpoints(tmp_path)] == [4, 30]
+def test_common_names_of_checkpoints_are_found(tmp_path: Path, name: str) -> None:
+    save_checkpoint(tmp_path, 30, name)
+    save_checkpoint(tmp_path, 4, name)
+    assert [saved.step for saved in find_checkpoints(tmp_path)] == [4, 30]
 
 
-def test_files_of_weights_with_the_config_of_the_run(tmp_path: Path) -> None:
+def test_files_of_weights_use_the_config_of_the_run(tmp_path: Path) -> None:
     for step in (10, 20):
-        save_file(weights(step), tmp_path / f"model_step_{step}.safetensors")
-    assert track(tmp_path, heads=True)[0].get("head_symmetry") is None  # nothing says how many heads there are
+        save_file(random_weights(step), tmp_path / f"model_step_{step}.safetensors")
+    assert track(tmp_path, heads=True)[0].get("head_symmetry") is None  # the number of heads is unknown
     (tmp_path / "attngeo.jsonl").unlink()
     (tmp_path / "config.json").write_text(json.dumps(CONFIG))
     assert len(track(tmp_path)[0]["head_symmetry"][0]) == 4
 
 
-def test_pickles(tmp_path: Path) -> None:
+def test_pickle_checkpoints_are_scored(tmp_path: Path) -> None:
     torch = pytest.importorskip("torch")
-    folder = save(tmp_path, 5)
+    folder = save_checkpoint(tmp_path, 5)
     (folder / "model.safetensors").unlink()
-    torch.save({name: torch.from_numpy(value) for name, value in weights(5).items()}, folder / "pytorch_model.bin")
+    torch.save(
+        {name: torch.from_numpy(value) for name, value in random_weights(5).items()}, folder / "pytorch_model.bin"
+    )
     torch.save({"state": {}}, folder / "optimizer.pt")
-    assert off(track(tmp_path)[0], folder) <= 1e-6
+    assert difference(track(tmp_path)[0], folder) <= 1e-6
 
 
-def test_the_model_a_pretraining_left(tmp_path: Path) -> None:
-    save(tmp_path, 0, "model")
+def test_the_final_model_of_attngeo_pretrain_is_scored(tmp_path: Path) -> None:
+    save_checkpoint(tmp_path, 0, "model")
     (tmp_path / "metrics.jsonl").write_text('{"step": 0}\n{"step": 90}\n')
     assert [row["step"] for row in track(tmp_path)] == [90]
 
 
-def test_only_every_nth(run: Path) -> None:
+def test_every_selects_multiples_of_a_step(run: Path) -> None:
     assert [row["step"] for row in track(run, every=500)] == [500, 1000]
     with pytest.raises(SourceError, match="multiple of 7"):
         track(run, every=7)
 
 
-def test_the_newest_may_be_half_written(run: Path) -> None:
-    path = save(run, 3000) / "model.safetensors"
+def test_an_incomplete_newest_checkpoint_is_left_out_without_an_error(run: Path) -> None:
+    path = save_checkpoint(run, 3000) / "model.safetensors"
     os.truncate(path, path.stat().st_size // 2)
-    result = cli(run)
+    result = run_track(run)
     assert result.exit_code == 0 and "checkpoint-3000: left out" in result.stderr
-    assert steps(run / "attngeo.jsonl") == [100, 500, 1000]
-    shutil.copy(save(run.parent / "x", 3000) / "model.safetensors", path)
-    assert cli(run).exit_code == 0 and steps(run / "attngeo.jsonl")[-1] == 3000
+    assert recorded_steps(run / "attngeo.jsonl") == [100, 500, 1000]
+    shutil.copy(save_checkpoint(run.parent / "x", 3000) / "model.safetensors", path)
+    assert run_track(run).exit_code == 0 and recorded_steps(run / "attngeo.jsonl")[-1] == 3000
 
 
-def test_a_broken_one_is_named_and_the_rest_kept(run: Path) -> None:
+def test_an_unreadable_checkpoint_is_named_and_the_others_are_scored(run: Path) -> None:
     path = run / "checkpoint-500" / "model.safetensors"
     os.truncate(path, path.stat().st_size // 2)
-    result = cli(run)
+    result = run_track(run)
     last = result.stderr.strip().splitlines()[-1]
     assert result.exit_code == 2 and last.startswith("attngeo: error: ") and "checkpoint-500" in last
-    assert "2 of 3" in last and steps(run / "attngeo.jsonl") == [100, 1000]
+    assert "2 of 3" in last and recorded_steps(run / "attngeo.jsonl") == [100, 1000]
 
 
-def test_only_broken_ones(tmp_path: Path) -> None:
+def test_a_run_with_only_unreadable_checkpoints_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "checkpoint-1").mkdir()
-    result = cli(tmp_path)
-    assert result.exit_code == 2 and "checkpoint-1: empty" in result.stderr
+    result = run_track(tmp_path)
+    assert result.exit_code == 2 and "checkpoint-1: is empty" in result.stderr
 
 
-def test_records_of_another_run(run: Path, tmp_path: Path) -> None:
+def test_records_of_another_run_are_refused_and_kept(run: Path, tmp_path: Path) -> None:
     track(run)
     other = tmp_path / "other"
-    save(other, 500, run=1)
-    save(other, 900, run=1)
+    save_checkpoint(other, 500, run=1)
+    save_checkpoint(other, 900, run=1)
     before = (run / "attngeo.jsonl").read_bytes()
-    result = cli(other, "--out", run / "attngeo.jsonl")
+    result = run_track(other, "--out", run / "attngeo.jsonl")
     assert result.exit_code == 2 and "holds another run, at step 500" in result.stderr
     assert len(result.stderr.splitlines()) == 1
     assert (run / "attngeo.jsonl").read_bytes() == before
     deeper = tmp_path / "deeper"
-    save(deeper, 7, layers=3)
-    with pytest.raises(InputError, match="2 layers where checkpoint-7 has 3"):
+    save_checkpoint(deeper, 7, layers=3)
+    with pytest.raises(InputError, match="another run, with 2 layers where checkpoint-7 has 3"):
         track(deeper, run / "attngeo.jsonl")
     assert (run / "attngeo.jsonl").read_bytes() == before
 
@@ -187,42 +192,42 @@ def test_records_of_another_run(run: Path, tmp_path: Path) -> None:
     [
         ("no json\n", "line 1 is not a record"),
         ('{"step": 1}\n[2]\n', "line 2"),
-        ('{"loss": 1}\n', "its `step` expected"),
+        ('{"loss": 1}\n', "expected a JSON object with a whole number `step`"),
     ],
 )
-def test_a_file_that_holds_no_records(run: Path, text: str, message: str) -> None:
+def test_a_file_without_records_is_refused_and_kept(run: Path, text: str, message: str) -> None:
     (run / "attngeo.jsonl").write_text(text)
-    result = cli(run)
+    result = run_track(run)
     assert result.exit_code == 2 and message in result.stderr and len(result.stderr.splitlines()) == 1
     assert (run / "attngeo.jsonl").read_text() == text
 
 
-def test_no_checkpoints(tmp_path: Path) -> None:
+def test_a_folder_without_checkpoints_is_an_error(tmp_path: Path) -> None:
     for folder, message in [(tmp_path, "no checkpoints"), (tmp_path / "nowhere", "cannot be listed")]:
-        result = cli(folder)
+        result = run_track(folder)
         assert result.exit_code == 2 and message in result.stderr and len(result.stderr.splitlines()) == 1
     assert not list(tmp_path.iterdir())
 
 
-def test_two_of_one_step(run: Path) -> None:
-    save(run, 500, "step-{}")
+def test_two_checkpoints_of_one_step_are_refused(run: Path) -> None:
+    save_checkpoint(run, 500, "step-{}")
     with pytest.raises(InputError, match="checkpoint-500 and step-500 are both of step 500"):
         track(run)
 
 
-def test_a_file_that_cannot_be_written(run: Path) -> None:
+def test_an_output_that_cannot_be_written_is_an_error(run: Path) -> None:
     with pytest.raises(AttngeoError, match="cannot be written"):
         track(run, run / "nowhere" / "records.jsonl")
 
 
-def test_safetensors_need_no_torch(run: Path) -> None:
+def test_track_reads_safetensors_without_torch(run: Path) -> None:
     code = f"import sys; sys.modules['torch'] = None; import attngeo; attngeo.track({str(run)!r})"
     subprocess.run([sys.executable, "-c", code], check=True)
-    assert steps(run / "attngeo.jsonl") == [100, 500, 1000]
+    assert recorded_steps(run / "attngeo.jsonl") == [100, 500, 1000]
 
 
-def test_curves_are_drawn(run: Path) -> None:
-    result = cli(run, "--figure", run / "curves.png")
+def test_track_draws_the_curves_of_its_records(run: Path) -> None:
+    result = run_track(run, "--figure", run / "curves.png")
     assert result.exit_code == 0 and (run / "curves.png").read_bytes()[:4] == b"\x89PNG"
     from attngeo.show.training_curves import training_figure as curves
 
@@ -232,21 +237,21 @@ def test_curves_are_drawn(run: Path) -> None:
         [row["symmetry"][layer] for row in rows] for layer in (0, 1)
     ]
     assert axes[0].get_lines()[0].get_xdata().tolist() == [100, 500, 1000]
-    # those of `attngeo pretrain` do not name their one stack
+    # The records of `attngeo pretrain` do not name their only stack.
     assert curves([{"step": 0, "symmetry": [0.1], "directionality": [0.0]}]).axes
     with pytest.raises(InputError, match="nothing to draw"):
         curves([{"step": 0, "loss": 1.0}])
 
 
-def test_records_in_memory_only(tmp_path: Path) -> None:
+def test_a_process_that_does_not_write_keeps_its_records_in_memory(tmp_path: Path) -> None:
     records = RecordFile(tmp_path / "a.jsonl", writing=False)
     records.add({"step": 1})
     records.add({"step": 1, "again": True})
     assert records.rows == [{"step": 1, "again": True}] and not (tmp_path / "a.jsonl").exists()
 
 
-def test_a_monitor_and_track_write_the_same_file(tmp_path: Path) -> None:
-    """Training goes on while its checkpoints are scored: neither loses what the other wrote."""
+def test_two_writers_of_one_file_keep_the_records_of_each_other(tmp_path: Path) -> None:
+    """Checkpoints are scored during training; neither loses the records of the other."""
     path = tmp_path / "a.jsonl"
     monitor = RecordFile(path)
     for step in (0, 100, 200):
@@ -255,43 +260,47 @@ def test_a_monitor_and_track_write_the_same_file(tmp_path: Path) -> None:
     tracking.add({"step": 50})
     monitor.add({"step": 300})
     tracking.add({"step": 250})
-    assert steps(path) == [0, 50, 100, 200, 250, 300]
+    assert recorded_steps(path) == [0, 50, 100, 200, 250, 300]
     monitor.add({"step": 400})
     tracking.add({"step": 150})
-    assert steps(path) == [0, 50, 100, 150, 200, 250, 300, 400]
+    assert recorded_steps(path) == [0, 50, 100, 150, 200, 250, 300, 400]
     path.unlink()
     monitor.add({"step": 500})
-    assert steps(path) == [0, 50, 100, 200, 250, 300, 400, 500]
+    assert recorded_steps(path) == [0, 50, 100, 200, 250, 300, 400, 500]
 
 
-def test_records_of_other_layers_are_not_given_for_those_asked_for(run: Path) -> None:
+def test_records_of_other_layers_are_refused_and_kept(run: Path) -> None:
     track(run, layers=[1])
     before = (run / "attngeo.jsonl").read_bytes()
     for layers in (None, [0]):
         with pytest.raises(
-            InputError, match=r"holds 1 layers from encoder layer 1 on, \d from encoder layer 0 on were"
+            InputError, match=r"holds 1 layers from encoder layer 1 on, but \d from encoder layer 0 on are selected"
         ):
             track(run, layers=layers)
     assert (run / "attngeo.jsonl").read_bytes() == before
     assert track(run, layers=[1])[0]["layer"] == [1]
 
 
-def test_a_folder_on_its_way_to_its_name_is_no_checkpoint(run: Path) -> None:
-    save(run, 1000, "tmp-checkpoint-{}")
-    save(run, 1500, ".checkpoint-{}")
-    assert [saved.path.name for saved in checkpoints(run)] == ["checkpoint-100", "checkpoint-500", "checkpoint-1000"]
+def test_folders_with_temporary_names_are_left_out(run: Path) -> None:
+    save_checkpoint(run, 1000, "tmp-checkpoint-{}")
+    save_checkpoint(run, 1500, ".checkpoint-{}")
+    assert [saved.path.name for saved in find_checkpoints(run)] == [
+        "checkpoint-100",
+        "checkpoint-500",
+        "checkpoint-1000",
+    ]
 
 
-def test_the_newest_does_not_excuse_an_older_one(run: Path) -> None:
+def test_an_unreadable_older_checkpoint_is_an_error_even_if_the_newest_is_unreadable_too(run: Path) -> None:
     for step in (500, 1000):
         (run / f"checkpoint-{step}" / "model.safetensors").write_bytes(b"half")
     with pytest.raises(SourceError, match=r"checkpoint-500/.* and 1 more; 1 of 3 checkpoints are in"):
         track(run)
-    assert steps(run / "attngeo.jsonl") == [100]
+    assert recorded_steps(run / "attngeo.jsonl") == [100]
 
 
-def test_folders_of_weights_with_the_config_of_the_run(run: Path) -> None:
+def test_folders_of_weights_use_the_config_of_the_run(run: Path) -> None:
     expected = track(run, run / "with.jsonl")
     for step in (100, 500, 1000):
         (run / f"checkpoint-{step}" / "config.json").rename(run / "config.json")
-    assert track(run) == expected and len(expected[0]["head_symmetry"][0]) == 4  # the head count is in the config
+    assert track(run) == expected and len(expected[0]["head_symmetry"][0]) == 4  # the config states the number of heads

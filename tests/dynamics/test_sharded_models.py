@@ -1,4 +1,4 @@
-"""Weights spread over processes: what needs them whole says so by name and leaves them alone."""
+"""Sharded models: functions that need all weights in one process refuse them by name and do not change them."""
 
 from __future__ import annotations
 
@@ -30,13 +30,15 @@ def sharded() -> Iterator[Any]:
         distributed.destroy_process_group()
 
 
-def test_a_start_belongs_before_sharding(sharded: Any) -> None:
+def test_a_sharded_model_is_not_initialised(sharded: Any) -> None:
     before = {name: value.full_tensor().clone() for name, value in sharded.named_parameters()}
-    with pytest.raises(LayoutError, match="BertForMaskedLM: its weights are sharded; a start belongs before that"):
+    with pytest.raises(LayoutError, match="BertForMaskedLM: its weights are sharded; initialise the model before"):
         symmetric_init_(sharded)
     assert all(torch.equal(value.full_tensor(), before[name]) for name, value in sharded.named_parameters())
 
 
-def test_gradient_terms_need_a_whole_model(sharded: Any) -> None:
-    with pytest.raises(InputError, match="BertForMaskedLM: its weights are sharded, expected all of them in this process"):
+def test_gradient_terms_refuse_a_sharded_model(sharded: Any) -> None:
+    with pytest.raises(
+        InputError, match="BertForMaskedLM: its weights are sharded, expected all of them in this process"
+    ):
         gradient_terms(sharded, labelled_batch("bert"))

@@ -1,0 +1,44 @@
+"""Batches of random tokens, and the difference between a record and the scores of a checkpoint."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import attngeo
+
+
+def random_tokens(rows: int = 4, length: int = 12, seed: int = 0) -> Any:
+    """Return token ids [rows, length]."""
+    return torch.randint(3, 60, (rows, length), generator=torch.Generator().manual_seed(seed))
+
+
+def make_batch(model: Any, rows: int = 4) -> dict[str, Any]:
+    """Return a batch that `model` can run on."""
+    ids = random_tokens(rows)
+    if model.config.is_encoder_decoder:
+        return {"input_ids": ids, "decoder_input_ids": random_tokens(rows, 7, 1)}
+    return {"input_ids": ids, "labels": ids}
+
+
+def difference(row: dict[str, Any], ref: Any) -> float:
+    """Return the largest difference between a record and `attngeo.score` of a checkpoint, over all layers and heads."""
+    largest, layers = 0.0, list(zip(row["stack"], row["layer"], strict=True))
+    frame = attngeo.score(ref, nulls=False, folded=False).frame
+    assert frame.height == len(layers) + sum(map(len, row["head_symmetry"]))
+    for scored in frame.iter_rows(named=True):
+        index = layers.index((scored["stack"], scored["layer"]))
+        for name in ("symmetry", "directionality"):
+            value = row[name][index] if scored["head"] is None else row[f"head_{name}"][index][scored["head"]]
+            largest = max(largest, abs(value - scored[name]))
+    return largest
+
+
+def difference_when_saved(row: dict[str, Any], model: Any) -> float:
+    """Return the largest difference between a record and the scores of `model` after it is saved."""
+    with tempfile.TemporaryDirectory() as folder:
+        model.save_pretrained(folder)
+        return difference(row, Path(folder))
