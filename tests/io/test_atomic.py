@@ -17,6 +17,7 @@ from attngeo.io.atomic import (
     atomic_folder,
     check_new_folder,
     check_writable,
+    remove_unfinished,
     write_errors,
     write_file,
 )
@@ -130,6 +131,9 @@ def test_a_killed_process_leaves_the_old_file(tmp_path):
     done = subprocess.run([sys.executable, "-c", script, str(path)], timeout=60)
     assert done.returncode == -signal.SIGKILL
     assert path.read_bytes() == b"old"
+    assert len(os.listdir(tmp_path)) == 2  # a killed process cannot clean up after itself
+    remove_unfinished(tmp_path)
+    assert os.listdir(tmp_path) == ["scores.csv"] and path.read_bytes() == b"old"
 
 
 def test_readers_see_one_complete_file_while_several_threads_write(tmp_path):
