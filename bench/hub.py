@@ -1,4 +1,7 @@
-"""What travels when a hub model is scored: bytes against those of Q and K, requests a layer; a local server counts."""
+"""Measure what is fetched from the hub to score a model: bytes against those of Q and K, and requests per layer.
+
+A server on this machine plays the hub and counts. Each model is scored in a new process with empty caches.
+"""
 
 from __future__ import annotations
 
@@ -22,17 +25,17 @@ Shapes = dict[str, tuple[int, ...]]
 
 @dataclass(frozen=True)
 class Model:
-    """A repository to score: the tensors that hold queries and keys, what surrounds them, what may travel."""
+    """A repository to score: its tensors per layer, and how many bytes may be fetched."""
 
     kind: str
     config: dict[str, Any]
-    layer: Shapes  # tensors of one layer, in the order of the file; {} is the layer's number
-    needed: int  # values a layer that must travel: Q and K, or the fused tensor where they cannot be had apart
-    slack: float  # bytes may exceed those by this factor, besides the header
+    layer: Shapes  # tensors of one layer, in the order of the file; {} stands for the number of the layer
+    needed: int  # values per layer that must be fetched: Q and K, or the fused tensor if they cannot be separated
+    slack: float  # the bytes fetched may exceed the needed ones by this factor, not counting the header
 
 
 def models(width: int = 1024, layers: int = 6) -> list[Model]:
-    """One of each way of storing; heads of 64, half as many key heads where the family allows."""
+    """Return one model per way of storing queries and keys; heads of size 64, half as many key heads if allowed."""
     heads, half = width // 64, width // 2
     common = {"hidden_size": width, "num_hidden_layers": layers, "num_attention_heads": heads}
     grouped = {**common, "num_key_value_heads": heads // 2, "intermediate_size": 2 * width}
@@ -95,12 +98,12 @@ def models(width: int = 1024, layers: int = 6) -> list[Model]:
 
 @dataclass(frozen=True)
 class Traffic:
-    """What one scoring cost."""
+    """What was fetched to score one model."""
 
     sent: int  # bytes of the safetensors file, without its header
-    limit: float
+    limit: float  # bytes
     whole: int  # bytes of the file
-    requests: float  # a layer, redirects included
+    requests: float  # per layer, with redirects
     seconds: float
 
     @property
@@ -109,7 +112,7 @@ class Traffic:
 
 
 def measure(model: Model, layers: int) -> Traffic:
-    """Score `model` from a server on this machine with empty caches, in a process of its own."""
+    """Return the traffic of scoring `model` from a local server with empty caches, in a new process."""
     random = np.random.default_rng(0)
     tensors: dict[str, Array] = {}
     for layer in range(layers):
@@ -141,9 +144,9 @@ def main() -> int:
         traffic = measure(model, layers)
         met &= traffic.met
         print(
-            f"{model.kind}: {traffic.sent / 1e6:.1f} MB of {traffic.whole / 1e6:.1f} MB travelled, "
-            f"{traffic.sent / (2 * model.needed * layers):.3f} × what is needed (at most {model.slack}), "
-            f"{traffic.requests:.2g} requests a layer (at most 2), {traffic.seconds:.1f} s"
+            f"{model.kind}: {traffic.sent / 1e6:.1f} MB of {traffic.whole / 1e6:.1f} MB fetched, "
+            f"{traffic.sent / (2 * model.needed * layers):.3f} × the bytes needed (at most {model.slack}), "
+            f"{traffic.requests:.2g} requests per layer (at most 2), {traffic.seconds:.1f} s"
         )
     return 0 if met else 1
 

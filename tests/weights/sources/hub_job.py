@@ -1,4 +1,4 @@
-"""Opens a hub model in a process of its own, where the client reads its environment variables for itself."""
+"""Open a hub model in a separate process, because the client reads its environment variables when it is imported."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parents[3]
 
 @dataclass(frozen=True)
 class Outcome:
-    """What the process found: an error line, or the tensors it read."""
+    """Result of the process: an error message, or the tensors it read."""
 
     error: str | None
     config: dict[str, Any] | None
@@ -34,20 +34,20 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Machine:
-    """A user's machine: its caches, and the environment it runs in."""
+    """A user's machine with its own caches and environment."""
 
     home: Path
     endpoint: str
 
-    def open(self, ref: str, *requests: ReadRequest, expect: bool = True, **environment: str) -> Outcome:
-        """Open `ref`, announce the requests (unless told not to) and read them."""
-        return self.open_each([ref], *requests, expect=expect, **environment)[0]
+    def open(self, ref: str, *requests: ReadRequest, plan: bool = True, **environment: str) -> Outcome:
+        """Open `ref`, plan the requests (unless `plan` is false) and read them."""
+        return self.open_each([ref], *requests, plan=plan, **environment)[0]
 
     def open_each(
-        self, refs: Sequence[str], *requests: ReadRequest, expect: bool = True, **environment: str
+        self, refs: Sequence[str], *requests: ReadRequest, plan: bool = True, **environment: str
     ) -> list[Outcome]:
-        """The same with several models, one after the other in one process."""
-        job = {"refs": refs, "requests": [[request.name, request.rows] for request in requests], "expect": expect}
+        """Open several models, one after the other in one process."""
+        job = {"refs": refs, "requests": [[request.name, request.rows] for request in requests], "plan": plan}
         result = self.home / "result"
         result.mkdir(parents=True, exist_ok=True)
         kept = {key: value for key, value in os.environ.items() if not key.startswith(("HF_", "ATTNGEO_", "XDG_"))}
@@ -80,7 +80,7 @@ def main() -> None:
 
     logging.basicConfig(format="%(name)s: %(message)s")
     logging.getLogger("attngeo").setLevel(logging.INFO)
-    hub_client.FIRST_WAIT = 0.01  # the same tries, without the patience
+    hub_client.FIRST_WAIT = 0.01  # as many tries, but shorter waits
     job, result = json.loads(sys.argv[1]), Path(sys.argv[2])
     requests = [
         ReadRequest(name, rows and tuple((start, stop) for start, stop in rows)) for name, rows in job["requests"]
@@ -92,7 +92,7 @@ def main() -> None:
         try:
             with open_checkpoint(ref) as checkpoint:
                 report |= {"config": checkpoint.config, "remote": checkpoint.remote, "names": list(checkpoint.tensors)}
-                if job["expect"]:
+                if job["plan"]:
                     checkpoint.plan_reads(requests)
                 np.savez(
                     folder / "tensors.npz", **{str(k): checkpoint.read(request) for k, request in enumerate(requests)}

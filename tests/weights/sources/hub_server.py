@@ -12,12 +12,12 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from urllib.parse import unquote, urlsplit
 
-LARGE = (".safetensors", ".bin", ".gguf", ".pt")  # kept apart, as the hub does: reached by a redirect
+LARGE = (".safetensors", ".bin", ".gguf", ".pt")  # reached by a redirect to the storage host, as on the hub
 
 
 @dataclass(frozen=True)
 class Request:
-    """One request as the server saw it and what it sent back."""
+    """One request that the server received, and what it sent back."""
 
     method: str
     path: str
@@ -26,7 +26,7 @@ class Request:
     status: int
     sent: int  # body bytes
     token: str | None
-    storage: bool  # asked of the storage host, not of the hub itself
+    storage: bool  # sent to the storage host, not to the hub itself
 
 
 @dataclass
@@ -35,9 +35,9 @@ class Repo:
 
     files: Mapping[str, bytes]
     gated: bool = False
-    token: str | None = None  # needed to see it at all
+    token: str | None = None  # a private model needs it
     commit: str = ""
-    sizes: bool = True  # whether the listing tells them
+    sizes: bool = True  # whether the listing contains them
 
     def __post_init__(self) -> None:
         self.blobs = {name: hashlib.sha256(data).hexdigest() for name, data in self.files.items()}
@@ -50,10 +50,10 @@ Fault = Callable[[Request], str | None]  # "503", "403", "cut", "empty", "whole"
 
 @dataclass
 class HubServer:
-    """`with HubServer({"org/name": Repo(files)}) as hub:` then point HF_ENDPOINT to `hub.url`."""
+    """A hub on this machine: `with HubServer({"org/name": Repo(files)}) as hub:`, then set HF_ENDPOINT to `hub.url`."""
 
     repos: Mapping[str, Repo]
-    fault: Fault | None = None  # asked for every range request
+    fault: Fault | None = None  # called for each range request
     requests: list[Request] = field(default_factory=list)
 
     def __enter__(self) -> HubServer:
@@ -82,11 +82,11 @@ class HubServer:
         return f"http://127.0.0.1:{self._servers[1].server_port}"
 
     def sent(self, suffix: str) -> int:
-        """Body bytes of files with this suffix."""
+        """Return the body bytes sent of files with this suffix."""
         return sum(request.sent for request in self.requests if request.file.endswith(suffix))
 
     def ranges(self, suffix: str = ".safetensors") -> list[tuple[int, int]]:
-        """Byte ranges served, in the order in which they were asked for."""
+        """Return the byte ranges that were served, in the order of the requests."""
         return [r.range for r in self.requests if r.file.endswith(suffix) and r.range is not None and r.status == 206]
 
 
@@ -191,7 +191,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_response(status)
         for key, value in headers.items():
             self.send_header(key, value)
-        # "empty" is an honest answer with nothing in it; "cut" promises all and hangs up half-way
+        # "empty" is a valid answer without content; "cut" announces the whole length and closes half-way
         self.send_header("Content-Length", str(0 if fault == "empty" else length))
         self.end_headers()
         sent = b"" if self.command == "HEAD" else body

@@ -1,4 +1,4 @@
-"""GGUF: the real SmolLM2 against the gguf package's own reader, every quantisation, per-layer lists, cut files."""
+"""GGUF files: SmolLM2 against the gguf package's own reader, every quantisation, lists per layer, damaged files."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from tests.weights.made_checkpoints import Array, normal
 READABLE = [q for q in gguf.GGMLQuantizationType if q in gguf.quants._type_traits and q.name != "BF16"]
 
 
-def make(path: Path, tensors: dict[str, Array], **metadata: object) -> Path:
-    """A GGUF file by the official writer; integers, lists, strings as metadata of architecture `llama`."""
+def write_gguf(path: Path, tensors: dict[str, Array], **metadata: object) -> Path:
+    """Write a GGUF file with the official writer; integers, lists and strings are metadata of architecture `llama`."""
     writer = gguf.GGUFWriter(path, "llama")
     writer.add_block_count(2)
     writer.add_embedding_length(64)
@@ -42,7 +42,7 @@ def make(path: Path, tensors: dict[str, Array], **metadata: object) -> Path:
     return path
 
 
-def test_smollm2_as_gguf_itself_reads_it(smollm2: Path) -> None:
+def test_smollm2_reads_as_the_gguf_package_reads_it(smollm2: Path) -> None:
     reader = gguf.GGUFReader(smollm2)
     with open_checkpoint(smollm2) as checkpoint:
         assert {t.name for t in reader.tensors} == set(checkpoint.tensors)
@@ -60,13 +60,13 @@ def test_smollm2_as_gguf_itself_reads_it(smollm2: Path) -> None:
         np.testing.assert_array_equal(rows, np.concatenate([whole[64:128], whole[300:301]]))
 
 
-def test_folder_with_one_gguf(smollm2: Path) -> None:
+def test_a_folder_with_one_gguf_file_opens(smollm2: Path) -> None:
     assert "blk.0.attn_q.weight" in open_checkpoint(smollm2.parent).tensors
 
 
 @pytest.mark.parametrize("kind", READABLE, ids=lambda kind: kind.name)
-def test_every_quantisation_gguf_can_read(tmp_path: Path, kind: gguf.GGMLQuantizationType) -> None:
-    """Blocks of random bits with sane scales: equal to gguf's own decoding, whole and by rows."""
+def test_every_quantisation_that_gguf_decodes_is_read(tmp_path: Path, kind: gguf.GGMLQuantizationType) -> None:
+    """Blocks of random bits are equal to gguf's own decoding, as a whole and by rows."""
     values, size = gguf.GGML_QUANT_SIZES[kind]
     blocks = np.random.default_rng(3).integers(0, 256, (5, 4 * size), dtype=np.uint8)
     with np.errstate(all="ignore"):
@@ -88,40 +88,42 @@ def test_every_quantisation_gguf_can_read(tmp_path: Path, kind: gguf.GGMLQuantiz
         assert good or kind.name in ("F16",), "the seed gave no finite row"
 
 
-def test_plain_types_and_metadata(tmp_path: Path) -> None:
+def test_plain_types_and_metadata_are_read(tmp_path: Path) -> None:
     tensors = {"a": normal(4, 8), "b": normal(3, 8, seed=1, dtype=np.float16), "c": normal(8, seed=2)}
-    file = make(tmp_path / "m.gguf", tensors, attention__head_count=[4, 8], attention__key_length=32, rope__kind="none")
+    file = write_gguf(
+        tmp_path / "m.gguf", tensors, attention__head_count=[4, 8], attention__key_length=32, rope__kind="none"
+    )
     with open_checkpoint(file) as checkpoint:
         for name, array in tensors.items():
             np.testing.assert_array_equal(checkpoint.read(ReadRequest(name)), array.astype(np.float32))
         config = checkpoint.config
     assert config is not None
-    assert config["num_attention_heads"] == config["num_key_value_heads"] == [4, 8]  # one a layer
+    assert config["num_attention_heads"] == config["num_key_value_heads"] == [4, 8]  # one per layer
     assert config["head_dim"] == 32 and config["num_hidden_layers"] == 2
     assert config["gguf"]["llama.rope.kind"] == "none"
     assert not any(key.startswith("tokenizer.") for key in config["gguf"])
 
 
 def test_integers_are_refused(tmp_path: Path) -> None:
-    file = make(tmp_path / "m.gguf", {"w": np.arange(32, dtype=np.int32).reshape(1, 32)})
+    file = write_gguf(tmp_path / "m.gguf", {"w": np.arange(32, dtype=np.int32).reshape(1, 32)})
     with open_checkpoint(file) as checkpoint, pytest.raises(SourceError, match=r"'w' is stored as I32; floating-point"):
         checkpoint.read(ReadRequest("w"))
 
 
-def test_split_files_and_several_models(tmp_path: Path) -> None:
+def test_split_files_are_joined_and_several_models_refused(tmp_path: Path) -> None:
     for part in (1, 2):
-        make(tmp_path / f"m-0000{part}-of-00002.gguf", {f"w{part}": normal(2, 32, seed=part)})
+        write_gguf(tmp_path / f"m-0000{part}-of-00002.gguf", {f"w{part}": normal(2, 32, seed=part)})
     with open_checkpoint(tmp_path) as checkpoint:
         np.testing.assert_array_equal(checkpoint.read(ReadRequest("w2")), normal(2, 32, seed=2))
         assert set(checkpoint.tensors) == {"w1", "w2"}
     with open_checkpoint(tmp_path / "m-00001-of-00002.gguf") as checkpoint:
         assert set(checkpoint.tensors) == {"w1", "w2"}
-    make(tmp_path / "other.gguf", {"w": normal(2, 32)})
+    write_gguf(tmp_path / "other.gguf", {"w": normal(2, 32)})
     with pytest.raises(SourceError, match=r"3 GGUF files .*name the one"):
         open_checkpoint(tmp_path)
 
 
-def test_not_gguf_at_all(tmp_path: Path) -> None:
+def test_a_file_that_is_not_gguf_is_refused(tmp_path: Path) -> None:
     (tmp_path / "m.gguf").write_bytes(b"GGML" + bytes(100))
     with pytest.raises(SourceError, match=r"m\.gguf: does not begin with 'GGUF'"):
         open_checkpoint(tmp_path)
@@ -130,9 +132,9 @@ def test_not_gguf_at_all(tmp_path: Path) -> None:
         open_checkpoint(tmp_path)
 
 
-def test_cut_short_anywhere(tmp_path: Path) -> None:
-    """Every prefix of a file fails with one line that names it; the last tensor's missing byte is noticed."""
-    whole = make(tmp_path / "whole.gguf", {"a": normal(2, 32), "b": normal(2, 32)}).read_bytes()
+def test_an_incomplete_file_is_refused(tmp_path: Path) -> None:
+    """Every prefix of a file gives one line that names it, also if only the last byte of a tensor is missing."""
+    whole = write_gguf(tmp_path / "whole.gguf", {"a": normal(2, 32), "b": normal(2, 32)}).read_bytes()
     file = tmp_path / "cut.gguf"
     end = whole.rindex(normal(2, 32).tobytes()) + 256  # what follows is padding
     for keep in [*range(0, 400, 7), *range(400, end, 5003), end - 300, end - 1]:
@@ -147,7 +149,9 @@ def test_cut_short_anywhere(tmp_path: Path) -> None:
 
 @settings(max_examples=200, deadline=None)
 @given(at=st.integers(0, 400), bits=st.integers(1, 255))
-def test_corrupted_header_never_surprises(tmp_path_factory: pytest.TempPathFactory, at: int, bits: int) -> None:
+def test_a_damaged_header_gives_a_source_error_or_a_result(
+    tmp_path_factory: pytest.TempPathFactory, at: int, bits: int
+) -> None:
     folder = tmp_path_factory.getbasetemp()
     if not (folder / "good.gguf").exists():
         writer = gguf.GGUFWriter(folder / "good.gguf", "llama")

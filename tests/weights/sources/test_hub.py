@@ -1,4 +1,4 @@
-"""The hub: headers and ranges only, the caches, offline mode, tokens; a real server, the real client."""
+"""Models on the hub: headers and ranges, caches, offline mode, tokens; with the real client and a local server."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from tests.weights.sources.hub_server import HubServer, Repo
 
 TENSORS = separate()
 CONFIG = json.dumps(LLAMA).encode()
-WANTS = [ReadRequest(f"model.layers.{i}.self_attn.{x}_proj.weight") for i in range(3) for x in "qk"]
+REQUESTS = [ReadRequest(f"model.layers.{i}.self_attn.{x}_proj.weight") for i in range(3) for x in "qk"]
 LISTING = "/api/models/org/name?blobs=true"
-USEFUL = sum(TENSORS[request.name].nbytes for request in WANTS)
+USEFUL = sum(TENSORS[request.name].nbytes for request in REQUESTS)
 SINGLE = {"config.json": CONFIG, "model.safetensors": safetensors_bytes(TENSORS), "README.md": b"# a model"}
 
 
@@ -32,7 +32,7 @@ def sharded() -> dict[str, bytes]:
     return {**files, "model.safetensors.index.json": json.dumps({"weight_map": weight_map}).encode()}
 
 
-def same(found: dict[str, Array], requests: list[ReadRequest] = WANTS) -> None:
+def assert_same_values(found: dict[str, Array], requests: list[ReadRequest] = REQUESTS) -> None:
     for request in requests:
         rows = TENSORS[request.name].astype(np.float32)
         expected = rows if request.rows is None else np.concatenate([rows[a:b] for a, b in request.rows])
@@ -43,70 +43,70 @@ def header_size(file: bytes) -> int:
     return 8 + int.from_bytes(file[:8], "little")
 
 
-def test_only_headers_and_ranges_travel_and_only_once(tmp_path: Path) -> None:
+def test_only_headers_and_ranges_are_fetched_and_only_once(tmp_path: Path) -> None:
     with HubServer({"org/name": Repo(SINGLE)}) as hub:
         machine = Machine(tmp_path, hub.url)
-        first = machine.open("org/name", *WANTS)
+        first = machine.open("org/name", *REQUESTS)
         assert first.error is None and first.remote and first.config == LLAMA
-        same(first.tensors)
+        assert_same_values(first.tensors)
         assert hub.sent(".safetensors") == USEFUL + header_size(SINGLE["model.safetensors"])
         assert len([span for span in hub.ranges() if span[0] >= header_size(SINGLE["model.safetensors"])]) <= 6
         assert not any(request.file == "README.md" for request in hub.requests)
-        # the hub redirected once a connection, not once a range
+        # the hub redirects once per connection, not once per range
         assert sum(request.status == 302 for request in hub.requests) <= 4 < len(hub.ranges())
 
         hub.requests.clear()
-        second = machine.open("org/name", *WANTS)
-        same(second.tensors)
+        second = machine.open("org/name", *REQUESTS)
+        assert_same_values(second.tensors)
         assert second.config == LLAMA
         assert hub.sent(".safetensors") == 0
         assert [request.path for request in hub.requests if "org/name" in request.path] == [LISTING]
 
         hub.requests.clear()
-        offline = machine.open("org/name", *WANTS, HF_HUB_OFFLINE="1")
-        same(offline.tensors)
+        offline = machine.open("org/name", *REQUESTS, HF_HUB_OFFLINE="1")
+        assert_same_values(offline.tensors)
         assert offline.config == LLAMA and not hub.requests
 
-    gone = machine.open("org/name", *WANTS)  # the server is no more: what is here still serves
-    same(gone.tensors)
-    pinned = machine.open(f"org/name@{hub.repos['org/name'].commit}", *WANTS, HF_HUB_OFFLINE="1")
-    same(pinned.tensors)
+    gone = machine.open("org/name", *REQUESTS)  # the server has stopped, the cache still serves
+    assert_same_values(gone.tensors)
+    pinned = machine.open(f"org/name@{hub.repos['org/name'].commit}", *REQUESTS, HF_HUB_OFFLINE="1")
+    assert_same_values(pinned.tensors)
 
 
-def test_shards(tmp_path: Path) -> None:
+def test_shards_are_read(tmp_path: Path) -> None:
     files = sharded()
     with HubServer({"org/name": Repo(files)}) as hub:
         machine = Machine(tmp_path, hub.url)
-        same(machine.open("org/name", *WANTS).tensors)
+        assert_same_values(machine.open("org/name", *REQUESTS).tensors)
         headers = sum(header_size(data) for name, data in files.items() if name.endswith(".safetensors"))
         assert hub.sent(".safetensors") <= 1.05 * USEFUL + headers
-        same(machine.open("org/name", *WANTS, HF_HUB_OFFLINE="1").tensors)
+        assert_same_values(machine.open("org/name", *REQUESTS, HF_HUB_OFFLINE="1").tensors)
 
 
-def test_rows_and_reads_that_were_not_announced(tmp_path: Path) -> None:
-    requests = [ReadRequest(WANTS[0].name, ((8, 16), (16, 24), (40, 41))), ReadRequest(WANTS[3].name)]
+def test_rows_and_reads_that_were_not_planned(tmp_path: Path) -> None:
+    requests = [ReadRequest(REQUESTS[0].name, ((8, 16), (16, 24), (40, 41))), ReadRequest(REQUESTS[3].name)]
     with HubServer({"org/name": Repo(SINGLE)}) as hub:
-        found = Machine(tmp_path, hub.url).open("org/name", *requests, expect=False)
-        same(found.tensors, requests)
+        found = Machine(tmp_path, hub.url).open("org/name", *requests, plan=False)
+        assert_same_values(found.tensors, requests)
         header = header_size(SINGLE["model.safetensors"])
-        assert hub.sent(".safetensors") == header + 17 * 128 + TENSORS[WANTS[3].name].nbytes
+        assert hub.sent(".safetensors") == header + 17 * 128 + TENSORS[REQUESTS[3].name].nbytes
         assert len(hub.ranges()) == 2 + 2 + 1
 
 
-def test_listing_without_sizes(tmp_path: Path) -> None:
+def test_a_listing_without_sizes_is_enough(tmp_path: Path) -> None:
     with HubServer({"org/name": Repo(SINGLE, sizes=False)}) as hub:
-        same(Machine(tmp_path, hub.url).open("org/name", *WANTS).tensors)
+        assert_same_values(Machine(tmp_path, hub.url).open("org/name", *REQUESTS).tensors)
         assert hub.sent(".safetensors") == USEFUL + header_size(SINGLE["model.safetensors"])
 
 
-def test_announced_but_read_in_another_order(tmp_path: Path) -> None:
+def test_reads_in_another_order_than_planned(tmp_path: Path) -> None:
     with HubServer({"org/name": Repo(SINGLE)}) as hub:
-        found = Machine(tmp_path, hub.url).open("org/name", *reversed(WANTS))
-        same(found.tensors)
+        found = Machine(tmp_path, hub.url).open("org/name", *reversed(REQUESTS))
+        assert_same_values(found.tensors)
         assert hub.sent(".safetensors") == USEFUL + header_size(SINGLE["model.safetensors"])
 
 
-def test_whole_file_in_the_clients_cache_is_read_there(tmp_path: Path) -> None:
+def test_a_whole_file_in_the_cache_of_the_client_is_read_there(tmp_path: Path) -> None:
     with HubServer({"org/name": Repo(SINGLE)}) as hub:
         machine = Machine(tmp_path, hub.url)
         commit = hub.repos["org/name"].commit
@@ -116,45 +116,45 @@ def test_whole_file_in_the_clients_cache_is_read_there(tmp_path: Path) -> None:
             (snapshot / name).write_bytes(data)
         (snapshot.parents[1] / "refs").mkdir()
         (snapshot.parents[1] / "refs" / "main").write_text(commit)
-        offline = machine.open("org/name", *WANTS, HF_HUB_OFFLINE="1")
-        same(offline.tensors)
+        offline = machine.open("org/name", *REQUESTS, HF_HUB_OFFLINE="1")
+        assert_same_values(offline.tensors)
         assert not offline.remote and not hub.requests
-        online = machine.open("org/name", *WANTS)
-        same(online.tensors)
+        online = machine.open("org/name", *REQUESTS)
+        assert_same_values(online.tensors)
         assert not online.remote and {request.file for request in hub.requests} == {""}
 
 
-def test_cache_is_keyed_by_commit(tmp_path: Path) -> None:
-    name = WANTS[0].name
+def test_the_cache_is_keyed_by_commit(tmp_path: Path) -> None:
+    name = REQUESTS[0].name
     changed = {**SINGLE, "model.safetensors": safetensors_bytes({**TENSORS, name: 2 * TENSORS[name]})}
     with HubServer({"org/name": Repo(SINGLE)}) as hub:
         machine = Machine(tmp_path, hub.url)
-        same(machine.open("org/name", *WANTS[:1]).tensors, WANTS[:1])
+        assert_same_values(machine.open("org/name", *REQUESTS[:1]).tensors, REQUESTS[:1])
         old = hub.repos["org/name"].commit
         hub.repos = {"org/name": Repo(changed)}
         np.testing.assert_array_equal(
-            machine.open("org/name", *WANTS[:1]).tensors[name], 2 * TENSORS[name].astype("f4")
+            machine.open("org/name", *REQUESTS[:1]).tensors[name], 2 * TENSORS[name].astype("f4")
         )
-    same(machine.open(f"org/name@{old}", *WANTS[:1], HF_HUB_OFFLINE="1").tensors, WANTS[:1])
-    # another hub that uses the same commit id for other bytes is not confused with the first
+    assert_same_values(machine.open(f"org/name@{old}", *REQUESTS[:1], HF_HUB_OFFLINE="1").tensors, REQUESTS[:1])
+    # another hub with the same commit id and other bytes is not confused with the first
     with HubServer({"org/name": Repo(changed, commit=old)}) as hub:
-        found = Machine(tmp_path, hub.url).open("org/name", *WANTS[:1])
+        found = Machine(tmp_path, hub.url).open("org/name", *REQUESTS[:1])
         np.testing.assert_array_equal(found.tensors[name], 2 * TENSORS[name].astype("f4"))
 
 
-def test_token_goes_to_the_hub_and_not_to_its_storage(tmp_path: Path) -> None:
+def test_the_token_is_sent_to_the_hub_and_not_to_its_storage(tmp_path: Path) -> None:
     with HubServer({"org/private": Repo(SINGLE, token="secret"), "org/gated": Repo(SINGLE, gated=True)}) as hub:
         machine = Machine(tmp_path, hub.url)
         assert "no such model" in (machine.open("org/private").error or "")
         gated = machine.open("org/gated").error or ""
         assert "gated" in gated and "HF_TOKEN" in gated
         for ref in ("org/private", "org/gated"):
-            same(machine.open(ref, *WANTS, HF_TOKEN="secret").tensors)
+            assert_same_values(machine.open(ref, *REQUESTS, HF_TOKEN="secret").tensors)
         assert any(request.storage and request.range for request in hub.requests)
         assert all(request.token is None for request in hub.requests if request.storage)
 
 
-def test_file_or_folder_of_a_repository(tmp_path: Path) -> None:
+def test_a_file_or_a_folder_of_a_repository_opens(tmp_path: Path) -> None:
     files = {f"text_encoder/{name}": data for name, data in SINGLE.items()}
     files |= {
         "a.safetensors": safetensors_bytes({"a": normal(2, 2)}),
@@ -162,8 +162,8 @@ def test_file_or_folder_of_a_repository(tmp_path: Path) -> None:
     }
     with HubServer({"org/name": Repo(files)}) as hub:
         machine = Machine(tmp_path, hub.url)
-        found = machine.open("org/name/text_encoder", *WANTS[:1])
-        same(found.tensors, WANTS[:1])
+        found = machine.open("org/name/text_encoder", *REQUESTS[:1])
+        assert_same_values(found.tensors, REQUESTS[:1])
         assert found.config == LLAMA
         np.testing.assert_array_equal(
             machine.open("org/name/b.safetensors@main", ReadRequest("a")).tensors["a"], normal(3, 2)
@@ -172,7 +172,7 @@ def test_file_or_folder_of_a_repository(tmp_path: Path) -> None:
         assert "no file or folder 'nothing'" in (machine.open("org/name/nothing").error or "")
 
 
-def test_bin_is_downloaded_whole_after_saying_how_much(tmp_path: Path) -> None:
+def test_a_bin_file_is_downloaded_after_a_message_with_its_size(tmp_path: Path) -> None:
     torch = pytest.importorskip("torch")
     buffer = io.BytesIO()
     torch.save({"w": torch.ones(300, 4)}, buffer)
@@ -186,7 +186,7 @@ def test_bin_is_downloaded_whole_after_saying_how_much(tmp_path: Path) -> None:
         assert again.tensors["w"].sum() == 1200 and "downloading" not in again.log
 
 
-def test_gguf_is_read_by_ranges_too(tmp_path: Path, smollm2: Path) -> None:
+def test_gguf_files_are_read_by_ranges(tmp_path: Path, smollm2: Path) -> None:
     data = smollm2.read_bytes()
     request = ReadRequest("blk.3.attn_q.weight", ((0, 64),))
     with HubServer({"org/name-GGUF": Repo({"model.Q4_1.gguf": data, "README.md": b""})}) as hub:

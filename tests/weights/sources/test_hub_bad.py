@@ -1,4 +1,4 @@
-"""The hub misbehaving, or asked for what it does not have: retried where that helps, else one line."""
+"""Faults of the hub and requests for missing models: retried if that can help, otherwise one line."""
 
 from __future__ import annotations
 
@@ -10,39 +10,39 @@ import pytest
 from tests.weights.made_checkpoints import safetensors_bytes, with_header
 from tests.weights.sources.hub_job import Machine
 from tests.weights.sources.hub_server import HubServer, Repo, Request
-from tests.weights.sources.test_hub import SINGLE, USEFUL, WANTS, header_size, same, sharded
+from tests.weights.sources.test_hub import REQUESTS, SINGLE, USEFUL, assert_same_values, header_size, sharded
 
 DATA = header_size(SINGLE["model.safetensors"])
 
 
 @pytest.mark.parametrize("fault", ["503", "cut", "empty", "shift"])
-def test_a_passing_fault_is_retried(tmp_path: Path, fault: str) -> None:
-    """Every data range fails the first time it is asked for; a cut transfer goes on where it stopped."""
+def test_a_temporary_fault_is_retried(tmp_path: Path, fault: str) -> None:
+    """Every data range fails at the first request; an interrupted transfer continues where it stopped."""
     seen: set[tuple[int, int]] = set()
 
     def once(request: Request) -> str | None:
         assert request.range is not None
         new = request.range not in seen and request.range[0] >= DATA
-        if fault == "cut":  # only whole tensors: their second halves are new ranges too
+        if fault == "cut":  # only whole tensors, because their second halves are new ranges
             new = new and request.range[1] - request.range[0] in (4096, 8192) and len(seen) < 4
         seen.add(request.range)
         return fault if new else None
 
     with HubServer({"org/name": Repo(SINGLE)}, fault=once) as hub:
-        same(Machine(tmp_path, hub.url).open("org/name", *WANTS).tensors)
+        assert_same_values(Machine(tmp_path, hub.url).open("org/name", *REQUESTS).tensors)
         if fault == "cut":
             assert hub.sent(".safetensors") == USEFUL + DATA
 
 
-def test_a_signed_address_that_expired_is_asked_for_anew(tmp_path: Path) -> None:
+def test_an_expired_signed_address_is_requested_again(tmp_path: Path) -> None:
     def expired(request: Request) -> str | None:
-        first = next(past for past in hub.requests if past.range is not None)  # the header's, a minute ago
+        first = next(past for past in hub.requests if past.range is not None)  # that of the header
         assert request.range is not None
         return "403" if request.range[0] >= DATA and request.path == first.path else None
 
     with HubServer({"org/name": Repo(SINGLE)}) as hub:
         hub.fault = lambda request: expired(request) if hub.ranges() else None
-        same(Machine(tmp_path, hub.url).open("org/name", *WANTS).tensors)
+        assert_same_values(Machine(tmp_path, hub.url).open("org/name", *REQUESTS).tensors)
         assert 2 <= sum(request.status == 302 for request in hub.requests) <= 5
 
 
@@ -57,24 +57,24 @@ def test_a_signed_address_that_expired_is_asked_for_anew(tmp_path: Path) -> None
         ("shift", "asked for bytes"),
     ],
 )
-def test_a_lasting_fault_is_one_line_and_leaves_nothing_behind(tmp_path: Path, fault: str, part: str) -> None:
+def test_a_lasting_fault_gives_one_line_and_leaves_no_files(tmp_path: Path, fault: str, part: str) -> None:
     def always(request: Request) -> str | None:
-        # "cut" sends half of what is left each time, so the line must come from a transfer that never moves
+        # "cut" sends half of the rest each time, so that the error must come from a transfer that sends nothing
         if fault == "cut":
             return "empty" if request.range is not None and request.range[0] > DATA else None
         return fault if request.range is not None and request.range[0] >= DATA else None
 
     with HubServer({"org/name": Repo(SINGLE)}, fault=always) as hub:
         machine = Machine(tmp_path, hub.url)
-        error = machine.open("org/name", *WANTS).error
+        error = machine.open("org/name", *REQUESTS).error
         assert error is not None and part in error and "org/name" in error and "\n" not in error
         kept = [path for path in (tmp_path / "cache").rglob("*") if path.is_file() and path.name != "files.json"]
         assert {path.name for path in kept} == {"main", "0-8", f"8-{DATA}"}
         hub.fault = None
-        same(machine.open("org/name", *WANTS).tensors)
+        assert_same_values(machine.open("org/name", *REQUESTS).tensors)
 
 
-def test_lines_for_what_is_not_there(tmp_path: Path) -> None:
+def test_missing_and_damaged_models_give_one_line(tmp_path: Path) -> None:
     adapter = {"adapter_model.safetensors": b"", "adapter_config.json": b'{"base_model_name_or_path": "a/b"}'}
     lies = with_header(b'{"w": {"dtype": "F32", "shape": [9], "data_offsets": [0, 36]}}')
     repos = {
@@ -87,7 +87,7 @@ def test_lines_for_what_is_not_there(tmp_path: Path) -> None:
         "org/huge": Repo({**SINGLE, "model.safetensors": (1 << 62).to_bytes(8, "little") + bytes(100)}),
         "org/lies": Repo({"model.safetensors": lies}),
         "org/evil": Repo({"../evil.safetensors": SINGLE["model.safetensors"], "/tmp/x.safetensors": b""}),
-        "org/nan": Repo({"model.safetensors": safetensors_bytes({WANTS[0].name: np.full((3, 3), np.nan)})}),
+        "org/nan": Repo({"model.safetensors": safetensors_bytes({REQUESTS[0].name: np.full((3, 3), np.nan)})}),
         "org/index": Repo({"model.safetensors.index.json": b'{"weight_map": {"w": "../../x.safetensors"}}'}),
     }
     lines = {
@@ -102,26 +102,28 @@ def test_lines_for_what_is_not_there(tmp_path: Path) -> None:
         "org/short": ["org/short/model.safetensors", "incomplete"],
         "org/huge": ["org/huge/model.safetensors: states a header of"],
         "org/lies": ["org/lies/model.safetensors", "'w'"],
-        "org/nan": ["org/nan/model.safetensors", WANTS[0].name, "expected finite weights"],
+        "org/nan": ["org/nan/model.safetensors", REQUESTS[0].name, "expected finite weights"],
         "org/index": ["expected a file in its own folder"],
         "org/evil": ["org/evil: is empty"],
     }
     with HubServer(repos) as hub:
         machine = Machine(tmp_path, hub.url)
-        for (ref, parts), outcome in zip(lines.items(), machine.open_each(list(lines), WANTS[0]), strict=True):
+        for (ref, parts), outcome in zip(lines.items(), machine.open_each(list(lines), REQUESTS[0]), strict=True):
             assert outcome.error is not None and "\n" not in outcome.error, ref
             for part in parts:
                 assert part in outcome.error, outcome.error
 
 
-def test_offline_and_not_cached(tmp_path: Path) -> None:
+def test_offline_and_not_in_the_cache(tmp_path: Path) -> None:
     with HubServer({"org/name": Repo(SINGLE)}) as hub:
         machine = Machine(tmp_path, hub.url)
         error = machine.open("org/name", HF_HUB_OFFLINE="1").error
         assert error == "org/name: no such folder here, not in the cache, and HF_HUB_OFFLINE forbids downloading it"
         assert not hub.requests
-        same(machine.open("org/name", WANTS[0]).tensors, WANTS[:1])
-        error = machine.open("org/name", *WANTS, HF_HUB_OFFLINE="1").error  # the header is here, this layer is not
+        assert_same_values(machine.open("org/name", REQUESTS[0]).tensors, REQUESTS[:1])
+        error = machine.open(
+            "org/name", *REQUESTS, HF_HUB_OFFLINE="1"
+        ).error  # the header is in the cache, this layer is not
         assert error == "org/name: not in the cache, and HF_HUB_OFFLINE forbids downloading it"
     error = machine.open("org/other").error
     assert (
@@ -131,18 +133,18 @@ def test_offline_and_not_cached(tmp_path: Path) -> None:
     )
 
 
-def test_cache_folder_that_cannot_be_written(tmp_path: Path) -> None:
+def test_a_cache_folder_that_cannot_be_written_is_not_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("no folder")
     with HubServer({"org/name": Repo(SINGLE)}) as hub:
-        found = Machine(tmp_path, hub.url).open("org/name", *WANTS, ATTNGEO_CACHE=str(tmp_path / "file"))
-        same(found.tensors)
+        found = Machine(tmp_path, hub.url).open("org/name", *REQUESTS, ATTNGEO_CACHE=str(tmp_path / "file"))
+        assert_same_values(found.tensors)
 
 
-def test_range_of_the_wrong_size_in_the_cache_is_fetched_again(tmp_path: Path) -> None:
+def test_a_cached_range_of_the_wrong_size_is_fetched_again(tmp_path: Path) -> None:
     with HubServer({"org/name": Repo(SINGLE)}) as hub:
         machine = Machine(tmp_path, hub.url)
         own = tmp_path / "own"
-        same(machine.open("org/name", WANTS[0], ATTNGEO_CACHE=str(own)).tensors, WANTS[:1])
+        assert_same_values(machine.open("org/name", REQUESTS[0], ATTNGEO_CACHE=str(own)).tensors, REQUESTS[:1])
         (kept,) = (path for path in own.rglob("*-*") if path.is_file() and path.stat().st_size == 8192)
         kept.write_bytes(kept.read_bytes()[:100])
-        same(machine.open("org/name", WANTS[0], ATTNGEO_CACHE=str(own)).tensors, WANTS[:1])
+        assert_same_values(machine.open("org/name", REQUESTS[0], ATTNGEO_CACHE=str(own)).tensors, REQUESTS[:1])

@@ -1,4 +1,4 @@
-"""Which byte ranges are asked for."""
+"""The byte ranges that are requested."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ intervals = st.lists(
 
 
 @given(intervals)
-def test_joined_ranges_cover_what_is_wanted_and_waste_little(wanted: list[tuple[int, int]]) -> None:
+def test_joined_ranges_cover_the_wanted_bytes_and_waste_few(wanted: list[tuple[int, int]]) -> None:
     joined = join(wanted)
     useful = len({byte for start, stop in wanted for byte in range(start, stop)})
     asked = sum(stop - start for start, stop in joined)
@@ -25,7 +25,7 @@ def test_joined_ranges_cover_what_is_wanted_and_waste_little(wanted: list[tuple[
     assert len(joined) <= len(set(wanted))
 
 
-def test_neighbours_are_joined_up_to_a_size() -> None:
+def test_neighbouring_ranges_are_joined_up_to_a_size() -> None:
     half = LARGEST // 2
     assert join([(0, half), (half, 2 * half), (2 * half, 3 * half)]) == [(0, 2 * half), (2 * half, 3 * half)]
     assert join([(100, 200), (0, 100)]) == [(0, 200)]
@@ -33,7 +33,7 @@ def test_neighbours_are_joined_up_to_a_size() -> None:
     assert join([(0, 1000), (1200, 2000)]) == [(0, 1000), (1200, 2000)]
 
 
-def test_heads_stored_between_one_another_are_one_range() -> None:
+def test_interleaved_heads_are_one_range() -> None:
     interleaved = [(head * 300, head * 300 + 200) for head in range(8)]  # query and key, then the value
     assert envelope(interleaved) == [(0, 7 * 300 + 200)]
     assert envelope([(0, 100), (200, 300)]) == [(0, 100), (200, 300)]  # two requests are allowed

@@ -1,4 +1,4 @@
-"""The limits of what travels from the hub, on small models; `bench/hub.py` has the larger ones."""
+"""Limits on the bytes fetched from the hub, for small models; `bench/hub.py` measures larger ones."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ SMALL = models(width=128, layers=3)
 
 
 @pytest.mark.parametrize("model", SMALL, ids=[model.kind for model in SMALL])
-def test_no_more_than_queries_and_keys_in_two_requests_a_layer(model: Model) -> None:
+def test_queries_and_keys_are_fetched_in_two_requests_per_layer(model: Model) -> None:
     traffic = measure(model, layers=3)
     assert traffic.sent <= traffic.limit
     assert traffic.requests <= 2

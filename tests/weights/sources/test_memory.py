@@ -1,4 +1,4 @@
-"""Modules and state dicts in memory."""
+"""Checkpoints from modules and state dicts in memory."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.weights.made_checkpoints import normal
 torch = pytest.importorskip("torch")
 
 
-def test_arrays_of_every_float_type() -> None:
+def test_arrays_of_every_float_type_are_read() -> None:
     kinds = [np.float64, np.float32, np.float16, ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn]
     arrays = {np.dtype(kind).name: normal(6, 4, dtype=kind) for kind in kinds}
     with open_checkpoint(arrays) as checkpoint:
@@ -28,7 +28,7 @@ def test_arrays_of_every_float_type() -> None:
             np.testing.assert_array_equal(rows, array[[1, 2, 5]].astype(np.float32))
 
 
-def test_what_is_read_is_the_callers_own() -> None:
+def test_the_caller_owns_what_is_read() -> None:
     array, tensor = np.ones((2, 2), np.float32), torch.ones(2, 2)
     with open_checkpoint({"a": array, "t": tensor}) as checkpoint:
         for name in "at":
@@ -36,8 +36,7 @@ def test_what_is_read_is_the_callers_own() -> None:
     assert array.sum() == 4 and tensor.sum() == 4
 
 
-def test_odd_tensors() -> None:
-    """Transposed, with gradient, scalar, empty."""
+def test_transposed_tracked_scalar_and_empty_tensors_are_read() -> None:
     base = torch.randn(4, 6, generator=torch.Generator().manual_seed(0), requires_grad=True)
     tensors = {"t": base.T, "g": base, "s": torch.tensor(3.0), "e": torch.empty(0, 4), "np": normal(6, 4).T}
     with open_checkpoint(tensors, config={"model_type": "x"}) as checkpoint:
@@ -50,7 +49,7 @@ def test_odd_tensors() -> None:
             assert values.flags["C_CONTIGUOUS"]
 
 
-def test_module_with_its_config() -> None:
+def test_a_module_brings_its_config() -> None:
     transformers = pytest.importorskip("transformers")
     config = transformers.BertConfig(
         hidden_size=32, num_attention_heads=4, num_hidden_layers=1, intermediate_size=8, vocab_size=9
@@ -65,7 +64,7 @@ def test_module_with_its_config() -> None:
             np.testing.assert_array_equal(values, weight.detach().numpy())
 
 
-class Small(torch.nn.Module):  # type: ignore[misc, name-defined]
+class TinyModule(torch.nn.Module):  # type: ignore[misc, name-defined]
     def __init__(self) -> None:
         super().__init__()
         self.query = torch.nn.Linear(4, 4, bias=False)
@@ -73,8 +72,8 @@ class Small(torch.nn.Module):  # type: ignore[misc, name-defined]
         self.key = torch.nn.utils.parametrizations.weight_norm(torch.nn.Linear(4, 4, bias=False))
 
 
-def test_tied_and_parametrised_weights() -> None:
-    model = Small()
+def test_tied_and_parametrised_weights_are_read_as_used() -> None:
+    model = TinyModule()
     with torch.no_grad():
         model.key.parametrizations.weight.original0.mul_(3)
     with open_checkpoint(model) as checkpoint:
@@ -83,7 +82,7 @@ def test_tied_and_parametrised_weights() -> None:
         np.testing.assert_array_equal(checkpoint.read(ReadRequest("key.weight")), model.key.weight.detach().numpy())
 
 
-def test_block_scaled_fp8_in_memory() -> None:
+def test_fp8_with_block_scales_is_read_in_memory() -> None:
     weight = torch.randn(200, 130, generator=torch.Generator().manual_seed(1)).to(torch.float8_e4m3fn)
     scale = torch.rand(2, 2) + 0.1
     full = weight.float().numpy() * np.kron(scale.numpy(), np.ones((128, 128), np.float32))[:200, :130]
@@ -91,7 +90,7 @@ def test_block_scaled_fp8_in_memory() -> None:
         np.testing.assert_array_equal(checkpoint.read(ReadRequest("q.weight", ((100, 150),))), full[100:150])
 
 
-def test_bad_values() -> None:
+def test_values_that_cannot_be_read_are_named() -> None:
     bad = torch.ones(3, 2)
     bad[2, 0] = -float("inf")
     tensors = {
@@ -117,8 +116,7 @@ def test_bad_values() -> None:
         checkpoint.read(ReadRequest("bad"))
 
 
-def test_state_dict_read_without_torch_being_imported(tmp_path: Path) -> None:
-    """Arrays and safetensors never pull torch in."""
+def test_arrays_and_safetensors_do_not_import_torch(tmp_path: Path) -> None:
     import subprocess
     import sys
 

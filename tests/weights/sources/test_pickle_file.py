@@ -1,4 +1,4 @@
-"""`.bin`, `.pt`: zip and old format, shards, nests; a pickle that requests to run code does not."""
+"""Pickled state dicts: zip and old format, shards, nested dicts; a pickle that would run code is refused."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from tests.weights.made_checkpoints import LLAMA, write
 torch = pytest.importorskip("torch")
 
 
-def state(seed: int = 0, dtype: Any = torch.float32) -> dict[str, Any]:
+def state_dict_of(seed: int = 0, dtype: Any = torch.float32) -> dict[str, Any]:
     generator = torch.Generator().manual_seed(seed)
     return {f"layer.{seed}.{n}.weight": torch.randn(6, 4, generator=generator).to(dtype) for n in ("query", "key")}
 
 
-def saved(content: object, *, zipped: bool = True) -> bytes:
+def pickle_bytes(content: object, *, zipped: bool = True) -> bytes:
     buffer = io.BytesIO()
     torch.save(content, buffer, _use_new_zipfile_serialization=zipped)
     return buffer.getvalue()
 
 
-def same(ref: object, tensors: dict[str, Any]) -> None:
+def assert_same_tensors(ref: object, tensors: dict[str, Any]) -> None:
     with open_checkpoint(ref) as checkpoint:
         assert set(checkpoint.tensors) == set(tensors)
         for name, tensor in tensors.items():
@@ -45,10 +45,13 @@ def same(ref: object, tensors: dict[str, Any]) -> None:
 @pytest.mark.parametrize("zipped", [True, False], ids=["zip", "old format"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16, torch.float64], ids=str)
 @pytest.mark.parametrize("file", ["pytorch_model.bin", "state_dict.pt", "weights.pth"])
-def test_state_dict(tmp_path: Path, file: str, dtype: Any, zipped: bool) -> None:
-    write(tmp_path, {file: saved(state(dtype=dtype), zipped=zipped), "training_args.bin": b"", "optimizer.pt": b""})
-    same(tmp_path, state(dtype=dtype))
-    same(tmp_path / file, state(dtype=dtype))
+def test_a_state_dict_is_read(tmp_path: Path, file: str, dtype: Any, zipped: bool) -> None:
+    write(
+        tmp_path,
+        {file: pickle_bytes(state_dict_of(dtype=dtype), zipped=zipped), "training_args.bin": b"", "optimizer.pt": b""},
+    )
+    assert_same_tensors(tmp_path, state_dict_of(dtype=dtype))
+    assert_same_tensors(tmp_path / file, state_dict_of(dtype=dtype))
 
 
 @pytest.mark.parametrize(
@@ -60,18 +63,25 @@ def test_state_dict(tmp_path: Path, file: str, dtype: Any, zipped: bool) -> None
         lambda s: {**s, "extra": "text"},
     ],
 )
-def test_nests_are_opened(tmp_path: Path, wrap: Any) -> None:
-    same(write(tmp_path, {"a.pt": saved(wrap(state()))}), state())
+def test_a_nested_state_dict_is_found(tmp_path: Path, wrap: Any) -> None:
+    assert_same_tensors(write(tmp_path, {"a.pt": pickle_bytes(wrap(state_dict_of()))}), state_dict_of())
 
 
 INDEX = "pytorch_model.bin.index.json"
 
 
-def test_shards(tmp_path: Path) -> None:
-    weight_map = {name: f"part{seed}.bin" for seed in (0, 1) for name in state(seed)}
-    write(tmp_path, {"part0.bin": saved(state(0)), "part1.bin": saved(state(1), zipped=False), "config.json": LLAMA})
+def test_shards_are_read_and_checked(tmp_path: Path) -> None:
+    weight_map = {name: f"part{seed}.bin" for seed in (0, 1) for name in state_dict_of(seed)}
+    write(
+        tmp_path,
+        {
+            "part0.bin": pickle_bytes(state_dict_of(0)),
+            "part1.bin": pickle_bytes(state_dict_of(1), zipped=False),
+            "config.json": LLAMA,
+        },
+    )
     write(tmp_path, {INDEX: {"weight_map": weight_map}})
-    same(tmp_path, {**state(0), **state(1)})
+    assert_same_tensors(tmp_path, {**state_dict_of(0), **state_dict_of(1)})
     assert open_checkpoint(tmp_path).config == LLAMA
     (tmp_path / "part1.bin").unlink()
     with pytest.raises(SourceError, match=r"part1\.bin: is missing, but '.*' lists it"):
@@ -84,8 +94,8 @@ def test_shards(tmp_path: Path) -> None:
         open_checkpoint(tmp_path)
 
 
-class Evil:
-    """Rebuilt by calling os.system."""
+class RunsCode:
+    """An object whose unpickling calls os.system."""
 
     def __init__(self, mark: Path) -> None:
         self.mark = mark
@@ -95,26 +105,26 @@ class Evil:
 
 
 @pytest.mark.parametrize("form", ["zip", "old", "raw 2", "raw 4"])
-def test_a_pickle_that_would_run_code_does_not(tmp_path: Path, form: str) -> None:
+def test_a_pickle_that_would_run_code_is_refused(tmp_path: Path, form: str) -> None:
     mark = tmp_path / "it ran".replace(" ", "-")
-    content = {"w": torch.ones(2), "x": Evil(mark)}
+    content = {"w": torch.ones(2), "x": RunsCode(mark)}
     if form.startswith("raw"):
-        data = pickle.dumps(Evil(mark), protocol=int(form[-1]))
+        data = pickle.dumps(RunsCode(mark), protocol=int(form[-1]))
     else:
-        data = saved(content, zipped=form == "zip")
+        data = pickle_bytes(content, zipped=form == "zip")
     folder = write(tmp_path / "model", {"pytorch_model.bin": data})
     with pytest.raises(SourceError, match=r"pytorch_model\.bin: its pickle .*refused \(nothing was run\)") as caught:
         open_checkpoint(folder)
     assert "\n" not in str(caught.value)
     assert form == "raw 4" or "posix.system" in str(caught.value)
     assert not mark.exists()
-    pickle.loads(pickle.dumps(Evil(mark)))  # it would have
+    pickle.loads(pickle.dumps(RunsCode(mark)))  # without protection the code runs
     assert mark.exists()
 
 
 @pytest.mark.parametrize("zipped", [True, False], ids=["zip", "old format"])
-def test_cut_short(tmp_path: Path, zipped: bool) -> None:
-    data = saved({"w": torch.randn(50, 50)}, zipped=zipped)
+def test_an_incomplete_pickle_is_refused(tmp_path: Path, zipped: bool) -> None:
+    data = pickle_bytes({"w": torch.randn(50, 50)}, zipped=zipped)
     for keep in (0, 1, 10, 100, 300, len(data) // 2, len(data) - 1):
         write(tmp_path, {"pytorch_model.bin": data[:keep]})
         with pytest.raises(SourceError, match=r"pytorch_model\.bin: ") as caught:
@@ -125,44 +135,44 @@ def test_cut_short(tmp_path: Path, zipped: bool) -> None:
 @pytest.mark.parametrize("content", [3, [torch.ones(2)], {"a": 3}, {}], ids=str)
 def test_a_pickle_without_tensors_is_refused(tmp_path: Path, content: object) -> None:
     with pytest.raises(SourceError, match="without tensors, expected a state dict of tensors"):
-        open_checkpoint(write(tmp_path, {"x.pt": saved(content)}))
+        open_checkpoint(write(tmp_path, {"x.pt": pickle_bytes(content)}))
 
 
 def test_a_training_checkpoint_is_refused_with_its_keys(tmp_path: Path) -> None:
-    state = {"step": 3, "weights": {"q.weight": torch.ones(2, 2)}, "moments": {}, "config": "{}"}
+    state_dict_of = {"step": 3, "weights": {"q.weight": torch.ones(2, 2)}, "moments": {}, "config": "{}"}
     expected = r"x\.pt: holds no state dict but the keys 'step', 'weights', 'moments', 'config'.* the exported model"
     with pytest.raises(SourceError, match=expected):
-        open_checkpoint(write(tmp_path, {"x.pt": saved(state)}))
+        open_checkpoint(write(tmp_path, {"x.pt": pickle_bytes(state_dict_of)}))
     with pytest.raises(SourceError, match="the keys 'state_dict'"):
-        open_checkpoint(write(tmp_path, {"x.pt": saved({"state_dict": {"a": {}}})}))
+        open_checkpoint(write(tmp_path, {"x.pt": pickle_bytes({"state_dict": {"a": {}}})}))
     with pytest.raises(SourceError, match=r"the keys '0', '1', '2', '3', '4', '5', …, as"):
-        open_checkpoint(write(tmp_path, {"x.pt": saved({str(i): {} for i in range(9)})}))
+        open_checkpoint(write(tmp_path, {"x.pt": pickle_bytes({str(i): {} for i in range(9)})}))
 
 
-def test_nan_names_file_and_tensor(tmp_path: Path) -> None:
+def test_a_nan_is_an_error_with_file_and_tensor(tmp_path: Path) -> None:
     tensor = torch.ones(5, 3)
     tensor[4, 1] = float("nan")
-    checkpoint = open_checkpoint(write(tmp_path, {"pytorch_model.bin": saved({"q.weight": tensor})}))
+    checkpoint = open_checkpoint(write(tmp_path, {"pytorch_model.bin": pickle_bytes({"q.weight": tensor})}))
     for rows in (None, ((0, 2), (3, 5))):
         with pytest.raises(SourceError, match=r"pytorch_model\.bin: tensor 'q\.weight' holds nan at \[4, 1\]"):
             checkpoint.read(ReadRequest("q.weight", rows))
 
 
-def test_without_torch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write(tmp_path, {"pytorch_model.bin": saved(state())})
+def test_without_torch_the_error_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path, {"pytorch_model.bin": pickle_bytes(state_dict_of())})
     monkeypatch.setitem(sys.modules, "torch", None)
     with pytest.raises(SourceError, match=r"needs torch: pip install attngeo\[torch\]"):
         open_checkpoint(tmp_path)
 
 
-def test_packed_pickle(tmp_path: Path) -> None:
+def test_a_packed_pickle_is_refused(tmp_path: Path) -> None:
     content = {"h.0.attn.qweight": torch.zeros(2, 2, dtype=torch.int32), "w": torch.ones(2)}
     with pytest.raises(SourceError, match="packed by GPTQ / AWQ"):
-        open_checkpoint(write(tmp_path, {"pytorch_model.bin": saved(content)}))
+        open_checkpoint(write(tmp_path, {"pytorch_model.bin": pickle_bytes(content)}))
 
 
-def test_rxnfp_and_sceptr(rxnfp: Path, sceptr: Path) -> None:
-    """Real files: old-format `.bin` with a config, `.pt` state dicts with another program's config."""
+def test_published_pickles_are_read(rxnfp: Path, sceptr: Path) -> None:
+    """Old-format `.bin` files with a config, and `.pt` state dicts with the config of another program."""
     for folder in ("bert_pretrained", "bert_ft", "bert_ft_10k_25s"):
         file = rxnfp / folder / "pytorch_model.bin"
         expected = torch.load(file, map_location="cpu", weights_only=True)

@@ -1,4 +1,4 @@
-"""Packed weights and adapters: refused by name, but only where they touch the attention."""
+"""Packed weights and adapters are refused by name, but only if they concern the attention."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ def test_packed_attention_is_refused_by_name(tmp_path: Path, packer: str, tensor
     assert next(iter(tensors)).rpartition(".")[0] in str(caught.value) and "expected" in str(caught.value)
 
 
-def test_packed_experts_are_none_of_our_business(tmp_path: Path) -> None:
-    """gpt-oss packs its experts only; its attention is plain bf16."""
+def test_packed_experts_do_not_matter(tmp_path: Path) -> None:
+    """gpt-oss packs only its experts; its attention is plain bf16."""
     mlp = "model.layers.0.mlp.experts"
     packed = {
         f"{mlp}.gate_up_proj_blocks": np.zeros((2, 4), np.uint8),
@@ -51,7 +51,7 @@ def test_packed_experts_are_none_of_our_business(tmp_path: Path) -> None:
             checkpoint.read(ReadRequest(f"{mlp}.gate_up_proj_blocks"))
 
 
-def test_integer_weights_without_a_trace(tmp_path: Path) -> None:
+def test_integer_attention_weights_are_refused_when_read(tmp_path: Path) -> None:
     write(tmp_path, {"model.safetensors": safetensors_bytes({f"{Q}.weight": INTS})})
     with (
         open_checkpoint(tmp_path) as checkpoint,
@@ -61,14 +61,14 @@ def test_integer_weights_without_a_trace(tmp_path: Path) -> None:
         checkpoint.read(ReadRequest(f"{Q}.weight"))
 
 
-def test_plain_fp8_is_its_own_value(tmp_path: Path) -> None:
+def test_fp8_without_a_scale_is_read_as_it_is(tmp_path: Path) -> None:
     weight = normal(4, 4, dtype=ml_dtypes.float8_e4m3fn)
     write(tmp_path, {"model.safetensors": safetensors_bytes({"q.weight": weight})})
     np.testing.assert_array_equal(open_checkpoint(tmp_path).read(ReadRequest("q.weight")), weight.astype(np.float32))
 
 
 @pytest.mark.parametrize("file", ["adapter_model.safetensors", "adapter_model.bin"])
-def test_adapter_only(tmp_path: Path, file: str) -> None:
+def test_a_folder_with_only_an_adapter_is_refused(tmp_path: Path, file: str) -> None:
     lora = safetensors_bytes({"base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight": normal(2, 4)})
     write(
         tmp_path, {file: lora, "adapter_config.json": {"base_model_name_or_path": "org/base"}, "training_args.bin": b""}
@@ -77,7 +77,7 @@ def test_adapter_only(tmp_path: Path, file: str) -> None:
         open_checkpoint(tmp_path)
 
 
-def test_adapter_named_as_a_file_or_in_disguise(tmp_path: Path) -> None:
+def test_an_adapter_is_refused_under_any_file_name(tmp_path: Path) -> None:
     lora = {f"base_model.model.{Q}.lora_{side}.weight": normal(2, 4) for side in "AB"}
     write(tmp_path, {"weights.safetensors": safetensors_bytes(lora)})
     for ref in (tmp_path, tmp_path / "weights.safetensors"):

@@ -1,4 +1,4 @@
-"""Local safetensors: every dtype, rows, shards, FP8 scales, and which file is chosen."""
+"""Local safetensors files: every dtype, rows, shards, FP8 scales, and which file is chosen."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FLOATS = [np.float64, np.float32, np.float16, ml_dtypes.bfloat16, ml_dtypes.floa
 
 @pytest.mark.parametrize("dtype", FLOATS, ids=lambda dtype: np.dtype(dtype).name)
 @pytest.mark.parametrize("shape", [(7, 5), (3, 4, 5), (11,), (), (0, 4), (400, 333)], ids=str)
-def test_every_float_type_and_shape(tmp_path: Path, dtype: type, shape: tuple[int, ...]) -> None:
+def test_every_float_type_and_shape_is_read(tmp_path: Path, dtype: type, shape: tuple[int, ...]) -> None:
     array = normal(*shape, dtype=dtype)
     write(tmp_path, {"model.safetensors": safetensors_bytes({"odd": normal(3, dtype=np.float32), "w": array})})
     with open_checkpoint(tmp_path) as checkpoint:
@@ -29,8 +29,7 @@ def test_every_float_type_and_shape(tmp_path: Path, dtype: type, shape: tuple[in
     np.testing.assert_array_equal(values, array.astype(np.float32))
 
 
-def test_every_bit_pattern_of_two_bytes(tmp_path: Path) -> None:
-    """All finite bf16 and fp16 numbers, subnormals included, come out exactly."""
+def test_every_finite_16_bit_number_is_read_exactly(tmp_path: Path) -> None:
     for dtype in (ml_dtypes.bfloat16, np.float16):
         every = np.arange(65536, dtype=np.uint16).view(dtype)
         finite = every[np.isfinite(every.astype(np.float32))]
@@ -39,7 +38,7 @@ def test_every_bit_pattern_of_two_bytes(tmp_path: Path) -> None:
             np.testing.assert_array_equal(checkpoint.read(ReadRequest("w")), finite.astype(np.float32))
 
 
-def test_reads_what_the_official_writer_wrote(tmp_path: Path) -> None:
+def test_files_of_the_official_writer_are_read(tmp_path: Path) -> None:
     torch = pytest.importorskip("torch")
     from safetensors.torch import save_file
 
@@ -58,7 +57,9 @@ spans = st.lists(st.tuples(st.integers(0, 40), st.integers(0, 40)).map(lambda pa
 
 @settings(max_examples=40, deadline=None)
 @given(rows=spans, dtype=st.sampled_from([np.float32, ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn]))
-def test_rows_are_the_rows(tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[int, int]], dtype: type) -> None:
+def test_rows_are_read_in_the_order_asked_for(
+    tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[int, int]], dtype: type
+) -> None:
     array = normal(40, 7, dtype=dtype)
     file = write(tmp_path_factory.mktemp("rows"), {"w.safetensors": safetensors_bytes({"w": array})}) / "w.safetensors"
     with open_checkpoint(file) as checkpoint:
@@ -67,7 +68,7 @@ def test_rows_are_the_rows(tmp_path_factory: pytest.TempPathFactory, rows: list[
     np.testing.assert_array_equal(values, expected)
 
 
-def test_rows_beyond_the_tensor(tmp_path: Path) -> None:
+def test_rows_beyond_the_tensor_are_an_error(tmp_path: Path) -> None:
     write(tmp_path, {"model.safetensors": safetensors_bytes({"w": normal(4, 3)})})
     with open_checkpoint(tmp_path) as checkpoint, pytest.raises(SourceError, match=r"'w' has shape \[4, 3\], rows 2:5"):
         checkpoint.read(ReadRequest("w", ((2, 5),)))
@@ -82,7 +83,7 @@ def _shards(tensors: dict[str, Array]) -> tuple[dict[str, bytes], dict[str, str]
 
 
 @pytest.mark.parametrize("index", [True, False], ids=["indexed", "without index"])
-def test_shards(tmp_path: Path, index: bool) -> None:
+def test_shards_are_read(tmp_path: Path, index: bool) -> None:
     tensors = separate()
     files, weight_map = _shards(tensors)
     write(tmp_path, {**files, "config.json": LLAMA})
@@ -103,8 +104,10 @@ def test_shards(tmp_path: Path, index: bool) -> None:
     ids=["stated block", "inferred block"],
 )
 @pytest.mark.parametrize("rows", [None, ((0, 144),), ((10, 60), (90, 91), (130, 144))], ids=str)
-def test_block_scaled_fp8(tmp_path: Path, config: dict[str, object], rows: tuple[tuple[int, int], ...] | None) -> None:
-    """X.weight times X.weight_scale_inv, block by block, also for rows that start inside a block."""
+def test_fp8_is_multiplied_by_its_block_scales(
+    tmp_path: Path, config: dict[str, object], rows: tuple[tuple[int, int], ...] | None
+) -> None:
+    """X.weight is multiplied by X.weight_scale_inv, also for rows that start inside a block."""
     weight, scale = normal(144, 120, dtype=ml_dtypes.float8_e4m3fn), np.abs(normal(3, 3, seed=1)) + 0.1
     write(tmp_path, {"model.safetensors": safetensors_bytes({"q.weight": weight, "q.weight_scale_inv": scale})})
     write(tmp_path, {"config.json": {"model_type": "deepseek_v3", **config}})
@@ -114,7 +117,7 @@ def test_block_scaled_fp8(tmp_path: Path, config: dict[str, object], rows: tuple
     np.testing.assert_array_equal(values, full if rows is None else np.concatenate([full[a:b] for a, b in rows]))
 
 
-def test_fp8_block_of_128_that_does_not_divide(tmp_path: Path) -> None:
+def test_fp8_blocks_of_128_may_end_inside_the_tensor(tmp_path: Path) -> None:
     weight, scale = normal(200, 300, dtype=ml_dtypes.float8_e4m3fn), np.abs(normal(2, 3, seed=1)) + 0.1
     write(tmp_path, {"model.safetensors": safetensors_bytes({"q.weight": weight, "q.weight_scale_inv": scale})})
     full = weight.astype(np.float32) * np.kron(scale, np.ones((128, 128), np.float32))[:200, :300]
@@ -124,7 +127,7 @@ def test_fp8_block_of_128_that_does_not_divide(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("shape", [(), (1,), (6, 1), (6,)], ids=str)
-def test_fp8_scaled_by_tensor_or_row(tmp_path: Path, shape: tuple[int, ...]) -> None:
+def test_fp8_is_multiplied_by_one_scale_or_one_per_row(tmp_path: Path, shape: tuple[int, ...]) -> None:
     weight, scale = normal(6, 4, dtype=ml_dtypes.float8_e4m3fn), np.abs(normal(*shape, seed=1)) + np.float32(0.1)
     write(tmp_path, {"model.safetensors": safetensors_bytes({"q.weight": weight, "q.weight_scale": np.asarray(scale)})})
     full = weight.astype(np.float32) * scale.reshape(-1, 1)
@@ -133,7 +136,7 @@ def test_fp8_scaled_by_tensor_or_row(tmp_path: Path, shape: tuple[int, ...]) -> 
         np.testing.assert_array_equal(checkpoint.read(ReadRequest("q.weight", ((4, 6),))), full[4:])
 
 
-def test_fp8_scale_of_no_known_shape(tmp_path: Path) -> None:
+def test_an_fp8_scale_of_unknown_shape_is_an_error(tmp_path: Path) -> None:
     tensors = {
         "q.weight": normal(6, 4, dtype=ml_dtypes.float8_e4m3fn),
         "q.weight_scale": np.ones((5, 3, 2), np.float32),
@@ -170,7 +173,7 @@ def test_the_right_file_is_chosen(tmp_path: Path, files: dict[str, bytes]) -> No
         np.testing.assert_array_equal(checkpoint.read(ReadRequest("w")), np.ones((2, 2)))
 
 
-def test_file_uses_the_config_beside_it_and_an_argument_overrides(tmp_path: Path) -> None:
+def test_a_file_uses_the_config_beside_it_unless_one_is_given(tmp_path: Path) -> None:
     write(
         tmp_path, {"x.safetensors": ONE, "y.safetensors": TWO, "config.json": LLAMA, "mine.json": {"model_type": "x"}}
     )
@@ -182,18 +185,17 @@ def test_file_uses_the_config_beside_it_and_an_argument_overrides(tmp_path: Path
 
 
 @pytest.mark.parametrize("config", [{"training": {}}, {"_class_name": "UNet", "num_attention_heads": 8}], ids=str)
-def test_another_programs_config_is_none(tmp_path: Path, config: dict[str, object]) -> None:
+def test_a_config_of_another_program_is_ignored(tmp_path: Path, config: dict[str, object]) -> None:
     assert open_checkpoint(write(tmp_path, {"model.safetensors": ONE, "config.json": config})).config is None
 
 
-def test_old_transformers_config_without_model_type(rxnfp: Path) -> None:
+def test_an_old_config_without_a_model_type_is_used(rxnfp: Path) -> None:
     pytest.importorskip("torch")
     config = open_checkpoint(rxnfp / "bert_pretrained").config
     assert config is not None and config["num_attention_heads"] == 4
 
 
-def test_minilm(minilm: Path) -> None:
-    """The real thing, against the official reader."""
+def test_minilm_reads_as_the_official_reader_reads_it(minilm: Path) -> None:
     from safetensors.numpy import load_file
 
     tensors = load_file(minilm / "model.safetensors")
@@ -204,7 +206,7 @@ def test_minilm(minilm: Path) -> None:
         np.testing.assert_array_equal(checkpoint.read(ReadRequest(name)), tensors[name])
 
 
-def test_reading_after_close(tmp_path: Path) -> None:
+def test_reading_after_close_is_an_error(tmp_path: Path) -> None:
     checkpoint = open_checkpoint(write(tmp_path, {"model.safetensors": ONE}))
     checkpoint.close()
     with pytest.raises(SourceError, match="was read after it was closed"):

@@ -1,4 +1,4 @@
-"""Bad safetensors folders: one line each that names the file, the tensor and what was expected."""
+"""Damaged safetensors folders give one line each, which names the file, the tensor and what was expected."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ W = np.arange(6, dtype=np.float32).reshape(2, 3)
 GOOD = safetensors_bytes({"w": W})
 
 
-def fails(ref: object, *parts: str) -> str:
-    """Opening and reading everything must fail with one line that has all these parts."""
+def assert_refused(ref: object, *parts: str) -> str:
+    """Check that opening and reading everything fails with one line that contains all `parts`; return the line."""
     with pytest.raises(SourceError) as caught, open_checkpoint(ref) as checkpoint:
         for name in checkpoint.tensors:
             checkpoint.read(ReadRequest(name))
@@ -34,95 +34,97 @@ def fails(ref: object, *parts: str) -> str:
     return message
 
 
-def test_no_such_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    fails(tmp_path / "nowhere", "no such folder", "nowhere")
-    fails(str(tmp_path / "x.safetensors"), "no such file", "x.safetensors")
+def test_a_missing_folder_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert_refused(tmp_path / "nowhere", "no such folder", "nowhere")
+    assert_refused(str(tmp_path / "x.safetensors"), "no such file", "x.safetensors")
     monkeypatch.chdir(tmp_path)
     (tmp_path / "here").mkdir()
     for ref in ("./nowhere", "../nowhere", "~/nowhere-at-all", "here/a/b", "model.safetensors", "/" + "x" * 500):
-        fails(ref, "no such", ref)
-    fails("/" + "x" * 5000, "/xxx", "…", "xxx: no such folder")
-    fails("", "no such folder")
-    fails("two words/and more", "no such folder")
+        assert_refused(ref, "no such", ref)
+    assert_refused("/" + "x" * 5000, "/xxx", "…", "xxx: no such folder")
+    assert_refused("", "no such folder")
+    assert_refused("two words/and more", "no such folder")
 
 
-def test_wrong_kind_of_reference() -> None:
-    fails(3, "int", "expected")
-    fails({}, "empty")
-    fails({"w": "text"}, "'w'", "str")
+def test_a_reference_of_the_wrong_type_is_an_error() -> None:
+    assert_refused(3, "int", "expected")
+    assert_refused({}, "empty")
+    assert_refused({"w": "text"}, "'w'", "str")
 
 
-def test_empty_folder(tmp_path: Path) -> None:
-    fails(tmp_path, str(tmp_path), "empty", "expected")
+def test_an_empty_folder_is_an_error(tmp_path: Path) -> None:
+    assert_refused(tmp_path, str(tmp_path), "empty", "expected")
 
 
-def test_folder_without_weights(tmp_path: Path) -> None:
-    fails(write(tmp_path, {"config.json": {}}), "no weights", "expected")
-    fails(write(tmp_path, {"tf_model.h5": b""}), "tf_model.h5", "expected")
-    fails(write(tmp_path, {"notes.txt": b""}) / "notes.txt", "notes.txt", "expected")
+def test_a_folder_without_weights_is_an_error(tmp_path: Path) -> None:
+    assert_refused(write(tmp_path, {"config.json": {}}), "no weights", "expected")
+    assert_refused(write(tmp_path, {"tf_model.h5": b""}), "tf_model.h5", "expected")
+    assert_refused(write(tmp_path, {"notes.txt": b""}) / "notes.txt", "notes.txt", "expected")
 
 
-def test_weights_one_folder_down(tmp_path: Path) -> None:
+def test_weights_in_a_subfolder_are_pointed_to(tmp_path: Path) -> None:
     write(tmp_path / "text_encoder", {"model.safetensors": GOOD})
-    fails(tmp_path, "text_encoder", "name that folder")
+    assert_refused(tmp_path, "text_encoder", "name that folder")
 
 
 @pytest.mark.parametrize("keep", [0, 5, 8, 40, len(GOOD) - 1])
-def test_truncated(tmp_path: Path, keep: int) -> None:
-    fails(write(tmp_path, {"model.safetensors": GOOD[:keep]}), "model.safetensors")
+def test_a_truncated_file_is_an_error(tmp_path: Path, keep: int) -> None:
+    assert_refused(write(tmp_path, {"model.safetensors": GOOD[:keep]}), "model.safetensors")
 
 
-def test_truncated_says_so_and_names_the_tensor(tmp_path: Path) -> None:
-    fails(write(tmp_path, {"model.safetensors": GOOD[:-1]}), "'w'", "24", "23", "incomplete")
+def test_a_truncated_file_is_called_incomplete(tmp_path: Path) -> None:
+    assert_refused(write(tmp_path, {"model.safetensors": GOOD[:-1]}), "'w'", "24", "23", "incomplete")
 
 
 INDEX = "model.safetensors.index.json"
 
 
-def test_truncated_shard(tmp_path: Path) -> None:
+def test_a_truncated_shard_is_called_incomplete(tmp_path: Path) -> None:
     weight_map = {"w": "a.safetensors", "v": "b.safetensors"}
     files = {"a.safetensors": GOOD, "b.safetensors": safetensors_bytes({"v": W})[:-4]}
-    fails(write(tmp_path, {**files, INDEX: {"weight_map": weight_map}}), "b.safetensors", "'v'", "incomplete")
+    assert_refused(write(tmp_path, {**files, INDEX: {"weight_map": weight_map}}), "b.safetensors", "'v'", "incomplete")
 
 
-def test_shard_listed_but_missing(tmp_path: Path) -> None:
+def test_a_shard_that_is_missing_is_named(tmp_path: Path) -> None:
     weight_map = {"w": "a.safetensors", "v": "b.safetensors"}
-    fails(
+    assert_refused(
         write(tmp_path, {"a.safetensors": GOOD, INDEX: {"weight_map": weight_map}}), "b.safetensors", "missing", INDEX
     )
 
 
-def test_tensor_listed_but_missing(tmp_path: Path) -> None:
+def test_a_tensor_that_is_not_in_its_shard_is_named(tmp_path: Path) -> None:
     weight_map = {"w": "a.safetensors", "v": "a.safetensors"}
-    fails(write(tmp_path, {"a.safetensors": GOOD, INDEX: {"weight_map": weight_map}}), "a.safetensors", "'v'", "index")
+    assert_refused(
+        write(tmp_path, {"a.safetensors": GOOD, INDEX: {"weight_map": weight_map}}), "a.safetensors", "'v'", "index"
+    )
 
 
-def test_shard_missing_without_index(tmp_path: Path) -> None:
-    fails(write(tmp_path, {"model-00001-of-00003.safetensors": GOOD, "model-00003-of-00003.safetensors": GOOD}),
-          "shard 2 of 3")  # fmt: skip
+def test_a_gap_in_the_numbers_of_shards_is_an_error(tmp_path: Path) -> None:
+    files = {f"model-0000{number}-of-00003.safetensors": GOOD for number in (1, 3)}
+    assert_refused(write(tmp_path, files), "shard 2 of 3")
 
 
 @pytest.mark.parametrize(
     "shard", ["../a.safetensors", "/etc/passwd", "x/../../a.safetensors", "..\\a", "C:\\a", "", "a\0b"]
 )
-def test_index_that_leaves_its_folder(tmp_path: Path, shard: str) -> None:
+def test_an_index_cannot_lead_out_of_its_folder(tmp_path: Path, shard: str) -> None:
     write(tmp_path, {"a.safetensors": GOOD})  # where `../` would find it
     folder = write(tmp_path / "model", {INDEX: {"weight_map": {"w": shard}}})
-    fails(folder, INDEX, "'w'", repr(shard), "expected a file in its own folder")
+    assert_refused(folder, INDEX, "'w'", repr(shard), "expected a file in its own folder")
 
 
 @pytest.mark.parametrize(
     "index", [b"{", b"[1]", b"{}", b'{"weight_map": 3}', b'{"weight_map": {"w": 3}}', b'{"weight_map": {}}']
 )
-def test_index_that_is_none(tmp_path: Path, index: bytes) -> None:
-    fails(write(tmp_path, {"a.safetensors": GOOD, INDEX: index}), INDEX)
+def test_a_damaged_index_is_an_error(tmp_path: Path, index: bytes) -> None:
+    assert_refused(write(tmp_path, {"a.safetensors": GOOD, INDEX: index}), INDEX)
 
 
 def entry(**changes: Any) -> dict[str, Any]:
     return {"w": {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24], **changes}}
 
 
-LIES = [
+WRONG_HEADERS = [
     (entry(data_offsets=[0, 4000]), "'w'"),
     (entry(data_offsets=[24, 0]), "wrong order"),
     (entry(data_offsets=[-24, 0]), "non-negative"),
@@ -147,27 +149,27 @@ LIES = [
 ]
 
 
-@pytest.mark.parametrize(("header", "part"), LIES, ids=[part for _, part in LIES])
-def test_header_that_lies(tmp_path: Path, header: object, part: str) -> None:
+@pytest.mark.parametrize(("header", "part"), WRONG_HEADERS, ids=[part for _, part in WRONG_HEADERS])
+def test_a_wrong_header_is_an_error(tmp_path: Path, header: object, part: str) -> None:
     data = with_header(json.dumps(header).encode(), W.tobytes())
-    fails(write(tmp_path, {"model.safetensors": data}), "model.safetensors", part)
+    assert_refused(write(tmp_path, {"model.safetensors": data}), "model.safetensors", part)
 
 
-def test_header_of_a_huge_size(tmp_path: Path) -> None:
+def test_a_huge_header_is_refused(tmp_path: Path) -> None:
     for size in (1 << 63, (1 << 64) - 1, 100_000_001):
         data = struct.pack("<Q", size) + GOOD[8:]
-        fails(write(tmp_path, {"model.safetensors": data}), "model.safetensors", f"header of {size} bytes")
-    fails(write(tmp_path, {"model.safetensors": struct.pack("<Q", 9999) + GOOD[8:]}), "the whole file has")
+        assert_refused(write(tmp_path, {"model.safetensors": data}), "model.safetensors", f"header of {size} bytes")
+    assert_refused(write(tmp_path, {"model.safetensors": struct.pack("<Q", 9999) + GOOD[8:]}), "the whole file has")
 
 
-def test_header_that_is_not_json(tmp_path: Path) -> None:
+def test_a_header_that_is_not_json_is_an_error(tmp_path: Path) -> None:
     for header in (b"{", b"\xff\xfe", b"[" * 100_000, b'{"a": 1, "a": 1}', b"9" * 5000):
-        fails(write(tmp_path, {"model.safetensors": with_header(header)}), "model.safetensors", "JSON")
+        assert_refused(write(tmp_path, {"model.safetensors": with_header(header)}), "model.safetensors", "JSON")
 
 
-def test_git_lfs_pointer(tmp_path: Path) -> None:
+def test_a_git_lfs_pointer_is_recognised(tmp_path: Path) -> None:
     pointer = b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 12\n"
-    fails(write(tmp_path, {"model.safetensors": pointer}), "git lfs pull")
+    assert_refused(write(tmp_path, {"model.safetensors": pointer}), "git lfs pull")
 
 
 NUMBERS = [np.float64, np.float32, np.float16, ml_dtypes.bfloat16, ml_dtypes.float8_e5m2, ml_dtypes.float8_e4m3fn]
@@ -178,11 +180,11 @@ NONFINITE = [(kind, bad) for kind in NUMBERS for bad in ("nan", "inf", "-inf")
 @pytest.mark.parametrize(
     ("kind", "bad"), NONFINITE, ids=lambda value: value if isinstance(value, str) else value.__name__
 )
-def test_nan_and_inf(tmp_path: Path, kind: type, bad: str) -> None:
+def test_nan_and_infinity_are_errors_with_their_position(tmp_path: Path, kind: type, bad: str) -> None:
     array = normal(300, 700, dtype=kind)  # more than one chunk
     array[271, 13] = float(bad)
     write(tmp_path, {"model.safetensors": safetensors_bytes({"fine": W, "w": array})})
-    message = fails(tmp_path, "model.safetensors", "'w'", "expected finite weights")
+    message = assert_refused(tmp_path, "model.safetensors", "'w'", "expected finite weights")
     assert "[271, 13]" in message
     with open_checkpoint(tmp_path) as checkpoint, pytest.raises(SourceError, match=r"\[271, 13\]"):
         checkpoint.read(ReadRequest("w", ((5, 9), (260, 300))))
@@ -190,27 +192,29 @@ def test_nan_and_inf(tmp_path: Path, kind: type, bad: str) -> None:
         assert np.isfinite(checkpoint.read(ReadRequest("w", ((0, 271),)))).all()
 
 
-def test_double_too_large_for_float32(tmp_path: Path) -> None:
+def test_a_double_too_large_for_float32_is_an_error(tmp_path: Path) -> None:
     write(tmp_path, {"model.safetensors": safetensors_bytes({"w": np.array([1.0, 1e300])})})
-    fails(tmp_path, "'w'", "inf at [1]")
+    assert_refused(tmp_path, "'w'", "inf at [1]")
 
 
 @pytest.mark.parametrize("config", [b"{", b"[]", b"3", b"\xff"])
-def test_config_that_is_not_an_object(tmp_path: Path, config: bytes) -> None:
-    fails(write(tmp_path, {"model.safetensors": GOOD, "config.json": config}), "config.json")
+def test_a_config_that_is_not_an_object_is_an_error(tmp_path: Path, config: bytes) -> None:
+    assert_refused(write(tmp_path, {"model.safetensors": GOOD, "config.json": config}), "config.json")
 
 
-def test_config_argument_that_is_missing(tmp_path: Path) -> None:
+def test_a_missing_config_argument_is_an_error(tmp_path: Path) -> None:
     write(tmp_path, {"model.safetensors": GOOD})
     with pytest.raises(SourceError, match=r"nothing\.json: cannot be read"):
         open_checkpoint(tmp_path, config=tmp_path / "nothing.json")
 
 
-def test_same_tensor_in_two_files(tmp_path: Path) -> None:
-    fails(write(tmp_path, {"a.safetensors": GOOD, "b.safetensors": GOOD}), "a.safetensors", "b.safetensors", "'w'")
+def test_a_tensor_in_two_files_is_an_error(tmp_path: Path) -> None:
+    assert_refused(
+        write(tmp_path, {"a.safetensors": GOOD, "b.safetensors": GOOD}), "a.safetensors", "b.safetensors", "'w'"
+    )
 
 
-def test_missing_tensor(tmp_path: Path) -> None:
+def test_reading_a_missing_tensor_is_an_error(tmp_path: Path) -> None:
     with open_checkpoint(write(tmp_path, {"model.safetensors": GOOD})) as checkpoint:
         with pytest.raises(SourceError, match="no tensor 'other'"):
             checkpoint.read(ReadRequest("other"))
@@ -220,8 +224,10 @@ def test_missing_tensor(tmp_path: Path) -> None:
 
 @settings(max_examples=300, deadline=None)
 @given(data=st.data())
-def test_corrupted_bytes_never_surprise(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
-    """Flip, cut or insert bytes anywhere: SourceError, or values that the bytes really hold."""
+def test_damaged_bytes_give_a_source_error_or_their_values(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    """Bytes are flipped, removed or inserted anywhere: SourceError, or the values that the bytes hold."""
     original = safetensors_bytes({"a": normal(4, 3), "b": normal(5, seed=1, dtype=np.float16)})
     broken = bytearray(original)
     for _ in range(data.draw(st.integers(1, 4))):
@@ -243,7 +249,7 @@ def test_corrupted_bytes_never_surprise(tmp_path_factory: pytest.TempPathFactory
     except SourceError as error:
         assert "\n" not in str(error) and "fuzz.safetensors" in str(error)
         return
-    # what is still a well-formed file must read as the official reader reads it
+    # a file that is still well-formed must read as the official reader reads it
     from safetensors.numpy import load
 
     official = load(bytes(broken))

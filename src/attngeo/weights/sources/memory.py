@@ -36,6 +36,8 @@ class TensorLike(Protocol):
     @property
     def dtype(self) -> Any: ...
 
+    def __getitem__(self, rows: slice, /) -> Any: ...
+
 
 class MemoryCheckpoint(Checkpoint):
     """Torch tensors or arrays by name; a read copies only the rows that are asked for."""
