@@ -9,9 +9,11 @@ All functions accept NumPy arrays or torch tensors with any number of leading ba
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
-from attngeo.arrays import Array, is_torch, namespace
+from attngeo.arrays import Array, namespace
 
 GAMMA = 2.0
 ROUNDING = 1e-12  # a norm that exceeds the threshold by less than this fraction of it does so by rounding
@@ -30,7 +32,8 @@ def directionality(rows: Array, columns: Array, gamma: float = GAMMA) -> Array:
     >>> float(directionality(outlier, norms)), float(directionality(norms, outlier))
     (1.0, -1.0)
     """
-    return directionality_of_excess(excess(rows, gamma), excess(columns, gamma))
+    score: Array = directionality_of_excess(excess(rows, gamma), excess(columns, gamma))  # [...]
+    return score
 
 
 def directionality_of_excess(row_excess: Array, column_excess: Array) -> Array:
@@ -38,24 +41,28 @@ def directionality_of_excess(row_excess: Array, column_excess: Array) -> Array:
     xp = namespace(row_excess)
     total = row_excess + column_excess
     none = total == 0
-    return xp.where(none, 0.0, (row_excess - column_excess) / xp.where(none, 1.0, total))
+    score: Array = xp.where(none, 0.0, (row_excess - column_excess) / xp.where(none, 1.0, total))  # [...]
+    return score
 
 
 def excess(norms: Array, gamma: float = GAMMA) -> Array:
     """Return Σ (ρ − t) over the norms `[..., d]` above their threshold t, as `[...]`; 0 for a single norm."""
     if norms.shape[-1] < 2:
-        return 0.0 * norms.sum(-1)
-    limit = threshold(norms, gamma)
-    return namespace(norms).where(exceeds(norms, limit), norms - limit, 0.0).sum(-1)
+        none: Array = 0.0 * norms.sum(-1)
+        return none
+    limit = threshold(norms, gamma)  # [..., 1]
+    total: Array = namespace(norms).where(exceeds(norms, limit), norms - limit, 0.0).sum(-1)  # [...]
+    return total
 
 
 def threshold(norms: Array, gamma: float = GAMMA) -> Array:
     """Return t = mean + γ·std (unbiased) of norms `[..., d]`, d ≥ 2, as `[..., 1]`."""
-    return norms.mean(-1, keepdims=True) + gamma * unbiased_std(norms)
+    limit: Array = norms.mean(-1, keepdims=True) + gamma * unbiased_std(norms)  # [..., 1]
+    return limit
 
 
-def exceeds(norms: Array, threshold: Array) -> Array:
-    """Return which norms `[..., d]` lie above their threshold `[..., 1]` by more than rounding, as booleans."""
+def exceeds(norms: Array, threshold: Array) -> Any:
+    """Return which norms `[..., d]` exceed their threshold `[..., 1]` by more than rounding, as booleans `[..., d]`."""
     return norms - threshold > ROUNDING * threshold
 
 
@@ -70,13 +77,14 @@ def coefficient_of_variation(norms: Array) -> Array:
     xp = namespace(norms)
     mean = norms.mean(-1)  # [...]
     if norms.shape[-1] < 2:
-        return np.nan * mean
+        unknown: Array = np.nan * mean
+        return unknown
     positive = mean > 0
-    return xp.where(positive, unbiased_std(norms)[..., 0] / xp.where(positive, mean, 1.0), np.nan)
+    ratio: Array = xp.where(positive, unbiased_std(norms)[..., 0] / xp.where(positive, mean, 1.0), np.nan)  # [...]
+    return ratio
 
 
 def unbiased_std(norms: Array) -> Array:
     """Return the standard deviation of norms `[..., d]` with divisor d − 1, as `[..., 1]`."""
-    if is_torch(norms):
-        return norms.std(-1, keepdims=True)  # unbiased by default
-    return norms.std(-1, ddof=1, keepdims=True)
+    std: Array = namespace(norms).std(norms, axis=-1, correction=1, keepdims=True)
+    return std

@@ -79,7 +79,8 @@ def _folded_head(w: AnyFloats, norm: Norm) -> AnyFloats:
     if not norm.centred:
         return np.multiply(w, norm.gain, dtype=w.dtype).astype(np.float32, copy=False)
     scaled = w.astype(np.float64) * norm.gain  # float64, because subtracting the mean may cancel
-    return (scaled - scaled.mean(1, keepdims=True)).astype(np.float32)
+    centred: AnyFloats = (scaled - scaled.mean(1, keepdims=True)).astype(np.float32)
+    return centred
 
 
 def head_scores(query: Factors, key: Factors, partner: Sequence[int] | None = None) -> list[FormScores]:

@@ -22,7 +22,8 @@ def row_norms(query: Array, gram_key: Array) -> Array:
     >>> bool(np.allclose(row_norms(query, key.T @ key), np.linalg.norm(query @ key.T, axis=1)))
     True
     """
-    return _root((query @ gram_key * query).sum(-1))
+    norms: Array = _root((query @ gram_key * query).sum(-1))  # [..., d_q]
+    return norms
 
 
 def column_norms(key: Array, gram_query: Array) -> Array:
@@ -31,7 +32,8 @@ def column_norms(key: Array, gram_query: Array) -> Array:
     key:        [..., d_k, r], W_k
     gram_query: [..., r, r], W_qᵀ W_q
     """
-    return row_norms(key, gram_query)
+    norms: Array = row_norms(key, gram_query)  # [..., d_k]
+    return norms
 
 
 def dense_norms(form: Array) -> tuple[Array, Array]:
@@ -42,4 +44,5 @@ def dense_norms(form: Array) -> tuple[Array, Array]:
 
 def _root(squares: Array) -> Array:
     """Return the square roots; a square that rounding moved below 0 counts as 0."""
-    return namespace(squares).sqrt(squares.clip(0.0))
+    roots: Array = namespace(squares).sqrt(squares.clip(0.0))
+    return roots

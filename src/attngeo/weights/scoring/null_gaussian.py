@@ -117,7 +117,8 @@ def _draw_directionality(d_query: int, d_key: int, r: int, rng: np.random.Genera
     """Return the directionality of random forms, `[draws]`."""
     rows = _block_excess(_draw_row_norms(d_query, d_key, r, rng))  # [draws]
     columns = _block_excess(_draw_row_norms(d_key, d_query, r, rng))
-    return directionality_of_excess(rows, columns)
+    draws: Floats = directionality_of_excess(rows, columns)
+    return draws
 
 
 def _block_excess(norms: Floats) -> Floats:

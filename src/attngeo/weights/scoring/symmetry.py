@@ -29,7 +29,8 @@ def symmetry(cross: Array, gram_query: Array, gram_key: Array) -> Array:
     >>> float(symmetry(gram, gram, gram))
     1.0
     """
-    return symmetry_ratio(trace_of_square(cross), squared_norm(gram_query, gram_key))
+    score: Array = symmetry_ratio(trace_of_square(cross), squared_norm(gram_query, gram_key))  # [...]
+    return score
 
 
 def trace_of_square(matrix: Array) -> Array:
@@ -37,12 +38,14 @@ def trace_of_square(matrix: Array) -> Array:
 
     For the cross product C = W_kᵀ W_q this is tr(M M), because the trace of a product is cyclic; so it is for M itself.
     """
-    return (matrix * matrix.swapaxes(-1, -2)).sum((-1, -2))
+    trace: Array = (matrix * matrix.swapaxes(-1, -2)).sum((-1, -2))  # [...]
+    return trace
 
 
 def squared_norm(gram_query: Array, gram_key: Array) -> Array:
     """Return ‖M‖² from the Gram matrices `[..., r, r]` of both factors, as `[...]`."""
-    return (gram_query * gram_key).sum((-1, -2))
+    square: Array = (gram_query * gram_key).sum((-1, -2))  # [...]
+    return square
 
 
 def symmetry_ratio(trace: Array, squared_norm: Array) -> Array:
@@ -53,4 +56,5 @@ def symmetry_ratio(trace: Array, squared_norm: Array) -> Array:
     xp = namespace(trace)
     positive = squared_norm > 0
     ratio = trace / xp.where(positive, squared_norm, 1.0)
-    return xp.where(positive, ratio, np.nan).clip(-1.0, 1.0)
+    score: Array = xp.where(positive, ratio, np.nan).clip(-1.0, 1.0)  # [...]
+    return score
