@@ -1,8 +1,9 @@
-"""Train a small encoder and a small decoder of one shape on the same rows, and watch what training asks of their forms.
+"""Train a small encoder and a small decoder of one shape on the same rows, and score the updates of their forms.
 
-At every evaluation both go once through the same 32 held-out rows; the rank-1 terms of every head are scored. Then the
-first and the last weights go through 512 rows of the training text. Prints both tables (medians over heads) and writes
-`gradients.json`, `gradients.png` (the trained pair on the 512 rows) and `gradients_training.png` (over training).
+At each evaluation, one backward pass on the same 32 held-out rows gives the rank-1 terms of each head of both models.
+The initial and the final weights are also run on 512 rows of the training text. The tool prints both tables (medians
+over heads) and writes `gradients.json`, `gradients.png` (the trained pair on the 512 rows) and `gradients_training.png`
+(over training).
 
     python -m tools.gradient_pair TEXT … [--valid TEXT] [--out out/gradients] [--steps 2000]
 """
@@ -18,25 +19,30 @@ from typing import Any
 import numpy as np
 import torch
 from matplotlib.figure import Figure
-from transformers import AutoTokenizer, BertConfig, BertForMaskedLM, BertLMHeadModel
+from torch import Tensor
+from transformers import AutoTokenizer, BertConfig, BertForMaskedLM, BertLMHeadModel, PreTrainedModel
 
-from attngeo.dynamics.data.tokens import Tokens
+from attngeo.dynamics.data.tokens import Part, Tokens
 from attngeo.dynamics.gradients.gradient_terms import gradient_terms
-from attngeo.dynamics.gradients.result import GradientTerms, HeadTerms
+from attngeo.dynamics.gradients.head_terms import HeadTerms
+from attngeo.dynamics.gradients.result import GradientTerms
 from attngeo.dynamics.pretraining.batches import Batch, Rows, held_out_batches
 from attngeo.dynamics.pretraining.build import build_model, build_objective
 from attngeo.dynamics.pretraining.checkpoint import load_checkpoint
 from attngeo.dynamics.pretraining.config import PretrainConfig, load_config
 from attngeo.dynamics.pretraining.pretrain import pretrain, tokens_for
 from attngeo.dynamics.pretraining.processes import process_group
+from attngeo.io.atomic import write_file
 from attngeo.show.canvas import BLUE, GREY, ORANGE, new_figure, panel_title, save_figure, style_axes
 from attngeo.show.gradient_figures import gradient_figure
 from attngeo.weights.scoring.form import Form
 
-ROWS = 32  # held-out rows gone through at every evaluation
-MANY = 512  # rows of the training text gone through before and after
+Row = dict[str, Any]  # the scores of one head, by name
+
+HELD_OUT_ROWS = 32  # at each evaluation
+TRAINING_ROWS = 512  # before and after training
 COLOURS = {"masked": BLUE, "causal": ORANGE}
-FIGURES = {
+PANELS = {
     "symmetry": "symmetry of the update",
     "pairing": "pairing of β",
     "column_over_row": "column spread over row spread",
@@ -44,7 +50,8 @@ FIGURES = {
 }
 
 
-def config_of(args: Any, objective: str) -> PretrainConfig:
+def config_of(args: argparse.Namespace, objective: str) -> PretrainConfig:
+    """Return the pre-training config of the encoder (masked) or of the decoder (causal)."""
     return load_config(
         {
             "out": str(Path(args.out) / objective),
@@ -66,9 +73,9 @@ def config_of(args: Any, objective: str) -> PretrainConfig:
     )
 
 
-def live(shape: dict[str, Any], weights: dict[str, Any]) -> Any:
-    """The transformers model with these weights."""
-    config = BertConfig(**{key: value for key, value in shape.items() if key != "architectures"})
+def transformers_model(config_values: dict[str, Any], weights: dict[str, Tensor]) -> PreTrainedModel:
+    """Return the transformers model with this config and these weights."""
+    config = BertConfig(**{key: value for key, value in config_values.items() if key != "architectures"})
     model = (BertLMHeadModel if config.is_decoder else BertForMaskedLM)(config)
     _, unknown = model.load_state_dict(weights, strict=False)
     assert not unknown, unknown
@@ -76,7 +83,8 @@ def live(shape: dict[str, Any], weights: dict[str, Any]) -> Any:
     return model.eval()
 
 
-def feed(batch: Batch, causal: bool) -> dict[str, Any]:
+def model_arguments(batch: Batch, causal: bool) -> dict[str, Tensor]:
+    """Return the ids and labels of a batch as a transformers model takes them."""
     if causal:
         return {"input_ids": batch.ids, "labels": batch.ids}
     labels = torch.full_like(batch.ids, -100).flatten()
@@ -84,130 +92,147 @@ def feed(batch: Batch, causal: bool) -> dict[str, Any]:
     return {"input_ids": batch.ids, "labels": labels.view(batch.ids.shape)}
 
 
-def unpaired(head: HeadTerms, draw: np.random.Generator) -> float:
-    """Symmetry of the update with the β of each predicted token dealt anew among its context: the same rows and x."""
-    beta = head.beta.copy()
-    seen = np.tri(beta.shape[1], dtype=bool) if not np.triu(beta, 1).any() else np.ones(beta.shape[1:], bool)
+def shuffled_symmetry(head: HeadTerms, generator: np.random.Generator) -> float:
+    """Return the symmetry of the update in the shuffled-β control.
+
+    The coefficients of each predicted token are shuffled among its context; x and the rows of β otherwise stay.
+    """
+    beta = head.beta.copy()  # [S, N, N]
+    is_causal = not np.triu(beta, 1).any()
+    allowed = np.tri(beta.shape[1], dtype=bool) if is_causal else np.ones(beta.shape[1:], bool)
     for row in range(beta.shape[1]):
-        context = np.flatnonzero(seen[row])
-        beta[:, row, context] = draw.permuted(beta[:, row, context], axis=1)
+        context = np.flatnonzero(allowed[row])
+        beta[:, row, context] = generator.permuted(beta[:, row, context], axis=1)
     width = head.x.shape[-1]
-    x, mixed = head.x.reshape(-1, width), (beta @ head.x).reshape(-1, width)
-    return Form(x.T, mixed.T).symmetry()
+    x, weighted = head.x.reshape(-1, width), (beta @ head.x).reshape(-1, width)  # [S·N, d]
+    return Form(x.T, weighted.T).symmetry()
 
 
-def measured(terms: GradientTerms, step: int) -> list[dict[str, Any]]:
-    draw = np.random.default_rng(0)
+def head_rows(terms: GradientTerms, step: int, objective: str) -> list[Row]:
+    """Return one row of scores per head."""
+    generator = np.random.default_rng(0)
     return [
         asdict(head.scores)
         | {
             "step": step,
             "loss": terms.loss,
-            "unpaired": unpaired(head, draw),
+            "unpaired": shuffled_symmetry(head, generator),
             "form": head.form.symmetry(),
             "column_over_row": head.scores.column_spread / head.scores.row_spread,
             "change": head.change().symmetry(),
             "change_directionality": head.change().directionality(),
+            "objective": objective,
         }
         for head in terms
     ]
 
 
-def watched(args: Any, objective: str) -> list[dict[str, Any]]:
-    """Scores of every head at the start and at every evaluation of the training."""
+def scores_over_training(args: argparse.Namespace, objective: str) -> list[Row]:
+    """Train one model; return the scores of its heads at initialisation and at each evaluation."""
     config = config_of(args, objective)
     tokens = tokens_for(config)
-    start = build_model(config, tokens, process_group().device)
-    held = rows_of(config, tokens, "valid", ROWS)
-    rows: list[dict[str, Any]] = []
+    initial = build_model(config, tokens, process_group().device)
+    held_out = batch_of(config, tokens, "valid", HELD_OUT_ROWS)
+    rows: list[Row] = []
 
-    def look(step: int, weights: dict[str, Any]) -> None:
-        terms = gradient_terms(live(start.config.to_dict(), weights), held)
-        rows.extend(row | {"objective": objective} for row in measured(terms, step))
+    def score(step: int, weights: dict[str, Tensor]) -> None:
+        terms = gradient_terms(transformers_model(initial.config.to_dict(), weights), held_out)
+        rows.extend(head_rows(terms, step, objective))
         print(f"{objective} step {step}: held-out loss {terms.loss:.3f}", flush=True)
 
     def at_evaluation() -> bool:
-        state = saved(config)
-        if state is not None and state["step"]:
-            look(state["step"], state["weights"])
-        return False
+        checkpoint = saved_checkpoint(config)
+        if checkpoint is not None and checkpoint["step"]:
+            score(checkpoint["step"], checkpoint["weights"])
+        return False  # do not stop the training
 
-    look(0, start.state_dict())
+    score(0, initial.state_dict())
     pretrain(config, stop=at_evaluation)
-    state = saved(config)
-    look(state["step"], state["weights"])
+    checkpoint = saved_checkpoint(config)
+    score(checkpoint["step"], checkpoint["weights"])
     return rows
 
 
-def ends(args: Any, objective: str) -> tuple[list[dict[str, Any]], GradientTerms, tuple[str, ...]]:
-    """Scores before and after training on many rows, the terms after it, the tokens of the first row."""
+def scores_before_and_after(
+    args: argparse.Namespace, objective: str
+) -> tuple[list[Row], GradientTerms, tuple[str, ...]]:
+    """Return the scores before and after training, the final terms and the tokens of the first row.
+
+    All are computed on rows of the training text.
+    """
     config = config_of(args, objective)
     tokens = tokens_for(config)
-    start = build_model(config, tokens, process_group().device)
-    many = rows_of(config, tokens, "train", MANY)
-    rows: list[dict[str, Any]] = []
-    for step, weights in ((0, start.state_dict()), (config.steps, saved(config)["weights"])):
-        terms = gradient_terms(live(start.config.to_dict(), weights), many)
-        rows.extend(row | {"objective": objective} for row in measured(terms, step))
-    names = AutoTokenizer.from_pretrained(str(tokens.folder)).convert_ids_to_tokens(many["input_ids"][0].tolist())
+    initial = build_model(config, tokens, process_group().device)
+    batch = batch_of(config, tokens, "train", TRAINING_ROWS)
+    rows: list[Row] = []
+    for step, weights in ((0, initial.state_dict()), (config.steps, saved_checkpoint(config)["weights"])):
+        terms = gradient_terms(transformers_model(initial.config.to_dict(), weights), batch)
+        rows.extend(head_rows(terms, step, objective))
+    tokenizer = AutoTokenizer.from_pretrained(str(tokens.folder))
+    labels = tokenizer.convert_ids_to_tokens(batch["input_ids"][0].tolist())
     name = "decoder" if objective == "causal" else "encoder"
-    return rows, GradientTerms(terms.loss, terms.layers, name), tuple(names)
+    return rows, GradientTerms(terms.loss, terms.layers, name), tuple(labels)
 
 
-def rows_of(config: PretrainConfig, tokens: Tokens, part: str, count: int) -> dict[str, Any]:
+def batch_of(config: PretrainConfig, tokens: Tokens, part: Part, count: int) -> dict[str, Tensor]:
+    """Return the first `count` rows of one part of the text, with the masks of an evaluation."""
     rows = Rows(tokens, part, config.length, torch.device("cpu"), count)
-    return feed(held_out_batches(rows, build_objective(config, tokens), count)[0], config.objective == "causal")
+    batch = held_out_batches(rows, build_objective(config, tokens), count)[0]
+    return model_arguments(batch, config.objective == "causal")
 
 
-def saved(config: PretrainConfig) -> Any:
+def saved_checkpoint(config: PretrainConfig) -> Any:
     return load_checkpoint(Path(config.out) / "checkpoint.pt", config)
 
 
-def training_figure(rows: list[dict[str, Any]]) -> Figure:
-    """Median over heads, and the middle half of them, over training."""
+def training_figure(rows: list[Row]) -> Figure:
+    """Draw the median over heads and the middle half of them over training."""
     figure = new_figure(14, 3.4)
-    for ax, (key, words) in zip(figure.subplots(1, len(FIGURES)), FIGURES.items(), strict=True):
+    for ax, (key, title) in zip(figure.subplots(1, len(PANELS)), PANELS.items(), strict=True):
         for objective, colour in COLOURS.items():
             steps = sorted({row["step"] for row in rows})
-            parts = [[r[key] for r in rows if r["step"] == s and r["objective"] == objective] for s in steps]
-            low, middle, high = (np.array([np.nanpercentile(part, q) for part in parts]) for q in (25, 50, 75))
+            heads = [[r[key] for r in rows if r["step"] == s and r["objective"] == objective] for s in steps]
+            low, middle, high = (np.array([np.nanpercentile(one, q) for one in heads]) for q in (25, 50, 75))
             ax.plot(steps, middle, "o-", color=colour, markersize=3, linewidth=1.6, label=objective)
             ax.fill_between(steps, low, high, color=colour, alpha=0.15, linewidth=0)
         ax.axhline(1.0 if key == "column_over_row" else 0.0, color=GREY, linewidth=0.8, linestyle=":")
-        panel_title(ax, words)
+        panel_title(ax, title)
         ax.set_xlabel("step")
         style_axes(ax)
         ax.legend(frameon=False, fontsize=8)
     return figure
 
 
-def table(rows: list[dict[str, Any]]) -> str:
+def table(rows: list[Row]) -> str:
+    """Return a Markdown table of medians over heads, one line per objective and step."""
     keys = ("symmetry", "unpaired", "pairing", "change", "row_spread", "column_spread", "directionality", "form")
     lines = ["| objective | step | loss | " + " | ".join(keys) + " |", "|---|---|---|" + "---|" * len(keys)]
     for objective in COLOURS:
         for step in sorted({row["step"] for row in rows}):
-            some = [row for row in rows if row["step"] == step and row["objective"] == objective]
-            middle = " | ".join(f"{np.nanmedian([row[key] for row in some]):.3f}" for key in keys)
-            lines.append(f"| {objective} | {step} | {some[0]['loss']:.3f} | {middle} |".replace("-0.", "−0."))
+            heads = [row for row in rows if row["step"] == step and row["objective"] == objective]
+            medians = " | ".join(f"{np.nanmedian([row[key] for row in heads]):.3f}" for key in keys)
+            lines.append(f"| {objective} | {step} | {heads[0]['loss']:.3f} | {medians} |".replace("-0.", "−0."))
     return "\n".join(lines)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("text", nargs="+")
-    parser.add_argument("--valid", nargs="*", default=[])
-    parser.add_argument("--out", default="out/gradients")
-    parser.add_argument("--steps", type=int, default=2000)
+    parser.add_argument("text", nargs="+", help="text files to train on")
+    parser.add_argument("--valid", nargs="*", default=[], help="held-out text files; by default a part of the text")
+    parser.add_argument("--out", default="out/gradients", help="folder for the runs, the scores and the figures")
+    parser.add_argument("--steps", type=int, default=2000, help="training steps of each model")
     args = parser.parse_args()
-    rows = [row for objective in COLOURS for row in watched(args, objective)]
-    after = [ends(args, objective) for objective in COLOURS]
-    many = [row for found, _, _ in after for row in found]
+    rows = [row for objective in COLOURS for row in scores_over_training(args, objective)]
+    by_objective = [scores_before_and_after(args, objective) for objective in COLOURS]
+    ends = [row for end_rows, _, _ in by_objective for row in end_rows]
     out = Path(args.out)
-    (out / "gradients.json").write_text(json.dumps({"training": rows, "ends": many}))
-    figure = gradient_figure([terms for _, terms, _ in after], tokens=[names for _, _, names in after])
+    write_file(out / "gradients.json", json.dumps({"training": rows, "ends": ends}).encode())
+    figure = gradient_figure([terms for _, terms, _ in by_objective], tokens=[tokens for _, _, tokens in by_objective])
     save_figure(figure, out / "gradients.png")
     save_figure(training_figure(rows), out / "gradients_training.png")
-    print(f"{ROWS} held-out rows\n{table(rows)}\n\n{MANY} rows of the training text\n{table(many)}")
+    print(f"{HELD_OUT_ROWS} held-out rows\n{table(rows)}\n\n{TRAINING_ROWS} rows of the training text\n{table(ends)}")
+    print("\nMedians over heads: symmetry of the update, the same in the shuffled-β control (unpaired), pairing of β,")
+    print("symmetry of the change of M, spread of row and column norms, directionality of the update, symmetry of M.")
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ def allowed_pairs(mask: Tensor) -> Tensor:
 
 def logit_scale(query: Tensor, scale: float | None) -> float:
     """Return c: `scale`, or the default 1/√r if it is None. query: [..., r]."""
-    return query.shape[-1] ** -0.5 if scale is None else scale  # type: ignore[no-any-return]  # torch is untyped here
+    return query.shape[-1] ** -0.5 if scale is None else scale
 
 
 def repeat_keys(key: Tensor, heads: int) -> Tensor:

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from attngeo.errors import AttngeoError, InputError, SourceError, first_line
 from attngeo.live.attention_modules import forward_arguments, type_label
@@ -25,8 +25,9 @@ if TYPE_CHECKING:
         ProcessorMixin,
     )
 
-    ModelRef = str | os.PathLike[str] | PreTrainedModel
-    Processor = ProcessorMixin | BaseImageProcessor | FeatureExtractionMixin
+# Strings, so that the definitions do not import transformers.
+ModelRef: TypeAlias = "str | os.PathLike[str] | PreTrainedModel"
+Processor: TypeAlias = "ProcessorMixin | BaseImageProcessor | FeatureExtractionMixin"
 
 # Weights that a checkpoint may lack without an effect on attention: they come after it, or serve training only.
 _NOT_USED_BY_ATTENTION = re.compile(r"pool|classifier|\bhead\b|masked_spec_embed|position_ids", re.IGNORECASE)

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 
 from attngeo.errors import InputError
 from attngeo.live.attention_modules import Stack, attention_stacks, forward_arguments, submodel_for, type_label
-from attngeo.live.load import LoadedModel, load_model, run_model
+from attngeo.live.load import LoadedModel, ModelRef, Processor, load_model, run_model
 from attngeo.organization.capture.inputs import (
     DECODER_IDS,
     ModelInput,
+    SingleInput,
     choose_stack,
     modality,
     position_labels,
@@ -24,8 +25,6 @@ if TYPE_CHECKING:
     from torch import Tensor
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-    from attngeo.live.load import ModelRef, Processor
-    from attngeo.organization.capture.inputs import SingleInput
     from attngeo.organization.capture.recorder import PaddingFilter
 
 

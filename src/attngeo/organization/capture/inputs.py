@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from PIL.Image import Image
     from torch import Tensor
 
-    SingleInput = str | os.PathLike[str] | Image | NDArray[Any] | Sequence[float] | Mapping[str, Tensor]
+# A text, a file, an image, a waveform or prepared tensors; a string, so that the definition does not import torch.
+SingleInput: TypeAlias = "str | os.PathLike[str] | Image | NDArray[Any] | Sequence[float] | Mapping[str, Tensor]"
 
 # Modalities are named after the argument that takes them.
 TEXT, IMAGE, SOUND, DECODER_IDS = "input_ids", "pixel_values", "input_values", "decoder_input_ids"
