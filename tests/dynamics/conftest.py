@@ -1,4 +1,4 @@
-"""Every test of the dynamics room runs torch on one thread."""
+"""Run torch on one thread in every test of the dynamics room."""
 
 from __future__ import annotations
 
@@ -7,4 +7,4 @@ import pytest
 
 @pytest.fixture(autouse=True)
 def _one_torch_thread(one_torch_thread: None) -> None:
-    """Use the fixture of the same name in every test below this folder."""
+    """Use the fixture `one_torch_thread` in every test below this folder."""
