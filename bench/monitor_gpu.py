@@ -1,8 +1,9 @@
-"""What watching a run costs: `PYTHONPATH=src:. python3 bench/monitor_gpu.py [FOLDER]` on a GPU, a minute or so.
+"""The cost of a Monitor on a GPU: `PYTHONPATH=src:. python3 bench/monitor_gpu.py [FOLDER]` takes about a minute.
 
-A 12×768 model, 32,768 tokens a step, trained by the lean harness and by a plain bf16 loop over transformers'
-BertForMaskedLM: time of a step, of one measurement (scores of all layers and heads, logits on 8 rows, the line of
-JSON), and its share of the time at every 100 steps. Writes FOLDER/monitor_gpu.json. `--tiny` tries it all on a CPU.
+A 12×768 model is trained with 32,768 tokens per step, by the loop of `attngeo pretrain` ("lean") and by a plain bf16
+loop over transformers' BertForMaskedLM ("plain"). Timed are a step and a measurement (scores of all layers and heads,
+logits on 8 rows, the line of JSON); their ratio gives the share of the training time at one measurement per 100 steps.
+Writes FOLDER/monitor_gpu.json. `--tiny` runs small shapes, also on a CPU.
 """
 
 from __future__ import annotations
@@ -20,11 +21,11 @@ EVERY, TARGET = 100, 0.01
 TINY = "--tiny" in sys.argv
 LAYERS, HIDDEN, HEADS = (2, 64, 2) if TINY else (12, 768, 12)
 ROWS, LENGTH, VOCABULARY = (4, 16, 512) if TINY else (256, 128, 16_384)
-STRETCH, REPEATS = (3, 2) if TINY else (40, 3)  # steps of a stretch; stretches with and without
+STRETCH, REPEATS = (3, 2) if TINY else (40, 3)  # steps per stretch; number of stretches with and without a measurement
 
 
 def lean(device: Any) -> tuple[Any, Callable[[int], Any], Any]:
-    """The harness of `attngeo pretrain`: compiled layers, fused AdamW, one CUDA graph."""
+    """Return model, step function and batch of the `attngeo pretrain` loop: compiled layers, fused AdamW, one CUDA graph."""
     import torch
 
     from attngeo.dynamics.pretraining.batches import Batch
@@ -46,7 +47,7 @@ def lean(device: Any) -> tuple[Any, Callable[[int], Any], Any]:
 
 
 def plain(device: Any) -> tuple[Any, Callable[[int], Any], Any]:
-    """BertForMaskedLM as it comes, autocast to bf16."""
+    """Return model, step function and batch of a plain loop over BertForMaskedLM with bf16 autocast."""
     import torch
     from transformers import BertConfig, BertForMaskedLM
 
@@ -71,12 +72,12 @@ def plain(device: Any) -> tuple[Any, Callable[[int], Any], Any]:
 
 
 def cost(make: Callable[[Any], Any], device: Any, folder: Path) -> dict[str, Any]:
-    """Milliseconds of a step and of a measurement, alone and among steps that are already queued."""
+    """Return the milliseconds of a step and of a measurement, alone and between steps that are already queued."""
     import torch
 
     from attngeo.dynamics.monitoring.monitor import Monitor
 
-    def wait() -> float:
+    def synchronised_time() -> float:
         if device.type == "cuda":
             torch.cuda.synchronize()
         return time.perf_counter()
@@ -87,24 +88,24 @@ def cost(make: Callable[[Any], Any], device: Any, folder: Path) -> dict[str, Any
     for number in range(5):
         step(number)
         monitor(number, model, batch)
-    measurements, steps, watched = [], [], []
+    measurements, steps, monitored = [], [], []
     for number in range(5, 15):
         step(number)
-        began = wait()
+        began = synchronised_time()
         monitor(number, model, batch)
-        measurements.append(wait() - began)
+        measurements.append(synchronised_time() - began)
     for number in range(15, 15 + REPEATS):
-        for times, measured in ((steps, False), (watched, True)):
-            began = wait()
+        for times, measured in ((steps, False), (monitored, True)):
+            began = synchronised_time()
             for one in range(STRETCH):
                 step(one)
                 if measured and one == STRETCH // 2:
                     monitor(number, model, batch)
-            times.append(wait() - began)
+            times.append(synchronised_time() - began)
     row = monitor.records[-1]
     assert len(row["max_logit"]) == LAYERS and len(row["head_symmetry"][0]) == HEADS
     per_step = statistics.median(steps) / STRETCH
-    one, among = statistics.median(measurements), statistics.median(watched) - statistics.median(steps)
+    one, among = statistics.median(measurements), statistics.median(monitored) - statistics.median(steps)
     return {
         "ms a step": 1e3 * per_step,
         "ms a measurement": 1e3 * one,
@@ -118,10 +119,10 @@ def main() -> int:
     try:
         import torch
     except ImportError:
-        print("no torch here: nothing measured")
+        print("torch is not installed: nothing is measured")
         return 0
     if not torch.cuda.is_available() and not TINY:
-        print("no GPU here: nothing measured")
+        print("there is no GPU: nothing is measured")
         return 0
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     report: dict[str, Any] = {

@@ -1,7 +1,7 @@
-"""Scoring a checkpoint shaped like an 8B LLaMA-3: against the dense way, against the floor, and in how much memory.
+"""Score a checkpoint shaped like an 8B LLaMA-3: time compared with dense forms and with a lower bound, and memory.
 
-The floor is what no way of scoring from the factors can do without: the bytes read once, and (4H + G)·d·r² +
-5·d·(G·r)² multiply-adds a layer at the rate of a 4096³ float32 product.
+The lower bound ("floor") is the time that every method needs that scores from the factors: the bytes are read once, and
+(4H + G)·d·r² + 5·d·(G·r)² multiply-adds per layer are computed at the rate of a 4096³ float32 product.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ import numpy as np
 
 LAYERS, WIDTH, HEADS, GROUPS, SIZE = 32, 4096, 32, 8, 128
 RUNS = 3
-SIDE = 4096  # of the product that tells the machine's rate
-DENSE_HEADS = 3  # timed, then scaled up
+SIDE = 4096  # of the product that measures the speed of the machine
+DENSE_HEADS = 3  # number of heads that are timed; the time of all heads is extrapolated
 
 MULTIPLY_ADDS = LAYERS * ((4 * HEADS + GROUPS) * WIDTH * SIZE**2 + 5 * WIDTH * (GROUPS * SIZE) ** 2)
 CONFIG = {
@@ -38,18 +38,18 @@ CONFIG = {
 }
 
 
-def clock(work: Callable[[], object]) -> float:
+def seconds_of(work: Callable[[], object]) -> float:
     start = time.perf_counter()
     work()
     return time.perf_counter() - start
 
 
-def normal(rng: np.random.Generator, *shape: int) -> np.ndarray:
+def random_weights(rng: np.random.Generator, *shape: int) -> np.ndarray:
     return rng.standard_normal(shape, dtype=np.float32) * np.float32(0.02)
 
 
-def make(folder: Path) -> Path:
-    """One safetensors file of bfloat16 queries, keys and input norms, written tensor by tensor."""
+def write_checkpoint(folder: Path) -> Path:
+    """Write a safetensors file of bfloat16 queries, keys and input norms, tensor by tensor, and return its path."""
     (folder / "config.json").write_text(json.dumps(CONFIG))
     shapes: dict[str, tuple[int, ...]] = {}
     for layer in range(LAYERS):
@@ -67,87 +67,94 @@ def make(folder: Path) -> Path:
     with path.open("wb") as file:
         file.write(len(text).to_bytes(8, "little") + text)
         for shape in shapes.values():
-            values = normal(rng, *shape) if len(shape) == 2 else 1 + normal(rng, *shape)
-            file.write((values.view(np.uint32) >> 16).astype(np.uint16).tobytes())  # bfloat16 is the upper half
+            values = random_weights(rng, *shape) if len(shape) == 2 else 1 + random_weights(rng, *shape)
+            file.write(
+                (values.view(np.uint32) >> 16).astype(np.uint16).tobytes()
+            )  # bfloat16 is the upper half of float32
     return path
 
 
-def child(folder: str, extras: bool) -> None:
-    """Score in a process of its own, so that the peak of its memory is the scoring's."""
+def print_cost(folder: str, extras: bool) -> None:
+    """Score and print time and peak memory as JSON; run in a process of its own, so that the peak is that of scoring."""
     import attngeo
 
     rows = 0
 
-    def work() -> None:
+    def score() -> None:
         nonlocal rows
         rows = attngeo.score(folder, nulls=extras, folded=extras).frame.height
 
-    seconds = clock(work)
+    seconds = seconds_of(score)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
     print(json.dumps({"seconds": seconds, "peak": peak, "rows": rows}))
 
 
-def scored(folder: Path, *, extras: bool) -> dict[str, float]:
+def cost_of_scoring(folder: Path, *, extras: bool) -> dict[str, float]:
+    """Return seconds, peak memory in bytes and number of rows of one scoring; extras: also nulls and folded norm."""
     command = [sys.executable, "-m", "bench.scoring", "extras" if extras else "plain", str(folder)]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
-    found: dict[str, float] = json.loads(done.stdout)
-    assert found["rows"] == LAYERS * (HEADS + 1)
-    return found
+    cost: dict[str, float] = json.loads(done.stdout)
+    assert cost["rows"] == LAYERS * (HEADS + 1)
+    return cost
 
 
-def rate() -> float:
-    """Multiply-adds a second of a large float32 product."""
-    a, b = normal(np.random.default_rng(1), 2, SIDE, SIDE)
+def multiply_add_rate() -> float:
+    """Return the multiply-adds per second of a large float32 product."""
+    a, b = random_weights(np.random.default_rng(1), 2, SIDE, SIDE)
     out = np.empty_like(a)
-    return SIDE**3 / min(clock(lambda: np.matmul(a, b, out=out)) for _ in range(3))
+    return SIDE**3 / min(seconds_of(lambda: np.matmul(a, b, out=out)) for _ in range(3))
 
 
-def reading(path: Path) -> float:
-    """Seconds to read the file's bytes once, from wherever the system keeps them."""
+def seconds_to_read(path: Path) -> float:
+    """Return the seconds to read the bytes of a file once, from disk or from the cache of the system."""
     buffer = bytearray(2**26)
 
-    def work() -> None:
+    def read() -> None:
         with path.open("rb", buffering=0) as file:
             while file.readinto(buffer):
                 pass
 
-    return clock(work)
+    return seconds_of(read)
 
 
-def dense() -> float:
-    """Seconds for all layers and heads by way of the dense form of each head, from a few of them."""
-    query, key = normal(np.random.default_rng(2), 2, WIDTH, SIZE)
+def seconds_with_dense_forms() -> float:
+    """Return the seconds for all layers and heads if the dense form of each head is made, extrapolated from a few."""
+    query, key = random_weights(np.random.default_rng(2), 2, WIDTH, SIZE)
     layer = np.zeros((WIDTH, WIDTH), np.float32)
 
     def head() -> None:
         form = query @ key.T
-        figures(form)
+        dense_scores(form)
         np.add(layer, form, out=layer)
 
-    return LAYERS * (HEADS * min(clock(head) for _ in range(DENSE_HEADS)) + clock(lambda: figures(layer)))
+    return LAYERS * (
+        HEADS * min(seconds_of(head) for _ in range(DENSE_HEADS)) + seconds_of(lambda: dense_scores(layer))
+    )
 
 
-def figures(form: np.ndarray) -> tuple[float, float]:
-    """Symmetry and directionality as they are defined."""
+def dense_scores(form: np.ndarray) -> tuple[float, float]:
+    """Return symmetry and directionality of a dense form [d, d], by their definitions."""
+    from attngeo.weights.scoring.directionality import directionality
+    from attngeo.weights.scoring.symmetry import symmetry_ratio, trace_of_square
+
     rows, columns = (np.linalg.norm(form, axis=axis) for axis in (1, 0))
-    above = [np.maximum(norms - norms.mean() - 2 * norms.std(ddof=1), 0).sum() for norms in (rows, columns)]
-    return float((form * form.T).sum() / (form * form).sum()), float((above[0] - above[1]) / sum(above))
+    return float(symmetry_ratio(trace_of_square(form), (form * form).sum())), float(directionality(rows, columns))
 
 
 def main() -> int:
     runs, floors, speedups = [], [], []
     with tempfile.TemporaryDirectory(prefix="attngeo-bench-") as name:
         folder = Path(name)
-        path = make(folder)
+        path = write_checkpoint(folder)
         size = path.stat().st_size
-        read = min(reading(path) for _ in range(3))
-        rates = [rate()]
-        for _ in range(RUNS):  # what is compared is measured next to each other: a busy moment falls on both
-            runs.append(scored(folder, extras=False))
-            rates.append(rate())
+        read = min(seconds_to_read(path) for _ in range(3))
+        rates = [multiply_add_rate()]
+        for _ in range(RUNS):  # measured in turn, so that a busy moment affects both sides of a comparison
+            runs.append(cost_of_scoring(folder, extras=False))
+            rates.append(multiply_add_rate())
             floors.append(read + MULTIPLY_ADDS / statistics.mean(rates[-2:]))
-            speedups.append(dense() / runs[-1]["seconds"])
-        extras = scored(folder, extras=True)
+            speedups.append(seconds_with_dense_forms() / runs[-1]["seconds"])
+        extras = cost_of_scoring(folder, extras=True)
     took = [run["seconds"] for run in runs]
     speedup = statistics.median(speedups)
     over = statistics.median(seconds / floor for seconds, floor in zip(took, floors, strict=True))
@@ -168,6 +175,6 @@ def main() -> int:
 
 if __name__ == "__main__":
     if len(sys.argv) == 3:
-        child(sys.argv[2], sys.argv[1] == "extras")
+        print_cost(sys.argv[2], sys.argv[1] == "extras")
     else:
         sys.exit(main())
