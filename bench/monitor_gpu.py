@@ -17,6 +17,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from attngeo.io.atomic import write_file
+
 EVERY, TARGET = 100, 0.01
 TINY = "--tiny" in sys.argv
 LAYERS, HIDDEN, HEADS = (2, 64, 2) if TINY else (12, 768, 12)
@@ -25,7 +27,7 @@ STRETCH, REPEATS = (3, 2) if TINY else (40, 3)  # steps per stretch; number of s
 
 
 def lean(device: Any) -> tuple[Any, Callable[[int], Any], Any]:
-    """Return model, step function and batch of the `attngeo pretrain` loop: compiled layers, fused AdamW, one CUDA graph."""
+    """Return model, step function and batch of `attngeo pretrain`: compiled layers, fused AdamW, one CUDA graph."""
     import torch
 
     from attngeo.dynamics.pretraining.batches import Batch
@@ -137,7 +139,7 @@ def main() -> int:
             print(make.__name__, json.dumps(report[make.__name__]), flush=True)
     if folders := [argument for argument in sys.argv[1:] if argument != "--tiny"]:
         Path(folders[0]).mkdir(parents=True, exist_ok=True)
-        (Path(folders[0]) / "monitor_gpu.json").write_text(json.dumps(report, indent=1))
+        write_file(Path(folders[0]) / "monitor_gpu.json", json.dumps(report, indent=1).encode())
     shares = [report[name][f"share at every {EVERY}"] for name in ("lean", "plain")]
     return 0 if TINY or max(shares) < TARGET else 1
 
