@@ -10,7 +10,7 @@ import pytest
 import torch
 import transformers as tf
 
-from attngeo.live.frozen import frozen_model, model_configs, preserved_random_state
+from attngeo.live.frozen import configs_of, frozen_model, preserved_random_state
 from tests.live.tiny_live_models import model_inputs, tiny_model
 
 
@@ -33,7 +33,7 @@ def state_of(model: Any) -> dict[str, Any]:
         "gradients": [None if parameter.grad is None else parameter.grad.tolist() for parameter in parameters],
         "weights": [parameter.detach().tolist() for parameter in parameters],
         "hooks": [(len(module._forward_hooks), len(module._forward_pre_hooks)) for module in modules],
-        "attention": [config._attn_implementation_internal for config in model_configs(model)],
+        "attention": [config._attn_implementation_internal for config in configs_of(model.modules())],
         "use_cache": model.config.use_cache,
         "python random state": random.getstate(),
         "numpy random state": [part.tolist() if hasattr(part, "tolist") else part for part in np.random.get_state()],
@@ -77,7 +77,7 @@ def test_modes_inside_the_context() -> None:
     with frozen_model(model, attention="eager"):
         assert not any(module.training for module in model.modules())
         assert not torch.is_grad_enabled() and not torch.is_inference_mode_enabled()
-        assert {config._attn_implementation_internal for config in model_configs(model)} == {"eager"}
+        assert {config._attn_implementation_internal for config in configs_of(model.modules())} == {"eager"}
     with torch.inference_mode(), frozen_model(model, parameter_gradients=True):
         assert torch.is_grad_enabled() and not torch.is_inference_mode_enabled()
         assert not any(parameter.requires_grad for parameter in model.parameters())
@@ -118,6 +118,6 @@ def test_random_state_is_restored_after_an_exception() -> None:
 
 def test_configs_of_all_parts_are_found_once() -> None:
     model = tiny_model("clip")
-    configs = model_configs(model)
+    configs = configs_of(model.modules())
     assert len(configs) == len({id(config) for config in configs})
     assert {type(config) for config in configs} == {tf.CLIPConfig, tf.CLIPTextConfig, tf.CLIPVisionConfig}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import sys
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
@@ -58,9 +58,10 @@ def frozen_model(
         else:
             # Not inference_mode: tables that a model computes here and keeps must remain usable in training.
             cleanup.enter_context(torch.no_grad())
-        _set_evaluation_mode(model, cleanup)
+        modules = list(model.modules())  # a walk over all modules takes time; training waits for it
+        _set_evaluation_mode(modules, cleanup)
         if attention is not None:
-            _set_attention(model, attention, cleanup)
+            _set_attention(modules, attention, cleanup)
         yield cleanup
 
 
@@ -76,11 +77,11 @@ def preserved_random_state(cuda_devices: Collection[int] = ()) -> Iterator[None]
         np.random.set_state(numpy)
 
 
-def model_configs(model: nn.Module) -> list[PreTrainedConfig]:
-    """Return each transformers config that a module of `model` may consult, sub-configs included, once."""
+def configs_of(modules: Iterable[nn.Module]) -> list[PreTrainedConfig]:
+    """Return each transformers config that one of `modules` may consult, sub-configs included, once."""
     configs: dict[int, PreTrainedConfig] = {}
     # vars() instead of getattr: nn.Module looks up a missing attribute slowly, and most modules have no config.
-    waiting = [config for module in model.modules() if (config := vars(module).get("config")) is not None]
+    waiting = [config for module in modules if (config := vars(module).get("config")) is not None]
     while waiting:
         config = waiting.pop()
         if id(config) in configs or not hasattr(config, "_attn_implementation_internal"):
@@ -91,6 +92,10 @@ def model_configs(model: nn.Module) -> list[PreTrainedConfig]:
 
 
 def _cuda_devices(model: nn.Module) -> list[int]:
+    """Return the indices of the CUDA devices that hold parameters."""
+    first = next(model.parameters(), None)
+    if first is None or first.device.type != "cuda":  # saves a walk over all parameters
+        return []
     devices = {parameter.device for parameter in model.parameters()}
     return sorted({device.index or 0 for device in devices if device.type == "cuda"})
 
@@ -102,9 +107,9 @@ def _freeze_parameters(model: nn.Module, cleanup: ExitStack) -> None:
             parameter.requires_grad_(False)
 
 
-def _set_evaluation_mode(model: nn.Module, cleanup: ExitStack) -> None:
+def _set_evaluation_mode(modules: Iterable[nn.Module], cleanup: ExitStack) -> None:
     # Through vars(): nn.Module sets attributes slowly, and a model has thousands of modules.
-    training = [vars(module) for module in model.modules() if module.training]
+    training = [vars(module) for module in modules if module.training]
 
     def restore() -> None:
         for attributes in training:
@@ -115,8 +120,8 @@ def _set_evaluation_mode(model: nn.Module, cleanup: ExitStack) -> None:
         attributes["training"] = False
 
 
-def _set_attention(model: nn.Module, attention: str, cleanup: ExitStack) -> None:
-    configs = model_configs(model)
+def _set_attention(modules: Iterable[nn.Module], attention: str, cleanup: ExitStack) -> None:
+    configs = configs_of(modules)
     before = [config._attn_implementation_internal for config in configs]
 
     def restore() -> None:
