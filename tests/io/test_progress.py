@@ -80,6 +80,20 @@ def test_a_bar_is_drawn_only_for_slow_work(slow: bool) -> None:
     assert ("33%" in printed) == slow
 
 
+@terminals_only
+def test_work_goes_on_without_a_bar_where_rich_is_missing() -> None:
+    script = """
+import sys
+sys.modules["rich.console"] = None
+from attngeo.io import progress
+progress.PATIENCE = 0.0
+with progress.ProgressBar("model") as bar:
+    bar._timer.join()
+    bar.say("a line")
+"""
+    assert printed_on_terminal(script) == "a line\r\n"
+
+
 def test_no_bar_is_drawn_without_a_terminal() -> None:
     script = WORK.format(patience=0.0, slow=False)
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)

@@ -81,10 +81,12 @@ class ProgressBar:
 
     def _show(self) -> None:
         """Draw the bar; called by the timer, in a thread of its own."""
-        from rich.console import Console
-        from rich.markup import escape
-        from rich.progress import Progress as RichProgress
-
+        try:
+            from rich.console import Console
+            from rich.markup import escape
+            from rich.progress import Progress as RichProgress
+        except ImportError:  # training needs no rich: work goes on without a bar
+            return
         with self._lock:
             if self._closed:  # the work ended while rich was being imported
                 return

@@ -1,4 +1,4 @@
-"""A local server that speaks as much of the hub's data-set API as the unmodified `datasets` library asks for."""
+"""A local server with the part of the hub's data-set API that the `datasets` library uses."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 @contextmanager
 def dataset_hub(name: str, files: Mapping[str, bytes]) -> Iterator[str]:
-    """`with dataset_hub("org/name", files) as url:` then point HF_ENDPOINT to `url`."""
+    """Serve a data set with these files (path -> content); yield the address, to which HF_ENDPOINT must be set."""
     handler = type("Handler", (_Handler,), {"name": name, "files": files})
     server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     server.daemon_threads = True
@@ -49,13 +49,13 @@ class _Handler(BaseHTTPRequestHandler):
     def _answer(self, body: bytes) -> None:
         path = unquote(urlsplit(self.path).path)
         api = f"/api/datasets/{self.name}"
-        if found := re.fullmatch(rf"/datasets/{self.name}/resolve/[^/]+/(.+)", path):
-            self._file(found[1])
+        if match := re.fullmatch(rf"/datasets/{self.name}/resolve/[^/]+/(.+)", path):
+            self._file(match[1])
         elif path == api or path.startswith(f"{api}/revision/"):
             siblings = [{"rfilename": file} for file in self.files]
             self._json({"id": self.name, "sha": COMMIT, "siblings": siblings, "tags": [], "private": False})
-        elif found := re.fullmatch(rf"{api}/tree/[^/]+/?(.*)", path):
-            self._json(self._listing(found[1]))
+        elif match := re.fullmatch(rf"{api}/tree/[^/]+/?(.*)", path):
+            self._json(self._listing(match[1]))
         elif path.startswith(f"{api}/paths-info/"):
             asked = parse_qs(body.decode()).get("paths", []) if b"paths=" in body else json.loads(body)["paths"]
             self._json([entry for wanted in asked for entry in self._entries(wanted)])
@@ -63,12 +63,13 @@ class _Handler(BaseHTTPRequestHandler):
             self._send(404, b"", {"X-Error-Code": "RepoNotFound"})
 
     def _listing(self, folder: str) -> list[dict[str, Any]]:
-        """What lies directly in a folder."""
+        """Return the entries directly in a folder."""
         start = f"{folder}/" if folder else ""
         inside = dict.fromkeys(file[len(start) :].split("/")[0] for file in self.files if file.startswith(start))
         return [entry for name in inside for entry in self._entries(start + name)]
 
     def _entries(self, wanted: str) -> list[dict[str, Any]]:
+        """Return the entry of a path, a file or a folder, in a list; an empty list if it does not exist."""
         if wanted in self.files:
             return [self._entry(wanted)]
         inside = any(file.startswith(f"{wanted}/") for file in self.files)

@@ -71,8 +71,8 @@ class PretrainConfig:
         """Layers, hidden size, heads."""
         if self.size in SIZES and not self.heads:
             return SIZES[self.size]
-        found = re.fullmatch(r"([0-9]{1,6})x([0-9]{1,6})", self.size)
-        layers, hidden = (int(found[1]), int(found[2])) if found else (0, 0)
+        match = re.fullmatch(r"([0-9]{1,6})x([0-9]{1,6})", self.size)
+        layers, hidden = (int(match[1]), int(match[2])) if match else (0, 0)
         if not (layers and hidden):
             raise InputError(f"size is {self.size!r}, expected layers x hidden such as 4x256")
         heads = self.heads or max(1, hidden // 64)
