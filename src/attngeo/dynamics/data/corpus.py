@@ -209,7 +209,7 @@ def _from_hub(source: str, field: str) -> Iterator[str]:
 
 
 def _pieces(record: object, field: str, where: str) -> Iterator[str]:
-    """Yield the text in `field` of a record, in pieces of at most MAX_DOCUMENT characters; blank pieces are left out."""
+    """Yield the text in `field` of a record, in pieces of at most MAX_DOCUMENT characters; blank ones are left out."""
     if not isinstance(record, dict):
         raise InputError(f"{where}: is a {type(record).__name__}, expected an object with the field {field!r}")
     if field not in record:
