@@ -77,7 +77,7 @@ def test_tied_and_parametrised_weights_are_read_as_used() -> None:
     with torch.no_grad():
         model.key.parametrizations.weight.original0.mul_(3)
     with open_checkpoint(model) as checkpoint:
-        assert checkpoint.ref == "Small" and checkpoint.config is None
+        assert checkpoint.ref == "TinyModule" and checkpoint.config is None
         np.testing.assert_array_equal(checkpoint.read(ReadRequest("tied.weight")), model.query.weight.detach().numpy())
         np.testing.assert_array_equal(checkpoint.read(ReadRequest("key.weight")), model.key.weight.detach().numpy())
 
