@@ -75,7 +75,7 @@ def write_checkpoint(folder: Path) -> Path:
 
 
 def print_cost(folder: str, extras: bool) -> None:
-    """Score and print time and peak memory as JSON. To be run in a process of its own, whose peak is that of scoring."""
+    """Score and print time and peak memory as JSON; runs in a process of its own, so that the peak is its own."""
     import attngeo
 
     rows = 0

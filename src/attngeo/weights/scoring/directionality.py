@@ -50,8 +50,13 @@ def excess(norms: Array, gamma: float = GAMMA) -> Array:
     if norms.shape[-1] < 2:
         none: Array = 0.0 * norms.sum(-1)
         return none
-    limit = threshold(norms, gamma)  # [..., 1]
-    total: Array = namespace(norms).where(exceeds(norms, limit), norms - limit, 0.0).sum(-1)  # [...]
+    total: Array = excess_over(norms, threshold(norms, gamma))  # [...]
+    return total
+
+
+def excess_over(norms: Array, threshold: Array) -> Array:
+    """Return Σ (ρ − t) over the norms `[..., d]` above a given threshold t `[..., 1]`, as `[...]`."""
+    total: Array = namespace(norms).where(exceeds(norms, threshold), norms - threshold, 0.0).sum(-1)  # [...]
     return total
 
 

@@ -24,7 +24,7 @@ from attngeo.weights.scoring.products import (
     squared_row_norms,
     tiled_trace_of_square,
 )
-from attngeo.weights.scoring.rounding_error import TRUSTED, dense_error, gram_error
+from attngeo.weights.scoring.rounding_error import TRUSTED, dense_error, directionality_with_sensitivity, gram_error
 from attngeo.weights.scoring.symmetry import symmetry_ratio
 
 
@@ -117,8 +117,8 @@ def _from_grams(query: Factors, key: Factors, gamma: float) -> list[FormScores]:
             continue
         own_cross = None if cross is None else cross[i]  # [r, r]
         symmetry = math.nan if own_cross is None else _symmetry(inner_product(own_cross, own_cross.T), squared_norm)
-        error = gram_error(rows, columns, gram_query[i], gram_key, own_cross, symmetry, squared_norm, gamma)
-        direction = float(directionality(rows, columns, gamma))
+        direction, sensitivity = directionality_with_sensitivity(rows, columns, gamma)
+        error = gram_error(rows, columns, gram_query[i], gram_key, own_cross, symmetry, squared_norm, sensitivity)
         found.append(FormScores(symmetry, direction, math.sqrt(squared_norm), rows, columns, error))
     return found
 
@@ -140,8 +140,8 @@ def _from_dense(query: Factors, key: Factors, gamma: float) -> list[FormScores]:
             continue
         square = len(rows) == len(columns)
         symmetry = _symmetry(tiled_trace_of_square(form), squared_norm) if square else math.nan
-        error = dense_error(rows, columns, w_query, w_key, squared_norm, gamma)
-        direction = float(directionality(rows, columns, gamma))
+        direction, sensitivity = directionality_with_sensitivity(rows, columns, gamma)
+        error = dense_error(rows, columns, w_query, w_key, squared_norm, sensitivity)
         found.append(FormScores(symmetry, direction, math.sqrt(squared_norm), rows, columns, error))
     return found
 

@@ -10,7 +10,13 @@ import math
 import numpy as np
 
 from attngeo.arrays import AnyFloats, Floats
-from attngeo.weights.scoring.directionality import exceeds, excess, threshold
+from attngeo.weights.scoring.directionality import (
+    directionality_of_excess,
+    exceeds,
+    excess,
+    excess_over,
+    threshold,
+)
 from attngeo.weights.scoring.products import weighted_sum_of_squares
 
 TRUSTED = 2e-6 / 3  # the true error was never found to be more than 3 times an estimate of this size
@@ -24,20 +30,21 @@ def gram_error(
     cross: AnyFloats | None,
     symmetry: float,
     squared_norm: float,
-    gamma: float,
+    sensitivity: float,
 ) -> float:
     """Return the estimated error of the worse of both scores, if they were computed from Gram matrices.
 
     rows, columns: [d_q], [d_k], norms of the rows and columns of M
     gram_query, gram_key, cross: [r, r]; cross is None where M is not square and has no symmetry
     squared_norm: ‖M‖²
+    sensitivity: that of the directionality
     """
     # Each entry of a product of factors is off by about one rounding of ‖w_a‖‖w_b‖, independently of the others; by
     # several where one row outweighs the rest, because every later term is then rounded at the size of that row.
     unit = _rounding(gram_query) * (1 + 5 * math.sqrt(max(concentration(rows), concentration(columns))))
     q2, k2 = gram_query.diagonal().astype(np.float64), gram_key.diagonal().astype(np.float64)  # [r]
     cancellation = max(1.0, float(q2 @ k2) / squared_norm)  # how much larger the terms of ρ² are than their sum
-    error = unit * cancellation * directionality_sensitivity(rows, columns, gamma)
+    error = unit * cancellation * sensitivity
     if cross is None:
         return error
     in_trace = 4 * weighted_sum_of_squares(cross, k2, q2)
@@ -46,39 +53,42 @@ def gram_error(
 
 
 def dense_error(
-    rows: Floats, columns: Floats, query: AnyFloats, key: AnyFloats, squared_norm: float, gamma: float
+    rows: Floats, columns: Floats, query: AnyFloats, key: AnyFloats, squared_norm: float, sensitivity: float
 ) -> float:
     """Return the estimated error of the worse of both scores, if they were computed from the dense form.
 
     rows, columns: [d_q], [d_k], norms of the rows and columns of M
     query, key: [r, d_q], [r, d_k], the factors
     squared_norm: ‖M‖²
+    sensitivity: that of the directionality
     """
     q2, k2 = (np.einsum("rd,rd->r", w, w) for w in (query, key))
     cancellation = math.sqrt(max(1.0, float(q2 @ k2) / squared_norm))
     # The errors of the entries of M are independent, so a norm over many of them has a smaller one.
     averaging = min(1.0, 10 * math.sqrt(max(concentration(rows), concentration(columns))))
-    return _rounding(query) * cancellation * averaging * max(directionality_sensitivity(rows, columns, gamma), 2.0)
+    return _rounding(query) * cancellation * averaging * max(sensitivity, 2.0)
 
 
-def directionality_sensitivity(rows: Floats, columns: Floats, gamma: float) -> float:
-    """Return the error of d(M) per unit of relative error in each norm, the errors taken as independent.
+def directionality_with_sensitivity(rows: Floats, columns: Floats, gamma: float) -> tuple[float, float]:
+    """Return d(M), and its error per unit of relative error in each norm, the errors taken as independent.
 
-    It is infinite where no norm exceeds its threshold: rounding alone may have decided that.
+    The second is infinite where no norm exceeds its threshold: rounding alone may have decided that.
     """
-    total = float(excess(rows, gamma) + excess(columns, gamma))
-    if not total > 0:
-        return math.inf
-    return math.hypot(_excess_sensitivity(rows, gamma), _excess_sensitivity(columns, gamma)) / total
+    row_excess, row_sensitivity = _excess_with_sensitivity(rows, gamma)
+    column_excess, column_sensitivity = _excess_with_sensitivity(columns, gamma)
+    total = float(row_excess + column_excess)
+    score = float(directionality_of_excess(row_excess, column_excess))
+    return score, math.hypot(row_sensitivity, column_sensitivity) / total if total > 0 else math.inf
 
 
-def _excess_sensitivity(norms: Floats, gamma: float) -> float:
-    """Return the root-mean-square error of the excess of norms `[d]` per unit of relative error in each norm."""
+def _excess_with_sensitivity(norms: Floats, gamma: float) -> tuple[Floats, float]:
+    """Return the excess of norms `[d]`, and its root-mean-square error per unit of relative error in each norm."""
     if len(norms) < 2:
-        return 0.0
+        return excess(norms, gamma), 0.0
     limit = threshold(norms, gamma)  # [1]
     outliers = norms[exceeds(norms, limit)]
-    return math.sqrt(float(outliers @ outliers) + (len(outliers) * float(limit[0])) ** 2 / len(norms))
+    square = float(outliers @ outliers) + (len(outliers) * float(limit[0])) ** 2 / len(norms)
+    return excess_over(norms, limit), math.sqrt(square)
 
 
 def concentration(norms: Floats) -> float:
