@@ -1,7 +1,7 @@
-"""Prove every model type transformers knows against live models; write docs/coverage.md and the package's facts.
+"""Compare every model type of transformers with live models; write docs/coverage.md and the facts the package ships.
 
-python -m tools.prove_all                 all of them (some twenty minutes on two cores)
-python -m tools.prove_all bert llama      only these; the rest is kept as it was
+python -m tools.prove_all                 all types (about twenty minutes on two cores)
+python -m tools.prove_all bert llama      these types; the results of all others are kept
 """
 
 from __future__ import annotations
@@ -21,25 +21,29 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from attngeo.errors import LayoutError
+from attngeo.io.atomic import write_file
+from tools.proof.page import coverage_page
+from tools.proof.verdict import Verdict, assume
+
 ROOT = Path(__file__).resolve().parent.parent
 FACTS = ROOT / "src/attngeo/weights/data/families.json"
 RECORD = ROOT / "docs/coverage.json"
 PAGE = ROOT / "docs/coverage.md"
-SECONDS = 45  # for one type
-BATCH = 30  # types a worker takes before a fresh one starts: importing transformers is half the work
-_BETTER = ("right", "refused", "unproven", "none", "unbuilt")
+SECONDS = 45  # time limit of one type
+BATCH = 30  # types per worker process: importing transformers takes half the time of a small batch
+_STATUSES = ("right", "refused", "unproven", "none", "unbuilt")  # best first
 
 
-class TooLate(BaseException):
-    """A type used up its time; nothing that catches a model's own errors may catch it."""
+class TimeLimit(BaseException):
+    """A type has used up its time. Not an Exception: code that catches a model's own errors must not catch it."""
 
 
 def prove_type(model_type: str) -> dict[str, Any]:
-    """Climb the ladder of tiny configurations until the type is proved, or take the best that came of it."""
-    from attngeo.errors import LayoutError
-    from tools.proof.build import CannotBuild, candidates, classes
-    from tools.proof.facts import defaults
-    from tools.proof.prove import Verdict, prove_model, tell
+    """Return the verdict on one model type: of the first tiny model that is right, else the best of all tried."""
+    from tools.proof.config_defaults import config_defaults
+    from tools.proof.prove import prove_model
+    from tools.proof.tiny_model import CannotBuild, config_and_model_class, tiny_models
 
     best: Verdict | None = None
     try:
@@ -47,8 +51,8 @@ def prove_type(model_type: str) -> dict[str, Any]:
             from tools.proof.gguf_proof import prove_arch
 
             return vars(prove_arch(model_type))
-        tell(model_type, defaults=defaults(classes(model_type)[0]()))
-        for model in candidates(model_type):
+        assume(model_type, defaults=config_defaults(config_and_model_class(model_type)[0]()))
+        for model in tiny_models(model_type):
             try:
                 verdict = prove_model(model, model_type)
             except LayoutError as error:
@@ -56,24 +60,24 @@ def prove_type(model_type: str) -> dict[str, Any]:
             except Exception as error:
                 verdict = Verdict(model_type, "unbuilt", f"{type(error).__name__}: {error}")
             verdict.reason = re.sub(r"/\S*tmp\S*: ", "", " ".join(verdict.reason.split()))[:400]
-            again = best is not None and bool(verdict.sites) and verdict.reason == best.reason
-            if best is None or _BETTER.index(verdict.status) < _BETTER.index(best.status):
+            same_reason = best is not None and bool(verdict.sites) and verdict.reason == best.reason
+            if best is None or _STATUSES.index(verdict.status) < _STATUSES.index(best.status):
                 best = verdict
-            if best.status == "right" or again:  # a second size with the same complaint: a third would say it too
+            if best.status == "right" or same_reason:  # a third size would give the same reason again
                 break
     except CannotBuild as error:
         best = best or Verdict(model_type, "unbuilt", str(error))
-    except TooLate:
+    except TimeLimit:
         best = best or Verdict(model_type, "unproven", f"no verdict within {SECONDS} s")
-    except Exception as error:  # the type's own config or class cannot even be made
+    except Exception as error:  # the config or the class of the type cannot be made
         best = best or Verdict(model_type, "unbuilt", f"{type(error).__name__}: {error}")
     assert best is not None
-    best.reason = best.reason.partition(" neither in ")[0]  # what follows are folders of one machine
+    best.reason = best.reason.partition(" neither in ")[0]  # the rest lists folders of this machine
     return vars(best)
 
 
 def work(model_types: list[str]) -> None:
-    """A worker: one JSON line for each type on standard output."""
+    """Run as a worker process: print one JSON line per type on standard output."""
     import torch
     import transformers
 
@@ -82,24 +86,24 @@ def work(model_types: list[str]) -> None:
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
 
-    def late(*_: object) -> None:
-        raise TooLate
+    def stop(*_: object) -> None:
+        raise TimeLimit
 
-    signal.signal(signal.SIGALRM, late)
+    signal.signal(signal.SIGALRM, stop)
     for model_type in model_types:
-        start = time.time()
+        begin = time.time()
         signal.alarm(SECONDS)
         verdict = prove_type(model_type)
         signal.alarm(0)
-        print(json.dumps({**verdict, "seconds": round(time.time() - start, 1)}), flush=True)
+        print(json.dumps({**verdict, "seconds": round(time.time() - begin, 1)}), flush=True)
 
 
-def launch(batch: list[str]) -> list[dict[str, Any]]:
-    """Run one worker; a type that kills it is recorded and the rest goes to the next."""
+def run_worker(batch: list[str]) -> list[dict[str, Any]]:
+    """Return the verdicts on a batch; a type that kills its worker is recorded, and the rest gets another worker."""
     results: list[dict[str, Any]] = []
-    environment = {**os.environ, "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT / "tools")}
+    environment = {**os.environ, "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
     while batch:
-        done = subprocess.run(
+        worker = subprocess.run(
             [sys.executable, "-m", "tools.prove_all", "--work", *batch],
             cwd=ROOT,
             env=environment,
@@ -107,45 +111,45 @@ def launch(batch: list[str]) -> list[dict[str, Any]]:
             text=True,
             check=False,
         )
-        lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
-        results += lines
-        batch = batch[len(lines) :]
+        verdicts = [json.loads(line) for line in worker.stdout.splitlines() if line.startswith("{")]
+        results += verdicts
+        batch = batch[len(verdicts) :]
         if batch:
-            last = (done.stderr.strip().splitlines() or ["no message"])[-1]
+            last = (worker.stderr.strip().splitlines() or ["no message"])[-1]
             results.append({"model_type": batch[0], "status": "unbuilt", "reason": f"worker died: {last[:200]}"})
             batch = batch[1:]
-        counts = Counter(line["status"] for line in lines)
-        print(f"{lines[0]['model_type'] if lines else '?'} …: {dict(counts)}", file=sys.stderr, flush=True)
+        counts = Counter(verdict["status"] for verdict in verdicts)
+        first = verdicts[0]["model_type"] if verdicts else "?"
+        print(f"{first} …: {dict(counts)}", file=sys.stderr, flush=True)
     return results
 
 
 @cache
 def all_defaults() -> dict[str, dict[str, Any]]:
-    """Default head counts of every config class, those of inner models included."""
+    """Return the defaults of every config class, those of inner models included."""
     from transformers import CONFIG_MAPPING
 
-    from tools.proof.facts import defaults
+    from tools.proof.config_defaults import config_defaults
 
-    found = {}
+    defaults = {}
     for model_type in CONFIG_MAPPING:
         try:
-            found[model_type] = defaults(CONFIG_MAPPING[model_type]())
+            defaults[model_type] = config_defaults(CONFIG_MAPPING[model_type]())
         except Exception:
-            continue  # a class without defaults leaves nothing out
-    return found
+            continue  # a class that cannot be made without arguments: its config.json leaves nothing out
+    return defaults
 
 
 def assumed_causal(model_type: str) -> bool | None:
-    """Where a live model could not be asked: transformers' lists of language models; a text tower is one."""
+    """Return True for a language model by transformers' own lists, None otherwise; for types that could not be run."""
     from transformers.models.auto import modeling_auto
 
     causal = model_type in modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES or model_type.endswith("_text")
     return True if causal and model_type not in modeling_auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES else None
 
 
-def write(record: dict[str, dict[str, Any]]) -> None:
-    import transformers
-
+def package_facts(record: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Return the facts about every model type that the package ships, from all verdicts."""
     facts: dict[str, dict[str, Any]] = {kind: {"defaults": value} for kind, value in all_defaults().items() if value}
     for kind, verdict in record.items():
         entry = facts.setdefault(kind, {})
@@ -157,38 +161,46 @@ def write(record: dict[str, dict[str, Any]]) -> None:
         if causal is not None:
             entry["causal"] = causal
         entry.update({key: verdict[key] for key in ("qk_norm", "width", "offset", "norms", "skip") if verdict.get(key)})
-    lines = [f"{json.dumps(kind)}: {json.dumps(facts[kind], sort_keys=True)}" for kind in sorted(facts)]
-    FACTS.write_text("{\n" + ",\n".join(lines) + "\n}\n", "utf-8")
-    RECORD.write_text(
-        "{\n" + ",\n".join(f"{json.dumps(k)}: {json.dumps(record[k])}" for k in sorted(record)) + "\n}\n", "utf-8"
-    )
-    from tools.proof.page import page
+    return facts
 
-    PAGE.write_text(page(record, transformers.__version__), "utf-8")
+
+def write_results(record: dict[str, dict[str, Any]]) -> None:
+    """Write the facts, the record and the page."""
+    import transformers
+
+    facts = package_facts(record)
+    _write_lines(FACTS, {kind: json.dumps(facts[kind], sort_keys=True) for kind in sorted(facts)})
+    _write_lines(RECORD, {kind: json.dumps(record[kind]) for kind in sorted(record)})
+    write_file(PAGE, coverage_page(record, transformers.__version__).encode())
+
+
+def _write_lines(path: Path, entries: dict[str, str]) -> None:
+    """Write a JSON object with one entry per line."""
+    lines = [f"{json.dumps(key)}: {value}" for key, value in entries.items()]
+    write_file(path, ("{\n" + ",\n".join(lines) + "\n}\n").encode())
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("types", nargs="*")
-    parser.add_argument("--jobs", type=int, default=2)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("types", nargs="*", help="model types; none: all")
+    parser.add_argument("--jobs", type=int, default=2, help="worker processes (default: 2)")
     parser.add_argument("--work", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
-    sys.path.insert(0, str(ROOT / "tools"))
     if arguments.work:
         return work(arguments.types)
     import transformers
     from transformers.models.auto.modeling_auto import MODEL_MAPPING_NAMES
 
-    transformers.logging.set_verbosity_error()
-    record = json.loads(RECORD.read_text("utf-8")) if RECORD.exists() else {}
     from tools.proof.gguf_archs import KINDS
 
+    transformers.logging.set_verbosity_error()
+    record = json.loads(RECORD.read_text("utf-8")) if RECORD.exists() else {}
     wanted = arguments.types or [*sorted(MODEL_MAPPING_NAMES), *KINDS]
     batches = [wanted[i : i + BATCH] for i in range(0, len(wanted), BATCH)]
     with ThreadPoolExecutor(arguments.jobs) as pool:
-        for done in as_completed([pool.submit(launch, batch) for batch in batches]):
-            record.update({result["model_type"]: result for result in done.result()})
-            write(record)
+        for worker in as_completed([pool.submit(run_worker, batch) for batch in batches]):
+            record.update({verdict["model_type"]: verdict for verdict in worker.result()})
+            write_results(record)
     print(dict(Counter(verdict["status"] for verdict in record.values())))
 
 

@@ -1,8 +1,7 @@
-"""GGUF architectures as tiny transformers models, and what llama.cpp's converter does to their tensors.
+"""GGUF architectures as tiny transformers models, and how llama.cpp's converter changes their tensors.
 
-Beyond renaming, conversion does a few things that are facts about the format: rotary rows of LLaMA-like queries and
-keys are interleaved, fused projections become blocks [q | k | v], Conv1D weights are transposed, norms that multiply
-by 1 + weight are stored as that sum.
+Apart from renaming, the conversion interleaves the rotary rows of LLaMA-like queries and keys, turns fused projections
+into blocks [q | k | v], transposes Conv1D weights, and stores 1 + weight for norms that multiply by it.
 """
 
 from __future__ import annotations
@@ -20,23 +19,23 @@ Convert = Callable[[str, Tensor, PreTrainedConfig], Tensor | None]  # None: the 
 
 @dataclass(frozen=True)
 class Arch:
-    """One GGUF architecture: a transformers class, a tiny configuration, and what conversion does to its tensors."""
+    """One GGUF architecture: a transformers class, a tiny config, and how conversion changes its tensors."""
 
     model: str
     config: dict[str, Any]
     convert: Convert | None = None
     loads: bool = True  # transformers loads it from GGUF
-    metadata: dict[str, Any] = field(default_factory=dict)  # what the loader asks for beyond the usual
+    metadata: dict[str, Any] = field(default_factory=dict)  # keys the loader needs beyond the usual ones
 
 
 def heads(config: PreTrainedConfig) -> tuple[int, int]:
-    """H query and G key heads."""
+    """Return the numbers of query and key heads, (H, G)."""
     queries = config.num_attention_heads
     return queries, getattr(config, "num_key_value_heads", None) or getattr(config, "num_kv_heads", None) or queries
 
 
 def _rotary(name: str, weight: Tensor, config: PreTrainedConfig) -> Tensor:
-    """Rows of a head [first half, second half] → pairs (first, second), as ggml rotates them."""
+    """Reorder the rows of a head from [first half, second half] to pairs (first, second), which ggml rotates."""
     for leaf, count in zip(("q_proj.", "k_proj."), heads(config), strict=True):
         if leaf in name:
             return weight.unflatten(0, (count, 2, -1)).transpose(1, 2).reshape(weight.shape)
@@ -44,7 +43,7 @@ def _rotary(name: str, weight: Tensor, config: PreTrainedConfig) -> Tensor:
 
 
 def _blocks(name: str, weight: Tensor, config: PreTrainedConfig) -> Tensor:
-    """Rows [G, (H/G queries, key, value), r] → [q | k | v]."""
+    """Reorder rows [G, (H/G queries, key, value), r] to [q | k | v]."""
     if "query_key_value." not in name:
         return weight
     queries, keys = heads(config)
@@ -55,17 +54,17 @@ def _blocks(name: str, weight: Tensor, config: PreTrainedConfig) -> Tensor:
 
 
 def _transpose(name: str, weight: Tensor, config: PreTrainedConfig) -> Tensor:
-    """Conv1D [in, out] → [out, in]."""
+    """Transpose Conv1D weights [in, out] to [out, in]."""
     return weight.T if name.endswith((".c_attn.weight", ".c_proj.weight", ".c_fc.weight")) else weight
 
 
 def _add_one(name: str, weight: Tensor, config: PreTrainedConfig) -> Tensor:
-    """Gain = 1 + weight: the gain is stored."""
+    """Store the gain 1 + weight."""
     return weight + 1 if name.endswith("norm.weight") else weight
 
 
 def _hybrid(name: str, weight: Tensor, config: PreTrainedConfig) -> Tensor:
-    """Qwen 3.5: gains as for Gemma but for the linear attention's own norm; its state matrix is stored as −exp."""
+    """Qwen 3.5: store 1 + weight except for the linear attention's own norm, and −exp of its state matrix."""
     if name.endswith("A_log"):
         return -weight.exp()
     if "conv1d" in name:
@@ -73,12 +72,13 @@ def _hybrid(name: str, weight: Tensor, config: PreTrainedConfig) -> Tensor:
     return weight if "linear_attn.norm" in name else _add_one(name, weight, config)
 
 
-def _shared(name: str, weight: Tensor, config: PreTrainedConfig) -> Tensor:
-    """The one-row gate of the shared expert is stored as a vector."""
+def _expert_gate(name: str, weight: Tensor, config: PreTrainedConfig) -> Tensor:
+    """Store the one-row gate of the shared expert as a vector."""
     return weight.squeeze(0) if "shared_expert_gate" in name else weight
 
 
-def _short(name: str, weight: Tensor, config: PreTrainedConfig) -> Tensor:
+def _short_convolution(name: str, weight: Tensor, config: PreTrainedConfig) -> Tensor:
+    """Drop the middle axis of LFM2's convolution kernels."""
     return weight.squeeze(1) if "conv.conv" in name else weight
 
 
@@ -112,7 +112,7 @@ ARCHS: dict[str, tuple[Arch, ...]] = {
         Arch("LlamaForCausalLM", _EQUAL, _rotary),
     ),
     "qwen2": (Arch("Qwen2ForCausalLM", _TEXT),),
-    "qwen2moe": (Arch("Qwen2MoeForCausalLM", _EXPERTS, _shared),),
+    "qwen2moe": (Arch("Qwen2MoeForCausalLM", _EXPERTS, _expert_gate),),
     "qwen3": (Arch("Qwen3ForCausalLM", {**_TEXT, "hidden_size": 128, "num_attention_heads": 4, "head_dim": 128}),),
     "qwen3moe": (Arch("Qwen3MoeForCausalLM", {**_EXPERTS, "head_dim": 16}),),
     "qwen35": (Arch("Qwen3_5ForCausalLM", _DELTA, _hybrid, metadata=_DELTA_METADATA),),
@@ -120,7 +120,7 @@ ARCHS: dict[str, tuple[Arch, ...]] = {
         Arch(
             "Qwen3_5MoeForCausalLM",
             {**_EXPERTS, **_DELTA, "moe_intermediate_size": 32, "shared_expert_intermediate_size": 32},
-            lambda name, weight, config: _shared(name, _hybrid(name, weight, config), config),
+            lambda name, weight, config: _expert_gate(name, _hybrid(name, weight, config), config),
             metadata={**_DELTA_METADATA, "expert_feed_forward_length": 32, "expert_shared_feed_forward_length": 32},
         ),
     ),
@@ -130,7 +130,7 @@ ARCHS: dict[str, tuple[Arch, ...]] = {
         Arch(
             "Lfm2ForCausalLM",
             {**_TEXT, "layer_types": ["conv", "full_attention"], "block_auto_adjust_ff_dim": False},
-            _short,
+            _short_convolution,
             metadata={"attention.head_count_kv": [0, 2], "shortconv.l_cache": 3},
         ),
     ),
@@ -142,13 +142,13 @@ ARCHS: dict[str, tuple[Arch, ...]] = {
     "starcoder2": (Arch("Starcoder2ForCausalLM", _TEXT),),
     "gpt2": (Arch("GPT2LMHeadModel", _GPT, _transpose),),
     "bloom": (Arch("BloomForCausalLM", {"hidden_size": 48, "n_layer": 2, "n_head": 6, "vocab_size": 96}, _blocks),),
-    "falcon": (  # grouped first: its norm's tensor exists only there, and rules are tried in order
+    "falcon": (  # grouped first: only it has the norm's tensor, and rules are tried in order
         Arch("FalconForCausalLM", _FALCON_GROUPED, _blocks, loads=False),
         Arch("FalconForCausalLM", _FALCON, _blocks),
     ),
     "t5": (Arch("T5ForConditionalGeneration", _T5),),
     "t5encoder": (Arch("T5EncoderModel", _T5),),
-    # From here on transformers has no way back from GGUF: the model converted is the one listened to.
+    # transformers cannot load these from GGUF: the products recorded are those of the model that was converted.
     "bert": (Arch("BertModel", _EQUAL, loads=False),),
     "modern-bert": (Arch("ModernBertModel", _EQUAL, loads=False),),
     "gptneox": (Arch("GPTNeoXForCausalLM", _EQUAL, _blocks, loads=False),),
@@ -167,11 +167,11 @@ ARCHS: dict[str, tuple[Arch, ...]] = {
     "starcoder": (Arch("GPTBigCodeForCausalLM", _GPT, loads=False, metadata={"attention.head_count_kv": 1}),),
 }
 
-# Architectures transformers' loader knows that cannot be proved here: status and reason.
+# Architectures that transformers' loader knows and that cannot be compared: status and reason.
 UNPROVED = {
     "mamba": ("none", "a state-space model"),
     "deci": ("unproven", "transformers has no class for it"),
     "gemma4": ("unproven", "layers of two head sizes that share keys; transformers' loader is told one size only"),
 }
 
-KINDS = tuple(f"gguf:{name}" for name in (*ARCHS, *UNPROVED))  # as model types: what attngeo calls them
+KINDS = tuple(f"gguf:{name}" for name in (*ARCHS, *UNPROVED))  # as model types, in attngeo's spelling

@@ -1,7 +1,7 @@
-"""Prove a GGUF architecture: convert a tiny random model, load it live from the file attngeo reads, and compare.
+"""Compare a GGUF architecture with a live model: convert a tiny random model to GGUF, load it from that file, run it.
 
-Where transformers can load the architecture, every tensor must come back from the file as it went in, and the model
-that is listened to is the loaded one. Elsewhere (`Arch.loads` false) it is the model that was converted.
+Where transformers can load the architecture, every tensor must be restored exactly, and the products recorded are those
+of the loaded model. Otherwise (`Arch.loads` is False) they are those of the model that was converted.
 """
 
 from __future__ import annotations
@@ -15,22 +15,24 @@ import torch
 import transformers
 from transformers import PreTrainedConfig, PreTrainedModel
 
-from tools.proof.build import plain_experts
+from tools.proof.causality import is_causal
+from tools.proof.comparable_model import randomise, reduce_norms
 from tools.proof.gguf_archs import ARCHS, UNPROVED, Arch, heads
-from tools.proof.learn import is_causal
-from tools.proof.listen import NAME, listening
-from tools.proof.prove import Verdict, judge_layers, randomise, read_layers, reduce_norms, tell
+from tools.proof.product_recorder import NAME, recorded_products
+from tools.proof.prove import extract_layers, judge_layers
+from tools.proof.tiny_model import plain_experts
+from tools.proof.verdict import Verdict, assume
 
 
 def prove_arch(kind: str) -> Verdict:
-    """The verdict on `gguf:<architecture>`: right only where every variant of it is."""
+    """Return the verdict on `gguf:<architecture>`, which is right only if every variant of it is."""
     name = kind.removeprefix("gguf:")
     if name in UNPROVED:
         return Verdict(kind, *UNPROVED[name])
     verdicts = [_prove(kind, name, arch) for arch in ARCHS[name]]
     rules = [rule for verdict in verdicts for rule in verdict.norms]
     whole = next((verdict for verdict in verdicts if verdict.status != "right"), verdicts[-1])
-    whole.qk_norm = all(verdict.qk_norm for verdict in verdicts)  # where only some have it, their tensors tell
+    whole.qk_norm = all(verdict.qk_norm for verdict in verdicts)  # where only some have it, their tensors show it
     whole.worst = max(verdict.worst for verdict in verdicts)
     whole.norms = [rule for i, rule in enumerate(rules) if rule not in rules[:i]]
     notes = [verdict.note for verdict in verdicts if verdict.note]
@@ -40,39 +42,40 @@ def prove_arch(kind: str) -> Verdict:
 
 def _prove(kind: str, name: str, arch: Arch) -> Verdict:
     model = build(arch)
-    tell(kind, status="right", offset=False, skip=[], causal=is_causal(model, model.config))
+    assume(kind, status="right", offset=False, skip=[], causal=is_causal(model, model.config))
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "model.gguf"
         written = write_gguf(file, name, arch, model)
-        cut = read_layers(file)
+        extracted = extract_layers(file)
         if arch.loads:
             loaded = load(arch, file)
-            if lost := unlike(model, loaded, written):
+            if lost := not_restored(model, loaded, written):
                 return Verdict(kind, "unproven", f"transformers' GGUF loader does not restore {', '.join(lost[:3])}")
             model = loaded
     qk_norm = reduce_norms(model) > 0
     note = "" if arch.loads else "transformers cannot load it: compared with the model converted"
-    return judge_layers(model, cut, Verdict(kind, "right", qk_norm=qk_norm, note=note))
+    return judge_layers(model, extracted, Verdict(kind, "right", qk_norm=qk_norm, note=note))
 
 
 def build(arch: Arch) -> PreTrainedModel:
-    """A tiny random model of the architecture; no two heads alike, no bias."""
+    """Return a tiny random model of the architecture, with no two heads alike and no bias."""
     model_class = getattr(transformers, arch.model)
     config = model_class.config_class(**arch.config)
     plain_experts(config)
     torch.manual_seed(0)
-    with listening():  # position tables made in the constructor stand at zero too
+    with recorded_products():  # positions are zero in tables that the constructor makes, too
         model = model_class._from_config(config, attn_implementation=_attention(arch), dtype=torch.float32).eval()
     randomise(model)
     return model
 
 
 def _attention(arch: Arch) -> str:
+    """Return the attention implementation with which the model is recorded."""
     return NAME if getattr(transformers, arch.model)._can_set_attn_implementation() else "eager"
 
 
 def write_gguf(file: Path, name: str, arch: Arch, model: PreTrainedModel) -> list[str]:
-    """Write `model` under llama.cpp's names, by the gguf package's own map; returns the parameters that went in."""
+    """Write `model` under llama.cpp's tensor names, by the map of the gguf package; return the parameters written."""
     config = model.config
     writer = gguf.GGUFWriter(file, name)
     for key, value in _metadata(config, arch.metadata).items():
@@ -86,7 +89,7 @@ def write_gguf(file: Path, name: str, arch: Arch, model: PreTrainedModel) -> lis
     for key, value in model.state_dict().items():
         new = names.get_name(key, try_suffixes=(".weight", ".bias"))
         if new is None or new.startswith("output.") or ".experts." in key:
-            continue  # buffers; the output is tied to the embedding; experts say nothing of attention
+            continue  # buffers; the output, which is tied to the embedding; experts, which attention does not use
         value = value if arch.convert is None else arch.convert(key, value, config)
         writer.add_tensor(new, value.contiguous().numpy())
         written.append(key)
@@ -98,7 +101,7 @@ def write_gguf(file: Path, name: str, arch: Arch, model: PreTrainedModel) -> lis
 
 
 def _metadata(config: PreTrainedConfig, more: dict[str, Any]) -> dict[str, Any]:
-    """What llama.cpp's converter says of a model, `more` in place of the usual."""
+    """Return the metadata that llama.cpp's converter writes, with `more` added to it or in place of it."""
     queries, keys = heads(config)
     found = {
         "context_length": 64,
@@ -125,13 +128,14 @@ def _add(writer: gguf.GGUFWriter, key: str, value: Any) -> None:
 
 
 def _one_of(config: PreTrainedConfig, *names: str) -> Any:
+    """Return the first of these attributes that has a value, None if none has."""
     return next((value for name in names if (value := getattr(config, name, None))), None)
 
 
 def load(arch: Arch, file: Path) -> PreTrainedModel:
-    """The model transformers makes of the file alone."""
+    """Return the model that transformers loads from the file."""
     model_class = getattr(transformers, arch.model)
-    with listening():
+    with recorded_products():
         return model_class.from_pretrained(
             file.parent,
             gguf_file=file.name,
@@ -141,8 +145,11 @@ def load(arch: Arch, file: Path) -> PreTrainedModel:
         ).eval()
 
 
-def unlike(model: PreTrainedModel, loaded: PreTrainedModel, names: list[str]) -> list[str]:
-    """Parameters that did not come back from the file as they went in."""
+def not_restored(model: PreTrainedModel, loaded: PreTrainedModel, names: list[str]) -> list[str]:
+    """Return the parameters that differ between the model written and the model loaded."""
     before, after = model.state_dict(), loaded.state_dict()
-    same = lambda a, b: a.shape == b.shape and torch.allclose(a, b, atol=1e-6)  # noqa: E731
-    return [name for name in names if name not in after or not same(before[name], after[name])]
+
+    def same(name: str) -> bool:
+        return before[name].shape == after[name].shape and torch.allclose(before[name], after[name], atol=1e-6)
+
+    return [name for name in names if name not in after or not same(name)]

@@ -1,10 +1,11 @@
-"""docs/coverage.md: what came of each model type."""
+"""The text of docs/coverage.md: the verdict on each model type."""
 
 from __future__ import annotations
 
 from collections import Counter
 from typing import Any
 
+TOLERANCE = 1e-4  # as in `agreement`, which needs torch
 _TITLES = {
     "right": "Right",
     "refused": "Refused",
@@ -12,37 +13,36 @@ _TITLES = {
     "none": "No self-attention",
     "unbuilt": "Cannot be built",
 }
-
-TOLERANCE = 1e-4
 _HEAD = """# Coverage: which model types are proved
 
-Every model type that transformers {version} maps to a model ({types}): a tiny random model is built and saved, its
-queries and keys are cut from the saved files by attngeo, and `x M_h xᵀ` is compared, head by head, with the query·key
-products the live model itself computes (relative error at most 1e-4; exchanging two heads must be noticed). Biases are
-zero, positions are zero so that rotary embedding is the identity, norms on queries, keys and latents are reduced to
-their gain (marked qk-norm). A type whose products disagree is refused.
+This page lists every model type that transformers {version} maps to a model ({types}). For each type we build and save
+a tiny model with random weights. attngeo cuts the queries and keys of every head from the saved files. We then compare
+`x M_h xᵀ` with the products of queries and keys that the live model itself computes.
 
-Made by `python -m tools.prove_all`, which also writes the facts the package ships.
+* *Right*: the relative error of every head is at most 1e-4, and exchanging two heads is noticed.
+* *Refused*: the products disagree, or the tensors contradict the config. attngeo does not score the type.
+* *Unproven*: no product of the live model could be compared. attngeo scores the type only if asked to.
+
+During the comparison all biases are zero, all positions are zero (so that rotary embedding is the identity), and norms
+on queries, keys and latents are reduced to their gains (noted as qk-norm). The note "norm folded" says that the norm
+before the attention was identified, so that `attngeo score` also gives the scores with this norm folded in.
+
+The page is written by `python -m tools.prove_all`, which also writes the facts that the package ships.
 """
+_GGUF_HEAD = """A tiny model with random weights is converted as llama.cpp does. transformers then loads it from the
+very file that attngeo reads, and the products of the loaded model are compared. Where transformers cannot load the
+architecture, the products are those of the model that was converted."""
 
 
-def page(everything: dict[str, dict[str, Any]], version: str) -> str:
+def coverage_page(everything: dict[str, dict[str, Any]], version: str) -> str:
+    """Return the page in Markdown.
+
+    everything: the content of docs/coverage.json, model type → verdict
+    version:    the version of transformers
+    """
     record = {kind: verdict for kind, verdict in everything.items() if not kind.startswith("gguf:")}
-    counts = Counter(verdict["status"] for verdict in record.values())
-    ran = counts["right"] + counts["refused"] + counts["unproven"]
-    worst = max((v.get("worst", 0.0) for v in record.values() if v["status"] == "right"), default=0.0)
-    wrong = sum(v["status"] == "right" and not v.get("worst", 1.0) <= TOLERANCE for v in record.values())
-    table = [counts["right"], counts["refused"], counts["unproven"], counts["none"], counts["unbuilt"], wrong]
-    lines = [
-        _HEAD.format(version=version, types=len(record)),
-        "| right | refused | unproven | no self-attention | cannot be built | right but disagreeing |",
-        "|---|---|---|---|---|---|",
-        f"| {' | '.join(map(str, table))} |",
-        "",
-        f"Of the {ran} with self-attention that could be built, {100 * counts['right'] / max(ran, 1):.1f}% are right;",
-        f"the largest relative error among them is {worst:.1e}. A part of a right model that no live product",
-        "confirmed is left out of its scores and named here.",
-    ]
+    gguf = {kind: verdict for kind, verdict in everything.items() if kind.startswith("gguf:")}
+    lines = [_HEAD.format(version=version, types=len(record)), *_summary(record)]
     for status, title in _TITLES.items():
         members = sorted(kind for kind, verdict in record.items() if verdict["status"] == status)
         lines += ["", f"## {title} ({len(members)})", ""]
@@ -53,24 +53,43 @@ def page(everything: dict[str, dict[str, Any]], version: str) -> str:
             lines.append(", ".join(members))
         else:
             lines += ["| type | reason |", "|---|---|"]
-            lines += [f"| {kind} | {_clean(record[kind].get('reason', ''))} |" for kind in members]
-    return "\n".join(lines + _gguf({kind: v for kind, v in everything.items() if kind not in record})) + "\n"
+            lines += [f"| {kind} | {_cell(record[kind].get('reason', ''))} |" for kind in members]
+    return "\n".join(lines + _gguf_section(gguf)) + "\n"
 
 
-def _gguf(record: dict[str, dict[str, Any]]) -> list[str]:
+def _summary(record: dict[str, dict[str, Any]]) -> list[str]:
+    """Return the table of counts and the sentences below it."""
+    counts = Counter(verdict["status"] for verdict in record.values())
+    ran = counts["right"] + counts["refused"] + counts["unproven"]
+    share = 100 * counts["right"] / max(ran, 1)
+    right = [verdict for verdict in record.values() if verdict["status"] == "right"]
+    worst = max((verdict.get("worst", 0.0) for verdict in right), default=0.0)
+    disagreeing = sum(not verdict.get("worst", 1.0) <= TOLERANCE for verdict in right)
+    table = [*(counts[status] for status in _TITLES), disagreeing]
+    return [
+        "| right | refused | unproven | no self-attention | cannot be built | right but disagreeing |",
+        "|---|---|---|---|---|---|",
+        f"| {' | '.join(map(str, table))} |",
+        "",
+        f"{ran} types have self-attention and could be built. Of these, {share:.1f}% are right; their largest relative",
+        f"error is {worst:.1e}. Where no product of the live model confirmed some layers of a right model, these",
+        'layers are not scored, and the notes name them after "left out".',
+    ]
+
+
+def _gguf_section(record: dict[str, dict[str, Any]]) -> list[str]:
     right = sorted(kind for kind, verdict in record.items() if verdict["status"] == "right")
     return [
         "",
         f"## GGUF architectures ({len(right)} right)",
         "",
-        "A tiny random model is converted as llama.cpp does and loaded live by transformers from the very file attngeo",
-        "reads; where transformers cannot load the architecture, the live model is the one that was converted.",
+        _GGUF_HEAD,
         "",
         "| type | stacks (layers of the tiny model) | error | notes |",
         "|---|---|---|---|",
         *(_row(kind, record[kind]) for kind in right),
         *(
-            f"| {kind} | {verdict['status']} | | {_clean(verdict.get('reason', ''))} |"
+            f"| {kind} | {verdict['status']} | | {_cell(verdict.get('reason', ''))} |"
             for kind, verdict in sorted(record.items())
             if kind not in right
         ),
@@ -78,13 +97,15 @@ def _gguf(record: dict[str, dict[str, Any]]) -> list[str]:
 
 
 def _row(kind: str, verdict: dict[str, Any]) -> str:
+    """Return the table row of a type that is right."""
     stacks = ", ".join(f"{name} {count}" for name, count in verdict.get("stacks", {}).items())
     notes = ["qk-norm"] if verdict.get("qk_norm") else []
     notes += ["norm folded"] if verdict.get("norms") else []
     notes += [f"left out: {', '.join(verdict['skip'])}"] if verdict.get("skip") else []
     notes += [verdict["note"]] if verdict.get("note") else []
-    return f"| {kind} | {stacks} | {verdict.get('worst', 0.0):.0e} | {_clean('; '.join(notes))} |"
+    return f"| {kind} | {stacks} | {verdict.get('worst', 0.0):.0e} | {_cell('; '.join(notes))} |"
 
 
-def _clean(text: str) -> str:
+def _cell(text: str) -> str:
+    """Return `text` on one line, with the characters escaped that Markdown tables use."""
     return " ".join(text.replace("|", "/").replace("*", "\\*").split())

@@ -1,9 +1,10 @@
-"""Extraction against live models: sixty-odd model types stay right, and a wrong pairing is noticed."""
+"""Extraction against live models: more than sixty model types stay right, and a wrong pairing of heads is noticed."""
 
 from __future__ import annotations
 
 import dataclasses
 import warnings
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -11,10 +12,13 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
+from attngeo import AttentionWeights
 from attngeo.weights.layout import families
+from tools.proof.agreement import agreement
+from tools.proof.product_recorder import Product
 
-# The families of Saponati et al., then those people use now, then one of each unusual storage.
-KEPT_RIGHT = """
+# The families of Saponati et al., then those most used today, then one of each unusual storage.
+MODEL_TYPES = """
 bert roberta xlm-roberta albert distilbert deberta deberta-v2 electra modernbert openai-gpt gpt2 gpt_neo gptj gpt_neox
 llama mistral mixtral phi phi3 t5 bart vit beit deit dinov2 vit_mae detr mask2former sam imagegpt git swin clip
 wav2vec2 hubert wavlm unispeech speech_to_text whisper speecht5 musicgen
@@ -24,15 +28,15 @@ codegen xlnet funnel qwen3_next gpt_oss stablelm persimmon xlm dinov3_vit siglip
 
 
 @pytest.fixture(autouse=True)
-def forget():
-    """What the proof told attngeo about a type is forgotten again."""
+def restored_facts() -> Iterator[None]:
+    """Drop the facts that a proof made attngeo assume about a type."""
     yield
     families.families.cache_clear()
     families.family.cache_clear()
 
 
-@pytest.mark.parametrize("model_type", KEPT_RIGHT.split())
-def test_live_products_agree(model_type: str) -> None:
+@pytest.mark.parametrize("model_type", MODEL_TYPES.split())
+def test_extracted_heads_reproduce_the_live_products(model_type: str) -> None:
     from tools.prove_all import prove_type
 
     with warnings.catch_warnings():
@@ -43,14 +47,15 @@ def test_live_products_agree(model_type: str) -> None:
     assert verdict["worst"] <= 1e-4
 
 
-def _heard():
-    """A grouped-query model, what was cut from it and what it computed."""
+def grouped_query_layer() -> tuple[AttentionWeights, list[Product]]:
+    """Return a layer cut from a model with grouped-query attention, and the products of the model."""
     import torch
     from transformers import LlamaConfig, LlamaModel
 
     from attngeo import attention_layers
-    from tools.proof import prove
-    from tools.proof.listen import NAME
+    from tools.proof.comparable_model import randomise
+    from tools.proof.product_recorder import NAME
+    from tools.proof.prove import record_model
 
     config = LlamaConfig(
         hidden_size=48,
@@ -62,28 +67,24 @@ def _heard():
     )
     torch.manual_seed(0)
     model = LlamaModel._from_config(config, attn_implementation=NAME).eval()
-    prove.randomise(model)
-    heard, errors = prove.hear_model(model, config)
+    randomise(model)
+    products, errors = record_model(model, config)
     assert not errors
-    return next(iter(attention_layers(model))), heard
+    return next(iter(attention_layers(model))), products
 
 
-def test_wrong_group_pairing_is_noticed() -> None:
-    from tools.proof.prove import agreement
-
-    weights, heard = _heard()
-    assert min(agreement(weights, product) for product in heard) < 1e-4
-    # the research code's slip: query head h with key head h mod G
+def test_wrong_pairing_of_query_and_key_heads_is_noticed() -> None:
+    weights, products = grouped_query_layer()
+    assert min(agreement(weights, product) for product in products) < 1e-4
+    # The mistake of the research code: query head h with key head h mod G.
     order = np.argsort(np.arange(6) % 2, kind="stable")
     wrong = dataclasses.replace(weights, query=weights.query[order])
-    assert min(agreement(wrong, product) for product in heard) > 1e-2
+    assert min(agreement(wrong, product) for product in products) > 1e-2
 
 
-def test_exchanged_keys_and_transposed_weights_are_noticed() -> None:
-    from tools.proof.prove import agreement
-
-    weights, heard = _heard()
+def test_exchanged_keys_and_shifted_dimensions_are_noticed() -> None:
+    weights, products = grouped_query_layer()
     wrong = dataclasses.replace(weights, key=weights.key[::-1])
-    assert min(agreement(wrong, product) for product in heard) > 1e-2
+    assert min(agreement(wrong, product) for product in products) > 1e-2
     rolled = dataclasses.replace(weights, query=np.roll(weights.query, 1, axis=2))
-    assert min(agreement(rolled, product) for product in heard) > 1e-2
+    assert min(agreement(rolled, product) for product in products) > 1e-2

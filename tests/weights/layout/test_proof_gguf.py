@@ -1,4 +1,4 @@
-"""GGUF against live models: every proved architecture stays right, and a wrong idea of the format is noticed."""
+"""GGUF against live models: every proved architecture stays right, and files converted wrongly are noticed."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from tools.proof import gguf_archs, gguf_proof
 
 
 @pytest.fixture(autouse=True)
-def quiet() -> Iterator[None]:
-    """transformers and torch warn about tiny models; what the proof told attngeo about a type is forgotten again."""
+def restored_facts_and_no_warnings() -> Iterator[None]:
+    """Ignore the warnings about tiny models; afterwards drop the facts that a proof made attngeo assume."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield
@@ -28,33 +28,33 @@ def quiet() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("name", gguf_archs.ARCHS)
-def test_live_products_agree(name: str) -> None:
+def test_extracted_heads_reproduce_the_live_products(name: str) -> None:
     shipped = family(f"gguf:{name}")
     verdict = gguf_proof.prove_arch(f"gguf:{name}")
     assert verdict.status == "right", verdict.reason
     assert set(verdict.sites.values()) == {"right"}, verdict.sites
     assert verdict.worst <= 1e-4
-    assert verdict.unplaced == 0  # no product of the live model is left unexplained
+    assert verdict.unplaced == 0  # every product of the live model is reproduced
     assert verdict.causal is (name not in ("bert", "modern-bert", "t5", "t5encoder"))
-    # and the facts the package ships are these
+    # The package ships these facts.
     assert (shipped.status, shipped.causal, shipped.qk_norm) == ("right", verdict.causal, verdict.qk_norm)
     assert (list(shipped.norms), shipped.skip, shipped.offset) == (verdict.norms, (), False)
 
 
 @pytest.mark.parametrize("name", ["gptneox", "falcon", "gemma", "gemma3", "bloom", "llama"])
-def test_an_unconverted_file_is_noticed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without the converter's re-ordering the products differ, or the loader does not find the model it should."""
+def test_a_file_without_the_reordering_is_noticed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the converter's reordering the products differ, or transformers restores another model."""
     plain = tuple(dataclasses.replace(arch, convert=None) for arch in gguf_archs.ARCHS[name])
     monkeypatch.setitem(gguf_proof.ARCHS, name, plain)
     verdict = gguf_proof.prove_arch(f"gguf:{name}")
-    if name == "gemma":  # its heads have no norms: only the norm before them would be misread
+    if name == "gemma":  # it has no QK-norms: only the norm before the attention would be misread
         assert verdict.status == "right" and [rule["offset"] for rule in verdict.norms] == [True]
     else:
         assert verdict.status in ("refused", "unproven")
 
 
-def test_linear_attention_is_no_site(tmp_path: Path) -> None:
-    """Qwen 3.5 stores its delta nets' projections under the name of fused attention: they are not scored."""
+def test_linear_attention_is_not_scored(tmp_path: Path) -> None:
+    """Qwen 3.5 stores the projections of its delta nets under the name of fused attention."""
     (arch,) = gguf_archs.ARCHS["qwen35"]
     gguf_proof.write_gguf(tmp_path / "m.gguf", "qwen35", arch, gguf_proof.build(arch))
     from attngeo import attention_layers
@@ -62,4 +62,4 @@ def test_linear_attention_is_no_site(tmp_path: Path) -> None:
     layers = list(attention_layers(tmp_path / "m.gguf", unproven=True))
     assert [layer.layer for layer in layers] == [1, 3]
     assert all(layer.query.shape == (6, 48, 32) and layer.key.shape == (2, 48, 32) for layer in layers)
-    assert all(layer.qk_norm for layer in layers)  # and the queries' gates, in the same tensor, are left out
+    assert all(layer.qk_norm for layer in layers)  # the shapes show that the gates beside the queries are left out

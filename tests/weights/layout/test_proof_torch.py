@@ -1,4 +1,4 @@
-"""Checkpoints without a transformers config against live torch modules: what torch itself attends to, head by head."""
+"""Checkpoints without a transformers config against live torch modules and their attention weights, head by head."""
 
 from __future__ import annotations
 
@@ -20,15 +20,19 @@ import attngeo
 from attngeo import attention_layers
 from attngeo.errors import LayoutError
 from attngeo.weights.layout.attention_weights import AttentionWeights
-from tools.proof.listen import listening
-from tools.proof.prove import TOLERANCE, agreement, reduce_norms, swap_fails
+from tools.proof.agreement import TOLERANCE, agreement, exchange_is_noticed
+from tools.proof.comparable_model import reduce_norms
+from tools.proof.product_recorder import recorded_products
 
 WIDTH, HEADS = 32, 4
 SHAPE: dict[str, Any] = {"d_model": WIDTH, "nhead": HEADS, "dim_feedforward": 48, "dropout": 0.0, "batch_first": True}
 
 
 def randomised(model: nn.Module) -> nn.Module:
-    """Layers that differ (torch copies one), logits of order one, no bias; in training mode no fused path is taken."""
+    """Return the model with layers that differ (torch copies one), logits of order one and no bias.
+
+    It is in train mode, in which torch does not take its fused path.
+    """
     torch.manual_seed(0)
     for name, parameter in model.named_parameters():
         if name.endswith("bias"):
@@ -38,8 +42,8 @@ def randomised(model: nn.Module) -> nn.Module:
     return model.train()
 
 
-def attended(model: nn.Module, *inputs: Tensor) -> dict[str, tuple[Tensor, Tensor]]:
-    """Run the model: what each MultiheadAttention inside it was given, (query, key) by the module's path."""
+def attention_inputs(model: nn.Module, *inputs: Tensor) -> dict[str, tuple[Tensor, Tensor]]:
+    """Run the model and return the (query, key) inputs of each MultiheadAttention inside it, by its path."""
     given: dict[str, tuple[Tensor, Tensor]] = {}
 
     def hook(path: str) -> Any:
@@ -57,14 +61,17 @@ def attended(model: nn.Module, *inputs: Tensor) -> dict[str, tuple[Tensor, Tenso
     return given
 
 
-def error(weights: AttentionWeights, attention: nn.Module, given: tuple[Tensor, Tensor]) -> float:
-    """Largest relative error over heads of x M_h xᵀ / √r against the log of torch's own weights, rows centred."""
+def relative_error(weights: AttentionWeights, attention: nn.Module, given: tuple[Tensor, Tensor]) -> float:
+    """Return the largest relative error over heads of x M_h xᵀ / √r against the log of torch's own attention weights.
+
+    Rows are centred, since the softmax does not change when a constant is added to a row.
+    """
     q, k = (
         torch.einsum("bnd,hdr->bhnr", x, torch.from_numpy(np.ascontiguousarray(side)))
         for x, side in zip(given, (weights.query, weights.key), strict=True)
     )
     ours = q @ k.transpose(-1, -2) / q.shape[-1] ** 0.5  # [B, H, N, M]
-    scale = float((8 / ours.abs().max()).clamp(max=1))  # trained heads are so sure that their softmax underflows
+    scale = float((8 / ours.abs().max()).clamp(max=1))  # the softmax of trained heads can underflow
     with torch.no_grad():
         _, live = attention(scale * given[0], given[1], given[1], need_weights=True, average_attn_weights=False)
     ours, theirs = (logits - logits.mean(-1, keepdim=True) for logits in (scale * ours, live.log()))
@@ -72,32 +79,34 @@ def error(weights: AttentionWeights, attention: nn.Module, given: tuple[Tensor, 
     return float((lengths[0] / lengths[1]).max())
 
 
-def check(layers: Iterable[AttentionWeights], model: nn.Module, given: dict[str, tuple[Tensor, Tensor]]) -> None:
-    """Every layer agrees with its module, and exchanging two heads, or queries with keys, is noticed."""
-    seen = set()
+def check_layers(layers: Iterable[AttentionWeights], model: nn.Module, given: dict[str, tuple[Tensor, Tensor]]) -> None:
+    """Check that every layer agrees with its module, and that exchanging two heads, or queries and keys, is noticed."""
+    paths = set()
     for weights in layers:
         path = weights.tensors[0].rpartition(".")[0]
         attention = model.get_submodule(path) if path else model
-        seen.add(path)
-        assert error(weights, attention, given[path]) < TOLERANCE
+        paths.add(path)
+        assert relative_error(weights, attention, given[path]) < TOLERANCE
         order = [len(weights.query) - 1, *range(1, len(weights.query) - 1), 0]
-        assert error(dataclasses.replace(weights, query=weights.query[order]), attention, given[path]) > 1e-2
+        assert relative_error(dataclasses.replace(weights, query=weights.query[order]), attention, given[path]) > 1e-2
         if weights.query.shape == weights.key.shape:
-            turned = dataclasses.replace(weights, query=weights.key, key=weights.query)
-            assert error(turned, attention, given[path]) > 1e-2
-    assert seen == set(given)
+            exchanged = dataclasses.replace(weights, query=weights.key, key=weights.query)
+            assert relative_error(exchanged, attention, given[path]) > 1e-2
+    assert paths == set(given)
 
 
-def tokens(*, width: int = WIDTH, count: int = 7, seed: int = 1) -> Tensor:
+def random_tokens(*, width: int = WIDTH, count: int = 7, seed: int = 1) -> Tensor:
+    """Return token vectors [2, count, width]."""
     return torch.randn(2, count, width, generator=torch.Generator().manual_seed(seed))
 
 
 def stacks(layers: list[AttentionWeights]) -> dict[str, list[int]]:
-    found: dict[str, list[int]] = {}
+    """Return {stack: layer numbers}."""
+    numbers: dict[str, list[int]] = {}
     for weights in layers:
-        found.setdefault(weights.stack, []).append(weights.layer)
+        numbers.setdefault(weights.stack, []).append(weights.layer)
         assert weights.cross == (weights.stack == "cross")
-    return found
+    return numbers
 
 
 ENCODER = nn.TransformerEncoder(nn.TransformerEncoderLayer(**SHAPE), 3, enable_nested_tensor=False)
@@ -119,31 +128,33 @@ BOTH = nn.Transformer(
     ],
     ids=["encoder layer", "encoder", "decoder layer", "decoder", "encoder-decoder"],
 )
-def test_torch_transformers(model: nn.Module, inputs: int, expected: dict[str, list[int]], tmp_path: Path) -> None:
+def test_torch_transformers_agree_with_their_attention_weights(
+    model: nn.Module, inputs: int, expected: dict[str, list[int]], tmp_path: Path
+) -> None:
     model = randomised(model)
-    given = attended(model, *(tokens(count=7 + i, seed=i) for i in range(inputs)))
+    given = attention_inputs(model, *(random_tokens(count=7 + i, seed=i) for i in range(inputs)))
     layers = list(attention_layers(model.state_dict(), num_heads=HEADS))
     assert stacks(layers) == expected
-    check(layers, model, given)
+    check_layers(layers, model, given)
     torch.save(model.state_dict(), tmp_path / "model.pt")
-    for saved, held in zip(attention_layers(tmp_path / "model.pt", num_heads=HEADS), layers, strict=True):
-        np.testing.assert_array_equal(saved.query, held.query)
-        np.testing.assert_array_equal(saved.key, held.key)
+    for saved, in_memory in zip(attention_layers(tmp_path / "model.pt", num_heads=HEADS), layers, strict=True):
+        np.testing.assert_array_equal(saved.query, in_memory.query)
+        np.testing.assert_array_equal(saved.key, in_memory.key)
 
 
-def test_multihead_attention_alone() -> None:
+def test_multihead_attention_by_itself_is_one_encoder_layer() -> None:
     model = randomised(nn.MultiheadAttention(WIDTH, HEADS, batch_first=True))
     layers = list(attention_layers(model, num_heads=HEADS))
     assert stacks(layers) == {"encoder": [0]}
-    check(layers, model, {"": (tokens(), tokens())})
+    check_layers(layers, model, {"": (random_tokens(), random_tokens())})
 
 
-def test_keys_of_another_width_are_another_sequence() -> None:
+def test_keys_of_another_width_are_cross_attention() -> None:
     model = randomised(nn.MultiheadAttention(WIDTH, HEADS, kdim=24, vdim=24, batch_first=True))
     layers = list(attention_layers(model.state_dict(), num_heads=HEADS))
     assert stacks(layers) == {"cross": [0]}
     assert (layers[0].query.shape, layers[0].key.shape) == ((4, 32, 8), (4, 24, 8))
-    check(layers, model, {"": (tokens(), tokens(width=24, count=9))})
+    check_layers(layers, model, {"": (random_tokens(), random_tokens(width=24, count=9))})
     frame = attngeo.score(model.state_dict(), num_heads=HEADS, nulls=False).frame
     assert frame["symmetry"].null_count() == len(frame) == 1 + HEADS
     assert frame["directionality"].null_count() == 0
@@ -165,8 +176,8 @@ def test_without_a_head_count_only_layers_are_scored() -> None:
 
 
 @pytest.mark.parametrize("variant", ["SCEPTR", "SCEPTR_large", "SCEPTR_left_aligned"])
-def test_sceptr(sceptr: Path, variant: str) -> None:
-    """A real state dict in torch's own encoder: its folder has a config, but not of transformers' kind."""
+def test_the_state_dicts_of_sceptr_agree_with_torch_encoders(sceptr: Path, variant: str) -> None:
+    """A real state dict of torch's own encoder, in a folder whose config is not one of transformers."""
     state = torch.load(sceptr / variant / "state_dict.pt", weights_only=True, map_location="cpu")
     (prefix,) = {name.partition("layers.")[0] for name in state if "in_proj_weight" in name}
     inner = {name.removeprefix(prefix): value for name, value in state.items() if name.startswith(prefix)}
@@ -174,22 +185,22 @@ def test_sceptr(sceptr: Path, variant: str) -> None:
     feed_forward, width = inner["layers.0.linear1.weight"].shape
     layer = nn.TransformerEncoderLayer(width, 8, feed_forward, dropout=0.0, batch_first=True)
     model = nn.TransformerEncoder(layer, count, enable_nested_tensor=False).train()
-    model.load_state_dict(inner)  # strict: nothing is missing and nothing is left over
+    model.load_state_dict(inner)  # strict: no tensor is missing or superfluous
     for name, parameter in model.named_parameters():
         if name.endswith("in_proj_bias"):
             nn.init.zeros_(parameter)
-    given = attended(model, tokens(width=width))
+    given = attention_inputs(model, random_tokens(width=width))
     layers = list(attention_layers(sceptr / variant, num_heads=8))
     assert stacks(layers) == {"encoder": list(range(count))}
-    check(
+    check_layers(
         (dataclasses.replace(w, tensors=tuple(name.removeprefix(prefix) for name in w.tensors)) for w in layers),
         model,
         given,
     )
 
 
-class Attention(nn.Module):
-    """Attention as timm's vision transformers write it; timm itself is not installed."""
+class TimmAttention(nn.Module):
+    """Attention with the tensor names of timm's vision transformers; timm itself is not installed."""
 
     def __init__(self, *, qk_norm: bool) -> None:
         super().__init__()
@@ -206,31 +217,31 @@ class Attention(nn.Module):
 
 
 @pytest.mark.parametrize("qk_norm", [False, True])
-def test_qkv_as_in_timm(qk_norm: bool) -> None:
+def test_fused_qkv_of_timm_agrees_with_the_live_products(qk_norm: bool) -> None:
     model = nn.Module()
-    model.blocks = nn.ModuleList(nn.ModuleDict({"attn": Attention(qk_norm=qk_norm)}) for _ in range(2))
+    model.blocks = nn.ModuleList(nn.ModuleDict({"attn": TimmAttention(qk_norm=qk_norm)}) for _ in range(2))
     randomised(model)
     for name, parameter in model.named_parameters():
         if "_norm" in name:
             nn.init.uniform_(parameter, 0.5, 1.5)
     state = model.state_dict()
     assert "blocks.1.attn.qkv.weight" in state
-    reduce_norms(model)  # to their gains, which are what the form can hold of them
-    x = tokens()
+    reduce_norms(model)  # to their gains, the part of a norm that a form includes
+    x = random_tokens()
     layers = list(attention_layers(state, num_heads=HEADS))
     assert stacks(layers) == {"encoder": [0, 1]}
     assert [w.qk_norm for w in layers] == [qk_norm, qk_norm]
     for weights in layers:
-        with listening() as ear, torch.no_grad():
+        with recorded_products() as recorder, torch.no_grad():
             model.get_submodule(f"blocks.{weights.layer}.attn")(x)
-        product = min(ear.products, key=lambda heard: agreement(weights, heard))
+        product = min(recorder.products, key=lambda product: agreement(weights, product))
         assert agreement(weights, product) < TOLERANCE
-        assert swap_fails(weights, product)
+        assert exchange_is_noticed(weights, product)
         interleaved = np.concatenate([weights.query, weights.key]).reshape(HEADS, 2, WIDTH, -1)  # as [h, (q, k), r]
         wrong = dataclasses.replace(weights, query=interleaved[:, 0], key=interleaved[:, 1])
-        assert min(agreement(wrong, heard) for heard in ear.products) > 1e-2
+        assert min(agreement(wrong, product) for product in recorder.products) > 1e-2
 
 
-def test_layers_numbered_as_torchvision_does() -> None:
+def test_layer_numbers_of_torchvision_are_read() -> None:
     state = {f"encoder.layers.encoder_layer_{i}.self_attention.in_proj_weight": torch.randn(96, 32) for i in range(12)}
     assert stacks(list(attention_layers(state, num_heads=HEADS))) == {"encoder": list(range(12))}

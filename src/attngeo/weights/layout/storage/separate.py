@@ -42,10 +42,9 @@ class Separate(Storage):
 
 def split_queries(query: Array, heads: Heads) -> Array:
     """Return query rows [H·r, d], or [H·2·r, d] with output gates, as [G, m, r, d]."""
-    if not heads.gated:
-        return split_rows(query, heads.keys, heads.group, heads.size)
-    pairs = split_rows(query, heads.keys, heads.group, 2, heads.size)  # [G, m, (query, gate), r, d]
-    queries: Array = pairs[:, :, 0]
+    parts = (2,) if heads.gated else ()
+    rows = split_rows(query, heads.keys, heads.group, *parts, heads.size)  # [G, m, r, d] or [G, m, (query, gate), r, d]
+    queries: Array = rows[:, :, 0] if heads.gated else rows
     return queries
 
 

@@ -1,4 +1,4 @@
-"""Inputs for any model: what its forward asks for, made up from its config."""
+"""Made-up inputs for the forward of any model, from its signature and its config."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ TOKENS = 12
 
 
 def _first(config: Any, *names: str, default: Any = None) -> Any:
+    """Return the first of these attributes that has a value."""
     for name in names:
         value = getattr(config, name, None)
         if value is not None:
@@ -20,7 +21,7 @@ def _first(config: Any, *names: str, default: Any = None) -> Any:
     return default
 
 
-def _pair(value: Any) -> tuple[int, int]:
+def _height_width(value: Any) -> tuple[int, int]:
     if isinstance(value, dict):
         return int(value.get("height", value.get("shortest_edge", 64))), int(
             value.get("width", value.get("shortest_edge", 64))
@@ -35,7 +36,8 @@ def _width(config: Any) -> int:
     return int(value[0] if isinstance(value, (list, tuple)) else value)
 
 
-def ids(config: Any, length: int = TOKENS) -> Tensor:
+def token_ids(config: Any, length: int = TOKENS) -> Tensor:
+    """Return token ids [1, length]."""
     vocabulary = int(
         _first(config, "vocab_size", default=None)
         or _first(getattr(config, "text_config", None), "vocab_size", default=100)
@@ -44,18 +46,19 @@ def ids(config: Any, length: int = TOKENS) -> Tensor:
     return torch.randint(min(5, vocabulary - 2), max(vocabulary - 1, 7), (1, length), generator=generator) % vocabulary
 
 
-def images(config: Any) -> Tensor:
+def image(config: Any) -> Tensor:
+    """Return one image [1, channels, height, width]."""
     size = _first(config, "image_size", "img_size", "input_size", default=None)
     patch = _first(config, "patch_size", default=None)
-    height, width = _pair(size) if size is not None else (64, 64)
+    height, width = _height_width(size) if size is not None else (64, 64)
     if size is None and isinstance(patch, int):
         height = width = 4 * patch
     channels = int(_first(config, "num_channels", "in_channels", "in_chans", default=3))
     return torch.randn(1, channels, min(height, 512), min(width, 512))
 
 
-def feeds(model: nn.Module, config: Any) -> Iterator[dict[str, Any]]:
-    """Keyword arguments to try on `model.forward`, the likeliest first."""
+def example_inputs(model: nn.Module, config: Any) -> Iterator[dict[str, Any]]:
+    """Yield keyword arguments to try on `model.forward`, the most likely first."""
     parameters = inspect.signature(model.forward).parameters
     names = set(parameters)
     text = getattr(config, "text_config", None) or config
@@ -64,7 +67,7 @@ def feeds(model: nn.Module, config: Any) -> Iterator[dict[str, Any]]:
         if switch in names:
             extra[switch] = False
     if "decoder_input_ids" in names:
-        extra["decoder_input_ids"] = ids(getattr(config, "decoder", None) or config, 8)
+        extra["decoder_input_ids"] = token_ids(getattr(config, "decoder", None) or config, 8)
     elif "decoder_input_values" in names:
         extra["decoder_input_values"] = torch.randn(1, 8, int(_first(config, "num_mel_bins", default=80)))
     vision = getattr(config, "vision_config", None) or config
@@ -81,33 +84,33 @@ def feeds(model: nn.Module, config: Any) -> Iterator[dict[str, Any]]:
         )
     )
     if "input_ids" in names and "pixel_values" in names:
-        yield {"input_ids": ids(text), "pixel_values": images(vision), **extra}
+        yield {"input_ids": token_ids(text), "pixel_values": image(vision), **extra}
     if "input_ids" in names and "bbox" in names:
-        yield {"input_ids": ids(text), "bbox": torch.zeros(1, TOKENS, 4, dtype=torch.long), **extra}
+        yield {"input_ids": token_ids(text), "bbox": torch.zeros(1, TOKENS, 4, dtype=torch.long), **extra}
     if "input_ids" in names:
-        yield {"input_ids": ids(text), **extra}
-        yield {"input_ids": ids(text, 64), **extra}
-        yield {"input_ids": ids(text), "attention_mask": torch.ones(1, TOKENS, dtype=torch.long), **extra}
+        yield {"input_ids": token_ids(text), **extra}
+        yield {"input_ids": token_ids(text, 64), **extra}
+        yield {"input_ids": token_ids(text), "attention_mask": torch.ones(1, TOKENS, dtype=torch.long), **extra}
         books = int(_first(config, "num_codebooks", "num_channels", default=1))
-        yield {"input_ids": ids(text).unsqueeze(-1).expand(-1, -1, books).contiguous(), **extra}
-        yield {"input_ids": ids(text).expand(books, -1).contiguous(), **extra}
+        yield {"input_ids": token_ids(text).unsqueeze(-1).expand(-1, -1, books).contiguous(), **extra}
+        yield {"input_ids": token_ids(text).expand(books, -1).contiguous(), **extra}
     if "inputs_embeds" in names and "input_ids" not in names:
         yield {"inputs_embeds": torch.randn(1, TOKENS, _width(config)), **extra}
     if "pixel_values" in names:
-        image = images(vision)
-        yield {"pixel_values": image, **extra}
+        picture = image(vision)
+        yield {"pixel_values": picture, **extra}
         frames = int(_first(config, "num_frames", "frames_per_clip", default=2))
-        yield {"pixel_values": image.unsqueeze(1).expand(-1, frames, -1, -1, -1).contiguous(), **extra}
+        yield {"pixel_values": picture.unsqueeze(1).expand(-1, frames, -1, -1, -1).contiguous(), **extra}
     for name in ("pixel_values_videos", "video"):
         if name in names:
             frames = int(_first(config, "num_frames", "frames_per_clip", default=4))
-            yield {name: images(vision).unsqueeze(1).expand(-1, frames, -1, -1, -1).contiguous(), **extra}
+            yield {name: image(vision).unsqueeze(1).expand(-1, frames, -1, -1, -1).contiguous(), **extra}
     if "input_values" in names:
         yield {"input_values": torch.randn(1, 16000), **extra}
         yield {"input_values": torch.randn(1, 1, 16000), **extra}
         length = int(_first(config, "max_length", default=1024))
         yield {"input_values": torch.randn(1, length, mels), **extra}
-        yield {"input_values": ids(config), **extra}
+        yield {"input_values": token_ids(config), **extra}
         yield {"input_values": torch.randn(1, TOKENS, _width(config)), **extra}
     if "input_features" in names:
         frames = 2 * int(_first(config, "max_source_positions", default=100))
@@ -138,8 +141,8 @@ def feeds(model: nn.Module, config: Any) -> Iterator[dict[str, Any]]:
         yield {"hidden_states": torch.randn(1, TOKENS, _width(config)), **extra}
 
 
-def call_attention(module: nn.Module, width: int, key_width: int | None = None) -> Iterator[dict[str, Any]]:
-    """Arguments for an attention module called by itself: token vectors, no mask, positions zero."""
+def attention_inputs(module: nn.Module, width: int, key_width: int | None = None) -> Iterator[dict[str, Any]]:
+    """Yield keyword arguments for an attention module called by itself: token vectors, no mask, positions zero."""
     parameters = inspect.signature(module.forward).parameters
     tokens = torch.randn(1, 16, width)
     other = torch.randn(1, 9, key_width or width)

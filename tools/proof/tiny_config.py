@@ -1,4 +1,4 @@
-"""Small configurations of any transformers model type, so that a model of it can be built and run in a second."""
+"""Shrink the config of any transformers model type, so that its model can be built and run in a second."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from typing import Any
 
 from transformers import PreTrainedConfig
 
-# Attributes that count things: enough must stay for every kind of layer to occur.
+# Names of config attributes, by what they count or measure.
 _LAYERS = re.compile(
     r"^(n_layers?|depth|.*(num|n)_.*(layers|blocks)|.*(encoder|decoder|hidden|text|vision|prediction)_layers|"
     r"num_(hidden_)?layers|layers|num_blocks)$"
 )
 _LAYER_KINDS = re.compile(r"^(layer_types|layers_block_type|block_types|attention_types)$")
 _STAGES = re.compile(r"^(depths|num_blocks|layer_depths|blocks_per_stage)$")
-_WORDS = 1200
+_VOCABULARY_SIZE = 1200
 _EXPERTS = re.compile(r"^(num_local_experts|num_experts|n_routed_experts|moe_num_experts|num_moe_experts)$")
-_CHOSEN = re.compile(
+_ACTIVE_EXPERTS = re.compile(
     r"^(num_experts_per_tok(en)?|moe_topk|moe_k|top_k|num_selected_experts|n_group|topk_group|num_expert_group)$"
 )
 _VOCABULARY = re.compile(r"vocab_size$")
@@ -29,42 +29,43 @@ _WIDTHS = re.compile(
 
 
 def sub_configs(config: PreTrainedConfig) -> dict[str, PreTrainedConfig]:
-    return {k: v for k, v in vars(config).items() if isinstance(v, PreTrainedConfig)}
+    """Return the configs inside `config`, by attribute name."""
+    return {name: value for name, value in vars(config).items() if isinstance(value, PreTrainedConfig)}
 
 
 def shrink(config: PreTrainedConfig, *, layers: int, factor: int) -> None:
-    """Cut depth to `layers`, divide widths by `factor`, shrink inputs: in place, in every sub-configuration."""
+    """Reduce the depth to `layers`, divide widths by `factor` and shrink inputs, in place, in every sub-config too."""
     for sub in sub_configs(config).values():
         shrink(sub, layers=layers, factor=factor)
-    head = _derived_head(config)
+    derived_head_size = _has_derived_head_size(config)
     depth = getattr(config, "num_hidden_layers", None)
-    kept = _kept(config, depth, layers)
+    kept = _kept_layers(config, depth, layers)
     patch = getattr(config, "patch_size", None)
     for name, value in list(vars(config).items()):
-        small = _smaller(name, value, len(kept) or layers, factor)
+        small = _reduced(name, value, len(kept) or layers, factor)
         if isinstance(value, list) and depth and len(value) == depth > len(kept) > 0:
             small = [value[i] for i in kept]
         elif name == "image_size" and factor > 1:
-            small = _image(value, patch)
-        elif name.endswith(("token_id", "token_index")) and isinstance(value, int) and value >= _WORDS:
+            small = _image_size(value, patch)
+        elif name.endswith(("token_id", "token_index")) and isinstance(value, int) and value >= _VOCABULARY_SIZE:
             small = 3 if getattr(config, "vocab_size", 0) > 3 else value
         if small is not value:
             try:
                 setattr(config, name, small)
-            except Exception:  # a validated attribute that refuses: the model may still build
+            except Exception:  # a validated attribute may refuse the value; the model may still build
                 continue
-    if head and "head_dim" in vars(config):
+    if derived_head_size and "head_dim" in vars(config):
         config.head_dim = config.hidden_size // config.num_attention_heads
 
 
-def _derived_head(config: PreTrainedConfig) -> bool:
-    """Was the head size worked out from the width? Then it has to shrink with it."""
+def _has_derived_head_size(config: PreTrainedConfig) -> bool:
+    """Return whether the head size is width / heads, so that it has to shrink with the width."""
     width, heads, size = (getattr(config, name, None) for name in ("hidden_size", "num_attention_heads", "head_dim"))
     return isinstance(width, int) and isinstance(heads, int) and heads > 0 and size == width // heads
 
 
-def _kept(config: PreTrainedConfig, depth: int | None, layers: int) -> list[int]:
-    """Which layers stay: the first of each kind, then the next ones up to `layers`."""
+def _kept_layers(config: PreTrainedConfig, depth: int | None, layers: int) -> list[int]:
+    """Return the layers to keep: the first of each kind, then the next ones, up to `layers` in all."""
     kinds = next(
         (v for k, v in vars(config).items() if _LAYER_KINDS.search(k) and isinstance(v, list) and len(v) == depth), None
     )
@@ -76,15 +77,17 @@ def _kept(config: PreTrainedConfig, depth: int | None, layers: int) -> list[int]
     return sorted([*first, *rest[: max(0, layers - len(first))]])
 
 
-def _image(value: Any, patch: Any) -> Any:
+def _image_size(value: Any, patch: Any) -> Any:
+    """Return an image size of four patches, or 64 pixels; sizes up to 96 are kept."""
     if isinstance(value, (list, tuple)):
-        return type(value)(_image(v, patch) for v in value)
+        return type(value)(_image_size(v, patch) for v in value)
     if not isinstance(value, int) or value <= 96:
         return value
     return 4 * patch if isinstance(patch, int) and value % patch == 0 else 64
 
 
-def _smaller(name: str, value: Any, layers: int, factor: int) -> Any:
+def _reduced(name: str, value: Any, layers: int, factor: int) -> Any:
+    """Return the reduced value of an attribute; `value` itself where it stays."""
     if isinstance(value, bool) or not isinstance(value, (int, list)):
         return value
     if isinstance(value, list):
@@ -92,10 +95,10 @@ def _smaller(name: str, value: Any, layers: int, factor: int) -> Any:
         return [min(v, 2) for v in value] if stages else value
     if _EXPERTS.match(name):
         return min(value, 4)
-    if _CHOSEN.match(name):
+    if _ACTIVE_EXPERTS.match(name):
         return min(value, 1 if "group" in name else 2)
     if _VOCABULARY.search(name):
-        return min(value, _WORDS)
+        return min(value, _VOCABULARY_SIZE)
     if _LAYERS.match(name) and name != "num_feat_extract_layers":
         return min(value, layers)
     if name == "max_source_positions" and factor > 1:

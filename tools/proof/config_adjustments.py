@@ -1,4 +1,4 @@
-"""What the defaults of a few model types leave open, or set to something that cannot be built here."""
+"""Changes to the default configs of a few model types, which leave values open or cannot be built offline."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from transformers import ResNetConfig
 
 
 def _resnet(config: Any) -> Any:
-    """A small ResNet in place of the default backbone, which would come from timm."""
+    """Return the config with a small ResNet in place of the default backbone, which needs timm."""
     backbone = ResNetConfig(
         embedding_size=16,
         hidden_sizes=[16, 16, 32, 32],
@@ -23,6 +23,8 @@ def _resnet(config: Any) -> Any:
 
 
 def _set(**values: Any) -> Callable[[Any], None]:
+    """Return a function that sets these values."""
+
     def adjust(config: Any) -> None:
         for key, value in values.items():
             setattr(config, key, value)
@@ -31,13 +33,14 @@ def _set(**values: Any) -> Callable[[Any], None]:
 
 
 def _head_size(config: Any) -> None:
-    """Head sizes these configs require but leave empty."""
+    """Set the head size, which these configs require but leave empty."""
     for part in (config, getattr(config, "text_config", None)):
         if part is not None and getattr(part, "head_dim", 0) is None:
             part.head_dim = part.hidden_size // part.num_attention_heads
 
 
 def _mamba_heads(config: Any) -> None:
+    """Set the number of Mamba heads that fits the reduced width."""
     config.mamba_n_heads = config.mamba_expand * config.hidden_size // config.mamba_d_head
 
 
@@ -46,7 +49,7 @@ def _bamba(config: Any) -> None:
     config.attn_layer_indices = [1]
 
 
-ADJUST: dict[str, Callable[[Any], Any]] = {
+ADJUSTMENTS: dict[str, Callable[[Any], Any]] = {
     **{kind: _resnet for kind in ("detr", "conditional_detr", "dab-detr", "deformable_detr", "table-transformer")},
     **{
         kind: _head_size

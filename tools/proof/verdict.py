@@ -1,0 +1,36 @@
+"""`Verdict`: the result of comparing one model type with a live model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+from attngeo.weights.layout import families
+
+
+@dataclass
+class Verdict:
+    """The result for one model type; its fields are those of docs/coverage.json."""
+
+    model_type: str
+    status: str  # right | refused | unproven | none | unbuilt
+    reason: str = ""
+    layers: int = 0
+    stacks: dict[str, int] = field(default_factory=dict)  # name → number of layers
+    qk_norm: bool = False
+    unplaced: int = 0  # products through AttentionInterface that no extracted layer reproduces
+    causal: bool | None = None
+    width: bool = False  # every layer is as wide as its config declares
+    offset: bool = False  # QK-norms multiply by 1 + weight
+    norms: list[dict[str, Any]] = field(default_factory=list)  # rules of `attngeo.weights.layout.norms`
+    skip: list[str] = field(default_factory=list)  # templates that no product confirmed
+    worst: float = 0.0  # largest relative error
+    sites: dict[str, str] = field(default_factory=dict)  # template → right | mismatch | not run | why it was left out
+    note: str = ""  # for the coverage page
+
+
+def assume(model_type: str, **facts: Any) -> None:
+    """Make attngeo use these facts about a model type in this process, while the type is examined."""
+    known = cast(dict[str, Any], families.families())
+    known[model_type] = {**known.get(model_type, {}), **facts}
+    families.family.cache_clear()
