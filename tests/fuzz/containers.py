@@ -95,10 +95,7 @@ def mutate_zip(rng: Random, data: bytes, mutate_entry: Callable[[Random, str, by
         return mutate_bytes(rng, data)
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
         entries = [(name, archive.read(name)) for name in archive.namelist()]
-    for _ in range(rng.choice((1, 1, 1, 2))):
-        if not entries:
-            break
-        at = rng.randrange(len(entries))
+    for at in sorted(rng.sample(range(len(entries)), min(len(entries), rng.choice((1, 1, 1, 2)))), reverse=True):
         name, content = entries[at]
         kind = rng.randrange(8)
         if kind == 0:

@@ -178,5 +178,5 @@ def _mutate_node(rng: Random, value: Any) -> Any:
             return [*value[:at], _mutate_node(rng, value[at]), *value[at + 1 :]]
         return rng.choice(([*value[:at], *value[at + 1 :]], [*value, value[at]], value[::-1], strange_value(rng)))
     if isinstance(value, int | float) and not isinstance(value, bool) and rng.random() < 0.5:
-        return rng.choice((value + 1, value - 1, 2 * value, -value, value / 2, str(value), value * (1 << 40)))
+        return rng.choice((value + 1, value - 1, 2 * value, -value, value // 2, str(value), value * (1 << 40)))
     return strange_value(rng)

@@ -21,8 +21,8 @@ from attngeo.weights.sources.open import open_checkpoint
 from tests.fuzz.containers import npy_bytes
 from tests.fuzz.result_kinds import results, saved, score_table
 from tests.fuzz.training_kinds import SETTINGS, token_files
-from tests.fuzz.weight_kinds import gguf_bytes, gguf_tensors, layouts, llama_tensors, sharded
-from tests.weights.made_checkpoints import LLAMA, normal, safetensors_bytes, with_header, write
+from tests.fuzz.weight_kinds import gguf_bytes, gguf_tensors, layouts, llama_with_norms, sharded
+from tests.weights.made_checkpoints import LLAMA_CONFIG, normal, safetensors_bytes, with_header, write_files
 
 DEEP = b"[" * 100_000
 
@@ -36,7 +36,7 @@ def test_a_shard_name_longer_than_the_file_system_allows(tmp_path: Path, shard: 
     files = dict(sharded())
     index = json.loads(files["model.safetensors.index.json"])
     index["weight_map"]["model.layers.0.self_attn.q_proj.weight"] = shard
-    write(tmp_path, {**files, "model.safetensors.index.json": index})
+    write_files(tmp_path, {**files, "model.safetensors.index.json": index})
     with pytest.raises(SourceError, match=r"is missing, but 'model\.safetensors\.index\.json' lists it") as caught:
         attngeo.score(tmp_path)
     assert one_line(caught.value)
@@ -45,12 +45,12 @@ def test_a_shard_name_longer_than_the_file_system_allows(tmp_path: Path, shard: 
 @pytest.mark.parametrize("name", ["a\nb", "a\0b", "a\x1b[31mb", "\ud800", "\u202e", "x" * 10_000])
 def test_names_from_files_do_not_break_the_line_of_a_message(tmp_path: Path, name: str) -> None:
     header = json.dumps({name: {"dtype": "F32", "shape": [2], "data_offsets": [0, 4]}}).encode()
-    write(tmp_path, {"model.safetensors": with_header(header, bytes(4))})
+    write_files(tmp_path, {"model.safetensors": with_header(header, bytes(4))})
     with pytest.raises(SourceError, match="expected 8") as caught:
         open_checkpoint(tmp_path)
     assert one_line(caught.value)
     index = {"weight_map": {"w": f"{name}.safetensors".replace("\0", "")}}
-    write(tmp_path / "sharded", {"model.safetensors.index.json": index})
+    write_files(tmp_path / "sharded", {"model.safetensors.index.json": index})
     with pytest.raises(SourceError) as caught:
         open_checkpoint(tmp_path / "sharded")
     assert one_line(caught.value)
@@ -60,18 +60,18 @@ def test_shapes_that_no_array_can_have(tmp_path: Path) -> None:
     for shape in ([1 << 61] * 30, [0] * 70, [1 << 61, 1 << 61, 0]):
         header = json.dumps({"w": {"dtype": "F32", "shape": shape, "data_offsets": [0, 0]}}).encode()
         with pytest.raises(SourceError, match=r"tensor 'w' has shape .* more than an array can have"):
-            open_checkpoint(write(tmp_path, {"model.safetensors": with_header(header)}))
+            open_checkpoint(write_files(tmp_path, {"model.safetensors": with_header(header)}))
     data = gguf_bytes({"attention.head_count": 4}, gguf_tensors())
     entry = b"token_embd.weight" + struct.pack("<IQQ", 2, 64, 20)
     assert entry in data
     with pytest.raises(SourceError, match=r"'token_embd\.weight' has shape .* more than an array can have"):
-        open_checkpoint(write(tmp_path / "gguf", {"model.gguf": data.replace(
+        open_checkpoint(write_files(tmp_path / "gguf", {"model.gguf": data.replace(
             entry, b"token_embd.weight" + struct.pack("<IQQ", 2, 0, (1 << 63) - 1))}))  # fmt: skip
 
 
 def test_fp8_values_that_overflow_with_their_scale_are_an_error(tmp_path: Path) -> None:
     tensors = {"w": normal(4, 4, dtype=ml_dtypes.float8_e4m3fn), "w_scale_inv": np.full(1, 3e38, np.float32)}
-    folder = write(tmp_path, {"model.safetensors": safetensors_bytes(tensors)})
+    folder = write_files(tmp_path, {"model.safetensors": safetensors_bytes(tensors)})
     too_large = pytest.raises(SourceError, match="'w' times its FP8 scale is too large for float32")
     with open_checkpoint(folder) as checkpoint, too_large:
         checkpoint.read(ReadRequest("w"))
@@ -79,7 +79,7 @@ def test_fp8_values_that_overflow_with_their_scale_are_an_error(tmp_path: Path) 
 
 def test_an_fp8_scalar_with_several_scales_is_an_error(tmp_path: Path) -> None:
     tensors = {"w": np.ones((), ml_dtypes.float8_e4m3fn), "w_scale_inv": np.ones((2, 2), np.float32)}
-    folder = write(tmp_path, {"model.safetensors": safetensors_bytes(tensors)})
+    folder = write_files(tmp_path, {"model.safetensors": safetensors_bytes(tensors)})
     wrong_shape = pytest.raises(SourceError, match=r"'w' of shape \[\] has an FP8 scale of shape \[2, 2\]")
     with open_checkpoint(folder) as checkpoint, wrong_shape:
         checkpoint.read(ReadRequest("w"))
@@ -87,16 +87,16 @@ def test_an_fp8_scalar_with_several_scales_is_an_error(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("factor", [1e-45, 1e-38, 1e-30, 1e-23, 1e19, 1e30])
 def test_weights_whose_squares_underflow_or_overflow_are_scored(tmp_path: Path, factor: float) -> None:
-    tensors = {name: (array * factor).astype(np.float32) for name, array in llama_tensors().items()}
-    write(tmp_path, {"config.json": LLAMA, "model.safetensors": safetensors_bytes(tensors)})
+    tensors = {name: (array * factor).astype(np.float32) for name, array in llama_with_norms().items()}
+    write_files(tmp_path, {"config.json": LLAMA_CONFIG, "model.safetensors": safetensors_bytes(tensors)})
     attngeo.score(tmp_path, nulls=False)
 
 
 @pytest.mark.parametrize("shape", [(0, 64), (64, 0), (0,), ()])
 def test_projections_without_rows_or_columns_are_an_error(tmp_path: Path, shape: tuple[int, ...]) -> None:
     name = "model.layers.0.self_attn.k_proj.weight"
-    tensors = {**llama_tensors(), name: np.zeros(shape, np.float32)}
-    write(tmp_path, {"config.json": LLAMA, "model.safetensors": safetensors_bytes(tensors)})
+    tensors = {**llama_with_norms(), name: np.zeros(shape, np.float32)}
+    write_files(tmp_path, {"config.json": LLAMA_CONFIG, "model.safetensors": safetensors_bytes(tensors)})
     with pytest.raises(AttngeoError) as caught:
         attngeo.score(tmp_path, unproven=True)
     assert one_line(caught.value)
@@ -218,7 +218,7 @@ def test_damaged_token_files(tmp_path: Path, name: str, content: bytes) -> None:
     files = dict(token_files())
     if name == "train.bin":  # the right size, but tokens that the tokenizer does not have
         content *= len(files[name])
-    write(tmp_path / "tokens", {**files, name: content})
+    write_files(tmp_path / "tokens", {**files, name: content})
     settings = {key: value for key, value in SETTINGS.items() if key != "train"}
     with pytest.raises(AttngeoError) as caught:
         attngeo.pretrain({**settings, "out": f"{tmp_path}/run", "tokens": f"{tmp_path}/tokens", "keep_model": True})
@@ -261,5 +261,5 @@ def test_a_damaged_listing_in_the_cache_is_ignored(tmp_path: Path, monkeypatch: 
 
 
 def test_the_valid_files_that_the_tests_above_damage_are_read(tmp_path: Path) -> None:
-    assert len(attngeo.score(write(tmp_path / "a", layouts()["llama"]), nulls=False))
-    assert len(attngeo.score(write(tmp_path / "b", sharded()), nulls=False))
+    assert len(attngeo.score(write_files(tmp_path / "a", layouts()["llama"]), nulls=False))
+    assert len(attngeo.score(write_files(tmp_path / "b", sharded()), nulls=False))

@@ -15,7 +15,7 @@ import numpy as np
 from tests.fuzz.containers import mutate_safetensors, mutate_zip, strange_array, strange_tensors
 from tests.fuzz.kinds import Files, Kind, mutate_one
 from tests.fuzz.mutations import mutate_bytes, mutate_json, strange_value
-from tests.weights.made_checkpoints import LLAMA, Array, normal, safetensors_bytes, separate
+from tests.weights.made_checkpoints import LLAMA_CONFIG, Array, llama_tensors, normal, safetensors_bytes
 
 WIDTH = 64
 
@@ -33,8 +33,8 @@ def read_checkpoint(name: str | None, rng: Random, folder: Path, out: Path) -> N
     table.summary()
 
 
-def llama_tensors(layers: int = 2) -> dict[str, Array]:
-    tensors = separate(layers, WIDTH, np.float32)
+def llama_with_norms(layers: int = 2) -> dict[str, Array]:
+    tensors = llama_tensors(layers, WIDTH, np.float32)
     for layer in range(layers):
         tensors[f"model.layers.{layer}.input_layernorm.weight"] = normal(WIDTH, seed=layer)
     return tensors
@@ -58,7 +58,7 @@ def _layouts() -> dict[str, tuple[dict[str, Any], dict[str, Array]]]:
         mla[f"{attention}.kv_b_proj.weight"] = normal(4 * (16 + 16), 32, seed=layer)
     latent = {"kv_lora_rank": 32, "q_lora_rank": None, "qk_nope_head_dim": 16, "qk_rope_head_dim": 8, "v_head_dim": 16}
     return {
-        "llama": ({**LLAMA, "num_hidden_layers": 2, "rope_scaling": None}, llama_tensors()),
+        "llama": ({**LLAMA_CONFIG, "num_hidden_layers": 2, "rope_scaling": None}, llama_with_norms()),
         "gpt2": ({"model_type": "gpt2", "n_embd": WIDTH, "n_layer": 2, "n_head": 4}, gpt2),
         "gpt_neox": ({"model_type": "gpt_neox", **common}, neox),
         "phi3": ({"model_type": "phi3", **common, "num_key_value_heads": 2}, phi3),
@@ -102,7 +102,7 @@ def _mutate_config(rng: Random, files: Files) -> Files:
 @cache
 def sharded() -> Files:
     """Two shards, their index, and a config."""
-    tensors = llama_tensors()
+    tensors = llama_with_norms()
     names = ("model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors")
     weight_map = {tensor: names[".layers.1." in tensor] for tensor in tensors}
     shards = {
@@ -110,7 +110,7 @@ def sharded() -> Files:
         for name in names
     }
     index = {"metadata": {"total_size": 1}, "weight_map": weight_map}
-    return {"config.json": json.dumps(LLAMA).encode(), **shards,
+    return {"config.json": json.dumps(LLAMA_CONFIG).encode(), **shards,
             "model.safetensors.index.json": json.dumps(index).encode()}  # fmt: skip
 
 
@@ -134,7 +134,7 @@ def _fp8_files() -> Files:
         weight = f"model.layers.0.self_attn.{name}_proj.weight"
         tensors[weight] = normal(rows, WIDTH, dtype=ml_dtypes.float8_e4m3fn)
         tensors[f"{weight}_scale_inv"] = np.abs(normal(rows // 16, WIDTH // 16)) + 1
-    config = {**LLAMA, "quantization_config": {"quant_method": "fp8", "weight_block_size": [16, 16]}}
+    config = {**LLAMA_CONFIG, "quantization_config": {"quant_method": "fp8", "weight_block_size": [16, 16]}}
     return {"config.json": json.dumps(config).encode(), "model.safetensors": safetensors_bytes(tensors)}
 
 
@@ -256,12 +256,15 @@ def pickle_bytes(content: object, *, zipped: bool = True) -> bytes:
 def pickle_state() -> dict[str, Any]:
     import torch
 
-    return {name: torch.from_numpy(array.copy()) for name, array in llama_tensors(1).items()}
+    return {name: torch.from_numpy(array.copy()) for name, array in llama_with_norms(1).items()}
 
 
 @cache
 def pickle_files(zipped: bool = True) -> Files:
-    return {"config.json": json.dumps(LLAMA).encode(), "pytorch_model.bin": pickle_bytes(pickle_state(), zipped=zipped)}
+    return {
+        "config.json": json.dumps(LLAMA_CONFIG).encode(),
+        "pytorch_model.bin": pickle_bytes(pickle_state(), zipped=zipped),
+    }
 
 
 def _mutate_pickle(rng: Random, files: Files) -> Files:

@@ -53,7 +53,7 @@ def load_arrays(path: str | Path, kind: str) -> tuple[dict[str, Array], dict[str
     try:
         with zipfile.ZipFile(path) as archive:
             arrays = {info.filename.removesuffix(".npy"): _read_entry(archive, info) for info in archive.infolist()}
-        description = parse_json(arrays.pop(DESCRIPTION).tobytes())
+        description = _writable_again(parse_json(arrays.pop(DESCRIPTION).tobytes()))
         found = description["kind"]
     except (InputError, *_DAMAGE):
         raise _not_ours(path, kind) from None
@@ -83,7 +83,7 @@ def load_json(path: str | Path, kind: str) -> dict[str, Any]:
     """Return the content of a file that `save_json` wrote for the same kind."""
     path = _existing(path)
     try:
-        plain: dict[str, Any] = parse_json(path.read_bytes())
+        plain = _writable_again(parse_json(path.read_bytes()))
         found = plain.pop("kind")
     except _DAMAGE:
         raise _not_ours(path, kind) from None
@@ -138,6 +138,12 @@ def _read_npy(file: IO[bytes], size: int) -> Array:
     file.read(1)  # the checksum of a zip entry is compared at its end
     array = data.view(dtype)
     return array.reshape(shape[::-1]).T if fortran_order else array.reshape(shape)
+
+
+def _writable_again(plain: Any) -> dict[str, Any]:
+    """Return a JSON object, or raise ValueError if it holds half of a surrogate pair, which UTF-8 cannot express."""
+    json.dumps(plain, ensure_ascii=False).encode()
+    return dict(plain)
 
 
 @contextmanager

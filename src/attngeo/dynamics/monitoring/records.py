@@ -131,12 +131,43 @@ def read_records(path: Path) -> list[Record]:
             row = parse_json(line)
         except ValueError:
             row = None
-        if not isinstance(row, dict) or not isinstance(row.get("step"), int):
+        if not isinstance(row, dict) or not _is_count(row.get("step")):
             raise SourceError(
                 f"{path}: line {number} is not a record, expected a JSON object with a whole number `step`"
             )
+        if (wrong := _wrong_list(row)) is not None:
+            raise SourceError(f"{path}: line {number}: {wrong} is not a list with one value per layer")
         rows.append(row)
     return rows
+
+
+def _wrong_list(row: Record) -> str | None:
+    """Return the key of a record whose value is not the list over layers that it should be, or None."""
+    lengths = set()
+    for key in ("stack", "layer", *FIGURES, LOGIT):
+        values = row.get(key)
+        if values is None:
+            continue
+        sound = {"stack": _is_text, "layer": _is_count}.get(key, _is_figure)
+        if not isinstance(values, list) or not all(map(sound, values)):
+            return key
+        lengths.add(len(values))
+        if len(lengths) > 1:
+            return key
+    return None
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str)
+
+
+def _is_count(value: object) -> bool:
+    return type(value) is int and 0 <= value < 1 << 53
+
+
+def _is_figure(value: object) -> bool:
+    """Return whether a value is a number or, where a figure does not exist, null."""
+    return value is None or (type(value) in (int, float) and abs(value) < 1e300)  # type: ignore[arg-type]
 
 
 def _line(row: Mapping[str, Any]) -> str:

@@ -36,7 +36,7 @@ def is_sound_file(path: str | os.PathLike[str]) -> bool:
 
 def read_image(source: str | os.PathLike[str] | PILImage | NDArray[np.uint8]) -> PILImage:
     """Return an RGB image from a path, a PIL image or an array [height, width, 3] with values 0 … 255."""
-    from PIL import Image, UnidentifiedImageError
+    from PIL import Image
 
     if isinstance(source, Image.Image):
         return source.convert("RGB")
@@ -49,7 +49,7 @@ def read_image(source: str | os.PathLike[str] | PILImage | NDArray[np.uint8]) ->
             return image.convert("RGB")
     except FileNotFoundError:
         raise InputError(f"{source}: no such file") from None
-    except (UnidentifiedImageError, OSError, SyntaxError, ValueError, Image.DecompressionBombError):
+    except Exception:  # Pillow raises errors of many classes for a damaged file
         raise InputError(f"{source}: not an image, or an incomplete one") from None
 
 
