@@ -15,7 +15,7 @@ import numpy as np
 from tests.fuzz.containers import mutate_safetensors, mutate_zip, strange_array, strange_tensors
 from tests.fuzz.kinds import Files, Kind, mutate_one
 from tests.fuzz.mutations import mutate_bytes, mutate_json, strange_value
-from tests.weights.made_checkpoints import LLAMA_CONFIG, Array, llama_tensors, normal, safetensors_bytes
+from tests.weights.made_checkpoints import LLAMA_CONFIG, Array, llama_like_tensors, normal, safetensors_bytes
 
 WIDTH = 64
 
@@ -34,7 +34,7 @@ def read_checkpoint(name: str | None, rng: Random, folder: Path, out: Path) -> N
 
 
 def llama_with_norms(layers: int = 2) -> dict[str, Array]:
-    tensors = llama_tensors(layers, WIDTH, np.float32)
+    tensors = llama_like_tensors(layers, WIDTH, np.float32)
     for layer in range(layers):
         tensors[f"model.layers.{layer}.input_layernorm.weight"] = normal(WIDTH, seed=layer)
     return tensors

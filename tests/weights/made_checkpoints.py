@@ -1,4 +1,4 @@
-"""Checkpoints made for the tests, byte by byte where the official writer would refuse."""
+"""Make checkpoints for the tests, byte by byte, so that they may break rules that the official writer enforces."""
 
 from __future__ import annotations
 
@@ -14,47 +14,27 @@ from numpy.typing import NDArray
 
 Array = NDArray[Any]
 
-WORDS = {
+SAFETENSORS_DTYPES = {
     "float64": "F64", "float32": "F32", "float16": "F16", "bfloat16": "BF16", "int8": "I8", "uint8": "U8",
     "int32": "I32", "int64": "I64", "float8_e4m3fn": "F8_E4M3", "float8_e5m2": "F8_E5M2",
 }  # fmt: skip
 
+LLAMA_CONFIG = {
+    "model_type": "llama",
+    "hidden_size": 64,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 16,
+}
+
 
 def normal(*shape: int, seed: int = 0, dtype: Any = np.float32) -> Array:
-    """Gaussian entries, in any float type."""
+    """Return standard normal entries, rounded to `dtype`, which may be any float type."""
     return np.random.default_rng(seed).standard_normal(shape).astype(np.float32).astype(dtype)
 
 
-def safetensors_bytes(tensors: Mapping[str, Array], header: Mapping[str, Any] | None = None) -> bytes:
-    """A safetensors file in the order given; `header` entries replace the true ones."""
-    entries: dict[str, Any] = {}
-    data = b""
-    for name, array in tensors.items():
-        raw = array.tobytes()
-        entries[name] = {
-            "dtype": WORDS[array.dtype.name],
-            "shape": list(array.shape),
-            "data_offsets": [len(data), len(data) + len(raw)],
-        }
-        data += raw
-    return with_header(json.dumps({**entries, **(header or {})}).encode(), data)
-
-
-def with_header(header: bytes, data: bytes = b"") -> bytes:
-    """Length, header, data, whatever the header says."""
-    return struct.pack("<Q", len(header)) + header + data
-
-
-def write(folder: Path, files: Mapping[str, bytes | Mapping[str, Any]]) -> Path:
-    """A folder of files; a mapping is written as JSON."""
-    folder.mkdir(parents=True, exist_ok=True)
-    for name, content in files.items():
-        (folder / name).write_bytes(content if isinstance(content, bytes) else json.dumps(content).encode())
-    return folder
-
-
-def separate(layers: int = 3, width: int = 64, dtype: Any = ml_dtypes.bfloat16) -> dict[str, Array]:
-    """LLaMA-like tensors in the order real files have them (by name)."""
+def llama_like_tensors(layers: int = 3, width: int = 64, dtype: Any = ml_dtypes.bfloat16) -> dict[str, Array]:
+    """Return the tensors of a LLaMA-like model, in the order of real files (by name)."""
     tensors = {"model.embed_tokens.weight": normal(100, width, dtype=dtype)}
     for layer in range(layers):
         prefix = f"model.layers.{layer}"
@@ -65,4 +45,29 @@ def separate(layers: int = 3, width: int = 64, dtype: Any = ml_dtypes.bfloat16) 
     return tensors
 
 
-LLAMA = {"model_type": "llama", "hidden_size": 64, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16}
+def safetensors_bytes(tensors: Mapping[str, Array], header: Mapping[str, Any] | None = None) -> bytes:
+    """Return a safetensors file with the tensors in the order given; `header` entries replace the true ones."""
+    entries: dict[str, Any] = {}
+    data = b""
+    for name, array in tensors.items():
+        content = array.tobytes()
+        entries[name] = {
+            "dtype": SAFETENSORS_DTYPES[array.dtype.name],
+            "shape": list(array.shape),
+            "data_offsets": [len(data), len(data) + len(content)],
+        }
+        data += content
+    return with_header(json.dumps({**entries, **(header or {})}).encode(), data)
+
+
+def with_header(header: bytes, data: bytes = b"") -> bytes:
+    """Return the length of the header, the header and the data, whatever the header contains."""
+    return struct.pack("<Q", len(header)) + header + data
+
+
+def write_files(folder: Path, files: Mapping[str, bytes | Mapping[str, Any]]) -> Path:
+    """Write files into a new folder, mappings as JSON; return the folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, content in files.items():
+        (folder / name).write_bytes(content if isinstance(content, bytes) else json.dumps(content).encode())
+    return folder

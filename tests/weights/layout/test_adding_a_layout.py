@@ -119,7 +119,7 @@ def test_rows_that_do_not_fit_the_config_are_refused() -> None:
         list(attention_layers(open_checkpoint(weight, config=CONFIG), unproven=True))
 
 
-# Step 7. Until `python -m tools.prove_all toy` has compared the type with its live model, it is scored on request only.
-def test_a_type_that_was_never_compared_is_scored_on_request_only() -> None:
-    with pytest.raises(UnprovenError, match="model type toy was never compared with a live model"):
+# Step 7. Until `python -m tools.prove_all toy` has checked the type against a live model, it is scored on request only.
+def test_a_type_that_was_never_checked_is_scored_on_request_only() -> None:
+    with pytest.raises(UnprovenError, match="model type toy was never checked against a live model"):
         list(attention_layers(open_checkpoint(ToyModel().state_dict(), config=CONFIG)))

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 from attngeo.weights.sources.checkpoint import ReadRequest
-from tests.weights.made_checkpoints import LLAMA, Array, normal, safetensors_bytes, separate
+from tests.weights.made_checkpoints import LLAMA_CONFIG, Array, llama_like_tensors, normal, safetensors_bytes
 from tests.weights.sources.hub_job import Machine
 from tests.weights.sources.hub_server import HubServer, Repo
 
-TENSORS = separate()
-CONFIG = json.dumps(LLAMA).encode()
+TENSORS = llama_like_tensors()
+CONFIG = json.dumps(LLAMA_CONFIG).encode()
 REQUESTS = [ReadRequest(f"model.layers.{i}.self_attn.{x}_proj.weight") for i in range(3) for x in "qk"]
 LISTING = "/api/models/org/name?blobs=true"
 USEFUL = sum(TENSORS[request.name].nbytes for request in REQUESTS)
@@ -47,7 +47,7 @@ def test_only_headers_and_ranges_are_fetched_and_only_once(tmp_path: Path) -> No
     with HubServer({"org/name": Repo(SINGLE)}) as hub:
         machine = Machine(tmp_path, hub.url)
         first = machine.open("org/name", *REQUESTS)
-        assert first.error is None and first.remote and first.config == LLAMA
+        assert first.error is None and first.remote and first.config == LLAMA_CONFIG
         assert_same_values(first.tensors)
         assert hub.sent(".safetensors") == USEFUL + header_size(SINGLE["model.safetensors"])
         assert len([span for span in hub.ranges() if span[0] >= header_size(SINGLE["model.safetensors"])]) <= 6
@@ -58,14 +58,14 @@ def test_only_headers_and_ranges_are_fetched_and_only_once(tmp_path: Path) -> No
         hub.requests.clear()
         second = machine.open("org/name", *REQUESTS)
         assert_same_values(second.tensors)
-        assert second.config == LLAMA
+        assert second.config == LLAMA_CONFIG
         assert hub.sent(".safetensors") == 0
         assert [request.path for request in hub.requests if "org/name" in request.path] == [LISTING]
 
         hub.requests.clear()
         offline = machine.open("org/name", *REQUESTS, HF_HUB_OFFLINE="1")
         assert_same_values(offline.tensors)
-        assert offline.config == LLAMA and not hub.requests
+        assert offline.config == LLAMA_CONFIG and not hub.requests
 
     gone = machine.open("org/name", *REQUESTS)  # the server has stopped, the cache still serves
     assert_same_values(gone.tensors)
@@ -164,7 +164,7 @@ def test_a_file_or_a_folder_of_a_repository_opens(tmp_path: Path) -> None:
         machine = Machine(tmp_path, hub.url)
         found = machine.open("org/name/text_encoder", *REQUESTS[:1])
         assert_same_values(found.tensors, REQUESTS[:1])
-        assert found.config == LLAMA
+        assert found.config == LLAMA_CONFIG
         np.testing.assert_array_equal(
             machine.open("org/name/b.safetensors@main", ReadRequest("a")).tensors["a"], normal(3, 2)
         )

@@ -15,7 +15,7 @@ import pytest
 from attngeo.errors import SourceError
 from attngeo.weights.sources.checkpoint import ReadRequest
 from attngeo.weights.sources.open import open_checkpoint
-from tests.weights.made_checkpoints import LLAMA, write
+from tests.weights.made_checkpoints import LLAMA_CONFIG, write_files
 
 torch = pytest.importorskip("torch")
 
@@ -46,7 +46,7 @@ def assert_same_tensors(ref: object, tensors: dict[str, Any]) -> None:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16, torch.float64], ids=str)
 @pytest.mark.parametrize("file", ["pytorch_model.bin", "state_dict.pt", "weights.pth"])
 def test_a_state_dict_is_read(tmp_path: Path, file: str, dtype: Any, zipped: bool) -> None:
-    write(
+    write_files(
         tmp_path,
         {file: pickle_bytes(state_dict_of(dtype=dtype), zipped=zipped), "training_args.bin": b"", "optimizer.pt": b""},
     )
@@ -64,7 +64,7 @@ def test_a_state_dict_is_read(tmp_path: Path, file: str, dtype: Any, zipped: boo
     ],
 )
 def test_a_nested_state_dict_is_found(tmp_path: Path, wrap: Any) -> None:
-    assert_same_tensors(write(tmp_path, {"a.pt": pickle_bytes(wrap(state_dict_of()))}), state_dict_of())
+    assert_same_tensors(write_files(tmp_path, {"a.pt": pickle_bytes(wrap(state_dict_of()))}), state_dict_of())
 
 
 INDEX = "pytorch_model.bin.index.json"
@@ -72,24 +72,24 @@ INDEX = "pytorch_model.bin.index.json"
 
 def test_shards_are_read_and_checked(tmp_path: Path) -> None:
     weight_map = {name: f"part{seed}.bin" for seed in (0, 1) for name in state_dict_of(seed)}
-    write(
+    write_files(
         tmp_path,
         {
             "part0.bin": pickle_bytes(state_dict_of(0)),
             "part1.bin": pickle_bytes(state_dict_of(1), zipped=False),
-            "config.json": LLAMA,
+            "config.json": LLAMA_CONFIG,
         },
     )
-    write(tmp_path, {INDEX: {"weight_map": weight_map}})
+    write_files(tmp_path, {INDEX: {"weight_map": weight_map}})
     assert_same_tensors(tmp_path, {**state_dict_of(0), **state_dict_of(1)})
-    assert open_checkpoint(tmp_path).config == LLAMA
+    assert open_checkpoint(tmp_path).config == LLAMA_CONFIG
     (tmp_path / "part1.bin").unlink()
     with pytest.raises(SourceError, match=r"part1\.bin: is missing, but '.*' lists it"):
         open_checkpoint(tmp_path)
-    write(tmp_path, {INDEX: {"weight_map": {"other": "part0.bin"}}})
+    write_files(tmp_path, {INDEX: {"weight_map": {"other": "part0.bin"}}})
     with pytest.raises(SourceError, match=r"lists tensor 'other' in 'part0\.bin'"):
         open_checkpoint(tmp_path)
-    write(tmp_path, {INDEX: {"weight_map": {"other": "../part0.bin"}}})
+    write_files(tmp_path, {INDEX: {"weight_map": {"other": "../part0.bin"}}})
     with pytest.raises(SourceError, match="expected a file in its own folder"):
         open_checkpoint(tmp_path)
 
@@ -112,7 +112,7 @@ def test_a_pickle_that_would_run_code_is_refused(tmp_path: Path, form: str) -> N
         data = pickle.dumps(RunsCode(mark), protocol=int(form[-1]))
     else:
         data = pickle_bytes(content, zipped=form == "zip")
-    folder = write(tmp_path / "model", {"pytorch_model.bin": data})
+    folder = write_files(tmp_path / "model", {"pytorch_model.bin": data})
     with pytest.raises(SourceError, match=r"pytorch_model\.bin: its pickle .*refused \(nothing was run\)") as caught:
         open_checkpoint(folder)
     assert "\n" not in str(caught.value)
@@ -126,7 +126,7 @@ def test_a_pickle_that_would_run_code_is_refused(tmp_path: Path, form: str) -> N
 def test_an_incomplete_pickle_is_refused(tmp_path: Path, zipped: bool) -> None:
     data = pickle_bytes({"w": torch.randn(50, 50)}, zipped=zipped)
     for keep in (0, 1, 10, 100, 300, len(data) // 2, len(data) - 1):
-        write(tmp_path, {"pytorch_model.bin": data[:keep]})
+        write_files(tmp_path, {"pytorch_model.bin": data[:keep]})
         with pytest.raises(SourceError, match=r"pytorch_model\.bin: ") as caught:
             open_checkpoint(tmp_path)
         assert "\n" not in str(caught.value) and len(str(caught.value)) < 300
@@ -135,31 +135,31 @@ def test_an_incomplete_pickle_is_refused(tmp_path: Path, zipped: bool) -> None:
 @pytest.mark.parametrize("content", [3, [torch.ones(2)], {"a": 3}, {}], ids=str)
 def test_a_pickle_without_tensors_is_refused(tmp_path: Path, content: object) -> None:
     with pytest.raises(SourceError, match="without tensors, expected a state dict of tensors"):
-        open_checkpoint(write(tmp_path, {"x.pt": pickle_bytes(content)}))
+        open_checkpoint(write_files(tmp_path, {"x.pt": pickle_bytes(content)}))
 
 
 def test_a_training_checkpoint_is_refused_with_its_keys(tmp_path: Path) -> None:
     state_dict_of = {"step": 3, "weights": {"q.weight": torch.ones(2, 2)}, "moments": {}, "config": "{}"}
     expected = r"x\.pt: holds no state dict but the keys 'step', 'weights', 'moments', 'config'.* the exported model"
     with pytest.raises(SourceError, match=expected):
-        open_checkpoint(write(tmp_path, {"x.pt": pickle_bytes(state_dict_of)}))
+        open_checkpoint(write_files(tmp_path, {"x.pt": pickle_bytes(state_dict_of)}))
     with pytest.raises(SourceError, match="the keys 'state_dict'"):
-        open_checkpoint(write(tmp_path, {"x.pt": pickle_bytes({"state_dict": {"a": {}}})}))
+        open_checkpoint(write_files(tmp_path, {"x.pt": pickle_bytes({"state_dict": {"a": {}}})}))
     with pytest.raises(SourceError, match=r"the keys '0', '1', '2', '3', '4', '5', …, as"):
-        open_checkpoint(write(tmp_path, {"x.pt": pickle_bytes({str(i): {} for i in range(9)})}))
+        open_checkpoint(write_files(tmp_path, {"x.pt": pickle_bytes({str(i): {} for i in range(9)})}))
 
 
 def test_a_nan_is_an_error_with_file_and_tensor(tmp_path: Path) -> None:
     tensor = torch.ones(5, 3)
     tensor[4, 1] = float("nan")
-    checkpoint = open_checkpoint(write(tmp_path, {"pytorch_model.bin": pickle_bytes({"q.weight": tensor})}))
+    checkpoint = open_checkpoint(write_files(tmp_path, {"pytorch_model.bin": pickle_bytes({"q.weight": tensor})}))
     for rows in (None, ((0, 2), (3, 5))):
         with pytest.raises(SourceError, match=r"pytorch_model\.bin: tensor 'q\.weight' holds nan at \[4, 1\]"):
             checkpoint.read(ReadRequest("q.weight", rows))
 
 
 def test_without_torch_the_error_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write(tmp_path, {"pytorch_model.bin": pickle_bytes(state_dict_of())})
+    write_files(tmp_path, {"pytorch_model.bin": pickle_bytes(state_dict_of())})
     monkeypatch.setitem(sys.modules, "torch", None)
     with pytest.raises(SourceError, match=r"needs torch: pip install attngeo\[torch\]"):
         open_checkpoint(tmp_path)
@@ -168,7 +168,7 @@ def test_without_torch_the_error_says_what_to_install(tmp_path: Path, monkeypatc
 def test_a_packed_pickle_is_refused(tmp_path: Path) -> None:
     content = {"h.0.attn.qweight": torch.zeros(2, 2, dtype=torch.int32), "w": torch.ones(2)}
     with pytest.raises(SourceError, match="packed by GPTQ / AWQ"):
-        open_checkpoint(write(tmp_path, {"pytorch_model.bin": pickle_bytes(content)}))
+        open_checkpoint(write_files(tmp_path, {"pytorch_model.bin": pickle_bytes(content)}))
 
 
 def test_published_pickles_are_read(rxnfp: Path, sceptr: Path) -> None:

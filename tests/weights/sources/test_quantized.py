@@ -11,7 +11,14 @@ import pytest
 from attngeo.errors import SourceError
 from attngeo.weights.sources.checkpoint import ReadRequest
 from attngeo.weights.sources.open import open_checkpoint
-from tests.weights.made_checkpoints import LLAMA, Array, normal, safetensors_bytes, separate, write
+from tests.weights.made_checkpoints import (
+    LLAMA_CONFIG,
+    Array,
+    llama_like_tensors,
+    normal,
+    safetensors_bytes,
+    write_files,
+)
 
 Q = "model.layers.0.self_attn.q_proj"
 INTS = np.zeros((4, 4), np.int32)
@@ -29,7 +36,7 @@ PACKS: list[tuple[str, dict[str, Array]]] = [
 
 @pytest.mark.parametrize(("packer", "tensors"), PACKS, ids=[f"{packer} {next(iter(t))}" for packer, t in PACKS])
 def test_packed_attention_is_refused_by_name(tmp_path: Path, packer: str, tensors: dict[str, Array]) -> None:
-    write(tmp_path, {"model.safetensors": safetensors_bytes(tensors), "config.json": LLAMA})
+    write_files(tmp_path, {"model.safetensors": safetensors_bytes(tensors), "config.json": LLAMA_CONFIG})
     with pytest.raises(SourceError, match=packer) as caught:
         open_checkpoint(tmp_path)
     assert next(iter(tensors)).rpartition(".")[0] in str(caught.value) and "expected" in str(caught.value)
@@ -43,8 +50,8 @@ def test_packed_experts_do_not_matter(tmp_path: Path) -> None:
         f"{mlp}.gate_up_proj_scales": np.zeros((2, 4), np.uint8),
     }
     packed |= {"model.layers.0.mlp.up_proj.qweight": INTS, "model.layers.0.mlp.up_proj.qzeros": INTS}
-    write(tmp_path, {"model.safetensors": safetensors_bytes({**separate(1), **packed})})
-    write(tmp_path, {"config.json": {**LLAMA, "quantization_config": {"quant_method": "mxfp4"}}})
+    write_files(tmp_path, {"model.safetensors": safetensors_bytes({**llama_like_tensors(1), **packed})})
+    write_files(tmp_path, {"config.json": {**LLAMA_CONFIG, "quantization_config": {"quant_method": "mxfp4"}}})
     with open_checkpoint(tmp_path) as checkpoint:
         assert checkpoint.read(ReadRequest(f"{Q}.weight")).shape == (64, 64)
         with pytest.raises(SourceError, match=r"gate_up_proj_blocks' is stored as U8, packed by mxfp4; floating"):
@@ -52,7 +59,7 @@ def test_packed_experts_do_not_matter(tmp_path: Path) -> None:
 
 
 def test_integer_attention_weights_are_refused_when_read(tmp_path: Path) -> None:
-    write(tmp_path, {"model.safetensors": safetensors_bytes({f"{Q}.weight": INTS})})
+    write_files(tmp_path, {"model.safetensors": safetensors_bytes({f"{Q}.weight": INTS})})
     with (
         open_checkpoint(tmp_path) as checkpoint,
         pytest.raises(SourceError, match=r"q_proj\.weight' is stored as I32; float"),
@@ -63,14 +70,14 @@ def test_integer_attention_weights_are_refused_when_read(tmp_path: Path) -> None
 
 def test_fp8_without_a_scale_is_read_as_it_is(tmp_path: Path) -> None:
     weight = normal(4, 4, dtype=ml_dtypes.float8_e4m3fn)
-    write(tmp_path, {"model.safetensors": safetensors_bytes({"q.weight": weight})})
+    write_files(tmp_path, {"model.safetensors": safetensors_bytes({"q.weight": weight})})
     np.testing.assert_array_equal(open_checkpoint(tmp_path).read(ReadRequest("q.weight")), weight.astype(np.float32))
 
 
 @pytest.mark.parametrize("file", ["adapter_model.safetensors", "adapter_model.bin"])
 def test_a_folder_with_only_an_adapter_is_refused(tmp_path: Path, file: str) -> None:
     lora = safetensors_bytes({"base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight": normal(2, 4)})
-    write(
+    write_files(
         tmp_path, {file: lora, "adapter_config.json": {"base_model_name_or_path": "org/base"}, "training_args.bin": b""}
     )
     with pytest.raises(SourceError, match=r"only an adapter of 'org/base', expected a whole model"):
@@ -79,7 +86,7 @@ def test_a_folder_with_only_an_adapter_is_refused(tmp_path: Path, file: str) -> 
 
 def test_an_adapter_is_refused_under_any_file_name(tmp_path: Path) -> None:
     lora = {f"base_model.model.{Q}.lora_{side}.weight": normal(2, 4) for side in "AB"}
-    write(tmp_path, {"weights.safetensors": safetensors_bytes(lora)})
+    write_files(tmp_path, {"weights.safetensors": safetensors_bytes(lora)})
     for ref in (tmp_path, tmp_path / "weights.safetensors"):
         with pytest.raises(SourceError, match=r"only an adapter, expected a whole model"):
             open_checkpoint(ref)

@@ -13,7 +13,14 @@ from hypothesis import strategies as st
 from attngeo.errors import SourceError
 from attngeo.weights.sources.checkpoint import ReadRequest
 from attngeo.weights.sources.open import open_checkpoint
-from tests.weights.made_checkpoints import LLAMA, Array, normal, safetensors_bytes, separate, write
+from tests.weights.made_checkpoints import (
+    LLAMA_CONFIG,
+    Array,
+    llama_like_tensors,
+    normal,
+    safetensors_bytes,
+    write_files,
+)
 
 FLOATS = [np.float64, np.float32, np.float16, ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2]
 
@@ -22,7 +29,7 @@ FLOATS = [np.float64, np.float32, np.float16, ml_dtypes.bfloat16, ml_dtypes.floa
 @pytest.mark.parametrize("shape", [(7, 5), (3, 4, 5), (11,), (), (0, 4), (400, 333)], ids=str)
 def test_every_float_type_and_shape_is_read(tmp_path: Path, dtype: type, shape: tuple[int, ...]) -> None:
     array = normal(*shape, dtype=dtype)
-    write(tmp_path, {"model.safetensors": safetensors_bytes({"odd": normal(3, dtype=np.float32), "w": array})})
+    write_files(tmp_path, {"model.safetensors": safetensors_bytes({"odd": normal(3, dtype=np.float32), "w": array})})
     with open_checkpoint(tmp_path) as checkpoint:
         values = checkpoint.read(ReadRequest("w"))
     assert values.dtype == np.float32 and values.flags["C_CONTIGUOUS"] and values.flags["OWNDATA"]
@@ -33,7 +40,7 @@ def test_every_finite_16_bit_number_is_read_exactly(tmp_path: Path) -> None:
     for dtype in (ml_dtypes.bfloat16, np.float16):
         every = np.arange(65536, dtype=np.uint16).view(dtype)
         finite = every[np.isfinite(every.astype(np.float32))]
-        file = write(tmp_path, {"w.safetensors": safetensors_bytes({"w": finite})}) / "w.safetensors"
+        file = write_files(tmp_path, {"w.safetensors": safetensors_bytes({"w": finite})}) / "w.safetensors"
         with open_checkpoint(file) as checkpoint:
             np.testing.assert_array_equal(checkpoint.read(ReadRequest("w")), finite.astype(np.float32))
 
@@ -61,7 +68,10 @@ def test_rows_are_read_in_the_order_asked_for(
     tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[int, int]], dtype: type
 ) -> None:
     array = normal(40, 7, dtype=dtype)
-    file = write(tmp_path_factory.mktemp("rows"), {"w.safetensors": safetensors_bytes({"w": array})}) / "w.safetensors"
+    file = (
+        write_files(tmp_path_factory.mktemp("rows"), {"w.safetensors": safetensors_bytes({"w": array})})
+        / "w.safetensors"
+    )
     with open_checkpoint(file) as checkpoint:
         values = checkpoint.read(ReadRequest("w", tuple(rows)))
     expected = np.concatenate([array[a:b] for a, b in rows] or [array[:0]]).astype(np.float32)
@@ -69,7 +79,7 @@ def test_rows_are_read_in_the_order_asked_for(
 
 
 def test_rows_beyond_the_tensor_are_an_error(tmp_path: Path) -> None:
-    write(tmp_path, {"model.safetensors": safetensors_bytes({"w": normal(4, 3)})})
+    write_files(tmp_path, {"model.safetensors": safetensors_bytes({"w": normal(4, 3)})})
     with open_checkpoint(tmp_path) as checkpoint, pytest.raises(SourceError, match=r"'w' has shape \[4, 3\], rows 2:5"):
         checkpoint.read(ReadRequest("w", ((2, 5),)))
 
@@ -84,13 +94,13 @@ def _shards(tensors: dict[str, Array]) -> tuple[dict[str, bytes], dict[str, str]
 
 @pytest.mark.parametrize("index", [True, False], ids=["indexed", "without index"])
 def test_shards_are_read(tmp_path: Path, index: bool) -> None:
-    tensors = separate()
+    tensors = llama_like_tensors()
     files, weight_map = _shards(tensors)
-    write(tmp_path, {**files, "config.json": LLAMA})
+    write_files(tmp_path, {**files, "config.json": LLAMA_CONFIG})
     if index:
-        write(tmp_path, {"model.safetensors.index.json": {"metadata": {}, "weight_map": weight_map}})
+        write_files(tmp_path, {"model.safetensors.index.json": {"metadata": {}, "weight_map": weight_map}})
     with open_checkpoint(tmp_path) as checkpoint:
-        assert checkpoint.config == LLAMA
+        assert checkpoint.config == LLAMA_CONFIG
         assert not checkpoint.remote
         assert set(checkpoint.tensors) == set(tensors)
         for name, array in tensors.items():
@@ -109,8 +119,8 @@ def test_fp8_is_multiplied_by_its_block_scales(
 ) -> None:
     """X.weight is multiplied by X.weight_scale_inv, also for rows that start inside a block."""
     weight, scale = normal(144, 120, dtype=ml_dtypes.float8_e4m3fn), np.abs(normal(3, 3, seed=1)) + 0.1
-    write(tmp_path, {"model.safetensors": safetensors_bytes({"q.weight": weight, "q.weight_scale_inv": scale})})
-    write(tmp_path, {"config.json": {"model_type": "deepseek_v3", **config}})
+    write_files(tmp_path, {"model.safetensors": safetensors_bytes({"q.weight": weight, "q.weight_scale_inv": scale})})
+    write_files(tmp_path, {"config.json": {"model_type": "deepseek_v3", **config}})
     full = weight.astype(np.float32) * np.kron(scale, np.ones((48, 40), np.float32))
     with open_checkpoint(tmp_path) as checkpoint:
         values = checkpoint.read(ReadRequest("q.weight", rows))
@@ -119,7 +129,7 @@ def test_fp8_is_multiplied_by_its_block_scales(
 
 def test_fp8_blocks_of_128_may_end_inside_the_tensor(tmp_path: Path) -> None:
     weight, scale = normal(200, 300, dtype=ml_dtypes.float8_e4m3fn), np.abs(normal(2, 3, seed=1)) + 0.1
-    write(tmp_path, {"model.safetensors": safetensors_bytes({"q.weight": weight, "q.weight_scale_inv": scale})})
+    write_files(tmp_path, {"model.safetensors": safetensors_bytes({"q.weight": weight, "q.weight_scale_inv": scale})})
     full = weight.astype(np.float32) * np.kron(scale, np.ones((128, 128), np.float32))[:200, :300]
     with open_checkpoint(tmp_path) as checkpoint:
         np.testing.assert_array_equal(checkpoint.read(ReadRequest("q.weight")), full)
@@ -129,7 +139,9 @@ def test_fp8_blocks_of_128_may_end_inside_the_tensor(tmp_path: Path) -> None:
 @pytest.mark.parametrize("shape", [(), (1,), (6, 1), (6,)], ids=str)
 def test_fp8_is_multiplied_by_one_scale_or_one_per_row(tmp_path: Path, shape: tuple[int, ...]) -> None:
     weight, scale = normal(6, 4, dtype=ml_dtypes.float8_e4m3fn), np.abs(normal(*shape, seed=1)) + np.float32(0.1)
-    write(tmp_path, {"model.safetensors": safetensors_bytes({"q.weight": weight, "q.weight_scale": np.asarray(scale)})})
+    write_files(
+        tmp_path, {"model.safetensors": safetensors_bytes({"q.weight": weight, "q.weight_scale": np.asarray(scale)})}
+    )
     full = weight.astype(np.float32) * scale.reshape(-1, 1)
     with open_checkpoint(tmp_path) as checkpoint:
         np.testing.assert_array_equal(checkpoint.read(ReadRequest("q.weight")), full)
@@ -141,7 +153,7 @@ def test_an_fp8_scale_of_unknown_shape_is_an_error(tmp_path: Path) -> None:
         "q.weight": normal(6, 4, dtype=ml_dtypes.float8_e4m3fn),
         "q.weight_scale": np.ones((5, 3, 2), np.float32),
     }
-    write(tmp_path, {"model.safetensors": safetensors_bytes(tensors)})
+    write_files(tmp_path, {"model.safetensors": safetensors_bytes(tensors)})
     with (
         open_checkpoint(tmp_path) as checkpoint,
         pytest.raises(SourceError, match=r"'q\.weight'.*scale of shape \[5, 3, 2\]"),
@@ -169,16 +181,17 @@ TWO = safetensors_bytes({"w": np.full((2, 2), 2, np.float32)})
     ids=lambda files: "+".join(files),
 )
 def test_the_right_file_is_chosen(tmp_path: Path, files: dict[str, bytes]) -> None:
-    with open_checkpoint(write(tmp_path, files)) as checkpoint:
+    with open_checkpoint(write_files(tmp_path, files)) as checkpoint:
         np.testing.assert_array_equal(checkpoint.read(ReadRequest("w")), np.ones((2, 2)))
 
 
 def test_a_file_uses_the_config_beside_it_unless_one_is_given(tmp_path: Path) -> None:
-    write(
-        tmp_path, {"x.safetensors": ONE, "y.safetensors": TWO, "config.json": LLAMA, "mine.json": {"model_type": "x"}}
+    write_files(
+        tmp_path,
+        {"x.safetensors": ONE, "y.safetensors": TWO, "config.json": LLAMA_CONFIG, "mine.json": {"model_type": "x"}},
     )
     file = tmp_path / "y.safetensors"
-    assert open_checkpoint(file).config == LLAMA
+    assert open_checkpoint(file).config == LLAMA_CONFIG
     assert open_checkpoint(str(file), config={"model_type": "bert"}).config == {"model_type": "bert"}
     assert open_checkpoint(file, config=tmp_path / "mine.json").config == {"model_type": "x"}
     assert open_checkpoint(file).read(ReadRequest("w"))[0, 0] == 2
@@ -186,7 +199,7 @@ def test_a_file_uses_the_config_beside_it_unless_one_is_given(tmp_path: Path) ->
 
 @pytest.mark.parametrize("config", [{"training": {}}, {"_class_name": "UNet", "num_attention_heads": 8}], ids=str)
 def test_a_config_of_another_program_is_ignored(tmp_path: Path, config: dict[str, object]) -> None:
-    assert open_checkpoint(write(tmp_path, {"model.safetensors": ONE, "config.json": config})).config is None
+    assert open_checkpoint(write_files(tmp_path, {"model.safetensors": ONE, "config.json": config})).config is None
 
 
 def test_an_old_config_without_a_model_type_is_used(rxnfp: Path) -> None:
@@ -207,7 +220,7 @@ def test_minilm_reads_as_the_official_reader_reads_it(minilm: Path) -> None:
 
 
 def test_reading_after_close_is_an_error(tmp_path: Path) -> None:
-    checkpoint = open_checkpoint(write(tmp_path, {"model.safetensors": ONE}))
+    checkpoint = open_checkpoint(write_files(tmp_path, {"model.safetensors": ONE}))
     checkpoint.close()
     with pytest.raises(SourceError, match="was read after it was closed"):
         checkpoint.read(ReadRequest("w"))

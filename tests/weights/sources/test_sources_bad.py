@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from attngeo.errors import SourceError
 from attngeo.weights.sources.checkpoint import ReadRequest
 from attngeo.weights.sources.open import open_checkpoint
-from tests.weights.made_checkpoints import normal, safetensors_bytes, with_header, write
+from tests.weights.made_checkpoints import normal, safetensors_bytes, with_header, write_files
 
 W = np.arange(6, dtype=np.float32).reshape(2, 3)
 GOOD = safetensors_bytes({"w": W})
@@ -57,23 +57,23 @@ def test_an_empty_folder_is_an_error(tmp_path: Path) -> None:
 
 
 def test_a_folder_without_weights_is_an_error(tmp_path: Path) -> None:
-    assert_refused(write(tmp_path, {"config.json": {}}), "no weights", "expected")
-    assert_refused(write(tmp_path, {"tf_model.h5": b""}), "tf_model.h5", "expected")
-    assert_refused(write(tmp_path, {"notes.txt": b""}) / "notes.txt", "notes.txt", "expected")
+    assert_refused(write_files(tmp_path, {"config.json": {}}), "no weights", "expected")
+    assert_refused(write_files(tmp_path, {"tf_model.h5": b""}), "tf_model.h5", "expected")
+    assert_refused(write_files(tmp_path, {"notes.txt": b""}) / "notes.txt", "notes.txt", "expected")
 
 
 def test_weights_in_a_subfolder_are_pointed_to(tmp_path: Path) -> None:
-    write(tmp_path / "text_encoder", {"model.safetensors": GOOD})
+    write_files(tmp_path / "text_encoder", {"model.safetensors": GOOD})
     assert_refused(tmp_path, "text_encoder", "name that folder")
 
 
 @pytest.mark.parametrize("keep", [0, 5, 8, 40, len(GOOD) - 1])
 def test_a_truncated_file_is_an_error(tmp_path: Path, keep: int) -> None:
-    assert_refused(write(tmp_path, {"model.safetensors": GOOD[:keep]}), "model.safetensors")
+    assert_refused(write_files(tmp_path, {"model.safetensors": GOOD[:keep]}), "model.safetensors")
 
 
 def test_a_truncated_file_is_called_incomplete(tmp_path: Path) -> None:
-    assert_refused(write(tmp_path, {"model.safetensors": GOOD[:-1]}), "'w'", "24", "23", "incomplete")
+    assert_refused(write_files(tmp_path, {"model.safetensors": GOOD[:-1]}), "'w'", "24", "23", "incomplete")
 
 
 INDEX = "model.safetensors.index.json"
@@ -82,34 +82,42 @@ INDEX = "model.safetensors.index.json"
 def test_a_truncated_shard_is_called_incomplete(tmp_path: Path) -> None:
     weight_map = {"w": "a.safetensors", "v": "b.safetensors"}
     files = {"a.safetensors": GOOD, "b.safetensors": safetensors_bytes({"v": W})[:-4]}
-    assert_refused(write(tmp_path, {**files, INDEX: {"weight_map": weight_map}}), "b.safetensors", "'v'", "incomplete")
+    assert_refused(
+        write_files(tmp_path, {**files, INDEX: {"weight_map": weight_map}}), "b.safetensors", "'v'", "incomplete"
+    )
 
 
 def test_a_shard_that_is_missing_is_named(tmp_path: Path) -> None:
     weight_map = {"w": "a.safetensors", "v": "b.safetensors"}
     assert_refused(
-        write(tmp_path, {"a.safetensors": GOOD, INDEX: {"weight_map": weight_map}}), "b.safetensors", "missing", INDEX
+        write_files(tmp_path, {"a.safetensors": GOOD, INDEX: {"weight_map": weight_map}}),
+        "b.safetensors",
+        "missing",
+        INDEX,
     )
 
 
 def test_a_tensor_that_is_not_in_its_shard_is_named(tmp_path: Path) -> None:
     weight_map = {"w": "a.safetensors", "v": "a.safetensors"}
     assert_refused(
-        write(tmp_path, {"a.safetensors": GOOD, INDEX: {"weight_map": weight_map}}), "a.safetensors", "'v'", "index"
+        write_files(tmp_path, {"a.safetensors": GOOD, INDEX: {"weight_map": weight_map}}),
+        "a.safetensors",
+        "'v'",
+        "index",
     )
 
 
 def test_a_gap_in_the_numbers_of_shards_is_an_error(tmp_path: Path) -> None:
     files = {f"model-0000{number}-of-00003.safetensors": GOOD for number in (1, 3)}
-    assert_refused(write(tmp_path, files), "shard 2 of 3")
+    assert_refused(write_files(tmp_path, files), "shard 2 of 3")
 
 
 @pytest.mark.parametrize(
     "shard", ["../a.safetensors", "/etc/passwd", "x/../../a.safetensors", "..\\a", "C:\\a", "", "a\0b"]
 )
 def test_an_index_cannot_lead_out_of_its_folder(tmp_path: Path, shard: str) -> None:
-    write(tmp_path, {"a.safetensors": GOOD})  # where `../` would find it
-    folder = write(tmp_path / "model", {INDEX: {"weight_map": {"w": shard}}})
+    write_files(tmp_path, {"a.safetensors": GOOD})  # where `../` would find it
+    folder = write_files(tmp_path / "model", {INDEX: {"weight_map": {"w": shard}}})
     assert_refused(folder, INDEX, "'w'", repr(shard), "expected a file in its own folder")
 
 
@@ -117,7 +125,7 @@ def test_an_index_cannot_lead_out_of_its_folder(tmp_path: Path, shard: str) -> N
     "index", [b"{", b"[1]", b"{}", b'{"weight_map": 3}', b'{"weight_map": {"w": 3}}', b'{"weight_map": {}}']
 )
 def test_a_damaged_index_is_an_error(tmp_path: Path, index: bytes) -> None:
-    assert_refused(write(tmp_path, {"a.safetensors": GOOD, INDEX: index}), INDEX)
+    assert_refused(write_files(tmp_path, {"a.safetensors": GOOD, INDEX: index}), INDEX)
 
 
 def entry(**changes: Any) -> dict[str, Any]:
@@ -152,24 +160,28 @@ WRONG_HEADERS = [
 @pytest.mark.parametrize(("header", "part"), WRONG_HEADERS, ids=[part for _, part in WRONG_HEADERS])
 def test_a_wrong_header_is_an_error(tmp_path: Path, header: object, part: str) -> None:
     data = with_header(json.dumps(header).encode(), W.tobytes())
-    assert_refused(write(tmp_path, {"model.safetensors": data}), "model.safetensors", part)
+    assert_refused(write_files(tmp_path, {"model.safetensors": data}), "model.safetensors", part)
 
 
 def test_a_huge_header_is_refused(tmp_path: Path) -> None:
     for size in (1 << 63, (1 << 64) - 1, 100_000_001):
         data = struct.pack("<Q", size) + GOOD[8:]
-        assert_refused(write(tmp_path, {"model.safetensors": data}), "model.safetensors", f"header of {size} bytes")
-    assert_refused(write(tmp_path, {"model.safetensors": struct.pack("<Q", 9999) + GOOD[8:]}), "the whole file has")
+        assert_refused(
+            write_files(tmp_path, {"model.safetensors": data}), "model.safetensors", f"header of {size} bytes"
+        )
+    assert_refused(
+        write_files(tmp_path, {"model.safetensors": struct.pack("<Q", 9999) + GOOD[8:]}), "the whole file has"
+    )
 
 
 def test_a_header_that_is_not_json_is_an_error(tmp_path: Path) -> None:
     for header in (b"{", b"\xff\xfe", b"[" * 100_000, b'{"a": 1, "a": 1}', b"9" * 5000):
-        assert_refused(write(tmp_path, {"model.safetensors": with_header(header)}), "model.safetensors", "JSON")
+        assert_refused(write_files(tmp_path, {"model.safetensors": with_header(header)}), "model.safetensors", "JSON")
 
 
 def test_a_git_lfs_pointer_is_recognised(tmp_path: Path) -> None:
     pointer = b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 12\n"
-    assert_refused(write(tmp_path, {"model.safetensors": pointer}), "git lfs pull")
+    assert_refused(write_files(tmp_path, {"model.safetensors": pointer}), "git lfs pull")
 
 
 NUMBERS = [np.float64, np.float32, np.float16, ml_dtypes.bfloat16, ml_dtypes.float8_e5m2, ml_dtypes.float8_e4m3fn]
@@ -183,7 +195,7 @@ NONFINITE = [(kind, bad) for kind in NUMBERS for bad in ("nan", "inf", "-inf")
 def test_nan_and_infinity_are_errors_with_their_position(tmp_path: Path, kind: type, bad: str) -> None:
     array = normal(300, 700, dtype=kind)  # more than one chunk
     array[271, 13] = float(bad)
-    write(tmp_path, {"model.safetensors": safetensors_bytes({"fine": W, "w": array})})
+    write_files(tmp_path, {"model.safetensors": safetensors_bytes({"fine": W, "w": array})})
     message = assert_refused(tmp_path, "model.safetensors", "'w'", "expected finite weights")
     assert "[271, 13]" in message
     with open_checkpoint(tmp_path) as checkpoint, pytest.raises(SourceError, match=r"\[271, 13\]"):
@@ -193,29 +205,29 @@ def test_nan_and_infinity_are_errors_with_their_position(tmp_path: Path, kind: t
 
 
 def test_a_double_too_large_for_float32_is_an_error(tmp_path: Path) -> None:
-    write(tmp_path, {"model.safetensors": safetensors_bytes({"w": np.array([1.0, 1e300])})})
+    write_files(tmp_path, {"model.safetensors": safetensors_bytes({"w": np.array([1.0, 1e300])})})
     assert_refused(tmp_path, "'w'", "inf at [1]")
 
 
 @pytest.mark.parametrize("config", [b"{", b"[]", b"3", b"\xff"])
 def test_a_config_that_is_not_an_object_is_an_error(tmp_path: Path, config: bytes) -> None:
-    assert_refused(write(tmp_path, {"model.safetensors": GOOD, "config.json": config}), "config.json")
+    assert_refused(write_files(tmp_path, {"model.safetensors": GOOD, "config.json": config}), "config.json")
 
 
 def test_a_missing_config_argument_is_an_error(tmp_path: Path) -> None:
-    write(tmp_path, {"model.safetensors": GOOD})
+    write_files(tmp_path, {"model.safetensors": GOOD})
     with pytest.raises(SourceError, match=r"nothing\.json: cannot be read"):
         open_checkpoint(tmp_path, config=tmp_path / "nothing.json")
 
 
 def test_a_tensor_in_two_files_is_an_error(tmp_path: Path) -> None:
     assert_refused(
-        write(tmp_path, {"a.safetensors": GOOD, "b.safetensors": GOOD}), "a.safetensors", "b.safetensors", "'w'"
+        write_files(tmp_path, {"a.safetensors": GOOD, "b.safetensors": GOOD}), "a.safetensors", "b.safetensors", "'w'"
     )
 
 
 def test_reading_a_missing_tensor_is_an_error(tmp_path: Path) -> None:
-    with open_checkpoint(write(tmp_path, {"model.safetensors": GOOD})) as checkpoint:
+    with open_checkpoint(write_files(tmp_path, {"model.safetensors": GOOD})) as checkpoint:
         with pytest.raises(SourceError, match="no tensor 'other'"):
             checkpoint.read(ReadRequest("other"))
         with pytest.raises(SourceError, match="no tensor 'other'"):

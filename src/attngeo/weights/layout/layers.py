@@ -80,7 +80,7 @@ def open_layers(
     stack:     only these stacks; None: all
     layers:    only these layers of each stack; None: all
     norms:     also read the norm before each attention; None: only where the source is local
-    unproven:  also accept a layout that was never compared with a live model of its type
+    unproven:  also accept a layout that was never checked against a live model of its type
     """
     checkpoint = open_checkpoint(ref)
     try:
@@ -219,6 +219,6 @@ def _check_known(checkpoint: Checkpoint, known: Family, sites: list[Site], unpro
     what = f"model type {model_type}" if model_type else f"the layout of {sites[0].query} without a transformers config"
     reason = f" ({known.reason})" if known.reason else ""
     raise UnprovenError(
-        f"{checkpoint.ref}: {what} was never compared with a live model{reason}; "
+        f"{checkpoint.ref}: {what} was never checked against a live model{reason}; "
         "--unproven (unproven=True) scores it all the same"
     )
