@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import statistics
 
 import numpy as np
@@ -168,3 +169,31 @@ def test_reordering_keeps_labels_and_the_embedding_has_one_row_per_head():
 def test_bad_input_raises_an_error_that_names_it(call, message):
     with pytest.raises(InputError, match=message):
         call()
+
+
+def rewrite_about(path, change):
+    """Apply `change` to the JSON part of a saved result."""
+    with np.load(path) as stored:
+        arrays = dict(stored)
+    about = json.loads(arrays["about"].tobytes().decode())
+    change(about)
+    arrays["about"] = np.frombuffer(json.dumps(about).encode(), np.uint8)
+    np.savez(path, **arrays)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda about: about["settings"].pop("alpha"), "settings: expected iterations, alpha, beta"),
+        (lambda about: about["settings"].update(epsilon="wide"), "settings: epsilon is 'wide', expected a number"),
+        (lambda about: about["settings"].update(tree="oak"), "unknown tree 'oak'"),
+        (lambda about: about["history"][0].update(l1="small"), "history: l1 is 'small', expected a number"),
+        (lambda about: about["history"][0].update(stage="late"), "history: stage is 'late'"),
+        (lambda about: about["history"][0].update(likeness=[1.0]), "history: likeness is"),
+    ],
+)
+def test_saved_settings_and_steps_are_checked(change, message, tmp_path):
+    path = organize(planted((8, 7, 5), 0)[0]).save(tmp_path / "organization.npz")
+    rewrite_about(path, change)
+    with pytest.raises(InputError, match=message):
+        Organization.load(path)

@@ -19,6 +19,7 @@ from attngeo.organization.checks import checked, checked_affinity
 from attngeo.organization.expansion.expansion import Expansion, expand
 from attngeo.organization.geometry.diffusion import diffusion_map
 from attngeo.organization.questionnaire.iterate import Step
+from attngeo.organization.questionnaire.settings import checked_settings
 from attngeo.organization.trees.tree import Tree
 
 if TYPE_CHECKING:
@@ -104,14 +105,15 @@ class Organization(Drawable):
             steps = []
             for index, step in enumerate(about.get("history", [])):
                 trees = tuple(Tree.from_arrays(arrays, f"step{index}.tree{axis}") for axis in axes)
-                steps.append(Step(step["stage"], trees, step["l1"], tuple(step["likeness"])))
+                steps.append(_checked_step(step, trees))
             trees = tuple(Tree.from_arrays(arrays, f"tree{axis}") for axis in axes)
             affinities = tuple(checked_affinity(required_array(arrays, f"affinity{axis}")) for axis in axes)
             for axis, (n, tree, affinity) in enumerate(zip(values.shape, trees, affinities, strict=True)):
                 if not n == tree.size == len(affinity):
                     sizes = f"the tree has {tree.size}, the affinity {len(affinity)}"
                     raise InputError(f"axis {axis}: the values have {n} elements, {sizes}")
-        return cls(tensor, trees, affinities, tuple(steps), about.get("settings", {}))
+            settings = checked_settings(about.get("settings", {}))
+        return cls(tensor, trees, affinities, tuple(steps), settings)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Organization):
@@ -135,3 +137,15 @@ class Organization(Drawable):
         depths = ", ".join(str(tree.depth) for tree in self.trees)
         l1 = f", l1 {self.history[-1].l1:.6g}" if self.history else ""
         return f"Organization({shape}, trees of {depths} levels, {len(self.history)} steps{l1})"
+
+
+def _checked_step(stored: Mapping[str, Any], trees: tuple[Tree, ...]) -> Step:
+    """Return the step stored in a file, with these trees."""
+    stage, l1, likeness = stored["stage"], stored["l1"], tuple(stored["likeness"])
+    if stage not in ("iteration", "refined"):
+        raise InputError(f"history: stage is {stage!r}, expected 'iteration' or 'refined'")
+    if type(l1) not in (int, float):
+        raise InputError(f"history: l1 is {l1!r}, expected a number")
+    if len(likeness) != len(trees) or not all(value is None or type(value) in (int, float) for value in likeness):
+        raise InputError(f"history: likeness is {likeness!r}, expected a number or null for each of {len(trees)} axes")
+    return Step(stage, trees, l1, likeness)

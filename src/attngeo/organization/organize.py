@@ -33,7 +33,7 @@ def organize(
     Each iteration builds the tree of every axis from the newest trees of the other axes: heads, queries, keys of a
     tensor, columns and rows of a matrix. Iterations stop early when no tree changes.
 
-    iterations:  at most so many; 3 for tensors and 10 for matrices by default
+    iterations:  largest number of iterations; 3 for tensors and 10 for matrices by default
     alpha, beta: exponents of the folder weights (|F|/n)^β · 2^{−α·level}; 0 and 1 for tensors, 1 and 0 for matrices
     tree:        "flexible" trees are joined from the elements up, "binary" trees are cut from the root down
     start:       affinity of the first trees

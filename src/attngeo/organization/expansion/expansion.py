@@ -21,6 +21,7 @@ from attngeo.organization.expansion.controls import TREES, Comparison, Profile, 
 from attngeo.organization.haar.smoothness import Holder, holder
 from attngeo.organization.haar.sparsity import Sparsity, sparsity
 from attngeo.organization.haar.transform import forward, inverse
+from attngeo.organization.questionnaire.settings import checked_settings
 from attngeo.organization.trees.tree import Tree
 
 if TYPE_CHECKING:
@@ -73,7 +74,7 @@ class Expansion(Drawable):
         The network is expanded along all axes, a head along queries and keys. A matrix is one head.
 
         normalised: divide by the l2 norm of the same coefficients, so that networks and scales can be compared
-        coarsest:   use only so many coefficients, those with the largest support
+        coarsest:   use only this number of coefficients, those with the largest support
         """
         if of not in ("head", "network"):
             raise InputError(f"entropy: of {of!r}, expected 'head' or 'network'")
@@ -141,7 +142,8 @@ class Expansion(Drawable):
             if coefficients.shape != tuple(tree.size for tree in trees):
                 sizes = tuple(tree.size for tree in trees)
                 raise InputError(f"coefficients of shape {coefficients.shape} do not match trees of sizes {sizes}")
-        return cls(coefficients, trees, about.get("settings", {}))
+            settings = checked_settings(about.get("settings", {}))
+        return cls(coefficients, trees, settings)
 
     def _numpy(self) -> NDArray[Any]:
         array: NDArray[Any] = to_numpy(self.coefficients)

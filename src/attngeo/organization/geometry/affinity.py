@@ -129,9 +129,9 @@ def _twins(flat: AnyArray, squares: Floats) -> Ints:
     of squares are taken in the same order for each slice, so only slices with equal sums have to be compared.
     """
     twin = np.arange(len(squares))
-    seen: dict[float, list[int]] = {}
+    by_square: dict[float, list[int]] = {}
     for i, square in enumerate(squares.tolist()):
-        others = seen.setdefault(square, [])
+        others = by_square.setdefault(square, [])
         for j in others:
             if bool((flat[i] == flat[j]).all()):
                 twin[i] = j

@@ -80,8 +80,8 @@ def diffusion(affinity: Floats) -> Diffusion:
         if len(members) == 1:  # its row may be all zeros, which cannot be normalised
             values[members, 0] = vectors[members, 0] = 1.0
             continue
-        whole = len(members) == n
-        eigenvalues, basis = _leading_eigenpairs(normalised(affinity if whole else affinity[np.ix_(members, members)]))
+        inside = affinity if len(members) == n else affinity[np.ix_(members, members)]
+        eigenvalues, basis = _leading_eigenpairs(normalised(inside))
         values[members, : len(eigenvalues)] = eigenvalues
         vectors[np.ix_(members, np.arange(len(eigenvalues)))] = basis / basis[:, :1]
     return Diffusion(components, values, vectors)
@@ -123,8 +123,8 @@ def diffusion_map(affinity: ArrayInput, dimensions: int = 3) -> Floats:
     (λ_k, v_k) are the eigenpairs of D^-½ K D^-½ for the affinity K [n, n] with row sums D; there is no density
     normalisation. In each column the entry of largest size is positive. n elements give at most n − 1 columns.
 
-    >>> place = np.array([0.0, 1.0, 10.0, 11.0, 30.0])
-    >>> diffusion_map(np.exp(-abs(place[:, None] - place) / 5), dimensions=1)[:, 0].round(2)
+    >>> position = np.array([0.0, 1.0, 10.0, 11.0, 30.0])
+    >>> diffusion_map(np.exp(-abs(position[:, None] - position) / 5), dimensions=1)[:, 0].round(2)
     array([-0.4 , -0.39, -0.28, -0.27,  2.69])
     """
     from scipy.linalg import eigh

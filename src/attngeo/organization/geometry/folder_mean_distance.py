@@ -101,18 +101,18 @@ class FolderMeanDistances:
         slices, centre = self._slices, self._centre
         folders = firsts[0].folders
         parents, start, children = _joins(folders, np.concatenate([first.chosen for first in firsts]))
-        place = np.full(folders.count, -1)
-        place[parents] = np.arange(len(parents))
+        row_of = np.full(folders.count, -1)
+        row_of[parents] = np.arange(len(parents))
         sums = self._scratch.take((slices.shape[0], len(parents), slices.shape[2]))
         threads.spread(
-            lambda lo, hi: jit.folders.folder_sums(slices, centre, sums, start, children, place, lo, hi),
+            lambda lo, hi: jit.folders.folder_sums(slices, centre, sums, start, children, row_of, lo, hi),
             len(slices),
             cost=4.0 * slices.shape[0] * slices.shape[2] * len(children),
         )
-        return sums, place
+        return sums, row_of
 
     def _compiled(
-        self, jit: NumbaKernels, first: WeightedFolders, sides: list[WeightedFolders], sums: Floats, place: Ints
+        self, jit: NumbaKernels, first: WeightedFolders, sides: list[WeightedFolders], sums: Floats, row_of: Ints
     ) -> list[Floats]:
         """Return the distances [n, n] of every side, by the numba kernels."""
         n, _, b = self._slices.shape
@@ -121,7 +121,7 @@ class FolderMeanDistances:
         last = _merged(sides, b)
         shape = (len(sides), multiple_of_four(n), multiple_of_four(n))
         columns = max(jit.distances.COORDINATES, *(lanes * len(side.chosen) for side in sides))
-        middle = (self._slices, self._centre, sums, place)
+        middle = (self._slices, self._centre, sums, row_of)
 
         def work(lo: int, hi: int, part: Floats) -> None:
             span = slice(lo * lanes, hi * lanes)  # whole vectors for every group

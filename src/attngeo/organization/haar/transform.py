@@ -97,6 +97,6 @@ def _copied(array: AnyArray, out: NDArray[Any]) -> NDArray[Any]:
 def _without_numba(flat: AnyArray, rotations: Rotations, inverse: bool) -> Any:
     """Return the transform of `flat` [outer, n, inner]: in one Triton launch on a GPU, round by round otherwise."""
     if is_torch(flat) and flat.is_cuda and (gpu := dispatch.triton_kernels()) is not None:
-        *steps, found = rotations.steps(inverse, np.float64)
-        return gpu.haar.rotated(flat, *steps, found[0])
+        *steps, source_rows = rotations.steps(inverse, np.float64)
+        return gpu.haar.rotated(flat, *steps, source_rows[0])
     return rotations.apply(flat, inverse)

@@ -19,7 +19,7 @@ from attngeo.organization.kernels.simd_llvm import LANES, store_scaled_row, sum_
 
 @compile_loop
 def folder_sums(
-    slices: NDArray[Any], centre: Floats, sums: Floats, start: Ints, children: Ints, place: Ints, lo: int, hi: int
+    slices: NDArray[Any], centre: Floats, sums: Floats, start: Ints, children: Ints, row_of: Ints, lo: int, hi: int
 ) -> None:
     """Fill sums [n, folders, b] with sums of (slices − centre) over folders of the middle axis, for slices lo … hi.
 
@@ -27,7 +27,7 @@ def folder_sums(
     centre:   [a, b], subtracted from each slice
     children: folder f is the sum of children[start[f]:start[f + 1]]; a child c < a is a single element of the middle
               axis, any other is a folder computed before
-    place:    [folders of the tree], row of `sums` that holds a folder
+    row_of:    [folders of the tree], row of `sums` that holds a folder
     """
     a, b = slices.shape[1], slices.shape[2]
     for i in range(lo, hi):
@@ -41,7 +41,7 @@ def folder_sums(
                     for x in range(b):
                         total[x] += row[x] - middle[x]
                 else:
-                    part = sums[i, place[c]]
+                    part = sums[i, row_of[c]]
                     for x in range(b):
                         total[x] += part[x]
 
@@ -51,7 +51,7 @@ def folder_minima(
     slices: NDArray[Any],
     centre: Floats,
     sums: Floats,
-    place: Ints,
+    row_of: Ints,
     chosen: Ints,
     scale: Floats,
     count_b: int,
@@ -69,7 +69,7 @@ def folder_minima(
     The numbers compared are weighted means of (slices − centre) over F₁ × F₂. A "side" is one set of folders F₂.
     Tiles below the diagonal are left out; n₄ is n rounded up to a multiple of four.
 
-    slices, centre, sums, place: as in `folder_sums`
+    slices, centre, sums, row_of: as in `folder_sums`
     chosen, scale:      the folders F₁ of the middle axis, and weight / size of each
     count_b:            number of folders of the last axis, single elements first
     parents_b, start_b, children_b [1, ·]: the folder parents_b[k] is the sum of children_b[0, start_b[k]:start_b[k+1]]
@@ -99,22 +99,22 @@ def folder_minima(
             weights[0, w] = scale[f0 + w]
         first, last = chosen[f0], chosen[f0 + wide - 1]
         single, several = last < a, first >= a  # all F₁ are single elements; all are larger folders
-        start = first if single else place[first]
+        start = first if single else row_of[first]
         # Rows that follow one another in memory are transposed in vector registers, any others number by number.
-        adjacent = wide == LANES and (single or several) and (last if single else place[last]) - start == LANES - 1
+        adjacent = wide == LANES and (single or several) and (last if single else row_of[last]) - start == LANES - 1
         whole = b // LANES * LANES if adjacent else 0
         for i in range(n):
-            mine, added = slices[i], sums[i]
+            slice_i, sums_i = slices[i], sums[i]
             if single:
                 for x in range(0, whole, LANES):
-                    transpose_scaled_difference(totals, x, mine, centre, start, x, weights)
+                    transpose_scaled_difference(totals, x, slice_i, centre, start, x, weights)
             else:
                 for x in range(0, whole, LANES):
-                    transpose_scaled_difference(totals, x, added, no_centre, start, x, weights)
+                    transpose_scaled_difference(totals, x, sums_i, no_centre, start, x, weights)
             for w in range(wide):
                 f, weight = chosen[f0 + w], weights[0, w]
                 for x in range(whole, b):
-                    totals[x, w] = (mine[f, x] - centre[f, x] if f < a else added[place[f], x]) * weight
+                    totals[x, w] = (slice_i[f, x] - centre[f, x] if f < a else sums_i[row_of[f], x]) * weight
             for k in range(parents_b.size):
                 sum_rows(totals, parents_b[k], children_b, start_b[k], start_b[k + 1])
             for s in range(sides):

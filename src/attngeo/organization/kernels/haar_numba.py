@@ -33,7 +33,7 @@ def rotate_last_axis(flat: Numbers, out: Numbers, steps: RotationSteps, lo: int,
     The elements to rotate are neighbours in memory here, not rows. So ROWS rows at a time are transposed into the
     buffer, in blocks of LANES × LANES inside vector registers, and transposed again on the way out.
     """
-    n, found = flat.shape[1], steps[4]
+    n, source = flat.shape[1], steps[4]
     part = np.empty((n, ROWS), out.dtype)
     block = np.empty((ROWS, n), out.dtype)
     straight = np.arange(ROWS).reshape(1, ROWS)
@@ -55,10 +55,10 @@ def rotate_last_axis(flat: Numbers, out: Numbers, steps: RotationSteps, lo: int,
         target = out[i : i + wide]
         for x in range(0, even, LANES):
             for k in range(0, whole, LANES):
-                transpose_gathered(target, x, k, part, found, k, x)
+                transpose_gathered(target, x, k, part, source, k, x)
         for x in range(wide):
             for k in range(whole if x < even else 0, n):
-                target[x, k] = part[found[0, k], x]
+                target[x, k] = part[source[0, k], x]
 
 
 @compile_vector_loop
@@ -67,7 +67,7 @@ def rotate_middle_axis(flat: Numbers, out: Numbers, steps: RotationSteps, lo: in
 
     A block is [n, block_width(n, inner)]; blocks are numbered along `inner` first, then along `outer`.
     """
-    n, inner, found = flat.shape[1], flat.shape[2], steps[4]
+    n, inner, source = flat.shape[1], flat.shape[2], steps[4]
     width = block_width(n, inner)
     blocks = (inner + width - 1) // width
     part = np.empty((n, width), out.dtype)
@@ -80,7 +80,7 @@ def rotate_middle_axis(flat: Numbers, out: Numbers, steps: RotationSteps, lo: in
                 row[x] = flat[i, k, j + x]
         _apply_rotations(part, steps, wide)
         for k in range(n):
-            row = part[found[0, k]]
+            row = part[source[0, k]]
             for x in range(wide):
                 out[i, k, j + x] = row[x]
 

@@ -36,10 +36,10 @@ def _rotate(data, first, second, cosine, sine, count, n, inner, COLUMNS: tl.cons
         tl.debug_barrier()  # the next step may read what this one wrote
 
 
-def rotated(flat: torch.Tensor, first: Ints, second: Ints, cosine: Floats, sine: Floats, found: Ints) -> torch.Tensor:
+def rotated(flat: torch.Tensor, first: Ints, second: Ints, cosine: Floats, sine: Floats, source: Ints) -> torch.Tensor:
     """Return flat [outer, n, inner] after rotating the rows (first[k], second[k]), k = 0, 1, …, in that order.
 
-    Row i of the result is row found[i] after the rotations.
+    Row i of the result is row source[i] after the rotations.
     """
     import torch
 
@@ -52,5 +52,5 @@ def rotated(flat: torch.Tensor, first: Ints, second: Ints, cosine: Floats, sine:
     angles = [torch.as_tensor(x.copy(), dtype=flat.dtype, device=flat.device) for x in (cosine, sine)]
     grid = (work.shape[0] * triton.cdiv(work.shape[2], COLUMNS),)
     _rotate[grid](work, *rows, *angles, len(first), n, work.shape[2], COLUMNS)
-    work = work.index_select(1, torch.as_tensor(found.copy(), device=flat.device))
+    work = work.index_select(1, torch.as_tensor(source.copy(), device=flat.device))
     return work.reshape(n, outer, inner).transpose(0, 1).contiguous() if across else work

@@ -25,9 +25,9 @@ SIDE = 4  # rows and columns of a tile: 16 running sums and 8 operands fit the r
 class _Rows:
     """Addresses, loads and stores for the rows of a two-dimensional array of floats."""
 
-    def __init__(self, context: Any, builder: Any, signature: Any, args: Any, place: int) -> None:
-        kind = signature.args[place]
-        array = context.make_array(kind)(context, builder, args[place])
+    def __init__(self, context: Any, builder: Any, signature: Any, args: Any, argument: int) -> None:
+        kind = signature.args[argument]
+        array = context.make_array(kind)(context, builder, args[argument])
         self._builder, self._word = builder, context.get_value_type(types.intp)
         self._number = context.get_value_type(kind.dtype)
         self._data = builder.bitcast(array.data, ir.IntType(8).as_pointer())
@@ -35,8 +35,8 @@ class _Rows:
 
     def at(self, index: Any, offset: int = 0) -> Any:
         """Return a pointer to the first number of row index + offset."""
-        place = self._builder.mul(self._builder.add(index, self._word(offset)), self._stride)
-        return self._builder.bitcast(self._builder.gep(self._data, [place]), self._number.as_pointer())
+        offset_bytes = self._builder.mul(self._builder.add(index, self._word(offset)), self._stride)
+        return self._builder.bitcast(self._builder.gep(self._data, [offset_bytes]), self._number.as_pointer())
 
     def load(self, pointer: Any, column: Any = None, widen: bool = True) -> Any:
         """Return LANES numbers from `pointer` (plus `column`) on; `widen` converts float32 to float64."""
@@ -67,7 +67,7 @@ def _add_minima_tile(
     def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         lanes, word = ir.VectorType(ir.DoubleType(), LANES), context.get_value_type(types.intp)
         first, second, begin, count = args[3:]
-        left, right, cells = (_Rows(context, builder, signature, args, place) for place in range(3))
+        left, right, cells = (_Rows(context, builder, signature, args, argument) for argument in range(3))
         left_rows = [left.at(first, u) for u in range(SIDE)]
         right_rows = [right.at(second, v) for v in range(SIDE)]
         end = builder.add(begin, count)
@@ -83,8 +83,8 @@ def _add_minima_tile(
 
         a, b = [left.load(pointer, k) for pointer in left_rows], [right.load(pointer, k) for pointer in right_rows]
         grown = []
-        for place, total in enumerate(totals):
-            x, y = a[place // SIDE], b[place % SIDE]
+        for cell_index, total in enumerate(totals):
+            x, y = a[cell_index // SIDE], b[cell_index % SIDE]
             least = builder.select(builder.fcmp_ordered("<", x, y), x, y)
             grown.append(builder.fadd(total, least))
             total.add_incoming(grown[-1], loop)
@@ -93,8 +93,8 @@ def _add_minima_tile(
         builder.cbranch(builder.icmp_signed("<", following, end), loop, done)
 
         builder.position_at_end(done)
-        for place, total in enumerate(grown):
-            cell = builder.gep(cells.at(first, place // SIDE), [builder.add(second, word(place % SIDE))])
+        for cell_index, total in enumerate(grown):
+            cell = builder.gep(cells.at(first, cell_index // SIDE), [builder.add(second, word(cell_index % SIDE))])
             builder.store(builder.fadd(builder.load(cell), _lane_sum(builder, total)), cell)
         return context.get_dummy_value()
 
@@ -107,7 +107,9 @@ def _transpose_scaled_difference(
     """rows[i + u, w] = (source[j + w, column + u] − centre[j + w, column + u]) · weights[0, w] for u, w < LANES."""
 
     def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        table, given, middle, factors = (_Rows(context, builder, signature, args, place) for place in (0, 2, 3, 6))
+        table, given, middle, factors = (
+            _Rows(context, builder, signature, args, argument) for argument in (0, 2, 3, 6)
+        )
         i, j, column = args[1], args[4], args[5]
         block = []
         for w in range(LANES):

@@ -53,8 +53,10 @@ def _identical_rows(affinity: Floats) -> Ints:
     if len(np.unique(affinity[:, 0])) == len(affinity):  # the first column already distinguishes all rows
         return np.arange(len(affinity))
     rows = np.ascontiguousarray(affinity + 0.0)  # turns −0 into 0
-    seen: dict[bytes, int] = {}
-    return canonical_labels(np.asarray([seen.setdefault(row.tobytes(), i) for i, row in enumerate(rows)], np.int64))
+    first_with: dict[bytes, int] = {}
+    return canonical_labels(
+        np.asarray([first_with.setdefault(row.tobytes(), i) for i, row in enumerate(rows)], np.int64)
+    )
 
 
 def _join(distances: Floats, constant: float) -> Ints:

@@ -30,7 +30,7 @@ class Step:
     """The state after one iteration or after the refining round.
 
     >>> step = organize(planted((16, 12, 8), seed=0)[0]).history[0]
-    >>> step.stage, step.trees[2].size, step.likeness[2]  # the heads had no tree before
+    >>> step.stage, step.trees[2].size, step.likeness[2]  # the heads have no tree before the first iteration
     ('iteration', 8, None)
     """
 
@@ -75,9 +75,9 @@ def settle(values: AnyArray, settings: Settings, progress: Progress | None = Non
     total = (2 if tensor else 1) + settings.iterations * len(axis_order) + refining
     done = 0
 
-    def report(upto: int | None = None) -> None:
+    def report(now_done: int | None = None) -> None:
         nonlocal done
-        done = done + 1 if upto is None else upto
+        done = done + 1 if now_done is None else now_done
         if progress is not None:
             progress(done, total)
 
@@ -130,9 +130,8 @@ def _on_device(array: ArrayInput, device: str | None) -> Any:
     except ImportError:
         raise InputError(f"organize: device={device!r} needs torch: pip install 'attngeo[torch]'") from None
     try:
-        return (
-            torch.as_tensor(array).detach().to(device).double()
-        )  # moved before the conversion to float64 makes it larger
+        # Moved first, because the conversion to float64 makes it larger.
+        return torch.as_tensor(array).detach().to(device).double()
     except (RuntimeError, AssertionError, TypeError, ValueError) as error:
         raise InputError(f"organize: device {device!r} cannot be used: {first_line(error)}") from None
 

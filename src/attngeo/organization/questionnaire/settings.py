@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from math import isfinite
 from typing import Any, Literal
 
 from attngeo.errors import InputError
@@ -12,7 +14,7 @@ from attngeo.errors import InputError
 class Settings:
     """The settings of one run of the questionnaire; results store them under these names."""
 
-    iterations: int  # at most so many; the questionnaire stops early when no tree changes
+    iterations: int  # largest number of iterations; the questionnaire stops early when no tree changes
     alpha: float  # exponent of the level in a folder's weight
     beta: float  # exponent of the size in a folder's weight
     tree: Literal["flexible", "binary"]
@@ -54,3 +56,17 @@ class Settings:
     def as_dict(self) -> dict[str, Any]:
         """Return the settings by name, for files."""
         return asdict(self)
+
+
+def checked_settings(stored: object) -> dict[str, Any]:
+    """Return the settings stored in a file; {} stands for trees that were given rather than fitted."""
+    if stored == {}:
+        return {}
+    names = [field.name for field in fields(Settings)]
+    if not isinstance(stored, Mapping) or set(stored) != set(names):
+        raise InputError(f"settings: expected {', '.join(names)}, found {stored!r}")
+    for name in ("iterations", "alpha", "beta", "constant", "epsilon"):
+        number = stored[name]
+        if type(number) not in (int, float) or not isfinite(number):
+            raise InputError(f"settings: {name} is {number!r}, expected a number")
+    return Settings.of(3, **stored).as_dict()

@@ -74,11 +74,11 @@ def softmax_invariance(
         if callable(progress):
             progress(done, total)
 
-    whole = []
+    organizations = []
     for stage in stages:
-        whole.append(organized(stage, device))
+        organizations.append(organized(stage, device))
         report()
-    network = [_between(whole[0], after) for after in whole[1:]]
+    network = [_between(organizations[0], after) for after in organizations[1:]]
     own_heads: list[HeadInvariance] = []
     control_heads: list[HeadInvariance] = []
     for h in chosen:
@@ -89,7 +89,7 @@ def softmax_invariance(
             figures.append(HeadInvariance(labels[h], queries, keys, *fits))
         report()
     contrasts = (
-        *_network_contrasts(whole, network, bootstrap, rng),
+        *_network_contrasts(organizations, network, bootstrap, rng),
         *_head_contrasts(own_heads, control_heads, bootstrap, rng),
     )
     kind = "masked softmax" if masked else "softmax"
@@ -127,15 +127,15 @@ def _exponents(logits: Floats, organization: Organization) -> tuple[Holder, Hold
 
 
 def _network_contrasts(
-    whole: list[Organization], network: list[tuple[Agreement, ...]], bootstrap: int, rng: np.random.Generator
+    organizations: list[Organization], network: list[tuple[Agreement, ...]], bootstrap: int, rng: np.random.Generator
 ) -> list[Contrast]:
     """Return the contrasts of the head axis of the whole tensor.
 
     The bootstrap draws heads: rows and columns of the affinities, elements of the trees, points of the diffusion maps.
     """
-    before, after, control = (org.affinities[2] for org in whole)
+    before, after, control = (org.affinities[2] for org in organizations)
     maps = [diffusion_map(affinity) for affinity in (before, after, control)]
-    trees = [org.trees[2] for org in whole]
+    trees = [org.trees[2] for org in organizations]
     matched = [_matched_levels(trees[0], tree) for tree in trees[1:]]
 
     def figures(drawn: Ints, side: int) -> tuple[float, float, float]:

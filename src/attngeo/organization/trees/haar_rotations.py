@@ -54,9 +54,9 @@ class Rotations:
         return tuple(np.split(order, np.cumsum(np.bincount(np.asarray(rounds, np.int64)))[:-1])) if rounds else ()
 
     def steps(self, inverse: bool, dtype: DTypeLike) -> tuple[Ints, Ints, NDArray[Any], NDArray[Any], Ints]:
-        """Return (first, second, cosine, sine, found) for the kernels, cosines and sines with the given dtype.
+        """Return (first, second, cosine, sine, source) for the kernels, cosines and sines with the given dtype.
 
-        Rotate the rows (first[k], second[k]) in order; row i of the result is then row found[0, i]. The inverse takes
+        Rotate the rows (first[k], second[k]) in order; row i of the result is then row source[0, i]. The inverse takes
         rows in the order of the columns of the basis and rotates by the opposite angles in reverse order.
         """
         cosine, sine = self.cosine.astype(dtype), self.sine.astype(dtype)
