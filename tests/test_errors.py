@@ -1,0 +1,44 @@
+"""Messages of attngeo's exceptions are one printable line."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+
+from attngeo.errors import AttngeoError, InputError, first_line, reason
+
+
+@pytest.mark.parametrize(
+    ("message", "line"),
+    [
+        ("file: tensor 'é … ×' is missing", "file: tensor 'é … ×' is missing"),
+        ("first\nsecond\n", "first second"),
+        ("first\r\n\n  second", "first second"),
+        ("a\0b\x1b[31m", "a\\x00b\\x1b[31m"),
+        ("half \ud800 and \u202e", "half \\ud800 and \\u202e"),
+        ("ends\n", "ends"),
+    ],
+)
+def test_a_message_is_one_printable_line(message: str, line: str) -> None:
+    error = InputError(message)
+    assert str(error) == line
+    assert str(pickle.loads(pickle.dumps(error))) == line
+
+
+def test_the_middle_of_a_very_long_message_is_left_out() -> None:
+    message = str(AttngeoError(f"begin{'x' * 10_000}end"))
+    assert message.startswith("beginxxx") and message.endswith("xxxend") and " … " in message
+    assert len(message) < 1010
+
+
+def test_the_reason_is_that_of_the_operating_system() -> None:
+    try:
+        try:
+            raise OSError(28, "No space left on device")
+        except OSError:
+            raise RuntimeError("unexpected position 64 vs 12") from None
+    except RuntimeError as error:
+        assert reason(error) == "No space left on device"
+    assert reason(ValueError("one\ntwo")) == first_line(ValueError("\n one\ntwo")) == "one"
+    assert first_line(KeyError()) == "KeyError"
