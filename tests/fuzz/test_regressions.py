@@ -243,21 +243,21 @@ def test_damaged_logs_of_runs(tmp_path: Path, line: bytes) -> None:
 
 
 def test_a_damaged_listing_in_the_cache_is_ignored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from attngeo.weights.sources import hub_snapshot
-    from attngeo.weights.sources.hub_errors import HubRef
+    from attngeo.weights.sources.hub import snapshot
+    from attngeo.weights.sources.hub.errors import HubRef
 
     monkeypatch.setenv("ATTNGEO_CACHE", str(tmp_path))
-    home = hub_snapshot.model_cache(HubRef("org/name"))
+    home = snapshot.model_cache(HubRef("org/name"))
     (home / "refs").mkdir(parents=True)
     (home / "abc").mkdir()
     (home / "refs" / "main").write_text("abc")
     for content in (b"{", b'{"a": 3}', b'{"../x": [3, ""]}', b'{"a": ["3", ""]}', DEEP):
         (home / "abc" / "files.json").write_bytes(content)
-        assert hub_snapshot._recall(HubRef("org/name")) is None
+        assert snapshot._recall(HubRef("org/name")) is None
     (home / "abc" / "files.json").write_bytes(b'{"a": [3, "b"]}')
-    assert hub_snapshot._recall(HubRef("org/name")) == hub_snapshot.Snapshot("abc", {"a": (3, "b")})
+    assert snapshot._recall(HubRef("org/name")) == snapshot.Snapshot("abc", {"a": (3, "b")})
     (home / "refs" / "main").write_bytes(b"\xff../x")
-    assert hub_snapshot._recall(HubRef("org/name")) is None
+    assert snapshot._recall(HubRef("org/name")) is None
 
 
 def test_the_valid_files_that_the_tests_above_damage_are_read(tmp_path: Path) -> None:

@@ -66,8 +66,8 @@ def _open_named(ref: str, config: Mapping[str, Any] | None) -> Checkpoint:
     match = _HUB_ID.fullmatch(ref)
     if match is None:
         raise SourceError(f"{ref!r}: no such folder, and not a hub id; expected a folder or `org/name[@revision]`")
-    from attngeo.weights.sources.hub import hub_checkpoint
-    from attngeo.weights.sources.hub_errors import HubRef
+    from attngeo.weights.sources.hub.errors import HubRef
+    from attngeo.weights.sources.hub.folder import hub_checkpoint
 
     return hub_checkpoint(HubRef(match["repo"], (match["path"] or "").rstrip("/"), match["revision"] or "main"), config)
 

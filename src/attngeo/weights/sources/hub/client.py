@@ -9,8 +9,8 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from attngeo.errors import SourceError
-from attngeo.weights.sources.hub_errors import TRANSIENT, HubRef, IncompleteTransfer, one_line_errors
-from attngeo.weights.sources.hub_snapshot import find_snapshot, model_cache
+from attngeo.weights.sources.hub.errors import TRANSIENT, HubRef, IncompleteTransfer, one_line_errors
+from attngeo.weights.sources.hub.snapshot import find_snapshot, model_cache
 
 TRIES = 5  # of one range, as long as nothing arrives
 FIRST_WAIT = 0.5  # seconds before the second try; doubled at each further one

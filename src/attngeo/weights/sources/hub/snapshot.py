@@ -12,7 +12,7 @@ from urllib.parse import quote
 from attngeo.errors import SourceError
 from attngeo.io.cache import cache_dir, cache_file
 from attngeo.weights.sources.discover import is_relative_inside, parse_json_object
-from attngeo.weights.sources.hub_errors import TRANSIENT, HubRef, one_line_errors
+from attngeo.weights.sources.hub.errors import TRANSIENT, HubRef, one_line_errors
 
 
 @dataclass(frozen=True)

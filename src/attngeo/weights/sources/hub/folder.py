@@ -18,8 +18,8 @@ from attngeo.weights.sources.byte_file import ByteFile, LocalFile
 from attngeo.weights.sources.checkpoint import Checkpoint
 from attngeo.weights.sources.discover import weights_of_file
 from attngeo.weights.sources.folder import Folder, open_folder
-from attngeo.weights.sources.hub_client import HubModel
-from attngeo.weights.sources.hub_errors import HubRef
+from attngeo.weights.sources.hub.client import HubModel
+from attngeo.weights.sources.hub.errors import HubRef
 from attngeo.weights.sources.hub_ranges import RemoteFile
 
 log = logging.getLogger("attngeo")
