@@ -20,6 +20,7 @@ import attngeo
 from attngeo import attention_layers
 from attngeo.arrays import Array
 from attngeo.errors import LayoutError, UnprovenError
+from attngeo.weights.layout import sites
 from attngeo.weights.layout.storage.base import Heads, split_rows
 from attngeo.weights.layout.storage.fused import Fused
 from attngeo.weights.layout.table import TABLE, Layout
@@ -72,7 +73,7 @@ class ValuesFirst(Fused):
 @pytest.fixture(autouse=True)
 def table_with_the_toy_layout(monkeypatch: pytest.MonkeyPatch) -> None:
     row = Layout("vkq.weight", "vkq.weight", ValuesFirst, types=frozenset({"toy"}))
-    monkeypatch.setattr("attngeo.weights.layout.sites.TABLE", (row, *TABLE))
+    monkeypatch.setattr(sites, "TABLE", (row, *TABLE))
 
 
 # Step 4. The check: x M_h xᵀ must be the live model's own products, and an exchange of heads must be noticed.
