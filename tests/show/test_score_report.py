@@ -7,7 +7,7 @@ import pytest
 
 import attngeo
 from attngeo.show.score_report import published_report, score_report
-from attngeo.weights.scoring.published import list_published
+from attngeo.weights.scoring.published.scores import list_published
 
 
 @pytest.fixture(scope="module")

@@ -31,7 +31,7 @@ def published(
         form = output_format(form, out)
         from attngeo.show.score_report import published_report
         from attngeo.show.tables import encode
-        from attngeo.weights.scoring.published import list_published
+        from attngeo.weights.scoring.published.scores import list_published
 
         frame = list_published(
             model=model, family=family, modality=modality, stack=stack, caution=caution, layers=layers

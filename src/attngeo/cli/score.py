@@ -105,7 +105,7 @@ def score(
 
 def _with_published(ref: str, table: ScoreTable, name: str | None, whole: bool) -> pl.DataFrame:
     """Return the rows of `table` with the published scores; the model's own config says which modality it has."""
-    from attngeo.weights.scoring.published_comparison import compare_with_published, modality_of
+    from attngeo.weights.scoring.published.comparison import compare_with_published, modality_of
     from attngeo.weights.sources.open import open_checkpoint
 
     with open_checkpoint(ref) as checkpoint:
@@ -130,7 +130,7 @@ def _write_scores(table: ScoreTable, frames: list[pl.DataFrame], heads: bool, fo
 
 def _check_published(name: str, refs: list[str]) -> None:
     """Raise if --published-as names no published model, or if there are several models it could stand for."""
-    from attngeo.weights.scoring.published import published
+    from attngeo.weights.scoring.published.scores import published
 
     if len(refs) > 1:
         raise AttngeoError(f"--published-as {name}: names one model, but {len(refs)} were given")

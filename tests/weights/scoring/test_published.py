@@ -10,8 +10,8 @@ import polars as pl
 import pytest
 
 import attngeo
-from attngeo.weights.scoring.published import find_published, published
-from attngeo.weights.scoring.published_comparison import compare_with_published, modality_of
+from attngeo.weights.scoring.published.comparison import compare_with_published, modality_of
+from attngeo.weights.scoring.published.scores import find_published, published
 
 
 @pytest.fixture(scope="module")

@@ -38,8 +38,8 @@ from attngeo.weights.scoring.layer_nulls import LayerNulls, NullLevel, layer_nul
 from attngeo.weights.scoring.norms import column_norms, dense_norms, row_norms
 from attngeo.weights.scoring.null_gaussian import GaussianNull, gaussian_null
 from attngeo.weights.scoring.null_repaired import RepairedNull
-from attngeo.weights.scoring.published import list_published, published
-from attngeo.weights.scoring.published_comparison import compare_with_published, modality_of
+from attngeo.weights.scoring.published.comparison import compare_with_published, modality_of
+from attngeo.weights.scoring.published.scores import list_published, published
 from attngeo.weights.scoring.score import score
 from attngeo.weights.scoring.score_table import ScoreTable
 from attngeo.weights.scoring.symmetry import squared_norm, symmetry, symmetry_ratio, trace_of_square

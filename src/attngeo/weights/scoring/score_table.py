@@ -128,7 +128,7 @@ class ScoreTable:
             texts = parse_json(notes) if notes is not None else None
         except OSError as error:
             raise SourceError(f"{path}: cannot be read ({error.strerror or error})") from error
-        except (pl.exceptions.PolarsError, ValueError) as error:
+        except (pl.exceptions.PolarsError, pl.exceptions.PanicException, ValueError) as error:
             raise SourceError(f"{path}: is damaged, expected a score table saved by attngeo") from error
         columns = {name: str(kind) for name, kind in frame.schema.items()}
         if columns != COLUMNS or not (isinstance(texts, list) and all(isinstance(text, str) for text in texts)):

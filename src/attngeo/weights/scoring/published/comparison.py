@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from attngeo.errors import AttngeoError
-from attngeo.weights.scoring.published import all_published, find_published, published
+from attngeo.weights.scoring.published.scores import all_published, find_published, published
 
 if TYPE_CHECKING:
     import polars as pl
