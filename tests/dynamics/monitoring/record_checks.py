@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -42,3 +43,8 @@ def difference_when_saved(row: dict[str, Any], model: Any) -> float:
     with tempfile.TemporaryDirectory() as folder:
         model.save_pretrained(folder)
         return difference(row, Path(folder))
+
+
+def recorded_steps(path: Path) -> list[int]:
+    """Return the step of each line of a file of records."""
+    return [json.loads(line)["step"] for line in path.read_text().splitlines()]

@@ -17,31 +17,11 @@ from safetensors.numpy import save_file
 from typer.testing import CliRunner
 
 from attngeo.cli import app
-from attngeo.dynamics.monitoring.records import RecordFile, read_records
-from attngeo.dynamics.monitoring.saved_checkpoints import find_checkpoints
+from attngeo.dynamics.monitoring.records import read_records
 from attngeo.dynamics.monitoring.track import track
 from attngeo.errors import AttngeoError, InputError, SourceError
-from tests.dynamics.monitoring.record_checks import difference
-
-CONFIG = {"model_type": "bert", "num_attention_heads": 4, "hidden_size": 32, "num_hidden_layers": 2}
-
-
-def random_weights(step: int, layers: int = 2, run: int = 0) -> dict[str, Any]:
-    rng = np.random.default_rng([run, step])
-    return {
-        f"encoder.layer.{layer}.attention.self.{side}.weight": rng.standard_normal((32, 32)).astype(np.float32)
-        for layer in range(layers)
-        for side in ("query", "key", "value")
-    }
-
-
-def save_checkpoint(folder: Path, step: int, name: str = "checkpoint-{}", **options: Any) -> Path:
-    """Write a checkpoint folder with random weights and return it."""
-    path = folder / name.format(step)
-    path.mkdir(parents=True)
-    save_file(random_weights(step, **options), path / "model.safetensors")
-    (path / "config.json").write_text(json.dumps(CONFIG))
-    return path
+from tests.dynamics.monitoring.checkpoint_folders import CONFIG, random_weights, save_checkpoint
+from tests.dynamics.monitoring.record_checks import difference, recorded_steps
 
 
 @pytest.fixture
@@ -52,10 +32,6 @@ def run(tmp_path: Path) -> Path:
     (folder / "runs").mkdir()  # other content of a run's folder
     (folder / "README.md").write_text("checkpoint-7")
     return folder
-
-
-def recorded_steps(path: Path) -> list[int]:
-    return [json.loads(line)["step"] for line in path.read_text().splitlines()]
 
 
 def run_track(*words: Any) -> Any:
@@ -104,13 +80,6 @@ def test_track_killed_and_restarted_writes_the_same_file(tmp_path: Path, moment:
     track(folder)
     track(folder, tmp_path / "uninterrupted.jsonl")
     assert (folder / "attngeo.jsonl").read_bytes() == (tmp_path / "uninterrupted.jsonl").read_bytes()
-
-
-@pytest.mark.parametrize("name", ["step-{}", "step_{}", "ckpt-{}", "global_step{}", "epoch=0-step={}", "iter_{}"])
-def test_common_names_of_checkpoints_are_found(tmp_path: Path, name: str) -> None:
-    save_checkpoint(tmp_path, 30, name)
-    save_checkpoint(tmp_path, 4, name)
-    assert [saved.step for saved in find_checkpoints(tmp_path)] == [4, 30]
 
 
 def test_files_of_weights_use_the_config_of_the_run(tmp_path: Path) -> None:
@@ -243,32 +212,6 @@ def test_track_draws_the_curves_of_its_records(run: Path) -> None:
         curves([{"step": 0, "loss": 1.0}])
 
 
-def test_a_process_that_does_not_write_keeps_its_records_in_memory(tmp_path: Path) -> None:
-    records = RecordFile(tmp_path / "a.jsonl", writing=False)
-    records.add({"step": 1})
-    records.add({"step": 1, "again": True})
-    assert records.rows == [{"step": 1, "again": True}] and not (tmp_path / "a.jsonl").exists()
-
-
-def test_two_writers_of_one_file_keep_the_records_of_each_other(tmp_path: Path) -> None:
-    """Checkpoints are scored during training; neither loses the records of the other."""
-    path = tmp_path / "a.jsonl"
-    monitor = RecordFile(path)
-    for step in (0, 100, 200):
-        monitor.add({"step": step})
-    tracking = RecordFile(path)
-    tracking.add({"step": 50})
-    monitor.add({"step": 300})
-    tracking.add({"step": 250})
-    assert recorded_steps(path) == [0, 50, 100, 200, 250, 300]
-    monitor.add({"step": 400})
-    tracking.add({"step": 150})
-    assert recorded_steps(path) == [0, 50, 100, 150, 200, 250, 300, 400]
-    path.unlink()
-    monitor.add({"step": 500})
-    assert recorded_steps(path) == [0, 50, 100, 200, 250, 300, 400, 500]
-
-
 def test_records_of_other_layers_are_refused_and_kept(run: Path) -> None:
     track(run, layers=[1])
     before = (run / "attngeo.jsonl").read_bytes()
@@ -279,16 +222,6 @@ def test_records_of_other_layers_are_refused_and_kept(run: Path) -> None:
             track(run, layers=layers)
     assert (run / "attngeo.jsonl").read_bytes() == before
     assert track(run, layers=[1])[0]["layer"] == [1]
-
-
-def test_folders_with_temporary_names_are_left_out(run: Path) -> None:
-    save_checkpoint(run, 1000, "tmp-checkpoint-{}")
-    save_checkpoint(run, 1500, ".checkpoint-{}")
-    assert [saved.path.name for saved in find_checkpoints(run)] == [
-        "checkpoint-100",
-        "checkpoint-500",
-        "checkpoint-1000",
-    ]
 
 
 def test_an_unreadable_older_checkpoint_is_an_error_even_if_the_newest_is_unreadable_too(run: Path) -> None:

@@ -1,0 +1,175 @@
+"""Scores of a live model: those of its saved checkpoint, with adapters, gains and parametrisations included."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("transformers")
+
+from attngeo.dynamics.monitoring.monitor import Monitor  # noqa: E402
+from tests.dynamics.monitoring.record_checks import difference_when_saved, make_batch, random_tokens  # noqa: E402
+from tests.weights.tiny_models import FAMILIES, bert, llama  # noqa: E402
+
+
+@pytest.fixture(autouse=True)
+def no_progress_bars() -> Any:
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_scores_are_those_of_the_saved_checkpoint(family: str) -> None:
+    model = FAMILIES[family]()
+    row = Monitor(every=1)(0, model)
+    assert row is not None and "max_logit" not in row
+    assert difference_when_saved(row, model) <= 1e-6
+
+
+def tiny_qwen3() -> Any:
+    from transformers import Qwen3Config, Qwen3ForCausalLM
+
+    return Qwen3ForCausalLM(Qwen3Config(
+        vocab_size=60, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, head_dim=8,
+        intermediate_size=40))  # fmt: skip
+
+
+def tiny_deepseek() -> Any:
+    from transformers import DeepseekV3Config, DeepseekV3ForCausalLM
+
+    return DeepseekV3ForCausalLM(DeepseekV3Config(
+        vocab_size=60, hidden_size=32, num_hidden_layers=1, first_k_dense_replace=1, num_attention_heads=4,
+        num_key_value_heads=4, q_lora_rank=16, kv_lora_rank=16, qk_rope_head_dim=4, qk_nope_head_dim=8, v_head_dim=8,
+        intermediate_size=40, moe_intermediate_size=8, n_routed_experts=2, num_experts_per_tok=1, n_group=1,
+        topk_group=1))  # fmt: skip
+
+
+@pytest.mark.parametrize("make", [tiny_qwen3, tiny_deepseek])
+def test_scores_include_qk_norm_gains_and_latent_products(make: Any) -> None:
+    torch.manual_seed(0)
+    model = make().double()
+    for name, weight in model.named_parameters():
+        if "norm" in name:
+            weight.data.uniform_(0.5, 2.0)
+    before = {name: weight.clone() for name, weight in model.state_dict().items()}
+    row = Monitor()(0, model, {"input_ids": random_tokens()})
+    assert row is not None and row["max_logit"][0] > 0
+    assert difference_when_saved(row, model) <= 1e-6
+    assert all(torch.equal(weight, before[name]) for name, weight in model.state_dict().items())
+
+
+def test_norms_and_their_spreads_are_those_of_the_dense_form() -> None:
+    model = llama()
+    row = Monitor()(0, model)
+    assert row is not None
+    attention = model.model.layers[1].self_attn
+    query = attention.q_proj.weight.detach().double().numpy().reshape(4, 8, 32)
+    key = attention.k_proj.weight.detach().double().numpy().reshape(2, 8, 32).repeat(2, 0)
+    heads = np.einsum("hrd,hre->hde", query, key)
+    for form, at in [(heads.sum(0), None), (heads[3], 3)]:
+        rows, columns = np.linalg.norm(form, axis=1), np.linalg.norm(form, axis=0)
+        expected = {
+            "norm": np.linalg.norm(form),
+            "row_spread": rows.std(ddof=1) / rows.mean(),
+            "column_spread": columns.std(ddof=1) / columns.mean(),
+        }
+        for name, value in expected.items():
+            assert (row[name][1] if at is None else row[f"head_{name}"][1][at]) == pytest.approx(value, rel=1e-6)
+
+
+class LowRank(torch.nn.Linear):  # type: ignore[misc]
+    """A projection with a low-rank term in the weights themselves."""
+
+    def __init__(self, base: Any) -> None:
+        super().__init__(base.in_features, base.out_features)
+        self.load_state_dict(base.state_dict())
+        self.lora_A = torch.nn.Parameter(torch.randn(2, base.in_features) * 0.1)
+        self.lora_B = torch.nn.Parameter(torch.randn(base.out_features, 2) * 0.1)
+        self.scaling = 1.5
+        self.merged = False
+
+
+def test_low_rank_terms_are_added_to_the_weights() -> None:
+    torch.manual_seed(0)
+    model = bert()
+    before = Monitor()(0, model)
+    for layer in model.bert.encoder.layer:
+        layer.attention.self.query = LowRank(layer.attention.self.query)
+    row = Monitor()(0, model)
+    assert row is not None and before is not None and row["symmetry"] != before["symmetry"]
+    merged = bert()
+    for adapted, plain in zip(model.bert.encoder.layer, merged.bert.encoder.layer, strict=True):
+        query = adapted.attention.self.query
+        plain.attention.self.query.weight.data += query.scaling * query.lora_B.data @ query.lora_A.data
+    assert difference_when_saved(row, merged) <= 1e-6
+
+
+@pytest.mark.parametrize("dora", [False, True])
+@pytest.mark.parametrize("family", ["bert", "gpt2", "llama"])
+def test_peft_adapters_are_added_to_the_weights(family: str, dora: bool) -> None:
+    import peft
+
+    targets = {"bert": ["query", "key"], "gpt2": ["c_attn"], "llama": ["q_proj"]}
+    torch.manual_seed(0)
+    base = FAMILIES[family]().double()  # so that merging has no visible rounding error
+    config = peft.LoraConfig(
+        r=3, lora_alpha=7, target_modules=targets[family], init_lora_weights=False, use_dora=dora,
+        fan_in_fan_out=family == "gpt2",
+    )  # fmt: skip
+    model = peft.get_peft_model(copy.deepcopy(base), config)
+    row = Monitor()(0, model, make_batch(base))
+    plain = Monitor()(0, base)
+    assert row is not None and plain is not None
+    assert row["symmetry"] != plain["symmetry"] and len(row["max_logit"]) == 2
+    assert difference_when_saved(row, model.merge_and_unload()) <= 1e-6
+
+
+def test_merged_and_disabled_adapters_are_scored_as_the_layer_uses_them() -> None:
+    peft = pytest.importorskip("peft")
+    config = peft.LoraConfig(r=4, target_modules=["query", "key"], init_lora_weights=False)
+    plain = Monitor(every=1)(1, bert())
+    model = peft.get_peft_model(bert(), config)
+    added = Monitor(every=1)(1, model)
+    assert added["symmetry"] != plain["symmetry"]
+    model.merge_adapter()
+    assert Monitor(every=1)(1, model)["symmetry"] == pytest.approx(added["symmetry"], abs=1e-6)
+    model.unmerge_adapter()
+    with model.disable_adapter():
+        assert Monitor(every=1)(1, model)["symmetry"] == pytest.approx(plain["symmetry"], abs=1e-6)
+
+
+def test_parametrised_weights_are_evaluated() -> None:
+    model = bert()
+    torch.nn.utils.parametrizations.weight_norm(model.bert.encoder.layer[0].attention.self.query)
+    model.bert.encoder.layer[0].attention.self.query.parametrizations.weight.original0.data *= 2
+    row, plain = Monitor()(0, model), Monitor()(0, bert())
+    assert row is not None and plain is not None
+    assert row["norm"][0] == pytest.approx(2 * plain["norm"][0], rel=1e-6)
+
+
+def test_a_zero_form_has_no_score() -> None:
+    model = bert()
+    model.bert.encoder.layer[1].attention.self.key.weight.data.zero_()
+    row = Monitor()(0, model)
+    assert row is not None
+    assert row["symmetry"][1] is None and row["directionality"][1] is None and row["norm"][1] == 0
+    assert row["symmetry"][0] is not None and row["head_symmetry"][1] == [None] * 4
+
+
+@pytest.mark.parametrize("scale", [1e-30, 1e-100, 1e-300, 1e100])
+def test_float64_weights_whose_squares_underflow_or_overflow_are_scored(scale: float) -> None:
+    model = llama().double()
+    expected = Monitor()(0, model)
+    for layer in model.model.layers:
+        for projection in (layer.self_attn.q_proj, layer.self_attn.k_proj):
+            projection.weight.data *= scale
+    row = Monitor()(0, model)
+    assert row is not None and expected is not None
+    for name in ("symmetry", "directionality", "row_spread", "column_spread"):
+        assert row[name] == pytest.approx(expected[name], abs=1e-6)
+        np.testing.assert_allclose(row[f"head_{name}"], expected[f"head_{name}"], atol=1e-6)
