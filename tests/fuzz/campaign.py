@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -57,13 +57,12 @@ class Worker:
         return _failure(answer) or str(answer["outcome"])
 
     def close(self) -> None:
+        """End the process."""
         if self._process is not None and self._process.stdin is not None:
             self._process.stdin.close()
-            try:
+            with suppress(subprocess.TimeoutExpired):
                 self._process.wait(10)
-            except subprocess.TimeoutExpired:
-                self._end()
-            self._process = None
+            self._end()
 
     def _ready(self) -> subprocess.Popen[str]:
         if self._process is None or self._process.poll() is not None:
@@ -103,7 +102,12 @@ class Worker:
     def _end(self) -> int:
         assert self._process is not None
         self._process.kill()
-        code, self._process = self._process.wait(), None
+        code = self._process.wait()
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                with suppress(OSError):  # what was not sent yet cannot be sent any more
+                    pipe.close()
+        self._process = None
         return code
 
 

@@ -125,6 +125,40 @@ def test_json_results_that_nest_too_deeply(tmp_path: Path) -> None:
         attngeo.ScoreTable.load(tmp_path / "scores.parquet")
 
 
+def test_a_panic_of_polars_is_a_damaged_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import polars as pl
+
+    def panic(*_: object, **__: object) -> None:
+        raise pl.exceptions.PanicException("assertion failed: offset + length <= self.length")
+
+    score_table().save(tmp_path / "scores.parquet")
+    monkeypatch.setattr(pl, "read_parquet", panic)
+    with pytest.raises(SourceError, match="is damaged, expected a score table"):
+        attngeo.ScoreTable.load(tmp_path / "scores.parquet")
+
+
+def test_a_result_with_half_a_character_is_damaged(tmp_path: Path) -> None:
+    content = json.loads(saved("report")["saved"]) | {"name": "\ud800"}
+    (tmp_path / "saved").write_text(json.dumps(content))
+    with pytest.raises(InputError, match="incomplete, damaged or not a file of attngeo"):
+        attngeo.InvarianceReport.load(tmp_path / "saved")
+
+
+@pytest.mark.parametrize(
+    "change", [{"symmetry": 0.5}, {"layer": [[0], [1]]}, {"stack": ["a"]}, {"symmetry": ["x", 0.1]}, {"step": -1}]
+)
+def test_records_with_wrong_lists(tmp_path: Path, change: dict[str, object]) -> None:
+    from attngeo.dynamics.monitoring.records import read_records
+
+    row = {"step": 1, "stack": ["decoder"] * 2, "layer": [0, 1], "symmetry": [0.1, None]}
+    path = tmp_path / "attngeo.jsonl"
+    path.write_text(json.dumps(row) + "\n")
+    assert read_records(path) == [row]
+    path.write_text(json.dumps(row) + "\n" + json.dumps(row | change) + "\n")
+    with pytest.raises(SourceError, match=r"attngeo\.jsonl: line 2.* is not a"):
+        read_records(path)
+
+
 def header(text: str) -> bytes:
     """Return an .npy file with this header and 80 bytes of data."""
     encoded = text.encode() + b"\n"
