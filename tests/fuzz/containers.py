@@ -74,7 +74,7 @@ def strange_tensors(rng: Random, tensors: Mapping[str, Array]) -> dict[str, Arra
                 changed[".".join(parts)] = changed.pop(name)
             elif kind == 4:
                 flat = changed[name].copy().reshape(-1)
-                if flat.size:
+                if flat.size and flat.dtype.kind == "f":
                     flat[rng.randrange(flat.size)] = rng.choice((np.nan, np.inf, -np.inf))
                 changed[name] = flat.reshape(changed[name].shape)
             else:

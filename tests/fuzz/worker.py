@@ -126,7 +126,11 @@ def main() -> None:
             seed, kind = line.rstrip("\n").split(" ", 1)
             case = root / str(number)
             case.mkdir()
-            outcome = run_case(kind, int(seed), case)
+            try:
+                outcome = run_case(kind, int(seed), case)
+            except Exception:  # of the mutation
+                trace = traceback.format_exc()[-4000:]
+                outcome = {"outcome": "failure", "reason": "the fuzzer itself failed", "details": trace}
             answers.write(json.dumps(outcome | {"kind": kind, "seed": int(seed)}) + "\n")
             shutil.rmtree(case)
     finally:
