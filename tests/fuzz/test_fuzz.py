@@ -12,7 +12,7 @@ import pytest
 from tests.fuzz.campaign import Failure, Worker, worker
 from tests.fuzz.kinds import all_kinds
 
-CASES = 14  # per kind
+CASES = 24  # per kind
 
 
 @pytest.fixture(scope="module")
