@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from attngeo.weights.scoring.form import Form
     from attngeo.weights.scoring.published import published
     from attngeo.weights.scoring.score import score
-    from attngeo.weights.scoring.table import ScoreTable
+    from attngeo.weights.scoring.score_table import ScoreTable
 
 __all__ = [
     "AttentionWeights",
@@ -100,7 +100,7 @@ _HOME = {
     "NetworkTensor": "attngeo.organization.capture.network_tensor",
     "Organization": "attngeo.organization.organization",
     "Paraproduct": "attngeo.organization.softmax.paraproduct",
-    "ScoreTable": "attngeo.weights.scoring.table",
+    "ScoreTable": "attngeo.weights.scoring.score_table",
     "Tree": "attngeo.organization.trees.tree",
     "attention_layers": "attngeo.weights.layout.layers",
     "capture": "attngeo.organization.capture.capture",

@@ -43,5 +43,5 @@ def to_numpy(array: Any) -> Any:
 def empty(shape: tuple[int, ...], like: Array) -> Array:
     """Return an uninitialised array of `shape` with the dtype and the device of `like`."""
     if is_torch(like):
-        return like.new_empty(shape)  # type: ignore[union-attr, no-any-return]
+        return like.new_empty(shape)  # type: ignore[no-any-return]
     return np.empty(shape, like.dtype)
