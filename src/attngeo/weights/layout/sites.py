@@ -70,9 +70,7 @@ def _site(
     gains = _qk_gains(path, shapes)
     for name in qk_norms:
         if name not in gains:
-            raise LayoutError(
-                f"{name}: a norm on queries or keys stored in an unknown way, so the form is not known"
-            )
+            raise LayoutError(f"{name}: a norm on queries or keys stored in an unknown way, so the form is not known")
     if layout.storage is None:
         return None
     others = {role: _join(path, leaf) for role, leaf in layout.others.items()}
