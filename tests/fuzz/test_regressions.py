@@ -137,6 +137,17 @@ def test_a_panic_of_polars_is_a_damaged_table(tmp_path: Path, monkeypatch: pytes
         attngeo.ScoreTable.load(tmp_path / "scores.parquet")
 
 
+@pytest.mark.parametrize("column", ["model", "stack", "layer"])
+def test_a_score_table_without_names_or_layers_is_refused(tmp_path: Path, column: str) -> None:
+    import polars as pl
+
+    table = score_table()
+    frame = table.frame.with_columns(pl.lit(None).cast(table.frame.schema[column]).alias(column))
+    attngeo.ScoreTable(frame, table.notes).save(tmp_path / "scores.parquet")
+    with pytest.raises(SourceError, match=f"column {column} contains null"):
+        attngeo.ScoreTable.load(tmp_path / "scores.parquet")
+
+
 def test_a_result_with_half_a_character_is_damaged(tmp_path: Path) -> None:
     content = json.loads(saved("report")["saved"]) | {"name": "\ud800"}
     (tmp_path / "saved").write_text(json.dumps(content))
