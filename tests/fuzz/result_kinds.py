@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import tempfile
 from collections.abc import Callable
@@ -90,6 +89,8 @@ def _table_files() -> Files:
 def _mutate_table(rng: Random, data: bytes) -> bytes:
     import polars as pl
 
+    from attngeo.io.parquet import parquet_bytes
+
     if rng.random() < 0.6:
         return mutate_bytes(rng, data)
     frame, notes = score_table().frame, json.dumps(["a note"]).encode()
@@ -109,9 +110,7 @@ def _mutate_table(rng: Random, data: bytes) -> bytes:
         frame = frame.with_columns(pl.lit(number).alias(rng.choice(floats)))
     else:
         notes = mutate_json(rng, ["a note", strange_value(rng)])
-    content = io.BytesIO()
-    frame.write_parquet(content, metadata={"attngeo_notes": notes.decode("utf-8", "replace")})
-    return content.getvalue()
+    return parquet_bytes(frame, {"attngeo_notes": notes.decode("utf-8", "replace")})
 
 
 def _read_table(rng: Random, folder: Path, out: Path) -> None:

@@ -137,8 +137,8 @@ def test_a_panic_of_polars_is_a_damaged_table(tmp_path: Path, monkeypatch: pytes
         attngeo.ScoreTable.load(tmp_path / "scores.parquet")
 
 
-@pytest.mark.parametrize("column", ["model", "stack", "layer"])
-def test_a_score_table_without_names_or_layers_is_refused(tmp_path: Path, column: str) -> None:
+@pytest.mark.parametrize("column", ["model", "stack", "layer", "query_width", "key_width", "rank"])
+def test_a_score_table_without_names_layers_or_sizes_is_refused(tmp_path: Path, column: str) -> None:
     import polars as pl
 
     table = score_table()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import html
-import io
 import json
 import math
 from collections.abc import Iterable
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from attngeo.display import draw
 from attngeo.errors import InputError, SourceError
 from attngeo.io.atomic import write_file
+from attngeo.io.parquet import parquet_bytes, read_parquet
 from attngeo.io.plain import parse_json
 from attngeo.weights.scoring.layer_nulls import layer_nulls
 
@@ -111,29 +111,22 @@ class ScoreTable:
         path = Path(path)
         if path.suffix != ".parquet":
             raise InputError(f"{path}: a score table is saved as .parquet; use .frame to write other formats")
-        content = io.BytesIO()
-        self.frame.write_parquet(content, metadata={NOTES: json.dumps(self.notes)})
-        write_file(path, content.getvalue())
+        write_file(path, parquet_bytes(self.frame, {NOTES: json.dumps(self.notes)}))
 
     @classmethod
     def load(cls, path: str | Path) -> ScoreTable:
         """Read a table that `save` wrote."""
-        import polars as pl
-
         try:
-            content = io.BytesIO(Path(path).read_bytes())
-            notes = pl.read_parquet_metadata(content).get(NOTES)
-            content.seek(0)
-            frame = pl.read_parquet(content)
-            texts = parse_json(notes) if notes is not None else None
+            frame, metadata = read_parquet(Path(path))
+            texts = parse_json(metadata[NOTES]) if NOTES in metadata else None
         except OSError as error:
             raise SourceError(f"{path}: cannot be read ({error.strerror or error})") from error
-        except (pl.exceptions.PolarsError, pl.exceptions.PanicException, ValueError) as error:
+        except ValueError as error:
             raise SourceError(f"{path}: is damaged, expected a score table saved by attngeo") from error
         columns = {name: str(kind) for name, kind in frame.schema.items()}
         if columns != COLUMNS or not (isinstance(texts, list) and all(isinstance(text, str) for text in texts)):
             raise SourceError(f"{path}: is not a score table, expected a Parquet file saved by attngeo")
-        for name in ("model", "stack", "layer"):
+        for name in ("model", "stack", "layer", "query_width", "key_width", "rank"):
             if frame[name].null_count():
                 raise SourceError(f"{path}: column {name} contains null, expected a score table saved by attngeo")
         return cls(frame, tuple(texts))

@@ -1,0 +1,54 @@
+"""Parquet files with a digest of their data, so that a damaged file is refused before it is decoded.
+
+The decoder of polars can end the whole process on a damaged page, because it allocates what the page asks for. The
+digest is an entry of the file's own metadata, which other readers ignore.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import polars as pl
+
+DIGEST = "attngeo_digest"  # key of the metadata: SHA-256 of all bytes before the metadata
+
+
+def parquet_bytes(frame: pl.DataFrame, metadata: Mapping[str, str]) -> bytes:
+    """Return a data frame as a Parquet file with `metadata` and a digest of its data."""
+    digest = ""
+    while True:  # the second round adds the digest of the first, which wrote the same data
+        content = io.BytesIO()
+        frame.write_parquet(content, metadata={**metadata, DIGEST: digest})
+        data = content.getvalue()
+        if (found := _digest(data)) == digest:
+            return data
+        digest = found
+
+
+def read_parquet(path: Path) -> tuple[pl.DataFrame, dict[str, str]]:
+    """Return the data frame and the metadata of a Parquet file.
+
+    OSError: the file cannot be read. ValueError: it is damaged or not a Parquet file. A file without a digest, which
+    another program wrote, is read without that check.
+    """
+    import polars as pl
+
+    data = path.read_bytes()
+    try:
+        metadata = pl.read_parquet_metadata(io.BytesIO(data))
+        if metadata.get(DIGEST, _digest(data)) != _digest(data):
+            raise ValueError("the digest of the data is wrong")
+        return pl.read_parquet(io.BytesIO(data)), metadata
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
+        raise ValueError(f"not a Parquet file, or a damaged one ({type(error).__name__})") from error
+
+
+def _digest(data: bytes) -> str:
+    """Return the SHA-256 of the bytes before the metadata, whose length is in the last 8 bytes before the end mark."""
+    length = int.from_bytes(data[-8:-4], "little")
+    return hashlib.sha256(data[: max(0, len(data) - 8 - length)]).hexdigest()
