@@ -71,13 +71,16 @@ def test_importing_attngeo_loads_neither_numpy_nor_torch():
     assert run("import sys, attngeo; print([m for m in ('numpy', 'polars', 'torch') if m in sys.modules])") == "[]\n"
 
 
-@pytest.mark.parametrize("room", ROOMS)
-def test_every_room_is_an_attribute_of_attngeo(room):
-    assert run(f"import attngeo; print(attngeo.{room}.__name__, {room!r} in dir(attngeo))") == f"attngeo.{room} True\n"
-
-
-def test_every_public_name_is_found():
-    assert run("import attngeo; print([n for n in attngeo.__all__ if getattr(attngeo, n, None) is None])") == "[]\n"
+def test_every_room_and_every_public_name_is_an_attribute_of_attngeo():
+    script = (
+        "import attngeo\n"
+        f"for room in {ROOMS}:\n"
+        "    assert getattr(attngeo, room).__name__ == f'attngeo.{room}' and room in dir(attngeo), room\n"
+        "for name in attngeo.__all__:\n"
+        "    assert getattr(attngeo, name) is not None and name in dir(attngeo), name\n"
+        "print('all found')\n"
+    )
+    assert run(script) == "all found\n"
 
 
 def test_scoring_safetensors_loads_no_torch():
