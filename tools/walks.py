@@ -22,7 +22,7 @@ from attngeo.bundled import bundled
 
 _EVERYWHERE = ("attngeo.errors", "attngeo.io", "attngeo.arrays", "attngeo.display")
 _ENCODER = str(bundled("encoder"))
-_TEXT = "It is a truth universally acknowledged, that a single man in possession of a good fortune must want a wife."
+_TEXT = "It is a truth universally acknowledged"
 
 
 def trace(action: Callable[[], object]) -> list[str]:

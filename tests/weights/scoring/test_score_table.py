@@ -5,12 +5,13 @@ from __future__ import annotations
 import polars as pl
 import pytest
 
-from attngeo.errors import SourceError
+from attngeo.errors import AttngeoError, SourceError
 from attngeo.weights.scoring.score_table import COLUMNS, ScoreTable
 
 
 def score_row(layer: int, head: int | None, symmetry: float | None, directionality: float | None, **more) -> dict:
-    about = {"model": "m", "stack": "encoder", "layer": layer, "head": head, "cross": False, "query_width": 64}
+    about = {"model": "m", "stack": "encoder", "layer": layer, "head": head, "cross": False}
+    about |= {"query_width": 64, "key_width": 64, "rank": 8}
     return about | {"symmetry": symmetry, "directionality": directionality} | more
 
 
@@ -100,7 +101,7 @@ def test_a_failed_save_keeps_the_old_file(table, tmp_path, monkeypatch):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("os.replace", disk_full)
-    with pytest.raises(OSError, match="No space"):
+    with pytest.raises(AttngeoError, match=r"scores\.parquet: cannot be written \(No space left on device\)"):
         (table + table).save(path)
     monkeypatch.undo()
     assert ScoreTable.load(path) == table

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from attngeo.display import draw
 from attngeo.errors import InputError, SourceError
-from attngeo.io.atomic import write_file
+from attngeo.io.atomic import write_errors, write_file
 from attngeo.io.parquet import parquet_bytes, read_parquet
 from attngeo.io.plain import parse_json
 from attngeo.weights.scoring.layer_nulls import layer_nulls
@@ -111,7 +111,8 @@ class ScoreTable:
         path = Path(path)
         if path.suffix != ".parquet":
             raise InputError(f"{path}: a score table is saved as .parquet; use .frame to write other formats")
-        write_file(path, parquet_bytes(self.frame, {NOTES: json.dumps(self.notes)}))
+        with write_errors(path):
+            write_file(path, parquet_bytes(self.frame, {NOTES: json.dumps(self.notes)}))
 
     @classmethod
     def load(cls, path: str | Path) -> ScoreTable:
