@@ -137,8 +137,8 @@ def test_a_panic_of_polars_is_a_damaged_table(tmp_path: Path, monkeypatch: pytes
         attngeo.ScoreTable.load(tmp_path / "scores.parquet")
 
 
-@pytest.mark.parametrize("column", ["model", "stack", "layer", "query_width", "key_width", "rank"])
-def test_a_score_table_without_names_layers_or_sizes_is_refused(tmp_path: Path, column: str) -> None:
+@pytest.mark.parametrize("column", ["model", "stack", "layer"])
+def test_a_score_table_without_names_or_layers_is_refused(tmp_path: Path, column: str) -> None:
     import polars as pl
 
     table = score_table()
@@ -146,6 +146,15 @@ def test_a_score_table_without_names_layers_or_sizes_is_refused(tmp_path: Path, 
     attngeo.ScoreTable(frame, table.notes).save(tmp_path / "scores.parquet")
     with pytest.raises(SourceError, match=f"column {column} contains null"):
         attngeo.ScoreTable.load(tmp_path / "scores.parquet")
+
+
+def test_a_score_table_without_widths_is_drawn_without_a_null(tmp_path: Path) -> None:
+    import polars as pl
+
+    table = score_table()
+    frame = table.frame.with_columns(pl.lit(None).cast(pl.Int64).alias("query_width"))
+    attngeo.ScoreTable(frame, table.notes).save(tmp_path / "scores.parquet")
+    assert len(attngeo.ScoreTable.load(tmp_path / "scores.parquet").plot().axes) == 2
 
 
 def test_a_result_with_half_a_character_is_damaged(tmp_path: Path) -> None:

@@ -104,7 +104,7 @@ def _series(frame: pl.DataFrame) -> list[_Series]:
 
 def _draw_nulls(ax: Axes, score: str, series: list[_Series], nulls: LayerNulls) -> None:
     """Draw the mean of each null as a line and ±1.96 standard deviations, where known, as a band."""
-    levels = {nulls[part.model, part.stack][score] for part in series}
+    levels = {nulls[key][score] for key in ((part.model, part.stack) for part in series) if key in nulls}
     for level in sorted(levels, key=lambda level: (level.mean, level.std or 0.0)):
         margin = 1.96 * (level.std or 0.0)
         ax.axhline(level.mean, color=GREY, linewidth=1, linestyle=DASHED, zorder=1)

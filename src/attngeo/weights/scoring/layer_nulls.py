@@ -32,12 +32,13 @@ def layer_nulls(frame: pl.DataFrame) -> LayerNulls:
 
     The layers of a stack nearly always have one shape; where they do not, the null is that of the first layer. A table
     that was scored without nulls has no standard deviations, only the means: 1/d for the symmetry, 0 for the
-    directionality. Cross-attention has no standard deviation either.
+    directionality. Cross-attention has no standard deviation either. A stack without widths or ranks has no null.
     """
     import polars as pl
 
     nulls = {}
-    for part in frame.filter(pl.col("head").is_null()).partition_by("model", "stack", maintain_order=True):
+    layers = frame.filter(pl.col("head").is_null()).drop_nulls(["query_width", "key_width", "rank"])
+    for part in layers.partition_by("model", "stack", maintain_order=True):
         first = part.sort("layer").row(0, named=True)
         means = {"symmetry": 1 / first["query_width"], "directionality": 0.0}
         nulls[first["model"], first["stack"]] = {

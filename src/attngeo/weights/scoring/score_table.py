@@ -127,7 +127,7 @@ class ScoreTable:
         columns = {name: str(kind) for name, kind in frame.schema.items()}
         if columns != COLUMNS or not (isinstance(texts, list) and all(isinstance(text, str) for text in texts)):
             raise SourceError(f"{path}: is not a score table, expected a Parquet file saved by attngeo")
-        for name in ("model", "stack", "layer", "query_width", "key_width", "rank"):
+        for name in ("model", "stack", "layer"):
             if frame[name].null_count():
                 raise SourceError(f"{path}: column {name} contains null, expected a score table saved by attngeo")
         return cls(frame, tuple(texts))
