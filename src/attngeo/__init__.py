@@ -1,30 +1,33 @@
-"""The geometry of self-attention: of its weights, and of what its heads make of an input.
+"""Measure the geometry of self-attention: of a model's weights, of its attention on an input, and during training.
 
 Score a checkpoint
-    score             a model's layers and heads: symmetry, directionality, what chance would give
-    ScoreTable        the result: a tidy frame that summarises, draws, saves and loads
-    published         the figures the authors of arXiv 2502.10927 stored, layer by layer
+    score               symmetry and directionality of each layer and head, compared with chance → ScoreTable
+    ScoreTable          a tidy table of scores that summarises, draws, saves and loads
+    published           the scores published with arXiv 2502.10927, layer by layer
 
 Organise a network
-    capture             a model and an input → NetworkTensor: queries × keys × heads
-    organize            its hierarchy → Organization: a tree and an affinity for every axis
-    softmax_invariance  whether the softmax leaves that geometry alone → InvarianceReport
-    paraproduct         a function of a matrix along two trees → Paraproduct
+    capture             run a model on an input → NetworkTensor: queries × keys × heads
+    organize            find the hierarchy of a network tensor → Organization: a tree and an affinity for each axis
+    softmax_invariance  compare the geometry before and after the softmax → InvarianceReport
+    paraproduct         expand a function of a matrix along two trees → Paraproduct
     NetworkTensor, Organization, Expansion, Comparison, InvarianceReport, Paraproduct, Tree
 
-Train
-    symmetric_init_     start a model from a symmetric form: W_q = W_k in every self-attention head
-    pretrain            a config → a trained encoder or decoder, its records, paired runs
-    Monitor             the form of a model in training: a callback, or a call in one's own loop
-    track               the same records from a folder of checkpoints
-    gradient_terms      a backward pass as the rank-1 terms it adds to every form → GradientTerms
+Train a model
+    symmetric_init_     initialise a model with a symmetric form: W_q = W_k in each self-attention head
+    pretrain            pre-train a small encoder or decoder from a config and record its form
+    Monitor             score a model while it trains, as a callback or from one's own training loop
+    track               write the same records from a folder of checkpoints
+    gradient_terms      write a backward pass as the rank-1 terms that it adds to each form → GradientTerms
 
-Underneath
-    attention_layers  a model's queries and keys, one layer at a time
-    AttentionWeights  one such layer
-    Form              the bilinear form W_q W_kᵀ, kept as its factors
+Building blocks
+    attention_layers    the queries and keys of a model, one layer at a time, as AttentionWeights
+    AttentionWeights    the queries and keys of one layer
+    Form                one bilinear form W_q W_kᵀ, kept as its factors
 
-    AttngeoError      what is raised for whatever cannot be read, placed or organised
+    AttngeoError        the base class of all errors that attngeo raises on purpose
+
+Names are imported on first use, so `import attngeo` loads neither NumPy nor torch. The packages `attngeo.weights`,
+`attngeo.live`, `attngeo.organization`, `attngeo.dynamics`, `attngeo.bundled` and `attngeo.show` offer the parts.
 """
 
 from __future__ import annotations
@@ -87,7 +90,7 @@ __all__ = [
     "track",
 ]
 
-# Found on first use, so that `import attngeo` and `attngeo --help` load nothing they do not need.
+# The module that defines each name, imported on first use.
 _HOME = {
     "AttentionWeights": "attngeo.weights.layout.attention_weights",
     "AttngeoError": "attngeo.errors",
