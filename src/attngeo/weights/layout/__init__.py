@@ -4,6 +4,7 @@ Reading layers
     `open_layers`, `attention_layers`   the attention layers of a checkpoint, one at a time
     `Layers`, `LayerPlan`               the layers of an open checkpoint; what has to be read of one of them
     `AttentionWeights`, `Norm`          queries and keys of one layer, and the norm before it
+    `RotaryPairs`                       which dimensions of a head rotate with the position, and how fast
     `chosen_layers`                     the option `layers` as a set of numbers
 
 Finding layers
@@ -24,6 +25,7 @@ from attngeo.weights.layout.head_counts import count_heads
 from attngeo.weights.layout.layer_plan import LayerPlan
 from attngeo.weights.layout.layers import Layers, attention_layers, chosen_layers, open_layers
 from attngeo.weights.layout.norms import NormLocation, find_norm
+from attngeo.weights.layout.rotary import RotaryPairs
 from attngeo.weights.layout.site import Location, Site
 from attngeo.weights.layout.sites import find_sites
 from attngeo.weights.layout.stacks import name_stacks
@@ -41,6 +43,7 @@ __all__ = [
     "Location",
     "Norm",
     "NormLocation",
+    "RotaryPairs",
     "Scope",
     "Site",
     "attention_layers",

@@ -14,6 +14,8 @@ Formulas, for NumPy and torch, with batch axes
     symmetry                   s(M) = tr(M M)/‖M‖²
     directionality             d(M) = (R − C)/(R + C), with `threshold` and `excess`
     row_norms, column_norms    ρ and κ from the factors
+    rotary_average             symmetry and norms under rotary position embedding, averaged over all offsets
+    symmetry_at                s(Δ), the symmetry at single offsets
 
 Nulls
     gaussian_null              the distribution of both scores for independent Gaussian factors (`null_gaussian`)
@@ -40,6 +42,7 @@ from attngeo.weights.scoring.null_gaussian import GaussianNull, gaussian_null
 from attngeo.weights.scoring.null_repaired import RepairedNull
 from attngeo.weights.scoring.published.comparison import compare_with_published, modality_of
 from attngeo.weights.scoring.published.scores import list_published, published
+from attngeo.weights.scoring.rotary import RotaryAverage, rotary_average, symmetry_at
 from attngeo.weights.scoring.score import score
 from attngeo.weights.scoring.score_table import ScoreTable
 from attngeo.weights.scoring.symmetry import squared_norm, symmetry, symmetry_ratio, trace_of_square
@@ -53,6 +56,7 @@ __all__ = [
     "LayerNulls",
     "NullLevel",
     "RepairedNull",
+    "RotaryAverage",
     "ScoreTable",
     "coefficient_of_variation",
     "column_norms",
@@ -69,10 +73,12 @@ __all__ = [
     "list_published",
     "modality_of",
     "published",
+    "rotary_average",
     "row_norms",
     "score",
     "squared_norm",
     "symmetry",
+    "symmetry_at",
     "symmetry_ratio",
     "threshold",
     "trace_of_square",

@@ -11,9 +11,11 @@ from numpy.typing import ArrayLike, NDArray
 from attngeo.arrays import AnyFloats, Floats
 from attngeo.errors import InputError
 from attngeo.io.threads import shared_cores
-from attngeo.weights.scoring.directionality import GAMMA
+from attngeo.weights.layout.rotary import RotaryPairs
+from attngeo.weights.scoring.directionality import GAMMA, directionality
 from attngeo.weights.scoring.factored import FormScores, score_forms
 from attngeo.weights.scoring.factors import Factors
+from attngeo.weights.scoring.rotary import RotaryAverage, rotary_average, rotate_key, symmetry_at
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,32 +32,71 @@ class Form:
 
     query: AnyFloats  # [d_q, r]
     key: AnyFloats  # [d_k, r]
+    rotary: RotaryPairs | None = None  # rotary position embedding; None: queries and keys are not rotated
 
-    def __init__(self, query: ArrayLike, key: ArrayLike) -> None:
+    def __init__(self, query: ArrayLike, key: ArrayLike, rotary: RotaryPairs | None = None) -> None:
         for name, factor in (("query", query), ("key", key)):
             object.__setattr__(self, name, _checked_factor(name, factor))
+        object.__setattr__(self, "rotary", rotary)
         if self.query.shape[1] != self.key.shape[1]:
             raise InputError(
                 f"Form: query has shape {list(self.query.shape)} and key has shape {list(self.key.shape)}; "
                 "expected [d_q, r] and [d_k, r] with the same r"
             )
+        if rotary is not None:
+            rotary.fixed(self.query.shape[1])  # raises where a pair lies outside the head
 
     def __eq__(self, other: object) -> bool:
         return (
-            isinstance(other, Form) and np.array_equal(self.query, other.query) and np.array_equal(self.key, other.key)
+            isinstance(other, Form)
+            and np.array_equal(self.query, other.query)
+            and np.array_equal(self.key, other.key)
+            and self.rotary == other.rotary
         )
 
     def __repr__(self) -> str:
         (d_query, r), d_key = self.query.shape, self.key.shape[0]
         return f"Form(query=[{d_query}, {r}], key=[{d_key}, {r}])"
 
-    def symmetry(self) -> float:
+    def symmetry(self, offset: float | None = None) -> float:
         """Return s = tr(M M)/‖M‖² ∈ [−1, 1].
 
         1: symmetric, −1: skew-symmetric, about 1/d for random factors, NaN where M = 0.
+
+        With an offset Δ = key position − query position, return s(Δ) = 2⟨M_Δ, M_{−Δ}ᵀ⟩/(‖M_Δ‖² + ‖M_{−Δ}‖²), which
+        compares a pair of tokens with the same pair exchanged together with its positions. It differs from the plain
+        score of the matrix M_Δ, `at(offset).symmetry()`, and is the plain score at Δ = 0.
         """
         self._check_square("symmetry")
-        return self._scores().symmetry
+        if offset is None:
+            return self._scores().symmetry
+        query, key = self._double_factors()
+        return float(symmetry_at(query, key, self._rotary("symmetry at an offset"), np.array([float(offset)]))[0])
+
+    def rope_symmetry(self) -> float:
+        """Return s̄, the symmetry under rotary position embedding over all offsets: s(Δ) in the limit of many offsets.
+
+        Numerator and denominator of s(Δ) are averaged separately. 1 where W_q equals W_k up to a positive factor per
+        rotary pair.
+
+        >>> import numpy as np
+        >>> query, key = np.random.default_rng(0).normal(size=(2, 64, 8))
+        >>> form = Form(query, key, RotaryPairs.halves([1.0, 0.3, 0.1, 0.03]))
+        >>> abs(form.rope_symmetry()) < 0.05
+        True
+        """
+        self._check_square("rope_symmetry")
+        return float(self._rotary_average("rope_symmetry").symmetry)
+
+    def rope_directionality(self, gamma: float = GAMMA) -> float:
+        """Return the directionality of the row and column norms of M_Δ, root mean squares over all offsets."""
+        average = self._rotary_average("rope_directionality")
+        return float(directionality(average.rows, average.columns, gamma))
+
+    def at(self, offset: float) -> Form:
+        """Return M_Δ = W_q R_Δ W_kᵀ for an offset Δ = key position − query position, as a form without rotation."""
+        query, key = self._double_factors()
+        return Form(query, rotate_key(key, self._rotary("at"), float(offset)))
 
     def directionality(self, gamma: float = GAMMA) -> float:
         """Return d = (R − C)/(R + C) ∈ [−1, 1], with R and C the excess of row and column norms over mean + γ·std.
@@ -90,6 +131,18 @@ class Form:
     def dense(self) -> AnyFloats:
         """Return M itself, `[d_q, d_k]`."""
         return self.query @ self.key.T
+
+    def _rotary(self, what: str) -> RotaryPairs:
+        if self.rotary is None:
+            raise InputError(f"Form: {what} needs rotary pairs, and this form has none: Form(query, key, rotary)")
+        return self.rotary
+
+    def _double_factors(self) -> tuple[Floats, Floats]:
+        return self.query.astype(np.float64), self.key.astype(np.float64)
+
+    def _rotary_average(self, what: str) -> RotaryAverage[AnyFloats]:
+        query, key = self._double_factors()
+        return rotary_average(query[None], key[None], self._rotary(what))
 
     @cached_property
     def _factors(self) -> tuple[Factors, Factors]:
