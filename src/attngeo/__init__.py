@@ -23,6 +23,7 @@ Building blocks
     attention_layers    the queries and keys of a model, one layer at a time, as AttentionWeights
     AttentionWeights    the queries and keys of one layer
     Form                one bilinear form W_q W_kᵀ, kept as its factors
+    RotaryPairs         the rotary position embedding of a form
 
     AttngeoError        the base class of all errors that attngeo raises on purpose
 
@@ -57,6 +58,7 @@ if TYPE_CHECKING:
     from attngeo.organization.trees.tree import Tree
     from attngeo.weights.layout.attention_weights import AttentionWeights
     from attngeo.weights.layout.layers import attention_layers
+    from attngeo.weights.layout.rotary import RotaryPairs
     from attngeo.weights.scoring.form import Form
     from attngeo.weights.scoring.published import published
     from attngeo.weights.scoring.score import score
@@ -74,6 +76,7 @@ __all__ = [
     "NetworkTensor",
     "Organization",
     "Paraproduct",
+    "RotaryPairs",
     "ScoreTable",
     "Tree",
     "__version__",
@@ -103,6 +106,7 @@ _HOME = {
     "NetworkTensor": "attngeo.organization.capture.network_tensor",
     "Organization": "attngeo.organization.organization",
     "Paraproduct": "attngeo.organization.softmax.paraproduct",
+    "RotaryPairs": "attngeo.weights.layout.rotary",
     "ScoreTable": "attngeo.weights.scoring.score_table",
     "Tree": "attngeo.organization.trees.tree",
     "attention_layers": "attngeo.weights.layout.layers",

@@ -17,7 +17,7 @@ from attngeo.display import draw
 from attngeo.dynamics.monitoring.largest_logits import largest_logits
 from attngeo.dynamics.monitoring.live_scores import copy_to_cpu, measure_layers
 from attngeo.dynamics.monitoring.loggers import Logger, log_values
-from attngeo.dynamics.monitoring.probe_rows import first_rows, first_rows_of_loader
+from attngeo.dynamics.monitoring.probe_rows import Batch, first_rows, first_rows_of_loader
 from attngeo.dynamics.monitoring.records import (
     RECORDS_FILE,
     Record,
@@ -78,7 +78,7 @@ class Monitor(_Callback):  # type: ignore[misc]  # transformers is untyped here
         *,
         every: int = 100,
         logger: Logger | None = None,
-        probe: Any = None,
+        probe: Batch | None = None,
         rows: int = 8,
         heads: bool = True,
         num_heads: int | None = None,
@@ -102,7 +102,7 @@ class Monitor(_Callback):  # type: ignore[misc]  # transformers is untyped here
         self._layers: Layers | None = None
         self._warned: set[str] = set()
 
-    def __call__(self, step: SupportsIndex, model: nn.Module, batch: Any = None) -> Record | None:
+    def __call__(self, step: SupportsIndex, model: nn.Module, batch: Batch | None = None) -> Record | None:
         """Measure if `step` is a multiple of `every`, and return the record; to be called after each training step.
 
         batch: measures the logits if no probe was given; a tensor, or tensors in a mapping or sequence
@@ -127,7 +127,7 @@ class Monitor(_Callback):  # type: ignore[misc]  # transformers is untyped here
         self._file = RecordFile(self.path, step)
         self.records = self._file.rows
 
-    def measure(self, step: SupportsIndex, model: nn.Module, batch: Any = None) -> Record | None:
+    def measure(self, step: SupportsIndex, model: nn.Module, batch: Batch | None = None) -> Record | None:
         """Measure now, write the record and return it; return None on all processes but the first."""
         step = _whole_number(step)
         if not self._begun:
@@ -189,7 +189,7 @@ class Monitor(_Callback):  # type: ignore[misc]  # transformers is untyped here
             self._model, self._layers = model, open_layers(LiveCheckpoint(model), **self._options)
         return self._layers
 
-    def _logits(self, model: nn.Module, live: LiveCheckpoint, batch: Any) -> list[Tensor | None]:
+    def _logits(self, model: nn.Module, live: LiveCheckpoint, batch: Batch | None) -> list[Tensor | None]:
         """Return the largest |logit| of each head, [H], per layer.
 
         If the model cannot run on the batch, a warning is emitted and training continues.

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
 from torch import Tensor
@@ -14,6 +14,8 @@ from attngeo.live.frozen import preserved_random_state
 
 if TYPE_CHECKING:
     from torch.utils.data import DataLoader
+
+Batch: TypeAlias = Tensor | Mapping[str, Any] | Sequence[Any]  # tensors, on their own or in mappings and sequences
 
 
 def first_rows(batch: Any, count: int, device: torch.device) -> Any:
