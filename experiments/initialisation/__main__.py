@@ -7,12 +7,9 @@ polars, rich and matplotlib.
 from __future__ import annotations
 
 import argparse
-import logging
 import sys
 import traceback
-import warnings
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -20,6 +17,7 @@ from attngeo.dynamics.data.prepare import prepare_tokens
 from attngeo.dynamics.data.tokens import Tokens
 from attngeo.errors import AttngeoError, InputError
 from attngeo.io.atomic import check_writable, write_errors, write_file
+from attngeo.io.messages import messages_to, one_line
 from attngeo.io.progress import Progress, ProgressBar, is_main_process
 from experiments.initialisation.grid import GROUPS
 from experiments.initialisation.packed_tokens import pack
@@ -39,7 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except Exception as error:
         if options.debug:
             traceback.print_exc()
-        message = " ".join(str(error).split())
+        message = one_line(error)
         if not isinstance(error, (AttngeoError, OSError)):
             message = f"unexpected {type(error).__name__}: {message} (--debug shows where)"
         print(f"error: {message}", file=sys.stderr)
@@ -48,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def prepare(options: argparse.Namespace) -> None:
     """Tokenise a corpus and, if asked, write the token files compressed."""
-    with ProgressBar("prepare") as bar, _messages(bar.say):
+    with ProgressBar("prepare") as bar, messages_to(bar.say):
         tokens = _tokens(options.into, options, bar.step)
     print(f"{options.into}: {tokens.train} training and {tokens.valid} held-out tokens, vocabulary {tokens.vocabulary}")
     if options.pack:
@@ -61,7 +59,7 @@ def run(options: argparse.Namespace) -> None:
 
     custom = {name: getattr(options, name) for name in ("lr", "seeds", "steps", "size", "objective")}
     work = options.work or options.results.with_name(f"{options.results.name.partition('.')[0]}.work")
-    with ProgressBar("experiment") as bar, _messages(bar.say):
+    with ProgressBar("experiment") as bar, messages_to(bar.say):
         say = bar.say if is_main_process() else _ignore
         if options.train:
             _tokens(options.tokens, options, bar.step)
@@ -196,23 +194,6 @@ def _run_options(parser: argparse.ArgumentParser) -> None:
     add("--steps", type=int, metavar="N", help="steps per run of a custom grid")
     add("--size", metavar="4x256", help="layers x width of the models of a custom grid")
     add("--objective", metavar="masked|causal", help="objective of a custom grid")
-
-
-@contextmanager
-def _messages(say: Callable[[str], None]) -> Iterator[None]:
-    """Pass warnings and log messages of attngeo to `say`, one line each."""
-    handler = logging.Handler()
-    handler.emit = lambda record: say(record.getMessage())  # type: ignore[method-assign]
-    log = logging.getLogger("attngeo")
-    log.addHandler(handler)
-    log.setLevel(logging.INFO)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("default")
-            warnings.showwarning = lambda message, *_, **__: say(f"warning: {' '.join(str(message).split())}")
-            yield
-    finally:
-        log.removeHandler(handler)
 
 
 def _ignore(line: str) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
@@ -151,3 +153,17 @@ def test_products_do_not_depend_on_how_they_are_divided(four_cores):
         gram = symmetric_product(a)
     np.testing.assert_allclose(gram, a @ a.T, rtol=1e-10, atol=1e-10)
     assert np.array_equal(gram, gram.T)
+
+
+def test_a_blas_that_is_loaded_later_is_limited_too():
+    code = (
+        "import threadpoolctl, numpy as np\n"
+        "from attngeo.io.threads import shared_cores\n"
+        "with threadpoolctl.threadpool_limits(4, user_api='blas'), shared_cores():\n"
+        "    np.eye(3) @ np.eye(3)\n"
+        "import scipy.linalg\n"
+        "with threadpoolctl.threadpool_limits(4, user_api='blas'), shared_cores():\n"
+        "    counts = [lib['num_threads'] for lib in threadpoolctl.threadpool_info() if lib['user_api'] == 'blas']\n"
+        "assert counts == [1] * len(counts) and counts, counts\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

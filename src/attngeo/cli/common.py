@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from attngeo.errors import AttngeoError
+from attngeo.io.messages import messages_to, one_line
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -52,24 +53,9 @@ def score_with_progress(ref: str, options: Mapping[str, Any]) -> ScoreTable:
         return score(ref, progress=bar.step, **options)
 
 
-@contextmanager
-def printed_warnings(say: Callable[[str], None]) -> Iterator[None]:
-    """Pass warnings and log messages of attngeo to `say`, one line each."""
-    import logging
-    import warnings
-
-    handler = logging.Handler()
-    handler.emit = lambda record: say(f"attngeo: {_one_line(record.getMessage())}")  # type: ignore[method-assign]
-    log = logging.getLogger("attngeo")
-    log.addHandler(handler)
-    log.setLevel(logging.INFO)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("default")
-            warnings.showwarning = lambda message, *_, **__: say(f"attngeo: warning: {_one_line(message)}")
-            yield
-    finally:
-        log.removeHandler(handler)
+def printed_warnings(say: Callable[[str], None]) -> AbstractContextManager[None]:
+    """Pass warnings and log messages of attngeo to `say`, one line each, with the name of the program before them."""
+    return messages_to(lambda line: say(f"attngeo: {line}"))
 
 
 def write_figure(figure: Figure, path: Path) -> None:
@@ -154,13 +140,9 @@ def print_error(error: Exception, ref: str | None, debug: bool) -> None:
         import traceback
 
         traceback.print_exception(error)
-    line = _one_line(error)
+    line = one_line(error)
     if not isinstance(error, (AttngeoError, OSError)):
         line = f"unexpected {type(error).__name__}: {line} (--debug shows where)"
     if ref is not None and ref not in line:
         line = f"{ref}: {line}"
     typer.echo(f"attngeo: error: {line}", err=True)
-
-
-def _one_line(message: object) -> str:
-    return " ".join(str(message).split())

@@ -7,9 +7,22 @@
     lock       a lock on a folder
     prefetch   read the next items of an iterable in a thread
     progress   progress bars and log lines
+    messages   warnings and log messages as single lines
+    parquet    tables in Parquet files, with a digest
     threads    threads, and the number of BLAS threads
 
 Nothing is imported here, so that a progress bar does not load numpy; import from the modules.
 """
 
-__all__ = ["archive", "atomic", "cache", "lock", "plain", "prefetch", "progress", "threads"]
+__all__ = [
+    "archive",
+    "atomic",
+    "cache",
+    "lock",
+    "messages",
+    "parquet",
+    "plain",
+    "prefetch",
+    "progress",
+    "threads",
+]

@@ -11,11 +11,12 @@ of one head that costs more than it gains, and how the work is divided changes l
 from __future__ import annotations
 
 import os
+import sys
 import threading
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import Context, ContextVar, copy_context
 from dataclasses import dataclass
 from functools import cache, lru_cache
@@ -40,12 +41,18 @@ def thread_count() -> int:
 # ---- BLAS
 
 
-@cache
 def _blas(with_scipy: bool) -> tuple[Any, ...]:
     """Return threadpoolctl's controllers of the loaded BLAS libraries; none where it is not installed."""
+    if with_scipy:
+        with suppress(ImportError):
+            import scipy.linalg  # noqa: F401  # loads a BLAS of its own
+    return _blas_controllers("scipy.linalg" in sys.modules, "torch" in sys.modules)
+
+
+@cache
+def _blas_controllers(scipy: bool, torch: bool) -> tuple[Any, ...]:
+    """Return the controllers; the arguments say which packages are loaded, as each may bring a BLAS of its own."""
     try:
-        if with_scipy:
-            import scipy.linalg  # noqa: F401  # loads a BLAS of its own, which threadpoolctl must find
         from threadpoolctl import ThreadpoolController  # type: ignore[import-untyped]
     except ImportError:
         return ()
