@@ -29,9 +29,10 @@ print(json.dumps(found))
 @pytest.fixture(scope="module")
 def traced(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
     pytest.importorskip("transformers")
-    cache = {"ATTNGEO_CACHE": str(tmp_path_factory.mktemp("cache")), "PATH": "/usr/bin:/bin", "HOME": "/nonexistent"}
+    home = str(tmp_path_factory.mktemp("home"))
+    environment = {"ATTNGEO_CACHE": home, "HOME": home, "PATH": "/usr/bin:/bin"}
     done = subprocess.run(
-        [sys.executable, "-c", CODE], cwd=ROOT, env=cache, capture_output=True, text=True, check=True, timeout=300
+        [sys.executable, "-c", CODE], cwd=ROOT, env=environment, capture_output=True, text=True, check=True, timeout=300
     )
     walks: dict[str, list[str]] = json.loads(done.stdout.splitlines()[-1])
     return walks
