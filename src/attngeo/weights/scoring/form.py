@@ -15,7 +15,7 @@ from attngeo.weights.layout.rotary import RotaryPairs
 from attngeo.weights.scoring.directionality import GAMMA, directionality
 from attngeo.weights.scoring.factored import FormScores, score_forms
 from attngeo.weights.scoring.factors import Factors
-from attngeo.weights.scoring.rotary import RotaryAverage, rotary_average, rotate_key, symmetry_at
+from attngeo.weights.scoring.rotary import RotaryAverage, factors_at, rotary_average, symmetry_at
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,8 +95,7 @@ class Form:
 
     def at(self, offset: float) -> Form:
         """Return M_Δ = W_q R_Δ W_kᵀ for an offset Δ = key position − query position, as a form without rotation."""
-        query, key = self._double_factors()
-        return Form(query, rotate_key(key, self._rotary("at"), float(offset)))
+        return Form(*factors_at(*self._double_factors(), self._rotary("at"), float(offset)))
 
     def directionality(self, gamma: float = GAMMA) -> float:
         """Return d = (R − C)/(R + C) ∈ [−1, 1], with R and C the excess of row and column norms over mean + γ·std.

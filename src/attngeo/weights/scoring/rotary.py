@@ -93,21 +93,15 @@ def _half_squares(factor: Any, gram: Any) -> Any:
     return ((factor @ gram) * factor.conj()).real.sum(-1).sum(-2) / 2
 
 
-def rotate_key(key: Array, rotary: RotaryPairs, offset: float) -> Array:
-    """Return W_k R_Δᵀ `[..., d, r]`, so that M_Δ = W_q (W_k R_Δᵀ)ᵀ for the factor W_q as it is.
+def factors_at(query: Floats, key: Floats, rotary: RotaryPairs, offset: float) -> tuple[Floats, Floats]:
+    """Return factors of M_Δ = W_q R_Δ W_kᵀ at one offset, the attention factor included.
 
-    The attention factor multiplies both factors; its square is included here.
+    query: [d_q, r]
+    key:   [d_k, r]
     """
-    xp = namespace(key)
-    first, second = rotary.pairs[:, 0], rotary.pairs[:, 1]
-    angle = offset * rotary.frequencies  # [n]
-    cos, sin = np.cos(angle) * rotary.factor**2, np.sin(angle) * rotary.factor**2
-    if is_torch(key):
-        cos, sin = key.new_tensor(cos), key.new_tensor(sin)
-    rotated = key.clone() if is_torch(key) else np.array(key)
-    rotated[..., first] = cos * key[..., first] - sin * key[..., second]
-    rotated[..., second] = sin * key[..., first] + cos * key[..., second]
-    return xp.asarray(rotated)  # type: ignore[no-any-return]
+    scale = rotary.scale(query.shape[1])  # [r]
+    rotation = _rotations(rotary, query.shape[1], np.array([offset]))[0]  # [r, r]
+    return query * scale, (key * scale) @ rotation.T
 
 
 def symmetry_at(query: Floats, key: Floats, rotary: RotaryPairs, offsets: Floats) -> Floats:
@@ -115,8 +109,8 @@ def symmetry_at(query: Floats, key: Floats, rotary: RotaryPairs, offsets: Floats
 
     query, key: [d, r]
     """
-    parts = symmetry_parts(query, key, rotary, offsets)
-    return symmetry_ratio(*parts)  # type: ignore[no-any-return]
+    numerators, denominators = symmetry_parts(query, key, rotary, offsets)
+    return symmetry_ratio(numerators, denominators)  # type: ignore[no-any-return]
 
 
 def symmetry_parts(query: Floats, key: Floats, rotary: RotaryPairs, offsets: Floats) -> tuple[Floats, Floats]:
