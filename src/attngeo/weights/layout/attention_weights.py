@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from attngeo.weights.layout.rotary import RotaryPairs
 from attngeo.weights.sources.checkpoint import FloatArray
 
 
@@ -34,6 +35,8 @@ class AttentionWeights:
     heads_known: bool = True  # False: the head count is unknown, and H = G = 1 holds the whole layer
     cross: bool = False  # queries and keys read different sequences
     qk_norm: bool = False  # queries and keys are normalised before their product; query and key include the gains
+    rotary: RotaryPairs | None = None  # what rotates in the heads of this layer; None: nothing, or not known
+    rotary_known: bool = False  # False: the layer may rotate, but how was never checked against a live model
     norm: Norm | None = None  # the norm before the attention; None: not asked for, or not known
     tensors: tuple[str, ...] = field(default=(), repr=False)  # names of the tensors read, for error messages
 

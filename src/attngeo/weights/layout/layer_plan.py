@@ -11,6 +11,7 @@ from attngeo.arrays import Array
 from attngeo.errors import LayoutError
 from attngeo.weights.layout.attention_weights import AttentionWeights, Norm
 from attngeo.weights.layout.norms import NormLocation
+from attngeo.weights.layout.rotary import RotaryPairs
 from attngeo.weights.layout.site import Site
 from attngeo.weights.layout.storage.base import Heads
 from attngeo.weights.sources.checkpoint import ReadRequest
@@ -30,6 +31,8 @@ class LayerPlan:
     norm: NormLocation | None  # the norm before the attention, if it is to be read
     qk_norm: bool  # queries and keys are normalised before their product
     gain_offset: bool  # QK-norm gains are stored as gain − 1
+    rotary: RotaryPairs | None = None  # what rotates in the heads of this layer; None: nothing, or not known
+    rotary_known: bool = False  # False: the layer may rotate, but how was never checked against a live model
 
     @property
     def requests(self) -> list[ReadRequest]:
@@ -54,6 +57,8 @@ class LayerPlan:
             heads_known=self.site.heads is not None,
             cross=self.site.cross,
             qk_norm=self.qk_norm or any(self.site.gains),
+            rotary=self.rotary,
+            rotary_known=self.rotary_known,
             norm=None if self.norm is None else _norm(self.norm, tensors),
             tensors=(self.site.query, self.site.key),
         )

@@ -38,12 +38,26 @@ COLUMNS = {
     "directionality_repaired": "Float64",
     "symmetry_folded": "Float64",  # with the norm before the attention folded in
     "directionality_folded": "Float64",
+    "symmetry_rope": "Float64",  # averaged over all offsets of the rotary position embedding
+    "symmetry_rope_z": "Float64",
+    "symmetry_rope_repaired": "Float64",
+    "directionality_rope": "Float64",
+    "directionality_rope_z": "Float64",
+    "directionality_rope_p": "Float64",
+    "directionality_rope_repaired": "Float64",
+    "dominance": "Float64",  # log(CV of row norms / CV of column norms)
+    "dominance_z": "Float64",
+    "self_attending": "Float64",  # tr M / (√rank ‖M‖)
+    "self_attending_z": "Float64",
+    "rank_symmetric": "Float64",  # effective rank of the symmetric part
+    "rank_skew": "Float64",
     "norm": "Float64",  # ‖M‖
     "query_width": "Int64",
     "key_width": "Int64",
     "rank": "Int64",  # r, or G·r for a layer
     "qk_norm": "Boolean",
     "cross": "Boolean",
+    "rotary": "String",  # "yes", "no", or "not proved": then the columns above named rope are null
 }
 NOTES = "attngeo_notes"  # key of the parquet metadata
 
