@@ -13,6 +13,7 @@ import torch
 
 from attngeo.dynamics.initialisation.authors import authors_init_
 from attngeo.dynamics.initialisation.mimetic import mimetic_init_
+from attngeo.dynamics.initialisation.rotations import generator
 from tests.weights import tiny_models
 
 pytestmark = pytest.mark.filterwarnings("ignore:builtin type Swig:DeprecationWarning")
@@ -33,7 +34,7 @@ def test_the_authors_draw_weights_and_biases_as_linear_layers_do() -> None:
 def test_mimetic_forms_are_the_best_approximation_of_their_target() -> None:
     model = tiny_models.bert(hidden_size=64, num_attention_heads=2)
     mimetic_init_(model, strength=0.7, value=True, seed=2)
-    draw = torch.Generator().manual_seed(2)
+    draw = generator(2, "mimetic")
     noise = torch.randn(64, 64, generator=draw, dtype=torch.float64) / 8
     u, sigma, v = torch.linalg.svd(0.7 * noise + 0.7 * torch.eye(64, dtype=torch.float64))
     best = u[:, :32] * sigma[:32] @ v[:32]

@@ -22,7 +22,7 @@ def authors_init_(model: nn.Module, *, seed: Seed = 0, **options: Unpack[LayerOp
 
     The authors replace the attention module after the model was initialised, so that its values and biases change too.
     """
-    draw = generator(seed)
+    draw = generator(seed, "authors")
     parameters = attention_parameters(model, **options)
     before = [rms(layer.key) for layer in parameters.layers]
     written = [_projection_tensors(parameters, layer) for layer in parameters.layers]  # before the first is written

@@ -50,7 +50,7 @@ def rotated_init_(
     model: nn.Module, *, scale: Scale = "unit", seed: Seed = 0, **options: Unpack[LayerOptions]
 ) -> Initialisation:
     """Control with the same norms but no symmetry: W_q = W_k S, S a random rotation of the head space per head."""
-    draw = generator(seed)
+    draw = generator(seed, "rotated")
 
     def rotate(layer: LayerParameters) -> None:
         s = random_rotations(layer.query.shape[:-2], layer.query.shape[-2], draw)  # [*g, m, r, r]
@@ -85,7 +85,7 @@ def skewed_init_(
     S is skew-symmetric, so x W_k S W_kᵀ xᵀ = 0 and the diagonal logit of every token is exactly that of the symmetric
     initialisation. The number t makes the skew part of M as large as its symmetric part: s = 0.
     """
-    draw = generator(seed)
+    draw = generator(seed, "skewed")
 
     def skew(layer: LayerParameters) -> None:
         size = layer.key.shape[-2]

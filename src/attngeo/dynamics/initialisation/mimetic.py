@@ -31,7 +31,7 @@ def mimetic_init_(
     value_strength: α₂ = β₂
     options:        num_heads, stack, layers, unproven, as in `attngeo.score`
     """
-    draw = generator(seed)
+    draw = generator(seed, "mimetic")
     parameters = attention_parameters(model, **options)
     require_heads(parameters.layers, "mimetic", shared_keys=False)
     # All projections are found before the first is written.

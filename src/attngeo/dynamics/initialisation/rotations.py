@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from typing import TypeAlias
 
 import torch
@@ -10,9 +11,18 @@ from torch import Tensor
 Seed: TypeAlias = int | torch.Generator
 
 
-def generator(seed: Seed) -> torch.Generator:
-    """Return a generator with this seed. It draws on the CPU, so that an initialisation is the same on every device."""
-    return seed if isinstance(seed, torch.Generator) else torch.Generator().manual_seed(seed)
+def generator(seed: Seed, recipe: str) -> torch.Generator:
+    """Return the generator that `recipe` draws from. It draws on the CPU, so that the result is the same on every device.
+
+    seed: a number, or a generator, which is returned as it is
+
+    The seed of the generator is a digest of `seed` and `recipe`. Were it `seed` itself, a recipe would draw the numbers
+    from which other weights were made: seed 0 is also that of the first matrix of a model.
+    """
+    if isinstance(seed, torch.Generator):
+        return seed
+    digest = hashlib.sha256(f"initialisation {recipe} {seed}".encode()).digest()
+    return torch.Generator().manual_seed(int.from_bytes(digest[:4], "little"))  # torch uses 32 bits of a seed on the CPU
 
 
 def random_rotations(count: tuple[int, ...], size: int, draw: torch.Generator) -> Tensor:
