@@ -12,7 +12,9 @@ Seed: TypeAlias = int | torch.Generator
 
 
 def generator(seed: Seed, recipe: str) -> torch.Generator:
-    """Return the generator that `recipe` draws from. It draws on the CPU, so that the result is the same on every device.
+    """Return the generator that `recipe` draws from.
+
+    It draws on the CPU, so that an initialisation is the same on every device.
 
     seed: a number, or a generator, which is returned as it is
 
@@ -22,7 +24,7 @@ def generator(seed: Seed, recipe: str) -> torch.Generator:
     if isinstance(seed, torch.Generator):
         return seed
     digest = hashlib.sha256(f"initialisation {recipe} {seed}".encode()).digest()
-    return torch.Generator().manual_seed(int.from_bytes(digest[:4], "little"))  # torch uses 32 bits of a seed on the CPU
+    return torch.Generator().manual_seed(int.from_bytes(digest[:4], "little"))  # torch's CPU generator uses 32 bits
 
 
 def random_rotations(count: tuple[int, ...], size: int, draw: torch.Generator) -> Tensor:
