@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import torch
 
+from attngeo.dynamics.data.masking import MaskedObjective
 from attngeo.dynamics.data.tokens import Tokens
 from attngeo.dynamics.pretraining.batches import Batch, Batches, Rows, held_out_batches
-from attngeo.dynamics.pretraining.masking import MaskedObjective
 from attngeo.dynamics.pretraining.objective import CausalObjective
 from attngeo.errors import InputError
 

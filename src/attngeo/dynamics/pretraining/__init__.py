@@ -11,13 +11,13 @@ Engine                              one training step
 load_checkpoint                     the state of a run
 """
 
+from attngeo.dynamics.data.masking import MaskedObjective
 from attngeo.dynamics.pretraining.batches import Batches, Rows, held_out_batches
 from attngeo.dynamics.pretraining.build import build_model, build_objective
 from attngeo.dynamics.pretraining.checkpoint import load_checkpoint
 from attngeo.dynamics.pretraining.config import PretrainConfig, load_config
 from attngeo.dynamics.pretraining.engine import Engine
 from attngeo.dynamics.pretraining.loop import Run, TrainingError, train
-from attngeo.dynamics.pretraining.masking import MaskedObjective
 from attngeo.dynamics.pretraining.objective import CausalObjective
 from attngeo.dynamics.pretraining.pretrain import pretrain
 from attngeo.dynamics.pretraining.processes import ProcessGroup, process_group

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import torch
 
+from attngeo.dynamics.data.masking import MaskedObjective
 from attngeo.dynamics.data.tokens import Tokens
 from attngeo.dynamics.initialisation.by_name import initialise_
 from attngeo.dynamics.pretraining.bert import Bert, Shape
 from attngeo.dynamics.pretraining.config import PretrainConfig
-from attngeo.dynamics.pretraining.masking import MaskedObjective
 from attngeo.dynamics.pretraining.objective import CausalObjective, Objective
 from attngeo.errors import InputError
 
