@@ -124,7 +124,7 @@ _HOME = {
 
 
 # Rooms that are reachable as attributes without an import of their own.
-_ROOMS = ("bundled", "dynamics", "live", "organization", "show", "weights")
+_ROOMS = ("applications", "bundled", "dynamics", "live", "organization", "show", "weights")
 
 
 def __getattr__(name: str) -> object:
