@@ -14,6 +14,9 @@ Formulas, for NumPy and torch, with batch axes
     symmetry                   s(M) = tr(M M)/‖M‖²
     directionality             d(M) = (R − C)/(R + C), with `threshold` and `excess`
     row_norms, column_norms    ρ and κ from the factors
+    dominance                  log(CV of row norms / CV of column norms)
+    self_attending             τ(M) = tr M / (√rank ‖M‖)
+    effective_ranks            of the symmetric and of the skew part, without eigenvalues
     rotary_average             symmetry and norms under rotary position embedding, averaged over all offsets
     symmetry_at                s(Δ), the symmetry at single offsets
 
@@ -33,6 +36,8 @@ from attngeo.weights.scoring.directionality import (
     excess,
     threshold,
 )
+from attngeo.weights.scoring.dominance import dominance
+from attngeo.weights.scoring.effective_rank import EffectiveRanks, effective_ranks, effective_ranks_of_dense
 from attngeo.weights.scoring.factored import FormScores
 from attngeo.weights.scoring.form import Form
 from attngeo.weights.scoring.layer import LayerFactors, fold_norm, head_scores, layer_factors, layer_scores
@@ -45,10 +50,12 @@ from attngeo.weights.scoring.published.scores import list_published, published
 from attngeo.weights.scoring.rotary import RotaryAverage, rotary_average, symmetry_at
 from attngeo.weights.scoring.score import score
 from attngeo.weights.scoring.score_table import ScoreTable
+from attngeo.weights.scoring.self_attending import self_attending, self_attending_std
 from attngeo.weights.scoring.symmetry import squared_norm, symmetry, symmetry_ratio, trace_of_square
 
 __all__ = [
     "GAMMA",
+    "EffectiveRanks",
     "Form",
     "FormScores",
     "GaussianNull",
@@ -63,6 +70,9 @@ __all__ = [
     "compare_with_published",
     "dense_norms",
     "directionality",
+    "dominance",
+    "effective_ranks",
+    "effective_ranks_of_dense",
     "excess",
     "fold_norm",
     "gaussian_null",
@@ -76,6 +86,8 @@ __all__ = [
     "rotary_average",
     "row_norms",
     "score",
+    "self_attending",
+    "self_attending_std",
     "squared_norm",
     "symmetry",
     "symmetry_at",

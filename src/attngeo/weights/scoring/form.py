@@ -13,9 +13,12 @@ from attngeo.errors import InputError
 from attngeo.io.threads import shared_cores
 from attngeo.weights.layout.rotary import RotaryPairs
 from attngeo.weights.scoring.directionality import GAMMA, directionality
+from attngeo.weights.scoring.dominance import dominance
+from attngeo.weights.scoring.effective_rank import effective_ranks, effective_ranks_of_dense
 from attngeo.weights.scoring.factored import FormScores, score_forms
 from attngeo.weights.scoring.factors import Factors
 from attngeo.weights.scoring.rotary import RotaryAverage, factors_at, rotary_average, symmetry_at
+from attngeo.weights.scoring.self_attending import self_attending
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,6 +106,47 @@ class Form:
         Negative where columns (the context side) dominate, 0 where no norm exceeds its threshold, NaN where M = 0.
         """
         return self._scores(gamma).directionality
+
+    def dominance(self) -> float:
+        """Return log(CV of row norms / CV of column norms), with CV = std/mean.
+
+        Negative where columns (the context side) are the more unequal, NaN where all rows or all columns are alike.
+
+        >>> import numpy as np
+        >>> query, key = np.random.default_rng(0).normal(size=(2, 64, 8))
+        >>> key[5] *= 9  # one column of M outweighs the others
+        >>> Form(query, key).dominance() < -1
+        True
+        """
+        return float(dominance(self.row_norms(), self.column_norms()))
+
+    def self_attending(self) -> float:
+        """Return τ = tr M/(√rank ‖M‖) ∈ [−1, 1], rank = min(d, r).
+
+        Negative where tokens turn away from themselves, about 0 for random factors, NaN where M = 0.
+
+        >>> import numpy as np
+        >>> form = Form(np.eye(4), np.eye(4))
+        >>> form.self_attending(), form.effective_ranks()
+        (1.0, (4.0, nan))
+        """
+        self._check_square("self_attending")
+        norm = np.square(self.norm())
+        trace = np.einsum("dr,dr->", *self._double_factors())
+        return float(self_attending(trace, norm, min(self.query.shape)))
+
+    def effective_ranks(self) -> tuple[float, float]:
+        """Return the effective ranks (Σ|λ|²)²/Σ|λ|⁴ of the symmetric and of the skew part.
+
+        A part that is zero has none: NaN.
+        """
+        self._check_square("effective_ranks")
+        query, key = self._double_factors()
+        if query.shape[1] >= len(query):
+            ranks = effective_ranks_of_dense(query @ key.T)
+        else:
+            ranks = effective_ranks(key.T @ query, query.T @ query, key.T @ key)
+        return float(ranks.symmetric), float(ranks.skew)
 
     def row_norms(self) -> Floats:
         """Return ρ_i = ‖M_i·‖, `[d_q]`."""
