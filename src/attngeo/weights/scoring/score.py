@@ -64,7 +64,7 @@ def score(
         for done, weights in enumerate(upcoming, 1):
             heads_missing |= heads and not weights.heads_known
             factors = layer_factors(weights)
-            new = _layer_rows(name, weights, factors, heads and weights.heads_known)
+            new = layer_rows(name, weights, factors, heads and weights.heads_known)
             if nulls:
                 _add_gaussian_null(new)
                 repaired.add(weights.stack, factors, new[0], new[1:])
@@ -79,7 +79,7 @@ def score(
     return ScoreTable.of(rows, (note,) if heads_missing else ())
 
 
-def _layer_rows(model: str, weights: AttentionWeights, factors: LayerFactors, heads: bool) -> list[Row]:
+def layer_rows(model: str, weights: AttentionWeights, factors: LayerFactors, heads: bool) -> list[Row]:
     """Return the row of the layer, followed by those of its heads."""
     _, r, d_query = factors.query.w.shape
     groups, _, d_key = factors.key.w.shape
