@@ -21,16 +21,19 @@ class Family:
     width: bool = False  # every layer is as wide as its config's hidden size
     offset: bool = False  # its QK-norms multiply by 1 + weight
     norms: tuple[Mapping[str, Any], ...] = ()  # rules that lead from an attention to the norm before it
+    rotary: tuple[Mapping[str, Any], ...] = ()  # rules about rotary embedding, see `rope.rules`; none: not proved
     skip: tuple[str, ...] = ()  # templates of layers that no live product confirmed; scored only with unproven=True
+    cross: tuple[str, ...] | None = None  # diffusers: templates of cross-attention; None: not known
     defaults: Mapping[str, Any] = field(default_factory=dict)  # values that a config of this type may leave out
 
 
 @cache
 def families() -> Mapping[str, Mapping[str, Any]]:
-    """Return the facts about all model types, as stored in data/families.json."""
+    """Return the facts about all model types, as stored in data/families.json and data/diffusers.json."""
     text = resources.files("attngeo.weights").joinpath("data/families.json").read_text("utf-8")
     facts: dict[str, Mapping[str, Any]] = json.loads(text)
-    return facts
+    text = resources.files("attngeo.weights").joinpath("data/diffusers.json").read_text("utf-8")
+    return facts | json.loads(text)
 
 
 @cache
@@ -39,7 +42,7 @@ def family(model_type: str) -> Family:
     facts = families().get(model_type)
     if facts is None:
         return Family()
-    return Family(**{**facts, **{key: tuple(facts.get(key, ())) for key in ("norms", "skip")}})
+    return Family(**{**facts, **{key: tuple(value) for key, value in facts.items() if isinstance(value, list)}})
 
 
 def ends_with(template: str, ending: str) -> bool:

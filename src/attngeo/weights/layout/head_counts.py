@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from attngeo.errors import LayoutError
+from attngeo.weights.layout import diffusers
 from attngeo.weights.layout.config_scope import query_heads, width
 from attngeo.weights.layout.site import Site
 from attngeo.weights.layout.storage.base import DeclaredHeads, Shapes
@@ -16,14 +17,18 @@ def count_heads(site: Site, shapes: Shapes, num_heads: int | None) -> Site:
 
     Raises LayoutError where the config and the shapes contradict each other.
     """
-    return replace(site, heads=site.storage.count_heads(shapes, declared_heads(site, num_heads)))
+    return replace(site, heads=site.storage.count_heads(shapes, declared_heads(site, shapes, num_heads)))
 
 
-def declared_heads(site: Site, num_heads: int | None) -> DeclaredHeads | None:
+def declared_heads(site: Site, shapes: Shapes, num_heads: int | None) -> DeclaredHeads | None:
     """Return what the option `num_heads`, or else the config, declares about the heads of `site`."""
     gated_type = site.scope is not None and bool(GATED_TYPES.search(str(site.scope.config.get("model_type"))))
     if num_heads is not None:
         return DeclaredHeads("num_heads", num_heads, site.scope, site.cross, gated_type)
+    if site.scope is not None and "_class_name" in site.scope.config:
+        special = diffusers.declared_heads(site, shapes)
+        if special is not None:
+            return special
     declared = query_heads(site.scope, site.path, site.cross) if site.scope is not None else None
     if declared is None:
         return None

@@ -8,6 +8,7 @@ from typing import Any
 
 from attngeo.errors import LayoutError
 from attngeo.weights.layout.config_scope import scope_of
+from attngeo.weights.layout.diffusers import DIFFUSERS_TABLE, is_cross
 from attngeo.weights.layout.site import Site, path_template
 from attngeo.weights.layout.storage.base import Shapes
 from attngeo.weights.layout.table import CROSS, NOT_ATTENTION, QK_GAINS, TABLE, Layout
@@ -28,7 +29,7 @@ def find_sites(shapes: Shapes, config: Mapping[str, Any] | None) -> list[Site]:
         if match := _QK_NORM.match(name):
             qk_norms.setdefault(match[1], []).append(name)
     sites: dict[str, Site | None] = {}  # by path; None: linear attention
-    for layout in TABLE:
+    for layout in (*TABLE, *DIFFUSERS_TABLE):
         if layout.types is not None and model_type not in layout.types:
             continue
         for name in by_leaf.get(layout.query, ()):
@@ -67,7 +68,7 @@ def _site(
     config: Mapping[str, Any] | None,
 ) -> Site | None:
     """Return the site of `layout` at `path`; None for linear attention."""
-    gains = _qk_gains(path, shapes)
+    gains = _qk_gains(path, layout, shapes)
     for name in qk_norms:
         if name not in gains:
             raise LayoutError(f"{name}: a norm on queries or keys stored in an unknown way, so the form is not known")
@@ -75,19 +76,21 @@ def _site(
         return None
     others = {role: _join(path, leaf) for role, leaf in layout.others.items()}
     storage = layout.storage(_join(path, layout.query), _join(path, layout.key), others, layout.transposed)
+    scope = scope_of(config, path) if config is not None else None
+    cross = is_cross(own_path, scope) if scope is not None and "_class_name" in scope.config else None
     return Site(
         path=own_path,
-        cross=storage.widths_differ(shapes) or bool(CROSS.search(own_path)),
-        scope=scope_of(config, path) if config is not None else None,
+        cross=storage.widths_differ(shapes) or (bool(CROSS.search(own_path)) if cross is None else cross),
+        scope=scope,
         layout=layout,
         storage=storage,
         gains=gains,
     )
 
 
-def _qk_gains(path: str, shapes: Shapes) -> tuple[str | None, str | None]:
+def _qk_gains(path: str, layout: Layout, shapes: Shapes) -> tuple[str | None, str | None]:
     """Return the names of the QK-norm gains of queries and keys, None where there are none."""
-    for leaves in QK_GAINS:
+    for leaves in QK_GAINS if layout.gains is None else (layout.gains,):
         query, key = (name if (name := _join(path, leaf)) in shapes else None for leaf in leaves)
         if query is not None or key is not None:
             return query, key

@@ -6,6 +6,7 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, TypeVar
 
+from attngeo.weights.layout.diffusers import group_stacks
 from attngeo.weights.layout.families import family
 from attngeo.weights.layout.site import Location
 
@@ -25,6 +26,8 @@ def name_stacks(sites: Sequence[AnyLocation], config: Mapping[str, Any] | None) 
     Layers whose paths differ in their numbers alone (they share a template) form one stack. Cross-attention layers form
     the stack "cross".
     """
+    if config is not None and "_class_name" in config:
+        return _number(group_stacks(sites, config))
     examples = {site.template: site for site in sites}
     templates = list(dict.fromkeys(site.template for site in sites if not site.cross))
     with_cross = {_block(site.template) for site in sites if site.cross}
@@ -32,6 +35,11 @@ def name_stacks(sites: Sequence[AnyLocation], config: Mapping[str, Any] | None) 
     stacks: dict[str, list[AnyLocation]] = {}
     for site in sites:
         stacks.setdefault("cross" if site.cross else names[site.template], []).append(site)
+    return _number(stacks)
+
+
+def _number(stacks: Mapping[str, list[AnyLocation]]) -> list[tuple[str, int, AnyLocation]]:
+    """Return (stack, layer, site) for the sites of all stacks."""
     return [
         (stack, layer, site)
         for stack, members in stacks.items()

@@ -31,6 +31,7 @@ class Layout:
     others: Mapping[str, str] = field(default_factory=dict)  # role → leaf of a further tensor (latent attention)
     unambiguous: bool = False  # the leaves have one meaning everywhere: the row holds without a transformers config
     suffix: str = ""  # added to the layer's path, where one path holds several attentions
+    gains: tuple[str, str] | None = None  # leaves of the QK-norm gains; None: those of `QK_GAINS` that are there
 
 
 def _types(text: str) -> frozenset[str]:
