@@ -69,7 +69,7 @@ def test_a_piped_table_is_plain_text(minilm):
     assert lines[0] == f"{minilm}  encoder"
     assert lines[1].split()[:2] == ["layer", "symmetry"]
     assert [line.split()[0] for line in lines[2:8]] == list("012345")
-    assert lines[-1].startswith("folded: ")  # the legend
+    assert lines[-1].startswith("z: ")  # the legend
 
 
 def test_json_rows_are_the_frame(minilm):

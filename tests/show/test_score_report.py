@@ -1,22 +1,49 @@
-"""Scores as text: narrow terminals lose the least important columns, and a legend explains the columns shown."""
+"""Scores as text: the columns of the default table, bars and colours, narrow terminals, verdicts, legends."""
 
 from __future__ import annotations
+
+import re
 
 import polars as pl
 import pytest
 
 import attngeo
 from attngeo.show.score_report import published_report, score_report
+from attngeo.show.terminal import WIDTH, Terminal
 from attngeo.weights.scoring.published.scores import list_published
+from attngeo.weights.scoring.published.verdict import verdicts
+from attngeo.weights.scoring.score_table import COLUMNS, ScoreTable
+
+SCORES = ["symmetry", "directionality"]
 
 
 @pytest.fixture(scope="module")
-def table(minilm) -> attngeo.ScoreTable:
+def table(minilm) -> ScoreTable:
     return attngeo.score(str(minilm))
 
 
-def layers(table: attngeo.ScoreTable) -> pl.DataFrame:
+@pytest.fixture(scope="module")
+def wide(table) -> ScoreTable:
+    """A table in which every column has values, some of them as long as they get."""
+    count = len(table)
+    fill = {
+        name: pl.Series([-12345.678 if name.endswith("_z") else -0.987654] * count)
+        for name, kind in COLUMNS.items()
+        if kind == "Float64" and table.frame[name].null_count() == count
+    }
+    return ScoreTable(table.frame.with_columns(**fill, rotary=pl.lit("yes")))
+
+
+def layers(table: ScoreTable) -> pl.DataFrame:
     return table.frame.filter(pl.col("head").is_null())
+
+
+def report(table: ScoreTable, rows: pl.DataFrame, terminal: Terminal | None = None, every_column: bool = False) -> str:
+    return score_report(rows, table.summary(), verdicts(table.frame), terminal or Terminal(), every_column)
+
+
+def titles(text: str) -> list[str]:
+    return text.splitlines()[1].split()
 
 
 def legend(text: str) -> list[str]:
@@ -24,24 +51,82 @@ def legend(text: str) -> list[str]:
     return [line.partition(":")[0] for line in text.rpartition("\n\n")[2].splitlines()]
 
 
-def test_a_narrow_terminal_sheds_columns(table):
-    narrow = score_report(layers(table), table.summary(), width=60).splitlines()[1:8]
-    assert max(map(len, narrow)) <= 60
-    assert narrow[0].split()[:2] == ["layer", "symmetry"]
-    assert "directionality" in narrow[0]
-    assert "folded" in score_report(layers(table), table.summary()).splitlines()[1]
+def without_colours(text: str) -> str:
+    return re.sub(r"\x1b\[\d*m", "", text)
 
 
-def test_the_legend_explains_the_columns_that_are_shown(table):
-    scores = ["symmetry", "directionality"]
-    assert legend(score_report(layers(table), table.summary())) == [*scores, "z", "p", "re-paired", "folded"]
-    assert legend(score_report(layers(table), table.summary(), width=60)) == [*scores, "z", "p"]
-    plain = layers(table).select(column for column in table.frame.columns if not column.endswith(("_z", "_p")))
-    assert legend(score_report(plain, table.summary())) == [*scores, "re-paired", "folded"]
+def test_the_default_columns(wide):
+    pairs = ["symmetry", "z", "symmetry_rope", "z", "directionality", "z", "dominance", "z"]
+    assert titles(report(wide, layers(wide))) == ["layer", *pairs]
+    assert titles(report(wide, wide.frame)) == ["layer", "head", *pairs]
+
+
+@pytest.mark.parametrize("style", [{}, {"bars": True}, {"bars": True, "colours": True}], ids=str)
+@pytest.mark.parametrize("width", [60, 80, WIDTH])
+def test_no_line_is_wider_than_the_terminal(wide, width, style):
+    lines = without_colours(report(wide, wide.frame, Terminal(width, **style))).splitlines()
+    table_lines = lines[1 : lines.index("")]
+    assert max(map(len, table_lines)) <= width
+    if width == WIDTH:
+        assert max(map(len, lines[1:])) <= width
+
+
+def test_a_narrow_terminal_sheds_columns(wide):
+    six = ["layer", "symmetry", "z", "symmetry_rope", "z", "directionality"]
+    assert titles(report(wide, layers(wide), Terminal(70))) == six
+    assert titles(report(wide, layers(wide), Terminal(50))) == ["layer", "symmetry", "symmetry_rope", "directionality"]
+
+
+def test_bars_are_as_long_as_the_scores(table):
+    lines = report(table, layers(table), Terminal(bars=True)).splitlines()[2:8]
+    bars = [re.findall("[▏▎▍▌▋▊▉█]+", line)[0] for line in lines]
+    for text, symmetry in zip(bars, layers(table)["symmetry"], strict=True):
+        assert len(text) == -(-symmetry * 6 // 1)  # a full bar has 6 characters
+    plain = report(table, layers(table)).splitlines()[2:8]
+    assert [re.sub("[▏▎▍▌▋▊▉█]+", "", line).split() for line in lines] == [line.split() for line in plain]
+
+
+def test_colours_tell_sign_and_chance_and_change_nothing_else(table):
+    coloured = report(table, table.frame, Terminal(colours=True))
+    assert without_colours(coloured) == report(table, table.frame)
+    for row in table.frame.iter_rows(named=True):
+        value, z = row["symmetry"], row["symmetry_z"]
+        code = 2 if abs(z) < 2 else 36 if value > 0 else 33
+        assert re.search(rf"\x1b\[{code}m *{value:.3f}\x1b\[0m  +{z:.1f} ", coloured), row
+
+
+def test_every_column_is_printed_on_request(wide, table):
+    text = report(wide, wide.frame, every_column=True)
+    assert titles(text) == [name for name in COLUMNS if name not in ("model", "stack")]
+    text = report(table, table.frame, every_column=True)
+    empty = [name for name in COLUMNS if table.frame[name].null_count() == len(table)]
+    assert all(name in text for name in COLUMNS if name not in ("model", "stack"))
+    assert not set(empty) & set(titles(text))
+
+
+def test_the_verdict_and_the_medians_follow_the_table(table):
+    _, below, _ = report(table, layers(table)).split("\n\n")
+    verdict, head, of_layers, of_heads = below.splitlines()
+    assert verdict == verdicts(table.frame)[0].sentence
+    assert head.split() == ["median", "[quartiles]", *SCORES]
+    assert of_layers.startswith("6 layers ") and of_heads.startswith("72 heads ")
+    assert f"{layers(table)['symmetry'].median():.3f} [" in of_layers
+
+
+def test_the_legend_explains_the_columns_that_are_shown(table, wide):
+    assert legend(report(wide, layers(wide))) == ["symmetry", "symmetry_rope", "directionality", "dominance", "z"]
+    without_z = table.frame.select(name for name in COLUMNS if not name.startswith("dominance"))
+    assert legend(report(table, without_z)) == [*SCORES, "z"]
+    plain = without_z.select(name for name in without_z.columns if not name.endswith("_z"))
+    assert legend(report(table, plain)) == SCORES
+    explained = " ".join(legend(report(wide, wide.frame, every_column=True)))
+    for name in titles(report(wide, wide.frame, every_column=True))[2:]:
+        assert any(
+            word == name or (word[0] == "…" and name.endswith(word[1:])) for word in re.split("[, ]+", explained)
+        )
 
 
 def test_the_legend_of_published_scores():
-    scores = ["symmetry", "directionality"]
-    assert legend(published_report(list_published(family="pythia"))) == [*scores, "layers", "caution"]
-    assert legend(published_report(list_published(model="gpt2", caution=False))) == [*scores, "layers"]
-    assert legend(published_report(list_published(model="gpt2", caution=False, layers=True))) == scores
+    assert legend(published_report(list_published(family="pythia"))) == [*SCORES, "layers", "caution"]
+    assert legend(published_report(list_published(model="gpt2", caution=False))) == [*SCORES, "layers"]
+    assert legend(published_report(list_published(model="gpt2", caution=False, layers=True))) == SCORES

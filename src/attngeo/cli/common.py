@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
@@ -16,6 +19,7 @@ from attngeo.io.messages import messages_to, one_line
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+    from attngeo.show.terminal import Terminal
     from attngeo.weights.scoring.score_table import ScoreTable
 
 FORMATS = {".json": "json", ".csv": "csv", ".parquet": "parquet", ".tex": "latex", ".md": "markdown", ".txt": "table"}
@@ -75,6 +79,22 @@ def write_output(content: bytes, out: Path | None) -> None:
 
         write_file(out, content)
         typer.echo(f"attngeo: wrote {out}", err=True)
+
+
+def terminal_of(out: Path | None) -> Terminal:
+    """Return what stdout can show: bars and colours on a terminal, plain text in a file or a pipe.
+
+    `NO_COLOR` turns colours off (https://no-color.org), and a terminal that calls itself dumb gets plain text.
+    """
+    from attngeo.show.terminal import PLAIN, WIDTH, Terminal
+
+    if out is not None or not sys.stdout.isatty():
+        return PLAIN
+    width = min(shutil.get_terminal_size().columns, WIDTH)
+    if os.environ.get("TERM", "dumb") == "dumb":
+        return Terminal(width)
+    bars = (sys.stdout.encoding or "").lower().startswith("utf")  # other encodings lack the blocks that bars consist of
+    return Terminal(width, bars, colours=not os.environ.get("NO_COLOR"))
 
 
 def output_format(form: str | None, out: Path | None) -> str:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -23,6 +21,7 @@ from attngeo.cli.common import (
     parse_layers,
     print_error,
     score_with_progress,
+    terminal_of,
     write_figure,
     write_output,
 )
@@ -40,6 +39,9 @@ app = typer.Typer(rich_markup_mode=None)
 def score(
     refs: Annotated[list[str], typer.Argument(metavar="REF", help="A folder, a file or a hub id org/name[@revision].")],
     heads: Annotated[bool, typer.Option("--heads", help="Also print a row for each head.")] = False,
+    every_column: Annotated[
+        bool, typer.Option("--all", help="Print every column, however wide the table becomes.")
+    ] = False,
     published: Annotated[
         bool, typer.Option("--published", help="Compare with the scores published with arXiv 2502.10927.")
     ] = False,
@@ -97,7 +99,7 @@ def score(
     if tables:
         with one_line_errors(debug):
             table = sum(tables[1:], tables[0])
-            _write_scores(table, frames, heads, form, out)
+            _write_scores(table, frames, heads, every_column, form, out)
             if figure is not None:
                 write_figure(table.plot(), figure)
     raise typer.Exit(0 if len(tables) == len(refs) else 1 if tables else 2)
@@ -112,18 +114,20 @@ def _with_published(ref: str, table: ScoreTable, name: str | None, whole: bool) 
         return compare_with_published(table.frame, name, modality_of(checkpoint.config), whole=whole)
 
 
-def _write_scores(table: ScoreTable, frames: list[pl.DataFrame], heads: bool, form: str, out: Path | None) -> None:
+def _write_scores(
+    table: ScoreTable, frames: list[pl.DataFrame], heads: bool, every_column: bool, form: str, out: Path | None
+) -> None:
     import polars as pl
 
     from attngeo.show.score_report import score_report
     from attngeo.show.tables import encode
+    from attngeo.weights.scoring.published.verdict import verdicts
 
     frame = pl.concat(frames)
     frame = frame if heads else frame.filter(pl.col("head").is_null())
     if form == "table":
-        terminal = out is None and sys.stdout.isatty()
-        width = shutil.get_terminal_size().columns if terminal else None
-        write_output(score_report(frame, table.summary(), width).encode(), out)
+        report = score_report(frame, table.summary(), verdicts(table.frame), terminal_of(out), every_column)
+        write_output(report.encode(), out)
     else:
         write_output(encode(frame, form), out)
 

@@ -1,7 +1,7 @@
 """Results as text and figures. The functions draw what they are given; results call them through `attngeo.display`.
 
 Text
-    score_report           scores of checkpoints, their medians and a legend
+    score_report           scores of checkpoints, a verdict per stack, medians and a legend
     published_report       rows of the published tables and a legend
     demo_text              an encoder and a decoder side by side
     organization_summary   an organised network: trees, closest heads, entropy, sparsity

@@ -1,114 +1,148 @@
-"""Scores as text for the terminal: a table per model and stack, their medians, and a legend of the columns."""
+"""Scores as text for the terminal: per model and stack a table, a verdict and medians, then a legend of the columns."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from textwrap import wrap
 from typing import TYPE_CHECKING
 
-from attngeo.show.tables import aligned, as_text, cells, is_numeric, without_empty_columns
+from attngeo.show.score_legend import SCORE_LEGEND, legend
+from attngeo.show.tables import aligned, as_text, cells, is_numeric, padded, without_empty_columns
+from attngeo.show.terminal import PLAIN, STRONG, Terminal, bar, colour
 
 if TYPE_CHECKING:
     import polars as pl
 
-_SCORES = ("symmetry", "directionality")
+    from attngeo.weights.scoring.published.verdict import Verdict
 
-# Column → its title and its rank; a terminal that is too narrow loses the columns of the highest rank first.
+_SCORES = ("symmetry", "directionality")
+_MEDIANS = ("symmetry", "symmetry_rope", "directionality")  # what three columns of quartiles have room for
+_BARS = ("symmetry", "symmetry_rope", "directionality")  # scores between −1 and 1
+
+# Column → its title and its rank; a table that is too wide loses the columns of the highest rank first.
 _COLUMNS = {
     "layer": ("layer", 0),
     "head": ("head", 0),
     "symmetry": ("symmetry", 0),
     "symmetry_z": ("z", 1),
-    "symmetry_repaired": ("re-paired", 2),
-    "symmetry_folded": ("folded", 3),
     "symmetry_published": ("published", 0),
+    "symmetry_rope": ("symmetry_rope", 0),
+    "symmetry_rope_z": ("z", 1),
     "directionality": ("directionality", 0),
     "directionality_z": ("z", 3),
-    "directionality_p": ("p", 1),
-    "directionality_repaired": ("re-paired", 2),
-    "directionality_folded": ("folded", 3),
     "directionality_published": ("published", 0),
-}
-
-SCORE_LEGEND = (
-    "symmetry: 1 for a symmetric form, −1 for a skew-symmetric one, 1/d on average for random weights",
-    "directionality: below 0 columns (the context token) dominate, above 0 rows (the predicted token)",
-)
-# Title of a column → its meaning; printed for the columns that are shown.
-_LEGEND = {
-    "z": "standard deviations above the mean for independent Gaussian weights of the same shape",
-    "p": "two-sided p-value of the directionality against the same Gaussian weights",
-    "re-paired": "a control, the same queries with keys of another key head or layer",
-    "folded": "the score with the normalisation before the attention folded into the weights",
-    "published": "the score in the tables of arXiv 2502.10927",
+    "dominance": ("dominance", 2),
+    "dominance_z": ("z", 3),
 }
 
 
-def score_report(frame: pl.DataFrame, summary: pl.DataFrame, width: int | None = None) -> str:
-    """Return the rows of each model and stack, then the summary, then what the columns mean.
+def score_report(
+    frame: pl.DataFrame,
+    summary: pl.DataFrame,
+    verdicts: Sequence[Verdict],
+    terminal: Terminal = PLAIN,
+    every_column: bool = False,
+) -> str:
+    """Return the rows, the verdict and the medians of each model and stack, then what the columns mean.
 
-    frame:   columns as in `ScoreTable.frame`, optionally with those that `compare_with_published` adds
-    summary: as `ScoreTable.summary` returns it
-    width:   width of the terminal; less important columns are left out where a row would be wider
+    frame:        columns as in `ScoreTable.frame`, optionally with those that `compare_with_published` adds
+    summary:      as `ScoreTable.summary` returns it
+    verdicts:     as `verdicts` returns them
+    terminal:     less important columns are left out where a row would be wider
+    every_column: print all columns under their own names, however wide
     """
     sections: list[str] = []
-    titles: dict[str, None] = {}
+    titles: set[str] = set()
+    sentences = {(verdict.model, verdict.stack): verdict.sentence for verdict in verdicts}
     for part in frame.partition_by("model", "stack", maintain_order=True):
-        columns = _fitting_columns(part, width)
-        titles |= dict.fromkeys(_COLUMNS[name][0] for name in columns)
-        lines = _table_lines(part.select(columns))
-        sections.append("\n".join([f"{part['model'][0]}  {part['stack'][0]}", *lines, *_notes(part), ""]))
-    legend = [*SCORE_LEGEND, *(f"{title}: {meaning}" for title, meaning in _LEGEND.items() if title in titles)]
-    return "\n".join([*sections, *_median_lines(summary), "", *legend, ""])
+        model, stack = part.select("model", "stack").row(0)
+        shown = _all_columns(part) if every_column else _fitting_columns(part, terminal)
+        titles |= set(shown.columns if every_column else (_COLUMNS[name][0] for name in shown.columns))
+        verdict = [terminal.paint(line, STRONG) for line in wrap(sentences.get((model, stack), ""), terminal.width)]
+        medians = _median_lines(summary.filter(summary["model"] == model, summary["stack"] == stack))
+        paragraphs = [
+            [f"{model}  {stack}", *_table_lines(shown, terminal, every_column), *_notes(part, every_column)],
+            [*verdict, *medians],
+        ]
+        sections += ["\n".join(lines) + "\n" for lines in paragraphs if lines]
+    return "\n".join([*sections, *legend(titles), ""])
 
 
 def published_report(frame: pl.DataFrame) -> str:
     """Return rows of the published tables, as `list_published` returns them, then what the columns mean."""
-    legend = [*SCORE_LEGEND]
+    lines = [*SCORE_LEGEND]
     if "layers" in frame.columns:
-        legend.append("layers: number of layers in the stack; the scores are medians over them")
+        lines.append("layers: number of layers in the stack; the scores are medians over them")
     if frame["caution"].null_count() < frame.height:
-        legend.append("caution: why the published scores are not those of the model; - where no problem is known")
-    return "\n".join([as_text(frame), *legend, ""])
+        lines.append("caution: why the published scores are not those of the model; - where no problem is known")
+    return "\n".join([as_text(frame), *lines, ""])
 
 
 def _median_lines(summary: pl.DataFrame) -> list[str]:
-    """Return one line for the layers and one for the heads of each stack: median [quartiles]."""
-    if summary.height == 0:
-        return ["nothing to summarise: medians are taken over self-attention only"]
-    titles = ["median [quartiles] over", "stack", *_SCORES, "model"]
+    """Return one line for the layers and one for the heads of a stack: median [quartiles]."""
+    scores = [score for score in _MEDIANS if f"{score}_median" in summary.columns]
+    scores = [score for score in scores if summary[f"{score}_median"].null_count() < summary.height]
+    if not scores:
+        return []
     body = [
         [
             f"{row['count']} {row['level']}{'s' if row['count'] > 1 else ''}",
-            row["stack"],
-            *(_quartiles(*(row[f"{score}_{part}"] for part in ("median", "q25", "q75"))) for score in _SCORES),
-            row["model"],
+            *(_quartiles(*(row[f"{score}_{part}"] for part in ("median", "q25", "q75"))) for score in scores),
         ]
         for row in summary.iter_rows(named=True)
     ]
-    return aligned([titles, *body], right=[False] * len(titles))
+    return aligned([["median [quartiles]", *scores], *body], right=[False] * (len(scores) + 1))
 
 
 def _quartiles(median: float | None, low: float | None, high: float | None) -> str:
     return "-" if median is None else f"{median:6.3f} [{low:6.3f}, {high:6.3f}]"
 
 
-def _fitting_columns(part: pl.DataFrame, width: int | None) -> list[str]:
-    """Return the columns to show: those with values, less the least important ones until the rows fit `width`."""
+def _all_columns(part: pl.DataFrame) -> pl.DataFrame:
+    """Return all columns with values; model and stack stand above the table, `--published` repeats its notes."""
+    return without_empty_columns(part).drop("model", "stack", "population", "published_model", "caution", strict=False)
+
+
+def _fitting_columns(part: pl.DataFrame, terminal: Terminal) -> pl.DataFrame:
+    """Return the columns to show: those with values, less the least important ones until the rows fit the terminal."""
     part = without_empty_columns(part.select(name for name in _COLUMNS if name in part.columns))
     for rank in (3, 2, 1):
-        if width is None or max(map(len, _table_lines(part))) <= width:
+        if max(map(len, _table_lines(part, Terminal(terminal.width)))) <= terminal.width:
             break
         part = part.select(name for name in part.columns if _COLUMNS[name][1] < rank)
-    return part.columns
+    return part
 
 
-def _table_lines(part: pl.DataFrame) -> list[str]:
-    titles = [_COLUMNS[name][0] for name in part.columns]
-    return aligned([titles, *cells(part)], right=is_numeric(part))
+def _table_lines(part: pl.DataFrame, terminal: Terminal, own_names: bool = False) -> list[str]:
+    """Return a line of titles and a line per row, with bars where there is room for them, and with colours."""
+    titles = part.columns if own_names else [_COLUMNS[name][0] for name in part.columns]
+    rows = padded([titles, *cells(part)], right=is_numeric(part))
+    if terminal.bars and not own_names:
+        barred = [list(row) for row in rows]
+        for column, name in enumerate(part.columns):
+            if name in _BARS:
+                barred[0][column] = titles[column].ljust(13)
+                for row, value in zip(barred[1:], part[name], strict=True):
+                    row[column] = f"{row[column].strip():>6} {bar(value)}".ljust(len(barred[0][column]))
+        if max(len("  ".join(row)) for row in barred) <= terminal.width:
+            rows = barred
+    if terminal.colours:
+        for column, name in enumerate(part.columns):
+            if f"{name}_z" not in part.columns and name not in _SCORES:
+                continue
+            z = part[f"{name}_z"] if f"{name}_z" in part.columns else [None] * part.height
+            for row, value, distance in zip(rows[1:], part[name], z, strict=True):
+                row[column] = terminal.paint(row[column], colour(value, distance))
+    return ["  ".join(row).rstrip() for row in rows]
 
 
-def _notes(part: pl.DataFrame) -> list[str]:
+def _notes(part: pl.DataFrame, every_column: bool) -> list[str]:
     """Return what holds for all rows of a stack, to be printed once below them."""
     notes = []
+    if every_column:
+        empty = [name for name in part.columns if name != "head" and part[name].null_count() == part.height]
+        if empty:
+            notes += wrap(f"without values: {', '.join(empty)}", 100)
     if part["qk_norm"].any():
         notes.append("queries and keys are normalised before their product: the form is only part of the score")
     if "population" in part.columns:

@@ -85,7 +85,9 @@ def cell(column: str, value: object) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, float):
-        return f"{value:.1f}" if column.endswith(("_z", "_percentile")) else f"{value:.3f}"
+        if column.endswith(("_z", "_percentile")):
+            return f"{value:.1f}" if abs(value) < 999.95 else f"{value:.0f}"
+        return f"{value:.3f}"
     return str(value)
 
 
@@ -95,8 +97,10 @@ def aligned(rows: Sequence[Sequence[str]], right: Sequence[bool]) -> list[str]:
     >>> aligned([["layer", "model"], ["0", "a"]], right=[True, False])
     ['layer  model', '    0  a']
     """
+    return ["  ".join(row).rstrip() for row in padded(rows, right)]
+
+
+def padded(rows: Sequence[Sequence[str]], right: Sequence[bool]) -> list[list[str]]:
+    """Return rows with the cells of each column padded to one width; `right` says which are aligned to the right."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return [
-        "  ".join(c.rjust(w) if r else c.ljust(w) for c, w, r in zip(row, widths, right, strict=True)).rstrip()
-        for row in rows
-    ]
+    return [[c.rjust(w) if r else c.ljust(w) for c, w, r in zip(row, widths, right, strict=True)] for row in rows]

@@ -5,6 +5,7 @@ Scores of a model
     ScoreTable                 a tidy table that summarises, draws, saves and loads
     published, list_published  the scores published with arXiv 2502.10927
     compare_with_published     a scored model compared with them
+    verdicts                   what the scores of each stack say, in one sentence → Verdict
 
 Scores of a form
     Form                       one form, kept as its factors
@@ -47,6 +48,7 @@ from attngeo.weights.scoring.null_gaussian import GaussianNull, gaussian_null
 from attngeo.weights.scoring.null_repaired import RepairedNull
 from attngeo.weights.scoring.published.comparison import compare_with_published, modality_of
 from attngeo.weights.scoring.published.scores import list_published, published
+from attngeo.weights.scoring.published.verdict import Verdict, verdicts
 from attngeo.weights.scoring.rotary import RotaryAverage, rotary_average, symmetry_at
 from attngeo.weights.scoring.score import score
 from attngeo.weights.scoring.score_table import ScoreTable
@@ -65,6 +67,7 @@ __all__ = [
     "RepairedNull",
     "RotaryAverage",
     "ScoreTable",
+    "Verdict",
     "coefficient_of_variation",
     "column_norms",
     "compare_with_published",
@@ -94,4 +97,5 @@ __all__ = [
     "symmetry_ratio",
     "threshold",
     "trace_of_square",
+    "verdicts",
 ]
