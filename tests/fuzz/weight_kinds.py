@@ -292,6 +292,45 @@ def _mutate_pickle(rng: Random, files: Files) -> Files:
     return {**files, "pytorch_model.bin": pickle_bytes(wrapped, zipped=rng.random() < 0.7)}
 
 
+class _Settings:
+    """Hyper-parameters of a class that no reader knows."""
+
+    def __init__(self) -> None:
+        self.rate = 1e-3
+
+
+@cache
+def lightning_files() -> Files:
+    """A Lightning checkpoint, with hyper-parameters and the state of an optimiser beside the weights."""
+    state = {f"model._orig_mod.{name}": value for name, value in pickle_state().items()}
+    return {"config.json": json.dumps(LLAMA_CONFIG).encode(), "last.ckpt": pickle_bytes(_lightning_content(state))}
+
+
+def _lightning_content(state: object) -> dict[str, Any]:
+    import torch
+
+    return {
+        "epoch": 1,
+        "state_dict": state,
+        "hyper_parameters": {"settings": _Settings(), "path": Path("data")},
+        "optimizer_states": [{"state": {0: {"step": torch.tensor(3.0)}}}],
+    }
+
+
+def _mutate_lightning(rng: Random, files: Files) -> Files:
+    if rng.random() < 0.7:
+        mutate = partial(mutate_zip, mutate_entry=lambda rng, _, content: mutate_bytes(rng, content, header=500))
+        return {**files, "last.ckpt": mutate(rng, files["last.ckpt"])}
+    content = _lightning_content(dict(pickle_state()))
+    key = rng.choice(list(content))
+    content[key] = rng.choice((None, 3, [], {}, _Settings(), {"a": _Settings()}, content["state_dict"], content))
+    if rng.random() < 0.5:
+        prefix = rng.choice(("module.", "_orig_mod.", "module.module.", ".", "_orig_mod"))
+        state = dict(pickle_state())
+        content["state_dict"] = state | {f"{prefix}{name}": value for name, value in state.items()}
+    return {**files, "last.ckpt": pickle_bytes(content, zipped=rng.random() < 0.8)}
+
+
 def _adapter_files() -> Files:
     weights = {
         "base_model.model.q_proj.lora_A.weight": normal(2, 8),
@@ -332,5 +371,6 @@ KINDS = (
     Kind("fp8", cache(_fp8_files), _mutate_fp8, partial(read_checkpoint, None)),
     Kind("gguf", gguf_files, _mutate_gguf, partial(read_checkpoint, "model.gguf")),
     Kind("pickle", pickle_files, _mutate_pickle, partial(read_checkpoint, "pytorch_model.bin")),
+    Kind("lightning", lightning_files, _mutate_lightning, partial(read_checkpoint, "last.ckpt")),
     Kind("adapter", cache(_adapter_files), _mutate_adapter, _read_adapter),
 )

@@ -19,10 +19,12 @@ from torch import Tensor, nn
 from attngeo.errors import SourceError
 from attngeo.live.adapters import effective_weight, is_lora_layer
 from attngeo.weights.sources.checkpoint import Checkpoint, FloatArray, ReadRequest, TensorInfo
-from attngeo.weights.sources.memory import unwrapped
+from attngeo.weights.sources.diffusers_format import diffusers_config
+from attngeo.weights.sources.memory import transformer_inside, unwrapped
+from attngeo.weights.sources.wrapper_names import WRAPPER_WORDS
 
 # Modules that wrap another module; they are left out of tensor names.
-_WRAPPER_NAMES = {"_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module", "base_layer"}
+_WRAPPER_NAMES = WRAPPER_WORDS | {"base_layer"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,7 +58,7 @@ class LiveCheckpoint(Checkpoint):
         self.model = base_model(model)
         self.ref = type(self.model).__name__
         config: Any = getattr(self.model, "config", None)
-        self.config = config.to_dict() if hasattr(config, "to_dict") else None
+        self.config = config.to_dict() if hasattr(config, "to_dict") else diffusers_config(self.model)
         self.modules: dict[str, nn.Module] = {}  # by path, wrappers left out
         self.tensors: dict[str, TensorInfo] = {}
         self.sharded = False
@@ -120,8 +122,8 @@ class LiveCheckpoint(Checkpoint):
 
 
 def base_model(model: Any) -> Any:
-    """Return the model without the wrappers that distribute, compile or adapt it."""
-    model = unwrapped(model)
+    """Return the model without what distributes, compiles, trains (Lightning) or adapts it."""
+    model = transformer_inside(model)
     while hasattr(model, "peft_config") and hasattr(model, "get_base_model"):
         model = unwrapped(model.get_base_model())
     return model

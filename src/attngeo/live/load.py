@@ -105,6 +105,10 @@ def load_model(
     if not isinstance(ref, str | os.PathLike):
         raise InputError(f"{type(ref).__name__}: expected a folder, a GGUF file, a hub id or a transformers model")
     name = os.fspath(ref)
+    if not os.path.exists(os.path.expanduser(name)):
+        from attngeo.weights.sources.hub.address import is_address, parse_address  # late: folders do not need the hub
+
+        name = str(parse_address(name)) if is_address(name) else name
     source = _pretrained_arguments(name)
     model = _from_pretrained(name, source).eval()
     try:

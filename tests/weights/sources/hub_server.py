@@ -38,6 +38,8 @@ class Repo:
     token: str | None = None  # a private model needs it
     commit: str = ""
     sizes: bool = True  # whether the listing contains them
+    revisions: tuple[str, ...] = ("main",)
+    moved_to: str | None = None  # the name to which the hub redirects, as for models that had no organisation
 
     def __post_init__(self) -> None:
         self.blobs = {name: hashlib.sha256(data).hexdigest() for name, data in self.files.items()}
@@ -118,7 +120,11 @@ class _Handler(BaseHTTPRequestHandler):
         if repo is None or (repo.token is not None and self._token() != repo.token and not self.storage):
             self._error(401 if repo is None else 404, "RepoNotFound")
             return None
-        if revision not in ("main", repo.commit):
+        if repo.moved_to is not None:
+            path = self.path.replace(f"/{name}", f"/{repo.moved_to}", 1)
+            self._send(307, b"", {"Location": path})
+            return None
+        if revision not in (*repo.revisions, repo.commit):
             self._error(404, "RevisionNotFound")
             return None
         return repo

@@ -18,15 +18,22 @@ SUFFIXES: dict[str, Kind] = {
     ".bin": "pickle",
     ".pt": "pickle",
     ".pth": "pickle",
+    ".ckpt": "pickle",  # Lightning
     ".gguf": "gguf",
 }
 
-_STANDARD = {"model.safetensors", "pytorch_model.bin"}
+# The names that transformers and diffusers give to the weights of a model.
+_STANDARD = {
+    "model.safetensors",
+    "pytorch_model.bin",
+    "diffusion_pytorch_model.safetensors",
+    "diffusion_pytorch_model.bin",
+}
 _SHARD = re.compile(r"^(.*)-(\d+)-of-(\d+)(\.\w+)$")
 # Files that trainers write beside the weights.
 _NOT_WEIGHTS = re.compile(r"^(training_args|optimizer|scheduler|rng_state|random_states|scaler|trainer_state)")
 _ADAPTER = re.compile(r"^(adapter_model|adapter)\.")
-_FOREIGN = (".h5", ".msgpack", ".onnx", ".ckpt", ".tflite", ".npz")
+_FOREIGN = (".h5", ".msgpack", ".onnx", ".tflite", ".npz")
 
 
 @dataclass(frozen=True)
@@ -52,7 +59,7 @@ def find_weights(names: Sequence[str], where: str) -> WeightFiles:
         files = [n for n in top if n.endswith(suffixes) and not _NOT_WEIGHTS.match(n) and not _ADAPTER.match(n)]
         indexes = [n for n in top if n.endswith(tuple(f"{suffix}.index.json" for suffix in suffixes))]
         if indexes and not _STANDARD & set(files):
-            standard = [n for n in indexes if n in ("model.safetensors.index.json", "pytorch_model.bin.index.json")]
+            standard = [n for n in indexes if n.removesuffix(".index.json") in _STANDARD]
             if not standard and len(indexes) > 1:
                 raise SourceError(f"{where}: several indexes ({_some(indexes)}); name the file to read")
             return WeightFiles(kind, (), (standard or indexes)[0])
@@ -78,6 +85,7 @@ def _files_of_one_model(files: list[str], where: str) -> tuple[str, ...]:
     """Return the one file, or all shards, of the one model among `files`."""
     if standard := _STANDARD & set(files):
         return tuple(standard)
+    files = [name for name in files if not name.endswith(".ckpt")] or files  # exported weights are preferred
     own = [name for name in files if not name.startswith("consolidated")] or files  # the same weights under other names
     stems = {name.rpartition(".")[0] for name in own}
     # weights.fp16.safetensors beside weights.safetensors holds the same model
@@ -92,9 +100,40 @@ def _files_of_one_model(files: list[str], where: str) -> tuple[str, ...]:
         missing = sorted(set(range(1, total + 1)) - {int(match[2]) for match in shards})
         if missing:
             raise SourceError(f"{where}: shard {missing[0]} of {total} of '{stem}' is missing")
-    elif len(own) > 1 and own[0].endswith(".gguf"):
-        raise SourceError(f"{where}: {len(own)} GGUF files ({_some(own)}); name the one to read")
+    elif len(own) > 1 and own[0].endswith((".gguf", ".ckpt")):
+        kind = own[0].rpartition(".")[2]
+        raise SourceError(f"{where}: {len(own)} {kind.upper()} files ({_some(own)}); name the one to read")
     return tuple(own)
+
+
+def holds_weights(names: Sequence[str]) -> bool:
+    """Return whether the top folder among `names` holds weights, those of an adapter included."""
+    endings = (*SUFFIXES, *(f"{suffix}.index.json" for suffix in SUFFIXES))
+    return any("/" not in name and name.endswith(endings) and not _NOT_WEIGHTS.match(name) for name in names)
+
+
+def folders_with_weights(names: Sequence[str]) -> list[str]:
+    """Return the folders, one level down, that hold weights, sorted by name."""
+    below: dict[str, list[str]] = {}
+    for name in names:
+        folder, _, inner = name.partition("/")
+        below.setdefault(folder, []).append(inner)
+    return sorted(folder for folder, inner in below.items() if holds_weights([name for name in inner if name]))
+
+
+def module_paths(data: bytes) -> list[str]:
+    """Return the folders in a modules.json of sentence-transformers, in their order; empty if it is not one.
+
+    >>> module_paths(b'[{"idx": 0, "path": "0_Transformer"}, {"idx": 1, "path": "1_Pooling"}]')
+    ['0_Transformer', '1_Pooling']
+    """
+    try:
+        modules = parse_json(data)
+    except ValueError:
+        return []
+    entries = [entry for entry in modules if isinstance(entry, dict)] if isinstance(modules, list) else []
+    paths = [entry.get("path") for entry in entries]
+    return [path for path in paths if isinstance(path, str) and is_relative_inside(path)]
 
 
 def adapter_only(names: Sequence[str]) -> bool:
@@ -105,7 +144,7 @@ def adapter_only(names: Sequence[str]) -> bool:
 
 
 def _no_weights_error(names: Sequence[str], top: Sequence[str], where: str) -> SourceError:
-    expected = "expected *.safetensors, *.bin, *.pt, *.pth or *.gguf"
+    expected = "expected *.safetensors, *.bin, *.pt, *.pth, *.ckpt or *.gguf"
     if not names:
         return SourceError(f"{where}: is empty, {expected}")
     if foreign := [name for name in top if name.endswith(_FOREIGN)]:

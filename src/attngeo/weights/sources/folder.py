@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,19 @@ from attngeo.errors import SourceError
 from attngeo.weights.sources.byte_checkpoint import ByteCheckpoint, StoredTensor
 from attngeo.weights.sources.byte_file import ByteFile, LocalFile
 from attngeo.weights.sources.checkpoint import Checkpoint
-from attngeo.weights.sources.discover import WeightFiles, adapter_only, find_weights, parse_index, parse_json_object
+from attngeo.weights.sources.diffusers_format import PIPELINE, pipeline_error, with_model_type
+from attngeo.weights.sources.discover import (
+    WeightFiles,
+    adapter_only,
+    find_weights,
+    folders_with_weights,
+    holds_weights,
+    module_paths,
+    parse_index,
+    parse_json_object,
+)
 from attngeo.weights.sources.quantized import adapter_error, block_size, refuse_packed
+from attngeo.weights.sources.wrapper_names import without_wrappers
 
 
 class Folder(ABC):
@@ -37,6 +49,10 @@ class Folder(ABC):
     @abstractmethod
     def path(self, name: str) -> Path:
         """Return the path of a whole file on this machine; a remote one is downloaded."""
+
+    @abstractmethod
+    def inside(self, name: str) -> Folder:
+        """Return the folder of this name inside this one."""
 
     def map(
         self, read: Callable[[str], dict[str, StoredTensor]], names: Sequence[str]
@@ -74,6 +90,9 @@ class LocalFolder(Folder):
     def path(self, name: str) -> Path:
         return self.root / name
 
+    def inside(self, name: str) -> Folder:
+        return LocalFolder(self.ref, self.root / name)
+
 
 def _entries(folder: Path) -> list[Path]:
     try:
@@ -88,11 +107,15 @@ def open_folder(folder: Folder, config: Mapping[str, Any] | None, weights: Weigh
     config:  used instead of the folder's config.json
     weights: the files to read; by default those that `find_weights` finds
     """
+    if weights is None and folder.has(PIPELINE):
+        raise pipeline_error(folder.ref, folders_with_weights(folder.names))
+    if weights is None:
+        folder = _transformer_folder(folder)
     if weights is None and adapter_only(folder.names):
         raise adapter_error(folder.ref, _base_of(folder))
     weights = weights or find_weights(folder.names, folder.ref)
     settings = _read_object(folder, "config.json") if config is None else config
-    model_config = settings if config is not None or _is_transformers(settings) else None
+    model_config = with_model_type(settings) if config is not None or _describes_model(settings) else None
     files, weight_map = _files(folder, weights)
     if weights.kind == "pickle":
         from attngeo.weights.sources.pickle_file import check_torch, pickle_checkpoint
@@ -118,7 +141,19 @@ def open_folder(folder: Folder, config: Mapping[str, Any] | None, weights: Weigh
     else:
         stored_tensors = _indexed(folder, dict(zip(files, tables, strict=True)), weight_map)
     refuse_packed(folder.ref, stored_tensors)
+    renamed = without_wrappers(stored_tensors)
+    if renamed is not stored_tensors:
+        stored_tensors = {name: replace(t, info=replace(t.info, name=name)) for name, t in renamed.items()}
     return ByteCheckpoint(folder.ref, model_config, stored_tensors, block=block_size(settings))
+
+
+def _transformer_folder(folder: Folder) -> Folder:
+    """Return the folder that holds the weights; in sentence-transformers models without any at the top, a module's."""
+    if "modules.json" in folder.names and not holds_weights(folder.names):
+        for path in module_paths(_content(folder, "modules.json")):
+            if holds_weights([name.removeprefix(f"{path}/") for name in folder.names if name.startswith(f"{path}/")]):
+                return folder.inside(path)
+    return folder
 
 
 def _files(folder: Folder, weights: WeightFiles) -> tuple[tuple[str, ...], dict[str, str] | None]:
@@ -156,12 +191,11 @@ def _indexed(
     return {name: tables[shard][name] for name, shard in weight_map.items()}
 
 
-def _is_transformers(config: Mapping[str, Any]) -> bool:
-    """Return whether a config.json is one of transformers; old ones have no model type, only a head count."""
+def _describes_model(config: Mapping[str, Any]) -> bool:
+    """Return whether a config.json is one of transformers or diffusers; old ones have only a head count."""
     heads = ("num_attention_heads", "n_head", "n_heads", "num_heads")
-    return "model_type" in config or (
-        "_class_name" not in config and any(isinstance(config.get(k), int) for k in heads)
-    )
+    named = "model_type" in config or isinstance(config.get("_class_name"), str)
+    return named or any(isinstance(config.get(key), int) for key in heads)
 
 
 def _read_object(folder: Folder, name: str) -> dict[str, Any]:

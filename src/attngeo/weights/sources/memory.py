@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -12,8 +12,10 @@ import numpy as np
 from attngeo.errors import SourceError, first_line
 from attngeo.weights.sources.byte_checkpoint import nonfinite_error
 from attngeo.weights.sources.checkpoint import Checkpoint, FloatArray, ReadRequest, RowSpans, TensorInfo
+from attngeo.weights.sources.diffusers_format import diffusers_config
 from attngeo.weights.sources.dtypes import all_finite
-from attngeo.weights.sources.quantized import apply_scale, block_size, refusal, scale_of
+from attngeo.weights.sources.quantized import apply_scale, block_size, may_hold_attention, refusal, scale_of
+from attngeo.weights.sources.wrapper_names import without_wrappers
 
 if TYPE_CHECKING:
     import torch
@@ -107,19 +109,49 @@ def unwrapped(module: Any) -> Any:
     return module
 
 
+def transformer_inside(module: Any) -> Any:
+    """Return the one transformers model inside a module that has no config of its own, such as a LightningModule.
+
+    Returns `module` itself where it has a config, where there is not exactly one such model inside it, or where
+    weights outside that model may be attention too.
+    """
+    module = unwrapped(module)
+    if _has_config(module):
+        return module
+    inside = list(_configured(module))
+    if len(inside) != 1:
+        return module
+    own = {id(weight) for weight in inside[0].parameters()}
+    others = (name for name, weight in module.named_parameters() if id(weight) not in own)
+    return module if any(map(may_hold_attention, others)) else unwrapped(inside[0])
+
+
+def _has_config(module: Any) -> bool:
+    return hasattr(getattr(module, "config", None), "to_dict")
+
+
+def _configured(module: Any) -> Iterator[Any]:
+    """Yield the outermost modules inside `module` that have a transformers config."""
+    for child in module.children():
+        if _has_config(child):
+            yield child
+        else:
+            yield from _configured(child)
+
+
 def module_checkpoint(module: torch.nn.Module, config: Mapping[str, Any] | None) -> MemoryCheckpoint:
     """Return a torch module as a checkpoint: its state dict by reference, its own config, its class name as `ref`."""
-    module = unwrapped(module)
+    module = transformer_inside(module) if config is None else unwrapped(module)
     values = dict(module.state_dict())
     for prefix, part in module.named_modules():
         # A parametrised weight is stored as the inputs of a function; the checkpoint offers what the model uses.
         for name in getattr(part, "parametrizations", {}):
             values[f"{prefix}.{name}".lstrip(".")] = getattr(part, name).detach()
     own = getattr(module, "config", None)
-    if config is None and own is not None and hasattr(own, "to_dict"):
-        config = own.to_dict()
+    if config is None:
+        config = own.to_dict() if hasattr(own, "to_dict") else diffusers_config(module)
     tensors = {name: value for name, value in values.items() if hasattr(value, "shape") and hasattr(value, "dtype")}
-    return MemoryCheckpoint(type(module).__name__, config, tensors)
+    return MemoryCheckpoint(type(module).__name__, config, without_wrappers(tensors))
 
 
 def mapping_checkpoint(values: Mapping[str, TensorLike], config: Mapping[str, Any] | None) -> MemoryCheckpoint:
@@ -129,7 +161,7 @@ def mapping_checkpoint(values: Mapping[str, TensorLike], config: Mapping[str, An
     for name, value in values.items():
         if not isinstance(name, str) or not hasattr(value, "shape") or not hasattr(value, "dtype"):
             raise SourceError(f"state dict: {name!r} is a {type(value).__name__}, expected a tensor or an array")
-    return MemoryCheckpoint("state dict", config, values)
+    return MemoryCheckpoint("state dict", config, without_wrappers(values))
 
 
 def _dtype(value: TensorLike) -> str:

@@ -23,9 +23,9 @@ def open_checkpoint(
 ) -> Checkpoint:
     """Return an open checkpoint; its weights are not read yet.
 
-    ref: a folder or file, a hub id `org/name[@revision]` (or `org/name/file[@revision]`), a torch.nn.Module, or a
-        mapping of names to tensors or arrays. A path that exists wins over a hub id of the same name. A Checkpoint that
-        is already open is returned as it is.
+    ref: a folder or file, a hub id `org/name[@revision]` (or `org/name/file[@revision]`), the address of a model's page
+        on the hub, a torch.nn.Module, or a mapping of names to tensors or arrays. A path that exists wins over a hub id
+        of the same name. A Checkpoint that is already open is returned as it is.
     config: the transformers config, or the path of a config.json, instead of the one beside the weights
 
     >>> from attngeo.weights.sources.checkpoint import ReadRequest
@@ -60,6 +60,11 @@ def _open_named(ref: str, config: Mapping[str, Any] | None) -> Checkpoint:
             return open_folder(LocalFolder(ref, path), config)
         folder = LocalFolder(ref, path.parent)
         return open_folder(folder, config, weights_of_file(path.name, folder.names, ref))
+    from attngeo.weights.sources.hub.address import is_address, parse_address  # late: local files do not need the hub
+    from attngeo.weights.sources.hub.folder import hub_checkpoint
+
+    if is_address(ref):
+        return hub_checkpoint(parse_address(ref), config)
     if _looks_like_path(ref):
         kind = "file" if ref.endswith(tuple(SUFFIXES)) else "folder"
         raise SourceError(f"{ref}: no such {kind}")
@@ -67,7 +72,6 @@ def _open_named(ref: str, config: Mapping[str, Any] | None) -> Checkpoint:
     if match is None:
         raise SourceError(f"{ref!r}: no such folder, and not a hub id; expected a folder or `org/name[@revision]`")
     from attngeo.weights.sources.hub.errors import HubRef
-    from attngeo.weights.sources.hub.folder import hub_checkpoint
 
     return hub_checkpoint(HubRef(match["repo"], (match["path"] or "").rstrip("/"), match["revision"] or "main"), config)
 

@@ -1,4 +1,4 @@
-"""Load `.bin`, `.pt` and `.pth` files, torch's pickled state dicts, in a way that cannot run code from the file."""
+"""Load `.bin`, `.pt`, `.pth` and `.ckpt` files, torch's pickles, in a way that cannot run code from the file."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from attngeo.errors import SourceError, first_line
 from attngeo.weights.sources.memory import MemoryCheckpoint
 from attngeo.weights.sources.quantized import refuse_packed
+from attngeo.weights.sources.wrapper_names import without_wrappers
 
 if TYPE_CHECKING:
     import torch
@@ -34,7 +35,7 @@ def pickle_checkpoint(
     values: dict[str, torch.Tensor] = {}
     origin: dict[str, str] = {}
     for name, path in files:
-        for tensor, value in load_state_dict(path, name).items():
+        for tensor, value in load_state_dict(path, name).items():  # under the names of the file
             if tensor in values:
                 raise SourceError(f"{name}: tensor {tensor!r} is also in {origin[tensor]}; name the one file to read")
             values[tensor], origin[tensor] = value, name
@@ -42,7 +43,7 @@ def pickle_checkpoint(
         if tensor not in values:
             raise SourceError(f"{ref}: the index lists tensor {tensor!r} in {shard!r}, which does not contain it")
     refuse_packed(ref, values)
-    return MemoryCheckpoint(ref, config, values, origin)
+    return MemoryCheckpoint(ref, config, without_wrappers(values), without_wrappers(origin))
 
 
 def check_torch(name: str) -> None:
@@ -59,12 +60,8 @@ def load_state_dict(path: Path, name: str) -> dict[str, torch.Tensor]:
     name: of the file, for messages
     """
     check_torch(name)
-    import torch
-
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # torch warns of an odd pickle before it refuses it: one line is enough
-            content = torch.load(str(path), map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path))
+        content = _load(path)
     except pickle.UnpicklingError as error:
         raise SourceError(f"{name}: {_refusal(str(error))}") from error
     except Exception as error:  # the unpickler raises errors of every kind for damaged files
@@ -74,6 +71,34 @@ def load_state_dict(path: Path, name: str) -> dict[str, torch.Tensor]:
     if not tensors:
         raise SourceError(f"{name}: {_without_tensors(content)}")
     return tensors
+
+
+class _Ignored:
+    """Stands for an object of any other class in a Lightning checkpoint; its content is dropped."""
+
+    def __new__(cls, *_: object) -> _Ignored:
+        return super().__new__(cls)
+
+    def __init__(self, *_: object) -> None: ...
+
+    def __setstate__(self, _: object) -> None: ...
+
+
+def _load(path: Path) -> object:
+    """Return the content of a pickle, read by torch's restricted unpickler.
+
+    Lightning saves hyper-parameters beside the weights, which may be objects of any class. In a `.ckpt` file their
+    classes are neither imported nor called: each object becomes an `_Ignored`.
+    """
+    import torch
+    from torch.serialization import get_unsafe_globals_in_checkpoint, safe_globals
+
+    zipped = zipfile.is_zipfile(path)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch warns of an odd pickle before it refuses it: one line is enough
+        others = get_unsafe_globals_in_checkpoint(str(path)) if zipped and path.suffix == ".ckpt" else []
+        with safe_globals([(_Ignored, other) for other in others if not other.startswith("builtins.")]):
+            return torch.load(str(path), map_location="cpu", weights_only=True, mmap=zipped)
 
 
 def _refusal(message: str) -> str:

@@ -33,6 +33,11 @@ _ATTENTION = re.compile(r"att(n|ention)|(^|[._])w?(q|k|qk|qkv|query|key|query_ke
 _ADAPTER = re.compile(r"lora[_.]|\.alpha$|dora_scale|modules_to_save")
 
 
+def may_hold_attention(name: str) -> bool:
+    """Return whether the module of this name may hold queries or keys."""
+    return _ATTENTION.search(name) is not None
+
+
 def is_float8(dtype: str) -> bool:
     """Return whether a dtype, as named by safetensors, torch or NumPy, is an 8-bit float."""
     return dtype.upper().startswith(("F8_", "FLOAT8"))
@@ -114,7 +119,7 @@ def refuse_packed(ref: str, tensors: Collection[str]) -> None:
         raise adapter_error(ref, None)
     for name in tensors:
         for suffix, library in _PACKED_SUFFIXES.items():
-            if name.endswith(suffix) and _ATTENTION.search(name[: -len(suffix)]):
+            if name.endswith(suffix) and may_hold_attention(name[: -len(suffix)]):
                 raise SourceError(
                     f"{ref}: tensor {name!r} belongs to weights packed by {library}, expected unpacked weights, FP8 "
                     "or GGUF"

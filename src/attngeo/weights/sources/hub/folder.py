@@ -53,6 +53,9 @@ class HubFolder(Folder):
         small = name.endswith(".json")
         return self._model.cached(self._prefix + name) or self._model.download(self._prefix + name, quiet=small)
 
+    def inside(self, name: str) -> Folder:
+        return HubFolder(self._model, f"{self._prefix}{name}/")
+
     def map(
         self, read: Callable[[str], dict[str, StoredTensor]], names: Sequence[str]
     ) -> list[dict[str, StoredTensor]]:
