@@ -61,9 +61,7 @@ class Stack:
 def attention_stacks(model: PreTrainedModel) -> dict[str, Stack]:
     """Return the stacks of `model` by name; raise InputError if no module goes through the interface."""
     dispatching = {
-        path: (module, eager)
-        for path, module in model.named_modules()
-        if (eager := _eager_function(module)) is not None
+        path: (module, eager) for path, module in model.named_modules() if (eager := eager_function(module)) is not None
     }
     if not dispatching:
         raise InputError(
@@ -110,7 +108,7 @@ def forward_arguments(model: nn.Module) -> Collection[str]:
     return inspect.signature(model.forward).parameters
 
 
-def _eager_function(module: nn.Module) -> EagerFunction | None:
+def eager_function(module: nn.Module) -> EagerFunction | None:
     """Return the eager attention function of `module` if its forward asks the interface, otherwise None.
 
     A forward that does so reads `ALL_ATTENTION_FUNCTIONS` and names its eager function as the default.

@@ -1,0 +1,108 @@
+"""`keep_heads_`: cut the projections of attention layers down to the heads that are kept, in place.
+
+The rows of queries, keys, values and their biases that belong to a removed head go, and the rows of the output
+projection that read it. A key head goes when no query head reads it any more.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from attngeo.applications.prune.removal.attention import use_pruned_attention
+from attngeo.applications.prune.removal.layers import PrunableLayer, is_conv1d
+from attngeo.applications.prune.removal.own_config import OwnConfig
+
+# Attributes of attention modules that count heads or rows; a module that has one reads it in its forward or shows it.
+_COUNTS = ("num_attention_heads", "num_heads", "n_heads")
+_ROWS = ("all_head_size", "inner_dim", "split_size")
+
+
+def keep_heads_(layers: Sequence[PrunableLayer], kept: Mapping[tuple[str, int], Sequence[int]]) -> None:
+    """Keep only the heads `kept`, numbered as in the full model, of each (stack, layer)."""
+    for layer in layers:
+        numbers = kept[layer.stack, layer.layer]
+        if len(numbers) < layer.heads.queries:
+            _cut_layer(layer, [head.head in numbers for head in layer.labels])
+
+
+def _cut_layer(layer: PrunableLayer, stays: Sequence[bool]) -> None:
+    """Remove the query heads h with stays[h] False, and the key heads that none of the others reads."""
+    queries = [head for head, keep in enumerate(stays) if keep]
+    sizes = Counter(layer.key_of[head] for head in queries)  # key head → query heads that read it
+    keys = sorted(sizes)
+    for path, rows in _input_rows(layer, queries, keys).items():
+        _keep_outputs(layer.inputs[path], rows)
+    _keep_inputs(layer.output, _blocks(queries, layer.heads.size))
+    counts = tuple(sizes[key] for key in keys)
+    _set_attributes(layer, queries, counts)
+
+
+def _input_rows(layer: PrunableLayer, queries: Sequence[int], keys: Sequence[int]) -> dict[str, Tensor]:
+    """Return, for each projection of the token vectors, the rows that stay, in ascending order."""
+    storage, heads = layer.site.storage, layer.heads
+    # The storage class knows which rows belong to which head; it is asked with the numbers of the rows as weights.
+    numbers = {f"{path}.weight": _row_numbers(module) for path, module in layer.inputs.items()}
+    query, key = storage.factors(numbers, heads)  # [H, 1, r], [G, 1, r]
+    rows: dict[str, list[Tensor]] = {path: [] for path in layer.inputs}
+    rows[layer.site.query.removesuffix(".weight")] += [query[list(queries)]]
+    rows[layer.site.key.removesuffix(".weight")] += [key[list(keys)]]
+    name = f"{layer.value}.weight"
+    value = numbers[name].flatten()
+    for holder, side in ((layer.site.query, query), (layer.site.key, key)):
+        if holder == name:  # fused: what is neither query nor key is value
+            value = value[~torch.isin(value, side)]
+    rows[layer.value] += [value.reshape(heads.keys, heads.size)[list(keys)]]
+    return {path: torch.cat([part.flatten() for part in parts]).sort().values for path, parts in rows.items()}
+
+
+def _row_numbers(projection: nn.Module) -> Tensor:
+    """Return the numbers of the outputs of a projection in the shape of a stored weight with one input."""
+    outputs = projection.weight.shape[1 if is_conv1d(projection) else 0]
+    return torch.arange(outputs)[None] if is_conv1d(projection) else torch.arange(outputs)[:, None]
+
+
+def _blocks(heads: Sequence[int], size: int) -> Tensor:
+    """Return the numbers of the entries of `heads` in a concatenation of heads of one size."""
+    return (torch.tensor(heads)[:, None] * size + torch.arange(size)).flatten()
+
+
+def _keep_outputs(projection: nn.Module, rows: Tensor) -> None:
+    axis = 1 if is_conv1d(projection) else 0
+    projection.weight = _selected(projection.weight, axis, rows)
+    if projection.bias is not None:
+        projection.bias = _selected(projection.bias, 0, rows)
+    setattr(projection, "nf" if is_conv1d(projection) else "out_features", len(rows))
+
+
+def _keep_inputs(projection: nn.Module, columns: Tensor) -> None:
+    projection.weight = _selected(projection.weight, 0 if is_conv1d(projection) else 1, columns)
+    setattr(projection, "nx" if is_conv1d(projection) else "in_features", len(columns))
+
+
+def _selected(parameter: nn.Parameter, axis: int, entries: Tensor) -> nn.Parameter:
+    values = parameter.detach().index_select(axis, entries.to(parameter.device))
+    return nn.Parameter(values, requires_grad=parameter.requires_grad)
+
+
+def _set_attributes(layer: PrunableLayer, queries: Sequence[int], group_sizes: tuple[int, ...]) -> None:
+    """Set the attributes by which the module's forward knows its heads."""
+    module, family = layer.module, layer.family
+    equal = len(set(group_sizes)) == 1
+    count = len(queries)
+    values: dict[str, Any] = dict.fromkeys(_COUNTS, count) | dict.fromkeys(_ROWS, count * layer.heads.size)
+    values |= {"num_key_value_heads": len(group_sizes), "num_key_value_groups": group_sizes[0] if equal else 1}
+    for name, value in values.items():
+        if hasattr(module, name) and name != family.bias_heads:
+            setattr(module, name, value)
+    module.kept_heads = tuple(layer.labels[head].head for head in queries)
+    own = dict.fromkeys(family.own_config, count)
+    if not equal or family.bias_heads is not None:
+        bias = module.kept_heads if family.bias_heads is not None else None
+        use_pruned_attention(module, own, None if equal else group_sizes, bias)
+    elif own:
+        module.config = OwnConfig(module.config, own)

@@ -1,0 +1,161 @@
+"""Small random models of every type whose heads can be removed, inputs for them, and models with gated heads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+import transformers as tf
+from transformers.utils import logging
+
+from attngeo.applications.prune.removal.layers import prunable_layers
+
+SIZES = {"hidden_size": 32, "num_attention_heads": 4, "num_hidden_layers": 2, "intermediate_size": 40}
+VOCABULARY = {"vocab_size": 50, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
+TEXT = SIZES | VOCABULARY | {"max_position_embeddings": 64}
+GROUPED = TEXT | {"hidden_size": 48, "num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 6}  # not 48/6
+PAIR: dict[str, Any] = {"d_model": 32, "decoder_start_token_id": 2, "max_position_embeddings": 64, **VOCABULARY}
+for side in ("encoder", "decoder"):
+    PAIR |= {f"{side}_layers": 2, f"{side}_attention_heads": 4, f"{side}_ffn_dim": 40}
+
+MODELS: dict[str, Any] = {
+    "bert": lambda: (tf.BertForMaskedLM, tf.BertConfig(**TEXT)),
+    "roberta": lambda: (tf.RobertaForMaskedLM, tf.RobertaConfig(**TEXT)),
+    "distilbert": lambda: (
+        tf.DistilBertForMaskedLM,
+        tf.DistilBertConfig(dim=32, n_heads=4, n_layers=2, hidden_dim=40, max_position_embeddings=64, **VOCABULARY),
+    ),
+    "albert": lambda: (tf.AlbertForMaskedLM, tf.AlbertConfig(**TEXT | {"num_hidden_layers": 3}, embedding_size=16)),
+    "modernbert": lambda: (
+        tf.ModernBertForMaskedLM,
+        tf.ModernBertConfig(**TEXT, local_attention=8, sep_token_id=2, cls_token_id=1, attention_bias=True),
+    ),
+    "vit": lambda: (tf.ViTForImageClassification, tf.ViTConfig(**SIZES, image_size=32, patch_size=8, num_labels=3)),
+    "gpt2": lambda: (
+        tf.GPT2LMHeadModel,
+        tf.GPT2Config(n_embd=32, n_head=4, n_layer=2, n_positions=64, **VOCABULARY),
+    ),
+    "gpt_neox": lambda: (tf.GPTNeoXForCausalLM, tf.GPTNeoXConfig(**TEXT, rotary_pct=0.5)),
+    "opt": lambda: (
+        tf.OPTForCausalLM,
+        tf.OPTConfig(
+            hidden_size=32,
+            ffn_dim=40,
+            num_attention_heads=4,
+            num_hidden_layers=2,
+            max_position_embeddings=64,
+            word_embed_proj_dim=32,
+            **VOCABULARY,
+        ),
+    ),
+    "llama": lambda: (tf.LlamaForCausalLM, tf.LlamaConfig(**GROUPED, attention_bias=True)),
+    "mistral": lambda: (tf.MistralForCausalLM, tf.MistralConfig(**GROUPED, sliding_window=6)),
+    "qwen2": lambda: (tf.Qwen2ForCausalLM, tf.Qwen2Config(**GROUPED)),
+    "qwen3": lambda: (tf.Qwen3ForCausalLM, tf.Qwen3Config(**GROUPED, attention_bias=True)),
+    "gemma2": lambda: (
+        tf.Gemma2ForCausalLM,
+        tf.Gemma2Config(
+            **GROUPED, sliding_window=6, attn_logit_softcapping=0.7, query_pre_attn_scalar=5, attention_bias=True
+        ),
+    ),
+    "phi3": lambda: (
+        tf.Phi3ForCausalLM,
+        tf.Phi3Config(**GROUPED),
+    ),
+    "t5": lambda: (
+        tf.T5ForConditionalGeneration,
+        tf.T5Config(d_model=32, d_kv=8, d_ff=40, num_layers=2, num_heads=4, decoder_start_token_id=0, **VOCABULARY),
+    ),
+    "bart": lambda: (tf.BartForConditionalGeneration, tf.BartConfig(**PAIR)),
+    "whisper": lambda: (
+        tf.WhisperForConditionalGeneration,
+        tf.WhisperConfig(
+            **PAIR,
+            max_source_positions=32,
+            max_target_positions=32,
+            num_mel_bins=8,
+            suppress_tokens=None,
+            begin_suppress_tokens=None,
+        ),
+    ),
+}
+GROUPED_KINDS = ("llama", "mistral", "qwen2", "qwen3", "gemma2", "phi3")
+PAIRS = ("t5", "bart", "whisper")
+GENERATING = ("gpt2", "gpt_neox", "opt", *GROUPED_KINDS, *PAIRS)
+EAGER_ONLY = ("gemma2",)  # soft-capped logits
+# Heads to remove, unequally many in each layer; with grouped keys, a whole group among them.
+_DEFAULT = ["L0H2", "L1H0", "L1H3", "L1H1"]
+_GROUPED = ["L0H1", "L1H3", "L1H4", "L1H5", "L1H0"]
+_PAIR = ["encoder/L0H2", "decoder/L1H0", "decoder/L1H1", "cross/L0H3", "cross/L1H1", "cross/L1H2", "encoder/L1H0"]
+
+
+def tiny_model(kind: str, attention: str = "eager", dtype: torch.dtype = torch.float32) -> Any:
+    """Return the same model at every call, in evaluation mode, with biases ≠ 0 and heads that prefer some tokens."""
+    level = logging.get_verbosity()
+    logging.set_verbosity_error()
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        architecture, config = MODELS[kind]()
+        model = architecture._from_config(config, attn_implementation=attention).float()
+        with torch.no_grad():
+            for name, weight in model.named_parameters():
+                if weight.dim() == 1 and "norm" not in name.lower() and "ln" not in name:
+                    weight.normal_(0, 0.3)
+                elif weight.dim() == 2:
+                    weight.normal_(0, 32**-0.5)
+    logging.set_verbosity(level)
+    return model.to(dtype).eval()
+
+
+def removed_heads(kind: str) -> list[str]:
+    """Return the labels of the heads that tests remove from a model of this type."""
+    if kind == "albert":  # one layer, used three times
+        return ["L0H1", "L0H3"]
+    return _GROUPED if kind in GROUPED_KINDS else _PAIR if kind in PAIRS else _DEFAULT
+
+
+def inputs_for(kind: str, padded: bool = True) -> dict[str, Any]:
+    """Return a batch of three, the last two rows padded at the end."""
+    generator = torch.Generator().manual_seed(1)
+    if kind == "vit":
+        return {"pixel_values": torch.randn(2, 3, 32, 32, generator=generator)}
+    ids = torch.randint(3, 50, (3, 11), generator=generator)
+    if kind == "whisper":
+        return {"input_features": torch.randn(3, 8, 64, generator=generator), "decoder_input_ids": ids[:, :7]}
+    mask = torch.ones_like(ids)
+    if padded:
+        mask[1, 8:] = 0
+        mask[2, 5:] = 0
+    batch = {"input_ids": ids * mask, "attention_mask": mask}
+    return batch | ({"decoder_input_ids": ids[:, :7]} if kind in ("t5", "bart") else {})
+
+
+@contextmanager
+def gated(model: Any, heads: list[str]) -> Iterator[None]:
+    """Set the outputs of these heads to zero before the output projection, inside the context."""
+    handles = []
+    layers = prunable_layers(model)
+    stacks = list(dict.fromkeys(layer.stack for layer in layers))
+    for layer in layers:
+        gate = torch.tensor([float(label.short(stacks) not in heads) for label in layer.labels])  # [H]
+        gate = gate.repeat_interleave(layer.heads.size)  # [H·r]
+        handles.append(
+            layer.output.register_forward_pre_hook(
+                lambda _, arguments, gate=gate: (arguments[0] * gate.to(arguments[0].dtype), *arguments[1:])
+            )
+        )
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def assert_close(actual: torch.Tensor, expected: torch.Tensor, tolerance: float = 1e-5) -> None:
+    """Assert that no entry differs by more than `tolerance` times the largest entry of the reference."""
+    assert actual.shape == expected.shape
+    size = float(expected.abs().max())
+    assert size > 0
+    assert float((actual - expected).abs().max()) <= tolerance * size

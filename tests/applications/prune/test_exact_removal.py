@@ -1,0 +1,178 @@
+"""A model without heads equals the full model whose heads are gated to zero: outputs, gradients, generation."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("transformers")
+
+from attngeo.applications.prune.plan import PrunePlan  # noqa: E402
+from attngeo.applications.prune.prune import prune  # noqa: E402
+from attngeo.applications.prune.removal.layers import prunable_layers  # noqa: E402
+from attngeo.errors import InputError  # noqa: E402
+from tests.applications.prune.prunable_models import (  # noqa: E402
+    EAGER_ONLY,
+    GENERATING,
+    MODELS,
+    assert_close,
+    gated,
+    inputs_for,
+    removed_heads,
+    tiny_model,
+)
+
+CASES = [(kind, way) for kind in MODELS for way in ("eager", "sdpa") if way == "eager" or kind not in EAGER_ONLY]
+HIDDEN = ("hidden_states", "encoder_hidden_states", "decoder_hidden_states")
+
+
+def small_model(model: Any, heads: list[str]) -> Any:
+    return prune(model, PrunePlan.from_heads(model, heads), refit=False)
+
+
+@torch.no_grad()
+def assert_same_outputs(small: Any, model: Any, heads: list[str], batch: dict[str, Any]) -> None:
+    full = model(**batch)
+    with gated(model, heads):
+        expected = model(**batch, output_hidden_states=True)
+    found = small(**batch, output_hidden_states=True)
+    assert_close(found.logits, expected.logits)
+    for name in HIDDEN:
+        for one, other in zip(found.get(name) or (), expected.get(name) or (), strict=True):
+            assert_close(one, other)
+    assert (full.logits - expected.logits).abs().max() > 0.01 * expected.logits.abs().max()  # the heads matter
+
+
+@pytest.mark.parametrize(("kind", "attention"), CASES)
+def test_outputs_with_padding(kind: str, attention: str) -> None:
+    model, heads = tiny_model(kind, attention), removed_heads(kind)
+    before = copy.deepcopy(model.state_dict())
+    small = small_model(model, heads)
+    assert_same_outputs(small, model, heads, inputs_for(kind))
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())  # the given one stays
+
+
+@pytest.mark.parametrize(("kind", "attention"), CASES)
+def test_outputs_without_a_mask(kind: str, attention: str) -> None:
+    """Without a mask, SDPA masks the future by a flag of the module; it must survive."""
+    model, heads = tiny_model(kind, attention), removed_heads(kind)
+    batch = inputs_for(kind, padded=False)
+    batch.pop("attention_mask", None)
+    assert_same_outputs(small_model(model, heads), model, heads, batch)
+
+
+@pytest.mark.parametrize("kind", MODELS)
+def test_the_heads_are_gone(kind: str) -> None:
+    model, heads = tiny_model(kind), removed_heads(kind)
+    small = small_model(model, heads)
+    layers = prunable_layers(model)
+    stacks = {layer.stack for layer in layers}
+    for layer in layers:
+        gone = sum(label.short(stacks) in heads for label in layer.labels)
+        rows = small.get_submodule(layer.output_path).weight.numel() // layer.output_weight.shape[1]
+        assert rows == (layer.heads.queries - gone) * layer.heads.size
+        left = {label.head // layer.heads.group for label in layer.labels if label.short(stacks) not in heads}
+        values = small.get_submodule(layer.value).weight.numel() // model.config.hidden_size
+        fused = f"{layer.value}.weight" in layer.site.tensors
+        heads_stored = len(left) + (layer.heads.queries - gone + len(left) if fused else 0)
+        assert values == heads_stored * layer.heads.size
+
+
+@pytest.mark.parametrize("kind", MODELS)
+def test_gradients_of_the_weights_that_stay(kind: str) -> None:
+    model, heads, batch = tiny_model(kind), removed_heads(kind), inputs_for(kind)
+    small = small_model(model, heads)
+    targets = torch.randn(model(**batch).logits.shape, generator=torch.Generator().manual_seed(2))
+    with gated(model, heads):
+        (model(**batch).logits * targets).sum().backward()
+    (small(**batch).logits * targets).sum().backward()
+    full = dict(model.named_parameters())
+    cut = 0
+    for name, weight in small.named_parameters():
+        expected = full[name].grad
+        if weight.grad is None:
+            assert expected is None
+            continue
+        for axis in range(weight.dim()):
+            kept = _kept_entries(weight, full[name], axis)
+            cut += len(kept) < full[name].shape[axis]
+            expected = expected.index_select(axis, kept)
+        if float(expected.abs().max()) > 1e-3:  # a softmax does not depend on the bias of its keys
+            assert_close(weight.grad, expected, 2e-5)
+    assert cut >= 4
+
+
+def _kept_entries(small: torch.Tensor, full: torch.Tensor, axis: int) -> torch.Tensor:
+    """Return which entries along `axis` of the full weight the small one has, recognised by their values."""
+    if small.shape[axis] == full.shape[axis]:
+        return torch.arange(full.shape[axis])
+    if small.dim() == 2 and small.shape[1 - axis] != full.shape[1 - axis]:
+        raise AssertionError("cut along both axes")
+    found: list[int] = []
+    for entry in range(small.shape[axis]):
+        same = (full.movedim(axis, 0) == small.select(axis, entry)).reshape(full.shape[axis], -1).all(1)
+        (index,) = same.nonzero()[:, 0].tolist()
+        found.append(index)
+    assert found == sorted(found)
+    return torch.tensor(found)
+
+
+@pytest.mark.parametrize("kind", GENERATING)
+@pytest.mark.parametrize("cache", [None, "static"])
+def test_generation_with_a_cache(kind: str, cache: str | None) -> None:
+    model, heads = tiny_model(kind, "eager" if kind in EAGER_ONLY else "sdpa"), removed_heads(kind)
+    small = small_model(model, heads)
+    batch = inputs_for(kind, padded=False)
+    batch.pop("decoder_input_ids", None)
+    options = {
+        "max_new_tokens": 6,
+        "min_new_tokens": 6,
+        "do_sample": False,
+        "output_logits": True,
+        "return_dict_in_generate": True,
+        "cache_implementation": cache,
+    }
+    with gated(model, heads):
+        expected = model.generate(**batch, **options)
+    found = small.generate(**batch, **options)
+    assert torch.equal(found.sequences, expected.sequences)
+    assert len(found.logits) == 6
+    for one, other in zip(found.logits, expected.logits, strict=True):
+        assert_close(one, other)
+
+
+def test_the_cache_shrinks_with_the_key_heads() -> None:
+    model = tiny_model("llama", "sdpa")
+    ids = {"input_ids": torch.arange(3, 12)[None]}
+    small = small_model(model, removed_heads("llama"))  # layer 1 loses a whole group
+    caches = [one(**ids, use_cache=True).past_key_values for one in (model, small)]
+    sizes = [[tuple(layer.keys.shape) for layer in cache.layers] for cache in caches]
+    assert sizes == [[(1, 2, 9, 6), (1, 2, 9, 6)], [(1, 2, 9, 6), (1, 1, 9, 6)]]
+
+
+@pytest.mark.parametrize("kind", ["llama", "phi3", "t5"])
+def test_copies_pickles_and_a_later_choice_of_attention(kind: str) -> None:
+    model, heads, batch = tiny_model(kind, "sdpa"), removed_heads(kind), inputs_for(kind)
+    small = small_model(model, heads)
+    for one in (small, copy.deepcopy(small), pickle.loads(pickle.dumps(small))):
+        one.set_attn_implementation("eager")
+        model.set_attn_implementation("eager")
+        assert_same_outputs(one, model, heads, batch)
+        attentions = one(**batch, output_attentions=True)
+        assert (attentions.get("attentions") or attentions.get("encoder_attentions"))[1] is not None
+        one.set_attn_implementation("sdpa")
+        model.set_attn_implementation("sdpa")
+        assert_same_outputs(one, model, heads, batch)
+    assert small.config._attn_implementation == "sdpa"
+
+
+def test_attention_implementations_that_were_not_compared_are_refused() -> None:
+    small = small_model(tiny_model("llama", "sdpa"), removed_heads("llama"))
+    for config in (small.config, small.model.config):
+        config._attn_implementation_internal = "flash_attention_2"
+    with pytest.raises(InputError, match="flash_attention_2: not supported by a pruned layer"):
+        small(input_ids=torch.arange(3, 12)[None])
