@@ -1,0 +1,99 @@
+"""Pair the attention layers of two models by stack and number, and their heads by label."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass, replace
+
+from attngeo.errors import InputError
+from attngeo.io.prefetch import prefetch
+from attngeo.weights.layout.attention_weights import AttentionWeights
+from attngeo.weights.layout.layer_plan import LayerPlan
+from attngeo.weights.layout.layers import Layers
+
+
+@dataclass(frozen=True)
+class LayerPair:
+    """One layer of the first model with the layer of the second model that has the same stack and number."""
+
+    a: AttentionWeights
+    b: AttentionWeights
+
+    @property
+    def heads(self) -> list[tuple[int, int, int]]:
+        """Return (label, index in a, index in b) of the heads that both layers have; empty where none can be paired."""
+        if not (self.a.heads_known and self.b.heads_known):
+            return []
+        of_a, of_b = head_labels(self.a), head_labels(self.b)
+        if of_a == of_b or set(of_a) < set(of_b) or set(of_b) < set(of_a):
+            index = {label: i for i, label in enumerate(of_b)}
+            return [(label, i, index[label]) for i, label in enumerate(of_a) if label in index]
+        return []
+
+
+@dataclass(frozen=True)
+class PairedLayers:
+    """The layers that two models have in common. Iteration reads them in order, once, one pair at a time."""
+
+    a: Layers
+    b: Layers  # as many plans as `a`, in the same order
+    same_depth: bool  # both models have the same stacks, with the same layers
+    notes: tuple[str, ...] = ()  # what is left out, and which stacks were paired under different names
+
+    def __iter__(self) -> Iterator[LayerPair]:
+        with closing(prefetch(self.a)) as of_a, closing(prefetch(self.b)) as of_b:
+            for a, b in zip(of_a, of_b, strict=True):
+                yield LayerPair(a, b)
+                del a, b  # so that their memory is freed before the next pair is waited for
+
+
+def head_labels(weights: AttentionWeights) -> tuple[int, ...]:
+    """Return the label of each head, the number that it had before any head was removed."""
+    return tuple(range(len(weights.query)))
+
+
+def pair_layers(a: Layers, b: Layers) -> PairedLayers:
+    """Return the layers that both models have and whose forms have the same width.
+
+    Layers are paired by stack and number. Two models with one stack each are paired whatever the stacks are called, so
+    that an encoder can be compared with the decoder that was trained from the same initialisation.
+
+    InputError: there are none, because the stacks or the widths differ
+    """
+    stacks_a, stacks_b = (list(dict.fromkeys(plan.stack for plan in layers.plans)) for layers in (a, b))
+    renamed = {stacks_b[0]: stacks_a[0]} if len(stacks_a) == len(stacks_b) == 1 else {}
+    notes = []
+    if renamed and stacks_a != stacks_b:
+        notes.append(f"the stack {stacks_a[0]} of {a.model} is compared with the stack {stacks_b[0]} of {b.model}")
+    plans_b = {(renamed.get(plan.stack, plan.stack), plan.layer): plan for plan in b.plans}
+    common = [(plan, plans_b[plan.stack, plan.layer]) for plan in a.plans if (plan.stack, plan.layer) in plans_b]
+    if not common:
+        of_a, of_b = ", ".join(stacks_a), ", ".join(stacks_b)
+        raise InputError(f"{a.model} has the stacks {of_a}, {b.model} has {of_b}: expected a stack that both have")
+    same = [pair for pair in common if widths(a, pair[0]) == widths(b, pair[1])]
+    if not same:
+        both = " and ".join(_width_text(layers, plan) for layers, plan in zip((a, b), common[0], strict=True))
+        raise InputError(f"{a.model} and {b.model} have the widths {both}: forms of different width have no cosine")
+    if len(same) < len(common):
+        notes.append(f"{len(common) - len(same)} of {len(common)} common layers differ in width and are left out")
+    same_depth = len(common) == len(a.plans) == len(b.plans)
+    if not same_depth:
+        notes.append(f"{len(common)} layers are in both models; {a.model} has {a.count}, {b.model} has {b.count}")
+    return PairedLayers(
+        replace(a, plans=tuple(plan for plan, _ in same)),
+        replace(b, plans=tuple(plan for _, plan in same)),
+        same_depth,
+        tuple(notes),
+    )
+
+
+def widths(layers: Layers, plan: LayerPlan) -> tuple[int, int]:
+    """Return the widths of the vectors that the queries and the keys of a layer read."""
+    storage, tensors = plan.site.storage, layers.checkpoint.tensors
+    query, key = (storage.matrix_shape(name, {name: tensors[name].shape})[1] for name in storage.inputs)
+    return query, key
+
+
+def _width_text(layers: Layers, plan: LayerPlan) -> str:
+    return "×".join(map(str, dict.fromkeys(widths(layers, plan))))

@@ -1,0 +1,129 @@
+"""`compare`: what changed between two models, are they related, and how far apart are they."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from attngeo.applications.compare.change.change_table import change_frame
+from attngeo.applications.compare.change.layer_pairs import PairedLayers, pair_layers, widths
+from attngeo.applications.compare.comparison import ModelComparison
+from attngeo.applications.compare.origin.alignment import TokenEmbeddings, relation_by_alignment
+from attngeo.applications.compare.origin.fixed_positions import has_fixed_positions
+from attngeo.applications.compare.origin.reduced_forms import ReducedShape
+from attngeo.applications.compare.origin.relation import DRAWS, Relation, relation_by_permutation
+from attngeo.applications.compare.weights_pass import WeightsPass
+from attngeo.errors import InputError
+from attngeo.io.progress import Progress, accepts_progress_bar
+from attngeo.io.threads import shared_cores
+from attngeo.weights.layout.families import family
+from attngeo.weights.layout.layers import Layers, open_layers
+from attngeo.weights.sources.checkpoint import Checkpoint
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from attngeo.organization.capture.inputs import SingleInput
+
+    Ref = str | os.PathLike[str] | Mapping[str, Any] | nn.Module | Checkpoint
+
+
+@accepts_progress_bar
+def compare(
+    a: Ref,
+    b: Ref,
+    *,
+    inputs: SingleInput | Sequence[SingleInput] | None = None,
+    align: bool = False,
+    draws: int = DRAWS,
+    seed: int = 0,
+    stack: str | Collection[str] | None = None,
+    num_heads: int | None = None,
+    unproven: bool = False,
+    progress: Progress | bool | None = None,
+) -> ModelComparison:
+    """Return what changed from `a` to `b`, whether they are related and, on `inputs`, how far apart they are.
+
+    The first two questions are answered from the query and key weights, read one layer at a time; no model is built.
+    For the third, both models are run on the inputs.
+
+    a, b:      as in `score`: folders, files, hub ids, modules or state dicts
+    inputs:    texts, images or sounds, as in `capture`
+    align:     before the relation is tested, match the hidden dimensions of `b` to those of `a` by their token
+               embeddings: for a model whose dimensions were permuted (with RMSNorm, also sign-flipped)
+    draws:     random permutations of the basis, at least 99
+    seed:      of the reduced shape and of the null
+    stack:     only these stacks
+    num_heads: the number of heads, where no transformers config states it
+    unproven:  accept a layout that has never been checked against a live model of its type
+    progress:  called with (layers compared, all layers); True draws a progress bar
+
+    >>> encoder = attngeo.bundled.bundled("encoder")
+    >>> attngeo.compare(encoder, encoder).words()[0]
+    'Changed: nothing, the query and key weights of ... are identical.'
+    """
+    if draws < 99:
+        raise InputError(f"draws is {draws}, expected at least 99")
+    options: dict[str, Any] = {"stack": stack, "num_heads": num_heads, "unproven": unproven}
+    with open_layers(a, **options) as layers_a, open_layers(b, **options) as layers_b:
+        names = layers_a.model, layers_b.model
+        try:
+            paired = pair_layers(layers_a, layers_b)
+        except InputError as error:
+            if inputs is None:
+                raise InputError(f"{error}; inputs (--text-file) are needed to measure their distance") from None
+            comparison = ModelComparison(*names, change_frame([]), Relation.none(str(error)))
+        else:
+            call = progress if callable(progress) else None
+            comparison = compare_weights(paired, align=align, draws=draws, seed=seed, progress=call)
+    if inputs is None:
+        return comparison
+    raise NotImplementedError
+
+
+def compare_weights(
+    paired: PairedLayers, *, align: bool = False, draws: int = DRAWS, seed: int = 0, progress: Progress | None = None
+) -> ModelComparison:
+    """Return the answers to the first two questions for layers that `pair_layers` has paired."""
+    a, b = paired.a, paired.b
+    sizes = [widths(a, plan) for plan in a.plans if not plan.site.cross]
+    usable = Counter(query for query, key in sizes if query == key)
+    width = usable.most_common(1)[0][0] if usable else 0
+    shape = ReducedShape.draw(width, usable[width], seed) if usable else None
+    # Read before the layers, so that a missing vocabulary is reported at once.
+    embeddings = None
+    if align and shape is not None:
+        embeddings = TokenEmbeddings.read(a.checkpoint, b.checkpoint, width, shape.dimensions)
+    collected = WeightsPass(shape, width, full_width=embeddings is not None)
+    with shared_cores():
+        collected.run(paired, progress)
+        why = _no_verdict(paired, collected)
+        flips = all(_is_rms(layers) for layers in (a, b))
+        if why is not None:
+            related = Relation.none(why)
+        elif embeddings is None:
+            related = relation_by_permutation(collected.reduced, collected.cosine, draws=draws, seed=seed, flips=flips)
+        else:
+            related = relation_by_alignment(collected.layers, embeddings, collected.cosine, seed=seed, flips=flips)
+    return ModelComparison(a.model, b.model, change_frame(collected.rows), related, None, paired.notes)
+
+
+def _no_verdict(paired: PairedLayers, collected: WeightsPass) -> str | None:
+    """Return why the relation of the models cannot be tested; None where it can."""
+    if not paired.same_depth:
+        return "the models differ in depth, so their layers cannot be paired"
+    if not collected.reduced:
+        return "no self-attention layers of one width to test"
+    for layers in (paired.a, paired.b):
+        if has_fixed_positions(layers.checkpoint.config):
+            pinned = "has fixed sinusoidal positions, which give unrelated models a common basis"
+            return f"{layers.model} {pinned}"
+    return None
+
+
+def _is_rms(layers: Layers) -> bool:
+    """Return whether every norm before the attention is known to be an RMSNorm, which allows sign flips."""
+    rules = family(str((layers.checkpoint.config or {}).get("model_type", ""))).norms
+    return bool(rules) and not any(rule["centred"] for rule in rules)

@@ -1,0 +1,142 @@
+"""`ModelComparison`: what changed between two models, whether they are related, and how far apart they are."""
+
+from __future__ import annotations
+
+import html
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from attngeo.applications.compare.change.change_table import COLUMNS
+from attngeo.applications.compare.distance.network_distance import NetworkDistance
+from attngeo.applications.compare.origin.relation import Relation
+from attngeo.display import Drawable, draw
+from attngeo.errors import InputError
+from attngeo.io.archive import naming_file
+from attngeo.io.atomic import write_errors, write_file
+from attngeo.io.parquet import parquet_bytes, read_parquet
+from attngeo.io.plain import as_plain, from_plain, parse_json
+
+if TYPE_CHECKING:
+    import polars as pl
+    from matplotlib.figure import Figure
+
+ABOUT = "attngeo_comparison"  # key of the parquet metadata
+SHOWN = 10  # rows of the table of changes that are printed
+
+
+@dataclass(frozen=True)
+class _About:
+    """Everything but the table of changes, as the saved file keeps it."""
+
+    a: str
+    b: str
+    related: Relation
+    distance: NetworkDistance | None = None
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class ModelComparison(Drawable):
+    """Two models compared: `changes` per layer and head, `related` with a p-value, `distance` where inputs were given.
+
+    >>> encoder, decoder = (attngeo.bundled.bundled(name) for name in ("encoder", "decoder"))
+    >>> comparison = attngeo.compare(encoder, decoder)  # they were trained from the same initial values
+    >>> comparison.related.p_value, comparison.changes.height
+    (0.001, 20)
+    """
+
+    a: str  # names of the models
+    b: str
+    changes: pl.DataFrame  # columns COLUMNS, in the order of the layers; empty where no forms can be compared
+    related: Relation
+    distance: NetworkDistance | None = None
+    notes: tuple[str, ...] = ()  # remarks that a reader must know
+
+    @property
+    def identical(self) -> bool:
+        """Return whether all query and key weights that were compared are the same."""
+        changes = self.changes["change"].drop_nulls()
+        return len(changes) > 0 and bool((changes == 0).all())
+
+    def sorted(self, *, heads: bool = True) -> pl.DataFrame:
+        """Return the rows of the heads, or of the layers, with the largest change first."""
+        import polars as pl
+
+        kind = pl.col("head").is_not_null() if heads else pl.col("head").is_null()
+        return self.changes.filter(kind).sort("change", descending=True, nulls_last=True, maintain_order=True)
+
+    def words(self) -> list[str]:
+        """Return the answers to the three questions, one sentence each, then the notes."""
+        return [self._changed(), f"Related: {self.related.verdict}.", self._apart(), *self.notes]
+
+    def _changed(self) -> str:
+        layers, heads = self.sorted(heads=False), self.sorted()
+        if not layers.height:
+            return "Changed: no forms can be compared."
+        if self.identical:
+            return f"Changed: nothing, the query and key weights of {self.a} and {self.b} are identical."
+        text = f"Changed: the forms of {layers.height} layers by {_percent(layers['change'].median())} in the median"
+        if heads.height and heads["change"][0] is not None:
+            most = heads.row(0, named=True)
+            text += f", of {heads.height} heads by {_percent(heads['change'].median())}"
+            return f"{text}; most in L{most['layer']}H{most['head']}, by {_percent(most['change'])}."
+        most = layers.row(0, named=True)
+        return f"{text}; most in L{most['layer']}, by {_percent(most['change'])}."
+
+    def _apart(self) -> str:
+        if self.distance is None:
+            return "Distance: not measured, because no inputs were given."
+        return f"Distance: {self.distance.sentence()}."
+
+    def plot(self) -> Figure:
+        """Draw the changes as a layer × head map, and the relation beside its null."""
+        return draw("comparison_figure", self)
+
+    def save(self, path: str | Path) -> None:
+        """Write the comparison to one Parquet file, atomically: the changes, and all else in its metadata."""
+        path = Path(path)
+        if path.suffix != ".parquet":
+            raise InputError(f"{path}: a comparison is saved as .parquet; use .changes to write other formats")
+        about = _About(self.a, self.b, self.related, self.distance, self.notes)
+        with write_errors(path):
+            write_file(path, parquet_bytes(self.changes, {ABOUT: json.dumps(as_plain(about), ensure_ascii=False)}))
+
+    @classmethod
+    def load(cls, path: str | Path) -> ModelComparison:
+        """Read a comparison that `save` wrote."""
+        try:
+            frame, metadata = read_parquet(Path(path))
+        except OSError as error:
+            raise InputError(f"{path}: cannot be read ({error.strerror or error})") from error
+        except ValueError as error:
+            raise InputError(f"{path}: is damaged, expected a comparison saved by attngeo") from error
+        if {name: str(kind) for name, kind in frame.schema.items()} != COLUMNS or ABOUT not in metadata:
+            raise InputError(f"{path}: is not a comparison, expected a Parquet file saved by attngeo")
+        with naming_file(path):
+            about = from_plain(_About, parse_json(metadata[ABOUT]))
+        return cls(about.a, about.b, frame, about.related, about.distance, about.notes)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, ModelComparison):
+            return NotImplemented
+        mine, others = (
+            (c.a, c.b, c.related, c.notes, None if c.distance is None else as_plain(c.distance)) for c in (self, other)
+        )
+        return mine == others and self.changes.equals(other.changes)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        title = f"{self.a} compared with {self.b}"
+        most = self.sorted().head(SHOWN).select("stack", "layer", "head", "change", "cosine")
+        return "\n".join([title, *self.words(), *([repr(most)] if most.height else [])])
+
+    def _repr_html_(self) -> str:
+        lines = [f"{self.a} compared with {self.b}", *self.words()]
+        return "".join(f"<p>{html.escape(line)}</p>" for line in lines) + str(self.sorted()._repr_html_())
+
+
+def _percent(share: object) -> str:
+    return f"{100 * share:.3g}%" if isinstance(share, float) else "?"

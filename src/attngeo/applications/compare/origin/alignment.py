@@ -1,0 +1,135 @@
+"""Undo a permutation of the hidden dimensions: match the columns of two token embeddings.
+
+    find    the assignment of A's hidden dimensions to B's with the largest total |cosine| of embedding columns
+    null    the rows (tokens) of one embedding shuffled within deciles of the token id, and the search repeated
+
+Permuting the basis is no null here, because the search undoes it. Columns are centred, so that a column's mean, which
+shuffled tokens keep, does not decide the match. General rotations of the basis are not found.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from attngeo.applications.compare.origin.matched_cosine import best_assignment, unit_columns
+from attngeo.applications.compare.origin.permuted_basis import statistic
+from attngeo.applications.compare.origin.relation import Relation, judged
+from attngeo.arrays import AnyFloats, Floats, Ints
+from attngeo.errors import InputError
+from attngeo.io.threads import each, spans
+from attngeo.weights.sources.checkpoint import Checkpoint, ReadRequest
+
+DRAWS = 99
+TOKENS, BLOCKS = 4096, 40  # at most this many token rows, read in this many blocks of consecutive ids
+SIZES_DIFFER = 0.01  # vocabularies may differ by this share of their size: padding, a few added tokens
+
+_NAMES = re.compile(
+    r"(^|\.)(word_embeddings?|embed_tokens|tok_embeddings|token_embeddings?|token_embd|embed_in|wte|shared|embeddings)"
+    r"\.weight$"
+)
+
+
+@dataclass(frozen=True, eq=False)
+class FullWidthLayer:
+    """Some heads of one layer: of A on the reduced dimensions, of B on all of them."""
+
+    forms_a: AnyFloats  # [d'², n], unit columns
+    query_b: AnyFloats  # [n, r, d]
+    key_b: AnyFloats  # [n, r, d]
+
+    def aligned(self, order: Ints, signs: Floats) -> tuple[AnyFloats, AnyFloats]:
+        """Return the forms of A and those of B in the basis (order, signs), as unit columns [d'², n]."""
+        query, key = (side[:, :, order] * signs.astype(side.dtype) for side in (self.query_b, self.key_b))
+        return self.forms_a, unit_columns(query.swapaxes(1, 2) @ key)
+
+
+@dataclass(frozen=True, eq=False)
+class TokenEmbeddings:
+    """Rows of the token embeddings of two models for the same tokens."""
+
+    a: AnyFloats  # [T, d'], the reduced dimensions of A
+    b: AnyFloats  # [T, d], all dimensions of B
+    decile: Ints  # [T], decile of the token id
+
+    @classmethod
+    def read(cls, a: Checkpoint, b: Checkpoint, width: int, dimensions: Ints) -> TokenEmbeddings:
+        """Read some rows of the embeddings of both checkpoints; InputError where they share no vocabulary."""
+        names = [embedding_name(checkpoint, width) for checkpoint in (a, b)]
+        sizes = [checkpoint.tensors[name].shape[0] for checkpoint, name in zip((a, b), names, strict=True)]
+        vocabulary = min(sizes)
+        if max(sizes) - vocabulary > SIZES_DIFFER * max(sizes):
+            counts = f"{a.ref} has {sizes[0]:,} token embeddings, {b.ref} has {sizes[1]:,}"
+            raise InputError(f"align: {counts}; expected models with a shared vocabulary")
+        edges = np.linspace(0, vocabulary, BLOCKS + 1).astype(int)
+        rows = tuple((lo, min(hi, lo + -(-TOKENS // BLOCKS))) for lo, hi in pairwise(edges.tolist()))
+        rows = tuple(span for span in rows if span[0] < span[1])
+        of_a, of_b = (c.read(ReadRequest(name, rows)) for c, name in zip((a, b), names, strict=True))  # [T, d]
+        ids = np.concatenate([np.arange(lo, hi) for lo, hi in rows])
+        return cls(of_a[:, dimensions], of_b, 10 * ids // vocabulary)
+
+    def find_basis(self, flips: bool) -> tuple[Ints, Floats]:
+        """Return the dimension of B that fits each dimension of A, `[d']`, and the signs, all 1 unless `flips`."""
+        return _best_columns(_unit(self.a), _unit(self.b), flips)
+
+    def shuffled(self, rng: np.random.Generator) -> TokenEmbeddings:
+        """Return the embeddings with the tokens of A shuffled within deciles of the token id."""
+        order = np.lexsort((rng.random(len(self.decile)), self.decile))  # deciles in order, tokens at random
+        return TokenEmbeddings(self.a[order], self.b, self.decile)
+
+
+def relation_by_alignment(
+    layers: Sequence[FullWidthLayer],
+    embeddings: TokenEmbeddings,
+    cosine: float,
+    *,
+    draws: int = DRAWS,
+    seed: int = 0,
+    flips: bool,
+) -> Relation:
+    """Return the relation of two models after the hidden dimensions of B were matched to those of A.
+
+    flips: dimensions may also have changed their sign (RMSNorm)
+    """
+    observed = [layer.aligned(*embeddings.find_basis(flips)) for layer in layers]
+    generators = np.random.default_rng([seed, 3]).spawn(draws)
+    null = np.empty(draws)
+    unit_b = _unit(embeddings.b)  # the same in every draw
+
+    def work(some: slice) -> None:
+        for draw in range(some.start, some.stop):
+            shuffled = embeddings.shuffled(generators[draw])
+            basis = _best_columns(_unit(shuffled.a), unit_b, flips)
+            null[draw] = statistic([layer.aligned(*basis) for layer in layers])
+
+    cost = draws * embeddings.a.shape[1] * embeddings.b.size
+    each(work, spans(draws, cost), cost)
+    return judged(observed, cosine, null, aligned=True)
+
+
+def embedding_name(checkpoint: Checkpoint, width: int) -> str:
+    """Return the name of the token embedding [tokens, width] of a checkpoint."""
+    matrices = [name for name, info in checkpoint.tensors.items() if len(info.shape) == 2 and info.shape[1] == width]
+    found = next((name for name in matrices if _NAMES.search(name)), None)
+    if found is None:
+        raise InputError(f"{checkpoint.ref}: no token embedding of width {width} found, align needs one")
+    return found
+
+
+def _unit(columns: AnyFloats) -> AnyFloats:
+    """Return columns [T, n] centred and of length 1; a constant column becomes zero."""
+    centred = columns - columns.mean(0)
+    norms = np.linalg.norm(centred, axis=0)
+    unit: AnyFloats = np.divide(centred, norms, out=np.zeros_like(centred), where=norms > 0)
+    return unit
+
+
+def _best_columns(a: AnyFloats, b: AnyFloats, flips: bool) -> tuple[Ints, Floats]:
+    cosines = a.T @ b  # [d', d]
+    rows, columns = best_assignment(cosines)
+    signs = np.where(cosines[rows, columns] < 0, -1.0, 1.0) if flips else np.ones(len(rows))
+    return columns, signs

@@ -1,0 +1,43 @@
+"""The best assignment of the heads of one layer to those of another: the largest total |cosine|.
+
+Forms are given dense and normalised, one column per head, so that all cosines of two layers are one product.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from attngeo.arrays import AnyFloats, Floats, Ints
+
+
+def unit_columns(forms: AnyFloats) -> AnyFloats:
+    """Return forms [n, d, d] as columns of length 1, `[d², n]`; a form that is zero stays zero."""
+    flat = forms.reshape(len(forms), -1).T  # [d², n]
+    norms = np.sqrt(np.square(flat).sum(0, dtype=np.float64)).astype(flat.dtype)  # [n]
+    return np.ascontiguousarray(np.divide(flat, norms, out=np.zeros_like(flat), where=norms > 0))
+
+
+def best_assignment(cosines: AnyFloats) -> tuple[Ints, Ints]:
+    """Return the rows and the columns of the assignment with the largest total |cosine|.
+
+    cosines: [n_a, n_b]; min(n_a, n_b) heads are paired
+
+    >>> rows, columns = best_assignment(np.array([[0.1, -0.9], [0.8, 0.7]]))
+    >>> columns.tolist()
+    [1, 0]
+    """
+    from scipy.optimize import linear_sum_assignment
+
+    rows, columns = linear_sum_assignment(np.abs(cosines), maximize=True)
+    return rows, columns
+
+
+def matched_cosine(cosines: AnyFloats) -> float:
+    """Return the mean |cosine| of the best assignment of `cosines` [n_a, n_b]."""
+    return float(np.abs(cosines)[best_assignment(cosines)].mean())
+
+
+def cosine_matrix(a: AnyFloats, b: AnyFloats) -> Floats:
+    """Return the cosines [n_a, n_b] of all pairs of unit columns, [d², n_a] and [d², n_b]."""
+    cosines: Floats = (a.T @ b).astype(np.float64)
+    return cosines

@@ -1,0 +1,76 @@
+"""`Relation`: whether two models share an origin, with a p-value and a sentence."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from attngeo.applications.compare.origin.permuted_basis import (
+    Layers,
+    p_value,
+    permuted_statistics,
+    statistic,
+    wrongly_paired,
+)
+from attngeo.arrays import Floats
+
+DRAWS = 999
+LEVEL = 0.01  # p-value at and below which the verdict is a common origin
+
+
+@dataclass(frozen=True)
+class Relation:
+    """The answer to "are they related?". An origin is one model trained from the other, or a common initialisation.
+
+    `statistic`, `null_mean`, `null_std` and `control` are measured on the reduced shape, `cosine` on all layers, heads
+    and hidden dimensions. Numbers are None where the question has no answer; the verdict says why.
+
+    >>> Relation.none("the models differ in depth").verdict
+    'no verdict: the models differ in depth'
+    """
+
+    verdict: str
+    p_value: float | None = None
+    cosine: float | None = None  # mean |cosine| of matched heads
+    null_mean: float | None = None  # of the statistic, for permuted bases
+    null_std: float | None = None
+    statistic: float | None = None  # mean matched |cosine| on the reduced shape
+    control: float | None = None  # the statistic with every layer paired with the next one; outside the p-value
+    draws: int = 0
+    aligned: bool = False  # the basis of the second model was permuted to fit, by the token embeddings
+
+    @classmethod
+    def none(cls, why: str) -> Relation:
+        """Return a relation without a verdict."""
+        return cls(f"no verdict: {why}")
+
+    @property
+    def related(self) -> bool | None:
+        """Return whether the verdict is a common origin; None where there is no verdict."""
+        return None if self.p_value is None else self.p_value <= LEVEL
+
+
+def relation_by_permutation(layers: Layers, cosine: float, *, draws: int, seed: int, flips: bool) -> Relation:
+    """Return the relation of two models by the null of permuted bases.
+
+    layers: the reduced forms of both models
+    cosine: the mean matched |cosine| of all layers and heads, for the verdict
+    flips:  whether the null also changes signs
+    """
+    return judged(layers, cosine, permuted_statistics(layers, draws, seed, flips), aligned=False)
+
+
+def judged(layers: Layers, cosine: float, null: Floats, *, aligned: bool) -> Relation:
+    """Return the relation that the statistic of `layers` has by the draws `null` of the statistic."""
+    observed = statistic(layers)
+    p = p_value(observed, null)
+    mean, std = float(np.mean(null)), float(np.std(null, ddof=1))
+    null_name = "shuffled tokens" if aligned else "permuted bases"
+    figures = f"mean matched |cosine| {observed:.3g}, {null_name} {mean:.2g} ± {std:.1g}"
+    sign = "≤" if p <= 1 / (1 + len(null)) else "="
+    if p <= LEVEL:
+        verdict = f"the weights share an origin, p {sign} {p:.2g}: {figures}"
+    else:
+        verdict = f"no sign of a common origin, p = {p:.2g}: {figures}"
+    return Relation(verdict, p, cosine, mean, std, observed, wrongly_paired(layers), len(null), aligned)

@@ -1,0 +1,90 @@
+"""The change and the cosine of two forms, compared with dense forms."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from attngeo.applications.compare.change.form_change import head_changes, head_cosines, layer_change, squared_difference
+from attngeo.weights.scoring.factors import Factors
+from attngeo.weights.scoring.layer import LayerFactors
+
+HEADS, GROUPS, WIDTH, SIZE = 6, 3, 40, 8
+
+
+def factors(rng: np.random.Generator, size: int = SIZE, dtype=np.float32) -> LayerFactors:
+    query, key = (rng.standard_normal((n, size, WIDTH)).astype(dtype) for n in (HEADS, GROUPS))
+    return LayerFactors(Factors(query), Factors(key))
+
+
+def dense(layer: LayerFactors, head: int) -> np.ndarray:
+    query, key = layer.query.w[head], layer.key.w[head // layer.group_size]
+    return query.T.astype(np.float64) @ key.astype(np.float64)
+
+
+def norms(a: LayerFactors, b: LayerFactors, pairs) -> list[tuple[float, float]]:
+    return [(float(np.linalg.norm(dense(a, i))), float(np.linalg.norm(dense(b, j)))) for i, j in pairs]
+
+
+@pytest.mark.parametrize("size_of_b", [SIZE, SIZE - 3])
+def test_heads_agree_with_dense_forms(size_of_b):
+    rng = np.random.default_rng(0)
+    a, b = factors(rng), factors(rng, size_of_b)
+    pairs = [(0, 0), (1, 5), (4, 2)]
+    both = norms(a, b, pairs)
+    for (i, j), (norm_a, norm_b), found in zip(pairs, both, head_changes(a, b, pairs, both), strict=True):
+        m_a, m_b = dense(a, i), dense(b, j)
+        assert found.change == pytest.approx(np.linalg.norm(m_a - m_b) / norm_a, rel=1e-5)
+        assert found.cosine == pytest.approx((m_a * m_b).sum() / (norm_a * norm_b), abs=1e-6)
+    expected = [change.cosine for change in head_changes(a, b, pairs, both)]
+    assert head_cosines(a, b, pairs, both) == pytest.approx(expected, abs=1e-6)
+
+
+def test_the_layer_form_agrees_with_the_sum_of_the_heads():
+    rng = np.random.default_rng(1)
+    a, b = factors(rng), factors(rng)
+    m_a, m_b = (sum(dense(layer, head) for head in range(HEADS)) for layer in (a, b))
+    found = layer_change(a, b, (np.linalg.norm(m_a), np.linalg.norm(m_b)))
+    assert found.change == pytest.approx(np.linalg.norm(m_a - m_b) / np.linalg.norm(m_a), rel=1e-5)
+
+
+@pytest.mark.parametrize("step", [1e-2, 1e-4, 1e-6])
+def test_small_changes_keep_their_digits(step):
+    # ‖M_A‖² + ‖M_B‖² − 2⟨M_A, M_B⟩ in float32 would be all rounding error here
+    rng = np.random.default_rng(2)
+    query_a, key_a, d_query, d_key = rng.standard_normal((4, 64, 600)).astype(np.float32)
+    query_b, key_b = query_a + np.float32(step) * d_query, key_a + np.float32(step) * d_key
+    exact = np.linalg.norm(
+        query_a.T.astype(float) @ key_a.astype(float) - query_b.T.astype(float) @ key_b.astype(float)
+    )
+    assert np.sqrt(squared_difference(query_a, query_b, key_a, key_b)) == pytest.approx(exact, rel=1e-4)
+
+
+def test_a_change_of_the_head_basis_is_no_change():
+    rng = np.random.default_rng(3)
+    query, key = rng.standard_normal((2, 64, 600)).astype(np.float32)
+    mixing = np.linalg.qr(rng.standard_normal((64, 64)))[0].astype(np.float32)
+    norm = np.linalg.norm(query.T @ key)
+    assert np.sqrt(squared_difference(query, mixing @ query, key, mixing @ key)) < 1e-5 * norm
+
+
+def test_extreme_weights_neither_overflow_nor_vanish():
+    rng = np.random.default_rng(4)
+    query_a, key_a, query_b, key_b = rng.standard_normal((4, 8, 40)).astype(np.float32)
+    plain = squared_difference(query_a, query_b, key_a, key_b)
+    for scale in (1e-20, 1e18):
+        tiny = [np.float32(scale) * side for side in (query_a, query_b, key_a, key_b)]
+        assert squared_difference(*tiny) / scale**2 / scale**2 == pytest.approx(plain, rel=1e-4)
+
+
+def test_equal_forms_have_changed_by_exactly_zero():
+    a = factors(np.random.default_rng(5))
+    found = head_changes(a, a, [(2, 2)], norms(a, a, [(2, 2)]))[0]
+    assert found.change == 0.0
+    assert found.cosine == pytest.approx(1, abs=1e-12)
+
+
+def test_a_zero_form_has_no_change():
+    rng = np.random.default_rng(6)
+    a = LayerFactors(Factors(np.zeros((HEADS, SIZE, WIDTH), np.float32)), factors(rng).key)
+    assert np.isnan(head_changes(a, factors(rng), [(0, 0)], [(0.0, 1.0)])[0].change)

@@ -1,0 +1,172 @@
+"""compare: from two checkpoints to a ModelComparison."""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+import pytest
+
+import attngeo
+from attngeo.applications.compare import ModelComparison, compare
+from attngeo.errors import AttngeoError, InputError, SourceError
+from tests.applications.compare.llama_pairs import (
+    HEADS,
+    LAYERS,
+    SIZE,
+    permuted,
+    random_model,
+    save_model,
+    tuned,
+)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("compare")
+
+
+@pytest.fixture(scope="module")
+def base(folder):
+    return save_model(folder / "base", random_model(0))
+
+
+@pytest.fixture(scope="module")
+def fine_tuned(folder, base):
+    return compare(base, save_model(folder / "tuned", tuned(random_model(0), 0.1)))
+
+
+def head_form(tensors: dict[str, np.ndarray], layer: int, head: int) -> np.ndarray:
+    prefix = f"model.layers.{layer}.self_attn."
+    query = tensors[f"{prefix}q_proj.weight"].reshape(HEADS, SIZE, -1)[head]
+    return query.T.astype(float) @ tensors[f"{prefix}k_proj.weight"].reshape(-1, SIZE, query.shape[1])[head // 2]
+
+
+def test_changes_are_those_of_the_dense_forms(fine_tuned):
+    a, b = random_model(0), tuned(random_model(0), 0.1)
+    rows = fine_tuned.changes.filter(pl.col("head").is_not_null())
+    assert rows.height == LAYERS * HEADS and fine_tuned.changes.height == LAYERS * (HEADS + 1)
+    for row in rows.iter_rows(named=True):
+        m_a, m_b = (head_form(tensors, row["layer"], row["head"]) for tensors in (a, b))
+        assert row["change"] == pytest.approx(np.linalg.norm(m_a - m_b) / np.linalg.norm(m_a), rel=1e-5)
+        assert row["match"] == row["head"] and row["match_cosine"] == row["cosine"]
+
+
+def test_changes_of_scores_are_differences_of_scores(base, folder, fine_tuned):
+    before, after = (attngeo.score(path).frame for path in (base, folder / "tuned"))
+    joined = fine_tuned.changes
+    for frame, suffix in ((before, "_of_a"), (after, "_of_b")):
+        keys = ["stack", "layer", "head"]
+        joined = joined.join(frame, on=keys, nulls_equal=True, maintain_order="left", suffix=suffix)
+    for score in ("symmetry", "directionality"):
+        assert joined[score].to_list() == joined[f"{score}_of_a"].to_list()
+        expected = (joined[f"{score}_of_b"] - joined[f"{score}_of_a"]).to_list()
+        assert joined[f"{score}_change"].to_list() == pytest.approx(expected, abs=1e-12)
+
+
+def test_a_fine_tune_is_related_and_a_stranger_is_not(fine_tuned, base, folder):
+    related = fine_tuned.related
+    assert related.p_value == 0.001 and related.related and related.draws == 999
+    assert related.cosine > 0.97 > 0.2 > related.null_mean > related.null_std
+    assert related.verdict.startswith("the weights share an origin, p ≤ 0.001: mean matched |cosine| 0.9")
+    stranger = compare(base, save_model(folder / "stranger", random_model(9))).related
+    assert stranger.p_value > 0.01 and "no sign of a common origin" in stranger.verdict
+    assert stranger.cosine < 0.2
+
+
+def test_permuted_heads_are_matched(base, folder):
+    tensors = random_model(0)
+    order = np.array([2, 0, 1])  # of the key heads, with their query heads
+    for name, value in tensors.items():
+        if "_proj" in name:
+            tensors[name] = value.reshape(3, -1, *value.shape[1:])[order].reshape(value.shape)
+    comparison = compare(base, save_model(folder / "heads", tensors))
+    rows = comparison.changes.filter(pl.col("head").is_not_null())
+    assert rows["match"].to_list() == [2, 3, 4, 5, 0, 1] * LAYERS
+    assert rows["match_cosine"].to_list() == pytest.approx([1] * rows.height)
+    assert rows["change"].min() > 0.5
+    assert comparison.related.cosine == pytest.approx(1)
+
+
+@pytest.mark.parametrize("flips", [False, True])
+def test_a_permuted_basis_is_found_by_alignment_only(base, folder, flips):
+    other = save_model(folder / f"permuted-{flips}", permuted(tuned(random_model(0), 0.05), flips=flips))
+    assert compare(base, other).related.p_value > 0.01
+    aligned = compare(base, other, align=True).related
+    assert aligned.p_value == 0.01 and aligned.aligned and aligned.draws == 99 and aligned.statistic > 0.95
+    stranger = compare(base, save_model(folder / "stranger", random_model(9)), align=True).related
+    assert stranger.p_value > 0.01
+
+
+def test_identical_weights_are_called_identical(base):
+    comparison = compare(base, base)
+    assert comparison.identical and comparison.words()[0].endswith("are identical.")
+    assert comparison.changes["change"].max() == 0
+
+
+def test_a_model_in_memory_and_a_merged_adapter(base, folder):
+    torch = pytest.importorskip("torch")
+    rng = np.random.default_rng(5)
+    tensors = random_model(0)
+    name = "model.layers.1.self_attn.q_proj.weight"
+    down, up = rng.standard_normal((2, tensors[name].shape[1])), rng.standard_normal((len(tensors[name]), 2))
+    tensors[name] = (tensors[name] + 0.01 * up @ down).astype(np.float32)
+    changed = compare(base, save_model(folder / "lora", tensors)).sorted(heads=False)
+    assert changed["layer"][0] == 1 and changed["change"].to_list()[1:] == [0, 0]
+    state = {key: torch.from_numpy(value) for key, value in random_model(0).items()}
+    assert compare(state, {**state}, num_heads=HEADS).identical
+
+
+def test_other_depths_have_changes_and_no_verdict(base, folder):
+    comparison = compare(base, save_model(folder / "deeper", random_model(0, layers=LAYERS + 1)))
+    assert comparison.changes["layer"].n_unique() == LAYERS
+    assert comparison.related.p_value is None and comparison.related.related is None
+    assert comparison.related.verdict == "no verdict: the models differ in depth, so their layers cannot be paired"
+
+
+def test_fixed_positions_have_no_verdict(folder, base):
+    pinned = save_model(folder / "pinned", random_model(3), sinusoidal_embeddings=True)
+    assert "fixed sinusoidal positions" in compare(base, pinned).related.verdict
+
+
+def test_bad_input_is_one_line(base, folder):
+    with pytest.raises(InputError, match="have the widths 48 and 64: forms of different width have no cosine"):
+        compare(base, save_model(folder / "wide", random_model(0, width=64)))
+    with pytest.raises(InputError, match="draws is 10, expected at least 99"):
+        compare(base, base, draws=10)
+    broken = random_model(0)
+    broken["model.layers.2.self_attn.k_proj.weight"][3, 5] = np.nan
+    with pytest.raises(SourceError, match="k_proj"):
+        compare(base, save_model(folder / "nan", broken))
+    short = random_model(0)
+    short["model.embed_tokens.weight"] = short["model.embed_tokens.weight"][:200]
+    with pytest.raises(InputError, match="expected models with a shared vocabulary"):
+        compare(base, save_model(folder / "short", short), align=True)
+    weights = {key: value for key, value in random_model(0).items() if "embed" not in key}
+    with pytest.raises(InputError, match="no token embedding of width 48"):
+        compare(weights, weights, num_heads=HEADS, align=True)
+
+
+def test_a_comparison_saves_and_loads(fine_tuned, tmp_path):
+    path = tmp_path / "comparison.parquet"
+    fine_tuned.save(path)
+    assert ModelComparison.load(path) == fine_tuned
+    assert fine_tuned != compare(*[random_model(0)] * 2, num_heads=HEADS)
+    with pytest.raises(InputError, match=r"saved as \.parquet"):
+        fine_tuned.save(tmp_path / "comparison.json")
+    path.write_bytes(path.read_bytes()[:100])
+    with pytest.raises(AttngeoError, match="is damaged"):
+        ModelComparison.load(path)
+    with pytest.raises(AttngeoError, match="No such file"):
+        ModelComparison.load(tmp_path / "missing.parquet")
+    attngeo.score(attngeo.bundled.bundled("encoder"), nulls=False).save(path)
+    with pytest.raises(AttngeoError, match="is not a comparison"):
+        ModelComparison.load(path)
+
+
+def test_it_prints_words_first(fine_tuned):
+    title, changed, related, distance, *_ = repr(fine_tuned).splitlines()
+    assert "compared with" in title
+    assert changed.startswith("Changed: the forms of 3 layers by ") and "most in L" in changed
+    assert related.startswith("Related: the weights share an origin, p ≤ 0.001: ")
+    assert distance == "Distance: not measured, because no inputs were given."
+    assert "share an origin" in fine_tuned._repr_html_()
