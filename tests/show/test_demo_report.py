@@ -10,7 +10,7 @@ import pytest
 import attngeo
 from attngeo.bundled import NAMES, bundled, training
 from attngeo.show.demo_report import demo_figure, demo_text
-from attngeo.weights.scoring.layer_nulls import NullLevel
+from attngeo.weights.scoring.nulls.layer_nulls import NullLevel
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 
 import attngeo
-from attngeo.weights.scoring.null_gaussian import gaussian_null
+from attngeo.weights.scoring.nulls.gaussian import gaussian_null
 
 
 @pytest.fixture(scope="module")

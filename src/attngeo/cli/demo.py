@@ -42,7 +42,7 @@ def demo(
         import polars as pl
 
         from attngeo.show.demo_report import demo_figure, demo_text
-        from attngeo.weights.scoring.layer_nulls import layer_nulls
+        from attngeo.weights.scoring.nulls.layer_nulls import layer_nulls
 
         check_figure(figure)
         if models is not None and not real:

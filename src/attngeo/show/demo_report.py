@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from attngeo.dynamics.monitoring.records import Record
-    from attngeo.weights.scoring.layer_nulls import LayerNulls, NullLevel
+    from attngeo.weights.scoring.nulls.layer_nulls import LayerNulls, NullLevel
 
     Training = Mapping[str, Sequence[Record]]  # model → its training records
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from attngeo.weights.scoring.layer_nulls import LayerNulls
+    from attngeo.weights.scoring.nulls.layer_nulls import LayerNulls
 
 _LINE_STYLES = ("-", "--", ":")  # the next one when all colours are used
 

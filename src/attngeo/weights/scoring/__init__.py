@@ -22,8 +22,8 @@ Formulas, for NumPy and torch, with batch axes
     symmetry_at                s(Δ), the symmetry at single offsets
 
 Nulls
-    gaussian_null              the distribution of both scores for independent Gaussian factors (`null_gaussian`)
-    RepairedNull               scores of queries with keys they were not trained with (`null_repaired`)
+    gaussian_null, rotary_null the distribution of the scores for independent Gaussian factors
+    RepairedNull               scores of queries with keys they were not trained with
     layer_nulls                the Gaussian null of each stack in a table
 
 Inside: `factors` and `products` (the products of large factors), `factored` (scores from them), `rounding_error` (which
@@ -42,10 +42,10 @@ from attngeo.weights.scoring.effective_rank import EffectiveRanks, effective_ran
 from attngeo.weights.scoring.factored import FormScores
 from attngeo.weights.scoring.form import Form
 from attngeo.weights.scoring.layer import LayerFactors, fold_norm, head_scores, layer_factors, layer_scores
-from attngeo.weights.scoring.layer_nulls import LayerNulls, NullLevel, layer_nulls
 from attngeo.weights.scoring.norms import column_norms, dense_norms, row_norms
-from attngeo.weights.scoring.null_gaussian import GaussianNull, gaussian_null
-from attngeo.weights.scoring.null_repaired import RepairedNull
+from attngeo.weights.scoring.nulls.gaussian import GaussianNull, gaussian_null, rotary_null
+from attngeo.weights.scoring.nulls.layer_nulls import LayerNulls, NullLevel, layer_nulls
+from attngeo.weights.scoring.nulls.repaired import RepairedNull
 from attngeo.weights.scoring.published.comparison import compare_with_published, modality_of
 from attngeo.weights.scoring.published.scores import list_published, published
 from attngeo.weights.scoring.published.verdict import Verdict, verdicts
@@ -87,6 +87,7 @@ __all__ = [
     "modality_of",
     "published",
     "rotary_average",
+    "rotary_null",
     "row_norms",
     "score",
     "self_attending",

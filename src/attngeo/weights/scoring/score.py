@@ -14,9 +14,10 @@ from attngeo.weights.layout.attention_weights import AttentionWeights
 from attngeo.weights.layout.layers import open_layers
 from attngeo.weights.scoring.factored import FormScores
 from attngeo.weights.scoring.layer import LayerFactors, fold_norm, head_scores, layer_factors, layer_scores
-from attngeo.weights.scoring.null_gaussian import gaussian_null
-from attngeo.weights.scoring.null_repaired import RepairedNull
-from attngeo.weights.scoring.score_table import Row, ScoreTable, null_if_nan
+from attngeo.weights.scoring.nulls.gaussian import gaussian_null
+from attngeo.weights.scoring.nulls.repaired import RepairedNull
+from attngeo.weights.scoring.rows import Row, null_if_nan
+from attngeo.weights.scoring.score_table import ScoreTable
 from attngeo.weights.sources.checkpoint import Checkpoint
 
 if TYPE_CHECKING:

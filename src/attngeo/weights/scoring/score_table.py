@@ -4,24 +4,22 @@ from __future__ import annotations
 
 import html
 import json
-import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from attngeo.display import draw
 from attngeo.errors import InputError, SourceError
 from attngeo.io.atomic import write_errors, write_file
 from attngeo.io.parquet import parquet_bytes, read_parquet
 from attngeo.io.plain import parse_json
-from attngeo.weights.scoring.layer_nulls import layer_nulls
+from attngeo.weights.scoring.nulls.layer_nulls import layer_nulls
+from attngeo.weights.scoring.rows import Row
 
 if TYPE_CHECKING:
     import polars as pl
     from matplotlib.figure import Figure
-
-Row = dict[str, Any]
 
 # Column → polars type; a value is null where it was not requested or does not exist.
 COLUMNS = {
@@ -145,8 +143,3 @@ class ScoreTable:
             if frame[name].null_count():
                 raise SourceError(f"{path}: column {name} contains null, expected a score table saved by attngeo")
         return cls(frame, tuple(texts))
-
-
-def null_if_nan(value: float) -> float | None:
-    """Return `value`, or None for NaN: a table has null where a score does not exist."""
-    return None if math.isnan(value) else value

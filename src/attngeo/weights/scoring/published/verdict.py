@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING
 
-from attngeo.weights.scoring.layer_nulls import LayerNulls, NullLevel, layer_nulls
+from attngeo.weights.scoring.nulls.layer_nulls import LayerNulls, NullLevel, layer_nulls
 from attngeo.weights.scoring.published.scores import list_published
 
 if TYPE_CHECKING:

@@ -5,7 +5,14 @@ standard deviation is drawn at a reduced shape (d at most 64, r in proportion bu
 std ∝ 1/d, which holds for every r. Directionality is drawn at full size, but without the d×r factors: given W_k, the
 ρ_i² are independent and each is Σ_a λ_a z_a², with λ the spectrum of W_kᵀW_k and z standard normal. They are drawn from
 the shifted gamma distribution with the same first three cumulants (Σλ, 2Σλ², 8Σλ³, at their expectation over W_k);
-columns likewise, independently.
+columns likewise, independently. Dominance comes from the same draws.
+
+Under rotary position embedding, with n rotating pairs and u other dimensions per head (r = 2n + u), the symmetry has
+
+    mean  u/(r·d)        standard deviation  √(2(u/r)² + (1 − u/r)²/n)/d
+
+for heads and layers alike, and ρ² is again Σ λ z², with the spectrum of the averaged Gram matrix P(W_kᵀW_k): per pair
+that of a complex Wishart matrix [G, G] with d degrees of freedom, twice, and that of a real one [G·u, G·u].
 
 Comparison with draws of the whole factors at full size (2,000 draws; 1,000 at r = 384; 400 and 200 for the two largest;
 ± one standard error, which is about 0.03 and 2% for the values drawn here):
@@ -23,6 +30,7 @@ Comparison with draws of the whole factors at full size (2,000 draws; 1,000 at r
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -34,22 +42,25 @@ from attngeo.errors import InputError
 from attngeo.io.archive import load_npy
 from attngeo.io.cache import cache_dir, cache_file
 from attngeo.weights.scoring.directionality import directionality_of_excess, excess
+from attngeo.weights.scoring.dominance import dominance
 from attngeo.weights.scoring.symmetry import symmetry
 
 DRAWS = 999
 REDUCED_WIDTH = 64  # at which symmetry is drawn
 FACTOR_ENTRIES = 2**20  # in all draws of one side's reduced factors: the smaller the shape, the more draws
-VERSION = 1  # part of the names of cached files: to be raised when the draws change
+VERSION = 2  # part of the names of cached files: to be raised when the draws change
 
 
 @dataclass(frozen=True, eq=False)
 class GaussianNull:
-    """The distribution of both scores for random forms of one shape."""
+    """The distribution of the scores of random forms of one shape."""
 
-    symmetry_mean: float  # 1/d; NaN where d_q ≠ d_k
+    symmetry_mean: float  # NaN where d_q ≠ d_k
     symmetry_std: float
     directionality: Floats  # [draws]
     centre: float  # mean of directionality: 0 where d_q = d_k, by symmetry
+    dominance_mean: float = math.nan  # 0 where d_q = d_k; NaN where d < 2
+    dominance_std: float = math.nan
 
     @property
     def directionality_std(self) -> float:
@@ -78,6 +89,10 @@ class GaussianNull:
         as_far = np.abs(self.directionality - self.centre) >= abs(score - self.centre)
         return (1 + int(as_far.sum())) / (1 + len(self.directionality))
 
+    def dominance_z(self, score: float) -> float:
+        """Return the distance of a dominance from the mean of the null, in standard deviations."""
+        return (score - self.dominance_mean) / self.dominance_std if self.dominance_std > 0 else math.nan
+
 
 @lru_cache(maxsize=256)
 def gaussian_null(d_query: int, d_key: int, r: int) -> GaussianNull:
@@ -85,20 +100,48 @@ def gaussian_null(d_query: int, d_key: int, r: int) -> GaussianNull:
 
     It is the same at every call: seeded by the shape, and cached on disk after the first draw.
     """
-    path = cache_dir() / "nulls" / f"{VERSION}-{d_query}-{d_key}-{r}.npy"
-    values = _read_cached(path)
-    if values is None:
-        rng = np.random.default_rng([VERSION, d_query, d_key, r])
+
+    def draw(rng: np.random.Generator) -> Floats:
         std = _draw_symmetry_std(d_query, r, rng) if d_query == d_key else math.nan
-        values = np.concatenate([[std], _draw_directionality(d_query, d_key, r, rng)])
-        _write_cached(path, values)
+        return np.concatenate([[std], _draw_norm_scores(d_query, d_key, (r, 0, 1), rng)])
+
+    values = _cached(f"{d_query}-{d_key}-{r}", [d_query, d_key, r], draw)
+    mean = 1 / d_query if d_query == d_key else math.nan
+    return _null(d_query, d_key, mean, float(values[0]), values[1:])
+
+
+@lru_cache(maxsize=256)
+def rotary_null(d_query: int, d_key: int, groups: int, pairs: int, fixed: int) -> GaussianNull:
+    """Return the null of the averages over all offsets of forms under rotary position embedding.
+
+    groups: number of key heads in the form: 1 for a head, G for a layer
+    pairs:  number n of rotating pairs per head
+    fixed:  number u of dimensions per head that do not rotate
+    """
+    values = _cached(
+        f"rope-{d_query}-{d_key}-{groups}-{pairs}-{fixed}",
+        [d_query, d_key, groups, pairs, fixed],
+        lambda rng: np.concatenate(
+            [[math.nan], _draw_norm_scores(d_query, d_key, (fixed * groups, pairs, groups), rng)]
+        ),
+    )
+    share = fixed / (fixed + 2 * pairs)
+    variance = 2 * share**2 + ((1 - share) ** 2 / pairs if pairs else 0.0)
     square = d_query == d_key
-    draws = values[1:]
+    mean, std = (share / d_query, math.sqrt(variance) / d_query) if square else (math.nan, math.nan)
+    return _null(d_query, d_key, mean, std, values[1:])
+
+
+def _null(d_query: int, d_key: int, mean: float, std: float, values: Floats) -> GaussianNull:
+    """Return a null from the mean and standard deviation of the symmetry and what `_draw_norm_scores` returned."""
+    square, draws = d_query == d_key, values[2:]
     return GaussianNull(
-        symmetry_mean=1 / d_query if square else math.nan,
-        symmetry_std=float(values[0]),
+        symmetry_mean=mean,
+        symmetry_std=std,
         directionality=draws,
         centre=0.0 if square else float(draws.mean()),
+        dominance_mean=float(values[0]),
+        dominance_std=float(values[1]),
     )
 
 
@@ -113,30 +156,55 @@ def _draw_symmetry_std(d: int, r: int, rng: np.random.Generator) -> float:
     return float(np.sqrt(np.square(scores - 1 / width, dtype=np.float64).mean())) * width / d
 
 
-def _draw_directionality(d_query: int, d_key: int, r: int, rng: np.random.Generator) -> Floats:
-    """Return the directionality of random forms, `[draws]`."""
-    rows = _block_excess(_draw_row_norms(d_query, d_key, r, rng))  # [draws]
-    columns = _block_excess(_draw_row_norms(d_key, d_query, r, rng))
-    draws: Floats = directionality_of_excess(rows, columns)
-    return draws
+def _draw_norm_scores(d_query: int, d_key: int, dimensions: tuple[int, int, int], rng: np.random.Generator) -> Floats:
+    """Return mean and standard deviation of the dominance of random forms, and their directionality `[2 + draws]`."""
+    columns = _draw_row_norms(d_key, _gram_traces(d_query, *dimensions), rng)  # [draws, d_k]
+    direction, ratio = [], []
+    traces = _gram_traces(d_key, *dimensions)
+    for some in np.array_split(columns, 16):  # wide forms take much memory
+        rows = _draw_row_norms(d_query, traces, rng, len(some))
+        direction.append(directionality_of_excess(excess(rows), excess(some)))
+        ratio.append(dominance(rows, some))
+    ratios = np.concatenate(ratio)
+    mean = 0.0 if d_query == d_key else float(ratios.mean())
+    std = math.sqrt(float(np.square(ratios - mean).mean()))
+    return np.concatenate([[mean if std > 0 else math.nan, std], *direction])
 
 
-def _block_excess(norms: Floats) -> Floats:
-    """Return the excess of norms `[draws, d]`, some draws at a time because wide forms take much memory."""
-    return np.concatenate([excess(block) for block in np.array_split(norms, 16)])
+def _gram_traces(d: int, real: int, pairs: int, groups: int) -> Floats:
+    """Return E tr G, E tr G², E tr G³ of the averaged Gram matrix G of Gaussian factors of width d.
+
+    real:   dimensions of the form that do not rotate: their part of G is a real Wishart matrix
+    pairs:  rotary pairs, each with a complex Wishart matrix [groups, groups], whose eigenvalues all occur twice
+    """
+    n, p, g = float(d), float(real), float(groups)
+    of_real = n * p * np.array([1, n + p + 1, n * n + 3 * n * p + p * p + 3 * n + 3 * p + 4])
+    of_pair = n * g * np.array([1, n + g, n * n + 3 * n * g + g * g + 1])
+    traces: Floats = of_real + 2 * pairs * of_pair
+    return traces
 
 
-def _draw_row_norms(count: int, other: int, r: int, rng: np.random.Generator) -> Floats:
-    """Return `count` row norms of each random form, `[draws, count]`, the factor of the other side being [other, r]."""
-    n, p = float(other), float(r)
-    trace1 = n * p  # E tr G, E tr G², E tr G³ of the Gram matrix G of a Gaussian n×p matrix
-    trace2 = n * p * (n + p + 1)
-    trace3 = n * p * (n * n + 3 * n * p + p * p + 3 * n + 3 * p + 4)
+def _draw_row_norms(count: int, traces: Floats, rng: np.random.Generator, draws: int = DRAWS) -> Floats:
+    """Return `count` row norms of each random form, `[draws, count]`, given the traces for the other side's factor."""
+    trace1, trace2, trace3 = traces
     shape, scale = trace2**3 / trace3**2 / 2, 2 * trace3 / trace2
     shift = trace1 - trace2**2 / trace3  # ≥ 0 by the inequality of Cauchy and Schwarz
-    squares: Floats = shift + scale * rng.standard_gamma(shape, size=(DRAWS, count))
+    squares: Floats = shift + scale * rng.standard_gamma(shape, size=(draws, count))
     np.sqrt(squares, out=squares)
     return squares
+
+
+# ---- draws on disk
+
+
+def _cached(name: str, seed: list[int], draw: Callable[[np.random.Generator], Floats]) -> Floats:
+    """Return `[3 + DRAWS]` values from the cache, drawn with this seed where they are not in it."""
+    path = cache_dir() / "nulls" / f"{VERSION}-{name}.npy"
+    values = _read_cached(path)
+    if values is None:
+        values = draw(np.random.default_rng([VERSION, *seed]))
+        _write_cached(path, values)
+    return values
 
 
 def _read_cached(path: Path) -> Floats | None:
@@ -145,8 +213,8 @@ def _read_cached(path: Path) -> Floats | None:
         values = load_npy(path)
     except InputError:
         return None
-    complete = values.shape == (DRAWS + 1,) and values.dtype == np.float64
-    return values if complete and np.isfinite(values[1:]).all() and not values[0] <= 0 else None
+    complete = values.shape == (DRAWS + 3,) and values.dtype == np.float64
+    return values if complete and np.isfinite(values[3:]).all() and not values[0] <= 0 else None
 
 
 def _write_cached(path: Path, values: Floats) -> None:

@@ -14,7 +14,7 @@ import numpy as np
 from attngeo.weights.scoring.factored import FormScores
 from attngeo.weights.scoring.factors import Factors
 from attngeo.weights.scoring.layer import LayerFactors, head_scores, layer_scores
-from attngeo.weights.scoring.score_table import Row, null_if_nan
+from attngeo.weights.scoring.rows import Row, null_if_nan
 
 SEED = 0
 

@@ -5,10 +5,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from attngeo.weights.scoring import null_gaussian as nulls
+from attngeo.weights.layout.rotary import RotaryPairs
+from attngeo.weights.scoring.directionality import directionality
+from attngeo.weights.scoring.dominance import dominance
 from attngeo.weights.scoring.factored import score_forms
 from attngeo.weights.scoring.factors import Factors
-from attngeo.weights.scoring.null_gaussian import DRAWS, GaussianNull, gaussian_null
+from attngeo.weights.scoring.norms import row_norms
+from attngeo.weights.scoring.nulls import gaussian as nulls
+from attngeo.weights.scoring.nulls.gaussian import DRAWS, GaussianNull, gaussian_null, rotary_null
+from attngeo.weights.scoring.rotary import rotary_average
+from attngeo.weights.scoring.rotary.average import commuting_part
 
 
 @pytest.fixture(autouse=True)
@@ -61,13 +67,71 @@ def test_the_null_agrees_with_large_random_forms(d, r):
 def test_the_drawn_row_norms_have_the_right_moments():
     """E tr Gᵖ for p = 1, 2, 3 are exact: they give the mean of ρ² and, given W_k, its variance and skewness."""
     rng = np.random.default_rng(0)
-    squares = nulls._draw_row_norms(200, 50, 20, np.random.default_rng(1)) ** 2
+    squares = nulls._draw_row_norms(200, nulls._gram_traces(50, 20, 0, 1), np.random.default_rng(1)) ** 2
     grams = [(w := rng.normal(size=(50, 20))).T @ w for _ in range(4000)]
     traces = [np.mean([np.trace(np.linalg.matrix_power(g, p)) for g in grams]) for p in (1, 2, 3)]
     centred = squares - squares.mean()
     assert squares.mean() == pytest.approx(traces[0], rel=0.01)
     assert squares.var() == pytest.approx(2 * traces[1], rel=0.03)
     assert (centred**3).mean() == pytest.approx(8 * traces[2], rel=0.15)
+
+
+@pytest.mark.parametrize(("groups", "pairs", "fixed"), [(1, 6, 0), (3, 4, 6)])
+def test_the_traces_under_rotation_are_those_of_averaged_gram_matrices(groups, pairs, fixed):
+    """Drawn Gram matrices of one factor, averaged over offsets as in `rotary_average`."""
+    rng, width = np.random.default_rng(0), 30
+    found = np.zeros(3)
+    for _ in range(2000):
+        blocks = rng.normal(size=(pairs, 2 * groups, width))
+        grams = list(commuting_part(blocks @ blocks.swapaxes(1, 2)))
+        still = rng.normal(size=(fixed * groups, width))
+        found += [sum(np.trace(np.linalg.matrix_power(g, p)) for g in [*grams, still @ still.T]) for p in (1, 2, 3)]
+    assert nulls._gram_traces(width, fixed * groups, pairs, groups) == pytest.approx(found / 2000, rel=0.02)
+
+
+@pytest.mark.parametrize(
+    ("d", "groups", "pairs", "fixed", "count"),
+    [(64, 1, 4, 0, 1000), (64, 1, 2, 4, 1000), (64, 4, 8, 0, 500), (96, 4, 4, 8, 300)],
+)
+def test_the_null_under_rotation_agrees_with_random_forms(d, groups, pairs, fixed, count):
+    """For heads and for layers, rotated wholly or in part."""
+    rng = np.random.default_rng(3)
+    rotary = RotaryPairs.halves(np.arange(1, pairs + 1) / 10)
+    query, key = rng.standard_normal((2, count, groups, d, 2 * pairs + fixed), dtype=np.float32)
+    average = rotary_average(query, key, rotary)
+    null = rotary_null(d, d, groups, pairs, fixed)
+    spread, error = average.symmetry.std(), np.sqrt(1 / (2 * count))
+    assert abs(average.symmetry.mean() - null.symmetry_mean) < 4 * spread / np.sqrt(count)
+    assert abs(np.log(null.symmetry_std / spread)) < 4 * error
+    direction = directionality(average.rows, average.columns)
+    assert abs(np.log(null.directionality_std / direction.std())) < 4 * np.sqrt(error**2 + 1 / (2 * DRAWS))
+    assert null.symmetry_z(null.symmetry_mean - 2 * null.symmetry_std) == pytest.approx(-2)
+
+
+def test_without_rotating_pairs_the_null_is_nearly_the_plain_one():
+    still, plain = rotary_null(64, 64, 1, 0, 8), gaussian_null(64, 64, 8)
+    assert still.symmetry_mean == plain.symmetry_mean == 1 / 64
+    assert still.symmetry_std == pytest.approx(plain.symmetry_std, rel=0.1)
+    assert still.directionality_std == pytest.approx(plain.directionality_std, rel=0.1)
+    assert np.isnan(rotary_null(64, 32, 1, 2, 4).symmetry_mean)
+
+
+@pytest.mark.parametrize(("d_query", "d_key", "r"), [(64, 64, 8), (200, 50, 8), (384, 384, 16)])
+def test_the_null_of_the_dominance_agrees_with_random_forms(d_query, d_key, r):
+    rng, count = np.random.default_rng(5), 400
+    query, key = rng.standard_normal((count, d_query, r)), rng.standard_normal((count, d_key, r))
+    found = dominance(row_norms(query, key.swapaxes(1, 2) @ key), row_norms(key, query.swapaxes(1, 2) @ query))
+    null = gaussian_null(d_query, d_key, r)
+    assert abs(found.mean() - null.dominance_mean) < 4 * found.std() * np.sqrt(1 / count + 1 / DRAWS)
+    assert abs(np.log(null.dominance_std / found.std())) < 4 * np.sqrt(1 / (2 * count) + 1 / (2 * DRAWS))
+    if d_query == d_key:
+        assert null.dominance_mean == 0 and null.dominance_std == pytest.approx(d_query**-0.5, rel=0.1)
+    assert null.dominance_z(null.dominance_mean + null.dominance_std) == pytest.approx(1)
+
+
+def test_a_form_of_one_row_has_no_dominance():
+    null = gaussian_null(1, 1, 4)
+    assert np.isnan(null.dominance_mean) and np.isnan(null.dominance_z(0.0))
 
 
 def test_the_mean_of_the_symmetry_is_one_over_d():
@@ -129,7 +193,7 @@ def test_the_null_is_the_same_at_every_call(cache):
 def test_the_null_is_read_from_the_cache(cache, monkeypatch):
     first = gaussian_null(40, 40, 8)
     gaussian_null.cache_clear()
-    monkeypatch.setattr(nulls, "_draw_directionality", None)
+    monkeypatch.setattr(nulls, "_draw_norm_scores", None)
     assert np.array_equal(gaussian_null(40, 40, 8).directionality, first.directionality)
 
 
@@ -139,8 +203,8 @@ def test_the_null_is_read_from_the_cache(cache, monkeypatch):
         lambda file: file.write_bytes(b""),
         lambda file: file.write_bytes(file.read_bytes()[:200]),
         lambda file: file.write_bytes(b"not numpy at all"),
-        lambda file: np.save(file, np.full(DRAWS + 1, np.nan)),
-        lambda file: np.save(file, np.zeros(DRAWS + 1)),
+        lambda file: np.save(file, np.full(DRAWS + 3, np.nan)),
+        lambda file: np.save(file, np.zeros(DRAWS + 3)),
         lambda file: np.save(file, np.ones(3)),
         lambda file: np.save(file, np.array([{"a": 1}], dtype=object), allow_pickle=True),
     ],

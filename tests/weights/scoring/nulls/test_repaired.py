@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from attngeo.weights.layout.attention_weights import AttentionWeights
 from attngeo.weights.scoring.layer import layer_factors
-from attngeo.weights.scoring.null_repaired import RepairedNull, derangement
+from attngeo.weights.scoring.nulls.repaired import RepairedNull, derangement
 from tests.weights import dense_scores as dense
 from tests.weights.scoring.random_layer import random_layer
 

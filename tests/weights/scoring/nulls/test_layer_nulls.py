@@ -6,8 +6,8 @@ import polars as pl
 
 import attngeo
 from attngeo.bundled import NAMES, bundled
-from attngeo.weights.scoring.layer_nulls import layer_nulls
-from attngeo.weights.scoring.null_gaussian import gaussian_null
+from attngeo.weights.scoring.nulls.gaussian import gaussian_null
+from attngeo.weights.scoring.nulls.layer_nulls import layer_nulls
 
 
 def test_the_null_of_each_stack_has_the_shape_of_its_layers():

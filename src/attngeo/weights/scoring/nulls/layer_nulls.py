@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from attngeo.weights.scoring.null_gaussian import gaussian_null
+from attngeo.weights.scoring.nulls.gaussian import gaussian_null
 
 if TYPE_CHECKING:
     import polars as pl

@@ -1,0 +1,137 @@
+"""Symmetry and norms of forms under rotary position embedding (RoPE), averaged over all offsets.
+
+Queries and keys are rotated by their positions, so the form depends on the offset Δ = key position − query position:
+
+    M_Δ  = W_q R_Δ W_kᵀ                                           R_Δ rotates pair f by Δ·θ_f
+    s(Δ) = 2⟨M_Δ, M_{−Δ}ᵀ⟩ / (‖M_Δ‖² + ‖M_{−Δ}‖²)  ∈ [−1, 1]        1: swapping two tokens and their positions
+                                                                   changes nothing
+    s̄    = the same, numerator and denominator each averaged over all offsets
+
+The average has a closed form: the plain scores, with each product of factors Z replaced by P(Z), its average under
+conjugation by R_Δ. Between different pairs, and between rotated and unrotated dimensions, P(Z) is zero. Within a pair
+it keeps the part that commutes with rotations,
+
+    P(Z)_ff = α I + β J,    α = (Z_11 + Z_22)/2,    β = (Z_21 − Z_12)/2,    J = [[0, −1], [1, 0]]
+
+and on unrotated dimensions it keeps everything. So only products within a pair are computed, 2/r of the plain ones. The
+limit holds for different, non-zero frequencies. All functions accept NumPy arrays or torch tensors with any number of
+leading batch axes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Generic
+
+import numpy as np
+
+from attngeo.arrays import Array, is_torch, namespace
+from attngeo.weights.layout.rotary import RotaryPairs
+from attngeo.weights.scoring.symmetry import squared_norm, symmetry_ratio, trace_of_square
+
+
+@dataclass(frozen=True, eq=False)
+class RotaryAverage(Generic[Array]):
+    """Averages over all offsets: s̄, and the root mean square of each row norm and column norm."""
+
+    symmetry: Array  # [...], NaN where the widths differ
+    rows: Array  # [..., d_q]
+    columns: Array  # [..., d_k]
+
+
+@dataclass(frozen=True, eq=False)
+class RotarySums(Generic[Array]):
+    """What some rotary pairs, or the unrotated dimensions, add to the averages over all offsets."""
+
+    trace: Array  # [...], numerator of s̄; NaN where the widths differ
+    squared_norm: Array  # [...], its denominator
+    rows: Array  # [..., d_q], squares of the row norms
+    columns: Array  # [..., d_k]
+
+    def __add__(self, other: RotarySums[Array]) -> RotarySums[Array]:
+        return RotarySums(
+            self.trace + other.trace,
+            self.squared_norm + other.squared_norm,
+            self.rows + other.rows,
+            self.columns + other.columns,
+        )
+
+    def average(self) -> RotaryAverage[Array]:
+        """Return the averages, once all pairs and the unrotated dimensions are added up."""
+        roots = [namespace(squares).sqrt(squares.clip(0.0)) for squares in (self.rows, self.columns)]
+        return RotaryAverage(symmetry_ratio(self.trace, self.squared_norm), *roots)
+
+
+def rotary_average(query: Array, key: Array, rotary: RotaryPairs) -> RotaryAverage[Array]:
+    """Return s̄ and the mean norms of each form of a batch.
+
+    query: [..., G, d_q, r], the queries of each key head, summed over the query heads that share it
+    key:   [..., G, d_k, r]
+
+    One head has G = 1; a layer form has all its key heads.
+
+    >>> w = np.random.default_rng(0).normal(size=(1, 64, 8))
+    >>> rotary = RotaryPairs.halves([1.0, 0.3, 0.1, 0.03])
+    >>> float(rotary_average(w, w, rotary).symmetry.round(6))
+    1.0
+    """
+    query, key = query.swapaxes(-1, -2), key.swapaxes(-1, -2)  # [..., G, r, d]
+    average: RotaryAverage[Array] = (turning_sums(query, key, rotary) + fixed_sums(query, key, rotary)).average()
+    return average
+
+
+def turning_sums(query: Any, key: Any, rotary: RotaryPairs, pairs: slice = slice(None)) -> RotarySums[Any]:
+    """Return what some of the rotating pairs add to the averages, from factors `[..., G, r, d]`."""
+    turning = rotary.turning[pairs]  # [n, 2]
+    n, groups = len(turning), query.shape[-3]
+    factors = []
+    for w in (query, key):
+        paired = w[..., turning.reshape(-1), :]  # [..., G, 2n, d]
+        paired = paired.reshape(*w.shape[:-2], n, 2, w.shape[-1])  # [..., G, n, 2, d]
+        paired = namespace(w).moveaxis(paired, -4, -2)  # [..., n, 2, G, d]
+        factors.append(paired.reshape(*w.shape[:-3], n, 2 * groups, w.shape[-1]))  # [..., n, 2G, d]
+    return _sums(*factors, commuting_part, rotary.factor)
+
+
+def fixed_sums(query: Any, key: Any, rotary: RotaryPairs) -> RotarySums[Any]:
+    """Return what the dimensions that do not rotate add to the averages, from factors `[..., G, r, d]`."""
+    size = query.shape[-2]
+    fixed, scale = rotary.fixed(size), rotary.scale(size)[:, None]
+    factors = []
+    for w in (query, key):
+        some = w[..., fixed, :] * _like(scale[fixed], w)  # [..., G, u, d]
+        factors.append(some.reshape(*w.shape[:-3], 1, -1, w.shape[-1]))  # [..., 1, G·u, d]
+    return _sums(*factors, lambda product: product, 1.0)
+
+
+def _sums(query: Any, key: Any, average: Any, factor: float) -> RotarySums[Any]:
+    """Return the sums over blocks of dimensions, given as factors `[..., n, k, d]`.
+
+    average: P, which averages products [..., n, k, k] over offsets
+    factor:  what multiplies both factors, the attention factor
+    """
+    query_t, key_t = query.swapaxes(-1, -2), key.swapaxes(-1, -2)  # [..., n, d, k]
+    gram_query, gram_key = average(query @ query_t), average(key @ key_t)  # [..., n, k, k]
+    norm = factor**4 * squared_norm(gram_query, gram_key).sum(-1)
+    square = query.shape[-1] == key.shape[-1]
+    return RotarySums(
+        factor**4 * trace_of_square(average(query @ key_t)).sum(-1) if square else norm * np.nan,
+        norm,
+        factor**4 * ((gram_key @ query) * query).sum((-2, -3)),
+        factor**4 * ((gram_query @ key) * key).sum((-2, -3)),
+    )
+
+
+def commuting_part(product: Array) -> Array:
+    """Return P(Z) = [[α, −β], [β, α]] of products `[..., 2G, 2G]` = [[Z_11, Z_12], [Z_21, Z_22]] of rotary pairs."""
+    xp = namespace(product)
+    half = product.shape[-1] // 2
+    alpha = (product[..., :half, :half] + product[..., half:, half:]) / 2  # [..., G, G]
+    beta = (product[..., half:, :half] - product[..., :half, half:]) / 2
+    upper, lower = xp.concatenate([alpha, -beta], -1), xp.concatenate([beta, alpha], -1)  # [..., G, 2G]
+    part: Array = xp.concatenate([upper, lower], -2)
+    return part
+
+
+def _like(values: Any, w: Any) -> Any:
+    return w.new_tensor(values) if is_torch(w) else values.astype(w.dtype)

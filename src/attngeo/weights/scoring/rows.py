@@ -1,0 +1,17 @@
+"""Rows of a score table: one dict per layer or head, from column name to value."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+Row = dict[str, Any]
+
+
+def null_if_nan(value: float) -> float | None:
+    """Return `value`, or None for NaN: a table has null where a score does not exist.
+
+    >>> null_if_nan(0.5), null_if_nan(float("nan"))
+    (0.5, None)
+    """
+    return None if math.isnan(value) else value
