@@ -30,8 +30,8 @@ def lean(device: Any) -> tuple[Any, Callable[[int], Any], Any]:
     """Return model, step function and batch of `attngeo pretrain`: compiled layers, fused AdamW, one CUDA graph."""
     import torch
 
+    from attngeo.dynamics.pretraining.architectures import Bert, Shape
     from attngeo.dynamics.pretraining.batches import Batch
-    from attngeo.dynamics.pretraining.bert import Bert, Shape
     from attngeo.dynamics.pretraining.config import PretrainConfig
     from attngeo.dynamics.pretraining.engine import Engine
     from attngeo.dynamics.pretraining.processes import ProcessGroup

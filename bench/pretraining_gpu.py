@@ -87,7 +87,7 @@ def measure(
                 _synchronize(device)
                 rates.append(steps / (time.perf_counter() - began))
             rate = sorted(rates)[STRETCHES // 2]
-            work = model.config.flops(config.batch, objective.predicted(config.length) * config.batch)
+            work = model.flops(config.batch, objective.predicted(config.length) * config.batch)
             row = {"objective": objective_name, "size": size, "steps_per_second": rate,
                    "spread": max(rates) - min(rates), "flops": rate * work, "ready": ready,
                    "loss": float(loss)}  # fmt: skip

@@ -31,6 +31,10 @@ from tests.weights import tiny_models
 pytestmark = pytest.mark.filterwarnings("ignore:builtin type Swig:DeprecationWarning")
 
 
+_WITH_UNIT_SCALE = ("independent", "negative", "rotated", "self-attending", "skewed", "indefinite",
+                    "large-symmetric", "small-skewed")  # fmt: skip
+
+
 def factors(model: Any) -> list[Tensor]:
     """Return queries and keys [layers, heads, r, d] in float64."""
     layers = attention_parameters(model).layers
@@ -60,7 +64,7 @@ def test_controls_keep_what_they_promise() -> None:
     x = torch.randn(50, 128, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     wanted = forms(symmetric)
     m = {}
-    for name in ("independent", "negative", "rotated", "self-attending", "skewed"):
+    for name in _WITH_UNIT_SCALE:
         model = tiny_models.bert(hidden_size=128, num_attention_heads=4)
         initialise_(model, name, scale="unit", seed=3)
         m[name] = forms(model)
@@ -76,6 +80,16 @@ def test_controls_keep_what_they_promise() -> None:
     diagonal = torch.einsum("nd,lhde,ne->lhn", x, m["skewed"], x)
     assert torch.allclose(diagonal, torch.einsum("nd,lhde,ne->lhn", x, wanted, x), rtol=1e-4)
     assert symmetry(m["skewed"]).abs().max() < 1e-5
+    assert symmetry(m["indefinite"]).min() > 1 - 1e-6
+    assert (trace(m["indefinite"]) / trace(wanted)).abs().max() < 0.15  # of the order of √(2/(r·d)) = 0.02, per head
+    values = torch.linalg.eigvalsh((m["indefinite"] + m["indefinite"].mT) / 2)
+    assert int((values > 1e-6).sum(-1).max()) == int((values < -1e-6).sum(-1).max()) == 16
+    norm = {name: form.norm(dim=(-1, -2)) for name, form in (*m.items(), ("symmetric", wanted))}
+    assert torch.allclose(norm["indefinite"], norm["symmetric"], rtol=0.15)  # smaller by (1 + r/d)^½
+    assert torch.allclose(norm["small-skewed"], norm["symmetric"], rtol=1e-4)
+    assert torch.allclose(norm["large-symmetric"], norm["skewed"], rtol=1e-4)
+    assert torch.allclose(m["small-skewed"], m["skewed"] / 2**0.5, rtol=1e-4, atol=1e-7)
+    assert torch.allclose(m["large-symmetric"], wanted * 2**0.5, rtol=1e-4, atol=1e-7)
 
 
 def test_random_rotations_are_uniform_rotations() -> None:

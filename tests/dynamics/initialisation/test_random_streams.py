@@ -13,7 +13,7 @@ from attngeo.dynamics.initialisation.authors import authors_init_
 from attngeo.dynamics.initialisation.by_name import INITIALISATIONS, initialise_
 from attngeo.dynamics.initialisation.result import Initialisation
 from attngeo.dynamics.initialisation.rotations import generator
-from attngeo.dynamics.pretraining.bert import Bert, Shape
+from attngeo.dynamics.pretraining.architectures import Bert, Shape
 
 _BOUND = 0.14  # independent draws stay below 0.11 over all lags; a shared stream gives 0.36
 _DRAWING = ("authors", "mimetic", "rotated", "skewed")

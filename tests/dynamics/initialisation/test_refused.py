@@ -60,7 +60,7 @@ def test_a_missing_value_projection_is_named() -> None:
 def test_a_scale_is_unit_or_a_positive_number(scale: Any) -> None:
     model = tiny_models.bert()
     unchanged = unchanged_since_now(model)
-    with pytest.raises(InputError, match="expected None, 'unit' or a positive number"):
+    with pytest.raises(InputError, match="expected None, 'unit', 'half-unit' or a positive number"):
         symmetric_init_(model, scale=scale)
     assert unchanged()
 

@@ -101,7 +101,7 @@ def test_a_compiled_model_is_scored_without_compiling_again() -> None:
 
 
 def test_the_model_of_attngeo_pretrain_is_monitored_too() -> None:
-    from attngeo.dynamics.pretraining.bert import Bert, Shape
+    from attngeo.dynamics.pretraining.architectures import Bert, Shape
     from attngeo.dynamics.pretraining.measure import form_scores, largest_logits
 
     model = Bert(Shape(3, 32, 4, 64, 60, 12, causal=True))

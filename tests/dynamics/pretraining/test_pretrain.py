@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from attngeo.dynamics.monitoring.records import read_records
+from attngeo.dynamics.pretraining.architectures import Model
 from attngeo.dynamics.pretraining.batches import Batch, Batches, Rows, held_out_batches
-from attngeo.dynamics.pretraining.bert import Bert
 from attngeo.dynamics.pretraining.build import build_model, build_objective
 from attngeo.dynamics.pretraining.config import PretrainConfig, load_config
 from attngeo.dynamics.pretraining.engine import Engine, learning_rate
@@ -26,7 +26,7 @@ ALONE = ProcessGroup(torch.device("cpu"))
 OBJECTIVES = ("masked", "causal")
 
 
-def parts(config: PretrainConfig) -> tuple[Bert, Batches, list[Batch]]:
+def parts(config: PretrainConfig) -> tuple[Model, Batches, list[Batch]]:
     """Return the initialised model, the training batches and the held-out batches of a config."""
     tokens = tokens_for(config)
     objective = build_objective(config, tokens)
@@ -322,7 +322,7 @@ BAD = [
     ({"objective": "mask"}, "objective is 'mask', expected 'masked', 'causal'"),
     ({"start": "symetric"}, "start 'symetric' does not exist, did you mean 'symmetric'?"),
     ({"start": "authors", "scale": "unit"}, "the authors initialisation has a scale of its own"),
-    ({"start": "symmetric", "scale": "big"}, "scale is 'big', expected 'unit' or a number"),
+    ({"start": "symmetric", "scale": "big"}, "scale is 'big', expected 'unit', 'half-unit' or a number"),
     ({"size": "4by256"}, "size is '4by256', expected layers x hidden such as 4x256"),
     ({"size": "2x30", "heads": 4}, "size 2x30: 30 does not divide into 4 heads"),
     ({"size": "2x200"}, "size 2x200: 200 does not divide into 3 heads of 64 or more; set heads"),

@@ -8,6 +8,9 @@ Controls, which share some of its properties
     `rotated_init_`           the norms without symmetry
     `self_attending_init_`    attention of tokens to themselves with less symmetry
     `skewed_init_`            attention of tokens to themselves without symmetry
+    `indefinite_init_`        symmetry, but tokens neither attend to themselves nor avoid themselves
+    `large_symmetric_init_`   the symmetric initialisation with the norm of the skewed one
+    `small_skewed_init_`      the skewed initialisation with the norm of the symmetric one
 Published initialisations, for comparison
     `authors_init_`           the recipe of arXiv 2502.10927
     `mimetic_init_`           a variant of mimetic initialisation, arXiv 2305.09828
@@ -20,12 +23,14 @@ All of them
 from attngeo.dynamics.initialisation.authors import authors_init_
 from attngeo.dynamics.initialisation.by_name import INITIALISATIONS, check_initialisation, initialise_
 from attngeo.dynamics.initialisation.controls import (
+    indefinite_init_,
     independent_init_,
     negative_init_,
     rotated_init_,
     self_attending_init_,
     skewed_init_,
 )
+from attngeo.dynamics.initialisation.equal_norm import large_symmetric_init_, small_skewed_init_
 from attngeo.dynamics.initialisation.mimetic import mimetic_init_
 from attngeo.dynamics.initialisation.result import Initialisation, InitialisedLayer
 from attngeo.dynamics.initialisation.rotations import Seed
@@ -40,12 +45,15 @@ __all__ = [
     "Seed",
     "authors_init_",
     "check_initialisation",
+    "indefinite_init_",
     "independent_init_",
     "initialise_",
+    "large_symmetric_init_",
     "mimetic_init_",
     "negative_init_",
     "rotated_init_",
     "self_attending_init_",
     "skewed_init_",
+    "small_skewed_init_",
     "symmetric_init_",
 ]

@@ -10,12 +10,14 @@ from torch import nn
 
 from attngeo.dynamics.initialisation.authors import authors_init_
 from attngeo.dynamics.initialisation.controls import (
+    indefinite_init_,
     independent_init_,
     negative_init_,
     rotated_init_,
     self_attending_init_,
     skewed_init_,
 )
+from attngeo.dynamics.initialisation.equal_norm import large_symmetric_init_, small_skewed_init_
 from attngeo.dynamics.initialisation.mimetic import mimetic_init_
 from attngeo.dynamics.initialisation.result import Initialisation
 from attngeo.dynamics.initialisation.scale import Scale
@@ -29,6 +31,9 @@ _WITH_SCALE: dict[str, Callable[..., Initialisation]] = {
     "rotated": rotated_init_,
     "self-attending": self_attending_init_,
     "skewed": skewed_init_,
+    "indefinite": indefinite_init_,
+    "large-symmetric": large_symmetric_init_,
+    "small-skewed": small_skewed_init_,
 }
 _WITHOUT_SCALE: dict[str, Callable[..., Initialisation]] = {
     "authors": authors_init_,
@@ -38,7 +43,7 @@ _WITHOUT_SCALE: dict[str, Callable[..., Initialisation]] = {
     "mimetic-0.7-value": partial(mimetic_init_, strength=0.7, value=True),
 }
 INITIALISATIONS = ("baseline", *_WITH_SCALE, *_WITHOUT_SCALE)
-_WITHOUT_SEED = {"symmetric", "independent", "negative", "self-attending"}
+_WITHOUT_SEED = {"symmetric", "independent", "negative", "self-attending", "indefinite", "large-symmetric"}
 
 
 def check_initialisation(name: str) -> None:

@@ -6,6 +6,7 @@ random numbers come from `seed`. The options are num_heads, stack, layers and un
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Unpack
 
 import torch
@@ -44,6 +45,23 @@ def negative_init_(model: nn.Module, *, scale: Scale = "unit", **options: Unpack
         layer.query.copy_(-keys_for_queries(layer))  # [*g, m, r, d] ← [*g, 1, r, d]
 
     return write_layers("negative", scale, attention_parameters(model, **options), negate)
+
+
+def indefinite_init_(model: nn.Module, *, scale: Scale = "unit", **options: Unpack[LayerOptions]) -> Initialisation:
+    """Control with symmetry, where tokens do not attend to themselves: W_q = W_k D, D diagonal, half +1 and half −1.
+
+    The form W_k D W_kᵀ is symmetric (s = 1) and has as many negative eigenvalues as positive ones, so its trace is
+    about 0. The signs of D alternate. Two dimensions that rotary position embedding pairs (i and i + r/2) have the same
+    sign where 4 divides r, so that the form is symmetric at every offset.
+    """
+
+    def alternate(layer: LayerParameters) -> None:
+        signs = layer.key.new_tensor([1.0, -1.0]).repeat(layer.key.shape[-2] // 2)  # [r]
+        layer.query.copy_(signs[:, None] * keys_for_queries(layer))  # [*g, m, r, d] ← [*g, 1, r, d]
+
+    parameters = _with_heads(model, "indefinite", options)
+    require_even_heads(parameters, "indefinite")
+    return write_layers("indefinite", scale, parameters, alternate)
 
 
 def rotated_init_(
@@ -85,7 +103,13 @@ def skewed_init_(
     S is skew-symmetric, so x W_k S W_kᵀ xᵀ = 0 and the diagonal logit of every token is exactly that of the symmetric
     initialisation. The number t makes the skew part of M as large as its symmetric part: s = 0.
     """
-    draw = generator(seed, "skewed")
+    parameters = _with_heads(model, "skewed", options)
+    require_even_heads(parameters, "skewed")
+    return write_layers("skewed", scale, parameters, skew_with(generator(seed, "skewed")))
+
+
+def skew_with(draw: torch.Generator) -> Callable[[LayerParameters], None]:
+    """Return the function that sets W_q = W_k (I + tS) in a layer."""
 
     def skew(layer: LayerParameters) -> None:
         size = layer.key.shape[-2]
@@ -98,13 +122,16 @@ def skewed_init_(
         t = (_trace(gram @ gram) / -_trace(s @ gram @ s @ gram)).sqrt()  # [*g, m, 1, 1]
         layer.query.copy_((key @ (torch.eye(size, dtype=s.dtype) + t * s)).transpose(-1, -2))
 
-    parameters = _with_heads(model, "skewed", options)
+    return skew
+
+
+def require_even_heads(parameters: AttentionParameters, name: str) -> None:
+    """Raise InputError where a head size is odd."""
     for layer in parameters.layers:
         if layer.key.shape[-2] % 2:
             raise InputError(
-                f"{layer.label}: head size {layer.key.shape[-2]} is odd; the skewed initialisation needs an even one"
+                f"{layer.label}: head size {layer.key.shape[-2]} is odd; the {name} initialisation needs an even one"
             )
-    return write_layers("skewed", scale, parameters, skew)
 
 
 def _with_heads(model: nn.Module, name: str, options: LayerOptions, *, shared_keys: bool = True) -> AttentionParameters:

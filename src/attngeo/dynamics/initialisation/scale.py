@@ -9,26 +9,27 @@ from torch import Tensor
 
 from attngeo.errors import InputError
 
-# None keeps the existing scale, "unit" is the std 1/√d, a number is a std.
+# None keeps the existing scale, "unit" is the std 1/√d, "half-unit" half of it, a number is a std.
 Scale: TypeAlias = str | float | None
+NAMED_SCALES = {"unit": 1.0, "half-unit": 0.5}  # in units of 1/√d
 
 
 def target_std(scale: Scale, width: int) -> float | None:
     """Return the std that `scale` asks for with token vectors of `width` d; None: the existing std is kept.
 
-    >>> target_std("unit", 64), target_std(0.02, 64), target_std(None, 64)
-    (0.125, 0.02, None)
+    >>> target_std("unit", 64), target_std("half-unit", 64), target_std(0.02, 64), target_std(None, 64)
+    (0.125, 0.0625, 0.02, None)
     """
     if scale is None:
         return None
-    if scale == "unit":
-        return 1 / math.sqrt(width)
+    if isinstance(scale, str) and scale in NAMED_SCALES:
+        return NAMED_SCALES[scale] / math.sqrt(width)
     try:
         std = math.nan if isinstance(scale, (str, bool)) else float(scale)
     except TypeError:
         std = math.nan
     if not 0 < std < math.inf:
-        raise InputError(f"scale is {scale!r}, expected None, 'unit' or a positive number")
+        raise InputError(f"scale is {scale!r}, expected None, 'unit', 'half-unit' or a positive number")
     return std
 
 
@@ -54,4 +55,4 @@ def check_rescalable(weight: Tensor, what: str, std: float | None) -> None:
 
 def name_with_scale(name: str, scale: Scale) -> str:
     """Return "symmetric, unit scale", "symmetric, std 0.02" or "symmetric"."""
-    return name if scale is None else f"{name}, {scale} scale" if scale == "unit" else f"{name}, std {scale}"
+    return name if scale is None else f"{name}, {scale} scale" if scale in NAMED_SCALES else f"{name}, std {scale}"

@@ -1,4 +1,4 @@
-"""Pre-train a BERT-shaped encoder or decoder.
+"""Pre-train a small encoder or decoder: BERT, ModernBERT or LLaMA.
 
 pretrain                            from a config to a trained model; a killed run continues
 PretrainConfig, load_config         the settings of a run

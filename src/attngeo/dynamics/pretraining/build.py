@@ -7,13 +7,26 @@ import torch
 from attngeo.dynamics.data.masking import MaskedObjective
 from attngeo.dynamics.data.tokens import Tokens
 from attngeo.dynamics.initialisation.by_name import initialise_
-from attngeo.dynamics.pretraining.bert import Bert, Shape
+from attngeo.dynamics.pretraining.architectures import (
+    Bert,
+    Llama,
+    Model,
+    ModernBert,
+    PreNormBert,
+    Shape,
+    gated_intermediate,
+)
+from attngeo.dynamics.pretraining.batches import Rows
 from attngeo.dynamics.pretraining.config import PretrainConfig
+from attngeo.dynamics.pretraining.measure import mean_self_logits
 from attngeo.dynamics.pretraining.objective import CausalObjective, Objective
 from attngeo.errors import InputError
 
+_ARCHITECTURES: dict[str, type[Model]] = {"bert": Bert, "modernbert": ModernBert, "llama": Llama}
+_SELF_BIAS_ROWS = 16  # held-out rows on which the self-bias is measured
 
-def build_model(config: PretrainConfig, tokens: Tokens, device: torch.device) -> Bert:
+
+def build_model(config: PretrainConfig, tokens: Tokens, device: torch.device) -> Model:
     """Return the initialised model on `device`; every weight outside queries and keys depends on the seed only.
 
     The authors' recipe and the mimetic initialisations with values change other weights too.
@@ -21,12 +34,14 @@ def build_model(config: PretrainConfig, tokens: Tokens, device: torch.device) ->
     if tokens.vocabulary > config.vocab:
         raise InputError(f"{tokens.folder}: its tokenizer has {tokens.vocabulary} tokens and does not fit a model with "
                          f"vocab = {config.vocab}")  # fmt: skip
+    kind = PreNormBert if config.norm == "pre" else _ARCHITECTURES[config.architecture]
     layers, hidden, heads = config.shape
+    usual = 4 * hidden if config.architecture == "bert" else gated_intermediate(hidden)
     shape = Shape(
         layers=layers,
         hidden=hidden,
         heads=heads,
-        intermediate=config.intermediate or 4 * hidden,
+        intermediate=config.intermediate or usual,
         vocabulary=-(-tokens.vocabulary // 64) * 64,  # rounded up to whole tiles of the output product
         length=config.length,
         causal=config.objective == "causal",
@@ -34,11 +49,24 @@ def build_model(config: PretrainConfig, tokens: Tokens, device: torch.device) ->
     on_gpu = device.type == "cuda"
     bf16 = config.precision == "bf16" or (config.precision == "auto" and on_gpu)
     compiled = config.compile == "yes" or (config.compile == "auto" and on_gpu)
-    model = Bert(shape, torch.bfloat16 if bf16 else torch.float32, compiled)
+    self_bias = _unit_symmetric_self_logits(kind, shape, config, tokens) if config.self_bias else None
+    model = kind(shape, torch.bfloat16 if bf16 else torch.float32, compiled, self_bias)
     model.initialise(config.seed)
     initialise_(model, config.start, scale=config.scale, seed=config.seed)
     model.to(device)
     return model
+
+
+def _unit_symmetric_self_logits(kind: type[Model], shape: Shape, config: PretrainConfig, tokens: Tokens) -> list[float]:
+    """Return the mean logit of a token with itself in each layer of the unit symmetric initialisation, same seed.
+
+    It is measured on held-out rows, on the CPU in float32, so that every device gets the same numbers.
+    """
+    model = kind(shape)
+    model.initialise(config.seed)
+    initialise_(model, "symmetric", scale="unit", seed=config.seed)
+    rows = Rows(tokens, "valid", config.length, torch.device("cpu"), config.batch)
+    return mean_self_logits(model, rows.take(torch.arange(min(_SELF_BIAS_ROWS, rows.count))))
 
 
 def build_objective(config: PretrainConfig, tokens: Tokens) -> Objective:

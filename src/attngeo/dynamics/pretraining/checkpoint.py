@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from attngeo.dynamics.pretraining.bert import Bert
+from attngeo.dynamics.pretraining.architectures import Model
 from attngeo.dynamics.pretraining.config import RESULT_NEUTRAL, PretrainConfig
 from attngeo.errors import AttngeoError, InputError, SourceError, reason
 from attngeo.io.atomic import atomic_file, write_file
@@ -64,7 +64,7 @@ def tokenizer_files(tokens: Path, length: int) -> dict[str, bytes]:
     return {"tokenizer.json": tokenizer, "tokenizer_config.json": json.dumps(settings, indent=2).encode()}
 
 
-def save_model(model: Bert, folder: Path, tokenizer: Mapping[str, bytes], config: PretrainConfig) -> None:
+def save_model(model: Model, folder: Path, tokenizer: Mapping[str, bytes], config: PretrainConfig) -> None:
     """Write a folder that `from_pretrained` loads: weights, config and tokenizer, and the settings of the run.
 
     tokenizer: files of the tokenizer, as `tokenizer_files` returns them

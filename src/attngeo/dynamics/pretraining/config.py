@@ -22,6 +22,8 @@ SIZES = {"4x256": (4, 256, 4), "12x768": (12, 768, 12), "24x1024": (24, 1024, 16
 _MAX_SEED = 2**40 - 1  # seeds of torch's generators are multiples of it and have 64 bits
 # Settings that do not change the result of a run: two runs that differ only in these continue each other's checkpoints.
 RESULT_NEUTRAL = frozenset({"out", "tokens", "train", "valid", "compile", "checkpoints", "keep_model"})
+# Settings that early versions did not have, with the values that these versions used: the digest leaves them out there.
+_ADDED = {"architecture": "bert", "norm": "post", "self_bias": False}
 
 
 @dataclass(frozen=True)
@@ -43,11 +45,14 @@ class PretrainConfig:
     lowercase: bool = True
     # model
     objective: Literal["masked", "causal"] = "masked"
+    architecture: Literal["bert", "modernbert", "llama"] = "bert"  # modernbert: masked; llama: causal
+    norm: Literal["post", "pre"] = "post"  # of BERT; the others are always pre-norm
     size: str = "4x256"  # 4x256, 12x768, 24x1024, or any layers x hidden with `heads`
     heads: int = 0  # 0: hidden/64
-    intermediate: int = 0  # 0: 4·hidden
+    intermediate: int = 0  # 0: 4·hidden; 8/3·hidden where the feed-forward layer is gated (modernbert, llama)
     start: str = "baseline"  # initialisation
-    scale: Literal["unit"] | float | None = None  # of the initialisation; None: that of the baseline
+    scale: Literal["unit", "half-unit"] | float | None = None  # of the initialisation; None: that of the baseline
+    self_bias: bool = False  # add to the logit of each token with itself its mean in the unit symmetric initialisation
     # training
     length: int = 128  # tokens per row
     batch: int = 256  # rows per step, over all processes
@@ -84,7 +89,11 @@ class PretrainConfig:
     @property
     def fingerprint(self) -> str:
         """A digest that is the same for runs with the same losses."""
-        known = {key: value for key, value in asdict(self).items() if key not in RESULT_NEUTRAL}
+        known = {
+            key: value
+            for key, value in asdict(self).items()
+            if key not in RESULT_NEUTRAL and (key not in _ADDED or value != _ADDED[key])
+        }
         return hashlib.sha256(json.dumps(known, sort_keys=True).encode()).hexdigest()[:16]
 
     def with_changes(self, **changes: Any) -> PretrainConfig:
@@ -176,6 +185,7 @@ def _checked(config: PretrainConfig) -> PretrainConfig:
     config.shape  # noqa: B018  # raises for an invalid size
     if config.scale is not None and config.start.startswith(("baseline", "authors", "mimetic")):
         raise InputError(f"scale = {config.scale!r}: the {config.start} initialisation has a scale of its own")
+    _check_architecture(config)
     for name in ("out", "tokens", "tokenizer"):
         if "\0" in getattr(config, name):
             raise InputError(f"{name} is {getattr(config, name)!r}, expected a path")
@@ -198,3 +208,18 @@ def _checked(config: PretrainConfig) -> PretrainConfig:
     if config.length < 4:
         raise InputError(f"length is {config.length}, expected at least 4")
     return config
+
+
+def _check_architecture(config: PretrainConfig) -> None:
+    """Raise if the settings of the model do not fit its architecture."""
+    name = config.architecture
+    wanted = {"modernbert": "masked", "llama": "causal"}.get(name, config.objective)
+    if config.objective != wanted:
+        raise InputError(f"objective is {config.objective!r}, expected {wanted!r} with architecture = {name!r}")
+    if config.norm == "pre" and name != "bert":
+        raise InputError(f"norm = 'pre' is a setting of architecture = 'bert'; {name} is always pre-norm")
+    if config.self_bias and config.keep_model:
+        raise InputError("self_bias = true: transformers has no model with it; set keep_model = false")
+    _, hidden, heads = config.shape
+    if name != "bert" and hidden // heads % 2:
+        raise InputError(f"size {config.size}: head size {hidden // heads} is odd; {name} rotates pairs of dimensions")

@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from attngeo.dynamics.pretraining.architectures import Model
 from attngeo.dynamics.pretraining.batches import Batch
-from attngeo.dynamics.pretraining.bert import Bert
 from attngeo.dynamics.pretraining.config import PretrainConfig
 from attngeo.dynamics.pretraining.processes import ProcessGroup
 
@@ -26,7 +26,9 @@ class Engine:
     graph: whether the step is recorded as a CUDA graph; by default on a GPU with a single process
     """
 
-    def __init__(self, model: Bert, config: PretrainConfig, processes: ProcessGroup, graph: bool | None = None) -> None:
+    def __init__(
+        self, model: Model, config: PretrainConfig, processes: ProcessGroup, graph: bool | None = None
+    ) -> None:
         self.model, self.config, self.processes = model, config, processes
         self.parameters = list(model.parameters())
         on_gpu = processes.device.type == "cuda"

@@ -188,6 +188,7 @@ class _Training:
             "eval_loss": total / len(self.held_out),
             "max_logit": largest_logits(self.model, self.held_out[0].ids[:_LOGIT_ROWS]),
             **form_scores(self.model),
+            **({} if self.model.self_bias is None else {"self_bias": list(self.model.self_bias)}),
             "steps_per_second": round(len(losses) / seconds, 2) if losses else None,
         }
 

@@ -2,69 +2,109 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from attngeo.dynamics.monitoring.live_scores import figures_from_factors
-from attngeo.dynamics.pretraining.bert import Bert
-from attngeo.dynamics.pretraining.transformer import embed, layer, linear
+from attngeo.dynamics.pretraining.architectures.blocks import logit_bias
+from attngeo.dynamics.pretraining.architectures.model import Model
+from attngeo.weights.scoring.directionality import directionality
+from attngeo.weights.scoring.dominance import dominance
+from attngeo.weights.scoring.norms import column_norms, row_norms
+from attngeo.weights.scoring.rotary import rotary_average
+from attngeo.weights.scoring.self_attending import self_attending
+from attngeo.weights.scoring.symmetry import squared_norm, symmetry
 
 _DIGITS = 5  # significant digits of a record, more than a score has
 
 
 @torch.no_grad()  # type: ignore[untyped-decorator]
-def form_scores(model: Bert) -> dict[str, Any]:
-    """Return the scores of every layer [layers] and every head [layers][heads], and the std of W_q and W_k [layers]."""
-    shape = model.config
-    names = [f"bert.encoder.layer.{i}.attention.self" for i in range(shape.layers)]
-    query, key = (
-        torch.stack([model.get_parameter(f"{name}.{side}.weight").T for name in names]) for side in ("query", "key")
-    )  # [layers, d, d]
+def form_scores(model: Model) -> dict[str, Any]:
+    """Return the scores of every layer [layers] and every head [layers][heads], and the std of W_q and W_k [layers].
 
-    def heads(weight: Tensor) -> Tensor:
-        return weight.unflatten(-1, (shape.heads, -1)).movedim(-2, 1)  # [layers, heads, d, r]
-
+    Keys of heads begin with `head_`. Where the model rotates queries and keys, `symmetry_rope`, `directionality_rope`
+    and `dominance_rope` are averages over all offsets.
+    """
+    pairs = [model.query_key(number) for number in range(model.shape.layers)]
+    query, key = (torch.stack([pair[side].mT for pair in pairs]) for side in (0, 1))  # [layers, d, d]
     wide = query.double(), key.double()
-    of_layers = figures_from_factors(*wide)  # [layers, figures]
-    of_heads = figures_from_factors(*map(heads, wide))  # [layers, heads, figures]
+    by_head = [w.unflatten(-1, (model.shape.heads, -1)).movedim(-2, 1) for w in wide]  # [layers, heads, d, r]
+    of_layers, of_heads = _figures(*wide), _figures(*by_head)
+    if (rotary := model.rotary) is not None:
+        of_layers |= _rotary_figures(*by_head, rotary)
+        of_heads |= _rotary_figures(*(w.unsqueeze(-3) for w in by_head), rotary)  # [layers, heads, 1, d, r]
+    std = {f"std_{name}": w.square().mean((1, 2)).sqrt() for name, w in (("query", query), ("key", key))}
+    figures = of_layers | {f"head_{name}": values for name, values in of_heads.items()} | std
+    return {name: _rounded(values) for name, values in figures.items()}
+
+
+def _figures(query: Tensor, key: Tensor) -> dict[str, Tensor]:
+    """Return the plain figures [...] of forms with factors [..., d, r].
+
+    If query and key are equal, row and column norms are equal to the last bit, so the directionality is exactly 0.
+    """
+    gram_query, gram_key, cross = query.mT @ query, key.mT @ key, key.mT @ query  # [..., r, r]
+    rows, columns = row_norms(query, gram_key), column_norms(key, gram_query)  # [..., d]
+    square = squared_norm(gram_query, gram_key)  # [...]
+    trace = cross.diagonal(dim1=-2, dim2=-1).sum(-1)  # [...]
     return {
-        "symmetry": _rounded(of_layers[..., 0]),
-        "directionality": _rounded(of_layers[..., 1]),
-        "head_symmetry": _rounded(of_heads[..., 0]),
-        "head_directionality": _rounded(of_heads[..., 1]),
-        "std_query": _rounded(query.square().mean((1, 2)).sqrt()),
-        "std_key": _rounded(key.square().mean((1, 2)).sqrt()),
+        "symmetry": symmetry(cross, gram_query, gram_key),
+        "directionality": directionality(rows, columns),
+        "dominance": dominance(rows, columns),
+        "self_attending": self_attending(trace, square, min(query.shape[-2:])),
+        "norm": square.clamp_min(0).sqrt(),
+    }
+
+
+def _rotary_figures(query: Tensor, key: Tensor, rotary: Any) -> dict[str, Tensor]:
+    """Return the figures [...] of forms with factors [..., heads, d, r], averaged over all offsets."""
+    average = rotary_average(query, key, rotary)
+    return {
+        "symmetry_rope": average.symmetry,
+        "directionality_rope": directionality(average.rows, average.columns),
+        "dominance_rope": dominance(average.rows, average.columns),
     }
 
 
 @torch.no_grad()  # type: ignore[untyped-decorator]
-def largest_logits(model: Bert, ids: Tensor) -> list[float]:
+def largest_logits(model: Model, ids: Tensor) -> list[float]:
     """Return the largest |attention logit| of each layer [layers] on the rows ids [rows, length]."""
-    shape = model.config
-    # The functions are not compiled here: they run on a few rows at each evaluation.
-    x = embed(ids, model.embedding_weights, model.dtype)  # [rows, length, d]
-    largest = []
-    for weights in model.layer_weights:
-        wq, bq, wk, bk = weights[:4]
-        q, k = (
-            linear(x, weight, bias).unflatten(-1, (shape.heads, -1)).transpose(1, 2)
-            for weight, bias in ((wq, bq), (wk, bk))
-        )  # [rows, heads, length, r]
-        logits = (q @ k.mT).float() / q.shape[-1] ** 0.5  # [rows, heads, length, length]
-        if shape.causal:
-            logits = logits.tril()
-        largest.append(logits.abs().amax())
-        x = layer(x, weights, shape.heads, shape.causal)
-    rounded: list[float] = _rounded(torch.stack(largest))
+    seen = (logits.tril() if model.shape.causal else logits for logits in _attention_logits(model, ids))
+    rounded: list[float] = _rounded(torch.stack([logits.abs().amax() for logits in seen]))
     return rounded
 
 
+@torch.no_grad()  # type: ignore[untyped-decorator]
+def mean_self_logits(model: Model, ids: Tensor) -> list[float]:
+    """Return the mean logit of a token with itself, of each layer [layers], on the rows ids [rows, length]."""
+    rounded: list[float] = _rounded(
+        torch.stack([logits.diagonal(dim1=-2, dim2=-1).mean() for logits in _attention_logits(model, ids)])
+    )
+    return rounded
+
+
+def _attention_logits(model: Model, ids: Tensor) -> Iterator[Tensor]:
+    """Yield the logits [rows, heads, length, length] of each layer, those of keys not yet seen included."""
+    # The functions are not compiled here: they run on a few rows at each evaluation.
+    of = model.functions
+    x = of.embed(ids, model.embedding_weights, model.dtype)  # [rows, length, d]
+    for number, weights in enumerate(model.layer_weights):
+        q, k, _ = of.attention_inputs(x, weights, model.setting)  # [rows, heads, length, r]
+        logits = (q @ k.mT).float() / math.sqrt(q.shape[-1])  # [rows, heads, length, length]
+        bias = model.layer_bias(number)
+        yield logits if bias is None else logits + logit_bias(ids.shape[1], False, bias)
+        x = of.layer(x, weights, model.setting, bias)
+
+
 def _rounded(values: Tensor) -> Any:
-    """Return the values as nested lists of numbers with _DIGITS significant digits."""
+    """Return the values as nested lists of numbers with _DIGITS significant digits; None for NaN."""
 
     def rounded(value: Any) -> Any:
-        return [rounded(item) for item in value] if isinstance(value, list) else float(f"{value:.{_DIGITS}g}")
+        if isinstance(value, list):
+            return [rounded(item) for item in value]
+        return None if math.isnan(value) else float(f"{value:.{_DIGITS}g}")
 
     return rounded(values.tolist())

@@ -21,7 +21,7 @@ def pretrain(
     progress: Progress | None = None,
     stop: Callable[[], bool] | None = None,
 ) -> Run:
-    """Pre-train a BERT-shaped model and return the run with its records.
+    """Pre-train a BERT, ModernBERT or LLaMA and return the run with its records.
 
     A run that was killed continues from its last checkpoint and gives the same losses (bitwise on a CPU).
 
