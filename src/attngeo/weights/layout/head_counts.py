@@ -8,15 +8,20 @@ from attngeo.errors import LayoutError
 from attngeo.weights.layout import diffusers
 from attngeo.weights.layout.config_scope import query_heads, width
 from attngeo.weights.layout.site import Site
-from attngeo.weights.layout.storage.base import DeclaredHeads, Shapes
+from attngeo.weights.layout.storage.base import DeclaredHeads, Heads, Shapes
 from attngeo.weights.layout.table import GATED_TYPES
 
 
-def count_heads(site: Site, shapes: Shapes, num_heads: int | None) -> Site:
+def count_heads(site: Site, shapes: Shapes, num_heads: int | None, pruned: Heads | None = None) -> Site:
     """Return `site` with its heads counted; heads stay None where neither the config nor `num_heads` gives a count.
+
+    pruned: the heads that a pruned layer has, by the config's own record of them
 
     Raises LayoutError where the config and the shapes contradict each other.
     """
+    if pruned is not None:
+        site.storage.check_rows(shapes, pruned)
+        return replace(site, heads=pruned)
     return replace(site, heads=site.storage.count_heads(shapes, declared_heads(site, shapes, num_heads)))
 
 

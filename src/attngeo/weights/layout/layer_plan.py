@@ -60,6 +60,7 @@ class LayerPlan:
             rotary=self.rotary,
             rotary_known=self.rotary_known,
             norm=None if self.norm is None else _norm(self.norm, tensors),
+            numbers=self.heads.numbers,
             tensors=(self.site.query, self.site.key),
         )
 

@@ -97,7 +97,10 @@ def layer_rows(model: str, weights: AttentionWeights, factors: LayerFactors, hea
     of_layer = layer_scores(factors.layer_query, factors.layer_key)
     return [
         common | {"rank": groups * r} | _score_columns(of_layer),
-        *(common | {"head": head, "rank": r} | _score_columns(scores) for head, scores in enumerate(of_heads)),
+        *(
+            common | {"head": head, "rank": r} | _score_columns(scores)
+            for head, scores in zip(weights.head_numbers, of_heads, strict=False)  # no heads: layers alone are scored
+        ),
     ]
 
 

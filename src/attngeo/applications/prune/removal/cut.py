@@ -10,12 +10,14 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from attngeo.applications.prune.removal.attention import use_pruned_attention
 from attngeo.applications.prune.removal.layers import PrunableLayer, is_conv1d
 from attngeo.applications.prune.removal.own_config import OwnConfig
+from attngeo.arrays import Ints
 
 # Attributes of attention modules that count heads or rows; a module that has one reads it in its forward or shows it.
 _COUNTS = ("num_attention_heads", "num_heads", "n_heads")
@@ -37,41 +39,47 @@ def _cut_layer(layer: PrunableLayer, stays: Sequence[bool]) -> None:
     keys = sorted(sizes)
     for path, rows in _input_rows(layer, queries, keys).items():
         _keep_outputs(layer.inputs[path], rows)
-    _keep_inputs(layer.output, _blocks(queries, layer.heads.size))
+    _keep_inputs(layer.output, blocks(queries, layer.heads.size))
     counts = tuple(sizes[key] for key in keys)
     _set_attributes(layer, queries, counts)
 
 
-def _input_rows(layer: PrunableLayer, queries: Sequence[int], keys: Sequence[int]) -> dict[str, Tensor]:
+def _input_rows(layer: PrunableLayer, queries: Sequence[int], keys: Sequence[int]) -> dict[str, Ints]:
     """Return, for each projection of the token vectors, the rows that stay, in ascending order."""
     storage, heads = layer.site.storage, layer.heads
     # The storage class knows which rows belong to which head; it is asked with the numbers of the rows as weights.
     numbers = {f"{path}.weight": _row_numbers(module) for path, module in layer.inputs.items()}
     query, key = storage.factors(numbers, heads)  # [H, 1, r], [G, 1, r]
-    rows: dict[str, list[Tensor]] = {path: [] for path in layer.inputs}
+    rows: dict[str, list[Ints]] = {path: [] for path in layer.inputs}
     rows[layer.site.query.removesuffix(".weight")] += [query[list(queries)]]
     rows[layer.site.key.removesuffix(".weight")] += [key[list(keys)]]
     name = f"{layer.value}.weight"
-    value = numbers[name].flatten()
+    value = numbers[name].ravel()
     for holder, side in ((layer.site.query, query), (layer.site.key, key)):
         if holder == name:  # fused: what is neither query nor key is value
-            value = value[~torch.isin(value, side)]
+            value = value[~np.isin(value, side)]
     rows[layer.value] += [value.reshape(heads.keys, heads.size)[list(keys)]]
-    return {path: torch.cat([part.flatten() for part in parts]).sort().values for path, parts in rows.items()}
+    return {path: np.sort(np.concatenate([part.ravel() for part in parts])) for path, parts in rows.items()}
 
 
-def _row_numbers(projection: nn.Module) -> Tensor:
+def _row_numbers(projection: nn.Module) -> Ints:
     """Return the numbers of the outputs of a projection in the shape of a stored weight with one input."""
-    outputs = projection.weight.shape[1 if is_conv1d(projection) else 0]
-    return torch.arange(outputs)[None] if is_conv1d(projection) else torch.arange(outputs)[:, None]
+    # NumPy, because tensors made while a model is being built are on the meta device and have no values.
+    numbers = np.arange(projection.weight.shape[1 if is_conv1d(projection) else 0])
+    return numbers[None] if is_conv1d(projection) else numbers[:, None]
 
 
-def _blocks(heads: Sequence[int], size: int) -> Tensor:
-    """Return the numbers of the entries of `heads` in a concatenation of heads of one size."""
-    return (torch.tensor(heads)[:, None] * size + torch.arange(size)).flatten()
+def blocks(heads: Sequence[int], size: int) -> Ints:
+    """Return the numbers of the entries of `heads` in a concatenation of heads of one size.
+
+    >>> blocks([0, 2], 3).tolist()
+    [0, 1, 2, 6, 7, 8]
+    """
+    entries: Ints = (np.asarray(heads, np.int64)[:, None] * size + np.arange(size)).ravel()
+    return entries
 
 
-def _keep_outputs(projection: nn.Module, rows: Tensor) -> None:
+def _keep_outputs(projection: nn.Module, rows: Ints) -> None:
     axis = 1 if is_conv1d(projection) else 0
     projection.weight = _selected(projection.weight, axis, rows)
     if projection.bias is not None:
@@ -79,13 +87,13 @@ def _keep_outputs(projection: nn.Module, rows: Tensor) -> None:
     setattr(projection, "nf" if is_conv1d(projection) else "out_features", len(rows))
 
 
-def _keep_inputs(projection: nn.Module, columns: Tensor) -> None:
+def _keep_inputs(projection: nn.Module, columns: Ints) -> None:
     projection.weight = _selected(projection.weight, 0 if is_conv1d(projection) else 1, columns)
     setattr(projection, "nx" if is_conv1d(projection) else "in_features", len(columns))
 
 
-def _selected(parameter: nn.Parameter, axis: int, entries: Tensor) -> nn.Parameter:
-    values = parameter.detach().index_select(axis, entries.to(parameter.device))
+def _selected(parameter: nn.Parameter, axis: int, entries: Ints) -> nn.Parameter:
+    values = parameter.detach().index_select(axis, torch.from_numpy(entries).to(parameter.device))
     return nn.Parameter(values, requires_grad=parameter.requires_grad)
 
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from attngeo.arrays import Array
 from attngeo.errors import LayoutError
 from attngeo.weights.layout.config_scope import key_heads
-from attngeo.weights.layout.storage.base import DeclaredHeads, Heads, Shapes, Storage, ValueRows, split_rows
+from attngeo.weights.layout.storage.base import DeclaredHeads, Heads, Shapes, Storage, ValueRows, split_keys, split_rows
 from attngeo.weights.sources.checkpoint import ReadRequest
 
 
@@ -27,6 +27,9 @@ class Fused(Storage):
         raise LayoutError(
             f"{self.query}: {rows} rows do not hold {queries} query, {keys} key and {keys} value heads of one size"
         )
+
+    def expected_rows(self, heads: Heads) -> dict[str, int]:
+        return {self.query: (heads.queries + 2 * heads.keys) * heads.size}
 
     def requests(self, heads: Heads) -> list[ReadRequest]:
         return [ReadRequest(self.query)]
@@ -60,8 +63,8 @@ class Blocks(Fused):
 
     def split(self, rows: Array, heads: Heads) -> tuple[Array, Array]:
         first_key, last_key = heads.queries * heads.size, (heads.queries + heads.keys) * heads.size
-        query = split_rows(rows[:first_key], heads.keys, heads.group, heads.size)  # [G, m, r, d]
-        return query, split_rows(rows[first_key:last_key], heads.keys, heads.size)
+        query = split_rows(rows[:first_key], heads.pairs, heads.group, heads.size)  # [G, m, r, d]
+        return query, split_keys(rows[first_key:last_key], heads)
 
 
 class PerHead(Fused):
