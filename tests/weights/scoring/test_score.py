@@ -12,7 +12,7 @@ import pytest
 from safetensors.numpy import save_file
 
 import attngeo
-from attngeo.weights.scoring.null_gaussian import gaussian_null
+from attngeo.weights.scoring.nulls.gaussian import gaussian_null
 from tests.weights import dense_scores as dense
 
 LAYERS, HEADS, GROUPS, WIDTH, SIZE = 3, 6, 2, 48, 8

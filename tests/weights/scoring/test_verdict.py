@@ -7,7 +7,7 @@ import pytest
 
 import attngeo
 from attngeo.bundled import bundled
-from attngeo.weights.scoring.null_gaussian import gaussian_null
+from attngeo.weights.scoring.nulls.gaussian import gaussian_null
 from attngeo.weights.scoring.published.scores import list_published
 from attngeo.weights.scoring.published.verdict import Verdict, two_digits, verdicts
 from attngeo.weights.scoring.score_table import ScoreTable
