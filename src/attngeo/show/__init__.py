@@ -11,6 +11,8 @@ Text
 Figures
     score_figure           scores by layer and head
     demo_figure            the same for an encoder and a decoder, and over training
+    frequency_figure       energy of the rotary pairs of all heads against their frequency
+    offset_figure          symmetry over the offset between two tokens
     training_figure        scores of a run by step
     gradient_figure        the rank-1 terms of a backward pass
     tensor_figure          heads of a network tensor
@@ -36,6 +38,7 @@ from attngeo.show.organization_figures import (
     trees_figure,
 )
 from attngeo.show.organization_text import invariance_summary, organization_summary
+from attngeo.show.rotary_figures import frequency_figure, offset_figure
 from attngeo.show.score_figures import score_figure
 from attngeo.show.score_report import published_report, score_report
 from attngeo.show.tables import encode
@@ -45,10 +48,12 @@ __all__ = [
     "demo_figure",
     "demo_text",
     "encode",
+    "frequency_figure",
     "gradient_figure",
     "heads_figure",
     "invariance_figure",
     "invariance_summary",
+    "offset_figure",
     "organization_summary",
     "paraproduct_figure",
     "published_report",

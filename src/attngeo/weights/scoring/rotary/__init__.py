@@ -3,9 +3,20 @@
 rotary_average      s̄ and norms averaged over all offsets, in closed form
 symmetry_at         s(Δ) at single offsets; `symmetry_parts` gives numerator and denominator
 factors_at          factors of M_Δ
+offset_curves       s(Δ) of the layers of a model over offsets, its limit and its average over the window → OffsetCurves
 """
 
 from attngeo.weights.scoring.rotary.average import RotaryAverage, rotary_average
+from attngeo.weights.scoring.rotary.curves import OffsetCurve, OffsetCurves, offset_curves
 from attngeo.weights.scoring.rotary.offsets import factors_at, symmetry_at, symmetry_parts
 
-__all__ = ["RotaryAverage", "factors_at", "rotary_average", "symmetry_at", "symmetry_parts"]
+__all__ = [
+    "OffsetCurve",
+    "OffsetCurves",
+    "RotaryAverage",
+    "factors_at",
+    "offset_curves",
+    "rotary_average",
+    "symmetry_at",
+    "symmetry_parts",
+]

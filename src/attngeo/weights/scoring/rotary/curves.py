@@ -1,14 +1,4 @@
-"""`offset_curves`: the symmetry s(Δ) of the layers of a model over offsets, its limit and its average over the window.
-
-A rotation is linear in the cosines and sines of its angles: R_Δ = Σ_f (c_f P_f + s_f J_f), with c_f = cos Δθ_f,
-s_f = sin Δθ_f, P_f the identity on pair f and J_f its quarter turn; all dimensions that do not rotate are one more P with
-c = 1, s = 0. Numerator and denominator of s(Δ) are thus quadratic forms of the cosines and sines, with coefficients that
-are computed once:
-
-    tr(R_Δ Y R_{−Δ} Z) = cᵀ K c + sᵀ L s + (terms odd in Δ),   K_fg = tr(P_f Y P_g Z),  L_fg = tr(J_f Y J_gᵀ Z)
-
-The numerator is even in Δ and the denominator is averaged over ±Δ, so the odd terms cancel.
-"""
+"""`offset_curves`: the symmetry s(Δ) of a model's layers over offsets, its limit, its average over the window."""
 
 from __future__ import annotations
 
@@ -25,8 +15,8 @@ from attngeo.errors import InputError
 from attngeo.io.threads import shared_cores
 from attngeo.weights.layout.attention_weights import AttentionWeights
 from attngeo.weights.layout.layers import open_layers
-from attngeo.weights.layout.rotary import RotaryPairs
 from attngeo.weights.scoring.rotary.average import rotary_average
+from attngeo.weights.scoring.rotary.offsets import symmetry_parts
 from attngeo.weights.scoring.symmetry import symmetry_ratio
 from attngeo.weights.sources.checkpoint import Checkpoint
 
@@ -35,7 +25,6 @@ if TYPE_CHECKING:
     from torch import nn
 
 LAST_OFFSET = 4096
-_BLOCK = 8192  # offsets whose cosines are held at once
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,11 +41,7 @@ class OffsetCurve:
 
 @dataclass(frozen=True, eq=False)
 class OffsetCurves(Drawable):
-    """The symmetry of all layers of a model that rotate, over offsets.
-
-    >>> import numpy as np
-    >>> config = {"model_type": "llama", "hidden_size": 16, "num_attention_heads": 2, "num_hidden_layers": 1}
-    """
+    """The symmetry of all layers of a model that rotate, over offsets."""
 
     model: str
     offsets: Floats  # [k]
@@ -65,56 +50,6 @@ class OffsetCurves(Drawable):
     def plot(self) -> Figure:
         """Draw s(Δ) of all layers, and for each layer s(0), the average over the window and the limit."""
         return draw("offset_figure", self)
-
-
-def symmetry_curve(query: Floats, key: Floats, rotary: RotaryPairs, offsets: Floats) -> tuple[Floats, Floats]:
-    """Return numerator and denominator of s(Δ), divided by 2, at each of the offsets [k], as two arrays `[k]`.
-
-    query: [G, d, r], the queries of each key head, summed over the query heads that share it
-    key:   [G, d, r]
-
-    Averages of s over a set of offsets divide the sum of the numerators by the sum of the denominators.
-    """
-    groups, d, size = query.shape
-    scale = rotary.scale(size)
-    query, key = ((w * scale).swapaxes(0, 1).reshape(d, -1) for w in (query, key))  # [d, G·r]
-    turn, owner = _quarter_turn(rotary, size, groups), _owners(rotary, size, groups)
-    cross = key.T @ query  # [G·r, G·r]
-    above = _coefficients(cross, cross, turn, owner)
-    below = _coefficients(key.T @ key, query.T @ query, turn, owner)
-    numerators, denominators = [], []
-    for some in np.array_split(np.asarray(offsets, np.float64), -(-len(offsets) // _BLOCK)):
-        angles = some[:, None] * np.append(rotary.turning_frequencies, 0.0)  # [k, n + 1]
-        cosines, sines = np.cos(angles), np.sin(angles)
-        for (even, odd), values in ((above, numerators), (below, denominators)):
-            values.append(((cosines @ even) * cosines + (sines @ odd) * sines).sum(1))
-    return np.concatenate(numerators), np.concatenate(denominators)
-
-
-def _quarter_turn(rotary: RotaryPairs, size: int, groups: int) -> tuple[Any, Floats]:
-    """Return which dimension takes the place of each of G·r under a quarter turn, and with which sign."""
-    source, sign = np.arange(size), np.zeros(size)  # a dimension that does not rotate is turned to 0
-    first, second = rotary.turning.T
-    source[first], sign[first] = second, -1.0
-    source[second], sign[second] = first, 1.0
-    heads = size * np.arange(groups)[:, None]
-    return (heads + source).ravel(), np.tile(sign, groups)
-
-
-def _owners(rotary: RotaryPairs, size: int, groups: int) -> Floats:
-    """Return which pair each of the G·r dimensions belongs to, `[G·r, n + 1]`; the last one holds all others."""
-    n = len(rotary.turning)
-    owner = np.full(size, n)
-    owner[rotary.turning.ravel()] = np.repeat(np.arange(n), 2)
-    owners: Floats = np.eye(n + 1)[np.tile(owner, groups)]
-    return owners
-
-
-def _coefficients(left: Floats, right: Floats, turn: tuple[Any, Floats], owner: Floats) -> tuple[Floats, Floats]:
-    """Return K and L, each `[n + 1, n + 1]`, for Y = left and Z = right."""
-    source, sign = turn
-    turned = sign[:, None] * left[np.ix_(source, source)] * sign  # [G·r, G·r], J Y Jᵀ
-    return owner.T @ (left * right.T) @ owner, owner.T @ (turned * right.T) @ owner
 
 
 def offset_curves(
@@ -155,13 +90,13 @@ def _layer_curve(weights: AttentionWeights, offsets: Floats) -> OffsetCurve:
     """Return the curve of a layer form."""
     assert weights.rotary is not None
     rotary = weights.rotary
-    heads, d, size = weights.query.shape
+    _, d, size = weights.query.shape
     query = weights.query.reshape(-1, weights.group_size, d, size).sum(1, dtype=np.float64)  # [G, d, r]
     key = weights.key.astype(np.float64)
     last = len(offsets)
     window = rotary.window
     count = max(last, window or 0)
-    numerators, denominators = symmetry_curve(query, key, rotary, np.arange(float(count)))
+    numerators, denominators = symmetry_parts(query, key, rotary, np.arange(float(count)))
     average = None if window is None else float(numerators[:window].sum() / denominators[:window].sum())
     return OffsetCurve(
         stack=weights.stack,

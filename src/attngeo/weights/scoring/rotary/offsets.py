@@ -1,16 +1,32 @@
 """The form under rotary position embedding at single offsets Δ = key position − query position.
 
-M_Δ  = W_q R_Δ W_kᵀ                                           R_Δ rotates pair f by Δ·θ_f
-s(Δ) = 2⟨M_Δ, M_{−Δ}ᵀ⟩ / (‖M_Δ‖² + ‖M_{−Δ}‖²)  ∈ [−1, 1]
+    M_Δ  = W_q R_Δ W_kᵀ                                           R_Δ rotates pair f by Δ·θ_f
+    s(Δ) = 2⟨M_Δ, M_{−Δ}ᵀ⟩ / (‖M_Δ‖² + ‖M_{−Δ}‖²)  ∈ [−1, 1]
+
+    ⟨M_Δ, M_{−Δ}ᵀ⟩ = tr(R_Δ C R_{−Δ} C)       C = W_kᵀ W_q
+    ‖M_Δ‖²         = tr(R_Δ B R_{−Δ} A)       A = W_qᵀ W_q, B = W_kᵀ W_k
+
+A rotation is linear in the cosines and sines of its angles: R_Δ = Σ_f (c_f P_f + s_f J_f), with c_f = cos Δθ_f,
+s_f = sin Δθ_f, P_f the identity on pair f and J_f its quarter turn; all dimensions that do not rotate are one more P
+with c = 1, s = 0. Numerator and denominator of s(Δ) are thus quadratic forms of the cosines and sines, with
+coefficients that are computed once for all offsets:
+
+    tr(R_Δ Y R_{−Δ} Z) = cᵀ K c + sᵀ L s + (terms odd in Δ),    K_fg = tr(P_f Y P_g Z),  L_fg = tr(J_f Y J_gᵀ Z)
+
+The numerator is even in Δ and the denominator is averaged over ±Δ, so the odd terms cancel.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 
 from attngeo.arrays import Floats
 from attngeo.weights.layout.rotary import RotaryPairs
 from attngeo.weights.scoring.symmetry import symmetry_ratio
+
+_BLOCK = 8192  # offsets whose cosines are held at once
 
 
 def factors_at(query: Floats, key: Floats, rotary: RotaryPairs, offset: float) -> tuple[Floats, Floats]:
@@ -20,7 +36,7 @@ def factors_at(query: Floats, key: Floats, rotary: RotaryPairs, offset: float) -
     key:   [d_k, r]
     """
     scale = rotary.scale(query.shape[1])  # [r]
-    rotation = _rotations(rotary, query.shape[1], np.array([offset]))[0]  # [r, r]
+    rotation = _rotation(rotary, query.shape[1], offset)  # [r, r]
     return query * scale, (key * scale) @ rotation.T
 
 
@@ -29,37 +45,66 @@ def symmetry_at(query: Floats, key: Floats, rotary: RotaryPairs, offsets: Floats
 
     query, key: [d, r]
     """
-    numerators, denominators = symmetry_parts(query, key, rotary, offsets)
-    return symmetry_ratio(numerators, denominators)  # type: ignore[no-any-return]
+    return symmetry_ratio(*symmetry_parts(query[None], key[None], rotary, offsets))  # type: ignore[no-any-return]
 
 
 def symmetry_parts(query: Floats, key: Floats, rotary: RotaryPairs, offsets: Floats) -> tuple[Floats, Floats]:
     """Return numerator and denominator of s(Δ), divided by 2, at each of the offsets [k], as two arrays `[k]`.
 
-        ⟨M_Δ, M_{−Δ}ᵀ⟩ = tr(R_Δ C R_{−Δ} C)        C = W_kᵀ W_q
-        ‖M_{±Δ}‖²      = tr(R_{∓Δ} A R_{±Δ} B)      A = W_qᵀ W_q, B = W_kᵀ W_k
+    query: [G, d, r], the queries of each key head, summed over the query heads that share it
+    key:   [G, d, r]
 
-    Averages of s over a set of offsets divide the sum of the numerators by the sum of the denominators.
+    One head has G = 1; a layer form has all its key heads. Averages of s over a set of offsets divide the sum of the
+    numerators by the sum of the denominators.
     """
-    scale = rotary.scale(query.shape[1])
-    query, key = query * scale, key * scale
-    cross, gram_query, gram_key = key.T @ query, query.T @ query, key.T @ key  # [r, r]
+    groups, d, size = query.shape
+    scale = rotary.scale(size)
+    query, key = ((w * scale).swapaxes(0, 1).reshape(d, -1) for w in (query, key))  # [d, G·r]
+    turn, owner = _quarter_turn(rotary, size, groups), _owners(rotary, size, groups)
+    cross = key.T @ query  # [G·r, G·r]
+    above = _coefficients(cross, cross, turn, owner)
+    below = _coefficients(key.T @ key, query.T @ query, turn, owner)
     numerators, denominators = [], []
-    for some in np.array_split(np.asarray(offsets, np.float64), max(1, len(offsets) // 256)):
-        rotation = _rotations(rotary, query.shape[1], some)  # [k, r, r]
-        back = rotation.swapaxes(-1, -2)
-        numerators.append(((rotation @ cross @ back) * cross.T).sum((-1, -2)))
-        norms = (back @ gram_query @ rotation + rotation @ gram_query @ back) * gram_key
-        denominators.append(norms.sum((-1, -2)) / 2)
+    for some in np.array_split(np.asarray(offsets, np.float64), -(-len(offsets) // _BLOCK)):
+        angles = some[:, None] * np.append(rotary.turning_frequencies, 0.0)  # [k, n + 1]
+        cosines, sines = np.cos(angles), np.sin(angles)
+        for (even, odd), values in ((above, numerators), (below, denominators)):
+            values.append(((cosines @ even) * cosines + (sines @ odd) * sines).sum(1))
     return np.concatenate(numerators), np.concatenate(denominators)
 
 
-def _rotations(rotary: RotaryPairs, size: int, offsets: Floats) -> Floats:
-    """Return R_Δ for each offset [k], as `[k, r, r]`."""
-    rotations = np.tile(np.eye(size), (len(offsets), 1, 1))
-    angles = offsets[:, None] * rotary.frequencies  # [k, n]
-    first, second = rotary.pairs[:, 0], rotary.pairs[:, 1]
-    rotations[:, first, first] = rotations[:, second, second] = np.cos(angles)
-    rotations[:, first, second] = -np.sin(angles)
-    rotations[:, second, first] = np.sin(angles)
-    return rotations
+def _quarter_turn(rotary: RotaryPairs, size: int, groups: int) -> tuple[Any, Floats]:
+    """Return which dimension takes the place of each of G·r under a quarter turn, and with which sign."""
+    source, sign = np.arange(size), np.zeros(size)  # a dimension that does not rotate is turned to 0
+    first, second = rotary.turning.T
+    source[first], sign[first] = second, -1.0
+    source[second], sign[second] = first, 1.0
+    heads = size * np.arange(groups)[:, None]
+    return (heads + source).ravel(), np.tile(sign, groups)
+
+
+def _owners(rotary: RotaryPairs, size: int, groups: int) -> Floats:
+    """Return which pair each of the G·r dimensions belongs to, `[G·r, n + 1]`; the last one holds all others."""
+    n = len(rotary.turning)
+    owner = np.full(size, n)
+    owner[rotary.turning.ravel()] = np.repeat(np.arange(n), 2)
+    owners: Floats = np.eye(n + 1)[np.tile(owner, groups)]
+    return owners
+
+
+def _coefficients(left: Floats, right: Floats, turn: tuple[Any, Floats], owner: Floats) -> tuple[Floats, Floats]:
+    """Return K and L, each `[n + 1, n + 1]`, for Y = left and Z = right."""
+    source, sign = turn
+    turned = sign[:, None] * left[np.ix_(source, source)] * sign  # [G·r, G·r], J Y Jᵀ
+    return owner.T @ (left * right.T) @ owner, owner.T @ (turned * right.T) @ owner
+
+
+def _rotation(rotary: RotaryPairs, size: int, offset: float) -> Floats:
+    """Return R_Δ, `[r, r]`."""
+    rotation = np.eye(size)
+    angles = offset * rotary.frequencies  # [n]
+    first, second = rotary.pairs.T
+    rotation[first, first] = rotation[second, second] = np.cos(angles)
+    rotation[first, second] = -np.sin(angles)
+    rotation[second, first] = np.sin(angles)
+    return rotation
