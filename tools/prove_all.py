@@ -30,8 +30,9 @@ ROOT = Path(__file__).resolve().parent.parent
 FACTS = ROOT / "src/attngeo/weights/data/families.json"
 RECORD = ROOT / "docs/coverage.json"
 PAGE = ROOT / "docs/coverage.md"
-SECONDS = 45  # time limit of one type
+SECONDS = 120  # time limit of one type
 BATCH = 30  # types per worker process: importing transformers takes half the time of a small batch
+_SHIPPED = ("qk_norm", "width", "offset", "norms", "rotary", "skip")  # of a verdict, where they say something
 _STATUSES = ("right", "refused", "unproven", "none", "unbuilt")  # best first
 
 
@@ -48,7 +49,7 @@ def prove_type(model_type: str) -> dict[str, Any]:
     best: Verdict | None = None
     try:
         if model_type.startswith("gguf:"):
-            from tools.proof.gguf_proof import prove_arch
+            from tools.proof.gguf.prove import prove_arch
 
             return vars(prove_arch(model_type))
         assume(model_type, defaults=config_defaults(config_and_model_class(model_type)[0]()))
@@ -160,7 +161,9 @@ def package_facts(record: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]
         causal = assumed_causal(kind) if causal is None else causal
         if causal is not None:
             entry["causal"] = causal
-        entry.update({key: verdict[key] for key in ("qk_norm", "width", "offset", "norms", "skip") if verdict.get(key)})
+        entry.update(
+            {key: verdict[key] for key in ("qk_norm", "width", "offset", "norms", "rotary", "skip") if verdict.get(key)}
+        )
     return facts
 
 
@@ -191,7 +194,7 @@ def main() -> None:
     import transformers
     from transformers.models.auto.modeling_auto import MODEL_MAPPING_NAMES
 
-    from tools.proof.gguf_archs import KINDS
+    from tools.proof.gguf.archs import KINDS
 
     transformers.logging.set_verbosity_error()
     record = json.loads(RECORD.read_text("utf-8")) if RECORD.exists() else {}

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from attngeo.weights.layout.attention_weights import AttentionWeights
+from attngeo.weights.layout.rotary import RotaryPairs
 from tools.proof.product_recorder import Product
 
 TOLERANCE = 1e-4  # relative error of x M_h xᵀ per head
@@ -16,47 +17,104 @@ _DIFFERENT = 1e-2  # relative error above which two heads are told apart
 _INPUTS = 8  # inputs tried per product
 
 
+@dataclass(frozen=True)
+class Match:
+    """How a layer reproduces a product: which of the projections before the product have its inputs."""
+
+    error: float  # largest relative error over heads
+    query: int  # index of a projection whose input the queries read, counted in `Product.before`
+    key: int
+    axis: int = 0  # the axis of [batch, H] or [H, batch] that counts the batch
+
+    def tokens(self, product: Product) -> Tensor:
+        """Return the input x [T, d] of the queries."""
+        return product.before[self.query].tokens
+
+
 def agreement(weights: AttentionWeights, product: Product) -> float:
     """Return the largest relative error over heads, for the recorded input with the smallest; inf: no shape fits."""
-    return compare(weights, product)[0]
+    match = compare(weights, product)
+    return float("inf") if match is None else match.error
 
 
-def compare(weights: AttentionWeights, product: Product) -> tuple[float, Tensor | None]:
-    """Return `agreement` and the input x [T, d] of the queries that gave it."""
-    no_match = float("inf"), None
+def compare(weights: AttentionWeights, product: Product, rotary: RotaryPairs | None = None) -> Match | None:
+    """Return the match with the smallest error, with `rotary` at the positions of the product; None: no shape fits."""
     heads, width, _ = weights.query.shape
-    groups, key_width, _ = weights.key.shape
     count, rows, _ = product.query.shape
     if count % heads:
-        return no_match
+        return None
     batch = count // heads
     query_inputs = _candidate_inputs(product, batch * rows, width)
-    key_inputs = _candidate_inputs(product, batch * product.key.shape[1], key_width)
-    if not query_inputs or not key_inputs:
-        return no_match
-    key = product.key
+    key_inputs = _candidate_inputs(product, batch * product.key.shape[1], weights.key.shape[1])
+    if not query_inputs or not key_inputs or live_products(product, batch) is None:
+        return None
+    best: Match | None = None
+    for axis in (0, 1) if batch > 1 else (0,):
+        for query in query_inputs:
+            for key in [query] if query in key_inputs and not weights.cross else key_inputs:
+                match = Match(float("inf"), query, key, axis)
+                match = replace(match, error=product_error(weights, product, match, rotary, product.positions))
+                if best is None or match.error < best.error:
+                    best = match
+                if match.error < TOLERANCE:
+                    return match
+    return best
+
+
+def product_error(
+    weights: AttentionWeights,
+    product: Product,
+    match: Match,
+    rotary: RotaryPairs | None = None,
+    positions: Tensor | None = None,
+) -> float:
+    """Return the largest relative error over heads of x M_h xᵀ, or of x_i M_Δ x_jᵀ where `rotary` is given.
+
+    positions: [axes, N], of the tokens, Δ = p_j − p_i; None where nothing rotates
+    """
+    heads, width, _ = weights.query.shape
+    groups, key_width, _ = weights.key.shape
+    batch = product.query.shape[0] // heads
+    live = live_products(product, batch)
+    x_q, x_k = (product.before[index].tokens for index in (match.query, match.key))
+    if live is None or x_q.shape[1] != width or x_k.shape[1] != key_width or len(x_q) % batch or len(x_k) % batch:
+        return float("inf")
+    logits = live.reshape(*((batch, heads) if match.axis == 0 else (heads, batch)), *live.shape[1:])
+    logits = logits if match.axis == 0 else logits.transpose(0, 1)  # [batch, H, N, M]
+    w_q, w_k = (torch.from_numpy(np.ascontiguousarray(side)) for side in (weights.query, weights.key))
+    q = torch.einsum("bnd,hdr->bhnr", x_q.reshape(batch, -1, width), w_q)
+    k = torch.einsum("bmd,gdr->bgmr", x_k.reshape(batch, -1, key_width), w_k)
+    if q.shape[2] != logits.shape[2] or k.shape[2] != logits.shape[3]:
+        return float("inf")
+    if rotary is not None:
+        assert positions is not None
+        if positions.shape[-1] != q.shape[2] or positions.shape[-1] != k.shape[2]:
+            return float("inf")
+        q, k = rotate(q, rotary, positions), rotate(k, rotary, positions)
+    return relative_error(logits, q @ k.repeat_interleave(heads // groups, 1).transpose(-1, -2))
+
+
+def rotate(x: Tensor, rotary: RotaryPairs, positions: Tensor) -> Tensor:
+    """Return x [..., N, r] with the token at each of the positions [axes, N] rotated by its position."""
+    axes = np.zeros(len(rotary.pairs), np.int64) if rotary.axes is None else rotary.axes
+    angles = positions.double()[torch.from_numpy(axes)] * torch.from_numpy(rotary.frequencies)[:, None]  # [n, N]
+    cos, sin = angles.cos().T.float(), angles.sin().T.float()  # [N, n]
+    first, second = (torch.from_numpy(np.ascontiguousarray(side)) for side in rotary.pairs.T)
+    turned = x.clone()
+    turned[..., first] = rotary.factor * (x[..., first] * cos - x[..., second] * sin)
+    turned[..., second] = rotary.factor * (x[..., first] * sin + x[..., second] * cos)
+    return turned
+
+
+def live_products(product: Product, batch: int) -> Tensor | None:
+    """Return the live products [batch·H, N, M], keys repeated for the queries that share them; None: no shape fits."""
+    count, key = product.query.shape[0], product.key
     if key.shape[0] != count:
         if count % key.shape[0] or key.shape[0] % batch:
-            return no_match
+            return None
         key = key.reshape(batch, -1, *key.shape[1:]).repeat_interleave(count // key.shape[0], 1)
         key = key.reshape(count, *key.shape[2:])
-    live = product.query @ key.transpose(-1, -2)  # [batch·H, N, M]
-    w_q, w_k = (torch.from_numpy(np.ascontiguousarray(side)) for side in (weights.query, weights.key))
-    best: tuple[float, Tensor | None] = no_match
-    for axis in (0, 1) if batch > 1 else (0,):
-        shape = (batch, heads) if axis == 0 else (heads, batch)
-        logits = live.reshape(*shape, *live.shape[1:])
-        logits = logits if axis == 0 else logits.transpose(0, 1)  # [batch, H, N, M]
-        for x_q in query_inputs:
-            q = torch.einsum("bnd,hdr->bhnr", x_q.reshape(batch, rows, width), w_q)
-            for x_k in [x_q] if any(x_q is t for t in key_inputs) and not weights.cross else key_inputs:
-                k = torch.einsum("bmd,gdr->bgmr", x_k.reshape(batch, -1, key_width), w_k)
-                error = _error(logits, q @ k.repeat_interleave(heads // groups, 1).transpose(-1, -2))
-                if error < best[0]:
-                    best = error, x_q
-                if error < TOLERANCE:
-                    return best
-    return best
+    return product.query @ key.transpose(-1, -2)
 
 
 def exchange_is_noticed(weights: AttentionWeights, product: Product) -> bool:
@@ -70,17 +128,17 @@ def exchange_is_noticed(weights: AttentionWeights, product: Product) -> bool:
     return agreement(wrong, product) > _DIFFERENT
 
 
-def _candidate_inputs(product: Product, tokens: int, width: int) -> list[Tensor]:
-    """Return the distinct recorded inputs of shape [tokens, width], latest first."""
-    inputs: list[Tensor] = []
-    for projection in reversed(product.before):
-        x = projection.tokens
-        if x.shape == (tokens, width) and not any(torch.equal(x, other) for other in inputs):
-            inputs.append(x)
-    return inputs[:_INPUTS]
+def _candidate_inputs(product: Product, tokens: int, width: int) -> list[int]:
+    """Return the projections with distinct inputs of shape [tokens, width], latest first."""
+    found: list[int] = []
+    for index in reversed(range(len(product.before))):
+        x = product.before[index].tokens
+        if x.shape == (tokens, width) and not any(torch.equal(x, product.before[i].tokens) for i in found):
+            found.append(index)
+    return found[:_INPUTS]
 
 
-def _error(live: Tensor, ours: Tensor) -> float:
+def relative_error(live: Tensor, ours: Tensor) -> float:
     """Return the largest relative error over heads, after one positive scale for the whole layer."""
     scale = (live * ours).sum() / (ours * ours).sum().clamp_min(1e-30)
     if not torch.isfinite(scale) or scale <= 0:

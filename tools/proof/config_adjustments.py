@@ -63,6 +63,9 @@ ADJUSTMENTS: dict[str, Callable[[Any], Any]] = {
     "jamba": _set(attn_layer_period=2, attn_layer_offset=1),
     "bamba": _bamba,
     "nemotron": _set(num_key_value_heads=8),
+    "gpt_neox": _set(num_attention_heads=8),  # an even number of dimensions rotates
+    **{kind: _set(no_rope_layers=[1, 0]) for kind in ("smollm3", "llama4_text")},
+    **{kind: _set(rotary_dim=8) for kind in ("gptj", "codegen")},
     "lfm2_moe": _set(layer_types=["conv", "full_attention"]),
     "esm": _set(vocab_size=33, mask_token_id=32, pad_token_id=1),
     "big_bird": _set(attention_type="original_full"),

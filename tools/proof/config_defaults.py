@@ -8,9 +8,15 @@ from transformers import PreTrainedConfig
 
 from attngeo.weights.layout.config_scope import DECLARED
 from attngeo.weights.layout.norms import SWITCHES
+from attngeo.weights.layout.rope.layer_kinds import shortest_period
+from attngeo.weights.layout.rope.rules import SWITCHES as ROTARY_SWITCHES
+from attngeo.weights.layout.rope.settings import BASES, SHARES, SIZES
 from tools.proof.tiny_config import sub_configs
 
-_KEYS = (*DECLARED, *SWITCHES, "multi_query", "new_decoder_architecture", "qk_nope_head_dim", "qk_rope_head_dim")
+_ROTARY = (*BASES, *SHARES, *SIZES, "rope_parameters", "original_max_position_embeddings")
+_WINDOW = ("max_position_embeddings", "n_positions", "max_sequence_length", "context_length", "seq_length")
+_KEYS = (*DECLARED, *SWITCHES, *_ROTARY, *_WINDOW, "multi_query", "new_decoder_architecture", "qk_nope_head_dim")
+_PER_LAYER = ("layer_types", "layers_block_type", "no_rope_layers")  # stored as one period
 
 
 def config_defaults(config: PreTrainedConfig) -> dict[str, Any]:
@@ -20,6 +26,10 @@ def config_defaults(config: PreTrainedConfig) -> dict[str, Any]:
     """
     stored = config.to_dict()
     defaults: dict[str, Any] = {key: stored[key] for key in _KEYS if stored.get(key) is not None}
+    defaults |= {key: stored[key] for key in ROTARY_SWITCHES if key in stored}  # also where the default is null
+    for key in _PER_LAYER:
+        if isinstance(stored.get(key), list) and stored[key]:
+            defaults[key] = shortest_period(stored[key])
     for name, sub_config in sub_configs(config).items():
         if inner := config_defaults(sub_config):
             defaults[name] = {"model_type": sub_config.model_type, **inner}

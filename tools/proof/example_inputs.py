@@ -141,6 +141,20 @@ def example_inputs(model: nn.Module, config: Any) -> Iterator[dict[str, Any]]:
         yield {"hidden_states": torch.randn(1, TOKENS, _width(config)), **extra}
 
 
+def spread_positions(count: int) -> Tensor:
+    """Return positions [1, count], from 0 on, with small and large distances between them."""
+    steps = torch.arange(count)
+    return (steps + (300 * (steps / max(count - 1, 1)) ** 2).round().long()).unsqueeze(0)
+
+
+def with_positions(model: nn.Module, inputs: dict[str, Any]) -> dict[str, Any]:
+    """Return `inputs` with the positions of `spread_positions`, where the model accepts positions of its tokens."""
+    tokens = inputs.get("input_ids", inputs.get("inputs_embeds"))
+    if tokens is None or tokens.shape[0] != 1 or "position_ids" not in inspect.signature(model.forward).parameters:
+        return inputs
+    return {**inputs, "position_ids": spread_positions(tokens.shape[1])}
+
+
 def attention_inputs(module: nn.Module, width: int, key_width: int | None = None) -> Iterator[dict[str, Any]]:
     """Yield keyword arguments for an attention module called by itself: token vectors, no mask, positions zero."""
     parameters = inspect.signature(module.forward).parameters

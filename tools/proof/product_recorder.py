@@ -3,7 +3,7 @@
 A model that uses transformers' `AttentionInterface` hands its queries and keys to `record_and_attend`. In every other
 model a `TorchFunctionMode` sees the product itself (matmul, bmm, baddbmm, einsum, scaled_dot_product_attention,
 multi_head_attention_forward). The same mode sees the input of each projection. While a model is recorded, all positions
-are zero (sines are 0, cosines are 1), so that rotary embedding is the identity.
+are zero (sines are 0, cosines are 1), so that rotary embedding is the identity, unless `rotating` is set.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from transformers.masking_utils import eager_mask
 NAME = "attngeo_probe"  # of the attention implementation
 _PROJECTIONS = 60  # projections kept before a product: many more than one attention layer has
 _NORMS = 12  # norms kept before a product
+_ANGLES = 8  # tables of angles kept before a product
 _PRODUCTS = 400  # products kept in all
 _NUMBERS = 4e6  # larger tensors are not kept
 
@@ -41,6 +42,8 @@ class Product:
     before: tuple[Projection, ...]  # the projections applied shortly before
     interface: bool  # seen through AttentionInterface
     norms: tuple[tuple[str, Tensor], ...] = ()  # (module path, output [T, d]) of the norms applied shortly before
+    angles: tuple[Tensor, ...] = ()  # of which cosines were taken before, where the model rotates
+    positions: Tensor | None = None  # [1, N], of the tokens
 
 
 @dataclass
@@ -50,6 +53,8 @@ class ProductRecorder(TorchFunctionMode):
     products: list[Product] = field(default_factory=list)
     normalised: bool = False  # F.normalize was called on queries or keys, and skipped
     norms: list[tuple[str, Tensor]] = field(default_factory=list)
+    rotating: bool = False  # sines and cosines keep their values
+    angles: list[Tensor] = field(default_factory=list)  # what cosines were taken of
 
     def __post_init__(self) -> None:
         TorchFunctionMode.__init__(self)
@@ -63,7 +68,8 @@ class ProductRecorder(TorchFunctionMode):
         if len(self.products) > _PRODUCTS or query.numel() > _NUMBERS or key.numel() > _NUMBERS:
             return
         query, key = (t.detach().reshape(-1, t.shape[-2], t.shape[-1]).float().clone() for t in (query, key))
-        self.products.append(Product(query, key, tuple(self._recent), interface, tuple(self.norms[-_NORMS:])))
+        norms, angles = tuple(self.norms[-_NORMS:]), tuple(self.angles[-_ANGLES:])
+        self.products.append(Product(query, key, tuple(self._recent), interface, norms, angles))
 
     def add_projection(self, tokens: Tensor, weight: Tensor) -> None:
         """Keep tokens [..., d], the input of a projection."""
@@ -79,9 +85,11 @@ class ProductRecorder(TorchFunctionMode):
             return func(*args, **kwargs)
         self._paused += 1  # operations that torch calls inside its own functions are not the model's
         try:
-            if name in ("cos", "sin") and isinstance(args[0], Tensor):
+            if self.rotating:
+                self._keep_angles(name, args)
+            elif name in ("cos", "sin") and isinstance(args[0], Tensor):
                 return torch.ones_like(args[0]) if name == "cos" else torch.zeros_like(args[0])
-            if name == "polar":
+            elif name == "polar":
                 return torch.complex(args[0], torch.zeros_like(args[0]))
             if name == "normalize":
                 self.normalised = True
@@ -90,6 +98,10 @@ class ProductRecorder(TorchFunctionMode):
             return func(*args, **kwargs)
         finally:
             self._paused -= 1
+
+    def _keep_angles(self, name: str, args: Any) -> None:
+        if name in ("cos", "polar") and isinstance(args[-1], Tensor) and args[-1].numel() < _NUMBERS:
+            self.angles.append(args[-1].detach().double().clone())
 
     def _record_call(self, name: str, args: Any, kwargs: Any) -> None:
         """Keep what a call of the torch function `name` projects or multiplies."""
@@ -201,13 +213,16 @@ def record_and_attend(
 
 
 class recorded_products:
-    """`with recorded_products(model) as recorder: model(**inputs)`; norms are recorded where a model is given."""
+    """`with recorded_products(model) as recorder: model(**inputs)`; norms are recorded where a model is given.
 
-    def __init__(self, model: nn.Module | None = None) -> None:
-        self.model = model
+    rotating: positions keep their values, instead of being zero
+    """
+
+    def __init__(self, model: nn.Module | None = None, *, rotating: bool = False) -> None:
+        self.model, self.rotating = model, rotating
 
     def __enter__(self) -> ProductRecorder:
-        self.recorder = ProductRecorder()
+        self.recorder = ProductRecorder(rotating=self.rotating)
         self.hooks = []
         for name, module in self.model.named_modules() if self.model is not None else ():
             if "norm" in type(module).__name__.lower() and not any(module.children()):

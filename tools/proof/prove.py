@@ -21,12 +21,15 @@ from attngeo.weights.layout.site import Site
 from attngeo.weights.layout.sites import find_sites
 from attngeo.weights.sources.checkpoint import ReadRequest, TensorInfo
 from attngeo.weights.sources.open import open_checkpoint
-from tools.proof.agreement import TOLERANCE, agreement, compare, exchange_is_noticed
+from tools.proof.agreement import TOLERANCE, Match, agreement, compare, exchange_is_noticed
 from tools.proof.causality import is_causal
 from tools.proof.comparable_model import GainOnly, randomise, reduce_norms, restore_norms
-from tools.proof.example_inputs import attention_inputs, example_inputs
+from tools.proof.example_inputs import attention_inputs
 from tools.proof.norm_rules import measure_norm, norm_before, norm_rule
 from tools.proof.product_recorder import Product, recorded_products
+from tools.proof.recorded_runs import record_model
+from tools.proof.rotary.rotating_twins import RotatingTwins, judge_rotation
+from tools.proof.rotary.rotation import LocatedLayer
 from tools.proof.verdict import Verdict, assume
 
 
@@ -34,6 +37,7 @@ def prove_model(model: PreTrainedModel, model_type: str) -> Verdict:
     """Save the model, cut its forms from the files, run it, and return how the two compare."""
     model = model.eval().float()
     randomise(model)
+    twins = RotatingTwins(model)
     reduced = reduce_norms(model)
     offset = _gain_has_offset(model)
     with tempfile.TemporaryDirectory() as folder:
@@ -44,7 +48,7 @@ def prove_model(model: PreTrainedModel, model_type: str) -> Verdict:
         extracted = extract_layers(folder)
     reduce_norms(model)
     verdict = Verdict(model_type, "right", qk_norm=reduced > 0, offset=offset, sites=uncounted)
-    return judge_layers(model, extracted, verdict)
+    return judge_layers(model, extracted, verdict, twins)
 
 
 @dataclass(frozen=True)
@@ -66,26 +70,6 @@ def extract_layers(ref: Any) -> ExtractedLayers:
     return ExtractedLayers(weights, sites, stored)
 
 
-def record_model(model: nn.Module, config: Any) -> tuple[list[Product], list[str]]:
-    """Run the model, then each model inside it, on example inputs; return the products, and the errors of the runs."""
-    products: list[Product] = []
-    errors: list[str] = []
-    inner = [(name, module) for name, module in model.named_modules() if isinstance(module, PreTrainedModel)]
-    for name, module in inner or [("", model)]:
-        for inputs in example_inputs(module, getattr(module, "config", config)):
-            with recorded_products(model) as recorder, torch.no_grad():
-                try:
-                    module(**inputs)
-                except Exception as error:
-                    what = f"{name or type(module).__name__}({', '.join(inputs)})"
-                    errors.append(f"{what}: {type(error).__name__}: {str(error)[:120]}")
-                    products += recorder.products  # those recorded before the error count
-                    continue
-            products += recorder.products
-            break
-    return products, errors
-
-
 def record_attention(model: nn.Module, weights: AttentionWeights, tensor: Tensor) -> list[Product]:
     """Call the attention module that owns `tensor` by itself and return its products."""
     owners = (n for n, p in model.named_parameters() if p.shape == tensor.shape and torch.equal(p, tensor))
@@ -104,25 +88,38 @@ def record_attention(model: nn.Module, weights: AttentionWeights, tensor: Tensor
     return products
 
 
-def judge_layers(model: nn.Module, extracted: ExtractedLayers, verdict: Verdict) -> Verdict:
-    """Fill `verdict` with how the live model agrees with every extracted layer, and return it."""
+def judge_layers(
+    model: nn.Module, extracted: ExtractedLayers, verdict: Verdict, twins: RotatingTwins | None = None
+) -> Verdict:
+    """Fill `verdict` with how the live model agrees with every extracted layer, and return it.
+
+    twins: the same model with positions that are not zero, to find out how its heads rotate
+    """
     verdict.layers = len(extracted.weights)
     verdict.width = all(map(_has_declared_width, extracted.weights, extracted.sites))
     uncounted = dict(verdict.sites)
     verdict.sites.clear()
     products, errors = record_model(model, model.config)
     used = [False] * len(products)
+    located: list[LocatedLayer] = []
     for weights, site in zip(extracted.weights, extracted.sites, strict=True):
         verdict.stacks[weights.stack] = verdict.stacks.get(weights.stack, 0) + 1
-        result, product, tokens = _judge_layer(weights, products, used, verdict)
+        result, places = _judge_layer(weights, products, used, verdict)
+        seen = products
+        located.append(LocatedLayer(weights, site, places))
         if result != "right" and (more := record_attention(model, weights, extracted.stored[site.query])):
-            result, product, tokens = _judge_layer(weights, more, [False] * len(more), verdict)
-        if product is not None and tokens is not None and not weights.cross:
-            _add_norm_rule(model, site.path, product, tokens, extracted.stored, verdict)
+            seen = more
+            result, places = _judge_layer(weights, more, [False] * len(more), verdict)
+        if places and not weights.cross:
+            index, match = places[-1]
+            _add_norm_rule(model, site.path, seen[index], match.tokens(seen[index]), extracted.stored, verdict)
         if verdict.sites.get(site.template, "right") == "right":
             verdict.sites[site.template] = result
     verdict.unplaced = sum(not u for u, product in zip(used, products, strict=True) if product.interface)
     verdict.causal = is_causal(model, model.config)
+    if twins is not None:
+        right = [layer for layer in located if verdict.sites[layer.site.template] == "right"]
+        judge_rotation(right, twins, len(products), verdict)
     verdict.sites.update(uncounted)
     cross = {site.template for site in extracted.sites if site.cross}
     wrong = {template: result for template, result in verdict.sites.items() if result != "right"}
@@ -136,21 +133,24 @@ def judge_layers(model: nn.Module, extracted: ExtractedLayers, verdict: Verdict)
 
 def _judge_layer(
     weights: AttentionWeights, products: list[Product], used: list[bool], verdict: Verdict
-) -> tuple[str, Product | None, Tensor | None]:
-    """Return the result for one layer, a product that it reproduces, and the input of the queries; mark it as used."""
+) -> tuple[str, tuple[tuple[int, Match], ...]]:
+    """Return the result for one layer, and the products that it reproduces, by index; mark these as used."""
     nearest = float("inf")
-    match: tuple[Product | None, Tensor | None] = None, None
+    places: list[tuple[int, Match]] = []
     for index, product in enumerate(products):
-        error, tokens = compare(weights, product)
-        if error < TOLERANCE:
-            if match[0] is None and not exchange_is_noticed(weights, product):
-                return "swapped heads go unnoticed", None, None
-            used[index], match = True, (product, tokens)
-            verdict.worst = max(verdict.worst, error)
-        nearest = min(nearest, error)
-    if match[0] is not None:
-        return "right", *match
-    return "mismatch" if nearest < float("inf") else "not run", None, None
+        match = compare(weights, product)
+        if match is None:
+            continue
+        if match.error < TOLERANCE:
+            if not places and not exchange_is_noticed(weights, product):
+                return "swapped heads go unnoticed", ()
+            used[index] = True
+            places.append((index, match))
+            verdict.worst = max(verdict.worst, match.error)
+        nearest = min(nearest, match.error)
+    if places:
+        return "right", tuple(places)
+    return "mismatch" if nearest < float("inf") else "not run", ()
 
 
 def _uncounted_templates(folder: str) -> dict[str, str]:

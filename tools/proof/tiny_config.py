@@ -56,6 +56,21 @@ def shrink(config: PreTrainedConfig, *, layers: int, factor: int) -> None:
                 continue
     if derived_head_size and "head_dim" in vars(config):
         config.head_dim = config.hidden_size // config.num_attention_heads
+    _shrink_sections(config)
+
+
+def _shrink_sections(config: PreTrainedConfig) -> None:
+    """Divide the rotary pairs of a smaller head among the position axes of a vision-language model."""
+    parameters = getattr(config, "rope_parameters", None)
+    sections = parameters.get("mrope_section") if isinstance(parameters, dict) else None
+    width, heads = getattr(config, "hidden_size", None), getattr(config, "num_attention_heads", None)
+    size = getattr(config, "head_dim", None) or (width // heads if width and heads else None)
+    if not sections or not isinstance(size, int):
+        return
+    pairs = int(size * parameters.get("partial_rotary_factor", 1.0)) // 2
+    smaller = [section * pairs // sum(sections) for section in sections]
+    smaller[0] += pairs - sum(smaller)
+    parameters["mrope_section"] = smaller
 
 
 def _has_derived_head_size(config: PreTrainedConfig) -> bool:

@@ -24,6 +24,10 @@ class Verdict:
     offset: bool = False  # QK-norms multiply by 1 + weight
     norms: list[dict[str, Any]] = field(default_factory=list)  # rules of `attngeo.weights.layout.norms`
     skip: list[str] = field(default_factory=list)  # templates that no product confirmed
+    cross: list[str] | None = None  # diffusers: templates of cross-attention
+    rotary: list[dict[str, Any]] = field(default_factory=list)  # rules of `attngeo.weights.layout.rope.rules`
+    rotary_unproved: dict[str, str] = field(default_factory=dict)  # template → why its rotation is not proved
+    rotary_worst: float = 0.0  # largest relative error at non-zero positions
     worst: float = 0.0  # largest relative error
     sites: dict[str, str] = field(default_factory=dict)  # template → right | mismatch | not run | why it was left out
     note: str = ""  # for the coverage page

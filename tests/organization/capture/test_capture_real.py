@@ -40,8 +40,8 @@ def test_a_text_longer_than_minilm_reads_is_refused(minilm: Path) -> None:
 
 def test_a_small_gguf_file(tmp_path: Path) -> None:
     """A tiny decoder written to a GGUF file gives the probabilities of the model it was written from."""
-    from tools.proof.gguf_archs import ARCHS
-    from tools.proof.gguf_proof import build, write_gguf
+    from tools.proof.gguf.archs import ARCHS
+    from tools.proof.gguf.prove import build, write_gguf
 
     arch = ARCHS["llama"][0]
     model = build(arch).eval()

@@ -14,7 +14,8 @@ pytest.importorskip("transformers")
 
 from attngeo.weights.layout import families
 from attngeo.weights.layout.families import family
-from tools.proof import gguf_archs, gguf_proof
+from tools.proof.gguf import archs as gguf_archs
+from tools.proof.gguf import prove as gguf_proof
 
 
 @pytest.fixture(autouse=True)

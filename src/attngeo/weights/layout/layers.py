@@ -16,6 +16,8 @@ from attngeo.weights.layout.families import Family, ends_with, family
 from attngeo.weights.layout.head_counts import check_width, count_heads
 from attngeo.weights.layout.layer_plan import LayerPlan, Read
 from attngeo.weights.layout.norms import find_norm
+from attngeo.weights.layout.rope import rotary_of_sites
+from attngeo.weights.layout.pruned_heads import pruned_sites
 from attngeo.weights.layout.site import Site
 from attngeo.weights.layout.sites import attention_like, find_sites
 from attngeo.weights.layout.stacks import name_stacks
@@ -152,8 +154,12 @@ def _find_layers(
             norm=find_norm(site, shapes, checkpoint.config, known) if with_norms else None,
             qk_norm=known.qk_norm,
             gain_offset=known.offset,
+            rotary=rotary,
+            rotary_known=rotary_known,
         )
-        for name, layer, site in chosen
+        for (name, layer, site), (rotary, rotary_known) in zip(
+            chosen, rotary_of_sites([site for _, _, site in chosen], known, checkpoint.ref), strict=True
+        )
     ]
     return Layers(checkpoint, tuple(plans))
 
@@ -173,7 +179,8 @@ def _counted_sites(
     if known.width:
         for site in sites:
             check_width(site, shapes)
-    return [count_heads(site, shapes, num_heads) for site in sites]
+    pruned = pruned_sites(sites, checkpoint.config)
+    return [count_heads(site, shapes, num_heads, pruned.get(site.path)) for site in sites]
 
 
 def _choose(

@@ -27,14 +27,21 @@ class RotaryPairs:
     frequencies: Floats  # [n], θ in radians per position
     factor: float = 1.0  # attention factor (YaRN, LongRoPE): multiplies the paired dimensions of queries and of keys
     window: int | None = None  # number of positions the model was made for
+    axes: Ints | None = None  # [n], the position axis that each pair follows (rows, columns); None: one axis for all
 
     def __init__(
-        self, pairs: ArrayLike, frequencies: ArrayLike, factor: float = 1.0, window: int | None = None
+        self,
+        pairs: ArrayLike,
+        frequencies: ArrayLike,
+        factor: float = 1.0,
+        window: int | None = None,
+        axes: ArrayLike | None = None,
     ) -> None:
         object.__setattr__(self, "pairs", np.asarray(pairs, np.int64).reshape(-1, 2))
         object.__setattr__(self, "frequencies", np.asarray(frequencies, np.float64))
         object.__setattr__(self, "factor", float(factor))
         object.__setattr__(self, "window", window)
+        object.__setattr__(self, "axes", None if axes is None else np.asarray(axes, np.int64))
         dimensions = self.pairs.ravel()
         if self.frequencies.shape != (len(self.pairs),):
             raise InputError(
@@ -44,8 +51,12 @@ class RotaryPairs:
             raise InputError("RotaryPairs: expected pairs of different dimensions, numbered from 0")
         if not np.isfinite(self.frequencies).all() or not 0 < self.factor < np.inf:
             raise InputError("RotaryPairs: expected finite frequencies and a positive factor")
-        if len(np.unique(self.turning_frequencies)) < len(self.turning_frequencies):
-            raise InputError("RotaryPairs: two pairs have the same frequency, expected different ones")
+        if self.axes is not None and self.axes.shape != (len(self.pairs),):
+            raise InputError(f"RotaryPairs: {len(self.pairs)} pairs, but axes of shape {list(self.axes.shape)}")
+        axis = np.zeros(len(self.pairs)) if self.axes is None else self.axes
+        turns = np.stack([axis, self.frequencies], 1)[self.frequencies != 0]  # [n, 2]
+        if len(np.unique(turns, axis=0)) < len(turns):
+            raise InputError("RotaryPairs: two pairs have the same frequency, expected different ones on each axis")
 
     @classmethod
     def halves(
@@ -93,6 +104,8 @@ class RotaryPairs:
             and np.array_equal(self.pairs, other.pairs)
             and np.array_equal(self.frequencies, other.frequencies)
             and (self.factor, self.window) == (other.factor, other.window)
+            and (self.axes is None) == (other.axes is None)
+            and (self.axes is None or np.array_equal(self.axes, other.axes))
         )
 
     def __hash__(self) -> int:

@@ -36,6 +36,8 @@ _CONFIG = {
     "block_count": "num_hidden_layers",
     "feed_forward_length": "intermediate_size",
     "rope.dimension_count": "rotary_dim",
+    "rope.freq_base": "rope_theta",
+    "context_length": "max_position_embeddings",
     "vocab_size": "vocab_size",
 }
 
@@ -110,7 +112,16 @@ def read_gguf(file: ByteFile) -> tuple[dict[str, StoredTensor], dict[str, Any]]:
     tensors = {name: _stored_tensor(file, name, shape, kind, begin + offset) for name, shape, kind, offset in table}
     if len(tensors) != len(table):
         raise SourceError(f"{file.name}: has {len(table)} tensors but only {len(tensors)} different names")
-    return tensors, _config(metadata)
+    return tensors, _config(metadata) | _rope_divisors(tensors)
+
+
+def _rope_divisors(tensors: Mapping[str, StoredTensor]) -> dict[str, Any]:
+    """Return the numbers by which the frequencies of rotary embedding are divided, where the file has them."""
+    stored = tensors.get("rope_freqs.weight")
+    if stored is None or stored.info.dtype != "F32" or math.prod(stored.info.shape) > _LONGEST_ARRAY:
+        return {}
+    divisors = np.frombuffer(stored.file.read(stored.start, stored.stop), "<f4").tolist()
+    return {"rope_scaling": {"rope_type": "longrope", "short_factor": divisors, "attention_factor": 1.0}}
 
 
 def _table_entry(cursor: _Cursor) -> tuple[str, tuple[int, ...], int, int]:
@@ -168,6 +179,8 @@ def _config(metadata: Mapping[str, Any]) -> dict[str, Any]:
     for key, name in _CONFIG.items():
         if (value := metadata.get(f"{arch}.{key}")) is not None:
             config[name] = value
+    if (scaling := metadata.get(f"{arch}.rope.scaling.type")) not in (None, "none"):
+        config["rope_scaling"] = {"rope_type": scaling, "factor": metadata.get(f"{arch}.rope.scaling.factor")}
     if "num_attention_heads" in config:
         config.setdefault("num_key_value_heads", config["num_attention_heads"])
     config["gguf"] = {

@@ -10,18 +10,22 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-import gguf
 import torch
 import transformers
 from transformers import PreTrainedConfig, PreTrainedModel
 
+import gguf
 from tools.proof.causality import is_causal
 from tools.proof.comparable_model import randomise, reduce_norms
-from tools.proof.gguf_archs import ARCHS, UNPROVED, Arch, heads
+from tools.proof.gguf.archs import ARCHS, UNPROVED, Arch, heads
 from tools.proof.product_recorder import NAME, recorded_products
 from tools.proof.prove import extract_layers, judge_layers
+from tools.proof.rotary.rotating_twins import RotatingTwins
+from tools.proof.rotary.rotation import vary
 from tools.proof.tiny_model import plain_experts
 from tools.proof.verdict import Verdict, assume
+
+BASE = 1500.0  # of rotary embedding: not the default
 
 
 def prove_arch(kind: str) -> Verdict:
@@ -34,6 +38,13 @@ def prove_arch(kind: str) -> Verdict:
     whole = next((verdict for verdict in verdicts if verdict.status != "right"), verdicts[-1])
     whole.qk_norm = all(verdict.qk_norm for verdict in verdicts)  # where only some have it, their tensors show it
     whole.worst = max(verdict.worst for verdict in verdicts)
+    rotary = [rule for verdict in verdicts for rule in verdict.rotary]
+    whole.rotary = [rule for i, rule in enumerate(rotary) if rule not in rotary[:i]]
+    whole.rotary_unproved = {key: why for verdict in verdicts for key, why in verdict.rotary_unproved.items()}
+    whole.rotary_worst = max(verdict.rotary_worst for verdict in verdicts)
+    if len({rule["site"] for rule in whole.rotary}) < len(whole.rotary):
+        whole.rotary_unproved |= {rule["site"]: "variants of the architecture rotate differently" for rule in rotary}
+    whole.rotary = [rule for rule in whole.rotary if rule["site"] not in whole.rotary_unproved]
     whole.norms = [rule for i, rule in enumerate(rules) if rule not in rules[:i]]
     notes = [verdict.note for verdict in verdicts if verdict.note]
     whole.note = "" if not notes else notes[0] if len(notes) == len(verdicts) else f"one of its forms: {notes[0]}"
@@ -52,15 +63,21 @@ def _prove(kind: str, name: str, arch: Arch) -> Verdict:
             if lost := not_restored(model, loaded, written):
                 return Verdict(kind, "unproven", f"transformers' GGUF loader does not restore {', '.join(lost[:3])}")
             model = loaded
+    twins = RotatingTwins(model)
     qk_norm = reduce_norms(model) > 0
     note = "" if arch.loads else "transformers cannot load it: compared with the model converted"
-    return judge_layers(model, extracted, Verdict(kind, "right", qk_norm=qk_norm, note=note))
+    verdict = judge_layers(model, extracted, Verdict(kind, "right", qk_norm=qk_norm, note=note), twins)
+    for rule in verdict.rotary:
+        if rule["pairs"] != "none":
+            rule["reads"] = ["base"]  # the base of the tiny model is not the default one
+    return verdict
 
 
 def build(arch: Arch) -> PreTrainedModel:
     """Return a tiny random model of the architecture, with no two heads alike and no bias."""
     model_class = getattr(transformers, arch.model)
     config = model_class.config_class(**arch.config)
+    vary(config, {"rope_theta": BASE})
     plain_experts(config)
     torch.manual_seed(0)
     with recorded_products():  # positions are zero in tables that the constructor makes, too
@@ -112,14 +129,23 @@ def _metadata(config: PreTrainedConfig, more: dict[str, Any]) -> dict[str, Any]:
         "attention.head_count_kv": keys,
         "attention.layer_norm_epsilon": 1e-6,
         "attention.layer_norm_rms_epsilon": 1e-6,
-        "rope.freq_base": 10000.0,
+        "rope.freq_base": _base(config),
         "vocab_size": config.vocab_size,
     }
-    if size := _one_of(config, "head_dim", "d_kv"):
-        found |= {"attention.key_length": size, "attention.value_length": size, "rope.dimension_count": size}
+    size = _one_of(config, "head_dim", "d_kv")
+    if size:
+        found |= {"attention.key_length": size, "attention.value_length": size}
+    share = (getattr(config, "rope_parameters", None) or {}).get("partial_rotary_factor", 1.0)
+    found["rope.dimension_count"] = int(share * (size or config.hidden_size // queries))
     if experts := _one_of(config, "num_experts", "num_local_experts"):
         found |= {"expert_count": experts, "expert_used_count": config.num_experts_per_tok}
     return found | more
+
+
+def _base(config: PreTrainedConfig) -> float:
+    """Return the base of rotary embedding; of layers that attend to everything, where kinds of layers differ."""
+    parameters = getattr(config, "rope_parameters", None) or {}
+    return float(parameters.get("full_attention", parameters).get("rope_theta", 10000.0))
 
 
 def _add(writer: gguf.GGUFWriter, key: str, value: Any) -> None:

@@ -1,0 +1,260 @@
+"""Find out how the heads of a live model rotate: compare its products at non-zero positions with x_i M_Δ x_jᵀ.
+
+A rule of `attngeo.weights.layout.rope.rules` is a hypothesis: which dimensions form a pair, how many rotate and where.
+The one whose products agree with those of the live model, for offsets Δ from −300 to 300, is the fact that the package
+ships. Where none agrees, or several do that differ, the rotation is not proved.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from attngeo.errors import AttngeoError
+from attngeo.weights.layout.attention_weights import AttentionWeights
+from attngeo.weights.layout.config_scope import Scope
+from attngeo.weights.layout.rope import make_pairs, rope_settings
+from attngeo.weights.layout.rope.layer_kinds import NOPE, layer_kind
+from attngeo.weights.layout.rope.settings import SIZES
+from attngeo.weights.layout.rotary import RotaryPairs
+from attngeo.weights.layout.site import Site
+from tools.proof.agreement import TOLERANCE, Match, compare, product_error
+from tools.proof.product_recorder import Product
+from tools.proof.rotary.patch_positions import patch_positions
+
+Rule = dict[str, Any]
+_DIFFERENT = 1e-2  # relative error above which a product depends on the positions
+_WRONG_BASE = 1.02  # frequencies raised to this power must be noticed
+
+
+@dataclass(frozen=True)
+class LocatedLayer:
+    """A layer cut from a checkpoint and the products of the live model that it reproduces at position zero."""
+
+    weights: AttentionWeights
+    site: Site
+    places: tuple[tuple[int, Match], ...]  # (index among all products of the model, match)
+
+    @property
+    def scope(self) -> Scope:
+        assert self.site.scope is not None
+        return self.site.scope
+
+    @property
+    def kind(self) -> str | None:
+        return layer_kind(self.scope, self.site.indices[-1]) if self.site.indices else None
+
+
+@dataclass
+class RotaryVerdict:
+    """Rules by (template, kind of layer), and the reasons where there is none."""
+
+    rules: dict[tuple[str, str | None], Rule] = field(default_factory=dict)
+    reasons: dict[str, str] = field(default_factory=dict)  # template → why its rotation is not proved
+    worst: float = 0.0  # largest relative error of a rule that agrees
+
+    def add(self, layer: LocatedLayer, outcome: Rule | str) -> None:
+        """Keep the outcome of `examine` for one layer."""
+        key = layer.site.template, layer.kind
+        if isinstance(outcome, str):
+            self.reasons[layer.site.template] = outcome
+        elif self.rules.setdefault(key, outcome) != outcome:
+            self.reasons[layer.site.template] = "layers of one kind rotate differently"
+
+    def stored(self) -> list[Rule]:
+        """Return the rules to ship; where all kinds of layers that rotate at a template do so alike, one for all."""
+        rules: list[Rule] = []
+        for template in dict.fromkeys(template for template, _ in self.rules):
+            if template in self.reasons:
+                continue
+            found = {kind: rule for (where, kind), rule in self.rules.items() if where == template}
+            if NOPE in found:  # first, since the one for all would fit it too
+                rules.append({"site": template, "kind": NOPE, **found.pop(NOPE)})
+            alike = all(rule == next(iter(found.values())) for rule in found.values())
+            for kind, rule in list(found.items())[:1] if alike else found.items():
+                rules.append({"site": template, **({} if alike or kind is None else {"kind": kind}), **rule})
+        return rules
+
+
+Runs = list[list[Product]]
+
+
+def search(layer: LocatedLayer, run: list[Product]) -> LocatedLayer:
+    """Return `layer` with the products of a rotating run that some hypothesis reproduces.
+
+    For models whose positions cannot be made zero, so that nothing is known of the products at position zero.
+    """
+    hypotheses = [rotary for rule, rotary in _hypotheses(layer.scope, layer.kind, layer.weights.query.shape[-1])]
+    places = []
+    for index, product in enumerate(run):
+        for rotary in [None, *(rotary for rotary in hypotheses if rotary.axes is None)]:
+            match = compare(layer.weights, product, rotary)
+            if match is None:
+                break
+            if match.error < TOLERANCE:
+                places.append((index, match))
+                break
+    return replace(layer, places=tuple(places))
+
+
+def examine(layer: LocatedLayer, runs: Runs) -> tuple[Rule | str, float]:
+    """Return the one rule that agrees with all runs, or why there is none; and its largest error.
+
+    runs: the products of the rotating model, in the order of `LocatedLayer.places`, once per set of positions
+    """
+    evidence = [[(run[index], match) for index, match in layer.places if _several(run[index])] for run in runs]
+    if not all(evidence):
+        return "no product of several tokens", 0.0
+    plain = [[product_error(layer.weights, product, match) for product, match in run] for run in evidence]
+    if all(error < TOLERANCE for run in plain for error in run):
+        return {"pairs": "none"}, max(error for run in plain for error in run)
+    turning = [
+        [item for item, error in zip(run, errors, strict=True) if error > _DIFFERENT]
+        for run, errors in zip(evidence, plain, strict=True)
+    ]
+    if not all(turning):
+        return "the products hardly depend on the positions", 0.0
+    agreeing: list[tuple[Rule, RotaryPairs, float]] = []
+    nearest = float("inf")
+    for rule, rotary in _hypotheses(layer.scope, layer.kind, layer.weights.query.shape[-1]):
+        if any(rotary == other for _, other, _ in agreeing):
+            continue  # the same pairs in other words
+        error = max(min(_error(layer.weights, item, rotary) for item in run) for run in turning)
+        nearest = min(nearest, error)
+        if error < TOLERANCE:
+            agreeing.append((rule, rotary, error))
+    if len(agreeing) != 1:
+        what = "no hypothesis" if not agreeing else "several hypotheses"
+        return f"products at non-zero positions agree with {what} (nearest {nearest:.0e})", nearest
+    rule, rotary, error = agreeing[0]
+    wrong = _with_wrong_base(rotary)
+    if max(min(_error(layer.weights, item, wrong) for item in run) for run in turning) < 10 * TOLERANCE:
+        return "a wrong base goes unnoticed", error
+    return rule, error
+
+
+def agrees(layer: LocatedLayer, rule: Rule, runs: Runs, scope: Scope) -> bool:
+    """Return whether a rule agrees with runs of the model under another config, whose part for the layer is `scope`."""
+    try:
+        rotary = make_pairs(rule, rope_settings(scope, layer.kind), scope, layer.weights.query.shape[-1])
+    except AttngeoError:
+        return False
+    evidence = [[(run[index], match) for index, match in layer.places if _several(run[index])] for run in runs]
+    return all(run and min(_error(layer.weights, item, rotary) for item in run) < TOLERANCE for run in evidence)
+
+
+def _several(product: Product) -> bool:
+    return min(product.query.shape[1], product.key.shape[1]) > 1
+
+
+def _hypotheses(scope: Scope, kind: str | None, size: int) -> Iterator[tuple[Rule, RotaryPairs]]:
+    """Yield the rules to try on heads of this size, with the pairs they give under the layer's own config."""
+    try:
+        settings = rope_settings(scope, kind)
+    except AttngeoError:
+        return
+    for counted in (*(key for key in SIZES if isinstance(scope.get(key), int)), "share", "head"):
+        for at in ("start", "end"):
+            for pairs in ("halves", "neighbours"):
+                for axes in (1, 2):
+                    rule = {"pairs": pairs, "size": counted, "at": at} | ({} if axes == 1 else {"axes": axes})
+                    try:
+                        yield rule, make_pairs(rule, settings, scope, size)
+                    except AttngeoError:
+                        continue
+
+
+def _error(weights: AttentionWeights, item: tuple[Product, Match], rotary: RotaryPairs) -> float:
+    """Return the error under the positions that the product has; on two axes, those that the model's angles give."""
+    product, match = item
+    if rotary.axes is None:
+        return product_error(weights, product, match, rotary, product.positions)
+    candidates = patch_positions(product, rotary)
+    return min((product_error(weights, product, match, rotary, p) for p in candidates), default=float("inf"))
+
+
+def _with_wrong_base(rotary: RotaryPairs) -> RotaryPairs:
+    wrong = rotary.frequencies.clip(0) ** _WRONG_BASE
+    return RotaryPairs(rotary.pairs, wrong, rotary.factor, rotary.window, rotary.axes)
+
+
+# Switches that turn rotation on or off, or change the pairs: model type → values beside the default one.
+SWITCHED: dict[str, tuple[dict[str, Any], ...]] = {
+    "esm": ({"position_embedding_type": "rotary"},),
+    "falcon": ({"alibi": True},),
+    "wav2vec2-conformer": ({"position_embeddings_type": "rotary"},),
+    "wav2vec2-bert": ({"position_embeddings_type": "rotary"},),
+    "granitemoehybrid": ({"position_embedding_type": "rope"},),
+    **{kind: ({"rope_interleave": False},) for kind in ("deepseek_v3", "glm4_moe_lite", "youtu", "longcat_flash")},
+}
+
+
+# Configs that differ from the one of the type's tiny model, to learn which settings the model reads.
+
+VARIANTS: tuple[tuple[tuple[str, ...], dict[str, Any]], ...] = (
+    (
+        ("base", "scaling", "share"),
+        {
+            "rope_type": "yarn",
+            "rope_theta": 500.0,
+            "factor": 4.0,
+            "original_max_position_embeddings": 64,
+            "partial_rotary_factor": 0.5,
+        },
+    ),
+    (
+        ("base", "scaling"),
+        {"rope_type": "yarn", "rope_theta": 500.0, "factor": 4.0, "original_max_position_embeddings": 64},
+    ),
+    (("base", "share"), {"rope_theta": 500.0, "partial_rotary_factor": 0.5}),
+    (("base",), {"rope_theta": 500.0}),
+)
+
+
+def vary(config: Any, changes: dict[str, Any]) -> int:
+    """Set these rotary settings in `config` and its sub-configs, in place; return how many have such settings."""
+    from tools.proof.tiny_config import sub_configs
+
+    count = sum(vary(sub, changes) for sub in sub_configs(config).values())
+    parameters = getattr(config, "rope_parameters", None)
+    if isinstance(parameters, dict) and parameters and parameters.get("rope_type") != "axial":
+        nested = [value for value in parameters.values() if isinstance(value, dict)]
+        for number, part in enumerate(nested or [parameters]):
+            part.update(changes)
+            part["rope_theta"] = changes["rope_theta"] * (number + 1)  # kinds of layers differ
+        count += 1
+    elif isinstance(getattr(config, "rope_theta", None), (int, float)) and "rope_type" not in changes:
+        config.rope_theta = changes["rope_theta"]
+        count += 1
+    return count
+
+
+def add_settings_read(
+    verdict: RotaryVerdict,
+    layers: list[LocatedLayer],
+    variants: Iterator[tuple[tuple[str, ...], Runs, Callable[[LocatedLayer], Scope]]],
+) -> None:
+    """Add to each rule which settings of the config the live model was shown to read.
+
+    variants: what a variant shows, the runs of a model with its config, and the config's part for a layer
+    """
+    reads: dict[tuple[str, str | None], set[str]] = {}
+    for shown, runs, scope_of_layer in variants:
+        for key, rule in verdict.rules.items():
+            same = [layer for layer in layers if (layer.site.template, layer.kind) == key]
+            if rule["pairs"] != "none" and all(agrees(layer, rule, runs, scope_of_layer(layer)) for layer in same):
+                reads.setdefault(key, set()).update(shown)
+        if all(len(reads.get(key, ())) == 3 for key, rule in verdict.rules.items() if rule["pairs"] != "none"):
+            break
+    for key, rule in verdict.rules.items():
+        if rule["pairs"] != "none":
+            found = reads.get(key, set())
+            full = rule["size"] == "share" and "share" not in found and _whole(key, layers)
+            verdict.rules[key] = rule | {"reads": sorted(found)} | ({"size": "head"} if full else {})
+
+
+def _whole(key: tuple[str, str | None], layers: list[LocatedLayer]) -> bool:
+    """Return whether the share of the layers' own config is 1, so that nothing shows that the model reads it."""
+    same = [layer for layer in layers if (layer.site.template, layer.kind) == key]
+    return all(rope_settings(layer.scope, layer.kind).share == 1 for layer in same)
