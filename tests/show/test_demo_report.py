@@ -11,6 +11,7 @@ import attngeo
 from attngeo.bundled import NAMES, bundled, training
 from attngeo.show.demo_report import demo_figure, demo_text
 from attngeo.weights.scoring.nulls.layer_nulls import NullLevel
+from attngeo.weights.scoring.published.verdict import verdicts
 
 
 @pytest.fixture(scope="module")
@@ -26,19 +27,26 @@ def nulls(std: float | None) -> dict[tuple[str, str], dict[str, NullLevel]]:
 
 
 def test_the_null_is_printed_as_given(frame: pl.DataFrame) -> None:
-    (line,) = [line for line in demo_text(frame, nulls(0.125), {}).splitlines() if line.startswith("random layer ")]
+    (line,) = [line for line in demo_text(frame, nulls(0.125), (), {}).splitlines() if line.startswith("random layer ")]
     assert line.split("  ")[1:] == ["+0.250 ± 0.125", "+0.000 ± 0.125"] * 2
-    (line,) = [line for line in demo_text(frame, nulls(None), {}).splitlines() if line.startswith("random layer ")]
+    (line,) = [line for line in demo_text(frame, nulls(None), (), {}).splitlines() if line.startswith("random layer ")]
     assert line.split()[2:] == ["+0.250", "+0.000"] * 2
 
 
 def test_training_is_shown_where_it_is_known(frame: pl.DataFrame) -> None:
     records = {name: training(name) for name in NAMES}
-    assert "over training" in demo_text(frame, nulls(0.1), records)
-    assert "over training" not in demo_text(frame, nulls(0.1), {})
+    assert "over training" in demo_text(frame, nulls(0.1), (), records)
+    assert "over training" not in demo_text(frame, nulls(0.1), (), {})
     assert len(demo_figure(frame, nulls(0.1), {}).axes) == 2
     lower = demo_figure(frame, nulls(0.1), records).axes[2:]
     for ax, score in zip(lower, ("symmetry", "directionality"), strict=True):
         for line, name in zip(ax.lines, NAMES, strict=True):
             assert line.get_xdata().tolist() == [record["step"] for record in records[name]]
             assert line.get_ydata().tolist() == [median(record[score]) for record in records[name]]
+
+
+def test_verdicts_are_printed_below_the_table(frame: pl.DataFrame) -> None:
+    text = demo_text(frame, nulls(0.1), verdicts(frame), {})
+    for verdict in verdicts(frame):
+        assert f"{verdict.model}: {verdict.sentence}" in " ".join(text.split())
+    assert max(map(len, text.splitlines())) <= 100

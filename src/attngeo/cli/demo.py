@@ -43,6 +43,7 @@ def demo(
 
         from attngeo.show.demo_report import demo_figure, demo_text
         from attngeo.weights.scoring.nulls.layer_nulls import layer_nulls
+        from attngeo.weights.scoring.published.verdict import verdicts
 
         check_figure(figure)
         if models is not None and not real:
@@ -67,7 +68,7 @@ def demo(
         )
         nulls = layer_nulls(frame)
         typer.echo(intro)
-        typer.echo(demo_text(frame, nulls, training), nl=False)
+        typer.echo(demo_text(frame, nulls, verdicts(frame), training), nl=False)
         if not real:
             typer.echo(f"\nScore one of them: attngeo score {refs['encoder']} --heads")
         if figure is not None:

@@ -2,10 +2,12 @@
 
 Text
     score_report           scores of checkpoints, a verdict per stack, medians and a legend
+    frequency_report       energy and strongest rotary pair of each layer
     published_report       rows of the published tables and a legend
     demo_text              an encoder and a decoder side by side
     organization_summary   an organised network: trees, closest heads, entropy, sparsity
     invariance_summary     the geometry before and after the softmax
+    comparison_report      two models compared; model_map_report: several
     encode                 a data frame as table, json, csv, parquet, latex or markdown
 
 Figures
@@ -22,11 +24,15 @@ Figures
     sparsity_figure        best-n-term curves and regularity
     invariance_figure      geometry before and after the softmax
     paraproduct_figure     a paraproduct and its residual
+    comparison_figure      changes by layer and head between two models, and their relation
+    model_map_figure       distances of several models
 
     save_figure            write a figure to a file
 """
 
 from attngeo.show.canvas import save_figure
+from attngeo.show.comparison_figures import comparison_figure, model_map_figure
+from attngeo.show.comparison_report import comparison_report, model_map_report
 from attngeo.show.demo_report import demo_figure, demo_text
 from attngeo.show.gradient_figures import gradient_figure
 from attngeo.show.matrix_figures import paraproduct_figure, slices_figure, tensor_figure
@@ -38,21 +44,26 @@ from attngeo.show.organization_figures import (
     trees_figure,
 )
 from attngeo.show.organization_text import invariance_summary, organization_summary
-from attngeo.show.rotary_figures import frequency_figure, offset_figure
+from attngeo.show.rotary import frequency_figure, frequency_report, offset_figure
 from attngeo.show.score_figures import score_figure
 from attngeo.show.score_report import published_report, score_report
 from attngeo.show.tables import encode
 from attngeo.show.training_curves import training_figure
 
 __all__ = [
+    "comparison_figure",
+    "comparison_report",
     "demo_figure",
     "demo_text",
     "encode",
     "frequency_figure",
+    "frequency_report",
     "gradient_figure",
     "heads_figure",
     "invariance_figure",
     "invariance_summary",
+    "model_map_figure",
+    "model_map_report",
     "offset_figure",
     "organization_summary",
     "paraproduct_figure",

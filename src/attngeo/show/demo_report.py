@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from statistics import median
+from textwrap import wrap
 from typing import TYPE_CHECKING
 
 from attngeo.show.canvas import COLOURS, new_figure, panel_title, style_axes
 from attngeo.show.score_figures import draw_scores
-from attngeo.show.score_report import SCORE_LEGEND
+from attngeo.show.score_legend import SCORE_LEGEND
 from attngeo.show.tables import aligned
+from attngeo.show.terminal import WIDTH
 
 if TYPE_CHECKING:
     import polars as pl
@@ -17,21 +19,25 @@ if TYPE_CHECKING:
 
     from attngeo.dynamics.monitoring.records import Record
     from attngeo.weights.scoring.nulls.layer_nulls import LayerNulls, NullLevel
+    from attngeo.weights.scoring.published.verdict import Verdict
 
     Training = Mapping[str, Sequence[Record]]  # model → its training records
 
 _SCORES = ("symmetry", "directionality")
 
 
-def demo_text(frame: pl.DataFrame, nulls: LayerNulls, training: Training) -> str:
-    """Return the scores of two models side by side, the null below them, then their training, then a legend.
+def demo_text(frame: pl.DataFrame, nulls: LayerNulls, verdicts: Sequence[Verdict], training: Training) -> str:
+    """Return the scores of two models side by side, nulls and verdicts below them, their training, and a legend.
 
     frame:    columns as in `ScoreTable.frame`; `model` is the short name that heads each pair of columns
     nulls:    the null of each model's layers
+    verdicts: what the scores of each model say
     training: the training records of each model, or nothing
     """
     names = frame["model"].unique(maintain_order=True).to_list()
-    sections = [_layer_table(frame, nulls, names), *([_training_table(training, names)] if training else [])]
+    sentences = [line for verdict in verdicts for line in wrap(f"{verdict.model}: {verdict.sentence}", WIDTH)]
+    sections = [_layer_table(frame, nulls, names), *(["\n".join([*sentences, ""])] if sentences else [])]
+    sections += [_training_table(training, names)] if training else []
     legend = [*SCORE_LEGEND, "random layer: mean ± standard deviation for independent random weights of the same shape"]
     return "\n".join([*sections, *legend, ""])
 

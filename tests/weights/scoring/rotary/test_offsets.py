@@ -6,9 +6,7 @@ import numpy as np
 import pytest
 
 from attngeo import Form, RotaryPairs
-from attngeo.bundled import bundled
-from attngeo.errors import InputError
-from attngeo.weights.scoring.rotary import offset_curves, rotary_average, symmetry_at, symmetry_parts
+from attngeo.weights.scoring.rotary import rotary_average, symmetry_at, symmetry_parts
 
 ROTARIES = {
     "halves": (RotaryPairs.halves([1.0, 0.3, 0.1, 0.03]), 8),
@@ -45,8 +43,3 @@ def test_many_offsets_average_to_the_limit(rotary, size):
     limit = float(rotary_average(query, key, rotary).symmetry)
     assert numerators.sum() / denominators.sum() == pytest.approx(limit, abs=2e-3)
     assert abs(symmetry_at(query[0], key[0], rotary, OFFSETS)).max() <= 1
-
-
-def test_a_model_without_rotation_has_no_curves():
-    with pytest.raises(InputError, match="no layer is known to rotate"):
-        offset_curves(bundled("encoder"))

@@ -1,0 +1,50 @@
+"""Symmetry over offsets of a real model: s(0) is the plain score, the limit and the window average are drawn in."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import attngeo
+from attngeo.bundled import bundled
+from attngeo.errors import InputError
+from attngeo.weights.scoring.rotary import OffsetCurves, offset_curves
+
+LAYERS = (0, 14)
+
+
+@pytest.fixture(scope="module")
+def curves(smollm2) -> OffsetCurves:
+    return offset_curves(smollm2, last=64, layers=LAYERS)
+
+
+def test_curves_begin_with_the_plain_score(curves, smollm2):
+    table = attngeo.score(smollm2, layers=LAYERS, heads=False, nulls=False)
+    assert curves.offsets.tolist() == list(range(65))
+    assert [curve.symmetry[0] for curve in curves.layers] == pytest.approx(table.frame["symmetry"].to_list(), abs=1e-5)
+
+
+def test_the_window_average_is_that_of_all_offsets_in_the_window(smollm2):
+    (curve,) = offset_curves(smollm2, last=8191, layers=0).layers
+    assert (curve.window, len(curve.symmetry)) == (8192, 8192)
+    # Numerator and denominator are averaged separately, so the mean of s(Δ) comes near without being the same.
+    assert curve.window_average == pytest.approx(curve.symmetry.mean(), abs=0.03)
+    assert curve.symmetry[0] > 0.2 and curve.window_average < curve.limit < 0  # slow pairs do not turn in the window
+
+
+def test_the_figure_shows_every_layer_the_limit_and_the_window_average(curves):
+    left, right = curves.plot().axes
+    shown = [line.get_ydata() for line in left.lines]
+    for curve in curves.layers:
+        assert any(np.array_equal(line, curve.symmetry) for line in shown)
+    labels = {line.get_label(): line.get_ydata() for line in [*left.lines, *right.lines]}
+    assert labels["limit s̄, median layer"][0] == np.median([curve.limit for curve in curves.layers])
+    averages = [curve.window_average for curve in curves.layers]
+    assert labels["average over 8,192 tokens, median layer"][0] == np.median(averages)
+    assert labels["average over 8,192 tokens"].tolist() == averages
+    assert labels["limit s̄ over all offsets"].tolist() == [curve.limit for curve in curves.layers]
+
+
+def test_a_model_without_rotation_has_no_curves():
+    with pytest.raises(InputError, match="no layer is known to rotate"):
+        offset_curves(bundled("encoder"))
