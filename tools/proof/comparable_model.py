@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 _QK_NORM = re.compile(
-    r"(^|_)(q|k|query|key|qk|kv)(_a)?_?(layer)?_?(norm|ln)|norm_?(q|k)$|(q|k)_a_layernorm|layernorm_(q|k)$"
+    r"(^|_)(q|k|query|key|qk|kv)(_a)?_?(layer)?_?(rms_)?(norm|ln)|norm_?(added_)?(q|k)$|(q|k)_a_layernorm|layernorm_(q|k)$"
 )
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
+from tools.proof.diffusers.page import diffusers_section
+
 TOLERANCE = 1e-4  # as in `agreement`, which needs torch
 _TITLES = {
     "right": "Right",
@@ -54,7 +56,7 @@ def coverage_page(everything: dict[str, dict[str, Any]], version: str) -> str:
         else:
             lines += ["| type | reason |", "|---|---|"]
             lines += [f"| {kind} | {_cell(record[kind].get('reason', ''))} |" for kind in members]
-    return "\n".join(lines + _gguf_section(gguf)) + "\n"
+    return "\n".join(lines + _gguf_section(gguf) + diffusers_section()) + "\n"
 
 
 def _summary(record: dict[str, dict[str, Any]]) -> list[str]:

@@ -129,10 +129,15 @@ QK_GAINS: tuple[tuple[str, str], ...] = (
     ("q_ln.weight", "k_ln.weight"),
     ("layernorm_q.weight", "layernorm_k.weight"),
     ("attn_q_norm.weight", "attn_k_norm.weight"),
+    ("q_rms_norm.weight", "k_rms_norm.weight"),  # diffusers' HiDream
 )
 
 # Paths with projections called query and key that are no self- or cross-attention between tokens.
-NOT_ATTENTION = re.compile(r"(^|\.)(linear_attn|indexer|compressor|mlstm_layer|feed_forward|global_pointer)(\.|$)")
+NOT_ATTENTION = re.compile(
+    r"(^|\.)(linear_attn|indexer|compressor|mlstm_layer|feed_forward|global_pointer|"
+    # diffusers: pool the text into an embedding of the time
+    r"time_embed|time_extra_emb|add_time_condition|add_embedding)(\.|$)"
+)
 
 # Paths of cross-attention.
 CROSS = re.compile(

@@ -6,6 +6,7 @@ import re
 
 from attngeo.weights.layout.config_scope import Scope
 from attngeo.weights.layout.diffusers.blocks import of_block
+from attngeo.weights.layout.diffusers.table import FROM_SECOND, TO_SECOND
 from attngeo.weights.layout.families import ends_with, family
 from attngeo.weights.layout.site import path_template
 
@@ -19,6 +20,8 @@ def is_cross(path: str, scope: Scope) -> bool | None:
     The layers that are cross-attention in a live model of the class are known (`Family.cross`). Two switches of a
     config change that: `only_cross_attention` and `double_self_attention`.
     """
+    if path.endswith((f".{TO_SECOND}", f".{FROM_SECOND}")):
+        return True
     known = family(str(scope.get("model_type", "")))
     if _FIRST.search(path) and of_block(scope.get("only_cross_attention", False), path):
         return True

@@ -25,17 +25,22 @@ class _Rule:
     classes: str  # pattern of class names
     paths: str  # pattern of layer paths
     counts: tuple[str, ...] = ()  # keys that count heads; the first that is set is the one
-    size: str = ""  # the key that gives the size of a head; null: one head
+    size: str = ""  # the key that gives the size of a head, a list of its parts included; null: one head
     fixed: int = 0  # a number of heads that no key declares
 
 
 _UNET = r"UNet2DCondition|^ControlNet|SparseControlNet|UNetMotion|UNetSpatioTemporal|MotionAdapter|UNetControlNetXS"
 _RULES = (
     _Rule(r"UNet3DCondition|I2VGenXL", r"^transformer_in\b", fixed=8),
+    _Rule(r"I2VGenXL", r"^image_latents_temporal_encoder\b", fixed=2),
     _Rule(r"UNet3DCondition|I2VGenXL", r"", size="attention_head_dim"),
     _Rule(r"UNetControlNetXS", r"\bctrl_", counts=("ctrl_num_attention_heads",)),
     _Rule(_UNET, r"\bmotion_modules\b", counts=("motion_num_attention_heads",)),
-    _Rule(_UNET, r"\btransformer_blocks\b", counts=("num_attention_heads", "attention_head_dim")),
+    _Rule(_UNET, r"transformer_blocks\b", counts=("num_attention_heads", "attention_head_dim")),
+    _Rule(r"StableCascadeUNet", r"", counts=("num_attention_heads",)),
+    _Rule(r"UVit2D", r"\battention_blocks\b", counts=("block_num_heads",)),
+    _Rule(r"Kandinsky[56]", r"", size="axes_dims"),
+    _Rule(r"Kandinsky3UNet", r"", size="attention_head_dim"),
     _Rule(r"^UNet2D|UNet2DCondition|^ControlNet", r"\battentions\b", size="attention_head_dim"),
     _Rule(r"Autoencoder|VQModel|ConsistencyDecoder", r"\bmid_block\b|\battentions\b", fixed=1),
 )
@@ -61,7 +66,9 @@ def _apply(rule: _Rule, site: Site, scope: Scope, shapes: Shapes) -> tuple[str, 
         key = next((key for key in rule.counts if _stated(scope, key) is not None), rule.counts[0])
         return key, _whole(key, of_block(_stated(scope, key), site.path))
     rows, _ = site.storage.matrix_shape(site.query, shapes)
-    size = of_block(_stated(scope, rule.size), site.path, mirrored=False)
+    value = _stated(scope, rule.size)
+    parts = rule.size.startswith("axes") and isinstance(value, (list, tuple))
+    size = sum(value) if parts else of_block(value, site.path, mirrored=False)
     if size is None:
         return rule.size, 1
     size = _whole(rule.size, size)

@@ -7,6 +7,7 @@ and one for the queries of each stream with the keys of the other.
 
 from __future__ import annotations
 
+from attngeo.weights.layout.diffusers.blocks_first import BlocksFirst
 from attngeo.weights.layout.storage.fused import Blocks
 from attngeo.weights.layout.storage.separate import Separate
 from attngeo.weights.layout.table import Layout
@@ -43,6 +44,31 @@ DIFFUSERS_TABLE: tuple[Layout, ...] = (
         suffix=FROM_SECOND,
         gains=("norm_added_q.weight", "norm_k.weight"),
     ),
+    Layout(
+        "to_q_t.weight",
+        "to_k_t.weight",
+        Separate,
+        condition=_ONLY,
+        suffix=SECOND,
+        gains=("q_rms_norm_t.weight", "k_rms_norm_t.weight"),
+    ),
+    Layout(
+        "to_q.weight",
+        "to_k_t.weight",
+        Separate,
+        condition=_ONLY,
+        suffix=TO_SECOND,
+        gains=("q_rms_norm.weight", "k_rms_norm_t.weight"),
+    ),
+    Layout(
+        "to_q_t.weight",
+        "to_k.weight",
+        Separate,
+        condition=_ONLY,
+        suffix=FROM_SECOND,
+        gains=("q_rms_norm_t.weight", "k_rms_norm.weight"),
+    ),
     Layout("to_query.weight", "to_key.weight", Separate, condition=_ONLY),
     Layout("to_qkv.weight", "to_qkv.weight", Blocks, condition=_ONLY),
+    Layout("to_qkv_mlp_proj.weight", "to_qkv_mlp_proj.weight", BlocksFirst, condition=_ONLY),
 )

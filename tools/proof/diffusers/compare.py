@@ -1,0 +1,108 @@
+"""Compare the forms of one attention layer with the products of a live diffusers model.
+
+The inputs are those of the layer's own projections, found by the parameters they multiply with. In joint attention the
+tokens of two streams are rows of one product, so a form is compared with a block of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from attngeo.weights.layout.attention_weights import AttentionWeights
+from attngeo.weights.layout.site import Site
+from tools.proof.agreement import TOLERANCE, live_products, relative_error
+from tools.proof.product_recorder import Product
+
+_DIFFERENT = 1e-2  # relative error above which two heads are told apart
+
+
+@dataclass(frozen=True)
+class SiteMatch:
+    """The product of a live model that a layer reproduces best."""
+
+    error: float = float("inf")  # largest relative error over heads; inf: the layer was not run
+    cross: bool = False  # the tokens of the queries are not among those of the keys
+    control: float = float("inf")  # error with two heads exchanged (with one head: queries and keys)
+    products: frozenset[int] = frozenset()  # indices of all products that the layer reproduces
+
+    @property
+    def noticed(self) -> bool:
+        """Whether exchanging two heads makes the products disagree."""
+        return self.control > _DIFFERENT
+
+
+def match_site(model: nn.Module, site: Site, weights: AttentionWeights, products: Iterable[Product]) -> SiteMatch:
+    """Return how well the forms of `weights` reproduce a product of the attention layer that they were cut from."""
+    parameters = dict(model.named_parameters())
+    query, key = id(parameters[site.query]), id(parameters[site.key])
+    best = SiteMatch()
+    reproduced = set()
+    for index, product in enumerate(products):
+        x_q, x_k = _latest_input(product, query), _latest_input(product, key)
+        if x_q is None or x_k is None:
+            continue
+        error = block_error(weights, product, x_q, x_k)
+        if error <= TOLERANCE:
+            reproduced.add(index)
+        if error < best.error:
+            cross = not _among(x_q, x_k, product.query.shape[0] // len(weights.query))
+            best = SiteMatch(error, cross, block_error(_exchanged(weights), product, x_q, x_k))
+    return replace(best, products=frozenset(reproduced))
+
+
+def _latest_input(product: Product, weight: int) -> Tensor | None:
+    """Return the tokens [T, d] that were last multiplied with this parameter before the product."""
+    return next((p.tokens for p in reversed(product.before) if p.weight == weight), None)
+
+
+def _among(x_q: Tensor, x_k: Tensor, batch: int) -> bool:
+    """Return whether the tokens of the queries are the first or the last of the keys, in every item of the batch."""
+    if x_q.shape[1] != x_k.shape[1]:
+        return False
+    query, key = (tokens.reshape(batch, -1, tokens.shape[1]) for tokens in (x_q, x_k))
+    count = query.shape[1]
+    return key.shape[1] >= count and (torch.equal(query, key[:, :count]) or torch.equal(query, key[:, -count:]))
+
+
+def _exchanged(weights: AttentionWeights) -> AttentionWeights:
+    """Return the layer with its first and last query head exchanged; with one head, with queries and keys exchanged."""
+    if len(weights.query) < 2:
+        return replace(weights, query=weights.key, key=weights.query)
+    order = np.arange(len(weights.query))
+    order[[0, -1]] = order[[-1, 0]]
+    return replace(weights, query=weights.query[order])
+
+
+def block_error(weights: AttentionWeights, product: Product, x_q: Tensor, x_k: Tensor) -> float:
+    """Return the relative error of x M_h xᵀ, for the block of the product that fits best: at its start or its end.
+
+    x_q: [T, d_q], tokens of the queries, all items of the batch together
+    x_k: [S, d_k], tokens of the keys
+    """
+    heads, width, _ = weights.query.shape
+    groups, key_width, _ = weights.key.shape
+    if product.query.shape[0] % heads or x_q.shape[1] != width or x_k.shape[1] != key_width:
+        return float("inf")
+    batch = product.query.shape[0] // heads
+    live = live_products(product, batch)
+    if live is None or len(x_q) % batch or len(x_k) % batch:
+        return float("inf")
+    logits = live.reshape(batch, heads, *live.shape[1:])  # [batch, H, N, M]
+    w_q, w_k = (torch.from_numpy(np.ascontiguousarray(side)) for side in (weights.query, weights.key))
+    q = torch.einsum("bnd,hdr->bhnr", x_q.reshape(batch, -1, width), w_q)
+    k = torch.einsum("bmd,gdr->bgmr", x_k.reshape(batch, -1, key_width), w_k)
+    ours = q @ k.repeat_interleave(heads // groups, 1).transpose(-1, -2)  # [batch, H, n, m]
+    rows, columns = ours.shape[2:]
+    spare = (logits.shape[2] - rows, logits.shape[3] - columns)
+    if min(spare) < 0:
+        return float("inf")
+    return min(
+        relative_error(logits[:, :, top : top + rows, left : left + columns], ours)
+        for top in {0, spare[0]}
+        for left in {0, spare[1]}
+    )

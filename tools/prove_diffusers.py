@@ -1,0 +1,104 @@
+"""Compare the model classes of diffusers with live models; write the facts the package ships and docs/coverage.md.
+
+python -m tools.prove_diffusers                          all classes that have an example (about a minute)
+python -m tools.prove_diffusers FluxTransformer2DModel   these classes; the results of all others are kept
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+import warnings
+from pathlib import Path
+from typing import Any
+
+from attngeo.io.atomic import write_file
+from tools.proof.diffusers.page import RECORD
+from tools.proof.page import coverage_page
+
+ROOT = Path(__file__).resolve().parent.parent
+FACTS = ROOT / "src/attngeo/weights/data/diffusers.json"
+PAGE = ROOT / "docs/coverage.md"
+_SHIPPED = ("cross", "qk_norm", "rotary", "skip")
+
+
+def all_classes() -> list[str]:
+    """Return the names of all model classes of diffusers."""
+    import diffusers
+
+    names = []
+    for name in dir(diffusers):
+        try:
+            value = getattr(diffusers, name)
+        except (ImportError, RuntimeError):  # needs a package that is not installed
+            continue
+        if isinstance(value, type) and issubclass(value, diffusers.ModelMixin) and value is not diffusers.ModelMixin:
+            names.append(name)
+    return names
+
+
+def package_facts(classes: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Return the facts about every examined class that the package ships, by model type."""
+    import diffusers
+
+    from tools.proof.diffusers.prove import class_defaults
+
+    facts = {}
+    for name, verdict in sorted(classes.items()):
+        entry: dict[str, Any] = {"status": verdict["status"]}
+        if verdict["status"] != "right":
+            entry["reason"] = verdict["reason"]
+        entry |= {
+            key: verdict[key] for key in _SHIPPED if verdict[key] or (key == "cross" and verdict[key] is not None)
+        }
+        if defaults := class_defaults(getattr(diffusers, name)):
+            entry["defaults"] = defaults
+        facts[verdict["model_type"]] = entry
+    return facts
+
+
+def write_results(classes: dict[str, dict[str, Any]]) -> None:
+    """Write the facts, the record and the page."""
+    import diffusers
+
+    others = sorted(set(all_classes()) - set(classes))
+    facts = package_facts(classes)
+    _write_lines(FACTS, {kind: json.dumps(entry, sort_keys=True) for kind, entry in facts.items()})
+    record = {"version": diffusers.__version__, "classes": classes, "others": others}
+    write_file(RECORD, (json.dumps(record, indent=1) + "\n").encode())
+    version = re.search(r"transformers (\S+) maps", PAGE.read_text("utf-8"))
+    assert version is not None, f"{PAGE} has no version of transformers"
+    transformers_record = json.loads((ROOT / "docs/coverage.json").read_text("utf-8"))
+    write_file(PAGE, coverage_page(transformers_record, version[1]).encode())
+
+
+def _write_lines(path: Path, entries: dict[str, str]) -> None:
+    """Write a JSON object with one entry per line."""
+    lines = [f"{json.dumps(key)}: {value}" for key, value in entries.items()]
+    write_file(path, ("{\n" + ",\n".join(lines) + "\n}\n").encode())
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("classes", nargs="*", help="class names; none: all that have an example")
+    arguments = parser.parse_args()
+    import diffusers
+    import torch
+
+    from tools.proof.diffusers.prove import EXAMPLES, REFUSED, prove_class
+
+    warnings.simplefilter("ignore")  # diffusers and torch warn about tiny models of many kinds
+    diffusers.logging.set_verbosity_error()
+    torch.set_num_threads(1)
+    record = json.loads(RECORD.read_text("utf-8"))["classes"] if arguments.classes and RECORD.exists() else {}
+    for name in arguments.classes or [*EXAMPLES, *REFUSED]:
+        verdict = prove_class(name)
+        print(f"{verdict.status:9} {name} {verdict.reason}", file=sys.stderr, flush=True)
+        record[name] = vars(verdict)
+    write_results(dict(sorted(record.items())))
+
+
+if __name__ == "__main__":
+    main()
