@@ -34,6 +34,10 @@ COMMANDS = {
         "organization",
         "Measure whether the softmax preserves the geometry of the attention logits, compared with a control.",
     ),
+    "compare": (
+        "compare",
+        "Say what changed between two models, whether they are related and, on a text, how far apart they are.",
+    ),
     "pretrain": (
         "dynamics",
         "Pre-train a BERT-shaped encoder or decoder; the same command continues an interrupted run exactly.",

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from attngeo.errors import AttngeoError
+from attngeo.errors import AttngeoError, InputError
 from attngeo.io.messages import messages_to, one_line
 
 if TYPE_CHECKING:
@@ -140,6 +140,21 @@ def parse_layers(text: str | None) -> tuple[int, ...] | None:
             raise AttngeoError(f"--layers {text}: expected numbers and ranges such as 0-5,8")
         layers.update(range(first, last + 1))
     return tuple(sorted(layers))
+
+
+def read_text(path: Path) -> str:
+    """Return the text in a UTF-8 file."""
+    try:
+        text = path.read_text("utf-8")
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror})") from None
+    except UnicodeDecodeError:
+        raise InputError(f"{path}: not UTF-8 text") from None
+    if "\0" in text:
+        raise InputError(f"{path}: contains a zero byte; expected UTF-8 text, found binary data")
+    if not text.strip():
+        raise InputError(f"{path}: empty, expected at least a word")
+    return text
 
 
 @contextmanager

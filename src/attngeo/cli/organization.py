@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
-from attngeo.cli.common import Debug, Layers, one_line_errors, parse_layers, printed_warnings
+from attngeo.cli.common import Debug, Layers, one_line_errors, parse_layers, printed_warnings, read_text
 from attngeo.errors import InputError
 
 if TYPE_CHECKING:
@@ -188,7 +188,7 @@ def _read_input(inputs: dict[str, str | Path | None], ref: str | None) -> tuple[
     if ref is None:
         raise InputError("REF: missing, name a model: a folder, a GGUF file or a hub id")
     if option == "--text-file":
-        return option, _read_text(Path(value))
+        return option, read_text(Path(value))
     if option == "--text":
         return option, value
     from attngeo.organization.capture.media import read_image, read_sound
@@ -209,21 +209,6 @@ def _network(ref: str | None, option: str, value: Any, device: str | None, **opt
     if option == "--audio":
         chosen["sampling_rate"], value = value
     return cast("NetworkTensor", capture(ref, value, device=device, **chosen))  # one input gives one tensor
-
-
-def _read_text(path: Path) -> str:
-    """Return the text in a UTF-8 file."""
-    try:
-        text = path.read_text("utf-8")
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror})") from None
-    except UnicodeDecodeError:
-        raise InputError(f"{path}: not UTF-8 text") from None
-    if "\0" in text:
-        raise InputError(f"{path}: contains a zero byte; expected UTF-8 text, found binary data")
-    if not text.strip():
-        raise InputError(f"{path}: empty, expected at least a word")
-    return text
 
 
 def _read_tensor(path: Path) -> NetworkTensor | Floats:

@@ -14,7 +14,7 @@ Figures
     score_figure           scores by layer and head
     demo_figure            the same for an encoder and a decoder, and over training
     frequency_figure       energy of the rotary pairs of all heads against their frequency
-    offset_figure          symmetry over the offset between two tokens
+    offset_figure          symmetry over the offset between two tokens; rotary_figure: both
     training_figure        scores of a run by step
     gradient_figure        the rank-1 terms of a backward pass
     tensor_figure          heads of a network tensor
@@ -44,7 +44,7 @@ from attngeo.show.organization_figures import (
     trees_figure,
 )
 from attngeo.show.organization_text import invariance_summary, organization_summary
-from attngeo.show.rotary import frequency_figure, frequency_report, offset_figure
+from attngeo.show.rotary import frequency_figure, frequency_report, offset_figure, rotary_figure
 from attngeo.show.score_figures import score_figure
 from attngeo.show.score_report import published_report, score_report
 from attngeo.show.tables import encode
@@ -68,6 +68,7 @@ __all__ = [
     "organization_summary",
     "paraproduct_figure",
     "published_report",
+    "rotary_figure",
     "save_figure",
     "score_figure",
     "score_report",

@@ -1,12 +1,16 @@
-"""Compare two models: what changed, are they related, how far apart are they.
+"""Compare models: what changed, are they related, how far apart are they.
 
-compare           the three answers → ModelComparison
-ModelComparison   a table of changes, a verdict with a p-value, a distance; prints, draws, saves and loads
+compare            two models → ModelComparison
+compare_all        several models → ModelMap
+ModelComparison    a table of changes, a verdict with a p-value, a distance; prints, draws, saves and loads
+ModelMap           the distances of several models: a matrix, a dendrogram, a map
 
-Inside, one package per question: `change`, `origin` and `distance`.
+Inside, one package per question: `change`, `origin` and `distance`. `weights_pass` reads the layers of both models once
+for the first two.
 """
 
 from attngeo.applications.compare.compare import compare
 from attngeo.applications.compare.comparison import ModelComparison
+from attngeo.applications.compare.model_map import ModelMap, compare_all
 
-__all__ = ["ModelComparison", "compare"]
+__all__ = ["ModelComparison", "ModelMap", "compare", "compare_all"]

@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from attngeo.applications.compare.change.change_table import change_frame
 from attngeo.applications.compare.change.layer_pairs import PairedLayers, pair_layers, widths
 from attngeo.applications.compare.comparison import ModelComparison
+from attngeo.applications.compare.distance.captured import captured_geometry, profile_differences, score_profiles
+from attngeo.applications.compare.distance.network_distance import network_distance
 from attngeo.applications.compare.origin.alignment import TokenEmbeddings, relation_by_alignment
 from attngeo.applications.compare.origin.fixed_positions import has_fixed_positions
 from attngeo.applications.compare.origin.reduced_forms import ReducedShape
@@ -39,6 +42,7 @@ def compare(
     align: bool = False,
     draws: int = DRAWS,
     seed: int = 0,
+    truncate: bool = False,
     stack: str | Collection[str] | None = None,
     num_heads: int | None = None,
     unproven: bool = False,
@@ -55,7 +59,8 @@ def compare(
                embeddings: for a model whose dimensions were permuted (with RMSNorm, also sign-flipped)
     draws:     random permutations of the basis, at least 99
     seed:      of the reduced shape and of the null
-    stack:     only these stacks
+    truncate:  shorten inputs that are longer than the window of a model instead of raising an error
+    stack:     only these stacks; one of them where there are inputs
     num_heads: the number of heads, where no transformers config states it
     unproven:  accept a layout that has never been checked against a live model of its type
     progress:  called with (layers compared, all layers); True draws a progress bar
@@ -80,7 +85,10 @@ def compare(
             comparison = compare_weights(paired, align=align, draws=draws, seed=seed, progress=call)
     if inputs is None:
         return comparison
-    raise NotImplementedError
+    geometries = [captured_geometry(ref, inputs, stack=stack, truncate=truncate) for ref in (a, b)]
+    profiles = tuple(score_profiles(ref, **options) for ref in (a, b))
+    distance = network_distance(geometries[0], geometries[1], seed=seed, profiles=profile_differences(*profiles))
+    return replace(comparison, distance=distance)
 
 
 def compare_weights(

@@ -38,7 +38,7 @@ def permuted_statistics(layers: Layers, draws: int, seed: int, flips: bool) -> F
 
     >>> forms = np.random.default_rng(0).normal(size=(64, 3))  # 3 heads, 8 hidden dimensions
     >>> forms /= np.linalg.norm(forms, axis=0)
-    >>> statistic([(forms, forms)]) > permuted_statistics([(forms, forms)], 99, 0, flips=False).max()
+    >>> bool(statistic([(forms, forms)]) > permuted_statistics([(forms, forms)], 99, 0, flips=False).max())
     True
     """
     width = round(len(layers[0][0]) ** 0.5)

@@ -1,0 +1,112 @@
+"""`attngeo compare`: what changed between two models, are they related, how far apart are they."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from attngeo.cli.common import (
+    Debug,
+    NumHeads,
+    Unproven,
+    check_figure,
+    one_line_errors,
+    output_format,
+    printed_warnings,
+    read_text,
+    write_figure,
+    write_output,
+)
+from attngeo.errors import InputError
+
+if TYPE_CHECKING:
+    from attngeo.applications.compare.comparison import ModelComparison
+    from attngeo.applications.compare.model_map import ModelMap
+
+app = typer.Typer(rich_markup_mode=None)
+
+
+@app.command()
+def compare(
+    refs: Annotated[
+        list[str], typer.Argument(metavar="A B [C...]", help="Two or more models: folders, files or hub ids.")
+    ],
+    text_file: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="FILE", help="Run the models on this text to measure their distance; may be repeated."),
+    ] = None,
+    align: Annotated[
+        bool, typer.Option("--align", help="First undo a permutation of the hidden dimensions, by token embeddings.")
+    ] = False,
+    draws: Annotated[int, typer.Option(metavar="N", help="Random permutations of the basis, at least 99.")] = 999,
+    seed: Annotated[int, typer.Option(metavar="N", min=0, help="Random seed of the null.")] = 0,
+    heads: Annotated[bool, typer.Option("--heads", help="Print all heads, not only those that changed most.")] = False,
+    truncate: Annotated[
+        bool, typer.Option("--truncate", help="Shorten a text that is longer than a model's context window.")
+    ] = False,
+    stack: Annotated[str | None, typer.Option(metavar="S", help="Compare only this stack.")] = None,
+    num_heads: NumHeads = None,
+    unproven: Unproven = False,
+    figure: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Draw the comparison to a .png, .svg or .pdf file.")
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Write the result: .parquet (.json for three models or more) loads again; "
+            ".txt, .md, .tex, .csv and .json hold the report or the table of changes.",
+        ),
+    ] = None,
+    debug: Debug = False,
+) -> None:
+    """Say what changed between two models, whether they are related and, on a text, how far apart they are."""
+    with one_line_errors(debug):
+        if len(refs) < 2:
+            raise InputError(f"{refs[0]}: one model only, expected at least two to compare")
+        if out is not None:
+            output_format(None, out)
+            if len(refs) > 2 and out.suffix != ".json":
+                raise InputError(f"--out {out}: the distances of {len(refs)} models are saved as .json")
+        check_figure(figure)
+        texts = [read_text(path) for path in text_file or ()]
+        options: dict[str, Any] = {"inputs": texts or None, "align": align, "draws": draws, "seed": seed}
+        options |= {"truncate": truncate, "stack": stack, "num_heads": num_heads, "unproven": unproven}
+        result = _compare(refs, options)
+        _print(result, None if heads else 20, out)
+        if figure is not None:
+            write_figure(result.plot(), figure)
+
+
+def _compare(refs: list[str], options: dict[str, Any]) -> ModelComparison | ModelMap:
+    from attngeo.applications.compare.compare import compare
+    from attngeo.applications.compare.model_map import compare_all
+    from attngeo.io.progress import ProgressBar
+
+    with ProgressBar("compare") as bar, printed_warnings(bar.say):
+        if len(refs) > 2:
+            return compare_all(refs, progress=bar.step, **options)
+        return compare(*refs, progress=bar.step, **options)
+
+
+def _print(result: ModelComparison | ModelMap, heads: int | None, out: Path | None) -> None:
+    """Print the report; write the result, or its table, to `out`."""
+    from attngeo.applications.compare.comparison import ModelComparison
+    from attngeo.show.comparison_report import comparison_report, model_map_report
+    from attngeo.show.tables import encode
+
+    two = isinstance(result, ModelComparison)
+    report = comparison_report(result, heads) if isinstance(result, ModelComparison) else model_map_report(result)
+    typer.echo(report, nl=False)
+    if out is None:
+        return
+    form = output_format(None, out)
+    if not two or form == "parquet":
+        result.save(out)
+        typer.echo(f"attngeo: wrote {out}", err=True)
+    elif form == "table":
+        write_output(report.encode(), out)
+    else:
+        write_output(encode(result.changes, form), out)

@@ -1,0 +1,85 @@
+"""The fused Gromov–Wasserstein distance of head geometries."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from attngeo.applications.compare.distance import (
+    HeadGeometry,
+    fused_gromov_wasserstein,
+    network_distance,
+    profile_difference,
+)
+from attngeo.errors import InputError
+from attngeo.organization.capture.network_tensor import NetworkTensor
+
+pytest.importorskip("ot")
+
+
+def geometry(position: np.ndarray, depth: np.ndarray | None = None, text: str = "") -> HeadGeometry:
+    """Return heads whose affinity falls with the distance of their positions."""
+    affinity = np.exp(-np.abs(position[:, None] - position))
+    depth = (np.arange(len(position)) + 0.5) / len(position) if depth is None else depth
+    return HeadGeometry(affinity, depth, np.linspace(1, 0, 64), (text,))
+
+
+def test_the_distance_is_zero_for_a_network_and_its_copy_in_another_order():
+    rng = np.random.default_rng(0)
+    a = geometry(rng.normal(size=12))
+    order = rng.permutation(12)
+    b = HeadGeometry(a.affinity[np.ix_(order, order)], a.depth[order], a.curve, a.texts)
+    assert network_distance(a, b, draws=19).value == pytest.approx(0, abs=1e-6)
+
+
+def test_the_distance_of_two_pairs_is_the_closed_form():
+    # two heads each, at the same depth, with affinities 0.3 and 0.8 off the diagonal
+    depth = np.full(2, 0.5)
+    affinities = [np.array([[1, value], [value, 1]]) for value in (0.3, 0.8)]
+    expected = (0.5 * 2 * 0.25 * 0.5**2) ** 0.5
+    assert fused_gromov_wasserstein(*affinities, depth, depth) == pytest.approx(expected, rel=1e-3)
+
+
+def test_the_distance_is_symmetric_and_grows_with_the_difference():
+    rng = np.random.default_rng(1)
+    position = np.sort(rng.normal(size=10))
+    a = geometry(position)
+    near, far = (geometry(position + size * rng.normal(size=10)) for size in (0.1, 2))
+    assert network_distance(a, near, draws=9).value < network_distance(a, far, draws=9).value
+    there, back = (network_distance(*pair, draws=9).value for pair in ((a, far), (far, a)))
+    assert there == pytest.approx(back, rel=0.05)  # each the smallest of several starts
+
+
+def test_permuted_heads_are_further_apart_where_affinity_follows_depth():
+    a, b = geometry(np.linspace(0, 3, 14)), geometry(np.linspace(0, 3, 9))
+    found = network_distance(a, b, draws=39)
+    assert found.p_value == 1 / 40 and found.value < found.null_mean - 3 * found.null_std
+    assert (found.heads_a, found.heads_b, found.draws) == (14, 9, 39)
+    assert "geometries of 14 and 9 heads" in found.sentence()
+
+
+def test_different_inputs_are_refused():
+    a, b = geometry(np.arange(4.0), text="thequickbrownfox"), geometry(np.arange(4.0), text="alazydog")
+    with pytest.raises(InputError, match="captured on different inputs: input 0 begins with 'thequickbrownfox'"):
+        network_distance(a, b)
+    network_distance(a, geometry(np.arange(4.0), text="thequick"), draws=3)  # truncated
+    with pytest.raises(InputError, match="on 1 and 2 inputs"):
+        network_distance(a, HeadGeometry(a.affinity, a.depth, a.curve, ("a", "b")))
+
+
+def test_tokens_of_different_vocabularies_are_the_same_text():
+    rng = np.random.default_rng(2)
+    heads = tuple(f"L{layer}H0" for layer in range(4))
+    words = [("[CLS]", "un", "##seen", "word", "."), ("<s>", "Ġunse", "en", "Ġword", "."), ("▁Unseen", "▁wor", "d")]
+    texts = set()
+    for tokens in words:
+        values = rng.normal(size=(len(tokens), len(tokens), 4))
+        texts.add(HeadGeometry.of([NetworkTensor(values, queries=tokens, keys=tokens, heads=heads)]).texts)
+    assert texts == {("unseenword",)}
+
+
+def test_profiles_of_different_depth_are_compared_over_relative_depth():
+    line = np.linspace(0, 1, 4)
+    assert profile_difference(line, np.linspace(0, 1, 13)) == pytest.approx(0, abs=1e-9)
+    assert profile_difference(line, 1 + np.linspace(0, 1, 7)) == pytest.approx(1)
+    assert profile_difference(np.array([2.0]), np.array([3.0, 3.0])) == pytest.approx(1)
