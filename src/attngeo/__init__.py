@@ -12,6 +12,11 @@ Organise a network
     paraproduct         expand a function of a matrix along two trees → Paraproduct
     NetworkTensor, Organization, Expansion, Comparison, InvarianceReport, Paraproduct, Tree
 
+Compare models
+    compare             what changed from one model to another, are they related, how far apart → ModelComparison
+    compare_all         the distances of several models → ModelMap
+    ModelComparison, ModelMap
+
 Train a model
     symmetric_init_     initialise a model with a symmetric form: W_q = W_k in each self-attention head
     pretrain            pre-train a small encoder or decoder from a config and record its form
@@ -39,6 +44,9 @@ from typing import TYPE_CHECKING
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from attngeo.applications.compare.compare import compare
+    from attngeo.applications.compare.comparison import ModelComparison
+    from attngeo.applications.compare.model_map import ModelMap, compare_all
     from attngeo.dynamics.gradients.gradient_terms import gradient_terms
     from attngeo.dynamics.gradients.result import GradientTerms
     from attngeo.dynamics.initialisation.symmetric import symmetric_init_
@@ -72,6 +80,8 @@ __all__ = [
     "Form",
     "GradientTerms",
     "InvarianceReport",
+    "ModelComparison",
+    "ModelMap",
     "Monitor",
     "NetworkTensor",
     "Organization",
@@ -82,6 +92,8 @@ __all__ = [
     "__version__",
     "attention_layers",
     "capture",
+    "compare",
+    "compare_all",
     "gradient_terms",
     "organize",
     "paraproduct",
@@ -102,6 +114,8 @@ _HOME = {
     "Form": "attngeo.weights.scoring.form",
     "GradientTerms": "attngeo.dynamics.gradients.result",
     "InvarianceReport": "attngeo.organization.softmax.invariance_report",
+    "ModelComparison": "attngeo.applications.compare.comparison",
+    "ModelMap": "attngeo.applications.compare.model_map",
     "Monitor": "attngeo.dynamics.monitoring.monitor",
     "NetworkTensor": "attngeo.organization.capture.network_tensor",
     "Organization": "attngeo.organization.organization",
@@ -111,6 +125,8 @@ _HOME = {
     "Tree": "attngeo.organization.trees.tree",
     "attention_layers": "attngeo.weights.layout.layers",
     "capture": "attngeo.organization.capture.capture",
+    "compare": "attngeo.applications.compare.compare",
+    "compare_all": "attngeo.applications.compare.model_map",
     "gradient_terms": "attngeo.dynamics.gradients.gradient_terms",
     "organize": "attngeo.organization.organize",
     "paraproduct": "attngeo.organization.softmax.paraproduct",
