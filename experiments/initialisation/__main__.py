@@ -1,4 +1,6 @@
-"""The command line of the initialisation experiment: `python -m experiments.initialisation prepare|run|table|figures`.
+"""The command line of the initialisation experiment.
+
+    python -m experiments.initialisation prepare|run|speed|table|figures
 
 It uses argparse and imports matplotlib late, so that `prepare`, `run` and `table` work on a machine without typer,
 polars, rich and matplotlib.
@@ -7,6 +9,7 @@ polars, rich and matplotlib.
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 import traceback
 from collections.abc import Callable, Sequence
@@ -25,6 +28,7 @@ from experiments.initialisation.runs import FinishedRun, read_runs
 from experiments.initialisation.statistics import compare
 from experiments.initialisation.table import FORMATS, as_text
 
+_ARCHITECTURES = ("bert", "pre-norm-bert", "modernbert", "llama")
 _FORMAT_OF_SUFFIX = {".md": "markdown", ".csv": "csv"}
 
 
@@ -73,6 +77,7 @@ def run(options: argparse.Namespace) -> None:
             work=work,
             done=options.done,
             minutes=options.minutes,
+            fine_tuning=options.fine_tune,
             say=say,
             progress=bar.step,
         )
@@ -80,6 +85,18 @@ def run(options: argparse.Namespace) -> None:
     finished = read_runs([path for path in (*options.done, options.results) if path.exists()])
     if finished and is_main_process():
         print(as_text(compare(finished)))
+
+
+def speed(options: argparse.Namespace) -> None:
+    """Measure steps per second of each architecture, and their share of the rate of bf16 matrix products."""
+    from experiments.initialisation.packed_tokens import unpacked
+    from experiments.initialisation.speed import measure_architectures
+
+    folder = unpacked(options.tokens)
+    rows = measure_architectures(folder, options.architecture or _ARCHITECTURES, options.size, options.seconds, print)
+    if options.out is not None:
+        with write_errors(options.out):
+            write_file(options.out, (json.dumps(rows, indent=2) + "\n").encode())
 
 
 def table(options: argparse.Namespace) -> None:
@@ -139,7 +156,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = _Parser(prog="python -m experiments.initialisation",
                      description="Which initialisation saves training steps? A grid of initialisations × learning "
                                  "rates × seeds as paired runs, and their comparison.")  # fmt: skip
-    commands = parser.add_subparsers(required=True, metavar="prepare|run|table|figures", parser_class=_Parser)
+    commands = parser.add_subparsers(required=True, metavar="prepare|run|speed|table|figures", parser_class=_Parser)
 
     def add(command: Callable[[argparse.Namespace], None], summary: str) -> argparse.ArgumentParser:
         added = commands.add_parser(command.__name__, help=summary, description=command.__doc__)
@@ -149,6 +166,14 @@ def _parser() -> argparse.ArgumentParser:
 
     _prepare_options(add(prepare, "tokenise a corpus"))
     _run_options(add(run, "run what is not finished of a grid"))
+    measured = add(speed, "measure how fast the architectures train")
+    measured.add_argument("--tokens", type=Path, required=True, metavar="DIR", help="token files, packed or not")
+    measured.add_argument("--architecture", **_SEVERAL, choices=_ARCHITECTURES, help="default: all of them")
+    measured.add_argument("--size", nargs="+", default=["4x256", "12x768"], metavar="4x256", help="layers x width")
+    measured.add_argument(
+        "--seconds", type=float, default=1.0, metavar="X", help="length of a timed stretch; 5 are timed"
+    )
+    measured.add_argument("--out", type=Path, metavar="FILE", help="also write the measurements to this JSON file")
     for command, summary in ((table, "compare finished runs"), (figures, "draw finished runs")):
         added = add(command, summary)
         added.add_argument("results", type=Path, nargs="+", metavar="PATH", help="files or folders of finished runs")
@@ -189,7 +214,8 @@ def _run_options(parser: argparse.ArgumentParser) -> None:
     add("--group", **_SEVERAL, metavar="NAME", help=f"parts of the grid: {', '.join(GROUPS)}; default: core")
     add("--start", **_SEVERAL, metavar="NAME", help="only these initialisations")
     add("--set", **_SEVERAL, metavar="KEY=VALUE", help="settings in place of the usual ones")
-    add("--lr", **_SEVERAL, type=float, metavar="X", help="learning rates of a custom grid")
+    add("--fine-tune", action="store_true", help="fine-tune each model after its training and record the accuracy")
+    add("--lr", **_SEVERAL, type=float, metavar="X", help="learning rates of a custom grid, or in place of a group's")
     add("--seeds", type=int, metavar="N", help="number of seeds of a custom grid")
     add("--steps", type=int, metavar="N", help="steps per run of a custom grid")
     add("--size", metavar="4x256", help="layers x width of the models of a custom grid")

@@ -14,21 +14,25 @@ from attngeo.errors import InputError
 
 # Settings that may replace the usual ones of a grid; all others are fixed by the grid or its tokens. Those that change
 # the result of a run become part of its cell.
-_SETTABLE = ("batch", "betas", "checkpoints", "clip", "compile", "evaluations", "heads", "intermediate", "length",
-             "masked", "precision", "warmup", "weight_decay")  # fmt: skip
+_SETTABLE = ("architecture", "batch", "betas", "checkpoints", "clip", "compile", "evaluations", "heads", "intermediate",
+             "length", "masked", "norm", "precision", "until_loss", "warmup", "weight_decay")  # fmt: skip
+_SELF_BIAS = " with self-bias"
 
 
 @dataclass(frozen=True)
 class Cell:
     """One run of the grid. Cells that differ only in `start` are paired."""
 
-    start: str  # initialisation, as in configs; with "unit " before it: at std 1/√d
+    # Initialisation, as in configs. Before it may stand its scale, "unit ", "half-unit " or "std 0.03 ", and behind it
+    # " with self-bias".
+    start: str
     lr: float
     seed: int
     steps: int = 9_500
     size: str = "4x256"
     objective: str = "masked"
-    other: tuple[tuple[str, Any], ...] = ()  # settings other than the usual ones, sorted by name
+    # Settings other than the usual ones, sorted by name; `until_loss` ends the run at the first lower held-out loss.
+    other: tuple[tuple[str, Any], ...] = ()
 
     @property
     def key(self) -> str:
@@ -57,6 +61,12 @@ class Cell:
         """The settings other than the usual ones, in words."""
         return ", ".join(f"{key} {value}" for key, value in self.other)
 
+    @property
+    def until_loss(self) -> float | None:
+        """The held-out loss below which the run ends; None: it takes all its steps."""
+        loss: float | None = dict(self.other).get("until_loss")
+        return loss
+
     def config(self, out: str, tokens: str, **neutral: Any) -> PretrainConfig:
         """Return the config of the run.
 
@@ -68,17 +78,35 @@ class Cell:
             "tokens": tokens,
             "objective": self.objective,
             "size": self.size,
-            "start": self.start.removeprefix("unit "),
-            "scale": "unit" if self.start.startswith("unit ") else None,
+            **start_settings(self.start),
             "lr": self.lr,
             "steps": self.steps,
             "seed": self.seed,
             "checkpoints": 0,  # only where a slice of time ends
             "keep_model": False,
-            **dict(self.other),
+            **{key: value for key, value in self.other if key != "until_loss"},
             **neutral,
         }
         return load_config(settings)
+
+
+def start_settings(start: str) -> dict[str, Any]:
+    """Return the settings of an initialisation as a cell names it.
+
+    >>> start_settings("unit symmetric"), start_settings("std 0.03 independent")["scale"]
+    ({'start': 'symmetric', 'scale': 'unit', 'self_bias': False}, 0.03)
+    """
+    name, scale = start.removesuffix(_SELF_BIAS), None
+    if name.startswith(("unit ", "half-unit ")):
+        scale, _, name = name.partition(" ")
+    elif name.startswith("std "):
+        number, _, name = name.removeprefix("std ").partition(" ")
+        try:
+            scale = float(number)
+        except ValueError:
+            raise InputError(f"start {start!r}: expected a number after std") from None
+    check_initialisation(name)
+    return {"start": name, "scale": scale, "self_bias": start.endswith(_SELF_BIAS)}
 
 
 def grid(starts: Iterable[str], rates: Iterable[float], seeds: Iterable[int], **other: Any) -> tuple[Cell, ...]:
@@ -90,6 +118,45 @@ def grid(starts: Iterable[str], rates: Iterable[float], seeds: Iterable[int], **
     return tuple(Cell(start, lr, seed, **other) for seed in seeds for lr in rates for start in starts)
 
 
+_ARMS = ("baseline", "unit independent", "unit symmetric")
+_MODERN_ARMS = (*_ARMS, "half-unit symmetric")
+_MODERN = (("architecture", "modernbert"),)
+_LONG_WARMUP = (("warmup", 1_000),)
+_SCREENED = (5e-4, 1e-3, 2e-3, 4e-3)
+_MECHANISM = ("unit indefinite", "unit independent with self-bias", "unit small-skewed", "unit large-symmetric",
+              "unit symmetric", "unit skewed", "unit independent", "baseline")  # fmt: skip
+_SCALES = ("std 0.03", "std 0.045", "unit", "std 0.09", "std 0.125")  # unit is std 0.0625 at width 256
+# What to recommend for each architecture. A group that follows a screening is run with the learning rates found there
+# (`--lr`).
+ITEMS: dict[str, tuple[Cell, ...]] = {
+    "item1-screen": grid(_ARMS, _SCREENED, (0,)),
+    "item1": grid(_ARMS, (1e-3,), range(5)),
+    "item2-screen": grid(_MODERN_ARMS, _SCREENED, (0,), other=_MODERN),
+    "item2": grid(_MODERN_ARMS, (1e-3,), range(5), other=_MODERN),
+    "item2-large-screen": grid(
+        ("baseline", "unit symmetric"), (5e-4, 1e-3), (0,), size="12x768", steps=1_500, other=_MODERN
+    ),
+    "item2-large": grid(("baseline", "unit symmetric"), (5e-4,), range(3), size="12x768", steps=5_000, other=_MODERN),
+    "item3": grid(_ARMS, (1e-3,), range(5), other=(("norm", "pre"),)),
+    "item4": grid((*_ARMS, "unit skewed"), (5e-4,), range(2), size="12x768", steps=8_000, other=_LONG_WARMUP),
+    "item4-third": grid((*_ARMS, "unit skewed"), (5e-4,), (2,), size="12x768", steps=8_000, other=_LONG_WARMUP),
+    "item5": grid(_MECHANISM, (2e-4, 5e-4), range(5)),
+    "item6": grid(
+        tuple(f"{scale} {start}" for scale in _SCALES for start in ("symmetric", "independent")), (5e-4,), range(3)
+    ),
+    "item7": grid(_ARMS, (1e-3,), range(3), objective="causal", other=(("architecture", "llama"),))
+    + grid(_ARMS, (1e-3,), range(3), objective="causal"),
+    "item8": grid(
+        ("baseline", "unit symmetric"),
+        (5e-4,),
+        (0,),
+        size="24x1024",
+        steps=8_000,
+        other=(("until_loss", 5.0), *_LONG_WARMUP),
+    ),
+    "authors": grid(("authors",), (5e-4, 2e-4), (0,)) + grid(("authors",), (5e-5,), (0,), steps=21_000),  # corrected
+}
+FINE_TUNED = frozenset({"item1", "item2", "item2-large"})  # groups whose runs are fine-tuned right after training
 _CORE = ("baseline", "symmetric", "unit independent", "unit symmetric", "authors")
 _MIMETIC = ("mimetic-0.3", "mimetic-0.7", "mimetic-0.3-value", "mimetic-0.7-value")
 _BEST = ("baseline", "unit symmetric", "mimetic-0.3")  # of core and mimetic over three seeds, and the baseline
@@ -104,16 +171,21 @@ GROUPS: dict[str, tuple[Cell, ...]] = {
     "slow": grid(("baseline", "unit symmetric", "authors"), (5e-5,), (0,), steps=21_000),
     "large": grid(("baseline", "unit independent", "unit symmetric"), (2e-4,), range(3), steps=2_300, size="12x768"),
     "causal": grid(("baseline", "unit symmetric"), (5e-4,), range(3), objective="causal"),
+    **ITEMS,
 }
 
 
 def group_cells(
-    groups: Iterable[str], starts: Iterable[str] | None = None, settings: Mapping[str, Any] | None = None
+    groups: Iterable[str],
+    starts: Iterable[str] | None = None,
+    settings: Mapping[str, Any] | None = None,
+    rates: Sequence[float] = (),
 ) -> tuple[Cell, ...]:
     """Return the cells of these groups, each once, in order.
 
     starts: only these initialisations
     settings: in place of the usual ones; they make other cells, which are never mixed with the usual ones
+    rates: learning rates in place of those of the groups
     """
     by_key: dict[str, Cell] = {}
     for group in groups:
@@ -126,7 +198,10 @@ def group_cells(
             if start not in existing:
                 raise InputError(f"start {start!r} is not in these groups{_nearest(start, existing)}")
     wanted = [cell for cell in by_key.values() if starts is None or cell.start in starts]
-    return _checked(replace(cell, other=_cell_settings(settings or {})) for cell in wanted)
+    if rates:
+        wanted = [replace(cell, lr=rate) for rate in rates for cell in wanted]
+        wanted = sorted(dict.fromkeys(wanted), key=lambda cell: cell.seed)
+    return _checked(replace(cell, other=_cell_settings(dict(cell.other) | dict(settings or {}))) for cell in wanted)
 
 
 def custom_grid(
@@ -144,7 +219,7 @@ def custom_grid(
     if seeds < 1:
         raise InputError(f"seeds is {seeds}, expected at least 1")
     for start in starts:
-        check_initialisation(start.removeprefix("unit "))
+        start_settings(start)
     return _checked(grid(starts, rates, range(seeds), other=_cell_settings(settings or {}), **other))
 
 

@@ -6,6 +6,8 @@ import shutil
 import time
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +15,15 @@ import torch
 
 from attngeo.dynamics.data.tokens import Tokens, open_tokens
 from attngeo.dynamics.monitoring.records import read_records
+from attngeo.dynamics.pretraining.architectures import Model
 from attngeo.dynamics.pretraining.config import RESULT_NEUTRAL, PretrainConfig
 from attngeo.dynamics.pretraining.loop import Run, TrainingError, train
 from attngeo.dynamics.pretraining.processes import ProcessGroup, process_group
 from attngeo.errors import InputError
 from attngeo.io.atomic import check_writable, write_errors
 from attngeo.io.progress import Progress
-from experiments.initialisation.grid import Cell, custom_grid, group_cells
+from experiments.initialisation.fine_tuning import fine_tune
+from experiments.initialisation.grid import FINE_TUNED, Cell, custom_grid, group_cells
 from experiments.initialisation.packed_tokens import unpacked
 from experiments.initialisation.runs import FinishedRun, append_run, read_runs
 
@@ -34,30 +38,33 @@ def run_experiment(
     starts: Sequence[str] = (),
     custom: Mapping[str, Any] | None = None,
     settings: Sequence[str] = (),
+    fine_tuning: bool = False,
     **options: Any,
 ) -> int:
     """Run a part of the experiment's grid, or a custom grid; return the number of runs left.
 
     tokens: folder of token files, packed or not
     groups: parts of the experiment's grid; "core" if none is named and there is no custom grid
-    custom: any of lr, seeds, steps, size, objective
+    custom: any of lr, seeds, steps, size, objective; with groups only lr, in place of their learning rates
     starts: only these initialisations; by default all of a group, or baseline and unit symmetric of a custom grid
     settings: KEY=VALUE, in place of the usual settings
+    fine_tuning: fine-tune after each run; the groups in FINE_TUNED always are
     results, options: as in `run_grid`
     """
     parsed = dict(_parsed(setting) for setting in settings)
     custom = {key: value for key, value in (custom or {}).items() if value not in (None, [])}
+    rates = custom.pop("lr", ())
     if custom and groups:
         raise InputError(f"{', '.join(custom)}: a setting of a custom grid, cannot be combined with "
                          f"group {' '.join(groups)}")  # fmt: skip
-    if custom:
+    if custom or (rates and not groups):
         custom = {"seeds": 3, **custom}
-        rates = custom.pop("lr", (5e-4,))
-        cells = custom_grid(starts or ("baseline", "unit symmetric"), rates, settings=parsed, **custom)
+        cells = custom_grid(starts or ("baseline", "unit symmetric"), rates or (5e-4,), settings=parsed, **custom)
     else:
-        cells = group_cells(groups or ["core"], starts or None, parsed)
+        cells = group_cells(groups or ["core"], starts or None, parsed, rates)
     neutral = {key: value for key, value in parsed.items() if key in RESULT_NEUTRAL}
-    return run_grid(cells, unpacked(tokens), results, **options, **neutral)
+    fine_tuned = fine_tuning or not FINE_TUNED.isdisjoint(groups)
+    return run_grid(cells, unpacked(tokens), results, fine_tuning=fine_tuned, **options, **neutral)
 
 
 def run_grid(
@@ -68,6 +75,7 @@ def run_grid(
     work: Path,
     done: Iterable[Path] = (),
     minutes: float | None = None,
+    fine_tuning: bool = False,
     say: Say = print,
     progress: Progress | None = None,
     **neutral: Any,
@@ -79,6 +87,7 @@ def run_grid(
     work: folder of unfinished runs; a run that a slice of time cut off continues from there
     minutes: length of the slice of time; no step is taken after it, and a run is not started if it would not fit,
         judged by the first run of its kind
+    fine_tuning: fine-tune each trained model on two tasks; their accuracy is one of the facts of the run
     progress: called with (steps done, steps in all)
     neutral: settings that do not change results, `compile` and `checkpoints`
     """
@@ -114,12 +123,17 @@ def run_grid(
             (run,) = read_runs([kept])
             _check_tokens([run], opened)
         else:
-            outcome = _train(config, opened, processes, run_progress, stop=lambda: time.monotonic() > deadline)
-            if isinstance(outcome, Run) and not outcome.finished:
+            facts: dict[str, Any] = {}
+            is_low = partial(_is_below, Path(config.out) / "metrics.jsonl", cell.until_loss)
+            stop = partial(_is_due, deadline, is_low)
+            after = partial(_fine_tune, facts, opened, config, processes) if fine_tuning else None
+            outcome = _train(config, opened, processes, run_progress, stop=stop, after=after)
+            if isinstance(outcome, Run) and not outcome.finished and not is_low():
                 say(f"{cell.key}: stopped at step {outcome.records[-1]['step']}, continues from {config.out}")
                 return len(left) - number
             durations[kind] = time.monotonic() - now
-            run = _finished(cell, config, opened, outcome, _facts(processes, durations[kind], neutral))
+            facts |= _facts(processes, durations[kind], neutral) | {"config": _result_settings(config)}
+            run = _finished(cell, config, opened, outcome, facts)
         steps_before += cell.steps
         if processes.rank == 0:
             if not kept.exists():
@@ -132,13 +146,38 @@ def run_grid(
 
 
 def _train(
-    config: PretrainConfig, tokens: Tokens, processes: ProcessGroup, progress: Progress, stop: Callable[[], bool]
+    config: PretrainConfig, tokens: Tokens, processes: ProcessGroup, progress: Progress, **options: Any
 ) -> Run | TrainingError:
-    """Return the run, finished or stopped, or the error of a run that diverged."""
+    """Return the run, finished or stopped, or the error of a run that diverged; options: as in `train`."""
     try:
-        return train(config, tokens, processes, progress=progress, stop=stop)
+        return train(config, tokens, processes, progress=progress, **options)
     except TrainingError as error:  # a run that diverges is a result; the other runs go on
         return error
+
+
+def _is_below(records: Path, loss: float | None) -> bool:
+    """Tell whether the last record has a held-out loss below `loss`; False where there is none to reach."""
+    if loss is None:
+        return False
+    rows = read_records(records)
+    return bool(rows) and rows[-1]["eval_loss"] < loss
+
+
+def _is_due(deadline: float, is_low: Callable[[], bool]) -> bool:
+    """Tell whether a run stops now: the slice of time is over, or its loss is low enough."""
+    return time.monotonic() > deadline or is_low()
+
+
+def _fine_tune(
+    facts: dict[str, Any], tokens: Tokens, config: PretrainConfig, processes: ProcessGroup, model: Model
+) -> None:
+    """Fine-tune the trained model and add its accuracies to the facts of the run."""
+    facts["fine_tuning"] = fine_tune(model, tokens, config, processes)
+
+
+def _result_settings(config: PretrainConfig) -> dict[str, Any]:
+    """Return the settings that decide the result of a run."""
+    return {key: value for key, value in asdict(config).items() if key not in RESULT_NEUTRAL}
 
 
 def _finished(

@@ -109,8 +109,8 @@ def test_bad_input_is_one_line(tmp_path: Path, capsys: Capture) -> None:
     run = ("run", "--tokens", tmp_path, "--results", tmp_path / "r.gz")
     assert "no prepared token files" in error_line(capsys, *run)
     assert "did you mean 'core'" in error_line(capsys, *run, "--group", "cor")
-    assert error_line(capsys, *run, "--group", "core", "--lr", "1e-3") == (
-        "lr: a setting of a custom grid, cannot be combined with group core"
+    assert error_line(capsys, *run, "--group", "core", "--steps", "9") == (
+        "steps: a setting of a custom grid, cannot be combined with group core"
     )
     for name in ("seed=3", "start=unit symmetric", "lr=1"):
         expected = f"setting '{name.split('=')[0]}' is fixed by the grid or its tokens and cannot be set"

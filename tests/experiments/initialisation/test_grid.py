@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from attngeo.errors import InputError
-from experiments.initialisation.grid import GROUPS, custom_grid, group_cells
+from experiments.initialisation.grid import GROUPS, ITEMS, custom_grid, group_cells
 
 
 def test_settings_that_change_results_make_other_cells() -> None:
@@ -14,7 +14,20 @@ def test_settings_that_change_results_make_other_cells() -> None:
                                             "masked-4x256-lr0.0005-9500-unit-symmetric-seed0"]  # fmt: skip
     assert [cell.other for cell in other] == [(("batch", 64),)] * 2
     assert not {cell.key for cell in usual} & {cell.key for cell in other}
-    for name in ("lr", "seed", "steps", "size", "start", "scale", "objective", "out", "tokens", "vocab", "keep_model"):
+    for name in (
+        "lr",
+        "seed",
+        "steps",
+        "size",
+        "start",
+        "scale",
+        "objective",
+        "out",
+        "tokens",
+        "vocab",
+        "keep_model",
+        "self_bias",
+    ):
         with pytest.raises(InputError, match=f"setting '{name}' is fixed by the grid or its tokens"):
             group_cells(["pilot"], settings={name: 1})
     with pytest.raises(InputError, match="setting 'bach' does not exist, did you mean 'batch'"):
@@ -37,6 +50,41 @@ def test_an_unknown_name_is_an_error_with_the_nearest_one() -> None:
         custom_grid(["unit symetric"], [1e-3], 1)
     with pytest.raises(InputError, match="seeds is 0"):
         custom_grid(["baseline"], [1e-3], 0)
+
+
+def test_an_initialisation_is_named_with_its_scale_and_its_self_bias() -> None:
+    cells = custom_grid(["std 0.03 symmetric", "half-unit symmetric", "unit independent with self-bias"], [1e-3], 1)
+    configs = [cell.config("a", "b") for cell in cells]
+    assert [(config.start, config.scale, config.self_bias) for config in configs] == [
+        ("symmetric", 0.03, False),
+        ("symmetric", "half-unit", False),
+        ("independent", "unit", True),
+    ]
+    assert cells[2].key == "masked-4x256-lr0.001-9500-unit-independent-with-self-bias-seed0"
+    for start, expected in (("std x symmetric", "expected a number after std"), ("std 0.1", "start '' does not exist")):
+        with pytest.raises(InputError, match=expected):
+            custom_grid([start], [1e-3], 1)
+
+
+def test_the_learning_rates_of_a_group_can_be_replaced() -> None:
+    cells = group_cells(["item1"], ["baseline", "unit symmetric"], rates=(2e-3, 1e-3))
+    assert len(cells) == 2 * 2 * 5 and {cell.lr for cell in cells} == {1e-3, 2e-3}
+    assert [cell.seed for cell in cells] == sorted(cell.seed for cell in cells)
+    assert len(group_cells(["item1-screen"], rates=(8e-3,))) == 3
+
+
+def test_every_item_of_the_comparison_has_its_cells() -> None:
+    count = {name: len(group) for name, group in ITEMS.items()}
+    assert count["item1-screen"] == 3 * 4 and count["item1"] == 15 and count["item2"] == 20
+    assert count["item4"] == 8 and count["item5"] == 8 * 2 * 5 and count["item6"] == 30 and count["item7"] == 18
+    large = ITEMS["item8"][0]
+    assert large.until_loss == 5.0 and large.config("a", "b").shape == (24, 1024, 16)
+    assert ITEMS["item4"][0].key == "masked-12x768-lr0.0005-8000-warmup1000-baseline-seed0"
+    assert ITEMS["item2"][0].config("a", "b").architecture == "modernbert"
+    # An initialisation and its baseline are in one setting, so that they can be compared.
+    assert all(
+        len({cell.setting for cell in ITEMS[name]}) == 1 for name in ("item1", "item2", "item3", "item4", "item6")
+    )
 
 
 def test_the_groups_have_their_cells_and_fingerprints() -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from attngeo.dynamics.data.prepare import prepare_tokens
+from attngeo.dynamics.data.tokens import open_tokens
 from attngeo.dynamics.pretraining.pretrain import pretrain
 from attngeo.errors import AttngeoError, InputError
 from experiments.initialisation.grid import GROUPS, custom_grid
@@ -39,7 +40,8 @@ def test_a_grid_is_run_once_and_gives_what_pretrain_gives(tmp_path: Path, tokens
     whole = without_speed(alone.records)
     assert len(whole) == 6 and all("head_symmetry" in row for row in whole)
     for row in whole[1:-1]:  # heads are kept at the first and the last of six evaluations
-        del row["head_symmetry"], row["head_directionality"]
+        for key in [key for key in row if key.startswith("head_")]:
+            del row[key]
     assert without_speed(runs[1].records) == whole
     before = (tmp_path / "runs.jsonl.xz").read_bytes()
     assert run_in(tmp_path, wanted)[1] == ["4 runs, 4 finished before"]
@@ -47,6 +49,32 @@ def test_a_grid_is_run_once_and_gives_what_pretrain_gives(tmp_path: Path, tokens
     assert run_in(tmp_path, wanted, "other.jsonl.xz", done=[tmp_path / "runs.jsonl.xz"])[1][0].endswith(
         "4 finished before"
     )
+
+
+def test_a_run_ends_when_its_loss_is_low_enough(tmp_path: Path, tokens: Path) -> None:
+    """A slice of time before that does not count as the end, and a run that never gets there takes all its steps."""
+    settings = SMALL | {"until_loss": 5.6}
+    wanted = custom_grid(["baseline"], [3e-3], 1, settings, steps=200, size="2x32")
+    never = custom_grid(["baseline"], [3e-3], 1, SMALL | {"until_loss": 0.1}, steps=20, size="2x32")
+    left, _ = run_in(tmp_path, wanted, minutes=1e-5)
+    assert left == 1
+    assert run_in(tmp_path, wanted + never)[0] == 0
+    low, whole = read_runs([tmp_path / "runs.jsonl.xz"])
+    losses = [row["eval_loss"] for row in low.records]
+    assert losses[-1] < 5.6 <= min(losses[:-1]) and low.records[-1]["step"] < 200
+    assert whole.records[-1]["step"] == 20
+
+
+def test_the_facts_of_a_run_say_everything_it_depends_on(tmp_path: Path, tokens: Path) -> None:
+    modern = custom_grid(
+        ["half-unit symmetric"], [1e-3], 1, SMALL | {"architecture": "modernbert"}, steps=4, size="2x32"
+    )
+    run_in(tmp_path, modern)
+    (run,) = read_runs([tmp_path / "runs.jsonl.xz"])
+    config = run.facts["config"]
+    assert config["architecture"] == "modernbert" and config["scale"] == "half-unit" and config["seed"] == 0
+    assert run.facts["tokens"] == open_tokens(tokens).digest and "fine_tuning" not in run.facts
+    assert all(len(row["symmetry_rope"]) == len(row["dominance"]) == 2 for row in run.records)
 
 
 def test_runs_of_other_tokens_are_an_error(tmp_path: Path, tokens: Path) -> None:

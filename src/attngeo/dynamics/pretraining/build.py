@@ -66,7 +66,9 @@ def _unit_symmetric_self_logits(kind: type[Model], shape: Shape, config: Pretrai
     model.initialise(config.seed)
     initialise_(model, "symmetric", scale="unit", seed=config.seed)
     rows = Rows(tokens, "valid", config.length, torch.device("cpu"), config.batch)
-    return mean_self_logits(model, rows.take(torch.arange(min(_SELF_BIAS_ROWS, rows.count))))
+    some = rows.take(torch.arange(min(_SELF_BIAS_ROWS, rows.count)))  # [rows, length]
+    means: list[float] = mean_self_logits(model, some)
+    return means
 
 
 def build_objective(config: PretrainConfig, tokens: Tokens) -> Objective:

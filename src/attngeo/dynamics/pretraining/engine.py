@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
-from attngeo.dynamics.pretraining.architectures import Model
 from attngeo.dynamics.pretraining.batches import Batch
 from attngeo.dynamics.pretraining.config import PretrainConfig
 from attngeo.dynamics.pretraining.processes import ProcessGroup
@@ -20,6 +20,22 @@ def learning_rate(step: int, config: PretrainConfig) -> float:
     return config.lr * (config.steps - step) / max(1, config.steps - config.warmup)
 
 
+class Trainable(Protocol):
+    """A model with a loss: a `Model`, or a classifier on top of one."""
+
+    def loss(self, ids: Tensor, positions: Tensor, targets: Tensor) -> Tensor:
+        """Return the loss [] of a batch, as in `Batch`."""
+        ...
+
+    def parameters(self) -> Iterator[Tensor]:
+        """Yield all parameters."""
+        ...
+
+    def named_parameters(self) -> Iterator[tuple[str, Tensor]]:
+        """Yield all parameters with their names."""
+        ...
+
+
 class Engine:
     """A model with its optimiser.
 
@@ -27,7 +43,7 @@ class Engine:
     """
 
     def __init__(
-        self, model: Model, config: PretrainConfig, processes: ProcessGroup, graph: bool | None = None
+        self, model: Trainable, config: PretrainConfig, processes: ProcessGroup, graph: bool | None = None
     ) -> None:
         self.model, self.config, self.processes = model, config, processes
         self.parameters = list(model.parameters())

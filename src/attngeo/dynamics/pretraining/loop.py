@@ -14,6 +14,7 @@ import torch
 
 from attngeo.dynamics.data.tokens import Tokens
 from attngeo.dynamics.monitoring.records import RecordFile
+from attngeo.dynamics.pretraining.architectures import Model
 from attngeo.dynamics.pretraining.batches import Batches, Rows, held_out_batches
 from attngeo.dynamics.pretraining.build import build_model, build_objective
 from attngeo.dynamics.pretraining.checkpoint import load_checkpoint, save_checkpoint, save_model, tokenizer_files
@@ -64,14 +65,16 @@ def train(
     *,
     progress: Progress | None = None,
     stop: Stop | None = None,
+    after: Callable[[Model], None] | None = None,
 ) -> Run:
     """Train a model on prepared token files, in the folder `config.out`, which is locked meanwhile.
 
     progress: called with (steps done, steps in all)
     stop: asked at every evaluation; when it returns true, the run is checkpointed and returned unfinished
+    after: called with the trained model when the run has finished and was saved
     """
     if processes.rank:  # the first process holds the lock for all
-        return _Training(config, tokens, processes).run(progress, stop)
+        return _Training(config, tokens, processes).run(progress, stop, after)
     folder = Path(config.out)
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -81,7 +84,7 @@ def train(
         warnings.warn(f"warmup is {config.warmup}, steps is {config.steps}: lr is never reached", stacklevel=2)
     with folder_lock(folder):
         remove_unfinished(folder)
-        return _Training(config, tokens, processes).run(progress, stop)
+        return _Training(config, tokens, processes).run(progress, stop, after)
 
 
 def evaluation_and_checkpoint_steps(config: PretrainConfig) -> tuple[set[int], set[int]]:
@@ -129,7 +132,7 @@ class _Training:
         self.losses = torch.zeros(max(1, math.ceil(config.steps / config.evaluations)), device=processes.device)
         self.since, self.began = self.step, time.perf_counter()
 
-    def run(self, progress: Progress | None, stop: Stop | None) -> Run:
+    def run(self, progress: Progress | None, stop: Stop | None, after: Callable[[Model], None] | None) -> Run:
         """Train from the current step to the end, or until `stop` returns true at an evaluation."""
         config = self.config
         evaluations, checkpoints = evaluation_and_checkpoint_steps(config)
@@ -152,6 +155,8 @@ class _Training:
         run = Run(self.folder, config, tuple(self.records.rows))
         if run.finished and config.keep_model and self.processes.rank == 0:
             save_model(self.model, self.folder / "model", self.tokenizer, config)
+        if run.finished and after is not None:
+            after(self.model)
         self.processes.wait()
         return run
 

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from attngeo.dynamics.pretraining.architectures.blocks import logit_bias
 from attngeo.dynamics.pretraining.architectures.model import Model
+from attngeo.weights.layout.rotary import RotaryPairs
 from attngeo.weights.scoring.directionality import directionality
 from attngeo.weights.scoring.dominance import dominance
 from attngeo.weights.scoring.norms import column_norms, row_norms
@@ -31,11 +32,11 @@ def form_scores(model: Model) -> dict[str, Any]:
     pairs = [model.query_key(number) for number in range(model.shape.layers)]
     query, key = (torch.stack([pair[side].mT for pair in pairs]) for side in (0, 1))  # [layers, d, d]
     wide = query.double(), key.double()
-    by_head = [w.unflatten(-1, (model.shape.heads, -1)).movedim(-2, 1) for w in wide]  # [layers, heads, d, r]
+    by_head = tuple(w.unflatten(-1, (model.shape.heads, -1)).movedim(-2, 1) for w in wide)  # [layers, heads, d, r]
     of_layers, of_heads = _figures(*wide), _figures(*by_head)
     if (rotary := model.rotary) is not None:
-        of_layers |= _rotary_figures(*by_head, rotary)
-        of_heads |= _rotary_figures(*(w.unsqueeze(-3) for w in by_head), rotary)  # [layers, heads, 1, d, r]
+        of_layers |= _rotary_figures(rotary, *by_head)
+        of_heads |= _rotary_figures(rotary, *(w.unsqueeze(-3) for w in by_head))  # [layers, heads, 1, d, r]
     std = {f"std_{name}": w.square().mean((1, 2)).sqrt() for name, w in (("query", query), ("key", key))}
     figures = of_layers | {f"head_{name}": values for name, values in of_heads.items()} | std
     return {name: _rounded(values) for name, values in figures.items()}
@@ -59,7 +60,7 @@ def _figures(query: Tensor, key: Tensor) -> dict[str, Tensor]:
     }
 
 
-def _rotary_figures(query: Tensor, key: Tensor, rotary: Any) -> dict[str, Tensor]:
+def _rotary_figures(rotary: RotaryPairs, query: Tensor, key: Tensor) -> dict[str, Tensor]:
     """Return the figures [...] of forms with factors [..., heads, d, r], averaged over all offsets."""
     average = rotary_average(query, key, rotary)
     return {

@@ -10,7 +10,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import ClassVar, TypeAlias, Union
+from typing import Any, ClassVar, TypeAlias, Union
 
 import torch
 from torch import Tensor, nn
@@ -21,7 +21,7 @@ from attngeo.dynamics.pretraining.architectures.shape import Shape
 from attngeo.weights.layout.rotary import RotaryPairs
 
 Shapes: TypeAlias = Mapping[str, Union[tuple[int, ...], "Shapes"]]  # of parameters, by name, in nested modules
-Weights: TypeAlias = Sequence[Tensor | None]  # in the order in which a function takes them
+Weights: TypeAlias = Sequence[Any]  # tensors, in the order in which a function takes them; None: there is none
 
 
 @dataclass(frozen=True)
@@ -171,7 +171,7 @@ class Model(nn.Module):  # type: ignore[misc]  # torch is untyped here
             for weights in ([weight for weights in self.layer_weights for weight in weights], self.head_weights)
         )
         attention = 12.0 * shape.layers * shape.hidden * shape.length
-        return (6.0 * layers + attention) * tokens + 6.0 * head * predicted
+        return float((6.0 * layers + attention) * tokens + 6.0 * head * predicted)
 
 
 def linear_shapes(out: int, into: int, *, bias: bool = True) -> dict[str, tuple[int, ...]]:

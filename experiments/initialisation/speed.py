@@ -1,0 +1,158 @@
+"""Measure how fast the pre-training loop runs, relative to the matrix products of the same device."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from attngeo.dynamics.data.tokens import open_tokens
+from attngeo.dynamics.pretraining.batches import Batches, Rows
+from attngeo.dynamics.pretraining.build import build_model, build_objective
+from attngeo.dynamics.pretraining.engine import Engine
+from attngeo.dynamics.pretraining.processes import process_group
+from experiments.initialisation.grid import Cell
+
+WARM_UP = 10  # steps before the first stretch
+STRETCHES = 5  # timed stretches; the median counts
+PROFILED = 20  # steps of a profile
+_EXPECTED_RATES = {"4x256": 250, "12x768": 23, "24x1024": 7}  # steps/s, from which the length of a stretch is chosen
+
+
+# The settings of each architecture, by the name that the command line gives it.
+ARCHITECTURES: dict[str, dict[str, str]] = {
+    "bert": {},
+    "pre-norm-bert": {"norm": "pre"},
+    "modernbert": {"architecture": "modernbert"},
+    "llama": {"architecture": "llama", "objective": "causal"},
+}
+
+
+def measure_architectures(
+    tokens: Path, names: Sequence[str], sizes: Sequence[str], seconds: float, say: Callable[[str], None]
+) -> list[dict[str, Any]]:
+    """Return the speed of each architecture at each size, in stretches of about `seconds` seconds.
+
+    tokens: folder of plain token files
+    """
+    rows = []
+    for name in names:
+        settings = dict(ARCHITECTURES[name])
+        objective = settings.pop("objective", "masked")
+        for size in sizes:
+            steps = max(5, round(seconds * _EXPECTED_RATES.get(size, 20)))
+            (row,) = measure(tokens, [size], [objective], steps, False, say, **settings)
+            rows.append({"architecture": name, **row})
+    return rows
+
+
+def matmul_rate(device: torch.device, n: int = 8192) -> float:
+    """Return the FLOP/s of a product of two random n × n matrices in bf16, mean of 20."""
+    a, b = (torch.randn(n, n, device=device, dtype=torch.bfloat16) for _ in range(2))
+    return 2 * n**3 / _seconds(lambda: a @ b, device, 20)
+
+
+def copy_rate(device: torch.device, size: int = 1 << 32) -> float:
+    """Return the bytes read and written per second by a large copy on the device."""
+    a = torch.empty(size, device=device, dtype=torch.uint8).random_()
+    b = torch.empty_like(a)
+    return 2 * size / _seconds(lambda: b.copy_(a), device, 20)
+
+
+def measure(
+    tokens: Path,
+    sizes: Sequence[str],
+    objectives: Sequence[str],
+    steps: int,
+    profile: bool,
+    say: Callable[[str], None],
+    **settings: Any,
+) -> list[dict[str, Any]]:
+    """Return steps per second for each size and objective: the median of five stretches of `steps` steps.
+
+    The time includes the preparation of the batches.
+    profile: also print the kernels that take most of the time
+    settings: of the config, in place of the usual ones
+    """
+    opened, processes = open_tokens(tokens), process_group()
+    device = processes.device
+    matmul = None
+    if device.type == "cuda":
+        matmul = matmul_rate(device)
+        say(f"{torch.cuda.get_device_name()}: bf16 matmul {matmul / 1e12:.0f} TFLOP/s, "
+            f"copy {copy_rate(device) / 1e12:.2f} TB/s")  # fmt: skip
+    measurements = []
+    for objective_name in objectives:
+        for size in sizes:
+            config = Cell("baseline", 5e-4, 0, 9_500, size, objective_name).config("", str(tokens), **settings)
+            began = time.perf_counter()
+            model, objective = build_model(config, opened, device), build_objective(config, opened)
+            rows = Rows(opened, "train", config.length, device, config.batch)
+            batches = Batches(rows, objective, batch=config.batch, seed=0)
+            engine = Engine(model, config, processes)
+            for step in range(WARM_UP):
+                engine.step(batches.at(step), step)
+            _synchronize(device)
+            ready = time.perf_counter() - began
+            rates = []
+            step = WARM_UP
+            for _ in range(STRETCHES):
+                began = time.perf_counter()
+                for _ in range(steps):
+                    loss = engine.step(batches.at(step), step)
+                    step += 1
+                _synchronize(device)
+                rates.append(steps / (time.perf_counter() - began))
+            rate = sorted(rates)[STRETCHES // 2]
+            work = model.flops(config.batch, objective.predicted(config.length) * config.batch)
+            row = {"objective": objective_name, "size": size, "steps_per_second": rate,
+                   "spread": max(rates) - min(rates), "flops": rate * work, "ready": ready,
+                   "loss": float(loss)}  # fmt: skip
+            share = "" if matmul is None else f", {rate * work / matmul:.1%} of the matmul rate"
+            named = " ".join(str(settings[key]) for key in ("architecture", "norm") if key in settings)
+            say(f"{named or 'bert'} {objective_name} {size}: {rate:.1f} steps/s (spread {row['spread']:.1f}), "
+                f"{rate * work / 1e12:.0f} TFLOP/s{share}; ready after {ready:.1f} s; "
+                f"loss {row['loss']:.3f} at step {step}")  # fmt: skip
+            measurements.append(row)
+            if profile:
+                say(_profile(engine, batches, step))
+            del engine, model, batches, rows
+    return measurements
+
+
+def _profile(engine: Engine, batches: Batches, step: int) -> str:
+    """Return a table of the kernels that take most of the time, in microseconds per step."""
+    from torch.profiler import ProfilerActivity, profile
+
+    device = engine.processes.device
+    on_gpu = device.type == "cuda"
+    with profile(activities=[ProfilerActivity.CUDA if on_gpu else ProfilerActivity.CPU]) as profiler:
+        for number in range(step, step + PROFILED):
+            engine.step(batches.at(number), number)
+        _synchronize(device)
+    lines = []
+    for row in profiler.key_averages():
+        micros = (row.device_time_total if on_gpu else row.self_cpu_time_total) / PROFILED
+        lines.append((micros, f"{micros:9.1f} µs/step  ×{row.count / PROFILED:6.1f}  {row.key[:110]}"))
+    total = sum(micros for micros, _ in lines)
+    return "\n".join([f"{total:9.1f} µs/step in all", *(line for _, line in sorted(lines, reverse=True)[:32])])
+
+
+def _seconds(work: Callable[[], object], device: torch.device, times: int) -> float:
+    """Return the mean seconds of a call, after three calls that are not timed."""
+    for _ in range(3):
+        work()
+    _synchronize(device)
+    began = time.perf_counter()
+    for _ in range(times):
+        work()
+    _synchronize(device)
+    return (time.perf_counter() - began) / times
+
+
+def _synchronize(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize()
