@@ -36,9 +36,13 @@ def read_parquet(path: Path) -> tuple[pl.DataFrame, dict[str, str]]:
     OSError: the file cannot be read. ValueError: it is damaged or not a Parquet file. A file without a digest, which
     another program wrote, is read without that check.
     """
+    return parse_parquet(path.read_bytes())
+
+
+def parse_parquet(data: bytes) -> tuple[pl.DataFrame, dict[str, str]]:
+    """Return the data frame and the metadata of the bytes of a Parquet file; ValueError as `read_parquet`."""
     import polars as pl
 
-    data = path.read_bytes()
     try:
         metadata = pl.read_parquet_metadata(io.BytesIO(data))
         if metadata.get(DIGEST, _digest(data)) != _digest(data):

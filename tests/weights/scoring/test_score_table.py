@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
+
+import numpy as np
 import polars as pl
 import pytest
 
 from attngeo.errors import AttngeoError, SourceError
-from attngeo.weights.scoring.score_table import COLUMNS, ScoreTable
+from attngeo.io.parquet import parquet_bytes
+from attngeo.weights.scoring.score_table import COLUMNS, FREQUENCIES, FREQUENCIES_DIGEST, NOTES, ScoreTable
 
 
 def score_row(layer: int, head: int | None, symmetry: float | None, directionality: float | None, **more) -> dict:
@@ -18,7 +23,7 @@ def score_row(layer: int, head: int | None, symmetry: float | None, directionali
 @pytest.fixture
 def table() -> ScoreTable:
     rows = [score_row(layer, None, layer / 10, -layer / 10) for layer in range(4)]
-    rows += [score_row(0, head, s, 0.5) for head, s in enumerate((0.0, 0.25, 1.0))]
+    rows += [score_row(0, head, s, 0.5, dominance=-head / 2) for head, s in enumerate((0.0, 0.25, 1.0))]
     rows += [score_row(1, 0, None, None), score_row(0, None, 0.9, 0.9, stack="cross", cross=True)]
     return ScoreTable.of(rows, ("a note", "and <another>"))
 
@@ -43,6 +48,9 @@ def test_the_summary_has_medians_and_quartiles_per_stack_and_level(table):
             "directionality_median": pytest.approx(-0.15),
             "directionality_q25": pytest.approx(-0.225),
             "directionality_q75": pytest.approx(-0.075),
+            **{
+                f"{score}_{name}": None for score in ("symmetry_rope", "dominance") for name in ("median", "q25", "q75")
+            },
         },
         {
             "model": "m",
@@ -55,6 +63,10 @@ def test_the_summary_has_medians_and_quartiles_per_stack_and_level(table):
             "directionality_median": 0.5,
             "directionality_q25": 0.5,
             "directionality_q75": 0.5,
+            **{f"symmetry_rope_{name}": None for name in ("median", "q25", "q75")},
+            "dominance_median": -0.5,
+            "dominance_q25": -0.75,
+            "dominance_q75": -0.25,
         },
     ]
     assert ScoreTable.of([]).summary().height == 0
@@ -144,3 +156,55 @@ def test_a_table_plots_both_scores(table):
     symmetry, directionality = table.plot().axes
     assert symmetry.get_lines()[0].get_ydata().tolist() == [layer / 10 for layer in range(4)]
     assert directionality.get_lines()[0].get_ydata().tolist() == [-layer / 10 for layer in range(4)]
+
+
+FREQUENCY = {"model": "m", "stack": "decoder", "layer": 0, "head": 1, "pair": 2, "frequency": 0.1, "energy": 0.5}
+
+
+def test_frequencies_are_part_of_the_value(table, tmp_path):
+    with_pairs = ScoreTable(table.frame, table.notes, ScoreTable.of([], (), [FREQUENCY]).frequencies)
+    assert with_pairs.frequencies["energy"].to_list() == [0.5] and with_pairs.frequencies["alpha"].to_list() == [None]
+    assert table.frequencies is None and with_pairs != table and table != with_pairs
+    assert (table + with_pairs).frequencies.equals(with_pairs.frequencies)
+    assert (with_pairs + with_pairs).frequencies.height == 2
+    assert (table + table).frequencies is None
+    with_pairs.save(tmp_path / "t.parquet")
+    assert ScoreTable.load(tmp_path / "t.parquet") == with_pairs
+    empty = ScoreTable.of([], (), [])
+    empty.save(tmp_path / "empty.parquet")
+    assert ScoreTable.load(tmp_path / "empty.parquet") == empty != ScoreTable.of([])
+
+
+def test_many_frequencies_are_saved(tmp_path):
+    values = np.random.default_rng(0).normal(size=100_000)
+    rows = [FREQUENCY | {"alpha": value} for value in values]
+    table = ScoreTable.of([], (), rows)
+    table.save(tmp_path / "t.parquet")
+    assert ScoreTable.load(tmp_path / "t.parquet") == table
+
+
+def test_damaged_frequencies_are_refused(table, tmp_path):
+    good = ScoreTable.of([], (), [FREQUENCY]).frequencies
+    for other in ({FREQUENCIES: "AAAA"}, {FREQUENCIES: "no base64"}, _frequencies_of(good.drop("pair"))):
+        data = parquet_bytes(table.frame, {NOTES: "[]"} | other)
+        (tmp_path / "t.parquet").write_bytes(data)
+        with pytest.raises(SourceError, match="is damaged, expected a score table"):
+            ScoreTable.load(tmp_path / "t.parquet")
+
+
+def _frequencies_of(frame: pl.DataFrame) -> dict[str, str]:
+    data = parquet_bytes(frame, {})
+    return {FREQUENCIES: base64.b64encode(data).decode(), FREQUENCIES_DIGEST: hashlib.sha256(data).hexdigest()}
+
+
+def test_tables_from_before_some_columns_existed_are_read(table, tmp_path):
+    old = table.frame.drop([name for name in COLUMNS if "rope" in name or "dominance" in name or name == "rotary"])
+    (tmp_path / "t.parquet").write_bytes(parquet_bytes(old, {NOTES: "[]"}))
+    loaded = ScoreTable.load(tmp_path / "t.parquet")
+    assert {name: str(kind) for name, kind in loaded.frame.schema.items()} == COLUMNS
+    assert loaded.frame["symmetry"].equals(table.frame["symmetry"])
+    assert loaded.frame["rotary"].null_count() == loaded.frame["dominance"].null_count() == len(table)
+    for wrong in (old.drop("symmetry"), old.with_columns(more=1), old.with_columns(rotary=1)):
+        (tmp_path / "t.parquet").write_bytes(parquet_bytes(wrong, {NOTES: "[]"}))
+        with pytest.raises(SourceError, match="is not a score table"):
+            ScoreTable.load(tmp_path / "t.parquet")

@@ -15,6 +15,8 @@ The functions accept NumPy arrays or torch tensors with any number of leading ba
 
 from __future__ import annotations
 
+import operator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Generic
 
@@ -34,20 +36,23 @@ class EffectiveRanks(Generic[Array]):
     error: Array  # [...], estimated relative error of the worse of both; infinite for a part that is zero
 
 
-def effective_ranks(cross: Array, gram_query: Array, gram_key: Array) -> EffectiveRanks[Array]:
+def effective_ranks(
+    cross: Array, gram_query: Array, gram_key: Array, multiply: Callable[[Any, Any], Any] = operator.matmul
+) -> EffectiveRanks[Array]:
     """Return the effective ranks of each form of a batch.
 
     cross:      [..., r, r], W_kᵀ W_q
     gram_query: [..., r, r], W_qᵀ W_q
     gram_key:   [..., r, r], W_kᵀ W_k
+    multiply:   the function that multiplies them
 
     >>> w = np.eye(6)[:, :4]
     >>> ranks = effective_ranks(w.T @ w, w.T @ w, w.T @ w)
     >>> float(ranks.symmetric), float(ranks.skew)
     (4.0, nan)
     """
-    square, both = cross @ cross, gram_query @ gram_key
-    left, right = gram_query @ cross, cross @ gram_key  # [..., r, r]
+    square, both = multiply(cross, cross), multiply(gram_query, gram_key)
+    left, right = multiply(gram_query, cross), multiply(cross, gram_key)  # [..., r, r]
     return _from_traces(
         _inner(cross, cross.swapaxes(-1, -2)),
         _inner(gram_query, gram_key),
@@ -60,9 +65,11 @@ def effective_ranks(cross: Array, gram_query: Array, gram_key: Array) -> Effecti
     )
 
 
-def effective_ranks_of_dense(form: Array) -> EffectiveRanks[Array]:
+def effective_ranks_of_dense(
+    form: Array, multiply: Callable[[Any, Any], Any] = operator.matmul
+) -> EffectiveRanks[Array]:
     """Return the effective ranks of dense forms `[..., d, d]`, from M² and MMᵀ."""
-    square, gram = form @ form, form @ form.swapaxes(-1, -2)  # [..., d, d]
+    square, gram = multiply(form, form), multiply(form, form.swapaxes(-1, -2))  # [..., d, d]
     return _from_traces(
         _inner(form, form.swapaxes(-1, -2)),
         _inner(form, form),

@@ -15,7 +15,7 @@ from attngeo.weights.layout.rotary import RotaryPairs
 from attngeo.weights.scoring.directionality import GAMMA, directionality
 from attngeo.weights.scoring.dominance import dominance
 from attngeo.weights.scoring.effective_rank import effective_ranks, effective_ranks_of_dense
-from attngeo.weights.scoring.factored import FormScores, score_forms
+from attngeo.weights.scoring.factored import Figures, FormScores, score_forms
 from attngeo.weights.scoring.factors import Factors
 from attngeo.weights.scoring.rotary import RotaryAverage, factors_at, rotary_average, symmetry_at
 from attngeo.weights.scoring.self_attending import self_attending
@@ -194,7 +194,7 @@ class Form:
 
     def _scores(self, gamma: float = GAMMA) -> FormScores:
         with shared_cores():
-            return next(score_forms(*self._factors, gamma=gamma))
+            return next(score_forms(*self._factors, Figures(gamma)))
 
     def _check_square(self, name: str) -> None:
         if self.query.shape[0] != self.key.shape[0]:

@@ -4,16 +4,26 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 
 from attngeo.arrays import AnyFloats
-from attngeo.io.threads import each
+from attngeo.io.threads import WORTH_A_THREAD, each
 from attngeo.weights.layout.attention_weights import AttentionWeights, Norm
-from attngeo.weights.scoring.factored import FormScores, dense_is_smaller, forms_per_product, score_forms
+from attngeo.weights.scoring.factored import (
+    PLAIN,
+    Figures,
+    FormScores,
+    dense_is_smaller,
+    forms_per_product,
+    score_forms,
+)
 from attngeo.weights.scoring.factors import Factors
+from attngeo.weights.scoring.rotary.average import RotarySums, turning_sums
+from attngeo.weights.scoring.rotary.heads import RotaryScores
+from attngeo.weights.scoring.rounding_error import TRUSTED, directionality_with_sensitivity
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,7 +93,9 @@ def _folded_head(w: AnyFloats, norm: Norm) -> AnyFloats:
     return centred
 
 
-def head_scores(query: Factors, key: Factors, partner: Sequence[int] | None = None) -> list[FormScores]:
+def head_scores(
+    query: Factors, key: Factors, partner: Sequence[int] | None = None, figures: Figures = PLAIN
+) -> list[FormScores]:
     """Return the scores of every head.
 
     query:   [H, r, d_q]
@@ -101,12 +113,57 @@ def head_scores(query: Factors, key: Factors, partner: Sequence[int] | None = No
     ]
 
     def work(task: tuple[slice, slice]) -> list[FormScores]:
-        return list(score_forms(query[task[0]], key[task[1]]))
+        return list(score_forms(query[task[0]], key[task[1]], figures))
 
     return [scores for some in each(work, tasks, min(step, group_size) * d * r * r) for scores in some]
 
 
-def layer_scores(query: Factors, key: Factors) -> FormScores:
-    """Return the scores of a layer form from its two factors, `[1, G r, d_q]` and `[1, G r, d_k]`."""
-    (scores,) = score_forms(query, key)
-    return scores
+def layer_scores(query: Factors, key: Factors, figures: Figures = PLAIN, groups: int = 1) -> FormScores:
+    """Return the scores of a layer form from its two factors, `[1, G r, d_q]` and `[1, G r, d_k]`.
+
+    groups: G; the scores under rotary position embedding need it
+    """
+    (scores,) = score_forms(query, key, replace(figures, rotary=None))
+    if figures.rotary is None:
+        return scores
+    rotary, error = _layer_rotary_scores(query, key, figures, groups)
+    if not error <= TRUSTED and query.summands is not None:
+        rotary, _ = _layer_rotary_scores(query.double(), key, figures, groups)
+    return replace(scores, rotary=rotary)
+
+
+def _layer_rotary_scores(query: Factors, key: Factors, figures: Figures, groups: int) -> tuple[RotaryScores, float]:
+    """Return the scores of a layer form averaged over all offsets, and the error that rounded factors may cause.
+
+    Everything is in float64: only products within a pair are needed, 2/r of those of the plain scores. What does not
+    rotate is a form of its own.
+    """
+    assert figures.rotary is not None
+    rotary = figures.rotary
+    w_query, w_key = (side.w.reshape(groups, -1, side.w.shape[2]) for side in (query, key))  # [G, r, d]
+    work = 20 * groups**2 * (w_query.shape[2] + w_key.shape[2]) // 2  # multiply-adds of one pair
+    at_once = max(1, WORTH_A_THREAD // work)
+
+    def of_pairs(start: int) -> RotarySums[AnyFloats]:
+        turning = rotary.turning[start : start + at_once]  # [n, 2]
+        some = (w[:, turning.reshape(-1)].astype(np.float64) for w in (w_query, w_key))  # [G, 2n, d]
+        return turning_sums(*some, np.arange(2 * len(turning)).reshape(-1, 2), rotary.factor)
+
+    parts = each(of_pairs, range(0, len(rotary.turning), at_once), at_once * work)
+    if len(fixed := rotary.fixed(w_query.shape[1])):
+        scale = rotary.scale(w_query.shape[1])[fixed, None].astype(np.float32)
+        parts.append(_fixed_sums(w_query[:, fixed] * scale, w_key[:, fixed] * scale, figures))
+    average = sum(parts[1:], parts[0]).average()
+    if not average.rows.any():
+        return RotaryScores(), 0.0
+    direction, sensitivity = directionality_with_sensitivity(average.rows, average.columns, figures.gamma)
+    return RotaryScores(float(average.symmetry), direction), sensitivity * float(np.finfo(w_query.dtype).eps) / 2
+
+
+def _fixed_sums(query: AnyFloats, key: AnyFloats, figures: Figures) -> RotarySums[AnyFloats]:
+    """Return what dimensions that do not rotate add, from their factors `[G, u, d]`."""
+    factors = (Factors(w.reshape(1, -1, w.shape[2])) for w in (query, key))
+    (plain,) = score_forms(*factors, Figures(figures.gamma))
+    square = np.asarray(plain.norm**2)
+    trace = np.asarray(0.0 if plain.norm == 0 and query.shape[2] == key.shape[2] else plain.symmetry * plain.norm**2)
+    return RotarySums(trace, square, np.square(plain.row_norms), np.square(plain.column_norms))

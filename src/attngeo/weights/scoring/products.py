@@ -65,6 +65,18 @@ def quadratic_forms(gram: AnyFloats, w: AnyFloats) -> Floats:
     return np.maximum(np.concatenate(parts, axis=1), 0.0)
 
 
+def weighted_squares(w: AnyFloats, weights: AnyFloats) -> Floats:
+    """Return Σ_a weights_na w_aj² for weights `[n, r]` and each column j of w `[r, d]`, as `[n, d]`.
+
+    The sums are in float64.
+    """
+    total = np.zeros((len(weights), w.shape[1]))
+    weights = weights.astype(w.dtype)
+    for i in range(0, len(w), LANES):
+        total += weights[:, i : i + LANES] @ np.square(w[i : i + LANES])
+    return total
+
+
 def squared_row_norms(matrix: AnyFloats) -> Floats:
     """Return the squared norms of the rows of a matrix, with sums in float64."""
     total = np.zeros(len(matrix))

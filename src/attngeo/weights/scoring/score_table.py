@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import html
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,9 +14,10 @@ from typing import TYPE_CHECKING
 from attngeo.display import draw
 from attngeo.errors import InputError, SourceError
 from attngeo.io.atomic import write_errors, write_file
-from attngeo.io.parquet import parquet_bytes, read_parquet
+from attngeo.io.parquet import parquet_bytes, parse_parquet, read_parquet
 from attngeo.io.plain import parse_json
 from attngeo.weights.scoring.nulls.layer_nulls import layer_nulls
+from attngeo.weights.scoring.rotary.frequencies import FREQUENCY_COLUMNS
 from attngeo.weights.scoring.rows import Row
 
 if TYPE_CHECKING:
@@ -57,7 +60,12 @@ COLUMNS = {
     "cross": "Boolean",
     "rotary": "String",  # "yes", "no", or "not proved": then the columns above named rope are null
 }
-NOTES = "attngeo_notes"  # key of the parquet metadata
+FIRST_COLUMNS = {  # which every score table has
+    *("model", "stack", "layer", "head", "symmetry", "directionality"),
+    *("norm", "query_width", "key_width", "rank", "qk_norm", "cross"),
+}
+NOTES = "attngeo_notes"  # keys of the parquet metadata
+FREQUENCIES, FREQUENCIES_DIGEST = "attngeo_frequencies", "attngeo_frequencies_digest"
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,23 +80,29 @@ class ScoreTable:
 
     frame: pl.DataFrame  # columns COLUMNS
     notes: tuple[str, ...] = ()  # remarks that a reader of the scores must know
+    frequencies: pl.DataFrame | None = None  # columns FREQUENCY_COLUMNS; None where they were not requested
 
     @classmethod
-    def of(cls, rows: Iterable[Row], notes: tuple[str, ...] = ()) -> ScoreTable:
+    def of(
+        cls, rows: Iterable[Row], notes: tuple[str, ...] = (), frequencies: Iterable[Row] | None = None
+    ) -> ScoreTable:
         """Return a table made of rows; a missing key becomes null."""
-        import polars as pl
-
-        rows = list(rows)
-        types = {name: getattr(pl, kind) for name, kind in COLUMNS.items()}
-        return cls(pl.DataFrame({name: [row.get(name) for row in rows] for name in COLUMNS}, schema=types), notes)
+        pairs = None if frequencies is None else _frame(frequencies, FREQUENCY_COLUMNS)
+        return cls(_frame(rows, COLUMNS), notes, pairs)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, ScoreTable) and self.notes == other.notes and self.frame.equals(other.frame)
+        if not isinstance(other, ScoreTable) or (self.frequencies is None) != (other.frequencies is None):
+            return False
+        same_pairs = self.frequencies is None or self.frequencies.equals(other.frequencies)
+        return self.notes == other.notes and self.frame.equals(other.frame) and same_pairs
 
     def __add__(self, other: ScoreTable) -> ScoreTable:
+        """Return the rows of both tables; `frequencies` holds those of every table that has them."""
         import polars as pl
 
-        return ScoreTable(pl.concat([self.frame, other.frame]), tuple(dict.fromkeys(self.notes + other.notes)))
+        pairs = [table.frequencies for table in (self, other) if table.frequencies is not None]
+        notes = tuple(dict.fromkeys(self.notes + other.notes))
+        return ScoreTable(pl.concat([self.frame, other.frame]), notes, pl.concat(pairs) if pairs else None)
 
     def __len__(self) -> int:
         return self.frame.height
@@ -107,7 +121,7 @@ class ScoreTable:
         levels = {"median": 0.5, "q25": 0.25, "q75": 0.75}
         quantiles = [
             pl.col(score).quantile(level, "linear").alias(f"{score}_{name}")
-            for score in ("symmetry", "directionality")
+            for score in ("symmetry", "directionality", "symmetry_rope", "dominance")
             for name, level in levels.items()
         ]
         scored = self.frame.filter(~pl.col("cross") & pl.col("directionality").is_not_null())
@@ -119,27 +133,67 @@ class ScoreTable:
         return draw("score_figure", self.frame, layer_nulls(self.frame))
 
     def save(self, path: str | Path) -> None:
-        """Write frame and notes to one Parquet file, atomically."""
+        """Write frame, notes and frequencies to one Parquet file, atomically."""
         path = Path(path)
         if path.suffix != ".parquet":
             raise InputError(f"{path}: a score table is saved as .parquet; use .frame to write other formats")
         with write_errors(path):
-            write_file(path, parquet_bytes(self.frame, {NOTES: json.dumps(self.notes)}))
+            metadata = {NOTES: json.dumps(self.notes)}
+            if self.frequencies is not None:
+                # A Parquet file inside the metadata of the first: every reader of Parquet still sees the scores.
+                pairs = parquet_bytes(self.frequencies, {})
+                metadata[FREQUENCIES] = base64.b64encode(pairs).decode()
+                metadata[FREQUENCIES_DIGEST] = hashlib.sha256(pairs).hexdigest()
+            write_file(path, parquet_bytes(self.frame, metadata))
 
     @classmethod
     def load(cls, path: str | Path) -> ScoreTable:
-        """Read a table that `save` wrote."""
+        """Read a table that `save` wrote, also one from before some columns existed: those are null."""
         try:
             frame, metadata = read_parquet(Path(path))
             texts = parse_json(metadata[NOTES]) if NOTES in metadata else None
+            frequencies = _read_frequencies(metadata)
         except OSError as error:
             raise SourceError(f"{path}: cannot be read ({error.strerror or error})") from error
         except ValueError as error:
             raise SourceError(f"{path}: is damaged, expected a score table saved by attngeo") from error
         columns = {name: str(kind) for name, kind in frame.schema.items()}
-        if columns != COLUMNS or not (isinstance(texts, list) and all(isinstance(text, str) for text in texts)):
+        known = columns.items() <= COLUMNS.items() and columns.keys() >= FIRST_COLUMNS
+        if not known or not (isinstance(texts, list) and all(isinstance(text, str) for text in texts)):
             raise SourceError(f"{path}: is not a score table, expected a Parquet file saved by attngeo")
         for name in ("model", "stack", "layer"):
             if frame[name].null_count():
                 raise SourceError(f"{path}: column {name} contains null, expected a score table saved by attngeo")
-        return cls(frame, tuple(texts))
+        return cls(_with_all_columns(frame), tuple(texts), frequencies)
+
+
+def _frame(rows: Iterable[Row], columns: Mapping[str, str]) -> pl.DataFrame:
+    """Return rows as a frame with these columns and types; a missing key becomes null."""
+    import polars as pl
+
+    rows = list(rows)
+    types = {name: getattr(pl, kind) for name, kind in columns.items()}
+    return pl.DataFrame({name: [row.get(name) for row in rows] for name in columns}, schema=types)
+
+
+def _with_all_columns(frame: pl.DataFrame) -> pl.DataFrame:
+    """Return a frame with COLUMNS in their order; columns that it does not have are null."""
+    import polars as pl
+
+    return frame.select(
+        pl.col(name) if name in frame.columns else pl.lit(None, getattr(pl, kind)).alias(name)
+        for name, kind in COLUMNS.items()
+    )
+
+
+def _read_frequencies(metadata: Mapping[str, str]) -> pl.DataFrame | None:
+    """Return the frequencies in the metadata of a score table, None where it has none; ValueError where damaged."""
+    if FREQUENCIES not in metadata:
+        return None
+    data = base64.b64decode(metadata[FREQUENCIES], validate=True)
+    if hashlib.sha256(data).hexdigest() != metadata.get(FREQUENCIES_DIGEST):
+        raise ValueError("the digest of the frequencies is wrong")
+    frame, _ = parse_parquet(data)
+    if {name: str(kind) for name, kind in frame.schema.items()} != FREQUENCY_COLUMNS:
+        raise ValueError("the frequencies have other columns")
+    return frame

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from attngeo.weights.scoring.factored import FormScores
+from attngeo.weights.layout.rotary import RotaryPairs
+from attngeo.weights.scoring.factored import Figures, FormScores
 from attngeo.weights.scoring.factors import Factors
 from attngeo.weights.scoring.layer import LayerFactors, head_scores, layer_scores
 from attngeo.weights.scoring.rows import Row, null_if_nan
@@ -31,36 +32,45 @@ class UnpairedLayer:
     query: Factors | None  # [H, r, d_q], kept only for `heads`
     layer_query: Factors  # [1, G r, d_q]
     layer_key: Factors  # [1, G r, d_k], its own
+    figures: Figures
+    groups: int  # G
 
     def pair_with(self, key: Factors, layer_key: Factors) -> None:
         """Fill in the columns, unless the keys are the layer's own: the same layer, or one that shares its weights."""
         own = self.layer_key.w
         if np.array_equal(layer_key.w[0, :, 0], own[0, :, 0]) and np.array_equal(layer_key.w, own):
             return
-        _fill(self.layer, layer_scores(self.layer_query, layer_key))
+        _fill(self.layer, layer_scores(self.layer_query, layer_key, self.figures, self.groups))
         if self.query is not None:
-            for row, scores in zip(self.heads, head_scores(self.query, key), strict=True):
+            for row, scores in zip(self.heads, head_scores(self.query, key, figures=self.figures), strict=True):
                 _fill(row, scores)
 
 
 @dataclass(frozen=True)
 class RepairedNull:
-    """Fills the columns `symmetry_repaired` and `directionality_repaired` while the layers of a model are scored."""
+    """Fills the columns whose names end in `_repaired` while the layers of a model are scored."""
 
     first: dict[Kind, UnpairedLayer] = field(default_factory=dict)
     last: dict[Kind, tuple[Factors, Factors]] = field(default_factory=dict)  # keys of the heads and of the layer form
 
-    def add(self, stack: str, factors: LayerFactors, layer: Row, heads: list[Row]) -> None:
-        """Score the next layer; `layer` and `heads` are its rows, `heads` empty where heads are not scored."""
-        groups = len(factors.key.w)
+    def add(
+        self, stack: str, factors: LayerFactors, layer: Row, heads: list[Row], rotary: RotaryPairs | None = None
+    ) -> None:
+        """Score the next layer; `layer` and `heads` are its rows, `heads` empty where heads are not scored.
+
+        rotary: how queries and keys rotate, also when keys of another layer take the place of its own
+        """
+        groups, figures = len(factors.key.w), Figures(rotary=rotary)
         if heads and groups > 1:
-            scored = head_scores(*factors.heads, derangement(groups))
+            scored = head_scores(*factors.heads, derangement(groups), figures)
             for row, scores in zip(heads, scored, strict=True):
                 _fill(row, scores)
             heads = []
         query, key = factors.heads
         layer_query = factors.layer_query.without_summands()  # a null does not need the last digits
-        unpaired = UnpairedLayer(layer, heads, query if heads else None, layer_query, factors.layer_key)
+        unpaired = UnpairedLayer(
+            layer, heads, query if heads else None, layer_query, factors.layer_key, figures, groups
+        )
         kind = (stack, factors.query.w.shape, factors.key.w.shape)
         if kind in self.first:
             unpaired.pair_with(*self.last[kind])
@@ -89,3 +99,5 @@ def derangement(groups: int) -> list[int]:
 def _fill(row: Row, scores: FormScores) -> None:
     row["symmetry_repaired"] = null_if_nan(scores.symmetry)
     row["directionality_repaired"] = null_if_nan(scores.directionality)
+    row["symmetry_rope_repaired"] = null_if_nan(scores.rotary.symmetry)
+    row["directionality_rope_repaired"] = null_if_nan(scores.rotary.directionality)

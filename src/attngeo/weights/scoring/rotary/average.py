@@ -25,7 +25,7 @@ from typing import Any, Generic
 
 import numpy as np
 
-from attngeo.arrays import Array, is_torch, namespace
+from attngeo.arrays import Array, Ints, is_torch, namespace
 from attngeo.weights.layout.rotary import RotaryPairs
 from attngeo.weights.scoring.symmetry import squared_norm, symmetry_ratio, trace_of_square
 
@@ -76,13 +76,17 @@ def rotary_average(query: Array, key: Array, rotary: RotaryPairs) -> RotaryAvera
     1.0
     """
     query, key = query.swapaxes(-1, -2), key.swapaxes(-1, -2)  # [..., G, r, d]
-    average: RotaryAverage[Array] = (turning_sums(query, key, rotary) + fixed_sums(query, key, rotary)).average()
+    sums = turning_sums(query, key, rotary.turning, rotary.factor) + fixed_sums(query, key, rotary)
+    average: RotaryAverage[Array] = sums.average()
     return average
 
 
-def turning_sums(query: Any, key: Any, rotary: RotaryPairs, pairs: slice = slice(None)) -> RotarySums[Any]:
-    """Return what some of the rotating pairs add to the averages, from factors `[..., G, r, d]`."""
-    turning = rotary.turning[pairs]  # [n, 2]
+def turning_sums(query: Any, key: Any, turning: Ints, factor: float) -> RotarySums[Any]:
+    """Return what rotating pairs add to the averages, from factors `[..., G, r, d]`.
+
+    turning: [n, 2], the dimensions of the pairs
+    factor:  the attention factor
+    """
     n, groups = len(turning), query.shape[-3]
     factors = []
     for w in (query, key):
@@ -90,7 +94,7 @@ def turning_sums(query: Any, key: Any, rotary: RotaryPairs, pairs: slice = slice
         paired = paired.reshape(*w.shape[:-2], n, 2, w.shape[-1])  # [..., G, n, 2, d]
         paired = namespace(w).moveaxis(paired, -4, -2)  # [..., n, 2, G, d]
         factors.append(paired.reshape(*w.shape[:-3], n, 2 * groups, w.shape[-1]))  # [..., n, 2G, d]
-    return _sums(*factors, commuting_part, rotary.factor)
+    return _sums(*factors, commuting_part, factor)
 
 
 def fixed_sums(query: Any, key: Any, rotary: RotaryPairs) -> RotarySums[Any]:

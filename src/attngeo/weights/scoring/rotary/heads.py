@@ -1,0 +1,116 @@
+"""Rotary averages of heads, from the Gram matrices that their plain scores need anyway.
+
+For one head the averaged Gram matrix P(W_kᵀW_k) is diagonal on rotated dimensions, so its norms are weighted sums of
+squares and cost next to nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from attngeo.arrays import AnyFloats, Floats
+from attngeo.weights.layout.rotary import RotaryPairs
+from attngeo.weights.scoring.directionality import directionality
+from attngeo.weights.scoring.products import inner_product, quadratic_forms, weighted_squares
+from attngeo.weights.scoring.rotary.average import rotary_average
+from attngeo.weights.scoring.rounding_error import TRUSTED, directionality_with_sensitivity, gram_error
+from attngeo.weights.scoring.symmetry import symmetry_ratio
+
+
+@dataclass(frozen=True, eq=False)
+class PairProducts:
+    """What the two dimensions of each rotating pair of one head multiply to."""
+
+    alpha: Floats  # [n], of X = W_qᵀ W_k
+    beta: Floats  # [n]
+    energy: Floats  # [n], tr A_ff tr B_ff
+
+
+@dataclass(frozen=True, eq=False)
+class RotaryScores:
+    """Scores of one form averaged over all offsets; NaN where one does not exist."""
+
+    symmetry: float = math.nan
+    directionality: float = math.nan
+    pairs: PairProducts | None = None  # None: not computed
+
+
+NO_ROTATION = RotaryScores()
+
+
+def averaged_product(product: AnyFloats, rotary: RotaryPairs) -> AnyFloats:
+    """Return P(Z) of a product of two factors of one head, `[r, r]`, attention factor included."""
+    scale = rotary.scale(len(product))
+    fixed = rotary.fixed(len(product))
+    average = np.zeros_like(product)
+    average[np.ix_(fixed, fixed)] = product[np.ix_(fixed, fixed)] * np.outer(scale[fixed], scale[fixed])
+    first, second = rotary.turning.T
+    alpha = rotary.factor**2 / 2 * (product[first, first] + product[second, second])  # [n]
+    beta = rotary.factor**2 / 2 * (product[second, first] - product[first, second])
+    average[first, first] = average[second, second] = alpha
+    average[second, first], average[first, second] = beta, -beta
+    return average
+
+
+def averaged_norms(averages: AnyFloats, w: AnyFloats, rotary: RotaryPairs) -> Floats:
+    """Return the root mean squares over offsets of norms, `[n, d]`.
+
+    averages: [n, r, r], P of the Gram matrices of the other side
+    w:        [r, d]
+    """
+    scale, fixed = rotary.scale(len(w)), rotary.fixed(len(w))
+    weights = averages.diagonal(0, 1, 2) * np.square(scale)  # [n, r]
+    weights[:, fixed] = 0
+    squares = weighted_squares(w, weights)
+    if len(fixed):
+        still = np.ascontiguousarray(averages[:, fixed][:, :, fixed] * np.outer(scale[fixed], scale[fixed]), w.dtype)
+        squares += quadratic_forms(still, w[fixed])
+    return np.sqrt(squares)
+
+
+def head_rotary_scores(
+    rows: Floats, columns: Floats, gram_query: AnyFloats, gram_key: AnyFloats, cross: AnyFloats | None, gamma: float
+) -> tuple[RotaryScores, bool]:
+    """Return the scores from averaged products, and whether they are precise enough.
+
+    rows, columns: [d_q], [d_k], from `averaged_norms`
+    gram_query, gram_key, cross: [r, r], P of the products A, B and X; cross is None where the widths differ
+    """
+    squared_norm = inner_product(gram_query, gram_key)
+    limits = np.finfo(gram_query.dtype)
+    if not float(limits.tiny / limits.eps) * gram_query.size < squared_norm < math.inf:
+        return NO_ROTATION, False
+    symmetry = math.nan
+    if cross is not None:
+        symmetry = float(symmetry_ratio(np.asarray(inner_product(cross, cross.T)), np.asarray(squared_norm)))
+    direction, sensitivity = directionality_with_sensitivity(rows, columns, gamma)
+    error = gram_error(rows, columns, gram_query, gram_key, cross, symmetry, squared_norm, sensitivity)
+    return RotaryScores(symmetry, direction), error <= TRUSTED
+
+
+def rotary_scores_in_double(query: AnyFloats, key: AnyFloats, rotary: RotaryPairs, gamma: float) -> RotaryScores:
+    """Return the scores of one form with factors `[G, r, d_q]`, `[G, r, d_k]` in float64.
+
+    Both factors are divided by their largest entry, so that no square overflows or underflows.
+    """
+    scales = [float(np.abs(w).max()) for w in (query, key)]
+    if 0.0 in scales:
+        return RotaryScores()
+    query, key = (w.astype(np.float64) / scale for w, scale in zip((query, key), scales, strict=True))
+    average = rotary_average(query.swapaxes(-1, -2), key.swapaxes(-1, -2), rotary)
+    if not average.rows.any():
+        return RotaryScores()
+    return RotaryScores(float(average.symmetry), float(directionality(average.rows, average.columns, gamma)))
+
+
+def pair_products(gram_query: AnyFloats, gram_key: AnyFloats, cross: AnyFloats, rotary: RotaryPairs) -> PairProducts:
+    """Return α, β and the energy of each rotating pair of one head from its products A, B and X = W_qᵀW_k, `[r, r]`."""
+    first, second = rotary.turning.T
+    traces = [(g[first, first] + g[second, second]).astype(np.float64) for g in (gram_query, gram_key)]  # [n]
+    alpha = (cross[first, first] + cross[second, second]).astype(np.float64) / 2
+    beta = (cross[second, first] - cross[first, second]).astype(np.float64) / 2
+    squared = rotary.factor**2
+    return PairProducts(squared * alpha, squared * beta, squared**2 * traces[0] * traces[1])
