@@ -91,6 +91,6 @@ def test_a_grid_records_the_accuracy(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(
         "experiments.initialisation.fine_tuning.Budget", lambda: Budget(steps=2, warmup=1, test_pairs=8)
     )
-    assert run_in(tmp_path, small_grid(("baseline",), seeds=1, other=()), fine_tuning=True)[0] == 0
+    assert run_in(tmp_path, small_grid(("baseline",), seeds=1), fine_tuning=True)[0] == 0
     (run,) = read_runs([tmp_path / "runs.jsonl.xz"])
     assert set(run.facts["fine_tuning"]) == {"order", "same document", "budget", "seconds"}
