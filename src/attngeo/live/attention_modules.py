@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from attngeo.errors import InputError
 from attngeo.weights.layout.config_scope import scope_of
 from attngeo.weights.layout.families import ends_with, family
+from attngeo.weights.layout.pruned_heads import pruned_heads
 from attngeo.weights.layout.site import Location
 from attngeo.weights.layout.sites import find_sites
 from attngeo.weights.layout.stacks import name_stacks
@@ -33,6 +34,7 @@ class AttentionModule:
     eager: EagerFunction
     layer: int
     location: Location  # a Site, with the names of the tensors, where the layout table knows the module
+    numbers: tuple[int, ...] | None = None  # of the query heads in the full model, for a pruned layer; None: 0, 1, 2, …
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,7 +78,9 @@ def attention_stacks(model: PreTrainedModel) -> dict[str, Stack]:
         if path is None:
             unsupported.setdefault(stack, []).append(layer)
         else:
-            attentions.setdefault(stack, []).append(AttentionModule(path, *dispatching[path], layer, location))
+            pruned = pruned_heads(config, stack, layer)
+            numbers = None if pruned is None else pruned.numbers
+            attentions.setdefault(stack, []).append(AttentionModule(path, *dispatching[path], layer, location, numbers))
     return {
         name: Stack(name, tuple(sorted(members, key=lambda one: one.layer)), tuple(unsupported.get(name, ())))
         for name, members in attentions.items()

@@ -12,6 +12,7 @@ from attngeo.errors import AttngeoError, InputError
 from attngeo.live.attention_modules import AttentionModule, Stack, type_label
 from attngeo.weights.layout.families import ends_with, family
 from attngeo.weights.layout.head_counts import count_heads
+from attngeo.weights.layout.pruned_heads import pruned_heads
 from attngeo.weights.layout.site import Location, Site
 
 if TYPE_CHECKING:
@@ -88,11 +89,13 @@ def _layer(
     elif not site.storage.has_views:
         missing = f"{site.path}: latent attention, its queries and keys are products of several projections"
     try:
-        site = count_heads(site, shapes, None)
+        site = count_heads(site, shapes, None, pruned_heads(model.config.to_dict(), stack, attention.layer))
     except AttngeoError as error:
         missing = str(error)
     if site.heads is None and not missing:
         missing = f"{site.path}: the head count is not known"
+    if site.heads is not None and site.heads.key_of is not None and not missing:
+        missing = f"{site.path}: a pruned layer whose key heads are read by unequal numbers of query heads"
     names = dict.fromkeys((*site.storage.inputs, *site.tensors))
     modules = {name: module for name in names if (module := _module_of_weight(model, name)) is not None}
     if len(modules) < len(names) and not missing:

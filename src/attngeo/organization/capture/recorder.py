@@ -49,6 +49,7 @@ class TensorRecorder:
         self.values: NDArray[np.float32] | None = None  # [Q, K, H]
         self.masks: dict[int, Tensor | None] = {}  # layer → bool [Q, K] or [heads, Q, K], None: nothing is masked
         self.recorded_heads: dict[int, int] = {}  # layer → heads
+        self.numbers: dict[int, tuple[int, ...]] = {}  # layer → its heads by their numbers in the full model, if pruned
         self.heads_of_calls: list[int] = []  # for each attention call of the stack
         self.lengths: tuple[int, int] | None = None  # queries and keys, padding included
         self.kept: tuple[Tensor | None, Tensor | None] = (None, None)  # positions that are not padding
@@ -69,7 +70,11 @@ class TensorRecorder:
 
     @property
     def head_labels(self) -> tuple[str, ...]:
-        return tuple(f"L{layer}H{head}" for layer, heads in self.planned_heads.items() for head in range(heads))
+        return tuple(
+            f"L{layer}H{head}"
+            for layer, heads in self.planned_heads.items()
+            for head in self.numbers.get(layer, range(heads))
+        )
 
     def mask(self) -> NDArray[np.bool_] | None:
         """Return where queries may attend: [Q, K] if all heads agree, otherwise [Q, K, H]; None if everywhere."""
@@ -153,6 +158,8 @@ class TensorRecorder:
                 f"before it have {self.lengths[0]} and {self.lengths[1]}; choose layers of one size with layers="
             )
         self.recorded_heads[layer] = heads
+        if attention.numbers is not None:
+            self.numbers[layer] = attention.numbers
         if self.planned_heads.get(layer) != heads:
             self.values = None
         start = sum(count for other, count in self.planned_heads.items() if other < layer)
