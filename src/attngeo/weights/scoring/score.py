@@ -170,18 +170,19 @@ def layer_rows(
         "cross": weights.cross,
         "rotary": "not proved" if not weights.rotary_known else "no" if _turning(weights) is None else "yes",
     }
-    of_heads = head_scores(*factors.heads, figures=figures) if heads else []
+    scored = head_scores(*factors.heads, figures=figures) if heads else []
+    of_heads = dict(zip(weights.head_numbers, scored, strict=False))  # no scores: only the layer was asked for
     of_layer = layer_scores(factors.layer_query, factors.layer_key, figures, groups)
     if pairs is not None and figures.pairs and figures.rotary is not None:
         keys = {name: common[name] for name in ("model", "stack", "layer")}
-        for head, scores in enumerate(of_heads):
+        for head, scores in of_heads.items():
             if scores.rotary.pairs is not None:
                 pairs += frequency_rows(keys | {"head": head}, scores.rotary.pairs, figures.rotary)
     return [
         common | {"rank": groups * r} | _score_columns(of_layer, weights.cross),
         *(
             common | {"head": head, "rank": r} | _score_columns(scores, weights.cross)
-            for head, scores in enumerate(of_heads)
+            for head, scores in of_heads.items()
         ),
     ]
 
