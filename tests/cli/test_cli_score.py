@@ -218,3 +218,25 @@ def test_a_closed_pipe_is_not_an_error():
 def test_the_module_and_the_script_are_the_same_command():
     script = Path(sys.executable).with_name("attngeo")
     assert subprocess.run([script, "--version"], capture_output=True, text=True).stdout == run("--version").stdout
+
+
+def test_frequencies_of_a_model_that_rotates(smollm2, tmp_path):
+    done = run("score", smollm2, "--frequencies", "--layers", "0-1", "--figure", tmp_path / "pairs.png")
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert lines[1].split()[:4] == ["layer", "fast", "medium", "slow"]
+    assert max(map(len, lines[1:])) <= 100
+    assert (tmp_path / "pairs.png").read_bytes().startswith(b"\x89PNG")
+    pairs = rows(smollm2, "--frequencies", "--layers", "0")
+    assert len(pairs) == 9 * 32  # heads × pairs
+    assert sum(row["energy"] for row in pairs if row["head"] == 0) == pytest.approx(1)
+
+
+def test_frequencies_of_a_model_that_does_not_rotate(minilm, smollm2, tmp_path):
+    done = run("score", minilm, "--frequencies", "--out", tmp_path / "pairs.csv")
+    assert (done.returncode, done.stdout, list(tmp_path.iterdir())) == (2, "", [])
+    assert done.stderr.startswith(f"attngeo: error: {minilm}: --frequencies: ")
+    assert done.stderr.count("\n") == 1
+    assert run("score", minilm, smollm2, "--frequencies", "--layers", "0").returncode == 1
+    done = run("score", smollm2, "--frequencies", "--published")
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)

@@ -108,7 +108,7 @@ def test_the_verdict_and_the_medians_follow_the_table(table):
     _, below, _ = report(table, layers(table)).split("\n\n")
     verdict, head, of_layers, of_heads = below.splitlines()
     assert verdict == verdicts(table.frame)[0].sentence
-    assert head.split() == ["median", "[quartiles]", *SCORES]
+    assert head.split() == ["median", "[quartiles]", *SCORES, "dominance"]
     assert of_layers.startswith("6 layers ") and of_heads.startswith("72 heads ")
     assert f"{layers(table)['symmetry'].median():.3f} [" in of_layers
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -25,10 +26,11 @@ from attngeo.cli.common import (
     write_figure,
     write_output,
 )
-from attngeo.errors import AttngeoError
+from attngeo.errors import AttngeoError, InputError
 
 if TYPE_CHECKING:
     import polars as pl
+    from matplotlib.figure import Figure
 
     from attngeo.weights.scoring.score_table import ScoreTable
 
@@ -41,6 +43,13 @@ def score(
     heads: Annotated[bool, typer.Option("--heads", help="Also print a row for each head.")] = False,
     every_column: Annotated[
         bool, typer.Option("--all", help="Print every column, however wide the table becomes.")
+    ] = False,
+    frequencies: Annotated[
+        bool,
+        typer.Option(
+            "--frequencies",
+            help="Print what the rotary pairs of each layer do instead of its scores; --figure draws it.",
+        ),
     ] = False,
     published: Annotated[
         bool, typer.Option("--published", help="Compare with the scores published with arXiv 2502.10927.")
@@ -75,20 +84,30 @@ def score(
         check_figure(figure)
         if published_as is not None:
             _check_published(published_as, refs)
-        options = {
-            "heads": heads or figure is not None or form == "table",  # the summary and the figure show heads too
-            "nulls": nulls,
-            "folded": folded,
+        if frequencies and (published or published_as is not None):
+            raise AttngeoError("--frequencies: the published tables have none; leave --published out")
+        where = {
             "num_heads": num_heads,
             "stack": tuple(stack) if stack else None,
             "layers": parse_layers(layers),
             "unproven": unproven,
+        }
+        options = where | {
+            "heads": frequencies
+            or heads
+            or figure is not None
+            or form == "table",  # the summary and the figure show heads too
+            "nulls": nulls and not frequencies,
+            "folded": False if frequencies else folded,
+            "frequencies": frequencies,
         }
     tables: list[ScoreTable] = []
     frames: list[pl.DataFrame] = []
     for ref in refs:
         try:
             table = score_with_progress(ref, options)
+            if frequencies:
+                _check_rotates(ref, table)
             compare = published or published_as is not None
             frames.append(_with_published(ref, table, published_as, layers is None) if compare else table.frame)
             tables.append(table)
@@ -99,9 +118,12 @@ def score(
     if tables:
         with one_line_errors(debug):
             table = sum(tables[1:], tables[0])
-            _write_scores(table, frames, heads, every_column, form, out)
+            if frequencies:
+                _write_frequencies(table, every_column, form, out)
+            else:
+                _write_scores(table, frames, heads, every_column, form, out)
             if figure is not None:
-                write_figure(table.plot(), figure)
+                write_figure(_frequency_figure(table, where) if frequencies else table.plot(), figure)
     raise typer.Exit(0 if len(tables) == len(refs) else 1 if tables else 2)
 
 
@@ -130,6 +152,40 @@ def _write_scores(
         write_output(report.encode(), out)
     else:
         write_output(encode(frame, form), out)
+
+
+def _check_rotates(ref: str, table: ScoreTable) -> None:
+    """Raise if no head of a model has frequencies."""
+    if table.frequencies is None or table.frequencies.height == 0:
+        unknown = "not proved" in table.frame["rotary"]
+        reason = (
+            "how this model rotates its queries and keys is not proved" if unknown else "nothing rotates in this model"
+        )
+        raise InputError(f"{ref}: --frequencies: {reason}, expected a model with rotary position embedding")
+
+
+def _write_frequencies(table: ScoreTable, every_row: bool, form: str, out: Path | None) -> None:
+    """Write one row per layer as a table; in other formats, and with --all, one row per head and pair."""
+    from attngeo.show.rotary.report import frequency_report
+    from attngeo.show.tables import encode
+    from attngeo.weights.scoring.rotary.frequency_summary import FAST, SLOW, frequency_summary
+
+    assert table.frequencies is not None
+    if form == "table" and not every_row:
+        report = frequency_report(frequency_summary(table.frequencies), FAST, SLOW, terminal_of(out))
+        write_output(report.encode(), out)
+    else:
+        write_output(encode(table.frequencies, form), out)
+
+
+def _frequency_figure(table: ScoreTable, where: Mapping[str, Any]) -> Figure:
+    """Return the figure of energy against frequency and of symmetry against offset of each model."""
+    from attngeo.show.rotary.figures import rotary_figure
+    from attngeo.weights.scoring.rotary.curves import offset_curves
+
+    assert table.frequencies is not None
+    refs = table.frequencies["model"].unique(maintain_order=True)
+    return rotary_figure(table.frequencies, [offset_curves(ref, **where) for ref in refs])
 
 
 def _check_published(name: str, refs: list[str]) -> None:

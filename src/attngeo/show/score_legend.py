@@ -12,9 +12,9 @@ SCORE_LEGEND = (
 # Titles of columns, or what their names end with → their meaning.
 _MEANINGS = {
     ("symmetry",): SCORE_LEGEND[0].partition(": ")[2],
-    ("symmetry_rope",): "symmetry averaged over all distances of two tokens; symmetry is that at distance 0",
+    ("symmetry_rope",): "symmetry averaged over all offsets between two tokens; symmetry is that at offset 0",
     ("directionality",): SCORE_LEGEND[1].partition(": ")[2],
-    ("directionality_rope",): "the directionality averaged over all distances of two tokens",
+    ("directionality_rope",): "directionality averaged over all offsets between two tokens",
     ("dominance",): "below 0 column norms are more unequal than row norms, above 0 less",
     ("self_attending",): "above 0 tokens attend to tokens like themselves, below 0 they turn away from them",
     ("rank_symmetric", "rank_skew"): "effective ranks of the symmetric and of the skew-symmetric part",

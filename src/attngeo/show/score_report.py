@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from attngeo.weights.scoring.published.verdict import Verdict
 
 _SCORES = ("symmetry", "directionality")
-_MEDIANS = ("symmetry", "symmetry_rope", "directionality")  # what three columns of quartiles have room for
+_MEDIANS = ("symmetry", "symmetry_rope", "directionality", "dominance")
 _BARS = ("symmetry", "symmetry_rope", "directionality")  # scores between −1 and 1
 
 # Column → its title and its rank; a table that is too wide loses the columns of the highest rank first.
@@ -59,7 +59,7 @@ def score_report(
         shown = _all_columns(part) if every_column else _fitting_columns(part, terminal)
         titles |= set(shown.columns if every_column else (_COLUMNS[name][0] for name in shown.columns))
         verdict = [terminal.paint(line, STRONG) for line in wrap(sentences.get((model, stack), ""), terminal.width)]
-        medians = _median_lines(summary.filter(summary["model"] == model, summary["stack"] == stack))
+        medians = _median_lines(summary.filter(summary["model"] == model, summary["stack"] == stack), terminal.width)
         paragraphs = [
             [f"{model}  {stack}", *_table_lines(shown, terminal, every_column), *_notes(part, every_column)],
             [*verdict, *medians],
@@ -78,20 +78,20 @@ def published_report(frame: pl.DataFrame) -> str:
     return "\n".join([as_text(frame), *lines, ""])
 
 
-def _median_lines(summary: pl.DataFrame) -> list[str]:
-    """Return one line for the layers and one for the heads of a stack: median [quartiles]."""
+def _median_lines(summary: pl.DataFrame, width: int) -> list[str]:
+    """Return one line for the layers and one for the heads of a stack: median [quartiles] of the scores that fit."""
     scores = [score for score in _MEDIANS if f"{score}_median" in summary.columns]
     scores = [score for score in scores if summary[f"{score}_median"].null_count() < summary.height]
-    if not scores:
-        return []
-    body = [
-        [
-            f"{row['count']} {row['level']}{'s' if row['count'] > 1 else ''}",
-            *(_quartiles(*(row[f"{score}_{part}"] for part in ("median", "q25", "q75"))) for score in scores),
-        ]
-        for row in summary.iter_rows(named=True)
-    ]
-    return aligned([["median [quartiles]", *scores], *body], right=[False] * (len(scores) + 1))
+    while scores:
+        rows = [["median [quartiles]", *scores]]
+        for row in summary.iter_rows(named=True):
+            quartiles = (_quartiles(*(row[f"{score}_{part}"] for part in ("median", "q25", "q75"))) for score in scores)
+            rows.append([f"{row['count']} {row['level']}{'s' if row['count'] > 1 else ''}", *quartiles])
+        lines = aligned(rows, right=[False] * len(rows[0]))
+        if max(map(len, lines)) <= width:
+            return lines
+        scores.pop()
+    return []
 
 
 def _quartiles(median: float | None, low: float | None, high: float | None) -> str:

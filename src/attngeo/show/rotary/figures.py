@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -27,20 +29,28 @@ def frequency_figure(frequencies: pl.DataFrame) -> Figure:
 
     For each model and stack, the left panel has a grey line per head and their median, the right panel a row per head.
     """
-    parts = frequencies.partition_by("model", "stack", maintain_order=True)
-    figure = new_figure(11, _HEIGHT * len(parts))
-    for part, row in zip(parts, np.atleast_1d(figure.subfigures(len(parts), 1)), strict=True):
-        _draw_energy(row, part)
-    return figure
+    return rotary_figure(frequencies, ())
 
 
 def offset_figure(curves: OffsetCurves) -> Figure:
     """Draw s(Δ) over offsets (left), and s(0), the average over the window and the limit of each layer (right)."""
-    stacks = list(dict.fromkeys(curve.stack for curve in curves.layers))
-    figure = new_figure(11, _HEIGHT * len(stacks))
-    for stack, row in zip(stacks, np.atleast_1d(figure.subfigures(len(stacks), 1)), strict=True):
-        layers = [curve for curve in curves.layers if curve.stack == stack]
-        _draw_offsets(row, curves.offsets, layers, _name(curves.model, stack))
+    return rotary_figure(None, [curves])
+
+
+def rotary_figure(frequencies: pl.DataFrame | None, curves: Sequence[OffsetCurves]) -> Figure:
+    """Draw the panels of `frequency_figure` and `offset_figure`, those of one model and stack below each other."""
+    rows: dict[tuple[str, str], list[Callable[[SubFigure], None]]] = {}
+    for part in [] if frequencies is None else frequencies.partition_by("model", "stack", maintain_order=True):
+        rows.setdefault(part.select("model", "stack").row(0), []).append(partial(_draw_energy, part=part))
+    for model in curves:
+        for stack in dict.fromkeys(curve.stack for curve in model.layers):
+            layers = [curve for curve in model.layers if curve.stack == stack]
+            row = partial(_draw_offsets, offsets=model.offsets, layers=layers, name=_name(model.model, stack))
+            rows.setdefault((model.model, stack), []).append(row)
+    panels = [row for of_stack in rows.values() for row in of_stack]
+    figure = new_figure(11, _HEIGHT * len(panels))
+    for draw, place in zip(panels, np.atleast_1d(figure.subfigures(len(panels), 1)), strict=True):
+        draw(place)
     return figure
 
 

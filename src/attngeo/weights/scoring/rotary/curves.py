@@ -15,6 +15,7 @@ from attngeo.errors import InputError
 from attngeo.io.threads import shared_cores
 from attngeo.weights.layout.attention_weights import AttentionWeights
 from attngeo.weights.layout.layers import open_layers
+from attngeo.weights.layout.rotary import RotaryPairs
 from attngeo.weights.scoring.rotary.average import rotary_average
 from attngeo.weights.scoring.rotary.offsets import symmetry_parts
 from attngeo.weights.scoring.symmetry import symmetry_ratio
@@ -64,32 +65,27 @@ def offset_curves(
 ) -> OffsetCurves:
     """Return the symmetry of the layers of `ref` over the offsets 0 to `last`; the other options are those of `score`.
 
-    Layers that do not rotate, cross-attention, and layers with several position axes are left out. A model without any
-    layer that rotates raises InputError.
+    Layers that do not rotate, cross-attention, and layers with several position axes are left out. A model of which no
+    layer is known to rotate raises InputError.
     """
     offsets = np.arange(last + 1.0)
-    curves = []
+    curves, rotates = [], False
     opened = open_layers(ref, num_heads=num_heads, stack=stack, layers=layers, unproven=unproven)
     with opened as source, shared_cores():
         for done, weights in enumerate(source, 1):
-            if _has_curve(weights):
-                curves.append(_layer_curve(weights, offsets))
+            if weights.rotary is not None:
+                rotates = True
+                if weights.rotary.axes is None and not weights.cross:
+                    curves.append(_layer_curve(weights, weights.rotary, offsets))
             if progress is not None:
                 progress(done, source.count)
-        if not curves:
-            raise InputError(f"{source.model}: no layer is known to rotate queries and keys along one position axis")
+        if not rotates:
+            raise InputError(f"{source.model}: no layer is known to rotate queries and keys by their positions")
         return OffsetCurves(source.model, offsets, tuple(curves))
 
 
-def _has_curve(weights: AttentionWeights) -> bool:
-    rotary = weights.rotary
-    return rotary is not None and not weights.cross and getattr(rotary, "axes", None) is None
-
-
-def _layer_curve(weights: AttentionWeights, offsets: Floats) -> OffsetCurve:
+def _layer_curve(weights: AttentionWeights, rotary: RotaryPairs, offsets: Floats) -> OffsetCurve:
     """Return the curve of a layer form."""
-    assert weights.rotary is not None
-    rotary = weights.rotary
     _, d, size = weights.query.shape
     query = weights.query.reshape(-1, weights.group_size, d, size).sum(1, dtype=np.float64)  # [G, d, r]
     key = weights.key.astype(np.float64)

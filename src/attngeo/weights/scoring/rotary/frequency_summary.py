@@ -23,7 +23,7 @@ def frequency_summary(frequencies: pl.DataFrame) -> pl.DataFrame:
     offset               the offset of the key that this pair prefers; negative: the key stands before the query
 
     >>> import polars as pl
-    >>> pairs = {"pair": [0, 1], "frequency": [1.0, 0.001], "energy": [0.25, 0.75], "offset": [-2.0, 90.0]}
+    >>> pairs = {"pair": [0, 1], "frequency": [1.0, 0.001], "energy": [0.25, 0.75], "preferred_offset": [-2.0, 90.0]}
     >>> table = pl.DataFrame({"model": "m", "stack": "decoder", "layer": 0, "head": 0, **pairs})
     >>> frequency_summary(table).select("fast", "medium", "slow", "pair", "offset").row(0)
     (0.25, 0.0, 0.75, 1, 90.0)
@@ -34,9 +34,7 @@ def frequency_summary(frequencies: pl.DataFrame) -> pl.DataFrame:
     speeds = {"fast": turn <= FAST, "medium": (turn > FAST) & (turn <= SLOW), "slow": turn > SLOW}
     heads = pl.col("head").n_unique()
     shares = [(pl.col("energy").filter(chosen).sum() / heads).alias(name) for name, chosen in speeds.items()]
-    strongest = [
-        pl.col(name).get(pl.col("energy").arg_max()).alias({"energy": "share"}.get(name, name))
-        for name in ("head", "pair", "energy", "turn", "offset")
-    ]
+    names = {"head": "head", "pair": "pair", "energy": "share", "turn": "turn", "preferred_offset": "offset"}
+    strongest = [pl.col(name).get(pl.col("energy").arg_max()).alias(new) for name, new in names.items()]
     rows = frequencies.drop_nulls("energy").with_columns(turn=turn)
     return rows.group_by("model", "stack", "layer", maintain_order=True).agg(*shares, *strongest)
