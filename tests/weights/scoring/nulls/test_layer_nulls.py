@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import polars as pl
+import pytest
 
 import attngeo
 from attngeo.bundled import NAMES, bundled
-from attngeo.weights.scoring.nulls.gaussian import gaussian_null
+from attngeo.weights.scoring.nulls.gaussian import gaussian_null, rotary_null
 from attngeo.weights.scoring.nulls.layer_nulls import layer_nulls
 
 
@@ -25,10 +26,25 @@ def test_the_null_of_each_stack_has_the_shape_of_its_layers():
 def test_a_table_without_nulls_has_means_only():
     nulls = layer_nulls(attngeo.score(str(bundled("encoder")), nulls=False).frame)
     ((_, levels),) = nulls.items()
-    assert [(level.mean, level.std) for level in levels.values()] == [(1 / 128, None), (0, None)]
+    assert [(level.mean, level.std) for level in levels.values()] == [(1 / 128, None)] + 3 * [(0, None)]
 
 
 def test_cross_attention_has_no_standard_deviation():
     frame = attngeo.score(str(bundled("encoder"))).frame.with_columns(cross=True)
     ((_, levels),) = layer_nulls(frame).items()
-    assert [level.std for level in levels.values()] == [None, None]
+    assert {level.std for level in levels.values()} == {None}
+
+
+def test_rotary_scores_and_finer_figures_have_their_nulls(smollm2):
+    frame = attngeo.score(smollm2, layers=[0, 1], folded=False).frame
+    ((_, levels),) = layer_nulls(frame).items()
+    rope = rotary_null(576, 576, 3, 32, 0)
+    assert levels["symmetry_rope"].mean == pytest.approx(rope.symmetry_mean, abs=1e-9)
+    assert levels["symmetry_rope"].std == pytest.approx(rope.symmetry_std, rel=1e-9)
+    assert levels["directionality_rope"].std == pytest.approx(rope.directionality_std, rel=1e-9)
+    assert levels["dominance"].std == gaussian_null(576, 576, 192).dominance_std
+    assert levels["self_attending"].std == pytest.approx((192 * 576) ** -0.5)
+    ((_, one),) = layer_nulls(frame.head(1)).items()
+    assert one["symmetry_rope"].std == pytest.approx(rope.symmetry_std, rel=0.05)
+    ((_, encoder),) = layer_nulls(attngeo.score(str(bundled("encoder")), nulls=False).frame).items()
+    assert "symmetry_rope" not in encoder and encoder["dominance"].std is None
