@@ -20,7 +20,9 @@ Compare models
 Train a model
     symmetric_init_     initialise a model with a symmetric form: W_q = W_k in each self-attention head
     pretrain            pre-train a small encoder or decoder from a config and record its form
-    Monitor             score a model while it trains, as a callback or from one's own training loop
+    watch               score a model while a transformers Trainer trains it, and report to its trackers
+    LightningMonitor    the same for Lightning
+    Monitor             the same as a callback, or from one's own training loop
     track               write the same records from a folder of checkpoints
     gradient_terms      write a backward pass as the rank-1 terms that it adds to each form → GradientTerms
 
@@ -50,8 +52,10 @@ if TYPE_CHECKING:
     from attngeo.dynamics.gradients.gradient_terms import gradient_terms
     from attngeo.dynamics.gradients.result import GradientTerms
     from attngeo.dynamics.initialisation.symmetric import symmetric_init_
+    from attngeo.dynamics.monitoring.lightning_monitor import LightningMonitor
     from attngeo.dynamics.monitoring.monitor import Monitor
     from attngeo.dynamics.monitoring.track import track
+    from attngeo.dynamics.monitoring.watch import watch
     from attngeo.dynamics.pretraining.pretrain import pretrain
     from attngeo.errors import AttngeoError
     from attngeo.organization.capture.capture import capture
@@ -80,6 +84,7 @@ __all__ = [
     "Form",
     "GradientTerms",
     "InvarianceReport",
+    "LightningMonitor",
     "ModelComparison",
     "ModelMap",
     "Monitor",
@@ -103,6 +108,7 @@ __all__ = [
     "softmax_invariance",
     "symmetric_init_",
     "track",
+    "watch",
 ]
 
 # The module that defines each name, imported on first use.
@@ -114,6 +120,7 @@ _HOME = {
     "Form": "attngeo.weights.scoring.form",
     "GradientTerms": "attngeo.dynamics.gradients.result",
     "InvarianceReport": "attngeo.organization.softmax.invariance_report",
+    "LightningMonitor": "attngeo.dynamics.monitoring.lightning_monitor",
     "ModelComparison": "attngeo.applications.compare.comparison",
     "ModelMap": "attngeo.applications.compare.model_map",
     "Monitor": "attngeo.dynamics.monitoring.monitor",
@@ -136,6 +143,7 @@ _HOME = {
     "softmax_invariance": "attngeo.organization.softmax.invariance",
     "symmetric_init_": "attngeo.dynamics.initialisation.symmetric",
     "track": "attngeo.dynamics.monitoring.track",
+    "watch": "attngeo.dynamics.monitoring.watch",
 }
 
 

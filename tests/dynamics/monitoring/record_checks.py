@@ -32,7 +32,9 @@ def difference(row: dict[str, Any], ref: Any) -> float:
     assert frame.height == len(layers) + sum(map(len, row["head_symmetry"]))
     for scored in frame.iter_rows(named=True):
         index = layers.index((scored["stack"], scored["layer"]))
-        for name in ("symmetry", "directionality"):
+        for name in ("symmetry", "directionality", "dominance", "self_attending", "symmetry_rope"):
+            if name not in row or scored[name] is None:
+                continue
             value = row[name][index] if scored["head"] is None else row[f"head_{name}"][index][scored["head"]]
             largest = max(largest, abs(value - scored[name]))
     return largest

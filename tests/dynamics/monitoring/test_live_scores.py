@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,13 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
+from attngeo.dynamics.monitoring.checkpoint_figures import checkpoint_figures  # noqa: E402
+from attngeo.dynamics.monitoring.live_scores import copy_to_cpu, measure_layers  # noqa: E402
 from attngeo.dynamics.monitoring.monitor import Monitor  # noqa: E402
+from attngeo.dynamics.monitoring.records import make_record  # noqa: E402
+from attngeo.live.checkpoint import LiveCheckpoint  # noqa: E402
+from attngeo.weights.layout.layers import open_layers  # noqa: E402
+from attngeo.weights.layout.rotary import RotaryPairs  # noqa: E402
 from tests.dynamics.monitoring.record_checks import difference_when_saved, make_batch, random_tokens  # noqa: E402
 from tests.weights.tiny_models import FAMILIES, bert, llama  # noqa: E402
 
@@ -63,7 +70,7 @@ def test_scores_include_qk_norm_gains_and_latent_products(make: Any) -> None:
     assert all(torch.equal(weight, before[name]) for name, weight in model.state_dict().items())
 
 
-def test_norms_and_their_spreads_are_those_of_the_dense_form() -> None:
+def test_norms_and_finer_figures_are_those_of_the_dense_form() -> None:
     model = llama()
     row = Monitor()(0, model)
     assert row is not None
@@ -77,9 +84,58 @@ def test_norms_and_their_spreads_are_those_of_the_dense_form() -> None:
             "norm": np.linalg.norm(form),
             "row_spread": rows.std(ddof=1) / rows.mean(),
             "column_spread": columns.std(ddof=1) / columns.mean(),
+            "dominance": np.log(rows.std(ddof=1) / rows.mean() / (columns.std(ddof=1) / columns.mean())),
+            "self_attending": np.trace(form) / (np.sqrt(np.linalg.matrix_rank(form)) * np.linalg.norm(form)),
         }
         for name, value in expected.items():
             assert (row[name][1] if at is None else row[f"head_{name}"][1][at]) == pytest.approx(value, rel=1e-6)
+
+
+FREQUENCIES = 10_000.0 ** (-np.arange(4) / 4)  # of LLaMA, for a head of size 8
+
+
+def average_symmetry(query: Any, key: Any) -> float:
+    """Return s̄ of a layer form from the dense forms at 4,000 offsets; query, key: [H, r, d] as in q_proj and k_proj."""
+    numerator = denominator = 0.0
+    first, second = key[:, :4], key[:, 4:]  # the two dimensions of each pair
+    for angle in np.outer(np.arange(1, 4001), FREQUENCIES)[..., None]:  # [4, 1]
+        forward, backward = (
+            np.einsum("hrd,hre->de", query, np.concatenate([cos * first - sin * second, sin * first + cos * second], 1))
+            for cos, sin in ((np.cos(angle), np.sin(angle)), (np.cos(angle), -np.sin(angle)))
+        )
+        numerator += 2 * (forward * backward.T).sum()
+        denominator += (forward**2).sum() + (backward**2).sum()
+    return float(numerator / denominator)
+
+
+def test_symmetry_under_rotation_is_the_average_over_offsets() -> None:
+    model = llama()
+    for layer in model.model.layers:  # between symmetric and not
+        layer.self_attn.q_proj.weight.data[:16] += layer.self_attn.k_proj.weight.data
+    layers = open_layers(LiveCheckpoint(model))
+    rotary = RotaryPairs.halves(FREQUENCIES)
+    layers = replace(layers, plans=tuple(replace(plan, rotary=rotary) for plan in layers.plans))
+    live = layers.checkpoint
+    assert isinstance(live, LiveCheckpoint)
+    row = make_record(0, copy_to_cpu(measure_layers(layers.read_with(live.tensor)), [None, None]))
+    saved = make_record(0, checkpoint_figures(layers, heads=True))
+    attention = model.model.layers[0].self_attn
+    query = attention.q_proj.weight.detach().double().numpy().reshape(4, 8, 32)
+    key = attention.k_proj.weight.detach().double().numpy().reshape(2, 8, 32).repeat(2, 0)
+    for record in (row, saved):
+        assert record["symmetry_rope"][0] == pytest.approx(average_symmetry(query, key), abs=2e-3)
+        assert record["head_symmetry_rope"][0][1] == pytest.approx(average_symmetry(query[1:2], key[1:2]), abs=2e-3)
+        np.testing.assert_allclose(record["head_symmetry_rope"], row["head_symmetry_rope"], atol=1e-6)
+    assert abs(row["symmetry_rope"][0] - row["symmetry"][0]) > 0.01
+    with_bert = Monitor()(0, bert())
+    assert with_bert is not None and "symmetry_rope" not in with_bert and "head_symmetry_rope" not in with_bert
+
+
+def test_cross_attention_attends_to_other_tokens() -> None:
+    row = Monitor()(0, FAMILIES["t5"]())
+    assert row is not None
+    for stack, tau, heads in zip(row["stack"], row["self_attending"], row["head_self_attending"], strict=True):
+        assert (tau is None) == (heads == [None] * 4) == (stack == "cross")
 
 
 class LowRank(torch.nn.Linear):  # type: ignore[misc]

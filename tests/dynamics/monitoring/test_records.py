@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import math
+from dataclasses import replace
 from pathlib import Path
 
-from attngeo.dynamics.monitoring.records import RecordFile
+import attngeo
+from attngeo.dynamics.monitoring.records import LayerFigures, RecordFile, make_record, read_records
+from attngeo.dynamics.monitoring.tracker_values import tracker_values
 from tests.dynamics.monitoring.record_checks import recorded_steps
 
 
@@ -32,3 +37,31 @@ def test_two_writers_of_one_file_keep_the_records_of_each_other(tmp_path: Path) 
     path.unlink()
     monitor.add({"step": 500})
     assert recorded_steps(path) == [0, 50, 100, 200, 250, 300, 400, 500]
+
+
+def test_records_of_earlier_versions_are_read_and_drawn(tmp_path: Path) -> None:
+    """Records had five figures at first; those that came later are missing, not wrong."""
+    old: dict[str, object]
+    old = {
+        "stack": ["encoder", "encoder"],
+        "layer": [0, 1],
+        "symmetry": [0.1, 0.3],
+        "directionality": [0.0, -0.2],
+        "norm": [1.0, 2.0],
+        "row_spread": [0.1, 0.1],
+        "column_spread": [0.2, 0.3],
+        "head_symmetry": [[0.1], [0.3]],
+    }
+    path = tmp_path / "attngeo.jsonl"
+    path.write_text("".join(json.dumps({"step": step, **old}) + "\n" for step in (0, 100)))
+    rows = read_records(path)
+    assert [row["step"] for row in rows] == [0, 100]
+    values = tracker_values(rows[0], "heads")
+    assert values["attngeo/encoder/symmetry/median"] == 0.2 and values["attngeo/encoder/L1H0/symmetry"] == 0.3
+    assert not any("dominance" in name for name in values)
+    assert attngeo.show.training_figure(rows).axes
+    figures = LayerFigures("encoder", 0, [0.1, 0.0, 1.0, 0.1, 0.2, -0.7, 0.0, math.nan])
+    records = RecordFile(path)
+    records.add(make_record(200, [figures, replace(figures, layer=1)]))
+    assert len(read_records(path)) == 3 and "symmetry_rope" not in read_records(path)[-1]
+    assert attngeo.show.training_figure(read_records(path)).axes

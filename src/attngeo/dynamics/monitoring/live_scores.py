@@ -15,14 +15,17 @@ from torch import Tensor
 from attngeo.dynamics.monitoring.records import FIGURES, LayerFigures
 from attngeo.weights.layout.attention_weights import AttentionWeights
 from attngeo.weights.scoring.directionality import coefficient_of_variation, directionality
+from attngeo.weights.scoring.dominance import dominance
 from attngeo.weights.scoring.norms import column_norms, dense_norms, row_norms
+from attngeo.weights.scoring.rotary import rotary_average
+from attngeo.weights.scoring.self_attending import self_attending
 from attngeo.weights.scoring.symmetry import squared_norm, symmetry, symmetry_ratio, trace_of_square
 
-BATCH_ENTRIES = 2**27  # entries of the queries multiplied at once, 1 GB: layers of a large model are measured singly
+BATCH_ENTRIES = 2**25  # entries of the queries multiplied at once, 256 MB: layers of a large model are measured singly
 
 
 def form_figures(query: Tensor, key: Tensor) -> Tensor:
-    """Return the FIGURES `[..., 5]` of forms M = query keyᵀ, from the smaller of M and the r×r products.
+    """Return the FIGURES `[..., 8]` of forms M = query keyᵀ, from the smaller of M and the r×r products.
 
     query: [..., d_q, r]
     key:   [..., d_k, r]
@@ -31,12 +34,15 @@ def form_figures(query: Tensor, key: Tensor) -> Tensor:
         return figures_from_factors(query, key)
     form = query @ key.mT  # [..., d_q, d_k]
     square = (form * form).sum((-1, -2))  # [...]
-    score = symmetry_ratio(trace_of_square(form), square) if form.shape[-1] == form.shape[-2] else None
-    return _stacked(score, *dense_norms(form), square)
+    rows, columns = dense_norms(form)  # [..., d_q], [..., d_k]
+    if form.shape[-1] != form.shape[-2]:
+        return _stacked(None, None, rows, columns, square)
+    tau = self_attending(_trace(form), square, form.shape[-1])
+    return _stacked(symmetry_ratio(trace_of_square(form), square), tau, rows, columns, square)
 
 
 def figures_from_factors(query: Tensor, key: Tensor) -> Tensor:
-    """Return the FIGURES `[..., 5]` of forms M = query keyᵀ, from the r×r products of the factors.
+    """Return the FIGURES `[..., 8]` of forms M = query keyᵀ, from the r×r products of the factors.
 
     query: [..., d_q, r]
     key:   [..., d_k, r]
@@ -44,23 +50,39 @@ def figures_from_factors(query: Tensor, key: Tensor) -> Tensor:
     If query and key are equal, row and column norms are equal to the last bit, so the directionality is exactly 0.
     """
     gram_query, gram_key = query.mT @ query, key.mT @ key  # [..., r, r]
+    square = squared_norm(gram_query, gram_key)  # [...]
     rows, columns = row_norms(query, gram_key), column_norms(key, gram_query)  # [..., d_q], [..., d_k]
-    score = symmetry(key.mT @ query, gram_query, gram_key) if query.shape[-2] == key.shape[-2] else None
-    return _stacked(score, rows, columns, squared_norm(gram_query, gram_key))
+    if query.shape[-2] != key.shape[-2]:
+        return _stacked(None, None, rows, columns, square)
+    cross = key.mT @ query  # [..., r, r]
+    tau = self_attending(_trace(cross), square, min(query.shape[-2:]))
+    return _stacked(symmetry(cross, gram_query, gram_key), tau, rows, columns, square)
 
 
-def _stacked(score: Tensor | None, rows: Tensor, columns: Tensor, square: Tensor) -> Tensor:
-    """Return FIGURES `[..., 5]`.
+def _trace(matrix: Tensor) -> Tensor:
+    return matrix.diagonal(dim1=-2, dim2=-1).sum(-1)
 
-    score: [...], s(M); None where M is not square
+
+def _stacked(score: Tensor | None, tau: Tensor | None, rows: Tensor, columns: Tensor, square: Tensor) -> Tensor:
+    """Return the FIGURES `[..., 8]`, with NaN as symmetry_rope.
+
+    score, tau: [...], s(M) and τ(M); None where M is not square
     rows, columns: [..., d_q], [..., d_k], norms of the rows and columns of M
     square: [...], ‖M‖²
     """
     missing = torch.full_like(square, torch.nan)
     norm = square.clamp_min(0).sqrt()
-    direction = directionality(rows, columns).where(norm > 0, missing)  # a form that is zero has no score
-    spreads = coefficient_of_variation(rows), coefficient_of_variation(columns)
-    return torch.stack([missing if score is None else score, direction, norm, *spreads], -1)
+    figures = {
+        "symmetry": missing if score is None else score,
+        "directionality": directionality(rows, columns).where(norm > 0, missing),  # a form that is zero has no score
+        "norm": norm,
+        "row_spread": coefficient_of_variation(rows),
+        "column_spread": coefficient_of_variation(columns),
+        "dominance": dominance(rows, columns),
+        "self_attending": missing if tau is None else tau,
+        "symmetry_rope": missing,
+    }
+    return torch.stack([figures[name] for name in FIGURES], -1)
 
 
 @dataclass(frozen=True)
@@ -91,7 +113,8 @@ def _batches(layers: Iterable[AttentionWeights]) -> Iterator[list[AttentionWeigh
 
 
 def _batch_key(weights: AttentionWeights) -> tuple[object, ...]:
-    return weights.query.shape, weights.key.shape, weights.heads_known, weights.query.device
+    same = (weights.heads_known, weights.cross, weights.rotary)
+    return weights.query.shape, weights.key.shape, weights.query.device, *same
 
 
 def _measure_batch(batch: Sequence[AttentionWeights], heads: bool) -> DeviceFigures:
@@ -102,10 +125,17 @@ def _measure_batch(batch: Sequence[AttentionWeights], heads: bool) -> DeviceFigu
     # The layer form M = Σ_g (Σ_{h in g} W_q^h)(W_k^g)ᵀ has the groups side by side as its factors.
     summed = query.unflatten(1, (-1, size)).sum(2) if size > 1 else query  # [n, G, d_q, r]
     of_layers = form_figures(*(side.movedim(1, 2).flatten(2) for side in (summed, key)))  # factors [n, d, G·r]
+    of_heads = of_layers.new_empty(len(batch), 0, len(FIGURES))
+    rotary, rope = batch[0].rotary, FIGURES.index("symmetry_rope")
+    if rotary is not None:
+        of_layers[:, rope] = rotary_average(summed, key, rotary).symmetry
     if heads and batch[0].heads_known:
-        of_heads = form_figures(query, key.repeat_interleave(size, 1) if size > 1 else key)  # [n, H, figures]
-    else:
-        of_heads = of_layers.new_empty(len(batch), 0, len(FIGURES))
+        repeated = key.repeat_interleave(size, 1) if size > 1 else key  # [n, H, d_k, r]
+        of_heads = form_figures(query, repeated)  # [n, H, figures]
+        if rotary is not None:  # a head is a layer with one key head
+            of_heads[:, :, rope] = rotary_average(query.unsqueeze(2), repeated.unsqueeze(2), rotary).symmetry
+    if batch[0].cross:  # queries and keys are different tokens, so that none attends to itself
+        of_layers[..., FIGURES.index("self_attending")] = of_heads[..., FIGURES.index("self_attending")] = torch.nan
     norm = FIGURES.index("norm")
     of_layers[:, norm] *= scale
     of_heads[:, :, norm] *= scale[:, None]

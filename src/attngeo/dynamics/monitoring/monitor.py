@@ -18,14 +18,8 @@ from attngeo.dynamics.monitoring.largest_logits import largest_logits
 from attngeo.dynamics.monitoring.live_scores import copy_to_cpu, measure_layers
 from attngeo.dynamics.monitoring.loggers import Logger, log_values
 from attngeo.dynamics.monitoring.probe_rows import Batch, first_rows, first_rows_of_loader
-from attngeo.dynamics.monitoring.records import (
-    RECORDS_FILE,
-    Record,
-    RecordFile,
-    logger_values,
-    make_record,
-    read_records,
-)
+from attngeo.dynamics.monitoring.records import RECORDS_FILE, Record, RecordFile, make_record, read_records
+from attngeo.dynamics.monitoring.tracker_values import layer_values
 from attngeo.errors import AttngeoError, InputError, first_line
 from attngeo.live.checkpoint import LiveCheckpoint
 from attngeo.weights.layout.layers import Layers, open_layers
@@ -35,13 +29,13 @@ if TYPE_CHECKING:
     from transformers import TrainerControl, TrainerState, TrainingArguments
 
 try:
-    from transformers import TrainerCallback as _Callback
+    from transformers import TrainerCallback
 except ImportError:  # a plain loop needs no transformers
-    _Callback = object
+    TrainerCallback = object
 
 
-class Monitor(_Callback):  # type: ignore[misc]  # transformers is untyped here
-    """Measure symmetry, directionality, norm spreads and largest attention logit of every layer and head.
+class Monitor(TrainerCallback):  # type: ignore[misc]  # transformers is untyped here
+    """Measure the form of every layer and head of a model in training, and its largest attention logits.
 
     path:   a JSON Lines file, one line per measured step; by default none, under a Trainer `attngeo.jsonl` in its
             output folder
@@ -97,7 +91,7 @@ class Monitor(_Callback):  # type: ignore[misc]  # transformers is untyped here
         self._options: dict[str, Any] = {"num_heads": num_heads, "stack": stack, "layers": layers, "unproven": unproven}
         self._file: RecordFile | None = None
         self._begun = False
-        self._last_measured: int | None = None  # step of the last measurement, on every process
+        self.last_measured: int | None = None  # step of the last measurement, on every process
         self._model: nn.Module | None = None
         self._layers: Layers | None = None
         self._warned: set[str] = set()
@@ -118,7 +112,7 @@ class Monitor(_Callback):  # type: ignore[misc]  # transformers is untyped here
         Records of later steps are dropped. If all records are of this step or later, they belong to another run, and
         their file is renamed.
         """
-        self._begun, self._last_measured, self.records, self._file = True, None, [], None
+        self._begun, self.last_measured, self.records, self._file = True, None, [], None
         if self.path is None or _rank():
             return
         self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -132,7 +126,7 @@ class Monitor(_Callback):  # type: ignore[misc]  # transformers is untyped here
         step = _whole_number(step)
         if not self._begun:
             self.begin(step)
-        self._last_measured = step
+        self.last_measured = step
         layers, rank = self._layers_of(model), _rank()
         live = layers.checkpoint
         assert isinstance(live, LiveCheckpoint)
@@ -167,17 +161,20 @@ class Monitor(_Callback):  # type: ignore[misc]  # transformers is untyped here
     def on_train_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **given: Any) -> None:
         # The last step of a run that was stopped early. By now the Trainer may have replaced its weights by the best.
         replaced = args.load_best_model_at_end and state.best_model_checkpoint is not None
-        if self._last_measured != state.global_step and not (replaced and state.best_global_step != state.global_step):
+        if self.last_measured != state.global_step and not (replaced and state.best_global_step != state.global_step):
             self._measure_trainer(state, given)
 
     def _measure_trainer(self, state: TrainerState, given: dict[str, Any]) -> None:
-        model = given["model"]
+        self.find_probe(given["model"], given.get("train_dataloader"))
+        self.measure(state.global_step, given["model"])
+
+    def find_probe(self, model: nn.Module, loader: Any) -> None:
+        """Use the first rows of the loader's data set as probe, if none was given and one process holds all weights."""
         if self.probe is None and not _rank() and not self._sharded(model):
             try:
-                self.probe = first_rows_of_loader(given.get("train_dataloader"), self.rows)
+                self.probe = first_rows_of_loader(loader, self.rows)
             except Exception as error:
-                self._warn(f"there are no rows to measure logits on ({first_line(error)}); set probe=")
-        self.measure(state.global_step, model)
+                self.warn_once(f"there are no rows to measure logits on ({first_line(error)}); set probe=")
 
     def _sharded(self, model: nn.Module) -> bool:
         live = self._layers_of(model).checkpoint
@@ -203,7 +200,7 @@ class Monitor(_Callback):  # type: ignore[misc]  # transformers is untyped here
             attentions = [live.module_of(plan.site.path) for plan in self._layers.plans]
             return largest_logits(model, attentions, rows, single_process=not live.sharded)
         except Exception as error:
-            self._warn(f"logits could not be measured ({first_line(error)})")
+            self.warn_once(f"logits could not be measured ({first_line(error)})")
             return [None] * self._layers.count
 
     def _keep(self, row: Record) -> None:
@@ -212,16 +209,16 @@ class Monitor(_Callback):  # type: ignore[misc]  # transformers is untyped here
             try:
                 self._file.add(row)
             except AttngeoError as error:
-                self._warn(str(error))
+                self.warn_once(str(error))
         else:
             self.records.append(row)
         if self.logger is not None:
             try:
-                log_values(self.logger, logger_values(row), row["step"])
+                log_values(self.logger, layer_values(row), row["step"])
             except Exception as error:
-                self._warn(f"the logger fails ({first_line(error)})")
+                self.warn_once(f"the logger fails ({first_line(error)})")
 
-    def _warn(self, text: str) -> None:
+    def warn_once(self, text: str) -> None:
         """Emit a warning, once per text."""
         if text not in self._warned:
             self._warned.add(text)

@@ -18,7 +18,17 @@ Record = dict[str, Any]  # key → value; every record has `step`, a whole numbe
 RECORDS_FILE = "attngeo.jsonl"  # the file in the folder of a run that a Monitor and `track` write
 
 # Measured of every layer (a list over layers) and, with the prefix "head_", of every head of it.
-FIGURES = ("symmetry", "directionality", "norm", "row_spread", "column_spread")
+FIGURES = (
+    "symmetry",
+    "directionality",
+    "norm",
+    "row_spread",
+    "column_spread",
+    "dominance",
+    "self_attending",
+    "symmetry_rope",
+)
+OPTIONAL = ("symmetry_rope",)  # left out of a record in which no layer has it
 LOGIT = "max_logit"
 DIGITS = 7  # significant digits; the scores agree with `attngeo.score` to 1e-6
 
@@ -27,7 +37,8 @@ DIGITS = 7  # significant digits; the scores agree with `attngeo.score` to 1e-6
 class LayerFigures:
     """The figures of one attention layer, in the order of FIGURES; NaN where a figure does not exist.
 
-    row_spread and column_spread are std/mean of the norms of the rows and of the columns of M.
+    row_spread and column_spread are std/mean of the norms of the rows and of the columns of M, and dominance is the
+    logarithm of their ratio.
     """
 
     stack: str
@@ -40,7 +51,8 @@ class LayerFigures:
 def make_record(step: int, layers: Sequence[LayerFigures]) -> Record:
     """Return the record of one step: lists over the layers, lists of lists over their heads.
 
-    >>> make_record(0, [LayerFigures("encoder", 0, [0.5, -0.1, 2.0, 0.3, 0.4])])["symmetry"]
+    >>> figures = [0.5, -0.1, 2.0, 0.3, 0.4, -0.3, 0.1, math.nan]  # in the order of FIGURES
+    >>> make_record(0, [LayerFigures("encoder", 0, figures)])["symmetry"]
     [0.5]
     """
     row: Record = {"step": step, "stack": [one.stack for one in layers], "layer": [one.layer for one in layers]}
@@ -53,18 +65,11 @@ def make_record(step: int, layers: Sequence[LayerFigures]) -> Record:
             row[f"head_{name}"] = [[_rounded(head[index]) for head in one.heads] for one in layers]
         if LOGIT in row:
             row[f"head_{LOGIT}"] = [[_rounded(value) for value in one.logits or ()] for one in layers]
+    for name in OPTIONAL:
+        if all(value is None for value in row[name]):
+            del row[name]
+            row.pop(f"head_{name}", None)
     return row
-
-
-def logger_values(row: Record) -> dict[str, float]:
-    """Return a record as loggers expect it: "attngeo/encoder/L3H7/symmetry" → number; missing figures are left out."""
-    values: dict[str, float | None] = {}
-    for index, (stack, layer) in enumerate(zip(row["stack"], row["layer"], strict=True)):
-        for name in (*FIGURES, LOGIT):
-            values[f"attngeo/{stack}/L{layer}/{name}"] = row.get(name, {index: None})[index]
-            for head, value in enumerate(row.get(f"head_{name}", {index: ()})[index]):
-                values[f"attngeo/{stack}/L{layer}H{head}/{name}"] = value
-    return {name: value for name, value in values.items() if value is not None}
 
 
 def _rounded(value: float) -> float | None:

@@ -4,19 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection
-from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
-from attngeo.dynamics.monitoring.records import RECORDS_FILE, LayerFigures, Record, RecordFile, make_record
+from attngeo.dynamics.monitoring.checkpoint_figures import checkpoint_figures
+from attngeo.dynamics.monitoring.records import RECORDS_FILE, Record, RecordFile, make_record
 from attngeo.dynamics.monitoring.saved_checkpoints import SavedCheckpoint, find_checkpoints
 from attngeo.errors import InputError, SourceError
-from attngeo.io.prefetch import prefetch
-from attngeo.io.threads import shared_cores
 from attngeo.weights.layout.layers import Layers, open_layers
-from attngeo.weights.scoring.directionality import coefficient_of_variation
-from attngeo.weights.scoring.factored import FormScores
-from attngeo.weights.scoring.layer import head_scores, layer_factors, layer_scores
 from attngeo.weights.sources.open import open_checkpoint
 
 SAME_SCORE = 1e-5  # two scores of one checkpoint differ by less: by rounding in the file and in the products
@@ -89,7 +84,7 @@ def track(
             continue
         try:
             with selection.open(saved) as source:
-                row = make_record(saved.step, _figures(source, heads))
+                row = make_record(saved.step, checkpoint_figures(source, heads))
         except SourceError as error:
             unreadable.append((saved, str(error)))
             if say is not None:
@@ -107,26 +102,6 @@ def track(
     return records.rows
 
 
-def _figures(source: Layers, heads: bool) -> list[LayerFigures]:
-    """Return the figures of every layer of one open checkpoint."""
-    rows = []
-    with shared_cores(), closing(prefetch(source)) as upcoming:
-        for weights in upcoming:
-            factors = layer_factors(weights)
-            of_heads = head_scores(*factors.heads) if heads and weights.heads_known else []
-            of_layer = layer_scores(factors.layer_query, factors.layer_key)
-            rows.append(
-                LayerFigures(weights.stack, weights.layer, _row(of_layer), [_row(scores) for scores in of_heads])
-            )
-    return rows
-
-
-def _row(scores: FormScores) -> tuple[float, ...]:
-    """Return the scores of one form in the order of FIGURES."""
-    spreads = (float(coefficient_of_variation(norms)) for norms in (scores.row_norms, scores.column_norms))
-    return (scores.symmetry, scores.directionality, scores.norm, *spreads)
-
-
 def _check_same_run(checkpoints: list[SavedCheckpoint], records: RecordFile, selection: Selection) -> None:
     """Raise unless existing records are of this run and of the selected layers.
 
@@ -139,7 +114,7 @@ def _check_same_run(checkpoints: list[SavedCheckpoint], records: RecordFile, sel
             with selection.open(saved) as source:
                 selected = [(plan.stack, plan.layer) for plan in source.plans]
             with selection.open(saved, layers=row["layer"][:1]) as source:
-                again = make_record(saved.step, _figures(source, heads=False))
+                again = make_record(saved.step, checkpoint_figures(source, heads=False))
             stack, number, symmetry = row["stack"][0], row["layer"][0], row["symmetry"][0]
         except (SourceError, KeyError, IndexError, TypeError):
             continue  # deleted or damaged since it was recorded; another checkpoint may be comparable
