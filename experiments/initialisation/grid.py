@@ -96,7 +96,8 @@ def start_settings(start: str) -> dict[str, Any]:
     >>> start_settings("unit symmetric"), start_settings("std 0.03 independent")["scale"]
     ({'start': 'symmetric', 'scale': 'unit', 'self_bias': False}, 0.03)
     """
-    name, scale = start.removesuffix(_SELF_BIAS), None
+    name = start.removesuffix(_SELF_BIAS)
+    scale: str | float | None = None
     if name.startswith(("unit ", "half-unit ")):
         scale, _, name = name.partition(" ")
     elif name.startswith("std "):

@@ -81,7 +81,7 @@ class Model(nn.Module):  # type: ignore[misc]  # torch is untyped here
         held = dict(self.named_parameters())
         self.embedding_weights = tuple(held[name] for name in self.embedding_names)
         # A weight that a layer does not have is None (the first norm of ModernBERT).
-        self.layer_weights = [
+        self.layer_weights: list[Weights] = [
             tuple(held.get(f"{self.layer_path}.{i}.{name}") for name in self.layer_names) for i in range(shape.layers)
         ]
         self.head_weights = tuple(held[name] for name in self.head_names)
