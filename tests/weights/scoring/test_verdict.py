@@ -106,7 +106,7 @@ def test_layers_without_rotation_between_layers_that_rotate_count_by_their_plain
 
 def test_rotation_that_is_not_proved_is_named():
     verdict = verdict_of(layer(0, 0.1, rotary="not proved"))
-    assert verdict.sentence.endswith("; at offset 0 only, its rotation is not proved")
+    assert verdict.sentence.endswith("; at offset 0 only, rotation is not proved")
 
 
 def test_cross_attention_has_no_verdict():

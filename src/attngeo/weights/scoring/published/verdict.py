@@ -75,7 +75,7 @@ class Verdict:
             text += f"; at offset 0 the median is {two_digits(self.plain_median)}"
         if self.published is not None:
             text += f", {self.published}"
-        return text + ("; at offset 0 only, its rotation is not proved" if self.rotary == "not proved" else "")
+        return text + ("; at offset 0 only, rotation is not proved" if self.rotary == "not proved" else "")
 
 
 def verdicts(frame: pl.DataFrame) -> tuple[Verdict, ...]:
