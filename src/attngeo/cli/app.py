@@ -40,7 +40,7 @@ COMMANDS = {
     ),
     "pretrain": (
         "dynamics",
-        "Pre-train a BERT-shaped encoder or decoder; the same command continues an interrupted run exactly.",
+        "Pre-train a BERT, ModernBERT or LLaMA; the same command continues an interrupted run exactly.",
     ),
     "track": (
         "dynamics",

@@ -27,7 +27,7 @@ def pretrain(
     config: Annotated[Path, typer.Argument(metavar="CONFIG.toml", help="File with the settings of the run.")],
     debug: Debug = False,
 ) -> None:
-    """Pre-train a BERT-shaped encoder or decoder; the same command continues an interrupted run exactly."""
+    """Pre-train a BERT, ModernBERT or LLaMA; the same command continues an interrupted run exactly."""
     with one_line_errors(debug):
         from attngeo.dynamics.pretraining.pretrain import pretrain
         from attngeo.io.progress import ProgressBar, is_main_process

@@ -2,7 +2,7 @@
 
     initialisation   initialisations of queries and keys: symmetric, controls, and published recipes
     data             corpora, a WordPiece tokenizer, and token files
-    pretraining      pre-train a BERT-shaped encoder or decoder
+    pretraining      pre-train a BERT, ModernBERT or LLaMA
     monitoring       scores of a model during training, and of the checkpoints it leaves
     gradients        one backward pass as the rank-1 terms that it adds to the form of each head
 
