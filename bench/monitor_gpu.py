@@ -1,8 +1,9 @@
 """The cost of a Monitor on a GPU: `PYTHONPATH=src:. python3 bench/monitor_gpu.py [FOLDER]` takes about a minute.
 
-A 12×768 model is trained with 32,768 tokens per step, by the loop of `attngeo pretrain` ("lean") and by a plain bf16
-loop over transformers' BertForMaskedLM ("plain"). Timed are a step and a measurement (scores of all layers and heads,
-logits on 8 rows, the line of JSON); their ratio gives the share of the training time at one measurement per 100 steps.
+A 12×768 model is trained with 32,768 tokens per step, by the loop of `attngeo pretrain` ("lean") and by plain bf16
+loops over transformers' BertForMaskedLM ("plain") and LlamaForCausalLM ("rotary", 12 query and 4 key heads). Timed are a
+step and a measurement (figures of all layers and heads, logits on 8 rows, the line of JSON); their ratio gives the
+share of the training time at one measurement per 100 steps. Needs torch and transformers, but neither polars nor typer.
 Writes FOLDER/monitor_gpu.json. `--tiny` runs small shapes, also on a CPU.
 """
 
@@ -21,7 +22,7 @@ from attngeo.io.atomic import write_file
 
 EVERY, TARGET = 100, 0.01
 TINY = "--tiny" in sys.argv
-LAYERS, HIDDEN, HEADS = (2, 64, 2) if TINY else (12, 768, 12)
+LAYERS, HIDDEN, HEADS, KEY_HEADS = (2, 64, 2, 1) if TINY else (12, 768, 12, 4)
 ROWS, LENGTH, VOCABULARY = (4, 16, 512) if TINY else (256, 128, 16_384)
 STRETCH, REPEATS = (3, 2) if TINY else (40, 3)  # steps per stretch; number of stretches with and without a measurement
 
@@ -50,18 +51,38 @@ def lean(device: Any) -> tuple[Any, Callable[[int], Any], Any]:
 
 def plain(device: Any) -> tuple[Any, Callable[[int], Any], Any]:
     """Return model, step function and batch of a plain loop over BertForMaskedLM with bf16 autocast."""
-    import torch
     from transformers import BertConfig, BertForMaskedLM
 
-    on_gpu = device.type == "cuda"
     config = BertConfig(
         vocab_size=VOCABULARY, hidden_size=HIDDEN, num_hidden_layers=LAYERS, num_attention_heads=HEADS,
         intermediate_size=4 * HIDDEN, max_position_embeddings=max(LENGTH, 16),
     )  # fmt: skip
-    model = BertForMaskedLM(config).to(device).train()
+    return transformers_loop(BertForMaskedLM(config), device, 0.15)
+
+
+def rotary(device: Any) -> tuple[Any, Callable[[int], Any], Any]:
+    """Return model, step function and batch of a plain loop over LlamaForCausalLM with bf16 autocast."""
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    config = LlamaConfig(
+        vocab_size=VOCABULARY, hidden_size=HIDDEN, num_hidden_layers=LAYERS, num_attention_heads=HEADS,
+        num_key_value_heads=KEY_HEADS, intermediate_size=8 * HIDDEN // 3, max_position_embeddings=max(LENGTH, 16),
+    )  # fmt: skip
+    return transformers_loop(LlamaForCausalLM(config), device, 1.0)
+
+
+def transformers_loop(model: Any, device: Any, predicted: float) -> tuple[Any, Callable[[int], Any], Any]:
+    """Return model, step function and batch of a plain loop with bf16 autocast.
+
+    predicted: share of the tokens that have a label
+    """
+    import torch
+
+    on_gpu = device.type == "cuda"
+    model = model.to(device).train()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=on_gpu or None)
     ids = torch.randint(5, VOCABULARY, (ROWS, LENGTH), device=device)
-    labels = ids.masked_fill(torch.rand(ids.shape, device=device) > 0.15, -100)
+    labels = ids.masked_fill(torch.rand(ids.shape, device=device) > predicted, -100)
 
     def step(_: int) -> None:
         optimizer.zero_grad(set_to_none=True)
@@ -105,7 +126,8 @@ def cost(make: Callable[[Any], Any], device: Any, folder: Path) -> dict[str, Any
                     monitor(number, model, batch)
             times.append(synchronised_time() - began)
     row = monitor.records[-1]
-    assert len(row["max_logit"]) == LAYERS and len(row["head_symmetry"][0]) == HEADS
+    assert len(row["max_logit"]) == LAYERS and len(row["head_symmetry"][0]) == HEADS and "head_dominance" in row
+    assert ("head_symmetry_rope" in row) == (make is rotary)
     per_step = statistics.median(steps) / STRETCH
     one, among = statistics.median(measurements), statistics.median(monitored) - statistics.median(steps)
     return {
@@ -134,13 +156,13 @@ def main() -> int:
         "tokens a step": ROWS * LENGTH,
     }
     with tempfile.TemporaryDirectory() as folder:
-        for make in (lean, plain):
+        for make in (lean, plain, rotary):
             report[make.__name__] = cost(make, device, Path(folder))
             print(make.__name__, json.dumps(report[make.__name__]), flush=True)
     if folders := [argument for argument in sys.argv[1:] if argument != "--tiny"]:
         Path(folders[0]).mkdir(parents=True, exist_ok=True)
         write_file(Path(folders[0]) / "monitor_gpu.json", json.dumps(report, indent=1).encode())
-    shares = [report[name][f"share at every {EVERY}"] for name in ("lean", "plain")]
+    shares = [report[name][f"share at every {EVERY}"] for name in ("lean", "plain", "rotary")]
     return 0 if TINY or max(shares) < TARGET else 1
 
 
