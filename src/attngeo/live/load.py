@@ -31,6 +31,7 @@ Processor: TypeAlias = "ProcessorMixin | BaseImageProcessor | FeatureExtractionM
 
 # Weights that a checkpoint may lack without an effect on attention: they come after it, or serve training only.
 _NOT_USED_BY_ATTENTION = re.compile(r"pool|classifier|\bhead\b|masked_spec_embed|position_ids", re.IGNORECASE)
+_NOT_USED_WITH_HEAD = re.compile(r"pool|masked_spec_embed|position_ids", re.IGNORECASE)
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,11 +84,14 @@ def load_model(
     tokenizer: PreTrainedTokenizerBase | None = None,
     processor: Processor | None = None,
     device: str | None = None,
+    head: bool = False,
 ) -> LoadedModel:
     """Return the model behind `ref`: a folder, a GGUF file, a hub id `org/name[@revision]`, or a transformers model.
 
     A reference is loaded in float32, in evaluation mode, onto `device`. A model that is given is used as it is, where
     it is; wrappers such as DataParallel are removed.
+
+    head: load the architecture that the config names, with the head it was trained with; by default the bare model
     """
     try:
         import torch
@@ -110,7 +114,7 @@ def load_model(
 
         name = str(parse_address(name)) if is_address(name) else name
     source = _pretrained_arguments(name)
-    model = _from_pretrained(name, source).eval()
+    model = _from_pretrained(name, source, head).eval()
     try:
         model = model.to(device) if device is not None else model
     except (RuntimeError, AssertionError) as error:
@@ -136,20 +140,33 @@ def _pretrained_arguments(ref: str) -> dict[str, str]:
     return {"pretrained_model_name_or_path": repository} | ({"revision": revision} if revision else {})
 
 
-def _from_pretrained(name: str, source: dict[str, str]) -> PreTrainedModel:
+def _from_pretrained(name: str, source: dict[str, str], head: bool) -> PreTrainedModel:
     import torch
     from transformers import AutoModel
 
     try:
         with quiet_transformers():
-            model, info = AutoModel.from_pretrained(**source, dtype=torch.float32, output_loading_info=True)
+            loader = _architecture(source) if head else AutoModel
+            model, info = loader.from_pretrained(**source, dtype=torch.float32, output_loading_info=True)
     except Exception as error:
         raise SourceError(f"{name}: transformers cannot load it ({first_line(error)})") from error
-    missing = sorted(key for key in info["missing_keys"] if not _NOT_USED_BY_ATTENTION.search(key))
+    unused = _NOT_USED_WITH_HEAD if head else _NOT_USED_BY_ATTENTION
+    missing = sorted(key for key in info["missing_keys"] if not unused.search(key))
     if missing:
         more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
         raise SourceError(f"{name}: the tensor {missing[0]}{more} of {type(model).__name__} is not in the checkpoint")
     return model
+
+
+def _architecture(source: dict[str, str]) -> Any:
+    """Return the class that the config names; for a GGUF file, whose config names none, that of a language model."""
+    import transformers
+
+    names = transformers.AutoConfig.from_pretrained(**source).architectures or ()
+    found = getattr(transformers, str(next(iter(names), "")), None)
+    if isinstance(found, type) and issubclass(found, transformers.PreTrainedModel):
+        return found
+    return transformers.AutoModelForCausalLM if "gguf_file" in source else transformers.AutoModel
 
 
 @contextmanager

@@ -59,6 +59,7 @@ class PrunePlan:
     method: str  # the criterion; "hand": the heads were named by the user
     unit: str  # "query": single query heads, "group": key heads with all their query heads
     removed: tuple[RemovedHead, ...]
+    uniform: bool = False  # every layer and group loses the same number, so that transformers loads the pruned model
     notes: tuple[str, ...] = ()  # what a user should know: a layer that was not emptied, a count that was rounded
     statistics: Statistics | None = field(default=None, compare=False, repr=False)  # for the refit
 
@@ -183,6 +184,7 @@ class _Plain:
     method: str
     unit: str
     removed: tuple[RemovedHead, ...]
+    uniform: bool = False
     notes: tuple[str, ...] = ()
 
 

@@ -46,20 +46,30 @@ def _cut_layer(layer: PrunableLayer, stays: Sequence[bool]) -> None:
 
 def _input_rows(layer: PrunableLayer, queries: Sequence[int], keys: Sequence[int]) -> dict[str, Ints]:
     """Return, for each projection of the token vectors, the rows that stay, in ascending order."""
-    storage, heads = layer.site.storage, layer.heads
-    # The storage class knows which rows belong to which head; it is asked with the numbers of the rows as weights.
-    numbers = {f"{path}.weight": _row_numbers(module) for path, module in layer.inputs.items()}
-    query, key = storage.factors(numbers, heads)  # [H, 1, r], [G, 1, r]
+    query, key = _query_key_rows(layer)  # [H, r], [G, r]
     rows: dict[str, list[Ints]] = {path: [] for path in layer.inputs}
     rows[layer.site.query.removesuffix(".weight")] += [query[list(queries)]]
     rows[layer.site.key.removesuffix(".weight")] += [key[list(keys)]]
-    name = f"{layer.value}.weight"
-    value = numbers[name].ravel()
-    for holder, side in ((layer.site.query, query), (layer.site.key, key)):
-        if holder == name:  # fused: what is neither query nor key is value
-            value = value[~np.isin(value, side)]
-    rows[layer.value] += [value.reshape(heads.keys, heads.size)[list(keys)]]
+    rows[layer.value] += [value_rows(layer)[list(keys)]]
     return {path: np.sort(np.concatenate([part.ravel() for part in parts])) for path, parts in rows.items()}
+
+
+def value_rows(layer: PrunableLayer) -> Ints:
+    """Return the rows [G, r] of the projection `layer.value` that hold the values of each key head."""
+    name = f"{layer.value}.weight"
+    rows = _row_numbers(layer.inputs[layer.value]).ravel()
+    for holder, side in zip((layer.site.query, layer.site.key), _query_key_rows(layer), strict=True):
+        if holder == name:  # fused: what is neither query nor key is value
+            rows = rows[~np.isin(rows, side)]
+    return rows.reshape(layer.heads.keys, layer.heads.size)
+
+
+def _query_key_rows(layer: PrunableLayer) -> tuple[Ints, Ints]:
+    """Return the rows of the queries [H, r] and of the keys [G, r] in their projections."""
+    # The storage class knows which rows belong to which head; it is asked with the numbers of the rows as weights.
+    numbers: dict[str, Any] = {f"{path}.weight": _row_numbers(module) for path, module in layer.inputs.items()}
+    query, key = layer.site.storage.factors(numbers, layer.heads)  # [H, 1, r], [G, 1, r]
+    return query[:, 0], key[:, 0]
 
 
 def _row_numbers(projection: nn.Module) -> Ints:

@@ -1,0 +1,78 @@
+"""The loss of each row of a batch, and the mean loss of a model over rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from attngeo.applications.prune.calibration.objective import IGNORED
+from attngeo.applications.prune.calibration.rows import Batch
+from attngeo.live.frozen import frozen_model
+from attngeo.live.load import run_model
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+
+def row_losses(output: Any, batch: Batch, generator: torch.Generator) -> Tensor:
+    """Return one loss per row, [B]: the mean cross-entropy of its targets.
+
+    Without targets, the loss is the product of the model's output with a random vector, whose gradients show how
+    strongly the output depends on each part of the model.
+    """
+    if batch.targets is not None:
+        return token_losses(output.logits, batch.targets)
+    values = main_output(output).flatten(1)  # [B, …]
+    direction = torch.randn(values.shape, generator=generator).to(values)
+    return (values * direction).sum(1) / values.shape[1] ** 0.5
+
+
+def token_losses(logits: Tensor, targets: Tensor) -> Tensor:
+    """Return the mean cross-entropy of each row, [B]. logits: [B, T, V], targets: [B, T]."""
+    losses = F.cross_entropy(logits.float().flatten(0, 1), targets.flatten(), reduction="none", ignore_index=IGNORED)
+    counts = (targets != IGNORED).sum(1).clamp_min(1)  # [B]
+    return losses.view(targets.shape).sum(1) / counts
+
+
+def main_output(output: Any) -> Tensor:
+    """Return what a model without a language-model head computes: logits, or the last hidden state."""
+    found = output.get("logits") if output.get("logits") is not None else output.get("last_hidden_state")
+    return output[0] if found is None else found
+
+
+@torch.no_grad()
+def mean_loss(model: PreTrainedModel, batches: Sequence[Batch], reference: Sequence[Tensor] | None = None) -> float:
+    """Return the mean loss of a model over all predicted tokens.
+
+    reference: for batches without targets, the outputs of the full model; the loss is then the squared difference from
+               them, divided by their square
+    """
+    total = count = 0.0
+    with frozen_model(model):
+        for index, batch in enumerate(batches):
+            batch = batch.to(model.device, model.dtype)
+            output = run_model(model, batch.inputs)
+            if batch.targets is None:
+                assert reference is not None
+                full = reference[index].to(model.device).float()
+                total += float((main_output(output).float() - full).square().sum())
+                count += float(full.square().sum())
+            else:
+                predicted = batch.targets != IGNORED  # [B, T]
+                logits = output.logits[predicted].float()  # [tokens, V]
+                total += float(F.cross_entropy(logits, batch.targets[predicted], reduction="sum"))
+                count += int(predicted.sum())
+    return total / max(count, 1e-30)
+
+
+@torch.no_grad()
+def reference_outputs(model: PreTrainedModel, batches: Sequence[Batch]) -> list[Tensor] | None:
+    """Return the outputs of the full model for `mean_loss`; None where the batches have targets."""
+    if all(batch.targets is not None for batch in batches):
+        return None
+    with frozen_model(model):
+        return [main_output(run_model(model, batch.to(model.device, model.dtype).inputs)).cpu() for batch in batches]

@@ -1,0 +1,155 @@
+"""Calibration inputs as rows, each one sequence, image or sound with its targets, and rows as padded batches."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from attngeo.applications.prune.calibration.objective import IGNORED, Objective
+from attngeo.errors import InputError
+from attngeo.live.attention_modules import Stack, attention_stacks
+from attngeo.live.load import LoadedModel, quiet_transformers
+from attngeo.organization.capture.inputs import TEXT, maximum_tokens, modality, prepare_input, split_inputs
+
+WINDOW = 512  # tokens per row of a long text, at most
+_SMALLEST_WINDOW, _ROWS_WANTED = 16, 8  # a short text is cut into shorter rows, so that some can be held out
+BATCH_TOKENS = 2048  # positions per forward pass
+_HELD_OUT = 4  # every fourth row is held out
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """Arguments of the model's forward for one or more rows, and what each position has to predict."""
+
+    inputs: dict[str, Tensor]
+    targets: Tensor | None  # [B, T], IGNORED where nothing is predicted; None: the model predicts no tokens
+
+    @property
+    def rows(self) -> int:
+        return int(next(iter(self.inputs.values())).shape[0])
+
+    def mask(self, decoder: bool) -> Tensor | None:
+        """Return which positions [B, T] of the encoder or the decoder are no padding; None: all."""
+        return self.inputs.get("decoder_attention_mask" if decoder else "attention_mask")
+
+    def to(self, device: torch.device, dtype: torch.dtype) -> Batch:
+        """Return the batch on `device`, with its floating-point inputs in `dtype`."""
+        inputs = {
+            name: value.to(device, dtype) if value.is_floating_point() else value.to(device)
+            for name, value in self.inputs.items()
+        }
+        return Batch(inputs, None if self.targets is None else self.targets.to(device))
+
+
+def read_rows(
+    inputs: Any,
+    loaded: LoadedModel,
+    objective: Objective,
+    *,
+    window: int | None = None,
+    target: str | None = None,
+    seed: int = 0,
+) -> list[Batch]:
+    """Return the calibration inputs as batches of one row each.
+
+    inputs: as in `attngeo.capture`; texts are cut into windows of at most `window` tokens
+    target: what the decoder of an encoder-decoder reads where the inputs are sounds
+    """
+    stacks = attention_stacks(loaded.model)
+    stack = stacks.get("cross") or next(iter(stacks.values()))
+    singles, _ = split_inputs(inputs)
+    texts = [one for one in singles if isinstance(one, str) and modality(one, loaded, None) == TEXT]
+    others = [one for one in singles if not (isinstance(one, str) and modality(one, loaded, None) == TEXT)]
+    prepared = [_with_decoder(row, loaded, stack, None) for row in _text_rows(texts, loaded, window)] if texts else []
+    prepared += [_with_decoder(one, loaded, stack, target) for one in others]
+    generator = torch.Generator().manual_seed(seed)
+    return [Batch(*objective.prepare(row, generator)) for row in prepared]
+
+
+def split_rows(rows: Sequence[Batch]) -> tuple[list[Batch], list[Batch]]:
+    """Return the rows to fit with and the rows held out: every fourth one, at least one."""
+    if len(rows) < 2:
+        raise InputError("calibration inputs: 1 row, expected at least 2: one to fit with and one to hold out")
+    held = [row for index, row in enumerate(rows) if index % _HELD_OUT == _HELD_OUT - 1] or [rows[-1]]
+    chosen = {id(row) for row in held}
+    return [row for row in rows if id(row) not in chosen], held
+
+
+def batched(rows: Sequence[Batch], tokens: int = BATCH_TOKENS) -> list[Batch]:
+    """Return batches of consecutive rows with at most `tokens` positions; shorter sequences are padded at their end."""
+    longest = max(row.inputs["input_ids"].shape[1] if "input_ids" in row.inputs else 256 for row in rows)
+    size = max(1, tokens // longest)
+    return [_stacked(rows[start : start + size]) for start in range(0, len(rows), size)]
+
+
+def _with_decoder(one: Any, loaded: LoadedModel, stack: Stack, target: str | None) -> dict[str, Tensor]:
+    """Return the arguments of the forward for one input; the decoder of an encoder-decoder reads its text, shifted."""
+    reads = modality(one, loaded, None)
+    return dict(prepare_input(one, loaded, stack, reads=reads, target=target, truncate=False, rate=None).tensors)
+
+
+def _text_rows(texts: Sequence[str], loaded: LoadedModel, window: int | None) -> list[dict[str, Tensor]]:
+    """Return the windows of all texts, special tokens included; what is left over at the end of a text is a row too."""
+    tokenizer: Any = loaded.tokenizer
+    if tokenizer is None:
+        raise InputError(f"{loaded.name}: no tokenizer was found with the model; pass one with tokenizer=")
+    if not any(text.strip() for text in texts):
+        raise InputError("calibration text: empty, expected at least some hundred words")
+    with quiet_transformers():
+        streams = [tokenizer(text, add_special_tokens=False)["input_ids"] for text in texts if text.strip()]
+        around = tokenizer("", add_special_tokens=True)["input_ids"]  # special tokens of an empty text
+    special = len(around)
+    limit = maximum_tokens(loaded) or WINDOW
+    if window is not None and not special + 2 <= window <= limit:
+        raise InputError(f"window is {window}, expected {special + 2} to {limit} tokens")
+    length = window or min(limit, WINDOW, max(_SMALLEST_WINDOW, sum(map(len, streams)) // _ROWS_WANTED))
+    before, after = _surroundings(tokenizer, around)
+    pieces = [
+        before + stream[start : start + length - special] + after
+        for stream in streams
+        for start in range(0, len(stream), length - special)
+    ]
+    long_enough = [piece for piece in pieces if len(piece) >= special + 2]
+    if not long_enough:
+        raise InputError("calibration text: no two tokens of this model's vocabulary")
+    rows = [torch.tensor([piece]) for piece in long_enough]
+    return [{"input_ids": row, "attention_mask": torch.ones_like(row)} for row in rows]
+
+
+def _surroundings(tokenizer: Any, around: list[int]) -> tuple[list[int], list[int]]:
+    """Return the special tokens before and after a text, of which `around` holds both."""
+    with quiet_transformers():
+        inner = tokenizer("a", add_special_tokens=False)["input_ids"]
+        whole = tokenizer("a", add_special_tokens=True)["input_ids"]
+    before = len(whole) - len(inner) - len(around) if not inner else _find(whole, inner)
+    return around[:before], around[before:]
+
+
+def _find(whole: list[int], part: list[int]) -> int:
+    """Return where `part` begins in `whole`; 0 where it does not occur."""
+    return next((at for at in range(len(whole) - len(part) + 1) if whole[at : at + len(part)] == part), 0)
+
+
+def _stacked(rows: Sequence[Batch]) -> Batch:
+    if len(rows) == 1:
+        return rows[0]
+    names = rows[0].inputs
+    inputs = {name: _padded([row.inputs[name] for row in rows], 0) for name in names}
+    longest = inputs["input_ids"].shape[1] if "input_ids" in inputs else 0
+    if "attention_mask" not in inputs and any(row.inputs["input_ids"].shape[1] < longest for row in rows if longest):
+        inputs["attention_mask"] = _padded([torch.ones_like(row.inputs["input_ids"]) for row in rows], 0)
+    if any(row.targets is None for row in rows):
+        return Batch(inputs, None)
+    return Batch(inputs, _padded([row.targets for row in rows if row.targets is not None], IGNORED))
+
+
+def _padded(values: Sequence[Tensor], filler: int) -> Tensor:
+    """Concatenate tensors [1, …]; those of token positions [1, T] are padded at their end."""
+    if values[0].dim() != 2:
+        return torch.cat(list(values))
+    longest = max(value.shape[1] for value in values)
+    return torch.cat([torch.nn.functional.pad(value, (0, longest - value.shape[1]), value=filler) for value in values])

@@ -1,0 +1,93 @@
+"""`Statistics`: second moments of the head outputs on calibration inputs, for the refit, saved as one .npz file.
+
+    C = mean over tokens of w_t z_t z_tᵀ,   w_t = 1/‖x_t‖²
+
+z_t are the concatenated head outputs of a layer at token t, x_t the residual stream that the layer's output is added
+to. Where the output projection has a bias, z_t ends with the constant 1.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from attngeo.applications.prune.calibration.rows import Batch
+from attngeo.arrays import Floats
+from attngeo.errors import InputError
+from attngeo.io.archive import load_arrays, naming_file, required_array, save_arrays
+
+_KIND = "prune statistics"
+
+
+@dataclass(frozen=True, eq=False)
+class LayerMoments:
+    """C of one layer, on the rows to fit with and on the rows held out; [n, n], n = H·r (+ 1 with a bias)."""
+
+    fit: Floats
+    held_out: Floats
+    tokens: int  # to fit with
+
+
+@dataclass(frozen=True, eq=False)
+class Statistics:
+    """What the refit of a plan needs of the calibration inputs."""
+
+    fingerprint: str  # of the model that was measured
+    layers: dict[tuple[str, int], LayerMoments]  # by stack and layer
+    held_out: tuple[Batch, ...]  # rows on which the loss after a refit is checked
+
+    @property
+    def tokens(self) -> int:
+        """The number of tokens that the layers were fitted on, the smallest over the stacks."""
+        return min(moments.tokens for moments in self.layers.values())
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Write the statistics to an .npz file, moments in float32."""
+        arrays = {}
+        for index, moments in enumerate(self.layers.values()):
+            arrays[f"fit_{index}"] = moments.fit.astype(np.float32)
+            arrays[f"held_out_{index}"] = moments.held_out.astype(np.float32)
+        for index, batch in enumerate(self.held_out):
+            for name, value in batch.inputs.items():
+                arrays[f"input_{index}_{name}"] = _numpy(value)
+            if batch.targets is not None:
+                arrays[f"targets_{index}"] = batch.targets.cpu().numpy()
+        description = {
+            "fingerprint": self.fingerprint,
+            "layers": [[stack, layer, moments.tokens] for (stack, layer), moments in self.layers.items()],
+            "batches": [sorted(batch.inputs) for batch in self.held_out],
+        }
+        return save_arrays(Path(path), _KIND, arrays, description)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Statistics:
+        """Read what `save` wrote."""
+        path = Path(path)
+        arrays, about = load_arrays(path, _KIND)
+        with naming_file(path):
+            layers = {}
+            for index, (stack, layer, tokens) in enumerate(about["layers"]):
+                fit, held = (_moments(required_array(arrays, f"{name}_{index}")) for name in ("fit", "held_out"))
+                layers[str(stack), int(layer)] = LayerMoments(fit, held, int(tokens))
+            batches = tuple(
+                Batch(
+                    {name: torch.from_numpy(required_array(arrays, f"input_{index}_{name}")) for name in names},
+                    torch.from_numpy(arrays[f"targets_{index}"]) if f"targets_{index}" in arrays else None,
+                )
+                for index, names in enumerate(about["batches"])
+            )
+            return cls(str(about["fingerprint"]), layers, batches)
+
+
+def _numpy(value: torch.Tensor) -> np.ndarray:  # type: ignore[type-arg]
+    return (value.float() if value.is_floating_point() else value).cpu().numpy()
+
+
+def _moments(array: np.ndarray) -> Floats:  # type: ignore[type-arg]
+    if array.ndim != 2 or array.shape[0] != array.shape[1] or not np.isfinite(array).all():
+        raise InputError(f"moments of shape {array.shape}, expected a finite square matrix")
+    return array.astype(np.float64)

@@ -1,0 +1,70 @@
+"""The criteria by name: which costs each of them gives to the units of every layer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from attngeo.applications.prune.calibration.measure import LayerMeasurement
+from attngeo.applications.prune.calibration.rows import Batch
+from attngeo.applications.prune.criteria.downdate import ErrorCosts, RefitCosts
+from attngeo.applications.prune.criteria.geometry import by_layer, entropy_scores, folder_scores, head_geometry
+from attngeo.applications.prune.criteria.greedy import LayerCosts
+from attngeo.applications.prune.criteria.scores import magnitude, measured_scores, random_scores, unit_costs
+from attngeo.applications.prune.labels import Head
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+METHODS = (
+    "unexplained",  # Fisher information of the head's gate × share of its output that the other heads cannot give back
+    "refit",  # error after the refit, tokens weighted by the stream
+    "error",  # error without the refit, cross-terms between the removed heads included
+    "gradient",  # E|∂L/∂ξ| of the head's gate (Michel et al. 2019)
+    "fisher",  # E(∂L/∂ξ)²
+    "magnitude",  # ‖W_v W_o‖·‖W_q W_kᵀ‖
+    "output",  # mean norm of the head's output
+    "folders",  # one head per folder of the head tree stays
+    "entropy",  # heads whose logits are least sparse in the Haar basis go first
+    "random",
+)
+NEEDS_GRADIENTS = ("unexplained", "gradient", "fisher")
+
+Units = Sequence[Sequence[tuple[int, ...]]]  # per layer: the heads of each unit
+
+
+def method_costs(
+    method: str,
+    model: PreTrainedModel,
+    measured: Sequence[LayerMeasurement],
+    units: Units,
+    rows: Sequence[Batch],
+    *,
+    kept: int,
+    seed: int,
+) -> list[LayerCosts]:
+    """Return the costs of the units of each layer.
+
+    rows: calibration rows, for the methods that capture attention
+    kept: how many heads of the model are to stay, for the method "folders"
+    """
+    layers = [one.layer for one in measured]
+    pairs = list(zip(measured, units, strict=True))
+    if method in ("unexplained", "refit"):
+        return [RefitCosts(one, own, share=method == "unexplained") for one, own in pairs]
+    if method == "error":
+        return [ErrorCosts(one, own) for one, own in pairs]
+    if method == "magnitude":
+        scores = [magnitude(layer) for layer in layers]
+    elif method == "random":
+        scores = random_scores(layers, seed)
+    elif method in ("folders", "entropy"):
+        total = sum(layer.heads.queries for layer in layers)
+        found: dict[Head, float] = {}
+        for geometry in head_geometry(model, layers, rows):
+            share = kept * len(geometry.heads) // total
+            found |= folder_scores(geometry, share) if method == "folders" else entropy_scores(geometry)
+        scores = by_layer(layers, found)
+    else:
+        scores = [measured_scores(one, method) for one in measured]
+    return [unit_costs(own, units_of_layer) for own, units_of_layer in zip(scores, units, strict=True)]

@@ -1,0 +1,163 @@
+"""`prune_plan`: choose the heads whose removal costs least, on calibration inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from attngeo.applications.prune.plan import PrunePlan, RemovedHead, stacks_of
+from attngeo.errors import InputError
+from attngeo.io.progress import accepts_progress_bar
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+    from attngeo.applications.prune.calibrate import Calibration
+    from attngeo.applications.prune.criteria.greedy import Choice
+    from attngeo.applications.prune.removal.layers import PrunableLayer
+    from attngeo.live.load import ModelRef, Processor
+
+SHARE = 0.3  # of the query heads that are removed by default
+
+
+@accepts_progress_bar
+def prune_plan(
+    model_or_ref: ModelRef,
+    inputs: Any,
+    *,
+    share: float | None = None,
+    heads: int | None = None,
+    method: str = "unexplained",
+    unit: str = "query",
+    uniform: bool = False,
+    window: int | None = None,
+    target: str | None = None,
+    seed: int = 0,
+    tokenizer: PreTrainedTokenizerBase | None = None,
+    processor: Processor | None = None,
+    device: str | None = None,
+    progress: Callable[[int, int], None] | bool | None = None,
+) -> PrunePlan:
+    """Return the plan that removes the heads whose removal costs least by a criterion.
+
+    model_or_ref  a folder, a GGUF file, a hub id, or a transformers model with the head it was trained with
+    inputs        calibration inputs: a text, or a list of texts, images, sounds or mappings of tensors
+    share, heads  how many of the model's query heads are removed: a share of them (0.3 by default), or a number
+    method        "unexplained", "refit", "error", "gradient", "fisher", "magnitude", "output", "folders", "entropy" or
+                  "random"
+    unit          "query": query heads one by one; "group": key heads with all query heads that read them
+    uniform       remove the same number from every layer and group, so that transformers itself loads the result
+    window        tokens per row that a text is cut into; by default the model's maximum, at most 512
+    target        what the decoder of an encoder-decoder reads, where the inputs are sounds
+    seed          of the masking, and of random choices
+
+    Every layer keeps at least one head. A quarter of the inputs is held out: the refit chooses its penalty on it.
+
+    >>> words = Path(attngeo.bundled.bundled("decoder"), "tokenizer.json").read_text()[:30000]
+    >>> plan = attngeo.prune_plan(attngeo.bundled.bundled("decoder"), words, heads=4)
+    >>> len(plan.labels), plan.method, plan.removed[0].figures.keys() >= {"fisher", "unexplained_share"}
+    (4, 'unexplained', True)
+    """
+    from attngeo.applications.prune.calibrate import calibrate
+    from attngeo.applications.prune.criteria.methods import NEEDS_GRADIENTS
+    from attngeo.live.load import load_model
+
+    check_options(share, heads, method, unit)
+    loaded = load_model(model_or_ref, tokenizer=tokenizer, processor=processor, device=device, head=True)
+    calibration = calibrate(
+        loaded,
+        inputs,
+        window=window,
+        target=target,
+        seed=seed,
+        gradients=method in NEEDS_GRADIENTS,
+        progress=progress if callable(progress) else None,
+    )
+    return choose_heads(calibration, method, share=share, heads=heads, unit=unit, uniform=uniform, seed=seed)
+
+
+def choose_heads(
+    calibration: Calibration,
+    method: str,
+    *,
+    share: float | None = None,
+    heads: int | None = None,
+    unit: str = "query",
+    uniform: bool = False,
+    seed: int = 0,
+) -> PrunePlan:
+    """Return the plan that a criterion makes of a calibration; options as in `prune_plan`."""
+    from attngeo.applications.prune.criteria.greedy import choose
+    from attngeo.applications.prune.criteria.methods import method_costs
+    from attngeo.applications.prune.criteria.uniform import choose_uniform, uniform_counts
+    from attngeo.applications.prune.criteria.units import layer_units
+
+    check_options(share, heads, method, unit)
+    layers = [one.layer for one in calibration.measured]
+    total = sum(layer.heads.queries for layer in layers)
+    wanted = heads if heads is not None else max(1, round((SHARE if share is None else share) * total))
+    if wanted >= total:
+        raise InputError(f"heads is {wanted}, but the model has {total}; expected fewer")
+    units = [layer_units(layer, unit) for layer in layers]
+    if all(len(own) == 1 for own in units):
+        raise InputError(f"unit {unit!r}: every layer has a single {unit}, which has to be kept")
+    costs = method_costs(
+        method, calibration.model, calibration.measured, units, calibration.rows, kept=total - wanted, seed=seed
+    )
+    if uniform:
+        counts = uniform_counts(calibration.model.config, layers[0], wanted / total, unit)
+        choices = choose_uniform(layers, costs, units, counts)
+    else:
+        size = max(len(heads_of_unit) for own in units for heads_of_unit in own)
+        choices = choose(costs, max(1, round(wanted / size)))
+    removed = _removed(layers, units, choices)
+    notes = () if len(removed) == wanted else (_note(len(removed), wanted, unit, uniform),)
+    return PrunePlan(
+        model=calibration.name,
+        model_type=str(calibration.model.config.model_type),
+        fingerprint=calibration.statistics.fingerprint,
+        stacks=stacks_of(layers),
+        total=total,
+        method=method,
+        unit=unit,
+        removed=removed,
+        uniform=uniform,
+        notes=notes,
+        statistics=calibration.statistics,
+    )
+
+
+def check_options(share: float | None, heads: int | None, method: str, unit: str) -> None:
+    """Raise InputError for an amount, a method or a unit that does not exist."""
+    from attngeo.applications.prune.criteria.methods import METHODS
+    from attngeo.applications.prune.criteria.units import UNITS
+
+    if method not in METHODS:
+        raise InputError(f"method {method!r}: expected one of {', '.join(METHODS)}")
+    if unit not in UNITS:
+        raise InputError(f"unit {unit!r}: expected one of {', '.join(UNITS)}")
+    if share is not None and heads is not None:
+        raise InputError(f"share is {share} and heads is {heads}: expected one of the two")
+    if share is not None and not 0 < share < 1:
+        raise InputError(f"share is {share}, expected a number between 0 and 1")
+    if heads is not None and (type(heads) is not int or heads < 1):
+        raise InputError(f"heads is {heads!r}, expected a positive whole number")
+
+
+def _note(removed: int, wanted: int, unit: str, uniform: bool) -> str:
+    if uniform:
+        return f"{removed} heads are removed instead of {wanted}: the nearest number that the config accepts"
+    if unit == "group" and removed >= wanted - 1:
+        return f"{removed} heads are removed instead of {wanted}: only whole groups go"
+    return f"{removed} heads are removed instead of {wanted}: every layer keeps at least one {unit}"
+
+
+def _removed(
+    layers: Sequence[PrunableLayer], units: Sequence[Sequence[tuple[int, ...]]], choices: Sequence[Choice]
+) -> tuple[RemovedHead, ...]:
+    """Return the heads of the chosen units, in order, each with the cost of its unit."""
+    return tuple(
+        RemovedHead(label.stack, label.layer, label.head, choice.cost.cost, dict(choice.cost.figures))
+        for choice in choices
+        for label in (layers[choice.layer].labels[head] for head in units[choice.layer][choice.unit])
+    )
