@@ -96,8 +96,9 @@ def test_a_run_is_saved_scored_and_resumed(name: str, tmp_path: Path) -> None:
     assert first["symmetry"] == pytest.approx([1, 1], abs=1e-5)
     assert first["std_key"] == pytest.approx([0.5 / math.sqrt(32)] * 2, rel=1e-4)
     frame = score(str(run.folder / "model"), nulls=False, folded=False, heads=False).frame
-    assert last["symmetry"] == pytest.approx(frame["symmetry"].to_list(), abs=2e-5)
-    assert last["directionality"] == pytest.approx(frame["directionality"].to_list(), abs=2e-5)
+    rotary = ("symmetry_rope", "directionality_rope") if name in ROTARY else ()
+    for figure in ("symmetry", "directionality", "dominance", "self_attending", *rotary):
+        assert last[figure] == pytest.approx(frame[figure].to_list(), abs=2e-5), figure
     assert ("symmetry_rope" in last) == (name in ROTARY)
 
 
