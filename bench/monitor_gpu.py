@@ -1,8 +1,8 @@
 """The cost of a Monitor on a GPU: `PYTHONPATH=src:. python3 bench/monitor_gpu.py [FOLDER]` takes about a minute.
 
 A 12×768 model is trained with 32,768 tokens per step, by the loop of `attngeo pretrain` ("lean") and by plain bf16
-loops over transformers' BertForMaskedLM ("plain") and LlamaForCausalLM ("rotary", 12 query and 4 key heads). Timed are a
-step and a measurement (figures of all layers and heads, logits on 8 rows, the line of JSON); their ratio gives the
+loops over transformers' BertForMaskedLM ("plain") and LlamaForCausalLM ("rotary", 12 query and 4 key heads). Timed are
+a step and a measurement (figures of all layers and heads, logits on 8 rows, the line of JSON); their ratio gives the
 share of the training time at one measurement per 100 steps. Needs torch and transformers, but neither polars nor typer.
 Writes FOLDER/monitor_gpu.json. `--tiny` runs small shapes, also on a CPU.
 """
