@@ -25,6 +25,7 @@ Train a model
     Monitor             the same as a callback, or from one's own training loop
     track               write the same records from a folder of checkpoints
     gradient_terms      write a backward pass as the rank-1 terms that it adds to each form → GradientTerms
+    expected_terms      average these terms over many batches → ExpectedTerms
 
 Building blocks
     attention_layers    the queries and keys of a model, one layer at a time, as AttentionWeights
@@ -49,6 +50,8 @@ if TYPE_CHECKING:
     from attngeo.applications.compare.compare import compare
     from attngeo.applications.compare.comparison import ModelComparison
     from attngeo.applications.compare.model_map import ModelMap, compare_all
+    from attngeo.dynamics.gradients.expected_scores import ExpectedTerms
+    from attngeo.dynamics.gradients.expected_terms import expected_terms
     from attngeo.dynamics.gradients.gradient_terms import gradient_terms
     from attngeo.dynamics.gradients.result import GradientTerms
     from attngeo.dynamics.initialisation.symmetric import symmetric_init_
@@ -81,6 +84,7 @@ __all__ = [
     "AttngeoError",
     "Comparison",
     "Expansion",
+    "ExpectedTerms",
     "Form",
     "GradientTerms",
     "InvarianceReport",
@@ -99,6 +103,7 @@ __all__ = [
     "capture",
     "compare",
     "compare_all",
+    "expected_terms",
     "gradient_terms",
     "organize",
     "paraproduct",
@@ -117,6 +122,7 @@ _HOME = {
     "AttngeoError": "attngeo.errors",
     "Comparison": "attngeo.organization.expansion.controls",
     "Expansion": "attngeo.organization.expansion.expansion",
+    "ExpectedTerms": "attngeo.dynamics.gradients.expected_scores",
     "Form": "attngeo.weights.scoring.form",
     "GradientTerms": "attngeo.dynamics.gradients.result",
     "InvarianceReport": "attngeo.organization.softmax.invariance_report",
@@ -134,6 +140,7 @@ _HOME = {
     "capture": "attngeo.organization.capture.capture",
     "compare": "attngeo.applications.compare.compare",
     "compare_all": "attngeo.applications.compare.model_map",
+    "expected_terms": "attngeo.dynamics.gradients.expected_terms",
     "gradient_terms": "attngeo.dynamics.gradients.gradient_terms",
     "organize": "attngeo.organization.organize",
     "paraproduct": "attngeo.organization.softmax.paraproduct",

@@ -1,0 +1,161 @@
+"""Updates averaged over many passes: sums against autograd, halves, controls, growth by kind of pair, bad input."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from transformers import AutoModelForMaskedLM, AutoTokenizer, BertConfig, BertForMaskedLM, LlamaConfig, LlamaForCausalLM
+
+import attngeo
+from attngeo.dynamics.data.masking import MaskedObjective
+from attngeo.dynamics.gradients.expected_scores import pairing, split_symmetry, update_scores
+from attngeo.dynamics.gradients.expected_terms import expected_terms
+from attngeo.dynamics.gradients.gradient_terms import gradient_terms
+from attngeo.dynamics.gradients.growth import growth_sums, pair_kinds
+from attngeo.dynamics.gradients.masked_batches import MaskedBatches
+from attngeo.dynamics.gradients.single_pass import single_pass
+from attngeo.errors import InputError
+from tests.dynamics.gradients.gradient_models import GROUPED, TEXT
+
+
+@pytest.fixture
+def bert() -> BertForMaskedLM:
+    torch.manual_seed(0)
+    return BertForMaskedLM(BertConfig(**TEXT, initializer_range=0.3)).double().eval()
+
+
+def batches(count: int, rows: int = 3, length: int = 10) -> MaskedBatches:
+    ids = torch.randint(5, 20, (rows, length), generator=torch.Generator().manual_seed(1))
+    return MaskedBatches({"input_ids": ids}, MaskedObjective(4, (0, 1, 2, 4), 50, 0.2), count)
+
+
+def test_an_average_is_the_mean_of_the_single_updates(bert):
+    given = batches(6)
+    expected = expected_terms(bert, given, same_rows=True)
+    singles = [single_pass(bert, batch) for batch in given]
+    assert expected.passes == 6 and expected.loss == pytest.approx(np.mean([terms.loss for terms in singles]))
+    for label in ("L0H1", "L1H3"):
+        updates = np.array([terms[label].update.dense() for terms in singles])  # [6, d, d]
+        mean = updates.mean(0)
+        scores = expected[label]
+        assert scores.norm == pytest.approx(np.linalg.norm(mean), rel=1e-10)
+        assert scores.symmetry == pytest.approx(np.trace(mean @ mean) / np.linalg.norm(mean) ** 2, rel=1e-9)
+        halves = updates[::2].mean(0), updates[1::2].mean(0)
+        assert scores.symmetry_split == pytest.approx(np.trace(halves[0] @ halves[1]) / np.vdot(*halves), rel=1e-9)
+        beta = np.mean([terms[label].beta for terms in singles], axis=0) * ~np.eye(10, dtype=bool)
+        assert scores.pairing == pytest.approx(np.vdot(beta, beta.swapaxes(1, 2)) / np.vdot(beta, beta), rel=1e-9)
+
+
+def test_little_memory_gives_the_same_scores_in_more_rounds(bert):
+    seen: list[tuple[int, int]] = []
+    small = expected_terms(bert, batches(4), same_rows=True, memory=1, progress=lambda *step: seen.append(step))
+    assert small == expected_terms(bert, batches(4), same_rows=True)
+    assert seen[-1] == (8 * 4, 8 * 4)  # one round per head
+
+
+def test_growth_is_that_of_a_step_of_gradient_descent(bert):
+    batch = batches(1)[0]
+    terms = single_pass(bert, batch)
+    kinds = pair_kinds(batch["input_ids"].numpy())
+    for head in terms:
+        sums = growth_sums(head, kinds)
+        form, change = head.form.dense(), head.change(1.0).dense()
+        for sign, parts in zip((1, -1), sums, strict=True):
+            part = (form + sign * form.T) / 2
+            assert parts.sum() == pytest.approx(2 * np.vdot(part, change), rel=1e-8)
+
+
+def test_growth_through_one_kind_of_pair_is_that_of_its_coefficients_alone(bert):
+    batch = batches(1)[0]
+    head = single_pass(bert, batch)["L1H0"]
+    kinds = pair_kinds(batch["input_ids"].numpy())
+    assert set(np.unique(kinds)) == {0, 1, 2}
+    w = head.weights
+    for kind in range(3):
+        update = head.scale * np.einsum("sij,sia,sjb->ab", head.beta * (kinds == kind), head.x, head.x)
+        change = update @ w.key @ w.key.T + w.query @ w.query.T @ update
+        skew = (head.form.dense() - head.form.dense().T) / 2
+        assert growth_sums(head, kinds)[1, kind] == pytest.approx(2 * np.vdot(skew, change), rel=1e-8)
+
+
+def test_models_whose_weights_move_by_more_than_the_update_have_no_growth():
+    torch.manual_seed(0)
+    llama = LlamaForCausalLM(LlamaConfig(**GROUPED)).eval()
+    ids = torch.randint(5, 50, (2, 2, 8), generator=torch.Generator().manual_seed(2))
+    expected = expected_terms(llama, [{"input_ids": rows, "labels": rows} for rows in ids])
+    assert all(row.growth_skew is None and row.pairing is None for row in expected.scores)
+    assert expected.rows()[0]["growth_skew_position"] is None
+
+
+def test_the_bundled_encoder_pairs_its_terms_and_the_shuffled_control_does_not():
+    """The figures of the theory: paired terms are alike in expectation over masks, in the last layers."""
+    folder = attngeo.bundled.bundled("encoder")
+    model, tokenizer = AutoModelForMaskedLM.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
+    text = (
+        "The river rises in the hills north of the town and flows past the old mill, where the road crosses it "
+        "by a stone bridge that was built when the railway came."
+    )
+    ids = tokenizer(text, return_tensors="pt")["input_ids"]
+    expected = gradient_terms(model, {"input_ids": ids}, masks=64, tokenizer=tokenizer, layers=[2, 3])
+    pairs = {layer: [row for row in expected.scores if row.layer == layer] for layer in (2, 3)}
+    for rows in pairs.values():
+        assert np.median([row.pairing_split for row in rows]) > 0.05
+        assert abs(np.median([row.pairing_shuffled for row in rows])) < 0.05
+    torch.manual_seed(0)
+    untrained = BertForMaskedLM(model.config)
+    random = gradient_terms(untrained, {"input_ids": ids}, masks=64, tokenizer=tokenizer, layers=[2, 3])
+    assert abs(np.median([row.pairing for row in random.scores])) < 0.05
+
+
+def test_scores_of_known_averages():
+    symmetric = np.array([[2.0, 1.0], [1.0, 3.0]])
+    skew = np.array([[0.0, 1.0], [-1.0, 0.0]])
+    assert update_scores(np.array([symmetric, symmetric]))["symmetry"] == 1
+    assert split_symmetry(np.array([skew, skew])) == -1
+    assert split_symmetry(np.array([skew, -skew])) is None  # the halves do not agree
+    beta = np.array([[[5.0, 1.0], [1.0, 7.0]]])
+    assert pairing(beta, beta) == 1 and pairing(beta, -beta) is None
+    assert pairing(np.array([[[0.0, 1.0], [-1.0, 0.0]]]), np.array([[[0.0, 1.0], [-1.0, 0.0]]])) == -1
+
+
+def test_masks_depend_on_the_seed_and_their_number_alone():
+    first, again = batches(5), batches(9)
+    assert torch.equal(first[3]["input_ids"], again[3]["input_ids"])
+    assert not torch.equal(first[3]["labels"], first[2]["labels"])
+    assert int((first[0]["labels"] != -100).sum(1).min()) == 2  # a fifth of ten tokens
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"masks": 1}, "masks: 1, expected at least 2"),
+        ({"masks": 4, "share": 1.5}, "share: 1.5"),
+        ({"masks": 4}, "tokenizer: masks need a tokenizer with a mask token"),
+    ],
+)
+def test_bad_masks_are_named(bert, options, message):
+    with pytest.raises(InputError, match=message):
+        gradient_terms(bert, {"input_ids": torch.full((1, 8), 7)}, **options)
+
+
+def test_a_row_without_ordinary_tokens_is_named():
+    tokenizer = AutoTokenizer.from_pretrained(attngeo.bundled.bundled("encoder"))
+    model = AutoModelForMaskedLM.from_pretrained(attngeo.bundled.bundled("encoder"))
+    ids = torch.full((1, 8), tokenizer.pad_token_id)
+    with pytest.raises(InputError, match="0 ordinary tokens, expected at least 1 to mask"):
+        gradient_terms(model, {"input_ids": ids}, masks=4, tokenizer=tokenizer)
+
+
+def test_batches_of_different_shapes_are_named(bert):
+    rows = [{"input_ids": torch.full((1, n), 7), "labels": torch.full((1, n), 7)} for n in (8, 9)]
+    with pytest.raises(InputError, match=r"tokens \[1, 9\], expected \[1, 8\]"):
+        expected_terms(bert, rows)
+
+
+def test_the_frame_has_one_row_per_head_and_flat_columns(bert):
+    frame = expected_terms(bert, batches(2), same_rows=True).frame
+    assert frame.height == 8 and {"growth_symmetric_token", "pairing_split"} <= set(frame.columns)
+    assert all(math.isfinite(value) for value in frame["growth_skew_rest"])
