@@ -197,9 +197,9 @@ def test_a_file_uses_the_config_beside_it_unless_one_is_given(tmp_path: Path) ->
     assert open_checkpoint(file).read(ReadRequest("w"))[0, 0] == 2
 
 
-@pytest.mark.parametrize("config", [{"training": {}}, {"_class_name": "UNet", "num_attention_heads": 8}], ids=str)
-def test_a_config_of_another_program_is_ignored(tmp_path: Path, config: dict[str, object]) -> None:
-    assert open_checkpoint(write_files(tmp_path, {"model.safetensors": ONE, "config.json": config})).config is None
+def test_a_config_of_another_program_is_ignored(tmp_path: Path) -> None:
+    files = {"model.safetensors": ONE, "config.json": {"training": {}}}
+    assert open_checkpoint(write_files(tmp_path, files)).config is None
 
 
 def test_an_old_config_without_a_model_type_is_used(rxnfp: Path) -> None:

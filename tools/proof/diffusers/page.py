@@ -30,6 +30,7 @@ def diffusers_section(record: dict[str, Any] | None = None) -> list[str]:
     if record is None:
         record = json.loads(RECORD.read_text("utf-8"))
     classes: dict[str, dict[str, Any]] = record["classes"]
+    others = len(record["others"])
     refused = sum(verdict["status"] == "refused" for verdict in classes.values())
     right = [name for name, verdict in sorted(classes.items()) if verdict["status"] == "right"]
     worst = max((classes[name]["worst"] for name in right), default=0.0)
@@ -39,7 +40,7 @@ def diffusers_section(record: dict[str, Any] | None = None) -> list[str]:
         "",
         _HEAD,
         "",
-        f"{len(right)} classes are right, {refused} are refused, {len(record['others'])} were not examined. The largest",
+        f"{len(right)} classes are right, {refused} are refused, {others} were not examined. The largest",
         f"relative error of a right class is {worst:.1e}.",
         "",
         "| class | stacks (layers of the first tiny model) | error | rotation | notes |",

@@ -80,17 +80,19 @@ def prove_class(name: str) -> Verdict:
     verdict = Verdict(kind, "right", cross=[])
     assume(kind, status="right", defaults=class_defaults(model_class), cross=None, skip=[], rotary=[])
     try:
-        for example in EXAMPLES[name]:
+        proved = {index: prove_example(model_class, example) for index, example in enumerate(EXAMPLES[name])}
+        for index, example in enumerate(EXAMPLES[name]):
             if not any(example.config.get(switch) for switch in _SWITCHES):
-                layers = prove_example(model_class, example).layers
-                verdict.cross = sorted(_cross_templates(layers).union(verdict.cross))
+                verdict.cross = sorted(_cross_templates(proved[index].layers).union(verdict.cross))
         assume(kind, cross=verdict.cross)
-        proved = [prove_example(model_class, example) for example in EXAMPLES[name]]
+        for index, example in enumerate(EXAMPLES[name]):
+            if any(layer.match.cross != layer.site.cross for layer in proved[index].layers):
+                proved[index] = prove_example(model_class, example)  # now that cross-attention is known
     except LayoutError as error:
         return Verdict(kind, "none" if "no self-attention" in str(error) else "refused", _one_line(error))
     except Exception as error:
         return Verdict(kind, "unbuilt", f"{type(error).__name__}: {_one_line(error)}")
-    return _judge(verdict, proved, rotary_given=_takes_positions(model_class))
+    return _judge(verdict, list(proved.values()), rotary_given=_takes_positions(model_class))
 
 
 def _cross_templates(layers: list[ProvedLayer]) -> set[str]:

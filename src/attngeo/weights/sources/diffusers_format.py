@@ -45,5 +45,5 @@ def pipeline_error(where: str, folders: Sequence[str]) -> SourceError:
     """
     base, at, revision = where.partition("@")
     example = f"{base.rstrip('/')}/{folders[0]}{at}{revision}" if folders else ""
-    found = f"name one of {', '.join(folders)} (such as {example})" if folders else "none of them has weights"
+    found = f"name the one to score: {', '.join(folders)} (for example {example})" if folders else "none has weights"
     return SourceError(f"{where}: is a diffusers pipeline, a folder of several models; {found}")

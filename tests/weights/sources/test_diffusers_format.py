@@ -1,0 +1,81 @@
+"""The format of diffusers: names of weight files, configs with a class name, pipelines of several models."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import save, save_file
+
+from attngeo.errors import SourceError
+from attngeo.weights.sources.checkpoint import ReadRequest
+from attngeo.weights.sources.discover import folders_with_weights
+from attngeo.weights.sources.open import open_checkpoint
+
+CONFIG = {"_class_name": "DiTTransformer2DModel", "num_attention_heads": 2}
+NAME = "diffusion_pytorch_model"
+
+
+def write_model(folder: Path, value: float, name: str = f"{NAME}.safetensors") -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    save_file({"w": np.full((2, 2), value, np.float32)}, folder / name)
+    (folder / "config.json").write_text(json.dumps(CONFIG))
+    return folder
+
+
+def test_a_class_name_becomes_a_model_type(tmp_path: Path) -> None:
+    with open_checkpoint(write_model(tmp_path, 1.0)) as checkpoint:
+        assert checkpoint.config == {**CONFIG, "model_type": "diffusers:DiTTransformer2DModel"}
+
+
+def test_an_index_names_the_shards(tmp_path: Path) -> None:
+    for number, name in enumerate("ab", 1):
+        shard = f"{NAME}-0000{number}-of-00002.safetensors"
+        (tmp_path / shard).write_bytes(save({name: np.full((2, 2), number, np.float32)}))
+    weight_map = {name: f"{NAME}-0000{number}-of-00002.safetensors" for number, name in enumerate("ab", 1)}
+    (tmp_path / f"{NAME}.safetensors.index.json").write_text(json.dumps({"weight_map": weight_map}))
+    (tmp_path / "config.json").write_text(json.dumps(CONFIG))
+    with open_checkpoint(tmp_path) as checkpoint:
+        assert [checkpoint.read(ReadRequest(name))[0, 0] for name in "ab"] == [1.0, 2.0]
+
+
+def test_the_usual_file_is_preferred_to_variants_and_to_an_index(tmp_path: Path) -> None:
+    write_model(tmp_path, 1.0)
+    for variant in ("fp16", "non_ema"):
+        write_model(tmp_path, 2.0, f"{NAME}.{variant}.safetensors")
+    (tmp_path / f"{NAME}.safetensors.index.json").write_text("{}")
+    with open_checkpoint(tmp_path) as checkpoint:
+        assert checkpoint.read(ReadRequest("w"))[0, 0] == 1.0
+
+
+def test_a_pipeline_names_the_folders_to_score(tmp_path: Path) -> None:
+    write_model(tmp_path / "unet", 1.0)
+    write_model(tmp_path / "text_encoder", 1.0, "model.safetensors")
+    (tmp_path / "scheduler").mkdir()
+    (tmp_path / "scheduler" / "scheduler_config.json").write_text("{}")
+    (tmp_path / "model_index.json").write_text('{"_class_name": "StableDiffusionPipeline"}')
+    save_file({"w": np.ones((2, 2), np.float32)}, tmp_path / "v1-5-pruned.safetensors")  # all parts in one file
+    with pytest.raises(SourceError) as caught:
+        open_checkpoint(tmp_path)
+    assert str(caught.value) == (
+        f"{tmp_path}: is a diffusers pipeline, a folder of several models; name the one to score: text_encoder, unet "
+        f"(for example {tmp_path}/text_encoder)"
+    )
+    with open_checkpoint(tmp_path / "unet") as checkpoint:
+        assert list(checkpoint.tensors) == ["w"]
+    with open_checkpoint(tmp_path / "v1-5-pruned.safetensors") as checkpoint:
+        assert list(checkpoint.tensors) == ["w"]
+
+
+def test_a_pipeline_without_weights_says_so(tmp_path: Path) -> None:
+    (tmp_path / "model_index.json").write_text("{}")
+    with pytest.raises(SourceError, match=r"is a diffusers pipeline, a folder of several models; none has weights$"):
+        open_checkpoint(tmp_path)
+
+
+def test_folders_are_found_one_level_down() -> None:
+    names = ["a.safetensors", "unet/x.bin", "vae/x.safetensors.index.json", "vae/deep/x.bin", "scheduler/c.json"]
+    assert folders_with_weights(names) == ["unet", "vae"]
+    assert folders_with_weights(["deep/er/x.bin"]) == []
