@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -100,7 +100,7 @@ class ExpectedTerms:
         return f"ExpectedTerms({self.passes} passes, mean loss {self.loss:.3g}, {len(self)} heads)"
 
 
-def update_scores(halves: Floats) -> dict[str, float | None]:
+def update_scores(halves: Floats) -> dict[str, Any]:
     """Return the scores of an average update from those of both halves, `[2, d, d]`."""
     mean = halves.mean(0)  # [d, d]
     rows, columns = dense_norms(mean)  # [d], [d]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from torch import Tensor
@@ -140,7 +140,7 @@ class _HeadSums:
         growth: list[Growth | None] = [None, None]
         if self.growth is not None and (energy := head.form.norm() ** 2):
             growth = [Growth(*map(float, part / (counts.sum() * energy))) for part in self.growth]
-        pairings: dict[str, float | None] = dict.fromkeys(("pairing", "pairing_split", "pairing_shuffled"))
+        pairings: dict[str, Any] = dict.fromkeys(("pairing", "pairing_split", "pairing_shuffled"))
         if self.beta is not None:
             halves = self.beta / counts[:, None, None, None]  # [2, S, N, N]
             shuffled = np.take_along_axis(halves, self.order[None, None], 3)
@@ -154,7 +154,7 @@ class _HeadSums:
             stack=head.stack,
             layer=head.layer,
             head=head.head,
-            **update_scores(self.update / counts[:, None, None]),  # type: ignore[arg-type]  # norm and directionality are numbers
+            **update_scores(self.update / counts[:, None, None]),
             symmetry_shuffled=split_symmetry(self.shuffled / counts[:, None, None]),
             **pairings,
             growth_symmetric=growth[0],
@@ -165,7 +165,8 @@ class _HeadSums:
 def _update(x: AnyFloats, beta: AnyFloats, scale: float) -> Floats:
     """Return c·XᵀβX summed over the sequences, `[d, d]`; x [S, N, d], beta [S, N, N]."""
     width = x.shape[-1]
-    update: Floats = np.float64(scale * (x.reshape(-1, width).T @ (beta @ x).reshape(-1, width)))
+    product = scale * (x.reshape(-1, width).T @ (beta @ x).reshape(-1, width))
+    update: Floats = product.astype(np.float64)
     return update
 
 

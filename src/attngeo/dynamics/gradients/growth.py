@@ -50,10 +50,10 @@ def growth_sums(head: HeadTerms, kinds: AnyFloats) -> Floats | None:
     """
     if head.weights is None:
         return None
-    query, key = np.float64(head.weights.query), np.float64(head.weights.key)  # [d, r]
+    query, key = (w.astype(np.float64) for w in (head.weights.query, head.weights.key))  # [d, r]
     if not _moves_by_update(head):
         return None
-    x, beta = np.float64(head.x), np.float64(head.beta)  # [S, N, d], [S, N, N]
+    x, beta = head.x.astype(np.float64), head.beta.astype(np.float64)  # [S, N, d], [S, N, N]
     gram_query, gram_key, cross = query.T @ query, key.T @ key, query.T @ key  # [r, r]
     on_query, on_key = x @ query, x @ key  # [S, N, r]
     sums = np.empty((2, 3))

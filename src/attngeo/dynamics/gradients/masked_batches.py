@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, eq=False)
-class MaskedBatches:
+class MaskedBatches(Sequence[Mapping[str, Tensor]]):
     """`masks` batches with the same rows; the mask of batch k depends on the seed and k alone."""
 
     batch: Mapping[str, Tensor]  # input_ids [S, N] without masks, and what else the model takes
@@ -28,7 +28,7 @@ class MaskedBatches:
     def __len__(self) -> int:
         return self.masks
 
-    def __getitem__(self, number: int) -> dict[str, Tensor]:
+    def __getitem__(self, number: int) -> dict[str, Tensor]:  # type: ignore[override]  # no slices
         if not 0 <= number < self.masks:
             raise IndexError(number)
         ids = self.batch["input_ids"].cpu()  # masks are drawn on the CPU, so that they are the same on every device
@@ -36,9 +36,6 @@ class MaskedBatches:
         read, positions, targets = (part[0] for part in self.objective.prepare(ids[None], draw))
         labels = torch.full_like(ids, -100).scatter(-1, positions, targets)  # [S, N]
         return {**self.batch, "input_ids": read, "labels": labels}
-
-    def __iter__(self) -> Iterator[dict[str, Tensor]]:
-        return (self[number] for number in range(self.masks))
 
 
 def masked_batches(
