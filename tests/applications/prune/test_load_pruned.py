@@ -1,0 +1,117 @@
+"""Pruned models are saved and loaded, and scored, captured and monitored under the labels of the full model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("transformers")
+
+import attngeo  # noqa: E402
+from attngeo.applications.prune.load_pruned import load_pruned  # noqa: E402
+from attngeo.applications.prune.plan import PrunePlan  # noqa: E402
+from attngeo.applications.prune.prune import prune  # noqa: E402
+from attngeo.errors import InputError, SourceError  # noqa: E402
+from attngeo.live.load import quiet_transformers  # noqa: E402
+from tests.applications.prune.prunable_models import (  # noqa: E402
+    EAGER_ONLY,
+    MODELS,
+    inputs_for,
+    removed_heads,
+    tiny_model,
+)
+
+
+def small_model(kind: str, attention: str | None = None) -> tuple[Any, Any, PrunePlan]:
+    """Return the full model, the pruned one and the plan."""
+    model = tiny_model(kind, attention or ("eager" if kind in EAGER_ONLY else "sdpa"))
+    plan = PrunePlan.from_heads(model, removed_heads(kind))
+    return model, prune(model, plan, refit=False), plan
+
+
+def save(model: Any, folder: Path) -> None:
+    with quiet_transformers():
+        model.save_pretrained(folder)
+
+
+@pytest.mark.parametrize("kind", MODELS)
+def test_a_saved_model_is_loaded_and_scored(kind: str, tmp_path: Path) -> None:
+    model, small, plan = small_model(kind)
+    save(small, tmp_path)
+    loaded = load_pruned(tmp_path)
+    assert type(loaded) is type(small)
+    batch = inputs_for(kind)
+    with torch.no_grad():
+        assert torch.equal(loaded(**batch).logits, small(**batch).logits)
+    with quiet_transformers(), pytest.raises(RuntimeError, match="mismatch"):
+        type(small).from_pretrained(tmp_path)
+    full = attngeo.score(model, nulls=False).frame
+    for ref in (tmp_path, small):
+        heads = attngeo.score(ref, nulls=False).frame.drop_nulls("head")
+        same = heads.join(full, on=["stack", "layer", "head"], suffix="_full")
+        assert heads.height == same.height == plan.total - len(plan.removed)
+        gone = {(one.stack, one.layer, one.head) for one in plan.removed}
+        assert not gone & set(heads.select("stack", "layer", "head").iter_rows())
+        np.testing.assert_allclose(same["norm"], same["norm_full"], rtol=1e-5)
+        np.testing.assert_allclose(same["directionality"], same["directionality_full"], atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["bert", "gpt2", "llama", "t5"])
+def test_bfloat16(kind: str, tmp_path: Path) -> None:
+    save(tiny_model(kind).to(torch.bfloat16), tmp_path / "full")
+    with quiet_transformers():
+        model = MODELS[kind]()[0].from_pretrained(tmp_path / "full")
+    small = prune(model, PrunePlan.from_heads(model, removed_heads(kind)), refit=False)
+    save(small, tmp_path / "small")
+    loaded = load_pruned(tmp_path / "small")
+    assert loaded.dtype == torch.bfloat16
+    with torch.no_grad():
+        assert torch.equal(loaded(**inputs_for(kind)).logits, small(**inputs_for(kind)).logits)
+    assert load_pruned(tmp_path / "small", dtype=torch.float32).dtype == torch.float32
+
+
+@pytest.mark.parametrize("kind", ["bert", "albert", "llama", "phi3", "t5"])
+def test_capture_names_heads_as_in_the_full_model(kind: str) -> None:
+    model, small, plan = small_model(kind)
+    batch = {name: value[:1] for name, value in inputs_for(kind, padded=False).items()}
+    for stack in plan.stacks:
+        full, some = (attngeo.capture(one, batch, stack=stack) for one in (model, small))
+        gone = {
+            f"H{one.head}" if kind == "albert" else f"L{one.layer}H{one.head}"
+            for one in plan.removed
+            if one.stack == stack
+        }
+        kept = [label for label in full.heads if not any(label.endswith(head) for head in gone)]
+        assert list(some.heads) == kept
+        # Before the first removed head can have had an effect, the logits are those of the full model.
+        first = [label for label in kept if label.startswith("L0")]
+        if stack != "cross":
+            columns = [full.heads.index(label) for label in first]
+            np.testing.assert_allclose(
+                some.values[:, :, : len(first)], full.values[:, :, columns], rtol=1e-4, atol=1e-5
+            )
+
+
+@pytest.mark.parametrize("kind", ["llama", "qwen3"])
+def test_a_folder_that_is_not_pruned_or_damaged(kind: str, tmp_path: Path) -> None:
+    model, small, _ = small_model(kind)
+    save(model, tmp_path / "full")
+    with pytest.raises(InputError, match=r"config\.json has no attngeo_pruned"):
+        load_pruned(tmp_path / "full")
+    with pytest.raises(SourceError, match=r"no config\.json"):
+        load_pruned(tmp_path)
+    save(small, tmp_path / "small")
+    config = tmp_path / "small" / "config.json"
+    text = config.read_text()
+    config.write_text(text.replace('"0": [', '"7": ['))
+    with pytest.raises(InputError, match="disagree about decoder layer"):
+        load_pruned(tmp_path / "small")
+    with pytest.raises(attngeo.AttngeoError):
+        attngeo.score(tmp_path / "small")
+    config.write_text(text.replace('"head_size": 6', '"head_size": 5'))
+    with pytest.raises(attngeo.AttngeoError, match="rows, but the config declares heads that need"):
+        attngeo.score(tmp_path / "small")
