@@ -49,7 +49,7 @@ def rotary_figure(frequencies: pl.DataFrame | None, curves: Sequence[OffsetCurve
             rows.setdefault((model.model, stack), []).append(row)
     panels = [row for of_stack in rows.values() for row in of_stack]
     figure = new_figure(11, _HEIGHT * len(panels))
-    for draw, place in zip(panels, np.atleast_1d(figure.subfigures(len(panels), 1)), strict=True):
+    for draw, place in zip(panels, figure.subfigures(len(panels), 1, squeeze=False).flat, strict=True):
         draw(place)
     return figure
 

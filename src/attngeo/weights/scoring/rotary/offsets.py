@@ -64,7 +64,8 @@ def symmetry_parts(query: Floats, key: Floats, rotary: RotaryPairs, offsets: Flo
     cross = key.T @ query  # [G·r, G·r]
     above = _coefficients(cross, cross, turn, owner)
     below = _coefficients(key.T @ key, query.T @ query, turn, owner)
-    numerators, denominators = [], []
+    numerators: list[Floats] = []
+    denominators: list[Floats] = []
     for some in np.array_split(np.asarray(offsets, np.float64), -(-len(offsets) // _BLOCK)):
         angles = some[:, None] * np.append(rotary.turning_frequencies, 0.0)  # [k, n + 1]
         cosines, sines = np.cos(angles), np.sin(angles)
