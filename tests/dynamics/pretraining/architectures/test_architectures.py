@@ -119,19 +119,20 @@ def test_every_initialisation_applies(name: str) -> None:
 @pytest.mark.parametrize("name", CASES)
 def test_scores_rotary_scores_and_logits(name: str) -> None:
     """The rotary symmetry is the average over offsets, and every layer and head has its figures."""
-    from attngeo.weights.scoring.rotary import symmetry_parts
-
     model = made(name, seed=3)
     mine = form_scores(model)
     if name in ROTARY:
-        rotary = model.rotary
-        assert rotary is not None
-        query, key = (
-            w.detach().double().numpy().T.reshape(64, 4, 16)[:, 1] for w in model.query_key(2)
-        )  # the second head of the third layer
-        offsets = torch.arange(1, 60_000, 7).double().numpy()
-        up, down = symmetry_parts(query, key, rotary, offsets)
-        assert mine["head_symmetry_rope"][2][1] == pytest.approx(up.sum() / down.sum(), abs=2e-3)
+        query, key = (w.detach().double()[16:32] for w in model.query_key(2))  # [r, d], second head of the third layer
+        angles = 10_000.0 ** (-torch.arange(8).double() / 8)  # θ of the pairs (i, i + 8)
+        above = below = 0.0
+        for offset in torch.randint(-(10**7), 10**7, (2_000,), generator=torch.Generator().manual_seed(0)).tolist():
+            cos, sin = torch.cos(offset * angles).diag(), torch.sin(offset * angles).diag()
+            turn = torch.cat([torch.cat([cos, -sin], 1), torch.cat([sin, cos], 1)])  # [r, r], R_Δ
+            there, back = query.T @ turn @ key, query.T @ turn.T @ key  # M_Δ, M_{−Δ}
+            above += float((there * back.T).sum())
+            below += float((there.square().sum() + back.square().sum()) / 2)
+        assert mine["head_symmetry_rope"][2][1] == pytest.approx(above / below, abs=3e-3)
+        assert abs(mine["head_symmetry"][2][1] - above / below) > 6e-3
     else:
         assert model.rotary is None and "symmetry_rope" not in mine
     assert len(mine["head_symmetry"]) == 3 and len(mine["head_dominance"][0]) == 4 and len(mine["norm"]) == 3
