@@ -96,8 +96,11 @@ class LightningMonitor(Callback):  # type: ignore[misc]  # lightning is untyped 
             self._report(trainer, self.monitor(step, pl_module))
 
     def _report(self, trainer: Trainer, row: Record | None) -> None:
-        for logger in trainer.loggers if row is not None else ():
+        if row is None:
+            return
+        values = tracker_values(row, self.detail)
+        for logger in trainer.loggers:
             try:
-                logger.log_metrics(tracker_values(row, self.detail), step=row["step"])
+                logger.log_metrics(values, step=row["step"])
             except Exception as error:
                 self.monitor.warn_once(f"{type(logger).__name__} fails ({first_line(error)})")

@@ -147,7 +147,7 @@ def module_checkpoint(module: torch.nn.Module, config: Mapping[str, Any] | None)
         # A parametrised weight is stored as the inputs of a function; the checkpoint offers what the model uses.
         for name in getattr(part, "parametrizations", {}):
             values[f"{prefix}.{name}".lstrip(".")] = getattr(part, name).detach()
-    own = getattr(module, "config", None)
+    own: Any = getattr(module, "config", None)
     if config is None:
         config = own.to_dict() if hasattr(own, "to_dict") else diffusers_config(module)
     tensors = {name: value for name, value in values.items() if hasattr(value, "shape") and hasattr(value, "dtype")}
