@@ -59,13 +59,18 @@ class GainOnly(nn.Module):
         return x * (self.norm(signs, *args, **kwargs) * signs)
 
 
+def is_qk_norm(name: str, module: nn.Module) -> bool:
+    """Return whether a module of this name is a norm on queries, keys or latents."""
+    return bool(_QK_NORM.search(name)) and not any(module.children())
+
+
 def reduce_norms(model: nn.Module) -> int:
     """Replace every norm on queries, keys or latents by its gain; return how many there are."""
     norms = [
         (parent, name, child)
         for parent in model.modules()
         for name, child in parent.named_children()
-        if _QK_NORM.search(name) and not any(child.children())
+        if is_qk_norm(name, child)
     ]
     for parent, name, child in norms:
         setattr(parent, name, GainOnly(child))

@@ -13,6 +13,8 @@ from attngeo.errors import SourceError
 from attngeo.weights.sources.checkpoint import ReadRequest
 from attngeo.weights.sources.discover import folders_with_weights
 from attngeo.weights.sources.open import open_checkpoint
+from tests.weights.sources.hub_job import Machine
+from tests.weights.sources.hub_server import HubServer, Repo
 
 CONFIG = {"_class_name": "DiTTransformer2DModel", "num_attention_heads": 2}
 NAME = "diffusion_pytorch_model"
@@ -79,3 +81,20 @@ def test_folders_are_found_one_level_down() -> None:
     names = ["a.safetensors", "unet/x.bin", "vae/x.safetensors.index.json", "vae/deep/x.bin", "scheduler/c.json"]
     assert folders_with_weights(names) == ["unet", "vae"]
     assert folders_with_weights(["deep/er/x.bin"]) == []
+
+
+def test_a_model_of_a_pipeline_on_the_hub_is_named_by_its_folder(tmp_path: Path) -> None:
+    tensors = {"w": np.ones((2, 2), np.float32)}
+    files = {
+        "model_index.json": b"{}",
+        "transformer/config.json": json.dumps(CONFIG).encode(),
+        f"transformer/{NAME}.safetensors": save(tensors),
+        "vae/config.json": b"{}",
+        f"vae/{NAME}.safetensors": save(tensors),
+    }
+    with HubServer({"org/name": Repo(files)}) as hub:
+        whole, part = Machine(tmp_path, hub.url).open_each(["org/name", "org/name/transformer"], ReadRequest("w"))
+    assert whole.error is not None
+    assert "name the one to score: transformer, vae (for example org/name/transformer)" in whole.error
+    assert part.error is None and part.config == {**CONFIG, "model_type": "diffusers:DiTTransformer2DModel"}
+    np.testing.assert_array_equal(part.tensors["w"], tensors["w"])

@@ -63,7 +63,7 @@ def diffusers_section(record: dict[str, Any] | None = None) -> list[str]:
 def _row(name: str, verdict: dict[str, Any]) -> str:
     """Return the table row of a class that is right."""
     stacks = ", ".join(f"{stack} {count}" for stack, count in verdict["stacks"].items())
-    notes = ["qk-norm"] if verdict["qk_norm"] else []
+    notes = ["qk-norm"] if verdict["qk_norm"] else [verdict["note"]] if verdict["note"] else []
     notes += [f"left out: {', '.join(verdict['skip'])}"] if verdict["skip"] else []
     known = {rule["site"] for rule in verdict["rotary"]}
     rotation = "none" if known >= set(verdict["sites"]) else "not proved" if not known else "none in some layers"

@@ -19,7 +19,7 @@ from attngeo.weights.layout.layers import open_layers
 from attngeo.weights.layout.site import Site
 from attngeo.weights.sources.diffusers_format import PREFIX
 from tools.proof.agreement import TOLERANCE
-from tools.proof.comparable_model import randomise, reduce_norms, restore_norms
+from tools.proof.comparable_model import is_qk_norm, randomise, reduce_norms, restore_norms
 from tools.proof.diffusers.compare import SiteMatch, match_site
 from tools.proof.diffusers.example import Example
 from tools.proof.diffusers.images import IMAGES
@@ -46,6 +46,7 @@ class ProvedLayer:
     site: Site
     match: SiteMatch  # with all positions zero
     unrotated: bool  # also right where positions keep their values
+    normalised: bool  # queries and keys are normalised before their product
 
     @property
     def result(self) -> str:
@@ -116,7 +117,9 @@ def _judge(verdict: Verdict, proved: list[ProvedExample], *, rotary_given: bool)
         verdict.stacks[layer.weights.stack] = verdict.stacks.get(layer.weights.stack, 0) + 1
     verdict.layers = len(layers)
     verdict.unplaced = sum(example.unplaced for example in proved)
-    verdict.qk_norm = any(layer.weights.qk_norm for layer in layers)
+    verdict.qk_norm = all(layer.normalised for layer in layers)
+    if any(layer.normalised for layer in layers) and not verdict.qk_norm:
+        verdict.note = "qk-norm in some layers"
     wrong = {template: result for template, result in verdict.sites.items() if result != "right"}
     verdict.skip = list(wrong)
     verdict.reason = "; ".join(f"{template}: {result}" for template, result in wrong.items())
@@ -152,6 +155,7 @@ def prove_example(model_class: Any, example: Example) -> ProvedExample:
             site,
             match_site(model, site, layer, products),
             match_site(turning, site, layer, with_positions).error <= TOLERANCE,
+            _normalises(model, site),
         )
         for layer, site in zip(weights, sites, strict=True)
     ]
@@ -170,6 +174,12 @@ def record(model: nn.Module, example: Example, *, rotating: bool) -> list[Produc
     finally:
         restore_norms(model)
     return recorder.products
+
+
+def _normalises(model: nn.Module, site: Site) -> bool:
+    """Return whether the attention of `site` normalises its queries and keys, with or without a gain."""
+    attention = model.get_submodule(site.query.rpartition(".")[0].rpartition(".")[0])
+    return any(is_qk_norm(name, child) for name, child in attention.named_children())
 
 
 class _Float32Only(TorchFunctionMode):

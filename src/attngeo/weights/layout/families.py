@@ -30,10 +30,10 @@ class Family:
 @cache
 def families() -> Mapping[str, Mapping[str, Any]]:
     """Return the facts about all model types, as stored in data/families.json and data/diffusers.json."""
-    text = resources.files("attngeo.weights").joinpath("data/families.json").read_text("utf-8")
-    facts: dict[str, Mapping[str, Any]] = json.loads(text)
-    text = resources.files("attngeo.weights").joinpath("data/diffusers.json").read_text("utf-8")
-    return facts | json.loads(text)
+    facts: dict[str, Mapping[str, Any]] = {}
+    for name in ("families.json", "diffusers.json"):
+        facts |= json.loads(resources.files("attngeo.weights").joinpath(f"data/{name}").read_text("utf-8"))
+    return facts
 
 
 @cache
