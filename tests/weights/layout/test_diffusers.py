@@ -16,6 +16,7 @@ pytest.importorskip("torch")
 pytest.importorskip("diffusers")
 
 import diffusers
+import torch
 
 import attngeo
 from attngeo.errors import LayoutError, UnprovenError
@@ -116,6 +117,8 @@ def test_folder_shards_pickle_and_module_give_the_same_scores(name: str, tmp_pat
     whole = attngeo.score(tmp_path / "whole", model="")
     for ref in (tmp_path / "shards", tmp_path / "pickle", model):
         assert attngeo.score(ref, model="").frame.equals(whole.frame)
+    holder = torch.nn.Sequential(torch.nn.DataParallel(model), torch.nn.Linear(2, 2))
+    assert attngeo.score(holder, model="").frame.equals(whole.frame)
     rotary = set(whole.frame["rotary"])
     assert rotary == ({"no"} if name == "UNet2DConditionModel" else {"not proved"})
     crosses = {row["stack"]: row["cross"] for row in whole.frame.iter_rows(named=True)}
@@ -171,6 +174,8 @@ def test_contradictions_and_unknown_classes_are_one_line_errors(tmp_path: Path) 
 
     assert "attention_head_dim is 'x', expected a positive whole number" in error_with(attention_head_dim="x")
     assert "32 rows do not divide into 5 heads (attention_head_dim)" in error_with(attention_head_dim=5)
+    parts = error_with(_class_name="Kandinsky5Transformer3DModel", axes_dims=[4, "x"])
+    assert "axes_dims is 'x', expected a positive whole number" in parts
     assert "attention_head_dim is None" in error_with(attention_head_dim=[2], up_block_types=["UpBlock2D"])
     assert "diffusers:MyUNet was never checked against a live model" in error_with(_class_name="MyUNet")
     refused = error_with(_class_name="SanaTransformer2DModel")

@@ -110,7 +110,7 @@ def unwrapped(module: Any) -> Any:
 
 
 def transformer_inside(module: Any) -> Any:
-    """Return the one transformers model inside a module that has no config of its own, such as a LightningModule.
+    """Return the one model of transformers or diffusers inside a module without a config, such as a LightningModule.
 
     Returns `module` itself where it has a config, where there is not exactly one such model inside it, or where
     weights outside that model may be attention too.
@@ -127,7 +127,7 @@ def transformer_inside(module: Any) -> Any:
 
 
 def _has_config(module: Any) -> bool:
-    return hasattr(getattr(module, "config", None), "to_dict")
+    return hasattr(getattr(module, "config", None), "to_dict") or diffusers_config(module) is not None
 
 
 def _configured(module: Any) -> Iterator[Any]:

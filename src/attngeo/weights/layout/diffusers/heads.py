@@ -68,7 +68,7 @@ def _apply(rule: _Rule, site: Site, scope: Scope, shapes: Shapes) -> tuple[str, 
     rows, _ = site.storage.matrix_shape(site.query, shapes)
     value = _stated(scope, rule.size)
     parts = rule.size.startswith("axes") and isinstance(value, (list, tuple))
-    size = sum(value) if parts else of_block(value, site.path, mirrored=False)
+    size = sum(_whole(rule.size, part) for part in value) if parts else of_block(value, site.path, mirrored=False)
     if size is None:
         return rule.size, 1
     size = _whole(rule.size, size)
