@@ -25,6 +25,8 @@ from attngeo.weights.scoring.rotary.average import RotarySums, turning_sums
 from attngeo.weights.scoring.rotary.heads import RotaryScores
 from attngeo.weights.scoring.rounding_error import TRUSTED, directionality_with_sensitivity
 
+FOLDED_AT_ONCE = 2**18  # entries that a norm is folded into at once: they stay in the cache
+
 
 @dataclass(frozen=True, eq=False)
 class LayerFactors:
@@ -43,11 +45,16 @@ class LayerFactors:
         """Queries and keys in the precision in which heads are scored, so that all scores share their Gram matrices."""
         return (self.query.double(), self.key.double()) if self.query.small else (self.query, self.key)
 
+    @property
+    def grouped_query(self) -> AnyFloats:
+        """The queries of each key head, `[G, H/G, r, d_q]`."""
+        return self.query.w.reshape(len(self.key.w), self.group_size, *self.query.w.shape[1:])
+
     @cached_property
     def layer_query(self) -> Factors:
         """The left factor of the layer form M = Σ_g (Σ_{h in g} W_q^h)(W_k^g)ᵀ, `[1, G r, d_q]`."""
+        grouped = self.grouped_query
         h, r, d = self.query.w.shape
-        grouped = self.query.w.reshape(-1, self.group_size, r, d)  # [G, H/G, r, d_q]
         if self.group_size == 1:
             return Factors(grouped.reshape(1, h * r, d))
         total = Factors(grouped.sum(1).reshape(1, -1, d), grouped.swapaxes(0, 1))
@@ -73,24 +80,47 @@ def fold_norm(plain: LayerFactors, norm: Norm) -> LayerFactors:
     A factor whose entries are extremely small or large is also multiplied by a power of 2, so that the product is
     exact in float32. The scores do not depend on that, the norm of the form does.
     """
-    return LayerFactors(*(Factors(_folded(side.w, norm)) for side in (plain.query, plain.key)))
+    exponents = [_extreme_exponent(side, norm) for side in (plain.query, plain.key)]
+    query, key = (
+        Factors(_folded(side.w, norm, exponent))
+        for side, exponent in zip((plain.query, plain.key), exponents, strict=True)
+    )
+    folded = LayerFactors(query, key)
+    if plain.group_size > 1 and plain.layer_query.w.dtype == np.float32 and not exponents[0]:
+        # Folding is linear, so the sum of the heads of each group need not be computed again.
+        total = Factors(_folded(plain.layer_query.w, norm, 0), folded.grouped_query.swapaxes(0, 1))
+        folded.__dict__["layer_query"] = total
+    return folded
 
 
-def _folded(w: AnyFloats, norm: Norm) -> AnyFloats:
-    """Return factors `[n, r, d]` times the gain `[d]`, centred over d if the norm centres."""
-    _, exponent = math.frexp(float(np.abs(w).max()) * float(np.abs(norm.gain).max()))
-    if abs(exponent) > 40:  # no ordinary model
-        w = w.astype(np.float64) * 2.0**-exponent
-    return np.stack([_folded_head(head, norm) for head in w])
+def _extreme_exponent(side: Factors, norm: Norm) -> int:
+    """Return the exponent of the largest entry of the folded factors, 0 for those of any ordinary model."""
+    gain, energy = float(np.abs(norm.gain).max()), side.energy()
+    for largest in (math.sqrt(energy), math.sqrt(energy / side.w.size)) if 0 < energy < math.inf else (0.0,):
+        if not 2.0**-30 < largest * gain < 2.0**30:  # between these two bounds lies the largest entry
+            _, exponent = math.frexp(float(np.abs(side.w).max()) * gain)
+            return exponent if abs(exponent) > 40 else 0
+    return 0
 
 
-def _folded_head(w: AnyFloats, norm: Norm) -> AnyFloats:
-    """Return the factor `[r, d]` of one head times the gain, centred over d if the norm centres."""
-    if not norm.centred:
-        return np.multiply(w, norm.gain, dtype=w.dtype).astype(np.float32, copy=False)
-    scaled = w.astype(np.float64) * norm.gain  # float64, because subtracting the mean may cancel
-    centred: AnyFloats = (scaled - scaled.mean(1, keepdims=True)).astype(np.float32)
-    return centred
+def _folded(w: AnyFloats, norm: Norm, exponent: int) -> AnyFloats:
+    """Return factors `[n, r, d]` times the gain `[d]` and 2^−exponent, centred over d if the norm centres; float32."""
+    out = np.empty(w.shape, np.float32)
+    rows = max(1, FOLDED_AT_ONCE // w.shape[2])
+
+    def fold(span: tuple[int, slice]) -> None:
+        some = w[span]
+        if exponent:
+            some = some.astype(np.float64) * 2.0**-exponent
+        if not norm.centred:
+            np.multiply(some, norm.gain, out=out[span], casting="same_kind")
+            return
+        scaled = some.astype(np.float64) * norm.gain  # float64, because subtracting the mean may cancel
+        out[span] = scaled - scaled.mean(1, keepdims=True)
+
+    spans = [(i, slice(j, j + rows)) for i in range(len(w)) for j in range(0, w.shape[1], rows)]
+    each(fold, spans, WORTH_A_THREAD if w.size > FOLDED_AT_ONCE else 0)
+    return out
 
 
 def head_scores(

@@ -8,6 +8,7 @@ from attngeo.arrays import AnyFloats, Floats
 from attngeo.io.threads import each, spans
 
 BLOCK = 256  # rows of a Gram matrix multiplied at once: wide enough for BLAS, and half the blocks can be left out
+NARROW_BLOCK = 64  # the same where a Gram matrix is no wider than BLOCK
 TILE = 64  # side of the tiles of M whose entries are added up at once
 LANES = 16  # terms added in the precision of the factors before the float64 sum takes over
 
@@ -42,16 +43,17 @@ def quadratic_forms(gram: AnyFloats, w: AnyFloats) -> Floats:
     right of it count twice.
     """
     n, r, _ = gram.shape
+    block = NARROW_BLOCK if r <= BLOCK else BLOCK
     upper_blocks = []
-    for i in range(0, r, BLOCK):
-        upper = gram[:, i : i + BLOCK, i:].copy()  # [n, b, r - i]
-        upper[:, :, BLOCK:] *= 2
+    for i in range(0, r, block):
+        upper = gram[:, i : i + block, i:].copy()  # [n, b, r - i]
+        upper[:, :, block:] *= 2
         upper_blocks.append(upper)
 
     def of_columns(columns: slice) -> Floats:
         some = w[:, columns]  # [r, c]
         total = np.zeros((n, some.shape[1]))  # [n, c]
-        for i, upper in zip(range(0, r, BLOCK), upper_blocks, strict=True):
+        for i, upper in zip(range(0, r, block), upper_blocks, strict=True):
             b = upper.shape[1]
             multiplied = (upper.reshape(n * b, r - i) @ some[i:]).reshape(n, b, -1)  # [n, b, c]
             for j in range(0, b, LANES):

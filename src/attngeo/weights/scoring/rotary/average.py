@@ -121,8 +121,8 @@ def _sums(query: Any, key: Any, average: Any, factor: float) -> RotarySums[Any]:
     return RotarySums(
         factor**4 * trace_of_square(average(query @ key_t)).sum(-1) if square else norm * np.nan,
         norm,
-        factor**4 * ((gram_key @ query) * query).sum((-2, -3)),
-        factor**4 * ((gram_query @ key) * key).sum((-2, -3)),
+        factor**4 * namespace(query).einsum("...nkd,...nkd->...d", gram_key @ query, query),
+        factor**4 * namespace(key).einsum("...nkd,...nkd->...d", gram_query @ key, key),
     )
 
 
