@@ -170,3 +170,23 @@ def test_it_prints_words_first(fine_tuned):
     assert related.startswith("Related: the weights share an origin, p ≤ 0.001: ")
     assert distance == "Distance: not measured, because no inputs were given."
     assert "share an origin" in fine_tuned._repr_html_()
+
+
+def test_a_pruned_copy_is_matched_by_the_numbers_of_its_heads(tmp_path):
+    transformers = pytest.importorskip("transformers")
+    from attngeo.applications.prune.plan import PrunePlan
+    from attngeo.applications.prune.prune import prune
+
+    encoder = attngeo.bundled.bundled("encoder")
+    model = transformers.AutoModelForMaskedLM.from_pretrained(encoder)
+    pruned = prune(model, PrunePlan.from_heads(model, ["L0H1", "L3H2"]), refit=False)
+    comparison = compare(encoder, pruned)
+    heads = comparison.changes.filter(pl.col("head").is_not_null())
+    assert heads.filter(pl.col("layer") == 0)["head"].to_list() == [0, 2, 3]
+    assert heads.height == 14 and heads["change"].max() == 0 and (heads["match"] == heads["head"]).all()
+    layers = comparison.sorted(heads=False)
+    assert set(layers["layer"].head(2)) == {0, 3} and layers["change"].to_list()[2:] == [0, 0]
+    assert comparison.related.p_value == 0.001 and not comparison.identical
+    assert comparison.notes[0].startswith("2 heads of ") and comparison.notes[0].endswith(": L0H1, L3H2")
+    pruned.save_pretrained(tmp_path / "pruned")
+    assert compare(encoder, tmp_path / "pruned").changes.equals(comparison.changes)

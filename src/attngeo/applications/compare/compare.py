@@ -115,7 +115,8 @@ def compare_weights(
             related = relation_by_permutation(collected.reduced, collected.cosine, draws=draws, seed=seed, flips=flips)
         else:
             related = relation_by_alignment(collected.layers, embeddings, collected.cosine, seed=seed, flips=flips)
-    return ModelComparison(a.model, b.model, change_frame(collected.rows), related, None, paired.notes)
+    notes = (*paired.notes, *collected.notes(a.model, b.model))
+    return ModelComparison(a.model, b.model, change_frame(collected.rows), related, None, notes)
 
 
 def _no_verdict(paired: PairedLayers, collected: WeightsPass) -> str | None:

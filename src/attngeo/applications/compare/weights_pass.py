@@ -17,6 +17,8 @@ from attngeo.arrays import AnyFloats
 from attngeo.weights.scoring.layer import LayerFactors, layer_factors
 from attngeo.weights.scoring.rows import Row, null_if_nan
 
+SHOWN = 10  # heads that a note names
+
 
 @dataclass(eq=False)
 class WeightsPass:
@@ -29,6 +31,8 @@ class WeightsPass:
     reduced: list[tuple[AnyFloats, AnyFloats]] = field(default_factory=list)  # per chosen layer, [d'², heads]
     layers: list[FullWidthLayer] = field(default_factory=list)  # per chosen layer, where `full_width`
     cosines: list[float] = field(default_factory=list)  # mean matched |cosine| of each layer
+    only_a: list[str] = field(default_factory=list)  # labels of heads that B does not have
+    only_b: list[str] = field(default_factory=list)
 
     @property
     def cosine(self) -> float:
@@ -47,6 +51,7 @@ class WeightsPass:
                 if usable in self.shape.layers:
                     self._keep(b, forms)
                 usable += 1
+            self._note_unpaired(pair)
             self.rows += rows
             if progress is not None:
                 progress(done, paired.a.count)
@@ -71,8 +76,23 @@ class WeightsPass:
         match_of = {i: j for i, j in matched}
         for (_, i, _), row in zip(pair.heads, rows[1:], strict=True):
             if i in match_of:
-                row["match"] = match_of[i]
+                row["match"] = pair.b.head_numbers[match_of[i]]
                 row["match_cosine"] = null_if_nan(cosines[i, match_of[i]])
+
+    def _note_unpaired(self, pair: LayerPair) -> None:
+        """Note the heads of either layer that the other one does not have."""
+        paired = {number for number, _, _ in pair.heads}
+        for side, labels in ((pair.a, self.only_a), (pair.b, self.only_b)):
+            labels += [f"L{pair.a.layer}H{number}" for number in side.head_numbers if number not in paired]
+
+    def notes(self, a: str, b: str) -> list[str]:
+        """Return sentences about the heads that only one of the models has; a, b: names of the models."""
+        return [
+            f"{len(labels)} heads of {has} have no counterpart in {lacks}: {', '.join(labels[:SHOWN])}"
+            + (f" and {len(labels) - SHOWN} more" if len(labels) > SHOWN else "")
+            for labels, has, lacks in ((self.only_a, a, b), (self.only_b, b, a))
+            if labels
+        ]
 
     def _keep(self, b: LayerFactors, forms: list[AnyFloats]) -> None:
         """Keep the reduced forms of the chosen heads and, for an alignment, the factors of B."""

@@ -22,14 +22,17 @@ class LayerPair:
 
     @property
     def heads(self) -> list[tuple[int, int, int]]:
-        """Return (label, index in a, index in b) of the heads that both layers have; empty where none can be paired."""
-        if not (self.a.heads_known and self.b.heads_known):
+        """Return (number, index in a, index in b) of the heads that both layers have.
+
+        A pruned layer keeps the numbers of the full model. Two full layers with different head counts have no heads in
+        common.
+        """
+        of_a, of_b = self.a.head_numbers, self.b.head_numbers
+        pruned = self.a.numbers is not None or self.b.numbers is not None
+        if not (self.a.heads_known and self.b.heads_known) or (len(of_a) != len(of_b) and not pruned):
             return []
-        of_a, of_b = head_labels(self.a), head_labels(self.b)
-        if of_a == of_b or set(of_a) < set(of_b) or set(of_b) < set(of_a):
-            index = {label: i for i, label in enumerate(of_b)}
-            return [(label, i, index[label]) for i, label in enumerate(of_a) if label in index]
-        return []
+        index = {number: j for j, number in enumerate(of_b)}
+        return [(number, i, index[number]) for i, number in enumerate(of_a) if number in index]
 
 
 @dataclass(frozen=True)
@@ -46,11 +49,6 @@ class PairedLayers:
             for a, b in zip(of_a, of_b, strict=True):
                 yield LayerPair(a, b)
                 del a, b  # so that their memory is freed before the next pair is waited for
-
-
-def head_labels(weights: AttentionWeights) -> tuple[int, ...]:
-    """Return the label of each head, the number that it had before any head was removed."""
-    return tuple(range(len(weights.query)))
 
 
 def pair_layers(a: Layers, b: Layers) -> PairedLayers:
