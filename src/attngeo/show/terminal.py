@@ -7,7 +7,7 @@ from dataclasses import dataclass
 WIDTH = 100  # characters that a table has at most
 BAR = 6  # characters of a full bar
 
-# Escape sequences; blue and yellow are told apart with every kind of colour vision.
+# Escape sequences: cyan, yellow, faint, bold. Cyan and yellow are told apart with every kind of colour vision.
 ABOVE, BELOW, FAINT, STRONG, _END = "\x1b[36m", "\x1b[33m", "\x1b[2m", "\x1b[1m", "\x1b[0m"
 
 _EIGHTHS = " ▏▎▍▌▋▊▉"
