@@ -33,7 +33,8 @@ def row_losses(output: Any, batch: Batch, generator: torch.Generator) -> Tensor:
 
 def token_losses(logits: Tensor, targets: Tensor) -> Tensor:
     """Return the mean cross-entropy of each row, [B]. logits: [B, T, V], targets: [B, T]."""
-    losses = F.cross_entropy(logits.float().flatten(0, 1), targets.flatten(), reduction="none", ignore_index=IGNORED)
+    logits = logits.float() if logits.dtype in (torch.float16, torch.bfloat16) else logits
+    losses = F.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="none", ignore_index=IGNORED)
     counts = (targets != IGNORED).sum(1).clamp_min(1)  # [B]
     return losses.view(targets.shape).sum(1) / counts
 

@@ -122,8 +122,8 @@ class _Recorder:
 
     def begin(self, batch: Batch, fitting: bool, gradients: bool) -> None:
         self.fitting, self.gradients, self.calls = fitting, gradients and fitting, 0
-        mask = batch.mask(decoder="decoder" in self.layer.stack or self.layer.stack == "cross")
-        mask = None if mask is None and "decoder_input_ids" in batch.inputs else mask
+        pair = "decoder_input_ids" in batch.inputs
+        mask = batch.mask(decoder=pair and self.layer.stack != "encoder")
         self.mask = mask.float() if mask is not None and mask.dim() == 2 else None
         self.gates = torch.zeros(batch.rows, self.layer.heads.queries, dtype=torch.float64, device=self.weight.device)
 
