@@ -64,3 +64,14 @@ def test_both_figures_of_several_models_stand_below_each_other(frequencies, smol
     titles = [ax.get_title(loc="left") for ax in figure.axes if ax.get_title(loc="left")]
     energy, offsets = ["share of energy"] * 2, ["symmetry s(Δ)", "symmetry by layer"]
     assert titles == [*energy, *offsets, *energy]
+
+
+def test_heads_without_energy_and_layers_of_other_frequencies_are_drawn(frequencies):
+    first, second = (pl.col("layer") == layer for layer in LAYERS)
+    zero = pl.when(first & (pl.col("head") == 0)).then(None).otherwise("energy").alias("energy")
+    other = pl.when(second).then(pl.col("frequency") / 2).otherwise("frequency").alias("frequency")
+    lines, image, _ = frequency_figure(frequencies.with_columns(zero, other)).axes
+    labels = [line.get_label() for line in lines.lines]
+    assert "median of 8 heads" in labels and "median of 9 heads" in labels
+    assert np.isnan(image.images[0].get_array().filled(np.nan)[0]).all()
+    assert frequency_summary(frequencies.with_columns(energy=pl.lit(None, pl.Float64))).height == 0

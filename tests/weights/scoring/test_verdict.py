@@ -99,6 +99,12 @@ def test_layers_that_rotate_are_judged_over_all_offsets():
     assert every.chance.mean == 0 and "chance 0 ± 0.00050" in every.sentence  # all dimensions rotate
 
 
+def test_the_chance_level_of_a_model_that_rotates(smollm2):
+    (verdict,) = verdicts(attngeo.score(smollm2, layers=[0, 14], heads=False).frame)
+    assert verdict.chance.mean == 0  # all dimensions rotate
+    assert verdict.chance.std == pytest.approx(1 / (32**0.5 * 576))  # 32 pairs, width 576
+
+
 def test_layers_without_rotation_between_layers_that_rotate_count_by_their_plain_score():
     rows = [rope(0, 0.1, 0, 0.001), rope(1, 0.2, 0, 0.001), layer(2, 0.4, rotary="no")]
     assert verdict_of(*rows).median == pytest.approx(0.2)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import cycle
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from attngeo.arrays import Floats
-from attngeo.show.canvas import BLUE, DASHED, GREY, LIGHT_GREY, ORANGE, new_figure, panel_title, style_axes
+from attngeo.show.canvas import BLUE, COLOURS, DASHED, GREY, LIGHT_GREY, ORANGE, new_figure, panel_title, style_axes
 
 if TYPE_CHECKING:
     import polars as pl
@@ -55,18 +56,22 @@ def rotary_figure(frequencies: pl.DataFrame | None, curves: Sequence[OffsetCurve
 
 
 def _draw_energy(figure: SubFigure, part: pl.DataFrame) -> None:
-    import polars as pl
-
     lines, image = figure.subplots(1, 2, width_ratios=(1.15, 1))
     heads = part.sort("layer", "head", "frequency", descending=[False, False, True]).partition_by(
         "layer", "head", maintain_order=True
     )
     for head in heads:
         lines.plot(head["frequency"], head["energy"], color=LIGHT_GREY, linewidth=0.5, alpha=0.5, zorder=1)
-    median = part.group_by("frequency").agg(pl.col("energy").median()).sort("frequency")
     pairs = max(head.height for head in heads)
     lines.plot([], [], color=LIGHT_GREY, linewidth=1, label="heads")
-    lines.plot(median["frequency"], median["energy"], color=BLUE, linewidth=2, zorder=3, label="median head")
+    kinds: dict[tuple[float, ...], list[pl.Series]] = {}  # frequencies → energies of the heads that have them
+    for head in heads:
+        if not head["energy"].has_nulls():  # a head that is zero has no energy
+            kinds.setdefault(tuple(head["frequency"]), []).append(head["energy"])
+    for colour, (frequencies, energies) in zip(cycle(COLOURS), kinds.items(), strict=False):
+        median = np.median(np.array([energy.to_numpy() for energy in energies]), 0)  # [n]
+        label = "median head" if len(kinds) == 1 else f"median of {len(energies)} heads"
+        lines.plot(frequencies, median, color=colour, linewidth=2, zorder=3, label=label)
     lines.axhline(1 / pairs, color=GREY, linewidth=1, linestyle=DASHED, zorder=2, label="equal shares")
     lines.set_xscale("log")
     lines.invert_xaxis()
@@ -79,7 +84,8 @@ def _draw_energy(figure: SubFigure, part: pl.DataFrame) -> None:
     shares = np.full((len(heads), pairs), np.nan)  # [heads, pairs], fast to slow
     for row, head in zip(shares, heads, strict=True):
         row[: head.height] = head["energy"].to_numpy()
-    top = float(np.nanquantile(shares, 0.99))
+    known = shares[np.isfinite(shares)]
+    top = float(np.quantile(known, 0.99)) if known.size else 1.0
     picture = image.imshow(shares, aspect="auto", cmap="viridis", vmin=0, vmax=top, interpolation="nearest")
     _label_layers(image, [int(head["layer"][0]) for head in heads])
     image.set_xlabel("pair, fast to slow")
@@ -116,8 +122,8 @@ def _draw_offsets(figure: SubFigure, offsets: Floats, layers: list[OffsetCurve],
     lines: list[tuple[float, str, Any, str]] = [(float(np.median(limits)), ORANGE, DASHED, "limit s̄, median layer")]
     if known:
         lines.append((float(np.median(known)), GREY, "-", f"average over {window} tokens, median layer"))
-    for value, colour, style, label in lines:
-        curve.axhline(value, color=colour, linewidth=1.5, linestyle=style, zorder=4, label=label)
+    for height, (value, colour, style, label) in enumerate(lines):
+        curve.axhline(value, color=colour, linewidth=1.5, linestyle=style, zorder=5 - height, label=label)
     curve.set_xscale("symlog", linthresh=1, linscale=0.4)
     curve.set_xlim(0, offsets[-1])
     ticks = [0, *(10**power for power in range(6) if 10**power <= offsets[-1])]
@@ -136,6 +142,7 @@ def _draw_offsets(figure: SubFigure, offsets: Floats, layers: list[OffsetCurve],
     by_layer.vlines(
         numbers, np.minimum(values[:, 0], limits), np.maximum(values[:, 0], limits), color=LIGHT_GREY, zorder=0
     )
+    by_layer.set_xlim(min(numbers) - 0.5, max(numbers) + 0.5)
     by_layer.set_xlabel("layer")
     by_layer.xaxis.get_major_locator().set_params(integer=True)
     panel_title(by_layer, "symmetry by layer")
