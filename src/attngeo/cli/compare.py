@@ -97,13 +97,12 @@ def _print(result: ModelComparison | ModelMap, heads: int | None, out: Path | No
     from attngeo.show.comparison_report import comparison_report, model_map_report
     from attngeo.show.tables import encode
 
-    two = isinstance(result, ModelComparison)
     report = comparison_report(result, heads) if isinstance(result, ModelComparison) else model_map_report(result)
     typer.echo(report, nl=False)
     if out is None:
         return
     form = output_format(None, out)
-    if not two or form == "parquet":
+    if not isinstance(result, ModelComparison) or form == "parquet":
         result.save(out)
         typer.echo(f"attngeo: wrote {out}", err=True)
     elif form == "table":

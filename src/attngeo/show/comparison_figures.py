@@ -98,15 +98,15 @@ def _draw_map(
 def _draw_relation(ax: Axes, related: Relation) -> None:
     """Draw the statistic, the control, and the mean ± 2 standard deviations of the null."""
     panel_title(ax, "related?")
-    if related.p_value is None or related.null_mean is None or related.null_std is None:
+    if related.p_value is None or None in (related.statistic, related.null_mean, related.null_std):
         ax.text(0.5, 0.5, "no verdict", ha="center", va="center", transform=ax.transAxes, color=GREY)
         ax.set_axis_off()
         return
-    margin = 2 * related.null_std
-    ax.axhspan(related.null_mean - margin, related.null_mean + margin, color=GREY, alpha=0.3, linewidth=0)
-    ax.axhline(related.null_mean, color=GREY, linestyle=DASHED, linewidth=1)
-    ax.plot([0], [related.statistic], "o", color=BLUE)
-    ax.annotate("matched heads", (0, related.statistic or 0), (8, -3), textcoords="offset points", fontsize=8)
+    statistic, mean, margin = related.statistic or 0.0, related.null_mean or 0.0, 2 * (related.null_std or 0.0)
+    ax.axhspan(mean - margin, mean + margin, color=GREY, alpha=0.3, linewidth=0)
+    ax.axhline(mean, color=GREY, linestyle=DASHED, linewidth=1)
+    ax.plot([0], [statistic], "o", color=BLUE)
+    ax.annotate("matched heads", (0, statistic), (8, -3), textcoords="offset points", fontsize=8)
     if related.control is not None:
         ax.plot([0], [related.control], "x", color=GREY)
         ax.annotate("next layers", (0, related.control), (8, -3), textcoords="offset points", fontsize=8, color=GREY)

@@ -57,8 +57,9 @@ def test_changes_of_scores_are_differences_of_scores(base, folder, fine_tuned):
     for frame, suffix in ((before, "_of_a"), (after, "_of_b")):
         keys = ["stack", "layer", "head"]
         joined = joined.join(frame, on=keys, nulls_equal=True, maintain_order="left", suffix=suffix)
-    for score in ("symmetry", "directionality"):
+    for score in ("symmetry", "directionality", "symmetry_rope", "dominance", "self_attending", "rank_skew", "norm"):
         assert joined[score].to_list() == joined[f"{score}_of_a"].to_list()
+        assert joined[score].null_count() == 0
         expected = (joined[f"{score}_of_b"] - joined[f"{score}_of_a"]).to_list()
         assert joined[f"{score}_change"].to_list() == pytest.approx(expected, abs=1e-12)
 

@@ -6,7 +6,7 @@ import os
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from attngeo.applications.compare.change.change_table import change_frame
 from attngeo.applications.compare.change.layer_pairs import PairedLayers, pair_layers, widths
@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 
     from attngeo.organization.capture.inputs import SingleInput
 
-    Ref = str | os.PathLike[str] | Mapping[str, Any] | nn.Module | Checkpoint
+# A string, so that the definition does not import torch.
+Ref: TypeAlias = "str | os.PathLike[str] | Mapping[str, Any] | nn.Module | Checkpoint"
 
 
 @accepts_progress_bar

@@ -118,7 +118,7 @@ def score_rows(
         for done, weights in enumerate(upcoming, 1):
             notes |= dict.fromkeys(_notes(name, weights, heads))
             factors = layer_factors(weights)
-            figures = Figures(ranks=finer, rotary=_turning(weights) if finer else None, pairs=frequencies)
+            figures = Figures(ranks=finer, rotary=turning_pairs(weights) if finer else None, pairs=frequencies)
             new = layer_rows(name, weights, factors, heads and weights.heads_known, figures, pairs)
             if nulls:
                 _add_gaussian_null(new, weights, figures.rotary)
@@ -143,7 +143,7 @@ def _notes(model: str, weights: AttentionWeights, heads: bool) -> Iterator[str]:
         )
 
 
-def _turning(weights: AttentionWeights) -> RotaryPairs | None:
+def turning_pairs(weights: AttentionWeights) -> RotaryPairs | None:
     """Return the rotary pairs of a layer, None where nothing is known to rotate."""
     rotates = weights.rotary_known and weights.rotary is not None and len(weights.rotary.turning) > 0
     return weights.rotary if rotates else None
@@ -168,7 +168,7 @@ def layer_rows(
         "key_width": d_key,
         "qk_norm": weights.qk_norm,
         "cross": weights.cross,
-        "rotary": "not proved" if not weights.rotary_known else "no" if _turning(weights) is None else "yes",
+        "rotary": "not proved" if not weights.rotary_known else "no" if turning_pairs(weights) is None else "yes",
     }
     scored = head_scores(*factors.heads, figures=figures) if heads else []
     of_heads = dict(zip(weights.head_numbers, scored, strict=False))  # no scores: only the layer was asked for

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 
 from attngeo.applications.compare.change.form_change import FormChange, head_changes, layer_change
 from attngeo.applications.compare.change.layer_pairs import LayerPair
+from attngeo.weights.scoring.factored import Figures
 from attngeo.weights.scoring.layer import LayerFactors
 from attngeo.weights.scoring.rows import Row, null_if_nan
-from attngeo.weights.scoring.score import layer_rows
+from attngeo.weights.scoring.score import layer_rows, turning_pairs
 
 if TYPE_CHECKING:
     import polars as pl
@@ -44,8 +45,10 @@ def change_rows(pair: LayerPair, a: LayerFactors, b: LayerFactors) -> tuple[list
 
     Where the head count of a model is unknown, the whole layer is its one head.
     """
-    rows_a = layer_rows("", pair.a, a, pair.a.heads_known)
-    rows_b = layer_rows("", pair.b, b, pair.b.heads_known)
+    rows_a, rows_b = (
+        layer_rows("", side, factors, side.heads_known, Figures(ranks=True, rotary=turning_pairs(side)))
+        for side, factors in ((pair.a, a), (pair.b, b))
+    )
     norms_a, norms_b = ([row["norm"] for row in rows[1:] or rows] for rows in (rows_a, rows_b))
     labelled = pair.heads
     rows = [_row(pair, None, rows_a[0], rows_b[0], layer_change(a, b, (rows_a[0]["norm"], rows_b[0]["norm"])))]
