@@ -38,7 +38,13 @@ def mutate_one(mutate: Callable[[Random, bytes], bytes], *names: str) -> Callabl
 
 def all_kinds() -> dict[str, Kind]:
     """Return every kind by name."""
-    from tests.fuzz import other_kinds, result_kinds, training_kinds, weight_kinds
+    from tests.fuzz import comparison_kinds, other_kinds, result_kinds, training_kinds, weight_kinds
 
-    kinds = (*weight_kinds.KINDS, *result_kinds.KINDS, *training_kinds.KINDS, *other_kinds.KINDS)
+    kinds = (
+        *weight_kinds.KINDS,
+        *result_kinds.KINDS,
+        *training_kinds.KINDS,
+        *other_kinds.KINDS,
+        *comparison_kinds.KINDS,
+    )
     return {kind.name: kind for kind in kinds}

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 ABOUT = "attngeo_comparison"  # key of the parquet metadata
+MOST = 100_000  # layers or heads that a saved comparison may name
 SHOWN = 10  # rows of the table of changes that are printed
 
 
@@ -94,14 +95,15 @@ class ModelComparison(Drawable):
         """Draw the changes as a layer × head map, and the relation beside its null."""
         return draw("comparison_figure", self)
 
-    def save(self, path: str | Path) -> None:
-        """Write the comparison to one Parquet file, atomically: the changes, and all else in its metadata."""
+    def save(self, path: str | Path) -> Path:
+        """Write the comparison to one Parquet file and return its path: the changes, and all else in its metadata."""
         path = Path(path)
         if path.suffix != ".parquet":
             raise InputError(f"{path}: a comparison is saved as .parquet; use .changes to write other formats")
         about = _About(self.a, self.b, self.related, self.distance, self.notes)
         with write_errors(path):
             write_file(path, parquet_bytes(self.changes, {ABOUT: json.dumps(as_plain(about), ensure_ascii=False)}))
+        return path
 
     @classmethod
     def load(cls, path: str | Path) -> ModelComparison:
@@ -116,6 +118,7 @@ class ModelComparison(Drawable):
             raise InputError(f"{path}: is not a comparison, expected a Parquet file saved by attngeo")
         with naming_file(path):
             about = from_plain(_About, parse_json(metadata[ABOUT]))
+            _check_numbers(frame)
         return cls(about.a, about.b, frame, about.related, about.distance, about.notes)
 
     def __eq__(self, other: object) -> bool:
@@ -136,6 +139,16 @@ class ModelComparison(Drawable):
     def _repr_html_(self) -> str:
         lines = [f"{self.a} compared with {self.b}", *self.words()]
         return "".join(f"<p>{html.escape(line)}</p>" for line in lines) + str(self.sorted()._repr_html_())
+
+
+def _check_numbers(frame: pl.DataFrame) -> None:
+    """Raise InputError where a table from a file has rows without a layer, or numbers that no model has."""
+    for name in ("stack", "layer"):
+        if frame[name].null_count():
+            raise InputError(f"column {name} contains null, expected a comparison saved by attngeo")
+    for name in ("layer", "head"):
+        if not frame[name].drop_nulls().is_between(0, MOST).all():
+            raise InputError(f"column {name} holds numbers outside of 0 to {MOST}")
 
 
 def _percent(share: object) -> str:

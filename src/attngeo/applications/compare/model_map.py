@@ -106,8 +106,10 @@ class ModelMap(Drawable):
             found = from_plain(cls, stored)
             n = len(found.names)
             expected = [(a, b) for a in range(n) for b in range(a + 1, n)]
-            if sorted((pair.a, pair.b) for pair in found.pairs) != expected:
+            if n < 2 or sorted((pair.a, pair.b) for pair in found.pairs) != expected:
                 raise InputError(f"the pairs are not those of {n} models")
+            if not all(0 <= pair.distance < 1e9 for pair in found.pairs):
+                raise InputError("the distances are not all numbers from 0 on")
         return found
 
     def __repr__(self) -> str:
