@@ -40,6 +40,13 @@ def to_numpy(array: Any) -> Any:
     return array.detach().cpu().numpy() if is_torch(array) else array
 
 
+def contiguous(array: Array) -> Array:
+    """Return `array` in C order, copied only where it is not."""
+    if is_torch(array):
+        return array.contiguous()
+    return np.ascontiguousarray(array)
+
+
 def empty(shape: tuple[int, ...], like: Array) -> Array:
     """Return an uninitialised array of `shape` with the dtype and the device of `like`."""
     if is_torch(like):

@@ -35,6 +35,7 @@ from attngeo.weights.scoring.rotary.heads import (
     head_rotary_scores,
     pair_products,
     rotary_scores_in_double,
+    select_pairs,
 )
 from attngeo.weights.scoring.rounding_error import TRUSTED, dense_error, directionality_with_sensitivity, gram_error
 from attngeo.weights.scoring.self_attending import self_attending
@@ -56,12 +57,8 @@ class FormScores:
     self_attending: float = math.nan
     rank_symmetric: float = math.nan
     rank_skew: float = math.nan
+    dominance: float = math.nan
     rotary: RotaryScores = NO_ROTATION  # averaged over offsets
-
-    @property
-    def dominance(self) -> float:
-        """log(CV of the row norms / CV of the column norms)."""
-        return float(dominance(self.row_norms, self.column_norms))
 
 
 @dataclass(frozen=True)
@@ -89,8 +86,9 @@ def score_forms(query: Factors, key: Factors, figures: Figures = PLAIN) -> Itera
         some = query[start : start + step]
         with np.errstate(over="ignore", invalid="ignore"):  # such a result has no finite error and is not kept
             estimates = _with_error(some, key, figures)
-        for i, scores in enumerate(estimates):
-            yield scores if scores.error <= TRUSTED else _in_double(some[i : i + 1], key, figures)
+        for i, estimate in enumerate(estimates):
+            scores = estimate if estimate.error <= TRUSTED else _in_double(some[i : i + 1], key, figures)
+            yield replace(scores, dominance=float(dominance(scores.row_norms, scores.column_norms)))
 
 
 def forms_per_product(query: Factors) -> int:
@@ -186,7 +184,8 @@ def _rotary_from_grams(
         if not precise:
             scores = rotary_scores_in_double(query.w[i : i + 1], key.w, rotary, figures.gamma)
         if figures.pairs and cross is not None:
-            scores = replace(scores, pairs=pair_products(query.gram[i], key.gram[0], cross[i], rotary))
+            products = (select_pairs(z, rotary) for z in (query.gram[i], key.gram[0], cross[i]))
+            scores = replace(scores, pairs=pair_products(*products, rotary.factor))
         found.append(scores)
     return found
 
@@ -248,7 +247,8 @@ def _rotary_in_double(query: Factors, key: Factors, figures: Figures) -> RotaryS
     if not figures.pairs:
         return scores
     w_query, w_key = query.double().w[0], key.double().w[0]  # [r, d]
-    return replace(scores, pairs=pair_products(w_query @ w_query.T, w_key @ w_key.T, w_query @ w_key.T, rotary))
+    products = (select_pairs(z, rotary) for z in (w_query @ w_query.T, w_key @ w_key.T, w_query @ w_key.T))
+    return replace(scores, pairs=pair_products(*products, rotary.factor))
 
 
 def _from_qr(query: Floats, key: Floats, figures: Figures) -> FormScores:

@@ -7,7 +7,7 @@ from functools import cached_property
 
 import numpy as np
 
-from attngeo.arrays import AnyFloats
+from attngeo.arrays import AnyFloats, is_torch, to_numpy
 from attngeo.io.threads import each
 from attngeo.weights.scoring.products import BLOCK, symmetric_product
 
@@ -45,6 +45,10 @@ class Factors:
             factors.__dict__["gram"] = self.gram[part]
         return factors
 
+    def cpu(self, index: int) -> Factors:
+        """Return one of the n factors, a tensor on a device, as a NumPy array."""
+        return Factors(to_numpy(self.w[index : index + 1]))
+
     def energy(self) -> float:
         """Return Σ W² over all n factors."""
         if "gram" in self.__dict__:
@@ -62,7 +66,7 @@ class Factors:
 
         A sum is added up again, from its summands: its float32 rounding may be the largest error of the scores.
         """
-        if self.w.dtype == np.float64:
+        if is_torch(self.w) or self.w.dtype == np.float64:  # tensors are always float64
             return self
         if self.summands is not None:
             return Factors(self.summands.sum(0, dtype=np.float64).reshape(self.w.shape))

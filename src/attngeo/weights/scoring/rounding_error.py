@@ -6,10 +6,11 @@ A score whose estimate exceeds `TRUSTED` is computed again with more digits (see
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 
-from attngeo.arrays import AnyFloats, Floats
+from attngeo.arrays import AnyFloats, Floats, namespace
 from attngeo.weights.scoring.directionality import (
     directionality_of_excess,
     exceeds,
@@ -50,6 +51,41 @@ def gram_error(
     in_trace = 4 * weighted_sum_of_squares(cross, k2, q2)
     in_norm = 2 * weighted_sum_of_squares(gram_query, k2, k2) + 2 * weighted_sum_of_squares(gram_key, q2, q2)
     return max(error, unit * math.sqrt(in_trace + symmetry**2 * in_norm) / squared_norm)
+
+
+def batched_error(
+    rows: Any, columns: Any, squared_norm: Any, gram_query: Any, gram_key: Any, cross: Any, symmetry: Any
+) -> Any:
+    """Return `gram_error` of each form of a batch, `[...]`; infinite where a form is zero or has no excess.
+
+    rows, columns: [..., d_q], [..., d_k]
+    squared_norm, symmetry: [...]
+    gram_query, gram_key, cross: [..., r, r]; None where the scores come from dense forms
+    """
+    xp = namespace(squared_norm)
+    positive = squared_norm > 0
+    norm = xp.where(positive, squared_norm, 1.0)
+    squares, total, largest = 0.0, 0.0, 0.0
+    for norms in (rows, columns):
+        limit = threshold(norms) if norms.shape[-1] > 1 else norms
+        outliers = xp.where(exceeds(norms, limit), norms, 0.0)
+        count = (outliers > 0).sum(-1)
+        squares = squares + (outliers**2).sum(-1) + (count * limit[..., 0]) ** 2 / norms.shape[-1]
+        total = total + excess_over(norms, limit)
+        spread = (norms**4).sum(-1) / xp.where(positive, (norms**2).sum(-1), 1.0) ** 2
+        largest = xp.maximum(spread, spread * 0 + largest)
+    unit = float(xp.finfo(squared_norm.dtype).eps) / 2 * (1 + 5 * xp.sqrt(largest))
+    error = xp.sqrt(squares) / total  # infinite or NaN where nothing exceeds its threshold
+    if gram_query is not None:
+        q2, k2 = gram_query.diagonal(0, -2, -1), gram_key.diagonal(0, -2, -1)  # [..., r]
+        error = error * ((q2 * k2).sum(-1) / norm).clip(1.0)
+        if cross is not None:
+            in_trace = 4 * xp.einsum("...ab,...a,...b->...", cross**2, k2, q2)
+            in_norm = 2 * xp.einsum("...ab,...a,...b->...", gram_query**2, k2, k2)
+            in_norm = in_norm + 2 * xp.einsum("...ab,...a,...b->...", gram_key**2, q2, q2)
+            error = xp.maximum(error, xp.sqrt(in_trace + symmetry**2 * in_norm) / norm)
+    error = unit * error
+    return xp.where(positive & xp.isfinite(error), error, np.inf)
 
 
 def dense_error(

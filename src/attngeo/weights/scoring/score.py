@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from attngeo.io.prefetch import prefetch
 from attngeo.io.threads import shared_cores
 from attngeo.weights.layout.attention_weights import AttentionWeights
-from attngeo.weights.layout.layers import open_layers
+from attngeo.weights.layout.layers import Layers, open_layers
 from attngeo.weights.layout.rotary import RotaryPairs
+from attngeo.weights.scoring.device.reading import open_device, read_on_device
 from attngeo.weights.scoring.factored import PLAIN, Figures, FormScores
 from attngeo.weights.scoring.layer import LayerFactors, fold_norm, head_scores, layer_factors, layer_scores
 from attngeo.weights.scoring.nulls.gaussian import GaussianNull, gaussian_null, rotary_null
@@ -25,6 +26,7 @@ from attngeo.weights.scoring.self_attending import self_attending_std
 from attngeo.weights.sources.checkpoint import Checkpoint
 
 if TYPE_CHECKING:
+    from torch import device as Device
     from torch import nn
 
 Reference: TypeAlias = "str | os.PathLike[str] | Mapping[str, Any] | nn.Module | Checkpoint"
@@ -42,6 +44,7 @@ def score(
     stack: str | Collection[str] | None = None,
     layers: int | Collection[int] | None = None,
     unproven: bool = False,
+    device: str | None = None,
     model: str | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> ScoreTable:
@@ -56,6 +59,7 @@ def score(
     stack:       only these stacks
     layers:      only these layers of each stack
     unproven:    accept a layout that has never been checked against a live model of its type
+    device:      compute with torch on this device, such as "cuda", in float64; by default with NumPy
     model:       the name in the table; by default that of `ref`
     progress:    called with (number of layers scored, number of all layers)
 
@@ -73,6 +77,7 @@ def score(
         stack=stack,
         layers=layers,
         unproven=unproven,
+        device=device,
         model=model,
         progress=progress,
     )
@@ -101,6 +106,7 @@ def score_rows(
     stack: str | Collection[str] | None = None,
     layers: int | Collection[int] | None = None,
     unproven: bool = False,
+    device: str | None = None,
     model: str | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> ScoredRows:
@@ -112,8 +118,9 @@ def score_rows(
     pairs: list[Row] = []
     notes: dict[str, None] = {}
     repaired = RepairedNull()
+    target = None if device is None else open_device(device)
     opened = open_layers(ref, num_heads=num_heads, stack=stack, layers=layers, norms=folded, unproven=unproven)
-    with opened as source, shared_cores(), closing(prefetch(source)) as upcoming:  # the reader ends before its source
+    with opened as source, shared_cores(), closing(_reader(source, target)) as upcoming:  # which ends before its source
         name = model if model is not None else source.model
         for done, weights in enumerate(upcoming, 1):
             notes |= dict.fromkeys(_notes(name, weights, heads))
@@ -130,6 +137,11 @@ def score_rows(
                 progress(done, source.count)
         repaired.close()
     return ScoredRows(rows, pairs, tuple(notes))
+
+
+def _reader(source: Layers, device: Device | None) -> Generator[AttentionWeights, None, None]:
+    """Yield the layers, read ahead in threads; as NumPy arrays, or as tensors on a device."""
+    return prefetch(source) if device is None else read_on_device(source, device)
 
 
 def _notes(model: str, weights: AttentionWeights, heads: bool) -> Iterator[str]:

@@ -12,7 +12,7 @@ import numpy as np
 from attngeo.errors import SourceError
 from attngeo.weights.sources.byte_file import ByteFile, Span, fill
 from attngeo.weights.sources.checkpoint import Checkpoint, FloatArray, ReadRequest, TensorInfo
-from attngeo.weights.sources.dtypes import Bytes, Codec
+from attngeo.weights.sources.dtypes import Bytes, Codec, float_codec
 from attngeo.weights.sources.quantized import apply_scale, scale_of
 
 if TYPE_CHECKING:
@@ -31,6 +31,15 @@ class StoredTensor:
     stop: int
     codec: Codec | None  # None if the values are packed or integers, and so cannot be read as weights
     refusal: str = ""  # then the reason, which ends the sentence "tensor … "
+
+
+@dataclass(frozen=True)
+class StoredBytes:
+    """The bytes of a request, and how they are stored."""
+
+    data: Bytes  # [n]
+    dtype: str  # "F32", "F16" or "BF16"
+    shape: tuple[int, ...]
 
 
 class ByteCheckpoint(Checkpoint):
@@ -58,6 +67,24 @@ class ByteCheckpoint(Checkpoint):
             factors = self._decode(self._readable(scale), ReadRequest(scale))
             apply_scale(values, factors, tensor.info, request.rows, self._block)
         return values
+
+    def read_stored(self, request: ReadRequest) -> StoredBytes | None:
+        """Return what `read` would convert, as it is stored; None where that takes more than a cast to float32."""
+        tensor = self._readable(request.name)
+        dtype, shape = tensor.info.dtype, tensor.info.shape
+        plain = dtype in ("F32", "F16", "BF16") and tensor.codec is float_codec(dtype)
+        if self.remote or not plain or scale_of(tensor.info, self.tensors) is not None:
+            return None
+        spans = _byte_spans(tensor, request)
+        data = np.empty(sum(stop - start for start, stop in spans), np.uint8)
+        done = 0
+        for start, stop in spans:
+            with tensor.file.span(start, stop) as (fd, position):
+                fill(fd, position, data[done : done + stop - start].data, tensor.info.file)
+            done += stop - start
+        if request.rows is not None:
+            shape = (sum(stop - start for start, stop in request.rows), *shape[1:])
+        return StoredBytes(data, dtype, shape)
 
     def plan_reads(self, requests: Sequence[ReadRequest]) -> None:
         if self._prefetcher is not None:

@@ -32,7 +32,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -62,7 +62,7 @@ class GaussianNull:
     dominance_mean: float = math.nan  # 0 where d_q = d_k; NaN where d < 2
     dominance_std: float = math.nan
 
-    @property
+    @cached_property
     def directionality_std(self) -> float:
         """Standard deviation of the drawn directionalities around `centre`."""
         return float(np.sqrt(np.square(self.directionality - self.centre).mean()))

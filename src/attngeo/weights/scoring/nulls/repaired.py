@@ -38,7 +38,7 @@ class UnpairedLayer:
     def pair_with(self, key: Factors, layer_key: Factors) -> None:
         """Fill in the columns, unless the keys are the layer's own: the same layer, or one that shares its weights."""
         own = self.layer_key.w
-        if np.array_equal(layer_key.w[0, :, 0], own[0, :, 0]) and np.array_equal(layer_key.w, own):
+        if bool((layer_key.w[0, :, 0] == own[0, :, 0]).all()) and bool((layer_key.w == own).all()):
             return
         _fill(self.layer, layer_scores(self.layer_query, layer_key, self.figures, self.groups))
         if self.query is not None:

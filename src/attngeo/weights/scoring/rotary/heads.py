@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -106,11 +107,20 @@ def rotary_scores_in_double(query: AnyFloats, key: AnyFloats, rotary: RotaryPair
     return RotaryScores(float(average.symmetry), float(directionality(average.rows, average.columns, gamma)))
 
 
-def pair_products(gram_query: AnyFloats, gram_key: AnyFloats, cross: AnyFloats, rotary: RotaryPairs) -> PairProducts:
-    """Return α, β and the energy of each rotating pair of one head from its products A, B and X = W_qᵀW_k, `[r, r]`."""
+def select_pairs(products: Any, rotary: RotaryPairs) -> Any:
+    """Return the entries Z_11, Z_12, Z_21, Z_22 of products `[..., r, r]` within rotating pairs, as `[..., n, 4]`."""
     first, second = rotary.turning.T
-    traces = [(g[first, first] + g[second, second]).astype(np.float64) for g in (gram_query, gram_key)]  # [n]
-    alpha = (cross[first, first] + cross[second, second]).astype(np.float64) / 2
-    beta = (cross[second, first] - cross[first, second]).astype(np.float64) / 2
-    squared = rotary.factor**2
-    return PairProducts(squared * alpha, squared * beta, squared**2 * traces[0] * traces[1])
+    rows = np.stack([first, first, second, second], -1)  # [n, 4]
+    columns = np.stack([first, second, first, second], -1)
+    return products[..., rows, columns]
+
+
+def pair_products(gram_query: AnyFloats, gram_key: AnyFloats, cross: AnyFloats, factor: float) -> PairProducts:
+    """Return α, β and the energy of each rotating pair of one head.
+
+    gram_query, gram_key, cross: [n, 4], what `select_pairs` selects of A, B and X = W_qᵀW_k
+    factor: the attention factor
+    """
+    a, b, x = (z.astype(np.float64) * factor**2 for z in (gram_query, gram_key, cross))  # [n, 4]
+    energy = (a[:, 0] + a[:, 3]) * (b[:, 0] + b[:, 3])
+    return PairProducts((x[:, 0] + x[:, 3]) / 2, (x[:, 2] - x[:, 1]) / 2, energy)

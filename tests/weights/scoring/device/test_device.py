@@ -1,0 +1,139 @@
+"""Scoring through torch: the same table as with NumPy, and devices that do not exist."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+
+import attngeo
+from attngeo.errors import InputError, SourceError
+from attngeo.weights.layout.rotary import RotaryPairs
+from attngeo.weights.scoring.factored import Figures
+from attngeo.weights.scoring.factors import Factors
+from attngeo.weights.scoring.layer import head_scores, layer_factors, layer_scores
+from tests.weights.scoring.random_layer import random_layer
+from tests.weights.scoring.test_score import CONFIG, llama_tensors, save_llama
+
+torch = pytest.importorskip("torch")
+
+DRAWN = ("directionality_p", "directionality_rope_p")  # multiples of 0.001
+
+
+def assert_same_tables(ours: attngeo.ScoreTable, theirs: attngeo.ScoreTable) -> None:
+    """Compare tables whose scores agree to the precision that both promise."""
+    assert ours.notes == theirs.notes
+    for row, other in zip(ours.frame.to_dicts(), theirs.frame.to_dicts(), strict=True):
+        for name, value in row.items():
+            if not isinstance(value, float):
+                assert other[name] == value, name
+            elif name.startswith("rank_"):
+                assert other[name] == pytest.approx(value, rel=2e-3), name
+            elif name.endswith("_z"):
+                assert other[name] == pytest.approx(value, rel=1e-4, abs=1e-2), name
+            else:
+                assert other[name] == pytest.approx(value, rel=4e-6, abs=2e-3 if name in DRAWN else 4e-6), name
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path_factory, monkeypatch):
+    monkeypatch.setenv("ATTNGEO_CACHE", str(tmp_path_factory.getbasetemp() / "cache"))
+
+
+def test_grouped_heads_with_rotation_nulls_and_norms(tmp_path):
+    folder = save_llama(tmp_path / "m")
+    ours, theirs = (attngeo.score(folder, frequencies=True, device=device) for device in (None, "cpu"))
+    assert ours.frame["symmetry_rope_repaired"].null_count() == ours.frame["directionality_folded"].null_count() == 0
+    assert_same_tables(ours, theirs)
+    for name in ("energy", "alpha", "beta", "phase"):
+        np.testing.assert_allclose(theirs.frequencies[name], ours.frequencies[name], rtol=1e-5, atol=1e-6)
+
+
+def test_real_models(minilm, smollm2):
+    for ref in (minilm, smollm2):
+        assert_same_tables(attngeo.score(ref, layers=[0, 1]), attngeo.score(ref, layers=[0, 1], device="cpu"))
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float64"])
+def test_stored_bytes_of_every_float_type(tmp_path, dtype):
+    import json
+
+    import ml_dtypes
+
+    kind = ml_dtypes.bfloat16 if dtype == "bfloat16" else np.dtype(dtype)
+    (tmp_path / "config.json").write_text(json.dumps(CONFIG))
+    save_file({name: w.astype(kind) for name, w in llama_tensors().items()}, tmp_path / "model.safetensors")
+    assert_same_tables(attngeo.score(tmp_path, nulls=False), attngeo.score(tmp_path, nulls=False, device="cpu"))
+
+
+@pytest.mark.parametrize("heads", [(6, 2), (2, 2), (6, 1)])
+@pytest.mark.parametrize(("d", "r"), [(40, 6), (20, 24), (7, 8)])
+def test_every_shape(heads, d, r):
+    layer = random_layer(*heads, d, r)
+    rotary = RotaryPairs.halves([1.0, 0.4], first=1)
+    factors = layer_factors(layer)
+    on_device = layer_factors(random_layer(*heads, d, r))
+    object.__setattr__(on_device, "query", Factors(torch.from_numpy(factors.query.w).double()))
+    object.__setattr__(on_device, "key", Factors(torch.from_numpy(factors.key.w).double()))
+    figures = Figures(ranks=True, rotary=rotary, pairs=True)
+    partner = [*range(1, heads[1]), 0]
+    pairs = [
+        *zip(*(head_scores(*one.heads, partner, figures) for one in (factors, on_device)), strict=True),
+        tuple(layer_scores(one.layer_query, one.layer_key, figures, heads[1]) for one in (factors, on_device)),
+    ]
+    for ours, theirs in pairs:
+        for name in (
+            "symmetry",
+            "directionality",
+            "norm",
+            "dominance",
+            "self_attending",
+            "rank_symmetric",
+            "rank_skew",
+        ):
+            value = getattr(ours, name)
+            assert getattr(theirs, name) == pytest.approx(value, rel=1e-5, abs=3e-6, nan_ok=True), name
+        assert theirs.rotary.symmetry == pytest.approx(ours.rotary.symmetry, abs=3e-6)
+        assert theirs.rotary.directionality == pytest.approx(ours.rotary.directionality, abs=3e-6)
+
+
+def hard_layer(kind: str) -> dict[str, Any]:
+    tensors = llama_tensors()
+    query = tensors["model.layers.1.self_attn.q_proj.weight"]
+    key = tensors["model.layers.1.self_attn.k_proj.weight"]
+    if kind == "zero head":
+        query[8:16] = 0
+    elif kind == "tiny":
+        query *= 1e-30
+        key *= 1e-20
+    elif kind == "cancelling":  # two columns of a head cancel but for their last digits
+        query[1] = query[0]
+        key[1] = -key[0] * np.float32(1 + 1e-6)
+        query[2:8] = 0
+    return tensors
+
+
+@pytest.mark.parametrize("kind", ["zero head", "tiny", "cancelling"])
+@pytest.mark.filterwarnings("ignore:.*no score where:UserWarning")
+def test_forms_that_need_more_digits(tmp_path, kind):
+    folder = save_llama(tmp_path / "m", **hard_layer(kind))
+    folded = kind != "cancelling"  # with NumPy the folded factors are rounded to float32
+    ours, theirs = (attngeo.score(folder, folded=folded, device=device) for device in (None, "cpu"))
+    assert_same_tables(ours, theirs)
+
+
+def test_weights_that_are_not_finite_are_named(tmp_path):
+    bad = llama_tensors()["model.layers.1.self_attn.k_proj.weight"]
+    bad[2, 5] = np.inf
+    folder = save_llama(tmp_path / "m", **{"model.layers.1.self_attn.k_proj.weight": bad})
+    with pytest.raises(SourceError, match=r"layers.1.self_attn.k_proj.weight' holds inf at \[2, 5\]"):
+        attngeo.score(folder, device="cpu")
+
+
+@pytest.mark.parametrize("device", ["cuda:99", "nowhere", "cpu:x", "meta2"])
+def test_a_device_that_does_not_exist_is_one_line(tmp_path, device):
+    with pytest.raises(InputError, match=f"device {device}: cannot be used") as error:
+        attngeo.score(save_llama(tmp_path / "m"), device=device)
+    assert "\n" not in str(error.value)
