@@ -159,6 +159,7 @@ def test_published_lists_and_filters():
         ["--out", "/no/such/folder/scores.csv"],
         ["--figure", "/no/such/folder/scores.png"],
         ["--figure", "scores.xcf"],
+        ["--device", "nonsense"],
     ],
     ids=" ".join,
 )
@@ -240,3 +241,14 @@ def test_frequencies_of_a_model_that_does_not_rotate(minilm, smollm2, tmp_path):
     assert run("score", minilm, smollm2, "--frequencies", "--layers", "0").returncode == 1
     done = run("score", smollm2, "--frequencies", "--published")
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+
+
+def test_a_device_gives_the_same_scores(minilm):
+    pytest.importorskip("torch")
+    plain, on_device = (rows(minilm, "--heads", "--layers", "0", *option) for option in ([], ["--device", "cpu"]))
+    for one, other in zip(plain, on_device, strict=True):
+        assert one.keys() == other.keys()
+        for name, value in one.items():
+            assert other[name] == (pytest.approx(value, rel=1e-4, abs=1e-5) if isinstance(value, float) else value), (
+                name
+            )

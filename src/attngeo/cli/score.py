@@ -70,6 +70,10 @@ def score(
             help="Also score with the preceding normalisation folded into the weights. Default: for local files.",
         ),
     ] = None,
+    device: Annotated[
+        str | None,
+        typer.Option(metavar="cpu|cuda", help="Compute with torch on this device. Default: with NumPy, without torch."),
+    ] = None,
     figure: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Draw the scores to a .png, .svg or .pdf file.")
     ] = None,
@@ -100,6 +104,7 @@ def score(
             "nulls": nulls and not frequencies,
             "folded": False if frequencies else folded,
             "frequencies": frequencies,
+            "device": device,
         }
     tables: list[ScoreTable] = []
     frames: list[pl.DataFrame] = []
