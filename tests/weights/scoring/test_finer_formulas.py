@@ -135,3 +135,4 @@ def test_a_form_offers_them():
     with pytest.raises(InputError, match=r"Form\.effective_ranks"):
         Form(query, key[:20]).effective_ranks()
     assert np.isnan(Form(np.zeros((4, 2)), np.ones((4, 2))).self_attending())
+    assert Form(query * 1e150, key * 1e100).dominance() == pytest.approx(Form(query, key).dominance())

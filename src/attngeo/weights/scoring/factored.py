@@ -88,7 +88,8 @@ def score_forms(query: Factors, key: Factors, figures: Figures = PLAIN) -> Itera
             estimates = _with_error(some, key, figures)
         for i, estimate in enumerate(estimates):
             scores = estimate if estimate.error <= TRUSTED else _in_double(some[i : i + 1], key, figures)
-            yield replace(scores, dominance=float(dominance(scores.row_norms, scores.column_norms)))
+            rows, columns = (norms / (norms.max() or 1.0) for norms in (scores.row_norms, scores.column_norms))
+            yield replace(scores, dominance=float(dominance(rows, columns)))  # relative norms: no square overflows
 
 
 def forms_per_product(query: Factors) -> int:

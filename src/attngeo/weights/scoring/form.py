@@ -13,7 +13,6 @@ from attngeo.errors import InputError
 from attngeo.io.threads import shared_cores
 from attngeo.weights.layout.rotary import RotaryPairs
 from attngeo.weights.scoring.directionality import GAMMA, directionality
-from attngeo.weights.scoring.dominance import dominance
 from attngeo.weights.scoring.effective_rank import effective_ranks, effective_ranks_of_dense
 from attngeo.weights.scoring.factored import Figures, FormScores, score_forms
 from attngeo.weights.scoring.factors import Factors
@@ -118,7 +117,7 @@ class Form:
         >>> Form(query, key).dominance() < -1
         True
         """
-        return float(dominance(self.row_norms(), self.column_norms()))
+        return self._scores().dominance
 
     def self_attending(self) -> float:
         """Return τ = tr M/(√rank ‖M‖) ∈ [−1, 1], rank = min(d, r).
