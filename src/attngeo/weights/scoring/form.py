@@ -114,7 +114,7 @@ class Form:
         >>> import numpy as np
         >>> query, key = np.random.default_rng(0).normal(size=(2, 64, 8))
         >>> key[5] *= 9  # one column of M outweighs the others
-        >>> Form(query, key).dominance() < -1
+        >>> Form(query, key).dominance() < -0.5
         True
         """
         return self._scores().dominance

@@ -80,12 +80,16 @@ def batched_error(
         q2, k2 = gram_query.diagonal(0, -2, -1), gram_key.diagonal(0, -2, -1)  # [..., r]
         error = error * ((q2 * k2).sum(-1) / norm).clip(1.0)
         if cross is not None:
-            in_trace = 4 * xp.einsum("...ab,...a,...b->...", cross**2, k2, q2)
-            in_norm = 2 * xp.einsum("...ab,...a,...b->...", gram_query**2, k2, k2)
-            in_norm = in_norm + 2 * xp.einsum("...ab,...a,...b->...", gram_key**2, q2, q2)
+            in_trace = 4 * _weighted(cross, k2, q2)
+            in_norm = 2 * _weighted(gram_query, k2, k2) + 2 * _weighted(gram_key, q2, q2)
             error = xp.maximum(error, xp.sqrt(in_trace + symmetry**2 * in_norm) / norm)
     error = unit * error
     return xp.where(positive & xp.isfinite(error), error, np.inf)
+
+
+def _weighted(matrix: Any, left: Any, right: Any) -> Any:
+    """Return Σ left_a Z_ab² right_b of matrices `[..., r, r]` and weights `[..., r]`, as `[...]`."""
+    return ((matrix * matrix) @ right[..., None] * left[..., None]).sum((-1, -2))
 
 
 def dense_error(

@@ -37,22 +37,28 @@ def batched_head_scores(
     key:     [G, r, d_k]
     partner: if given, the queries of group g are paired with the keys of group partner[g] instead of their own
     """
-    query = query.unflatten(0, (len(key), -1))  # [G, m, r, d_q]
-    key = (key if partner is None else key[list(partner)]).unsqueeze(1)  # [G, 1, r, d_k]
-    rotary = None
-    if figures.rotary is not None:
-        heads = (w.unsqueeze(-3).swapaxes(-1, -2) for w in (query, key))  # [G, m, 1, d, r]
-        rotary = rotary_average(*heads, figures.rotary)
-    return _fetched(*_figures(query, key, figures), rotary, figures)
+    import torch
+
+    with torch.inference_mode():
+        query = query.unflatten(0, (len(key), -1))  # [G, m, r, d_q]
+        key = (key if partner is None else key[list(partner)]).unsqueeze(1)  # [G, 1, r, d_k]
+        rotary = None
+        if figures.rotary is not None:
+            heads = (w.unsqueeze(-3).swapaxes(-1, -2) for w in (query, key))  # [G, m, 1, d, r]
+            rotary = rotary_average(*heads, figures.rotary)
+        return _fetched(*_figures(query, key, figures), rotary, figures)
 
 
 def batched_layer_scores(query: Tensor, key: Tensor, figures: Figures, groups: int) -> FormScores:
     """Return the scores of a layer form from its factors `[1, G r, d_q]` and `[1, G r, d_k]`."""
-    rotary = None
-    if figures.rotary is not None:
-        sides = (w.unflatten(1, (groups, -1)).swapaxes(-1, -2) for w in (query, key))  # [1, G, d, r]
-        rotary = rotary_average(*sides, figures.rotary)
-    (scores,) = _fetched(*_figures(query, key, figures), rotary, figures)
+    import torch
+
+    with torch.inference_mode():
+        rotary = None
+        if figures.rotary is not None:
+            sides = (w.unflatten(1, (groups, -1)).swapaxes(-1, -2) for w in (query, key))  # [1, G, d, r]
+            rotary = rotary_average(*sides, figures.rotary)
+        (scores,) = _fetched(*_figures(query, key, figures), rotary, figures)
     return scores
 
 
