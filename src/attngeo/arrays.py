@@ -43,7 +43,7 @@ def to_numpy(array: Any) -> Any:
 def contiguous(array: Array) -> Array:
     """Return `array` in C order, copied only where it is not."""
     if is_torch(array):
-        return array.contiguous()
+        return array.contiguous()  # type: ignore[no-any-return]
     return np.ascontiguousarray(array)
 
 

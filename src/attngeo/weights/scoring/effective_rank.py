@@ -92,7 +92,7 @@ def _from_traces(trace: Any, norm: Any, fourth: tuple[Any, Any, Any, Any]) -> Ef
         error = xp.where(positive, rounding * (2 * norm / squares + size / (16 * powers)), np.inf)
         ranks.append(xp.where(error < LOST, squares**2 / powers, np.nan))
         errors.append(error)
-    return EffectiveRanks(*ranks, xp.maximum(*errors))
+    return EffectiveRanks(ranks[0], ranks[1], xp.maximum(*errors))
 
 
 def _inner(a: Any, b: Any) -> Any:

@@ -185,8 +185,8 @@ def _rotary_from_grams(
         if not precise:
             scores = rotary_scores_in_double(query.w[i : i + 1], key.w, rotary, figures.gamma)
         if figures.pairs and cross is not None:
-            products = (select_pairs(z, rotary) for z in (query.gram[i], key.gram[0], cross[i]))
-            scores = replace(scores, pairs=pair_products(*products, rotary.factor))
+            a, b, x = (select_pairs(z, rotary) for z in (query.gram[i], key.gram[0], cross[i]))  # [pairs, 4]
+            scores = replace(scores, pairs=pair_products(a, b, x, rotary.factor))
         found.append(scores)
     return found
 
@@ -248,8 +248,9 @@ def _rotary_in_double(query: Factors, key: Factors, figures: Figures) -> RotaryS
     if not figures.pairs:
         return scores
     w_query, w_key = query.double().w[0], key.double().w[0]  # [r, d]
-    products = (select_pairs(z, rotary) for z in (w_query @ w_query.T, w_key @ w_key.T, w_query @ w_key.T))
-    return replace(scores, pairs=pair_products(*products, rotary.factor))
+    products = (w_query @ w_query.T, w_key @ w_key.T, w_query @ w_key.T)
+    a, b, x = (select_pairs(z, rotary) for z in products)  # [pairs, 4]
+    return replace(scores, pairs=pair_products(a, b, x, rotary.factor))
 
 
 def _from_qr(query: Floats, key: Floats, figures: Figures) -> FormScores:

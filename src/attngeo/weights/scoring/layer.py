@@ -206,8 +206,8 @@ def _layer_rotary_scores(query: Factors, key: Factors, figures: Figures, groups:
 
     def of_pairs(start: int) -> RotarySums[AnyFloats]:
         turning = rotary.turning[start : start + at_once]  # [n, 2]
-        some = (w[:, turning.reshape(-1)].astype(np.float64) for w in (w_query, w_key))  # [G, 2n, d]
-        return turning_sums(*some, np.arange(2 * len(turning)).reshape(-1, 2), rotary.factor)
+        some_query, some_key = (w[:, turning.reshape(-1)].astype(np.float64) for w in (w_query, w_key))  # [G, 2n, d]
+        return turning_sums(some_query, some_key, np.arange(2 * len(turning)).reshape(-1, 2), rotary.factor)
 
     parts = each(of_pairs, range(0, len(rotary.turning), at_once), at_once * work)
     if len(fixed := rotary.fixed(w_query.shape[1])):
@@ -216,14 +216,15 @@ def _layer_rotary_scores(query: Factors, key: Factors, figures: Figures, groups:
     average = sum(parts[1:], parts[0]).average()
     if not average.rows.any():
         return RotaryScores(), 0.0
-    direction, sensitivity = directionality_with_sensitivity(average.rows, average.columns, figures.gamma)
+    rows, columns = (norms.astype(np.float64, copy=False) for norms in (average.rows, average.columns))
+    direction, sensitivity = directionality_with_sensitivity(rows, columns, figures.gamma)
     return RotaryScores(float(average.symmetry), direction), sensitivity * float(np.finfo(w_query.dtype).eps) / 2
 
 
 def _fixed_sums(query: AnyFloats, key: AnyFloats, figures: Figures) -> RotarySums[AnyFloats]:
     """Return what dimensions that do not rotate add, from their factors `[G, u, d]`."""
-    factors = (Factors(w.reshape(1, -1, w.shape[2])) for w in (query, key))
-    (plain,) = score_forms(*factors, Figures(figures.gamma))
+    sides = [Factors(w.reshape(1, -1, w.shape[2])) for w in (query, key)]
+    (plain,) = score_forms(sides[0], sides[1], Figures(figures.gamma))
     square = np.asarray(plain.norm**2)
     trace = np.asarray(0.0 if plain.norm == 0 and query.shape[2] == key.shape[2] else plain.symmetry * plain.norm**2)
     return RotarySums(trace, square, np.square(plain.row_norms), np.square(plain.column_norms))

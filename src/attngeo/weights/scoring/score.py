@@ -215,6 +215,7 @@ def _score_columns(scores: FormScores, cross: bool) -> Row:
 
 def _add_gaussian_null(rows: list[Row], weights: AttentionWeights, rotary: RotaryPairs | None) -> None:
     """Add the columns that compare with independent Gaussian factors of the same shape."""
+    fixed = 0 if rotary is None else len(rotary.fixed(weights.key.shape[2]))
     for row in rows:
         d_query, d_key, r = row["query_width"], row["key_width"], row["rank"]
         _add_z(row, gaussian_null(d_query, d_key, r), "")
@@ -222,8 +223,7 @@ def _add_gaussian_null(rows: list[Row], weights: AttentionWeights, rotary: Rotar
             row["self_attending_z"] = row["self_attending"] / self_attending_std(min(r, d_query), d_query)
         if rotary is not None:
             groups = len(weights.key) if row.get("head") is None else 1
-            turning, fixed = len(rotary.turning), len(rotary.fixed(weights.key.shape[2]))
-            _add_z(row, rotary_null(d_query, d_key, groups, turning, fixed), "_rope")
+            _add_z(row, rotary_null(d_query, d_key, groups, len(rotary.turning), fixed), "_rope")
 
 
 def _add_z(row: Row, null: GaussianNull, variant: str) -> None:

@@ -91,10 +91,11 @@ class ScoreTable:
         return cls(_frame(rows, COLUMNS), notes, pairs)
 
     def __eq__(self, other: object) -> bool:
-        if not isinstance(other, ScoreTable) or (self.frequencies is None) != (other.frequencies is None):
+        if not isinstance(other, ScoreTable) or self.notes != other.notes or not self.frame.equals(other.frame):
             return False
-        same_pairs = self.frequencies is None or self.frequencies.equals(other.frequencies)
-        return self.notes == other.notes and self.frame.equals(other.frame) and same_pairs
+        if self.frequencies is None or other.frequencies is None:
+            return self.frequencies is other.frequencies
+        return self.frequencies.equals(other.frequencies)
 
     def __add__(self, other: ScoreTable) -> ScoreTable:
         """Return the rows of both tables; `frequencies` holds those of every table that has them."""

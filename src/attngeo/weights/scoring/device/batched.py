@@ -17,7 +17,7 @@ from attngeo.weights.scoring.effective_rank import effective_ranks, effective_ra
 from attngeo.weights.scoring.factored import Figures, FormScores
 from attngeo.weights.scoring.norms import column_norms, dense_norms, row_norms
 from attngeo.weights.scoring.rotary.average import rotary_average
-from attngeo.weights.scoring.rotary.heads import RotaryScores, pair_products, select_pairs
+from attngeo.weights.scoring.rotary.heads import NO_ROTATION, RotaryScores, pair_products, select_pairs
 from attngeo.weights.scoring.rounding_error import batched_error
 from attngeo.weights.scoring.self_attending import self_attending
 from attngeo.weights.scoring.symmetry import squared_norm, symmetry_ratio, trace_of_square
@@ -44,8 +44,8 @@ def batched_head_scores(
         key = (key if partner is None else key[list(partner)]).unsqueeze(1)  # [G, 1, r, d_k]
         rotary = None
         if figures.rotary is not None:
-            heads = (w.unsqueeze(-3).swapaxes(-1, -2) for w in (query, key))  # [G, m, 1, d, r]
-            rotary = rotary_average(*heads, figures.rotary)
+            of_query, of_key = (w.unsqueeze(-3).swapaxes(-1, -2) for w in (query, key))  # [G, m, 1, d, r]
+            rotary = rotary_average(of_query, of_key, figures.rotary)
         return _fetched(*_figures(query, key, figures), rotary, figures)
 
 
@@ -56,8 +56,8 @@ def batched_layer_scores(query: Tensor, key: Tensor, figures: Figures, groups: i
     with torch.inference_mode():
         rotary = None
         if figures.rotary is not None:
-            sides = (w.unflatten(1, (groups, -1)).swapaxes(-1, -2) for w in (query, key))  # [1, G, d, r]
-            rotary = rotary_average(*sides, figures.rotary)
+            of_query, of_key = (w.unflatten(1, (groups, -1)).swapaxes(-1, -2) for w in (query, key))  # [1, G, d, r]
+            rotary = rotary_average(of_query, of_key, figures.rotary)
         (scores,) = _fetched(*_figures(query, key, figures), rotary, figures)
     return scores
 
@@ -123,14 +123,14 @@ def _fetched(
     if figures.pairs and figures.rotary is not None and products is not None:
         gram_query, gram_key, cross = (p.broadcast_to(*shape, *p.shape[-2:]).flatten(0, -3) for p in products)
         alone = [select_pairs(p, figures.rotary).cpu().numpy() for p in (gram_query, gram_key, cross)]  # [n, pairs, 4]
-        pairs = [pair_products(*one, figures.rotary.factor) for one in zip(*alone, strict=True)]
+        pairs = [pair_products(a, b, x, figures.rotary.factor) for a, b, x in zip(*alone, strict=True)]
     found = []
     for row, own_pairs in zip(table, pairs, strict=True):
         symmetry, direction, norm, error, share, rank_symmetric, rank_skew, dominates, *rope = row
         found.append(
             FormScores(
                 symmetry, direction, norm, NO_NORMS, NO_NORMS, error, share, rank_symmetric, rank_skew, dominates,
-                RotaryScores(*rope, pairs=own_pairs) if rope else RotaryScores(),
+                RotaryScores(rope[0], rope[1], own_pairs) if rope else NO_ROTATION,
             )
         )  # fmt: skip
     return found

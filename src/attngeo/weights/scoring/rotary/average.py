@@ -94,7 +94,7 @@ def turning_sums(query: Any, key: Any, turning: Ints, factor: float) -> RotarySu
         paired = paired.reshape(*w.shape[:-2], n, 2, w.shape[-1])  # [..., G, n, 2, d]
         paired = namespace(w).moveaxis(paired, -4, -2)  # [..., n, 2, G, d]
         factors.append(paired.reshape(*w.shape[:-3], n, 2 * groups, w.shape[-1]))  # [..., n, 2G, d]
-    return _sums(*factors, commuting_part, factor)
+    return _sums(factors[0], factors[1], commuting_part, factor)
 
 
 def fixed_sums(query: Any, key: Any, rotary: RotaryPairs) -> RotarySums[Any]:
@@ -105,7 +105,7 @@ def fixed_sums(query: Any, key: Any, rotary: RotaryPairs) -> RotarySums[Any]:
     for w in (query, key):
         some = w[..., fixed, :] * _like(scale[fixed], w)  # [..., G, u, d]
         factors.append(some.reshape(*w.shape[:-3], 1, -1, w.shape[-1]))  # [..., 1, G·u, d]
-    return _sums(*factors, lambda product: product, 1.0)
+    return _sums(factors[0], factors[1], lambda product: product, 1.0)
 
 
 def _sums(query: Any, key: Any, average: Any, factor: float) -> RotarySums[Any]:
