@@ -15,6 +15,12 @@ Organise a network
 Compare models
     compare             what changed from one model to another, are they related, how far apart → ModelComparison
     compare_all         the distances of several models → ModelMap
+
+Remove heads
+    prune_plan          choose the heads whose removal costs least on calibration inputs → PrunePlan
+    prune               take the heads of a plan out of a model, and refit those that stay → a smaller model
+    load_pruned         load a pruned model from its folder
+    PrunePlan           which heads are removed, in which order, at what cost
     ModelComparison, ModelMap
 
 Train a model
@@ -50,6 +56,10 @@ if TYPE_CHECKING:
     from attngeo.applications.compare.compare import compare
     from attngeo.applications.compare.comparison import ModelComparison
     from attngeo.applications.compare.model_map import ModelMap, compare_all
+    from attngeo.applications.prune.load_pruned import load_pruned
+    from attngeo.applications.prune.plan import PrunePlan
+    from attngeo.applications.prune.prune import prune
+    from attngeo.applications.prune.prune_plan import prune_plan
     from attngeo.dynamics.gradients.expected_scores import ExpectedTerms
     from attngeo.dynamics.gradients.expected_terms import expected_terms
     from attngeo.dynamics.gradients.gradient_terms import gradient_terms
@@ -95,6 +105,7 @@ __all__ = [
     "NetworkTensor",
     "Organization",
     "Paraproduct",
+    "PrunePlan",
     "RotaryPairs",
     "ScoreTable",
     "Tree",
@@ -105,9 +116,12 @@ __all__ = [
     "compare_all",
     "expected_terms",
     "gradient_terms",
+    "load_pruned",
     "organize",
     "paraproduct",
     "pretrain",
+    "prune",
+    "prune_plan",
     "published",
     "score",
     "softmax_invariance",
@@ -133,6 +147,7 @@ _HOME = {
     "NetworkTensor": "attngeo.organization.capture.network_tensor",
     "Organization": "attngeo.organization.organization",
     "Paraproduct": "attngeo.organization.softmax.paraproduct",
+    "PrunePlan": "attngeo.applications.prune.plan",
     "RotaryPairs": "attngeo.weights.layout.rotary",
     "ScoreTable": "attngeo.weights.scoring.score_table",
     "Tree": "attngeo.organization.trees.tree",
@@ -142,9 +157,12 @@ _HOME = {
     "compare_all": "attngeo.applications.compare.model_map",
     "expected_terms": "attngeo.dynamics.gradients.expected_terms",
     "gradient_terms": "attngeo.dynamics.gradients.gradient_terms",
+    "load_pruned": "attngeo.applications.prune.load_pruned",
     "organize": "attngeo.organization.organize",
     "paraproduct": "attngeo.organization.softmax.paraproduct",
     "pretrain": "attngeo.dynamics.pretraining.pretrain",
+    "prune": "attngeo.applications.prune.prune",
+    "prune_plan": "attngeo.applications.prune.prune_plan",
     "published": "attngeo.weights.scoring.published",
     "score": "attngeo.weights.scoring.score",
     "softmax_invariance": "attngeo.organization.softmax.invariance",

@@ -38,6 +38,10 @@ COMMANDS = {
         "compare",
         "Say what changed between two models, whether they are related and, on a text, how far apart they are.",
     ),
+    "prune": (
+        "prune",
+        "Remove the attention heads that cost least on calibration inputs, refit the others, write the smaller model.",
+    ),
     "pretrain": (
         "dynamics",
         "Pre-train a BERT, ModernBERT or LLaMA; the same command continues an interrupted run exactly.",

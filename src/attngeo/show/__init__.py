@@ -8,6 +8,7 @@ Text
     organization_summary   an organised network: trees, closest heads, entropy, sparsity
     invariance_summary     the geometry before and after the softmax
     comparison_report      two models compared; model_map_report: several
+    pruning_report         the heads that a plan removes, and the losses
     encode                 a data frame as table, json, csv, parquet, latex or markdown
 
 Figures
@@ -26,6 +27,7 @@ Figures
     paraproduct_figure     a paraproduct and its residual
     comparison_figure      changes by layer and head between two models, and their relation
     model_map_figure       distances of several models
+    pruning_figure         loss against the share of heads removed
 
     save_figure            write a figure to a file
 """
@@ -44,6 +46,7 @@ from attngeo.show.organization_figures import (
     trees_figure,
 )
 from attngeo.show.organization_text import invariance_summary, organization_summary
+from attngeo.show.pruning import pruning_figure, pruning_report
 from attngeo.show.rotary import frequency_figure, frequency_report, offset_figure, rotary_figure
 from attngeo.show.score_figures import score_figure
 from attngeo.show.score_report import published_report, score_report
@@ -67,6 +70,8 @@ __all__ = [
     "offset_figure",
     "organization_summary",
     "paraproduct_figure",
+    "pruning_figure",
+    "pruning_report",
     "published_report",
     "rotary_figure",
     "save_figure",

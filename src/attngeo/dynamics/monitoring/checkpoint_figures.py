@@ -36,7 +36,7 @@ def _layer(weights: AttentionWeights, heads: bool) -> LayerFigures:
         scored += head_scores(*factors.heads)
     columns = [groups * size] + [size] * len(weights.query)  # of the factors of the layer form, and of every head
     whole, *each = map(_figures, scored, traces, columns, ropes)
-    return LayerFigures(weights.stack, weights.layer, whole, each)
+    return LayerFigures(weights.stack, weights.layer, whole, each, numbers=weights.numbers)
 
 
 def _figures(scores: FormScores, trace: float, columns: int, rope: float) -> tuple[float, ...]:

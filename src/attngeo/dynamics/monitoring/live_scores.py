@@ -92,6 +92,7 @@ class DeviceFigures:
     layers: tuple[tuple[str, int], ...]  # stack and number of each of the n layers
     of_layers: Tensor  # [n, figures]
     of_heads: Tensor  # [n, H, figures]; H = 0 where heads are unknown or not requested
+    numbers: tuple[tuple[int, ...] | None, ...]  # per layer, of its heads in the full model, if it was pruned
 
 
 def measure_layers(layers: Iterable[AttentionWeights], heads: bool = True) -> list[DeviceFigures]:
@@ -139,7 +140,8 @@ def _measure_batch(batch: Sequence[AttentionWeights], heads: bool) -> DeviceFigu
     norm = FIGURES.index("norm")
     of_layers[:, norm] *= scale
     of_heads[:, :, norm] *= scale[:, None]
-    return DeviceFigures(tuple((weights.stack, weights.layer) for weights in batch), of_layers, of_heads)
+    layers = tuple((weights.stack, weights.layer) for weights in batch)
+    return DeviceFigures(layers, of_layers, of_heads, tuple(weights.numbers for weights in batch))
 
 
 def _normalise(factors: Tensor) -> Tensor:
@@ -171,8 +173,8 @@ def copy_to_cpu(batches: Sequence[DeviceFigures], logits: Sequence[Tensor | None
     for batch in batches:
         of_layers = [take(len(FIGURES)) for _ in batch.layers]
         of_heads = [[take(len(FIGURES)) for _ in range(batch.of_heads.shape[1])] for _ in batch.layers]
-        for (stack, number), whole, heads in zip(batch.layers, of_layers, of_heads, strict=True):
-            layers.append(LayerFigures(stack, number, whole, heads))
+        for (stack, layer), whole, heads, kept in zip(batch.layers, of_layers, of_heads, batch.numbers, strict=True):
+            layers.append(LayerFigures(stack, layer, whole, heads, numbers=kept))
     return [
         figures if maxima is None else replace(figures, logits=take(len(maxima)))
         for figures, maxima in zip(layers, logits, strict=True)

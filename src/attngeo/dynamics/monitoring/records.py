@@ -46,6 +46,7 @@ class LayerFigures:
     whole: Sequence[float]  # of the layer form
     heads: Sequence[Sequence[float]] = ()
     logits: Sequence[float] | None = None  # the largest |attention logit| of every head
+    numbers: Sequence[int] | None = None  # of the heads in the full model, for a pruned layer; None: 0, 1, 2, …
 
 
 def make_record(step: int, layers: Sequence[LayerFigures]) -> Record:
@@ -61,6 +62,8 @@ def make_record(step: int, layers: Sequence[LayerFigures]) -> Record:
     if any(one.logits for one in layers):
         row[LOGIT] = [_rounded(max(one.logits)) if one.logits else None for one in layers]
     if any(one.heads for one in layers):
+        if any(one.numbers is not None for one in layers):  # of a pruned model
+            row["head"] = [list(range(len(one.heads)) if one.numbers is None else one.numbers) for one in layers]
         for index, name in enumerate(FIGURES):
             row[f"head_{name}"] = [[_rounded(head[index]) for head in one.heads] for one in layers]
         if LOGIT in row:

@@ -48,7 +48,9 @@ def layer_values(row: Record, heads: bool = True) -> dict[str, float]:
     for index, (stack, layer) in enumerate(zip(row["stack"], row["layer"], strict=True)):
         for name in (*FIGURES, LOGIT):
             values[f"attngeo/{stack}/L{layer}/{name}"] = _at(row, name, index)
-            for head, value in enumerate((_at(row, f"head_{name}", index) or ()) if heads else ()):
+            of_heads = (_at(row, f"head_{name}", index) or ()) if heads else ()
+            numbers = _at(row, "head", index) or range(len(of_heads))  # a pruned layer names its heads
+            for head, value in zip(numbers, of_heads, strict=False):
                 values[f"attngeo/{stack}/L{layer}H{head}/{name}"] = value
     return {name: value for name, value in values.items() if value is not None}
 

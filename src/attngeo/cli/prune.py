@@ -1,0 +1,99 @@
+"""`attngeo prune`: remove the heads of a model that cost least, and write the smaller model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from attngeo.cli.common import Debug, one_line_errors, printed_warnings, read_text
+from attngeo.errors import InputError
+
+app = typer.Typer(rich_markup_mode=None)
+
+
+@app.command()
+def prune(
+    ref: Annotated[str, typer.Argument(metavar="REF", help="The model: a folder, a GGUF file or a hub id org/name.")],
+    out: Annotated[Path, typer.Option(metavar="DIR", help="New folder for the pruned model, its plan and a figure.")],
+    text_file: Annotated[
+        list[Path] | None, typer.Option(metavar="FILE", help="Calibration text (UTF-8); may be repeated.")
+    ] = None,
+    image: Annotated[
+        list[Path] | None, typer.Option(metavar="FILE", help="Calibration image; may be repeated.")
+    ] = None,
+    audio: Annotated[
+        list[Path] | None, typer.Option(metavar="FILE", help="Calibration sound (WAV); may be repeated.")
+    ] = None,
+    target: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="What the decoder of an encoder-decoder reads, for sounds.")
+    ] = None,
+    share: Annotated[float | None, typer.Option(metavar="0.3", help="Share of the heads to remove.")] = None,
+    heads: Annotated[
+        int | None, typer.Option(metavar="N", help="Number of heads to remove, instead of --share.")
+    ] = None,
+    method: Annotated[str, typer.Option(metavar="M", help="Criterion that chooses the heads.")] = "unexplained",
+    unit: Annotated[
+        str, typer.Option(metavar="query|group", help="Remove query heads, or whole key groups.")
+    ] = "query",
+    uniform: Annotated[
+        bool, typer.Option("--uniform", help="Remove equally many everywhere, so that transformers loads the result.")
+    ] = False,
+    refit: Annotated[bool, typer.Option(help="Refit the output projections of the heads that stay.")] = True,
+    eval_file: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="FILE", help="Text to measure the loss on. Default: the held-out quarter of the inputs."),
+    ] = None,
+    compare: Annotated[
+        bool, typer.Option("--compare", help="Measure all criteria, with and without the refit.")
+    ] = False,
+    seed: Annotated[int, typer.Option(metavar="N", min=0, help="Seed of the masking and of random choices.")] = 0,
+    device: Annotated[str | None, typer.Option(metavar="cpu|cuda", help="Device to compute on.")] = None,
+    debug: Debug = False,
+) -> None:
+    """Remove the attention heads that cost least on calibration inputs, refit the others, write the smaller model."""
+    with one_line_errors(debug):
+        from attngeo.applications.prune.prune_folder import prune_folder
+        from attngeo.io.progress import ProgressBar
+        from attngeo.show.canvas import save_figure
+        from attngeo.show.pruning import pruning_report
+
+        options: dict[str, Any] = {"share": share, "heads": heads, "method": method, "unit": unit, "uniform": uniform}
+        with ProgressBar(f"prune {ref}") as bar, printed_warnings(bar.say):
+            result = prune_folder(
+                ref,
+                _inputs(text_file, image, audio),
+                out,
+                **options,
+                target=target,
+                refit=refit,
+                evaluation=[read_text(path) for path in eval_file or ()] or None,
+                compare=compare,
+                seed=seed,
+                device=device,
+                draw=lambda curve, path: save_figure(curve.plot(), path),
+                progress=bar.step,
+            )
+        typer.echo(pruning_report(result.plan, result.curve), nl=False)
+        typer.echo(result.summary)
+        typer.echo(f"attngeo: wrote {out}", err=True)
+
+
+def _inputs(texts: list[Path] | None, images: list[Path] | None, sounds: list[Path] | None) -> list[Any]:
+    """Return the calibration inputs; InputError where there are none, or inputs of several kinds."""
+    given = {"--text-file": texts, "--image": images, "--audio": sounds}
+    named = [option for option, files in given.items() if files]
+    if len(named) != 1:
+        found = " and ".join(named) or "none of them"
+        raise InputError(f"calibration inputs: expected one of {', '.join(given)}, got {found}")
+    if texts:
+        return [read_text(path) for path in texts]
+    from attngeo.organization.capture.media import read_image
+
+    if images:
+        return [read_image(path) for path in images]
+    missing = [path for path in sounds or () if not path.is_file()]
+    if missing:
+        raise InputError(f"{missing[0]}: no such file")
+    return list(sounds or ())
