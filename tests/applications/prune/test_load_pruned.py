@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import attngeo  # noqa: E402
 from attngeo.applications.prune.load_pruned import load_pruned  # noqa: E402
 from attngeo.applications.prune.plan import PrunePlan  # noqa: E402
 from attngeo.applications.prune.prune import prune  # noqa: E402
+from attngeo.dynamics.monitoring.tracker_values import layer_values  # noqa: E402
 from attngeo.errors import InputError, SourceError  # noqa: E402
 from attngeo.live.load import quiet_transformers  # noqa: E402
 from tests.applications.prune.prunable_models import (  # noqa: E402
@@ -94,6 +96,22 @@ def test_capture_names_heads_as_in_the_full_model(kind: str) -> None:
             np.testing.assert_allclose(
                 some.values[:, :, : len(first)], full.values[:, :, columns], rtol=1e-4, atol=1e-5
             )
+
+
+@pytest.mark.parametrize("kind", ["bert", "llama", "t5"])
+def test_a_monitor_names_heads_as_in_the_full_model(kind: str) -> None:
+    model, small, plan = small_model(kind)
+    batch = inputs_for(kind)
+    full, some = (layer_values(attngeo.Monitor()(0, one, batch)) for one in (model, small))
+    gone = {f"{one.stack}/L{one.layer}H{one.head}/" for one in plan.removed}
+    of_heads = [name for name in full if re.search(r"H\d+/", name) and not any(label in name for label in gone)]
+    assert len(of_heads) > 20
+    assert not any(label in name for name in some for label in gone)
+    for name in of_heads:
+        if name.endswith("max_logit") and "/L0" not in name:
+            assert name in some  # logits of later layers depend on the removed heads
+        elif "cross" not in name or not name.endswith("max_logit"):
+            assert some[name] == pytest.approx(full[name], rel=1e-4, abs=1e-6)
 
 
 @pytest.mark.parametrize("kind", ["llama", "qwen3"])

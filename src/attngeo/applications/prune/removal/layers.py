@@ -13,6 +13,7 @@ from attngeo.applications.prune.removal.families import Family, pruning_family
 from attngeo.errors import InputError
 from attngeo.live.attention_modules import AttentionModule, attention_stacks, type_label
 from attngeo.weights.layout.head_counts import count_heads
+from attngeo.weights.layout.pruned_heads import CONFIG_KEY
 from attngeo.weights.layout.site import Site
 from attngeo.weights.layout.storage.base import Heads, ValueRows
 
@@ -85,6 +86,8 @@ def prunable_layers(model: PreTrainedModel) -> tuple[PrunableLayer, ...]:
     InputError where the model type is not supported, or where a projection is quantised, adapted or not finite.
     """
     family = pruning_family(str(getattr(model.config, "model_type", "")))
+    if getattr(model.config, CONFIG_KEY, None) is not None:
+        raise InputError(f"{type_label(model)}: has lost heads already; prune the full model with one larger plan")
     shapes = {name: tuple(value.shape) for name, value in model.state_dict().items()}
     stacks = attention_stacks(model)
     layers = []

@@ -1,0 +1,241 @@
+"""Plans: made by every method, saved and loaded, uniform, by groups; what cannot be done is refused in one line."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
+
+import attngeo  # noqa: E402
+from attngeo.applications.prune.calibrate import Calibration, calibrate  # noqa: E402
+from attngeo.applications.prune.criteria.methods import METHODS  # noqa: E402
+from attngeo.applications.prune.loss_curve import LossCurve, loss_curve, plans  # noqa: E402
+from attngeo.applications.prune.plan import PrunePlan  # noqa: E402
+from attngeo.applications.prune.prune import prune  # noqa: E402
+from attngeo.applications.prune.prune_plan import choose_heads, prune_plan  # noqa: E402
+from attngeo.applications.prune.removal.layers import prunable_layers  # noqa: E402
+from attngeo.bundled import bundled  # noqa: E402
+from attngeo.errors import InputError  # noqa: E402
+from attngeo.live.load import load_model, quiet_transformers  # noqa: E402
+from tests.applications.prune.prunable_models import assert_close, removed_heads, tiny_model  # noqa: E402
+from tests.applications.prune.test_refit import calibration_inputs  # noqa: E402
+
+TEXT = (Path(__file__).parents[2] / "data" / "austen.txt").read_text()
+
+
+@pytest.fixture(scope="module")
+def decoder() -> Calibration:
+    return calibrate(load_model(bundled("decoder"), head=True), TEXT)
+
+
+@pytest.fixture(scope="module")
+def llama() -> Calibration:
+    return calibrate(load_model(tiny_model("llama")), calibration_inputs("llama"))
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_makes_a_plan(method: str, decoder: Calibration) -> None:
+    plan = choose_heads(decoder, method, share=0.3)
+    assert len(plan.removed) == len(set(plan.heads)) == 5
+    assert plan.method == method
+    assert all(one.cost == one.cost for one in plan.removed)
+    assert plan == choose_heads(decoder, method, share=0.3)
+    small = prune(decoder.model, plan, refit=False)
+    assert small.num_parameters() < decoder.model.num_parameters()
+
+
+def test_greedy_plans_contain_smaller_ones(decoder: Calibration) -> None:
+    small, large = plans(decoder, "unexplained", (0.2, 0.5))
+    assert (len(small.removed), len(large.removed)) == (3, 8)
+    assert small.removed == choose_heads(decoder, "unexplained", heads=3).removed == large.removed[:3]
+
+
+def test_a_copy_of_a_head_costs_nothing_after_the_refit() -> None:
+    """Two equal heads: either can be given back by the other, but not without a refit."""
+    model = tiny_model("gpt2")
+    attention = model.transformer.h[1].attn
+    with torch.no_grad():
+        for block in range(3):  # queries, keys, values of head 2 → head 0
+            attention.c_attn.weight[:, block * 32 : block * 32 + 8] = attention.c_attn.weight[
+                :, block * 32 + 16 : block * 32 + 24
+            ]
+            attention.c_attn.bias[block * 32 : block * 32 + 8] = attention.c_attn.bias[
+                block * 32 + 16 : block * 32 + 24
+            ]
+    for method in ("refit", "unexplained"):
+        plan = prune_plan(model, calibration_inputs("gpt2"), heads=2, method=method)
+        assert plan.labels[0] in ("L1H0", "L1H2")
+        assert plan.removed[0].cost < 0.2 * plan.removed[1].cost  # the penalty costs a little
+    assert "L1H0" not in prune_plan(model, calibration_inputs("gpt2"), heads=1, method="output").labels
+    plan = PrunePlan.from_heads(model, ["L1H0"])
+    small = prune(model.base_model, plan, inputs=calibration_inputs("gpt2"))
+    ids = calibration_inputs("gpt2")[0]
+    with torch.no_grad():
+        assert_close(small(**ids).last_hidden_state, model.base_model(**ids).last_hidden_state, 0.01)
+
+
+def test_whole_groups(llama: Calibration) -> None:
+    plan = choose_heads(llama, "unexplained", heads=3, unit="group")
+    layer = {one.layer for one in plan.removed}
+    assert len(plan.removed) == 3
+    assert len(layer) == 1
+    assert {one.head // 3 for one in plan.removed} in ({0}, {1})
+    small = prune(llama.model, plan, refit=False)
+    attention = small.model.layers[layer.pop()].self_attn
+    assert attention.k_proj.out_features == 6  # one key head of size 6 is left
+    assert attention.config is small.model.config  # no attention function of our own is needed
+
+
+@pytest.mark.parametrize("kind", ["llama", "mistral", "qwen2", "qwen3", "gemma2"])
+@pytest.mark.parametrize("unit", ["query", "group"])
+def test_uniform_plans_are_loaded_by_transformers(kind: str, unit: str, tmp_path: Path) -> None:
+    model = tiny_model(kind)
+    plan = prune_plan(model, calibration_inputs(kind), share=0.3, unit=unit, uniform=True, method="output")
+    small = prune(model, plan, refit=False)
+    kept = plan.kept_heads(prunable_layers(model))
+    assert {len(heads) for heads in kept.values()} == ({4} if unit == "query" else {3})
+    with quiet_transformers():
+        small.save_pretrained(tmp_path)
+        stock = type(model).from_pretrained(tmp_path)
+    ids = calibration_inputs(kind)[0]
+    with torch.no_grad():
+        assert_close(stock(**ids).logits, small(**ids).logits)
+        assert torch.equal(attngeo.load_pruned(tmp_path)(**ids).logits, stock(**ids).logits)
+    scored = attngeo.score(tmp_path, nulls=False).frame.drop_nulls("head")
+    assert set(scored.select("stack", "layer", "head").iter_rows()) == {
+        (*key, head) for key, heads in kept.items() for head in heads
+    }
+    if unit == "group":
+        assert plan.notes == ("6 heads are removed instead of 4: the nearest number that the config accepts",)
+
+
+def test_plans_are_saved_with_their_statistics(decoder: Calibration, tmp_path: Path) -> None:
+    plan = choose_heads(decoder, "unexplained", heads=4)
+    plan.save(tmp_path / "plan.json")
+    loaded = PrunePlan.load(tmp_path / "plan.json")
+    assert loaded == plan
+    small, again = (prune(decoder.model, one, refit=True) for one in (plan, loaded))
+    for name, value in small.state_dict().items():
+        torch.testing.assert_close(again.state_dict()[name], value, rtol=1e-4, atol=1e-5)
+    (tmp_path / "plan.npz").unlink()
+    with pytest.raises(InputError, match="refit: no calibration"):
+        prune(decoder.model, PrunePlan.load(tmp_path / "plan.json"))
+    for text in ("", "{}", (tmp_path / "plan.json").read_text().replace('"total"', '"totals"')):
+        (tmp_path / "broken.json").write_text(text)
+        with pytest.raises(InputError, match=r"broken\.json"):
+            PrunePlan.load(tmp_path / "broken.json")
+
+
+def test_losses_by_share(llama: Calibration, tmp_path: Path) -> None:
+    batches = llama.statistics.held_out
+    curve = loss_curve(llama, batches, ["output", "random"], shares=(0.25, 0.5), seeds=(0, 1))
+    assert len(curve.points) == 2 * 2 + 2 * 2 * 2
+    curve.save(tmp_path / "losses.json")
+    assert LossCurve.load(tmp_path / "losses.json") == curve
+    points = [one.loss for one in curve.points if one.method == "random" and one.heads == 3 and not one.refit]
+    assert curve.increase("random", 0.25, refit=False) == pytest.approx(sum(points) / 2 - curve.full)
+    assert curve.plot().axes[0].get_legend() is not None
+
+
+def test_at_least_one_head_per_layer_is_kept(decoder: Calibration) -> None:
+    plan = choose_heads(decoder, "random", share=0.9)
+    assert len(plan.removed) == 12
+    assert plan.notes == ("12 heads are removed instead of 14: every layer keeps at least one query",)
+    assert {len(heads) for heads in plan.kept_heads(prunable_layers(decoder.model)).values()} == {1}
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"share": 0.3, "heads": 2}, "share is 0.3 and heads is 2: expected one of the two"),
+        ({"share": 1.0}, "share is 1.0, expected a number between 0 and 1"),
+        ({"share": 0.0}, "share is 0.0, expected a number between 0 and 1"),
+        ({"heads": 0}, "heads is 0, expected a positive whole number"),
+        ({"heads": 16}, "heads is 16, but the model has 16; expected fewer"),
+        ({"method": "best"}, "method 'best': expected one of unexplained, refit"),
+        ({"unit": "layer"}, "unit 'layer': expected one of query, group"),
+        ({"uniform": True}, "uniform: model type bert; its config allows llama"),
+    ],
+)
+def test_impossible_options(options: dict[str, Any], message: str, decoder: Calibration) -> None:
+    with pytest.raises(InputError, match=message):
+        choose_heads(decoder, options.pop("method", "random"), **options)
+
+
+@pytest.mark.parametrize(
+    ("heads", "message"),
+    [
+        (["L0H1", "L0H1"], "L0H1: named twice"),
+        (["L0H9"], "L0H9: no such head; layer 0 has the heads 0, 1, 2, 3, 4, 5"),
+        (["L7H0"], "L7H0: no such layer; the layers are 0 to 1"),
+        ([f"L0H{head}" for head in range(6)], "L0: all heads of the layer would be removed"),
+        (["head 3"], "'head 3': not the label of a head"),
+        (["cross/L0H1"], "cross/L0H1: the model has no stack cross; it has decoder"),
+        ([], "heads: expected a list of labels"),
+        ("L0H1", "heads: expected a list of labels"),
+    ],
+)
+def test_heads_that_cannot_be_removed(heads: Any, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        PrunePlan.from_heads(tiny_model("llama"), heads)
+
+
+def test_a_stack_has_to_be_named_where_there_are_several() -> None:
+    with pytest.raises(InputError, match="L0H1: the model has the stacks cross, decoder, encoder; write for example"):
+        PrunePlan.from_heads(tiny_model("bart"), ["L0H1"])
+
+
+def test_models_that_cannot_be_pruned() -> None:
+    bloom = transformers.BloomForCausalLM(transformers.BloomConfig(hidden_size=16, n_head=2, n_layer=1, vocab_size=20))
+    with pytest.raises(InputError, match="model type bloom: removing heads is supported for bert, roberta"):
+        PrunePlan.from_heads(bloom, ["L0H1"])
+    broken = tiny_model("llama")
+    with torch.no_grad():
+        broken.model.layers[1].self_attn.v_proj.weight[0, 0] = torch.nan
+    with pytest.raises(InputError, match=r"layers\.1\.self_attn\.v_proj\.weight: contains NaN"):
+        PrunePlan.from_heads(broken, ["L0H1"])
+    quantised = tiny_model("llama")
+    quantised.model.layers[0].self_attn.o_proj = torch.nn.Identity()
+    with pytest.raises(InputError, match="o_proj: is a Identity of None, expected a plain linear layer"):
+        PrunePlan.from_heads(quantised, ["L0H1"])
+    model = tiny_model("llama")
+    small = prune(model, PrunePlan.from_heads(model, removed_heads("llama")), refit=False)
+    with pytest.raises(InputError, match="has lost heads already"):
+        PrunePlan.from_heads(small, ["L0H0"])
+    one_group = transformers.LlamaForCausalLM(
+        transformers.LlamaConfig(
+            hidden_size=16, num_attention_heads=4, num_key_value_heads=1, num_hidden_layers=1, intermediate_size=16,
+            vocab_size=50,
+        )
+    )  # fmt: skip
+    with pytest.raises(InputError, match="unit 'group': every layer has a single group, which has to be kept"):
+        prune_plan(one_group, calibration_inputs("llama"), heads=1, unit="group", method="random")
+
+
+def test_a_plan_of_another_model() -> None:
+    model = tiny_model("llama")
+    plan = PrunePlan.from_heads(model, removed_heads("llama"))
+    other = copy.deepcopy(model)
+    with torch.no_grad():
+        other.model.layers[0].self_attn.k_proj.weight[0, 0] += 1e-6
+    with pytest.raises(InputError, match="the plan was made for another model"):
+        prune(other, plan, refit=False)
+    assert prune(model.model, plan, refit=False) is not None  # with and without its head it is the same model
+    with pytest.raises(InputError, match="L0H77: no such head"):
+        prune(model, replace(plan, removed=(replace(plan.removed[0], head=77),)), refit=False)
+
+
+def test_calibration_that_is_too_short() -> None:
+    with pytest.raises(InputError, match=r"16 tokens to fit with, the refit needs at least 32 \(about 42 in all"):
+        prune_plan(bundled("decoder"), " ".join(TEXT.split()[:10]), heads=2)
+    with pytest.raises(InputError, match="calibration text: empty"):
+        prune_plan(bundled("decoder"), "", heads=2)
+    ids = torch.randint(3, 50, (4, 200))
+    with pytest.raises(InputError, match="cannot run on input_ids"):
+        prune_plan(tiny_model("gpt2"), {"input_ids": ids}, heads=2)
