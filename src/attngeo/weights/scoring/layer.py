@@ -23,7 +23,7 @@ from attngeo.weights.scoring.factored import (
     score_forms,
 )
 from attngeo.weights.scoring.factors import Factors
-from attngeo.weights.scoring.rotary.average import RotarySums, turning_sums
+from attngeo.weights.scoring.rotary.average import RotarySums, pair_factors, turning_sums
 from attngeo.weights.scoring.rotary.heads import RotaryScores
 from attngeo.weights.scoring.rounding_error import TRUSTED, directionality_with_sensitivity
 
@@ -206,8 +206,8 @@ def _layer_rotary_scores(query: Factors, key: Factors, figures: Figures, groups:
 
     def of_pairs(start: int) -> RotarySums[AnyFloats]:
         turning = rotary.turning[start : start + at_once]  # [n, 2]
-        some_query, some_key = (w[:, turning.reshape(-1)].astype(np.float64) for w in (w_query, w_key))  # [G, 2n, d]
-        return turning_sums(some_query, some_key, np.arange(2 * len(turning)).reshape(-1, 2), rotary.factor)
+        some_query, some_key = (pair_factors(w, turning).astype(np.float64) for w in (w_query, w_key))  # [n, 2G, d]
+        return turning_sums(some_query, some_key, rotary.factor)
 
     parts = each(of_pairs, range(0, len(rotary.turning), at_once), at_once * work)
     if len(fixed := rotary.fixed(w_query.shape[1])):

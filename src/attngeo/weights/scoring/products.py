@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import math
+import threading
+from typing import Any
+
 import numpy as np
 
 from attngeo.arrays import AnyFloats, Floats
@@ -11,6 +15,8 @@ BLOCK = 256  # rows of a Gram matrix multiplied at once: wide enough for BLAS, a
 NARROW_BLOCK = 64  # the same where a Gram matrix is no wider than BLOCK
 TILE = 64  # side of the tiles of M whose entries are added up at once
 LANES = 16  # terms added in the precision of the factors before the float64 sum takes over
+
+_of_thread = threading.local()
 
 
 def product(a: AnyFloats, b: AnyFloats) -> AnyFloats:
@@ -55,7 +61,8 @@ def quadratic_forms(gram: AnyFloats, w: AnyFloats) -> Floats:
         total = np.zeros((n, some.shape[1]))  # [n, c]
         for i, upper in zip(range(0, r, block), upper_blocks, strict=True):
             b = upper.shape[1]
-            multiplied = (upper.reshape(n * b, r - i) @ some[i:]).reshape(n, b, -1)  # [n, b, c]
+            out = _scratch((n * b, some.shape[1]), w.dtype)
+            multiplied = np.matmul(upper.reshape(n * b, r - i), some[i:], out=out).reshape(n, b, -1)  # [n, b, c]
             for j in range(0, b, LANES):
                 lanes = some[i + j : i + j + LANES]  # [LANES, c]
                 for m in range(n):
@@ -65,6 +72,15 @@ def quadratic_forms(gram: AnyFloats, w: AnyFloats) -> Floats:
     work = n * r * r * w.shape[1]
     parts = each(of_columns, spans(w.shape[1], work), work)
     return np.maximum(np.concatenate(parts, axis=1), 0.0)
+
+
+def _scratch(shape: tuple[int, int], dtype: np.dtype[Any]) -> AnyFloats:
+    """Return memory of this thread, to be used until its next call: new memory would cost as much as the product."""
+    size = math.prod(shape) * dtype.itemsize
+    buffer = getattr(_of_thread, "buffer", None)
+    if buffer is None or len(buffer) < size:
+        buffer = _of_thread.buffer = np.empty(size, np.uint8)
+    return buffer[:size].view(dtype).reshape(shape)
 
 
 def weighted_squares(w: AnyFloats, weights: AnyFloats) -> Floats:

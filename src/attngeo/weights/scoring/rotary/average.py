@@ -76,25 +76,25 @@ def rotary_average(query: Array, key: Array, rotary: RotaryPairs) -> RotaryAvera
     1.0
     """
     query, key = query.swapaxes(-1, -2), key.swapaxes(-1, -2)  # [..., G, r, d]
-    sums = turning_sums(query, key, rotary.turning, rotary.factor) + fixed_sums(query, key, rotary)
+    pairs = (pair_factors(query, rotary.turning), pair_factors(key, rotary.turning))
+    sums = turning_sums(*pairs, rotary.factor) + fixed_sums(query, key, rotary)
     average: RotaryAverage[Array] = sums.average()
     return average
 
 
-def turning_sums(query: Any, key: Any, turning: Ints, factor: float) -> RotarySums[Any]:
-    """Return what rotating pairs add to the averages, from factors `[..., G, r, d]`.
+def pair_factors(w: Any, turning: Ints) -> Any:
+    """Return the factors `[..., n, 2G, d]` of rotary pairs from factors `[..., G, r, d]`.
 
     turning: [n, 2], the dimensions of the pairs
-    factor:  the attention factor
     """
-    n, groups = len(turning), query.shape[-3]
-    factors = []
-    for w in (query, key):
-        paired = w[..., turning.reshape(-1), :]  # [..., G, 2n, d]
-        paired = paired.reshape(*w.shape[:-2], n, 2, w.shape[-1])  # [..., G, n, 2, d]
-        paired = namespace(w).moveaxis(paired, -4, -2)  # [..., n, 2, G, d]
-        factors.append(paired.reshape(*w.shape[:-3], n, 2 * groups, w.shape[-1]))  # [..., n, 2G, d]
-    return _sums(factors[0], factors[1], commuting_part, factor)
+    *batch, groups, r, d = w.shape
+    rows = turning[:, :, None] + r * np.arange(groups)  # [n, 2, G]
+    return w.reshape(*batch, groups * r, d)[..., rows.reshape(len(turning), 2 * groups), :]
+
+
+def turning_sums(query: Any, key: Any, factor: float) -> RotarySums[Any]:
+    """Return what rotating pairs add to the averages, from their factors `[..., n, 2G, d]` and the attention factor."""
+    return _sums(query, key, commuting_part, factor)
 
 
 def fixed_sums(query: Any, key: Any, rotary: RotaryPairs) -> RotarySums[Any]:
