@@ -39,6 +39,7 @@ def test_a_smaller_model_is_written(tmp_path: Path) -> None:
     assert names >= {"losses.json", "losses.png", "plan.npz", "tokenizer.json", "model.safetensors"}
 
 
+@pytest.mark.slow
 def test_all_methods_are_compared(tmp_path: Path) -> None:
     done = run(DECODER, "--text-file", AUSTEN, "--out", tmp_path / "small", "--heads", 2, "--compare")
     assert done.exit_code == 0, done.output

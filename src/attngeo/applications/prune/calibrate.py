@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from attngeo.applications.prune.calibration.measure import LayerMeasurement, measure
 from attngeo.applications.prune.calibration.objective import Objective, objective_of
 from attngeo.applications.prune.calibration.rows import Batch, batched, read_rows, split_rows
 from attngeo.applications.prune.calibration.statistics import Statistics
+from attngeo.applications.prune.criteria.geometry import HeadGeometry, head_geometry
 from attngeo.applications.prune.fingerprint import fingerprint
 from attngeo.applications.prune.removal.layers import prunable_layers
 from attngeo.errors import InputError
@@ -31,6 +33,11 @@ class Calibration:
     measured: list[LayerMeasurement]
     statistics: Statistics
     rows: list[Batch]  # to fit with
+
+    @cached_property
+    def geometry(self) -> list[HeadGeometry]:
+        """The geometry of the heads of each stack, captured in a second pass over a few rows."""
+        return head_geometry(self.model, [one.layer for one in self.measured], self.rows)
 
 
 def calibrate(

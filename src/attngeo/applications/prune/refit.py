@@ -65,7 +65,7 @@ def solve(moments: Floats, inside: Ints, gone: Ints, weight: Floats, penalty: fl
         diagonal[-1] = 0
     matrix = moments[np.ix_(inside, inside)] + np.diag(diagonal)
     try:
-        change: Floats = np.linalg.solve(matrix, moments[np.ix_(inside, gone)] @ weight[gone])
+        change = np.asarray(np.linalg.solve(matrix, moments[np.ix_(inside, gone)] @ weight[gone]), np.float64)
     except np.linalg.LinAlgError:
         change = np.full((len(inside), weight.shape[1]), np.nan)
     if not np.isfinite(change).all():

@@ -45,7 +45,6 @@ def main_output(output: Any) -> Tensor:
     return output[0] if found is None else found
 
 
-@torch.no_grad()
 def mean_loss(model: PreTrainedModel, batches: Sequence[Batch], reference: Sequence[Tensor] | None = None) -> float:
     """Return the mean loss of a model over all predicted tokens.
 
@@ -70,7 +69,6 @@ def mean_loss(model: PreTrainedModel, batches: Sequence[Batch], reference: Seque
     return total / max(count, 1e-30)
 
 
-@torch.no_grad()
 def reference_outputs(model: PreTrainedModel, batches: Sequence[Batch]) -> list[Tensor] | None:
     """Return the outputs of the full model for `mean_loss`; None where the batches have targets."""
     if all(batch.targets is not None for batch in batches):

@@ -11,9 +11,11 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from attngeo.applications.prune.calibration.rows import Batch
 from attngeo.arrays import Floats
@@ -83,11 +85,12 @@ class Statistics:
             return cls(str(about["fingerprint"]), layers, batches)
 
 
-def _numpy(value: torch.Tensor) -> np.ndarray:  # type: ignore[type-arg]
-    return (value.float() if value.is_floating_point() else value).cpu().numpy()
+def _numpy(value: torch.Tensor) -> NDArray[Any]:
+    array: NDArray[Any] = (value.float() if value.is_floating_point() else value).cpu().numpy()
+    return array
 
 
-def _moments(array: np.ndarray) -> Floats:  # type: ignore[type-arg]
+def _moments(array: NDArray[Any]) -> Floats:
     if array.ndim != 2 or array.shape[0] != array.shape[1] or not np.isfinite(array).all():
         raise InputError(f"moments of shape {array.shape}, expected a finite square matrix")
     return array.astype(np.float64)

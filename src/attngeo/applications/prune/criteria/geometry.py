@@ -41,11 +41,11 @@ def head_geometry(model: PreTrainedModel, layers: Sequence[PrunableLayer], rows:
     found = []
     for stack in stacks_of(layers):
         captured = [capture(model, _shortened(row.inputs), stack=stack) for row in rows[:ROWS]]
-        organised = [organize(tensor, refine=False) for tensor in captured]  # type: ignore[arg-type]
+        organised = [organize(tensor, refine=False) for tensor in captured]
         heads = tuple(parse_head(label, [stack]) for label in captured[0].heads)  # type: ignore[union-attr]
         affinity = np.mean([one.affinities[2] for one in organised], 0)
-        entropy = np.mean([one.expand().entropy("head", normalised=True) for one in organised], 0)
-        found.append(HeadGeometry(heads, affinity, np.asarray(entropy)))
+        entropies = [np.asarray(one.expand().entropy("head", normalised=True)) for one in organised]  # [n] each
+        found.append(HeadGeometry(heads, affinity, np.mean(entropies, 0)))
     return found
 
 

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
 
 from attngeo.applications.prune.calibration.measure import LayerMeasurement
-from attngeo.applications.prune.calibration.rows import Batch
 from attngeo.applications.prune.criteria.downdate import ErrorCosts, RefitCosts
-from attngeo.applications.prune.criteria.geometry import by_layer, entropy_scores, folder_scores, head_geometry
+from attngeo.applications.prune.criteria.geometry import HeadGeometry, by_layer, entropy_scores, folder_scores
 from attngeo.applications.prune.criteria.greedy import LayerCosts
 from attngeo.applications.prune.criteria.scores import magnitude, measured_scores, random_scores, unit_costs
 from attngeo.applications.prune.labels import Head
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedModel
 
 METHODS = (
     "unexplained",  # Fisher information of the head's gate × share of its output that the other heads cannot give back
@@ -35,18 +30,17 @@ Units = Sequence[Sequence[tuple[int, ...]]]  # per layer: the heads of each unit
 
 def method_costs(
     method: str,
-    model: PreTrainedModel,
     measured: Sequence[LayerMeasurement],
     units: Units,
-    rows: Sequence[Batch],
+    geometry: Callable[[], Sequence[HeadGeometry]],
     *,
     kept: int,
     seed: int,
 ) -> list[LayerCosts]:
     """Return the costs of the units of each layer.
 
-    rows: calibration rows, for the methods that capture attention
-    kept: how many heads of the model are to stay, for the method "folders"
+    geometry: called by the methods that need the geometry of the heads, which takes a pass of its own
+    kept:     how many heads of the model are to stay, for the method "folders"
     """
     layers = [one.layer for one in measured]
     pairs = list(zip(measured, units, strict=True))
@@ -61,9 +55,9 @@ def method_costs(
     elif method in ("folders", "entropy"):
         total = sum(layer.heads.queries for layer in layers)
         found: dict[Head, float] = {}
-        for geometry in head_geometry(model, layers, rows):
-            share = kept * len(geometry.heads) // total
-            found |= folder_scores(geometry, share) if method == "folders" else entropy_scores(geometry)
+        for stack in geometry():
+            share = kept * len(stack.heads) // total
+            found |= folder_scores(stack, share) if method == "folders" else entropy_scores(stack)
         scores = by_layer(layers, found)
     else:
         scores = [measured_scores(one, method) for one in measured]
