@@ -230,10 +230,19 @@ def test_rotary_scores_and_ranks_of_large_heads_are_precise(kind, turning):
     assert (scores.rank_symmetric, scores.rank_skew) == pytest.approx(expected, rel=2e-3, nan_ok=True)
 
 
+@pytest.mark.parametrize("kind", ["gaussian", "cancelling groups", "tiny", "one large row"])
 @pytest.mark.parametrize("turning", [16, 4])
-def test_rotary_scores_of_large_layers_are_precise(turning):
+def test_rotary_scores_of_large_layers_are_precise(turning, kind):
     layer = random_layer(16, 8, 1100, 32)
     layer.query[1::2] -= layer.query[::2]  # each group of two heads adds up to what the second held
+    if kind == "cancelling groups":  # what half the groups do, the others nearly undo
+        layer.key[4:] = layer.key[:4]
+        layer.query[8:] = -layer.query[:8] + np.float32(1e-3) * layer.query[8:]
+    elif kind == "tiny":
+        layer.query[...] *= np.float32(1e-18)
+        layer.key[...] *= np.float32(1e-15)
+    elif kind == "one large row":
+        layer.query[:, 3] *= 100
     rotary = RotaryPairs.halves(np.arange(1, turning + 1) / 20)
     factors = layer_factors(layer)
     scores = layer_scores(factors.layer_query, factors.layer_key, Figures(rotary=rotary), 8)

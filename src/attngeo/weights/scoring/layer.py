@@ -24,8 +24,8 @@ from attngeo.weights.scoring.factored import (
 )
 from attngeo.weights.scoring.factors import Factors
 from attngeo.weights.scoring.rotary.average import RotarySums, pair_factors, turning_sums
-from attngeo.weights.scoring.rotary.heads import RotaryScores
-from attngeo.weights.scoring.rounding_error import TRUSTED, directionality_with_sensitivity
+from attngeo.weights.scoring.rotary.heads import NO_ROTATION, RotaryScores
+from attngeo.weights.scoring.rounding_error import TRUSTED, concentration, directionality_with_sensitivity
 
 FOLDED_AT_ONCE = 2**18  # entries that a norm is folded into at once: they stay in the cache
 
@@ -187,16 +187,15 @@ def layer_scores(query: Factors, key: Factors, figures: Figures = PLAIN, groups:
     if figures.rotary is None:
         return scores
     rotary, error = _layer_rotary_scores(query, key, figures, groups)
-    if not error <= TRUSTED and query.summands is not None:
-        rotary, _ = _layer_rotary_scores(query.double(), key, figures, groups)
+    if not error <= TRUSTED:
+        rotary, _ = _layer_rotary_scores(query.double(), key.double(), figures, groups)
     return replace(scores, rotary=rotary)
 
 
 def _layer_rotary_scores(query: Factors, key: Factors, figures: Figures, groups: int) -> tuple[RotaryScores, float]:
-    """Return the scores of a layer form averaged over all offsets, and the error that rounded factors may cause.
+    """Return the scores of a layer form averaged over all offsets, and an estimate of their error.
 
-    Everything is in float64: only products within a pair are needed, 2/r of those of the plain scores. What does not
-    rotate is a form of its own.
+    Only products within a pair are needed, 2/r of those of the plain scores. What does not rotate is a form of its own.
     """
     assert figures.rotary is not None
     rotary = figures.rotary
@@ -206,19 +205,26 @@ def _layer_rotary_scores(query: Factors, key: Factors, figures: Figures, groups:
 
     def of_pairs(start: int) -> RotarySums[AnyFloats]:
         turning = rotary.turning[start : start + at_once]  # [n, 2]
-        some_query, some_key = (pair_factors(w, turning).astype(np.float64) for w in (w_query, w_key))  # [n, 2G, d]
-        return turning_sums(some_query, some_key, rotary.factor)
+        some_query, some_key = (pair_factors(w, turning) for w in (w_query, w_key))  # [n, 2G, d]
+        return turning_sums(some_query, some_key, rotary.factor).double()  # a few terms are added in float32, not all
 
-    parts = each(of_pairs, range(0, len(rotary.turning), at_once), at_once * work)
+    with np.errstate(over="ignore", invalid="ignore"):  # such a result has no finite error and is not kept
+        parts = each(of_pairs, range(0, len(rotary.turning), at_once), at_once * work)
     if len(fixed := rotary.fixed(w_query.shape[1])):
         scale = rotary.scale(w_query.shape[1])[fixed, None].astype(np.float32)
         parts.append(_fixed_sums(w_query[:, fixed] * scale, w_key[:, fixed] * scale, figures))
-    average = sum(parts[1:], parts[0]).average()
-    if not average.rows.any():
-        return RotaryScores(), 0.0
+    total = sum(parts[1:], parts[0])
+    average = total.average()
+    if not average.rows.any() and w_query.dtype == np.float64:
+        return NO_ROTATION, 0.0
     rows, columns = (norms.astype(np.float64, copy=False) for norms in (average.rows, average.columns))
+    limits, square = np.finfo(w_query.dtype), float(total.squared_norm)
+    if not float(limits.tiny / limits.eps) * w_query.size < square < math.inf:
+        return NO_ROTATION, math.inf
     direction, sensitivity = directionality_with_sensitivity(rows, columns, figures.gamma)
-    return RotaryScores(float(average.symmetry), direction), sensitivity * float(np.finfo(w_query.dtype).eps) / 2
+    unit = float(limits.eps) / 2 * (1 + 5 * math.sqrt(max(concentration(rows), concentration(columns))))
+    cancellation = max(1.0, float(total.energy) / square)
+    return RotaryScores(float(average.symmetry), direction), unit * cancellation * max(sensitivity, 1.0)
 
 
 def _fixed_sums(query: AnyFloats, key: AnyFloats, figures: Figures) -> RotarySums[AnyFloats]:
@@ -227,4 +233,5 @@ def _fixed_sums(query: AnyFloats, key: AnyFloats, figures: Figures) -> RotarySum
     (plain,) = score_forms(sides[0], sides[1], Figures(figures.gamma))
     square = np.asarray(plain.norm**2)
     trace = np.asarray(0.0 if plain.norm == 0 and query.shape[2] == key.shape[2] else plain.symmetry * plain.norm**2)
-    return RotarySums(trace, square, np.square(plain.row_norms), np.square(plain.column_norms))
+    energy = np.asarray(0.0)  # the scores of this form are precise, whatever cancels
+    return RotarySums(trace, square, np.square(plain.row_norms), np.square(plain.column_norms), energy)

@@ -47,6 +47,7 @@ class RotarySums(Generic[Array]):
     squared_norm: Array  # [...], its denominator
     rows: Array  # [..., d_q], squares of the row norms
     columns: Array  # [..., d_k]
+    energy: Array  # [...], Σ ‖q_a‖²‖k_a‖² over dimensions: how large the terms of `squared_norm` are
 
     def __add__(self, other: RotarySums[Array]) -> RotarySums[Array]:
         return RotarySums(
@@ -54,7 +55,13 @@ class RotarySums(Generic[Array]):
             self.squared_norm + other.squared_norm,
             self.rows + other.rows,
             self.columns + other.columns,
+            self.energy + other.energy,
         )
+
+    def double(self) -> RotarySums[Any]:
+        """Return the sums, NumPy arrays, in float64."""
+        values = (self.trace, self.squared_norm, self.rows, self.columns, self.energy)
+        return RotarySums(*(np.asarray(value, np.float64) for value in values))
 
     def average(self) -> RotaryAverage[Array]:
         """Return the averages, once all pairs and the unrotated dimensions are added up."""
@@ -123,6 +130,7 @@ def _sums(query: Any, key: Any, average: Any, factor: float) -> RotarySums[Any]:
         norm,
         factor**4 * namespace(query).einsum("...nkd,...nkd->...d", gram_key @ query, query),
         factor**4 * namespace(key).einsum("...nkd,...nkd->...d", gram_query @ key, key),
+        factor**4 * (gram_query.diagonal(0, -2, -1) * gram_key.diagonal(0, -2, -1)).sum((-1, -2)),
     )
 
 
