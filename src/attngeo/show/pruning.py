@@ -43,7 +43,7 @@ def _removed_table(plan: PrunePlan) -> list[str]:
     for stack, layer in sorted(layers):
         own = [one for one in plan.removed if (one.stack, one.layer) == (stack, layer)]
         name = f"L{layer}" if len(plan.stacks) == 1 else f"{stack}/L{layer}"
-        costs = " ".join("-" if one.cost != one.cost else f"{one.cost:.2g}" for one in own)
+        costs = " ".join("-" if one.cost is None else f"{one.cost:.2g}" for one in own)
         rows.append([name, " ".join(f"H{one.head}" for one in own), costs])
     return aligned(rows, [False, False, False])
 

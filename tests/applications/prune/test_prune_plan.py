@@ -44,7 +44,7 @@ def test_every_method_makes_a_plan(method: str, decoder: Calibration) -> None:
     plan = choose_heads(decoder, method, share=0.3)
     assert len(plan.removed) == len(set(plan.heads)) == 5
     assert plan.method == method
-    assert all(one.cost == one.cost for one in plan.removed)
+    assert all(one.cost is not None for one in plan.removed)
     assert plan == choose_heads(decoder, method, share=0.3)
     small = prune(decoder.model, plan, refit=False)
     assert small.num_parameters() < decoder.model.num_parameters()

@@ -30,7 +30,7 @@ class RemovedHead:
     stack: str
     layer: int
     head: int  # query head, numbered as in the full model
-    cost: float = float("nan")  # by the criterion of the plan, when the head was chosen; NaN: it was chosen by hand
+    cost: float | None = None  # by the criterion of the plan, when the head was chosen; None: it was chosen by hand
     figures: dict[str, float] = field(default_factory=dict)  # what the criterion computed for the head
 
     @property
