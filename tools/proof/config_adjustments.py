@@ -63,8 +63,20 @@ ADJUSTMENTS: dict[str, Callable[[Any], Any]] = {
     "jamba": _set(attn_layer_period=2, attn_layer_offset=1),
     "bamba": _bamba,
     "nemotron": _set(num_key_value_heads=8),
+    "stablelm": _set(num_attention_heads=8, num_key_value_heads=8),
+    "moonshine": _set(
+        encoder_num_attention_heads=2,
+        encoder_num_key_value_heads=2,
+        decoder_num_attention_heads=2,
+        decoder_num_key_value_heads=2,
+    ),
+    "glm4v_moe": lambda config: _set(head_dim=32)(config.text_config),
+    "mistral4": _set(head_dim=128),  # that of the rotary part, not of the width
+    "dinov3_vit": _set(num_attention_heads=2),  # several pairs on each axis
     "gpt_neox": _set(num_attention_heads=8),  # an even number of dimensions rotates
+    **{kind: _set(head_dim=32) for kind in ("glm4_moe", "glm4v_moe_text")},  # several pairs rotate
     **{kind: _set(no_rope_layers=[1, 0]) for kind in ("smollm3", "llama4_text")},
+    **{kind: lambda config: _set(no_rope_layers=[1, 0])(config.text_config) for kind in ("llama4", "mistral_large4")},
     **{kind: _set(rotary_dim=8) for kind in ("gptj", "codegen")},
     "lfm2_moe": _set(layer_types=["conv", "full_attention"]),
     "esm": _set(vocab_size=33, mask_token_id=32, pad_token_id=1),

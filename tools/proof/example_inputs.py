@@ -80,6 +80,7 @@ def example_inputs(model: nn.Module, config: Any) -> Iterator[dict[str, Any]]:
             "input_dim",
             "n_mels",
             "feat_dim",
+            "feature_projection_input_dim",
             default=80,
         )
     )
@@ -94,6 +95,7 @@ def example_inputs(model: nn.Module, config: Any) -> Iterator[dict[str, Any]]:
         books = int(_first(config, "num_codebooks", "num_channels", default=1))
         yield {"input_ids": token_ids(text).unsqueeze(-1).expand(-1, -1, books).contiguous(), **extra}
         yield {"input_ids": token_ids(text).expand(books, -1).contiguous(), **extra}
+        yield {"input_ids": token_ids(text).unsqueeze(-1).expand(-1, -1, books + 1).contiguous(), **extra}
     if "inputs_embeds" in names and "input_ids" not in names:
         yield {"inputs_embeds": torch.randn(1, TOKENS, _width(config)), **extra}
     if "pixel_values" in names:
@@ -137,8 +139,27 @@ def example_inputs(model: nn.Module, config: Any) -> Iterator[dict[str, Any]]:
         channels = int(_first(config, "num_input_channels", "input_size", default=1))
         yield {"past_values": torch.randn(1, length, channels), **extra}
         yield {"past_values": torch.randn(1, length), **extra}
+    if "pixel_position_ids" in names:
+        patch = int(_first(config, "patch_size", default=16))
+        places = torch.stack(torch.meshgrid(torch.arange(4), torch.arange(6), indexing="ij"), -1)  # [4, 6, 2]
+        pixels = torch.randn(1, 24, 3 * patch**2)
+        yield {"pixel_values": pixels, "pixel_position_ids": places.reshape(1, 24, 2), **extra}
+    if "grid_thw" in names:
+        merged = {"merge_sizes": torch.tensor([2])} if "merge_sizes" in names else {}
+        yield from _patches("pixel_values" if "pixel_values" in names else "hidden_states", config, extra | merged)
     if "hidden_states" in names:
         yield {"hidden_states": torch.randn(1, TOKENS, _width(config)), **extra}
+
+
+def _patches(name: str, config: Any, extra: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield one image of 4×6 patches, and the numbers of its frames, rows and columns of patches."""
+    patch, frames = (int(_first(config, key, default=1)) for key in ("patch_size", "temporal_patch_size"))
+    channels = int(_first(config, "in_channels", "in_chans", "num_channels", default=3))
+    grid = {"grid_thw": torch.tensor([[1, 4, 6]])}
+    area = channels * patch**2
+    for shape in ((frames * area,), (area,), (2 * area,), (channels, patch, patch)):
+        yield {name: torch.randn(24, *shape), **grid, **extra}
+    yield {name: torch.randn(1, 24, channels, patch, patch), **grid, **extra}
 
 
 def spread_positions(count: int) -> Tensor:
@@ -147,10 +168,16 @@ def spread_positions(count: int) -> Tensor:
     return (steps + (300 * (steps / max(count - 1, 1)) ** 2).round().long()).unsqueeze(0)
 
 
+def accepts_positions(model: nn.Module) -> bool:
+    """Return whether the positions of tokens can be given to the model."""
+    names = inspect.signature(model.forward).parameters
+    return "position_ids" in names and ("input_ids" in names or "inputs_embeds" in names)
+
+
 def with_positions(model: nn.Module, inputs: dict[str, Any]) -> dict[str, Any]:
     """Return `inputs` with the positions of `spread_positions`, where the model accepts positions of its tokens."""
     tokens = inputs.get("input_ids", inputs.get("inputs_embeds"))
-    if tokens is None or tokens.shape[0] != 1 or "position_ids" not in inspect.signature(model.forward).parameters:
+    if tokens is None or tokens.shape[0] != 1 or not accepts_positions(model):
         return inputs
     return {**inputs, "position_ids": spread_positions(tokens.shape[1])}
 

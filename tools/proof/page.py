@@ -25,9 +25,20 @@ a tiny model with random weights. attngeo cuts the queries and keys of every hea
 * *Refused*: the products disagree, or the tensors contradict the config. attngeo does not score the type.
 * *Unproven*: no product of the live model could be compared. attngeo scores the type only if asked to.
 
-During the comparison all biases are zero, all positions are zero (so that rotary embedding is the identity), and norms
+During this comparison all biases are zero, all positions are zero (so that rotary embedding is the identity), and norms
 on queries, keys and latents are reduced to their gains (noted as qk-norm). The note "norm folded" says that the norm
 before the attention was identified, so that `attngeo score` also gives the scores with this norm folded in.
+
+The column *rotary* comes from a second comparison, with the model's own positions, sines and cosines. For offsets Δ
+from −300 to 300 (or as far as the model's input goes), we compare `x_i M_Δ x_jᵀ` with the products of the live model.
+
+* *halves*, *neighbours*: dimensions i and i + n of a head rotate together, or 2i and 2i + 1. The relative error of
+  every head is at most 1e-4 with the frequencies that attngeo computes from the config, and it is not with another
+  pairing or another base. *Partial*: the config says how many dimensions rotate. *Two axes*: pairs follow the row or
+  the column of an image patch. *Some layers*: other layers of the stack do not rotate.
+* *no*: nothing rotates; the products at different positions are those of the plain form.
+* *not proved*: no hypothesis agrees with the products, or the layers could not be run as a part of the model. The
+  columns for rotary embedding are then empty. Layers are named where only some are not proved.
 
 The page is written by `python -m tools.prove_all`, which also writes the facts that the package ships.
 """
@@ -49,7 +60,7 @@ def coverage_page(everything: dict[str, dict[str, Any]], version: str) -> str:
         members = sorted(kind for kind, verdict in record.items() if verdict["status"] == status)
         lines += ["", f"## {title} ({len(members)})", ""]
         if status == "right":
-            lines += ["| type | stacks (layers of the tiny model) | error | notes |", "|---|---|---|---|"]
+            lines += ["| type | stacks (layers of the tiny model) | error | rotary | notes |", "|---|---|---|---|---|"]
             lines += [_row(kind, record[kind]) for kind in members]
         elif status == "none":
             lines.append(", ".join(members))
@@ -76,6 +87,23 @@ def _summary(record: dict[str, dict[str, Any]]) -> list[str]:
         f"{ran} types have self-attention and could be built. Of these, {share:.1f}% are right; their largest relative",
         f"error is {worst:.1e}. Where no product of the live model confirmed some layers of a right model, these",
         'layers are not scored, and the notes name them after "left out".',
+        "",
+        *_rotary_summary(right),
+    ]
+
+
+def _rotary_summary(right: list[dict[str, Any]]) -> list[str]:
+    """Return how many of the types that are right rotate, and for how many that is proved."""
+    states = Counter(rotary_state(verdict) for verdict in right)
+    share = 100 * states["yes"] / max(states["yes"] + states["not proved"], 1)
+    worst = max((verdict.get("rotary_worst", 0.0) for verdict in right), default=0.0)
+    return [
+        "| rotates, proved | does not rotate | rotary not proved |",
+        "|---|---|---|",
+        f"| {states['yes']} | {states['no']} | {states['not proved']} |",
+        "",
+        f"Of the {states['yes'] + states['not proved']} right types that rotate or may rotate, the rotation is proved",
+        f"in every layer for {share:.1f}%; the largest relative error at non-zero positions is {worst:.1e}.",
     ]
 
 
@@ -87,11 +115,11 @@ def _gguf_section(record: dict[str, dict[str, Any]]) -> list[str]:
         "",
         _GGUF_HEAD,
         "",
-        "| type | stacks (layers of the tiny model) | error | notes |",
-        "|---|---|---|---|",
+        "| type | stacks (layers of the tiny model) | error | rotary | notes |",
+        "|---|---|---|---|---|",
         *(_row(kind, record[kind]) for kind in right),
         *(
-            f"| {kind} | {verdict['status']} | | {_cell(verdict.get('reason', ''))} |"
+            f"| {kind} | {verdict['status']} | | | {_cell(verdict.get('reason', ''))} |"
             for kind, verdict in sorted(record.items())
             if kind not in right
         ),
@@ -105,7 +133,31 @@ def _row(kind: str, verdict: dict[str, Any]) -> str:
     notes += ["norm folded"] if verdict.get("norms") else []
     notes += [f"left out: {', '.join(verdict['skip'])}"] if verdict.get("skip") else []
     notes += [verdict["note"]] if verdict.get("note") else []
-    return f"| {kind} | {stacks} | {verdict.get('worst', 0.0):.0e} | {_cell('; '.join(notes))} |"
+    error = f"{verdict.get('worst', 0.0):.0e}"
+    return f"| {kind} | {stacks} | {error} | {_cell(rotary_text(verdict))} | {_cell('; '.join(notes))} |"
+
+
+def rotary_state(verdict: dict[str, Any]) -> str:
+    """Return whether the heads of a type rotate: "yes", "no", or "not proved" for at least some of its layers."""
+    if verdict.get("rotary_unproved") or not verdict.get("rotary"):
+        return "not proved"
+    return "yes" if any(rule["pairs"] != "none" for rule in verdict["rotary"]) else "no"
+
+
+def rotary_text(verdict: dict[str, Any]) -> str:
+    """Return the cell of the column "rotary"."""
+    rules = [rule for rule in verdict.get("rotary", ()) if not rule.get("when")]
+    texts = []
+    for rule in rules:
+        if rule["pairs"] != "none":
+            some = any(other["site"] == rule["site"] and other["pairs"] == "none" for other in rules)
+            words = [rule["pairs"], "two axes" if "axes" in rule else "", "partial" if rule["size"] != "head" else ""]
+            texts.append(", ".join(word for word in (*words, "some layers" if some else "") if word))
+    missing = list(verdict.get("rotary_unproved", ()))
+    if missing or not rules:
+        where = f": {', '.join(missing)}" if rules else ""
+        texts.append(f"not proved{where}")
+    return "; ".join(dict.fromkeys(texts)) or "no"
 
 
 def _cell(text: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import tempfile
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -21,13 +20,12 @@ from attngeo.weights.layout.site import Site
 from attngeo.weights.layout.sites import find_sites
 from attngeo.weights.sources.checkpoint import ReadRequest, TensorInfo
 from attngeo.weights.sources.open import open_checkpoint
-from tools.proof.agreement import TOLERANCE, Match, agreement, compare, exchange_is_noticed
+from tools.proof.agreement import TOLERANCE, Match, compare, exchange_is_noticed
 from tools.proof.causality import is_causal
 from tools.proof.comparable_model import GainOnly, randomise, reduce_norms, restore_norms
-from tools.proof.example_inputs import attention_inputs
 from tools.proof.norm_rules import measure_norm, norm_before, norm_rule
-from tools.proof.product_recorder import Product, recorded_products
-from tools.proof.recorded_runs import record_model
+from tools.proof.product_recorder import Product
+from tools.proof.recorded_runs import record_attention, record_model
 from tools.proof.rotary.rotating_twins import RotatingTwins, judge_rotation
 from tools.proof.rotary.rotation import LocatedLayer
 from tools.proof.verdict import Verdict, assume
@@ -70,24 +68,6 @@ def extract_layers(ref: Any) -> ExtractedLayers:
     return ExtractedLayers(weights, sites, stored)
 
 
-def record_attention(model: nn.Module, weights: AttentionWeights, tensor: Tensor) -> list[Product]:
-    """Call the attention module that owns `tensor` by itself and return its products."""
-    owners = (n for n, p in model.named_parameters() if p.shape == tensor.shape and torch.equal(p, tensor))
-    words = next(owners, "").split(".")
-    products: list[Product] = []
-    for depth in range(len(words) - 1, max(len(words) - 4, 0), -1):
-        module = model.get_submodule(".".join(words[:depth]))
-        if isinstance(module, (nn.Linear, nn.ModuleList, nn.Embedding)) or type(module).forward is nn.Module.forward:
-            continue
-        for inputs in attention_inputs(module, weights.query.shape[1], weights.key.shape[1]):
-            with recorded_products() as recorder, torch.no_grad(), contextlib.suppress(Exception):
-                module(**inputs)
-            products += recorder.products
-            if any(agreement(weights, product) < TOLERANCE for product in recorder.products):
-                return recorder.products
-    return products
-
-
 def judge_layers(
     model: nn.Module, extracted: ExtractedLayers, verdict: Verdict, twins: RotatingTwins | None = None
 ) -> Verdict:
@@ -106,8 +86,8 @@ def judge_layers(
         verdict.stacks[weights.stack] = verdict.stacks.get(weights.stack, 0) + 1
         result, places = _judge_layer(weights, products, used, verdict)
         seen = products
-        located.append(LocatedLayer(weights, site, places))
-        if result != "right" and (more := record_attention(model, weights, extracted.stored[site.query])):
+        located.append(LocatedLayer(weights, site, places, extracted.stored[site.query]))
+        if result != "right" and (more := record_attention(model, weights, extracted.stored[site.query])[0]):
             seen = more
             result, places = _judge_layer(weights, more, [False] * len(more), verdict)
         if places and not weights.cross:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import re
+from pathlib import Path
 from typing import Any
 
 from transformers import PreTrainedConfig
@@ -37,6 +39,8 @@ def shrink(config: PreTrainedConfig, *, layers: int, factor: int) -> None:
     """Reduce the depth to `layers`, divide widths by `factor` and shrink inputs, in place, in every sub-config too."""
     for sub in sub_configs(config).values():
         shrink(sub, layers=layers, factor=factor)
+    if getattr(config, "is_heterogeneous", False):  # layers of different sizes, which refuse to tell the common ones
+        config.allow_global_per_layer_attribute_access = True
     derived_head_size = _has_derived_head_size(config)
     depth = getattr(config, "num_hidden_layers", None)
     kept = _kept_layers(config, depth, layers)
@@ -56,21 +60,44 @@ def shrink(config: PreTrainedConfig, *, layers: int, factor: int) -> None:
                 continue
     if derived_head_size and "head_dim" in vars(config):
         config.head_dim = config.hidden_size // config.num_attention_heads
-    _shrink_sections(config)
+    _make_heads_divisible(config)
 
 
-def _shrink_sections(config: PreTrainedConfig) -> None:
-    """Divide the rotary pairs of a smaller head among the position axes of a vision-language model."""
+def _make_heads_divisible(config: PreTrainedConfig) -> None:
+    """Lower the number of heads until two axes can share the dimensions of one head, where positions have two axes."""
     parameters = getattr(config, "rope_parameters", None)
-    sections = parameters.get("mrope_section") if isinstance(parameters, dict) else None
-    width, heads = getattr(config, "hidden_size", None), getattr(config, "num_attention_heads", None)
-    size = getattr(config, "head_dim", None) or (width // heads if width and heads else None)
-    if not sections or not isinstance(size, int):
+    if not isinstance(parameters, dict) or parameters.get("rope_type") != "axial" or vars(config).get("head_dim"):
         return
-    pairs = int(size * parameters.get("partial_rotary_factor", 1.0)) // 2
-    smaller = [section * pairs // sum(sections) for section in sections]
-    smaller[0] += pairs - sum(smaller)
-    parameters["mrope_section"] = smaller
+    width = next((getattr(config, name) for name in ("embed_dim", "hidden_size") if name in vars(config)), None)
+    key = next((name for name in ("num_heads", "num_attention_heads") if name in vars(config)), None)
+    if width is not None and key is not None:
+        fitting = (count for count in range(min(getattr(config, key), width // 16), 1, -1) if width % (4 * count) == 0)
+        setattr(config, key, next(fitting, getattr(config, key)))
+
+
+def fit_sections(config: PreTrainedConfig) -> None:
+    """Divide the rotary pairs of a smaller head among the three position axes of a vision-language model, in place."""
+    for sub in sub_configs(config).values():
+        fit_sections(sub)
+    parameters = getattr(config, "rope_parameters", None)
+    width, heads = getattr(config, "hidden_size", None), getattr(config, "num_attention_heads", None)
+    size = vars(config).get("head_dim") or (width // heads if width and heads else None)
+    if not isinstance(parameters, dict) or not isinstance(size, int) or not _has_sections(config):
+        return
+    nested = [value for value in parameters.values() if isinstance(value, dict)]
+    for part in nested or [parameters]:
+        pairs = int(size * (part.get("partial_rotary_factor") or 1.0)) // 2
+        part["mrope_section"] = [pairs // 3, pairs // 3, pairs - 2 * (pairs // 3)]
+
+
+def _has_sections(config: PreTrainedConfig) -> bool:
+    """Return whether models with this config divide their rotary pairs among axes; some do so without a config key."""
+    if "mrope_section" in str(getattr(config, "rope_parameters", None)):
+        return True
+    path = Path(inspect.getfile(type(config)))
+    source = path.with_name(path.name.replace("configuration_", "modeling_"))
+    is_text = getattr(config, "vocab_size", None) is not None
+    return is_text and source.is_file() and "mrope_section" in source.read_text("utf-8")
 
 
 def _has_derived_head_size(config: PreTrainedConfig) -> bool:

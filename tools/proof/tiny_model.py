@@ -11,7 +11,7 @@ from transformers import CONFIG_MAPPING, MODEL_MAPPING, PreTrainedConfig, PreTra
 
 from tools.proof.config_adjustments import ADJUSTMENTS
 from tools.proof.product_recorder import NAME, recorded_products
-from tools.proof.tiny_config import shrink, sub_configs
+from tools.proof.tiny_config import fit_sections, shrink, sub_configs
 
 # (layers, divisor of widths, largest number of parameters), tried in this order; layers 0: the default config
 LADDER = ((2, 8, 200e6), (2, 4, 100e6), (2, 2, 100e6), (2, 1, 200e6), (8, 8, 200e6), (0, 0, 300e6))
@@ -44,6 +44,8 @@ def tiny_config(model_type: str, layers: int, factor: int) -> PreTrainedConfig:
         shrink(config, layers=layers, factor=factor)
     if model_type in ADJUSTMENTS:
         config = ADJUSTMENTS[model_type](config) or config
+    if layers:
+        fit_sections(config)
     return config
 
 
@@ -59,7 +61,8 @@ def tiny_models(model_type: str) -> Iterator[PreTrainedModel]:
             if size > largest:
                 problem = problem or CannotBuild(f"{size / 1e6:.0f} M parameters at {layers} layers, widths / {factor}")
                 continue
-            model = _build(model_class, tiny_config(model_type, layers, factor))
+            with recorded_products():  # positions are zero in tables that the constructor makes, too
+                model = build_model(model_class, tiny_config(model_type, layers, factor))
         except Exception as error:
             problem = problem or error
             continue
@@ -67,16 +70,16 @@ def tiny_models(model_type: str) -> Iterator[PreTrainedModel]:
     raise CannotBuild(f"{type(problem).__name__}: {str(problem).strip()[:200]}")
 
 
-def _build(model_class: Any, config: PreTrainedConfig) -> PreTrainedModel:
+def build_model(model_class: Any, config: PreTrainedConfig) -> Any:
+    """Return a model with random weights whose attention is recorded, or eager where that cannot be."""
     torch.manual_seed(0)
     plain_experts(config)
-    with recorded_products():  # positions are zero in tables that the constructor makes, too
-        for implementation in (NAME, "eager"):
-            try:
-                return model_class._from_config(config, attn_implementation=implementation, dtype=torch.float32)
-            except (ValueError, ImportError, KeyError) as error:
-                problem = error
-        raise problem
+    for implementation in (NAME, "eager"):
+        try:
+            return model_class._from_config(config, attn_implementation=implementation, dtype=torch.float32)
+        except (ValueError, ImportError, KeyError) as error:
+            problem = error
+    raise problem
 
 
 def plain_experts(config: PreTrainedConfig) -> None:

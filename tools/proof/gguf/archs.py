@@ -87,9 +87,11 @@ _TEXT = {
     "num_key_value_heads": 2, "vocab_size": 96, "max_position_embeddings": 64, "pad_token_id": 0,
     "bos_token_id": 1, "eos_token_id": 2,
 }  # fmt: skip
+_FOUR = {**_TEXT, "num_hidden_layers": 4}  # every fourth layer does not rotate
 _SIZED = {**_TEXT, "head_dim": 16}  # heads wider than d / H
 _EXPERTS = {**_TEXT, "num_experts": 4, "num_local_experts": 4, "num_experts_per_tok": 2}
 _EQUAL = {key: value for key, value in _TEXT.items() if key != "num_key_value_heads"}  # G = H
+_WIDE = {**_EQUAL, "hidden_size": 96}  # several pairs of a head rotate where only some dimensions do
 _GPT = {"n_embd": 48, "n_layer": 2, "n_head": 6, "vocab_size": 96, "n_positions": 64, "eos_token_id": 2}
 _FALCON = {**_EQUAL, "num_kv_heads": 1, "alibi": False}
 _FALCON_GROUPED = {**_FALCON, "num_kv_heads": 2, "new_decoder_architecture": True}
@@ -106,10 +108,17 @@ _DELTA_METADATA = {
     "ssm.time_step_rank": 4, "ssm.inner_size": 32, "rope.dimension_count": 8, "rope.dimension_sections": [2, 1, 1, 0],
 }  # fmt: skip
 
+_LLAMA3 = {
+    "rope_type": "llama3", "rope_theta": 10000.0, "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 64,
+}  # fmt: skip
+
 ARCHS: dict[str, tuple[Arch, ...]] = {
     "llama": (
         Arch("LlamaForCausalLM", _SIZED, _rotary),
         Arch("LlamaForCausalLM", _EQUAL, _rotary),
+        # transformers' loader does not read the divided frequencies
+        Arch("LlamaForCausalLM", {**_SIZED, "rope_parameters": _LLAMA3}, _rotary, loads=False),
     ),
     "qwen2": (Arch("Qwen2ForCausalLM", _TEXT),),
     "qwen2moe": (Arch("Qwen2MoeForCausalLM", _EXPERTS, _expert_gate),),
@@ -137,8 +146,8 @@ ARCHS: dict[str, tuple[Arch, ...]] = {
     "phi3": (Arch("Phi3ForCausalLM", _TEXT),),
     "gemma2": (Arch("Gemma2ForCausalLM", _SIZED, _add_one),),
     "gemma3": (Arch("Gemma3ForCausalLM", _SIZED, _add_one),),
-    "nemotron": (Arch("NemotronForCausalLM", _TEXT, _add_one),),
-    "stablelm": (Arch("StableLmForCausalLM", _TEXT),),
+    "nemotron": (Arch("NemotronForCausalLM", {**_TEXT, "hidden_size": 96}, _add_one),),
+    "stablelm": (Arch("StableLmForCausalLM", {**_TEXT, "hidden_size": 192}),),
     "starcoder2": (Arch("Starcoder2ForCausalLM", _TEXT),),
     "gpt2": (Arch("GPT2LMHeadModel", _GPT, _transpose),),
     "bloom": (Arch("BloomForCausalLM", {"hidden_size": 48, "n_layer": 2, "n_head": 6, "vocab_size": 96}, _blocks),),
@@ -151,19 +160,19 @@ ARCHS: dict[str, tuple[Arch, ...]] = {
     # transformers cannot load these from GGUF: the products recorded are those of the model that was converted.
     "bert": (Arch("BertModel", _EQUAL, loads=False),),
     "modern-bert": (Arch("ModernBertModel", _EQUAL, loads=False),),
-    "gptneox": (Arch("GPTNeoXForCausalLM", _EQUAL, _blocks, loads=False),),
+    "gptneox": (Arch("GPTNeoXForCausalLM", _WIDE, _blocks, loads=False),),
     "mpt": (Arch("MptForCausalLM", {"d_model": 48, "n_heads": 6, "n_layers": 2, "vocab_size": 96}, loads=False),),
     "gemma": (Arch("GemmaForCausalLM", _SIZED, _add_one, loads=False),),
-    "phi2": (Arch("PhiForCausalLM", _EQUAL, loads=False),),
+    "phi2": (Arch("PhiForCausalLM", _WIDE, loads=False),),
     "olmo": (Arch("OlmoForCausalLM", _TEXT, _rotary, loads=False),),
     "olmo2": (Arch("Olmo2ForCausalLM", _TEXT, loads=False),),
     "granite": (Arch("GraniteForCausalLM", _TEXT, _rotary, loads=False),),
-    "smollm3": (Arch("SmolLM3ForCausalLM", _TEXT, _rotary, loads=False),),
+    "smollm3": (Arch("SmolLM3ForCausalLM", _FOUR, _rotary, loads=False),),
     "command-r": (
         Arch("CohereForCausalLM", _TEXT, loads=False),
         Arch("CohereForCausalLM", {**_TEXT, "use_qk_norm": True}, loads=False),
     ),
-    "cohere2": (Arch("Cohere2ForCausalLM", _TEXT, loads=False),),
+    "cohere2": (Arch("Cohere2ForCausalLM", _FOUR, loads=False),),
     "starcoder": (Arch("GPTBigCodeForCausalLM", _GPT, loads=False, metadata={"attention.head_count_kv": 1}),),
 }
 

@@ -12,7 +12,9 @@ from typing import Any
 
 import torch
 import transformers
+from torch import Tensor
 from transformers import PreTrainedConfig, PreTrainedModel
+from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 import gguf
 from tools.proof.causality import is_causal
@@ -38,12 +40,12 @@ def prove_arch(kind: str) -> Verdict:
     whole = next((verdict for verdict in verdicts if verdict.status != "right"), verdicts[-1])
     whole.qk_norm = all(verdict.qk_norm for verdict in verdicts)  # where only some have it, their tensors show it
     whole.worst = max(verdict.worst for verdict in verdicts)
-    rotary = [rule for verdict in verdicts for rule in verdict.rotary]
-    whole.rotary = [rule for i, rule in enumerate(rotary) if rule not in rotary[:i]]
     whole.rotary_unproved = {key: why for verdict in verdicts for key, why in verdict.rotary_unproved.items()}
     whole.rotary_worst = max(verdict.rotary_worst for verdict in verdicts)
-    if len({rule["site"] for rule in whole.rotary}) < len(whole.rotary):
-        whole.rotary_unproved |= {rule["site"]: "variants of the architecture rotate differently" for rule in rotary}
+    whole.rotary = _joined([rule for verdict in verdicts for rule in verdict.rotary])
+    sites = [rule["site"] for rule in whole.rotary]
+    for site in {site for site in sites if sites.count(site) > 1}:
+        whole.rotary_unproved[site] = "variants of the architecture rotate differently"
     whole.rotary = [rule for rule in whole.rotary if rule["site"] not in whole.rotary_unproved]
     whole.norms = [rule for i, rule in enumerate(rules) if rule not in rules[:i]]
     notes = [verdict.note for verdict in verdicts if verdict.note]
@@ -51,8 +53,21 @@ def prove_arch(kind: str) -> Verdict:
     return whole
 
 
+def _joined(rules: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the different rules; of those that differ only in the settings that were shown to be read, one."""
+    joined: list[dict[str, Any]] = []
+    for rule in rules:
+        same = [other for other in joined if {**other, "reads": ()} == {**rule, "reads": ()}]
+        if not same:
+            joined.append(rule)
+        elif "reads" in rule:
+            same[0]["reads"] = sorted({*same[0]["reads"], *rule["reads"]})
+    return joined
+
+
 def _prove(kind: str, name: str, arch: Arch) -> Verdict:
     model = build(arch)
+    config = model.config
     assume(kind, status="right", offset=False, skip=[], causal=is_causal(model, model.config))
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "model.gguf"
@@ -63,13 +78,13 @@ def _prove(kind: str, name: str, arch: Arch) -> Verdict:
             if lost := not_restored(model, loaded, written):
                 return Verdict(kind, "unproven", f"transformers' GGUF loader does not restore {', '.join(lost[:3])}")
             model = loaded
-    twins = RotatingTwins(model)
+    twins = RotatingTwins(model, config)  # transformers' loader leaves out some rotary settings of a file
     qk_norm = reduce_norms(model) > 0
     note = "" if arch.loads else "transformers cannot load it: compared with the model converted"
     verdict = judge_layers(model, extracted, Verdict(kind, "right", qk_norm=qk_norm, note=note), twins)
     for rule in verdict.rotary:
         if rule["pairs"] != "none":
-            rule["reads"] = ["base"]  # the base of the tiny model is not the default one
+            rule["reads"] = ["base", "divided"] if _divisors(config) is not None else ["base"]
     return verdict
 
 
@@ -110,6 +125,8 @@ def write_gguf(file: Path, name: str, arch: Arch, model: PreTrainedModel) -> lis
         value = value if arch.convert is None else arch.convert(key, value, config)
         writer.add_tensor(new, value.contiguous().numpy())
         written.append(key)
+    if (divisors := _divisors(config)) is not None:
+        writer.add_tensor("rope_freqs.weight", divisors.numpy())
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
@@ -140,6 +157,16 @@ def _metadata(config: PreTrainedConfig, more: dict[str, Any]) -> dict[str, Any]:
     if experts := _one_of(config, "num_experts", "num_local_experts"):
         found |= {"expert_count": experts, "expert_used_count": config.num_experts_per_tok}
     return found | more
+
+
+def _divisors(config: PreTrainedConfig) -> Tensor | None:
+    """Return the numbers that llama.cpp stores for the frequencies of LLaMA 3: what they were divided by."""
+    parameters = getattr(config, "rope_parameters", None) or {}
+    if parameters.get("rope_type") != "llama3":
+        return None
+    scaled = ROPE_INIT_FUNCTIONS["llama3"](config)[0]
+    plain = parameters["rope_theta"] ** -(torch.arange(len(scaled)) / len(scaled))
+    return plain / scaled
 
 
 def _base(config: PreTrainedConfig) -> float:

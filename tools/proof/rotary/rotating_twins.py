@@ -9,11 +9,13 @@ from dataclasses import replace
 from typing import Any
 
 import torch
+from torch import Tensor
 from transformers import PreTrainedModel
 
 from attngeo.weights.layout.config_scope import Scope, scope_of
 from tools.proof.comparable_model import reduce_norms
-from tools.proof.product_recorder import NAME
+from tools.proof.example_inputs import accepts_positions
+from tools.proof.product_recorder import recorded_products
 from tools.proof.recorded_runs import record_model
 from tools.proof.rotary.rotation import (
     SWITCHED,
@@ -23,53 +25,62 @@ from tools.proof.rotary.rotation import (
     Runs,
     add_settings_read,
     examine,
+    is_free_of_positions,
     search,
     vary,
 )
+from tools.proof.tiny_model import build_model
 from tools.proof.verdict import Verdict
 
 
 class RotatingTwins:
     """Builds twins of a model, under its own config or with other rotary settings."""
 
-    def __init__(self, model: PreTrainedModel) -> None:
+    def __init__(self, model: PreTrainedModel, config: Any = None) -> None:
         self.model_class: Any = type(model)
-        self.config = copy.deepcopy(model.config)
+        self.config = copy.deepcopy(model.config if config is None else config)
         self.parameters = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
 
     def build(self, config: Any) -> PreTrainedModel:
         """Return a model with this config and the weights of the first one."""
-        implementation = NAME if self.model_class._can_set_attn_implementation() else "eager"
-        torch.manual_seed(0)
-        model = self.model_class._from_config(config, attn_implementation=implementation, dtype=torch.float32)
+        with recorded_products(rotating=True) as recorder:
+            model = build_model(self.model_class, config)
+        self.angles = tuple(recorder.angles[-8:])  # tables of angles that the constructor made
         with torch.no_grad():
             for name, parameter in model.named_parameters():
-                if parameter.requires_grad:  # others are tables of positions, which the constructor fills
+                # Others are tables of positions, which the constructor fills, or tied to another parameter.
+                if parameter.requires_grad and name in self.parameters:
                     parameter.copy_(self.parameters[name])
         reduce_norms(model)
         return model.eval()  # type: ignore[no-any-return]
 
-    def runs(self, config: Any) -> Runs:
-        """Return the products of a twin at positions 0, 1, 2, … and at positions farther apart."""
-        model = self.build(config)
-        return [record_model(model, model.config, rotating=True, spread=spread)[0] for spread in (False, True)]
-
-    def variants(self, count: int) -> Iterator[tuple[tuple[str, ...], Runs, Any]]:
-        """Yield (what it shows, runs, function from a layer to its part of the config) for each variant that runs.
+    def variants(self, count: int) -> Iterator[tuple[Runs, Any]]:
+        """Yield (runs, function from a layer to its part of the config) for each variant that runs.
 
         count: number of products that a run has to have
         """
-        for shown, changes in VARIANTS:
+        for changes in VARIANTS:
             config = copy.deepcopy(self.config)
             try:
                 if not vary(config, changes):
                     continue
-                runs = self.runs(config)
+                runs = rotating_runs(self.build(config), self.angles)
             except Exception:  # the model does not accept the settings
                 continue
             if all(len(run) == count for run in runs):
                 stored = json.loads(config.to_json_string())
-                yield shown, runs, _scopes(stored)
+                yield runs, _scopes(stored)
+
+
+def rotating_runs(model: PreTrainedModel, angles: tuple[Tensor, ...]) -> Runs:
+    """Return the products of a twin at positions 0, 1, 2, … and, where it accepts positions, at others farther apart.
+
+    angles: tables that the constructor made; they count as made before every product
+    """
+    parts = [module for module in model.modules() if isinstance(module, PreTrainedModel)]
+    both = (False, True) if any(map(accepts_positions, parts)) else (False,)
+    runs = [record_model(model, model.config, rotating=True, spread=spread)[0] for spread in both]
+    return [[replace(product, angles=(*angles, *product.angles)) for product in run] for run in runs]
 
 
 def _scopes(stored: dict[str, Any]) -> Any:
@@ -101,13 +112,17 @@ def _judge(layers: list[LocatedLayer], twins: RotatingTwins, config: Any, count:
     """Return how the heads rotate under one config."""
     found = RotaryVerdict()
     try:
-        runs = twins.runs(copy.deepcopy(config))
+        model = twins.build(copy.deepcopy(config))
+        runs = rotating_runs(model, twins.angles)
         problem = "" if all(len(run) == count for run in runs) else "the model runs differently at other positions"
     except Exception as error:
-        runs, problem = [], f"{type(error).__name__}: {str(error)[:120]}"
+        model, runs, problem = None, [], f"{type(error).__name__}: {str(error)[:120]}"
     for layer in layers:
         if not problem and not layer.places:
             layer = search(layer, runs[0])
+        if model is not None and (problem or not layer.places) and is_free_of_positions(layer, model):
+            found.add(layer, {"pairs": "none"})
+            continue
         if problem or not layer.places:
             found.reasons[layer.site.template] = problem or "its attention was only run by itself"
             continue

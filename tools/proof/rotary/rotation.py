@@ -7,24 +7,32 @@ ships. Where none agrees, or several do that differ, the rotation is not proved.
 
 from __future__ import annotations
 
+import inspect
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
+
+from torch import Tensor, nn
 
 from attngeo.errors import AttngeoError
 from attngeo.weights.layout.attention_weights import AttentionWeights
 from attngeo.weights.layout.config_scope import Scope
 from attngeo.weights.layout.rope import make_pairs, rope_settings
+from attngeo.weights.layout.rope.axes import LAYOUTS
 from attngeo.weights.layout.rope.layer_kinds import NOPE, layer_kind
 from attngeo.weights.layout.rope.settings import SIZES
 from attngeo.weights.layout.rotary import RotaryPairs
 from attngeo.weights.layout.site import Site
 from tools.proof.agreement import TOLERANCE, Match, compare, product_error
 from tools.proof.product_recorder import Product
+from tools.proof.recorded_runs import record_attention
 from tools.proof.rotary.patch_positions import patch_positions
 
 Rule = dict[str, Any]
 _DIFFERENT = 1e-2  # relative error above which a product depends on the positions
+_POSITIONAL = re.compile(r"pos|rot|rope|cos|sin|freq|grid|emb")  # in the names of parameters
+_ANGLES = re.compile(r"rot|rope|cos|sin\b|sincos|freq")  # in the code of a module that rotates
 _WRONG_BASE = 1.02  # frequencies raised to this power must be noticed
 
 
@@ -35,6 +43,7 @@ class LocatedLayer:
     weights: AttentionWeights
     site: Site
     places: tuple[tuple[int, Match], ...]  # (index among all products of the model, match)
+    stored: Tensor  # the tensor that holds its queries
 
     @property
     def scope(self) -> Scope:
@@ -98,6 +107,18 @@ def search(layer: LocatedLayer, run: list[Product]) -> LocatedLayer:
     return replace(layer, places=tuple(places))
 
 
+def is_free_of_positions(layer: LocatedLayer, model: nn.Module) -> bool:
+    """Return whether the layer's attention, called by itself, gives plain products and takes no angles.
+
+    It takes none if no parameter stands for positions, or if its code only adds them to the tokens.
+    """
+    module = record_attention(model, layer.weights, layer.stored, rotating=True)[1]
+    if module is None:
+        return False
+    positions = any(_POSITIONAL.search(name) for name in inspect.signature(module.forward).parameters)
+    return not positions or not _ANGLES.search(inspect.getsource(type(module)))
+
+
 def examine(layer: LocatedLayer, runs: Runs) -> tuple[Rule | str, float]:
     """Return the one rule that agrees with all runs, or why there is none; and its largest error.
 
@@ -115,15 +136,21 @@ def examine(layer: LocatedLayer, runs: Runs) -> tuple[Rule | str, float]:
     ]
     if not all(turning):
         return "the products hardly depend on the positions", 0.0
-    agreeing: list[tuple[Rule, RotaryPairs, float]] = []
+    hypotheses = list(_hypotheses(layer.scope, layer.kind, layer.weights.query.shape[-1]))
     nearest = float("inf")
-    for rule, rotary in _hypotheses(layer.scope, layer.kind, layer.weights.query.shape[-1]):
-        if any(rotary == other for _, other, _ in agreeing):
-            continue  # the same pairs in other words
-        error = max(min(_error(layer.weights, item, rotary) for item in run) for run in turning)
-        nearest = min(nearest, error)
-        if error < TOLERANCE:
-            agreeing.append((rule, rotary, error))
+    for unusual in ((), ("back",), ("axes",)):  # two axes explain one axis too, where positions are the same on both
+        agreeing: list[tuple[Rule, RotaryPairs, float]] = []
+        for rule, rotary in hypotheses:
+            if tuple(key for key in ("back", "axes") if key in rule) != unusual:
+                continue
+            if any(rotary == other for _, other, _ in agreeing):
+                continue  # the same pairs in other words
+            error = max(min(_error(layer.weights, item, rotary) for item in run) for run in turning)
+            nearest = min(nearest, error)
+            if error < TOLERANCE:
+                agreeing.append((rule, rotary, error))
+        if agreeing:
+            break
     if len(agreeing) != 1:
         what = "no hypothesis" if not agreeing else "several hypotheses"
         return f"products at non-zero positions agree with {what} (nearest {nearest:.0e})", nearest
@@ -145,7 +172,7 @@ def agrees(layer: LocatedLayer, rule: Rule, runs: Runs, scope: Scope) -> bool:
 
 
 def _several(product: Product) -> bool:
-    return min(product.query.shape[1], product.key.shape[1]) > 1
+    return max(product.query.shape[1], product.key.shape[1]) > 1
 
 
 def _hypotheses(scope: Scope, kind: str | None, size: int) -> Iterator[tuple[Rule, RotaryPairs]]:
@@ -157,8 +184,8 @@ def _hypotheses(scope: Scope, kind: str | None, size: int) -> Iterator[tuple[Rul
     for counted in (*(key for key in SIZES if isinstance(scope.get(key), int)), "share", "head"):
         for at in ("start", "end"):
             for pairs in ("halves", "neighbours"):
-                for axes in (1, 2):
-                    rule = {"pairs": pairs, "size": counted, "at": at} | ({} if axes == 1 else {"axes": axes})
+                for more in ({}, {"back": True}, *({"axes": layout} for layout in LAYOUTS)):
+                    rule = {"pairs": pairs, "size": counted, "at": at, **more}
                     try:
                         yield rule, make_pairs(rule, settings, scope, size)
                     except AttngeoError:
@@ -192,23 +219,13 @@ SWITCHED: dict[str, tuple[dict[str, Any], ...]] = {
 
 # Configs that differ from the one of the type's tiny model, to learn which settings the model reads.
 
-VARIANTS: tuple[tuple[tuple[str, ...], dict[str, Any]], ...] = (
-    (
-        ("base", "scaling", "share"),
-        {
-            "rope_type": "yarn",
-            "rope_theta": 500.0,
-            "factor": 4.0,
-            "original_max_position_embeddings": 64,
-            "partial_rotary_factor": 0.5,
-        },
-    ),
-    (
-        ("base", "scaling"),
-        {"rope_type": "yarn", "rope_theta": 500.0, "factor": 4.0, "original_max_position_embeddings": 64},
-    ),
-    (("base", "share"), {"rope_theta": 500.0, "partial_rotary_factor": 0.5}),
-    (("base",), {"rope_theta": 500.0}),
+_YARN = {"rope_type": "yarn", "rope_theta": 500.0, "factor": 4.0, "original_max_position_embeddings": 64}
+VARIANTS: tuple[dict[str, Any], ...] = (
+    {**_YARN, "partial_rotary_factor": 0.5},
+    {**_YARN, "partial_rotary_factor": 0.25},
+    _YARN,
+    {"rope_theta": 500.0, "partial_rotary_factor": 0.5},
+    {"rope_theta": 500.0},
 )
 
 
@@ -218,10 +235,11 @@ def vary(config: Any, changes: dict[str, Any]) -> int:
 
     count = sum(vary(sub, changes) for sub in sub_configs(config).values())
     parameters = getattr(config, "rope_parameters", None)
-    if isinstance(parameters, dict) and parameters and parameters.get("rope_type") != "axial":
+    if isinstance(parameters, dict) and parameters:
         nested = [value for value in parameters.values() if isinstance(value, dict)]
         for number, part in enumerate(nested or [parameters]):
-            part.update(changes)
+            if part.get("rope_type") != "axial":
+                part.update(changes)
             part["rope_theta"] = changes["rope_theta"] * (number + 1)  # kinds of layers differ
         count += 1
     elif isinstance(getattr(config, "rope_theta", None), (int, float)) and "rope_type" not in changes:
@@ -233,25 +251,32 @@ def vary(config: Any, changes: dict[str, Any]) -> int:
 def add_settings_read(
     verdict: RotaryVerdict,
     layers: list[LocatedLayer],
-    variants: Iterator[tuple[tuple[str, ...], Runs, Callable[[LocatedLayer], Scope]]],
+    variants: Iterator[tuple[Runs, Callable[[LocatedLayer], Scope]]],
 ) -> None:
     """Add to each rule which settings of the config the live model was shown to read.
 
-    variants: what a variant shows, the runs of a model with its config, and the config's part for a layer
+    variants: the runs of a model with another config, and the config's part for a layer
     """
-    reads: dict[tuple[str, str | None], set[str]] = {}
-    for shown, runs, scope_of_layer in variants:
-        for key, rule in verdict.rules.items():
+    turning = [key for key, rule in verdict.rules.items() if rule["pairs"] != "none"]
+    reads: dict[tuple[str, str | None], set[str]] = {key: set() for key in turning}
+    for runs, scope_of_layer in variants:
+        for key in turning:
             same = [layer for layer in layers if (layer.site.template, layer.kind) == key]
-            if rule["pairs"] != "none" and all(agrees(layer, rule, runs, scope_of_layer(layer)) for layer in same):
-                reads.setdefault(key, set()).update(shown)
-        if all(len(reads.get(key, ())) == 3 for key, rule in verdict.rules.items() if rule["pairs"] != "none"):
+            if same and all(agrees(layer, verdict.rules[key], runs, scope_of_layer(layer)) for layer in same):
+                reads[key] |= _different(same[0], scope_of_layer(same[0]))
+        if all(len(found) == 3 for found in reads.values()):
             break
-    for key, rule in verdict.rules.items():
-        if rule["pairs"] != "none":
-            found = reads.get(key, set())
-            full = rule["size"] == "share" and "share" not in found and _whole(key, layers)
-            verdict.rules[key] = rule | {"reads": sorted(found)} | ({"size": "head"} if full else {})
+    for key in turning:
+        rule = verdict.rules[key]
+        full = rule["size"] == "share" and "share" not in reads[key] and _whole(key, layers)
+        verdict.rules[key] = rule | {"reads": sorted(reads[key])} | ({"size": "head"} if full else {})
+
+
+def _different(layer: LocatedLayer, scope: Scope) -> set[str]:
+    """Return which settings differ between the layer's own config and another one."""
+    before, after = rope_settings(layer.scope, layer.kind), rope_settings(scope, layer.kind)
+    named = {"base": before.base != after.base, "scaling": before.kind != after.kind}
+    return {name for name, differs in (named | {"share": before.share != after.share}).items() if differs}
 
 
 def _whole(key: tuple[str, str | None], layers: list[LocatedLayer]) -> bool:

@@ -104,8 +104,8 @@ class RotaryPairs:
             and np.array_equal(self.pairs, other.pairs)
             and np.array_equal(self.frequencies, other.frequencies)
             and (self.factor, self.window) == (other.factor, other.window)
-            and (self.axes is None) == (other.axes is None)
-            and (self.axes is None or np.array_equal(self.axes, other.axes))
+            and (None if self.axes is None else self.axes.tolist())
+            == (None if other.axes is None else other.axes.tolist())
         )
 
     def __hash__(self) -> int:

@@ -117,11 +117,13 @@ def read_gguf(file: ByteFile) -> tuple[dict[str, StoredTensor], dict[str, Any]]:
 
 def _rope_divisors(tensors: Mapping[str, StoredTensor]) -> dict[str, Any]:
     """Return the numbers by which the frequencies of rotary embedding are divided, where the file has them."""
+    if "rope_factors_short.weight" in tensors:  # with an attention factor and other numbers for long texts: not proved
+        return {"rope_scaling": {"rope_type": "longrope"}}
     stored = tensors.get("rope_freqs.weight")
     if stored is None or stored.info.dtype != "F32" or math.prod(stored.info.shape) > _LONGEST_ARRAY:
         return {}
     divisors = np.frombuffer(stored.file.read(stored.start, stored.stop), "<f4").tolist()
-    return {"rope_scaling": {"rope_type": "longrope", "short_factor": divisors, "attention_factor": 1.0}}
+    return {"rope_scaling": {"rope_type": "divided", "divisors": divisors}}
 
 
 def _table_entry(cursor: _Cursor) -> tuple[str, tuple[int, ...], int, int]:

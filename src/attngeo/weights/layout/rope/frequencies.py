@@ -9,6 +9,7 @@ type changes them so that a model can read more positions than it was first trai
     llama3        θ / s for slow pairs, θ for fast ones, a mixture between
     yarn          θ / s for slow pairs, θ for fast ones, a linear ramp between
     longrope      θ / s_f with one number per pair
+    divided       the same, without an attention factor: the numbers that GGUF files store for llama3
 
 yarn and longrope also multiply queries and keys by an attention factor.
 """
@@ -34,14 +35,18 @@ def frequencies(settings: RopeSettings, size: int) -> tuple[Floats, float]:
     formula = _FORMULAS.get(settings.kind)
     if formula is None:
         raise RopeConfigError("rope_type", settings.kind, f"one of {', '.join(_FORMULAS)}")
-    theta, factor = formula(settings, size)
+    try:
+        with np.errstate(all="ignore"):
+            theta, factor = formula(settings, size)
+    except (OverflowError, ValueError, ZeroDivisionError):  # numbers that no model has
+        theta, factor = np.array([np.nan]), 1.0
     if not np.isfinite(theta).all() or not 0 < factor < math.inf:
-        raise RopeConfigError("rope_theta", settings.base, "a number that gives finite frequencies")
+        raise RopeConfigError("rope_theta", settings.base, f"numbers for {settings.kind} that give finite frequencies")
     return theta, factor
 
 
 def _plain(base: float, size: int) -> Floats:
-    return base ** -(np.arange(0, size, 2) / size)  # type: ignore[no-any-return]
+    return base ** -(np.arange(0, size, 2) / size)
 
 
 def _default(settings: RopeSettings, size: int) -> tuple[Floats, float]:
@@ -101,6 +106,10 @@ def _longrope(settings: RopeSettings, size: int) -> tuple[Floats, float]:
     return _plain(settings.base, size) / divisors, settings.attention_factor(_longrope_attention)
 
 
+def _divided(settings: RopeSettings, size: int) -> tuple[Floats, float]:
+    return _plain(settings.base, size) / settings.numbers("divisors", size // 2), 1.0
+
+
 def _longrope_attention(settings: RopeSettings) -> float:
     scale = settings.factor()
     return 1.0 if scale <= 1 else math.sqrt(1 + math.log(scale) / math.log(settings.original_window()))
@@ -115,4 +124,5 @@ _FORMULAS: dict[str, Callable[[RopeSettings, int], tuple[Floats, float]]] = {
     "llama3": _llama3,
     "yarn": _yarn,
     "longrope": _longrope,
+    "divided": _divided,
 }

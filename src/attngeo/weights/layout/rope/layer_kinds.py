@@ -8,7 +8,7 @@ from typing import Any
 from attngeo.weights.layout.config_scope import Scope
 
 NOPE = "nope"  # a layer that the config excepts from rotation
-_KINDS = ("layer_types", "layers_block_type")
+KINDS = ("layer_types", "layers_block_type")
 
 
 def layer_kind(scope: Scope, index: int) -> str | None:
@@ -22,11 +22,11 @@ def layer_kind(scope: Scope, index: int) -> str | None:
         rotating = (index + 1) % (_count(scope, "no_rope_layer_interval") or 1) != 0
     if rotating is not None and not rotating:
         return NOPE
-    for key in _KINDS:
+    for key in KINDS:
         own = scope.config.get(key)
         if isinstance(own, (list, tuple)) and own:
             return str(own[index]) if index < len(own) else None
-    usual = next((value for key in _KINDS if (value := scope.defaults.get(key))), None)
+    usual = next((value for key in KINDS if (value := scope.defaults.get(key))), None)
     if usual is None:
         return None
     if (period := _count(scope, "sliding_window_pattern")) is not None:

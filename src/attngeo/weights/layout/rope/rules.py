@@ -9,9 +9,9 @@ A rule is a mapping that `tools/proof` found on a live model:
     size     how many dimensions rotate: "head" (all), "share" (the config gives a share), or the config key that counts
              them
     at       "start" or "end" of the head; where the rotating dimensions are
-    axes     number of position axes; left out: 1. With two axes the first half of the pairs follows the row of a patch,
-             the second half its column
-    reads    what the live model was shown to read from its config: "base", "scaling", "share"
+    back     true: pairs rotate the other way, by −Δθ
+    axes     how the pairs follow the row and the column of an image patch, see `axes`; left out: one axis
+    reads    what the live model was shown to read from its config: "base", "share", "scaling" or one scaling type
 """
 
 from __future__ import annotations
@@ -20,13 +20,12 @@ import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
 from attngeo.errors import AttngeoError
 from attngeo.weights.layout.config_scope import Scope
 from attngeo.weights.layout.families import Family, ends_with
+from attngeo.weights.layout.rope.axes import on_two_axes
 from attngeo.weights.layout.rope.frequencies import frequencies
-from attngeo.weights.layout.rope.layer_kinds import layer_kind
+from attngeo.weights.layout.rope.layer_kinds import KINDS, NOPE, layer_kind
 from attngeo.weights.layout.rope.settings import RopeConfigError, RopeSettings, rope_settings
 from attngeo.weights.layout.rotary import RotaryPairs
 from attngeo.weights.layout.site import Location, Site
@@ -73,14 +72,15 @@ def find_rotary(site: Location, size: int, known: Family) -> tuple[RotaryPairs |
     """
     if site.scope is None:
         return None, False
-    kind = layer_kind(site.scope, site.indices[-1]) if site.indices else None
+    index = site.indices[-1] if site.indices else 0
+    kind = layer_kind(site.scope, index) if site.indices else None
     rule = _rule_for(site, kind, known)
     if rule is None:
         return None, False
     if rule["pairs"] == "none":
         return None, True
     settings = rope_settings(site.scope, kind)
-    if not _shown_to_read(rule, settings, site.scope, kind):
+    if not _shown_to_read(rule, settings, site.scope, kind) or _differs_by_layer(site.scope, index, settings):
         return None, False
     return make_pairs(rule, settings, site.scope, size), True
 
@@ -88,19 +88,19 @@ def find_rotary(site: Location, size: int, known: Family) -> tuple[RotaryPairs |
 def make_pairs(rule: Rule, settings: RopeSettings, scope: Scope, size: int) -> RotaryPairs:
     """Return the rotary pairs of a head of this size by one rule."""
     turning = rotary_size(rule, settings, scope, size)
-    axes = int(rule.get("axes", 1))
-    if turning % (2 * axes):
-        raise RopeConfigError(_size_key(rule), turning, f"a multiple of {2 * axes} rotating dimensions")
-    theta, factor = frequencies(settings, turning // axes)
+    axes = rule.get("axes")
+    smallest = 2 if axes is None else 4
+    if turning % smallest:
+        raise RopeConfigError(_size_key(rule), turning, f"a multiple of {smallest} rotating dimensions")
     first = size - turning if rule["at"] == "end" else 0
     make = RotaryPairs.halves if rule["pairs"] == "halves" else RotaryPairs.neighbours
     window = settings.window
     if settings.kind == "longrope" and "original_max_position_embeddings" in settings.scaling:
         window = int(settings.original_window())  # beyond it, the frequencies are others
-    if axes == 1:
-        return make(theta, first, factor, window)
-    pairs = make(np.arange(axes * len(theta)), first).pairs
-    return RotaryPairs(pairs, np.tile(theta, axes), factor, window, np.repeat(np.arange(axes), len(theta)))
+    if axes is None:
+        theta, factor = frequencies(settings, turning)
+        return make(-theta if rule.get("back") else theta, first, factor, window)
+    return on_two_axes(axes, settings, turning, first, make)
 
 
 def rotary_size(rule: Rule, settings: RopeSettings, scope: Scope, size: int) -> int:
@@ -128,17 +128,31 @@ def _rule_for(site: Location, kind: str | None, known: Family) -> Rule | None:
     for rule in known.rotary:
         if (
             ends_with(site.template, str(rule["site"]))
-            and rule.get("kind") in (None, kind)
+            and (rule["kind"] == kind if "kind" in rule else _kind_was_seen(site.scope, kind))
             and rule.get("when", {}) == switched
         ):
             return rule
     return None
 
 
+def _kind_was_seen(scope: Scope, kind: str | None) -> bool:
+    """Return whether a rule for all layers was found with layers of this kind among them."""
+    usual = [scope.defaults[key] for key in KINDS if key in scope.defaults]
+    return kind is None or (kind != NOPE and (not usual or kind in usual[0]))
+
+
 def _other_value(scope: Scope, key: str) -> Any:
     """Return the value of a switch that the model type reads where it differs from its default, None otherwise."""
     value = scope.config.get(key)
     return None if key not in scope.defaults or value == scope.defaults[key] else value
+
+
+def _differs_by_layer(scope: Scope, index: int, settings: RopeSettings) -> bool:
+    """Return whether the config gives this layer other settings than its kind has, which no rule describes."""
+    bases, scaled = scope.config.get("layer_rope_theta"), scope.config.get("rope_scaling_layers")
+    if isinstance(bases, list) and (index >= len(bases) or bases[index] != settings.base):
+        return True
+    return isinstance(scaled, list) and index not in scaled and settings.kind != "default"
 
 
 def _shown_to_read(rule: Rule, settings: RopeSettings, scope: Scope, kind: str | None) -> bool:
@@ -148,5 +162,5 @@ def _shown_to_read(rule: Rule, settings: RopeSettings, scope: Scope, kind: str |
     return (
         (settings.base == usual.base or "base" in reads)
         and (settings.share == usual.share or rule["size"] not in ("head", "share") or "share" in reads)
-        and (settings.kind in (usual.kind, "default", "dynamic") or "scaling" in reads)
+        and (settings.kind in (usual.kind, "default", "dynamic", *reads) or "scaling" in reads)
     )

@@ -104,6 +104,8 @@ def rope_settings(scope: Scope, kind: str | None = None) -> RopeSettings:
     scaling_type = own.get("rope_type") or own.get("type") or "default"
     if not isinstance(scaling_type, str):
         raise RopeConfigError("rope_type", scaling_type, "a name")
+    if scaling_type == "yarn" and "short_factor" in own:  # the first configs of Phi-3
+        scaling_type = "longrope"
     base = _first(own, scope, usual, BASES, 10000.0)
     share = _first(own, scope, usual, SHARES, 1.0)
     if base <= 1:

@@ -1,0 +1,147 @@
+"""What rotates in the layers of a checkpoint: facts of its model type, its config, and configs that are wrong."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import attngeo
+from attngeo import RotaryPairs
+from attngeo.weights.layout.layers import open_layers
+from attngeo.weights.layout.rope import RopeSettings
+from attngeo.weights.layout.rope.axes import on_two_axes
+from attngeo.weights.sources.open import open_checkpoint
+
+HEADS, SIZE = 2, 8
+CONFIG = {"num_attention_heads": HEADS, "num_key_value_heads": HEADS, "head_dim": SIZE, "hidden_size": HEADS * SIZE}
+
+
+def llama(names: str = "model.layers.{}.self_attn.{}_proj.weight", layers: int = 2) -> dict[str, Any]:
+    """Return the queries and keys of a small random model."""
+    random = np.random.default_rng(0)
+    width = HEADS * SIZE
+    return {
+        names.format(layer, name): random.normal(size=(width, width)).astype(np.float32)
+        for layer in range(layers)
+        for name in "qk"
+    }
+
+
+def plans(weights: dict[str, Any], **config: Any) -> tuple[Any, ...]:
+    """Return the layers that attngeo finds in these weights under this config."""
+    with open_layers(open_checkpoint(weights, config=CONFIG | config)) as layers:
+        return layers.plans
+
+
+def test_a_llama_rotates_halves_of_its_heads() -> None:
+    for plan in plans(llama(), model_type="llama", rope_theta=500.0, max_position_embeddings=128):
+        assert plan.rotary_known
+        assert plan.rotary == RotaryPairs.halves(500.0 ** -(np.arange(4) / 4), window=128)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        checkpoint = open_checkpoint(llama(), config={**CONFIG, "model_type": "llama"})
+        (weights, _) = attngeo.attention_layers(checkpoint)
+    assert weights.rotary_known and weights.rotary is not None and len(weights.rotary.turning) == 4
+
+
+def test_an_encoder_without_rotation_is_known_not_to_rotate() -> None:
+    names = "encoder.layer.{}.attention.self.{}.weight"
+    weights = {name.replace(".q.", ".query.").replace(".k.", ".key."): w for name, w in llama(names).items()}
+    for plan in plans(weights, model_type="bert", position_embedding_type="absolute"):  # a key of older configs
+        assert plan.rotary_known and plan.rotary is None
+
+
+def test_nothing_is_known_without_a_model_type() -> None:
+    with open_layers(llama(), num_heads=HEADS) as layers:
+        assert all(not plan.rotary_known and plan.rotary is None for plan in layers.plans)
+
+
+def test_layers_that_the_config_excepts_do_not_rotate() -> None:
+    first, second = plans(llama(), model_type="smollm3", no_rope_layers=[0, 1])
+    assert (first.rotary_known, first.rotary) == (True, None)
+    assert second.rotary_known and len(second.rotary.turning) == 4
+
+
+def test_settings_that_a_type_was_not_shown_to_read_are_not_trusted() -> None:
+    (plan, _) = plans(llama(), model_type="llama", partial_rotary_factor=0.5)  # LLaMA rotates whole heads
+    assert not plan.rotary_known
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ({"rope_theta": "high"}, "config.json: rope_theta is 'high', expected a number"),
+        ({"rope_scaling": {"rope_type": "wavy", "factor": 2.0}}, "rope_type is 'wavy', expected one of default"),
+        ({"rope_parameters": {"rope_type": "linear", "factor": -2}}, "factor is -2.0, expected a positive number"),
+        ({"partial_rotary_factor": 1.5}, "partial_rotary_factor is 1.5, expected a share from 0 to 1"),
+        ({"rope_parameters": "none"}, "rope_parameters is 'none', expected a mapping"),
+    ],
+)
+def test_a_wrong_rotary_config_gives_one_warning_and_plain_scores(config: dict[str, Any], message: str) -> None:
+    config = {**CONFIG, "model_type": "llama", **config}
+    with pytest.warns(UserWarning) as caught:
+        table = attngeo.score(open_checkpoint(llama(), config=config), nulls=False)
+    (warning,) = [one for one in caught if "rotary" in str(one.message)]
+    assert message in str(warning.message)
+    assert table.frame["symmetry"].null_count() == 0
+    assert table.frame["symmetry_rope"].null_count() == len(table.frame)
+
+
+def test_an_odd_number_of_rotating_dimensions_is_named() -> None:
+    weights = {
+        f"gpt_neox.layers.0.attention.query_key_value.{leaf}": np.ones(shape, np.float32)
+        for leaf, shape in (("weight", (72, 24)), ("bias", (72,)))
+    }
+    config = {"model_type": "gpt_neox", "num_attention_heads": 2, "hidden_size": 24, "rotary_pct": 0.25}
+    message = "partial_rotary_factor is 3, expected a multiple of 2 rotating dimensions"
+    with pytest.warns(UserWarning, match=message), open_layers(open_checkpoint(weights, config=config)) as layers:
+        assert [plan.rotary_known for plan in layers.plans] == [False]
+
+
+def test_the_gguf_of_smollm2_rotates_neighbours(smollm2: Path) -> None:
+    with open_layers(smollm2) as layers:
+        for plan in layers.plans:
+            assert plan.rotary_known
+            assert plan.rotary == RotaryPairs.neighbours(100000.0 ** -(np.arange(32) / 32), window=8192)
+
+
+@pytest.mark.parametrize("layout", ["blocks", "split", "interleaved", "separate"])
+def test_pairs_on_two_axes_may_share_frequencies(layout: str) -> None:
+    rotary = on_two_axes(layout, RopeSettings(base=100.0), 16, 0, RotaryPairs.halves)
+    assert sorted(rotary.pairs.ravel().tolist()) == list(range(16))
+    assert rotary.axes is not None and rotary.axes.tolist().count(1) == 4
+    assert len(np.unique(rotary.frequencies)) == (8 if layout == "split" else 4)
+    assert rotary != RotaryPairs(rotary.pairs, rotary.frequencies, axes=1 - rotary.axes)
+
+
+HOSTILE: list[Any] = [
+    None, True, 0, -1, 3, 1e308, float("nan"), float("inf"), 10**400, "", "x", [], [0], ["x"], [None] * 3, {}, {"x": 1},
+    {"rope_type": 3}, {"rope_type": "yarn"}, {"rope_type": "yarn", "factor": 1e308}, {"type": "yarn", "factor": "x"},
+    {"rope_type": "yarn", "factor": 4, "original_max_position_embeddings": 1e-300}, {"full_attention": 3, "x": {}},
+    {"rope_type": "llama3", "factor": 1e-308, "low_freq_factor": 1, "high_freq_factor": 2}, {"full_attention": {}},
+    {"rope_type": "longrope", "short_factor": [1e-308] * 4}, {"rope_type": "longrope", "short_factor": "abcd"},
+    {"rope_type": "default", "rope_theta": 1 + 1e-16}, {"rope_type": "proportional", "partial_rotary_factor": "x"},
+    {"rope_type": "yarn", "factor": 4, "attention_factor": 0}, {"rope_type": "yarn", "factor": 4, "mscale": -1e308},
+]  # fmt: skip
+KEYS = """rope_theta rope_scaling rope_parameters partial_rotary_factor rotary_pct rotary_dim qk_rope_head_dim
+layer_types no_rope_layers no_rope_layer_interval sliding_window_pattern global_attn_every_n_layers layer_rope_theta
+alibi rope_scaling_layers max_position_embeddings original_max_position_embeddings rope_interleave"""
+
+
+@pytest.mark.parametrize("model_type", ["llama", "phi3", "gemma3_text", "smollm3", "gptj", "cohere2", "exaone4"])
+def test_nothing_but_warnings_comes_from_hostile_configs(model_type: str) -> None:
+    weights = llama("h.{}.attn.{}_proj.weight" if model_type == "gptj" else "layers.{}.self_attn.{}_proj.weight", 1)
+    if model_type == "phi3":
+        weights = {"layers.0.self_attn.qkv_proj.weight": np.ones((48, 16), np.float32)}
+    for key in KEYS.split():
+        for value in HOSTILE:
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always")
+                (plan,) = plans(weights, model_type=model_type, **{key: value})
+            assert [one.category for one in caught] in ([], [UserWarning])
+            assert plan.rotary is None or plan.rotary_known
+            assert not caught or not plan.rotary_known
