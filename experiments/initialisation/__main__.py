@@ -1,6 +1,6 @@
 """The command line of the initialisation experiment.
 
-    python -m experiments.initialisation prepare|run|speed|table|figures
+    python -m experiments.initialisation prepare|run|speed|table|figures|page|overlap
 
 It uses argparse and imports matplotlib late, so that `prepare`, `run` and `table` work on a machine without typer,
 polars, rich and matplotlib.
@@ -123,6 +123,29 @@ def figures(options: argparse.Namespace) -> None:
         print(f"wrote {path}", file=sys.stderr)
 
 
+def page(options: argparse.Namespace) -> None:
+    """Make the tables of a page anew from finished runs."""
+    from experiments.initialisation.page import with_tables
+
+    try:
+        before = options.page.read_text("utf-8")
+    except (OSError, ValueError) as error:
+        raise InputError(f"{options.page}: cannot be read as text ({error})") from error
+    after = with_tables(before, read_runs(options.results))
+    if after != before:
+        with write_errors(options.page):
+            write_file(options.page, after.encode())
+    print(f"{options.page}: {'written' if after != before else 'unchanged'}", file=sys.stderr)
+
+
+def overlap(options: argparse.Namespace) -> None:
+    """Print the share of the n-grams of words of a held-out text that occur in the training text."""
+    from experiments.initialisation.overlap import overlap_of_files
+
+    share = overlap_of_files(options.train, options.valid, options.n)
+    print(f"{share:.1%} of the {options.n}-grams of the held-out text occur in the training text")
+
+
 def _tokens(folder: Path, options: argparse.Namespace, progress: Progress) -> Tokens:
     return prepare_tokens(
         folder,
@@ -156,7 +179,9 @@ def _parser() -> argparse.ArgumentParser:
     parser = _Parser(prog="python -m experiments.initialisation",
                      description="Which initialisation saves training steps? A grid of initialisations × learning "
                                  "rates × seeds as paired runs, and their comparison.")  # fmt: skip
-    commands = parser.add_subparsers(required=True, metavar="prepare|run|speed|table|figures", parser_class=_Parser)
+    commands = parser.add_subparsers(
+        required=True, metavar="prepare|run|speed|table|figures|page", parser_class=_Parser
+    )
 
     def add(command: Callable[[argparse.Namespace], None], summary: str) -> argparse.ArgumentParser:
         added = commands.add_parser(command.__name__, help=summary, description=command.__doc__)
@@ -183,6 +208,13 @@ def _parser() -> argparse.ArgumentParser:
             added.add_argument("--out", type=Path, metavar="FILE", help="write to this file instead of stdout")
         else:
             added.add_argument("--out", type=Path, metavar="DIR", required=True, help="folder of figures and tables")
+    paged = add(page, "make the tables of a page from finished runs")
+    paged.add_argument("page", type=Path, metavar="PAGE", help="a Markdown file, such as docs/initialisation.md")
+    paged.add_argument("results", type=Path, nargs="+", metavar="PATH", help="files or folders of finished runs")
+    shared = add(overlap, "how much of a held-out text occurs in the training text")
+    shared.add_argument("--train", **_SEVERAL, required=True, metavar="TEXT", help="training text")
+    shared.add_argument("--valid", **_SEVERAL, required=True, metavar="TEXT", help="held-out text")
+    shared.add_argument("-n", type=int, default=12, metavar="N", help="words of an n-gram")
     return parser
 
 

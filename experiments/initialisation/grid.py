@@ -129,25 +129,27 @@ _MECHANISM = ("unit indefinite", "unit independent with self-bias", "unit small-
 _SCALES = ("std 0.03", "std 0.045", "unit", "std 0.09", "std 0.125")  # unit is std 0.0625 at width 256
 # What to recommend for each architecture. A group that follows a screening is run with the learning rates found there
 # (`--lr`).
-ITEMS: dict[str, tuple[Cell, ...]] = {
-    "item1-screen": grid(_ARMS, _SCREENED, (0,)),
-    "item1": grid(_ARMS, (1e-3,), range(5)),
-    "item2-screen": grid(_MODERN_ARMS, _SCREENED, (0,), other=_MODERN),
-    "item2": grid(_MODERN_ARMS, (1e-3,), range(5), other=_MODERN),
-    "item2-large-screen": grid(
+ARCHITECTURE_GROUPS: dict[str, tuple[Cell, ...]] = {
+    "tuned-rate-screen": grid(_ARMS, _SCREENED, (0,)),
+    "tuned-rate": grid(_ARMS, (1e-3,), range(5)),
+    "modernbert-screen": grid(_MODERN_ARMS, _SCREENED, (0,), other=_MODERN),
+    "modernbert": grid(_MODERN_ARMS, (1e-3,), range(5), other=_MODERN),
+    "modernbert-large-screen": grid(
         ("baseline", "unit symmetric"), (5e-4, 1e-3), (0,), size="12x768", steps=1_500, other=_MODERN
     ),
-    "item2-large": grid(("baseline", "unit symmetric"), (5e-4,), range(3), size="12x768", steps=5_000, other=_MODERN),
-    "item3": grid(_ARMS, (1e-3,), range(5), other=(("norm", "pre"),)),
-    "item4": grid((*_ARMS, "unit skewed"), (5e-4,), range(2), size="12x768", steps=8_000, other=_LONG_WARMUP),
-    "item4-third": grid((*_ARMS, "unit skewed"), (5e-4,), (2,), size="12x768", steps=8_000, other=_LONG_WARMUP),
-    "item5": grid(_MECHANISM, (2e-4, 5e-4), range(5)),
-    "item6": grid(
+    "modernbert-large": grid(
+        ("baseline", "unit symmetric"), (5e-4,), range(3), size="12x768", steps=5_000, other=_MODERN
+    ),
+    "pre-norm": grid(_ARMS, (1e-3,), range(5), other=(("norm", "pre"),)),
+    "large-long": grid((*_ARMS, "unit skewed"), (5e-4,), range(2), size="12x768", steps=8_000, other=_LONG_WARMUP),
+    "large-long-third": grid((*_ARMS, "unit skewed"), (5e-4,), (2,), size="12x768", steps=8_000, other=_LONG_WARMUP),
+    "mechanism": grid(_MECHANISM, (2e-4, 5e-4), range(5)),
+    "scale": grid(
         tuple(f"{scale} {start}" for scale in _SCALES for start in ("symmetric", "independent")), (5e-4,), range(3)
     ),
-    "item7": grid(_ARMS, (1e-3,), range(3), objective="causal", other=(("architecture", "llama"),))
+    "causal-tuned": grid(_ARMS, (1e-3,), range(3), objective="causal", other=(("architecture", "llama"),))
     + grid(_ARMS, (1e-3,), range(3), objective="causal"),
-    "item8": grid(
+    "largest": grid(
         ("baseline", "unit symmetric"),
         (5e-4,),
         (0,),
@@ -157,7 +159,9 @@ ITEMS: dict[str, tuple[Cell, ...]] = {
     ),
     "authors": grid(("authors",), (5e-4, 2e-4), (0,)) + grid(("authors",), (5e-5,), (0,), steps=21_000),  # corrected
 }
-FINE_TUNED = frozenset({"item1", "item2", "item2-large"})  # groups whose runs are fine-tuned right after training
+FINE_TUNED = frozenset(
+    {"tuned-rate", "modernbert", "modernbert-large"}
+)  # groups whose runs are fine-tuned right after training
 _CORE = ("baseline", "symmetric", "unit independent", "unit symmetric", "authors")
 _MIMETIC = ("mimetic-0.3", "mimetic-0.7", "mimetic-0.3-value", "mimetic-0.7-value")
 _BEST = ("baseline", "unit symmetric", "mimetic-0.3")  # of core and mimetic over three seeds, and the baseline
@@ -172,7 +176,7 @@ GROUPS: dict[str, tuple[Cell, ...]] = {
     "slow": grid(("baseline", "unit symmetric", "authors"), (5e-5,), (0,), steps=21_000),
     "large": grid(("baseline", "unit independent", "unit symmetric"), (2e-4,), range(3), steps=2_300, size="12x768"),
     "causal": grid(("baseline", "unit symmetric"), (5e-4,), range(3), objective="causal"),
-    **ITEMS,
+    **ARCHITECTURE_GROUPS,
 }
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from attngeo.errors import InputError
-from experiments.initialisation.grid import GROUPS, ITEMS, custom_grid, group_cells
+from experiments.initialisation.grid import ARCHITECTURE_GROUPS, GROUPS, custom_grid, group_cells
 
 
 def test_settings_that_change_results_make_other_cells() -> None:
@@ -67,23 +67,29 @@ def test_an_initialisation_is_named_with_its_scale_and_its_self_bias() -> None:
 
 
 def test_the_learning_rates_of_a_group_can_be_replaced() -> None:
-    cells = group_cells(["item1"], ["baseline", "unit symmetric"], rates=(2e-3, 1e-3))
+    cells = group_cells(["tuned-rate"], ["baseline", "unit symmetric"], rates=(2e-3, 1e-3))
     assert len(cells) == 2 * 2 * 5 and {cell.lr for cell in cells} == {1e-3, 2e-3}
     assert [cell.seed for cell in cells] == sorted(cell.seed for cell in cells)
-    assert len(group_cells(["item1-screen"], rates=(8e-3,))) == 3
+    assert len(group_cells(["tuned-rate-screen"], rates=(8e-3,))) == 3
 
 
 def test_every_item_of_the_comparison_has_its_cells() -> None:
-    count = {name: len(group) for name, group in ITEMS.items()}
-    assert count["item1-screen"] == 3 * 4 and count["item1"] == 15 and count["item2"] == 20
-    assert count["item4"] == 8 and count["item5"] == 8 * 2 * 5 and count["item6"] == 30 and count["item7"] == 18
-    large = ITEMS["item8"][0]
+    count = {name: len(group) for name, group in ARCHITECTURE_GROUPS.items()}
+    assert count["tuned-rate-screen"] == 3 * 4 and count["tuned-rate"] == 15 and count["modernbert"] == 20
+    assert (
+        count["large-long"] == 8
+        and count["mechanism"] == 8 * 2 * 5
+        and count["scale"] == 30
+        and count["causal-tuned"] == 18
+    )
+    large = ARCHITECTURE_GROUPS["largest"][0]
     assert large.until_loss == 5.0 and large.config("a", "b").shape == (24, 1024, 16)
-    assert ITEMS["item4"][0].key == "masked-12x768-lr0.0005-8000-warmup1000-baseline-seed0"
-    assert ITEMS["item2"][0].config("a", "b").architecture == "modernbert"
+    assert ARCHITECTURE_GROUPS["large-long"][0].key == "masked-12x768-lr0.0005-8000-warmup1000-baseline-seed0"
+    assert ARCHITECTURE_GROUPS["modernbert"][0].config("a", "b").architecture == "modernbert"
     # An initialisation and its baseline are in one setting, so that they can be compared.
     assert all(
-        len({cell.setting for cell in ITEMS[name]}) == 1 for name in ("item1", "item2", "item3", "item4", "item6")
+        len({cell.setting for cell in ARCHITECTURE_GROUPS[name]}) == 1
+        for name in ("tuned-rate", "modernbert", "pre-norm", "large-long", "scale")
     )
 
 

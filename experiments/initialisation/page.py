@@ -1,0 +1,126 @@
+"""The tables of `docs/initialisation.md`, made from the logs: `python -m experiments.initialisation page`.
+
+A table stands in the page between two comments, `<!-- table: NAME -->` and `<!-- end -->`. What is between them is
+replaced.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from attngeo.errors import InputError
+from experiments.initialisation.figures_in_words import difference_text, holm, loss_text, p_text, saved_text
+from experiments.initialisation.runs import FinishedRun
+from experiments.initialisation.statistics import Comparison, compare
+
+_NAMES = {
+    "baseline": "baseline (std 0.02, independent)",
+    "symmetric": "symmetric, scale kept",
+    "unit independent": "unit scale, independent",
+    "unit symmetric": "unit scale, symmetric",
+    "unit skewed": "unit skewed, W_q = W_k(I + tS)",
+    "unit self-attending": "unit self-attending, W_q W_kᵀ + aI",
+    "unit rotated": "unit rotated, W_q = W_k R",
+    "unit negative": "unit negative, W_q = −W_k",
+    "authors": "the authors' recipe",
+    "mimetic-0.3": "mimetic 0.3",
+    "mimetic-0.7": "mimetic 0.7",
+    "mimetic-0.3-value": "mimetic 0.3 with the value part",
+    "mimetic-0.7-value": "mimetic 0.7 with the value part",
+}
+_TITLES = ("learning rate", "initialisation", "seeds", "final loss", "against the baseline [95%]", "p", "p (Holm)",
+           "steps saved [95%]", "reached")  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Table:
+    """Which comparisons a table holds: all of these settings and initialisations that were run, in this order."""
+
+    rates: tuple[float, ...]
+    starts: tuple[str, ...]
+    steps: int = 9_500
+    size: str = "4x256"
+    objective: str = "masked"
+    other: Mapping[str, object] | None = None
+
+    def rows(self, compared: Iterable[Comparison]) -> list[Comparison]:
+        """Return the comparisons of the table."""
+        other = tuple(sorted((self.other or {}).items()))
+        found = {
+            (one.cell.lr, one.cell.start): one
+            for one in compared
+            if (one.cell.steps, one.cell.size, one.cell.objective, one.cell.other)
+            == (self.steps, self.size, self.objective, other)
+        }
+        return [found[key] for rate in self.rates for start in self.starts if (key := (rate, start)) in found]
+
+
+_CORE = ("baseline", "symmetric", "unit independent", "unit symmetric", "authors", "mimetic-0.3", "mimetic-0.7",
+         "mimetic-0.3-value", "mimetic-0.7-value")  # fmt: skip
+_CONTROLS = (
+    "unit symmetric",
+    "unit skewed",
+    "unit self-attending",
+    "unit rotated",
+    "unit independent",
+    "unit negative",
+)
+_LARGE = ("baseline", "unit independent", "unit symmetric", "unit skewed")
+TABLES: dict[str, Table] = {
+    "initialisations": Table((2e-4, 5e-4), _CORE),
+    "lowest rate": Table((5e-5,), ("baseline", "unit symmetric", "authors"), steps=21_000),
+    "large": Table((2e-4,), _LARGE, steps=2_300, size="12x768"),
+    "large, longer": Table((5e-4,), _LARGE, steps=8_000, size="12x768", other={"warmup": 1_000}),
+    "controls": Table((5e-4, 2e-4), _CONTROLS),
+    "causal": Table((5e-4,), ("baseline", "unit symmetric"), objective="causal"),
+}
+
+
+def tables(runs: Sequence[FinishedRun]) -> dict[str, str]:
+    """Return every table as Markdown; one without runs is left out."""
+    compared = compare(runs)
+    chosen = {name: table.rows(compared) for name, table in TABLES.items()}
+    return {name: _markdown(rows) for name, rows in chosen.items() if rows}
+
+
+def with_tables(page: str, runs: Sequence[FinishedRun]) -> str:
+    """Return the page with its tables made anew from the runs."""
+    made = tables(runs)
+
+    def table(match: re.Match[str]) -> str:
+        name = match["name"]
+        if name not in made:
+            raise InputError(f"table {name!r}: no finished runs, expected one of {', '.join(made)}")
+        return f"<!-- table: {name} -->\n{made[name]}\n<!-- end -->"
+
+    return re.sub(r"<!-- table: (?P<name>[^>]*?) -->\n.*?<!-- end -->", table, page, flags=re.DOTALL)
+
+
+def _markdown(rows: Sequence[Comparison]) -> str:
+    adjusted = holm([math.nan if one.difference is None else one.difference.p for one in rows])
+    lines = [list(_TITLES), *(_row(one, p) for one, p in zip(rows, adjusted, strict=True))]
+    filled = [any(column[1:]) for column in zip(*lines, strict=True)]
+    lines = [[text for text, keep in zip(line, filled, strict=True) if keep] for line in lines]
+    return "\n".join(f"| {' | '.join(line)} |" for line in [lines[0], ["---"] * len(lines[0]), *lines[1:]])
+
+
+def _row(one: Comparison, adjusted: float) -> list[str]:
+    row = [_rate(one.cell.lr), _NAMES.get(one.cell.start, one.cell.start), str(len(one.seeds)), loss_text(one.loss)]
+    if one.difference is None or one.saved is None:
+        return [*row, "", "", "", "", ""]
+    saved = saved_text(one.saved) if one.reached else "not reached"
+    reached = f"{one.reached}/{len(one.seeds)}"
+    return [*row, difference_text(one.difference), p_text(one.difference.p), p_text(adjusted), saved, reached]
+
+
+def _rate(rate: float) -> str:
+    """Return a learning rate as people write it.
+
+    >>> _rate(0.0005)
+    '5e-4'
+    """
+    digits, _, exponent = f"{rate:.0e}".partition("e")
+    return f"{digits}e{int(exponent)}"

@@ -1,0 +1,80 @@
+"""The figures of docs/initialisation.md are those of the logs."""
+
+from __future__ import annotations
+
+import math
+import re
+from pathlib import Path
+
+import pytest
+
+from attngeo.errors import InputError
+from experiments.initialisation.figures_in_words import difference_text, holm, loss_text, p_text, saved_text
+from experiments.initialisation.overlap import overlap
+from experiments.initialisation.page import TABLES, tables, with_tables
+from experiments.initialisation.runs import FinishedRun, read_runs
+from experiments.initialisation.statistics import Estimate, compare
+
+ROOT = Path(__file__).parents[3]
+PAGE = ROOT / "docs/initialisation.md"
+
+
+@pytest.fixture(scope="module")
+def runs() -> list[FinishedRun]:
+    return read_runs([ROOT / "results/initialisation", ROOT / "results/initialisation_grid"])
+
+
+def test_every_table_of_the_page_is_made_from_the_logs(runs):
+    page = PAGE.read_text("utf-8")
+    assert with_tables(page, runs) == page
+    assert all(f"<!-- table: {name} -->" in page for name in TABLES)
+
+
+def test_a_changed_figure_is_put_right(runs):
+    page = PAGE.read_text("utf-8")
+    assert with_tables(page.replace("| 3.649 |", "| 3.650 |"), runs) == page
+
+
+def test_every_interval_in_the_text_is_one_of_the_logs(runs):
+    """Every "difference [low, high], p" and "share% [low, high]" outside the tables belongs to two initialisations."""
+    known: set[str] = set()
+    for against in {run.cell.start for run in runs}:
+        for one in compare(runs, against):
+            if one.difference is not None and one.saved is not None:
+                known |= {f"{difference_text(one.difference)}, p {p_text(one.difference.p)}"}
+                known |= {saved_text(one.saved), f"{saved_text(one.saved)}, p {p_text(one.saved.p)}"}
+    text = re.sub(r"<!-- table.*?<!-- end -->", "", PAGE.read_text("utf-8"), flags=re.DOTALL)
+    text = " ".join(text.split())
+    written = re.findall(r"(?:[+−]\d\.\d{3}|\d+%) \[[^\]]*\](?:, p [\d.e−-]*\d)?", text)
+    assert len(written) >= 8
+    assert [figure for figure in written if figure not in known] == []
+
+
+def test_a_page_that_names_an_unknown_table_is_refused(runs):
+    with pytest.raises(InputError, match="table 'other': no finished runs"):
+        with_tables("<!-- table: other -->\n<!-- end -->", runs)
+
+
+def test_tables_without_runs_are_left_out(runs):
+    some = [run for run in runs if run.cell.objective == "causal"]
+    assert list(tables(some)) == ["causal"]
+
+
+def test_figures_are_rounded_once_with_a_minus_sign():
+    value = Estimate(-0.0205, -0.0554999, 0.0144, 0.0131, 1.0)
+    assert difference_text(value) == "−0.021 [−0.055, +0.014]"
+    assert saved_text(Estimate(0.3349, -0.051, 0.5, 0.1, 1.0)) == "33% [−5, 50]"
+    assert difference_text(Estimate(0.1, math.nan, math.nan, math.nan, math.nan)) == "+0.100"
+    assert loss_text(3.64949) == "3.649" and p_text(math.nan) == "" and p_text(0.0001849) == "0.00018"
+
+
+def test_p_values_are_adjusted_for_their_number():
+    adjusted = holm([0.04, math.nan, 0.001, 0.03])
+    assert adjusted[2] == pytest.approx(0.003) and adjusted[3] == pytest.approx(0.06)
+    assert adjusted[0] == pytest.approx(0.06) and math.isnan(adjusted[1])
+    assert holm([0.9, 0.8]) == [1.0, 1.0]
+
+
+def test_overlap_counts_n_grams_within_documents():
+    assert overlap(["a b c", "d e f"], ["a b c d", "d e f"], n=3) == pytest.approx(2 / 3)
+    assert overlap(["a b c", "d e f"], ["c d e"], n=3) == 0
