@@ -20,8 +20,9 @@ from attngeo.live.parameters import LayerOptions, LayerParameters, attention_par
 def symmetric_init_(model: nn.Module, *, scale: Scale = None, **options: Unpack[LayerOptions]) -> Initialisation:
     """Set W_q^h ← W_k^{g(h)}: the form of every head becomes symmetric (s = 1) and positive semi-definite.
 
-    With scale="unit" it is recommended for masked pre-training: it saved a third of the steps at the better of two
-    learning rates and three quarters at the lower one (docs/initialisation.md). Causal training ends slightly worse.
+    With scale="unit" it is recommended for masked pre-training of post-norm models with learned positions: it saved a
+    third of the steps at the better of two learning rates (docs/initialisation.md). Causal training ends slightly
+    worse, and pre-norm models with rotary embedding were not measured yet.
 
     scale:   None keeps the scale of W_k. "unit" is std 1/√d: initial logits between different tokens are of order one,
              those of a token with itself about √r. A number is a std. The existing W_k of a layer is multiplied to that
