@@ -78,23 +78,29 @@ def layer_factors(weights: AttentionWeights) -> LayerFactors:
     return LayerFactors(Factors(query), Factors(key))
 
 
-def fold_norm(plain: LayerFactors, norm: Norm) -> LayerFactors:
+# Memory of folded factors that are no longer used, by shape: first touching new memory takes longer than folding.
+Memory = dict[tuple[str, tuple[int, ...]], AnyFloats]
+
+
+def fold_norm(plain: LayerFactors, norm: Norm, memory: Memory | None = None) -> LayerFactors:
     """Return the factors with the norm before the attention folded in: W → C diag(g) W, with C only for LayerNorm.
 
     A factor whose entries are extremely small or large is also multiplied by a power of 2, so that the product is
     exact in float32. The scores do not depend on that, the norm of the form does.
+
+    memory: if given, the result uses the memory of earlier results that were made with it
     """
+    memory = {} if memory is None else memory
     if is_torch(plain.query.w):
         return LayerFactors(*(Factors(_folded_tensor(side.w, norm)) for side in (plain.query, plain.key)))
     exponents = [_extreme_exponent(side, norm) for side in (plain.query, plain.key)]
-    query, key = (
-        Factors(_folded(side.w, norm, exponent))
-        for side, exponent in zip((plain.query, plain.key), exponents, strict=True)
-    )
-    folded = LayerFactors(query, key)
+    query = _folded(plain.query.w, norm, exponents[0], _taken("query", plain.query.w, memory))
+    key = _folded(plain.key.w, norm, exponents[1], _taken("key", plain.key.w, memory))
+    folded = LayerFactors(Factors(query), Factors(key))
     if plain.group_size > 1 and plain.layer_query.w.dtype == np.float32 and not exponents[0]:
         # Folding is linear, so the sum of the heads of each group need not be computed again.
-        total = Factors(_folded(plain.layer_query.w, norm, 0), folded.grouped_query.swapaxes(0, 1))
+        out = _taken("layer", plain.layer_query.w, memory)
+        total = Factors(_folded(plain.layer_query.w, norm, 0, out), folded.grouped_query.swapaxes(0, 1))
         folded.__dict__["layer_query"] = total
     return folded
 
@@ -115,9 +121,16 @@ def _extreme_exponent(side: Factors, norm: Norm) -> int:
     return 0
 
 
-def _folded(w: AnyFloats, norm: Norm, exponent: int) -> AnyFloats:
-    """Return factors `[n, r, d]` times the gain `[d]` and 2^−exponent, centred over d if the norm centres; float32."""
-    out = np.empty(w.shape, np.float32)
+def _taken(name: str, w: AnyFloats, memory: Memory) -> AnyFloats:
+    """Return float32 memory of the shape of w."""
+    key = name, w.shape
+    if key not in memory:
+        memory[key] = np.empty(w.shape, np.float32)
+    return memory[key]
+
+
+def _folded(w: AnyFloats, norm: Norm, exponent: int, out: AnyFloats) -> AnyFloats:
+    """Return `out`: factors `[n, r, d]` times the gain `[d]` and 2^−exponent, centred over d if the norm centres."""
     rows = max(1, FOLDED_AT_ONCE // w.shape[2])
 
     def fold(span: tuple[int, slice]) -> None:
@@ -186,6 +199,8 @@ def layer_scores(query: Factors, key: Factors, figures: Figures = PLAIN, groups:
     (scores,) = score_forms(query, key, replace(figures, rotary=None))
     if figures.rotary is None:
         return scores
+    if query.small or query.w.dtype != key.w.dtype:
+        query, key = query.double(), key.double()
     rotary, error = _layer_rotary_scores(query, key, figures, groups)
     if not error <= TRUSTED:
         rotary, _ = _layer_rotary_scores(query.double(), key.double(), figures, groups)

@@ -16,7 +16,7 @@ from attngeo.weights.layout.layers import Layers, open_layers
 from attngeo.weights.layout.rotary import RotaryPairs
 from attngeo.weights.scoring.device.reading import open_device, read_on_device
 from attngeo.weights.scoring.factored import PLAIN, Figures, FormScores
-from attngeo.weights.scoring.layer import LayerFactors, fold_norm, head_scores, layer_factors, layer_scores
+from attngeo.weights.scoring.layer import LayerFactors, Memory, fold_norm, head_scores, layer_factors, layer_scores
 from attngeo.weights.scoring.nulls.gaussian import GaussianNull, gaussian_null, rotary_null
 from attngeo.weights.scoring.nulls.repaired import RepairedNull
 from attngeo.weights.scoring.rotary.frequencies import frequency_rows
@@ -118,6 +118,7 @@ def score_rows(
     pairs: list[Row] = []
     notes: dict[str, None] = {}
     repaired = RepairedNull()
+    memory: Memory = {}
     target = None if device is None else open_device(device)
     opened = open_layers(ref, num_heads=num_heads, stack=stack, layers=layers, norms=folded, unproven=unproven)
     with opened as source, shared_cores(), closing(_reader(source, target)) as upcoming:  # which ends before its source
@@ -131,7 +132,7 @@ def score_rows(
                 _add_gaussian_null(new, weights, figures.rotary)
                 repaired.add(weights.stack, factors, new[0], new[1:], figures.rotary)
             if weights.norm is not None and not weights.cross:
-                _add_folded(new, weights, factors)
+                _add_folded(new, weights, factors, memory)
             rows += new
             if progress is not None:
                 progress(done, source.count)
@@ -238,10 +239,10 @@ def _add_z(row: Row, null: GaussianNull, variant: str) -> None:
         row["dominance_z"] = null_if_nan(null.dominance_z(row["dominance"]))
 
 
-def _add_folded(rows: list[Row], weights: AttentionWeights, factors: LayerFactors) -> None:
+def _add_folded(rows: list[Row], weights: AttentionWeights, factors: LayerFactors, memory: Memory) -> None:
     """Add the columns of scores with the norm before the attention folded in."""
     assert weights.norm is not None
-    folded = fold_norm(factors, weights.norm)
+    folded = fold_norm(factors, weights.norm, memory)
     heads = head_scores(*folded.heads) if len(rows) > 1 else []
     for row, scores in zip(rows, [layer_scores(folded.layer_query, folded.layer_key), *heads], strict=True):
         row["symmetry_folded"] = null_if_nan(scores.symmetry)

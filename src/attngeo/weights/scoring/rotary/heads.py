@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
-from attngeo.arrays import AnyFloats, Floats
+from attngeo.arrays import AnyFloats, Floats, Ints
 from attngeo.weights.layout.rotary import RotaryPairs
 from attngeo.weights.scoring.directionality import directionality
 from attngeo.weights.scoring.products import inner_product, quadratic_forms, weighted_squares
@@ -42,12 +43,18 @@ class RotaryScores:
 NO_ROTATION = RotaryScores()
 
 
+@lru_cache(maxsize=16)
+def _dimensions(rotary: RotaryPairs, size: int) -> tuple[Ints, Floats]:
+    """Return the dimensions that do not rotate, `[u]`, and what multiplies each dimension, `[r]`."""
+    return rotary.fixed(size), rotary.scale(size)
+
+
 def averaged_product(product: AnyFloats, rotary: RotaryPairs) -> AnyFloats:
     """Return P(Z) of a product of two factors of one head, `[r, r]`, attention factor included."""
-    scale = rotary.scale(len(product))
-    fixed = rotary.fixed(len(product))
+    fixed, scale = _dimensions(rotary, len(product))
     average = np.zeros_like(product)
-    average[np.ix_(fixed, fixed)] = product[np.ix_(fixed, fixed)] * np.outer(scale[fixed], scale[fixed])
+    if len(fixed):
+        average[np.ix_(fixed, fixed)] = product[np.ix_(fixed, fixed)] * np.outer(scale[fixed], scale[fixed])
     first, second = rotary.turning.T
     alpha = rotary.factor**2 / 2 * (product[first, first] + product[second, second])  # [n]
     beta = rotary.factor**2 / 2 * (product[second, first] - product[first, second])
@@ -62,7 +69,7 @@ def averaged_norms(averages: AnyFloats, w: AnyFloats, rotary: RotaryPairs) -> Fl
     averages: [n, r, r], P of the Gram matrices of the other side
     w:        [r, d]
     """
-    scale, fixed = rotary.scale(len(w)), rotary.fixed(len(w))
+    fixed, scale = _dimensions(rotary, len(w))
     weights = averages.diagonal(0, 1, 2) * np.square(scale)  # [n, r]
     weights[:, fixed] = 0
     squares = weighted_squares(w, weights)
