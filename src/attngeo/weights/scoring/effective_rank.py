@@ -97,4 +97,4 @@ def _from_traces(trace: Any, norm: Any, fourth: tuple[Any, Any, Any, Any]) -> Ef
 
 def _inner(a: Any, b: Any) -> Any:
     """Return Σ a_ij b_ij of matrices `[..., n, n]`, as `[...]`."""
-    return (a * b).sum((-1, -2))
+    return namespace(a).einsum("...ij,...ij->...i", a, b).sum(-1)

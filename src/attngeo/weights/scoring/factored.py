@@ -66,6 +66,7 @@ class Figures:
     """What is computed of a form beyond symmetry and directionality."""
 
     gamma: float = GAMMA
+    dominance: bool = True
     ranks: bool = False  # the effective ranks
     rotary: RotaryPairs | None = None  # scores of a head averaged over offsets
     pairs: bool = False  # keep the products of each rotary pair
@@ -88,8 +89,10 @@ def score_forms(query: Factors, key: Factors, figures: Figures = PLAIN) -> Itera
             estimates = _with_error(some, key, figures)
         for i, estimate in enumerate(estimates):
             scores = estimate if estimate.error <= TRUSTED else _in_double(some[i : i + 1], key, figures)
-            rows, columns = (norms / (norms.max() or 1.0) for norms in (scores.row_norms, scores.column_norms))
-            yield replace(scores, dominance=float(dominance(rows, columns)))  # relative norms: no square overflows
+            if figures.dominance:
+                rows, columns = (norms / (norms.max() or 1.0) for norms in (scores.row_norms, scores.column_norms))
+                scores = replace(scores, dominance=float(dominance(rows, columns)))  # relative: no square overflows
+            yield scores
 
 
 def forms_per_product(query: Factors) -> int:

@@ -243,8 +243,9 @@ def _add_folded(rows: list[Row], weights: AttentionWeights, factors: LayerFactor
     """Add the columns of scores with the norm before the attention folded in."""
     assert weights.norm is not None
     folded = fold_norm(factors, weights.norm, memory)
-    heads = head_scores(*folded.heads) if len(rows) > 1 else []
-    for row, scores in zip(rows, [layer_scores(folded.layer_query, folded.layer_key), *heads], strict=True):
+    figures = Figures(dominance=False)
+    heads = head_scores(*folded.heads, figures=figures) if len(rows) > 1 else []
+    for row, scores in zip(rows, [layer_scores(folded.layer_query, folded.layer_key, figures), *heads], strict=True):
         row["symmetry_folded"] = null_if_nan(scores.symmetry)
         row["directionality_folded"] = null_if_nan(scores.directionality)
 

@@ -60,7 +60,7 @@ class RepairedNull:
 
         rotary: how queries and keys rotate, also when keys of another layer take the place of its own
         """
-        groups, figures = len(factors.key.w), Figures(rotary=rotary)
+        groups, figures = len(factors.key.w), Figures(dominance=False, rotary=rotary)
         if heads and groups > 1:
             scored = head_scores(*factors.heads, derangement(groups), figures)
             for row, scores in zip(heads, scored, strict=True):
