@@ -1,0 +1,55 @@
+"""Measures of a pruned model on evaluation rows: the loss of each window, or the similarities of its sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from attngeo.applications.prune.calibration.losses import token_losses
+from attngeo.applications.prune.calibration.rows import Batch
+from attngeo.live.frozen import frozen_model
+from attngeo.live.load import run_model
+
+Losses = NDArray[np.float64]
+
+
+def window_losses(model: Any, batches: Sequence[Batch]) -> Losses:
+    """Return the mean loss of each row, for paired comparisons over rows."""
+    found = []
+    with frozen_model(model):
+        for batch in batches:
+            batch = batch.to(model.device, model.dtype)
+            assert batch.targets is not None
+            found.append(token_losses(run_model(model, batch.inputs).logits, batch.targets).double().cpu())
+    losses: Losses = torch.cat(found).numpy()
+    return losses
+
+
+def sentence_embeddings(model: Any, batches: Sequence[Batch]) -> NDArray[np.float64]:
+    """Return the embedding of each row: the mean of its last hidden states, with norm 1."""
+    found = []
+    with frozen_model(model):
+        for batch in batches:
+            batch = batch.to(model.device, model.dtype)
+            hidden = run_model(model, batch.inputs).last_hidden_state.double()  # [B, T, d]
+            mask = batch.inputs["attention_mask"][..., None]  # [B, T, 1]
+            mean = (hidden * mask).sum(1) / mask.sum(1)
+            found.append((mean / mean.norm(dim=1, keepdim=True)).cpu())
+    embeddings: NDArray[np.float64] = torch.cat(found).numpy()
+    return embeddings
+
+
+def disagreement(full: NDArray[np.float64], pruned: NDArray[np.float64], blocks: int = 32) -> Losses:
+    """Return 1 − Spearman correlation of the sentence similarities, for each of `blocks` sets of sentences."""
+    from scipy.stats import spearmanr
+
+    found = []
+    for part in np.array_split(np.arange(len(full)), blocks):
+        upper = np.triu_indices(len(part), 1)
+        similarities = [(one[part] @ one[part].T)[upper] for one in (full, pruned)]
+        found.append(1 - float(spearmanr(*similarities).statistic))
+    return np.array(found)
