@@ -6,8 +6,8 @@ import zlib
 from collections.abc import Iterable
 
 import numpy as np
+from numpy.typing import NDArray
 
-from attngeo.arrays import Array
 from attngeo.dynamics.data.corpus import documents
 
 
@@ -27,7 +27,7 @@ def overlap_of_files(train: Iterable[str], valid: Iterable[str], n: int = 12) ->
     return overlap(documents(list(train)), documents(list(valid)), n)
 
 
-def _hashes(text: str, n: int) -> Array:
+def _hashes(text: str, n: int) -> NDArray[np.uint64]:
     """Return a 64-bit hash of each n-gram of words; two different n-grams rarely have the same."""
     words = np.array([zlib.crc32(word.encode()) for word in text.split()], dtype=np.uint64)
     if len(words) < n:

@@ -16,8 +16,8 @@ from attngeo.weights.layout.families import Family, ends_with, family
 from attngeo.weights.layout.head_counts import check_width, count_heads
 from attngeo.weights.layout.layer_plan import LayerPlan, Read
 from attngeo.weights.layout.norms import find_norm
-from attngeo.weights.layout.rope import rotary_of_sites
 from attngeo.weights.layout.pruned_heads import pruned_sites
+from attngeo.weights.layout.rope import rotary_of_sites
 from attngeo.weights.layout.site import Site
 from attngeo.weights.layout.sites import attention_like, find_sites
 from attngeo.weights.layout.stacks import name_stacks
