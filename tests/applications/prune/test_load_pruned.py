@@ -130,6 +130,9 @@ def test_a_folder_that_is_not_pruned_or_damaged(kind: str, tmp_path: Path) -> No
         load_pruned(tmp_path / "small")
     with pytest.raises(attngeo.AttngeoError):
         attngeo.score(tmp_path / "small")
+    config.write_text(re.sub(r'"1": \[\s+1,', '"1": [99,', text))
+    with pytest.raises(InputError, match="disagree about decoder layer 1"):
+        load_pruned(tmp_path / "small")
     config.write_text(text.replace('"head_size": 6', '"head_size": 5'))
     with pytest.raises(attngeo.AttngeoError, match="rows, but the config declares heads that need"):
         attngeo.score(tmp_path / "small")

@@ -77,10 +77,12 @@ def _cutting_class(architecture: Any, record: dict[str, Any]) -> Any:
         delattr(config, CONFIG_KEY)  # the model that is built first has all heads
         architecture.__init__(self, config, *arguments, **options)
         layers = prunable_layers(self)
-        missing = {(layer.stack, layer.layer) for layer in layers} ^ set(kept)
-        if missing:
-            stack, layer = min(missing)
-            raise InputError(f"config.json: {CONFIG_KEY} and the model disagree about {stack} layer {layer}")
+        full = {(layer.stack, layer.layer): {head.head for head in layer.labels} for layer in layers}
+        wrong = full.keys() ^ kept.keys()
+        wrong |= {key for key in full.keys() & kept.keys() if not kept[key] or not full[key].issuperset(kept[key])}
+        if wrong:
+            stack, number = min(wrong)
+            raise InputError(f"config.json: {CONFIG_KEY} and the model disagree about {stack} layer {number}")
         keep_heads_(layers, kept)
         setattr(self.config, CONFIG_KEY, record)
 

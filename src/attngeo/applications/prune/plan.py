@@ -159,6 +159,8 @@ class PrunePlan:
             if plain.pop("statistics", None) is not None:
                 raise InputError("statistics is unknown")
             plan = from_plain(_Plain, plain)
+            if not 0 < len(plan.removed) < plan.total:
+                raise InputError(f"removes {len(plan.removed)} of {plan.total} heads, expected some of them")
         statistics = None
         if path.with_suffix(".npz").exists():
             from attngeo.applications.prune.calibration.statistics import Statistics

@@ -145,6 +145,11 @@ def refits(
         if key not in statistics.layers:
             raise InputError(f"refit: the statistics have no {layer.stack} layer {layer.layer}")
         weight = layer.output_weight.detach().double().cpu().numpy()
+        found_size, size = len(statistics.layers[key].fit), len(weight) + (layer.output.bias is not None)
+        if found_size != size or len(statistics.layers[key].held_out) != size:
+            raise InputError(
+                f"refit: the statistics of {layer.stack} layer {layer.layer} have {found_size} entries, expected {size}"
+            )
         positions = [index for index, head in enumerate(layer.labels) if head.head in set(kept[key])]
         found[key] = refit_layer(statistics.layers[key], weight, blocks(positions, layer.heads.size))
     return found
