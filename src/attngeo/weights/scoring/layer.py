@@ -194,7 +194,7 @@ def layer_scores(query: Factors, key: Factors, figures: Figures = PLAIN, groups:
     groups: G; the scores under rotary position embedding need it
     """
     if is_torch(query.w):
-        scores = batched_layer_scores(query.w, key.w, figures, groups)
+        (scores,) = batched_layer_scores(query.w, key.w, figures, groups)
         return scores if scores.error <= TRUSTED else layer_scores(query.cpu(0), key.cpu(0), figures, groups)
     (scores,) = score_forms(query, key, replace(figures, rotary=None))
     if figures.rotary is None:

@@ -13,16 +13,20 @@ from attngeo.io.prefetch import prefetch
 from attngeo.io.threads import shared_cores
 from attngeo.weights.layout.attention_weights import AttentionWeights
 from attngeo.weights.layout.layers import Layers, open_layers
-from attngeo.weights.layout.rotary import RotaryPairs
+from attngeo.weights.scoring.batches.layer_batch import LayerBatch, layer_batches
+from attngeo.weights.scoring.columns.layer_rows import (
+    add_folded,
+    add_gaussian_null,
+    assembled_rows,
+    layer_rows,
+    turning_pairs,
+)
 from attngeo.weights.scoring.device.reading import open_device, read_on_device
-from attngeo.weights.scoring.factored import PLAIN, Figures, FormScores
-from attngeo.weights.scoring.layer import LayerFactors, Memory, fold_norm, head_scores, layer_factors, layer_scores
-from attngeo.weights.scoring.nulls.gaussian import GaussianNull, gaussian_null, rotary_null
+from attngeo.weights.scoring.factored import Figures, FormScores
+from attngeo.weights.scoring.layer import Memory, fold_norm, head_scores, layer_factors, layer_scores
 from attngeo.weights.scoring.nulls.repaired import RepairedNull
-from attngeo.weights.scoring.rotary.frequencies import frequency_rows
-from attngeo.weights.scoring.rows import Row, null_if_nan
+from attngeo.weights.scoring.rows import Row
 from attngeo.weights.scoring.score_table import ScoreTable
-from attngeo.weights.scoring.self_attending import self_attending_std
 from attngeo.weights.sources.checkpoint import Checkpoint
 
 if TYPE_CHECKING:
@@ -30,6 +34,7 @@ if TYPE_CHECKING:
     from torch import nn
 
 Reference: TypeAlias = "str | os.PathLike[str] | Mapping[str, Any] | nn.Module | Checkpoint"
+FOLDED = Figures(dominance=False)  # what is computed of folded forms
 NAMED_IN_WARNING = 20  # forms that a warning names; it only counts the others
 
 
@@ -121,28 +126,83 @@ def score_rows(
     memory: Memory = {}
     target = None if device is None else open_device(device)
     opened = open_layers(ref, num_heads=num_heads, stack=stack, layers=layers, norms=folded, unproven=unproven)
+    done = 0
     with opened as source, shared_cores(), closing(_reader(source, target)) as upcoming:  # which ends before its source
         name = model if model is not None else source.model
-        for done, weights in enumerate(upcoming, 1):
+        for some in upcoming:
+            weights = some.layers[0] if isinstance(some, LayerBatch) else some
             notes |= dict.fromkeys(_notes(name, weights, heads))
-            factors = layer_factors(weights)
+            with_heads = heads and weights.heads_known
             figures = Figures(ranks=finer, rotary=turning_pairs(weights) if finer else None, pairs=frequencies)
-            new = layer_rows(name, weights, factors, heads and weights.heads_known, figures, pairs)
-            if nulls:
-                _add_gaussian_null(new, weights, figures.rotary)
-                repaired.add(weights.stack, factors, new[0], new[1:], figures.rotary)
-            if weights.norm is not None and not weights.cross:
-                _add_folded(new, weights, factors, memory)
-            rows += new
+            if isinstance(some, LayerBatch):
+                new = _batch_rows(name, some, with_heads, nulls, figures, pairs, repaired)
+            else:
+                new = [_single_rows(name, some, with_heads, nulls, figures, pairs, repaired, memory)]
+            rows += [row for of_layer in new for row in of_layer]
+            done += len(new)
             if progress is not None:
                 progress(done, source.count)
         repaired.close()
     return ScoredRows(rows, pairs, tuple(notes))
 
 
-def _reader(source: Layers, device: Device | None) -> Generator[AttentionWeights, None, None]:
-    """Yield the layers, read ahead in threads; as NumPy arrays, or as tensors on a device."""
-    return prefetch(source) if device is None else read_on_device(source, device)
+def _reader(source: Layers, device: Device | None) -> Generator[AttentionWeights | LayerBatch, None, None]:
+    """Yield the layers, read ahead in threads: one by one as NumPy arrays, or in batches as tensors on a device."""
+    if device is None:
+        with closing(prefetch(source)) as upcoming:
+            yield from upcoming
+    else:
+        with closing(read_on_device(source, device)) as upcoming:
+            yield from layer_batches(upcoming)
+
+
+def _single_rows(
+    name: str,
+    weights: AttentionWeights,
+    heads: bool,
+    nulls: bool,
+    figures: Figures,
+    pairs: list[Row],
+    repaired: RepairedNull,
+    memory: Memory,
+) -> list[Row]:
+    """Return the rows of one layer, all columns filled but those that wait for the last layer."""
+    factors = layer_factors(weights)
+    rows = layer_rows(name, weights, factors, heads, figures, pairs)
+    if nulls:
+        add_gaussian_null(rows, weights, figures.rotary)
+        repaired.add(weights.stack, factors, rows[0], rows[1:], figures.rotary)
+    if weights.norm is not None and not weights.cross:
+        folded = fold_norm(factors, weights.norm, memory)
+        of_layer = layer_scores(folded.layer_query, folded.layer_key, FOLDED)
+        add_folded(rows, of_layer, head_scores(*folded.heads, figures=FOLDED) if heads else [])
+    return rows
+
+
+def _batch_rows(
+    name: str,
+    batch: LayerBatch,
+    heads: bool,
+    nulls: bool,
+    figures: Figures,
+    pairs: list[Row],
+    repaired: RepairedNull,
+) -> list[list[Row]]:
+    """Return the rows of several layers on a device, as `_single_rows` does for one."""
+    no_heads: list[list[FormScores]] = [[] for _ in batch.layers]
+    of_heads = batch.head_scores(figures) if heads else no_heads
+    scored = zip(batch.layers, batch.layer_scores(figures), of_heads, strict=True)
+    rows = [assembled_rows(name, *scores, figures, pairs) for scores in scored]
+    if nulls:
+        for weights, new in zip(batch.layers, rows, strict=True):
+            add_gaussian_null(new, weights, figures.rotary)
+        repaired.add_batch(batch, rows, figures.rotary)
+    if batch.layers[0].norm is not None and not batch.layers[0].cross:
+        folded = batch.folded()
+        of_heads = folded.head_scores(FOLDED) if heads else no_heads
+        for new, of_layer, some in zip(rows, folded.layer_scores(FOLDED), of_heads, strict=True):
+            add_folded(new, of_layer, some)
+    return rows
 
 
 def _notes(model: str, weights: AttentionWeights, heads: bool) -> Iterator[str]:
@@ -154,100 +214,6 @@ def _notes(model: str, weights: AttentionWeights, heads: bool) -> Iterator[str]:
             f"{model}: the rotary position embedding of this model type was never checked against a live model, "
             "so the columns named rope are null"
         )
-
-
-def turning_pairs(weights: AttentionWeights) -> RotaryPairs | None:
-    """Return the rotary pairs of a layer, None where nothing is known to rotate."""
-    rotates = weights.rotary_known and weights.rotary is not None and len(weights.rotary.turning) > 0
-    return weights.rotary if rotates else None
-
-
-def layer_rows(
-    model: str,
-    weights: AttentionWeights,
-    factors: LayerFactors,
-    heads: bool,
-    figures: Figures = PLAIN,
-    pairs: list[Row] | None = None,
-) -> list[Row]:
-    """Return the row of the layer, followed by those of its heads; append the rows of rotary pairs to `pairs`."""
-    _, r, d_query = factors.query.w.shape
-    groups, _, d_key = factors.key.w.shape
-    common = {
-        "model": model,
-        "stack": weights.stack,
-        "layer": weights.layer,
-        "query_width": d_query,
-        "key_width": d_key,
-        "qk_norm": weights.qk_norm,
-        "cross": weights.cross,
-        "rotary": "not proved" if not weights.rotary_known else "no" if turning_pairs(weights) is None else "yes",
-    }
-    scored = head_scores(*factors.heads, figures=figures) if heads else []
-    of_heads = dict(zip(weights.head_numbers, scored, strict=False))  # no scores: only the layer was asked for
-    of_layer = layer_scores(factors.layer_query, factors.layer_key, figures, groups)
-    if pairs is not None and figures.pairs and figures.rotary is not None:
-        keys = {name: common[name] for name in ("model", "stack", "layer")}
-        for head, scores in of_heads.items():
-            if scores.rotary.pairs is not None:
-                pairs += frequency_rows(keys | {"head": head}, scores.rotary.pairs, figures.rotary)
-    return [
-        common | {"rank": groups * r} | _score_columns(of_layer, weights.cross),
-        *(
-            common | {"head": head, "rank": r} | _score_columns(scores, weights.cross)
-            for head, scores in of_heads.items()
-        ),
-    ]
-
-
-def _score_columns(scores: FormScores, cross: bool) -> Row:
-    return {
-        "symmetry": null_if_nan(scores.symmetry),
-        "directionality": null_if_nan(scores.directionality),
-        "symmetry_rope": null_if_nan(scores.rotary.symmetry),
-        "directionality_rope": null_if_nan(scores.rotary.directionality),
-        "dominance": null_if_nan(scores.dominance),
-        "self_attending": None if cross else null_if_nan(scores.self_attending),
-        "rank_symmetric": null_if_nan(scores.rank_symmetric),
-        "rank_skew": null_if_nan(scores.rank_skew),
-        "norm": scores.norm,
-    }
-
-
-def _add_gaussian_null(rows: list[Row], weights: AttentionWeights, rotary: RotaryPairs | None) -> None:
-    """Add the columns that compare with independent Gaussian factors of the same shape."""
-    fixed = 0 if rotary is None else len(rotary.fixed(weights.key.shape[2]))
-    for row in rows:
-        d_query, d_key, r = row["query_width"], row["key_width"], row["rank"]
-        _add_z(row, gaussian_null(d_query, d_key, r), "")
-        if row["self_attending"] is not None:
-            row["self_attending_z"] = row["self_attending"] / self_attending_std(min(r, d_query), d_query)
-        if rotary is not None:
-            groups = len(weights.key) if row.get("head") is None else 1
-            _add_z(row, rotary_null(d_query, d_key, groups, len(rotary.turning), fixed), "_rope")
-
-
-def _add_z(row: Row, null: GaussianNull, variant: str) -> None:
-    """Add z and p of the scores whose columns have this suffix."""
-    symmetry, directionality = row[f"symmetry{variant}"], row[f"directionality{variant}"]
-    if symmetry is not None:
-        row[f"symmetry{variant}_z"] = null_if_nan(null.symmetry_z(symmetry))
-    if directionality is not None:
-        row[f"directionality{variant}_z"] = null_if_nan(null.directionality_z(directionality))
-        row[f"directionality{variant}_p"] = null.directionality_p(directionality)
-    if not variant and row["dominance"] is not None:
-        row["dominance_z"] = null_if_nan(null.dominance_z(row["dominance"]))
-
-
-def _add_folded(rows: list[Row], weights: AttentionWeights, factors: LayerFactors, memory: Memory) -> None:
-    """Add the columns of scores with the norm before the attention folded in."""
-    assert weights.norm is not None
-    folded = fold_norm(factors, weights.norm, memory)
-    figures = Figures(dominance=False)
-    heads = head_scores(*folded.heads, figures=figures) if len(rows) > 1 else []
-    for row, scores in zip(rows, [layer_scores(folded.layer_query, folded.layer_key, figures), *heads], strict=True):
-        row["symmetry_folded"] = null_if_nan(scores.symmetry)
-        row["directionality_folded"] = null_if_nan(scores.directionality)
 
 
 def _warn_of_missing_scores(rows: list[Row]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from safetensors.numpy import save_file
 import attngeo
 from attngeo.errors import InputError, SourceError
 from attngeo.weights.layout.rotary import RotaryPairs
+from attngeo.weights.scoring.batches import layer_batch
 from attngeo.weights.scoring.factored import Figures
 from attngeo.weights.scoring.factors import Factors
 from attngeo.weights.scoring.layer import head_scores, layer_factors, layer_scores
@@ -58,8 +60,6 @@ def test_real_models(minilm, smollm2):
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float64"])
 def test_stored_bytes_of_every_float_type(tmp_path, dtype):
-    import json
-
     import ml_dtypes
 
     kind = ml_dtypes.bfloat16 if dtype == "bfloat16" else np.dtype(dtype)
@@ -113,6 +113,27 @@ def hard_layer(kind: str) -> dict[str, Any]:
         key[1] = -key[0] * np.float32(1 + 1e-6)
         query[2:8] = 0
     return tensors
+
+
+@pytest.mark.parametrize("layers", [1, 2, 3])
+@pytest.mark.parametrize("groups", [1, 2])
+def test_batches_of_any_length_give_the_same_table(tmp_path, monkeypatch, layers, groups):
+    """Re-paired keys come from the layer before, whether or not it is in the same batch."""
+    tensors = {}
+    for layer in range(5):
+        for name, heads in (("q", 4), ("k", groups)):
+            w = np.random.default_rng([layer, heads]).normal(size=(heads * 8, 32)).astype(np.float32)
+            tensors[f"model.layers.{layer}.self_attn.{name}_proj.weight"] = w
+        tensors[f"model.layers.{layer}.input_layernorm.weight"] = np.linspace(0.5, 1.5 + layer, 32, dtype=np.float32)
+    # The keys of two layers are shared, so that they are no null for each other.
+    tensors["model.layers.3.self_attn.k_proj.weight"] = tensors["model.layers.2.self_attn.k_proj.weight"]
+    config = {"num_hidden_layers": 5, "hidden_size": 32, "num_attention_heads": 4, "num_key_value_heads": groups}
+    save_file(tensors, tmp_path / "model.safetensors")
+    (tmp_path / "config.json").write_text(json.dumps(CONFIG | config | {"head_dim": 8}))
+    monkeypatch.setattr(layer_batch, "LAYERS", layers)
+    ours, theirs = (attngeo.score(tmp_path, device=device) for device in (None, "cpu"))
+    assert ours.frame["symmetry_repaired"].null_count() == (1 if groups > 1 else 5)
+    assert_same_tables(ours, theirs)
 
 
 @pytest.mark.parametrize("kind", ["zero head", "tiny", "cancelling"])

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 from attngeo.applications.compare.change.form_change import FormChange, head_changes, layer_change
 from attngeo.applications.compare.change.layer_pairs import LayerPair
+from attngeo.weights.scoring.columns.layer_rows import layer_rows, turning_pairs
 from attngeo.weights.scoring.factored import Figures
 from attngeo.weights.scoring.layer import LayerFactors
 from attngeo.weights.scoring.rows import Row, null_if_nan
-from attngeo.weights.scoring.score import layer_rows, turning_pairs
 
 if TYPE_CHECKING:
     import polars as pl

@@ -49,17 +49,16 @@ def batched_head_scores(
         return _fetched(*_figures(query, key, figures), rotary, figures)
 
 
-def batched_layer_scores(query: Tensor, key: Tensor, figures: Figures, groups: int) -> FormScores:
-    """Return the scores of a layer form from its factors `[1, G r, d_q]` and `[1, G r, d_k]`."""
+def batched_layer_scores(query: Tensor, key: Tensor, figures: Figures, groups: int) -> list[FormScores]:
+    """Return the scores of L layer forms from their factors `[L, G r, d_q]` and `[L, G r, d_k]`."""
     import torch
 
     with torch.inference_mode():
         rotary = None
         if figures.rotary is not None:
-            of_query, of_key = (w.unflatten(1, (groups, -1)).swapaxes(-1, -2) for w in (query, key))  # [1, G, d, r]
+            of_query, of_key = (w.unflatten(1, (groups, -1)).swapaxes(-1, -2) for w in (query, key))  # [L, G, d, r]
             rotary = rotary_average(of_query, of_key, figures.rotary)
-        (scores,) = _fetched(*_figures(query, key, figures), rotary, figures)
-    return scores
+        return _fetched(*_figures(query, key, figures), rotary, figures)
 
 
 def _figures(query: Tensor, key: Tensor, figures: Figures) -> tuple[list[Tensor], tuple[Tensor, ...] | None]:

@@ -7,7 +7,9 @@ the last one for the first. The layers are thus deranged too, and only two of th
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -16,6 +18,9 @@ from attngeo.weights.scoring.factored import Figures, FormScores
 from attngeo.weights.scoring.factors import Factors
 from attngeo.weights.scoring.layer import LayerFactors, head_scores, layer_scores
 from attngeo.weights.scoring.rows import Row, null_if_nan
+
+if TYPE_CHECKING:
+    from attngeo.weights.scoring.batches.layer_batch import LayerBatch
 
 SEED = 0
 
@@ -77,6 +82,44 @@ class RepairedNull:
         else:
             self.first[kind] = unpaired
         self.last[kind] = (key, factors.layer_key)
+
+    def add_batch(self, batch: LayerBatch, rows: Sequence[list[Row]], rotary: RotaryPairs | None = None) -> None:
+        """Score the next layers, held on a device.
+
+        rows: of each layer, the row of its form, followed by those of its heads
+        """
+        import torch
+
+        figures = Figures(dominance=False, rotary=rotary)
+        heads_pending = len(rows[0]) > 1
+        if heads_pending and batch.groups > 1:
+            for new, scored in zip(rows, batch.head_scores(figures, derangement(batch.groups)), strict=True):
+                for row, scores in zip(new[1:], scored, strict=True):
+                    _fill(row, scores)
+            heads_pending = False
+        kind = (batch.layers[0].stack, tuple(batch.query.shape[1:]), tuple(batch.key.shape[1:]))
+        if kind not in self.first:
+            self.first[kind] = UnpairedLayer(
+                rows[0][0],
+                rows[0][1:] if heads_pending else [],
+                Factors(batch.query[0]) if heads_pending else None,
+                Factors(batch.layer_query[:1]),
+                Factors(batch.layer_key[:1]),
+                figures,
+                batch.groups,
+            )
+            before = batch.key[:1]  # its own, which are recognised below
+        else:
+            before = self.last[kind][0].w[None]
+        keys = torch.cat([before, batch.key[:-1]])  # [L, G, r, d_k]
+        shared = (keys == batch.key).flatten(1).all(1).tolist()  # [L], the same layer, or one that shares its weights
+        of_layers = batch.layer_scores(figures, keys.flatten(1, 2))
+        of_heads = batch.head_scores(figures, key=keys) if heads_pending else [[] for _ in rows]
+        for new, same, of_layer, scored in zip(rows, shared, of_layers, of_heads, strict=True):
+            if not same:
+                for row, scores in zip(new, [of_layer, *scored], strict=heads_pending):
+                    _fill(row, scores)
+        self.last[kind] = (Factors(batch.key[-1]), Factors(batch.layer_key[-1:]))
 
     def close(self) -> None:
         """Pair the first layer of each kind with the keys of the last one."""

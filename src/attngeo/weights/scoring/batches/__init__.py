@@ -1,0 +1,9 @@
+"""Layers scored several at a time, on a device.
+
+LayerBatch      several layers of one shape, held as tensors and scored at once
+layer_batches   the layers of a model in batches
+"""
+
+from attngeo.weights.scoring.batches.layer_batch import LayerBatch, layer_batches
+
+__all__ = ["LayerBatch", "layer_batches"]

@@ -1,0 +1,18 @@
+"""From the scores of a layer and its heads to the rows of a table.
+
+layer_rows          score one layer and return its rows
+assembled_rows      the rows of a layer whose scores are known
+add_gaussian_null   fill the columns that compare with independent Gaussian factors
+add_folded          fill the columns of scores with the norm folded in
+turning_pairs       the rotary pairs of a layer that rotates
+"""
+
+from attngeo.weights.scoring.columns.layer_rows import (
+    add_folded,
+    add_gaussian_null,
+    assembled_rows,
+    layer_rows,
+    turning_pairs,
+)
+
+__all__ = ["add_folded", "add_gaussian_null", "assembled_rows", "layer_rows", "turning_pairs"]

@@ -1,0 +1,119 @@
+"""The rows of a score table that belong to one layer, its own and those of its heads, filled from their scores."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from attngeo.weights.layout.attention_weights import AttentionWeights
+from attngeo.weights.layout.rotary import RotaryPairs
+from attngeo.weights.scoring.factored import PLAIN, Figures, FormScores
+from attngeo.weights.scoring.layer import LayerFactors, head_scores, layer_scores
+from attngeo.weights.scoring.nulls.gaussian import GaussianNull, gaussian_null, rotary_null
+from attngeo.weights.scoring.rotary.frequencies import frequency_rows
+from attngeo.weights.scoring.rows import Row, null_if_nan
+from attngeo.weights.scoring.self_attending import self_attending_std
+
+
+def turning_pairs(weights: AttentionWeights) -> RotaryPairs | None:
+    """Return the rotary pairs of a layer, None where nothing is known to rotate."""
+    rotates = weights.rotary_known and weights.rotary is not None and len(weights.rotary.turning) > 0
+    return weights.rotary if rotates else None
+
+
+def layer_rows(
+    model: str,
+    weights: AttentionWeights,
+    factors: LayerFactors,
+    heads: bool,
+    figures: Figures = PLAIN,
+    pairs: list[Row] | None = None,
+) -> list[Row]:
+    """Return the row of the layer, followed by those of its heads; append the rows of rotary pairs to `pairs`."""
+    of_layer = layer_scores(factors.layer_query, factors.layer_key, figures, len(factors.key.w))
+    of_heads = head_scores(*factors.heads, figures=figures) if heads else []
+    return assembled_rows(model, weights, of_layer, of_heads, figures, pairs)
+
+
+def assembled_rows(
+    model: str,
+    weights: AttentionWeights,
+    of_layer: FormScores,
+    scored: Sequence[FormScores],
+    figures: Figures = PLAIN,
+    pairs: list[Row] | None = None,
+) -> list[Row]:
+    """Return the rows of a layer and of its heads, from their scores; append the rows of rotary pairs to `pairs`.
+
+    scored: of the heads; empty where only the layer was asked for
+    """
+    _, d_query, r = weights.query.shape
+    groups, d_key, _ = weights.key.shape
+    common = {
+        "model": model,
+        "stack": weights.stack,
+        "layer": weights.layer,
+        "query_width": d_query,
+        "key_width": d_key,
+        "qk_norm": weights.qk_norm,
+        "cross": weights.cross,
+        "rotary": "not proved" if not weights.rotary_known else "no" if turning_pairs(weights) is None else "yes",
+    }
+    of_heads = dict(zip(weights.head_numbers, scored, strict=False))
+    if pairs is not None and figures.pairs and figures.rotary is not None:
+        keys = {name: common[name] for name in ("model", "stack", "layer")}
+        for head, scores in of_heads.items():
+            if scores.rotary.pairs is not None:
+                pairs += frequency_rows(keys | {"head": head}, scores.rotary.pairs, figures.rotary)
+    return [
+        common | {"rank": groups * r} | _score_columns(of_layer, weights.cross),
+        *(
+            common | {"head": head, "rank": r} | _score_columns(scores, weights.cross)
+            for head, scores in of_heads.items()
+        ),
+    ]
+
+
+def _score_columns(scores: FormScores, cross: bool) -> Row:
+    return {
+        "symmetry": null_if_nan(scores.symmetry),
+        "directionality": null_if_nan(scores.directionality),
+        "symmetry_rope": null_if_nan(scores.rotary.symmetry),
+        "directionality_rope": null_if_nan(scores.rotary.directionality),
+        "dominance": null_if_nan(scores.dominance),
+        "self_attending": None if cross else null_if_nan(scores.self_attending),
+        "rank_symmetric": null_if_nan(scores.rank_symmetric),
+        "rank_skew": null_if_nan(scores.rank_skew),
+        "norm": scores.norm,
+    }
+
+
+def add_gaussian_null(rows: list[Row], weights: AttentionWeights, rotary: RotaryPairs | None) -> None:
+    """Add the columns that compare with independent Gaussian factors of the same shape."""
+    fixed = 0 if rotary is None else len(rotary.fixed(weights.key.shape[2]))
+    for row in rows:
+        d_query, d_key, r = row["query_width"], row["key_width"], row["rank"]
+        _add_z(row, gaussian_null(d_query, d_key, r), "")
+        if row["self_attending"] is not None:
+            row["self_attending_z"] = row["self_attending"] / self_attending_std(min(r, d_query), d_query)
+        if rotary is not None:
+            groups = len(weights.key) if row.get("head") is None else 1
+            _add_z(row, rotary_null(d_query, d_key, groups, len(rotary.turning), fixed), "_rope")
+
+
+def _add_z(row: Row, null: GaussianNull, variant: str) -> None:
+    """Add z and p of the scores whose columns have this suffix."""
+    symmetry, directionality = row[f"symmetry{variant}"], row[f"directionality{variant}"]
+    if symmetry is not None:
+        row[f"symmetry{variant}_z"] = null_if_nan(null.symmetry_z(symmetry))
+    if directionality is not None:
+        row[f"directionality{variant}_z"] = null_if_nan(null.directionality_z(directionality))
+        row[f"directionality{variant}_p"] = null.directionality_p(directionality)
+    if not variant and row["dominance"] is not None:
+        row["dominance_z"] = null_if_nan(null.dominance_z(row["dominance"]))
+
+
+def add_folded(rows: list[Row], of_layer: FormScores, of_heads: Sequence[FormScores]) -> None:
+    """Add the columns of scores with the norm before the attention folded in."""
+    for row, scores in zip(rows, [of_layer, *of_heads], strict=True):
+        row["symmetry_folded"] = null_if_nan(scores.symmetry)
+        row["directionality_folded"] = null_if_nan(scores.directionality)
