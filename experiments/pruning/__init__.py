@@ -5,3 +5,5 @@
 
 It needs torch and transformers, but neither polars nor typer, so that it also runs on a bare machine with a GPU.
 """
+
+__all__: list[str] = []
