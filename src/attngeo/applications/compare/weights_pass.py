@@ -66,7 +66,7 @@ class WeightsPass:
         norms: list[list[float]],
     ) -> None:
         """Assign the heads of A to those of B on the reduced dimensions, then take the cosines on all of them."""
-        matched = list(zip(*(side.tolist() for side in best_assignment(cosine_matrix(*forms))), strict=True))
+        matched = list(zip(*(side.tolist() for side in best_assignment(np.abs(cosine_matrix(*forms)))), strict=True))
         by_label = {(i, j): row["cosine"] for (_, i, j), row in zip(pair.heads, rows[1:], strict=True)}
         others = [match for match in matched if by_label.get(match) is None]
         found = head_cosines(a, b, others, [(norms[0][i], norms[1][j]) for i, j in others])

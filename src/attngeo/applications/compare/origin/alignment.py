@@ -1,10 +1,13 @@
 """Undo a permutation of the hidden dimensions: match the columns of two token embeddings.
 
-    find    the assignment of A's hidden dimensions to B's with the largest total |cosine| of embedding columns
+    find    the assignment of A's hidden dimensions to B's with the largest total cosine of embedding columns (|cosine|
+            where dimensions may have changed their sign)
     null    the rows (tokens) of one embedding shuffled within deciles of the token id, and the search repeated
 
-Permuting the basis is no null here, because the search undoes it. Columns are centred, so that a column's mean, which
-shuffled tokens keep, does not decide the match. General rotations of the basis are not found.
+Permuting the basis is no null here, because the search undoes it. Models trained independently on the same text share
+what their embeddings say about frequent and similar tokens; that lies in the leading principal components. The columns
+are matched without the leading half of the components, by what initialisation and chance left in them. With them, most
+unrelated pairs would be called related. General rotations of the basis are not found.
 """
 
 from __future__ import annotations
@@ -52,8 +55,8 @@ class FullWidthLayer:
 class TokenEmbeddings:
     """Rows of the token embeddings of two models for the same tokens."""
 
-    a: AnyFloats  # [T, d'], the reduced dimensions of A
-    b: AnyFloats  # [T, d], all dimensions of B
+    a: AnyFloats  # [T, d'], the reduced dimensions of A, without the leading principal components
+    b: AnyFloats  # [T, d], all dimensions of B, likewise
     decile: Ints  # [T], decile of the token id
 
     @classmethod
@@ -70,6 +73,7 @@ class TokenEmbeddings:
         rows = tuple(span for span in rows if span[0] < span[1])
         of_a, of_b = (c.read(ReadRequest(name, rows)) for c, name in zip((a, b), names, strict=True))  # [T, d]
         ids = np.concatenate([np.arange(lo, hi) for lo, hi in rows])
+        of_a, of_b = without_leading(of_a), without_leading(of_b)
         return cls(of_a[:, dimensions], of_b, 10 * ids // vocabulary)
 
     def find_basis(self, flips: bool) -> tuple[Ints, Floats]:
@@ -120,16 +124,34 @@ def embedding_name(checkpoint: Checkpoint, width: int) -> str:
     return found
 
 
+def without_leading(embedding: AnyFloats) -> AnyFloats:
+    """Return an embedding [T, d] with its columns centred and the leading half of its principal components removed.
+
+    Permuting the columns, or changing their signs, before or after makes no difference.
+
+    >>> rng = np.random.default_rng(0)
+    >>> frequency, chance = rng.normal(size=(50, 1)), rng.normal(size=(50, 4))
+    >>> left = without_leading(9 * frequency + chance)
+    >>> bool(np.abs(left.T @ (frequency - frequency.mean())).max() < 5)
+    True
+    """
+    centred = embedding - embedding.mean(0)
+    wide = centred.shape[0] < centred.shape[1]
+    gram = centred @ centred.T if wide else centred.T @ centred  # [min(T, d), min(T, d)]
+    leading = np.linalg.eigh(gram)[1][:, len(gram) - len(gram) // 2 :]  # [min(T, d), half]
+    removed: AnyFloats = leading @ (leading.T @ centred) if wide else (centred @ leading) @ leading.T
+    return centred - removed
+
+
 def _unit(columns: AnyFloats) -> AnyFloats:
-    """Return columns [T, n] centred and of length 1; a constant column becomes zero."""
-    centred = columns - columns.mean(0)
-    norms = np.linalg.norm(centred, axis=0)
-    unit: AnyFloats = np.divide(centred, norms, out=np.zeros_like(centred), where=norms > 0)
+    """Return columns [T, n] of length 1; a zero column stays zero."""
+    norms = np.linalg.norm(columns, axis=0)
+    unit: AnyFloats = np.divide(columns, norms, out=np.zeros_like(columns), where=norms > 0)
     return unit
 
 
 def _best_columns(a: AnyFloats, b: AnyFloats, flips: bool) -> tuple[Ints, Floats]:
     cosines = a.T @ b  # [d', d]
-    rows, columns = best_assignment(cosines)
+    rows, columns = best_assignment(np.abs(cosines) if flips else cosines)
     signs = np.where(cosines[rows, columns] < 0, -1.0, 1.0) if flips else np.ones(len(rows))
     return columns, signs

@@ -17,24 +17,25 @@ def unit_columns(forms: AnyFloats) -> AnyFloats:
     return np.ascontiguousarray(np.divide(flat, norms, out=np.zeros_like(flat), where=norms > 0))
 
 
-def best_assignment(cosines: AnyFloats) -> tuple[Ints, Ints]:
-    """Return the rows and the columns of the assignment with the largest total |cosine|.
+def best_assignment(values: AnyFloats) -> tuple[Ints, Ints]:
+    """Return the rows and the columns of the assignment with the largest total value.
 
-    cosines: [n_a, n_b]; min(n_a, n_b) heads are paired
+    values: [n_a, n_b]; min(n_a, n_b) rows and columns are paired
 
-    >>> rows, columns = best_assignment(np.array([[0.1, -0.9], [0.8, 0.7]]))
+    >>> rows, columns = best_assignment(np.array([[0.1, 0.9], [0.8, 0.7]]))
     >>> columns.tolist()
     [1, 0]
     """
     from scipy.optimize import linear_sum_assignment
 
-    rows, columns = linear_sum_assignment(np.abs(cosines), maximize=True)
+    rows, columns = linear_sum_assignment(values, maximize=True)
     return rows, columns
 
 
 def matched_cosine(cosines: AnyFloats) -> float:
     """Return the mean |cosine| of the best assignment of `cosines` [n_a, n_b]."""
-    return float(np.abs(cosines)[best_assignment(cosines)].mean())
+    sizes = np.abs(cosines)
+    return float(sizes[best_assignment(sizes)].mean())
 
 
 def cosine_matrix(a: AnyFloats, b: AnyFloats) -> Floats:
