@@ -40,6 +40,8 @@ def test_extracted_heads_reproduce_the_live_products(name: str) -> None:
     # The package ships these facts.
     assert (shipped.status, shipped.causal, shipped.qk_norm) == ("right", verdict.causal, verdict.qk_norm)
     assert (list(shipped.norms), shipped.skip, shipped.offset) == (verdict.norms, (), False)
+    assert [rule for rule in shipped.rotary if rule["pairs"] != "unknown"] == verdict.rotary
+    assert bool(verdict.rotary_unproved) is (name in ("gemma3", "gpt-oss", "modern-bert", "cohere2", "smollm3"))
 
 
 @pytest.mark.parametrize("name", ["gptneox", "falcon", "gemma", "gemma3", "bloom", "llama"])
@@ -52,6 +54,17 @@ def test_a_file_without_the_reordering_is_noticed(name: str, monkeypatch: pytest
         assert verdict.status == "right" and [rule["offset"] for rule in verdict.norms] == [True]
     else:
         assert verdict.status in ("refused", "unproven")
+
+
+def test_the_permutation_of_llama_files_shows_in_the_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The converter turns halves into neighbours. Of a file without the permutation, the rotation is another."""
+    assert [rule["pairs"] for rule in family("gguf:llama").rotary] == ["neighbours"]
+    assert [rule["pairs"] for rule in family("gguf:qwen2").rotary] == ["halves"]  # its files are not permuted
+    plain = tuple(dataclasses.replace(arch, convert=None, loads=False) for arch in gguf_archs.ARCHS["llama"])
+    monkeypatch.setitem(gguf_proof.ARCHS, "llama", plain)
+    verdict = gguf_proof.prove_arch("gguf:llama")
+    assert verdict.status == "right"  # plain products do not change when queries and keys are permuted alike
+    assert [rule["pairs"] for rule in verdict.rotary] == ["halves"]
 
 
 def test_linear_attention_is_not_scored(tmp_path: Path) -> None:

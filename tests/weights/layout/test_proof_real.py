@@ -16,9 +16,10 @@ pytest.importorskip("transformers")
 import torch
 from torch import Tensor, nn
 
-from attngeo import attention_layers
+from attngeo import RotaryPairs, attention_layers
 from attngeo.weights.layout.attention_weights import AttentionWeights
-from tools.proof.agreement import TOLERANCE, agreement, exchange_is_noticed
+from tools.proof.agreement import TOLERANCE, agreement, compare, exchange_is_noticed, product_error
+from tools.proof.example_inputs import spread_positions
 from tools.proof.product_recorder import NAME, Product, recorded_products
 
 
@@ -44,6 +45,21 @@ def check_layers(layers: list[AttentionWeights], products: list[Product]) -> Non
         assert agreement(wrong, product) > 1e-2
 
 
+def check_rotation(layers: list[AttentionWeights], model: nn.Module, tokens: Sequence[int]) -> None:
+    """Check x_i M_Δ x_jᵀ of each layer at offsets from −311 to 311, and that wrong pairs are noticed."""
+    positions = spread_positions(len(tokens))  # [1, N]
+    with recorded_products(rotating=True) as recorder, torch.no_grad():
+        model(input_ids=torch.tensor([list(tokens)]), position_ids=positions, use_cache=False)
+    for weights in layers:
+        product = dataclasses.replace(recorder.products[weights.layer], positions=positions)
+        match = compare(weights, product, weights.rotary)
+        assert match is not None and match.error < TOLERANCE
+        assert agreement(weights, product) > 1e-2  # without rotation
+        assert weights.rotary is not None
+        wrong = RotaryPairs.halves(weights.rotary.frequencies)  # as in files without llama.cpp's permutation
+        assert product_error(weights, product, match, wrong, positions) > 1e-2
+
+
 @pytest.mark.slow  # transformers takes long to read the vocabulary of a GGUF
 def test_the_gguf_of_smollm2_agrees_with_its_live_model(smollm2: Path) -> None:
     from transformers import AutoConfig, AutoModel
@@ -61,6 +77,7 @@ def test_the_gguf_of_smollm2_agrees_with_its_live_model(smollm2: Path) -> None:
         ("decoder", layer, (9, 576, 64), (3, 576, 64)) for layer in (0, 3, 7)
     ]
     check_layers(layers, products)
+    check_rotation(layers, model, sentence)
     modulo = np.argsort(np.arange(9) % 3, kind="stable")  # query head h with key head h mod G
     assert agreement(dataclasses.replace(layers[0], query=layers[0].query[modulo]), products[0]) > 1e-2
 

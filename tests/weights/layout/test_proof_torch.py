@@ -164,10 +164,11 @@ def test_without_a_head_count_only_layers_are_scored() -> None:
     model = randomised(ENCODER)
     whole = attngeo.score(model.state_dict(), nulls=False)
     assert whole.frame["head"].null_count() == len(whole.frame) == 3
-    (note,) = whole.notes
+    note, rotary = whole.notes
     assert "only layers are scored" in note and "num_heads" in note
+    assert "rotary position embedding is not proved" in rotary  # a state dict does not say whether anything rotates
     split = attngeo.score(model.state_dict(), num_heads=HEADS, nulls=False)
-    assert not split.notes and len(split.frame) == 3 * (1 + HEADS)
+    assert split.notes == (rotary,) and len(split.frame) == 3 * (1 + HEADS)
     for column in ("symmetry", "directionality", "norm"):
         layers = split.frame.filter(split.frame["head"].is_null())[column]
         np.testing.assert_allclose(layers, whole.frame[column], atol=2e-6, rtol=2e-6)

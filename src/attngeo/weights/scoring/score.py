@@ -210,10 +210,7 @@ def _notes(model: str, weights: AttentionWeights, heads: bool) -> Iterator[str]:
     if heads and not weights.heads_known:
         yield f"{model}: the number of heads is unknown, so only layers are scored; set num_heads= (--num-heads)"
     if not weights.rotary_known:
-        yield (
-            f"{model}: the rotary position embedding of this model type was never checked against a live model, "
-            "so the columns named rope are null"
-        )
+        yield f"{model}: rotary position embedding is not proved for this model, so the columns named rope are null"
 
 
 def _warn_of_missing_scores(rows: list[Row]) -> None:

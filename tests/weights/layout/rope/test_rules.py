@@ -60,6 +60,17 @@ def test_nothing_is_known_without_a_model_type() -> None:
         assert all(not plan.rotary_known and plan.rotary is None for plan in layers.plans)
 
 
+def test_the_parts_of_a_larger_model_follow_their_own_types() -> None:
+    """Checkpoints of several ages name the language model differently; its own type says how it rotates."""
+    text = {**CONFIG, "model_type": "llama", "rope_theta": 700.0}
+    config = {"model_type": "llava", "text_config": text, "vision_config": {"model_type": "clip_vision_model"}}
+    for prefix in ("language_model.model.layers", "model.language_model.layers"):
+        weights = llama(prefix + ".{}.self_attn.{}_proj.weight")
+        with open_layers(open_checkpoint(weights, config=config)) as layers:
+            for plan in layers.plans:
+                assert plan.rotary_known and plan.rotary.frequencies[1] == pytest.approx(700.0**-0.25)
+
+
 def test_layers_that_the_config_excepts_do_not_rotate() -> None:
     first, second = plans(llama(), model_type="smollm3", no_rope_layers=[0, 1])
     assert (first.rotary_known, first.rotary) == (True, None)
