@@ -14,8 +14,8 @@
 
 Modules: `gradient_terms` (the function), `single_pass` (one pass), `projections` (the modules that compute queries and
 keys), `recorder` (the forward pass), `backward` (from the loss to β and to the weight gradients), `head_terms` and
-`result` (the result); `expected_terms` (many passes), `masked_batches` (one text under many masks), `growth` and
-`expected_scores` (their result).
+`result` (the result); `expected_terms` and `layer_sums` (many passes), `masked_batches` (one text under many masks),
+`growth` and `expected_scores` (their result).
 """
 
 from attngeo.dynamics.gradients.expected_scores import ExpectedScores, ExpectedTerms

@@ -5,7 +5,7 @@ With U = c Σ_ij β_ij x_i x_jᵀ a step of size η changes M = W_q W_kᵀ by δ
     d‖M_±‖²/dη = 2⟨M_±, δM/η⟩ = 2c Σ_ij β_ij T_ij,    T_ij = (W_kᵀM_±ᵀx_i)·(W_kᵀx_j) + (W_qᵀx_i)·(W_qᵀM_±x_j)
 
 with M_± = (M ± Mᵀ)/2. The sum splits by pairs: a token with itself (i = j), two positions that hold the same token, and
-all others. Only products of size N×N and d×r are formed.
+all others. Only products of size N×N and d×r are formed. `growth_sums` accepts NumPy arrays or torch tensors.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from attngeo.arrays import AnyFloats, Floats
+from attngeo.arrays import AnyFloats, Array, namespace
 from attngeo.dynamics.gradients.head_terms import HeadTerms
 
 _TOLERANCE = 1e-2  # relative difference of the weight gradient from G W_k that float32 sums may have
@@ -43,31 +43,36 @@ def pair_kinds(ids: AnyFloats) -> AnyFloats:
     return kinds
 
 
-def growth_sums(head: HeadTerms, kinds: AnyFloats) -> Floats | None:
-    """Return d‖M_±‖²/dη by sign and kind of pair, `[2, 3]`; None where the weights do not move by U alone.
+def growth_sums(x: Array, beta: Array, query: Array, key: Array, scale: float, kinds: Array) -> Array:
+    """Return d‖M_±‖²/dη of each head by sign and kind of pair, `[h, 2, 3]`, for weights that move by the update alone.
+
+    x:          [S, N, d], token vectors
+    beta:       [S, h, N, N]
+    query, key: [h, d, r], the weights of the heads
+    kinds:      [S, N, N], see `pair_kinds`
+    """
+    xp = namespace(x)
+    query_t, key_t = query.swapaxes(-1, -2), key.swapaxes(-1, -2)
+    gram_query, gram_key, cross = query_t @ query, key_t @ key, query_t @ key  # [h, r, r]
+    on_query, on_key = x[:, None] @ query, x[:, None] @ key  # [S, h, N, r]
+    sums = []
+    for sign in (1, -1):
+        left = (on_query @ gram_key + sign * on_key @ cross) / 2  # [S, h, N, r], W_kᵀ M_±ᵀ x_i
+        right = (on_key @ gram_query + sign * on_query @ cross.swapaxes(-1, -2)) / 2  # [S, h, N, r], W_qᵀ M_± x_j
+        t = left @ on_key.swapaxes(-1, -2) + on_query @ right.swapaxes(-1, -2)  # [S, h, N, N]
+        grown = 2 * scale * beta * t
+        sums.append(xp.stack([(grown * (kinds == kind)[:, None]).sum((0, 2, 3)) for kind in range(3)], -1))  # [h, 3]
+    total: Array = xp.stack(sums, -2)
+    return total
+
+
+def moves_by_update(head: HeadTerms) -> bool:
+    """Return whether M moves by the update alone: ∂L/∂W_q = G W_k and ∂L/∂W_k = Gᵀ W_q.
 
     Rotation, QK-norm and keys that several heads share add other terms to the gradient of the weights.
     """
     if head.weights is None:
-        return None
-    query, key = (w.astype(np.float64) for w in (head.weights.query, head.weights.key))  # [d, r]
-    if not _moves_by_update(head):
-        return None
-    x, beta = head.x.astype(np.float64), head.beta.astype(np.float64)  # [S, N, d], [S, N, N]
-    gram_query, gram_key, cross = query.T @ query, key.T @ key, query.T @ key  # [r, r]
-    on_query, on_key = x @ query, x @ key  # [S, N, r]
-    sums = np.empty((2, 3))
-    for number, sign in enumerate((1, -1)):
-        left = (on_query @ gram_key + sign * on_key @ cross) / 2  # [S, N, r], W_kᵀ M_±ᵀ x_i
-        right = (on_key @ gram_query + sign * on_query @ cross.T) / 2  # [S, N, r], W_qᵀ M_± x_j
-        t = left @ on_key.swapaxes(1, 2) + on_query @ right.swapaxes(1, 2)  # [S, N, N]
-        sums[number] = 2 * head.scale * np.bincount(kinds.ravel(), (beta * t).ravel(), minlength=3)
-    return sums
-
-
-def _moves_by_update(head: HeadTerms) -> bool:
-    """Return whether ∂L/∂W_q = G W_k and ∂L/∂W_k = Gᵀ W_q."""
-    assert head.weights is not None
+        return False
     width = head.x.shape[-1]
     x = head.x.reshape(-1, width)  # [S·N, d]
     w = head.weights
