@@ -23,6 +23,9 @@ Remove heads
     PrunePlan           which heads are removed, in which order, at what cost
     ModelComparison, ModelMap
 
+Score many models
+    Atlas               a folder with the scores of many models: add, frame, sql, status
+
 Train a model
     symmetric_init_     initialise a model with a symmetric form: W_q = W_k in each self-attention head
     pretrain            pre-train a small encoder or decoder from a config and record its form
@@ -60,6 +63,7 @@ if TYPE_CHECKING:
     from attngeo.applications.prune.plan import PrunePlan
     from attngeo.applications.prune.prune import prune
     from attngeo.applications.prune.prune_plan import prune_plan
+    from attngeo.atlas.atlas import Atlas
     from attngeo.dynamics.gradients.expected_scores import ExpectedTerms
     from attngeo.dynamics.gradients.expected_terms import expected_terms
     from attngeo.dynamics.gradients.gradient_terms import gradient_terms
@@ -90,6 +94,7 @@ if TYPE_CHECKING:
     from attngeo.weights.scoring.score_table import ScoreTable
 
 __all__ = [
+    "Atlas",
     "AttentionWeights",
     "AttngeoError",
     "Comparison",
@@ -132,6 +137,7 @@ __all__ = [
 
 # The module that defines each name, imported on first use.
 _HOME = {
+    "Atlas": "attngeo.atlas.atlas",
     "AttentionWeights": "attngeo.weights.layout.attention_weights",
     "AttngeoError": "attngeo.errors",
     "Comparison": "attngeo.organization.expansion.controls",
@@ -173,7 +179,7 @@ _HOME = {
 
 
 # Rooms that are reachable as attributes without an import of their own.
-_ROOMS = ("applications", "bundled", "dynamics", "live", "organization", "show", "weights")
+_ROOMS = ("applications", "atlas", "bundled", "dynamics", "live", "organization", "show", "weights")
 
 
 def __getattr__(name: str) -> object:

@@ -5,6 +5,7 @@ of one head that costs more than it gains, and how the work is divided changes l
 
     spread                  call a task on spans of a range, several at a time
     shared_cores, each      run independent products in threads, inside one context
+    one_core                run everything on one core, in worker processes
     single_threaded_blas    limit BLAS to one thread
 """
 
@@ -169,6 +170,17 @@ def shared_cores() -> Iterator[None]:
         return
     with single_threaded_blas(with_scipy=False) as count, ThreadPoolExecutor(count, "attngeo-score") as pool:
         token = _cores.set(_Cores(count, pool) if count > 1 else _ONE_CORE)
+        try:
+            yield
+        finally:
+            _cores.reset(token)
+
+
+@contextmanager
+def one_core() -> Iterator[None]:
+    """Within this context each product runs on one core and `each` does not divide work: one of several processes."""
+    with single_threaded_blas(with_scipy=False):
+        token = _cores.set(_ONE_CORE)
         try:
             yield
         finally:

@@ -7,11 +7,14 @@ import re
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from attngeo.errors import SourceError, reason
 from attngeo.weights.sources.checkpoint import Checkpoint
 from attngeo.weights.sources.discover import SUFFIXES, parse_json_object, weights_of_file
+
+if TYPE_CHECKING:
+    from attngeo.weights.sources.hub.errors import HubRef
 
 _HUB_ID = re.compile(r"(?P<repo>[\w.-]+(?:/[\w.-]+)?)(?:/(?P<path>[^@]+))?(?:@(?P<revision>.+))?")
 
@@ -60,23 +63,32 @@ def _open_named(ref: str, config: Mapping[str, Any] | None) -> Checkpoint:
             return open_folder(LocalFolder(ref, path), config)
         folder = LocalFolder(ref, path.parent)
         return open_folder(folder, config, weights_of_file(path.name, folder.names, ref))
-    from attngeo.weights.sources.hub.address import is_address, parse_address  # late: local files do not need the hub
-    from attngeo.weights.sources.hub.folder import hub_checkpoint
+    from attngeo.weights.sources.hub.folder import hub_checkpoint  # late: local files do not need the hub
+
+    return hub_checkpoint(hub_reference(ref), config)
+
+
+def hub_reference(ref: str) -> HubRef:
+    """Return what a name that is no path stands for on the hub: an id `org/name[/path][@revision]`, or an address.
+
+    >>> hub_reference("org/name@v1.0")
+    HubRef(repo='org/name', path='', revision='v1.0')
+    """
+    from attngeo.weights.sources.hub.address import is_address, parse_address
+    from attngeo.weights.sources.hub.errors import HubRef
 
     if is_address(ref):
-        return hub_checkpoint(parse_address(ref), config)
-    if _looks_like_path(ref):
+        return parse_address(ref)
+    if looks_like_path(ref):
         kind = "file" if ref.endswith(tuple(SUFFIXES)) else "folder"
         raise SourceError(f"{ref}: no such {kind}")
     match = _HUB_ID.fullmatch(ref)
     if match is None:
         raise SourceError(f"{ref!r}: no such folder, and not a hub id; expected a folder or `org/name[@revision]`")
-    from attngeo.weights.sources.hub.errors import HubRef
-
-    return hub_checkpoint(HubRef(match["repo"], (match["path"] or "").rstrip("/"), match["revision"] or "main"), config)
+    return HubRef(match["repo"], (match["path"] or "").rstrip("/"), match["revision"] or "main")
 
 
-def _looks_like_path(ref: str) -> bool:
+def looks_like_path(ref: str) -> bool:
     """Return whether `ref` can only be a path: absolute, starting with a dot, a weights file, or in a folder here."""
     if ref.startswith(("/", ".", "~")) or "\\" in ref or ref.endswith("/"):
         return True

@@ -85,12 +85,13 @@ def _writable(folder: Path) -> bool:
     return os.access(folder, os.W_OK)
 
 
-def hub_checkpoint(ref: HubRef, config: Mapping[str, Any] | None) -> Checkpoint:
-    """Open `org/name[/path][@revision]`.
+def hub_checkpoint(ref: HubRef | HubModel, config: Mapping[str, Any] | None) -> Checkpoint:
+    """Open `org/name[/path][@revision]`, or a model of the hub whose commit is known already.
 
     config: used instead of the config.json of the model
     """
-    model = HubModel(ref)
+    model = ref if isinstance(ref, HubModel) else HubModel(ref)
+    ref = model.ref
     if ref.path in model.snapshot.files:
         parent, _, name = ref.path.rpartition("/")
         folder = HubFolder(model, parent and f"{parent}/")

@@ -1,0 +1,162 @@
+"""`Atlas`: the scores of many models in one folder of Parquet files."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from attngeo.atlas.executors import Executor, InProcess, LocalProcesses
+from attngeo.atlas.options import ScoreOptions
+from attngeo.atlas.query import run_query
+from attngeo.atlas.reference import Reference
+from attngeo.atlas.status import AtlasStatus, read_status
+from attngeo.atlas.store import Store
+from attngeo.atlas.tables import failures_frame, models_frame, scores_frame
+from attngeo.atlas.task import Outcome, known_before
+from attngeo.errors import InputError
+from attngeo.io.progress import accepts_progress_bar
+from attngeo.io.threads import thread_count
+
+if TYPE_CHECKING:
+    import polars as pl
+
+
+@dataclass(frozen=True)
+class Added:
+    """What became of the references of one call of `Atlas.add`.
+
+    >>> print(Added(scored=10, linked=1, known=0, failed=2))
+    10 scored, 1 linked to the same weights, 0 known before, 2 failed
+    """
+
+    scored: int  # models that were scored
+    linked: int  # models whose weights were in the atlas under another name or revision
+    known: int  # models that were in the atlas
+    failed: int  # now, or in an earlier call and not tried again
+
+    def __str__(self) -> str:
+        return (
+            f"{self.scored} scored, {self.linked} linked to the same weights, {self.known} known before, "
+            f"{self.failed} failed"
+        )
+
+
+class Atlas:
+    """A folder that holds the scores of many models.
+
+    Processes that add to it may be killed at any moment and may run at the same time. The folder is made by the first
+    call of `add`.
+
+    >>> atlas = attngeo.Atlas("atlas")
+    >>> atlas.add([attngeo.bundled.bundled(name) for name in ("encoder", "decoder")], workers=0)
+    Added(scored=2, linked=0, known=0, failed=0)
+    >>> frame = atlas.frame()
+    >>> frame.filter(frame["head"].is_null()).group_by("stack").len().sort("stack").rows()
+    [('decoder', 4), ('encoder', 4)]
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path).expanduser()
+        self._store = Store(self.path)
+        if not self._store.is_new():
+            self._store.check()
+
+    def __repr__(self) -> str:
+        return f"Atlas({str(self.path)!r})"
+
+    @accepts_progress_bar
+    def add(
+        self,
+        refs: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
+        *,
+        workers: int | None = None,
+        retry: bool = False,
+        heads: bool = True,
+        nulls: bool = True,
+        folded: bool = True,
+        num_heads: int | None = None,
+        unproven: bool = False,
+        progress: Callable[[int, int], None] | None = None,
+        say: Callable[[str], None] | None = None,
+    ) -> Added:
+        """Score models into the atlas; those that it holds already cost nothing.
+
+        refs:     folders, files and hub ids `org/name[@revision]`, one or several
+        workers:  number of worker processes, by default one per core; 0: in this process
+        retry:    try references again that failed in an earlier call
+        heads, nulls, folded, num_heads, unproven: as in `attngeo.score`
+        progress: called with (number of references done, number of all references)
+        say:      called with one line about each reference that fails
+
+        A model that cannot be scored becomes a row of `failures()`, and the others are scored.
+        """
+        names = [refs] if isinstance(refs, str | os.PathLike) else list(refs)
+        references = list(dict.fromkeys(map(Reference.parse, names)))
+        options = ScoreOptions(heads, nulls, folded, num_heads, unproven)
+        executor = _executor(workers)
+        self._store.create()
+        counts: Counter[str] = Counter()
+        for done, outcome in enumerate(self._outcomes(references, options, retry, executor), 1):
+            counts[outcome.state] += 1
+            if outcome.state == "failed" and say is not None:
+                say(outcome.message if str(outcome.reference) in outcome.message else
+                    f"{outcome.reference}: {outcome.message}")  # fmt: skip
+            if progress is not None:
+                progress(done, len(references))
+        return Added(counts["scored"], counts["linked"], counts["known"], counts["failed"])
+
+    def _outcomes(
+        self, references: list[Reference], options: ScoreOptions, retry: bool, executor: Executor
+    ) -> Iterator[Outcome]:
+        """Yield the outcome of each reference: first of those that need no task."""
+        tasks = []
+        for reference in references:
+            if (known := known_before(self._store, reference, options, retry)) is not None:
+                yield known
+            else:
+                tasks.append(reference)
+        yield from executor.run(self._store, tasks, options)
+
+    def frame(self) -> pl.DataFrame:
+        """Return the scores of all models: one row per layer and per head, with the columns of a `ScoreTable`."""
+        self._store.check()
+        return scores_frame(self._store)
+
+    def models(self) -> pl.DataFrame:
+        """Return one row per model: its commit, the options, and the part that holds its scores."""
+        self._store.check()
+        return models_frame(self._store)
+
+    def failures(self) -> pl.DataFrame:
+        """Return one row per reference that could not be scored: the kind of the error and its message."""
+        self._store.check()
+        return failures_frame(self._store)
+
+    def sql(self, query: str) -> pl.DataFrame:
+        """Return the result of a SELECT over the tables `scores`, `models` and `failures`; needs DuckDB.
+
+        The tables are those of `frame()`, `models()` and `failures()`. A query can read the atlas and nothing else.
+
+        >>> atlas = attngeo.Atlas("sql")
+        >>> _ = atlas.add(attngeo.bundled.bundled("encoder"), workers=0)
+        >>> atlas.sql("select count(*) as layers from scores where head is null").item()
+        4
+        """
+        self._store.check()
+        return run_query(self._store, query)
+
+    def status(self) -> AtlasStatus:
+        """Return how many models and failures the atlas holds; other processes may be writing to it."""
+        self._store.check()
+        return read_status(self._store)
+
+
+def _executor(workers: int | None) -> Executor:
+    """Return who runs the tasks."""
+    if workers is not None and workers < 0:
+        raise InputError(f"workers is {workers}, expected a whole number from 0")
+    return InProcess() if workers == 0 else LocalProcesses(workers or thread_count())

@@ -1,0 +1,44 @@
+"""`ScoreOptions`: how the models of an atlas are scored, and the digest by which parts are named."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+RESULT_VERSION = 1  # raised whenever the same weights and options give other rows
+
+
+@dataclass(frozen=True)
+class ScoreOptions:
+    """Options of `attngeo.score` that an atlas accepts."""
+
+    heads: bool = True
+    nulls: bool = True
+    folded: bool = True  # also for models on the hub, so that rows do not depend on where a model is stored
+    num_heads: int | None = None
+    unproven: bool = False
+
+    @property
+    def text(self) -> str:
+        """Return the options that differ from the defaults, as JSON; empty if none does.
+
+        >>> ScoreOptions(nulls=False).text
+        '{"nulls": false}'
+        """
+        changed = {f.name: getattr(self, f.name) for f in fields(self) if getattr(self, f.name) != f.default}
+        return json.dumps(changed) if changed else ""
+
+    def plain(self) -> dict[str, Any]:
+        """Return the options as a mapping, for another process."""
+        return asdict(self)
+
+
+def digest(*values: Any) -> str:
+    """Return a hash of plain values: 40 hexadecimal digits.
+
+    >>> digest("a", 1) == digest("a", 1), digest("a", 1) == digest("a1")
+    (True, False)
+    """
+    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:40]

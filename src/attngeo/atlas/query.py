@@ -1,0 +1,129 @@
+"""SQL over an atlas, by DuckDB, which reads the Parquet files in place and may touch nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from attngeo.atlas.store import TABLES, Store
+from attngeo.atlas.tables import FRAME_COLUMNS, IN_FRAME, STATE
+from attngeo.errors import InputError
+from attngeo.io.messages import one_line
+
+if TYPE_CHECKING:
+    import duckdb
+    import polars as pl
+
+_TYPES = {"String": "VARCHAR", "Int64": "BIGINT", "Float64": "DOUBLE", "Boolean": "BOOLEAN"}
+_POLARS = {int: "Int64", float: "Float64", bool: "Boolean", str: "String"}
+_CONFIG = {
+    "autoinstall_known_extensions": "false",
+    "autoload_known_extensions": "false",
+    "python_enable_replacements": "false",  # variables of the caller are no tables
+    "temp_directory": "",  # nothing is written to disk, however large a query
+}
+
+
+def run_query(store: Store, query: str) -> pl.DataFrame:
+    """Return the result of one SELECT over the views `scores`, `models` and `failures`."""
+    try:
+        import duckdb
+    except ImportError:
+        raise InputError("SQL over an atlas needs DuckDB: pip install 'attngeo[atlas]'") from None
+    connection = duckdb.connect(":memory:", config=_CONFIG)
+    try:
+        _make_views(connection, store)
+        _lock(connection, store)
+        statements = connection.extract_statements(query)
+        if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT:
+            kinds = ", ".join(statement.type.name for statement in statements) or "nothing"
+            raise InputError(f"SQL: expected one SELECT, found {kinds}")
+        return _result(connection, query)
+    except duckdb.Error as error:
+        raise InputError(f"SQL: {one_line(error)}") from None
+    finally:
+        connection.close()
+
+
+def _make_views(connection: duckdb.DuckDBPyConnection, store: Store) -> None:
+    newest = f"results = max(results) OVER (PARTITION BY {_columns(STATE)})"
+    views = {
+        "models": f"SELECT DISTINCT * FROM {_source(store, 'models')} QUALIFY {newest}",
+        "failures": f"SELECT * FROM {_source(store, 'failures')}",
+        # With the columns, and in the order, of `Atlas.frame`.
+        "scores": (
+            f"SELECT {_columns(FRAME_COLUMNS)} FROM (SELECT {_columns((*IN_FRAME, 'part'))} FROM models) "
+            f"JOIN {_source(store, 'scores')} USING (part)"
+        ),
+    }
+    for name, select in views.items():
+        connection.execute(f"CREATE VIEW {name} AS {select}")
+
+
+def _source(store: Store, table: str) -> str:
+    """Return what a view selects from: the files of a table, with the columns that this version knows."""
+    columns = ", ".join(f"NULL::{_TYPES[kind]} AS {_columns([name])}" for name, kind in TABLES[table].items())
+    empty = f"SELECT {columns} WHERE false"
+    folder = _quoted(_literal(f"{store.root.absolute()}/{table}"))
+    files = [f"{folder[:-1]}/{name}.parquet'" for name in store.names(table)]
+    if not files:
+        return f"({empty})"
+    # Files of older versions lack columns, which the empty select adds.
+    return f"({empty} UNION ALL BY NAME SELECT * FROM read_parquet([{', '.join(files)}], union_by_name = true))"
+
+
+def _lock(connection: duckdb.DuckDBPyConnection, store: Store) -> None:
+    """Forbid everything but reading the folder: other files, the network, extensions, and changes of these settings."""
+    root = f"{store.root.absolute()}/"
+    folders = ", ".join({_quoted(root), _quoted(_literal(root))})
+    connection.execute(f"SET allowed_directories = [{folders}]")
+    connection.execute("SET enable_external_access = false")
+    connection.execute("SET lock_configuration = true")
+
+
+def _result(connection: duckdb.DuckDBPyConnection, query: str) -> pl.DataFrame:
+    """Return the result with plain column types, so that every format can hold it; others become text.
+
+    Rows are fetched as Python values: passing Arrow data needs pyarrow in some versions of DuckDB, and makes others
+    complain at exit.
+    """
+    import polars as pl
+
+    cursor = connection.execute(query)
+    names = [str(column[0]) for column in cursor.description or ()]
+    kinds = [str(column[1]) for column in cursor.description or ()]
+    rows = cursor.fetchall()
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise InputError(f"SQL: two columns are called {twice}, name one of them with AS")
+    frame = {}
+    for i, (name, kind) in enumerate(zip(names, kinds, strict=True)):
+        to_type = _python_type(kind)
+        values = [None if row[i] is None else to_type(row[i]) for row in rows]
+        if to_type is int and any(value is not None and abs(value) >= 2**63 for value in values):
+            to_type = float  # a sum of whole numbers has 128 bits
+        frame[name] = pl.Series(name, values, getattr(pl, _POLARS[to_type]))
+    return pl.DataFrame(frame)
+
+
+def _python_type(kind: str) -> type:
+    """Return the Python type for the values of a column of DuckDB."""
+    if kind.endswith(("INT", "INTEGER")):  # TINYINT to UHUGEINT
+        return int
+    if kind in ("FLOAT", "DOUBLE") or kind.startswith("DECIMAL"):
+        return float
+    return bool if kind == "BOOLEAN" else str
+
+
+def _columns(names: Iterable[str]) -> str:
+    """Return a list of columns; some of them, such as cross, are words of SQL."""
+    return ", ".join(f'"{name}"' for name in names)
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
+
+
+def _literal(path: str) -> str:
+    """Return a path in which DuckDB finds no patterns."""
+    return "".join(f"[{c}]" if c in "[*?" else c for c in path)

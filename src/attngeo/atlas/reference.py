@@ -1,0 +1,113 @@
+"""References to models: which model a line names, which state of it is meant, and lists of references in files."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from attngeo.atlas.options import digest
+from attngeo.errors import AttngeoError, InputError
+from attngeo.weights.sources.checkpoint import Checkpoint
+from attngeo.weights.sources.folder import LocalFolder
+from attngeo.weights.sources.open import hub_reference, looks_like_path, open_checkpoint
+
+_COMMIT = re.compile(r"[0-9a-f]{40}")
+
+
+@dataclass(frozen=True)
+class Reference:
+    """A model as an atlas names it.
+
+    >>> Reference.parse("org/name@v1.0")
+    Reference(model='org/name', revision='v1.0')
+    """
+
+    model: str  # `org/name[/path]` on the hub, or an absolute path
+    revision: str | None  # on the hub: as it was asked for; None: files on this machine
+
+    @classmethod
+    def parse(cls, text: str | os.PathLike[str]) -> Reference:
+        """Return the reference that a user typed; a path that exists wins over a hub id of the same name."""
+        if not isinstance(text, str | os.PathLike):
+            raise InputError(f"{type(text).__name__}: expected a folder, a file or a hub id")
+        name = os.fspath(text)
+        path = os.path.expanduser(name)
+        if name and (os.path.exists(path) or looks_like_path(name)):
+            return cls(os.path.abspath(path), None)
+        try:
+            ref = hub_reference(name)
+        except AttngeoError as error:
+            raise InputError(str(error)) from None
+        return cls(f"{ref.repo}/{ref.path}" if ref.path else ref.repo, ref.revision)
+
+    def __str__(self) -> str:
+        return self.model if self.revision in (None, "main") else f"{self.model}@{self.revision}"
+
+    def state(self) -> str | None:
+        """Return what `locate` will return as the state, where that needs no request to the hub; else None."""
+        if self.revision is None:
+            return _file_state(Path(self.model))
+        return self.revision if _COMMIT.fullmatch(self.revision) else None
+
+    def locate(self) -> Located:
+        """Find the model. On the hub this costs one request; no weights are read."""
+        if self.revision is None:
+            return Located(None, _file_state(Path(self.model)) or "", lambda: open_checkpoint(self.model))
+        from attngeo.weights.sources.hub.client import HubModel
+        from attngeo.weights.sources.hub.folder import hub_checkpoint
+
+        found = HubModel(hub_reference(str(self)))
+        commit = found.snapshot.commit
+        return Located(commit, commit, lambda: hub_checkpoint(found, None))
+
+
+@dataclass(frozen=True)
+class Located:
+    """One state of a model: its commit on the hub, or the present content of its files."""
+
+    commit: str | None  # None: files on this machine
+    state: str
+    open: Callable[[], Checkpoint]
+
+
+def _file_state(path: Path) -> str | None:
+    """Return a digest of names, sizes and times of the files beside the weights; None if they cannot be listed.
+
+    A file that is replaced changes its inode or its times, so that a model is read again whenever it may have changed.
+    """
+    folder = path if path.is_dir() else path.parent
+    try:
+        os.stat(path)
+        names = sorted(LocalFolder(str(path), folder).names)
+        stats = [os.stat(folder / name) for name in names]
+    except (AttngeoError, OSError):
+        return None
+    times = [[s.st_size, s.st_ino, s.st_mtime_ns, s.st_ctime_ns] for s in stats]
+    return digest(os.path.realpath(path), names, times)
+
+
+def read_list(path: str | os.PathLike[str]) -> list[str]:
+    """Return the references in a text file, one per line; empty lines and what follows a # are left out."""
+    try:
+        text = Path(path).read_text("utf-8")
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror})") from None
+    except UnicodeDecodeError:
+        raise InputError(f"{path}: not UTF-8 text") from None
+    references = []
+    for number, line in enumerate(text.splitlines(), 1):
+        # A # inside a name is part of it.
+        name = re.split(r"(?:^|\s)#", line, maxsplit=1)[0].strip()
+        if not name:
+            continue
+        try:
+            Reference.parse(name)
+        except InputError as error:
+            raise InputError(f"{path}: line {number}: {error}") from None
+        references.append(name)
+    if not references:
+        raise InputError(f"{path}: no references, expected one per line")
+    return references

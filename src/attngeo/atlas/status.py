@@ -1,0 +1,42 @@
+"""`AtlasStatus`: how many models an atlas holds, and how many could not be scored."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from attngeo.atlas.store import Store
+from attngeo.atlas.tables import failures_frame, models_frame
+
+
+@dataclass(frozen=True)
+class AtlasStatus:
+    """The size of an atlas at one moment.
+
+    >>> print(AtlasStatus(models=3, copies=1, failures=2, parts=2, bytes=21_000))
+    3 models (1 with the weights of another one), 2 failures, 2 parts, 21.0 kB
+    """
+
+    models: int  # models at one revision, scored with one set of options
+    copies: int  # those among them whose scores are those of another one
+    failures: int
+    parts: int  # files with scores
+    bytes: int  # of all files
+
+    def __str__(self) -> str:
+        copies = f" ({self.copies} with the weights of another one)" if self.copies else ""
+        return (
+            f"{_count(self.models, 'model')}{copies}, {_count(self.failures, 'failure')}, "
+            f"{_count(self.parts, 'part')}, {self.bytes / 1000:,.1f} kB"
+        )
+
+
+def read_status(store: Store) -> AtlasStatus:
+    """Return the status of an atlas, which other processes may be writing to."""
+    failures = failures_frame(store).height
+    models = models_frame(store)
+    parts = len(store.names("scores"))
+    return AtlasStatus(models.height, models.height - models["part"].n_unique(), failures, parts, store.size())
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"

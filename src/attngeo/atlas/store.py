@@ -1,0 +1,210 @@
+"""`Store`: the folder of an atlas, a manifest and three tables whose rows lie in small Parquet files.
+
+    attngeo-atlas.json             the version of this layout
+    scores/PART.parquet            the rows of one model, named by its fingerprint
+    models/KEY-REVISION.parquet    one row: a reference, its commit, and the part that holds its scores
+    failures/KEY.parquet           one row: a reference that could not be scored, and why
+
+Each file is written once, atomically, by whoever finishes first; another writer would write the same rows. A part is
+written before the row that refers to it. Nothing is ever appended, so that any number of processes may write.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from attngeo.errors import AttngeoError, InputError
+from attngeo.io.archive import load_json, save_json
+from attngeo.io.atomic import write_errors, write_file
+from attngeo.io.parquet import parquet_bytes, read_parquet
+from attngeo.weights.scoring.score_table import COLUMNS
+
+if TYPE_CHECKING:
+    import polars as pl
+
+MANIFEST = "attngeo-atlas.json"
+FORMAT_VERSION = 1  # of the layout of the folder
+TEMPORARY = ".part-"  # how the names of unfinished files begin
+ABANDONED = 3600  # seconds after which an unfinished file belongs to no living process; writing one takes milliseconds
+
+# Table → column → polars type.
+TABLES = {
+    "scores": {"part": "String"} | {name: kind for name, kind in COLUMNS.items() if name != "model"},
+    "models": {
+        "model": "String",  # org/name[/path] on the hub, or an absolute path
+        "revision": "String",  # on the hub: as it was asked for
+        "commit": "String",
+        "options": "String",  # those that are not the defaults, as JSON
+        "results": "Int64",  # version of the results; newer ones replace older ones
+        "model_type": "String",  # of the config; null without one
+        "part": "String",  # the file in scores/ with the rows of this model
+        "notes": "String",  # warnings
+    },
+    "failures": {
+        "model": "String",
+        "revision": "String",
+        "options": "String",
+        "results": "Int64",
+        "kind": "String",  # class of the error
+        "message": "String",
+    },
+}
+
+
+class AtlasWriteError(AttngeoError):
+    """The folder of an atlas cannot be written: no model can be added, whatever its content."""
+
+
+class Store:
+    """The files of one atlas."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    def check(self) -> None:
+        """Raise InputError unless the folder is an atlas that this version can read."""
+        manifest = self.root / MANIFEST
+        if not self.root.is_dir():
+            raise InputError(
+                f"{self.root}: {'is a file' if self.root.exists() else 'no such folder'}, expected an atlas"
+            )
+        if not manifest.is_file():
+            raise InputError(f"{self.root}: is not an atlas, it has no {MANIFEST}")
+        version = load_json(manifest, "atlas").get("version")
+        if not isinstance(version, int) or isinstance(version, bool) or version < 1:
+            raise InputError(f"{manifest}: version is {version!r}, expected a whole number from 1")
+        if version > FORMAT_VERSION:
+            raise InputError(
+                f"{self.root}: was written by a newer version of attngeo (format {version}, this one reads up to "
+                f"{FORMAT_VERSION})"
+            )
+
+    def is_new(self) -> bool:
+        """Return whether the folder does not exist, or is empty but for a file that another process is writing."""
+        try:
+            return all(name.startswith(TEMPORARY) for name in os.listdir(self.root))
+        except FileNotFoundError:
+            return True
+        except OSError:
+            return False
+
+    def create(self) -> None:
+        """Make the folders if they do not exist, and remove what killed processes left behind."""
+        try:
+            with write_errors(self.root):
+                if self.is_new():
+                    self.root.mkdir(parents=True, exist_ok=True)
+                    save_json(self.root / MANIFEST, "atlas", {"version": FORMAT_VERSION})
+                self.check()
+                for table in TABLES:
+                    (self.root / table).mkdir(exist_ok=True)
+                    self._remove_abandoned(self.root / table)
+        except InputError:
+            raise
+        except AttngeoError as error:
+            raise AtlasWriteError(str(error)) from error
+
+    # One file.
+
+    def path(self, table: str, name: str) -> Path:
+        """Return the path of a file of a table."""
+        return self.root / table / f"{name}.parquet"
+
+    def has(self, table: str, name: str) -> bool:
+        """Return whether a table has a file of this name."""
+        return self.path(table, name).is_file()
+
+    def write(self, table: str, name: str, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Write the rows of one file, or nothing."""
+        path = self.path(table, name)
+        try:
+            with write_errors(path):
+                write_file(path, parquet_bytes(_frame(rows, TABLES[table]), {}), durable=True)
+        except AttngeoError as error:
+            raise AtlasWriteError(str(error)) from error
+
+    def remove(self, table: str, name: str) -> None:
+        """Delete a file, if it exists."""
+        path = self.path(table, name)
+        try:
+            with write_errors(path):
+                path.unlink(missing_ok=True)
+        except AttngeoError as error:
+            raise AtlasWriteError(str(error)) from error
+
+    def row(self, table: str, name: str) -> dict[str, Any] | None:
+        """Return the first row of a file; None if there is no such file."""
+        frame = self._read(self.path(table, name), TABLES[table])
+        return None if frame is None or frame.is_empty() else frame.row(0, named=True)
+
+    # All files of a table.
+
+    def names(self, table: str, prefix: str = "") -> list[str]:
+        """Return the names of the files of a table that begin with `prefix`, sorted."""
+        try:
+            files = os.listdir(self.root / table)
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise InputError(f"{self.root / table}: cannot be listed ({error.strerror})") from None
+        ours = (f for f in files if f.startswith(prefix) and f.endswith(".parquet") and not f.startswith("."))
+        return sorted(file.removesuffix(".parquet") for file in ours)
+
+    def frame(self, table: str) -> pl.DataFrame:
+        """Return all rows of a table, in the order of the names of its files."""
+        import polars as pl
+
+        columns = TABLES[table]
+        frames = (self._read(self.path(table, name), columns) for name in self.names(table))
+        return pl.concat([_frame([], columns), *(frame for frame in frames if frame is not None)])
+
+    def size(self) -> int:
+        """Return the bytes of all files."""
+        total = 0
+        for table in TABLES:
+            for name in self.names(table):
+                with suppress(FileNotFoundError):  # a failure that was taken up again meanwhile
+                    total += self.path(table, name).stat().st_size
+        return total
+
+    def _read(self, path: Path, columns: Mapping[str, str]) -> pl.DataFrame | None:
+        """Return the rows of one file; None if it does not exist. Columns that an older version lacks are null."""
+        import polars as pl
+
+        try:
+            frame, _ = read_parquet(path)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise InputError(f"{path}: cannot be read ({error.strerror})") from None
+        except ValueError:
+            raise InputError(f"{path}: is damaged; delete it and add its model again") from None
+        wrong = {name: str(kind) for name, kind in frame.schema.items() if columns.get(name, str(kind)) != str(kind)}
+        if wrong:
+            name, kind = next(iter(wrong.items()))
+            raise InputError(f"{path}: column {name} has type {kind}, expected {columns[name]}")
+        return frame.select(
+            pl.col(name) if name in frame.columns else pl.lit(None, getattr(pl, kind)).alias(name)
+            for name, kind in columns.items()
+        )
+
+    def _remove_abandoned(self, folder: Path) -> None:
+        for path in folder.glob(f"{TEMPORARY}*"):
+            try:
+                if time.time() - path.stat().st_mtime > ABANDONED:
+                    path.unlink()
+            except OSError:
+                continue  # another process removed it first
+
+
+def _frame(rows: Sequence[Mapping[str, Any]], columns: Mapping[str, str]) -> pl.DataFrame:
+    """Return rows as a frame with these columns and types; a missing key becomes null."""
+    import polars as pl
+
+    types = {name: getattr(pl, kind) for name, kind in columns.items()}
+    return pl.DataFrame({name: [row.get(name) for row in rows] for name in columns}, schema=types)

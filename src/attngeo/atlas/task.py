@@ -1,0 +1,131 @@
+"""`score_reference`: one task of an atlas, the scores of one model, written to its folder.
+
+Whatever happens in between, the task can be repeated: it writes a part, then the row that refers to it.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Literal
+
+from attngeo.atlas.fingerprint import fingerprint
+from attngeo.atlas.options import RESULT_VERSION, ScoreOptions, digest
+from attngeo.atlas.reference import Reference
+from attngeo.atlas.store import AtlasWriteError, Store
+from attngeo.errors import AttngeoError, first_line, printable_line
+from attngeo.io.messages import one_line
+from attngeo.io.threads import one_core
+from attngeo.weights.layout.layers import open_layers
+from attngeo.weights.scoring.score import score_rows
+
+# scored: new rows; linked: the same weights were scored before, under another name or revision;
+# known: nothing to do; failed: there is a row in the table of failures
+State = Literal["scored", "linked", "known", "failed"]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of one reference."""
+
+    reference: Reference
+    state: State
+    message: str = ""  # of a failure
+
+
+def score_reference(store: Store, reference: Reference, options: ScoreOptions) -> Outcome:
+    """Score one model into the atlas, unless it holds the model already; an error becomes a row of failures.
+
+    Only an error in writing the atlas itself is raised, as AtlasWriteError.
+    """
+    try:
+        with one_core():
+            state = _add(store, reference, options)
+    except AtlasWriteError:
+        raise
+    except Exception as error:
+        return fail(store, reference, options, error)
+    store.remove("failures", failure_name(reference, options))
+    return Outcome(reference, state)
+
+
+def known_before(store: Store, reference: Reference, options: ScoreOptions, retry: bool) -> Outcome | None:
+    """Return the outcome of a reference that needs no task, without a request to the hub; None if a task is needed."""
+    if not retry and (failure := store.row("failures", failure_name(reference, options))) is not None:
+        return Outcome(reference, "failed", str(failure["message"]))
+    state = reference.state()
+    known = state is not None and _part_of(store, _model_name(reference, state, options)) is not None
+    return Outcome(reference, "known") if known else None
+
+
+def fail(store: Store, reference: Reference, options: ScoreOptions, error: Exception) -> Outcome:
+    """Write a row of failures, and return the outcome."""
+    message = str(error) if isinstance(error, AttngeoError) else printable_line(first_line(error))
+    row = _common(reference, options) | {"kind": type(error).__name__, "message": message}
+    store.write("failures", failure_name(reference, options), [row])
+    return Outcome(reference, "failed", message)
+
+
+def failure_name(reference: Reference, options: ScoreOptions) -> str:
+    """Return the name of the file in the table of failures; the state of a model that fails may be unknown."""
+    return digest("failure", reference.model, reference.revision, options.text, RESULT_VERSION)
+
+
+def _add(store: Store, reference: Reference, options: ScoreOptions) -> State:
+    located = reference.locate()
+    name = _model_name(reference, located.state, options)
+    if _part_of(store, name) is not None:
+        return "known"
+    row = _common(reference, options) | {"commit": located.commit}
+    same_commit = store.names("models", prefix=name.partition("-")[0])  # asked for by another revision
+    if same_commit and (part := _part_of(store, same_commit[0])) is not None:
+        other = store.row("models", same_commit[0]) or {}
+        store.write("models", name, [other | row | {"part": part}])
+        return "linked"
+    notes: list[str] = []
+    with _collected(notes), located.open() as checkpoint:
+        layers = open_layers(checkpoint, num_heads=options.num_heads, norms=options.folded, unproven=options.unproven)
+        part = fingerprint(layers, options)
+        known = store.has("scores", part)
+        if not known:
+            scored = score_rows(checkpoint, model="", **options.plain())
+            store.write("scores", part, [scores | {"part": part} for scores in scored.rows])
+        model_type = (checkpoint.config or {}).get("model_type")
+    row |= {"part": part, "notes": "; ".join(notes) or None}
+    row["model_type"] = model_type if isinstance(model_type, str) else None
+    store.write("models", name, [row])
+    return "linked" if known else "scored"
+
+
+def _common(reference: Reference, options: ScoreOptions) -> dict[str, object]:
+    return {
+        "model": reference.model,
+        "revision": reference.revision,
+        "options": options.text,
+        "results": RESULT_VERSION,
+    }
+
+
+def _model_name(reference: Reference, state: str, options: ScoreOptions) -> str:
+    """Return the name of the file in the table of models: one state of a model, then the revision that named it."""
+    return f"{digest(reference.model, state, options.text, RESULT_VERSION)}-{digest(reference.revision)[:8]}"
+
+
+def _part_of(store: Store, name: str) -> str | None:
+    """Return the part of a model in the atlas; None if the model, or its part, is missing."""
+    row = store.row("models", name) if store.has("models", name) else None
+    return str(row["part"]) if row is not None and store.has("scores", str(row["part"])) else None
+
+
+@contextmanager
+def _collected(notes: list[str]) -> Iterator[None]:
+    """Collect the warnings raised inside as single lines, each once."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", UserWarning)
+        try:
+            yield
+        finally:
+            texts = (one_line(warning.message) for warning in caught if issubclass(warning.category, UserWarning))
+            notes += dict.fromkeys(texts)

@@ -1,0 +1,268 @@
+"""An atlas holds what `score` returns, once per model, whatever is added how often and under which name."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+import attngeo
+from attngeo.atlas import Added
+from attngeo.atlas.options import RESULT_VERSION
+from attngeo.atlas.reference import Reference, read_list
+from attngeo.atlas.store import MANIFEST, TABLES
+from attngeo.errors import AttngeoError, InputError
+from attngeo.weights.scoring.score_table import COLUMNS
+from tests.atlas.small_models import LAYOUTS, make_models, model_files
+from tests.weights.made_checkpoints import write_files
+
+
+@pytest.fixture
+def models(tmp_path: Path) -> list[Path]:
+    return make_models(tmp_path / "models", len(LAYOUTS))
+
+
+@pytest.fixture
+def atlas(tmp_path: Path) -> attngeo.Atlas:
+    return attngeo.Atlas(tmp_path / "atlas")
+
+
+def files(atlas: attngeo.Atlas) -> dict[str, tuple[bytes, int]]:
+    """Return content and time of every file of an atlas."""
+    paths = [path for path in atlas.path.rglob("*") if path.is_file()]
+    return {str(path.relative_to(atlas.path)): (path.read_bytes(), path.stat().st_mtime_ns) for path in paths}
+
+
+# ---- rows
+
+
+def test_rows_are_those_of_score(atlas: attngeo.Atlas, models: list[Path]) -> None:
+    assert atlas.add(models, workers=0) == Added(scored=6, linked=0, known=0, failed=0)
+    frame = atlas.frame()
+    for path in models:
+        expected = attngeo.score(path, folded=True).frame.drop("model").sort("stack", "layer", "head")
+        found = frame.filter(model=str(path)).select(expected.columns).sort("stack", "layer", "head")
+        assert found.select(pl.exclude(pl.Float64)).equals(expected.select(pl.exclude(pl.Float64)))
+        for name in expected.select(pl.col(pl.Float64)).columns:
+            # NaN: a null on one side only. The number of threads may change last digits.
+            gap = (found[name] - expected[name]).abs().max()
+            assert found[name].null_count() == expected[name].null_count() and (gap is None or gap < 1e-12), name
+    assert dict(atlas.models().select("model_type", "model").iter_rows()).keys() == LAYOUTS.keys()
+
+
+def test_other_readers_need_no_attngeo(atlas: attngeo.Atlas, models: list[Path]) -> None:
+    duckdb, pandas = pytest.importorskip("duckdb"), pytest.importorskip("pandas")
+    atlas.add(models[:3], workers=0)
+    scores = pl.read_parquet(atlas.path / "scores" / "*.parquet")
+    assert {name: str(kind) for name, kind in scores.schema.items()} == TABLES["scores"]
+    joined = scores.join(pl.read_parquet(atlas.path / "models" / "*.parquet"), on="part")
+    assert joined.height == atlas.frame().height
+    assert len(pandas.read_parquet(atlas.path / "scores")) == scores.height
+    [(count,)] = duckdb.sql(f"select count(*) from '{atlas.path}/scores/*.parquet'").fetchall()
+    assert count == scores.height
+
+
+def test_new_columns_need_a_new_version_of_results() -> None:
+    columns = hashlib.sha256(json.dumps(COLUMNS).encode()).hexdigest()[:8]
+    assert (RESULT_VERSION, columns) == (1, "0d0a7a3a"), "raise RESULT_VERSION when the rows of a model change"
+
+
+# ---- adding again
+
+
+def test_adding_again_writes_nothing(atlas: attngeo.Atlas, models: list[Path]) -> None:
+    atlas.add(models[:2], workers=0)
+    before = files(atlas)
+    assert atlas.add(models[:2] * 2, workers=2) == Added(scored=0, linked=0, known=2, failed=0)
+    assert attngeo.Atlas(atlas.path).add(str(models[0])) == Added(scored=0, linked=0, known=1, failed=0)
+    assert files(atlas) == before
+
+
+def test_a_copy_is_linked_and_not_scored(
+    atlas: attngeo.Atlas, models: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    atlas.add(models[:2], workers=0)
+    copy = shutil.copytree(models[0], tmp_path / "renamed")
+    monkeypatch.setattr("attngeo.atlas.task.score_rows", None)
+    assert atlas.add(copy, workers=0) == Added(scored=0, linked=1, known=0, failed=0)
+    of_copy, original = (atlas.frame().filter(model=str(path)) for path in (copy, models[0]))
+    assert of_copy.drop("model").equals(original.drop("model")) and of_copy.height > 0
+    status = atlas.status()
+    assert (status.models, status.copies, status.parts) == (3, 1, 2)
+
+
+def test_touched_files_are_read_again_and_give_no_second_row(atlas: attngeo.Atlas, models: list[Path]) -> None:
+    atlas.add(models[0], workers=0)
+    before = atlas.frame()
+    os.utime(models[0] / "model.safetensors", (1, 1))
+    assert atlas.add(models[0], workers=0) == Added(scored=0, linked=1, known=0, failed=0)
+    assert atlas.frame().equals(before) and atlas.models().height == 1
+
+
+@pytest.mark.parametrize("change", ["weights", "heads", "norm", "rotary"])
+def test_whatever_changes_the_rows_gives_another_part(atlas: attngeo.Atlas, tmp_path: Path, change: str) -> None:
+    content = model_files("llama")
+    folder = write_files(tmp_path / "llama", content)
+    atlas.add(folder, workers=0)
+    [before] = atlas.models()["part"]
+    data, config = bytearray(content["model.safetensors"]), dict(content["config.json"])  # type: ignore[arg-type]
+    start = 8 + int.from_bytes(data[:8], "little")
+    header = json.loads(data[8:start])
+    if change == "weights":  # the last bit of one entry of a key
+        data[start + header["model.layers.1.self_attn.k_proj.weight"]["data_offsets"][1] - 4] ^= 1
+    elif change == "norm":
+        data[start + header["model.layers.1.input_layernorm.weight"]["data_offsets"][1] - 4] ^= 1
+    elif change == "heads":
+        config |= {"num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 4}
+    else:
+        config["rope_theta"] = 5000.0
+    write_files(folder, {"config.json": config, "model.safetensors": bytes(data)})
+    assert atlas.add(folder, workers=0).scored == 1
+    assert len(set(atlas.models()["part"]) | {before}) == 2
+
+
+def test_value_projections_do_not_matter(atlas: attngeo.Atlas, tmp_path: Path) -> None:
+    content = model_files("llama")
+    data = bytearray(content["model.safetensors"])  # type: ignore[arg-type]
+    start = 8 + int.from_bytes(data[:8], "little")
+    data[start + json.loads(data[8:start])["model.layers.0.self_attn.v_proj.weight"]["data_offsets"][0]] ^= 1
+    a = write_files(tmp_path / "a", content)
+    b = write_files(tmp_path / "b", {**content, "model.safetensors": bytes(data)})
+    assert atlas.add([a, b], workers=0) == Added(scored=1, linked=1, known=0, failed=0)
+
+
+def test_options_are_part_of_what_a_row_depends_on(atlas: attngeo.Atlas, models: list[Path]) -> None:
+    atlas.add(models[0], workers=0)
+    assert atlas.add(models[0], workers=0, nulls=False).scored == 1
+    assert atlas.add(models[0], workers=0, heads=False).scored == 1
+    frame = atlas.frame()
+    assert sorted(frame["options"].unique()) == ["", '{"heads": false}', '{"nulls": false}']
+    assert frame.filter(options='{"nulls": false}')["symmetry_z"].null_count() == 10
+
+
+def test_a_lost_part_is_scored_again(atlas: attngeo.Atlas, models: list[Path]) -> None:
+    atlas.add(models[:2], workers=0)
+    before = atlas.frame()
+    part = atlas.models()["part"][0]
+    (atlas.path / "scores" / f"{part}.parquet").unlink()
+    with pytest.raises(InputError, match=f"scores of .* are missing .*{part}"):
+        atlas.frame()
+    assert atlas.add(models[:2], workers=0) == Added(scored=1, linked=0, known=1, failed=0)
+    assert atlas.frame().equals(before)
+
+
+# ---- failures
+
+
+def test_failures_are_rows_until_they_are_tried_again(atlas: attngeo.Atlas, tmp_path: Path) -> None:
+    broken, missing = tmp_path / "broken", tmp_path / "missing"
+    write_files(broken, model_files("bert") | {"model.safetensors": b"nothing"})
+    said: list[str] = []
+    assert atlas.add([broken, missing], workers=2, say=said.append).failed == 2
+    failures = atlas.failures()
+    assert failures["model"].to_list() == [str(broken), str(missing)]
+    assert failures["kind"].to_list() == ["SourceError", "SourceError"]
+    assert sorted(said) == sorted(failures["message"]) and "no such folder" in failures["message"][1]
+
+    write_files(broken, model_files("bert"))
+    assert atlas.add([broken, missing], workers=0) == Added(scored=0, linked=0, known=0, failed=2)
+    assert atlas.add([broken, missing], workers=0, retry=True) == Added(scored=1, linked=0, known=0, failed=1)
+    assert atlas.failures()["model"].to_list() == [str(missing)]
+
+
+def test_an_unexpected_error_is_a_failure_too(
+    atlas: attngeo.Atlas, models: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def score_rows(*_: object, **__: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr("attngeo.atlas.task.score_rows", score_rows)
+    atlas.add(models[0], workers=0)
+    assert atlas.failures().select("kind", "message").row(0) == ("MemoryError", "MemoryError")
+
+
+# ---- bad input
+
+
+def test_a_folder_that_is_no_atlas(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("mine")
+    with pytest.raises(InputError, match="is not an atlas"):
+        attngeo.Atlas(tmp_path)
+    with pytest.raises(InputError, match="is a file"):
+        attngeo.Atlas(tmp_path / "notes.txt")
+    with pytest.raises(InputError, match="no such folder"):
+        attngeo.Atlas(tmp_path / "none").frame()
+
+
+@pytest.mark.parametrize(
+    "manifest, message",
+    [
+        ('{"kind": "atlas", "version": 2}', "written by a newer version"),
+        ('{"kind": "atlas", "version": "1"}', "version is '1'"),
+        ('{"kind": "tree"}', "holds a saved tree"),
+        ("{", "damaged"),
+    ],
+)
+def test_a_manifest_that_cannot_be_used(tmp_path: Path, manifest: str, message: str) -> None:
+    (tmp_path / MANIFEST).write_text(manifest)
+    with pytest.raises(InputError, match=message):
+        attngeo.Atlas(tmp_path)
+
+
+def test_a_damaged_part_is_named(atlas: attngeo.Atlas, models: list[Path]) -> None:
+    atlas.add(models[0], workers=0)
+    [part] = (atlas.path / "scores").iterdir()
+    data = bytearray(part.read_bytes())
+    data[len(data) // 3] ^= 0xFF
+    part.write_bytes(data)
+    with pytest.raises(InputError, match=part.name):
+        atlas.frame()
+
+
+def test_an_atlas_that_cannot_be_written_ends_the_call(atlas: attngeo.Atlas, models: list[Path]) -> None:
+    atlas.add(models[0], workers=0)
+    shutil.rmtree(atlas.path / "scores")
+    (atlas.path / "scores").write_text("a file in the way")
+    for workers in (0, 2):
+        with pytest.raises(AttngeoError, match="cannot be written"):
+            atlas.add(models[1:], workers=workers)
+
+
+def test_unfinished_files_are_not_read(atlas: attngeo.Atlas, models: list[Path]) -> None:
+    atlas.add(models[0], workers=0)
+    before = atlas.frame()
+    fresh, old = atlas.path / "scores" / ".part-fresh", atlas.path / "scores" / ".part-old"
+    for path in (fresh, old):
+        path.write_bytes(b"PAR1")
+    os.utime(old, (1, 1))
+    atlas.add(models[0], workers=0)
+    assert atlas.frame().equals(before)
+    assert fresh.exists() and not old.exists()
+
+
+def test_references() -> None:
+    assert Reference.parse("org/name") == Reference("org/name", "main")
+    assert Reference.parse("https://huggingface.co/org/name/tree/v1") == Reference("org/name", "v1")
+    assert Reference.parse("./missing").revision is None
+    for bad in ("", "two words", "org/name@"):
+        with pytest.raises(InputError):
+            Reference.parse(bad)
+    with pytest.raises(InputError, match="expected a folder"):
+        Reference.parse(3)  # type: ignore[arg-type]
+
+
+def test_a_list_names_its_bad_line(tmp_path: Path) -> None:
+    path = tmp_path / "models.txt"
+    path.write_text("# encoders\n\norg/name  # the first\norg/other@v1\n")
+    assert read_list(path) == ["org/name", "org/other@v1"]
+    path.write_text("org/name\n\nnot a model\n")
+    with pytest.raises(InputError, match=r"models\.txt: line 3: 'not a model'"):
+        read_list(path)
+    path.write_text("\n# nothing\n")
+    with pytest.raises(InputError, match="no references"):
+        read_list(path)
