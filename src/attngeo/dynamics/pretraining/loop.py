@@ -65,16 +65,18 @@ def train(
     *,
     progress: Progress | None = None,
     stop: Stop | None = None,
+    observe: Callable[[int, Model], None] | None = None,
     after: Callable[[Model], None] | None = None,
 ) -> Run:
     """Train a model on prepared token files, in the folder `config.out`, which is locked meanwhile.
 
     progress: called with (steps done, steps in all)
     stop: asked at every evaluation; when it returns true, the run is checkpointed and returned unfinished
+    observe: called with the step and the model at every evaluation; it must leave the model as it is
     after: called with the trained model when the run has finished and was saved
     """
     if processes.rank:  # the first process holds the lock for all
-        return _Training(config, tokens, processes).run(progress, stop, after)
+        return _Training(config, tokens, processes).run(progress, stop, observe, after)
     folder = Path(config.out)
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -84,7 +86,7 @@ def train(
         warnings.warn(f"warmup is {config.warmup}, steps is {config.steps}: lr is never reached", stacklevel=2)
     with folder_lock(folder):
         remove_unfinished(folder)
-        return _Training(config, tokens, processes).run(progress, stop, after)
+        return _Training(config, tokens, processes).run(progress, stop, observe, after)
 
 
 def evaluation_and_checkpoint_steps(config: PretrainConfig) -> tuple[set[int], set[int]]:
@@ -132,7 +134,13 @@ class _Training:
         self.losses = torch.zeros(max(1, math.ceil(config.steps / config.evaluations)), device=processes.device)
         self.since, self.began = self.step, time.perf_counter()
 
-    def run(self, progress: Progress | None, stop: Stop | None, after: Callable[[Model], None] | None) -> Run:
+    def run(
+        self,
+        progress: Progress | None,
+        stop: Stop | None,
+        observe: Callable[[int, Model], None] | None,
+        after: Callable[[Model], None] | None,
+    ) -> Run:
         """Train from the current step to the end, or until `stop` returns true at an evaluation."""
         config = self.config
         evaluations, checkpoints = evaluation_and_checkpoint_steps(config)
@@ -140,6 +148,8 @@ class _Training:
             if self.step in evaluations and self.step > self.evaluated:
                 self.records.add(self._evaluate())
                 self.evaluated = self.since = self.step
+                if observe is not None:
+                    observe(self.step, self.model)
                 if self.step in checkpoints:
                     self._save()
                 if self.step < config.steps and stop is not None and self.processes.any(stop()):

@@ -1,0 +1,73 @@
+"""The experiment on updates, in small: rows per head and step, changes of the forms, the table."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from attngeo.dynamics.data.tokens import open_tokens
+from attngeo.dynamics.pretraining.build import build_model
+from attngeo.dynamics.pretraining.processes import process_group
+from experiments.updates.__main__ import main
+from experiments.updates.measure import change, change_columns, head_forms, transformers_model
+from experiments.updates.run import config_for
+from tests.experiments.initialisation.small_grids import prepare_small_tokens
+
+SMALL = ('size="2x32"', "heads=2", "length=16", "batch=8", "steps=20", "evaluations=4", "warmup=2", 'compile="no"')
+
+
+@pytest.fixture(scope="module")
+def tokens(tmp_path_factory):
+    return prepare_small_tokens(tmp_path_factory.mktemp("updates"))
+
+
+@pytest.fixture(scope="module")
+def rows(tokens, tmp_path_factory):
+    results = tmp_path_factory.mktemp("results") / "updates.jsonl"
+    arguments = ["run", "--tokens", str(tokens), "--results", str(results), "--seeds", "1", "--steps", "0", "10"]
+    assert main([*arguments, "--passes", "4", "--rows", "2", "--set", *SMALL]) == 0
+    assert main([*arguments, "--passes", "4", "--rows", "2", "--set", *SMALL]) == 0  # nothing is left to run
+    return [json.loads(line) for line in results.read_text("utf-8").splitlines()]
+
+
+def test_every_head_is_measured_at_every_step(rows):
+    keys = [(row["objective"], row["step"], row["label"]) for row in rows]
+    assert len(set(keys)) == len(keys) == 2 * 2 * 4
+
+
+def test_pairs_exist_for_the_encoder_only(rows):
+    assert all((row["pairing_split"] is None) == (row["objective"] == "causal") for row in rows)
+
+
+def test_the_change_by_the_optimiser_is_that_of_the_next_evaluation(rows):
+    assert all(row["moved_norm"] > 0 and -1 <= row["moved_symmetry"] <= 1 for row in rows)
+    assert all((row["since_start_norm"] is None) == (row["step"] == 0) for row in rows)
+
+
+def test_the_change_of_a_form_is_the_difference_of_both():
+    draw = np.random.default_rng(0)
+    before, after = ((draw.normal(size=(6, 2)), draw.normal(size=(6, 2))) for _ in range(2))
+    expected = after[0] @ after[1].T - before[0] @ before[1].T
+    np.testing.assert_allclose(change(before, after).dense(), expected, atol=1e-12)
+    columns = change_columns("moved", change(before, after))
+    assert columns["moved_norm"] == pytest.approx(np.linalg.norm(expected))
+    assert columns["moved_row_variance"] == pytest.approx(np.var(np.linalg.norm(expected, axis=1), ddof=1))
+
+
+@pytest.mark.parametrize("objective", ["masked", "causal"])
+def test_the_copy_of_a_model_has_its_forms(tokens, tmp_path, objective):
+    settings = {key: json.loads(value) for key, value in (setting.split("=", 1) for setting in SMALL)}
+    config = config_for(objective, 0, tmp_path, tokens, **settings)
+    model = build_model(config, open_tokens(tokens), process_group().device)
+    forms = head_forms(transformers_model(model))
+    assert [len(layer) for layer in forms] == [2, 2] and forms[0][0][0].shape == (32, 16)
+
+
+def test_the_table_has_a_line_per_objective_and_step(rows, tmp_path, capsys):
+    path = tmp_path / "updates.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert main(["table", str(path)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 2 + 4 and lines[2].startswith("| masked | 0 |")
