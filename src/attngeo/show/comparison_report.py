@@ -40,7 +40,7 @@ def comparison_report(comparison: ModelComparison, heads: int | None = HEADS) ->
     """
     lines = [f"{comparison.a} compared with {comparison.b}", "", *comparison.words()]
     related = comparison.related
-    if related.cosine is not None:
+    if related.cosine is not None and not related.aligned:
         lines.append(f"Mean matched |cosine| of all layers and heads: {related.cosine:.4f}.")
     if related.control is not None:
         lines.append(f"Control, every layer paired with the next one: {related.control:.3g}.")

@@ -115,7 +115,7 @@ def compare_weights(
         elif embeddings is None:
             related = relation_by_permutation(collected.reduced, collected.cosine, draws=draws, seed=seed, flips=flips)
         else:
-            related = relation_by_alignment(collected.layers, embeddings, collected.cosine, seed=seed, flips=flips)
+            related = relation_by_alignment(collected.layers, embeddings, seed=seed, flips=flips)
     notes = (*paired.notes, *collected.notes(a.model, b.model))
     return ModelComparison(a.model, b.model, change_frame(collected.rows), related, None, notes)
 

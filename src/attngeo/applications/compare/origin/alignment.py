@@ -89,7 +89,6 @@ class TokenEmbeddings:
 def relation_by_alignment(
     layers: Sequence[FullWidthLayer],
     embeddings: TokenEmbeddings,
-    cosine: float,
     *,
     draws: int = DRAWS,
     seed: int = 0,
@@ -112,7 +111,7 @@ def relation_by_alignment(
 
     cost = draws * embeddings.a.shape[1] * embeddings.b.size
     each(work, spans(draws, cost), cost)
-    return judged(observed, cosine, null, aligned=True)
+    return judged(observed, None, null, aligned=True)
 
 
 def embedding_name(checkpoint: Checkpoint, width: int) -> str:

@@ -24,7 +24,8 @@ class Relation:
     """The answer to "are they related?". An origin is one model trained from the other, or a common initialisation.
 
     `statistic`, `null_mean`, `null_std` and `control` are measured on the reduced shape, `cosine` on all layers, heads
-    and hidden dimensions. Numbers are None where the question has no answer; the verdict says why.
+    and hidden dimensions (after an alignment on the reduced shape too). Numbers are None where the question has no
+    answer; the verdict says why.
 
     >>> Relation.none("the models differ in depth").verdict
     'no verdict: the models differ in depth'
@@ -61,9 +62,13 @@ def relation_by_permutation(layers: Layers, cosine: float, *, draws: int, seed: 
     return judged(layers, cosine, permuted_statistics(layers, draws, seed, flips), aligned=False)
 
 
-def judged(layers: Layers, cosine: float, null: Floats, *, aligned: bool) -> Relation:
-    """Return the relation that the statistic of `layers` has by the draws `null` of the statistic."""
+def judged(layers: Layers, cosine: float | None, null: Floats, *, aligned: bool) -> Relation:
+    """Return the relation that the statistic of `layers` has by the draws `null` of the statistic.
+
+    cosine: the mean matched |cosine| of all layers and heads; None: that of `layers`
+    """
     observed = statistic(layers)
+    cosine = observed if cosine is None else cosine
     p = p_value(observed, null)
     mean, std = float(np.mean(null)), float(np.std(null, ddof=1))
     null_name = "shuffled tokens" if aligned else "permuted bases"
