@@ -165,7 +165,9 @@ def test_frequencies_have_one_row_per_head_and_pair(scored):
     layers = correlated_layers(rotary=rotary)
     table = scored(layers, score, frequencies=True)
     assert table.frequencies.height == 2 * HEADS * 3  # one of the four pairs stands still
-    assert scored(layers, score).frequencies is None
+    assert table == scored(layers, score)  # which is the default
+    assert scored(layers, score, frequencies=False).frequencies is None
+    assert scored(layers, score, heads=False).frequencies is None
     rows = table.frequencies.filter(layer=1, head=4).to_dicts()
     query, key = (w[0] for w in forms_of(layers, {"layer": 1, "head": 4}))
     query, key = query * rotary.scale(SIZE), key * rotary.scale(SIZE)

@@ -44,7 +44,7 @@ def score(
     heads: bool = True,
     nulls: bool = True,
     folded: bool | None = None,
-    frequencies: bool = False,
+    frequencies: bool = True,
     num_heads: int | None = None,
     stack: str | Collection[str] | None = None,
     layers: int | Collection[int] | None = None,
@@ -59,7 +59,7 @@ def score(
     heads:       score the heads too, not only the layers
     nulls:       also compare with independent random factors and with re-paired queries and keys
     folded:      also score with the norm before the attention folded in; by default unless the source is remote
-    frequencies: also fill `ScoreTable.frequencies`, one row per head and rotary pair
+    frequencies: also fill `ScoreTable.frequencies`, one row per head and rotary pair; it needs the heads
     num_heads:   the number of heads, where no transformers config states it
     stack:       only these stacks
     layers:      only these layers of each stack
@@ -77,7 +77,7 @@ def score(
         heads=heads,
         nulls=nulls,
         folded=folded,
-        frequencies=frequencies,
+        frequencies=frequencies and heads,
         num_heads=num_heads,
         stack=stack,
         layers=layers,
@@ -87,7 +87,7 @@ def score(
         progress=progress,
     )
     _warn_of_missing_scores(scored.rows)
-    return ScoreTable.of(scored.rows, scored.notes, scored.frequencies if frequencies else None)
+    return ScoreTable.of(scored.rows, scored.notes, scored.frequencies if frequencies and heads else None)
 
 
 @dataclass(frozen=True)
