@@ -16,7 +16,7 @@ import sys
 import threading
 from collections.abc import Iterator, Sequence
 from queue import SimpleQueue
-from typing import IO, Protocol
+from typing import IO, Any, Protocol
 
 from attngeo.atlas.options import ScoreOptions
 from attngeo.atlas.reference import Reference
@@ -103,6 +103,8 @@ class _Call:
                     return
                 if outcome is None:
                     assert worker is not None
+                    if not worker.ready:  # nothing about this model: no other one would fare better
+                        raise AttngeoError(f"no worker process could be started, it {_end_of(worker)}")
                     outcome = fail(self._store, reference, self._options, _lost(reference, worker))
                 self.outcomes.put(outcome)
         except BaseException as error:
@@ -132,9 +134,13 @@ class _Call:
 
 
 def _lost(reference: Reference, worker: _Worker) -> WorkerLost:
+    how = f"its worker process {_end_of(worker)}, {TRIES} times"
+    return WorkerLost(f"{reference}: {how}; too little memory is a likely cause")
+
+
+def _end_of(worker: _Worker) -> str:
     code = worker.finish()
-    how = f"was ended by signal {-code}" if code < 0 else f"ended with exit code {code}"
-    return WorkerLost(f"{reference}: its worker process {how}, {TRIES} times; too little memory is a likely cause")
+    return f"was ended by signal {-code}" if code < 0 else f"ended with exit code {code}"
 
 
 class _Worker:
@@ -142,6 +148,7 @@ class _Worker:
 
     def __init__(self, store: Store, options: ScoreOptions) -> None:
         self.alive = True
+        self.ready = False  # it has imported what it needs and read the first line
         path = [os.path.abspath(entry) for entry in sys.path]
         self._process = subprocess.Popen(
             [sys.executable, "-P", "-c", _START.format(path=path)],
@@ -154,11 +161,11 @@ class _Worker:
     def ask(self, reference: Reference) -> Outcome | None:
         """Return the outcome of a reference; None if the process has died."""
         self._send({"model": reference.model, "revision": reference.revision})
-        line = _pipe(self._process.stdout).readline()
-        if not line.endswith(b"\n"):
-            self.alive = False
+        self.ready = self.ready or self._receive() is not None
+        reply = self._receive() if self.ready else None
+        if reply is None:
+            self.finish()
             return None
-        reply = json.loads(line)
         if reply["state"] == "stopped":
             raise AtlasWriteError(reply["message"])
         return Outcome(reference, reply["state"], reply["message"])
@@ -175,6 +182,11 @@ class _Worker:
 
     def kill(self) -> None:
         self._process.kill()
+
+    def _receive(self) -> Any:
+        """Return the next message; None if the process has died."""
+        line = _pipe(self._process.stdout).readline()
+        return json.loads(line) if line.endswith(b"\n") else None
 
     def _send(self, message: object) -> None:
         try:

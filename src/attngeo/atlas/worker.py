@@ -1,5 +1,7 @@
 """A worker process of an atlas: reads references from stdin, scores them, and writes outcomes to stdout.
 
+Messages are lines of JSON: first the atlas and the options, which is answered by "ready", then references.
+
 It ends when stdin ends, that is also when the process that started it is killed.
 """
 
@@ -10,6 +12,7 @@ import os
 import signal
 import sys
 from pathlib import Path
+from typing import IO
 
 from attngeo.atlas.options import ScoreOptions
 from attngeo.atlas.reference import Reference
@@ -27,14 +30,18 @@ def main() -> None:
     if job is None:
         return
     store, options = Store(Path(job["root"])), ScoreOptions(**job["options"])
+    _answer(answers, {"state": "ready"})
     for line in sys.stdin:
         try:
             outcome = score_reference(store, Reference(**json.loads(line)), options)
-            reply = {"state": outcome.state, "message": outcome.message}
+            _answer(answers, {"state": outcome.state, "message": outcome.message})
         except AtlasWriteError as error:
-            reply = {"state": "stopped", "message": str(error)}
-        try:
-            answers.write(json.dumps(reply).encode() + b"\n")
-            answers.flush()
-        except BrokenPipeError:  # nobody waits for the answer; the rows are in the atlas
-            os._exit(0)
+            _answer(answers, {"state": "stopped", "message": str(error)})
+
+
+def _answer(answers: IO[bytes], message: object) -> None:
+    try:
+        answers.write(json.dumps(message).encode() + b"\n")
+        answers.flush()
+    except BrokenPipeError:  # nobody waits for the answer; the rows are in the atlas
+        os._exit(0)

@@ -1,0 +1,137 @@
+"""Worker processes give the same rows as the calling process, and survive being killed at any moment."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import attngeo
+from attngeo.atlas import Added, executors
+from attngeo.errors import AttngeoError, InputError
+from tests.atlas.processes import is_running, wait_until, workers_of
+from tests.atlas.small_models import make_models
+
+ROOT = Path(__file__).resolve().parents[2]
+MODELS = 18
+
+needs_proc = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc")
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    return make_models(tmp_path_factory.mktemp("models"), MODELS)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(models: list[Path], tmp_path_factory: pytest.TempPathFactory) -> attngeo.Atlas:
+    atlas = attngeo.Atlas(tmp_path_factory.mktemp("undisturbed") / "atlas")
+    assert atlas.add(models, workers=0).scored == MODELS
+    return atlas
+
+
+def parts(atlas: attngeo.Atlas) -> dict[str, bytes]:
+    """Return the files of all tables that other readers would read."""
+    return {str(path.relative_to(atlas.path)): path.read_bytes() for path in atlas.path.glob("*/*.parquet")}
+
+
+def driver(atlas: Path, models: list[Path]) -> subprocess.Popen[bytes]:
+    """Start a process that adds models with two workers."""
+    script = "import sys, attngeo\nattngeo.Atlas(sys.argv[1]).add(sys.argv[2:], workers=2)\n"
+    return subprocess.Popen([sys.executable, "-c", script, str(atlas), *map(str, models)], cwd=ROOT)
+
+
+def test_processes_give_the_same_bytes(models: list[Path], undisturbed: attngeo.Atlas, tmp_path: Path) -> None:
+    steps: list[tuple[int, int]] = []
+    atlas = attngeo.Atlas(tmp_path / "atlas")
+    added = atlas.add(models, workers=2, progress=lambda done, total: steps.append((done, total)))
+    assert added == Added(scored=MODELS, linked=0, known=0, failed=0)
+    assert steps == [(done, MODELS) for done in range(1, MODELS + 1)]
+    assert parts(atlas) == parts(undisturbed)
+
+
+@needs_proc
+def test_killed_workers_are_replaced(models: list[Path], undisturbed: attngeo.Atlas, tmp_path: Path) -> None:
+    atlas, killed = attngeo.Atlas(tmp_path / "atlas"), []
+
+    def kill(done: int, total: int) -> None:
+        if done in (2, 6, 10):
+            victim = random.Random(done).choice(workers_of(os.getpid()))
+            os.kill(victim, signal.SIGKILL)
+            killed.append(victim)
+
+    assert atlas.add(models, workers=2, progress=kill).failed == 0
+    assert len(set(killed)) == 3 and not workers_of(os.getpid())
+    assert parts(atlas) == parts(undisturbed)
+
+
+@needs_proc
+def test_a_killed_driver_resumes(models: list[Path], undisturbed: attngeo.Atlas, tmp_path: Path) -> None:
+    path = tmp_path / "atlas"
+    for finished in (1, 6, 12):
+        process = driver(path, models)
+        wait_until(lambda enough=finished: len(list(path.glob("models/*.parquet"))) >= enough)
+        workers = workers_of(process.pid)
+        process.kill()
+        process.wait()
+        wait_until(lambda started=workers: not any(map(is_running, started)))  # they notice, and end by themselves
+        if finished < 12:
+            assert attngeo.Atlas(path).status().models < MODELS
+    atlas = attngeo.Atlas(path)
+    known = atlas.status().models
+    added = atlas.add(models, workers=2)
+    assert added.known == known and added.failed == 0
+    assert parts(atlas) == parts(undisturbed)
+
+
+def test_two_drivers_at_once(models: list[Path], undisturbed: attngeo.Atlas, tmp_path: Path) -> None:
+    processes = [driver(tmp_path / "atlas", order) for order in (models, models[::-1])]
+    assert [process.wait(60) for process in processes] == [0, 0]
+    assert parts(attngeo.Atlas(tmp_path / "atlas")) == parts(undisturbed)
+
+
+def test_a_model_that_ends_every_worker_fails_alone(
+    models: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deadly = (
+        "import sys; sys.path[:] = {path!r}; from attngeo.atlas import worker; import os\n"
+        "score = worker.score_reference\n"
+        "def end(store, reference, options):\n"
+        "    os.kill(os.getpid(), 9) if reference.model.endswith('001-gpt2') else None\n"
+        "    return score(store, reference, options)\n"
+        "worker.score_reference = end\n"
+        "worker.main()\n"
+    )
+    monkeypatch.setattr(executors, "_START", deadly)
+    monkeypatch.setattr(executors, "TRIES", 2)
+    atlas = attngeo.Atlas(tmp_path / "atlas")
+    assert atlas.add(models[:4], workers=1) == Added(scored=3, linked=0, known=0, failed=1)
+    [failure] = atlas.failures().iter_rows(named=True)
+    assert failure["kind"] == "WorkerLost" and "signal 9, 2 times" in failure["message"]
+
+
+def test_workers_that_cannot_start_are_an_error(
+    models: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(executors, "_START", "import sys; sys.exit(3)")
+    with pytest.raises(AttngeoError, match="no worker process could be started, it ended with exit code 3"):
+        attngeo.Atlas(tmp_path / "atlas").add(models, workers=2)
+    with pytest.raises(InputError, match="workers is -1"):
+        attngeo.Atlas(tmp_path / "atlas").add(models, workers=-1)
+
+
+@needs_proc
+def test_an_interrupt_ends_the_workers(models: list[Path], tmp_path: Path) -> None:
+    def interrupt(done: int, total: int) -> None:
+        raise KeyboardInterrupt
+
+    atlas = attngeo.Atlas(tmp_path / "atlas")
+    with pytest.raises(KeyboardInterrupt):
+        atlas.add(models, workers=2, progress=interrupt)
+    wait_until(lambda: not workers_of(os.getpid()))
+    assert 0 < atlas.status().models < MODELS
