@@ -220,6 +220,10 @@ def test_commands_in_the_docs_exist(page):
     for command, rest in re.findall(r"^\s*(?:\$ )?attngeo ([a-z]+)\b(.*)$", text, re.M):
         found = group.get_command(None, command)
         assert found is not None, f"attngeo {command}"
+        if hasattr(found, "commands"):  # a group: the next word names the command
+            subcommand = rest.split()[0]
+            assert subcommand in found.commands, f"attngeo {command} {subcommand}"
+            found = found.commands[subcommand]
         options = {option for parameter in found.params for option in (*parameter.opts, *parameter.secondary_opts)}
         asked = set(re.findall(r"(?<=\s)--[a-z][a-z-]*", rest.split(" | ")[0].split(" #")[0]))
         assert asked <= options | {"--help"}, f"attngeo {command}{rest}"

@@ -24,7 +24,8 @@ def test_every_option_has_a_help_text(name: str) -> None:
     group = typer.main.get_group(app)
     command = group.get_command(typer.Context(group), name)
     assert command is not None
-    assert [option.name for option in command.params if not getattr(option, "help", None)] == []
+    for one in [command, *getattr(command, "commands", {}).values()]:
+        assert [option.name for option in one.params if not getattr(option, "help", None)] == []
 
 
 def test_help_imports_no_command() -> None:

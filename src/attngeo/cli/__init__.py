@@ -7,6 +7,7 @@ Commands, one module per group
     published      attngeo published
     organization   attngeo organize, attngeo invariance
     dynamics       attngeo pretrain, attngeo track
+    atlas          attngeo atlas add, status, query, export
     demo           attngeo demo
 
     common         options, errors and output that the commands share

@@ -50,6 +50,10 @@ COMMANDS = {
         "dynamics",
         "Score the checkpoints of a training run in order of step; the same command continues with new ones.",
     ),
+    "atlas": (
+        "atlas",
+        "Score many models into one folder of Parquet files, and query them together.",
+    ),
     "demo": ("demo", "Compare the two small models that ship with attngeo, an encoder and a decoder."),
 }
 

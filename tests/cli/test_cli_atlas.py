@@ -1,0 +1,111 @@
+"""`attngeo atlas`: what it prints, exit codes, and bad input."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from typer.testing import CliRunner
+
+import attngeo
+from attngeo.cli.app import app
+from tests.atlas.small_models import make_models
+
+
+def run(*arguments: object) -> Any:
+    return CliRunner().invoke(app, ["atlas", *map(str, arguments)])
+
+
+@pytest.fixture
+def models(tmp_path: Path) -> list[Path]:
+    return make_models(tmp_path / "models", 3)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, models: list[Path]) -> Path:
+    attngeo.Atlas(tmp_path / "atlas").add([*models, tmp_path / "missing"], workers=0)
+    return tmp_path / "atlas"
+
+
+def test_add_takes_references_and_lists(tmp_path: Path, models: list[Path]) -> None:
+    listed = tmp_path / "models.txt"
+    listed.write_text(f"# two models\n{models[1]}\n{models[2]}\n")
+    done = run("add", tmp_path / "atlas", models[0], "--list", listed, "--workers", 1)
+    assert done.exit_code == 0, done.output
+    assert done.stdout == "" and "3 scored, 0 linked" in done.stderr
+    done = run("add", tmp_path / "atlas", *models)
+    assert done.exit_code == 0 and "3 known before, 0 failed" in done.stderr
+
+
+def test_failures_set_the_exit_code(tmp_path: Path, models: list[Path]) -> None:
+    atlas = tmp_path / "atlas"
+    done = run("add", atlas, tmp_path / "none", "--workers", 0)
+    assert done.exit_code == 2
+    assert done.stderr.splitlines()[0] == f"attngeo: failed: {tmp_path / 'none'}: no such folder"
+    assert "--retry" in done.stderr
+    assert run("add", atlas, tmp_path / "none", models[0], "--workers", 0).exit_code == 1
+    models[1].rename(tmp_path / "none")
+    assert run("add", atlas, tmp_path / "none", "--workers", 0).exit_code == 2
+    assert run("add", atlas, tmp_path / "none", "--workers", 0, "--retry").exit_code == 0
+
+
+def test_status(folder: Path) -> None:
+    done = run("status", folder, "--failures")
+    first, *others = done.stdout.splitlines()
+    assert first.startswith(f"{folder}: 3 models, 1 failure, 3 parts, ")
+    assert others[0].split() == ["model", "options", "kind", "message"] and "SourceError" in others[1]
+
+
+def test_query_and_export(folder: Path, tmp_path: Path) -> None:
+    pytest.importorskip("duckdb")
+    done = run("query", folder, "select model_type, count(*) as rows from scores group by 1 order by 1")
+    assert [line.split() for line in done.stdout.splitlines()] == [
+        ["model_type", "rows"], ["bert", "10"], ["gpt2", "10"], ["gpt_neox", "10"],
+    ]  # fmt: skip
+    done = run("query", folder, "select model_type from models order by 1", "--format", "json")
+    assert [row["model_type"] for row in json.loads(done.stdout)] == ["bert", "gpt2", "gpt_neox"]
+    assert run("export", folder, "--out", tmp_path / "all.parquet").exit_code == 0
+    assert pl.read_parquet(tmp_path / "all.parquet").equals(attngeo.Atlas(folder).frame())
+    assert run("export", folder, "--format", "csv").stdout.count("\n") == 31
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        (["add", "NEW"], "no models named"),
+        (["add", "NEW", "two words"], "not a hub id"),
+        (["add", "NEW", "--list", "LIST"], "list.txt: line 2: 'not a model': no such folder, and not a hub id"),
+        (["add", "NEW", "--list", "NEW"], "cannot be read"),
+        (["add", "NEW", "org/name", "--workers", "-1"], "workers is -1"),
+        (["add", "OTHER", "org/name"], "is not an atlas"),
+        (["add", "LIST", "org/name"], "is a file"),
+        (["status", "NEW"], "no such folder"),
+        (["status", "OTHER"], "is not an atlas"),
+        (["status", "NEWER"], "was written by a newer version of attngeo"),
+        (["export", "NEWER"], "was written by a newer version of attngeo"),
+        (["export", "OTHER"], "is not an atlas"),
+        (["query", "ATLAS", "select"], "SQL: "),
+        (["query", "ATLAS", "from nothing"], "SQL: "),
+        (["query", "ATLAS", "copy scores to 'x.csv'"], "SQL: expected one SELECT"),
+    ],
+)
+def test_bad_input_is_one_line(
+    arguments: list[str], message: str, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if arguments[0] == "query":
+        pytest.importorskip("duckdb")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "list.txt").write_text("org/name\nnot a model\n")
+    (tmp_path / "newer").mkdir()
+    (tmp_path / "newer" / "attngeo-atlas.json").write_text('{"kind": "atlas", "version": 99}')
+    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    places = {"NEW": "new", "LIST": "list.txt", "OTHER": "models", "NEWER": "newer", "ATLAS": "atlas"}
+    done = run(*(places.get(argument, argument) for argument in arguments))
+    assert done.exit_code == 2 and done.stdout == ""
+    [line] = done.stderr.splitlines()
+    assert line.startswith("attngeo: error: ") and message in line
+    assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
+    assert not (tmp_path / "new").exists() and not (tmp_path / "x.csv").exists()
