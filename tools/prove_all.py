@@ -1,6 +1,6 @@
 """Compare every model type of transformers with live models; write docs/coverage.md and the facts the package ships.
 
-python -m tools.prove_all                 all types (about twenty minutes on two cores)
+python -m tools.prove_all                 all types (up to an hour on two cores)
 python -m tools.prove_all bert llama      these types; the results of all others are kept
 """
 
@@ -30,7 +30,7 @@ ROOT = Path(__file__).resolve().parent.parent
 FACTS = ROOT / "src/attngeo/weights/data/families.json"
 RECORD = ROOT / "docs/coverage.json"
 PAGE = ROOT / "docs/coverage.md"
-SECONDS = 180  # time limit of one type
+SECONDS = 90  # time limit of one type
 BATCH = 30  # types per worker process: importing transformers takes half the time of a small batch
 _SHIPPED = ("qk_norm", "width", "offset", "norms", "rotary", "skip")  # of a verdict, where they say something
 _STATUSES = ("right", "refused", "unproven", "none", "unbuilt")  # best first
@@ -40,8 +40,11 @@ class TimeLimit(BaseException):
     """A type has used up its time. Not an Exception: code that catches a model's own errors must not catch it."""
 
 
-def prove_type(model_type: str) -> dict[str, Any]:
-    """Return the verdict on one model type: of the first tiny model that is right, else the best of all tried."""
+def prove_type(model_type: str, *, rotation: bool = True) -> dict[str, Any]:
+    """Return the verdict on one model type: of the first tiny model that is right, else the best of all tried.
+
+    rotation: also find out how its heads rotate
+    """
     from tools.proof.config_defaults import config_defaults
     from tools.proof.prove import prove_model
     from tools.proof.tiny_model import CannotBuild, config_and_model_class, tiny_models
@@ -55,7 +58,7 @@ def prove_type(model_type: str) -> dict[str, Any]:
         assume(model_type, defaults=config_defaults(config_and_model_class(model_type)[0]()))
         for model in tiny_models(model_type):
             try:
-                verdict = prove_model(model, model_type)
+                verdict = prove_model(model, model_type, rotation=rotation)
             except LayoutError as error:
                 verdict = Verdict(model_type, "none" if "no self-attention" in str(error) else "refused", str(error))
             except Exception as error:

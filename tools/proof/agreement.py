@@ -46,14 +46,15 @@ def compare(weights: AttentionWeights, product: Product, rotary: RotaryPairs | N
     batch = count // heads
     query_inputs = _candidate_inputs(product, batch * rows, width)
     key_inputs = _candidate_inputs(product, batch * product.key.shape[1], weights.key.shape[1])
-    if not query_inputs or not key_inputs or live_products(product, batch) is None:
+    live = live_products(product, batch) if query_inputs and key_inputs else None
+    if live is None:
         return None
     best: Match | None = None
     for axis in (0, 1) if batch > 1 else (0,):
         for query in query_inputs:
             for key in [query] if query in key_inputs and not weights.cross else key_inputs:
                 match = Match(float("inf"), query, key, axis)
-                match = replace(match, error=product_error(weights, product, match, rotary, product.positions))
+                match = replace(match, error=product_error(weights, product, match, rotary, product.positions, live))
                 if best is None or match.error < best.error:
                     best = match
                 if match.error < TOLERANCE:
@@ -67,15 +68,17 @@ def product_error(
     match: Match,
     rotary: RotaryPairs | None = None,
     positions: Tensor | None = None,
+    live: Tensor | None = None,
 ) -> float:
     """Return the largest relative error over heads of x M_h xᵀ, or of x_i M_Δ x_jᵀ where `rotary` is given.
 
     positions: [axes, N], of the tokens, Δ = p_j − p_i; None where nothing rotates
+    live:      the live products, where they are at hand
     """
     heads, width, _ = weights.query.shape
     groups, key_width, _ = weights.key.shape
     batch = product.query.shape[0] // heads
-    live = live_products(product, batch)
+    live = live_products(product, batch) if live is None else live
     x_q, x_k = (product.before[index].tokens for index in (match.query, match.key))
     if live is None or x_q.shape[1] != width or x_k.shape[1] != key_width or len(x_q) % batch or len(x_k) % batch:
         return float("inf")
@@ -97,7 +100,8 @@ def product_error(
 def rotate(x: Tensor, rotary: RotaryPairs, positions: Tensor) -> Tensor:
     """Return x [..., N, r] with the token at each of the positions [axes, N] rotated by its position."""
     axes = np.zeros(len(rotary.pairs), np.int64) if rotary.axes is None else rotary.axes
-    angles = positions.double()[torch.from_numpy(axes)] * torch.from_numpy(rotary.frequencies)[:, None]  # [n, N]
+    theta = torch.from_numpy(np.ascontiguousarray(rotary.frequencies))  # [n]
+    angles = positions.double()[torch.from_numpy(axes)] * theta[:, None]  # [n, N]
     cos, sin = angles.cos().T.float(), angles.sin().T.float()  # [N, n]
     first, second = (torch.from_numpy(np.ascontiguousarray(side)) for side in rotary.pairs.T)
     turned = x.clone()

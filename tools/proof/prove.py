@@ -31,11 +31,14 @@ from tools.proof.rotary.rotation import LocatedLayer
 from tools.proof.verdict import Verdict, assume
 
 
-def prove_model(model: PreTrainedModel, model_type: str) -> Verdict:
-    """Save the model, cut its forms from the files, run it, and return how the two compare."""
+def prove_model(model: PreTrainedModel, model_type: str, *, rotation: bool = True) -> Verdict:
+    """Save the model, cut its forms from the files, run it, and return how the two compare.
+
+    rotation: also find out how its heads rotate
+    """
     model = model.eval().float()
     randomise(model)
-    twins = RotatingTwins(model)
+    twins = RotatingTwins(model) if rotation else None
     reduced = reduce_norms(model)
     offset = _gain_has_offset(model)
     with tempfile.TemporaryDirectory() as folder:

@@ -81,7 +81,8 @@ def fit_sections(config: PreTrainedConfig) -> None:
         fit_sections(sub)
     parameters = getattr(config, "rope_parameters", None)
     width, heads = getattr(config, "hidden_size", None), getattr(config, "num_attention_heads", None)
-    size = vars(config).get("head_dim") or (width // heads if width and heads else None)
+    derived = width // heads if isinstance(width, int) and isinstance(heads, int) and heads else None
+    size = vars(config).get("head_dim") or derived
     if not isinstance(parameters, dict) or not isinstance(size, int) or not _has_sections(config):
         return
     nested = [value for value in parameters.values() if isinstance(value, dict)]

@@ -118,11 +118,11 @@ def _judge(layers: list[LocatedLayer], twins: RotatingTwins, config: Any, count:
     except Exception as error:
         model, runs, problem = None, [], f"{type(error).__name__}: {str(error)[:120]}"
     for layer in layers:
-        if not problem and not layer.places:
-            layer = search(layer, runs[0])
         if model is not None and (problem or not layer.places) and is_free_of_positions(layer, model):
             found.add(layer, {"pairs": "none"})
             continue
+        if not problem and not layer.places:
+            layer = search(layer, runs[0])
         if problem or not layer.places:
             found.reasons[layer.site.template] = problem or "its attention was only run by itself"
             continue

@@ -94,10 +94,13 @@ def search(layer: LocatedLayer, run: list[Product]) -> LocatedLayer:
 
     For models whose positions cannot be made zero, so that nothing is known of the products at position zero.
     """
-    hypotheses = [rotary for rule, rotary in _hypotheses(layer.scope, layer.kind, layer.weights.query.shape[-1])]
+    hypotheses: list[RotaryPairs] = []
+    for rule, rotary in _hypotheses(layer.scope, layer.kind, layer.weights.query.shape[-1]):
+        if "back" not in rule and rotary.axes is None and rotary not in hypotheses:
+            hypotheses.append(rotary)
     places = []
     for index, product in enumerate(run):
-        for rotary in [None, *(rotary for rotary in hypotheses if rotary.axes is None)]:
+        for rotary in [None, *hypotheses]:
             match = compare(layer.weights, product, rotary)
             if match is None:
                 break

@@ -5,7 +5,7 @@ A rule is a mapping that `tools/proof` found on a live model:
     site     the end of the attention's template, such as "layers.*.self_attn"
     kind     the kind of the layers it holds for; left out: all layers
     when     values of config switches under which it was found; left out: their default values
-    pairs    "none" (nothing rotates), "halves" (i and i + n) or "neighbours" (2i and 2i + 1)
+    pairs    "none" (nothing rotates), "halves" (i and i + n), "neighbours" (2i and 2i + 1) or "unknown" (not proved)
     size     how many dimensions rotate: "head" (all), "share" (the config gives a share), or the config key that counts
              them
     at       "start" or "end" of the head; where the rotating dimensions are
@@ -22,7 +22,7 @@ from typing import Any
 
 from attngeo.errors import AttngeoError
 from attngeo.weights.layout.config_scope import Scope
-from attngeo.weights.layout.families import Family, ends_with
+from attngeo.weights.layout.families import Family, ends_with, family
 from attngeo.weights.layout.rope.axes import on_two_axes
 from attngeo.weights.layout.rope.frequencies import frequencies
 from attngeo.weights.layout.rope.layer_kinds import KINDS, NOPE, layer_kind
@@ -75,7 +75,7 @@ def find_rotary(site: Location, size: int, known: Family) -> tuple[RotaryPairs |
     index = site.indices[-1] if site.indices else 0
     kind = layer_kind(site.scope, index) if site.indices else None
     rule = _rule_for(site, kind, known)
-    if rule is None:
+    if rule is None or rule["pairs"] == "unknown":
         return None, False
     if rule["pairs"] == "none":
         return None, True
@@ -125,7 +125,9 @@ def _rule_for(site: Location, kind: str | None, known: Family) -> Rule | None:
     """Return the rule for layers of this kind at this place, under the switches of its config; None: none was found."""
     assert site.scope is not None
     switched = {key: value for key in SWITCHES if (value := _other_value(site.scope, key)) is not None}
-    for rule in known.rotary:
+    # Of a part of a larger model that has a model type of its own, the rules of that type hold too.
+    part = family(str(site.scope.config.get("model_type", "")))
+    for rule in (*known.rotary, *part.rotary):
         if (
             ends_with(site.template, str(rule["site"]))
             and (rule["kind"] == kind if "kind" in rule else _kind_was_seen(site.scope, kind))
