@@ -266,3 +266,17 @@ def test_a_list_names_its_bad_line(tmp_path: Path) -> None:
     path.write_text("\n# nothing\n")
     with pytest.raises(InputError, match="no references"):
         read_list(path)
+
+
+def test_parts_of_other_versions_are_read(atlas: attngeo.Atlas, models: list[Path]) -> None:
+    atlas.add(models[:2], workers=0)
+    before = atlas.frame()
+    part = atlas.path / "scores" / f"{atlas.models()['part'][0]}.parquet"
+    older = pl.read_parquet(part).drop("rank_skew").with_columns(later=pl.lit(1))
+    older.write_parquet(part)
+    after = atlas.frame()
+    assert after.drop("rank_skew").equals(before.drop("rank_skew"))
+    assert after.filter(model=str(models[0]))["rank_skew"].null_count() == 10
+    pl.read_parquet(part).with_columns(layer=pl.lit("one")).write_parquet(part)
+    with pytest.raises(InputError, match=f"{part.name}: column layer has type String, expected Int64"):
+        atlas.frame()

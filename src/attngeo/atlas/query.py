@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from attngeo.atlas.store import TABLES, Store
 from attngeo.atlas.tables import FRAME_COLUMNS, IN_FRAME, STATE
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 _TYPES = {"String": "VARCHAR", "Int64": "BIGINT", "Float64": "DOUBLE", "Boolean": "BOOLEAN"}
 _POLARS = {int: "Int64", float: "Float64", bool: "Boolean", str: "String"}
-_CONFIG = {
+_CONFIG: dict[str, Any] = {
     "autoinstall_known_extensions": "false",
     "autoload_known_extensions": "false",
     "python_enable_replacements": "false",  # variables of the caller are no tables

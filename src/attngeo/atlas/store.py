@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from attngeo.errors import AttngeoError, InputError
 from attngeo.io.archive import load_json, save_json
 from attngeo.io.atomic import write_errors, write_file
-from attngeo.io.parquet import parquet_bytes, read_parquet
+from attngeo.io.parquet import parquet_bytes, read_alike, read_parquet
 from attngeo.weights.scoring.score_table import COLUMNS
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ MANIFEST = "attngeo-atlas.json"
 FORMAT_VERSION = 1  # of the layout of the folder
 TEMPORARY = ".part-"  # how the names of unfinished files begin
 ABANDONED = 3600  # seconds after which an unfinished file belongs to no living process; writing one takes milliseconds
+TOGETHER = 500  # files that are read by one call
 
 # Table → column → polars type.
 TABLES = {
@@ -160,8 +161,21 @@ class Store:
         import polars as pl
 
         columns = TABLES[table]
-        frames = (self._read(self.path(table, name), columns) for name in self.names(table))
-        return pl.concat([_frame([], columns), *(frame for frame in frames if frame is not None)])
+        paths = [self.path(table, name) for name in self.names(table)]
+        frames = [_frame([], columns)]
+        for first in range(0, len(paths), TOGETHER):
+            frames += self._read_all(paths[first : first + TOGETHER], columns)
+        return pl.concat(frames)
+
+    def _read_all(self, paths: Sequence[Path], columns: Mapping[str, str]) -> list[pl.DataFrame]:
+        """Return the rows of several files: together if all are sound and of this version, else one by one."""
+        try:
+            frame = read_alike([path.read_bytes() for path in paths])
+            if {name: str(kind) for name, kind in frame.schema.items()} == columns:
+                return [frame.select(list(columns))]
+        except (OSError, ValueError):
+            pass  # the file that is to blame is found below
+        return [frame for path in paths if (frame := self._read(path, columns)) is not None]
 
     def size(self) -> int:
         """Return the bytes of all files."""
