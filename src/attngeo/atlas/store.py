@@ -170,9 +170,9 @@ class Store:
     def _read_all(self, paths: Sequence[Path], columns: Mapping[str, str]) -> list[pl.DataFrame]:
         """Return the rows of several files: together if all are sound and of this version, else one by one."""
         try:
-            frame = read_alike([path.read_bytes() for path in paths])
-            if {name: str(kind) for name, kind in frame.schema.items()} == columns:
-                return [frame.select(list(columns))]
+            together = read_alike([path.read_bytes() for path in paths])
+            if {name: str(kind) for name, kind in together.schema.items()} == columns:
+                return [together.select(list(columns))]
         except (OSError, ValueError):
             pass  # the file that is to blame is found below
         return [frame for path in paths if (frame := self._read(path, columns)) is not None]

@@ -10,7 +10,7 @@ import hashlib
 import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
 if TYPE_CHECKING:
     import polars as pl
@@ -49,7 +49,8 @@ def read_alike(contents: Sequence[bytes]) -> pl.DataFrame:
     try:
         for data in contents:
             _checked_metadata(data)
-        return pl.read_parquet([io.BytesIO(data) for data in contents])
+        files: list[IO[bytes]] = [io.BytesIO(data) for data in contents]
+        return pl.read_parquet(files)
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
         raise ValueError(f"not Parquet files with the same columns ({type(error).__name__})") from error
 
