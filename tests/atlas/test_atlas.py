@@ -249,7 +249,7 @@ def test_references() -> None:
     assert Reference.parse("org/name") == Reference("org/name", "main")
     assert Reference.parse("https://huggingface.co/org/name/tree/v1") == Reference("org/name", "v1")
     assert Reference.parse("./missing").revision is None
-    for bad in ("", "two words", "org/name@"):
+    for bad in ("", "two words", "org/name@", "org/\0", "/tmp/\udcff", "org/name\n"):
         with pytest.raises(InputError):
             Reference.parse(bad)
     with pytest.raises(InputError, match="expected a folder"):

@@ -103,8 +103,7 @@ class Atlas:
         for done, outcome in enumerate(self._outcomes(references, options, retry, executor), 1):
             counts[outcome.state] += 1
             if outcome.state == "failed" and say is not None:
-                say(outcome.message if str(outcome.reference) in outcome.message else
-                    f"{outcome.reference}: {outcome.message}")  # fmt: skip
+                say(outcome.line)
             if progress is not None:
                 progress(done, len(references))
         return Added(counts["scored"], counts["linked"], counts["known"], counts["failed"])

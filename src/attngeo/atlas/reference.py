@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import unicodedata
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,6 +35,8 @@ class Reference:
         if not isinstance(text, str | os.PathLike):
             raise InputError(f"{type(text).__name__}: expected a folder, a file or a hub id")
         name = os.fspath(text)
+        if any(unicodedata.category(character) in ("Cc", "Cs") for character in name):
+            raise InputError(f"{name!r}: has control characters or is not valid UTF-8, expected a name of a model")
         path = os.path.expanduser(name)
         if name and (os.path.exists(path) or looks_like_path(name)):
             return cls(os.path.abspath(path), None)
@@ -92,7 +95,7 @@ def _file_state(path: Path) -> str | None:
 def read_list(path: str | os.PathLike[str]) -> list[str]:
     """Return the references in a text file, one per line; empty lines and what follows a # are left out."""
     try:
-        text = Path(path).read_text("utf-8")
+        text = Path(path).read_text("utf-8-sig")
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror})") from None
     except UnicodeDecodeError:

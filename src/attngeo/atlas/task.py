@@ -34,6 +34,11 @@ class Outcome:
     state: State
     message: str = ""  # of a failure
 
+    @property
+    def line(self) -> str:
+        """Return the message of a failure with the name of the model."""
+        return self.message if self.reference.model in self.message else f"{self.reference}: {self.message}"
+
 
 def score_reference(store: Store, reference: Reference, options: ScoreOptions) -> Outcome:
     """Score one model into the atlas, unless it holds the model already; an error becomes a row of failures.
