@@ -138,8 +138,9 @@ def without_leading(embedding: AnyFloats) -> AnyFloats:
     wide = centred.shape[0] < centred.shape[1]
     gram = centred @ centred.T if wide else centred.T @ centred  # [min(T, d), min(T, d)]
     leading = np.linalg.eigh(gram)[1][:, len(gram) - len(gram) // 2 :]  # [min(T, d), half]
-    removed: AnyFloats = leading @ (leading.T @ centred) if wide else (centred @ leading) @ leading.T
-    return centred - removed
+    removed = leading @ (leading.T @ centred) if wide else (centred @ leading) @ leading.T
+    rest: AnyFloats = centred - removed
+    return rest
 
 
 def _unit(columns: AnyFloats) -> AnyFloats:
