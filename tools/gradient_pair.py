@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from matplotlib.figure import Figure
 from torch import Tensor
-from transformers import AutoTokenizer, BertConfig, BertForMaskedLM, BertLMHeadModel, PreTrainedModel
+from transformers import AutoTokenizer
 
 from attngeo.dynamics.data.tokens import Part, Tokens
 from attngeo.dynamics.gradients.gradient_terms import gradient_terms
@@ -36,6 +36,7 @@ from attngeo.io.atomic import write_file
 from attngeo.show.canvas import BLUE, GREY, ORANGE, new_figure, panel_title, save_figure, style_axes
 from attngeo.show.gradient_figures import gradient_figure
 from attngeo.weights.scoring.form import Form
+from experiments.updates.measure import transformers_model
 
 Row = dict[str, Any]  # the scores of one head, by name
 
@@ -71,16 +72,6 @@ def config_of(args: argparse.Namespace, objective: str) -> PretrainConfig:
             "precision": "fp32",
         }
     )
-
-
-def transformers_model(config_values: dict[str, Any], weights: dict[str, Tensor]) -> PreTrainedModel:
-    """Return the transformers model with this config and these weights."""
-    config = BertConfig(**{key: value for key, value in config_values.items() if key != "architectures"})
-    model = (BertLMHeadModel if config.is_decoder else BertForMaskedLM)(config)
-    _, unknown = model.load_state_dict(weights, strict=False)
-    assert not unknown, unknown
-    model.tie_weights()
-    return model.eval()
 
 
 def model_arguments(batch: Batch, causal: bool) -> dict[str, Tensor]:

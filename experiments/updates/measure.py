@@ -33,16 +33,20 @@ class Passes:
     rows: int = 16
 
 
-def transformers_model(model: Model) -> PreTrainedModel:
-    """Return a transformers model with the weights of a BERT in training, in float32 and without dropout."""
-    values = {key: value for key, value in model.config.to_dict().items() if key != "architectures"}
-    config = BertConfig(**values)
-    copy = (BertLMHeadModel if config.is_decoder else BertForMaskedLM)(config)
-    weights = {name: value.detach().float().cpu() for name, value in model.state_dict().items()}
-    _, unknown = copy.load_state_dict(weights, strict=False)
+def transformers_model(config_values: Mapping[str, Any], weights: Mapping[str, Tensor]) -> PreTrainedModel:
+    """Return the transformers BERT, an encoder or a decoder, with this config and these weights, without dropout."""
+    config = BertConfig(**{key: value for key, value in config_values.items() if key != "architectures"})
+    model = (BertLMHeadModel if config.is_decoder else BertForMaskedLM)(config)
+    _, unknown = model.load_state_dict(dict(weights), strict=False)
     assert not unknown, unknown
-    copy.tie_weights()
-    return copy.eval().to(next(model.parameters()).device)
+    model.tie_weights()
+    return model.eval()
+
+
+def transformers_copy(model: Model) -> PreTrainedModel:
+    """Return a transformers model with the weights of a BERT in training, in float32, on the same device."""
+    weights = {name: value.detach().float().cpu() for name, value in model.state_dict().items()}
+    return transformers_model(model.config.to_dict(), weights).to(next(model.parameters()).device)
 
 
 def batches(config: PretrainConfig, tokens: Tokens, passes: Passes) -> Sequence[Mapping[str, Tensor]]:

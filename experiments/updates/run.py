@@ -19,7 +19,7 @@ from experiments.updates.measure import (
     change,
     change_columns,
     head_forms,
-    transformers_model,
+    transformers_copy,
 )
 
 STEPS = (0, 200, 500, 1_000, 1_250, 1_500, 2_000, 4_000)
@@ -55,7 +55,7 @@ def measured_run(
         reached = step
         if not ({step, step - every} & {0, *steps}):
             return
-        copy = transformers_model(model)
+        copy = transformers_copy(model)
         forms[step] = head_forms(copy)
         if step - every in steps:
             _add_changes(rows, forms, step - every, step)

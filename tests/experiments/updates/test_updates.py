@@ -11,7 +11,7 @@ from attngeo.dynamics.data.tokens import open_tokens
 from attngeo.dynamics.pretraining.build import build_model
 from attngeo.dynamics.pretraining.processes import process_group
 from experiments.updates.__main__ import main
-from experiments.updates.measure import change, change_columns, head_forms, transformers_model
+from experiments.updates.measure import change, change_columns, head_forms, transformers_copy
 from experiments.updates.run import config_for
 from tests.experiments.initialisation.small_grids import prepare_small_tokens
 
@@ -61,7 +61,7 @@ def test_the_copy_of_a_model_has_its_forms(tokens, tmp_path, objective):
     settings = {key: json.loads(value) for key, value in (setting.split("=", 1) for setting in SMALL)}
     config = config_for(objective, 0, tmp_path, tokens, **settings)
     model = build_model(config, open_tokens(tokens), process_group().device)
-    forms = head_forms(transformers_model(model))
+    forms = head_forms(transformers_copy(model))
     assert [len(layer) for layer in forms] == [2, 2] and forms[0][0][0].shape == (32, 16)
 
 
