@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip install --no-input -q --disable-pip-version-check
 
-.PHONY: help setup models demo demo-real test slow fuzz lint bench clean
+.PHONY: help setup models browser demo demo-real test slow fuzz lint bench clean
 
 help:
 	@echo "make demo       the bundled encoder against the bundled decoder, drawn to out/demo.png"
@@ -12,6 +12,7 @@ help:
 	@echo "make test       the tests (make slow: those it leaves out; make fuzz: 10,000 damaged files)"
 	@echo "make lint       style, types and the direction of imports"
 	@echo "make bench      the benchmarks"
+	@echo "make browser    Chromium for the tests of the report (needs root, Debian)"
 	@echo "make setup      everything into $(VENV); make models: the published models demo-real and the tests read"
 
 $(BIN)/python:
@@ -23,7 +24,7 @@ $(VENV)/.core: pyproject.toml constraints.txt | $(BIN)/python
 	@touch $@
 
 $(VENV)/.all: pyproject.toml constraints.txt | $(BIN)/python
-	$(PIP) -c constraints.txt -e ".[all,dev]"
+	$(PIP) -c constraints.txt -e ".[all,dev,docs]"
 	@touch $(VENV)/.core $@
 
 .models/.fetched: tools/models.txt | $(BIN)/python
@@ -33,6 +34,10 @@ $(VENV)/.all: pyproject.toml constraints.txt | $(BIN)/python
 setup: $(VENV)/.all
 
 models: .models/.fetched
+
+# Chromium for the browser tests, from Debian's packages; a browser that is there already is used as it is.
+browser:
+	@command -v chromium >/dev/null || (apt-get -qq update && apt-get -qq install -y --no-install-recommends chromium fonts-dejavu-core)
 
 demo: $(VENV)/.core
 	@mkdir -p out

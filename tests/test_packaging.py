@@ -25,7 +25,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
 EXTRAS: dict[str, list[str]] = PROJECT["optional-dependencies"]
 # Training libraries that attngeo has a callback for: of use only to those who have the library.
 BROUGHT_BY_USERS = {"lightning", "pytorch-lightning"}
-FOR_USERS = set(EXTRAS) - {"all", "dev"}
+FOR_USERS = set(EXTRAS) - {"all", "dev", "docs"}
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 
 # Imported packages that have no entry of their own, because another one always brings them.
@@ -90,7 +90,7 @@ def test_every_import_of_the_library_is_declared():
 
 
 def test_every_import_of_tests_and_tools_is_declared():
-    known = declared(*FOR_USERS, "dev")
+    known = declared(*FOR_USERS, "dev", "docs")
     uses = imported("tests", "bench", "tools", "experiments")
     assert not {name: path for name, path in uses.items() if name not in known}
 
