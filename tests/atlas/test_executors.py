@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 import attngeo
-from attngeo.atlas import Added, executors
+from attngeo.atlas import Added
+from attngeo.atlas.executors import processes, worker_handle
 from attngeo.errors import AttngeoError, InputError
 from tests.atlas.processes import is_running, wait_until, workers_of
 from tests.atlas.small_models import make_models
@@ -99,16 +100,17 @@ def test_a_model_that_ends_every_worker_fails_alone(
     models: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     deadly = (
-        "import sys; sys.path[:] = {path!r}; from attngeo.atlas import worker; import os\n"
-        "score = worker.score_reference\n"
+        "import sys; sys.path[:] = {path!r}; from attngeo.atlas import task; import os\n"
+        "from attngeo.atlas.executors import worker\n"
+        "score = task.score_reference\n"
         "def end(store, reference, options):\n"
         "    os.kill(os.getpid(), 9) if reference.model.endswith('001-gpt2') else None\n"
         "    return score(store, reference, options)\n"
-        "worker.score_reference = end\n"
+        "task.score_reference = end\n"
         "worker.main()\n"
     )
-    monkeypatch.setattr(executors, "_START", deadly)
-    monkeypatch.setattr(executors, "TRIES", 2)
+    monkeypatch.setattr(worker_handle, "START", deadly)
+    monkeypatch.setattr(processes, "TRIES", 2)
     atlas = attngeo.Atlas(tmp_path / "atlas")
     assert atlas.add(models[:4], workers=1) == Added(scored=3, linked=0, known=0, failed=1)
     [failure] = atlas.failures().iter_rows(named=True)
@@ -118,7 +120,7 @@ def test_a_model_that_ends_every_worker_fails_alone(
 def test_workers_that_cannot_start_are_an_error(
     models: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(executors, "_START", "import sys; sys.exit(3)")
+    monkeypatch.setattr(worker_handle, "START", "import sys; sys.exit(3)")
     with pytest.raises(AttngeoError, match="no worker process could be started, it ended with exit code 3"):
         attngeo.Atlas(tmp_path / "atlas").add(models, workers=2)
     with pytest.raises(InputError, match="workers is -1"):

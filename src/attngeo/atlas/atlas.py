@@ -9,14 +9,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from attngeo.atlas.executors import Executor, InProcess, LocalProcesses
+from attngeo.atlas.executors import Executor, InProcess, LocalProcesses, RayTasks
 from attngeo.atlas.options import ScoreOptions
+from attngeo.atlas.outcome import Outcome
 from attngeo.atlas.query import run_query
 from attngeo.atlas.reference import Reference
 from attngeo.atlas.status import AtlasStatus, read_status
 from attngeo.atlas.store import Store
 from attngeo.atlas.tables import failures_frame, models_frame, scores_frame
-from attngeo.atlas.task import Outcome, known_before
+from attngeo.atlas.task import ScoreJob, known_before
 from attngeo.errors import InputError
 from attngeo.io.progress import accepts_progress_bar
 from attngeo.io.threads import thread_count
@@ -74,6 +75,7 @@ class Atlas:
         refs: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
         *,
         workers: int | None = None,
+        ray: bool | str = False,
         retry: bool = False,
         heads: bool = True,
         nulls: bool = True,
@@ -87,6 +89,7 @@ class Atlas:
 
         refs:     folders, files and hub ids `org/name[@revision]`, one or several
         workers:  number of worker processes, by default one per core; 0: in this process
+        ray:      True: run the tasks on a Ray that is started on this machine; an address: on that Ray cluster
         retry:    try references again that failed in an earlier call
         heads, nulls, folded, num_heads, unproven: as in `attngeo.score`
         progress: called with (number of references done, number of all references)
@@ -97,7 +100,7 @@ class Atlas:
         names = [refs] if isinstance(refs, str | os.PathLike) else list(refs)
         references = list(dict.fromkeys(map(Reference.parse, names)))
         options = ScoreOptions(heads, nulls, folded, num_heads, unproven)
-        executor = _executor(workers)
+        executor = _executor(workers, ray)
         self._store.create()
         counts: Counter[str] = Counter()
         for done, outcome in enumerate(self._outcomes(references, options, retry, executor), 1):
@@ -118,7 +121,7 @@ class Atlas:
                 yield known
             else:
                 tasks.append(reference)
-        yield from executor.run(self._store, tasks, options)
+        yield from executor.run(ScoreJob(Store(self.path.absolute()), options), tasks)
 
     def frame(self) -> pl.DataFrame:
         """Return the scores of all models: one row per layer and per head, with the columns of a `ScoreTable`."""
@@ -154,8 +157,12 @@ class Atlas:
         return read_status(self._store)
 
 
-def _executor(workers: int | None) -> Executor:
+def _executor(workers: int | None, ray: bool | str) -> Executor:
     """Return who runs the tasks."""
     if workers is not None and workers < 0:
         raise InputError(f"workers is {workers}, expected a whole number from 0")
+    if ray is not False:
+        if workers == 0:
+            raise InputError("workers is 0, expected at least 1 with Ray")
+        return RayTasks(None if ray is True else ray, workers)
     return InProcess() if workers == 0 else LocalProcesses(workers or thread_count())

@@ -55,6 +55,16 @@ class Reference:
             return _file_state(Path(self.model))
         return self.revision if _COMMIT.fullmatch(self.revision) else None
 
+    def size(self) -> int | None:
+        """Return the bytes of the files on this machine; None if the model is on the hub or cannot be found."""
+        if self.revision is not None:
+            return None
+        path = Path(self.model)
+        try:
+            return sum(file.stat().st_size for file in (path.iterdir() if path.is_dir() else [path]))
+        except OSError:
+            return None
+
     def locate(self) -> Located:
         """Find the model. On the hub this costs one request; no weights are read."""
         if self.revision is None:

@@ -9,10 +9,10 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Literal
 
 from attngeo.atlas.fingerprint import fingerprint
 from attngeo.atlas.options import RESULT_VERSION, ScoreOptions, digest
+from attngeo.atlas.outcome import Outcome, State
 from attngeo.atlas.reference import Reference
 from attngeo.atlas.store import AtlasWriteError, Store
 from attngeo.errors import AttngeoError, first_line, printable_line
@@ -21,23 +21,27 @@ from attngeo.io.threads import one_core
 from attngeo.weights.layout.layers import open_layers
 from attngeo.weights.scoring.score import score_rows
 
-# scored: new rows; linked: the same weights were scored before, under another name or revision;
-# known: nothing to do; failed: there is a row in the table of failures
-State = Literal["scored", "linked", "known", "failed"]
+BASE_MEMORY = 400 << 20  # bytes
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """What became of one reference."""
+class ScoreJob:
+    """What the tasks of one call of `Atlas.add` share. A task is a `Reference`."""
 
-    reference: Reference
-    state: State
-    message: str = ""  # of a failure
+    store: Store
+    options: ScoreOptions
 
-    @property
-    def line(self) -> str:
-        """Return the message of a failure with the name of the model."""
-        return self.message if self.reference.model in self.message else f"{self.reference}: {self.message}"
+    def run(self, task: Reference) -> Outcome:
+        """Score one model into the atlas."""
+        return score_reference(self.store, task, self.options)
+
+    def lose(self, task: Reference, error: AttngeoError) -> Outcome:
+        """Write a row of failures."""
+        return fail(self.store, task, self.options, error)
+
+    def memory(self, task: Reference) -> int:
+        """Return how many bytes of memory scoring one model takes."""
+        return BASE_MEMORY + 2 * (task.size() or 0)
 
 
 def score_reference(store: Store, reference: Reference, options: ScoreOptions) -> Outcome:

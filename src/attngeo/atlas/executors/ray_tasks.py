@@ -1,0 +1,163 @@
+"""`RayTasks`: each task as a task of Ray, on a cluster or on a Ray that is started on this machine for one call.
+
+The folder of the atlas, and models that are not on the hub, must have the same paths on all nodes.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from itertools import chain, islice
+from typing import Any
+
+from attngeo.atlas.executors.interface import Job, WorkerLost
+from attngeo.atlas.outcome import Outcome
+from attngeo.atlas.store import AtlasWriteError
+from attngeo.errors import AttngeoError, InputError, first_line
+from attngeo.io.threads import thread_count
+
+TRIES = 20  # processes that one task may lose on nodes that live on; a lost node is never the fault of a model
+AHEAD = 2  # tasks per core that Ray knows of, so that a core that becomes free need not wait for the driver
+CONNECT_SECONDS = 10
+LEAST_OBJECT_STORE = 80 << 20  # bytes, the least that Ray allows; a task and its outcome need a few kB
+# Which hub is meant must not depend on the node. Tokens stay out: a cluster shows these settings to all its users.
+PASSED_ON = ("HF_ENDPOINT",)
+
+
+class RayTasks:
+    """Tasks on the Ray cluster at `address`; None: on a Ray of this machine that ends with the call.
+
+    workers: number of tasks at a time, by default one per core of the cluster
+    """
+
+    def __init__(self, address: str | None, workers: int | None) -> None:
+        self._address, self._workers = address, workers
+
+    def run(self, job: Job, tasks: Sequence[Any]) -> Iterator[Outcome]:
+        if tasks:
+            with _connected(self._address, self._workers) as ray:
+                yield from self._outcomes(ray, job, tasks)
+
+    def _outcomes(self, ray: Any, job: Job, tasks: Sequence[Any]) -> Iterator[Outcome]:
+        most, memory = _capacity(ray)
+        most = self._workers or most
+        # Lost tasks are started again below, where a model that ends every process can be told from a lost node.
+        remote = ray.remote(run_task).options(num_cpus=1, max_retries=0)
+        shared, left = ray.put(job), iter(tasks)
+        again: list[_Try] = []  # tasks whose process was lost
+        running: dict[Any, _Try] = {}
+        while True:
+            for next_try in islice(chain(_drain(again), map(_Try, left)), most - len(running)):
+                needed = min(job.memory(next_try.task), memory)
+                running[remote.options(memory=needed).remote(shared, next_try.task)] = next_try
+            if not running:
+                return
+            [finished], _ = ray.wait(list(running), num_returns=1)
+            last = running.pop(finished)
+            outcome = _result(ray, finished, last)
+            if isinstance(outcome, _Try) and outcome.lost >= TRIES:
+                why = f"its process on Ray ended, {outcome.lost} times; too little memory is a likely cause"
+                outcome = job.lose(outcome.task, WorkerLost(why))
+            if isinstance(outcome, _Try):
+                again.append(outcome)
+            else:
+                yield outcome
+
+
+@dataclass(frozen=True)
+class _Try:
+    task: Any
+    lost: int = 0  # processes that ended during this task, on nodes that live on
+
+
+def run_task(job: Job, task: Any) -> Outcome | AtlasWriteError:
+    """Do one task in a process of Ray; an error is returned, because Ray wraps those that are raised."""
+    try:
+        return job.run(task)
+    except AtlasWriteError as error:
+        return error
+
+
+def _result(ray: Any, finished: Any, last: _Try) -> Outcome | _Try:
+    """Return the outcome of a task, or its next try if its process was lost."""
+    try:
+        outcome = ray.get(finished)
+    except (ray.exceptions.NodeDiedError, ray.exceptions.LocalRayletDiedError):
+        return last  # any number of nodes may be lost
+    except (ray.exceptions.WorkerCrashedError, ray.exceptions.OutOfMemoryError):
+        return replace(last, lost=last.lost + 1)
+    except ray.exceptions.RayError as error:  # such as another version of attngeo on a node
+        raise AttngeoError(f"Ray: {first_line(error)}") from error
+    if isinstance(outcome, AtlasWriteError):
+        raise outcome
+    assert isinstance(outcome, Outcome)
+    return outcome
+
+
+def _drain(tries: list[_Try]) -> Iterator[_Try]:
+    while tries:
+        yield tries.pop()
+
+
+def _capacity(ray: Any) -> tuple[int, int]:
+    """Return how many tasks Ray should know of at a time, and the memory of the largest node, in bytes.
+
+    A task that asks for more memory than any node has would wait forever.
+    """
+    nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+    cores = sum(int(node.get("CPU", 0)) for node in nodes)
+    return AHEAD * max(1, cores), int(max((node.get("memory", 0) for node in nodes), default=0))
+
+
+@contextmanager
+def _connected(address: str | None, workers: int | None) -> Iterator[Any]:
+    """Yield the module ray, connected; a Ray that the caller has connected already is used and left as it is."""
+    ray = _import()
+    if ray.is_initialized():
+        if address is not None:
+            raise InputError(f"--ray {address}: this process is connected to a Ray already")
+        yield ray
+        return
+    common = {"include_dashboard": False, "log_to_driver": False, "logging_level": "ERROR", "configure_logging": False}
+    if address is None:
+        place = {"address": "local", "num_cpus": workers or thread_count(), "object_store_memory": LEAST_OBJECT_STORE}
+    else:
+        _check_address(address)
+        place = {"address": address}
+        passed = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
+        common = {"log_to_driver": False, "runtime_env": {"env_vars": passed}} if passed else {"log_to_driver": False}
+    try:
+        ray.init(**place, **common)
+    except Exception as error:
+        where = f"no Ray answers at {address}" if address else "no Ray could be started on this machine"
+        raise InputError(f"{where} ({first_line(error)})") from error
+    try:
+        yield ray
+    finally:
+        ray.shutdown()
+
+
+def _import() -> Any:
+    """Import ray, with the reports about its usage off unless the user has decided."""
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    try:
+        import ray
+    except ImportError:
+        raise InputError("Ray is not installed: pip install 'attngeo[cluster]'") from None
+    return ray
+
+
+def _check_address(address: str) -> None:
+    """Raise unless something listens at `host:port`; Ray itself would try for a minute."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if address == "auto":
+        return
+    if not host or not port.isdecimal():
+        raise InputError(f"{address}: not the address of a Ray, expected HOST:PORT, ray://HOST:PORT or auto")
+    try:
+        socket.create_connection((host, int(port)), CONNECT_SECONDS).close()
+    except (OSError, OverflowError) as error:
+        raise InputError(f"no Ray answers at {address} ({getattr(error, 'strerror', None) or error})") from error
