@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from attngeo.io import threads
-from attngeo.io.threads import WORTH_A_THREAD, each, shared_cores, single_threaded_blas, spans
+from attngeo.io.threads import WORTH_A_THREAD, each, shared_cores, single_threaded_blas, spans, together
 from attngeo.weights.scoring.products import product, symmetric_product
 
 threadpoolctl = pytest.importorskip("threadpoolctl")
@@ -31,10 +31,10 @@ def four_cores() -> Iterator[None]:
 
 
 def test_each_keeps_order_and_uses_several_threads(four_cores):
-    together = threading.Barrier(4, timeout=10)
+    barrier = threading.Barrier(4, timeout=10)
 
     def work(item: int) -> tuple[int, str]:
-        together.wait()  # passes only if four threads work at the same time
+        barrier.wait()  # passes only if four threads work at the same time
         return item**2, threading.current_thread().name
 
     with shared_cores():
@@ -167,3 +167,41 @@ def test_a_blas_that_is_loaded_later_is_limited_too():
         "assert counts == [1] * len(counts) and counts, counts\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_jobs_run_together_and_an_idle_thread_helps_the_job_that_divides_its_work(four_cores):
+    both, helped = threading.Barrier(2, timeout=10), threading.Barrier(4, timeout=10)
+
+    def divided() -> list[int]:
+        both.wait()  # passes only if both jobs run at the same time
+        return each(lambda i: (helped.wait(), i)[1], range(8), LARGE)  # passes only if four threads work on it
+
+    def short() -> list[int]:
+        both.wait()
+        assert len(spans(1000, LARGE)) == 8  # a job may divide its work
+        return [-1]
+
+    with shared_cores():
+        assert together([divided, short], LARGE) == [list(range(8)), [-1]]
+
+
+def test_jobs_that_all_divide_their_work_end(four_cores):
+    def job(start: int) -> list[int]:
+        return [sum(each(lambda i: i, range(start, start + n), LARGE)) for n in range(2, 30)]
+
+    with shared_cores():
+        found = together([lambda start=start: job(start) for start in range(9)], LARGE)
+    assert found == [[sum(range(start, start + n)) for n in range(2, 30)] for start in range(9)]
+
+
+def test_small_jobs_stay_in_the_calling_thread(four_cores):
+    with shared_cores():
+        assert together([threading.current_thread] * 2, WORTH_A_THREAD - 1) == [threading.current_thread()] * 2
+
+
+def test_an_error_within_a_job_is_raised(four_cores):
+    def job() -> list[int]:
+        return each(lambda item: 1 // item, [3, 2, 1, 0], LARGE)
+
+    with pytest.raises(ZeroDivisionError), shared_cores():
+        together([job, job, list], LARGE)

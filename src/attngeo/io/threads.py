@@ -5,6 +5,7 @@ of one head that costs more than it gains, and how the work is divided changes l
 
     spread                  call a task on spans of a range, several at a time
     shared_cores, each      run independent products in threads, inside one context
+    together                run a few longer jobs at the same time, each of which may use `each`
     one_core                run everything on one core, in worker processes
     single_threaded_blas    limit BLAS to one thread
 """
@@ -15,11 +16,11 @@ import os
 import sys
 import threading
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
-from contextvars import Context, ContextVar, copy_context
-from dataclasses import dataclass
+from contextvars import ContextVar, copy_context
+from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from itertools import pairwise
 from math import inf
@@ -115,27 +116,43 @@ def spread(task: Callable[[int, int], object], total: int, parts: int | None = N
             task(lo, hi)
         return
 
-    def work() -> None:
+    pool = _pool(workers, os.getpid())
+    _work_off(pending, lambda span: task(*span), pool, min(workers, parts) - 1, here=True)
+
+
+def _work_off(
+    pending: deque[Item], work: Callable[[Item], object], pool: ThreadPoolExecutor, helpers: int, here: bool
+) -> None:
+    """Call `work` on all that is pending, in a few threads of the pool and, if `here`, in the calling thread too.
+
+    After an error nothing more is begun, and it is raised once nothing is at work any more.
+    """
+
+    def run() -> None:
         try:
-            while span := _next(pending):
-                task(*span)
+            while item := _next(pending):
+                work(item)
         except BaseException:
-            pending.clear()  # no thread begins another span
+            pending.clear()
             raise
 
     # NumPy keeps its floating-point error settings in the context.
-    helpers = [_pool(workers, os.getpid()).submit(copy_context().run, work) for _ in range(min(workers, parts) - 1)]
+    futures = [pool.submit(copy_context().run, run) for _ in range(helpers)]
     try:
-        work()
+        if here:
+            run()
+        else:
+            wait(futures)
     finally:
-        # No span is left for a helper that has not begun; waiting for it could take forever in a pool full of waiters.
-        helpers = [helper for helper in helpers if not helper.cancel()]
-        wait(helpers)  # also after an error: they write to memory of the caller
-    for helper in helpers:
-        helper.result()
+        pending.clear()  # also where the wait was interrupted
+        # Nothing is left for a helper that has not begun; waiting for it could take forever in a pool full of waiters.
+        futures = [future for future in futures if not future.cancel()]
+        wait(futures)  # also after an error: they write to memory of the caller
+    for future in futures:
+        future.result()
 
 
-def _next(pending: deque[tuple[int, int]]) -> tuple[int, int] | None:
+def _next(pending: deque[Item]) -> Item | None:
     try:
         return pending.popleft()  # atomic, so several threads may take from it
     except IndexError:
@@ -155,6 +172,7 @@ def _pool(workers: int, process: int) -> ThreadPoolExecutor:
 class _Cores:
     count: int
     pool: ThreadPoolExecutor | None  # None: work is not divided
+    inside: bool = False  # whether the current thread belongs to the pool
 
 
 # None outside of `shared_cores`. Worker threads have _ONE_CORE, so that work is never divided twice.
@@ -193,16 +211,34 @@ def each(work: Callable[[Item], Result], items: Iterable[Item], multiply_adds: i
     cores = _cores.get()
     if cores is None or cores.pool is None or len(items) == 1 or multiply_adds < WORTH_A_THREAD:
         return [work(item) for item in items]
+    return _in_pool(work, items, cores, _ONE_CORE)
 
-    def undivided(item: Item) -> Result:
-        _cores.set(_ONE_CORE)
-        return work(item)
 
-    def run(item: Item, context: Context) -> Result:
-        return context.run(undivided, item)
+def together(jobs: Sequence[Callable[[], Result]], multiply_adds: int) -> list[Result]:
+    """Return the results of a few jobs, run at the same time if they take at least `WORTH_A_THREAD` multiply-adds.
 
-    # NumPy keeps its floating-point error settings in the context.
-    return list(cores.pool.map(run, items, [copy_context() for _ in items]))
+    What a job does between its products then takes no time from the others. It may divide its work with `each`: it does
+    so itself, helped by threads that have nothing else to do.
+    """
+    cores = _cores.get()
+    if cores is None or cores.pool is None or len(jobs) == 1 or multiply_adds < WORTH_A_THREAD:
+        return [job() for job in jobs]
+    return _in_pool(lambda job: job(), jobs, cores, replace(cores, inside=True))
+
+
+def _in_pool(work: Callable[[Item], Result], items: Sequence[Item], cores: _Cores, left: _Cores) -> list[Result]:
+    """Return `work(item)` for every item, in threads of the pool, with `left` as the cores that an item may use."""
+    assert cores.pool is not None
+    results: dict[int, Result] = {}
+
+    def run(numbered: tuple[int, Item]) -> None:
+        _cores.set(left)
+        results[numbered[0]] = work(numbered[1])
+
+    helpers = min(cores.count, len(items)) - cores.inside
+    # Each item has a context of its own, so that the caller, who may work on one, keeps its cores.
+    _work_off(deque(enumerate(items)), lambda item: copy_context().run(run, item), cores.pool, helpers, cores.inside)
+    return [results[i] for i in range(len(items))]
 
 
 def spans(length: int, multiply_adds: int) -> list[slice]:
