@@ -11,7 +11,7 @@ from attngeo.arrays import Floats
 from attngeo.dynamics.monitoring.records import FIGURES, LayerFigures
 from attngeo.io.prefetch import prefetch
 from attngeo.io.threads import shared_cores
-from attngeo.weights.layout.attention_weights import AttentionWeights
+from attngeo.weights.layout.attention_weights import AttentionWeights, layer_form_factors
 from attngeo.weights.layout.layers import Layers
 from attngeo.weights.scoring.directionality import coefficient_of_variation
 from attngeo.weights.scoring.dominance import dominance
@@ -29,7 +29,7 @@ def checkpoint_figures(source: Layers, heads: bool) -> list[LayerFigures]:
 
 def _layer(weights: AttentionWeights, heads: bool) -> LayerFigures:
     factors = layer_factors(weights)
-    groups, _, size = weights.key.shape
+    groups, size = weights.groups, weights.key.shape[2]
     traces, ropes = _traces(weights), _rope_symmetries(weights, heads)
     scored = [layer_scores(factors.layer_query, factors.layer_key)]
     if heads:
@@ -77,8 +77,7 @@ def _rope_symmetries(weights: AttentionWeights, heads: bool) -> Floats:
         return np.full(1 + len(weights.query), np.nan)
     query, key = weights.query.astype(np.float64), weights.key.astype(np.float64)
     size = weights.group_size
-    summed = query.reshape(-1, size, *query.shape[1:]).sum(1)  # [G, d_q, r]
-    of_layer = rotary_average(summed, key, weights.rotary).symmetry
+    of_layer = rotary_average(*layer_form_factors(query, key, weights.key_of), weights.rotary).symmetry  # [G, d, r]
     if not heads:
         return np.array([of_layer])
     of_heads = rotary_average(query[:, None], np.repeat(key, size, 0)[:, None], weights.rotary).symmetry  # [H]

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from attngeo.dynamics.monitoring.records import FIGURES, LayerFigures
-from attngeo.weights.layout.attention_weights import AttentionWeights
+from attngeo.weights.layout.attention_weights import AttentionWeights, layer_form_factors
 from attngeo.weights.scoring.directionality import coefficient_of_variation, directionality
 from attngeo.weights.scoring.dominance import dominance
 from attngeo.weights.scoring.norms import column_norms, dense_norms, row_norms
@@ -114,7 +114,7 @@ def _batches(layers: Iterable[AttentionWeights]) -> Iterator[list[AttentionWeigh
 
 
 def _batch_key(weights: AttentionWeights) -> tuple[object, ...]:
-    same = (weights.heads_known, weights.cross, weights.rotary)
+    same = (weights.heads_known, weights.key_of, weights.cross, weights.rotary)
     return weights.query.shape, weights.key.shape, weights.query.device, *same
 
 
@@ -124,12 +124,12 @@ def _measure_batch(batch: Sequence[AttentionWeights], heads: bool) -> DeviceFigu
     scale = _normalise(query) * _normalise(key)  # [n]
     size = batch[0].group_size
     # The layer form M = Σ_g (Σ_{h in g} W_q^h)(W_k^g)ᵀ has the groups side by side as its factors.
-    summed = query.unflatten(1, (-1, size)).sum(2) if size > 1 else query  # [n, G, d_q, r]
-    of_layers = form_figures(*(side.movedim(1, 2).flatten(2) for side in (summed, key)))  # factors [n, d, G·r]
+    summed, groups = layer_form_factors(query, key, batch[0].key_of, axis=1)  # [n, G, d_q, r], [n, G, d_k, r]
+    of_layers = form_figures(*(side.movedim(1, 2).flatten(2) for side in (summed, groups)))  # factors [n, d, G·r]
     of_heads = of_layers.new_empty(len(batch), 0, len(FIGURES))
     rotary, rope = batch[0].rotary, FIGURES.index("symmetry_rope")
     if rotary is not None:
-        of_layers[:, rope] = rotary_average(summed, key, rotary).symmetry
+        of_layers[:, rope] = rotary_average(summed, groups, rotary).symmetry
     if heads and batch[0].heads_known:
         repeated = key.repeat_interleave(size, 1) if size > 1 else key  # [n, H, d_k, r]
         of_heads = form_figures(query, repeated)  # [n, H, figures]

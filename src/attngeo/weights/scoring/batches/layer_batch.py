@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from attngeo.weights.layout.attention_weights import AttentionWeights
+from attngeo.weights.layout.attention_weights import AttentionWeights, layer_form_factors
 from attngeo.weights.scoring.device.batched import batched_layer_scores
 from attngeo.weights.scoring.factored import Figures, FormScores
 from attngeo.weights.scoring.factors import Factors
@@ -30,7 +30,7 @@ class LayerBatch:
 
     layers: tuple[AttentionWeights, ...]
     query: Tensor  # [L, H, r, d_q]
-    key: Tensor  # [L, G, r, d_k]
+    key: Tensor  # [L, G, r, d_k]; one copy per query head where the groups of a pruned layer are unequal
 
     @classmethod
     def of(cls, layers: Sequence[AttentionWeights]) -> LayerBatch:
@@ -41,17 +41,23 @@ class LayerBatch:
 
     @property
     def groups(self) -> int:
-        return int(self.key.shape[1])
+        """G, the number of key heads, copies not counted."""
+        return self.layers[0].groups
+
+    @property
+    def key_of(self) -> tuple[int, ...] | None:
+        """The key head of each query head, where the groups are unequal."""
+        return self.layers[0].key_of
 
     @property
     def layer_key(self) -> Tensor:
         """The right factors of the layer forms, `[L, G r, d_k]`."""
-        return self.key.flatten(1, 2)
+        return layer_form_factors(self.key, self.key, self.key_of, axis=1)[1].flatten(1, 2)
 
     @property
     def layer_query(self) -> Tensor:
         """The left factors of the layer forms, `[L, G r, d_q]`: the query heads of a group are summed."""
-        return self.query.unflatten(1, (self.groups, -1)).sum(2).flatten(1, 2)
+        return layer_form_factors(self.query, self.key, self.key_of, axis=1)[0].flatten(1, 2)
 
     def folded(self) -> LayerBatch:
         """Return the layers with the norm before the attention folded in."""
@@ -71,7 +77,7 @@ class LayerBatch:
         partner: if given, the queries of group g are paired with the keys of group partner[g] of their layer
         key:     if given, keys [L, G, r, d_k] in place of the layers' own
         """
-        groups = self.groups
+        groups = self.key.shape[1]
         partners = None if partner is None else [i * groups + p for i in range(len(self.layers)) for p in partner]
         queries, keys = (Factors(w.flatten(0, 1)) for w in (self.query, self.key if key is None else key))
         scores = head_scores(queries, keys, partners, figures)
@@ -106,7 +112,8 @@ def layer_batches(layers: Iterable[AttentionWeights]) -> Iterator[LayerBatch]:
 def _kind(weights: AttentionWeights) -> tuple[Any, ...]:
     norm = None if weights.norm is None else weights.norm.centred
     shapes = tuple(weights.query.shape), tuple(weights.key.shape)
-    return weights.stack, shapes, weights.rotary, weights.rotary_known, weights.heads_known, weights.cross, norm
+    heads = weights.heads_known, weights.key_of
+    return weights.stack, shapes, heads, weights.rotary, weights.rotary_known, weights.cross, norm
 
 
 def _at_once(weights: AttentionWeights) -> int:

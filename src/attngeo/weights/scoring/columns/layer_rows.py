@@ -29,7 +29,7 @@ def layer_rows(
     pairs: list[Row] | None = None,
 ) -> list[Row]:
     """Return the row of the layer, followed by those of its heads; append the rows of rotary pairs to `pairs`."""
-    of_layer = layer_scores(factors.layer_query, factors.layer_key, figures, len(factors.key.w))
+    of_layer = layer_scores(factors.layer_query, factors.layer_key, figures, factors.groups)
     of_heads = head_scores(*factors.heads, figures=figures) if heads else []
     return assembled_rows(model, weights, of_layer, of_heads, figures, pairs)
 
@@ -47,7 +47,7 @@ def assembled_rows(
     scored: of the heads; empty where only the layer was asked for
     """
     _, d_query, r = weights.query.shape
-    groups, d_key, _ = weights.key.shape
+    groups, d_key = weights.groups, weights.key.shape[1]
     common = {
         "model": model,
         "stack": weights.stack,
@@ -96,7 +96,7 @@ def add_gaussian_null(rows: list[Row], weights: AttentionWeights, rotary: Rotary
         if row["self_attending"] is not None:
             row["self_attending_z"] = row["self_attending"] / self_attending_std(min(r, d_query), d_query)
         if rotary is not None:
-            groups = len(weights.key) if row.get("head") is None else 1
+            groups = weights.groups if row.get("head") is None else 1
             _add_z(row, rotary_null(d_query, d_key, groups, len(rotary.turning), fixed), "_rope")
 
 

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 SEED = 0
 
-# Keys can be exchanged between layers that agree in stack, shape of the queries and shape of the keys.
-Kind = tuple[str, tuple[int, ...], tuple[int, ...]]
+# Keys can be exchanged between layers that agree in stack, shape of the queries, shape of the keys and G.
+Kind = tuple[str, tuple[int, ...], tuple[int, ...], int]
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,9 +65,9 @@ class RepairedNull:
 
         rotary: how queries and keys rotate, also when keys of another layer take the place of its own
         """
-        groups, figures = len(factors.key.w), Figures(dominance=False, rotary=rotary)
+        groups, figures = factors.groups, Figures(dominance=False, rotary=rotary)
         if heads and groups > 1:
-            scored = head_scores(*factors.heads, derangement(groups), figures)
+            scored = head_scores(*factors.heads, other_groups(groups, factors.key_of), figures)
             for row, scores in zip(heads, scored, strict=True):
                 _fill(row, scores)
             heads = []
@@ -76,7 +76,7 @@ class RepairedNull:
         unpaired = UnpairedLayer(
             layer, heads, query if heads else None, layer_query, factors.layer_key, figures, groups
         )
-        kind = (stack, factors.query.w.shape, factors.key.w.shape)
+        kind = (stack, factors.query.w.shape, factors.key.w.shape, groups)
         if kind in self.first:
             unpaired.pair_with(*self.last[kind])
         else:
@@ -93,11 +93,12 @@ class RepairedNull:
         figures = Figures(dominance=False, rotary=rotary)
         heads_pending = len(rows[0]) > 1
         if heads_pending and batch.groups > 1:
-            for new, scored in zip(rows, batch.head_scores(figures, derangement(batch.groups)), strict=True):
+            partner = other_groups(batch.groups, batch.key_of)
+            for new, scored in zip(rows, batch.head_scores(figures, partner), strict=True):
                 for row, scores in zip(new[1:], scored, strict=True):
                     _fill(row, scores)
             heads_pending = False
-        kind = (batch.layers[0].stack, tuple(batch.query.shape[1:]), tuple(batch.key.shape[1:]))
+        kind = (batch.layers[0].stack, tuple(batch.query.shape[1:]), tuple(batch.key.shape[1:]), batch.groups)
         if kind not in self.first:
             self.first[kind] = UnpairedLayer(
                 rows[0][0],
@@ -108,12 +109,13 @@ class RepairedNull:
                 figures,
                 batch.groups,
             )
-            before = batch.key[:1]  # its own, which are recognised below
+            before = batch.key[:1], batch.layer_key[:1]  # its own, which are recognised below
         else:
-            before = self.last[kind][0].w[None]
-        keys = torch.cat([before, batch.key[:-1]])  # [L, G, r, d_k]
-        shared = (keys == batch.key).flatten(1).all(1).tolist()  # [L], the same layer, or one that shares its weights
-        of_layers = batch.layer_scores(figures, keys.flatten(1, 2))
+            before = self.last[kind][0].w[None], self.last[kind][1].w
+        keys = torch.cat([before[0], batch.key[:-1]])  # [L, G, r, d_k]
+        layer_keys = torch.cat([before[1], batch.layer_key[:-1]])  # [L, G r, d_k]
+        shared = (layer_keys == batch.layer_key).flatten(1).all(1).tolist()  # [L], the same layer, or shared weights
+        of_layers = batch.layer_scores(figures, layer_keys)
         of_heads = batch.head_scores(figures, key=keys) if heads_pending else [[] for _ in rows]
         for new, same, of_layer, scored in zip(rows, shared, of_layers, of_heads, strict=True):
             if not same:
@@ -125,6 +127,18 @@ class RepairedNull:
         """Pair the first layer of each kind with the keys of the last one."""
         for kind, unpaired in self.first.items():
             unpaired.pair_with(*self.last[kind])
+
+
+def other_groups(groups: int, key_of: Sequence[int] | None) -> list[int]:
+    """Return, for each group of queries, the position of the keys of another group.
+
+    key_of: the key head of each query head, where each query head has a copy of its keys
+
+    >>> other_groups(2, None), other_groups(2, (0, 0, 1))
+    ([1, 0], [2, 2, 0])
+    """
+    partner = derangement(groups)
+    return partner if key_of is None else [key_of.index(partner[group]) for group in key_of]
 
 
 def derangement(groups: int) -> list[int]:

@@ -13,7 +13,7 @@ from attngeo.arrays import Floats
 from attngeo.display import Drawable, draw
 from attngeo.errors import InputError
 from attngeo.io.threads import shared_cores
-from attngeo.weights.layout.attention_weights import AttentionWeights
+from attngeo.weights.layout.attention_weights import AttentionWeights, layer_form_factors
 from attngeo.weights.layout.layers import open_layers
 from attngeo.weights.layout.rotary import RotaryPairs
 from attngeo.weights.scoring.rotary.average import rotary_average
@@ -86,9 +86,8 @@ def offset_curves(
 
 def _layer_curve(weights: AttentionWeights, rotary: RotaryPairs, offsets: Floats) -> OffsetCurve:
     """Return the curve of a layer form."""
-    _, d, size = weights.query.shape
-    query = weights.query.reshape(-1, weights.group_size, d, size).sum(1, dtype=np.float64)  # [G, d, r]
-    key = weights.key.astype(np.float64)
+    sides = (side.astype(np.float64) for side in (weights.query, weights.key))
+    query, key = layer_form_factors(*sides, weights.key_of)  # [G, d, r]
     last = len(offsets)
     window = rotary.window
     count = max(last, window or 0)
