@@ -20,6 +20,16 @@ BLUE, ORANGE, GREEN, PINK = "#0072B2", "#D55E00", "#009E73", "#CC79A7"
 YELLOW, SKY, BLACK = "#E69F00", "#56B4E9", "#000000"
 COLOURS = (BLUE, ORANGE, GREEN, PINK, YELLOW, SKY, BLACK)
 
+# The same stack has the same colour in every figure.
+STACK_COLOURS = {
+    "encoder": BLUE,
+    "decoder": ORANGE,
+    "text": GREEN,
+    "vision": PINK,
+    "audio": YELLOW,
+    "cross": SKY,
+}
+
 # Greys for controls and reference lines.
 GREY, LIGHT_GREY, GRID_GREY = "#6b6b6b", "#b0b0b0", "#e6e6e6"
 
@@ -52,6 +62,15 @@ def style_axes(ax: Axes, grid: Literal["both", "x", "y"] = "both") -> None:
     ax.spines[["top", "right"]].set_visible(False)
     ax.grid(axis=grid, color=GRID_GREY, linewidth=0.8)
     ax.set_axisbelow(True)
+
+
+def stack_colour(stack: str) -> str:
+    """Return the colour of a stack: blue for an encoder, orange for a decoder, grey for a name that is not known.
+
+    >>> stack_colour("encoder") == BLUE, stack_colour("decoder") == ORANGE
+    (True, True)
+    """
+    return STACK_COLOURS.get(stack, GREY)
 
 
 def panel_title(ax: Axes, title: str, note: str = "") -> None:

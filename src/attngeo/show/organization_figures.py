@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 _AXES = ("queries", "keys", "heads")
 
 # Basis → colour, line style, line width
-_BASES = {
+BASES = {
     "trees": (BLUE, "-", 2.4),
     "shuffled axes": (GREY, ":", 1.4),
     "dyadic trees": (ORANGE, "--", 1.4),
@@ -56,20 +56,13 @@ def heads_figure(organization: Organization) -> Figure:
     The left panel shows the first two coordinates, which a few outlying heads may dominate. The right panel shows the
     two of the first six coordinates with the largest interquartile range, cropped to the central 96% of the heads.
     """
-    points = organization.embedding(6)  # [heads, ≤ 6]
-    points = np.pad(points, ((0, 0), (0, max(0, 3 - points.shape[1]))))  # very few heads have fewer coordinates
+    points = head_coordinates(organization)
     labels = axis_labels(organization, 2)
-    layers = np.asarray([_layer(label, index) for index, label in enumerate(labels)])
+    layers = np.asarray([layer_of(label, index) for index, label in enumerate(labels)])
     figure = new_figure(10.5, 5.2)
     axes = figure.subplots(1, 2)
-    low, high = np.quantile(points, (0.25, 0.75), axis=0)
-    widest = sorted(np.argsort(low - high, kind="stable")[:2].tolist())
-    pairs = ((0, 1), (0, 2) if widest == [0, 1] else tuple(widest))
-    for ax, pair in zip(axes, pairs, strict=True):
+    for ax, (pair, inside) in zip(axes, coordinate_pairs(points), strict=True):
         x, y = points[:, pair[0]], points[:, pair[1]]
-        inside = np.full(len(x), True)
-        if ax is axes[1]:
-            inside = _central(x) & _central(y)
         dots = ax.scatter(
             x[inside], y[inside], c=layers[inside], cmap="viridis", vmin=layers.min(), vmax=max(layers.max(), 1),
             s=26, edgecolors="white", linewidths=0.4, zorder=3,
@@ -86,6 +79,26 @@ def heads_figure(organization: Organization) -> Figure:
     return figure
 
 
+def head_coordinates(organization: Organization) -> Floats:
+    """Return the first diffusion coordinates of the heads, [heads, 3 to 6]; very few heads have fewer, then 0."""
+    points = organization.embedding(6)  # [heads, ≤ 6]
+    return np.pad(points, ((0, 0), (0, max(0, 3 - points.shape[1]))))
+
+
+def coordinate_pairs(points: Floats) -> list[tuple[tuple[int, int], NDArray[np.bool_]]]:
+    """Return the two pairs of coordinates that are drawn, and which heads [heads] are drawn with each.
+
+    The first two coordinates, with all heads; and the two with the largest interquartile range, without outliers.
+    """
+    low, high = np.quantile(points, (0.25, 0.75), axis=0)
+    first, second = sorted(np.argsort(low - high, kind="stable")[:2].tolist())
+    widest = (0, 2) if (first, second) == (0, 1) else (first, second)
+    return [
+        ((0, 1), np.full(len(points), True)),
+        (widest, _central(points[:, widest[0]]) & _central(points[:, widest[1]])),
+    ]
+
+
 def _central(x: Floats) -> NDArray[np.bool_]:
     """Return which values lie within the central 96%, widened by a quarter of its range at either end."""
     low, high = np.quantile(x, (0.02, 0.98))
@@ -94,7 +107,7 @@ def _central(x: Floats) -> NDArray[np.bool_]:
     return inside
 
 
-def _layer(label: str, index: int) -> int:
+def layer_of(label: str, index: int) -> int:
     """Return the layer that a head's label names, or `index` where it names none."""
     match = re.fullmatch(r"L(\d+)H\d+", label)
     return int(match[1]) if match else index
@@ -124,7 +137,7 @@ def sparsity_figure(comparison: Comparison) -> Figure:
     figure = new_figure(10.5, 4.6)
     left, right = figure.subplots(1, 2)
     for profile in comparison.profiles:
-        colour, line_style, width = _BASES.get(profile.name, (GREY, "-", 1.0))
+        colour, line_style, width = BASES.get(profile.name, (GREY, "-", 1.0))
         curve = profile.sparsity
         share = 100 * curve.counts / curve.counts[-1]
         drawn = curve.errors > 0  # the axis is logarithmic
@@ -163,8 +176,8 @@ def trees_figure(organization: Organization) -> Figure:
         labels = axis_labels(organization, axis)
         position = np.arange(tree.size, dtype=float)
         if axis == 2:
-            position = np.asarray([_layer(label, index) for index, label in enumerate(labels)], float)
-        has_layers = axis == 2 and _layer(labels[-1], -1) >= 0
+            position = np.asarray([layer_of(label, index) for index, label in enumerate(labels)], float)
+        has_layers = axis == 2 and layer_of(labels[-1], -1) >= 0
         colour = "layer" if has_layers else "position in the input" if axis < 2 else "position"
         image = _draw_tree(ax, tree, labels, position)
         panel_title(ax, _AXES[axis], f"{tree.size} {_AXES[axis]} in {tree.depth} levels")

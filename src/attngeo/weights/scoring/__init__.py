@@ -24,7 +24,7 @@ Formulas, for NumPy and torch, with batch axes
 Nulls
     gaussian_null, rotary_null the distribution of the scores for independent Gaussian factors
     RepairedNull               scores of queries with keys they were not trained with
-    layer_nulls                the Gaussian null of each stack in a table
+    layer_nulls, head_nulls    the Gaussian null of the layers and of the heads of each stack in a table
 
 Inside: `factors` and `products` (the products of large factors), `factored` (scores from them), `rounding_error` (which
 of those scores have to be computed again with more digits).
@@ -44,7 +44,7 @@ from attngeo.weights.scoring.form import Form
 from attngeo.weights.scoring.layer import LayerFactors, fold_norm, head_scores, layer_factors, layer_scores
 from attngeo.weights.scoring.norms import column_norms, dense_norms, row_norms
 from attngeo.weights.scoring.nulls.gaussian import GaussianNull, gaussian_null, rotary_null
-from attngeo.weights.scoring.nulls.layer_nulls import LayerNulls, NullLevel, layer_nulls
+from attngeo.weights.scoring.nulls.layer_nulls import LayerNulls, NullLevel, head_nulls, layer_nulls
 from attngeo.weights.scoring.nulls.repaired import RepairedNull
 from attngeo.weights.scoring.published.comparison import compare_with_published, modality_of
 from attngeo.weights.scoring.published.scores import list_published, published
@@ -79,6 +79,7 @@ __all__ = [
     "excess",
     "fold_norm",
     "gaussian_null",
+    "head_nulls",
     "head_scores",
     "layer_factors",
     "layer_nulls",

@@ -8,7 +8,7 @@ import pytest
 import attngeo
 from attngeo.bundled import NAMES, bundled
 from attngeo.weights.scoring.nulls.gaussian import gaussian_null, rotary_null
-from attngeo.weights.scoring.nulls.layer_nulls import layer_nulls
+from attngeo.weights.scoring.nulls.layer_nulls import SCORES, head_nulls, layer_nulls
 
 
 def test_the_null_of_each_stack_has_the_shape_of_its_layers():
@@ -48,3 +48,22 @@ def test_rotary_scores_and_finer_figures_have_their_nulls(smollm2):
     assert one["symmetry_rope"].std == pytest.approx(rope.symmetry_std, rel=0.05)
     ((_, encoder),) = layer_nulls(attngeo.score(str(bundled("encoder")), nulls=False).frame).items()
     assert "symmetry_rope" not in encoder and encoder["dominance"].std is None
+
+
+@pytest.mark.parametrize("model", ["encoder", "smollm2"])
+def test_the_null_of_the_heads_gives_them_their_z(model, request):
+    rotary = model == "smollm2"
+    ref = request.getfixturevalue(model) if rotary else bundled(model)
+    frame = attngeo.score(ref, layers=[0, 1], folded=False).frame
+    ((key, levels),) = head_nulls(frame).items()
+    assert key == frame.select("model", "stack").row(0)
+    assert set(levels) == set(SCORES) - (set() if rotary else {"symmetry_rope", "directionality_rope"})
+    for score, level in levels.items():
+        heads = frame.drop_nulls(["head", f"{score}_z"])
+        assert heads.height > 4
+        expected = (heads[score] - level.mean) / level.std
+        assert heads[f"{score}_z"].to_list() == pytest.approx(expected.to_list(), rel=1e-9, abs=1e-9)
+
+
+def test_a_table_without_heads_has_no_null_of_heads():
+    assert head_nulls(attngeo.score(bundled("encoder"), heads=False).frame) == {}

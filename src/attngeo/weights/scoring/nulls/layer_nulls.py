@@ -1,6 +1,6 @@
-"""The Gaussian null of the layers in a score table, one mean and standard deviation per stack and score.
+"""The Gaussian nulls of the layers and of the heads in a score table, a mean and standard deviation per stack and score.
 
-Figures draw it as a reference line with a band, and `attngeo demo` prints it below the scores.
+Figures draw them as reference lines with a band, and `attngeo demo` prints that of the layers below the scores.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class NullLevel:
-    """Mean and standard deviation of a score for layers with independent Gaussian factors."""
+    """Mean and standard deviation of a score for layers, or heads, with independent Gaussian factors."""
 
     mean: float
     std: float | None  # None where the table holds no z for the score
@@ -40,9 +40,31 @@ def layer_nulls(frame: pl.DataFrame) -> LayerNulls:
     """
     import polars as pl
 
+    return _nulls(frame, pl.col("head").is_null())
+
+
+def head_nulls(frame: pl.DataFrame) -> LayerNulls:
+    """Return the null of the heads of each model and stack of `frame`, as `layer_nulls` does for the layers.
+
+    A head has a smaller rank than its layer, so its scores spread differently by chance. A stack without heads has no null.
+
+    >>> frame = attngeo.score(attngeo.bundled.bundled("encoder")).frame
+    >>> (of_heads,), (of_layers,) = head_nulls(frame).values(), layer_nulls(frame).values()
+    >>> of_heads["self_attending"].std > of_layers["self_attending"].std
+    True
+    """
+    import polars as pl
+
+    return _nulls(frame, pl.col("head").is_not_null())
+
+
+def _nulls(frame: pl.DataFrame, chosen: pl.Expr) -> LayerNulls:
+    """Return the null of the chosen forms of each model and stack."""
+    import polars as pl
+
     nulls = {}
-    layers = frame.filter(pl.col("head").is_null()).drop_nulls(["query_width", "key_width", "rank"])
-    for part in layers.partition_by("model", "stack", maintain_order=True):
+    rows = frame.filter(chosen).drop_nulls(["query_width", "key_width", "rank"])
+    for part in rows.partition_by("model", "stack", maintain_order=True):
         part = part.sort("layer")
         first = part.row(0, named=True)
         compared = part.filter(~pl.col("cross"))
@@ -56,9 +78,9 @@ def layer_nulls(frame: pl.DataFrame) -> LayerNulls:
     return nulls
 
 
-def _level(layers: pl.DataFrame, forms: pl.DataFrame, score: str) -> NullLevel | None:
-    """Return the null of the first layer that has a z, None where there is none."""
-    with_z = layers.drop_nulls(f"{score}_z")
+def _level(rows: pl.DataFrame, forms: pl.DataFrame, score: str) -> NullLevel | None:
+    """Return the null of the first of `rows` that has a z, None where there is none."""
+    with_z = rows.drop_nulls(f"{score}_z")
     if with_z.height == 0:
         return None
     d_query, d_key, r = with_z.select("query_width", "key_width", "rank").row(0)

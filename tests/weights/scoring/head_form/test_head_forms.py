@@ -1,0 +1,54 @@
+"""Forms of chosen heads agree with the score table and with the dense form."""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+import pytest
+
+import attngeo
+from attngeo.bundled import bundled
+from attngeo.errors import InputError
+from attngeo.weights.scoring.head_form import extreme_heads, head_forms
+
+
+@pytest.mark.parametrize("model", ["encoder", "minilm"])
+def test_forms_agree_with_the_score_table(model, request):
+    ref = bundled(model) if model == "encoder" else request.getfixturevalue(model)
+    frame = attngeo.score(ref, nulls=False).frame
+    chosen = extreme_heads(frame)
+    heads = frame.drop_nulls("head")
+    assert len(chosen) == 3
+    symmetries = [heads.filter(stack=s, layer=n, head=h)["symmetry"][0] for s, n, h in chosen]
+    assert symmetries[0] == heads["symmetry"].max() and symmetries[2] == heads["symmetry"].min()
+    middle = heads["symmetry"].sort()
+    assert middle[len(middle) // 2 - 1] <= symmetries[1] <= middle[len(middle) // 2]
+    layers = {weights.layer: weights for weights in attngeo.attention_layers(ref)}
+    for (stack, layer, head), form in zip(chosen, head_forms(ref, chosen), strict=True):
+        row = heads.filter(stack=stack, layer=layer, head=head).row(0, named=True)
+        assert (form.stack, form.layer, form.head, form.model) == (stack, layer, head, row["model"])
+        assert form.symmetry == pytest.approx(row["symmetry"], abs=1e-6)
+        assert form.directionality == pytest.approx(row["directionality"], abs=1e-6)
+        dense = layers[layer].query[head].astype(float) @ layers[layer].key[head].astype(float).T
+        np.testing.assert_allclose(form.row_norms, np.linalg.norm(dense, axis=1), rtol=1e-5)
+        np.testing.assert_allclose(form.column_norms, np.linalg.norm(dense, axis=0), rtol=1e-5)
+        excess = form.row_norms - (form.row_norms.mean() + 2 * form.row_norms.std(ddof=1))
+        assert form.row_threshold == pytest.approx(float(form.row_norms[0] - excess[0]))
+        assert np.square(form.symmetric).sum() / form.norm**2 == pytest.approx((1 + form.symmetry) / 2, abs=1e-6)
+
+
+def test_grouped_queries_read_their_key_head(smollm2):
+    frame = attngeo.score(smollm2, layers=[3], nulls=False, folded=False).frame
+    for form in head_forms(smollm2, [("decoder", 3, 8), ("decoder", 3, 0)]):
+        row = frame.filter(pl.col("head") == form.head).row(0, named=True)
+        assert form.symmetry == pytest.approx(row["symmetry"], abs=1e-5)
+
+
+def test_no_heads_give_no_forms_and_a_missing_head_is_named():
+    assert head_forms(bundled("encoder"), []) == ()
+    with pytest.raises(InputError, match="the encoder has no head L1H9 of self-attention"):
+        head_forms(bundled("encoder"), [("encoder", 1, 9)])
+
+
+def test_a_table_without_heads_has_no_extreme_heads():
+    assert extreme_heads(attngeo.score(bundled("encoder"), heads=False, nulls=False).frame) == []
