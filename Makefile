@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip install --no-input -q --disable-pip-version-check
 
-.PHONY: help setup models browser demo demo-real test slow fuzz lint bench clean
+.PHONY: help setup models browser demo demo-real test slow fuzz lint bench docs docs-check clean
 
 help:
 	@echo "make demo       the bundled encoder against the bundled decoder, drawn to out/demo.png"
@@ -12,6 +12,7 @@ help:
 	@echo "make test       the tests (make slow: those it leaves out; make fuzz: 10,000 damaged files)"
 	@echo "make lint       style, types and the direction of imports"
 	@echo "make bench      the benchmarks"
+	@echo "make docs       the documentation site in out/site (make docs-check: every example of the pages, the slow ones too)"
 	@echo "make browser    Chromium for the tests of the report (needs root, Debian)"
 	@echo "make setup      everything into $(VENV); make models: the published models demo-real and the tests read"
 
@@ -64,6 +65,13 @@ lint: setup
 
 bench: setup models
 	$(BIN)/python -m bench
+
+docs: setup
+	$(BIN)/python -m sphinx -q -W --keep-going -b html -d out/doctrees docs out/site
+	@echo "the site is in out/site/index.html"
+
+docs-check: setup models
+	$(BIN)/python -m tools.check_docs
 
 clean:
 	rm -rf $(VENV) .models out dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis
