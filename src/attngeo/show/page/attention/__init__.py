@@ -1,0 +1,8 @@
+"""The organised attention of all heads for a browser: quantised Haar coefficients as compressed bytes, and the trees.
+
+attention_data   an organised network as the plain data from which `assets/attention.js` rebuilds and draws any head
+"""
+
+from attngeo.show.page.attention.data import attention_data
+
+__all__ = ["attention_data"]

@@ -1,0 +1,105 @@
+"""`page_html`: a page as one HTML document that needs nothing else, with its data, its scripts and plotly inside."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from attngeo.errors import AttngeoError
+from attngeo.show.page.assets import content_policy, json_block, packed_plotly, page_script, read_asset
+from attngeo.show.page.section import PageFigure, Section
+
+
+@dataclass(frozen=True)
+class AttentionSection(Section):
+    """The section in which a reader looks at the attention of single heads."""
+
+    data: Mapping[str, Any] = field(default_factory=dict)  # as `attention_data` returns it
+
+
+@dataclass(frozen=True)
+class PageVerdict:
+    """What the scores of one stack say, and whose they are."""
+
+    name: str
+    sentence: str
+
+
+@dataclass(frozen=True)
+class Page:
+    """The content of a page, from top to bottom.
+
+    >>> text = page_html(Page("Two <models>", sections=(Section("scores", "Scores", "How to read them."),)))
+    >>> "Two &lt;models&gt;" in text, "How to read them." in text
+    (True, True)
+    """
+
+    title: str
+    verdicts: tuple[PageVerdict, ...] = ()
+    doubts: tuple[str, ...] = ()  # what would make the verdicts wrong
+    about: tuple[str, ...] = ()  # lines on what was measured
+    sections: tuple[Section, ...] = ()
+    views: Mapping[str, str] = field(default_factory=dict)  # section → attention section that its heads belong to
+
+
+def page_html(page: Page) -> str:
+    """Return a page as HTML. All texts are escaped, and data is written as JSON that no text in it can leave."""
+    try:
+        from jinja2 import Environment
+        from markupsafe import Markup
+    except ImportError:
+        raise AttngeoError("a report needs plotly and jinja2: pip install 'attngeo[report]'") from None
+    from attngeo import __version__
+
+    _check_ids(page.sections)
+    attention = [section for section in page.sections if isinstance(section, AttentionSection)]
+    numbers = {section.id: number for number, section in enumerate(attention)}
+    figures = [
+        _figure_data(figure, numbers.get(page.views.get(section.id, ""), 0))
+        for section in page.sections
+        for figure in section.figures
+    ]
+    script = page_script()
+    template = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True).from_string(read_asset("page.html"))
+    return template.render(
+        policy=content_policy(script),
+        version=__version__,
+        title=page.title,
+        style=Markup(read_asset("page.css")),
+        verdicts=page.verdicts,
+        doubts=page.doubts,
+        about=page.about,
+        sections=[_section_fields(section) for section in page.sections],
+        data=Markup(json_block({"figures": figures, "views": [_view_id(section) for section in attention]})),
+        views=[{"id": _view_id(section), "data": Markup(json_block(section.data))} for section in attention],
+        plotly=packed_plotly(),
+        script=Markup(script),
+    )
+
+
+def _section_fields(section: Section) -> dict[str, Any]:
+    view = _view_id(section) if isinstance(section, AttentionSection) else None
+    fields = ("id", "title", "reading", "figures", "notes")
+    return {name: getattr(section, name) for name in fields} | {"view": view}
+
+
+def _view_id(section: Section) -> str:
+    return f"{section.id}-view"
+
+
+def _figure_data(figure: PageFigure, view: int) -> dict[str, Any]:
+    return {
+        "id": figure.id,
+        "label": figure.label,
+        "plotly": figure.plotly,
+        "table": {name: list(values) for name, values in figure.table.items()},
+        "view": view,
+    }
+
+
+def _check_ids(sections: Sequence[Section]) -> None:
+    ids = [section.id for section in sections] + [figure.id for section in sections for figure in section.figures]
+    for name in ids:
+        if ids.count(name) > 1 or not name.replace("-", "").isalnum() or not name.isascii():
+            raise ValueError(f"the id {name!r} of a section or figure is not unique, or not letters, digits and hyphens")
