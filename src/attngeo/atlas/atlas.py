@@ -25,6 +25,8 @@ from attngeo.io.threads import thread_count
 if TYPE_CHECKING:
     import polars as pl
 
+    from attngeo.atlas.organizing.call import Organized
+
 
 @dataclass(frozen=True)
 class Added:
@@ -122,6 +124,92 @@ class Atlas:
             else:
                 tasks.append(reference)
         yield from executor.run(ScoreJob(Store(self.path.absolute()), options), tasks)
+
+    @accepts_progress_bar
+    def organize(
+        self,
+        refs: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
+        texts: Iterable[str],
+        *,
+        stage: str = "logits",
+        stack: str | None = None,
+        permuted: bool = True,
+        invariance: int | None = None,
+        invariance_heads: int = 24,
+        truncate: bool = False,
+        seed: int = 0,
+        workers: int | None = None,
+        ray: bool | str = False,
+        retry: bool = False,
+        progress: Callable[[int, int], None] | None = None,
+        say: Callable[[str], None] | None = None,
+    ) -> Organized:
+        """Run networks on many texts: head affinities and trees, sparsity with controls, softmax invariance.
+
+        refs:             folders, files and hub ids `org/name[@revision]`, one or several
+        texts:            the texts; the results of each are kept, so that an interrupted call continues
+        stage:            "logits" or "probabilities", for trees and sparsity
+        stack, truncate:  as in `attngeo.capture`
+        permuted:         also fit trees to permuted values, as a control
+        invariance:       measure the softmax invariance on this many texts, the first ones; None: on all, 0: on none
+        invariance_heads: heads that are organised on their own for it, drawn anew for each text; 0: all
+        seed:             of the controls and of the choice of heads
+        workers, ray, retry, progress, say: as in `add`
+
+        >>> atlas = attngeo.Atlas("organized")
+        >>> texts = ["The heads of a layer read the same text.", "Each of them looks for something else in it."]
+        >>> print(atlas.organize(attngeo.bundled.bundled("encoder"), texts, invariance=0, workers=0))
+        2 organised, 0 known before, 0 failed
+        >>> atlas.organized().select("tokens", "heads").rows()
+        [(11, 16), (11, 16)]
+        """
+        from attngeo.atlas.organizing.call import organize_networks
+        from attngeo.atlas.organizing.job import OrganizeJob
+        from attngeo.atlas.organizing.questions import Invariance, Trees
+        from attngeo.atlas.organizing.texts import checked_texts
+
+        names = [refs] if isinstance(refs, str | os.PathLike) else list(refs)
+        references = list(dict.fromkeys(map(Reference.parse, names)))
+        if invariance is not None and invariance < 0:
+            raise InputError(f"invariance is {invariance}, expected a number of texts from 0")
+        common = {"stack": stack, "truncate": truncate, "seed": seed}
+        questions = Trees(**common, stage=stage, permuted=permuted), Invariance(**common, heads=invariance_heads)
+        checked = checked_texts(texts)
+        executor = _executor(workers, ray)
+        self._store.create()
+        job = OrganizeJob(Store(self.path.absolute()))
+        return organize_networks(job, executor, references, checked, *questions, invariance, retry, progress, say)
+
+    def organized(self) -> pl.DataFrame:
+        """Return head trees and sparsity of organised networks: one row per network, options and text."""
+        from attngeo.atlas.organizing.frames import organized_frame
+
+        self._store.check()
+        return organized_frame(self._store)
+
+    def invariance(self) -> pl.DataFrame:
+        """Return the softmax invariance of organised networks: one row per network, options and text."""
+        from attngeo.atlas.organizing.frames import invariance_frame
+
+        self._store.check()
+        return invariance_frame(self._store)
+
+    def agreement(self) -> pl.DataFrame:
+        """Return how well head geometries on two texts agree: one row per network, options and pair of texts."""
+        from attngeo.atlas.organizing.frames import agreement_frame
+
+        self._store.check()
+        return agreement_frame(self._store)
+
+    def summary(self) -> pl.DataFrame:
+        """Return the mean over texts of each figure of each organised network, with its 95% interval and its control.
+
+        The figures are those of `organized()`, `invariance()` and `agreement()`.
+        """
+        from attngeo.atlas.organizing.summary import summarize
+
+        self._store.check()
+        return summarize(self._store)
 
     def frame(self) -> pl.DataFrame:
         """Return the scores of all models: one row per layer and per head, with the columns of a `ScoreTable`."""

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import duckdb
     import polars as pl
 
-_TYPES = {"String": "VARCHAR", "Int64": "BIGINT", "Float64": "DOUBLE", "Boolean": "BOOLEAN"}
+_TYPES = {"String": "VARCHAR", "Int64": "BIGINT", "Float64": "DOUBLE", "Float32": "FLOAT", "Boolean": "BOOLEAN"}
 _POLARS = {int: "Int64", float: "Float64", bool: "Boolean", str: "String"}
 _CONFIG: dict[str, Any] = {
     "autoinstall_known_extensions": "false",

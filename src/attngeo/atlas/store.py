@@ -1,9 +1,12 @@
-"""`Store`: the folder of an atlas, a manifest and three tables whose rows lie in small Parquet files.
+"""`Store`: the folder of an atlas, a manifest and tables whose rows lie in small Parquet files.
 
     attngeo-atlas.json             the version of this layout
     scores/PART.parquet            the rows of one model, named by its fingerprint
     models/KEY-REVISION.parquet    one row: a reference, its commit, and the part that holds its scores
     failures/KEY.parquet           one row: a reference that could not be scored, and why
+    networks/KEY-REVISION.parquet  one row: a model that was organised on texts
+    organized/PART.parquet         one row: a network on a text; its heads, pair by pair, are in head_pairs/PART.parquet
+    invariance/PART.parquet        one row: a network on a text, before and after the softmax
 
 Each file is written once, atomically, by whoever finishes first; another writer would write the same rows. A part is
 written before the row that refers to it. Nothing is ever appended, so that any number of processes may write.
@@ -18,6 +21,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from attngeo.atlas.columns import HEAD_PAIRS, INVARIANCE, NETWORKS, ORGANIZED
 from attngeo.errors import AttngeoError, InputError
 from attngeo.io.archive import load_json, save_json
 from attngeo.io.atomic import write_errors, write_file
@@ -54,6 +58,10 @@ TABLES = {
         "kind": "String",  # class of the error
         "message": "String",
     },
+    "networks": NETWORKS,
+    "organized": ORGANIZED,
+    "head_pairs": HEAD_PAIRS,
+    "invariance": INVARIANCE,
 }
 
 
@@ -142,6 +150,12 @@ class Store:
         """Return the first row of a file; None if there is no such file."""
         frame = self._read(self.path(table, name), TABLES[table])
         return None if frame is None or frame.is_empty() else frame.row(0, named=True)
+
+    def part_frame(self, table: str, name: str) -> pl.DataFrame:
+        """Return the rows of one file, which must exist."""
+        if (frame := self._read(self.path(table, name), TABLES[table])) is None:
+            raise InputError(f"{self.path(table, name)}: is missing; organising its model again restores it")
+        return frame
 
     # All files of a table.
 

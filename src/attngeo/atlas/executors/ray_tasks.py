@@ -23,6 +23,9 @@ TRIES = 20  # processes that one task may lose on nodes that live on; a lost nod
 AHEAD = 2  # tasks per core that Ray knows of, so that a core that becomes free need not wait for the driver
 CONNECT_SECONDS = 10
 LEAST_OBJECT_STORE = 80 << 20  # bytes, the least that Ray allows; a task and its outcome need a few kB
+# Settings of Ray, unless the user has others: no reports about usage; no warnings of its C++ part beside our errors.
+SETTINGS = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_BACKEND_LOG_LEVEL": "error"}
+ONE_TRY = {"RAY_gcs_server_port_wait_time_s": "1"}  # to connect to a cluster, which takes 40 s if none answers
 # Which hub is meant must not depend on the node. Tokens stay out: a cluster shows these settings to all its users.
 PASSED_ON = ("HF_ENDPOINT",)
 
@@ -45,7 +48,7 @@ class RayTasks:
         most, memory = _capacity(ray)
         most = self._workers or most
         # Lost tasks are started again below, where a model that ends every process can be told from a lost node.
-        remote = ray.remote(run_task).options(num_cpus=1, max_retries=0)
+        remote = ray.remote(num_cpus=1, max_retries=0)(run_task)
         shared, left = ray.put(job), iter(tasks)
         again: list[_Try] = []  # tasks whose process was lost
         running: dict[Any, _Try] = {}
@@ -115,22 +118,23 @@ def _capacity(ray: Any) -> tuple[int, int]:
 @contextmanager
 def _connected(address: str | None, workers: int | None) -> Iterator[Any]:
     """Yield the module ray, connected; a Ray that the caller has connected already is used and left as it is."""
-    ray = _import()
+    ray = _import(SETTINGS if address is None else SETTINGS | ONE_TRY)
     if ray.is_initialized():
         if address is not None:
             raise InputError(f"--ray {address}: this process is connected to a Ray already")
         yield ray
         return
-    common = {"include_dashboard": False, "log_to_driver": False, "logging_level": "ERROR", "configure_logging": False}
+    options: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
     if address is None:
-        place = {"address": "local", "num_cpus": workers or thread_count(), "object_store_memory": LEAST_OBJECT_STORE}
+        options |= {"address": "local", "num_cpus": workers or thread_count(), "include_dashboard": False}
+        options["object_store_memory"] = LEAST_OBJECT_STORE
     else:
         _check_address(address)
-        place = {"address": address}
-        passed = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
-        common = {"log_to_driver": False, "runtime_env": {"env_vars": passed}} if passed else {"log_to_driver": False}
+        options["address"] = address
+        if passed := {name: os.environ[name] for name in PASSED_ON if name in os.environ}:
+            options["runtime_env"] = {"env_vars": passed}
     try:
-        ray.init(**place, **common)
+        ray.init(**options)
     except Exception as error:
         where = f"no Ray answers at {address}" if address else "no Ray could be started on this machine"
         raise InputError(f"{where} ({first_line(error)})") from error
@@ -140,9 +144,10 @@ def _connected(address: str | None, workers: int | None) -> Iterator[Any]:
         ray.shutdown()
 
 
-def _import() -> Any:
-    """Import ray, with the reports about its usage off unless the user has decided."""
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+def _import(settings: dict[str, str]) -> Any:
+    """Import ray, which reads its settings from the environment."""
+    for name, value in settings.items():
+        os.environ.setdefault(name, value)
     try:
         import ray
     except ImportError:
