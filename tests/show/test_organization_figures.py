@@ -12,7 +12,7 @@ from attngeo.organization import NetworkTensor, Tree, expand, organize
 from attngeo.show.canvas import save_figure, token_label
 from attngeo.show.matrix_figures import slices_figure
 from attngeo.show.organization_figures import heads_figure, sparsity_figure, tree_figure, trees_figure
-from attngeo.show.organization_text import compact_labels, organization_summary, smallest_folders, tree_text
+from attngeo.show.organization_text import compact_labels, organization_summary, tree_text
 
 
 def png_pixels(figure: Any) -> Any:
@@ -52,7 +52,7 @@ def test_compact_labels() -> None:
 
 def test_smallest_folders() -> None:
     tree = Tree([[0] * 6, [0, 0, 0, 0, 1, 1], [0, 1, 0, 0, 2, 2], [0, 1, 0, 3, 2, 2], [0, 1, 2, 3, 4, 5]])
-    assert smallest_folders(tree) == [[0, 2], [4, 5]]
+    assert tree.smallest_folders() == [[0, 2], [4, 5]]
 
 
 @pytest.mark.parametrize("shape", [(1, 1, 1), (2, 3, 1), (1, 4, 5), (3, 2), (9, 40, 90)])

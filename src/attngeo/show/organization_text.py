@@ -129,21 +129,6 @@ def compact_labels(labels: Iterable[str]) -> str:
     return " ".join(prefix + ",".join(sorted(heads[prefix], key=lambda n: int(n or 0))) for prefix in order)
 
 
-def smallest_folders(tree: Tree) -> list[list[int]]:
-    """Return the folders of two or more elements that contain no other such folder: the elements joined first."""
-    smallest: list[list[int]] = []
-    taken: set[int] = set()
-    for row in tree.levels[::-1]:
-        folders: dict[int, list[int]] = {}
-        for element, folder in enumerate(row.tolist()):
-            folders.setdefault(folder, []).append(element)
-        for inside in folders.values():
-            if len(inside) > 1 and not taken & set(inside):
-                smallest.append(inside)
-                taken |= set(inside)
-    return smallest
-
-
 def _title(organization: Organization) -> str:
     shape = " × ".join(map(str, organization.values.shape))
     name = getattr(organization.tensor, "name", "")
@@ -170,7 +155,7 @@ def _history(organization: Organization) -> str:
 def _closest_heads(organization: Organization, labels: Sequence[str]) -> str:
     affinity = organization.affinities[2]  # [heads, heads]
     ranked = []
-    for inside in smallest_folders(organization.trees[2]):
+    for inside in organization.trees[2].smallest_folders():
         pairs = [affinity[a, b] for a in inside for b in inside if a < b]
         ranked.append((sum(pairs) / len(pairs), inside))
     ranked.sort(key=lambda pair: -pair[0])

@@ -105,6 +105,24 @@ class Tree(Drawable):
             np.copyto(share, sizes[row][:, None], where=row[:, None] == row[None, :])
         return share
 
+    def smallest_folders(self) -> list[list[int]]:
+        """Return the folders of two or more elements that contain no other such folder: the elements joined first.
+
+        >>> Tree([[0, 0, 0, 0], [0, 0, 0, 1], [0, 1, 0, 3], [0, 1, 2, 3]]).smallest_folders()
+        [[0, 2]]
+        """
+        smallest: list[list[int]] = []
+        taken: set[int] = set()
+        for row in self.levels[::-1]:
+            folders: dict[int, list[int]] = {}
+            for element, folder in enumerate(row.tolist()):
+                folders.setdefault(folder, []).append(element)
+            for inside in folders.values():
+                if len(inside) > 1 and not taken & set(inside):
+                    smallest.append(inside)
+                    taken |= set(inside)
+        return smallest
+
     def haar(self) -> Floats:
         """Return the Haar basis as the columns of an [n, n] matrix, for inspection; the transforms never build it."""
         basis: Floats = self.rotations.apply(np.eye(self.size)[None], inverse=True)[0]

@@ -1,0 +1,1 @@
+"""Networks on many texts: the passages behind the figures of docs/organization.md."""

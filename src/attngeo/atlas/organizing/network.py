@@ -1,0 +1,71 @@
+"""A network that is to be organised: what its results depend on, and the model itself, loaded once per process."""
+
+from __future__ import annotations
+
+import hashlib
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from attngeo.atlas.options import digest
+from attngeo.atlas.reference import Reference
+from attngeo.atlas.store import Store
+from attngeo.errors import AttngeoError, SourceError, reason
+from attngeo.weights.sources.folder import LocalFolder
+
+if TYPE_CHECKING:
+    from attngeo.live.load import LoadedModel
+
+
+def network_name(reference: Reference, state: str) -> str:
+    """Return the name of the file in the table of networks: one state of a model under one revision."""
+    return f"{digest('network', reference.model, state)}-{digest(reference.revision)[:8]}"
+
+
+def find_content(store: Store, reference: Reference) -> str:
+    """Return what all results of a network depend on, and note it in the table of networks.
+
+    On the hub this is the commit, of files on this machine a hash of all of them: weights, config and tokenizer.
+    """
+    located = reference.locate()
+    name = network_name(reference, located.state)
+    if (row := store.row("networks", name)) is not None:
+        return str(row["content"])
+    content = located.commit or _content_hash(Path(reference.model))
+    common = {"model": reference.model, "revision": reference.revision, "commit": located.commit}
+    store.write("networks", name, [common | {"content": content}])
+    return content
+
+
+@lru_cache(maxsize=1)
+def load_network(reference: Reference, content: str) -> LoadedModel | AttngeoError:
+    """Return the model, or the error why it cannot be loaded, which its other tasks will meet too.
+
+    Tasks of one network follow each other, so that one model per process is kept.
+    """
+    from attngeo.live.load import load_model
+
+    # A branch may move while the call runs.
+    ref = reference.model if reference.revision is None else f"{reference.model}@{content}"
+    try:
+        return load_model(ref)
+    except AttngeoError as error:
+        return error
+
+
+def _content_hash(path: Path) -> str:
+    """Return a hash of a GGUF file, or of all files of the folder of a model."""
+    content = hashlib.sha256()
+    try:
+        if path.is_file() and path.suffix == ".gguf":
+            files = {"": path}  # complete in itself, and the same model under any name
+        else:
+            folder = path if path.is_dir() else path.parent
+            files = {name: folder / name for name in sorted(LocalFolder(str(path), folder).names)}
+        for name, file in files.items():
+            with open(file, "rb") as opened:
+                inside = hashlib.file_digest(opened, "sha256").hexdigest()
+            content.update(f"{len(name)} {name} {inside}\n".encode())
+    except OSError as error:
+        raise SourceError(f"{path}: cannot be read ({reason(error)})") from None
+    return content.hexdigest()[:40]
