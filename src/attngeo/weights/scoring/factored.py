@@ -84,7 +84,7 @@ def score_forms(query: Factors, key: Factors, figures: Figures = PLAIN) -> Itera
         query, key = query.double(), key.double()
     step = forms_per_product(query)
     for start in range(0, len(query.w), step):
-        some = query[start : start + step]
+        some = query if len(query.w) <= step else query[start : start + step]  # itself, which keeps its Gram matrices
         with np.errstate(over="ignore", invalid="ignore"):  # such a result has no finite error and is not kept
             estimates = _with_error(some, key, figures)
         for i, estimate in enumerate(estimates):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 
@@ -23,10 +22,18 @@ class Factors:
 
     w: AnyFloats  # [n, r, d]
     summands: AnyFloats | None = None  # [m, ...], only if n = 1: their sum, rounded, is w; see `double`
+    _gram: AnyFloats | None = None  # [n, r, r], once computed
 
-    @cached_property
+    @property
     def gram(self) -> AnyFloats:
-        """The Gram matrices W Wᵀ, `[n, r, r]`."""
+        """The Gram matrices W Wᵀ, `[n, r, r]`, computed once."""
+        # Not a cached_property: in Python 3.11 all instances share its lock, and threads would wait for each other.
+        if self._gram is None:
+            object.__setattr__(self, "_gram", self._products())
+        assert self._gram is not None
+        return self._gram
+
+    def _products(self) -> AnyFloats:
         n, r, d = self.w.shape
         if n == 1 and r > BLOCK:
             return symmetric_product(self.w[0])[None]
@@ -34,16 +41,11 @@ class Factors:
 
     def __getitem__(self, part: slice) -> Factors:
         """Return some of the n factors, sharing weights and Gram matrices."""
-        return self._with_gram(Factors(self.w[part], self.summands), part)
+        return Factors(self.w[part], self.summands, None if self._gram is None else self._gram[part])
 
     def without_summands(self) -> Factors:
         """Return the same factors, sharing weights and Gram matrices but no longer holding the summands in memory."""
-        return self._with_gram(Factors(self.w), slice(None))
-
-    def _with_gram(self, factors: Factors, part: slice) -> Factors:
-        if "gram" in self.__dict__:
-            factors.__dict__["gram"] = self.gram[part]
-        return factors
+        return Factors(self.w, None, self._gram)
 
     def cpu(self, index: int) -> Factors:
         """Return one of the n factors, a tensor on a device, as a NumPy array."""
@@ -51,9 +53,9 @@ class Factors:
 
     def energy(self) -> float:
         """Return Σ W² over all n factors."""
-        if "gram" in self.__dict__:
-            return float(np.einsum("naa->", self.gram, dtype=np.float64))
-        return sum(float(np.vdot(w, w)) for w in self.w)
+        if self._gram is not None:
+            return float(np.einsum("naa->", self._gram, dtype=np.float64))
+        return sum(each(lambda w: float(np.vdot(w, w)), self.w, self.w.size))
 
     @property
     def small(self) -> bool:

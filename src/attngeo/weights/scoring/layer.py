@@ -48,6 +48,11 @@ class LayerFactors:
         """The number of query heads that share one key head; 1 where each has its copy."""
         return len(self.query.w) // len(self.key.w)
 
+    @property
+    def work(self) -> int:
+        """Multiply-adds of one product per head."""
+        return int(math.prod(self.query.w.shape) * self.query.w.shape[1])
+
     @cached_property
     def heads(self) -> tuple[Factors, Factors]:
         """Queries and keys in the precision in which heads are scored, so that all scores share their Gram matrices."""
@@ -71,7 +76,8 @@ class LayerFactors:
             return Factors(grouped.reshape(1, h * r, d))
         if is_torch(grouped):
             return Factors(grouped.sum(1).reshape(1, -1, d))  # already float64
-        total = Factors(grouped.sum(1).reshape(1, -1, d), grouped.swapaxes(0, 1))
+        summed = np.stack(each(lambda heads: heads.sum(0), grouped, grouped.size))  # [G, r, d]
+        total = Factors(summed.reshape(1, -1, d), grouped.swapaxes(0, 1))
         # Heads that cancel each other leave mostly float32 rounding, so their sum needs more digits. The comparison
         # also holds where both sides underflow to 0 or overflow.
         return total.double() if total.energy() <= 0.01 * self.query.energy() else total
@@ -238,7 +244,7 @@ def _layer_rotary_scores(query: Factors, key: Factors, figures: Figures, groups:
         return turning_sums(some_query, some_key, rotary.factor).double()  # a few terms are added in float32, not all
 
     with np.errstate(over="ignore", invalid="ignore"):  # such a result has no finite error and is not kept
-        parts = each(of_pairs, range(0, len(rotary.turning), at_once), at_once * work)
+        parts = each(of_pairs, range(0, len(rotary.turning), at_once), len(rotary.turning) * work)
     if len(fixed := rotary.fixed(w_query.shape[1])):
         scale = rotary.scale(w_query.shape[1])[fixed, None].astype(np.float32)
         parts.append(_fixed_sums(w_query[:, fixed] * scale, w_key[:, fixed] * scale, figures))

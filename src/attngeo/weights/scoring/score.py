@@ -10,15 +10,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from attngeo.io.prefetch import prefetch
-from attngeo.io.threads import shared_cores
+from attngeo.io.threads import shared_cores, together
 from attngeo.weights.layout.attention_weights import AttentionWeights
 from attngeo.weights.layout.layers import Layers, open_layers
 from attngeo.weights.scoring.batches.layer_batch import LayerBatch, layer_batches
 from attngeo.weights.scoring.columns.layer_rows import (
     add_folded,
     add_gaussian_null,
-    assembled_rows,
-    layer_rows,
+    head_rows,
+    layer_row,
     turning_pairs,
 )
 from attngeo.weights.scoring.device.reading import open_device, read_on_device
@@ -168,14 +168,30 @@ def _single_rows(
 ) -> list[Row]:
     """Return the rows of one layer, all columns filled but those that wait for the last layer."""
     factors = layer_factors(weights)
-    rows = layer_rows(name, weights, factors, heads, figures, pairs)
+    norm = None if weights.cross else weights.norm
+    folded = None if norm is None else fold_norm(factors, norm, memory)
+
+    def of_layer() -> list[Row]:
+        scores = layer_scores(factors.layer_query, factors.layer_key, figures, factors.groups)
+        rows = [layer_row(name, weights, scores)]
+        if nulls:
+            repaired.add_layer(weights.stack, factors, rows[0], figures.rotary)
+        if folded is not None:
+            add_folded(rows, [layer_scores(folded.layer_query, folded.layer_key, FOLDED)])
+        return rows
+
+    def of_heads() -> list[Row]:
+        rows = head_rows(name, weights, head_scores(*factors.heads, figures=figures), figures, pairs)
+        if nulls:
+            repaired.add_heads(weights.stack, factors, rows, figures.rotary)
+        if folded is not None:
+            add_folded(rows, head_scores(*folded.heads, figures=FOLDED))
+        return rows
+
+    parts = together([of_layer, of_heads] if heads else [of_layer], factors.work)
+    rows = [row for part in parts for row in part]
     if nulls:
         add_gaussian_null(rows, weights, figures.rotary)
-        repaired.add(weights.stack, factors, rows[0], rows[1:], figures.rotary)
-    if weights.norm is not None and not weights.cross:
-        folded = fold_norm(factors, weights.norm, memory)
-        of_layer = layer_scores(folded.layer_query, folded.layer_key, FOLDED)
-        add_folded(rows, of_layer, head_scores(*folded.heads, figures=FOLDED) if heads else [])
     return rows
 
 
@@ -191,8 +207,10 @@ def _batch_rows(
     """Return the rows of several layers on a device, as `_single_rows` does for one."""
     no_heads: list[list[FormScores]] = [[] for _ in batch.layers]
     of_heads = batch.head_scores(figures) if heads else no_heads
-    scored = zip(batch.layers, batch.layer_scores(figures), of_heads, strict=True)
-    rows = [assembled_rows(name, *scores, figures, pairs) for scores in scored]
+    rows = [
+        [layer_row(name, weights, of_layer), *head_rows(name, weights, scored, figures, pairs)]
+        for weights, of_layer, scored in zip(batch.layers, batch.layer_scores(figures), of_heads, strict=True)
+    ]
     if nulls:
         for weights, new in zip(batch.layers, rows, strict=True):
             add_gaussian_null(new, weights, figures.rotary)
@@ -201,7 +219,7 @@ def _batch_rows(
         folded = batch.folded()
         of_heads = folded.head_scores(FOLDED) if heads else no_heads
         for new, of_layer, some in zip(rows, folded.layer_scores(FOLDED), of_heads, strict=True):
-            add_folded(new, of_layer, some)
+            add_folded(new, [of_layer, *some])
     return rows
 
 

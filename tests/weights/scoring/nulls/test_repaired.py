@@ -30,7 +30,10 @@ def repaired_rows(layers: list[AttentionWeights], heads: bool = True) -> list[li
     rows = []
     for layer in layers:
         new = [{} for _ in range(1 + len(layer.query) * heads)]
-        repaired.add(layer.stack, layer_factors(layer), new[0], new[1:])
+        factors = layer_factors(layer)
+        repaired.add_layer(layer.stack, factors, new[0])
+        if heads:
+            repaired.add_heads(layer.stack, factors, new[1:])
         rows.append(new)
     repaired.close()
     return rows
@@ -83,7 +86,7 @@ def test_only_the_first_and_the_last_layer_are_kept_in_memory():
     for i in range(5):
         factors = layer_factors(random_layer(6, 3, seed=i))
         kept.append(weakref.ref(factors.layer_key))
-        repaired.add("decoder", factors, {}, [])
+        repaired.add_layer("decoder", factors, {})
     del factors
     gc.collect()
     assert [ref() is not None for ref in kept] == [True, False, False, False, True]

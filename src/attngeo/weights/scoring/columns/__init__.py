@@ -1,7 +1,8 @@
 """From the scores of a layer and its heads to the rows of a table.
 
 layer_rows          score one layer and return its rows
-assembled_rows      the rows of a layer whose scores are known
+layer_row           the row of a layer whose scores are known
+head_rows           the rows of heads whose scores are known
 add_gaussian_null   fill the columns that compare with independent Gaussian factors
 add_folded          fill the columns of scores with the norm folded in
 turning_pairs       the rotary pairs of a layer that rotates
@@ -10,9 +11,10 @@ turning_pairs       the rotary pairs of a layer that rotates
 from attngeo.weights.scoring.columns.layer_rows import (
     add_folded,
     add_gaussian_null,
-    assembled_rows,
+    head_rows,
+    layer_row,
     layer_rows,
     turning_pairs,
 )
 
-__all__ = ["add_folded", "add_gaussian_null", "assembled_rows", "layer_rows", "turning_pairs"]
+__all__ = ["add_folded", "add_gaussian_null", "head_rows", "layer_row", "layer_rows", "turning_pairs"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from attngeo.io.threads import together
 from attngeo.weights.layout.attention_weights import AttentionWeights
 from attngeo.weights.layout.rotary import RotaryPairs
 from attngeo.weights.scoring.factored import PLAIN, Figures, FormScores
@@ -29,35 +30,32 @@ def layer_rows(
     pairs: list[Row] | None = None,
 ) -> list[Row]:
     """Return the row of the layer, followed by those of its heads; append the rows of rotary pairs to `pairs`."""
-    of_layer = layer_scores(factors.layer_query, factors.layer_key, figures, factors.groups)
-    of_heads = head_scores(*factors.heads, figures=figures) if heads else []
-    return assembled_rows(model, weights, of_layer, of_heads, figures, pairs)
+
+    def of_layer() -> list[Row]:
+        scores = layer_scores(factors.layer_query, factors.layer_key, figures, factors.groups)
+        return [layer_row(model, weights, scores)]
+
+    def of_heads() -> list[Row]:
+        return head_rows(model, weights, head_scores(*factors.heads, figures=figures), figures, pairs)
+
+    return [row for part in together([of_layer, of_heads] if heads else [of_layer], factors.work) for row in part]
 
 
-def assembled_rows(
+def layer_row(model: str, weights: AttentionWeights, scores: FormScores) -> Row:
+    """Return the row of a layer, from the scores of its form."""
+    rank = weights.groups * weights.key.shape[2]
+    return _common_columns(model, weights) | {"rank": rank} | _score_columns(scores, weights.cross)
+
+
+def head_rows(
     model: str,
     weights: AttentionWeights,
-    of_layer: FormScores,
     scored: Sequence[FormScores],
     figures: Figures = PLAIN,
     pairs: list[Row] | None = None,
 ) -> list[Row]:
-    """Return the rows of a layer and of its heads, from their scores; append the rows of rotary pairs to `pairs`.
-
-    scored: of the heads; empty where only the layer was asked for
-    """
-    _, d_query, r = weights.query.shape
-    groups, d_key = weights.groups, weights.key.shape[1]
-    common = {
-        "model": model,
-        "stack": weights.stack,
-        "layer": weights.layer,
-        "query_width": d_query,
-        "key_width": d_key,
-        "qk_norm": weights.qk_norm,
-        "cross": weights.cross,
-        "rotary": "not proved" if not weights.rotary_known else "no" if turning_pairs(weights) is None else "yes",
-    }
+    """Return the rows of heads, from their scores; append the rows of rotary pairs to `pairs`."""
+    common, r = _common_columns(model, weights), weights.key.shape[2]
     of_heads = dict(zip(weights.head_numbers, scored, strict=False))
     if pairs is not None and figures.pairs and figures.rotary is not None:
         keys = {name: common[name] for name in ("model", "stack", "layer")}
@@ -65,12 +63,21 @@ def assembled_rows(
             if scores.rotary.pairs is not None:
                 pairs += frequency_rows(keys | {"head": head}, scores.rotary.pairs, figures.rotary)
     return [
-        common | {"rank": groups * r} | _score_columns(of_layer, weights.cross),
-        *(
-            common | {"head": head, "rank": r} | _score_columns(scores, weights.cross)
-            for head, scores in of_heads.items()
-        ),
+        common | {"head": head, "rank": r} | _score_columns(scores, weights.cross) for head, scores in of_heads.items()
     ]
+
+
+def _common_columns(model: str, weights: AttentionWeights) -> Row:
+    return {
+        "model": model,
+        "stack": weights.stack,
+        "layer": weights.layer,
+        "query_width": weights.query.shape[1],
+        "key_width": weights.key.shape[1],
+        "qk_norm": weights.qk_norm,
+        "cross": weights.cross,
+        "rotary": "not proved" if not weights.rotary_known else "no" if turning_pairs(weights) is None else "yes",
+    }
 
 
 def _score_columns(scores: FormScores, cross: bool) -> Row:
@@ -112,8 +119,8 @@ def _add_z(row: Row, null: GaussianNull, variant: str) -> None:
         row["dominance_z"] = null_if_nan(null.dominance_z(row["dominance"]))
 
 
-def add_folded(rows: list[Row], of_layer: FormScores, of_heads: Sequence[FormScores]) -> None:
+def add_folded(rows: list[Row], folded: Sequence[FormScores]) -> None:
     """Add the columns of scores with the norm before the attention folded in."""
-    for row, scores in zip(rows, [of_layer, *of_heads], strict=True):
+    for row, scores in zip(rows, folded, strict=True):
         row["symmetry_folded"] = null_if_nan(scores.symmetry)
         row["directionality_folded"] = null_if_nan(scores.directionality)

@@ -7,7 +7,7 @@ the last one for the first. The layers are thus deranged too, and only two of th
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -20,113 +20,138 @@ from attngeo.weights.scoring.layer import LayerFactors, head_scores, layer_score
 from attngeo.weights.scoring.rows import Row, null_if_nan
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from attngeo.weights.scoring.batches.layer_batch import LayerBatch
 
 SEED = 0
 
-# Keys can be exchanged between layers that agree in stack, shape of the queries, shape of the keys and G.
-Kind = tuple[str, tuple[int, ...], tuple[int, ...], int]
+# Keys can be exchanged between layers that agree in stack, shape of the queries, shape of the keys and G. The first
+# entry is "layer" for layer forms and "head" for heads.
+Kind = tuple[str, str, tuple[int, ...], tuple[int, ...], int]
 
 
 @dataclass(frozen=True, eq=False)
-class UnpairedLayer:
-    """A layer whose rows are to be scored with the keys of another layer."""
+class UnpairedForms:
+    """The form of a layer, or its heads, which are to be scored with the keys of another layer."""
 
-    layer: Row
-    heads: list[Row]  # empty where the heads were paired within the layer
-    query: Factors | None  # [H, r, d_q], kept only for `heads`
-    layer_query: Factors  # [1, G r, d_q]
-    layer_key: Factors  # [1, G r, d_k], its own
-    figures: Figures
-    groups: int  # G
+    rows: Sequence[Row]
+    key: Factors  # their own
+    scores_with: Callable[[Factors], Sequence[FormScores]]
 
-    def pair_with(self, key: Factors, layer_key: Factors) -> None:
-        """Fill in the columns, unless the keys are the layer's own: the same layer, or one that shares its weights."""
-        own = self.layer_key.w
-        if bool((layer_key.w[0, :, 0] == own[0, :, 0]).all()) and bool((layer_key.w == own).all()):
+    def pair_with(self, key: Factors) -> None:
+        """Fill in the columns, unless the keys are the forms' own: the same layer, or one that shares its weights."""
+        own = self.key.w
+        if bool((key.w[0, :, 0] == own[0, :, 0]).all()) and bool((key.w == own).all()):
             return
-        _fill(self.layer, layer_scores(self.layer_query, layer_key, self.figures, self.groups))
-        if self.query is not None:
-            for row, scores in zip(self.heads, head_scores(self.query, key, figures=self.figures), strict=True):
-                _fill(row, scores)
+        _fill(self.rows, self.scores_with(key))
 
 
 @dataclass(frozen=True)
 class RepairedNull:
-    """Fills the columns whose names end in `_repaired` while the layers of a model are scored."""
+    """Fills the columns whose names end in `_repaired` while the layers of a model are scored.
 
-    first: dict[Kind, UnpairedLayer] = field(default_factory=dict)
-    last: dict[Kind, tuple[Factors, Factors]] = field(default_factory=dict)  # keys of the heads and of the layer form
+    Layer forms and heads are independent of each other and may be added in different threads.
+    """
 
-    def add(
-        self, stack: str, factors: LayerFactors, layer: Row, heads: list[Row], rotary: RotaryPairs | None = None
-    ) -> None:
-        """Score the next layer; `layer` and `heads` are its rows, `heads` empty where heads are not scored.
+    first: dict[Kind, UnpairedForms] = field(default_factory=dict)
+    last: dict[Kind, Factors] = field(default_factory=dict)  # the keys of the last layer
+
+    def add_layer(self, stack: str, factors: LayerFactors, row: Row, rotary: RotaryPairs | None = None) -> None:
+        """Score the form of the next layer; `row` is its row.
 
         rotary: how queries and keys rotate, also when keys of another layer take the place of its own
         """
         groups, figures = factors.groups, Figures(dominance=False, rotary=rotary)
-        if heads and groups > 1:
-            scored = head_scores(*factors.heads, other_groups(groups, factors.key_of), figures)
-            for row, scores in zip(heads, scored, strict=True):
-                _fill(row, scores)
-            heads = []
-        query, key = factors.heads
-        layer_query = factors.layer_query.without_summands()  # a null does not need the last digits
-        unpaired = UnpairedLayer(
-            layer, heads, query if heads else None, layer_query, factors.layer_key, figures, groups
+        query = factors.layer_query.without_summands()  # a null does not need the last digits
+        self._pair(
+            ("layer", stack, factors.query.w.shape, factors.key.w.shape, groups),
+            UnpairedForms([row], factors.layer_key, lambda key: [layer_scores(query, key, figures, groups)]),
         )
-        kind = (stack, factors.query.w.shape, factors.key.w.shape, groups)
-        if kind in self.first:
-            unpaired.pair_with(*self.last[kind])
+
+    def add_heads(
+        self, stack: str, factors: LayerFactors, rows: Sequence[Row], rotary: RotaryPairs | None = None
+    ) -> None:
+        """Score the heads of the next layer; `rows` are their rows."""
+        figures = Figures(dominance=False, rotary=rotary)
+        query, key = factors.heads
+        if factors.groups > 1:
+            partner = other_groups(factors.groups, factors.key_of)
+            _fill(rows, head_scores(query, key, partner, figures))
         else:
-            self.first[kind] = unpaired
-        self.last[kind] = (key, factors.layer_key)
+            self._pair(
+                ("head", stack, query.w.shape, key.w.shape, 1),
+                UnpairedForms(rows, key, lambda other: head_scores(query, other, figures=figures)),
+            )
+
+    def _pair(self, kind: Kind, forms: UnpairedForms) -> None:
+        """Score forms with the keys of the previous layer; those of the first layer wait for the last one."""
+        if kind in self.first:
+            forms.pair_with(self.last[kind])
+        else:
+            self.first[kind] = forms
+        self.last[kind] = forms.key
 
     def add_batch(self, batch: LayerBatch, rows: Sequence[list[Row]], rotary: RotaryPairs | None = None) -> None:
         """Score the next layers, held on a device.
 
         rows: of each layer, the row of its form, followed by those of its heads
         """
+        groups, figures = batch.groups, Figures(dominance=False, rotary=rotary)
+        kind = (batch.layers[0].stack, tuple(batch.query.shape[1:]), tuple(batch.key.shape[1:]), groups)
+        query, layer_query = Factors(batch.query[0]), Factors(batch.layer_query[:1])  # of the first of these layers
+        self._pair_batch(
+            ("layer", *kind),
+            [new[:1] for new in rows],
+            batch.layer_key[:, None],  # [L, 1, G r, d_k]
+            lambda keys: [[scores] for scores in batch.layer_scores(figures, keys[:, 0])],
+            lambda key: [layer_scores(layer_query, key, figures, groups)],
+        )
+        of_heads = [new[1:] for new in rows]
+        if of_heads[0] and groups > 1:
+            for some, scored in zip(
+                of_heads, batch.head_scores(figures, other_groups(groups, batch.key_of)), strict=True
+            ):
+                _fill(some, scored)
+        elif of_heads[0]:
+            self._pair_batch(
+                ("head", *kind),
+                of_heads,
+                batch.key,  # [L, 1, r, d_k]
+                lambda keys: batch.head_scores(figures, key=keys),
+                lambda key: head_scores(query, key, figures=figures),
+            )
+
+    def _pair_batch(
+        self,
+        kind: Kind,
+        rows: Sequence[Sequence[Row]],
+        own: Tensor,
+        scores_with: Callable[[Tensor], Sequence[Sequence[FormScores]]],
+        first_with: Callable[[Factors], Sequence[FormScores]],
+    ) -> None:
+        """Score forms of several layers with the keys of the layers before them.
+
+        own:         their own keys, [L, ...]
+        scores_with: scores the forms of all layers with keys [L, ...]
+        first_with:  scores those of the first layer with keys [...]
+        """
         import torch
 
-        figures = Figures(dominance=False, rotary=rotary)
-        heads_pending = len(rows[0]) > 1
-        if heads_pending and batch.groups > 1:
-            partner = other_groups(batch.groups, batch.key_of)
-            for new, scored in zip(rows, batch.head_scores(figures, partner), strict=True):
-                for row, scores in zip(new[1:], scored, strict=True):
-                    _fill(row, scores)
-            heads_pending = False
-        kind = (batch.layers[0].stack, tuple(batch.query.shape[1:]), tuple(batch.key.shape[1:]), batch.groups)
-        if kind not in self.first:
-            self.first[kind] = UnpairedLayer(
-                rows[0][0],
-                rows[0][1:] if heads_pending else [],
-                Factors(batch.query[0]) if heads_pending else None,
-                Factors(batch.layer_query[:1]),
-                Factors(batch.layer_key[:1]),
-                figures,
-                batch.groups,
-            )
-            before = batch.key[:1], batch.layer_key[:1]  # its own, which are recognised below
-        else:
-            before = self.last[kind][0].w[None], self.last[kind][1].w
-        keys = torch.cat([before[0], batch.key[:-1]])  # [L, G, r, d_k]
-        layer_keys = torch.cat([before[1], batch.layer_key[:-1]])  # [L, G r, d_k]
-        shared = (layer_keys == batch.layer_key).flatten(1).all(1).tolist()  # [L], the same layer, or shared weights
-        of_layers = batch.layer_scores(figures, layer_keys)
-        of_heads = batch.head_scores(figures, key=keys) if heads_pending else [[] for _ in rows]
-        for new, same, of_layer, scored in zip(rows, shared, of_layers, of_heads, strict=True):
+        before = self.last[kind].w[None] if kind in self.last else own[:1]  # the first layer is recognised below
+        keys = torch.cat([before, own[:-1]])  # [L, ...]
+        shared = (keys == own).flatten(1).all(1).tolist()  # [L], the same layer, or one that shares its weights
+        for some, same, scored in zip(rows, shared, scores_with(keys), strict=True):
             if not same:
-                for row, scores in zip(new, [of_layer, *scored], strict=heads_pending):
-                    _fill(row, scores)
-        self.last[kind] = (Factors(batch.key[-1]), Factors(batch.layer_key[-1:]))
+                _fill(some, scored)
+        if kind not in self.first:
+            self.first[kind] = UnpairedForms(rows[0], Factors(own[0]), first_with)
+        self.last[kind] = Factors(own[-1])
 
     def close(self) -> None:
         """Pair the first layer of each kind with the keys of the last one."""
-        for kind, unpaired in self.first.items():
-            unpaired.pair_with(*self.last[kind])
+        for kind, forms in self.first.items():
+            forms.pair_with(self.last[kind])
 
 
 def other_groups(groups: int, key_of: Sequence[int] | None) -> list[int]:
@@ -153,8 +178,9 @@ def derangement(groups: int) -> list[int]:
     return [int(g) for g in partner]
 
 
-def _fill(row: Row, scores: FormScores) -> None:
-    row["symmetry_repaired"] = null_if_nan(scores.symmetry)
-    row["directionality_repaired"] = null_if_nan(scores.directionality)
-    row["symmetry_rope_repaired"] = null_if_nan(scores.rotary.symmetry)
-    row["directionality_rope_repaired"] = null_if_nan(scores.rotary.directionality)
+def _fill(rows: Sequence[Row], scored: Sequence[FormScores]) -> None:
+    for row, scores in zip(rows, scored, strict=True):
+        row["symmetry_repaired"] = null_if_nan(scores.symmetry)
+        row["directionality_repaired"] = null_if_nan(scores.directionality)
+        row["symmetry_rope_repaired"] = null_if_nan(scores.rotary.symmetry)
+        row["directionality_rope_repaired"] = null_if_nan(scores.rotary.directionality)
