@@ -179,7 +179,7 @@ _HOME = {
 
 
 # Rooms that are reachable as attributes without an import of their own.
-_ROOMS = ("applications", "atlas", "bundled", "dynamics", "live", "organization", "show", "weights")
+_ROOMS = ("applications", "atlas", "bundled", "dynamics", "live", "organization", "reporting", "show", "weights")
 
 
 def __getattr__(name: str) -> object:

@@ -1,3 +1,8 @@
-"""The report and the explorer: ask the other rooms for what is missing and hand it to `show`."""
+"""The report: ask the other rooms for what is missing, and hand everything to `show` as one page.
 
-__all__: list[str] = []
+report           models or results → one HTML file
+"""
+
+from attngeo.reporting.report import report
+
+__all__ = ["report"]

@@ -102,4 +102,6 @@ def _check_ids(sections: Sequence[Section]) -> None:
     ids = [section.id for section in sections] + [figure.id for section in sections for figure in section.figures]
     for name in ids:
         if ids.count(name) > 1 or not name.replace("-", "").isalnum() or not name.isascii():
-            raise ValueError(f"the id {name!r} of a section or figure is not unique, or not letters, digits and hyphens")
+            raise ValueError(
+                f"the id {name!r} of a section or figure is not unique, or not letters, digits and hyphens"
+            )

@@ -1,10 +1,10 @@
 """Quantised coefficients as bytes: four streams, one after the other, compressed with gzip and written in base64.
 
-    gaps     distance of each coefficient's position from the one before it in the same head column (the first: from
-             −1) minus 1, in 7-bit groups, lowest first, the eighth bit set on all but the last
-    low      lower byte of each |level|
-    high     upper byte of each |level|
-    signs    one bit per coefficient, highest bit first, set where it is negative
+gaps     distance of each coefficient's position from the one before it in the same head column (the first: from
+         −1) minus 1, in 7-bit groups, lowest first, the eighth bit set on all but the last
+low      lower byte of each |level|
+high     upper byte of each |level|
+signs    one bit per coefficient, highest bit first, set where it is negative
 """
 
 from __future__ import annotations

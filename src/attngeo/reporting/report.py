@@ -1,0 +1,102 @@
+"""`report`: everything that is known about models and their attention, as one HTML file."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from attngeo.errors import InputError
+from attngeo.io.atomic import check_writable, write_errors, write_file
+from attngeo.io.progress import Progress, accepts_progress_bar
+from attngeo.organization.capture.network_tensor import STAGES
+from attngeo.reporting.assemble import input_line, page_of
+from attngeo.reporting.missing import Wanted, add_comparison, add_missing
+from attngeo.reporting.results import check_consistent, is_records, sorted_results
+from attngeo.show.page.assets import packed_plotly
+from attngeo.show.page.document import page_html
+
+if TYPE_CHECKING:
+    from attngeo.organization.capture.inputs import SingleInput
+
+
+@accepts_progress_bar
+def report(
+    results_or_refs: Any,
+    path: str | os.PathLike[str],
+    *,
+    inputs: SingleInput | None = None,
+    against: Any = None,
+    stage: str = "probabilities",
+    stack: str | None = None,
+    layers: int | Collection[int] | None = None,
+    target: str | None = None,
+    truncate: bool = False,
+    sampling_rate: int | None = None,
+    full: bool = False,
+    num_heads: int | None = None,
+    unproven: bool = False,
+    seed: int = 0,
+    device: str | None = None,
+    progress: Progress | bool | None = None,
+) -> Path:
+    """Write one HTML file that shows models and results, and return its path. It opens offline, in any browser.
+
+    results_or_refs: one model or result, or a list of them. Models are given as in `score`; results are score tables,
+                     network tensors, organisations, expansions, sparsity comparisons, invariance reports, offset curves,
+                     training records, prune plans, loss curves, and comparisons of models. What is given is shown as it
+                     is; what is missing is computed where there is a model to compute it from.
+    inputs:          a text, an image, a sound or a mapping of tensors: the attention of the models on it is organised
+    against:         another model; what changed between it and each model is shown too
+    stage:           attention "probabilities" or "logits"
+    stack, layers, target, truncate, sampling_rate: as in `capture`
+    full:            also compute what takes longer: softmax invariance, the control of permuted values, and with
+                     `against` the distance of the models on the inputs
+    num_heads, unproven: as in `score`
+    seed:            of the controls
+    device:          torch device to compute on
+    progress:        called with (parts done, all parts) of the longest steps; True draws a progress bar
+
+    >>> attngeo.report(attngeo.bundled.bundled("encoder"), "report.html", inputs="The sea was calm.")
+    PosixPath('report.html')
+    """
+    target_path = Path(path)
+    check_writable(target_path)
+    if stage not in STAGES:
+        raise InputError(f"stage {stage!r}: expected one of {', '.join(STAGES)}")
+    packed_plotly()  # says so at once where plotly is not installed
+    results = sorted_results(_as_list(results_or_refs))
+    wanted = Wanted(
+        inputs=inputs,
+        stage=stage,
+        stack=stack,
+        layers=(layers,) if isinstance(layers, int) else layers,
+        target=target,
+        truncate=truncate,
+        sampling_rate=sampling_rate,
+        full=full,
+        num_heads=num_heads,
+        unproven=unproven,
+        seed=seed,
+        device=device,
+        progress=progress if callable(progress) else None,
+    )
+    if inputs is not None and all(model.ref is None for model in results.models):
+        raise InputError("inputs: were given, but only results and no model to run on them")
+    add_missing(results, wanted)
+    check_consistent(results)
+    if against is not None:
+        add_comparison(results, against, wanted)
+    lines = [line for model in results.models if (line := input_line(model)) is not None]
+    html = page_html(page_of(results, tuple(lines)))
+    with write_errors(target_path):
+        write_file(target_path, html.encode())
+    return target_path
+
+
+def _as_list(given: Any) -> list[Any]:
+    """Return the single items in `given`; a list of training records and a state dict are one item."""
+    if isinstance(given, str | os.PathLike | Mapping) or is_records(given) or not isinstance(given, Sequence):
+        return [given]
+    return list(given)
