@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Generator
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,8 @@ from attngeo.weights.layout.rotary import RotaryPairs
 if TYPE_CHECKING:
     from hashlib import _Hash
 
+WORTH_A_THREAD = 4 << 20  # bytes of a layer: hashing them takes as long as handing over a few layers between threads
+
 
 def fingerprint(layers: Layers, options: ScoreOptions) -> str:
     """Return the hash of the weights that are scored, how they are laid out in heads, and the options: 40 digits.
@@ -27,10 +30,21 @@ def fingerprint(layers: Layers, options: ScoreOptions) -> str:
     """
     content = hashlib.sha256()
     _add_plain(content, [RESULT_VERSION, options.heads, options.nulls])
-    with closing(prefetch(layers)) as upcoming:
+    with closing(_read(layers)) as upcoming:
         for weights in upcoming:
             _add_layer(content, weights)
     return content.hexdigest()[:40]
+
+
+def _read(layers: Layers) -> Generator[AttentionWeights, None, None]:
+    """Yield all layers; those of a large model are read in a thread while the layer before is hashed."""
+    left = iter(layers)
+    for first in left:
+        yield first
+        size = first.query.nbytes + first.key.nbytes
+        if size >= WORTH_A_THREAD:
+            with closing(prefetch(left)) as upcoming:
+                yield from upcoming
 
 
 def _add_layer(content: _Hash, weights: AttentionWeights) -> None:
