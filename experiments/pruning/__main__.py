@@ -1,9 +1,12 @@
 """The command line of the pruning experiment.
 
-    python -m experiments.pruning run smollm2 --corpus DIR --out smollm2.jsonl [--device cuda] [--draws 0 1 2]
-    python -m experiments.pruning table smollm2.jsonl … [--rule unexplained]
+    python -m experiments.pruning run smollm2 --corpus DIR --out smollm2.jsonl [--draws 0 1 2] [--shares 0.3] …
+    python -m experiments.pruning table LOG…
+    python -m experiments.pruning page docs/pruning.md LOG…
+    python -m experiments.pruning figure docs/images/pruning.png LOG…
 
-`run` writes one line of JSON per measurement; `table` prints Markdown.
+`run` appends one line of JSON per measurement to a log and skips what the log holds already. `table` prints all tables,
+`page` writes those of a page, `figure` draws the loss against the share of heads removed.
 """
 
 from __future__ import annotations
@@ -16,9 +19,12 @@ from pathlib import Path
 
 from attngeo.applications.prune.criteria.methods import METHODS
 from attngeo.applications.prune.loss_curve import SHARES
+from attngeo.io.atomic import write_file
+from experiments.pruning.page import with_tables
+from experiments.pruning.records import read_records
 from experiments.pruning.run import Settings, run
 from experiments.pruning.subjects import subjects
-from experiments.pruning.table import markdown, targets
+from experiments.pruning.table import tables
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -29,7 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     runner.add_argument("subject", choices=["smollm2", "encoder", "decoder", "minilm", "rxnfp"])
     runner.add_argument("--models", type=Path, default=Path(".models"), help="folder that `make models` fills")
     runner.add_argument("--corpus", type=Path, required=True, help="folder with english-train.txt.xz and english-valid")
-    runner.add_argument("--out", type=Path, help="JSON Lines file; default: standard output")
+    runner.add_argument("--out", type=Path, required=True, help="JSON Lines file; what it holds is not measured again")
     runner.add_argument("--split", choices=["development", "fresh"], default="development")
     runner.add_argument("--tokens", type=int, default=8192, help="calibration tokens")
     runner.add_argument("--evaluation-tokens", type=int, default=16384)
@@ -37,18 +43,31 @@ def main(arguments: Sequence[str] | None = None) -> None:
     runner.add_argument("--shares", type=float, nargs="+", default=list(SHARES))
     runner.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS))
     runner.add_argument("--seeds", type=int, nargs="+", default=list(range(5)), help="of random removals")
+    runner.add_argument("--refit", choices=["with", "without", "both"], default="both")
     runner.add_argument("--unit", choices=["query", "group"], default="query")
-    runner.add_argument("--device")
-    tabler = commands.add_parser("table")
-    tabler.add_argument("files", type=Path, nargs="+")
-    tabler.add_argument("--rule", default="unexplained")
-    tabler.add_argument("--shares", type=float, nargs="+", default=list(SHARES))
+    for name in ("table", "page", "figure"):
+        maker = commands.add_parser(name)
+        if name != "table":
+            maker.add_argument("path", type=Path, help="the Markdown file, or the image file, that is written")
+        maker.add_argument("logs", type=Path, nargs="+", help="log files, or folders of them")
     options = parser.parse_args(arguments)
-    if options.command == "table":
-        records = [json.loads(line) for path in options.files for line in path.read_text().splitlines()]
-        print(markdown(records, options.shares))
-        print(targets(records, options.rule))
+    if options.command == "run":
+        _run(options)
         return
+    records = read_records(options.logs)
+    if options.command == "table":
+        print("\n\n".join(f"{name}\n\n{table}" for name, table in tables(records).items()))
+    elif options.command == "page":
+        write_file(options.path, with_tables(options.path.read_text("utf-8"), records).encode())
+    else:
+        from attngeo.show.canvas import save_figure
+        from experiments.pruning.figure import share_figure
+
+        save_figure(share_figure(records), options.path)
+
+
+def _run(options: argparse.Namespace) -> None:
+    """Append the measurements that the log does not hold yet."""
     settings = Settings(
         options.split,
         options.tokens,
@@ -57,15 +76,18 @@ def main(arguments: Sequence[str] | None = None) -> None:
         tuple(options.shares),
         tuple(options.methods),
         tuple(options.seeds),
+        {"with": (True,), "without": (False,), "both": (False, True)}[options.refit],
         options.unit,
     )
     subject = subjects(options.models, options.corpus)[options.subject]
-    file = options.out.open("a") if options.out is not None else sys.stdout
-    for record in run(subject, settings, options.device):
-        print(json.dumps(record), file=file, flush=True)
-        if "increase" in record:
-            shown = {key: record[key] for key in ("method", "share", "refit", "applied", "seed")}
-            print(shown, f"{record['increase']:+.4f}", file=sys.stderr, flush=True)
+    with options.out.open("a+") as file:
+        file.seek(0)
+        done = [json.loads(line) for line in file]
+        for record in run(subject, settings, done):
+            print(json.dumps(record), file=file, flush=True)
+            if "increase" in record:
+                shown = [record[key] for key in ("draw", "method", "seed", "share", "refit", "applied")]
+                print(*shown, f"{record['increase']:+.4f}", file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

@@ -17,6 +17,18 @@ from attngeo.live.load import run_model
 Losses = NDArray[np.float64]
 
 
+BLOCKS = 32  # into which consecutive windows are put together at most; intervals are over them
+
+
+def blocks(losses: Losses) -> Losses:
+    """Return the mean loss of each block of consecutive windows.
+
+    >>> blocks(np.arange(64.0))[:2].tolist()
+    [0.5, 2.5]
+    """
+    return np.array([part.mean() for part in np.array_split(losses, min(BLOCKS, len(losses)))])
+
+
 def window_losses(model: Any, batches: Sequence[Batch]) -> Losses:
     """Return the mean loss of each row, for paired comparisons over rows."""
     found = []

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
+from time import process_time
 from typing import Any
 
 import numpy as np
 
 from attngeo.applications.prune.calibrate import Calibration, calibrate
+from attngeo.applications.prune.calibration.objective import objective_of
 from attngeo.applications.prune.calibration.rows import Batch, batched, read_rows
 from attngeo.applications.prune.criteria.methods import METHODS
 from attngeo.applications.prune.loss_curve import SHARES, plans
 from attngeo.applications.prune.prune import prune
 from attngeo.live.load import LoadedModel
-from experiments.pruning.measures import Losses, disagreement, sentence_embeddings, window_losses
+from experiments.pruning.measures import Losses, blocks, disagreement, sentence_embeddings, window_losses
 from experiments.pruning.subjects import Subject
+
+Record = dict[str, Any]
+Measure = Callable[[Any], Losses]
 
 
 @dataclass(frozen=True)
@@ -31,44 +35,95 @@ class Settings:
     shares: tuple[float, ...] = SHARES
     methods: tuple[str, ...] = METHODS
     seeds: tuple[int, ...] = (0, 1, 2, 3, 4)  # of random removals
+    refits: tuple[bool, ...] = (False, True)
     unit: str = "query"
 
 
-def run(subject: Subject, settings: Settings, device: str | None = None) -> Iterator[dict[str, Any]]:
-    """Yield one record per measurement; the first of each draw is that of the full model."""
+@dataclass(frozen=True)
+class Removal:
+    """One measurement: a method, a share and whether the layers are refitted, with one draw of calibration texts."""
+
+    draw: int
+    method: str
+    seed: int
+    share: float
+    refit: bool
+
+
+def removals(settings: Settings, draw: int) -> list[Removal]:
+    """Return what is measured with one draw; what does not depend on the calibration is measured with the first."""
+    return [
+        Removal(draw, method, seed, share, refit)
+        for method in settings.methods
+        for seed in (settings.seeds if method == "random" else (0,))
+        for share in settings.shares
+        for refit in settings.refits
+        if refit or draw == 0 or method not in _WITHOUT_CALIBRATION
+    ]
+
+
+def run(subject: Subject, settings: Settings, done: Sequence[Record] = ()) -> Iterator[Record]:
+    """Yield one record per measurement that is not among those `done`: the full model, calibrations, removals."""
+    common = {"subject": subject.name, "split": settings.split, "evaluation_tokens": settings.evaluation_tokens}
+    done = [one for one in done if common.items() <= one.items()]
+    calibrated = common | {"tokens": settings.tokens, "unit": settings.unit}
+    finished = {_removal(one) for one in done if "increase" in one and calibrated.items() <= one.items()}
+    missing = {draw: [one for one in removals(settings, draw) if one not in finished] for draw in settings.draws}
+    if not any(missing.values()):
+        return
     loaded = subject.load()
-    if device is not None:
-        loaded.model.to(device)
-    for draw in settings.draws:
-        yield from _one_draw(subject, loaded, settings, draw)
+    measure = _measure(subject, loaded, settings)
+    full = next((np.array(one["losses"]) for one in done if one["method"] == "full"), None)
+    if full is None:
+        full = blocks(measure(loaded.model))
+        yield common | {"method": "full", "parameters": loaded.model.num_parameters(), "losses": _rounded(full)}
+    for wanted in missing.values():
+        if wanted:
+            yield from _one_draw(subject, loaded, settings, calibrated, wanted, measure, full)
 
 
-def _one_draw(subject: Subject, loaded: LoadedModel, settings: Settings, draw: int) -> Iterator[dict[str, Any]]:
-    begin = time.perf_counter()
-    texts = subject.calibration(draw, settings.tokens)
-    calibration = _calibrated(loaded, texts, settings.tokens, draw)
-    seconds = time.perf_counter() - begin
-    measure, full = _measure(subject, calibration, loaded, settings)
-    common = {"subject": subject.name, "draw": draw, **{k: v for k, v in asdict(settings).items() if k in _KEPT}}
-    common["fit_tokens"] = calibration.statistics.tokens
-    yield common | {"method": "full", "seconds": seconds, "losses": _rounded(full)}
-    for method in settings.methods:
-        for seed in settings.seeds if method == "random" else (0,):
-            begin = time.perf_counter()
-            chosen = list(plans(calibration, method, settings.shares, settings.unit, seed))
-            seconds = time.perf_counter() - begin
-            for plan in chosen:
-                for refit in (False, True):
-                    pruned, applied = _pruned(calibration, plan, refit)
-                    losses = measure(pruned)
-                    yield common | {
-                        "method": method, "seed": seed, "share": round(plan.share, 4), "refit": refit,
-                        "applied": applied, "increase": float(np.mean(losses) - np.mean(full)), "seconds": seconds,
-                        "parameters": pruned.num_parameters(), "losses": _rounded(losses),
-                    }  # fmt: skip
+def _one_draw(
+    subject: Subject,
+    loaded: LoadedModel,
+    settings: Settings,
+    common: Record,
+    wanted: Sequence[Removal],
+    measure: Measure,
+    full: Losses,
+) -> Iterator[Record]:
+    draw = wanted[0].draw
+    begin = process_time()
+    calibration = _calibrated(loaded, subject.calibration(draw, settings.tokens), settings.tokens, draw)
+    seconds = process_time() - begin
+    yield common | {
+        "method": "calibration", "draw": draw, "seconds": round(seconds, 3), "fit_tokens": calibration.statistics.tokens
+    }  # fmt: skip
+    if any(one.method in ("folders", "entropy") for one in wanted):
+        begin = process_time()
+        assert calibration.geometry
+        yield common | {"method": "geometry", "draw": draw, "seconds": round(process_time() - begin, 3)}
+    for method, seed in dict.fromkeys((one.method, one.seed) for one in wanted):
+        begin = process_time()
+        chosen = dict(
+            zip(settings.shares, plans(calibration, method, settings.shares, settings.unit, seed), strict=True)
+        )
+        seconds = process_time() - begin
+        for one in wanted:
+            if (one.method, one.seed) == (method, seed):
+                plan = chosen[one.share]
+                pruned, applied = _pruned(calibration, plan, one.refit)
+                losses = blocks(measure(pruned))
+                yield common | asdict(one) | {
+                    "heads": len(plan.removed), "applied": applied, "increase": round(float(np.mean(losses - full)), 5),
+                    "seconds": round(seconds, 3), "parameters": pruned.num_parameters(), "losses": _rounded(losses),
+                }  # fmt: skip
 
 
-_KEPT = ("split", "tokens", "unit")
+_WITHOUT_CALIBRATION = ("random", "magnitude")  # the same heads whatever the calibration texts are
+
+
+def _removal(record: Record) -> Removal:
+    return Removal(**{field.name: record[field.name] for field in fields(Removal)})
 
 
 def _calibrated(loaded: LoadedModel, texts: Sequence[str], tokens: int, draw: int) -> Calibration:
@@ -83,19 +138,15 @@ def _calibrated(loaded: LoadedModel, texts: Sequence[str], tokens: int, draw: in
     return calibrate(loaded, list(texts), seed=draw)
 
 
-def _measure(
-    subject: Subject, calibration: Calibration, loaded: LoadedModel, settings: Settings
-) -> tuple[Callable[[Any], Losses], Losses]:
-    """Return the measure of a pruned model, one value per window, and that of the full model."""
+def _measure(subject: Subject, loaded: LoadedModel, settings: Settings) -> Measure:
+    """Return the measure of a model: one value per window or set of sentences."""
     texts = subject.evaluation(settings.split, settings.evaluation_tokens)
-    rows = read_rows(texts, loaded, calibration.objective, seed=7)
+    rows = read_rows(texts, loaded, objective_of(loaded), seed=7)
     batches = batched(_first(rows, settings.evaluation_tokens))
     if subject.sentences:
         reference = sentence_embeddings(loaded.model, batches)
-        return lambda model: disagreement(reference, sentence_embeddings(model, batches)), disagreement(
-            reference, reference
-        )
-    return lambda model: window_losses(model, batches), window_losses(loaded.model, batches)
+        return lambda model: disagreement(reference, sentence_embeddings(model, batches))
+    return lambda model: window_losses(model, batches)
 
 
 def _first(rows: Sequence[Batch], tokens: int) -> Sequence[Batch]:
@@ -115,4 +166,4 @@ def _pruned(calibration: Calibration, plan: Any, refit: bool) -> tuple[Any, bool
 
 
 def _rounded(values: Losses) -> list[float]:
-    return [round(float(value), 5) for value in values]
+    return [round(float(value), 4) for value in values]

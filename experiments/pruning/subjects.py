@@ -8,17 +8,23 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+import numpy as np
+
 from attngeo.bundled import bundled
 from attngeo.live.load import LoadedModel, load_model
 from experiments.pruning.reactions import reactions, smiles_tokenizer
 
 CHARACTERS_PER_TOKEN = 6  # more than any of the models needs on English text
-PART = 1_000_000  # characters of the training text from which one draw takes its calibration texts
+PASSAGE = 1500  # characters that are taken from one place of the corpus
+CALIBRATION = (0, 16_000_000)  # characters of the training text that calibration passages come from
+DEVELOPMENT = (16_000_000, 24_000_000)
+FRESH = (0, 2_300_000)  # of the validation text
+DRAW = 200  # passages that are set apart for each draw
 
 
 @dataclass(frozen=True)
 class Subject:
-    """A model and its texts. Calibration, development and fresh texts share no document."""
+    """A model and its texts. Calibration, development and fresh texts share no passage."""
 
     name: str
     load: Callable[[], LoadedModel]
@@ -31,12 +37,12 @@ def subjects(models: Path, corpus: Path) -> dict[str, Subject]:
     """Return the subjects by name. models: the folder that `make models` fills; corpus: that of the English texts."""
 
     def english(draw: int, tokens: int) -> list[str]:
-        return [_text(corpus / "english-train.txt.xz", draw * PART, tokens)]
+        return [_passages(corpus / "english-train.txt.xz", CALIBRATION, draw * DRAW, tokens)]
 
     def held_out(split: str, tokens: int) -> list[str]:
-        if split == "development":  # far behind the calibration texts of all draws
-            return [_text(corpus / "english-train.txt.xz", 8 * PART, tokens)]
-        return [_text(corpus / "english-valid.txt.xz", 0, tokens)]
+        if split == "development":
+            return [_passages(corpus / "english-train.txt.xz", DEVELOPMENT, 0, tokens)]
+        return [_passages(corpus / "english-valid.txt.xz", FRESH, 0, tokens)]
 
     def sentences(draw: int, tokens: int) -> list[str]:
         return _sentences(english(draw, tokens)[0])
@@ -79,12 +85,16 @@ def _unpacked(path: Path, characters: int) -> str:
         return file.read(characters)
 
 
-def _text(path: Path, start: int, tokens: int) -> str:
-    """Return enough text for `tokens` tokens, from the first document that begins after `start`."""
-    needed = start + CHARACTERS_PER_TOKEN * tokens + 200_000
-    text = _unpacked(path, needed)
-    begin = text.find("\n\n", start) + 2 if start else 0
-    return text[begin : begin + CHARACTERS_PER_TOKEN * tokens]
+def _passages(path: Path, part: tuple[int, int], start: int, tokens: int) -> str:
+    """Return passages from random places of a part of the corpus, from the `start`-th on, enough for `tokens` tokens.
+
+    A contiguous text of this length would often be a piece of a single novel.
+    """
+    text = _unpacked(path, part[1])[slice(*part)]
+    count = -(-CHARACTERS_PER_TOKEN * tokens // PASSAGE)
+    places = np.random.default_rng(0).permutation(len(text) // PASSAGE - 1)[start : start + count] * PASSAGE
+    begins = [text.find("\n", place, place + PASSAGE) + 1 or place for place in places]  # paragraphs are lines
+    return "\n\n".join(text[begin : begin + PASSAGE].strip() for begin in begins)
 
 
 def _sentences(text: str) -> list[str]:

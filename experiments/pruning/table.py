@@ -1,68 +1,140 @@
-"""Tables of the records: the increase of the loss by method and share, and paired intervals over windows."""
+"""Tables of the records, as Markdown: what docs/pruning.md shows."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from statistics import mean
 
-import numpy as np
-from numpy.typing import NDArray
+from attngeo.applications.prune.criteria.methods import METHODS
+from attngeo.applications.prune.loss_curve import SHARES
+from experiments.pruning.records import Ratio, Record, Series, ratio
 
-Record = dict[str, Any]
-Losses = NDArray[np.float64]
-
-
-def increases(records: Iterable[Record], method: str, share: float, refit: bool) -> Losses:
-    """Return the increase of the loss of each window, mean over draws and seeds; NaN where it was not measured."""
-    records = list(records)
-    full = {one["draw"]: np.array(one["losses"]) for one in records if one["method"] == "full"}
-    own = [one for one in records if one["method"] == method and one.get("refit") == refit]
-    if not own:
-        return np.array([np.nan])
-    nearest = min((one["share"] for one in own), key=lambda found: abs(found - share))
-    found: Losses = np.mean([np.array(one["losses"]) - full[one["draw"]] for one in own if one["share"] == nearest], 0)
-    return found
+SUBJECTS = {
+    "smollm2": "SmolLM2",
+    "encoder": "bundled encoder",
+    "decoder": "bundled decoder",
+    "rxnfp": "rxnfp's BERT",
+    "minilm": "MiniLM",
+}
+RULE = "unexplained"  # the default of `attngeo.prune_plan`
+SHARE = 0.3  # at which the rule is judged
+CANDIDATES = ("unexplained", "refit", "error", "fisher", "gradient")
 
 
-def ratio_interval(ours: Any, theirs: Any, draws: int = 2000, seed: int = 0) -> tuple[float, float, float]:
-    """Return the ratio of two mean increases and its 95% interval, windows resampled in pairs."""
-    generator = np.random.default_rng(seed)
-    picks = generator.integers(0, len(ours), (draws, len(ours)))
-    ratios = ours[picks].mean(1) / theirs[picks].mean(1)
-    low, high = np.quantile(ratios, (0.025, 0.975))
-    return float(ours.mean() / theirs.mean()), float(low), float(high)
+def tables(records: Sequence[Record], rule: str = RULE) -> dict[str, str]:
+    """Return every table of the page by name; one without records is left out."""
+    made: dict[str, Callable[[], list[list[str]]]] = {
+        "targets": lambda: targets(records, rule),
+        "development": lambda: development(records),
+        "calibration": lambda: calibration(records, rule),
+        "groups": lambda: groups(records),
+        "organisation": lambda: organisation(records),
+        "seconds": lambda: seconds(records),
+        **{f"losses, {name}": lambda name=name: losses(records, name) for name in SUBJECTS},  # type: ignore[misc]
+    }
+    found = {name: make() for name, make in made.items()}
+    return {name: _markdown(rows) for name, rows in found.items() if len(rows) > 1}
 
 
-def markdown(records: Sequence[Record], shares: Sequence[float]) -> str:
-    """Return one Markdown table per subject: increase without / with refit, by method and share."""
-    lines: list[str] = []
-    for subject in dict.fromkeys(one["subject"] for one in records):
-        own = [one for one in records if one["subject"] == subject]
-        full = np.mean([np.mean(one["losses"]) for one in own if one["method"] == "full"])
-        lines += [
-            f"**{subject}** (full model {full:.4f})",
-            "",
-            "| method | " + " | ".join(f"{s:.0%}" for s in shares) + " |",
+def losses(records: Sequence[Record], subject: str) -> list[list[str]]:
+    """Return the increase of the loss without / with refit, by method and share."""
+    series, rows = Series(subject), [["method", *(f"{share:.0%}" for share in SHARES)]]
+    for method in METHODS:
+        cells = [_pair(series, records, method, share) for share in SHARES]
+        rows += [[method, *cells]] if any(cells) else []
+    return rows
+
+
+def targets(records: Sequence[Record], rule: str) -> list[list[str]]:
+    """Return the ratio of the rule with refit to the baselines, with paired intervals over blocks of windows."""
+    baselines = (("random", False), ("gradient", False), ("random", True), ("gradient", True))
+    rows = [["model", *(f"{method}, {'with' if refit else 'without'} refit" for method, refit in baselines)]]
+    for subject, name in SUBJECTS.items():
+        series = Series(subject)
+        ours = series.increases(records, rule, SHARE, True)
+        found = [ratio(ours, series.increases(records, method, SHARE, refit)) for method, refit in baselines]
+        rows += [[name, *map(_text, found)]] if any(found) else []
+    return rows
+
+
+def development(records: Sequence[Record]) -> list[list[str]]:
+    """Return the increases of the candidates on development texts, with refit, and what gradient gives without it."""
+    rows = [["model", "gradient, without refit", *(f"{method}, with refit" for method in CANDIDATES)]]
+    for subject, name in SUBJECTS.items():
+        series = Series(subject, "development")
+        cells = [series.increase(records, "gradient", SHARE, False)]
+        cells += [series.increase(records, method, SHARE, True) for method in CANDIDATES]
+        rows += [[name, *map(_number, cells)]] if any(cell is not None for cell in cells) else []
+    return rows
+
+
+def calibration(records: Sequence[Record], rule: str) -> list[list[str]]:
+    """Return the increase of the loss with refit by number of calibration tokens: the rule / gradient importance."""
+    sizes = sorted({one["tokens"] for one in records if one.get("tokens") and one["split"] == "fresh"})
+    rows = [["model", *(f"{size:,}" for size in sizes)]] if len(sizes) > 1 else [[]]
+    for subject, name in SUBJECTS.items():
+        cells = []
+        for size in sizes:
+            series = Series(subject, tokens=size)
+            pair = [series.increase(_first_draw(records), method, SHARE, True) for method in (rule, "gradient")]
+            cells.append("" if pair[0] is None else " / ".join(map(_number, pair)))
+        rows += [[name, *cells]] if sum(map(bool, cells)) > 1 else []
+    return rows
+
+
+def groups(records: Sequence[Record]) -> list[list[str]]:
+    """Return what the removal of whole groups costs, without / with refit, beside that of single query heads."""
+    rows = [["method", "query heads", "whole groups"]]
+    for method in METHODS:
+        whole = _pair(Series("smollm2", unit="group"), records, method, SHARE)
+        rows += [[method, _pair(Series("smollm2"), records, method, SHARE), whole]] if whole else []
+    return rows
+
+
+def organisation(records: Sequence[Record]) -> list[list[str]]:
+    """Return the ratio of what the organisation suggests to random removal, without and with refit."""
+    cells = [(method, refit) for method in ("folders", "entropy") for refit in (False, True)]
+    rows = [["model", *(f"{method}, {'with' if refit else 'without'} refit" for method, refit in cells)]]
+    for subject, name in SUBJECTS.items():
+        series = Series(subject)
+        found = [
+            ratio(*(series.increases(records, one, SHARE, refit) for one in (method, "random")))
+            for method, refit in cells
         ]
-        lines.append("|---" * (len(shares) + 1) + "|")
-        for method in dict.fromkeys(one["method"] for one in own if one["method"] != "full"):
-            cells = [
-                " / ".join(f"{increases(own, method, share, refit).mean():.3f}" for refit in (False, True))
-                for share in shares
-            ]
-            lines.append(f"| {method} | " + " | ".join(cells) + " |")
-        lines.append("")
-    return "\n".join(lines)
+        rows += [[name, *map(_text, found)]] if any(found) else []
+    return rows
 
 
-def targets(records: Sequence[Record], rule: str, share: float = 0.3) -> str:
-    """Return, per subject, the ratio of the rule with refit to baselines, with paired intervals over windows."""
-    lines = ["| subject | baseline | ratio | 95% interval |", "|---|---|---|---|"]
-    for subject in dict.fromkeys(one["subject"] for one in records):
-        own = [one for one in records if one["subject"] == subject]
-        ours = increases(own, rule, share, True)
-        for method, refit in (("random", False), ("gradient", False), ("random", True), ("gradient", True)):
-            ratio, low, high = ratio_interval(ours, increases(own, method, share, refit))
-            label = f"{method}, {'with' if refit else 'without'} refit"
-            lines.append(f"| {subject} | {label} | {ratio:.0%} | {low:.0%} to {high:.0%} |")
-    return "\n".join(lines) + "\n"
+def seconds(records: Sequence[Record]) -> list[list[str]]:
+    """Return processor seconds: the passes over the calibration texts, and the choice of heads by each method."""
+    own = [one for one in records if one.get("tokens") == 8192 and one["unit"] == "query"]
+    steps = ("calibration", "geometry", *METHODS)
+    rows = [["model", *steps]]
+    for subject, name in SUBJECTS.items():
+        found = [
+            [one["seconds"] for one in own if (one["subject"], one["method"]) == (subject, step)] for step in steps
+        ]
+        rows += [[name, *(f"{mean(values):.2g}" if values else "" for values in found)]] if any(found) else []
+    return rows
+
+
+def _first_draw(records: Sequence[Record]) -> list[Record]:
+    return [one for one in records if one.get("draw", 0) == 0]
+
+
+def _pair(series: Series, records: Sequence[Record], method: str, share: float) -> str:
+    """Return the increase without / with refit; empty where neither was measured."""
+    pair = [series.increase(records, method, share, refit) for refit in (False, True)]
+    return "" if pair == [None, None] else " / ".join(map(_number, pair))
+
+
+def _number(value: float | None) -> str:
+    return "–" if value is None else f"{value:.3f}".replace("-", "−")
+
+
+def _text(value: Ratio | None) -> str:
+    return "" if value is None else str(value)
+
+
+def _markdown(rows: Sequence[Sequence[str]]) -> str:
+    return "\n".join(f"| {' | '.join(row)} |" for row in [rows[0], ["---"] * len(rows[0]), *rows[1:]])
