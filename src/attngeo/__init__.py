@@ -26,6 +26,9 @@ Remove heads
 Score many models
     Atlas               a folder with the scores of many models: add, frame, sql, status
 
+See it
+    report              everything that is known about models and their attention → one HTML file that opens offline
+
 Train a model
     symmetric_init_     initialise a model with a symmetric form: W_q = W_k in each self-attention head
     pretrain            pre-train a small encoder or decoder from a config and record its form
@@ -85,6 +88,7 @@ if TYPE_CHECKING:
     from attngeo.organization.softmax.invariance_report import InvarianceReport
     from attngeo.organization.softmax.paraproduct import Paraproduct, paraproduct
     from attngeo.organization.trees.tree import Tree
+    from attngeo.reporting.report import report
     from attngeo.weights.layout.attention_weights import AttentionWeights
     from attngeo.weights.layout.layers import attention_layers
     from attngeo.weights.layout.rotary import RotaryPairs
@@ -128,6 +132,7 @@ __all__ = [
     "prune",
     "prune_plan",
     "published",
+    "report",
     "score",
     "softmax_invariance",
     "symmetric_init_",
@@ -170,6 +175,7 @@ _HOME = {
     "prune": "attngeo.applications.prune.prune",
     "prune_plan": "attngeo.applications.prune.prune_plan",
     "published": "attngeo.weights.scoring.published",
+    "report": "attngeo.reporting.report",
     "score": "attngeo.weights.scoring.score",
     "softmax_invariance": "attngeo.organization.softmax.invariance",
     "symmetric_init_": "attngeo.dynamics.initialisation.symmetric",

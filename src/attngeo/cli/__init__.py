@@ -6,6 +6,7 @@ Commands, one module per group
     score          attngeo score
     published      attngeo published
     organization   attngeo organize, attngeo invariance
+    report         attngeo report
     dynamics       attngeo pretrain, attngeo track
     atlas          attngeo atlas add, status, query, export
     demo           attngeo demo

@@ -38,6 +38,10 @@ COMMANDS = {
         "compare",
         "Say what changed between two models, whether they are related and, on a text, how far apart they are.",
     ),
+    "report": (
+        "report",
+        "Write one HTML file that shows models and their attention on an input; it opens offline.",
+    ),
     "prune": (
         "prune",
         "Remove the attention heads that cost least on calibration inputs, refit the others, write the smaller model.",

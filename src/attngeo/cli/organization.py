@@ -187,13 +187,18 @@ def _read_input(inputs: dict[str, str | Path | None], ref: str | None) -> tuple[
         return option, _read_tensor(Path(value))
     if ref is None:
         raise InputError("REF: missing, name a model: a folder, a GGUF file or a hub id")
+    return option, read_content(option, value)
+
+
+def read_content(option: str, value: str | Path) -> Any:
+    """Return the text, the image, or the sampling rate and the waveform that an input option names."""
     if option == "--text-file":
-        return option, read_text(Path(value))
+        return read_text(Path(value))
     if option == "--text":
-        return option, value
+        return value
     from attngeo.organization.capture.media import read_image, read_sound
 
-    return option, read_image(value) if option == "--image" else read_sound(value)
+    return read_image(value) if option == "--image" else read_sound(value)
 
 
 def _network(ref: str | None, option: str, value: Any, device: str | None, **options: Any) -> NetworkTensor | Floats:

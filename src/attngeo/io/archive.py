@@ -91,6 +91,21 @@ def load_json(path: str | Path, kind: str) -> dict[str, Any]:
     return plain
 
 
+def saved_kind(path: str | Path) -> str | None:
+    """Return what kind of result a .npz or .json file holds, or None if attngeo did not write it."""
+    path = _existing(path)
+    try:
+        if path.suffix == ".json":
+            found = parse_json(path.read_bytes())["kind"]
+        else:
+            with zipfile.ZipFile(path) as archive:
+                about = _read_entry(archive, archive.getinfo(f"{DESCRIPTION}.npy"))
+            found = parse_json(about.tobytes())["kind"]
+    except (InputError, *_DAMAGE):
+        return None
+    return found if isinstance(found, str) else None
+
+
 def required_array(arrays: Mapping[str, Array], name: str) -> Array:
     """Return the array `name`, or raise InputError if the file has none."""
     if name not in arrays:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
+from attngeo import __version__
 from attngeo.organization.capture.network_tensor import NetworkTensor
 from attngeo.reporting.results import ModelResults, Results
 from attngeo.show.page import sections as draw
@@ -54,6 +55,7 @@ def page_of(results: Results, about: tuple[str, ...] = ()) -> Page:
         about=(*about, *(() if table is None else table.notes)),
         sections=tuple(sections),
         views=views,
+        version=__version__,
     )
 
 

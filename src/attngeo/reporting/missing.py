@@ -1,4 +1,4 @@
-"""Compute what a report lacks: scores, forms and offset curves from the weights, the organised attention of an input."""
+"""Compute what a report lacks: scores, forms and offset curves of the weights, organised attention on an input."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def add_comparison(results: Results, against: Any, wanted: Wanted) -> None:
         found = compare(
             model.ref,
             against,
-            inputs=wanted.inputs if wanted.full else None,
+            inputs=wanted.inputs,
             seed=wanted.seed,
             truncate=wanted.truncate,
             stack=wanted.stack,

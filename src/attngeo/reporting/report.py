@@ -44,15 +44,14 @@ def report(
     """Write one HTML file that shows models and results, and return its path. It opens offline, in any browser.
 
     results_or_refs: one model or result, or a list of them. Models are given as in `score`; results are score tables,
-                     network tensors, organisations, expansions, sparsity comparisons, invariance reports, offset curves,
-                     training records, prune plans, loss curves, and comparisons of models. What is given is shown as it
-                     is; what is missing is computed where there is a model to compute it from.
+                     network tensors, organisations, expansions, sparsity comparisons, invariance reports, offset
+                     curves, training records, prune plans, loss curves, and comparisons of models. What is given is
+                     shown as it is; what is missing is computed where there is a model to compute it from.
     inputs:          a text, an image, a sound or a mapping of tensors: the attention of the models on it is organised
     against:         another model; what changed between it and each model is shown too
     stage:           attention "probabilities" or "logits"
     stack, layers, target, truncate, sampling_rate: as in `capture`
-    full:            also compute what takes longer: softmax invariance, the control of permuted values, and with
-                     `against` the distance of the models on the inputs
+    full:            also compute what takes longer: softmax invariance and the control of permuted values
     num_heads, unproven: as in `score`
     seed:            of the controls
     device:          torch device to compute on

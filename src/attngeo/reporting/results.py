@@ -190,7 +190,7 @@ def _kind(item: Any) -> tuple[str, str, str]:
 
 
 def check_consistent(results: Results) -> None:
-    """Raise InputError where two results of one model cannot belong together: other trees, or heads it does not have."""
+    """Raise InputError where two results of one model cannot belong together: other trees, or heads it has not."""
     for model in results.models:
         organization, expansion = model.organization, model.expansion
         if organization is None:

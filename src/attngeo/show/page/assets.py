@@ -48,7 +48,7 @@ def packed_plotly() -> str:
 def content_policy(script: str) -> str:
     """Return a content-security policy that allows this script and those it makes itself, and no request at all.
 
-    Scripts need a matching hash or a blob: address; `eval` and inline handlers are refused. Plotly positions its elements
+    Scripts need a matching hash or a blob: address; `eval` and inline handlers are refused. Plotly places its elements
     with style attributes and writes its style sheet at run time, so styles cannot be listed by hash.
     """
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode("ascii")

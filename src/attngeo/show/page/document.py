@@ -41,6 +41,7 @@ class Page:
     about: tuple[str, ...] = ()  # lines on what was measured
     sections: tuple[Section, ...] = ()
     views: Mapping[str, str] = field(default_factory=dict)  # section → attention section that its heads belong to
+    version: str = ""  # of attngeo
 
 
 def page_html(page: Page) -> str:
@@ -50,7 +51,6 @@ def page_html(page: Page) -> str:
         from markupsafe import Markup
     except ImportError:
         raise AttngeoError("a report needs plotly and jinja2: pip install 'attngeo[report]'") from None
-    from attngeo import __version__
 
     _check_ids(page.sections)
     attention = [section for section in page.sections if isinstance(section, AttentionSection)]
@@ -64,7 +64,7 @@ def page_html(page: Page) -> str:
     template = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True).from_string(read_asset("page.html"))
     return template.render(
         policy=content_policy(script),
-        version=__version__,
+        version=page.version,
         title=page.title,
         style=Markup(read_asset("page.css")),
         verdicts=page.verdicts,

@@ -20,8 +20,8 @@ def doubts(frame: pl.DataFrame, verdicts: Sequence[Verdict], names: Sequence[str
     names: how to call each verdict's model in a sentence
 
     >>> frame = attngeo.score(attngeo.bundled.bundled("encoder")).frame
-    >>> print(doubts(frame, verdicts(frame), ["the encoder"])[0])
-    Single layers: the verdict is on the median layer. In the encoder, layers lie between 0.35 and 0.63; none is within chance.
+    >>> doubts(frame, verdicts(frame), ["bert"])[0]
+    'Single layers: the verdict is on the median layer. In bert, layers lie between 0.35 and 0.63; none is within chance.'
     """
     import polars as pl
 
@@ -34,13 +34,13 @@ def doubts(frame: pl.DataFrame, verdicts: Sequence[Verdict], names: Sequence[str
         sentences += [_spread(layers, name), *_threshold(verdict, name), *_repaired(layers, name)]
         if layers["qk_norm"].any():
             sentences.append(
-                f"Normalised queries and keys: {name} normalises them before their product, so the form is only part of "
-                "what decides the attention."
+                f"Normalised queries and keys: {name} normalises them before their product, so the form is only part "
+                "of what decides the attention."
             )
         if verdict.rotary == "not proved":
             sentences.append(
-                f"Positions: whether {name} rotates queries and keys by their positions is not proved; the score holds at "
-                "offset 0 only."
+                f"Positions: whether {name} rotates queries and keys by their positions is not proved; the score "
+                "holds at offset 0 only."
             )
     if sentences:
         sentences.append(
@@ -67,7 +67,8 @@ def _spread(layers: pl.DataFrame, name: str) -> str:
     if not len(known):
         return text + "; they were not compared with chance."
     inside = int((known.abs() <= FAR).sum())
-    return f"{text}; {'none' if inside == 0 else f'{inside} of {len(known)}'} {'are' if inside > 1 else 'is'} within chance."
+    count = "none is" if inside == 0 else f"{inside} of {len(known)} {'are' if inside > 1 else 'is'}"
+    return f"{text}; {count} within chance."
 
 
 def _threshold(verdict: Verdict, name: str) -> list[str]:
@@ -87,7 +88,7 @@ def _repaired(layers: pl.DataFrame, name: str) -> list[str]:
         return []
     own, other = (float(both[column].median()) for column in ("symmetry", "symmetry_repaired"))  # type: ignore[arg-type]
     text = (
-        f"What layers share: if the keys of other layers gave the same score, it would not come from how the queries and "
-        f"keys of one layer fit each other. In {name} they give {two_digits(other)} instead of {two_digits(own)}"
+        "What layers share: if the keys of other layers gave the same score, it would not come from how the queries "
+        f"and keys of one layer fit each other. In {name} they give {two_digits(other)} instead of {two_digits(own)}"
     )
     return [text + (", so much of it is shared." if own and abs(other) > abs(own) / 2 else ".")]

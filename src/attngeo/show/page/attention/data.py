@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -63,7 +64,7 @@ def tree_data(tree: Tree) -> dict[str, Any]:
     folders: dict[tuple[int, int], list[int]] = {}
     for level, row in enumerate(ordered):
         bounds = [0, *(np.flatnonzero(np.diff(row)) + 1).tolist(), tree.size]
-        for span in zip(bounds[:-1], bounds[1:], strict=True):
+        for span in pairwise(bounds):
             folders.setdefault(span, [level, level])[1] = level
     return {
         "first": first.tolist(),

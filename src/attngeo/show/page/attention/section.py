@@ -13,10 +13,10 @@ if TYPE_CHECKING:
     from attngeo.organization.organization import Organization
 
 READING = (
-    "Each row is a query and each column a key, both in the order of their trees, which are drawn at the margins: positions "
-    "that attend, or are attended to, in the same way lie side by side, so structure shows as blocks. Pick a head in the "
-    "tree, in the layer × head map or in the list; a click on a branch of a query or key tree enlarges it. The slider "
-    "says from how many Haar coefficients the picture is made: with few, only the coarse blocks of the trees appear."
+    "Each row is a query and each column a key, both in the order of their trees, which are drawn at the margins: "
+    "positions that attend, or are attended to, in the same way lie side by side, so structure shows as blocks. Pick a "
+    "head in the tree, in the layer × head map or in the list; a click on a branch of a query or key tree enlarges it. "
+    "The slider says from how many Haar coefficients the picture is made: with few, only coarse blocks appear."
 )
 
 
@@ -36,8 +36,8 @@ def attention_section(
     notes = [f"The page holds {_percent(held)} of the energy of all heads, at least {_percent(least)} of each head."]
     if data["short"]:
         notes.append(
-            f"Less than {_percent(HEAD_ENERGY)} of the energy is held of {len(data['short'])} heads, whose pictures are "
-            f"coarser: {compact_labels(data['short'])}."
+            f"Less than {_percent(HEAD_ENERGY)} of the energy is held of {len(data['short'])} heads, whose pictures "
+            f"are coarser: {compact_labels(data['short'])}."
         )
     if held < ENERGY:
         notes.append(f"The tensor is too large for the page: less than {_percent(ENERGY)} of its energy is held.")

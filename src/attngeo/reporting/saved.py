@@ -1,0 +1,61 @@
+"""`load_given`: a saved result from its file, so that the command line can show results as well as models."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from attngeo.applications.compare.comparison import ABOUT, ModelComparison
+from attngeo.applications.compare.model_map import ModelMap
+from attngeo.applications.prune.loss_curve import LossCurve
+from attngeo.applications.prune.plan import PrunePlan
+from attngeo.dynamics.monitoring.records import read_records
+from attngeo.errors import SourceError
+from attngeo.io.archive import saved_kind
+from attngeo.io.parquet import read_parquet
+from attngeo.organization.capture.network_tensor import NetworkTensor
+from attngeo.organization.expansion.controls import Comparison
+from attngeo.organization.expansion.expansion import Expansion
+from attngeo.organization.organization import Organization
+from attngeo.organization.softmax.invariance_report import InvarianceReport
+from attngeo.weights.scoring.score_table import ScoreTable
+
+_LOADERS: dict[str, Callable[[Path], Any]] = {
+    "network tensor": NetworkTensor.load,
+    "organization": Organization.load,
+    "expansion": Expansion.load,
+    "comparison": Comparison.load,
+    "invariance report": InvarianceReport.load,
+    "prune plan": PrunePlan.load,
+    "pruning losses": LossCurve.load,
+    "model map": ModelMap.load,
+}
+
+
+def load_given(ref: str) -> Any:
+    """Return the result in the file `ref`, or `ref` itself where it names a model.
+
+    Results are recognised by their content: .npz, .json and .parquet files that attngeo wrote, and .jsonl files of
+    training records.
+    """
+    path = Path(ref)
+    if not path.is_file():
+        return ref
+    if path.suffix == ".jsonl":
+        return read_records(path)
+    if path.suffix == ".parquet":
+        return _load_table(path)
+    if path.suffix in (".npz", ".json"):
+        kind = saved_kind(path)
+        if kind in _LOADERS:
+            return _LOADERS[kind](path)
+    return ref
+
+
+def _load_table(path: Path) -> ScoreTable | ModelComparison:
+    try:
+        _, metadata = read_parquet(path)
+    except (OSError, ValueError):
+        raise SourceError(f"{path}: is damaged, expected a score table or a comparison saved by attngeo") from None
+    return ModelComparison.load(path) if ABOUT in metadata else ScoreTable.load(path)
