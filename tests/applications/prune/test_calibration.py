@@ -112,11 +112,14 @@ def test_gradients_at_the_output_give_gamma() -> None:
     (_, found) = measure(model, prunable_layers(model), [batch], [batch])
     kept: list[Any] = []
     hook = layer.output.register_forward_hook(lambda _, __, output: (output.retain_grad(), kept.append(output))[0])
-    row_losses(model(**batch.inputs), batch, torch.Generator()).sum().backward()
+    output = model(**batch.inputs, output_hidden_states=True)
+    row_losses(output, batch, torch.Generator()).sum().backward()
     hook.remove()
     gradient = kept[0].grad.flatten(0, 1).double()
-    expected = gradient.T @ gradient / int(batch.inputs["attention_mask"].sum())
-    np.testing.assert_allclose(found.gamma, expected.numpy(), atol=1e-5 * float(expected.abs().max()))
+    stream = output.hidden_states[1].detach().flatten(0, 1).double()  # what the output of layer 1 is added to
+    for own, weighted in ((found.gamma, gradient), (found.sensitivity, gradient * stream.norm(dim=1, keepdim=True))):
+        expected = weighted.T @ weighted / int(batch.inputs["attention_mask"].sum())
+        np.testing.assert_allclose(own, expected.numpy(), atol=1e-5 * float(expected.abs().max()))
 
 
 def test_the_state_of_the_model_is_restored() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+import warnings
 from typing import Any
 
 import pytest
@@ -170,9 +171,37 @@ def test_copies_pickles_and_a_later_choice_of_attention(kind: str) -> None:
     assert small.config._attn_implementation == "sdpa"
 
 
-def test_attention_implementations_that_were_not_compared_are_refused() -> None:
+@pytest.mark.parametrize("name", ["flash_attention_2", "flash_attention_3", "flex_attention"])
+def test_attention_implementations_that_were_not_compared_are_refused(name: str) -> None:
+    llama = small_model(tiny_model("llama", "sdpa"), removed_heads("llama"))
+    llama.config._attn_implementation_internal = name  # as if its package were installed
+    hidden = torch.randn(1, 9, 48)
+    positions = llama.model.rotary_emb(hidden, torch.arange(9)[None])
+    why = "whose key groups differ in size; use sdpa or eager"
+    with pytest.raises(InputError, match=f"implementation {name}: not supported by a pruned layer {why}"):
+        llama.model.layers[0].self_attn(hidden, positions)
+    t5 = small_model(tiny_model("t5", "sdpa"), removed_heads("t5"))
+    t5.encoder.config._attn_implementation_internal = name
+    with pytest.raises(
+        InputError, match=f"implementation {name}: not supported by a pruned layer with a position bias"
+    ):
+        t5.encoder.block[0].layer[0].SelfAttention(torch.randn(1, 9, 32))
+
+
+@pytest.mark.slow  # transformers compiles the mask
+@pytest.mark.parametrize("kind", ["bert", "llama"])
+def test_flex_attention_where_the_groups_stay_equal(kind: str) -> None:
+    model = tiny_model(kind, "sdpa")
+    heads = ["L0H0", "L0H1", "L0H2"] if kind == "llama" else removed_heads(kind)  # a whole group
+    small, batch = small_model(model, heads), inputs_for(kind)
+    for one in (model, small):
+        one.set_attn_implementation("flex_attention")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch recommends to compile it
+        assert_same_outputs(small, model, heads, batch)
+
+
+def test_a_paged_cache_is_refused() -> None:
     small = small_model(tiny_model("llama", "sdpa"), removed_heads("llama"))
-    for config in (small.config, small.model.config):
-        config._attn_implementation_internal = "flash_attention_2"
-    with pytest.raises(InputError, match="flash_attention_2: not supported by a pruned layer"):
-        small(input_ids=torch.arange(3, 12)[None])
+    with pytest.raises(InputError, match="a paged cache: not supported by a pruned layer whose key groups differ"):
+        small(input_ids=torch.arange(3, 12)[None], cache=object())

@@ -118,7 +118,7 @@ def test_bfloat16(kind: str, tmp_path: Path) -> None:
     assert load_pruned(tmp_path / "small", dtype=torch.float32).dtype == torch.float32
 
 
-@pytest.mark.parametrize("kind", ["bert", "albert", "llama", "phi3", "t5"])
+@pytest.mark.parametrize("kind", MODELS)
 def test_capture_names_heads_as_in_the_full_model(kind: str) -> None:
     model, small, plan = small_model(kind)
     batch = {name: value[:1] for name, value in inputs_for(kind, padded=False).items()}
@@ -140,7 +140,7 @@ def test_capture_names_heads_as_in_the_full_model(kind: str) -> None:
             )
 
 
-@pytest.mark.parametrize("kind", ["bert", "llama", "t5"])
+@pytest.mark.parametrize("kind", ["bert", "gpt2", "llama", "phi3", "qwen3", "t5"])
 def test_a_monitor_names_heads_as_in_the_full_model(kind: str) -> None:
     model, small, plan = small_model(kind)
     batch = inputs_for(kind)

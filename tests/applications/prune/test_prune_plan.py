@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import copy
+import warnings
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -23,7 +25,7 @@ from attngeo.applications.prune.removal.layers import prunable_layers  # noqa: E
 from attngeo.bundled import bundled  # noqa: E402
 from attngeo.errors import InputError  # noqa: E402
 from attngeo.live.load import load_model, quiet_transformers  # noqa: E402
-from tests.applications.prune.prunable_models import assert_close, removed_heads, tiny_model  # noqa: E402
+from tests.applications.prune.prunable_models import assert_close, gated, removed_heads, tiny_model  # noqa: E402
 from tests.applications.prune.test_refit import calibration_inputs  # noqa: E402
 
 TEXT = (Path(__file__).parents[2] / "data" / "austen.txt").read_text()
@@ -86,10 +88,58 @@ def test_whole_groups(llama: Calibration) -> None:
     assert len(plan.removed) == 3
     assert len(layer) == 1
     assert {one.head // 3 for one in plan.removed} in ({0}, {1})
+    assert len({one.cost for one in plan.removed}) == 1  # the cost is that of the group
     small = prune(llama.model, plan, refit=False)
     attention = small.model.layers[layer.pop()].self_attn
     assert attention.k_proj.out_features == 6  # one key head of size 6 is left
     assert attention.config is small.model.config  # no attention function of our own is needed
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_groups_by_every_method(method: str, llama: Calibration) -> None:
+    plan = choose_heads(llama, method, share=0.5, unit="group")
+    by_layer = [sorted(one.head for one in plan.removed if one.layer == layer) for layer in range(2)]
+    assert all(heads in ([0, 1, 2], [3, 4, 5]) for heads in by_layer)
+    assert plan.notes == ()
+    small, ids = prune(llama.model, plan, refit=False), calibration_inputs("llama")[0]
+    with torch.no_grad(), gated(llama.model, list(plan.labels)):
+        assert_close(small(**ids).logits, llama.model(**ids).logits)
+
+
+def test_groups_cost_what_their_heads_cost_together(llama: Calibration) -> None:
+    first = choose_heads(llama, "error", heads=3, unit="group").removed[0]
+    layer = llama.measured[first.layer]
+    gone = np.concatenate([np.arange(6 * head, 6 * head + 6) for head in range(first.head, first.head + 3)])
+    moments, weight = layer.moments.fit[np.ix_(gone, gone)], layer.weight[gone]
+    assert first.cost == pytest.approx(np.trace(weight.T @ moments @ weight), rel=1e-8)
+    group = choose_heads(llama, "fisher", heads=3, unit="group").removed[0]
+    fisher = llama.measured[group.layer].gate_fisher
+    assert group.cost == pytest.approx(fisher[group.head : group.head + 3].sum())
+
+
+def test_numbers_of_heads_that_are_no_whole_groups(llama: Calibration) -> None:
+    for wanted, removed in ((1, 3), (4, 3), (5, 6)):
+        plan = choose_heads(llama, "random", heads=wanted, unit="group")
+        assert len(plan.removed) == removed
+        assert plan.notes == (f"{removed} heads are removed instead of {wanted}: only whole groups go",)
+    plan = choose_heads(llama, "random", share=0.9, unit="group")
+    assert plan.notes == ("6 heads are removed instead of 11: every layer keeps at least one group",)
+
+
+def test_a_count_that_the_config_rejects_is_not_used() -> None:
+    """The width 48 is no multiple of 7 or 5 heads."""
+    model = transformers.LlamaForCausalLM(
+        transformers.LlamaConfig(
+            hidden_size=48, num_attention_heads=8, num_key_value_heads=1, head_dim=6, num_hidden_layers=2,
+            intermediate_size=16, vocab_size=50,
+        )
+    )  # fmt: skip
+    calibration = calibrate(load_model(model), calibration_inputs("llama"))
+    plan = choose_heads(calibration, "output", share=1 / 8, uniform=True)
+    assert plan.notes == ("4 heads are removed instead of 2: the nearest number that the config accepts",)
+    assert prune(model, plan, refit=False).config.num_attention_heads == 6
+    with pytest.raises(InputError, match="unit 'group': every layer has a single group"):
+        choose_heads(calibration, "output", share=0.3, uniform=True, unit="group")
 
 
 @pytest.mark.parametrize("kind", ["llama", "mistral", "qwen2", "qwen3", "gemma2"])
@@ -146,8 +196,26 @@ def test_losses_by_share(llama: Calibration, tmp_path: Path) -> None:
 def test_at_least_one_head_per_layer_is_kept(decoder: Calibration) -> None:
     plan = choose_heads(decoder, "random", share=0.9)
     assert len(plan.removed) == 12
-    assert plan.notes == ("12 heads are removed instead of 14: every layer keeps at least one query",)
+    assert plan.notes == ("12 heads are removed instead of 14: every layer keeps at least one query head",)
     assert {len(heads) for heads in plan.kept_heads(prunable_layers(decoder.model)).values()} == {1}
+    assert choose_heads(decoder, "random", share=0.99).removed == plan.removed  # 0.99 · 16 rounds to all heads
+
+
+def test_shared_layers_have_the_mean_entropy_of_their_uses() -> None:
+    """ALBERT runs one layer three times; its four heads are captured as twelve."""
+    model, rows = tiny_model("albert").base_model, calibration_inputs("albert")
+    calibration = calibrate(load_model(model), rows)
+    plan = choose_heads(calibration, "entropy", heads=3)
+    captured = [attngeo.capture(model, row.inputs) for row in calibration.rows[:4]]
+    assert captured[0].heads == tuple(f"L{use}H{head}" for use in range(3) for head in range(4))
+    entropies = [attngeo.organize(one, refine=False).expand().entropy("head", normalised=True) for one in captured]
+    mean = np.mean(entropies, 0).reshape(3, 4).mean(0)  # [uses · H] → [H]
+    assert [one.head for one in plan.removed] == list(np.argsort(-mean)[:3])
+    assert [one.cost for one in plan.removed] == pytest.approx(sorted(-mean)[:3])
+    folders = choose_heads(calibration, "folders", heads=2)
+    assert {one.layer for one in folders.removed} == {0} and len(folders.removed) == 2
+    small = prune(model, folders, refit=False)
+    assert attngeo.capture(small, rows[0]).shape[2] == 6  # two heads, used three times
 
 
 @pytest.mark.parametrize(
@@ -200,10 +268,15 @@ def test_models_that_cannot_be_pruned() -> None:
         broken.model.layers[1].self_attn.v_proj.weight[0, 0] = torch.nan
     with pytest.raises(InputError, match=r"layers\.1\.self_attn\.v_proj\.weight: contains NaN"):
         PrunePlan.from_heads(broken, ["L0H1"])
-    quantised = tiny_model("llama")
-    quantised.model.layers[0].self_attn.o_proj = torch.nn.Identity()
-    with pytest.raises(InputError, match="o_proj: is a Identity of None, expected a plain linear layer"):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch announces another package for this function
+        quantised = torch.ao.quantization.quantize_dynamic(tiny_model("llama"), {torch.nn.Linear}, dtype=torch.qint8)
+    with pytest.raises(InputError, match=r"q_proj\._packed_params\.dtype: is no tensor, so the module is quantised"):
         PrunePlan.from_heads(quantised, ["L0H1"])
+    peft = pytest.importorskip("peft")
+    adapted = peft.get_peft_model(tiny_model("llama"), peft.LoraConfig(target_modules=["q_proj"])).get_base_model()
+    with pytest.raises(InputError, match=r"layers\.0\.self_attn\.q_proj: has an adapter; merge it before"):
+        PrunePlan.from_heads(adapted, ["L0H1"])
     model = tiny_model("llama")
     small = prune(model, PrunePlan.from_heads(model, removed_heads("llama")), refit=False)
     with pytest.raises(InputError, match="has lost heads already"):
@@ -237,5 +310,5 @@ def test_calibration_that_is_too_short() -> None:
     with pytest.raises(InputError, match="calibration text: empty"):
         prune_plan(bundled("decoder"), "", heads=2)
     ids = torch.randint(3, 50, (4, 200))
-    with pytest.raises(InputError, match="cannot run on input_ids"):
+    with pytest.raises(InputError, match="a row of 200 tokens, but the model reads at most 64"):
         prune_plan(tiny_model("gpt2"), {"input_ids": ids}, heads=2)

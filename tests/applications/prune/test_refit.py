@@ -84,14 +84,14 @@ def measurement(z: np.ndarray, weight: np.ndarray, biased: bool) -> LayerMeasure
     layer: Any = SimpleNamespace(heads=SimpleNamespace(queries=HEADS, size=SIZE))
     own = moments(z, biased)
     fisher, gamma = np.array([3.0, 1, 2, 5]), np.diag(np.arange(1.0, WIDTH + 1))
-    return LayerMeasurement(layer, LayerMoments(own, own, TOKENS), weight, fisher, fisher, gamma, fisher)
+    return LayerMeasurement(layer, LayerMoments(own, own, TOKENS), weight, fisher, fisher, gamma, fisher, gamma)
 
 
 @pytest.mark.parametrize("biased", [False, True])
 @pytest.mark.parametrize("units", [[(0,), (1,), (2,), (3,)], [(0, 1), (2, 3)]])
 def test_steps_of_the_refit_cost_add_up_to_the_whole(biased: bool, units: list[tuple[int, ...]]) -> None:
     z, weight = outputs(0), np.random.default_rng(2).normal(size=(12, WIDTH))
-    costs = RefitCosts(measurement(z, weight, biased), units, share=False)
+    costs = RefitCosts(measurement(z, weight, biased), units, "stream")
     removed, total = [0] if len(units) == 2 else [2, 0, 3], 0.0
     for unit in removed:
         total += costs.costs()[unit].cost
@@ -108,7 +108,7 @@ def test_steps_of_the_refit_cost_add_up_to_the_whole(biased: bool, units: list[t
 def test_unexplained_share_in_the_metric_of_the_loss() -> None:
     z, weight = outputs(0), np.random.default_rng(2).normal(size=(12, WIDTH))
     measured = measurement(z, weight, biased=False)
-    found = RefitCosts(measured, [(0,), (1,), (2,), (3,)], share=True).costs()[1]
+    found = RefitCosts(measured, [(0,), (1,), (2,), (3,)], "share").costs()[1]
     second, rows = moments(z, False), np.arange(3, 6)
     inverse = np.linalg.inv(second + PENALTY * np.mean(np.diag(second)) * np.eye(12))
     inner = np.linalg.inv(inverse[np.ix_(rows, rows)])
@@ -116,6 +116,18 @@ def test_unexplained_share_in_the_metric_of_the_loss() -> None:
     share /= np.trace(weight[rows].T @ second[np.ix_(rows, rows)] @ weight[rows] @ measured.gamma)
     assert found.figures == pytest.approx({"fisher": 1.0, "unexplained_share": share})
     assert found.cost == pytest.approx(share)
+
+
+def test_sensitivity_weights_what_the_others_cannot_give_back() -> None:
+    z, weight = outputs(0), np.random.default_rng(2).normal(size=(12, WIDTH))
+    measured = measurement(z, weight, biased=False)
+    second, rows = moments(z, False), np.arange(3, 6)
+    inverse = np.linalg.inv(second + PENALTY * np.mean(np.diag(second)) * np.eye(12))
+    left = weight[rows].T @ np.linalg.inv(inverse[np.ix_(rows, rows)]) @ weight[rows]
+    found = RefitCosts(measured, [(0,), (1,), (2,), (3,)], "sensitivity").costs()[1]
+    assert found.cost == pytest.approx(np.trace(left @ measured.sensitivity))
+    plain = replace(measured, sensitivity=np.eye(WIDTH))
+    assert RefitCosts(plain, [(0,), (1,), (2,), (3,)], "sensitivity").costs()[1].cost == pytest.approx(np.trace(left))
 
 
 def test_errors_without_refit_add_up_with_their_cross_terms() -> None:

@@ -96,8 +96,8 @@ def choose_heads(
     layers = [one.layer for one in calibration.measured]
     total = sum(layer.heads.queries for layer in layers)
     wanted = heads if heads is not None else max(1, round((SHARE if share is None else share) * total))
-    if wanted >= total:
-        raise InputError(f"heads is {wanted}, but the model has {total}; expected fewer")
+    if heads is not None and heads >= total:
+        raise InputError(f"heads is {heads}, but the model has {total}; expected fewer")
     units = [layer_units(layer, unit) for layer in layers]
     if all(len(own) == 1 for own in units):
         raise InputError(f"unit {unit!r}: every layer has a single {unit}, which has to be kept")
@@ -107,11 +107,15 @@ def choose_heads(
     if uniform:
         counts = uniform_counts(calibration.model.config, layers[0], wanted / total, unit)
         choices = choose_uniform(layers, costs, units, counts)
+        reason = "the nearest number that the config accepts"
     else:
         size = max(len(heads_of_unit) for own in units for heads_of_unit in own)
-        choices = choose(costs, max(1, round(wanted / size)))
+        count = max(1, round(wanted / size))
+        choices = choose(costs, count)
+        least = {"query": "query head", "group": "group"}[unit]
+        reason = "only whole groups go" if len(choices) == count else f"every layer keeps at least one {least}"
     removed = _removed(layers, units, choices)
-    notes = () if len(removed) == wanted else (_note(len(removed), wanted, unit, uniform),)
+    notes = () if len(removed) == wanted else (f"{len(removed)} heads are removed instead of {wanted}: {reason}",)
     return PrunePlan(
         model=calibration.name,
         model_type=str(calibration.model.config.model_type),
@@ -142,14 +146,6 @@ def check_options(share: float | None, heads: int | None, method: str, unit: str
         raise InputError(f"share is {share}, expected a number between 0 and 1")
     if heads is not None and (type(heads) is not int or heads < 1):
         raise InputError(f"heads is {heads!r}, expected a positive whole number")
-
-
-def _note(removed: int, wanted: int, unit: str, uniform: bool) -> str:
-    if uniform:
-        return f"{removed} heads are removed instead of {wanted}: the nearest number that the config accepts"
-    if unit == "group" and removed >= wanted - 1:
-        return f"{removed} heads are removed instead of {wanted}: only whole groups go"
-    return f"{removed} heads are removed instead of {wanted}: every layer keeps at least one {unit}"
 
 
 def _removed(

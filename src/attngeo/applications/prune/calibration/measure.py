@@ -38,6 +38,7 @@ class LayerMeasurement:
     gate_fisher: Floats  # [H], E(∂L/∂ξ_h)²
     gamma: Floats  # [d, d], E[g gᵀ] of the gradients at the layer's output
     output_norm: Floats  # [H], E‖z_h W_h‖
+    sensitivity: Floats  # [d, d], E[‖x‖² g gᵀ], x the residual stream: for changes relative to the stream, as in C
 
     @property
     def biased(self) -> bool:
@@ -106,7 +107,8 @@ class _Recorder:
         self.weight = weight
         self.moments = [zeros(size, size), zeros(size, size)]
         self.gates = zeros(heads)  # of one row after the other, see `finish`
-        self.magnitude, self.fisher, self.gamma, self.norms = zeros(heads), zeros(heads), zeros(d, d), zeros(heads)
+        self.magnitude, self.fisher, self.norms = zeros(heads), zeros(heads), zeros(heads)
+        self.gamma, self.sensitivity = zeros(d, d), zeros(d, d)
         by_head = weight.view(heads, r, d).float()
         self.grams = by_head @ by_head.mT  # [H, r, r], W_h W_hᵀ
 
@@ -139,7 +141,10 @@ class _Recorder:
     def result(self) -> LayerMeasurement:
         fit, held = (moments / max(1, tokens) for moments, tokens in zip(self.moments, self.tokens, strict=True))
         rows, tokens = max(1, self.rows), max(1, self.tokens[0])
-        arrays = (self.weight, self.magnitude / rows, self.fisher / rows, self.gamma / tokens, self.norms / tokens)
+        arrays = (
+            self.weight, self.magnitude / rows, self.fisher / rows, self.gamma / tokens, self.norms / tokens,
+            self.sensitivity / tokens,
+        )  # fmt: skip
         moments = LayerMoments(fit.cpu().numpy(), held.cpu().numpy(), self.tokens[0])
         return LayerMeasurement(self.layer, moments, *(array.cpu().numpy() for array in arrays))
 
@@ -159,7 +164,9 @@ class _Recorder:
 
     def _after_output(self, _: nn.Module, __: Any, output: Tensor) -> None:
         if self.gradients:
-            output.register_hook(self._add_gamma)
+            assert self.stream is not None
+            norms = self.stream.float().norm(dim=-1)  # [B, T], of this call
+            output.register_hook(lambda gradient: self._add_gamma(gradient, norms))
 
     def _add_moments(self, z: Tensor) -> None:
         assert self.stream is not None
@@ -182,6 +189,8 @@ class _Recorder:
         products = (z.float() * gradient.float()).unflatten(-1, (self.layer.heads.queries, -1))  # [B, T, H, r]
         self.gates += products.sum((1, 3))
 
-    def _add_gamma(self, gradient: Tensor) -> None:
+    def _add_gamma(self, gradient: Tensor, norms: Tensor) -> None:
         flat = gradient.detach().float().flatten(0, 1)  # [N, d]
         self.gamma += flat.T @ flat
+        scaled = flat * norms.flatten()[:, None]
+        self.sensitivity += scaled.T @ scaled

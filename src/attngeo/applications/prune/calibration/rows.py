@@ -66,6 +66,7 @@ def read_rows(
     others = [one for one in singles if not (isinstance(one, str) and modality(one, loaded, None) == TEXT)]
     prepared = [_with_decoder(row, loaded, stack, None) for row in _text_rows(texts, loaded, window)] if texts else []
     prepared += [_with_decoder(one, loaded, stack, target) for one in others]
+    _check_lengths(prepared, maximum_tokens(loaded))
     generator = torch.Generator().manual_seed(seed)
     return [Batch(*objective.prepare(row, generator)) for row in prepared]
 
@@ -90,6 +91,13 @@ def _with_decoder(one: Any, loaded: LoadedModel, stack: Stack, target: str | Non
     """Return the arguments of the forward for one input; the decoder of an encoder-decoder reads its text, shifted."""
     reads = modality(one, loaded, None)
     return dict(prepare_input(one, loaded, stack, reads=reads, target=target, truncate=False, rate=None).tensors)
+
+
+def _check_lengths(rows: Sequence[dict[str, Tensor]], limit: int | None) -> None:
+    """Raise InputError for a row that is longer than the model's window of `limit` tokens."""
+    longest = max((int(row["input_ids"].shape[-1]) for row in rows if "input_ids" in row), default=0)
+    if limit is not None and longest > limit:
+        raise InputError(f"calibration inputs: a row of {longest:,} tokens, but the model reads at most {limit:,}")
 
 
 def _text_rows(texts: Sequence[str], loaded: LoadedModel, window: int | None) -> list[dict[str, Tensor]]:

@@ -10,6 +10,7 @@ which is one block step of the elimination that the full refit would do.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal
 
 import numpy as np
 
@@ -18,24 +19,27 @@ from attngeo.applications.prune.criteria.greedy import UnitCost
 from attngeo.applications.prune.removal.cut import blocks
 from attngeo.arrays import Floats, Ints
 
+RefitMeasure = Literal["stream", "sensitivity", "share"]
 PENALTY = 1e-2  # λ, as a multiple of the mean diagonal of C
 
 
 class RefitCosts:
-    """The cost of each unit after the refit, in the metric of the stream or, with Γ, in that of the loss.
+    """The cost of each unit after the refit, in one of three measures.
 
-    share: False: tr(W_uᵀ (K_uu)⁻¹ W_u).
-           True: the share of a unit's own output that the others cannot give back, times the unit's Fisher information:
-           F_u · tr(W_uᵀ (K_uu)⁻¹ W_u Γ) / tr(W_uᵀ C_uu W_u Γ)
+    stream:       tr(W_uᵀ (K_uu)⁻¹ W_u), the squared error relative to the stream
+    sensitivity:  tr(W_uᵀ (K_uu)⁻¹ W_u Γ), the same error, each direction weighted by how much the loss depends on it
+    share:        F_u · tr(W_uᵀ (K_uu)⁻¹ W_u Γ) / tr(W_uᵀ C_uu W_u Γ), the share of a unit's own output that the others
+                  cannot give back, times the unit's Fisher information
     """
 
-    def __init__(self, measured: LayerMeasurement, units: Sequence[tuple[int, ...]], *, share: bool) -> None:
-        size = measured.layer.heads.size
+    def __init__(self, measured: LayerMeasurement, units: Sequence[tuple[int, ...]], measure: RefitMeasure) -> None:
+        size, share = measured.layer.heads.size, measure == "share"
         moments = centred(measured)
         self._weight = measured.weight.copy()  # [n, d]
         self._inverse = np.linalg.inv(moments + PENALTY * np.mean(np.diag(moments)) * np.eye(len(moments)))
         self._rows = {unit: blocks(heads, size) for unit, heads in enumerate(units)}
-        self._factor = _root(measured.gamma) if share else None
+        metric = {"stream": None, "sensitivity": measured.sensitivity, "share": measured.gamma}[measure]
+        self._factor = None if metric is None else _root(metric)
         self._fisher = [float(measured.gate_fisher[list(heads)].sum()) for heads in units] if share else None
         self._whole = (
             {unit: self._norm(moments[np.ix_(rows, rows)], rows) for unit, rows in self._rows.items()} if share else {}

@@ -5,8 +5,9 @@ Both come from the attention logits on a few calibration rows, captured in a sec
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -29,7 +30,10 @@ ROWS, POSITIONS = 4, 64  # rows that are captured, and token positions of each
 
 @dataclass(frozen=True, eq=False)
 class HeadGeometry:
-    """The heads of one stack: their affinity, and the l1 entropy of each, averaged over rows."""
+    """The heads of one stack: their affinity, and the l1 entropy of each, averaged over rows.
+
+    A layer that the model uses several times (ALBERT) has each of its heads once per use.
+    """
 
     heads: tuple[Head, ...]
     affinity: Floats  # [n, n]
@@ -40,47 +44,73 @@ def head_geometry(model: PreTrainedModel, layers: Sequence[PrunableLayer], rows:
     """Return the geometry of the heads of each stack, from the logits of the first rows."""
     found = []
     for stack in stacks_of(layers):
-        captured = [capture(model, _shortened(row.inputs), stack=stack) for row in rows[:ROWS]]
+        own = [layer for layer in layers if layer.stack == stack]
+        with ExitStack() as cleanup:
+            used = _recorded_uses(own, cleanup)
+            captured = [capture(model, _shortened(row.inputs), stack=stack) for row in rows[:ROWS]]
         organised = [organize(tensor, refine=False) for tensor in captured]
-        heads = tuple(parse_head(label, [stack]) for label in captured[0].heads)  # type: ignore[union-attr]
+        heads = _heads_of_uses(captured[0].heads, own, used)  # type: ignore[union-attr]
         affinity = np.mean([one.affinities[2] for one in organised], 0)
         entropies = [np.asarray(one.expand().entropy("head", normalised=True)) for one in organised]  # [n] each
         found.append(HeadGeometry(heads, affinity, np.mean(entropies, 0)))
     return found
 
 
-def folder_scores(geometry: HeadGeometry, kept: int) -> dict[Head, float]:
-    """Return scores by which `kept` heads of a stack remain: the medoid of each folder, then those least like it.
+def folder_scores(geometry: HeadGeometry, kept: int) -> Floats:
+    """Return scores [n] by which `kept` heads of a stack remain: the medoid of each folder, then those least like it.
 
-    The folders are those of the coarsest level of the head tree that has at most `kept` of them.
+    The folders are those of the finest level of the head tree that has at most `kept` of them.
     """
     tree = flexible_tree(geometry.affinity)
     level = max((row for row in range(tree.depth) if tree.widths[row] <= max(1, kept)), default=0)
-    scores: dict[Head, float] = {}
+    scores = np.empty(len(geometry.heads))
     for folder in range(tree.widths[level]):
         members = np.flatnonzero(tree.levels[level] == folder)
         inside = geometry.affinity[np.ix_(members, members)]
         medoid = int(np.argmax(inside.sum(0)))
-        for index, member in enumerate(members):
-            likeness = float(inside[index, medoid] / max(inside.max(), 1e-300))
-            scores[geometry.heads[member]] = 2.0 if index == medoid else 1 - likeness
+        scores[members] = 1 - inside[:, medoid] / max(inside.max(), 1e-300)
+        scores[members[medoid]] = 2.0
     return scores
 
 
-def entropy_scores(geometry: HeadGeometry) -> dict[Head, float]:
-    """Return scores by which the heads whose logits are least sparse in the Haar basis go first."""
-    return {head: -float(value) for head, value in zip(geometry.heads, geometry.entropy, strict=True)}
+def entropy_scores(geometry: HeadGeometry) -> Floats:
+    """Return scores [n] by which the heads whose logits are least sparse in the Haar basis go first."""
+    return -geometry.entropy
 
 
-def by_layer(layers: Sequence[PrunableLayer], scores: dict[Head, float]) -> list[Floats]:
+def by_layer(layers: Sequence[PrunableLayer], scored: Iterable[tuple[HeadGeometry, Floats]]) -> list[Floats]:
     """Return the scores [H] of each layer; a layer that is used many times has the mean over its uses."""
-    found = []
+    of_head: dict[Head, list[float]] = {}
+    for geometry, scores in scored:
+        for head, score in zip(geometry.heads, scores, strict=True):
+            of_head.setdefault(head, []).append(float(score))
     for layer in layers:
-        if all(head in scores for head in layer.labels):
-            found.append(np.array([scores[head] for head in layer.labels]))
-        else:
+        if not all(head in of_head for head in layer.labels):
             raise InputError(f"{layer.stack} layer {layer.layer}: its heads were not captured; choose another method")
-    return found
+    return [np.array([np.mean(of_head[head]) for head in layer.labels]) for layer in layers]
+
+
+def _recorded_uses(layers: Sequence[PrunableLayer], cleanup: ExitStack) -> list[PrunableLayer]:
+    """Return a list to which every later call of one of the layers is appended, until `cleanup`."""
+    calls: list[PrunableLayer] = []
+    for layer in layers:
+        hook = layer.module.register_forward_pre_hook(lambda *_, layer=layer: calls.append(layer))
+        cleanup.callback(hook.remove)
+    return calls
+
+
+def _heads_of_uses(
+    labels: Sequence[str], layers: Sequence[PrunableLayer], used: Sequence[PrunableLayer]
+) -> tuple[Head, ...]:
+    """Return the head that each captured label means; the layers of the labels are uses where layers are shared.
+
+    used: the layers in the order in which they were called
+    """
+    heads = tuple(parse_head(label, [layers[0].stack]) for label in labels)
+    uses = len({head.layer for head in heads})
+    if uses == len(layers):
+        return heads
+    return tuple(replace(head, layer=used[head.layer - uses].layer) for head in heads)  # of the last run
 
 
 def _shortened(inputs: dict[str, Any]) -> dict[str, Any]:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from attngeo.applications.prune.calibration.measure import LayerMeasurement
-from attngeo.applications.prune.criteria.downdate import ErrorCosts, RefitCosts
+from attngeo.applications.prune.criteria.downdate import ErrorCosts, RefitCosts, RefitMeasure
 from attngeo.applications.prune.criteria.geometry import HeadGeometry, by_layer, entropy_scores, folder_scores
 from attngeo.applications.prune.criteria.greedy import LayerCosts
 from attngeo.applications.prune.criteria.scores import magnitude, measured_scores, random_scores, unit_costs
-from attngeo.applications.prune.labels import Head
 
 METHODS = (
+    "sensitivity",  # error after the refit, each direction weighted by how much the loss depends on it
     "unexplained",  # Fisher information of the head's gate × share of its output that the other heads cannot give back
     "refit",  # error after the refit, tokens weighted by the stream
     "error",  # error without the refit, cross-terms between the removed heads included
@@ -23,7 +23,8 @@ METHODS = (
     "entropy",  # heads whose logits are least sparse in the Haar basis go first
     "random",
 )
-NEEDS_GRADIENTS = ("unexplained", "gradient", "fisher")
+NEEDS_GRADIENTS = ("sensitivity", "unexplained", "gradient", "fisher")
+_REFIT_MEASURES: dict[str, RefitMeasure] = {"sensitivity": "sensitivity", "unexplained": "share", "refit": "stream"}
 
 Units = Sequence[Sequence[tuple[int, ...]]]  # per layer: the heads of each unit
 
@@ -44,8 +45,8 @@ def method_costs(
     """
     layers = [one.layer for one in measured]
     pairs = list(zip(measured, units, strict=True))
-    if method in ("unexplained", "refit"):
-        return [RefitCosts(one, own, share=method == "unexplained") for one, own in pairs]
+    if method in _REFIT_MEASURES:
+        return [RefitCosts(one, own, _REFIT_MEASURES[method]) for one, own in pairs]
     if method == "error":
         return [ErrorCosts(one, own) for one, own in pairs]
     if method == "magnitude":
@@ -54,11 +55,11 @@ def method_costs(
         scores = random_scores(layers, seed)
     elif method in ("folders", "entropy"):
         total = sum(layer.heads.queries for layer in layers)
-        found: dict[Head, float] = {}
+        scored = []
         for stack in geometry():
             share = kept * len(stack.heads) // total
-            found |= folder_scores(stack, share) if method == "folders" else entropy_scores(stack)
-        scores = by_layer(layers, found)
+            scored.append((stack, folder_scores(stack, share) if method == "folders" else entropy_scores(stack)))
+        scores = by_layer(layers, scored)
     else:
         scores = [measured_scores(one, method) for one in measured]
     return [unit_costs(own, units_of_layer) for own, units_of_layer in zip(scores, units, strict=True)]

@@ -47,7 +47,8 @@ def _attend(
     name = module.config.attngeo_shared._attn_implementation
     if name not in _SUPPORTED or options.get("cache") is not None:
         what = "a paged cache" if name in _SUPPORTED else f"attention implementation {name}"
-        raise InputError(f"{what}: not supported by a pruned layer whose key groups differ in size; use sdpa or eager")
+        why = "with a position bias" if module.group_sizes is None else "whose key groups differ in size"
+        raise InputError(f"{what}: not supported by a pruned layer {why}; use sdpa or eager")
     if module.group_sizes is not None:
         key, value = repeat_heads(key, module.group_sizes), repeat_heads(value, module.group_sizes)  # [B, H, K, r]
     if module.bias_heads is not None and options.get("position_bias") is not None:

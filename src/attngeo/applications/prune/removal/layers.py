@@ -88,6 +88,7 @@ def prunable_layers(model: PreTrainedModel) -> tuple[PrunableLayer, ...]:
     family = pruning_family(str(getattr(model.config, "model_type", "")))
     if getattr(model.config, CONFIG_KEY, None) is not None:
         raise InputError(f"{type_label(model)}: has lost heads already; prune the full model with one larger plan")
+    _check_plain(model)
     shapes = {name: tuple(value.shape) for name, value in model.state_dict().items()}
     stacks = attention_stacks(model)
     layers = []
@@ -95,6 +96,15 @@ def prunable_layers(model: PreTrainedModel) -> tuple[PrunableLayer, ...]:
         stack.check_supported(type_label(model), None)
         layers += [_layer(model, family, stack.name, attention, shapes) for attention in stack.attentions]
     return tuple(layers)
+
+
+def _check_plain(model: PreTrainedModel) -> None:
+    """Raise InputError for a model with adapters, or whose state holds more than tensors, as that of quantised ones."""
+    for name, value in model.state_dict().items():
+        if not isinstance(value, Tensor):
+            raise InputError(f"{name}: is no tensor, so the module is quantised; dequantise the model first")
+        if ".base_layer." in name:
+            raise InputError(f"{name.split('.base_layer.')[0]}: has an adapter; merge it before heads are removed")
 
 
 def resolve(path: str, relative: str) -> str:
