@@ -11,6 +11,7 @@ marks it:
     <!-- slow -->              takes more than 10 s: run by `make docs-check` only
     <!-- needs: corpus -->     needs a corpus, a gpu or the hub: parsed, not run
     <!-- varies: seconds -->   numbers on lines that contain this word depend on the machine
+    <!-- file: run.toml -->    the block is the content of this file
     <!-- setup                 Python that runs before the block and that the reader does not see
     model = ...
     -->

@@ -9,12 +9,12 @@ from textwrap import dedent
 LANGUAGES = ("console", "python")
 NEEDS = ("corpus", "gpu", "hub")
 FENCE = re.compile(r"^( *)(`{3,}|:{3,})(.*)$")
-MARK = re.compile(r"^(slow|needs|varies|setup)\b:?\s*(.*)$", re.S)
+MARK = re.compile(r"^(slow|needs|varies|setup|file)\b:?\s*(.*)$", re.S)
 
 
 @dataclass(frozen=True)
 class Block:
-    """A console or Python block of a page.
+    """A console or Python block of a page, or the content of a file that later blocks read.
 
     start, end:     the lines of the page that hold the code, from 0, without the fences
     shown:          what the page shows as output of a Python block, None without a text block behind it
@@ -33,6 +33,7 @@ class Block:
     needs: str = ""
     varies: tuple[str, ...] = ()
     setup: str = ""
+    file: str = ""
 
     def __str__(self) -> str:
         return f"{self.page}:{self.start}"
@@ -64,7 +65,7 @@ def parse(text: str, page: str = "page.md") -> list[Block]:
             end = closing(lines, place, fence[2], page)
             language = fence[3].strip()
             code = dedent("".join(f"{row}\n" for row in lines[place + 1 : end]))
-            if language in LANGUAGES:
+            if language in LANGUAGES or any(mark.startswith("file:") for mark in marks):
                 found = read_marks(marks, f"{page}:{place + 1}")
                 blocks.append(Block(page, language, code, place + 1, end, len(fence[1]), **found))
             elif language == "text" and last == "block":
@@ -95,7 +96,7 @@ def read_marks(comments: list[str], where: str) -> dict[str, object]:
     for comment in comments:
         found = MARK.match(comment)
         if not found:
-            raise PageError(f"{where}: unknown mark {comment!r}; expected slow, needs, varies or setup")
+            raise PageError(f"{where}: unknown mark {comment!r}; expected slow, needs, varies, setup or file")
         kind, rest = found[1], found[2].rstrip()
         if kind == "slow":
             fields["slow"] = True
@@ -103,6 +104,8 @@ def read_marks(comments: list[str], where: str) -> dict[str, object]:
             if rest not in NEEDS:
                 raise PageError(f"{where}: needs {rest!r}; expected one of {', '.join(NEEDS)}")
             fields["needs"] = rest
+        elif kind == "file":
+            fields["file"] = rest
         elif kind == "varies":
             fields["varies"] = tuple(word.strip() for word in rest.split(","))
         else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -49,7 +50,7 @@ def check_page(
             say(f"{block}: {seconds:.1f} s{late}")
             shown = block.code if block.language == "console" else block.shown or ""
             found = difference(shown, printed, block.varies)
-            if found and update and "Traceback" not in printed:
+            if found and update and not re.search(r"^Traceback|^\(exit code", printed, re.M):
                 changes += change(block, printed)
             elif found:
                 failures.append(f"{block}: the output is not what the page shows\n{found}")

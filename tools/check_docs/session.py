@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import io
+import logging
 import os
 import shlex
 import subprocess
@@ -35,6 +36,9 @@ class Session:
     def run(self, block: Block) -> str:
         """Return what a block prints; for console blocks, with the commands."""
         with inside(self.folder):
+            if block.file:
+                Path(block.file).write_text(block.code, "utf-8")
+                return ""
             if block.setup:
                 self.python(block.setup, f"{block} (setup)")
             if block.language == "python":
@@ -69,12 +73,21 @@ def attngeo(arguments: list[str], tail: str) -> tuple[str, int]:
     from attngeo.cli import app
 
     result = CliRunner().invoke(app, arguments, prog_name="attngeo")
+    reopen_log_streams()
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         return result.output + "".join(traceback.format_exception(result.exception)), 1
     if not tail:
         return result.output, result.exit_code
     text, code = shell(tail, result.stdout)
     return text + result.stderr, code
+
+
+def reopen_log_streams() -> None:
+    """Let loggers that were set up inside CliRunner, whose stderr is closed now, write to the real one."""
+    for logger in list(logging.Logger.manager.loggerDict.values()):
+        for handler in getattr(logger, "handlers", ()):
+            if isinstance(handler, logging.StreamHandler) and getattr(handler.stream, "closed", False):
+                handler.stream = sys.stderr
 
 
 def shell(command: str, given: str | None = None) -> tuple[str, int]:
@@ -111,7 +124,7 @@ def check_syntax(block: Block) -> None:
     try:
         if block.language == "python":
             ast.parse(block.code)
-        else:
+        elif block.language == "console":
             for command, _ in commands(block.code):
                 shlex.split(command, comments=True)
     except (SyntaxError, ValueError) as error:
