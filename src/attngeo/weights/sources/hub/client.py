@@ -10,10 +10,8 @@ from urllib.parse import urlsplit
 
 from attngeo.errors import SourceError
 from attngeo.weights.sources.hub.errors import TRANSIENT, HubRef, IncompleteTransfer, one_line_errors
+from attngeo.weights.sources.hub.retry import TRIES, retried, wait_after
 from attngeo.weights.sources.hub.snapshot import find_snapshot, model_cache
-
-TRIES = 5  # of one range, as long as nothing arrives
-FIRST_WAIT = 0.5  # seconds before the second try; doubled at each further one
 
 
 class HubModel:
@@ -48,8 +46,9 @@ class HubModel:
         if size is None:
             from huggingface_hub import get_hf_file_metadata, hf_hub_url
 
+            url = hf_hub_url(self.ref.repo, file, revision=self.snapshot.commit)
             with one_line_errors(self.ref):
-                size = get_hf_file_metadata(hf_hub_url(self.ref.repo, file, revision=self.snapshot.commit)).size
+                size = retried(lambda: get_hf_file_metadata(url)).size
             if size is None:
                 raise SourceError(f"{self.ref}: the hub does not tell the size of {file!r}")
             self.snapshot.files[file] = (size, blob)
@@ -63,7 +62,8 @@ class HubModel:
         from huggingface_hub import hf_hub_download
 
         with one_line_errors(self.ref), _no_progress_bars() if quiet else nullcontext():
-            return Path(hf_hub_download(self.ref.repo, file, revision=self.snapshot.commit))
+            commit = self.snapshot.commit
+            return Path(retried(lambda: hf_hub_download(self.ref.repo, file, revision=commit)))
 
     def pieces(self, file: str, start: int, stop: int) -> Iterator[bytes]:
         """Yield bytes [start, stop) of a file; a broken transfer continues where it stopped."""
@@ -90,7 +90,7 @@ class HubModel:
                     if failed >= TRIES or (lasting and redirect is None):
                         raise
                     if not lasting:
-                        time.sleep(FIRST_WAIT * 2 ** (failed - 1))
+                        time.sleep(wait_after(error, failed))
 
     def _request(self, file: str, start: int, stop: int, redirect: str | None) -> Iterator[bytes]:
         """Yield bytes [start, stop) of a file from one request, or fewer if the transfer ends early."""

@@ -13,6 +13,7 @@ from attngeo.errors import SourceError
 from attngeo.io.cache import cache_dir, cache_file
 from attngeo.weights.sources.discover import is_relative_inside, parse_json_object
 from attngeo.weights.sources.hub.errors import TRANSIENT, HubRef, one_line_errors
+from attngeo.weights.sources.hub.retry import retried
 
 
 @dataclass(frozen=True)
@@ -34,11 +35,13 @@ def find_snapshot(ref: HubRef) -> Snapshot:
 
     with one_line_errors(ref, exists=False):
         try:
-            info = HfApi().model_info(
-                ref.repo,
-                revision=None if ref.revision == "main" else ref.revision,
-                files_metadata=True,
-                timeout=constants.HF_HUB_ETAG_TIMEOUT,
+            info = retried(
+                lambda: HfApi().model_info(
+                    ref.repo,
+                    revision=None if ref.revision == "main" else ref.revision,
+                    files_metadata=True,
+                    timeout=constants.HF_HUB_ETAG_TIMEOUT,
+                )
             )
         except (errors.HTTPError, errors.OfflineModeIsEnabled) as error:  # type: ignore[attr-defined]
             answered = isinstance(error, errors.HfHubHTTPError) and error.response.status_code not in TRANSIENT
