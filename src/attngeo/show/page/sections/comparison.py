@@ -12,6 +12,7 @@ from attngeo.show.page.sections.description import (
     Trace,
     axis,
     columns,
+    escaped,
     figure,
     null_band,
     rounded,
@@ -50,9 +51,13 @@ def comparison_section(comparison: ModelComparison, *, id: str = "comparison") -
     heads = comparison.changes.drop_nulls("head")
     for number, part in enumerate(heads.partition_by("stack", maintain_order=True), 1):
         stack = part["stack"][0]
-        figures.append(_map(part, "change", f"change of the form, {stack}", False, f"{id}-change-{number}", names))
         figures.append(
-            _map(part, "symmetry_change", f"change of symmetry, {stack}", True, f"{id}-symmetry-{number}", names)
+            _map(part, "change", f"change of the form, {escaped(stack)}", False, f"{id}-change-{number}", names)
+        )
+        figures.append(
+            _map(
+                part, "symmetry_change", f"change of symmetry, {escaped(stack)}", True, f"{id}-symmetry-{number}", names
+            )
         )
     related = _related(comparison.related)
     if related is not None:
@@ -74,9 +79,8 @@ def _map(part: pl.DataFrame, column: str, title: str, signed: bool, id: str, nam
     )
     table = columns(part.select("stack", "layer", "head", column).iter_rows(named=True))
     height = min(560, max(200, 22 * layers))
-    return PageFigure(
-        id, f"{title.capitalize()} of each head, {names}.", figure([panel], height=height, legend=False), table
-    )
+    label = f"{title.partition(',')[0].capitalize()} of each head, {names}."
+    return PageFigure(id, label, figure([panel], height=height, legend=False), table)
 
 
 def _related(related: Relation) -> dict[str, object] | None:
@@ -96,7 +100,7 @@ def _related(related: Relation) -> dict[str, object] | None:
 
 def _distance(distance: NetworkDistance) -> dict[str, object]:
     return {
-        "title": f"fused Gromov–Wasserstein distance, p {_p_value(distance.p_value, distance.draws)}",
+        "title": f"distance of the networks, p {_p_value(distance.p_value, distance.draws)}",
         "value": distance.value,
         "value name": "the two networks",
         "mean": distance.null_mean,

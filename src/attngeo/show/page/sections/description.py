@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 DIGITS = 5  # significant digits of the numbers in a page
-LONGEST_NAME = 36  # characters of a model's name in a title
+LONGEST_NAME = 36  # characters of a title that fit a phone's width
 
 NULL_GREY = "#808080"  # of nulls and controls: visible on a light and on a dark page
 BAND = "rgba(128,128,128,0.25)"  # the fill of a null
@@ -85,7 +85,7 @@ def figure(
 
 def axis(title: str, **settings: Any) -> dict[str, Any]:
     """Return the settings of an axis with a title."""
-    return {"title": {"text": title}} | settings
+    return {"title": {"text": title, "standoff": 8}} | settings
 
 
 def whole_axis(title: str, count: int, **settings: Any) -> dict[str, Any]:
@@ -126,20 +126,21 @@ def escaped(text: str) -> str:
     return html.escape(text, quote=False).replace("%{", "%\u200b{")
 
 
-def short_name(model: str) -> str:
-    """Return the last two parts of a model's path or hub id, escaped.
+def short_name(model: str, longest: int = LONGEST_NAME) -> str:
+    """Return the last two parts of a model's path or hub id, for labels; `escaped` makes a title of it.
 
     >>> short_name("/home/me/models/bert/model")
     'bert/model'
     """
     name = "/".join(model.rstrip("/").split("/")[-2:])
-    return escaped(name if len(name) <= LONGEST_NAME else name[: LONGEST_NAME - 1] + "…")
+    return name if len(name) <= longest else name[: longest - 1] + "…"
 
 
 def stack_name(model: str, stack: str) -> str:
-    """Return model and stack as the title of a panel; a name that ends in the stack's is not repeated."""
-    name = short_name(model)
-    return name if name.endswith(stack) else f"{name}, {escaped(stack)}"
+    """Return model and stack as the title of a panel, escaped; a name that ends in the stack's does not repeat it."""
+    ending = "" if model.rstrip("/").endswith(stack) else f", {stack}"
+    name = short_name(model, LONGEST_NAME - len(ending))
+    return escaped(name + ending)
 
 
 def null_band(span: tuple[float, float], level: tuple[float, float | None], name: str, **settings: Any) -> Trace:

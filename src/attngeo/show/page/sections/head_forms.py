@@ -63,8 +63,8 @@ def head_forms_section(forms: Sequence[HeadForm], *, id: str = "forms") -> Secti
     )
 
 
-def _title(form: HeadForm) -> str:
-    return f"{form.label}: symmetry {form.symmetry:.2f}, directionality {form.directionality:.2f}"
+def _title(form: HeadForm, score: str) -> str:
+    return f"{form.label}: {score} {getattr(form, score):.2f}".replace("-", "−")
 
 
 def _norm_panel(form: HeadForm) -> Panel:
@@ -98,7 +98,9 @@ def _norm_panel(form: HeadForm) -> Panel:
             "showlegend": False,
         },
     ]
-    return Panel(_title(form), traces, axis("column norm", range=[0, top]), axis("row norm", range=[0, top]))
+    return Panel(
+        _title(form, "directionality"), traces, axis("column norm", range=[0, top]), axis("row norm", range=[0, top])
+    )
 
 
 def _spectrum_panel(form: HeadForm, number: int) -> Panel:
@@ -121,7 +123,9 @@ def _spectrum_panel(form: HeadForm, number: int) -> Panel:
                 "showlegend": number == 0,
             }
         )
-    return Panel(_title(form), traces, axis("number of the eigenvalue"), axis("eigenvalue / ‖M‖", zeroline=True))
+    return Panel(
+        _title(form, "symmetry"), traces, axis("number of the eigenvalue"), axis("eigenvalue / ‖M‖", zeroline=True)
+    )
 
 
 def _norms(forms: Sequence[HeadForm]) -> dict[str, list[object]]:

@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 READING = (
     "The tree on the left joins heads that treat this input alike, from all heads at the root to single heads. The "
     "map shows the affinity of each pair of heads in the order of the tree: 1 means that two heads give the same "
-    "organised matrix, and bright blocks on the diagonal are groups of similar heads. A click selects a head."
+    "organised matrix, and bright blocks on the diagonal are groups of similar heads. A click on a dot selects that "
+    "head."
 )
 TREE_SHARE = 0.26  # of the width of the figure
 
@@ -62,14 +63,15 @@ def head_tree_section(organization: Organization, *, id: str = "head-tree") -> S
     }
     categories = {"type": "category", "categoryorder": "array", "categoryarray": names, "tickfont": {"size": 9}}
     levels = axis("", domain=[0, TREE_SHARE], range=[-0.3, tree.depth - 0.7])
-    levels |= {"tickvals": [0, tree.depth - 1], "ticktext": ["root", "heads"], "showgrid": False}
+    levels |= {"tickvals": [0], "ticktext": ["root"], "showgrid": False}
     panel = Panel(
         "head tree and affinity",
         [*_tree_traces(tree, names, [layer_of(labels[head], at) for at, head in enumerate(order)])],
         levels,
-        axis("", **categories, autorange="reversed", side="left", showgrid=False),
+        axis("", **categories, range=[len(names) - 0.5, -0.5], showgrid=False),
     )
-    across = axis("", **categories, domain=[TREE_SHARE + 0.02, 1], anchor="y", showgrid=False, automargin=True)
+    across = axis("heads in the same order", **categories, domain=[TREE_SHARE + 0.02, 1], anchor="y", showgrid=False)
+    across["showticklabels"] = False
     description = figure([panel], height=min(620, max(280, 8 * len(names))), legend=False, xaxis2=across)
     description["data"].append(heat | {"xaxis": "x2", "yaxis": "y"})
     table = {"head": [labels[head] for head in order]} | {

@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 
 READING = (
     "Each row compares the geometry of the logits with that of their softmax; the open circle is the control, in "
-    "which the values of each row are permuted. A filled blue dot is better than the control by more than the "
-    "bootstrap interval, an orange one is not; for Procrustes distances smaller is better, for all others larger. "
-    "In the second figure, heads above the dashed line have a residual that is smoother than their logits, above "
-    "the dotted one twice as smooth."
+    "which the values of each row are permuted. A blue dot is better than the control by more than the bootstrap "
+    "interval, an orange one is not; for Procrustes distances smaller is better, for all others larger. In the "
+    "second figure, heads above the dashed line have a residual that is smoother than their logits; the dotted line "
+    "is at twice the exponent of the logits."
 )
 
 
@@ -112,7 +112,7 @@ def _heads_figure(report: InvarianceReport, id: str) -> PageFigure:
     ]
     known = [x for trace in traces for x in trace["x"] if x is not None]
     ends = [min(known, default=0.0), max(known, default=1.0)]
-    for factor, dash, name in ((1, "dash", "equally smooth"), (2, "dot", "twice as smooth")):
+    for factor, dash, name in ((1, "dash", "equal exponents"), (2, "dot", "twice the exponent")):
         traces.append(
             {
                 "type": "scatter",

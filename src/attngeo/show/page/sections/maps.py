@@ -92,8 +92,6 @@ def _map_figure(part: pl.DataFrame, id: str) -> PageFigure:
         legend=False,
         updatemenus=[_choice([SCORES[s][0] for s in shown])],
     )
-    description["layout"]["margin"]["t"] += 44  # the menu stands above the title
-    description["layout"]["height"] += 44
     table = columns(part.select("model", "stack", "layer", "head", *shown).iter_rows(named=True))
     label = f"Scores of each head of {short_name(model)}, {stack}, as a layer by head map."
     return PageFigure(id, label, description, table)

@@ -45,7 +45,7 @@ def model_map_section(models: ModelMap, *, id: str = "models") -> Section:
     order = models.order
     distances = models.distances[np.ix_(order, order)]
     numbers = [str(at + 1) for at in range(len(order))]
-    names = [f"{number} {short_name(models.names[i])}" for number, i in zip(numbers, order, strict=True)]
+    names = [f"{number} {escaped(short_name(models.names[i]))}" for number, i in zip(numbers, order, strict=True)]
     places = list(range(len(order)))
     heat = {
         "type": "heatmap",
@@ -121,5 +121,5 @@ def _plane(models: ModelMap, order: list[int], names: list[str], id: str) -> Pag
         {"model": models.names[i], "first coordinate": float(x), "second coordinate": float(y)}
         for i, (x, y) in zip(order, points, strict=True)
     )
-    label = f"Map of {len(order)} models by {escaped(models.measure)}."
+    label = f"Map of {len(order)} models by {models.measure}."
     return PageFigure(f"{id}-map", label, figure([panel], height=360), columns(rows))

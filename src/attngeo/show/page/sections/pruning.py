@@ -76,7 +76,7 @@ def _curve_figure(curve: LossCurve, id: str) -> PageFigure:
             if own:
                 traces.append(_method(method, number, refit, own))
     measured = "squared error of the output" if curve.objective == "output" else f"{escaped(curve.objective)} loss"
-    panel = Panel(short_name(curve.model), traces, axis("share of heads removed, %"), axis(measured))
+    panel = Panel(escaped(short_name(curve.model)), traces, axis("share of heads removed, %"), axis(measured))
     rows = (
         {
             "method": point.method,

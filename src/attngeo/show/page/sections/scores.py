@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from attngeo.show.canvas import stack_colour
 from attngeo.show.page.section import PageFigure, Section
@@ -13,12 +13,12 @@ from attngeo.show.page.sections.description import (
     Trace,
     axis,
     columns,
-    escaped,
     figure,
     legend_entry,
     null_band,
     null_range,
     rounded,
+    short_name,
     stack_name,
     whole_axis,
 )
@@ -67,9 +67,7 @@ def scores_section(frame: pl.DataFrame, layers: LayerNulls, heads: LayerNulls, *
 
 
 def _score_figure(frame: pl.DataFrame, score: str, layers: LayerNulls, heads: LayerNulls, id: str) -> PageFigure:
-    import polars as pl
-
-    panels, rows = [], []
+    panels, rows, models = [], [], []
     for part in frame.partition_by("model", "stack", maintain_order=True):
         part = part.drop_nulls(score).sort("layer", "head", nulls_last=False)
         if part.height == 0:
@@ -77,12 +75,13 @@ def _score_figure(frame: pl.DataFrame, score: str, layers: LayerNulls, heads: La
         key: tuple[str, str] = part.select("model", "stack").row(0)
         levels = [nulls.get(key, {}).get(score) for nulls in (layers, heads)]
         panels.append(_panel(part, score, *levels))
+        models.append(short_name(key[0]))
         names = ["model", "stack", "layer", "head", score, f"{score}_z"]
-        for row in part.select(pl.col(names)).iter_rows(named=True):
+        for row in part.select(names).iter_rows(named=True):
             level = levels[row["head"] is not None]
             chance = {"chance_mean": level and level.mean, "chance_std": level and level.std}
             rows.append(row | chance)
-    label = f"{TITLES[score].capitalize()} of each layer and head of {_listed(panels)}, with its chance level."
+    label = f"{TITLES[score].capitalize()} of each layer and head of {', '.join(models)}, with chance levels."
     legend = [
         legend_entry("layer", "layers", mode="lines+markers", line={"color": NULL_GREY}),
         legend_entry("head", "heads", mode="markers", marker={"color": NULL_GREY, "size": 5}),
@@ -123,7 +122,7 @@ def _panel(part: pl.DataFrame, score: str, of_layers: NullLevel | None, of_heads
                 "customdata": [f"L{layer}H{head}" for layer, head in heads.select("layer", "head").rows()],
                 "text": _z_texts(heads, score),
                 "hovertemplate": "%{customdata}: %{y:.3f}%{text}<extra></extra>",
-                "marker": {"color": colour, "size": 5, "opacity": 0.6},
+                "marker": {"color": colour, "size": 6, "opacity": 0.75},
                 "name": "head",
                 "legendgroup": "heads",
                 **hidden,
@@ -145,7 +144,7 @@ def _panel(part: pl.DataFrame, score: str, of_layers: NullLevel | None, of_heads
         }
     )
     x = whole_axis("layer", last + 1, range=list(span))
-    return Panel(stack_name(model, stack), traces, x, axis(escaped(TITLES[score])))
+    return Panel(stack_name(model, stack), traces, x, axis(TITLES[score]))
 
 
 def _dotted_lines(span: tuple[float, float], bounds: tuple[float, float]) -> Trace:
@@ -166,7 +165,3 @@ def _dotted_lines(span: tuple[float, float], bounds: tuple[float, float]) -> Tra
 def _z_texts(rows: pl.DataFrame, score: str) -> list[str]:
     """Return what hovering adds to the score of each row: its z, where known."""
     return ["" if z is None else f", z {z:.1f}" for z in rows[f"{score}_z"].to_list()]
-
-
-def _listed(panels: list[Any]) -> str:
-    return ", ".join(panel.title for panel in panels)

@@ -16,11 +16,13 @@ if TYPE_CHECKING:
 
 READING = (
     "The first figure shows the error that is left when only the largest coefficients are kept: the lower a curve, "
-    "the fewer numbers describe the network. The organised trees have to stay below all controls, which use other "
-    "bases or shuffled axes; trees fitted to permuted values show how much of the gain is fitted noise. In the "
-    "second figure a steeper line means a smoother network: its slope minus ½ is the exponent α."
+    "the fewer numbers describe the network. The organised trees are worth their work where they stay below the "
+    "controls, which are other bases and shuffled axes; trees fitted to permuted values show how much of the gain "
+    "is fitted noise. In the second figure a steeper line means a smoother network: its slope minus ½ is the "
+    "exponent α."
 )
 _DASHES = {"-": "solid", "--": "dash", ":": "dot", "-.": "dashdot"}
+_SYMBOLS = {"solid": "circle", "dash": "diamond-open", "dot": "x", "dashdot": "square"}
 _SMALLEST = 3e-3  # error at which the first figure ends
 
 
@@ -47,7 +49,7 @@ def sparsity_section(comparison: Comparison, *, id: str = "sparsity") -> Section
         PageFigure(
             f"{id}-errors",
             "Relative error against the share of coefficients kept, for the trees and each control.",
-            figure([errors], height=360),
+            figure([errors], height=400),
             columns(curves),
         )
     ]
@@ -60,7 +62,7 @@ def sparsity_section(comparison: Comparison, *, id: str = "sparsity") -> Section
             axis("log₂ rms coefficient"),
         )
         label = "Size of the Haar coefficients against their support, with fitted lines."
-        figures.append(PageFigure(f"{id}-regularity", label, figure([regular], height=360), columns(_points(fitted))))
+        figures.append(PageFigure(f"{id}-regularity", label, figure([regular], height=400), columns(_points(fitted))))
     gains = f"The l1/l2 of the trees is {comparison.gain():.1%} below that of dyadic trees"
     if "permuted: trees" in comparison:
         gains += f", {comparison.gain(permuted=True):.1%} for permuted values"
@@ -102,7 +104,7 @@ def _fit(profile: Profile) -> list[Trace]:
             "mode": "markers",
             "x": rounded(fit.support),
             "y": rounded(fit.log_rms),
-            "marker": {"color": colour, "size": 6},
+            "marker": {"color": colour, "size": 6, "symbol": _SYMBOLS[dash]},
             "hovertemplate": "support 2^%{x:.1f}: %{y:.2f}",
             "name": exponent,
         },

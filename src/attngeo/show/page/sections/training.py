@@ -107,7 +107,7 @@ def _series(training: Mapping[str, Sequence[Record]]) -> list[_Series]:
             kind = stack or next((known for known in ("encoder", "decoder") if known in name), "")
             before = used[kind] = used.get(kind, -1) + 1
             colour = STACK_COLOURS.get(kind) or _SPARE[(len(found) + before) % len(_SPARE)]
-            title = ", ".join(filter(None, (short_name(name), "" if stack in name else escaped(stack))))
+            title = ", ".join(filter(None, (short_name(name), "" if stack in name else stack)))
             found.append(_Series(title, stack, colour, _DASHES[before % len(_DASHES)], records))
     return found
 
@@ -132,7 +132,7 @@ def _loss(name: str, records: Sequence[Record], key: str, series: Sequence[_Seri
         "line": {"color": own.colour if own else COLOURS[0], "width": 2, "dash": own.dash if own else "solid"},
         "marker": {"size": 5},
         "hovertemplate": "step %{x:,}: %{y:.4f}",
-        "name": short_name(name),
+        "name": escaped(short_name(name)),
     }
 
 
@@ -194,7 +194,7 @@ def _median_and_band(one: _Series, score: str) -> list[Trace]:
         "marker": {"size": 5},
         "hovertemplate": "step %{x:,}, median layer: %{y:.3f}",
         "legendgroup": one.name,
-        "name": one.name,
+        "name": escaped(one.name),
     }
     return [band, line]
 
