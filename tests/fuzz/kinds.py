@@ -38,7 +38,7 @@ def mutate_one(mutate: Callable[[Random, bytes], bytes], *names: str) -> Callabl
 
 def all_kinds() -> dict[str, Kind]:
     """Return every kind by name."""
-    from tests.fuzz import comparison_kinds, other_kinds, result_kinds, training_kinds, weight_kinds
+    from tests.fuzz import comparison_kinds, other_kinds, pruning_kinds, result_kinds, training_kinds, weight_kinds
 
     kinds = (
         *weight_kinds.KINDS,
@@ -46,5 +46,6 @@ def all_kinds() -> dict[str, Kind]:
         *training_kinds.KINDS,
         *other_kinds.KINDS,
         *comparison_kinds.KINDS,
+        *pruning_kinds.KINDS,
     )
     return {kind.name: kind for kind in kinds}

@@ -11,6 +11,7 @@ from torch.nn import functional as F
 
 from attngeo.applications.prune.calibration.objective import IGNORED
 from attngeo.applications.prune.calibration.rows import Batch
+from attngeo.errors import InputError
 from attngeo.live.frozen import frozen_model
 from attngeo.live.load import run_model
 
@@ -63,8 +64,10 @@ def mean_loss(model: PreTrainedModel, batches: Sequence[Batch], reference: Seque
                 count += float(full.square().sum())
             else:
                 predicted = batch.targets != IGNORED  # [B, T]
-                logits = output.logits[predicted].float()  # [tokens, V]
-                total += float(F.cross_entropy(logits, batch.targets[predicted], reduction="sum"))
+                logits, expected = output.logits[predicted].float(), batch.targets[predicted]  # [tokens, V], [tokens]
+                if bool(((expected < 0) | (expected >= logits.shape[1])).any()):
+                    raise InputError(f"targets outside of the vocabulary, which has {logits.shape[1]:,} tokens")
+                total += float(F.cross_entropy(logits, expected, reduction="sum"))
                 count += int(predicted.sum())
     return total / max(count, 1e-30)
 

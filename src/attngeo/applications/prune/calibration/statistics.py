@@ -9,6 +9,7 @@ to. Where the output projection has a bias, z_t ends with the constant 1.
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -75,14 +76,22 @@ class Statistics:
             for index, (stack, layer, tokens) in enumerate(about["layers"]):
                 fit, held = (_moments(required_array(arrays, f"{name}_{index}")) for name in ("fit", "held_out"))
                 layers[str(stack), int(layer)] = LayerMoments(fit, held, int(tokens))
-            batches = tuple(
-                Batch(
-                    {name: torch.from_numpy(required_array(arrays, f"input_{index}_{name}")) for name in names},
-                    torch.from_numpy(arrays[f"targets_{index}"]) if f"targets_{index}" in arrays else None,
-                )
-                for index, names in enumerate(about["batches"])
-            )
+            batches = tuple(_batch(arrays, index, names) for index, names in enumerate(about["batches"]))
+            if not layers or not batches:
+                raise InputError(f"{len(layers)} layers and {len(batches)} batches, expected at least one of each")
             return cls(str(about["fingerprint"]), layers, batches)
+
+
+def _batch(arrays: Mapping[str, NDArray[Any]], index: int, names: Sequence[str]) -> Batch:
+    """Return one held-out batch; InputError where its targets do not fit its tokens."""
+    inputs = {name: torch.from_numpy(required_array(arrays, f"input_{index}_{name}")) for name in names}
+    if f"targets_{index}" not in arrays:
+        return Batch(inputs, None)
+    targets = torch.from_numpy(arrays[f"targets_{index}"])
+    tokens = inputs.get("decoder_input_ids", inputs.get("input_ids"))
+    if tokens is None or targets.shape != tokens.shape or targets.dtype != torch.int64:
+        raise InputError(f"targets_{index} is not an array of whole numbers, one per token")
+    return Batch(inputs, targets)
 
 
 def _numpy(value: torch.Tensor) -> NDArray[Any]:
