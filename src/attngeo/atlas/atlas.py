@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from attngeo.atlas.budget import HubLimits, ledger_for
 from attngeo.atlas.executors import Executor, InProcess, LocalProcesses, RayTasks
 from attngeo.atlas.options import ScoreOptions
+from attngeo.atlas.organized import Organized
 from attngeo.atlas.outcome import Outcome
+from attngeo.atlas.progress import CallProgress, forget_ended_calls
 from attngeo.atlas.query import run_query
 from attngeo.atlas.reference import Reference
 from attngeo.atlas.status import AtlasStatus, read_status
@@ -24,8 +26,6 @@ from attngeo.io.threads import thread_count
 
 if TYPE_CHECKING:
     import polars as pl
-
-    from attngeo.atlas.organizing.call import Organized
 
 
 @dataclass(frozen=True)
@@ -84,6 +84,7 @@ class Atlas:
         folded: bool = True,
         num_heads: int | None = None,
         unproven: bool = False,
+        hub_limits: HubLimits | None = None,
         progress: Callable[[int, int], None] | None = None,
         say: Callable[[str], None] | None = None,
     ) -> Added:
@@ -94,6 +95,7 @@ class Atlas:
         ray:      True: run the tasks on a Ray that is started on this machine; an address: on that Ray cluster
         retry:    try references again that failed in an earlier call
         heads, nulls, folded, num_heads, unproven: as in `attngeo.score`
+        hub_limits: how many requests all workers together may send to the hub
         progress: called with (number of references done, number of all references)
         say:      called with one line about each reference that fails
 
@@ -104,26 +106,25 @@ class Atlas:
         options = ScoreOptions(heads, nulls, folded, num_heads, unproven)
         executor = _executor(workers, ray)
         self._store.create()
-        counts: Counter[str] = Counter()
-        for done, outcome in enumerate(self._outcomes(references, options, retry, executor), 1):
-            counts[outcome.state] += 1
-            if outcome.state == "failed" and say is not None:
-                say(outcome.line)
-            if progress is not None:
-                progress(done, len(references))
+        forget_ended_calls(self.path)
+        job = ScoreJob(Store(self.path.absolute()), options, ledger_for(references, hub_limits))
+        with CallProgress(self.path, len(references), progress, say) as call:
+            for outcome in self._outcomes(references, job, retry, executor):
+                call.add(outcome)
+        counts = call.counts
         return Added(counts["scored"], counts["linked"], counts["known"], counts["failed"])
 
     def _outcomes(
-        self, references: list[Reference], options: ScoreOptions, retry: bool, executor: Executor
+        self, references: list[Reference], job: ScoreJob, retry: bool, executor: Executor
     ) -> Iterator[Outcome]:
         """Yield the outcome of each reference: first of those that need no task."""
         tasks = []
         for reference in references:
-            if (known := known_before(self._store, reference, options, retry)) is not None:
+            if (known := known_before(self._store, reference, job.options, retry)) is not None:
                 yield known
             else:
                 tasks.append(reference)
-        yield from executor.run(ScoreJob(Store(self.path.absolute()), options), tasks)
+        yield from executor.run(job, tasks)
 
     @accepts_progress_bar
     def organize(
@@ -141,6 +142,7 @@ class Atlas:
         workers: int | None = None,
         ray: bool | str = False,
         retry: bool = False,
+        hub_limits: HubLimits | None = None,
         progress: Callable[[int, int], None] | None = None,
         say: Callable[[str], None] | None = None,
     ) -> Organized:
@@ -154,7 +156,7 @@ class Atlas:
         invariance:       measure the softmax invariance on this many texts, the first ones; None: on all, 0: on none
         invariance_heads: heads that are organised on their own for it, drawn anew for each text; 0: all
         seed:             of the controls and of the choice of heads
-        workers, ray, retry, progress, say: as in `add`
+        workers, ray, retry, hub_limits, progress, say: as in `add`
 
         >>> atlas = attngeo.Atlas("organized")
         >>> texts = ["The heads of a layer read the same text.", "Each of them looks for something else in it."]
@@ -177,7 +179,7 @@ class Atlas:
         checked = checked_texts(texts)
         executor = _executor(workers, ray)
         self._store.create()
-        job = OrganizeJob(Store(self.path.absolute()))
+        job = OrganizeJob(Store(self.path.absolute()), ledger_for(references, hub_limits))
         return organize_networks(job, executor, references, checked, *questions, invariance, retry, progress, say)
 
     def organized(self) -> pl.DataFrame:

@@ -1,7 +1,10 @@
 """The budget of requests to the hub that all workers of a call share.
 
-    HubLimits     how many requests may be sent in which time
-    FileLedger    the requests of all processes of this machine, in files of the cache
+    HubLimits      how many requests may be sent in which time
+    FileLedger     the requests of all processes of this machine, in files of the cache
+    keeping_budget a context in which requests about one model wait for their turn
+
+On Ray one actor keeps the ledger for all nodes (`executors/ray_ledger.py`).
 
 In any span of `seconds` at most as many requests are sent as the limits say: each process takes the next free place,
 and sleeps until then. The files outlive a call, so that a call that is killed and repeated keeps the budget too.
@@ -13,15 +16,18 @@ import os
 import struct
 import tempfile
 import time
+from collections.abc import Iterable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import quote
 
+from attngeo.atlas.reference import Reference
 from attngeo.errors import InputError
 from attngeo.io.cache import cache_dir
 from attngeo.io.lock import folder_lock
 from attngeo.weights.sources.hub.retry import LONGEST_WAIT
-from attngeo.weights.sources.hub.throttle import Kind
+from attngeo.weights.sources.hub.throttle import Kind, Ledger, throttled
 
 _TIME = struct.Struct("<d")
 KEPT = 1 << 20  # bytes of a file before old requests are removed from it
@@ -105,6 +111,17 @@ class FileLedger:
 
     def _pause_end(self, times: _Times, now: float) -> float:
         return times.until if times.until <= now + LONGEST_WAIT else now  # later: the clock was set back
+
+
+def ledger_for(references: Iterable[Reference], limits: HubLimits | None) -> FileLedger | None:
+    """Return the ledger of a call; None if no model is on the hub."""
+    on_hub = any(reference.revision is not None for reference in references)
+    return FileLedger(limits or HubLimits()) if on_hub else None
+
+
+def keeping_budget(ledger: Ledger | None, reference: Reference) -> AbstractContextManager[None]:
+    """Return a context in which each request to the hub waits for its place; files on this machine need none."""
+    return nullcontext() if ledger is None or reference.revision is None else throttled(ledger)
 
 
 def _furthest(seconds: float) -> float:

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from attngeo.atlas.budget import keeping_budget
 from attngeo.atlas.fingerprint import fingerprint
 from attngeo.atlas.options import RESULT_VERSION, ScoreOptions, digest
 from attngeo.atlas.outcome import Outcome, State
@@ -20,6 +21,7 @@ from attngeo.io.messages import one_line
 from attngeo.io.threads import one_core
 from attngeo.weights.layout.layers import open_layers
 from attngeo.weights.scoring.score import score_rows
+from attngeo.weights.sources.hub.throttle import Ledger
 
 BASE_MEMORY = 400 << 20  # bytes
 
@@ -30,10 +32,12 @@ class ScoreJob:
 
     store: Store
     options: ScoreOptions
+    ledger: Ledger | None = None  # of the requests to the hub; None: no model is there
 
     def run(self, task: Reference) -> Outcome:
         """Score one model into the atlas."""
-        return score_reference(self.store, task, self.options)
+        with keeping_budget(self.ledger, task):
+            return score_reference(self.store, task, self.options)
 
     def lose(self, task: Reference, error: AttngeoError) -> Outcome:
         """Write a row of failures."""

@@ -14,6 +14,7 @@ from itertools import chain, islice
 from typing import Any
 
 from attngeo.atlas.executors.interface import Job, WorkerLost
+from attngeo.atlas.executors.ray_ledger import with_shared_ledger
 from attngeo.atlas.outcome import Outcome
 from attngeo.atlas.store import AtlasWriteError
 from attngeo.errors import AttngeoError, InputError, first_line
@@ -45,6 +46,7 @@ class RayTasks:
                 yield from self._outcomes(ray, job, tasks)
 
     def _outcomes(self, ray: Any, job: Job, tasks: Sequence[Any]) -> Iterator[Outcome]:
+        job = with_shared_ledger(ray, job)
         most, memory = _capacity(ray)
         most = self._workers or most
         # Lost tasks are started again below, where a model that ends every process can be told from a lost node.

@@ -4,12 +4,11 @@ Text, read_texts   texts, from a file or a folder (`texts`)
 Trees, Invariance  what is asked of a network on a text (`questions`)
 OrganizeJob        the task that answers one question (`job`)
 organize_networks  all tasks of one call of `Atlas.organize` (`call`)
-Organized          what the call did (`call`)
 organized_frame, invariance_frame, agreement_frame   the results, per text or pair of texts (`frames`)
 summarize          means over texts, with 95% intervals (`summary`)
 """
 
-from attngeo.atlas.organizing.call import Organized, organize_networks
+from attngeo.atlas.organizing.call import organize_networks
 from attngeo.atlas.organizing.frames import agreement_frame, invariance_frame, organized_frame
 from attngeo.atlas.organizing.job import OrganizeJob
 from attngeo.atlas.organizing.questions import Invariance, Trees
@@ -19,7 +18,6 @@ from attngeo.atlas.organizing.texts import Text, read_texts
 __all__ = [
     "Invariance",
     "OrganizeJob",
-    "Organized",
     "Text",
     "Trees",
     "agreement_frame",

@@ -4,30 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from attngeo.atlas.executors import Executor
+from attngeo.atlas.organized import Organized
 from attngeo.atlas.organizing.job import OrganizeJob, OrganizeTask
 from attngeo.atlas.organizing.questions import Invariance, Trees
 from attngeo.atlas.organizing.texts import Text
 from attngeo.atlas.outcome import Outcome
 from attngeo.atlas.reference import Reference
-
-
-@dataclass(frozen=True)
-class Organized:
-    """What became of the tasks of one call of `Atlas.organize`, one per network, text and question.
-
-    >>> print(Organized(organized=120, known=0, failed=2))
-    120 organised, 0 known before, 2 failed
-    """
-
-    organized: int
-    known: int  # answers that were in the atlas
-    failed: int  # now, or in an earlier call and not tried again
-
-    def __str__(self) -> str:
-        return f"{self.organized} organised, {self.known} known before, {self.failed} failed"
 
 
 def organize_networks(

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from attngeo.atlas.budget import keeping_budget
 from attngeo.atlas.options import digest
 from attngeo.atlas.organizing.network import find_content, load_network
 from attngeo.atlas.organizing.questions import RESULT_VERSION, Question, Trees
@@ -15,6 +16,7 @@ from attngeo.atlas.reference import Reference
 from attngeo.atlas.store import AtlasWriteError, Store
 from attngeo.errors import AttngeoError, first_line, printable_line
 from attngeo.io.threads import one_core
+from attngeo.weights.sources.hub.throttle import Ledger
 
 BASE_MEMORY = 1 << 30  # bytes, with torch and transformers loaded
 
@@ -45,14 +47,15 @@ class NetworkError(AttngeoError):
 
 @dataclass(frozen=True)
 class OrganizeJob:
-    """What the tasks of one call of `Atlas.organize` share: the atlas."""
+    """What the tasks of one call of `Atlas.organize` share: the atlas, and the budget of requests to the hub."""
 
     store: Store
+    ledger: Ledger | None = None  # None: no model is on the hub
 
     def run(self, task: OrganizeTask) -> Outcome:
         """Answer one question, unless the atlas has the answer; an error becomes a row of failures."""
         try:
-            with one_core(), _one_torch_thread():
+            with keeping_budget(self.ledger, task.reference), one_core(), _one_torch_thread():
                 state = self._answer(task)
         except AtlasWriteError:
             raise
@@ -84,7 +87,8 @@ class OrganizeJob:
     def find(self, reference: Reference) -> str | Outcome:
         """Return what all results of a network depend on, or the outcome if it cannot be found."""
         try:
-            content = find_content(self.store, reference)
+            with keeping_budget(self.ledger, reference):
+                content = find_content(self.store, reference)
         except AtlasWriteError:
             raise
         except AttngeoError as error:

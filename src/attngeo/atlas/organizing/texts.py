@@ -18,7 +18,7 @@ class Text:
     """One text.
 
     >>> Text("It is a truth universally acknowledged").digest
-    '50a8b1a06b4d'
+    '1e7936ec72c4'
     """
 
     content: str
