@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from attngeo.atlas.progress import RunningCall, running_calls
 from attngeo.atlas.store import Store
 from attngeo.atlas.tables import failures_frame, models_frame
 
@@ -21,12 +22,16 @@ class AtlasStatus:
     failures: int
     parts: int  # files with scores
     bytes: int  # of all files
+    running: tuple[RunningCall, ...] = ()  # calls that are adding to it now
 
     def __str__(self) -> str:
         copies = f" ({self.copies} with the weights of another one)" if self.copies else ""
-        return (
-            f"{_count(self.models, 'model')}{copies}, {_count(self.failures, 'failure')}, "
-            f"{_count(self.parts, 'part')}, {self.bytes / 1000:,.1f} kB"
+        return "\n".join(
+            [
+                f"{_count(self.models, 'model')}{copies}, {_count(self.failures, 'failure')}, "
+                f"{_count(self.parts, 'part')}, {self.bytes / 1000:,.1f} kB",
+                *map(str, self.running),
+            ]
         )
 
 
@@ -35,7 +40,8 @@ def read_status(store: Store) -> AtlasStatus:
     failures = failures_frame(store).height
     models = models_frame(store)
     parts = len(store.names("scores"))
-    return AtlasStatus(models.height, models.height - models["part"].n_unique(), failures, parts, store.size())
+    copies = models.height - models["part"].n_unique()
+    return AtlasStatus(models.height, copies, failures, parts, store.size(), tuple(running_calls(store.root)))
 
 
 def _count(number: int, noun: str) -> str:

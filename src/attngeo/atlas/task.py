@@ -21,9 +21,12 @@ from attngeo.io.messages import one_line
 from attngeo.io.threads import one_core
 from attngeo.weights.layout.layers import open_layers
 from attngeo.weights.scoring.score import score_rows
+from attngeo.weights.sources.byte_file import bytes_read
 from attngeo.weights.sources.hub.throttle import Ledger
 
-BASE_MEMORY = 400 << 20  # bytes
+# Bytes of memory of one task. Measured: 0.1 GB, and 9 times the queries and keys of the largest layer in float32, which
+# are a small share of a large checkpoint; 3 GB are enough for a layer of width 8192.
+BASE_MEMORY, MEMORY_PER_BYTE, MOST_MEMORY = 300 << 20, 4, 3 << 30
 
 
 @dataclass(frozen=True)
@@ -45,7 +48,8 @@ class ScoreJob:
 
     def memory(self, task: Reference) -> int:
         """Return how many bytes of memory scoring one model takes."""
-        return BASE_MEMORY + 2 * (task.size() or 0)
+        size = task.size()
+        return MOST_MEMORY if size is None else min(BASE_MEMORY + MEMORY_PER_BYTE * size, MOST_MEMORY)
 
 
 def score_reference(store: Store, reference: Reference, options: ScoreOptions) -> Outcome:
@@ -55,13 +59,13 @@ def score_reference(store: Store, reference: Reference, options: ScoreOptions) -
     """
     try:
         with one_core():
-            state = _add(store, reference, options)
+            state, read = _add(store, reference, options)
     except AtlasWriteError:
         raise
     except Exception as error:
         return fail(store, reference, options, error)
     store.remove("failures", failure_name(reference, options))
-    return Outcome(reference, state)
+    return Outcome(reference, state, read=read)
 
 
 def known_before(store: Store, reference: Reference, options: ScoreOptions, retry: bool) -> Outcome | None:
@@ -86,21 +90,24 @@ def failure_name(reference: Reference, options: ScoreOptions) -> str:
     return digest("failure", reference.model, reference.revision, options.text, RESULT_VERSION)
 
 
-def _add(store: Store, reference: Reference, options: ScoreOptions) -> State:
+def _add(store: Store, reference: Reference, options: ScoreOptions) -> tuple[State, int]:
+    """Return what became of a reference, and how many bytes of weights were read, not counting a second reading."""
     located = reference.locate()
     name = _model_name(reference, located.state, options)
     if _part_of(store, name) is not None:
-        return "known"
+        return "known", 0
     row = _common(reference, options) | {"commit": located.commit}
     same_commit = store.names("models", prefix=name.partition("-")[0])  # asked for by another revision
     if same_commit and (part := _part_of(store, same_commit[0])) is not None:
         other = store.row("models", same_commit[0]) or {}
         store.write("models", name, [other | row | {"part": part}])
-        return "linked"
+        return "linked", 0
     notes: list[str] = []
+    before = bytes_read()
     with _collected(notes), located.open() as checkpoint:
         layers = open_layers(checkpoint, num_heads=options.num_heads, norms=options.folded, unproven=options.unproven)
         part = fingerprint(layers, options)
+        read = bytes_read() - before
         known = store.has("scores", part)
         if not known:
             scored = score_rows(checkpoint, model="", **options.plain())
@@ -109,7 +116,7 @@ def _add(store: Store, reference: Reference, options: ScoreOptions) -> State:
     row |= {"part": part, "notes": "; ".join(notes) or None}
     row["model_type"] = model_type if isinstance(model_type, str) else None
     store.write("models", name, [row])
-    return "linked" if known else "scored"
+    return ("linked" if known else "scored"), read
 
 
 def _common(reference: Reference, options: ScoreOptions) -> dict[str, object]:

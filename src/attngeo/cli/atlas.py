@@ -18,6 +18,7 @@ from attngeo.cli.common import (
     printed_warnings,
     write_output,
 )
+from attngeo.cli.ray_option import OptionalAddress, Ray, ray_argument
 from attngeo.errors import InputError
 
 app = typer.Typer(rich_markup_mode=None)
@@ -32,7 +33,7 @@ def group() -> None:
     """Score many models into one folder of Parquet files, and query them together."""
 
 
-@atlas.command()
+@atlas.command(cls=OptionalAddress)
 def add(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="The folder of the atlas; made if it does not exist.")],
     refs: Annotated[
@@ -47,6 +48,7 @@ def add(
         int | None,
         typer.Option(metavar="N", help="Number of worker processes; 0: none. Default: one per core."),
     ] = None,
+    ray: Ray = None,
     heads: Annotated[bool, typer.Option(help="Also score each head.")] = True,
     nulls: Annotated[bool, typer.Option(help="Compare with random weights and re-paired queries and keys.")] = True,
     folded: Annotated[
@@ -69,13 +71,14 @@ def add(
             added = Atlas(folder).add(
                 names,
                 workers=workers,
+                ray=ray_argument(ray),
                 retry=retry,
                 heads=heads,
                 nulls=nulls,
                 folded=folded,
                 num_heads=num_heads,
                 unproven=unproven,
-                progress=bar.step,
+                progress=bar,
                 say=lambda line: bar.say(f"attngeo: failed: {line}"),
             )
         typer.echo(f"attngeo: {folder}: {added}", err=True)

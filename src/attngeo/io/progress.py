@@ -40,6 +40,8 @@ class ProgressBar:
         self._progress: rich.progress.Progress | None = None
         self._task: rich.progress.TaskID | None = None
         self._closed = False
+        self._detail = ""
+        self._began = time.monotonic()
         self._next_line: float | None = None  # time of the next line in a log
         self._lock = threading.Lock()
         # A timer, not a check in step(): the first step may itself be the slow one.
@@ -60,16 +62,23 @@ class ProgressBar:
             if self._progress is not None:
                 self._progress.stop()
 
-    def step(self, done: int, total: int | None) -> None:
-        """Show that `done` parts are finished, out of `total` where that is known."""
+    def step(self, done: int, total: int | None, detail: str = "") -> None:
+        """Show that `done` parts are finished, out of `total` where that is known.
+
+        detail: what else there is to say, such as "2 failed"; lines of a log then end with the time that is left
+        """
         with self._lock:
-            self._done, self._total = done, total
+            self._done, self._total, self._detail = done, total, detail
             if self._progress is not None and self._task is not None:
-                self._progress.update(self._task, completed=done, total=total)
+                self._progress.update(self._task, completed=done, total=total, detail=detail)
             elif self._next_line is not None and time.monotonic() >= self._next_line:
                 self._next_line = time.monotonic() + INTERVAL
                 of_total = f" of {total}" if total is not None else ""
-                print(f"attngeo: {self._label}: {done}{of_total}", file=sys.stderr, flush=True)
+                left = f", {time_left(time.monotonic() - self._began, done, total)}" if detail and total else ""
+                more = f", {detail}{left}" if detail else ""
+                print(f"attngeo: {self._label}: {done}{of_total}{more}", file=sys.stderr, flush=True)
+
+    __call__ = step  # so that a bar can be passed wherever a callback is expected
 
     def say(self, line: str) -> None:
         """Print a line on stderr, above the bar if there is one."""
@@ -85,15 +94,33 @@ class ProgressBar:
             from rich.console import Console
             from rich.markup import escape
             from rich.progress import Progress as RichProgress
+            from rich.progress import TextColumn
         except ImportError:  # training needs no rich: work goes on without a bar
             return
         with self._lock:
             if self._closed:  # the work ended while rich was being imported
                 return
             # Transient: when the work is done, only its results are left on the terminal.
-            self._progress = RichProgress(console=Console(stderr=True), transient=True)
-            self._task = self._progress.add_task(escape(self._label), completed=self._done, total=self._total)
+            columns = (*RichProgress.get_default_columns(), TextColumn("{task.fields[detail]}", markup=False))
+            self._progress = RichProgress(*columns, console=Console(stderr=True), transient=True)
+            self._task = self._progress.add_task(
+                escape(self._label), completed=self._done, total=self._total, detail=self._detail
+            )
             self._progress.start()
+
+
+def time_left(seconds: float, done: int, total: int) -> str:
+    """Return in words how long the rest takes, if it goes on as in the `seconds` so far.
+
+    >>> time_left(60, 100, 250), time_left(1, 0, 5), time_left(7200, 1, 3)
+    ('2 min left', 'time left unknown', '4.0 h left')
+    """
+    if not done:
+        return "time left unknown"
+    left = seconds / done * (total - done)
+    if left < 90:
+        return f"{left:.0f} s left"
+    return f"{left / 60:.0f} min left" if left < 5400 else f"{left / 3600:.1f} h left"
 
 
 def accepts_progress_bar(function: Callable[P, R]) -> Callable[P, R]:
@@ -107,7 +134,7 @@ def accepts_progress_bar(function: Callable[P, R]) -> Callable[P, R]:
         if not named.pop("progress"):
             return function(*arguments, **options)
         with ProgressBar(function.__name__) as bar:
-            named["progress"] = bar.step
+            named["progress"] = bar
             return function(*arguments, **options)
 
     return call

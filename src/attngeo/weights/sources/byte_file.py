@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -40,6 +41,8 @@ class ByteFile(ABC):
             )
 
 
+_bytes_read = 0
+_counting = threading.Lock()
 Span = tuple[ByteFile, int, int]  # bytes [start, stop) of a file
 
 
@@ -76,6 +79,7 @@ def fill(fd: int, position: int, view: memoryview, name: str) -> None:
 
     name: of the file, for the message; the file may have become shorter since it was opened
     """
+    global _bytes_read
     done = 0
     while done < len(view):
         try:
@@ -85,6 +89,13 @@ def fill(fd: int, position: int, view: memoryview, name: str) -> None:
         if count == 0:
             raise SourceError(f"{name}: ends {done} bytes after byte {position}, expected {len(view)} bytes there")
         done += count
+    with _counting:
+        _bytes_read += done
+
+
+def bytes_read() -> int:
+    """Return how many bytes this process has read of files so far; those of the hub count when they are in the cache."""
+    return _bytes_read
 
 
 if hasattr(os, "preadv"):
@@ -93,8 +104,6 @@ if hasattr(os, "preadv"):
         return os.preadv(fd, [view], position)
 
 else:  # Windows has no positional read, so that one thread reads at a time
-    import threading
-
     _seek_lock = threading.Lock()
 
     def _pread(fd: int, view: memoryview, position: int) -> int:

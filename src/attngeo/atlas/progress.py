@@ -1,0 +1,170 @@
+"""How far a call of an atlas is: counted, drawn as a bar, and written to the folder for `status` in another terminal.
+
+CallProgress   counts outcomes and shows them
+RunningCall    what another process can see of it
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from attngeo.atlas.outcome import Outcome
+from attngeo.errors import AttngeoError
+from attngeo.io.archive import load_json, save_json
+from attngeo.io.progress import ProgressBar, time_left
+
+RUNNING = "running"  # folder in an atlas with one small file per call that is at work
+EVERY = 1.0  # seconds between two writes of it
+FORGOTTEN = 86_400.0  # seconds after which a call on another machine counts as ended
+
+
+@dataclass(frozen=True)
+class RunningCall:
+    """A call of `add` that is at work, as it last described itself.
+
+    >>> print(RunningCall(120, 500, 2, 3_400_000, 60.0, 60.0, 4711, "node1"))
+    running on node1 (process 4711): 120 of 500 done, 2 failed, 3.4 MB read, 3 min left
+    """
+
+    done: int  # references
+    total: int
+    failed: int
+    read: int  # bytes of weights
+    seconds: float  # since it began
+    time: float  # when this was written, in seconds of time.time
+    process: int
+    host: str
+
+    def __str__(self) -> str:
+        return (
+            f"running on {self.host} (process {self.process}): {self.done} of {self.total} done, "
+            f"{_detail(self.failed, self.read)}, {time_left(self.seconds, self.done, self.total)}"
+        )
+
+    @property
+    def alive(self) -> bool:
+        """Return whether the process still runs; that of another machine is believed for a day."""
+        if self.host != socket.gethostname():
+            return time.time() - self.time < FORGOTTEN
+        try:
+            os.kill(self.process, 0)
+        except ProcessLookupError:
+            return False
+        except OSError:
+            return True  # it belongs to another user
+        return True
+
+
+class CallProgress:
+    """Counts the outcomes of one call, shows them, and keeps its file in the folder of the atlas up to date.
+
+    progress: a bar, a function that is called with (done, total), or None
+    say:      called with one line about each reference that fails; by default the bar prints it
+    """
+
+    def __init__(
+        self,
+        root: Path,
+        total: int,
+        progress: ProgressBar | Callable[[int, int], None] | None,
+        say: Callable[[str], None] | None,
+    ) -> None:
+        self.counts: Counter[str] = Counter()
+        self._total, self._read = total, 0
+        self._progress, self._say = progress, say
+        self._began = time.monotonic()
+        self._written = -EVERY
+        self._path = root / RUNNING / f"{socket.gethostname()}-{os.getpid()}-{id(self)}.json"
+
+    def __enter__(self) -> CallProgress:
+        self._write()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with suppress(OSError):
+            self._path.unlink()
+
+    def add(self, outcome: Outcome) -> None:
+        """Count one outcome."""
+        self.counts[outcome.state] += 1
+        self._read += outcome.read
+        if outcome.state == "failed" and self._say is not None:
+            self._say(outcome.line)
+        done, failed = self.counts.total(), self.counts["failed"]
+        if isinstance(self._progress, ProgressBar):
+            self._progress.step(done, self._total, _detail(failed, self._read))
+        elif self._progress is not None:
+            self._progress(done, self._total)
+        if time.monotonic() - self._written >= EVERY:
+            self._write()
+
+    def _write(self) -> None:
+        """Describe this call for other processes; a folder that cannot be written is not worth an error here."""
+        self._written = time.monotonic()
+        call = RunningCall(
+            self.counts.total(),
+            self._total,
+            self.counts["failed"],
+            self._read,
+            self._written - self._began,
+            time.time(),
+            os.getpid(),
+            socket.gethostname(),
+        )
+        with suppress(OSError, AttngeoError):
+            self._path.parent.mkdir(exist_ok=True)
+            save_json(self._path, "running call", asdict(call))
+
+
+def running_calls(root: Path) -> list[RunningCall]:
+    """Return the calls that are at work in an atlas."""
+    return [call for path in _files(root) if (call := _read(path)) is not None and call.alive]
+
+
+def forget_ended_calls(root: Path) -> None:
+    """Remove the files of calls that were killed."""
+    for path in _files(root):
+        call = _read(path)
+        if call is None or not call.alive:
+            with suppress(OSError):
+                path.unlink()
+
+
+def _files(root: Path) -> list[Path]:
+    return sorted((root / RUNNING).glob("*.json"))
+
+
+def _read(path: Path) -> RunningCall | None:
+    """Return what a file says; None if it has just been removed, or is damaged."""
+    try:
+        plain: dict[str, Any] = load_json(path, "running call")
+        call = RunningCall(**plain)
+    except (AttngeoError, OSError, TypeError):
+        return None
+    wanted = {"float": (int, float), "int": int, "str": str}
+    return call if all(isinstance(plain[f.name], wanted[str(f.type)]) for f in fields(call)) else None
+
+
+def _detail(failed: int, read: int) -> str:
+    return f"{failed} failed, {byte_text(read)} read"
+
+
+def byte_text(count: float) -> str:
+    """Return a number of bytes for people.
+
+    >>> byte_text(999), byte_text(3_400_000)
+    ('999 bytes', '3.4 MB')
+    """
+    for unit in ("bytes", "kB", "MB", "GB"):
+        if count < 1000 or unit == "GB":
+            return f"{count:.0f} {unit}" if unit == "bytes" else f"{count:.1f} {unit}"
+        count /= 1000
+    raise AssertionError
