@@ -63,6 +63,20 @@ def _t5(draw: Draw, layers: int) -> tuple[dict[str, Any], Tensors]:
     return {"model_type": "t5", "d_model": WIDTH, "d_kv": SIZE, "num_heads": HEADS, "num_layers": layers}, tensors
 
 
+def _separate(draw: Draw, layers: int, model_type: str, name: str, parts: str) -> tuple[dict[str, Any], Tensors]:
+    """A model whose queries, keys and values are tensors of their own."""
+    tensors = {name.format(i, part): draw(WIDTH, WIDTH) for i in range(layers) for part in parts.split()}
+    sizes = {"hidden_size": WIDTH, "num_attention_heads": HEADS, "num_hidden_layers": layers}
+    return {"model_type": model_type, **sizes}, tensors
+
+
+def _fused(draw: Draw, layers: int, model_type: str, name: str) -> tuple[dict[str, Any], Tensors]:
+    """A model with one tensor for queries, keys and values."""
+    tensors = {name.format(i): draw(3 * WIDTH, WIDTH) for i in range(layers)}
+    sizes = {"hidden_size": WIDTH, "num_attention_heads": HEADS, "num_hidden_layers": layers, "n_head": HEADS}
+    return {"model_type": model_type, **sizes}, tensors
+
+
 LAYOUTS: Mapping[str, Callable[[Draw, int], tuple[dict[str, Any], Tensors]]] = {
     "bert": _bert,
     "gpt2": _gpt2,
@@ -71,12 +85,26 @@ LAYOUTS: Mapping[str, Callable[[Draw, int], tuple[dict[str, Any], Tensors]]] = {
     "qwen3": lambda draw, layers: _grouped(draw, layers, "qwen3"),
     "t5": _t5,
 }
+_DISTILBERT = "distilbert.transformer.layer.{}.attention.{}_lin.weight"
+_OPT = "model.decoder.layers.{}.self_attn.{}_proj.weight"
+_VIT = "vit.encoder.layer.{}.attention.attention.{}.weight"
+_BLOOM = "transformer.h.{}.self_attention.query_key_value.weight"
+_PHI3 = "model.layers.{}.self_attn.qkv_proj.weight"
+MORE_LAYOUTS: Mapping[str, Callable[[Draw, int], tuple[dict[str, Any], Tensors]]] = {
+    **LAYOUTS,
+    "mistral": lambda draw, layers: _grouped(draw, layers, "mistral"),
+    "distilbert": lambda draw, layers: _separate(draw, layers, "distilbert", _DISTILBERT, "q k v"),
+    "opt": lambda draw, layers: _separate(draw, layers, "opt", _OPT, "q k v"),
+    "vit": lambda draw, layers: _separate(draw, layers, "vit", _VIT, "query key value"),
+    "bloom": lambda draw, layers: _fused(draw, layers, "bloom", _BLOOM),
+    "phi3": lambda draw, layers: _fused(draw, layers, "phi3", _PHI3),
+}
 
 
 def model_files(layout: str, seed: int = 0, layers: int = 2) -> dict[str, bytes | Mapping[str, Any]]:
     """Return the files of a model with random weights."""
     random = np.random.default_rng(seed)
-    config, tensors = LAYOUTS[layout](lambda *shape: random.normal(0, 0.2, shape).astype(np.float32), layers)
+    config, tensors = MORE_LAYOUTS[layout](lambda *shape: random.normal(0, 0.2, shape).astype(np.float32), layers)
     return {"config.json": config, "model.safetensors": safetensors_bytes(tensors)}
 
 

@@ -30,7 +30,7 @@ class OptionalAddress(TyperCommand):
 
 
 def with_address(arguments: Sequence[str]) -> list[str]:
-    """Return the arguments with a value for each `--ray` that has none; what follows is one if it looks like an address.
+    """Return the arguments with a value for each `--ray` that has none; an address that follows is its value.
 
     >>> with_address(["--ray", "org/name"]), with_address(["--ray", "head:6379", "org/name"])
     (['--ray', 'here', 'org/name'], ['--ray', 'head:6379', 'org/name'])
