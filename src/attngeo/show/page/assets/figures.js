@@ -24,6 +24,16 @@ function themeChanges(layout) {
   return changes;
 }
 
+/** Return a copy of a layout in the colours of the current theme. */
+function themed(layout) {
+  const copy = structuredClone(layout);
+  for (const [path, value] of Object.entries(themeChanges(layout))) {
+    const names = path.split("."), last = names.pop();
+    names.reduce((part, name) => (part[name] ??= {}), copy)[last] = value;
+  }
+  return copy;
+}
+
 /** One figure: its drawing, its select element where it has a choice, and buttons that save it. */
 class PlotFigure {
   /** root: the element of the figure in the page; onHead: called with the label of a head that is clicked */
@@ -59,8 +69,7 @@ class PlotFigure {
     this.drawn = true;
     const { data, layout } = this.figure.plotly;
     const { updatemenus, ...rest } = layout;
-    await Plotly.newPlot(this.plot, data, { autosize: true, ...rest }, PLOT_SETTINGS);
-    await this.applyTheme();
+    await Plotly.newPlot(this.plot, data, themed({ autosize: true, ...rest }), PLOT_SETTINGS);
     this.plot.on("plotly_click", ({ points }) => {
       const label = [points[0].customdata].flat()[0];
       if (typeof label === "string") this.onHead(label);

@@ -23,11 +23,14 @@ class Page {
     window.addEventListener("hashchange", () => this.follow());
     window.addEventListener("beforeprint", () => this.paper(true));
     window.addEventListener("afterprint", () => this.paper(false));
+    performance.mark("attngeo-figures");
     await loadPlotly(document.getElementById("plotly").textContent);
+    performance.mark("attngeo-plotly");
     const seen = this.figures.filter(({ root }) => root.getBoundingClientRect().top < 1.5 * window.innerHeight);
     for (const figure of seen) await figure.draw();
     await this.mountViews();
     this.follow();
+    performance.mark("attngeo-usable");
     for (const figure of this.figures) {
       await new Promise((idle) => setTimeout(idle));
       await figure.draw();
