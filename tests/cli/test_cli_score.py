@@ -143,7 +143,8 @@ def test_published_lists_and_filters():
     done = run("published", "--family", "no such family")
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
     lines = run("published", "--family", "pythia").stdout.splitlines()
-    assert lines[0].split()[:3] == ["modality", "family", "hub_id"] and lines[-1].startswith("caution: ")
+    assert lines[0].split()[:2] == ["hub_id", "stack"] and lines[1] == "language  Pythia"
+    assert lines[-1].startswith("[1] fused weight cut")
 
 
 @pytest.mark.parametrize(

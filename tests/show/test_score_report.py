@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import pairwise
 
 import polars as pl
 import pytest
@@ -127,6 +128,21 @@ def test_the_legend_explains_the_columns_that_are_shown(table, wide):
 
 
 def test_the_legend_of_published_scores():
-    assert legend(published_report(list_published(family="pythia"))) == [*SCORES, "layers", "caution"]
-    assert legend(published_report(list_published(model="gpt2", caution=False))) == [*SCORES, "layers"]
-    assert legend(published_report(list_published(model="gpt2", caution=False, layers=True))) == SCORES
+    *titles, caution = legend(published_report(list_published(family="pythia")))
+    assert titles == [*SCORES, "layers", "size", "note"]
+    assert caution == "[1] fused weight cut in blocks though interleaved per head"
+    assert legend(published_report(list_published(model="gpt2", caution=False))) == [*SCORES, "layers", "size"]
+    assert legend(published_report(list_published(model="gpt2", caution=False, layers=True))) == [*SCORES, "size"]
+
+
+@pytest.mark.parametrize("layers", [False, True])
+def test_published_scores_are_listed_within_100_characters(layers):
+    frame = list_published(layers=layers)
+    lines = published_report(frame).splitlines()
+    assert max(map(len, lines)) <= 100
+    table = lines[1 : lines.index("")]
+    families = frame.select("modality", "family").rows()
+    assert len(table) == frame.height + 1 + sum(a != b for a, b in pairwise(families))  # a line above each family
+    row = next(line for line in table if line.startswith("facebook/musicgen-small "))
+    assert row.split()[-2:] == ["589M", "[1]"]
+    assert "[1] cross-attention, not self-attention" in lines

@@ -135,8 +135,10 @@ def score(
 def _with_published(ref: str, table: ScoreTable, name: str | None, whole: bool) -> pl.DataFrame:
     """Return the rows of `table` with the published scores; the model's own config says which modality it has."""
     from attngeo.weights.scoring.published.comparison import compare_with_published, modality_of
+    from attngeo.weights.sources.diffusers_format import PREFIX
     from attngeo.weights.sources.open import open_checkpoint
 
+    whole = whole and not any(kind.startswith(PREFIX) for kind in table.model_types.values())  # nothing similar
     with open_checkpoint(ref) as checkpoint:
         return compare_with_published(table.frame, name, modality_of(checkpoint.config), whole=whole)
 
@@ -153,7 +155,8 @@ def _write_scores(
     frame = pl.concat(frames)
     frame = frame if heads else frame.filter(pl.col("head").is_null())
     if form == "table":
-        report = score_report(frame, table.summary(), verdicts(table.frame), terminal_of(out), every_column)
+        found = verdicts(table.frame, table.model_types)
+        report = score_report(frame, table.summary(), found, terminal_of(out), every_column)
         write_output(report.encode(), out)
     else:
         write_output(encode(frame, form), out)

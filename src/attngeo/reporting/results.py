@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from attngeo.applications.compare.comparison import ModelComparison
@@ -143,7 +143,7 @@ def _add_scores(results: Results, table: ScoreTable) -> None:
         full = part["model"][0]
         name = short_model_name(full)
         pairs = table.frequencies
-        own = ScoreTable(part, table.notes, None if pairs is None else pairs.filter(pairs["model"] == full))
+        own = replace(table, frame=part, frequencies=None if pairs is None else pairs.filter(pairs["model"] == full))
         model = next((model for model in results.models if model.name == name), None)
         if model is None:
             results.models.append(model := ModelResults(name))

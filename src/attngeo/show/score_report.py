@@ -7,7 +7,7 @@ from textwrap import wrap
 from typing import TYPE_CHECKING
 
 from attngeo.show.score_legend import SCORE_LEGEND, legend
-from attngeo.show.tables import aligned, as_text, cells, is_numeric, padded, without_empty_columns
+from attngeo.show.tables import aligned, cells, is_numeric, padded, without_empty_columns
 from attngeo.show.terminal import PLAIN, STRONG, Terminal, bar, colour
 
 if TYPE_CHECKING:
@@ -69,13 +69,37 @@ def score_report(
 
 
 def published_report(frame: pl.DataFrame) -> str:
-    """Return rows of the published tables, as `list_published` returns them, then what the columns mean."""
-    lines = [*SCORE_LEGEND]
-    if "layers" in frame.columns:
-        lines.append("layers: number of layers in the stack; the scores are medians over them")
-    if frame["caution"].null_count() < frame.height:
-        lines.append("caution: why the published scores are not those of the model; - where no problem is known")
-    return "\n".join([as_text(frame), *lines, ""])
+    """Return rows of the published tables, as `list_published` returns them, then what the columns mean.
+
+    Modality and family stand above the models of a family, and cautions are numbered, so that rows stay narrow.
+    """
+    cautions: list[str] = frame["caution"].drop_nulls().unique(maintain_order=True).to_list()
+    shown = ["hub_id", "stack", *(name for name in ("layers", "layer") if name in frame.columns), *_SCORES]
+    titles = [*shown, "size", *(["note"] if cautions else [])]
+    rows = [
+        [*texts, _size(count), *([f"[{cautions.index(caution) + 1}]" if caution else ""] if cautions else [])]
+        for texts, count, caution in zip(cells(frame.select(shown)), frame["parameters"], frame["caution"], strict=True)
+    ]
+    title, *lines = aligned([titles, *rows], right=[*is_numeric(frame.select(shown)), True, False][: len(titles)])
+    families = list(frame.select("modality", "family").iter_rows())
+    for i in reversed(range(len(families))):
+        if i == 0 or families[i] != families[i - 1]:
+            lines.insert(i, "  ".join(families[i]))
+    text = [title, *lines, "", *SCORE_LEGEND]
+    if "layers" in shown:
+        text.append("layers: number of layers in the stack; the scores are medians over them")
+    text.append("size: number of parameters")
+    if cautions:
+        text.append("note: a caution, why the published scores are not those of the model")
+        text += [f"[{i}] {caution}" for i, caution in enumerate(cautions, 1)]
+    return "\n".join([*text, ""])
+
+
+def _size(parameters: int) -> str:
+    """Return a number of parameters in millions or billions, in at most four characters."""
+    if parameters < 999.5e6:
+        return f"{parameters / 1e6:.0f}M"
+    return f"{parameters / 1e9:.{1 if parameters < 9.95e9 else 0}f}B"
 
 
 def _median_lines(summary: pl.DataFrame, width: int) -> list[str]:

@@ -17,8 +17,10 @@ pytest.importorskip("diffusers")
 
 import diffusers
 import torch
+from typer.testing import CliRunner
 
 import attngeo
+from attngeo.cli.score import app
 from attngeo.errors import LayoutError, UnprovenError
 from attngeo.weights.layout import families
 from attngeo.weights.layout.layers import open_layers
@@ -180,3 +182,23 @@ def test_contradictions_and_unknown_classes_are_one_line_errors(tmp_path: Path) 
     assert "diffusers:MyUNet was never checked against a live model" in error_with(_class_name="MyUNet")
     refused = error_with(_class_name="SanaTransformer2DModel")
     assert "SanaTransformer2DModel is refused: its self-attention is linear" in refused
+
+
+def test_a_head_count_that_contradicts_a_unet_is_named(tmp_path: Path) -> None:
+    live_model("UNet2DConditionModel").save_pretrained(tmp_path)
+    with pytest.raises(LayoutError) as caught:
+        attngeo.score(tmp_path, num_heads=3)
+    assert str(caught.value) == (
+        "num_heads is 3, but the config declares 2 heads (attention_head_dim) for "
+        "down_blocks.0.attentions.0.transformer_blocks.0.attn1; leave num_heads (--num-heads) out"
+    )
+    assert attngeo.score(tmp_path, num_heads=2) == attngeo.score(tmp_path)
+
+
+def test_the_verdict_of_a_diffusers_model_does_not_mention_published_models(tmp_path: Path) -> None:
+    live_model("DiTTransformer2DModel").save_pretrained(tmp_path)
+    table = attngeo.score(tmp_path)
+    assert table.model_types == {str(tmp_path): "diffusers:DiTTransformer2DModel"}
+    done = CliRunner().invoke(app, [str(tmp_path), "--published"])
+    assert done.exit_code == 0 and "not distinguishable from chance" in done.stdout
+    assert "published" not in done.stdout and "percentile" not in done.stdout

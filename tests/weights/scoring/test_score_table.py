@@ -11,7 +11,14 @@ import pytest
 
 from attngeo.errors import AttngeoError, SourceError
 from attngeo.io.parquet import parquet_bytes
-from attngeo.weights.scoring.score_table import COLUMNS, FREQUENCIES, FREQUENCIES_DIGEST, NOTES, ScoreTable
+from attngeo.weights.scoring.score_table import (
+    COLUMNS,
+    FREQUENCIES,
+    FREQUENCIES_DIGEST,
+    MODEL_TYPES,
+    NOTES,
+    ScoreTable,
+)
 
 
 def score_row(layer: int, head: int | None, symmetry: float | None, directionality: float | None, **more) -> dict:
@@ -181,6 +188,19 @@ def test_many_frequencies_are_saved(tmp_path):
     table = ScoreTable.of([], (), rows)
     table.save(tmp_path / "t.parquet")
     assert ScoreTable.load(tmp_path / "t.parquet") == table
+
+
+def test_model_types_are_kept(table, tmp_path):
+    typed = ScoreTable.of([], model_types={"a": "diffusers:UNet2DModel"})
+    both = table + typed
+    assert both.model_types == {**table.model_types, "a": "diffusers:UNet2DModel"}
+    assert both != ScoreTable(both.frame, both.notes, both.frequencies)
+    both.save(tmp_path / "t.parquet")
+    assert ScoreTable.load(tmp_path / "t.parquet") == both
+    for wrong in ("[]", '{"a": 1}'):
+        (tmp_path / "t.parquet").write_bytes(parquet_bytes(table.frame, {NOTES: "[]", MODEL_TYPES: wrong}))
+        with pytest.raises(SourceError, match="is not a score table"):
+            ScoreTable.load(tmp_path / "t.parquet")
 
 
 def test_damaged_frequencies_are_refused(table, tmp_path):

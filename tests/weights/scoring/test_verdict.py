@@ -86,6 +86,14 @@ def test_the_place_among_published_models_is_that_of_a_number():
     assert verdict_of(layer(0, 0.25)).published == "as in published encoders and decoders"  # where the ranges overlap
 
 
+def test_diffusers_models_are_not_placed_among_published_models():
+    frame = ScoreTable.of([layer(0, 0.9), layer(0, 0.9, model="unet")]).frame
+    placed, diffusion = verdicts(frame, {"m": "bert", "unet": "diffusers:UNet2DConditionModel"})
+    assert placed.published == "above most published encoders"
+    assert diffusion.published is None
+    assert diffusion.sentence == placed.sentence.removesuffix(f", {placed.published}")
+
+
 def test_layers_that_rotate_are_judged_over_all_offsets():
     mean, std = 0.001, 0.0005
     verdict = verdict_of(*(rope(i, score, mean, std) for i, score in enumerate((0.001, 0.002, 0.0015))))

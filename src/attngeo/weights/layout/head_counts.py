@@ -28,12 +28,17 @@ def count_heads(site: Site, shapes: Shapes, num_heads: int | None, pruned: Heads
 def declared_heads(site: Site, shapes: Shapes, num_heads: int | None) -> DeclaredHeads | None:
     """Return what the option `num_heads`, or else the config, declares about the heads of `site`."""
     gated_type = site.scope is not None and bool(GATED_TYPES.search(str(site.scope.config.get("model_type"))))
-    if num_heads is not None:
-        return DeclaredHeads("num_heads", num_heads, site.scope, site.cross, gated_type)
     if site.scope is not None and "_class_name" in site.scope.config:
         special = diffusers.declared_heads(site, shapes)
+        if special is not None and num_heads not in (None, special.queries):
+            raise LayoutError(
+                f"num_heads is {num_heads}, but the config declares {special.queries} heads ({special.source}) for "
+                f"{site.path}; leave num_heads (--num-heads) out"
+            )
         if special is not None:
             return special
+    if num_heads is not None:
+        return DeclaredHeads("num_heads", num_heads, site.scope, site.cross, gated_type)
     declared = query_heads(site.scope, site.path, site.cross) if site.scope is not None else None
     if declared is None:
         return None

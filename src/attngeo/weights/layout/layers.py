@@ -44,6 +44,11 @@ class Layers:
         return self.checkpoint.ref
 
     @property
+    def model_type(self) -> str:
+        """Return the model type of the config, `diffusers:CLASS` for a diffusers model; "" without a config."""
+        return _model_type(self.checkpoint)
+
+    @property
     def count(self) -> int:
         return len(self.plans)
 

@@ -87,7 +87,8 @@ def score(
         progress=progress,
     )
     _warn_of_missing_scores(scored.rows)
-    return ScoreTable.of(scored.rows, scored.notes, scored.frequencies if frequencies and heads else None)
+    pairs = scored.frequencies if frequencies and heads else None
+    return ScoreTable.of(scored.rows, scored.notes, pairs, scored.model_types)
 
 
 @dataclass(frozen=True)
@@ -97,6 +98,7 @@ class ScoredRows:
     rows: list[Row]  # as in `ScoreTable.frame`
     frequencies: list[Row]  # as in `ScoreTable.frequencies`; empty where not requested
     notes: tuple[str, ...]
+    model_types: Mapping[str, str]  # as in `ScoreTable.model_types`
 
 
 def score_rows(
@@ -143,7 +145,7 @@ def score_rows(
             if progress is not None:
                 progress(done, source.count)
         repaired.close()
-    return ScoredRows(rows, pairs, tuple(notes))
+    return ScoredRows(rows, pairs, tuple(notes), {name: source.model_type} if source.model_type else {})
 
 
 def _reader(source: Layers, device: Device | None) -> Generator[AttentionWeights | LayerBatch, None, None]:

@@ -7,7 +7,7 @@ import hashlib
 import html
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -64,7 +64,7 @@ FIRST_COLUMNS = {  # which every score table has
     *("model", "stack", "layer", "head", "symmetry", "directionality"),
     *("norm", "query_width", "key_width", "rank", "qk_norm", "cross"),
 }
-NOTES = "attngeo_notes"  # keys of the parquet metadata
+NOTES, MODEL_TYPES = "attngeo_notes", "attngeo_model_types"  # keys of the parquet metadata
 FREQUENCIES, FREQUENCIES_DIGEST = "attngeo_frequencies", "attngeo_frequencies_digest"
 
 
@@ -81,17 +81,24 @@ class ScoreTable:
     frame: pl.DataFrame  # columns COLUMNS
     notes: tuple[str, ...] = ()  # remarks that a reader of the scores must know
     frequencies: pl.DataFrame | None = None  # columns FREQUENCY_COLUMNS; None where they were not requested
+    model_types: Mapping[str, str] = field(default_factory=dict)  # model → type in its config, `diffusers:CLASS` too
 
     @classmethod
     def of(
-        cls, rows: Iterable[Row], notes: tuple[str, ...] = (), frequencies: Iterable[Row] | None = None
+        cls,
+        rows: Iterable[Row],
+        notes: tuple[str, ...] = (),
+        frequencies: Iterable[Row] | None = None,
+        model_types: Mapping[str, str] | None = None,
     ) -> ScoreTable:
         """Return a table made of rows; a missing key becomes null."""
         pairs = None if frequencies is None else _frame(frequencies, FREQUENCY_COLUMNS)
-        return cls(_frame(rows, COLUMNS), notes, pairs)
+        return cls(_frame(rows, COLUMNS), notes, pairs, model_types or {})
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, ScoreTable) or self.notes != other.notes or not self.frame.equals(other.frame):
+            return False
+        if self.model_types != other.model_types:
             return False
         if self.frequencies is None or other.frequencies is None:
             return self.frequencies is other.frequencies
@@ -103,7 +110,8 @@ class ScoreTable:
 
         pairs = [table.frequencies for table in (self, other) if table.frequencies is not None]
         notes = tuple(dict.fromkeys(self.notes + other.notes))
-        return ScoreTable(pl.concat([self.frame, other.frame]), notes, pl.concat(pairs) if pairs else None)
+        types = {**self.model_types, **other.model_types}
+        return ScoreTable(pl.concat([self.frame, other.frame]), notes, pl.concat(pairs) if pairs else None, types)
 
     def __len__(self) -> int:
         return self.frame.height
@@ -134,12 +142,12 @@ class ScoreTable:
         return draw("score_figure", self.frame, layer_nulls(self.frame))
 
     def save(self, path: str | Path) -> None:
-        """Write frame, notes and frequencies to one Parquet file, atomically."""
+        """Write frame, notes, frequencies and model types to one Parquet file, atomically."""
         path = Path(path)
         if path.suffix != ".parquet":
             raise InputError(f"{path}: a score table is saved as .parquet; use .frame to write other formats")
         with write_errors(path):
-            metadata = {NOTES: json.dumps(self.notes)}
+            metadata = {NOTES: json.dumps(self.notes), MODEL_TYPES: json.dumps(dict(self.model_types))}
             if self.frequencies is not None:
                 # A Parquet file inside the metadata of the first: every reader of Parquet still sees the scores.
                 pairs = parquet_bytes(self.frequencies, {})
@@ -154,18 +162,20 @@ class ScoreTable:
             frame, metadata = read_parquet(Path(path))
             texts = parse_json(metadata[NOTES]) if NOTES in metadata else None
             frequencies = _read_frequencies(metadata)
+            types = parse_json(metadata.get(MODEL_TYPES, "{}"))
         except OSError as error:
             raise SourceError(f"{path}: cannot be read ({error.strerror or error})") from error
         except ValueError as error:
             raise SourceError(f"{path}: is damaged, expected a score table saved by attngeo") from error
         columns = {name: str(kind) for name, kind in frame.schema.items()}
         known = columns.items() <= COLUMNS.items() and columns.keys() >= FIRST_COLUMNS
-        if not known or not (isinstance(texts, list) and all(isinstance(text, str) for text in texts)):
+        has_types = isinstance(types, dict) and all(isinstance(text, str) for text in types.values())
+        if not known or not has_types or not (isinstance(texts, list) and all(isinstance(text, str) for text in texts)):
             raise SourceError(f"{path}: is not a score table, expected a Parquet file saved by attngeo")
         for name in ("model", "stack", "layer"):
             if frame[name].null_count():
                 raise SourceError(f"{path}: column {name} contains null, expected a score table saved by attngeo")
-        return cls(_with_all_columns(frame), tuple(texts), frequencies)
+        return cls(_with_all_columns(frame), tuple(texts), frequencies, types)
 
 
 def _frame(rows: Iterable[Row], columns: Mapping[str, str]) -> pl.DataFrame:

@@ -7,17 +7,20 @@
 A z below −5 is as far from chance on the other side, so such a stack is called clearly (at most −0.3) or weakly
 skew-symmetric. The score is `symmetry_rope` in layers that rotate queries and keys by their positions, and `symmetry`
 in all others. The published figures have no rotary scores, so it is always the median of `symmetry` that is placed
-among them; the placement says where a number lies, never what kind of model it belongs to.
+among them; the placement says where a number lies, never what kind of model it belongs to. They have no diffusion
+models either, so those of diffusers are not placed among them.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING
 
 from attngeo.weights.scoring.nulls.layer_nulls import LayerNulls, NullLevel, layer_nulls
 from attngeo.weights.scoring.published.scores import list_published
+from attngeo.weights.sources.diffusers_format import PREFIX
 
 if TYPE_CHECKING:
     import polars as pl
@@ -45,7 +48,7 @@ class Verdict:
     z: float | None  # of the median layer; None: scored without nulls
     chance: NullLevel | None  # mean and standard deviation of the median layer's score for random factors
     plain_median: float | None  # over layers: symmetry
-    published: str | None  # where the plain median lies among published models
+    published: str | None  # where the plain median lies among published models; None for a diffusers model
 
     @property
     def degree(self) -> str | None:
@@ -78,8 +81,10 @@ class Verdict:
         return text + ("; at offset 0 only, rotation is not proved" if self.rotary == "not proved" else "")
 
 
-def verdicts(frame: pl.DataFrame) -> tuple[Verdict, ...]:
+def verdicts(frame: pl.DataFrame, model_types: Mapping[str, str] | None = None) -> tuple[Verdict, ...]:
     """Return one verdict per model and stack of `frame` (columns as in `ScoreTable.frame`), in the order of the rows.
+
+    model_types: as in `ScoreTable.model_types`
 
     The z of the median layer is the median of the layers' z. The layers of a stack nearly always have one shape; z is
     then a linear function of the score, so this is exactly the z of the median score.
@@ -88,7 +93,8 @@ def verdicts(frame: pl.DataFrame) -> tuple[Verdict, ...]:
     ['4 layers, not distinguishable from chance (median -0.024, chance 0.0078 ± 0.011), below most published decoders']
     """
     nulls = layer_nulls(frame)
-    return tuple(_verdict(part, nulls) for part in frame.partition_by("model", "stack", maintain_order=True))
+    parts = frame.partition_by("model", "stack", maintain_order=True)
+    return tuple(_verdict(part, nulls, (model_types or {}).get(part["model"][0], "")) for part in parts)
 
 
 def two_digits(value: float) -> str:
@@ -103,7 +109,7 @@ def two_digits(value: float) -> str:
     return f"{float(f'{digits}e{exponent}'):.{max(0, 1 - int(exponent))}f}"
 
 
-def _verdict(part: pl.DataFrame, nulls: LayerNulls) -> Verdict:
+def _verdict(part: pl.DataFrame, nulls: LayerNulls, model_type: str) -> Verdict:
     import polars as pl
 
     model, stack = part.select("model", "stack").row(0)
@@ -128,7 +134,7 @@ def _verdict(part: pl.DataFrame, nulls: LayerNulls) -> Verdict:
         z=_median(scored["z"]),
         chance=_rotary_chance(part) if rotates else level,
         plain_median=plain_median,
-        published=None if plain_median is None else _among_published(plain_median),
+        published=None if plain_median is None or model_type.startswith(PREFIX) else _among_published(plain_median),
     )
 
 
