@@ -13,6 +13,8 @@ import random
 from collections.abc import Iterable
 from pathlib import Path
 
+LONGEST = 7.0  # characters per word, with its space; code and tables have more, and many more tokens
+
 
 def passages(lines: Iterable[str], count: int, words: int, seed: int) -> list[str]:
     """Return the first `words` words of one long enough paragraph from each of `count` documents.
@@ -24,8 +26,8 @@ def passages(lines: Iterable[str], count: int, words: int, seed: int) -> list[st
     for line in lines:
         if not line.strip():
             documents.append([])
-        elif len(line.split()) > words:
-            documents[-1].append(" ".join(line.split()[:words]))
+        elif len(line.split()) > words and len(passage := " ".join(line.split()[:words])) <= LONGEST * words:
+            documents[-1].append(passage)
     long_enough = [document for document in documents if document]
     rng = random.Random(seed)
     return [rng.choice(document) for document in rng.sample(long_enough, count)]

@@ -5,12 +5,16 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import socket
+import struct
 import threading
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
-from urllib.parse import unquote, urlsplit
+from typing import Literal
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 LARGE = (".safetensors", ".bin", ".gguf", ".pt")  # reached by a redirect to the storage host, as on the hub
 
@@ -27,6 +31,11 @@ class Request:
     sent: int  # body bytes
     token: str | None
     storage: bool  # sent to the storage host, not to the hub itself
+    time: float = 0.0  # when it arrived
+
+    @property
+    def api(self) -> bool:
+        return self.path.startswith("/api/")
 
 
 @dataclass
@@ -39,6 +48,7 @@ class Repo:
     commit: str = ""
     sizes: bool = True  # whether the listing contains them
     revisions: tuple[str, ...] = ("main",)
+    older: tuple[str, ...] = ()  # commits before the present one, newest first
     moved_to: str | None = None  # the name to which the hub redirects, as for models that had no organisation
 
     def __post_init__(self) -> None:
@@ -48,6 +58,8 @@ class Repo:
 
 
 Fault = Callable[[Request], str | None]  # "503", "403", "cut", "empty", "whole", "shift", or None for none
+# Of a request of any kind: the status and headers of a refusal, "reset" to end the connection, or None to let it pass.
+Gate = Callable[[Request], tuple[int, Mapping[str, str]] | Literal["reset"] | None]
 
 
 @dataclass
@@ -56,12 +68,13 @@ class HubServer:
 
     repos: Mapping[str, Repo]
     fault: Fault | None = None  # called for each range request
+    gate: Gate | None = None  # called for each request
     requests: list[Request] = field(default_factory=list)
 
     def __enter__(self) -> HubServer:
         self._servers = []
         for storage in (False, True):
-            handler = type("Handler", (_Handler,), {"hub": self, "storage": storage})
+            handler = type("Handler", (self.handler,), {"hub": self, "storage": storage})
             server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
             server.daemon_threads = True
             threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
@@ -74,6 +87,11 @@ class HubServer:
         for server in self._servers:
             server.shutdown()
             server.server_close()
+
+    @property
+    def handler(self) -> type[Handler]:
+        """Return the class that answers requests."""
+        return Handler
 
     @property
     def url(self) -> str:
@@ -92,10 +110,11 @@ class HubServer:
         return [r.range for r in self.requests if r.file.endswith(suffix) and r.range is not None and r.status == 206]
 
 
-class _Handler(BaseHTTPRequestHandler):
+class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     hub: HubServer
     storage: bool
+    arrived = 0.0
 
     def do_GET(self) -> None:
         self._answer()
@@ -107,8 +126,21 @@ class _Handler(BaseHTTPRequestHandler):
         pass
 
     def _answer(self) -> None:
+        self.arrived = time.time()
         path = unquote(urlsplit(self.path).path)
-        if match := re.fullmatch(r"/api/models/([^/]+/[^/]+|[^/]+?)(?:/revision/(.+))?", path):
+        refusal = self.hub.gate(self._record(0, 0, "", None)) if self.hub.gate else None
+        if refusal == "reset":
+            self.hub.requests.append(self._record(0, 0, "", None))
+            self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            self.connection.close()
+            self.close_connection = True
+        elif refusal is not None:
+            self._send(refusal[0], b"", refusal[1])
+        elif path == "/api/models":
+            self._models()
+        elif match := re.fullmatch(r"/api/models/([^/]+/[^/]+)/(refs|commits/main)", path):
+            self._history(match[1], match[2])
+        elif match := re.fullmatch(r"/api/models/([^/]+/[^/]+|[^/]+?)(?:/revision/(.+))?", path):
             self._info(match[1], match[2] or "main")
         elif match := re.fullmatch(r"/(.+?)/resolve/([^/]+)/(.+)", path):
             self._file(match[1], match[2], match[3])
@@ -128,6 +160,35 @@ class _Handler(BaseHTTPRequestHandler):
             self._error(404, "RevisionNotFound")
             return None
         return repo
+
+    def _models(self) -> None:
+        """List the models of one author, two per page, as the hub does with more."""
+        query = dict(parse_qsl(urlsplit(self.path).query))
+        names = sorted(name for name in self.hub.repos if name.startswith(f"{query['author']}/"))
+        first = int(query.get("cursor", 0))
+        headers = {"Content-Type": "application/json"}
+        if first + 2 < len(names):
+            link = f"{self.hub.url}/api/models?author={query['author']}&cursor={first + 2}"
+            headers["Link"] = f'<{link}>; rel="next"'
+        self._send(
+            200, json.dumps([{"id": name, "modelId": name} for name in names[first : first + 2]]).encode(), headers
+        )
+
+    def _history(self, name: str, what: str) -> None:
+        """List the branches of a model, or the commits of a model that has only one branch."""
+        repo = self._repo(name, "main")
+        if repo is None:
+            return
+        if what == "refs":
+            branches = [
+                {"name": name, "ref": f"refs/heads/{name}", "targetCommit": repo.commit} for name in repo.revisions
+            ]
+            body: object = {"branches": branches, "tags": [], "converts": []}
+        else:
+            date = "2025-01-01T00:00:00.000Z"
+            about = {"authors": [{"user": "someone"}], "date": date, "title": "", "message": ""}
+            body = [{"id": commit, **about} for commit in (repo.commit, *repo.older)]
+        self._send(200, json.dumps(body).encode(), {"Content-Type": "application/json"})
 
     def _info(self, name: str, revision: str) -> None:
         repo = self._repo(name, revision)
@@ -181,7 +242,7 @@ class _Handler(BaseHTTPRequestHandler):
         return self.headers.get("Authorization", "").removeprefix("Bearer ") or None
 
     def _record(self, status: int, sent: int, file: str, span: tuple[int, int] | None) -> Request:
-        return Request(self.command, self.path, file, span, status, sent, self._token(), self.storage)
+        return Request(self.command, self.path, file, span, status, sent, self._token(), self.storage, self.arrived)
 
     def _send(
         self,
