@@ -17,7 +17,9 @@ ENCODER, DECODER = (str(attngeo.bundled.bundled(name)) for name in ("encoder", "
 def models(tmp_path_factory):
     folder = tmp_path_factory.mktemp("compare")
     made = {"base": random_model(0), "tuned": tuned(random_model(0), 0.1), "stranger": random_model(9)}
-    made["wide"] = random_model(0, width=64)
+    made["wide"], made["short"], made["nan"] = random_model(0, width=64), random_model(0), random_model(0)
+    made["short"]["model.embed_tokens.weight"] = made["short"]["model.embed_tokens.weight"][:200]
+    made["nan"]["model.layers.2.self_attn.k_proj.weight"][3, 5] = float("nan")
     return {name: str(save_model(folder / name, tensors)) for name, tensors in made.items()}
 
 
@@ -49,7 +51,7 @@ def test_several_models_give_a_matrix(models, tmp_path):
     assert "no sign of a common origin" in done.stdout and figure.stat().st_size > 1000
 
 
-def test_a_text_measures_the_distance_also_of_different_widths(models, tmp_path):
+def test_a_text_measures_the_distance(models, tmp_path):
     pytest.importorskip("ot")
     pytest.importorskip("transformers")
     text = tmp_path / "text.txt"
@@ -60,9 +62,44 @@ def test_a_text_measures_the_distance_also_of_different_widths(models, tmp_path)
     assert "layer symmetry by" in done.stdout
 
 
+def test_widths_that_differ_leave_the_distance(tmp_path):
+    """Questions 1 and 2 say why they have no answer, and the third one is answered."""
+    pytest.importorskip("ot")
+    transformers = pytest.importorskip("transformers")
+    narrow, text = tmp_path / "narrow", tmp_path / "text.txt"
+    tokenizer = transformers.AutoTokenizer.from_pretrained(ENCODER)
+    config = transformers.BertConfig(
+        hidden_size=64, num_attention_heads=2, num_hidden_layers=3, intermediate_size=64, vocab_size=len(tokenizer)
+    )
+    transformers.BertForMaskedLM(config).save_pretrained(narrow)
+    tokenizer.save_pretrained(narrow)
+    text.write_text("The heads of a network lie close together when they attend alike.")
+    done = run(ENCODER, narrow, "--text-file", text, "--figure", tmp_path / "c.png", "--out", tmp_path / "c.parquet")
+    assert done.exit_code == 0, done.output
+    lines = done.stdout.splitlines()
+    assert lines[2] == "Changed: no forms can be compared."
+    assert lines[3].startswith("Related: no verdict: ") and "have the widths 128 and 64" in lines[3]
+    assert "between the geometries of 16 and 6 heads" in lines[4]
+    assert ModelComparison.load(tmp_path / "c.parquet").distance.heads_b == 6
+    third = run(ENCODER, narrow, DECODER, "--text-file", text, "--draws", "99")
+    assert third.exit_code == 0 and "fused Gromov" in third.stdout
+    assert run(ENCODER, narrow, DECODER).exit_code == 2
+
+
+def test_identical_files_are_called_identical(models):
+    done = run(models["base"], models["base"], "--draws", "99")
+    assert done.exit_code == 0
+    name = models["base"]
+    assert f"Changed: nothing, the query and key weights of {name} and {name} are identical." in done.stdout
+    assert "heads, by change" not in done.stdout
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        (["base", "short", "--align"], "align: "),
+        (["base", "nan"], "k_proj"),
+        (["base", "tuned", "--stack", "vision"], "vision"),
         (["base"], "one model only, expected at least two to compare"),
         (["base", "wide"], "have the widths 48 and 64"),
         (["base", "/nowhere"], "no such folder"),

@@ -16,6 +16,7 @@ pytest.importorskip("transformers")
 DECODER = str(attngeo.bundled.bundled("decoder"))
 DATA = Path(__file__).parents[1] / "data"
 AUSTEN, MELVILLE = DATA / "austen.txt", DATA / "melville.txt"
+EMPTY, SHORT = "empty.txt", "short.txt"  # written by the test
 
 
 def run(*arguments: object) -> Any:
@@ -59,14 +60,53 @@ def test_all_methods_are_compared(tmp_path: Path) -> None:
         (("--text-file", AUSTEN, "--share", 0.5, "--heads", 3), "expected one of the two"),
         (("--text-file", AUSTEN, "--method", "luck"), "method 'luck': expected one of"),
         (("--text-file", AUSTEN, "--uniform"), "uniform: model type bert"),
+        (("--text-file", EMPTY), "empty.txt: empty, expected at least a word"),
+        (("--text-file", SHORT), "tokens to fit with, the refit needs at least 32 (about 42 in all"),
+        (("--text-file", AUSTEN, "--eval-file", EMPTY), "empty.txt: empty, expected at least a word"),
+        (("--text-file", AUSTEN, "--unit", "layer"), "unit 'layer': expected one of query, group"),
+        (("--text-file", AUSTEN, "--heads", 16), "heads is 16, but the model has 16; expected fewer"),
+        (("--image", DATA / "austen.txt"), "austen.txt"),
     ],
 )
-def test_bad_input_is_one_line(arguments: tuple[object, ...], message: str, tmp_path: Path) -> None:
+def test_bad_input_is_one_line(
+    arguments: tuple[object, ...], message: str, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    made = tmp_path_factory.mktemp("texts")
+    (made / EMPTY).write_text(" \n")
+    (made / SHORT).write_text("It is a truth universally acknowledged, that")
+    arguments = tuple(made / one if one in (EMPTY, SHORT) else one for one in arguments)
     done = run(DECODER, *arguments, "--out", tmp_path / "small")
     assert done.exit_code == 2
     (line,) = done.stderr.splitlines()
     assert line.startswith("attngeo: error: ") and message in line
     assert not list(tmp_path.iterdir())
+
+
+def test_a_share_that_would_empty_layers_is_cut(tmp_path: Path) -> None:
+    done = run(DECODER, "--text-file", AUSTEN, "--share", 0.95, "--method", "output", "--out", tmp_path / "small")
+    assert done.exit_code == 0, done.output
+    assert "12 heads are removed instead of 15: every layer keeps at least one query head" in done.stdout
+
+
+def test_models_that_cannot_be_pruned(tmp_path: Path) -> None:
+    torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")
+    config = transformers.BloomConfig(hidden_size=16, n_head=2, n_layer=1, vocab_size=600)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(DECODER)
+    for name in ("bloom", "nan"):
+        model = transformers.BloomForCausalLM(config)
+        if name == "nan":
+            model = transformers.AutoModelForCausalLM.from_pretrained(DECODER)
+            with torch.no_grad():
+                model.bert.encoder.layer[2].attention.self.value.weight[0, 0] = torch.nan
+        model.save_pretrained(tmp_path / name)
+        tokenizer.save_pretrained(tmp_path / name)
+    for name, message in (
+        ("bloom", "model type bloom: removing heads is supported for bert, roberta"),
+        ("nan", "bert.encoder.layer.2.attention.self.value.weight: contains NaN or infinity; expected finite weights"),
+    ):
+        done = run(tmp_path / name, "--text-file", AUSTEN, "--out", tmp_path / "small")
+        assert done.exit_code == 2 and message in done.stderr.splitlines()[-1], done.output
+        assert not (tmp_path / "small").exists()
 
 
 def test_an_existing_folder_is_not_overwritten(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
@@ -54,7 +55,7 @@ def compare(
     The first two questions are answered from the query and key weights, read one layer at a time; no model is built.
     For the third, both models are run on the inputs.
 
-    a, b:      as in `score`: folders, files, hub ids, modules or state dicts
+    a, b:      as in `score`: folders, files, hub ids, modules (with their low-rank adapters) or state dicts
     inputs:    texts, images or sounds, as in `capture`
     align:     before the relation is tested, match the hidden dimensions of `b` to those of `a` by their token
                embeddings: for a model whose dimensions were permuted (with RMSNorm, also sign-flipped)
@@ -73,7 +74,8 @@ def compare(
     if draws < 99:
         raise InputError(f"draws is {draws}, expected at least 99")
     options: dict[str, Any] = {"stack": stack, "num_heads": num_heads, "unproven": unproven}
-    with open_layers(a, **options) as layers_a, open_layers(b, **options) as layers_b:
+    weights = weights_of(a), weights_of(b)
+    with open_layers(weights[0], **options) as layers_a, open_layers(weights[1], **options) as layers_b:
         names = layers_a.model, layers_b.model
         try:
             paired = pair_layers(layers_a, layers_b)
@@ -87,9 +89,19 @@ def compare(
     if inputs is None:
         return comparison
     geometries = [captured_geometry(ref, inputs, stack=stack, truncate=truncate) for ref in (a, b)]
-    profiles = tuple(score_profiles(ref, **options) for ref in (a, b))
+    profiles = tuple(score_profiles(ref, **options) for ref in weights)
     distance = network_distance(geometries[0], geometries[1], seed=seed, profiles=profile_differences(*profiles))
     return replace(comparison, distance=distance)
+
+
+def weights_of(ref: Ref) -> Ref:
+    """Return a live module as a checkpoint whose weights include low-rank adapters; anything else as it is."""
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(ref, torch.nn.Module):
+        from attngeo.live.checkpoint import LiveCheckpoint
+
+        return LiveCheckpoint(ref)
+    return ref
 
 
 def compare_weights(

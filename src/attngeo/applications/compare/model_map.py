@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from attngeo.applications.compare.change.layer_pairs import pair_layers
-from attngeo.applications.compare.compare import compare_weights
+from attngeo.applications.compare.compare import compare_weights, weights_of
 from attngeo.applications.compare.distance.captured import captured_geometry
 from attngeo.applications.compare.distance.network_distance import HEADS, fused_gromov_wasserstein
 from attngeo.applications.compare.origin.relation import DRAWS
@@ -155,9 +155,10 @@ def compare_all(
         geometries = [geometry.subset(HEADS, seed) for geometry in geometries]
     numbered = [(i, j) for i in range(len(models)) for j in range(i + 1, len(models))]
     names: dict[int, str] = {}
+    weights = [weights_of(ref) for ref in models]
     pairs = []
     for done, (i, j) in enumerate(numbered, 1):
-        with open_layers(models[i], **options) as a, open_layers(models[j], **options) as b:
+        with open_layers(weights[i], **options) as a, open_layers(weights[j], **options) as b:
             names |= {i: a.model, j: b.model}
             try:
                 related = compare_weights(pair_layers(a, b), align=align, draws=draws, seed=seed).related

@@ -151,6 +151,10 @@ def module_checkpoint(module: torch.nn.Module, config: Mapping[str, Any] | None)
     if config is None:
         config = own.to_dict() if hasattr(own, "to_dict") else diffusers_config(module)
     tensors = {name: value for name, value in values.items() if hasattr(value, "shape") and hasattr(value, "dtype")}
+    for name in tensors:
+        if ".base_layer." in name and may_hold_attention(name):
+            adapted = name.partition(".base_layer.")[0]
+            raise SourceError(f"{type(module).__name__}: {adapted} has an adapter; merge it by merge_and_unload()")
     return MemoryCheckpoint(type(module).__name__, config, without_wrappers(tensors))
 
 

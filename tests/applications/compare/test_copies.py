@@ -1,0 +1,151 @@
+"""Copies of a model as people make them: an adapter merged, a quantised GGUF file, a folder on the hub."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+
+import attngeo
+from attngeo.applications.compare import compare
+from attngeo.errors import SourceError
+from tests.applications.compare.llama_pairs import GROUPS, HEADS, LAYERS, SIZE, random_model, save_model, tuned
+from tests.weights.sources.hub_server import HubServer, Repo
+
+
+def test_a_merged_adapter_changes_the_layers_it_was_trained_in(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    peft = pytest.importorskip("peft")
+    from attngeo.live.load import quiet_transformers
+    from tests.applications.prune.prunable_models import tiny_model
+
+    model = tiny_model("llama")
+    with quiet_transformers():
+        model.save_pretrained(tmp_path / "base")
+    config = peft.LoraConfig(r=3, target_modules=["q_proj", "v_proj"], layers_to_transform=[1], task_type="CAUSAL_LM")
+    torch.manual_seed(0)
+    adapted = peft.get_peft_model(model, config)
+    optimizer = torch.optim.AdamW(adapted.parameters(), lr=0.02)
+    ids = torch.randint(3, 50, (4, 12))
+    for _ in range(10):
+        adapted(input_ids=ids, labels=ids).loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    unmerged = compare(tmp_path / "base", adapted, draws=99)
+    with pytest.raises(SourceError, match=r"layers\.1\.self_attn\.q_proj has an adapter; merge it"):
+        attngeo.score(adapted)
+    merged = adapted.merge_and_unload()
+    with quiet_transformers():
+        merged.save_pretrained(tmp_path / "merged")
+    found = compare(tmp_path / "base", tmp_path / "merged")
+    layers = found.sorted(heads=False)
+    assert layers["layer"].to_list() == [1, 0] and layers["change"][1] == 0 < layers["change"][0]
+    base = tiny_model("llama").model.layers[1].self_attn
+    attention = merged.model.layers[1].self_attn
+    for row in found.changes.filter(pl.col("layer") == 1).drop_nulls("head").iter_rows(named=True):
+        before, after = (_form(one, row["head"]) for one in (base, attention))
+        assert row["change"] == pytest.approx(np.linalg.norm(before - after) / np.linalg.norm(before), rel=1e-4)
+    assert found.related.p_value == 0.001 and found.related.cosine > 0.9
+    np.testing.assert_allclose(unmerged.changes["change"], found.changes["change"], rtol=1e-3)
+    assert unmerged.related.p_value == 0.01
+
+
+def test_a_pruned_copy_with_unequal_groups() -> None:
+    pytest.importorskip("torch")
+    from attngeo.applications.prune.plan import PrunePlan
+    from attngeo.applications.prune.prune import prune
+    from tests.applications.prune.prunable_models import tiny_model
+
+    model = tiny_model("llama")
+    small = prune(model, PrunePlan.from_heads(model, ["L0H1", "L1H3", "L1H4", "L1H5"]), refit=False)
+    found = compare(model, small)
+    heads = found.changes.drop_nulls("head")
+    assert heads.select("layer", "head").rows() == [(0, h) for h in (0, 2, 3, 4, 5)] + [(1, h) for h in (0, 1, 2)]
+    assert heads["change"].max() == 0 and (heads["match"] == heads["head"]).all()
+    assert found.notes[0].endswith("have no counterpart in LlamaForCausalLM: L0H1, L1H3, L1H4, L1H5")
+    for row in found.changes.filter(pl.col("head").is_null()).iter_rows(named=True):
+        attention = model.model.layers[row["layer"]].self_attn
+        forms = [_form(attention, head) for head in range(6)]
+        gone = sum(forms[head] for head in ([1] if row["layer"] == 0 else [3, 4, 5]))
+        assert row["change"] == pytest.approx(np.linalg.norm(gone) / np.linalg.norm(sum(forms)), rel=1e-5)
+    assert found.related.p_value == 0.001 and not found.identical
+
+
+def _form(attention: Any, head: int) -> np.ndarray:
+    """Return M [d, d] of one of six query heads that read two key heads of size 6."""
+    query, key = (side.weight.detach().double().numpy() for side in (attention.q_proj, attention.k_proj))
+    return query[6 * head : 6 * head + 6].T @ key[6 * (head // 3) : 6 * (head // 3) + 6]
+
+
+@pytest.mark.parametrize(("kind", "largest"), [("Q8_0", 0.02), ("Q4_1", 0.3)])
+def test_a_quantised_gguf_copy(tmp_path: Path, kind: str, largest: float) -> None:
+    """The converter of llama.cpp also permutes the rows of each head, which changes no form."""
+    gguf = pytest.importorskip("gguf")
+    from tests.fuzz.weight_kinds import gguf_bytes
+
+    tensors = random_model(0, width=64, layers=2)
+    base = save_model(tmp_path / "base", tensors)
+    quantised, stored = {}, gguf.GGMLQuantizationType[kind]
+    for layer in range(2):
+        for side, count in (("q", HEADS), ("k", GROUPS)):
+            weight = tensors[f"model.layers.{layer}.self_attn.{side}_proj.weight"]
+            halves = weight.reshape(count, 2, SIZE // 2, 64).swapaxes(1, 2).reshape(weight.shape)
+            values = gguf.quants.dequantize(gguf.quants.quantize(halves, stored), stored)
+            quantised[f"blk.{layer}.attn_{side}.weight"] = values.astype(np.float32)
+        quantised[f"blk.{layer}.attn_norm.weight"] = tensors[f"model.layers.{layer}.input_layernorm.weight"]
+    quantised["token_embd.weight"] = tensors["model.embed_tokens.weight"]
+    metadata = {"attention.head_count": HEADS, "attention.head_count_kv": GROUPS, "attention.key_length": SIZE}
+    (tmp_path / "copy.gguf").write_bytes(gguf_bytes(metadata, quantised))
+    found = compare(base, tmp_path / "copy.gguf")
+    heads = found.changes.drop_nulls("head")
+    assert heads.height == 2 * HEADS and (heads["match"] == heads["head"]).all()
+    assert heads["change"].min() > 0 and heads["change"].max() < largest
+    row = heads.row(HEADS + 3, named=True)  # of layer 1
+    before, after = (
+        _head_form(query, key, 3)
+        for query, key in (
+            (tensors["model.layers.1.self_attn.q_proj.weight"], tensors["model.layers.1.self_attn.k_proj.weight"]),
+            (quantised["blk.1.attn_q.weight"], quantised["blk.1.attn_k.weight"]),
+        )
+    )
+    assert row["change"] == pytest.approx(np.linalg.norm(before - after) / np.linalg.norm(before), rel=1e-3)
+    assert found.related.p_value == 0.001 and found.related.cosine > 0.95
+
+
+def _head_form(query: np.ndarray, key: np.ndarray, head: int) -> np.ndarray:
+    group = head // (HEADS // GROUPS)
+    rows, others = slice(SIZE * head, SIZE * head + SIZE), slice(SIZE * group, SIZE * group + SIZE)
+    return query[rows].astype(np.float64).T @ key[others]
+
+
+def test_models_on_the_hub_are_read_by_byte_ranges(tmp_path: Path) -> None:
+    base, copy = random_model(0), tuned(random_model(0), 0.1)
+    for tensors in (base, copy):  # a vocabulary that nobody wants to download
+        tensors["model.embed_tokens.weight"] = np.zeros((100_000, 48), np.float32)
+    folders = {name: save_model(tmp_path / name, tensors) for name, tensors in (("base", base), ("tuned", copy))}
+    repos = {f"org/{name}": Repo(_files(folder)) for name, folder in folders.items()}
+    size = (folders["base"] / "model.safetensors").stat().st_size
+    with HubServer(repos) as hub:
+        environment = {key: value for key, value in os.environ.items() if not key.startswith(("HF_", "ATTNGEO_"))}
+        environment |= {"HF_ENDPOINT": hub.url, "HF_HOME": str(tmp_path / "hf"), "HF_HUB_DISABLE_XET": "1"}
+        environment |= {"ATTNGEO_CACHE": str(tmp_path / "cache")}
+        out = tmp_path / "changes.csv"
+        command = [sys.executable, "-m", "attngeo", "compare", "org/base", "org/tuned", "--draws", "99"]
+        done = subprocess.run([*command, "--out", out], env=environment, capture_output=True, text=True, timeout=120)
+        assert done.returncode == 0, done.stderr
+        assert hub.ranges() and hub.sent(".safetensors") < 0.1 * 2 * size
+    assert done.stdout.splitlines()[0] == "org/base compared with org/tuned"
+    expected = compare(folders["base"], folders["tuned"], draws=99).changes
+    found = pl.read_csv(out)
+    assert found.height == LAYERS * (HEADS + 1)
+    np.testing.assert_allclose(found["change"], expected["change"], rtol=1e-12)
+
+
+def _files(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
