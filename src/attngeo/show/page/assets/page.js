@@ -23,13 +23,13 @@ class Page {
     window.addEventListener("hashchange", () => this.follow());
     window.addEventListener("beforeprint", () => this.paper(true));
     window.addEventListener("afterprint", () => this.paper(false));
-    performance.mark("attngeo-figures");
-    await loadPlotly(document.getElementById("plotly").textContent);
-    performance.mark("attngeo-plotly");
-    const seen = this.figures.filter(({ root }) => root.getBoundingClientRect().top < 1.5 * window.innerHeight);
-    for (const figure of seen) await figure.draw();
+    // Views first: they need no plotly, and their height must be known before it is asked which figures can be seen.
     await this.mountViews();
     this.follow();
+    performance.mark("attngeo-views");
+    await loadPlotly(document.getElementById("plotly").textContent);
+    const seen = this.figures.filter(({ root }) => root.getBoundingClientRect().top < 1.5 * window.innerHeight);
+    for (const figure of seen) await figure.draw();
     performance.mark("attngeo-usable");
     for (const figure of this.figures) {
       await new Promise((idle) => setTimeout(idle));
