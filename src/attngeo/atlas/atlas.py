@@ -20,12 +20,14 @@ from attngeo.atlas.status import AtlasStatus, read_status
 from attngeo.atlas.store import Store
 from attngeo.atlas.tables import failures_frame, models_frame, scores_frame
 from attngeo.atlas.task import ScoreJob, known_before
+from attngeo.display import draw
 from attngeo.errors import InputError
 from attngeo.io.progress import accepts_progress_bar
 from attngeo.io.threads import thread_count
 
 if TYPE_CHECKING:
     import polars as pl
+    from matplotlib.figure import Figure
 
 
 @dataclass(frozen=True)
@@ -240,6 +242,32 @@ class Atlas:
         """
         self._store.check()
         return run_query(self._store, query)
+
+    def plot(self, x: str = "symmetry", y: str = "directionality", *, revisions: str | None = None) -> Figure:
+        """Return a figure of all models in the plane of two columns of the scores, or of the course of one run.
+
+        x, y:      columns of `frame()`; each point is the median over the layers of one stack of a model. Published
+                   models are drawn behind them where both columns were published.
+        revisions: a hub id whose revisions are checkpoints of one run (step1000, …), or a folder that contains
+                   checkpoints: draw symmetry and directionality of its layers over the steps instead
+
+        >>> atlas = attngeo.Atlas("plot")
+        >>> _ = atlas.add([attngeo.bundled.bundled(name) for name in ("encoder", "decoder")], workers=0)
+        >>> [panel.get_title("left") for panel in atlas.plot().axes]
+        ['encoders', 'decoders']
+        """
+        from attngeo.atlas.views import model_points, published_points, training_records
+
+        frame = self.frame()
+        if revisions is not None:
+            return draw("training_figure", training_records(frame, revisions))
+        return draw("atlas_figure", model_points(frame, x, y), published_points(x, y), x, y)
+
+    def published(self, *, layers: bool = False) -> pl.DataFrame:
+        """Return the scores of published models beside the published ones: medians per stack, or one row per layer."""
+        from attngeo.atlas.views import beside_published
+
+        return beside_published(self.frame(), layers=layers)
 
     def status(self) -> AtlasStatus:
         """Return how many models and failures the atlas holds; other processes may be writing to it."""

@@ -7,6 +7,16 @@ from typing import Annotated
 
 import typer
 
+from attngeo.cli.atlas_results import (
+    ApiRequests,
+    FileRequests,
+    Folder,
+    Retry,
+    Workers,
+    organize,
+    plot,
+    published,
+)
 from attngeo.cli.common import (
     Debug,
     Format,
@@ -21,11 +31,12 @@ from attngeo.cli.common import (
 from attngeo.cli.ray_option import OptionalAddress, Ray, ray_argument
 from attngeo.errors import InputError
 
+# Name of a table → the method of Atlas that returns it.
+TABLES = {"scores": "frame"} | {name: name for name in ("organized", "invariance", "agreement", "summary")}
+
 app = typer.Typer(rich_markup_mode=None)
 atlas = typer.Typer(rich_markup_mode=None, no_args_is_help=True)
 app.add_typer(atlas, name="atlas")
-
-Folder = Annotated[Path, typer.Argument(metavar="DIR", help="The folder of the atlas.")]
 
 
 @atlas.callback()
@@ -43,12 +54,19 @@ def add(
         list[Path] | None,
         typer.Option("--list", metavar="FILE", help="File with one REF per line; # starts a comment. May be repeated."),
     ] = None,
-    retry: Annotated[bool, typer.Option("--retry", help="Try models again that failed before.")] = False,
-    workers: Annotated[
-        int | None,
-        typer.Option(metavar="N", help="Number of worker processes; 0: none. Default: one per core."),
+    orgs: Annotated[
+        list[str] | None,
+        typer.Option("--org", metavar="NAME", help="All models of this organisation of the hub. May be repeated."),
     ] = None,
+    revisions: Annotated[
+        list[str] | None,
+        typer.Option("--revisions", metavar="REF", help="All branches and tags of this model. May be repeated."),
+    ] = None,
+    retry: Retry = False,
+    workers: Workers = None,
     ray: Ray = None,
+    api_requests: ApiRequests = 400,
+    file_requests: FileRequests = 2400,
     heads: Annotated[bool, typer.Option(help="Also score each head.")] = True,
     nulls: Annotated[bool, typer.Option(help="Compare with random weights and re-paired queries and keys.")] = True,
     folded: Annotated[
@@ -61,12 +79,17 @@ def add(
     """Score models into the atlas; it skips those that it holds, so the same command continues an interrupted one."""
     with one_line_errors(debug):
         from attngeo.atlas.atlas import Atlas
+        from attngeo.atlas.budget import HubLimits
+        from attngeo.atlas.listing import hub_models, hub_revisions
         from attngeo.atlas.reference import read_list
         from attngeo.io.progress import ProgressBar
 
+        limits = HubLimits(api_requests, file_requests)
         names = [*(refs or ()), *(name for path in lists or () for name in read_list(path))]
+        names += [name for org in orgs or () for name in hub_models(org, limits)]
+        names += [name for ref in revisions or () for name in hub_revisions(ref, limits)]
         if not names:
-            raise InputError("no models named, expected REF... or --list FILE")
+            raise InputError("no models named, expected REF..., --list FILE, --org NAME or --revisions REF")
         with ProgressBar(str(folder)) as bar, printed_warnings(bar.say):
             added = Atlas(folder).add(
                 names,
@@ -78,6 +101,7 @@ def add(
                 folded=folded,
                 num_heads=num_heads,
                 unproven=unproven,
+                hub_limits=limits,
                 progress=bar,
                 say=lambda line: bar.say(f"attngeo: failed: {line}"),
             )
@@ -86,6 +110,9 @@ def add(
             typer.echo("attngeo: --retry tries failed models again", err=True)
         # As in `attngeo score`: 1 if some models are in the atlas, 2 if none is.
         raise typer.Exit((1 if added.scored or added.linked or added.known else 2) if added.failed else 0)
+
+
+atlas.command(cls=OptionalAddress)(organize)
 
 
 @atlas.command()
@@ -122,17 +149,30 @@ def query(
         write_output(encode(Atlas(folder).sql(sql), form), out)
 
 
+atlas.command()(plot)
+atlas.command()(published)
+
+
 @atlas.command()
 def export(
     folder: Folder,
+    table: Annotated[
+        str,
+        typer.Option(
+            metavar="|".join(TABLES),
+            help="scores: of all models; the others: of organised networks, and the means over their texts.",
+        ),
+    ] = "scores",
     form: Format = None,
     out: Out = None,
     debug: Debug = False,
 ) -> None:
-    """Write the scores of all models as one table."""
+    """Write the scores of all models, or another table, as one file."""
     with one_line_errors(debug):
         form = output_format(form, out)
+        if table not in TABLES:
+            raise InputError(f"--table {table}: expected one of {', '.join(TABLES)}")
         from attngeo.atlas.atlas import Atlas
         from attngeo.show.tables import encode
 
-        write_output(encode(Atlas(folder).frame(), form), out)
+        write_output(encode(getattr(Atlas(folder), TABLES[table])(), form), out)

@@ -9,6 +9,7 @@ Text
     invariance_summary     the geometry before and after the softmax
     comparison_report      two models compared; model_map_report: several
     pruning_report         the heads that a plan removes, and the losses
+    summary_report         organised networks: means over texts
     encode                 a data frame as table, json, csv, parquet, latex or markdown
 
 Figures
@@ -28,10 +29,12 @@ Figures
     comparison_figure      changes by layer and head between two models, and their relation
     model_map_figure       distances of several models
     pruning_figure         loss against the share of heads removed
+    atlas_figure           many models in the plane of two scores
 
     save_figure            write a figure to a file
 """
 
+from attngeo.show.atlas import atlas_figure, summary_report
 from attngeo.show.canvas import save_figure
 from attngeo.show.comparison_figures import comparison_figure, model_map_figure
 from attngeo.show.comparison_report import comparison_report, model_map_report
@@ -54,6 +57,7 @@ from attngeo.show.tables import encode
 from attngeo.show.training_curves import training_figure
 
 __all__ = [
+    "atlas_figure",
     "comparison_figure",
     "comparison_report",
     "demo_figure",
@@ -79,6 +83,7 @@ __all__ = [
     "score_report",
     "slices_figure",
     "sparsity_figure",
+    "summary_report",
     "tensor_figure",
     "training_figure",
     "tree_figure",

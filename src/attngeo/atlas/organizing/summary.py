@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from attngeo.atlas.columns import CONTRASTS
 from attngeo.atlas.organizing.frames import STATE, agreement_frame, invariance_frame, organized_frame
 from attngeo.atlas.store import Store
@@ -59,7 +57,7 @@ def summarize(store: Store) -> pl.DataFrame:
     return pl.DataFrame(rows, schema=schema)
 
 
-def _figure(group: pl.DataFrame, figure: str) -> dict[str, float] | None:
+def _figure(group: pl.DataFrame, figure: str) -> dict[str, float | None] | None:
     """Return the statistics of one figure over the texts on which it is known; None if there is none."""
     control = CONTROLS[figure]
     known = group.drop_nulls([figure])
@@ -67,7 +65,13 @@ def _figure(group: pl.DataFrame, figure: str) -> dict[str, float] | None:
         return None
     values = known[figure].to_numpy()
     low, high = mean_interval(values)
-    found = {"texts": len(values), "mean": float(values.mean()), "low": low, "high": high, "std": _std(values)}
+    found: dict[str, float | None] = {
+        "texts": len(values),
+        "mean": float(values.mean()),
+        "low": low,
+        "high": high,
+        "std": _std(values),
+    }
     if control is None or known[control[0]].null_count() == known.height:
         return found
     both = known.drop_nulls([control[0]])
@@ -82,8 +86,8 @@ def _figure(group: pl.DataFrame, figure: str) -> dict[str, float] | None:
     }
 
 
-def mean_interval(values: Floats) -> tuple[float, float]:
-    """Return the 95% interval of the mean of independent values, by Student's t; infinite for a single value.
+def mean_interval(values: Floats) -> tuple[float | None, float | None]:
+    """Return the 95% interval of the mean of independent values, by Student's t; None for a single value.
 
     >>> low, high = mean_interval(np.array([1.0, 2.0, 3.0, 4.0]))
     >>> round(low, 2), round(high, 2)
@@ -93,10 +97,10 @@ def mean_interval(values: Floats) -> tuple[float, float]:
 
     n = len(values)
     if n < 2:
-        return -np.inf, np.inf
-    margin = float(t.ppf(0.975, n - 1)) * _std(values) / n**0.5
+        return None, None
+    margin = float(t.ppf(0.975, n - 1)) * float(values.std(ddof=1)) / n**0.5
     return float(values.mean()) - margin, float(values.mean()) + margin
 
 
-def _std(values: Floats) -> float:
-    return float(values.std(ddof=1)) if len(values) > 1 else float("nan")
+def _std(values: Floats) -> float | None:
+    return float(values.std(ddof=1)) if len(values) > 1 else None
