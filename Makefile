@@ -49,7 +49,7 @@ demo-real: $(VENV)/.core .models/.fetched
 	$(BIN)/attngeo demo --real --models .models --figure out/demo-real.png
 
 test: setup models
-	$(BIN)/python -m pytest -n 2 -m "not slow"
+	$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not slow"
 
 slow: setup models
 	$(BIN)/python -m pytest -m slow

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-LONGEST = 60.0  # seconds to wait for anything
+LONGEST = 100.0  # seconds to wait for anything
 
 
 def workers_of(pid: int) -> list[int]:
@@ -20,6 +20,27 @@ def workers_of(pid: int) -> list[int]:
         except (OSError, ValueError):
             continue  # it has ended meanwhile
     return sorted(found)
+
+
+def ray_workers_of(pid: int) -> list[int]:
+    """Return the processes of Ray that do a task of an atlas, under one process that has started a Ray."""
+    parents: dict[int, int] = {}
+    busy = []
+    for entry in Path("/proc").iterdir():
+        try:
+            if entry.name.isdecimal():
+                parents[int(entry.name)] = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+                if (entry / "cmdline").read_bytes().startswith(b"ray::run_task"):
+                    busy.append(int(entry.name))
+        except (OSError, ValueError):
+            continue  # it has ended meanwhile
+
+    def is_below(child: int) -> bool:
+        while child and child != pid:
+            child = parents.get(child, 0)
+        return child == pid
+
+    return sorted(filter(is_below, busy))
 
 
 def is_running(pid: int) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -108,10 +108,7 @@ def model_files(layout: str, seed: int = 0, layers: int = 2) -> dict[str, bytes 
     return {"config.json": config, "model.safetensors": safetensors_bytes(tensors)}
 
 
-def make_models(folder: Path, count: int, layers: int = 2) -> list[Path]:
-    """Write `count` models of all layouts in turn, each with weights of its own."""
-    names = list(LAYOUTS)
-    return [
-        write_files(folder / f"{i:03}-{names[i % len(names)]}", model_files(names[i % len(names)], i, layers))
-        for i in range(count)
-    ]
+def make_models(folder: Path, count: int, layers: int = 2, layouts: Sequence[str] = tuple(LAYOUTS)) -> list[Path]:
+    """Write `count` models of the given layouts in turn, each with weights of its own."""
+    named = [(i, layouts[i % len(layouts)]) for i in range(count)]
+    return [write_files(folder / f"{i:03}-{layout}", model_files(layout, i, layers)) for i, layout in named]

@@ -1,10 +1,8 @@
-"""Worker processes give the same rows as the calling process, and survive being killed at any moment."""
+"""Worker processes give the same rows as the calling process; `test_kills` kills them."""
 
 from __future__ import annotations
 
 import os
-import random
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -15,7 +13,7 @@ import attngeo
 from attngeo.atlas import Added
 from attngeo.atlas.executors import processes, worker_handle
 from attngeo.errors import AttngeoError, InputError
-from tests.atlas.processes import is_running, wait_until, workers_of
+from tests.atlas.processes import wait_until, workers_of
 from tests.atlas.small_models import make_models
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -53,40 +51,6 @@ def test_processes_give_the_same_bytes(models: list[Path], undisturbed: attngeo.
     added = atlas.add(models, workers=2, progress=lambda done, total: steps.append((done, total)))
     assert added == Added(scored=MODELS, linked=0, known=0, failed=0)
     assert steps == [(done, MODELS) for done in range(1, MODELS + 1)]
-    assert parts(atlas) == parts(undisturbed)
-
-
-@needs_proc
-def test_killed_workers_are_replaced(models: list[Path], undisturbed: attngeo.Atlas, tmp_path: Path) -> None:
-    atlas, killed = attngeo.Atlas(tmp_path / "atlas"), []
-
-    def kill(done: int, total: int) -> None:
-        if done in (2, 6, 10):
-            victim = random.Random(done).choice(workers_of(os.getpid()))
-            os.kill(victim, signal.SIGKILL)
-            killed.append(victim)
-
-    assert atlas.add(models, workers=2, progress=kill).failed == 0
-    assert len(set(killed)) == 3 and not workers_of(os.getpid())
-    assert parts(atlas) == parts(undisturbed)
-
-
-@needs_proc
-def test_a_killed_driver_resumes(models: list[Path], undisturbed: attngeo.Atlas, tmp_path: Path) -> None:
-    path = tmp_path / "atlas"
-    for finished in (1, 6, 12):
-        process = driver(path, models)
-        wait_until(lambda enough=finished: len(list(path.glob("models/*.parquet"))) >= enough)
-        workers = workers_of(process.pid)
-        process.kill()
-        process.wait()
-        wait_until(lambda started=workers: not any(map(is_running, started)))  # they notice, and end by themselves
-        if finished < 12:
-            assert attngeo.Atlas(path).status().models < MODELS
-    atlas = attngeo.Atlas(path)
-    known = atlas.status().models
-    added = atlas.add(models, workers=2)
-    assert added.known == known and added.failed == 0
     assert parts(atlas) == parts(undisturbed)
 
 
