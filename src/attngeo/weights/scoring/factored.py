@@ -59,6 +59,7 @@ class FormScores:
     rank_skew: float = math.nan
     dominance: float = math.nan
     rotary: RotaryScores = NO_ROTATION  # averaged over offsets
+    cross: AnyFloats | None = None  # [r, r], W_qᵀ W_k, where it was computed and is to be kept
 
 
 @dataclass(frozen=True)
@@ -70,6 +71,7 @@ class Figures:
     ranks: bool = False  # the effective ranks
     rotary: RotaryPairs | None = None  # scores of a head averaged over offsets
     pairs: bool = False  # keep the products of each rotary pair
+    cross: bool = False  # keep W_qᵀ W_k
 
 
 PLAIN = Figures()
@@ -129,6 +131,7 @@ def _in_double(query: Factors, key: Factors, figures: Figures) -> FormScores:
         row_norms=scale * scores.row_norms,
         column_norms=scale * scores.column_norms,
         error=0.0,
+        cross=None,  # that of the divided factors
     )
 
 
@@ -161,6 +164,7 @@ def _from_grams(query: Factors, key: Factors, figures: Figures) -> list[FormScor
         error = gram_error(rows, columns, gram_query[i], gram_key, own_cross, symmetry, squared_norm, sensitivity)
         scores = FormScores(symmetry, direction, math.sqrt(squared_norm), rows, columns, error, rotary=rotary[i])
         if own_cross is not None:
+            scores = replace(scores, cross=own_cross if figures.cross else None)
             ranks = effective_ranks(own_cross.T, gram_query[i], gram_key, product) if figures.ranks else None
             scores = _with_finer(scores, float(np.trace(own_cross, dtype=np.float64)), min(r, d), ranks, query)
         found.append(scores)

@@ -23,7 +23,7 @@ from attngeo.weights.scoring.factored import (
     score_forms,
 )
 from attngeo.weights.scoring.factors import Factors
-from attngeo.weights.scoring.rotary.average import RotarySums, pair_factors, turning_sums
+from attngeo.weights.scoring.rotary.average import RotarySums, pair_factors, turning_sums, within_pairs
 from attngeo.weights.scoring.rotary.heads import NO_ROTATION, RotaryScores
 from attngeo.weights.scoring.rounding_error import TRUSTED, concentration, directionality_with_sensitivity
 
@@ -216,32 +216,40 @@ def layer_scores(query: Factors, key: Factors, figures: Figures = PLAIN, groups:
     if is_torch(query.w):
         (scores,) = batched_layer_scores(query.w, key.w, figures, groups)
         return scores if scores.error <= TRUSTED else layer_scores(query.cpu(0), key.cpu(0), figures, groups)
-    (scores,) = score_forms(query, key, replace(figures, rotary=None))
+    (scores,) = score_forms(query, key, replace(figures, rotary=None, cross=figures.rotary is not None))
     if figures.rotary is None:
         return scores
+    cross = scores.cross  # [G r, G r]
     if query.small or query.w.dtype != key.w.dtype:
-        query, key = query.double(), key.double()
-    rotary, error = _layer_rotary_scores(query, key, figures, groups)
+        query, key, cross = query.double(), key.double(), None
+    rotary, error = _layer_rotary_scores(query, key, figures, groups, cross)
     if not error <= TRUSTED:
         rotary, _ = _layer_rotary_scores(query.double(), key.double(), figures, groups)
-    return replace(scores, rotary=rotary)
+    return replace(scores, rotary=rotary, cross=None)
 
 
-def _layer_rotary_scores(query: Factors, key: Factors, figures: Figures, groups: int) -> tuple[RotaryScores, float]:
+def _layer_rotary_scores(
+    query: Factors, key: Factors, figures: Figures, groups: int, cross: AnyFloats | None = None
+) -> tuple[RotaryScores, float]:
     """Return the scores of a layer form averaged over all offsets, and an estimate of their error.
 
     Only products within a pair are needed, 2/r of those of the plain scores. What does not rotate is a form of its own.
+
+    cross: [G r, G r], if the plain scores computed it; all products of the factors within a pair are then known
     """
     assert figures.rotary is not None
     rotary = figures.rotary
     w_query, w_key = (side.w.reshape(groups, -1, side.w.shape[2]) for side in (query, key))  # [G, r, d]
     work = 20 * groups**2 * (w_query.shape[2] + w_key.shape[2]) // 2  # multiply-adds of one pair
     at_once = max(1, WORTH_A_THREAD // work)
+    known = [] if cross is None else [query.gram[0], key.gram[0], cross]
 
     def of_pairs(start: int) -> RotarySums[AnyFloats]:
         turning = rotary.turning[start : start + at_once]  # [n, 2]
         some_query, some_key = (pair_factors(w, turning) for w in (w_query, w_key))  # [n, 2G, d]
-        return turning_sums(some_query, some_key, rotary.factor).double()  # a few terms are added in float32, not all
+        products = [within_pairs(product, turning, groups) for product in known]  # [n, 2G, 2G]
+        # A few terms are added in float32, not all.
+        return turning_sums(some_query, some_key, rotary.factor, products).double()
 
     with np.errstate(over="ignore", invalid="ignore"):  # such a result has no finite error and is not kept
         parts = each(of_pairs, range(0, len(rotary.turning), at_once), len(rotary.turning) * work)

@@ -12,6 +12,7 @@ from attngeo.arrays import AnyFloats, Floats
 from attngeo.io.threads import each, spans
 
 BLOCK = 256  # rows of a Gram matrix multiplied at once: wide enough for BLAS, and half the blocks can be left out
+GRAM_BLOCK = 512  # rows of a factor multiplied at once to make a Gram matrix
 NARROW_BLOCK = 64  # the same where a Gram matrix is no wider than BLOCK
 TILE = 64  # side of the tiles of M whose entries are added up at once
 LANES = 16  # terms added in the precision of the factors before the float64 sum takes over
@@ -22,7 +23,7 @@ _of_thread = threading.local()
 def product(a: AnyFloats, b: AnyFloats) -> AnyFloats:
     """Return a @ b, `[m, n]`, the rows of a `[m, k]` divided among the cores."""
     (m, k), n = a.shape, b.shape[1]
-    out = np.empty((m, n), a.dtype)
+    out = _matrix(m, n, a.dtype)
     each(lambda rows: np.matmul(a[rows], b, out=out[rows]), spans(m, m * n * k), m * n * k)
     return out
 
@@ -30,16 +31,25 @@ def product(a: AnyFloats, b: AnyFloats) -> AnyFloats:
 def symmetric_product(w: AnyFloats) -> AnyFloats:
     """Return w @ w.T, `[r, r]`, block by block; each pair of blocks of w `[r, d]` is multiplied once."""
     r, d = w.shape
-    out = np.empty((r, r), w.dtype)
-    blocks = [slice(i, i + BLOCK) for i in range(0, r, BLOCK)]
+    out = _matrix(r, r, w.dtype)
+    blocks = [slice(i, i + GRAM_BLOCK) for i in range(0, r, GRAM_BLOCK)]
 
     def multiply(pair: tuple[slice, slice]) -> None:
         np.matmul(w[pair[0]], w[pair[1]].T, out=out[pair])
         if pair[0] != pair[1]:
             out[pair[1], pair[0]] = out[pair].T
 
-    each(multiply, [(a, b) for i, a in enumerate(blocks) for b in blocks[i:]], BLOCK * BLOCK * d)
+    each(multiply, [(a, b) for i, a in enumerate(blocks) for b in blocks[i:]], GRAM_BLOCK**2 * d)
     return out
+
+
+def _matrix(rows: int, columns: int, dtype: np.dtype[Any]) -> AnyFloats:
+    """Return memory for a matrix whose columns do not all begin in the same part of the cache.
+
+    Rows that are a multiple of 4096 bytes apart would: reading the transpose would then take several times as long.
+    """
+    pad = 64 // dtype.itemsize if columns * dtype.itemsize % 4096 == 0 else 0
+    return np.empty((rows, columns + pad), dtype)[:, :columns]
 
 
 def quadratic_forms(gram: AnyFloats, w: AnyFloats) -> Floats:

@@ -20,6 +20,7 @@ leading batch axes.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Generic
 
@@ -95,13 +96,27 @@ def pair_factors(w: Any, turning: Ints) -> Any:
     turning: [n, 2], the dimensions of the pairs
     """
     *batch, groups, r, d = w.shape
+    return w.reshape(*batch, groups * r, d)[..., _rows_of_pairs(turning, groups, r), :]
+
+
+def within_pairs(product: Any, turning: Ints, groups: int) -> Any:
+    """Return the blocks `[n, 2G, 2G]` of a product `[G r, G r]` of factors that belong to one rotary pair each."""
+    rows = _rows_of_pairs(turning, groups, len(product) // groups)
+    return product[rows[:, :, None], rows[:, None, :]]
+
+
+def _rows_of_pairs(turning: Ints, groups: int, r: int) -> Ints:
+    """Return where the dimensions of each pair stand among those of all G key heads, `[n, 2G]`."""
     rows = turning[:, :, None] + r * np.arange(groups)  # [n, 2, G]
-    return w.reshape(*batch, groups * r, d)[..., rows.reshape(len(turning), 2 * groups), :]
+    return rows.reshape(len(turning), 2 * groups)
 
 
-def turning_sums(query: Any, key: Any, factor: float) -> RotarySums[Any]:
-    """Return what rotating pairs add to the averages, from their factors `[..., n, 2G, d]` and the attention factor."""
-    return _sums(query, key, commuting_part, factor)
+def turning_sums(query: Any, key: Any, factor: float, products: Sequence[Any] = ()) -> RotarySums[Any]:
+    """Return what rotating pairs add to the averages, from their factors `[..., n, 2G, d]` and the attention factor.
+
+    products: `[..., n, 2G, 2G]`, of the queries with themselves, of the keys with themselves and of both, where known
+    """
+    return _sums(query, key, commuting_part, factor, products)
 
 
 def fixed_sums(query: Any, key: Any, rotary: RotaryPairs) -> RotarySums[Any]:
@@ -115,18 +130,21 @@ def fixed_sums(query: Any, key: Any, rotary: RotaryPairs) -> RotarySums[Any]:
     return _sums(factors[0], factors[1], lambda product: product, 1.0)
 
 
-def _sums(query: Any, key: Any, average: Any, factor: float) -> RotarySums[Any]:
+def _sums(query: Any, key: Any, average: Any, factor: float, products: Sequence[Any] = ()) -> RotarySums[Any]:
     """Return the sums over blocks of dimensions, given as factors `[..., n, k, d]`.
 
     average: P, which averages products [..., n, k, k] over offsets
     factor:  what multiplies both factors, the attention factor
+    products: as for `turning_sums`
     """
-    query_t, key_t = query.swapaxes(-1, -2), key.swapaxes(-1, -2)  # [..., n, d, k]
-    gram_query, gram_key = average(query @ query_t), average(key @ key_t)  # [..., n, k, k]
-    norm = factor**4 * squared_norm(gram_query, gram_key).sum(-1)
     square = query.shape[-1] == key.shape[-1]
+    if not products:
+        query_t, key_t = query.swapaxes(-1, -2), key.swapaxes(-1, -2)  # [..., n, d, k]
+        products = [query @ query_t, key @ key_t, query @ key_t if square else None]  # [..., n, k, k]
+    gram_query, gram_key = average(products[0]), average(products[1])
+    norm = factor**4 * squared_norm(gram_query, gram_key).sum(-1)
     return RotarySums(
-        factor**4 * trace_of_square(average(query @ key_t)).sum(-1) if square else norm * np.nan,
+        factor**4 * trace_of_square(average(products[2])).sum(-1) if square else norm * np.nan,
         norm,
         factor**4 * namespace(query).einsum("...nkd,...nkd->...d", gram_key @ query, query),
         factor**4 * namespace(key).einsum("...nkd,...nkd->...d", gram_query @ key, key),
