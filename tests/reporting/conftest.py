@@ -22,7 +22,9 @@ class Watched:
 
     page: Any
     errors: list[str] = field(default_factory=list)
-    requests: list[str] = field(default_factory=list)  # other than those for the file itself and blob: and data: addresses
+    requests: list[str] = field(
+        default_factory=list
+    )  # other than those for the file itself and blob: and data: addresses
 
     def ready(self, timeout: float = 90_000) -> Watched:
         """Wait until everything is drawn."""

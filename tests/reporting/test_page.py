@@ -48,7 +48,14 @@ def test_the_policy_of_the_page_refuses_other_scripts(pair_report, open_page):
         document.body.insertAdjacentHTML("beforeend", "<img src='data:,' onerror='window.hacked = 2'>");
     }""")
     assert opened.page.evaluate("window.hacked") is None
-    assert opened.page.evaluate("""() => { try { return eval("1") } catch { return "refused" } }""") == "refused"
+    opened.page.evaluate("""() => new Promise((done) => {
+        const script = document.createElement("script");
+        const text = "try { eval('window.hacked = 3') } catch { window.refused = true }";
+        script.src = URL.createObjectURL(new Blob([text]));
+        script.onload = done;
+        document.body.append(script);
+    })""")
+    assert opened.page.evaluate("[window.hacked, window.refused]") == [None, True]
 
 
 def test_a_head_is_picked_from_list_map_tree_link_and_figure(pair_report, open_page):
@@ -79,7 +86,9 @@ def test_pointing_at_the_matrix_reads_its_values(tmp_path, open_page):
     array = np.zeros((4, 4, 2), np.float32)
     array[:] = np.eye(4)[:, :, None]
     array[0, 3] = 0.5
-    tensor = NetworkTensor(array, queries=tuple("abcd"), keys=tuple("wxyz"), heads=("L0H0", "L0H1"), stage="probabilities")
+    tensor = NetworkTensor(
+        array, queries=tuple("abcd"), keys=tuple("wxyz"), heads=("L0H0", "L0H1"), stage="probabilities"
+    )
     opened = open_page(attngeo.report(organize(tensor), tmp_path / "report.html")).ready()
     page = opened.page
     page.locator("#attention-view select").nth(1).select_option("given")

@@ -27,6 +27,7 @@ from attngeo.organization.trees.tree import Tree
 ENERGY = 0.99  # share of the energy of the whole tensor to keep
 HEAD_ENERGY = 0.95  # share of the energy of every head
 MOST = 4_000_000  # coefficients kept at most
+FEW = 200_000  # coefficients that are kept in any case: a small tensor is kept almost exactly
 HIGHEST = 32_767  # largest level
 CHUNK = 1 << 22  # numbers handled at a time
 FINER = 0.7  # factor of the next step to try where a head falls short
@@ -37,7 +38,7 @@ MARGIN = 0.97  # part of the allowed loss to use, because the loss is only estim
 class QuantisedExpansion:
     """The kept coefficients, by head column, then query column, then key column, and the energy that they hold.
 
-    A stop shows the coefficients with |level| at least 2^k; the last stop shows all of them.
+    A stop shows the coefficients with |level| at least some power of 2; the last stop shows all of them.
 
     >>> array, trees = planted((16, 12, 8), seed=0)
     >>> kept = quantise(array, trees)
@@ -86,9 +87,10 @@ def quantise(
     coefficients = forward(array * scale, dict(enumerate(trees))).astype(np.float32, copy=False)
     magnitudes = _Magnitudes.of(coefficients)
     step = magnitudes.step(MARGIN * (1 - energy) * present.sum(), most)
+    step = min(step, magnitudes.step(0.0, min(FEW, most)))
     while True:
         index, levels = _levels(coefficients, step)
-        stops = 2 ** np.arange(int(np.abs(levels).max(initial=1)).bit_length())[::-1]
+        stops = _stops(np.abs(levels))
         lost = _lost(coefficients, trees[2], index, levels, step, stops[-1:])  # [1, heads]
         finer = max(FINER * step, magnitudes.step(0.0, most))
         if (lost[0][present] <= 1 - head_energy).all() or finer >= step:
@@ -143,6 +145,15 @@ class _Magnitudes:
         chosen = int(fits[-1]) if len(fits) else 0
         chosen = max(chosen, int(np.argmax(self.kept <= most)))
         return max(float(self.edges[chosen]), 1.01 * self.largest / HIGHEST, float(np.finfo(np.float32).tiny))
+
+
+def _stops(sizes: NDArray[np.int16]) -> Ints:
+    """Return the powers of 2 from the largest |level| down to 1, without those that add no coefficient."""
+    powers = 2 ** np.arange(int(sizes.max(initial=1)).bit_length())[::-1]
+    counts = [np.count_nonzero(sizes >= power) for power in powers]
+    adds = np.diff(counts, prepend=0) > 0
+    adds[-1] = True
+    return np.append(powers[:-1][adds[:-1]], 1)
 
 
 def _levels(coefficients: NDArray[np.float32], step: float) -> tuple[Ints, NDArray[np.int16]]:

@@ -94,7 +94,8 @@ class AttentionView {
     const last = this.data.stops.length - 1;
     this.values = this.stop === last ? this.full : this.network.head(this.head, this.stop);
     const share = percent(this.data.headShares[this.stop][this.head]);
-    this.held.textContent = `${this.data.counts[this.stop].toLocaleString("en")} coefficients hold ` +
+    const count = this.data.counts[this.stop];
+    this.held.textContent = `${count.toLocaleString("en")} coefficient${count === 1 ? " holds" : "s hold"} ` +
       `${percent(this.data.shares[this.stop])} of the energy of all heads, ${share} of this one`;
     this.slider.setAttribute("aria-valuetext", this.held.textContent);
     this.draw();

@@ -43,7 +43,7 @@ def attention_data(organization: Organization, kept: QuantisedExpansion | None =
         "shape": list(values.shape),
         **dict(zip(AXES, labels, strict=True)),
         "trees": [tree_data(tree) for tree in trees],
-        "norms": _digits(kept.norms),
+        "norms": _digits(kept.norms, 9),
         "step": kept.step,
         "stops": kept.stops.tolist(),
         "counts": kept.counts.tolist(),
@@ -77,6 +77,6 @@ def tree_data(tree: Tree) -> dict[str, Any]:
     }
 
 
-def _digits(values: Any) -> list[float]:
-    """Return numbers with 6 significant digits, to keep the page small."""
-    return [float(f"{value:.6g}") for value in np.asarray(values).tolist()]
+def _digits(values: Any, digits: int = 5) -> list[float]:
+    """Return numbers with a few significant digits, to keep the page small."""
+    return [float(f"{value:.{digits}g}") for value in np.asarray(values).tolist()]
