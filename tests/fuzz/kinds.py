@@ -38,7 +38,15 @@ def mutate_one(mutate: Callable[[Random, bytes], bytes], *names: str) -> Callabl
 
 def all_kinds() -> dict[str, Kind]:
     """Return every kind by name."""
-    from tests.fuzz import comparison_kinds, other_kinds, pruning_kinds, result_kinds, training_kinds, weight_kinds
+    from tests.fuzz import (
+        atlas_kinds,
+        comparison_kinds,
+        other_kinds,
+        pruning_kinds,
+        result_kinds,
+        training_kinds,
+        weight_kinds,
+    )
 
     kinds = (
         *weight_kinds.KINDS,
@@ -46,6 +54,7 @@ def all_kinds() -> dict[str, Kind]:
         *training_kinds.KINDS,
         *other_kinds.KINDS,
         *comparison_kinds.KINDS,
+        *atlas_kinds.KINDS,
         *pruning_kinds.KINDS,
     )
     return {kind.name: kind for kind in kinds}
