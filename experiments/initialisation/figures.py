@@ -202,10 +202,13 @@ def _by_seed(runs: Iterable[FinishedRun]) -> RunsBySeed:
 
 
 def _curves(runs: RunsBySeed, name: str) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Return the steps [evaluations] and the values of a record at each, for every seed [seeds, evaluations, ...]."""
-    first = next(iter(runs.values()))
-    steps = np.array([record["step"] for record in first.records])
-    return steps, np.array([[record[name] for record in runs[seed].records] for seed in sorted(runs)])
+    """Return steps [evaluations] and the values of a record at each, for every seed [seeds, evaluations, ...].
+
+    Only evaluations at which all seeds have a value: logs hold the scores of layers at some evaluations only.
+    """
+    rows = [{record["step"]: record[name] for record in runs[seed].records if name in record} for seed in sorted(runs)]
+    steps = sorted(set(rows[0]).intersection(*rows[1:]))
+    return np.array(steps), np.array([[row[step] for step in steps] for row in rows])
 
 
 def _draw_band(

@@ -10,17 +10,22 @@ import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from attngeo.errors import InputError
+from experiments.initialisation.accuracy_table import Accuracy, accuracies, accuracy_markdown
 from experiments.initialisation.figures_in_words import difference_text, holm, loss_text, p_text, saved_text
 from experiments.initialisation.runs import FinishedRun
 from experiments.initialisation.statistics import Comparison, compare
+
+Row = TypeVar("Row", Comparison, Accuracy)
 
 _NAMES = {
     "baseline": "baseline (std 0.02, independent)",
     "symmetric": "symmetric, scale kept",
     "unit independent": "unit scale, independent",
     "unit symmetric": "unit scale, symmetric",
+    "half-unit symmetric": "half unit scale, symmetric",
     "unit skewed": "unit skewed, W_q = W_k(I + tS)",
     "unit self-attending": "unit self-attending, W_q W_kᵀ + aI",
     "unit rotated": "unit rotated, W_q = W_k R",
@@ -46,16 +51,15 @@ class Table:
     objective: str = "masked"
     other: Mapping[str, object] | None = None
 
-    def rows(self, compared: Iterable[Comparison]) -> list[Comparison]:
-        """Return the comparisons of the table."""
+    def rows(self, measured: Iterable[Row]) -> list[Row]:
+        """Return those of the comparisons or accuracies that belong to the table, in its order."""
         other = tuple(sorted((self.other or {}).items()))
-        found = {
-            (one.cell.lr, one.cell.start): one
-            for one in compared
-            if (one.cell.steps, one.cell.size, one.cell.objective, one.cell.other)
-            == (self.steps, self.size, self.objective, other)
-        }
-        return [found[key] for rate in self.rates for start in self.starts if (key := (rate, start)) in found]
+        found: dict[tuple[float, str], list[Row]] = {}
+        for one in measured:
+            cell = one.cell
+            if (cell.steps, cell.size, cell.objective, cell.other) == (self.steps, self.size, self.objective, other):
+                found.setdefault((cell.lr, cell.start), []).append(one)
+        return [one for rate in self.rates for start in self.starts for one in found.get((rate, start), ())]
 
 
 _CORE = ("baseline", "symmetric", "unit independent", "unit symmetric", "authors", "mimetic-0.3", "mimetic-0.7",
@@ -69,6 +73,9 @@ _CONTROLS = (
     "unit negative",
 )
 _LARGE = ("baseline", "unit independent", "unit symmetric", "unit skewed")
+_ARMS = ("baseline", "unit independent", "unit symmetric")
+_MODERN_ARMS = (*_ARMS, "half-unit symmetric")
+_MODERN = {"architecture": "modernbert"}
 TABLES: dict[str, Table] = {
     "initialisations": Table((2e-4, 5e-4), _CORE),
     "lowest rate": Table((5e-5,), ("baseline", "unit symmetric", "authors"), steps=21_000),
@@ -76,14 +83,19 @@ TABLES: dict[str, Table] = {
     "large, longer": Table((5e-4,), _LARGE, steps=8_000, size="12x768", other={"warmup": 1_000}),
     "controls": Table((5e-4, 2e-4), _CONTROLS),
     "causal": Table((5e-4,), ("baseline", "unit symmetric"), objective="causal"),
+    "tuned rate": Table((5e-4, 1e-3, 2e-3, 4e-3), _ARMS),
+    "modernbert": Table((5e-4, 1e-3, 2e-3, 4e-3), _MODERN_ARMS, other=_MODERN),
 }
+# Accuracy after fine-tuning, at the best learning rate of the baseline.
+ACCURACY_TABLES: dict[str, Table] = {"accuracy": Table((2e-3,), _ARMS)}
 
 
 def tables(runs: Sequence[FinishedRun]) -> dict[str, str]:
     """Return every table as Markdown; one without runs is left out."""
-    compared = compare(runs)
-    chosen = {name: table.rows(compared) for name, table in TABLES.items()}
-    return {name: _markdown(rows) for name, rows in chosen.items() if rows}
+    compared, tuned = compare(runs), accuracies(runs)
+    made = {name: _markdown(rows) for name, table in TABLES.items() if (rows := table.rows(compared))}
+    accuracy = {name: rows for name, table in ACCURACY_TABLES.items() if (rows := table.rows(tuned))}
+    return made | {name: accuracy_markdown(rows, _NAMES) for name, rows in accuracy.items()}
 
 
 def with_tables(page: str, runs: Sequence[FinishedRun]) -> str:

@@ -28,6 +28,7 @@ from experiments.initialisation.packed_tokens import unpacked
 from experiments.initialisation.runs import FinishedRun, append_run, read_runs
 
 Say = Callable[[str], None]
+_AT_EVERY_EVALUATION = frozenset({"step", "train_loss", "eval_loss"})
 
 
 def run_experiment(
@@ -205,10 +206,18 @@ def _check_tokens(runs: Iterable[FinishedRun], tokens: Tokens) -> None:
 
 
 def _thinned(records: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
-    """Yield the records; scores of heads, which take most of the space, only at every tenth evaluation and the last."""
+    """Yield the records: losses at every evaluation, the scores of layers at every fifth, those of heads at the ends.
+
+    Scores take most of the space of a log.
+    """
+    last = len(records) - 1
     for number, record in enumerate(records):
-        with_heads = number % 10 == 0 or number == len(records) - 1
-        yield {key: value for key, value in record.items() if with_heads or not key.startswith("head_")}
+        is_end = number in (0, last)
+        yield {
+            key: value
+            for key, value in record.items()
+            if is_end or key in _AT_EVERY_EVALUATION or (number % 5 == 0 and not key.startswith("head_"))
+        }
 
 
 def _summary(run: FinishedRun) -> str:

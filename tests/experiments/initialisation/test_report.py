@@ -63,7 +63,7 @@ def test_curves_are_means_and_ranges_over_seeds(tmp_path: Path, tokens: Path) ->
     for ax, (objective, score) in zip(axes, kinds, strict=True):
         same = [run for run in runs if run.cell.objective == objective]
         for layer, line in enumerate(ax.get_lines()[:2]):
-            mean = [sum(run.records[i][score][layer] for run in same) / 2 for i in range(6)]
+            mean = [sum(run.records[i][score][layer] for run in same) / 2 for i in (0, 5)]  # of six
             assert line.get_ydata().tolist() == pytest.approx(mean)
     rows = list(csv.DictReader(forms_as_csv(runs).splitlines()))
     assert [(row["objective"], row["layer"], row["seeds"]) for row in rows] == [
