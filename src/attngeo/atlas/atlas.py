@@ -231,9 +231,10 @@ class Atlas:
         return failures_frame(self._store)
 
     def sql(self, query: str) -> pl.DataFrame:
-        """Return the result of a SELECT over the tables `scores`, `models` and `failures`; needs DuckDB.
+        """Return the result of a SELECT over the tables of the atlas; needs DuckDB.
 
-        The tables are those of `frame()`, `models()` and `failures()`. A query can read the atlas and nothing else.
+        `scores`, `models` and `failures` are those of `frame()`, `models()` and `failures()`; `organized`, `invariance`
+        and `head_pairs` are the results of `organize()`. A query can read the atlas and nothing else.
 
         >>> atlas = attngeo.Atlas("sql")
         >>> _ = atlas.add(attngeo.bundled.bundled("encoder"), workers=0)

@@ -25,7 +25,7 @@ _CONFIG: dict[str, Any] = {
 
 
 def run_query(store: Store, query: str) -> pl.DataFrame:
-    """Return the result of one SELECT over the views `scores`, `models` and `failures`."""
+    """Return the result of one SELECT over the views of an atlas: scores, models, failures, organized, …"""
     try:
         import duckdb
     except ImportError:
@@ -55,9 +55,22 @@ def _make_views(connection: duckdb.DuckDBPyConnection, store: Store) -> None:
             f"SELECT {_columns(FRAME_COLUMNS)} FROM (SELECT {_columns((*IN_FRAME, 'part'))} FROM models) "
             f"JOIN {_source(store, 'scores')} USING (part)"
         ),
+        "organized": _of_networks(store, "organized"),
+        "invariance": _of_networks(store, "invariance"),
+        "head_pairs": f"SELECT * FROM {_source(store, 'head_pairs')}",
     }
     for name, select in views.items():
         connection.execute(f"CREATE VIEW {name} AS {select}")
+
+
+def _of_networks(store: Store, table: str) -> str:
+    """Return the select of results of organised networks, with the columns of the frames in Python."""
+    columns = _columns(dict.fromkeys((*TABLES["networks"], *TABLES[table])))
+    newest = "results = max(results) OVER (PARTITION BY content, options, text)"
+    return (
+        f"SELECT {columns} FROM (SELECT DISTINCT * FROM {_source(store, 'networks')}) "
+        f"JOIN (SELECT * FROM {_source(store, table)} QUALIFY {newest}) USING (content)"
+    )
 
 
 def _source(store: Store, table: str) -> str:

@@ -135,12 +135,12 @@ def status(
 @atlas.command()
 def query(
     folder: Folder,
-    sql: Annotated[str, typer.Argument(metavar="SQL", help="A SELECT over the tables scores, models and failures.")],
+    sql: Annotated[str, typer.Argument(metavar="SQL", help="A SELECT over scores, models, failures, organized, …")],
     form: Format = None,
     out: Out = None,
     debug: Debug = False,
 ) -> None:
-    """Print the result of a SELECT over the tables scores, models and failures. It can read nothing but the atlas."""
+    """Print the result of a SELECT over the tables of the atlas. It can read nothing else."""
     with one_line_errors(debug):
         form = output_format(form, out)
         from attngeo.atlas.atlas import Atlas
