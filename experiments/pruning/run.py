@@ -141,12 +141,13 @@ def _calibrated(loaded: LoadedModel, texts: Sequence[str], tokens: int, draw: in
 def _measure(subject: Subject, loaded: LoadedModel, settings: Settings) -> Measure:
     """Return the measure of a model: one value per window or set of sentences."""
     texts = subject.evaluation(settings.split, settings.evaluation_tokens)
-    rows = read_rows(texts, loaded, objective_of(loaded), seed=7)
-    batches = batched(_first(rows, settings.evaluation_tokens))
+    rows = _first(read_rows(texts, loaded, objective_of(loaded), seed=7), settings.evaluation_tokens)
+    order = np.argsort([row.inputs["input_ids"].shape[1] for row in rows], kind="stable")  # less padding
+    batches, back = batched([rows[index] for index in order]), np.argsort(order)
     if subject.sentences:
-        reference = sentence_embeddings(loaded.model, batches)
-        return lambda model: disagreement(reference, sentence_embeddings(model, batches))
-    return lambda model: window_losses(model, batches)
+        reference = sentence_embeddings(loaded.model, batches)[back]
+        return lambda model: disagreement(reference, sentence_embeddings(model, batches)[back])
+    return lambda model: window_losses(model, batches)[back]
 
 
 def _first(rows: Sequence[Batch], tokens: int) -> Sequence[Batch]:

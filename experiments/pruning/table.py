@@ -16,9 +16,9 @@ SUBJECTS = {
     "rxnfp": "rxnfp's BERT",
     "minilm": "MiniLM",
 }
-RULE = "unexplained"  # the default of `attngeo.prune_plan`
+RULE = "sensitivity"  # the default of `attngeo.prune_plan`
 SHARE = 0.3  # at which the rule is judged
-CANDIDATES = ("unexplained", "refit", "error", "fisher", "gradient")
+CANDIDATES = ("sensitivity", "unexplained", "refit", "error", "fisher", "gradient")
 
 
 def tables(records: Sequence[Record], rule: str = RULE) -> dict[str, str]:

@@ -27,13 +27,13 @@ def test_a_smaller_model_is_written(tmp_path: Path) -> None:
     done = run(DECODER, "--text-file", AUSTEN, "--eval-file", MELVILLE, "--out", tmp_path / "small")
     assert done.exit_code == 0, done.output
     lines = done.stdout.splitlines()
-    assert lines[0] == "5 of 16 heads (31.2%) of bert, chosen by unexplained"
+    assert lines[0] == "5 of 16 heads (31.2%) of bert, chosen by sensitivity"
     assert lines[2].split() == ["layer", "removed", "cost"]
     assert "next token loss" in done.stdout
     assert lines[-1].startswith("loss ") and "parameters (92.4%)" in lines[-1]
     plan = attngeo.PrunePlan.load(tmp_path / "small" / "plan.json")
     small = attngeo.load_pruned(tmp_path / "small")
-    assert small.config.attngeo_pruned["method"] == "unexplained"
+    assert small.config.attngeo_pruned["method"] == "sensitivity"
     assert len(plan.removed) == 5
     assert attngeo.score(tmp_path / "small").frame["head"].drop_nulls().len() == 11
     names = {path.name for path in (tmp_path / "small").iterdir()}
@@ -45,7 +45,7 @@ def test_all_methods_are_compared(tmp_path: Path) -> None:
     done = run(DECODER, "--text-file", AUSTEN, "--out", tmp_path / "small", "--heads", 2, "--compare")
     assert done.exit_code == 0, done.output
     rows = {line.split()[0] for line in done.stdout.splitlines() if " / " in line}
-    assert rows >= {"unexplained", "refit", "error", "gradient", "magnitude", "folders", "entropy", "random"}
+    assert rows >= {"sensitivity", "unexplained", "refit", "error", "gradient", "magnitude", "entropy", "random"}
 
 
 @pytest.mark.parametrize(

@@ -226,7 +226,7 @@ def test_shared_layers_have_the_mean_entropy_of_their_uses() -> None:
         ({"share": 0.0}, "share is 0.0, expected a number between 0 and 1"),
         ({"heads": 0}, "heads is 0, expected a positive whole number"),
         ({"heads": 16}, "heads is 16, but the model has 16; expected fewer"),
-        ({"method": "best"}, "method 'best': expected one of unexplained, refit"),
+        ({"method": "best"}, "method 'best': expected one of sensitivity, unexplained, refit"),
         ({"unit": "layer"}, "unit 'layer': expected one of query, group"),
         ({"uniform": True}, "uniform: model type bert; its config allows llama"),
     ],

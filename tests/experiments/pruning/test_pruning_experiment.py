@@ -1,7 +1,8 @@
-"""The parts of the pruning experiment: reaction strings, sentence similarities, tables."""
+"""The parts of the pruning experiment, and that docs/pruning.md shows what the logs hold."""
 
 from __future__ import annotations
 
+import lzma
 from pathlib import Path
 
 import numpy as np
@@ -9,9 +10,18 @@ import pytest
 
 pytest.importorskip("transformers")
 
-from experiments.pruning.measures import disagreement
+from attngeo.errors import InputError
+from experiments.pruning.__main__ import main
+from experiments.pruning.measures import blocks, disagreement
+from experiments.pruning.page import with_tables
 from experiments.pruning.reactions import reactions, smiles_tokenizer
-from experiments.pruning.table import increases, markdown, ratio_interval, targets
+from experiments.pruning.records import Record, Series, ratio, read_records
+from experiments.pruning.run import Settings, removals, run
+from experiments.pruning.subjects import subjects
+from experiments.pruning.table import RULE, tables
+
+ROOT = Path(__file__).parents[3]
+PAGE, LOGS = ROOT / "docs/pruning.md", ROOT / "results/pruning"
 
 
 def test_reaction_strings_are_in_the_vocabulary(rxnfp: Path) -> None:
@@ -33,15 +43,92 @@ def test_disagreement_of_similarities() -> None:
     assert abs(disagreement(one, other, blocks=4).mean() - 1) < 0.3
 
 
-def test_tables() -> None:
-    def record(method: str, losses: list[float], refit: bool | None = None, draw: int = 0) -> dict[str, object]:
-        return {"subject": "s", "draw": draw, "method": method, "losses": losses, "refit": refit, "share": 0.31}
+def test_windows_are_put_together_into_blocks() -> None:
+    np.testing.assert_allclose(blocks(np.arange(64.0))[:2], [0.5, 2.5])
+    np.testing.assert_allclose(blocks(np.arange(5.0)), np.arange(5.0))
 
-    records = [record("full", [1.0, 2, 3]), record("full", [1.0, 2, 3], draw=1)]
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with two texts of numbered lines."""
+    folder = tmp_path_factory.mktemp("corpus")
+    for name in ("english-train", "english-valid"):
+        lines = [f"{name} line {number} says that there are {number} words in the text." for number in range(60_000)]
+        with lzma.open(folder / f"{name}.txt.xz", "wt") as file:
+            file.write("\n".join(lines))
+    return folder
+
+
+def test_draws_have_no_passage_in_common(corpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("experiments.pruning.subjects.CALIBRATION", (0, 2_000_000))
+    monkeypatch.setattr("experiments.pruning.subjects.DEVELOPMENT", (2_000_000, 4_000_000))
+    own = subjects(Path("models"), corpus)["decoder"]
+    texts = [own.calibration(0, 2048)[0], own.calibration(1, 2048)[0], own.evaluation("development", 2048)[0]]
+    texts.append(own.evaluation("fresh", 2048)[0])
+    lines = [{line for line in text.splitlines() if line.endswith("text.")} for text in texts]
+    assert all(len(found) > 50 for found in lines)
+    assert [len(a & b) for i, a in enumerate(lines) for b in lines[:i]] == [0] * 6
+
+
+def test_what_needs_no_calibration_is_measured_once() -> None:
+    settings = Settings(methods=("random", "gradient"), shares=(0.3,), seeds=(0, 1))
+    assert [(one.method, one.seed, one.refit) for one in removals(settings, 1)] == [
+        ("random", 0, True),
+        ("random", 1, True),
+        ("gradient", 0, False),
+        ("gradient", 0, True),
+    ]
+    assert len(removals(settings, 0)) == 6
+
+
+def test_a_run_is_resumed(corpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("experiments.pruning.subjects.CALIBRATION", (0, 2_000_000))
+    subject = subjects(Path("models"), corpus)["decoder"]
+    settings = Settings("fresh", 1024, 1024, shares=(0.25,), methods=("magnitude", "gradient"))
+    records = list(run(subject, settings))
+    assert [one["method"] for one in records] == ["full", "calibration", *["magnitude"] * 2, *["gradient"] * 2]
+    assert {one["heads"] for one in records[2:]} == {4}
+    assert all(np.mean(one["losses"]) > np.mean(records[0]["losses"]) for one in records[2:])
+    again = list(run(subject, settings, records[:-1]))
+    assert [one["method"] for one in again] == ["calibration", "gradient"]
+    assert again[-1]["losses"] == records[-1]["losses"]
+    assert list(run(subject, settings, records)) == []
+
+
+def made_records() -> list[Record]:
+    common = {"subject": "decoder", "split": "fresh", "evaluation_tokens": 3}
+    own = common | {"tokens": 8192, "unit": "query", "share": 0.3, "seed": 0, "draw": 0}
+    records: list[Record] = [common | {"method": "full", "losses": [1.0, 2, 3]}]
     for refit in (False, True):
-        records += [record("random", [2.0, 3, 4], refit), record("gradient", [2.0, 3, 4], refit)]
-        records += [record("rule", [1.5, 2.5, 3.5], refit), record("rule", [1.7, 2.7, 3.7], refit, draw=1)]
-    np.testing.assert_allclose(increases(records, "rule", 0.3, True), 0.6)
-    assert ratio_interval(np.full(3, 0.6), np.full(3, 1.0)) == pytest.approx((0.6, 0.6, 0.6))
-    assert "| rule | 0.600 / 0.600 |" in markdown(records, [0.3])
-    assert "| s | gradient, without refit | 60% | 60% to 60% |" in targets(records, "rule")
+        records += [own | {"method": one, "losses": [2.0, 3, 4], "refit": refit} for one in ("random", "gradient")]
+        records += [own | {"method": RULE, "losses": [1.5, 2.5, 3.5], "refit": refit}]
+        records += [own | {"method": RULE, "losses": [1.7, 2.7, 3.7], "refit": refit, "draw": 1}]
+    return [one | {"seconds": 1.0} for one in records]
+
+
+def test_tables_of_records() -> None:
+    records = made_records()
+    found = Series("decoder").increases(records, RULE, 0.3, True)
+    np.testing.assert_allclose(found[3], 0.6)
+    assert str(ratio(found, {3: np.ones(3)})) == "60% [60, 60]"
+    assert ratio(found, {4: np.ones(4)}) is None
+    made = tables(records)
+    assert f"| {RULE} |  | 0.600 / 0.600 |  |  |" in made["losses, decoder"]
+    assert "| bundled decoder | 60% [60, 60] | 60% [60, 60] | 60% [60, 60] | 60% [60, 60] |" in made["targets"]
+    assert "losses, rxnfp" not in made and "groups" not in made
+
+
+def test_a_page_that_names_an_unknown_table_is_refused() -> None:
+    with pytest.raises(InputError, match="table 'other': no records"):
+        with_tables("<!-- table: other -->\n<!-- end -->", made_records())
+
+
+def test_every_table_of_the_page_is_made_from_the_logs() -> None:
+    records, page = read_records([LOGS]), PAGE.read_text("utf-8")
+    assert with_tables(page, records) == page
+    assert all(f"<!-- table: {name} -->" in page for name in tables(records))
+
+
+def test_the_figure_is_drawn_from_the_logs(tmp_path: Path) -> None:
+    main(["figure", str(tmp_path / "figure.png"), str(LOGS)])
+    assert (tmp_path / "figure.png").stat().st_size > 20_000
