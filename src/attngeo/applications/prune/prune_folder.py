@@ -44,7 +44,7 @@ def prune_folder(
     *,
     share: float | None = None,
     heads: int | None = None,
-    method: str = "unexplained",
+    method: str = "sensitivity",
     unit: str = "query",
     uniform: bool = False,
     target: str | None = None,

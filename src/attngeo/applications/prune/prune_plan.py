@@ -27,7 +27,7 @@ def prune_plan(
     *,
     share: float | None = None,
     heads: int | None = None,
-    method: str = "unexplained",
+    method: str = "sensitivity",
     unit: str = "query",
     uniform: bool = False,
     window: int | None = None,
@@ -43,8 +43,8 @@ def prune_plan(
     model_or_ref  a folder, a GGUF file, a hub id, or a transformers model with the head it was trained with
     inputs        calibration inputs: a text, or a list of texts, images, sounds or mappings of tensors
     share, heads  how many of the model's query heads are removed: a share of them (0.3 by default), or a number
-    method        "unexplained", "refit", "error", "gradient", "fisher", "magnitude", "output", "folders", "entropy" or
-                  "random"
+    method        "sensitivity", "unexplained", "refit", "error", "gradient", "fisher", "magnitude", "output",
+                  "folders", "entropy" or "random"
     unit          "query": query heads one by one; "group": key heads with all query heads that read them
     uniform       remove the same number from every layer and group, so that transformers itself loads the result
     window        tokens per row that a text is cut into; by default the model's maximum, at most 512
@@ -55,8 +55,8 @@ def prune_plan(
 
     >>> words = Path(attngeo.bundled.bundled("decoder"), "tokenizer.json").read_text()[:30000]
     >>> plan = attngeo.prune_plan(attngeo.bundled.bundled("decoder"), words, heads=4)
-    >>> len(plan.labels), plan.method, plan.removed[0].figures.keys() >= {"fisher", "unexplained_share"}
-    (4, 'unexplained', True)
+    >>> len(plan.labels), plan.method, plan.removed[0].figures.keys() >= {"own", "unexplained_share"}
+    (4, 'sensitivity', True)
     """
     from attngeo.applications.prune.calibrate import calibrate
     from attngeo.applications.prune.criteria.methods import NEEDS_GRADIENTS

@@ -41,18 +41,16 @@ class RefitCosts:
         metric = {"stream": None, "sensitivity": measured.sensitivity, "share": measured.gamma}[measure]
         self._factor = None if metric is None else _root(metric)
         self._fisher = [float(measured.gate_fisher[list(heads)].sum()) for heads in units] if share else None
-        self._whole = (
-            {unit: self._norm(moments[np.ix_(rows, rows)], rows) for unit, rows in self._rows.items()} if share else {}
-        )
+        self._own = {unit: self._norm(moments[np.ix_(rows, rows)], rows) for unit, rows in self._rows.items()}
 
     def costs(self) -> dict[int, UnitCost]:
         found = {}
         for unit, rows in self._rows.items():
             unexplained = self._norm(np.linalg.inv(self._inverse[np.ix_(rows, rows)]), rows)
+            share = unexplained / max(self._own[unit], 1e-300)
             if self._fisher is None:
-                found[unit] = UnitCost(unexplained, {})
+                found[unit] = UnitCost(unexplained, {"own": self._own[unit], "unexplained_share": share})
             else:
-                share = unexplained / max(self._whole[unit], 1e-300)
                 fisher = self._fisher[unit]
                 found[unit] = UnitCost(fisher * share, {"fisher": fisher, "unexplained_share": share})
         return found
