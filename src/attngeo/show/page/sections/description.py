@@ -178,6 +178,8 @@ def legend_entry(name: str, group: str, **marks: Any) -> Trace:
         "name": name,
         "legendgroup": group,
         "hoverinfo": "skip",
+        "xaxis": "x",
+        "yaxis": "y",
     } | marks
 
 

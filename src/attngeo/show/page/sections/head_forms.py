@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING
 from attngeo.show.canvas import GREEN, PINK, stack_colour
 from attngeo.show.page.section import PageFigure, Section
 from attngeo.show.page.sections.description import (
+    LONGEST_NAME,
     NULL_GREY,
     Panel,
     Trace,
     axis,
     columns,
+    escaped,
     figure,
     legend_entry,
     rounded,
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
     from attngeo.weights.scoring.head_form import HeadForm
 
 READING = (
-    "Three heads are shown: those with the highest, the median and the lowest symmetry. In the first figure each "
+    "The heads shown have the highest, the median and the lowest symmetry of their stack. In the first figure each "
     "dot is one hidden dimension with the norm of its row (query side) and of its column (key side); a symmetric "
     "form has all dots on the diagonal, and directionality compares how far dots lie beyond the two dashed "
     "thresholds. The second figure shows the eigenvalues of the symmetric and of the skew part, largest first: a "
@@ -43,17 +45,18 @@ def head_forms_section(forms: Sequence[HeadForm], *, id: str = "forms") -> Secti
     """
     heads = ", ".join(form.label for form in forms)
     names = ", ".join(dict.fromkeys(short_name(form.model) for form in forms))
-    norms = figure([_norm_panel(form) for form in forms], height=300)
+    several = len({(form.model, form.stack) for form in forms}) > 1
+    norms = figure([_norm_panel(form, several) for form in forms], height=300)
     norms["data"] += [
         legend_entry("hidden dimension", "dots", mode="markers", marker={"color": NULL_GREY, "size": 5}),
         legend_entry("row = column", "diagonal", mode="lines", line={"color": NULL_GREY, "width": 1}),
         legend_entry("threshold, mean + 2 std", "threshold", mode="lines", line={"color": NULL_GREY, "dash": "dash"}),
     ]
-    spectra = figure([_spectrum_panel(form, number) for number, form in enumerate(forms)], height=300)
+    spectra = figure([_spectrum_panel(form, number, several) for number, form in enumerate(forms)], height=300)
     return Section(
         id,
         "The form of single heads",
-        READING if len(forms) == 3 else READING.partition(". ")[2],
+        READING,
         (
             PageFigure(f"{id}-norms", f"Row norms against column norms of {heads} of {names}.", norms, _norms(forms)),
             PageFigure(f"{id}-spectra", f"Spectra of both parts of {heads} of {names}.", spectra, _spectra(forms)),
@@ -63,11 +66,14 @@ def head_forms_section(forms: Sequence[HeadForm], *, id: str = "forms") -> Secti
     )
 
 
-def _title(form: HeadForm, score: str) -> str:
-    return f"{form.label}: {score} {getattr(form, score):.2f}".replace("-", "−")
+def _title(form: HeadForm, score: str, several: bool) -> str:
+    """Return head and score, and before them the model where heads of several are shown."""
+    value = f"{getattr(form, score):.2f}".replace("-", "−")
+    title = f"{form.label}: {score} {value}"
+    return f"{escaped(short_name(form.model, LONGEST_NAME - 2 - len(title)))}, {title}" if several else title
 
 
-def _norm_panel(form: HeadForm) -> Panel:
+def _norm_panel(form: HeadForm, several: bool) -> Panel:
     top = 1.05 * float(max(form.row_norms.max(), form.column_norms.max()))
     row, column = (min(limit, top) for limit in (form.row_threshold, form.column_threshold))
     hidden = {"type": "scatter", "hoverinfo": "skip", "showlegend": False, "mode": "lines"}
@@ -99,11 +105,14 @@ def _norm_panel(form: HeadForm) -> Panel:
         },
     ]
     return Panel(
-        _title(form, "directionality"), traces, axis("column norm", range=[0, top]), axis("row norm", range=[0, top])
+        _title(form, "directionality", several),
+        traces,
+        axis("column norm", range=rounded([0, top])),
+        axis("row norm", range=rounded([0, top])),
     )
 
 
-def _spectrum_panel(form: HeadForm, number: int) -> Panel:
+def _spectrum_panel(form: HeadForm, number: int, several: bool) -> Panel:
     traces: list[Trace] = []
     for name, values, colour, symbol in (
         ("symmetric part", form.symmetric, GREEN, "circle"),
@@ -124,13 +133,23 @@ def _spectrum_panel(form: HeadForm, number: int) -> Panel:
             }
         )
     return Panel(
-        _title(form, "symmetry"), traces, axis("number of the eigenvalue"), axis("eigenvalue / ‖M‖", zeroline=True)
+        _title(form, "symmetry", several),
+        traces,
+        axis("number of the eigenvalue"),
+        axis("eigenvalue / ‖M‖", zeroline=True),
     )
 
 
 def _norms(forms: Sequence[HeadForm]) -> dict[str, list[object]]:
     rows = (
-        {"stack": form.stack, "head": form.label, "dimension": at, "row norm": float(row), "column norm": float(column)}
+        {
+            "model": form.model,
+            "stack": form.stack,
+            "head": form.label,
+            "dimension": at,
+            "row norm": float(row),
+            "column norm": float(column),
+        }
         for form in forms
         for at, (row, column) in enumerate(zip(form.row_norms, form.column_norms, strict=True))
     )
@@ -139,7 +158,14 @@ def _norms(forms: Sequence[HeadForm]) -> dict[str, list[object]]:
 
 def _spectra(forms: Sequence[HeadForm]) -> dict[str, list[object]]:
     rows = (
-        {"stack": form.stack, "head": form.label, "number": at, "symmetric": float(one), "skew": float(other)}
+        {
+            "model": form.model,
+            "stack": form.stack,
+            "head": form.label,
+            "number": at,
+            "symmetric": float(one),
+            "skew": float(other),
+        }
         for form in forms
         for at, (one, other) in enumerate(zip(form.symmetric, form.skew, strict=True), 1)
     )

@@ -38,7 +38,7 @@ def sparsity_section(comparison: Comparison, *, id: str = "sparsity") -> Section
         "error of the best n terms",
         [_error_curve(profile) for profile in comparison.profiles],
         axis("share of coefficients kept, %", type="log", exponentformat="power", dtick=1),
-        axis("relative l2 error", type="log", range=[float(np.log10(_SMALLEST)), 0.1], dtick=1),
+        axis("relative l2 error", type="log", range=rounded([np.log10(_SMALLEST), 0.1]), dtick=1),
     )
     curves = [
         {"basis": profile.name, "coefficients kept": int(count), "relative error": float(error)}
@@ -83,7 +83,7 @@ def _error_curve(profile: Profile) -> Trace:
         "mode": "lines",
         "x": rounded(100 * curve.counts[drawn] / curve.counts[-1]),
         "y": rounded(curve.errors[drawn]),
-        "line": {"color": colour, "dash": dash, "width": width + 0.4},
+        "line": {"color": colour, "dash": dash, "width": round(width + 0.4, 1)},
         "hovertemplate": "%{x:.3g}% of the coefficients: error %{y:.3g}",
         "name": profile.name,
     }

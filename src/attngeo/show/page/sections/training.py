@@ -182,7 +182,7 @@ def _median_and_band(one: _Series, score: str) -> list[Trace]:
         "fillcolor": f"rgba({red},{green},{blue},0.18)",
         "line": {"width": 0},
         "hoverinfo": "skip",
-        "legendgroup": one.name,
+        "legendgroup": escaped(one.name),
         "showlegend": False,
     }
     line = {
@@ -193,7 +193,7 @@ def _median_and_band(one: _Series, score: str) -> list[Trace]:
         "line": {"color": one.colour, "width": 2.4, "dash": one.dash},
         "marker": {"size": 5},
         "hovertemplate": "step %{x:,}, median layer: %{y:.3f}",
-        "legendgroup": one.name,
+        "legendgroup": escaped(one.name),
         "name": escaped(one.name),
     }
     return [band, line]
