@@ -50,7 +50,7 @@ def extreme_heads(frame: pl.DataFrame) -> list[tuple[str, int, int]]:
     frame: columns as in `ScoreTable.frame`, of one model; heads of cross-attention and heads that are zero are left out
 
     >>> extreme_heads(attngeo.score(attngeo.bundled.bundled("encoder")).frame)
-    [('encoder', 2, 1), ('encoder', 1, 2), ('encoder', 2, 3)]
+    [('encoder', 3, 2), ('encoder', 0, 3), ('encoder', 1, 3)]
     """
     import polars as pl
 
