@@ -99,10 +99,13 @@ def node(folder: Path) -> bool:
     with RayCluster() as cluster:
         atlas = folder / "ray"
         process = start_add(atlas, names, "--ray", cluster.address, environment=cluster.environment)
-        wait_until(lambda: finished(atlas) >= count // 3)
-        done = finished(atlas)
-        cluster.kill_node()
-        code = process.wait()
+        try:
+            wait_until(lambda: finished(atlas) >= count // 3)
+            done = finished(atlas)
+            cluster.kill_node()
+            code = process.wait()
+        finally:
+            process.kill()
     same = code == 0 and contents(atlas) == expected
     seconds = time.perf_counter() - start
     print(

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-LONGEST = 100.0  # seconds to wait for anything
+LONGEST = 300.0  # seconds to wait for anything
 
 
 def workers_of(pid: int) -> list[int]:

@@ -80,8 +80,26 @@ def test_query_and_export(folder: Path, tmp_path: Path) -> None:
         (["add", "NEW", "--list", "LIST"], "list.txt: line 2: 'not a model': no such folder, and not a hub id"),
         (["add", "NEW", "--list", "NEW"], "cannot be read"),
         (["add", "NEW", "org/name", "--workers", "-1"], "workers is -1"),
+        (["add", "NEW", "org/name", "--ray", "127.0.0.1:1"], "no Ray answers at 127.0.0.1:1 (Connection refused)"),
+        (["add", "NEW", "org/name", "--ray=somewhere"], "somewhere: not the address of a Ray, expected HOST:PORT"),
+        (["add", "NEW", "org/name", "--ray", "--workers", "0"], "workers is 0, expected at least 1 with Ray"),
         (["add", "OTHER", "org/name"], "is not an atlas"),
         (["add", "LIST", "org/name"], "is a file"),
+        (["add", "NEW", "--org", "a/b"], "not an organisation"),
+        (["add", "NEW", "--revisions", "org/name@v1"], "names one revision"),
+        (["add", "NEW", "org/name", "--api-requests", "0"], "api is 0"),
+        (["organize", "NEW", "--texts", "LIST"], "no models named"),
+        (["organize", "NEW", "org/name"], "--texts: missing"),
+        (["organize", "NEW", "org/name", "--texts", "EMPTY"], "empty.txt: no texts, expected one per line"),
+        (["organize", "NEW", "org/name", "--texts", "NEWER"], "newer: has no .txt files"),
+        (["organize", "NEW", "org/name", "--texts", "LIST", "--stage", "values"], "stage 'values'"),
+        (["organize", "OTHER", "org/name", "--texts", "LIST"], "is not an atlas"),
+        (["plot", "ATLAS"], "--figure: missing"),
+        (["plot", "ATLAS", "--figure", "x.jpg"], "expected a name ending in"),
+        (["plot", "ATLAS", "--figure", "x.png", "--x", "nothing"], "nothing: not a column of scores"),
+        (["plot", "ATLAS", "--figure", "x.png", "--revisions", "org/none"], "the atlas has no checkpoints of it"),
+        (["published", "ATLAS"], "holds no published model"),
+        (["export", "ATLAS", "--table", "nothing"], "--table nothing: expected one of scores"),
         (["status", "NEW"], "no such folder"),
         (["status", "OTHER"], "is not an atlas"),
         (["status", "NEWER"], "was written by a newer version of attngeo"),
@@ -99,13 +117,21 @@ def test_bad_input_is_one_line(
         pytest.importorskip("duckdb")
     monkeypatch.chdir(tmp_path)
     (tmp_path / "list.txt").write_text("org/name\nnot a model\n")
+    (tmp_path / "empty.txt").write_text("\n\n")
     (tmp_path / "newer").mkdir()
     (tmp_path / "newer" / "attngeo-atlas.json").write_text('{"kind": "atlas", "version": 99}')
     before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-    places = {"NEW": "new", "LIST": "list.txt", "OTHER": "models", "NEWER": "newer", "ATLAS": "atlas"}
+    places = {
+        "NEW": "new",
+        "LIST": "list.txt",
+        "OTHER": "models",
+        "NEWER": "newer",
+        "ATLAS": "atlas",
+        "EMPTY": "empty.txt",
+    }
     done = run(*(places.get(argument, argument) for argument in arguments))
     assert done.exit_code == 2 and done.stdout == ""
     [line] = done.stderr.splitlines()
     assert line.startswith("attngeo: error: ") and message in line
     assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
-    assert not (tmp_path / "new").exists() and not (tmp_path / "x.csv").exists()
+    assert not (tmp_path / "new").exists() and not list(tmp_path.glob("x.*"))

@@ -39,6 +39,9 @@ class RayTasks:
 
     def __init__(self, address: str | None, workers: int | None) -> None:
         self._address, self._workers = address, workers
+        if address is not None:
+            _check_address(address)
+        _import(SETTINGS if address is None else SETTINGS | ONE_TRY)
 
     def run(self, job: Job, tasks: Sequence[Any]) -> Iterator[Outcome]:
         if tasks:
@@ -120,7 +123,8 @@ def _capacity(ray: Any) -> tuple[int, int]:
 @contextmanager
 def _connected(address: str | None, workers: int | None) -> Iterator[Any]:
     """Yield the module ray, connected; a Ray that the caller has connected already is used and left as it is."""
-    ray = _import(SETTINGS if address is None else SETTINGS | ONE_TRY)
+    import ray
+
     if ray.is_initialized():
         if address is not None:
             raise InputError(f"--ray {address}: this process is connected to a Ray already")
@@ -131,7 +135,6 @@ def _connected(address: str | None, workers: int | None) -> Iterator[Any]:
         options |= {"address": "local", "num_cpus": workers or thread_count(), "include_dashboard": False}
         options["object_store_memory"] = LEAST_OBJECT_STORE
     else:
-        _check_address(address)
         options["address"] = address
         if passed := {name: os.environ[name] for name in PASSED_ON if name in os.environ}:
             options["runtime_env"] = {"env_vars": passed}
@@ -146,15 +149,14 @@ def _connected(address: str | None, workers: int | None) -> Iterator[Any]:
         ray.shutdown()
 
 
-def _import(settings: dict[str, str]) -> Any:
+def _import(settings: dict[str, str]) -> None:
     """Import ray, which reads its settings from the environment."""
     for name, value in settings.items():
         os.environ.setdefault(name, value)
     try:
-        import ray
+        import ray  # noqa: F401
     except ImportError:
         raise InputError("Ray is not installed: pip install 'attngeo[cluster]'") from None
-    return ray
 
 
 def _check_address(address: str) -> None:

@@ -1,0 +1,78 @@
+"""A full disk ends a call with one line; what was written before stays, and the call continues when there is room."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import attngeo
+from tests.atlas.kills import ROOT, contents
+from tests.atlas.small_models import make_models
+
+MODELS = 12
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system with room for a few models, which only root can mount."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=96k", "tmpfs", folder], check=False, capture_output=True
+    )
+    if mounted.returncode:
+        pytest.skip("file systems cannot be mounted here")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", folder], check=True)
+
+
+def add(atlas: Path, models: list[Path], workers: int) -> subprocess.CompletedProcess[str]:
+    command = [
+        sys.executable,
+        "-m",
+        "attngeo",
+        "atlas",
+        "add",
+        str(atlas),
+        *map(str, models),
+        "--workers",
+        str(workers),
+    ]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+
+
+def test_no_space_left(small_disk: Path, tmp_path: Path) -> None:
+    models = make_models(tmp_path / "models", MODELS)
+    whole = attngeo.Atlas(tmp_path / "whole")
+    whole.add(models, workers=0)
+    atlas = small_disk / "atlas"
+    done = add(atlas, models, 2)
+    [line] = done.stderr.splitlines()
+    assert done.returncode == 2 and done.stdout == ""
+    assert line.startswith(f"attngeo: error: {atlas}/") and line.endswith("cannot be written (No space left on device)")
+    before = attngeo.Atlas(atlas)
+    assert 0 < before.status().models < MODELS and before.frame().height > 0
+    assert not list(atlas.rglob(".part-*"))
+
+    subprocess.run(["mount", "-o", "remount,size=10m", small_disk], check=True)
+    assert add(atlas, models, 1).returncode == 0
+    assert contents(atlas) == contents(whole.path)
+
+
+def test_a_limit_on_the_size_of_files(tmp_path: Path) -> None:
+    """The same error for users who cannot mount: the kernel refuses files of more than 2 kB."""
+    resource = pytest.importorskip("resource")
+    models = make_models(tmp_path / "models", 2)
+    command = [sys.executable, "-m", "attngeo", "atlas", "add", str(tmp_path / "atlas"), *map(str, models)]
+    done = subprocess.run(
+        [*command, "--workers", "1"], cwd=ROOT, capture_output=True, text=True,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (2048, 2048)),
+    )  # fmt: skip
+    assert done.returncode == 2 and done.stderr.endswith("cannot be written (File too large)\n"), done.stderr
+    assert attngeo.Atlas(tmp_path / "atlas").status().models == 0

@@ -1,0 +1,102 @@
+"""Figures of an atlas: the plane of two scores, and the course of a run; scores beside the published ones."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+import attngeo
+from attngeo.atlas.reference import read_list
+from attngeo.atlas.views import beside_published, model_points, training_records
+from attngeo.errors import InputError
+from attngeo.weights.scoring.published.scores import published
+from tests.atlas.small_models import LAYOUTS, make_models, model_files
+from tests.weights.made_checkpoints import write_files
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+@pytest.fixture(scope="module")
+def atlas(tmp_path_factory: pytest.TempPathFactory) -> attngeo.Atlas:
+    folder = tmp_path_factory.mktemp("views")
+    models = make_models(folder / "models", len(LAYOUTS))
+    run = [write_files(folder / "run" / f"checkpoint-{step}", model_files("bert", step)) for step in (100, 20, 3)]
+    other = write_files(folder / "run" / "best", model_files("bert", 7))
+    atlas = attngeo.Atlas(folder / "atlas")
+    assert atlas.add([*models, *run, other], workers=0, nulls=False).failed == 0
+    return atlas
+
+
+def test_points_are_medians_over_self_attention_layers(atlas: attngeo.Atlas) -> None:
+    frame = atlas.frame()
+    points = model_points(frame, "symmetry", "dominance")
+    assert set(points["group"]) == {"encoders", "decoders"}
+    t5 = points.filter(pl.col("model").str.ends_with("t5"))
+    assert sorted(t5["stack"]) == ["decoder", "encoder"]  # cross-attention has no symmetry
+    layers = frame.filter(pl.col("model").str.ends_with("t5"), pl.col("head").is_null(), stack="encoder")
+    assert t5.filter(stack="encoder")["x"].item() == layers["symmetry"].median()
+    assert t5.filter(stack="encoder")["layers"].item() == 2
+    with pytest.raises(InputError, match="nothing: not a column of scores, expected one of"):
+        model_points(frame, "nothing", "symmetry")
+
+
+def test_the_plane_has_a_panel_per_group_and_published_models_behind(atlas: attngeo.Atlas) -> None:
+    figure = atlas.plot()
+    assert [ax.get_title("left") for ax in figure.axes] == ["encoders", "decoders"]
+    labels = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert labels[0].startswith("published") and len(labels) == 1 + 10
+    published_dots = figure.axes[0].collections[0].get_offsets()
+    assert len(published_dots) > 50
+    other = atlas.plot("dominance", "symmetry")
+    assert not any("published" in text.get_text() for text in other.legends[0].get_texts())
+
+
+def test_many_models_share_one_style(atlas: attngeo.Atlas, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("attngeo.show.atlas.figures.NAMED", 3)
+    labels = [text.get_text() for text in atlas.plot().legends[0].get_texts()]
+    assert labels == ["published, arXiv 2502.10927", "10 models of the atlas"]
+
+
+def test_the_course_of_a_run_is_in_order_of_steps(atlas: attngeo.Atlas) -> None:
+    run = str(atlas.path.parent / "run")
+    records = training_records(atlas.frame(), run)
+    assert [record["step"] for record in records] == [3, 20, 100]
+    assert records[0]["layer"] == [0, 1] and records[0]["stack"] == ["encoder", "encoder"]
+    titles = [ax.get_title("left") for ax in atlas.plot(revisions=run).axes]
+    assert titles[:2] == ["encoder symmetry", "encoder directionality"]
+    with pytest.raises(InputError, match="the atlas has no checkpoints of it"):
+        atlas.plot(revisions="org/none")
+    with pytest.raises(InputError, match=r"1 of its checkpoints have a step in their names"):
+        training_records(atlas.frame().filter(~pl.col("model").str.contains("-(20|3)$")), run)
+
+
+def test_hub_revisions_are_checkpoints_of_a_run(atlas: attngeo.Atlas) -> None:
+    frame = atlas.frame().filter(pl.col("model").str.contains("checkpoint"))
+    step = pl.col("model").str.extract(r"-(\d+)$")
+    hub = frame.with_columns(revision=pl.lit("step") + step, model=pl.lit("org/name"))
+    assert [record["step"] for record in training_records(hub, "org/name")] == [3, 20, 100]
+
+
+# ---- published figures
+
+
+def test_scores_stand_beside_the_published_ones(atlas: attngeo.Atlas) -> None:
+    bert = atlas.frame().filter(pl.col("model").str.ends_with("000-bert"))
+    named = bert.with_columns(model=pl.lit("google/bert_uncased_L-2_H-128_A-2"), revision=pl.lit("main"))
+    layers = beside_published(pl.concat([named, bert]), layers=True)  # files on this machine have no published scores
+    expected = published("google/bert_uncased_L-2_H-128_A-2")
+    assert layers["symmetry_published"].to_list() == expected["symmetry"].to_list()
+    assert layers["layer"].to_list() == [0, 1]
+    medians = beside_published(named)
+    assert medians["layers"].to_list() == [2] and medians["symmetry_published"].item() == expected["symmetry"].median()
+    gap = medians["symmetry"].item() - medians["symmetry_published"].item()
+    assert medians["symmetry_difference"].item() == pytest.approx(gap)
+    assert beside_published(bert).height == 0
+
+
+def test_the_list_file_names_every_published_model() -> None:
+    listed = read_list(ROOT / "docs" / "published_models.txt")
+    assert len(listed) == len(set(listed)) == 151
+    assert set(listed) == set(published()["hub_id"])
