@@ -10,6 +10,12 @@ function tokenLabel(token) {
   return letters.length > 12 ? letters.slice(0, 11).join("") + "…" : plain;
 }
 
+/** Return a label cut to what fits into so many pixels. */
+function fitted(label, pixels, size) {
+  const letters = [...label], most = Math.max(2, Math.floor(pixels / (0.6 * size)));
+  return letters.length > most ? letters.slice(0, most - 1).join("") + "…" : label;
+}
+
 /** Return the places of the parts of a picture that is `width` pixels wide. */
 function matrixLayout(view, width) {
   const [[q0, q1], [k0, k1]] = view.window;
@@ -38,21 +44,22 @@ function paintMatrix(surface, view, layout, colours, cursor) {
     drawTree(surface, view.nodes[1], k0, k1, columns, colours.line);
   }
   const size = (axis) => Math.min(11, Math.max(8, cell[axis] - 1));
+  const name = (axis, at, pixels = size(axis)) => fitted(view.label(axis, at), names - 6, pixels);
   const every = cell.map((pixels) => Math.max(1, Math.ceil(LEAST / pixels)));
   for (let row = q0; row < q1; row += every[0]) {
-    surface.text(left - 4, top + (row - q0 + 0.5) * cell[0], view.label(0, row),
+    surface.text(left - 4, top + (row - q0 + 0.5) * cell[0], name(0, row),
       { fill: colours.faint, size: size(0), anchor: "end" });
   }
   for (let column = k0; column < k1; column += every[1]) {
-    surface.text(left + (column - k0 + 0.5) * cell[1], top - 4, view.label(1, column),
+    surface.text(left + (column - k0 + 0.5) * cell[1], top - 4, name(1, column),
       { fill: colours.faint, size: size(1), turned: true });
   }
   if (cursor && cursor.row < q1 && cursor.column < k1) {
     const x = left + (cursor.column - k0) * cell[1], y = top + (cursor.row - q0) * cell[0];
     surface.rectangle(left - names, y + cell[0] / 2 - 7, names - 1, 14, { fill: colours.background });
-    surface.text(left - 4, y + cell[0] / 2, view.label(0, cursor.row), { fill: colours.text, size: 12, anchor: "end" });
+    surface.text(left - 4, y + cell[0] / 2, name(0, cursor.row, 12), { fill: colours.text, size: 12, anchor: "end" });
     surface.rectangle(x + cell[1] / 2 - 7, top - names, 14, names - 1, { fill: colours.background });
-    surface.text(x + cell[1] / 2, top - 4, view.label(1, cursor.column), { fill: colours.text, size: 12, turned: true });
+    surface.text(x + cell[1] / 2, top - 4, name(1, cursor.column, 12), { fill: colours.text, size: 12, turned: true });
     surface.rectangle(left, y, side, cell[0], { stroke: colours.accent });
     surface.rectangle(x, top, cell[1], high, { stroke: colours.accent });
   }
@@ -67,7 +74,7 @@ function paintBar(surface, view, left, y, width, colours) {
     surface.rectangle(left + (i * width) / count, y, width / count + 0.5, 10, { fill });
   }
   surface.rectangle(left, y, width, 10, { stroke: colours.line });
-  const name = signed ? view.data.stage : "attention probability, root scale";
+  const quantity = signed ? view.data.stage : "attention probability, root scale";
   surface.text(left - 4, y + 5, signed ? digits(-most) : "0", { fill: colours.faint, size: 10, anchor: "end" });
-  surface.text(left + width + 4, y + 5, `${digits(most)}  ${name}`, { fill: colours.faint, size: 10 });
+  surface.text(left + width + 4, y + 5, `${digits(most)}  ${quantity}`, { fill: colours.faint, size: 10 });
 }
