@@ -1,0 +1,33 @@
+"""Passages come from different documents; the tables hold the figures of a summary."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from experiments.organization.passages import passages
+from experiments.organization.table import named_summary, tables
+
+
+def test_one_passage_per_document() -> None:
+    lines = ["a b c d", "e f g h", "", "i j k l", "", "too short", "", f"{'x' * 90} y z w"]
+    found = passages(lines, 2, 3, seed=0)
+    assert sorted(passage[0] for passage in found) in (["a", "i"], ["e", "i"])
+    assert all(len(passage.split()) == 3 for passage in found)
+    assert found == passages(lines, 2, 3, seed=0)
+
+
+def test_tables_show_means_intervals_and_controls() -> None:
+    numbers = {"mean": 0.2, "low": 0.1, "high": 0.3, "std": 0.05, "control": 0.04, "difference": 0.16, "better": 0.9}
+    numbers |= {"difference_low": 0.1, "difference_high": 0.2}
+    common = {"model": "/models/encoder", "revision": None, "commit": None, "content": "c", "options": "", "texts": 5}
+    organized = ("gain", "share90_trees", "share99_trees", "exponent_trees", "shared_key")
+    rows = [common | {"table": "organized", "figure": figure} | numbers for figure in organized]
+    rows.append(common | {"table": "invariance", "figure": "keys_procrustes"} | numbers)
+    rows.append(common | {"table": "invariance", "figure": "keys_correlation"} | numbers)
+    rows.append(rows[0] | {"model": "/models/other"})
+    summary = named_summary(pl.DataFrame(rows, schema_overrides={"revision": pl.String, "commit": pl.String}))
+    assert set(summary["model"]) == {"bundled encoder"} and "content" not in summary.columns
+    text = "\n".join(tables(summary))
+    assert "| bundled encoder, logits | 5 | 20.0% (10.0% to 30.0%) | 5.0% | 4.0% | 90% |" in text
+    assert "| bundled encoder, logits | 20.0% (10.0% to 30.0%) | 4.00% |" in text
+    assert "| keys_procrustes | 0.20 ± 0.10, 0.04 ✗ |" in text and "| keys_correlation | 0.20 ± 0.10, 0.04 |" in text
