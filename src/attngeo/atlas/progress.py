@@ -149,7 +149,7 @@ def _read(path: Path) -> RunningCall | None:
         call = RunningCall(**plain)
     except (AttngeoError, OSError, TypeError):
         return None
-    wanted = {"float": (int, float), "int": int, "str": str}
+    wanted: dict[str, tuple[type, ...]] = {"float": (int, float), "int": (int,), "str": (str,)}
     return call if all(isinstance(plain[f.name], wanted[str(f.type)]) for f in fields(call)) else None
 
 
