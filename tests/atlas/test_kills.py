@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 import attngeo
-from tests.atlas.kills import contents, fill_with_kills, start_add
+from attngeo.atlas import Added
+from tests.atlas.kills import ROOT, contents, fill_with_kills, finished, start_add
+from tests.atlas.processes import wait_until
 from tests.atlas.ray_cluster import RayCluster
 from tests.atlas.small_models import MORE_LAYOUTS, make_models
 
@@ -66,3 +70,47 @@ def test_ray(names: Path, undisturbed: dict[str, bytes], cluster: RayCluster, tm
     )
     assert killed == 2
     assert contents(atlas) == undisturbed
+
+
+# A job whose second task ends every process that tries it.
+DEADLY = """
+import os, sys
+from attngeo.atlas.executors import RayTasks, ray_tasks
+from attngeo.atlas.outcome import Outcome
+from attngeo.atlas.reference import Reference
+from tests.atlas.deadly_job import DeadlyJob
+ray_tasks.TRIES = 3
+outcomes = RayTasks(sys.argv[1], None).run(DeadlyJob(), ["a", "deadly", "b"])
+print(sorted(f"{outcome.reference.model} {outcome.state} {outcome.message}" for outcome in outcomes))
+"""
+
+
+@pytest.mark.slow
+def test_a_task_that_ends_every_process_of_ray_is_given_up(cluster: RayCluster) -> None:
+    command = [sys.executable, "-c", DEADLY, cluster.address]
+    run = subprocess.run(command, cwd=ROOT, env=cluster.environment, capture_output=True, text=True)
+    lost = "its process on Ray ended, 3 times; too little memory is a likely cause"
+    assert run.stdout.splitlines()[-1] == f"['a scored ', 'b scored ', 'deadly failed {lost}']", run.stderr
+
+
+@pytest.mark.slow
+def test_a_lost_node_of_ray(names: Path, undisturbed: dict[str, bytes], tmp_path: Path) -> None:
+    """`python -m bench.atlas node` does the same with more models."""
+    pytest.importorskip("ray")
+    atlas = tmp_path / "atlas"
+    with RayCluster() as two_nodes:
+        process = start_add(atlas, names, "--ray", two_nodes.address, environment=two_nodes.environment)
+        wait_until(lambda: finished(atlas) >= MODELS // 3)
+        two_nodes.kill_node()
+        assert process.wait(300) == 0
+    assert contents(atlas) == undisturbed
+
+
+@pytest.mark.slow
+def test_a_ray_of_this_machine(names: Path, undisturbed: dict[str, bytes], tmp_path: Path) -> None:
+    pytest.importorskip("ray")
+    script = "import sys, attngeo; print(attngeo.Atlas(sys.argv[1]).add(sys.argv[2:], ray=True, workers=2))"
+    command = [sys.executable, "-W", "error", "-c", script, str(tmp_path / "atlas"), *names.read_text().split()]
+    run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert run.stdout == f"{Added(scored=MODELS, linked=0, known=0, failed=0)}\n", run.stderr
+    assert contents(tmp_path / "atlas") == undisturbed

@@ -57,22 +57,25 @@ class RayTasks:
         shared, left = ray.put(job), iter(tasks)
         again: list[_Try] = []  # tasks whose process was lost
         running: dict[Any, _Try] = {}
-        while True:
-            for next_try in islice(chain(_drain(again), map(_Try, left)), most - len(running)):
-                needed = min(job.memory(next_try.task), memory)
-                running[remote.options(memory=needed).remote(shared, next_try.task)] = next_try
-            if not running:
-                return
-            [finished], _ = ray.wait(list(running), num_returns=1)
-            last = running.pop(finished)
-            outcome = _result(ray, finished, last)
-            if isinstance(outcome, _Try) and outcome.lost >= TRIES:
-                why = f"its process on Ray ended, {outcome.lost} times; too little memory is a likely cause"
-                outcome = job.lose(outcome.task, WorkerLost(why))
-            if isinstance(outcome, _Try):
-                again.append(outcome)
-            else:
-                yield outcome
+        try:
+            while True:
+                for next_try in islice(chain(_drain(again), map(_Try, left)), most - len(running)):
+                    needed = min(job.memory(next_try.task), memory)
+                    running[remote.options(memory=needed).remote(shared, next_try.task)] = next_try
+                if not running:
+                    return
+                [finished], _ = ray.wait(list(running), num_returns=1)
+                outcome = _result(ray, finished, running.pop(finished))
+                if isinstance(outcome, _Try) and outcome.lost >= TRIES:
+                    why = f"its process on Ray ended, {outcome.lost} times; too little memory is a likely cause"
+                    outcome = job.lose(outcome.task, WorkerLost(why))
+                if isinstance(outcome, _Try):
+                    again.append(outcome)
+                else:
+                    yield outcome
+        finally:
+            for reference in running:  # after an error, or if the caller wants no more
+                ray.cancel(reference, force=True)
 
 
 @dataclass(frozen=True)

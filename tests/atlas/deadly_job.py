@@ -1,0 +1,27 @@
+"""A job that ends its process on one of its tasks."""
+
+from __future__ import annotations
+
+import os
+import signal
+from dataclasses import dataclass
+
+from attngeo.atlas.outcome import Outcome
+from attngeo.atlas.reference import Reference
+from attngeo.errors import AttngeoError
+
+
+@dataclass(frozen=True)
+class DeadlyJob:
+    """Tasks are names; the one called "deadly" kills its process."""
+
+    def run(self, task: str) -> Outcome:
+        if task == "deadly":
+            os.kill(os.getpid(), signal.SIGKILL)
+        return Outcome(Reference(task, None), "scored")
+
+    def lose(self, task: str, error: AttngeoError) -> Outcome:
+        return Outcome(Reference(task, None), "failed", str(error))
+
+    def memory(self, task: str) -> int:
+        return 100 << 20
