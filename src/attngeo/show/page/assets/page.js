@@ -35,6 +35,7 @@ class Page {
       await new Promise((idle) => setTimeout(idle));
       await figure.draw();
     }
+    performance.mark("attngeo-ready");
     document.documentElement.dataset.ready = "true";
   }
 
