@@ -15,13 +15,13 @@ class ActorLedger:
     actor: Any
 
     def reserve(self, kind: Kind) -> float:
-        return self._ask("reserve", kind)
+        return float(self._ask("reserve", kind))
 
     def pause(self, kind: Kind, seconds: float) -> None:
         self._ask("pause", kind, seconds)
 
     def paused(self, kind: Kind) -> float:
-        return self._ask("paused", kind)
+        return float(self._ask("paused", kind))
 
     def _ask(self, method: str, *arguments: object) -> Any:
         import ray

@@ -56,6 +56,8 @@ def load_network(reference: Reference, content: str) -> LoadedModel | AttngeoErr
 def _content_hash(path: Path) -> str:
     """Return a hash of a GGUF file, or of all files of the folder of a model."""
     content = hashlib.sha256()
+    if not path.exists():
+        raise SourceError(f"{path}: no such folder or file")
     try:
         if path.is_file() and path.suffix == ".gguf":
             files = {"": path}  # complete in itself, and the same model under any name

@@ -48,7 +48,7 @@ def throttled(ledger: Ledger) -> Iterator[None]:
 def _install() -> None:
     """Let the hub's client call the two functions below, in this process, from now on."""
     from huggingface_hub import set_client_factory
-    from huggingface_hub.utils import _http  # type: ignore[attr-defined]
+    from huggingface_hub.utils import _http
 
     # There is no public way to ask for the factory in use, which may be the user's own.
     factory = vars(_http).get("_GLOBAL_CLIENT_FACTORY", _http.default_client_factory)
