@@ -24,7 +24,7 @@ _BESIDE_CONTROLS = ("baseline", "unit independent", "unit symmetric")
 
 
 def write_report(runs: Sequence[FinishedRun], folder: Path, against: str = "baseline") -> list[Path]:
-    """Write all figures, the comparison as table.txt, .md and .csv, and form.csv; return the paths written.
+    """Write figures as .png and .pdf, the comparison as table.txt, .md and .csv, and form.csv; return the paths.
 
     against: the initialisation that the others are compared with
     """
@@ -40,20 +40,20 @@ def write_report(runs: Sequence[FinishedRun], folder: Path, against: str = "base
     }
     main = [run for run in converged if run.cell.start not in _CONTROLS or run.cell.start == against]
     for part in grouped(main, lambda run: (run.cell.objective, run.cell.size)):
-        content[f"losses-{part[0].cell.objective}-{part[0].cell.size}.png"] = _png(loss_figure(part, against))
+        content |= _images(f"losses-{part[0].cell.objective}-{part[0].cell.size}", loss_figure(part, against))
     if any(comparison.saved is not None for comparison in table):
-        content["saved.png"] = _png(saved_figure(table))
+        content |= _images("saved", saved_figure(table))
     controls = [run for run in converged if run.cell.start in _CONTROLS]
     if controls:
         settings = {run.cell.setting for run in controls}
         known = (*_BESIDE_CONTROLS, against)
         beside = [run for run in main if run.cell.start in known and run.cell.setting in settings]
-        content["controls.png"] = _png(loss_figure([*beside, *controls], against))
+        content |= _images("controls", loss_figure([*beside, *controls], against))
     for start in ("baseline", "unit symmetric"):
         for part in _grouped_over_objectives(run for run in converged if run.cell.start == start):
             cell = part[0].cell
             name = f"form-{cell.size}-lr{cell.lr:g}-{cell.steps}{cell.suffix}-{start.replace(' ', '-')}"
-            content[f"{name}.png"] = _png(form_figure(part))
+            content |= _images(f"{name}", form_figure(part))
     with write_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
         for name, data in content.items():
@@ -66,7 +66,11 @@ def _grouped_over_objectives(runs: Iterable[FinishedRun]) -> list[list[FinishedR
     return grouped(runs, lambda run: (run.cell.size, run.cell.lr, run.cell.steps, run.cell.other))
 
 
-def _png(figure: Figure) -> bytes:
-    image = io.BytesIO()
-    save_figure(figure, image)
-    return image.getvalue()
+def _images(name: str, figure: Figure) -> dict[str, bytes]:
+    """Return a figure as PNG, for pages, and as PDF, for print."""
+    images = {}
+    for kind in ("png", "pdf"):
+        image = io.BytesIO()
+        save_figure(figure, image, kind)
+        images[f"{name}.{kind}"] = image.getvalue()
+    return images

@@ -43,10 +43,10 @@ def new_figure(width: float, height: float) -> Figure:
     return Figure(figsize=(width, height), layout="constrained", dpi=150)
 
 
-def save_figure(figure: Figure, target: Path | IO[bytes]) -> None:
-    """Write a figure to a file, atomically and in the format of its suffix, or as PNG to an open file.
+def save_figure(figure: Figure, target: Path | IO[bytes], format: str = "png") -> None:
+    """Write a figure to a file, atomically and in the format of its suffix, or to an open file in `format`.
 
-    A character that the font lacks is drawn as a box, without matplotlib's warning.
+    .pdf and .svg are vector formats. A character that the font lacks is drawn as a box, without matplotlib's warning.
     """
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph")
@@ -54,7 +54,7 @@ def save_figure(figure: Figure, target: Path | IO[bytes]) -> None:
             with write_errors(target), atomic_file(target) as file:
                 figure.savefig(file, format=target.suffix[1:].lower() or "png")
         else:
-            figure.savefig(target, format="png")
+            figure.savefig(target, format=format)
 
 
 def style_axes(ax: Axes, grid: Literal["both", "x", "y"] = "both") -> None:

@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 from attngeo.errors import InputError
-from experiments.initialisation.figures import form_figure, loss_figure
+from attngeo.weights.scoring.nulls.gaussian import gaussian_null
+from experiments.initialisation.figures import form_figure, loss_figure, saved_figure
+from experiments.initialisation.figures.styles import STYLES
 from experiments.initialisation.report import write_report
 from experiments.initialisation.runs import read_runs
 from experiments.initialisation.statistics import compare
@@ -29,13 +31,17 @@ def test_the_report_has_every_table_and_figure(tmp_path: Path, tokens: Path) -> 
     table = compare(runs)
     expected = {"table.txt": as_text(table), "table.md": as_markdown(table), "table.csv": as_csv(table),
                 "form.csv": forms_as_csv(runs)}  # fmt: skip
-    assert {name: data.decode() for name, data in written.items() if not name.endswith(".png")} == {
+    images = {name for name in written if name.endswith((".png", ".pdf"))}
+    assert {name: data.decode() for name, data in written.items() if name not in images} == {
         name: f"{text}\n" for name, text in expected.items()
     }
-    images = {name for name in written if name.endswith(".png")}
     assert {"losses-masked-2x32.png", "losses-causal-2x32.png", "saved.png", "controls.png"} <= images
     assert any(name.startswith("form-2x32-lr0.001-20-batch") and name.endswith("-baseline.png") for name in images)
-    assert all(written[name].startswith(b"\x89PNG") and written[name].endswith(b"IEND\xaeB`\x82") for name in images)
+    pictures = {name.removesuffix(".png") for name in images if name.endswith(".png")}
+    assert pictures == {name.removesuffix(".pdf") for name in images if name.endswith(".pdf")}
+    for name in pictures:
+        assert written[f"{name}.png"].startswith(b"\x89PNG") and written[f"{name}.png"].endswith(b"IEND\xaeB`\x82")
+        assert written[f"{name}.pdf"].startswith(b"%PDF")
 
 
 def test_a_report_without_runs_is_an_error(tmp_path: Path) -> None:
@@ -47,8 +53,8 @@ def test_a_figure_has_a_curve_per_initialisation(tmp_path: Path, tokens: Path) -
     starts = ("baseline", "unit symmetric", "independent")
     run_in(tmp_path, small_grid(starts, seeds=1))
     upper, lower = loss_figure(read_runs([tmp_path / "runs.jsonl.xz"])).axes
-    assert {line.get_label() for line in upper.get_lines()} == set(starts)
-    assert {line.get_label() for line in lower.get_lines()} == set(starts)
+    assert {line.get_label() for line in upper.get_lines()} == {f"{start} (1 seed)" for start in starts}
+    assert {line.get_label() for line in lower.get_lines()} == {f"{start} (1 seed)" for start in starts}
     assert lower.get_lines()[0].get_ydata().tolist() == [0.0] * 6  # the baseline minus itself
 
 
@@ -74,5 +80,40 @@ def test_curves_are_means_and_ranges_over_seeds(tmp_path: Path, tokens: Path) ->
         [min(ends), sum(ends) / 2, max(ends)]
     )
     masked = [run for run in runs if run.cell.objective == "masked"]
-    (line,) = loss_figure(masked).axes[0].get_lines()
-    assert line.get_ydata()[-1] == pytest.approx(sum(run.loss for run in masked) / 2)
+    lines = loss_figure(masked).axes[0].get_lines()  # one per seed
+    assert [line.get_ydata()[-1] for line in lines] == pytest.approx([run.loss for run in masked])
+
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+def test_every_initialisation_has_a_colour_of_its_own() -> None:
+    assert len({colour for colour, _, _ in STYLES.values()}) == len(STYLES)
+
+
+def test_differences_are_not_clipped_and_forms_have_their_nulls() -> None:
+    runs = [run for run in read_runs([ROOT / "results" / "initialisation"]) if run.diverged is None]
+    small = [run for run in runs if run.cell.size == "4x256" and run.cell.objective == "masked" and not run.cell.other]
+    figure = loss_figure(small)
+    for ax in figure.axes[len(figure.axes) // 2 :]:  # the lower panels
+        low, high = ax.get_ylim()
+        values = [value for line in ax.get_lines() for value in line.get_ydata()]
+        assert low < min(values) and max(values) < high
+    form = form_figure([run for run in small if run.cell.start == "baseline" and run.cell.lr == 5e-4])
+    null = gaussian_null(256, 256, 256)
+    for ax, std in zip(form.axes, (null.symmetry_std, null.directionality_std), strict=True):
+        (band,) = [patch for patch in ax.patches if patch.get_label().startswith("random layers")]
+        assert band.get_height() == pytest.approx(2 * 1.96 * std)
+
+
+def test_a_single_seed_is_a_cross_and_every_setting_has_its_axis() -> None:
+    table = [row for row in compare(read_runs([ROOT / "results" / "initialisation"])) if row.saved is not None]
+    axes = saved_figure(table).axes
+    shown = {}
+    for ax in axes[1::2]:
+        marks = [line for line in ax.get_lines() if line.get_marker() not in ("", "None")]
+        for line in marks:
+            shown[round(float(line.get_xdata()[0]), 12)] = line.get_marker()
+        assert ax.get_xlim() != axes[1].get_xlim() or ax is axes[1]
+    for row in table:
+        assert (shown[round(row.difference.mean, 12)] == "x") == (len(row.seeds) == 1)

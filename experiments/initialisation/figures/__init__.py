@@ -1,0 +1,12 @@
+"""Figures of the initialisation experiment.
+
+loss_figure     the held-out loss of every seed over training, and its paired difference from a reference
+saved_figure    steps saved and difference in final loss, with intervals over seeds
+form_figure     symmetry and directionality of every layer over training, with their nulls
+"""
+
+from experiments.initialisation.figures.form import form_figure
+from experiments.initialisation.figures.losses import loss_figure
+from experiments.initialisation.figures.saved import saved_figure
+
+__all__ = ["form_figure", "loss_figure", "saved_figure"]
