@@ -66,8 +66,9 @@ lint: setup
 bench: setup models
 	$(BIN)/python -m bench
 
-docs: setup
+docs: setup models
 	$(BIN)/python -m sphinx -q -W --keep-going -b html -d out/doctrees docs out/site
+	$(BIN)/python -m tools.site.reports out/site/reports
 	@echo "the site is in out/site/index.html"
 
 docs-check: setup models

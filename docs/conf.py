@@ -38,6 +38,8 @@ nitpicky = False
 highlight_language = "text"
 suppress_warnings = ["misc.highlighting_failure"]
 
+smartquotes = False  # two hyphens before an option stay two hyphens
+
 html_theme = "furo"
 html_title = f"attngeo {release}"
 html_static_path = ["_static"]

@@ -1,0 +1,67 @@
+"""The pages of the documentation site: one per command, all in a table of contents; docstrings that Sphinx can read."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("sphinx")
+pytest.importorskip("myst_parser")
+
+from attngeo.cli.app import COMMANDS
+from tools.site.docstrings import to_rst
+from tools.site.notebooks import to_markdown
+from tools.site.options import find, row_of, usage_of
+
+DOCS = Path(__file__).resolve().parents[1] / "docs"
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_command_has_a_page_with_its_options(command: str) -> None:
+    text = (DOCS / "commands" / f"{command}.md").read_text("utf-8")
+    found = find([command])
+    names = [f"{command} {name}" for name in found.commands] if hasattr(found, "commands") else [command]
+    assert set(re.findall(r"^```\{options\} (.*)$", text, re.M)) == set(names)
+    listed = (DOCS / "commands" / "index.md").read_text("utf-8")
+    assert f"[`attngeo {command}`]({command}.md)" in listed and re.search(rf"^{command}$", listed, re.M)
+
+
+def test_every_page_is_in_a_table_of_contents() -> None:
+    entries: set[Path] = set()
+    for page in DOCS.rglob("*.md"):
+        for toctree in re.findall(r"^```\{toctree\}\n(.*?)^```", page.read_text("utf-8"), re.M | re.S):
+            lines = [line for line in toctree.splitlines() if line and not line.startswith(":")]
+            entries |= {page.parent / re.sub(r".*<(.*)>$", r"\1", line) for line in lines}
+    pages = {path.with_suffix("") for suffix in ("md", "ipynb") for path in DOCS.rglob(f"*.{suffix}")}
+    assert entries == pages - {DOCS / "index", DOCS / "releasing"}
+
+
+def test_the_options_of_a_command_are_those_of_its_help() -> None:
+    command = find(["score"])
+    assert usage_of(command) == ["[OPTIONS]", "REF..."]
+    rows = dict(map(row_of, command.params))
+    assert "--layers 0-5,8" in rows and all(rows.values())
+
+
+def test_docstrings_become_restructuredtext() -> None:
+    lines = [
+        "Return `symmetric_init_` of |a| * b for every head_.", "", "    s = tr(M M)", "",
+        "ref:   a folder or", "       a file", "a, b   two numbers", "", ">>> f(1)", "2",
+    ]  # fmt: skip
+    assert to_rst(lines) == [
+        r"Return ``symmetric_init_`` of \|a\| \* b for every head\_.", "", "::", "", "    s = tr(M M)", "",
+        "``ref``", "    a folder or a file", "``a``, ``b``", "    two numbers", "", ">>> f(1)", "2", "",
+    ]  # fmt: skip
+
+
+def test_a_picture_of_a_notebook_is_inside_the_page() -> None:
+    output = {"data": {"image/png": "AAAA", "text/plain": "<Figure>"}}
+    cells = [
+        {"cell_type": "markdown", "source": ["# Title"]},
+        {"cell_type": "code", "source": ["f()"], "outputs": [output]},
+    ]
+    text = to_markdown({"cells": cells})
+    assert text.startswith("# Title\n\n```python\nf()\n```") and 'src="data:image/png;base64,AAAA"' in text
+    assert 'alt="&lt;Figure&gt;"' in text
