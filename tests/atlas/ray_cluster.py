@@ -15,7 +15,7 @@ ENVIRONMENT = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_AUTH_MODE": "disabled",
     "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
-    "RAY_BACKEND_LOG_LEVEL": "error",
+    "RAY_worker_niceness": "0",  # as all other processes of a test
     "OMP_NUM_THREADS": "1",
 }
 HOST = "127.0.0.1"

@@ -24,8 +24,8 @@ TRIES = 20  # processes that one task may lose on nodes that live on; a lost nod
 AHEAD = 2  # tasks per core that Ray knows of, so that a core that becomes free need not wait for the driver
 CONNECT_SECONDS = 10
 LEAST_OBJECT_STORE = 80 << 20  # bytes, the least that Ray allows; a task and its outcome need a few kB
-# Settings of Ray, unless the user has others: no reports about usage; no warnings of its C++ part beside our errors.
-SETTINGS = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_BACKEND_LOG_LEVEL": "error"}
+# Settings of Ray, unless the user has others.
+SETTINGS = {"RAY_USAGE_STATS_ENABLED": "0"}  # no reports about its usage
 ONE_TRY = {"RAY_gcs_server_port_wait_time_s": "1"}  # to connect to a cluster, which takes 40 s if none answers
 # Which hub is meant must not depend on the node. Tokens stay out: a cluster shows these settings to all its users.
 PASSED_ON = ("HF_ENDPOINT",)
