@@ -122,7 +122,10 @@ def main() -> int:
         ratio, took, organizing = min(ratios)
         sizes = [path.stat().st_size / 1e6 for path in (small, large)]
         print(f"MiniLM on a paragraph: {sizes[0]:.1f} MB (target: under {MINILM_MEGABYTES:g})")
-        print(f"270 heads on {TOKENS} tokens: {sizes[1]:.1f} MB (target: under {MEGABYTES:g}), made in {took:.0f} s,", end=" ")
+        print(
+            f"270 heads on {TOKENS} tokens: {sizes[1]:.1f} MB (target: under {MEGABYTES:g}), made in {took:.0f} s,",
+            end=" ",
+        )
         print(f"{ratio:.2f} × `organize` ({organizing:.0f} s; target: at most {OVER_ORGANIZE:g} ×)", flush=True)
         fits = sizes[0] < MINILM_MEGABYTES and sizes[1] < MEGABYTES and ratio <= OVER_ORGANIZE
         return 0 if fits & measure_in_browser(large) else 1

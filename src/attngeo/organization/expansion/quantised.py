@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from attngeo.arrays import Floats, Ints
 from attngeo.errors import InputError
+from attngeo.organization.haar.magnitude_bins import MagnitudeBins, bin_edges
 from attngeo.organization.haar.transform import forward, inverse
 from attngeo.organization.trees.tree import Tree
 
@@ -116,35 +117,28 @@ def quantise(
 
 @dataclass(frozen=True)
 class _Magnitudes:
-    """A histogram of |coefficient| with bins of 1% width."""
+    """What each step would cost, from a histogram of |coefficient|."""
 
-    edges: Floats  # [bins] lower ends, ascending
+    edges: Floats  # [bins] lower ends of the bins that are not empty
     dropped: Floats  # [bins] energy below each edge
     kept: Ints  # [bins] number of coefficients from each edge on
-    largest: float
+    finest: float  # smallest step whose levels have room
 
     @classmethod
     def of(cls, coefficients: NDArray[np.float32]) -> _Magnitudes:
-        # The upper bits of a positive float32, exponent and 7 bits of the mantissa, number logarithmic bins.
-        bits = coefficients.reshape(-1).view(np.uint32)
-        bins = 0x7F80  # all finite numbers
-        counts = np.zeros(bins, np.int64)
-        for start in range(0, bits.size, CHUNK):
-            part = (bits[start : start + CHUNK] >> 16) & 0x7FFF
-            counts += np.bincount(part.astype(np.int64), minlength=bins)
-        edges = (np.arange(bins, dtype=np.uint32) << 16).view(np.float32).astype(np.float64)
-        middles = np.append((edges[:-1] + edges[1:]) / 2, edges[-1])
-        used = counts > 0
-        energies = np.cumsum(np.square(middles[used]) * counts[used])
-        kept = np.cumsum(counts[used][::-1])[::-1]
-        return cls(edges[used], energies - np.square(middles[used]) * counts[used], kept, float(middles[used][-1]))
+        bins = MagnitudeBins(coefficients.reshape(-1))
+        used = np.flatnonzero(np.diff(bins.counts_below))
+        edges = bin_edges()[used]
+        kept = coefficients.size - bins.counts_below[used]
+        finest = 1.01 * float(edges[-1]) / HIGHEST  # a bin is 1% wide
+        return cls(edges, bins.energies_below[used], kept, max(finest, float(np.finfo(np.float32).tiny)))
 
     def step(self, loss: float, most: int) -> float:
         """Return the largest step that loses at most `loss`, but none that keeps more than `most` coefficients."""
         fits = np.flatnonzero(self.dropped + self.kept * np.square(self.edges) / 12 <= loss)
         chosen = int(fits[-1]) if len(fits) else 0
         chosen = max(chosen, int(np.argmax(self.kept <= most)))
-        return max(float(self.edges[chosen]), 1.01 * self.largest / HIGHEST, float(np.finfo(np.float32).tiny))
+        return max(float(self.edges[chosen]), self.finest)
 
 
 def _stops(sizes: NDArray[np.int16]) -> Ints:

@@ -8,12 +8,14 @@ has α = −½.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from attngeo.arrays import AnyArray, Floats, Ints, to_numpy
 from attngeo.errors import InputError
@@ -79,17 +81,13 @@ def holder(coefficients: AnyArray, trees: Sequence[Tree]) -> Holder:
     if tuple(np.shape(coefficients)) != sizes:
         raise InputError(f"holder: coefficients of shape {np.shape(coefficients)} do not match trees of sizes {sizes}")
     inner = np.abs(np.asarray(to_numpy(coefficients))[(slice(1, None),) * len(sizes)]).reshape(-1)
-    logs: Any = reduce(np.add.outer, [np.log2(tree.rotations.share[1:]) for tree in trees])
-    logs = np.asarray(logs).reshape(-1)
-    # The small constant keeps exact powers of two, such as 1/2 · 1/2, from falling into the bin below by rounding.
-    bins = np.floor(logs + 1e-9).astype(np.int16)
+    bins, means = _support_bins([np.log2(tree.rotations.share[1:]) for tree in trees])
     support, rms, high, counts = [], [], [], []
-    for index in np.unique(bins):
-        chosen = bins == index
-        sizes_here = inner[chosen].astype(np.float64)
+    for index, mean in means.items():
+        sizes_here = inner[bins == index].astype(np.float64)
         if len(sizes_here) < FEWEST:
             continue
-        support.append(float(logs[chosen].mean()))
+        support.append(mean)
         rms.append(float(np.sqrt(np.mean(sizes_here**2))))
         high.append(float(np.quantile(sizes_here, 0.95)))
         counts.append(len(sizes_here))
@@ -101,6 +99,29 @@ def holder(coefficients: AnyArray, trees: Sequence[Tree]) -> Holder:
     log_rms, log_high = np.log2(typical), np.log2(largest, out=np.full(len(largest), np.nan), where=positive)
     lines = _line(x, log_rms, weights), _line(x[positive], log_high[positive], weights[positive])
     return Holder(*lines, x, log_rms, log_high, weights)
+
+
+def _support_bins(logs: Sequence[Floats]) -> tuple[NDArray[np.int16], dict[int, float]]:
+    """Return ⌊log₂ |R|⌋ of all coefficients, flat, and the mean log₂ |R| of each of these bins, in ascending order.
+
+    logs: per axis, log₂ of the supports' shares of the axis
+    """
+    # Row by row of the first axis: sums for the whole array in float64 would take more time and memory than the rest.
+    rest: Any = reduce(np.add.outer, logs[1:], np.zeros(())).reshape(-1)
+    bins = np.empty((len(logs[0]), rest.size), np.int16)
+    counts: Counter[int] = Counter()
+    sums: Counter[int] = Counter()
+    for row, first in enumerate(logs[0]):
+        here = rest + first
+        # The small constant keeps exact powers of two, such as 1/2 · 1/2, from falling into the bin below by rounding.
+        np.floor(here + 1e-9, out=bins[row], casting="unsafe")
+        low = int(bins[row].min(initial=0))
+        numbers = np.bincount(bins[row] - low)
+        totals = np.bincount(bins[row] - low, here)
+        for index in np.flatnonzero(numbers).tolist():
+            counts[index + low] += int(numbers[index])
+            sums[index + low] += float(totals[index])  # type: ignore[assignment]
+    return bins.reshape(-1), {index: sums[index] / counts[index] for index in sorted(counts)}
 
 
 def _line(x: Floats, y: Floats, weights: Ints) -> Line:

@@ -9,9 +9,11 @@ import numpy as np
 from attngeo.arrays import AnyArray, Floats, Ints, to_numpy
 from attngeo.io.plain import as_plain
 from attngeo.organization.geometry.l1 import l1_norm
+from attngeo.organization.haar.magnitude_bins import MagnitudeBins
 
 ENERGIES = (0.9, 0.99, 0.999)  # parts of the total energy that `shares` reports
 POINTS = 64  # points of the best-n-term curve
+LARGE = 1 << 21  # float32 coefficients from which on only a part of them is sorted
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,17 +47,28 @@ def sparsity(coefficients: AnyArray) -> Sparsity:
     >>> sparsity(np.array([3.0, 0.0, 0.0, 4.0]))
     Sparsity(l1/l2 1.4; 90% in 50%, 99% in 50%, 99.9% in 50%)
     """
-    flat = np.asarray(to_numpy(coefficients)).reshape(-1)
-    energies = np.square(flat)  # in the given precision, because a float64 copy could double the memory
-    energies.sort()
-    # From the smallest up: added to the large energies first, the small ones would be lost to rounding.
-    left = np.cumsum(energies, dtype=np.float64)  # [N] energy of the i + 1 smallest coefficients
-    total, size = float(left[-1]), len(left)
-    shares = {}
-    for energy in ENERGIES:
-        dropped = int(np.searchsorted(left, (1 - energy) * total * (1 + 1e-12), side="right"))
-        shares[energy] = (size - min(dropped, size - 1)) / size if total > 0 else 1 / size
+    flat = np.ascontiguousarray(to_numpy(coefficients)).reshape(-1)
+    size = len(flat)
     counts = np.unique(np.rint(np.geomspace(1, size, POINTS)).astype(np.int64))
-    remaining = np.where(counts < size, left[size - 1 - counts], 0.0)
+    if flat.dtype == np.float32 and size >= LARGE:
+        bins = MagnitudeBins(flat)
+        total = bins.energy
+        remaining = bins.energies_of_smallest(size - counts)
+        dropped = bins.most_within(_allowed(total))
+    else:
+        energies = np.square(flat)
+        energies.sort()
+        # From the smallest up: added to the large energies first, the small ones would be lost to rounding.
+        left = np.cumsum(energies, dtype=np.float64)  # [N] energy of the i + 1 smallest coefficients
+        total = float(left[-1])
+        remaining = np.where(counts < size, left[size - 1 - counts], 0.0)
+        dropped = np.searchsorted(left, _allowed(total), side="right")
+    kept = size - np.minimum(dropped, size - 1) if total > 0 else np.ones(len(ENERGIES))
+    shares = {energy: float(count / size) for energy, count in zip(ENERGIES, kept, strict=True)}
     errors = np.sqrt(remaining / total) if total > 0 else np.zeros(len(counts))
     return Sparsity(l1_norm(flat), total**0.5, shares, counts, errors)
+
+
+def _allowed(total: float) -> Floats:
+    """Return the energy that may be dropped for each of ENERGIES."""
+    return (1 - np.asarray(ENERGIES)) * total * (1 + 1e-12)
