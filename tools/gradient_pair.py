@@ -43,11 +43,13 @@ Row = dict[str, Any]  # the scores of one head, by name
 HELD_OUT_ROWS = 32  # at each evaluation
 TRAINING_ROWS = 512  # before and after training
 COLOURS = {"masked": BLUE, "causal": ORANGE}
+NAMES = {"masked": "encoder, masked", "causal": "decoder, causal"}
+# Score → title and vertical axis
 PANELS = {
-    "symmetry": "symmetry of the update",
-    "pairing": "pairing of β",
-    "column_over_row": "column spread over row spread",
-    "form": "symmetry of the form M",
+    "symmetry": ("update", "symmetry of the update"),
+    "pairing": ("pairing of terms", "Σ β_ij β_ji / Σ β_ij², i ≠ j"),
+    "column_over_row": ("norms of the update", "column spread / row spread"),
+    "form": ("form M", "symmetry of M"),
 }
 
 
@@ -177,20 +179,27 @@ def saved_checkpoint(config: PretrainConfig) -> Any:
 
 
 def training_figure(rows: list[Row]) -> Figure:
-    """Draw the median over heads and the middle half of them over training."""
-    figure = new_figure(14, 3.4)
-    for ax, (key, title) in zip(figure.subplots(1, len(PANELS)), PANELS.items(), strict=True):
+    """Draw the median over heads and the middle half of them over training, of one seed per objective."""
+    figure = new_figure(14, 3.7)
+    axes = figure.subplots(1, len(PANELS))
+    count = len({row["label"] for row in rows})
+    for ax, (key, (title, name)) in zip(axes, PANELS.items(), strict=True):
         for objective, colour in COLOURS.items():
             steps = sorted({row["step"] for row in rows})
             heads = [[r[key] for r in rows if r["step"] == s and r["objective"] == objective] for s in steps]
             low, middle, high = (np.array([np.nanpercentile(one, q) for one in heads]) for q in (25, 50, 75))
-            ax.plot(steps, middle, "o-", color=colour, markersize=3, linewidth=1.6, label=objective)
+            ax.plot(
+                steps, middle, "o-", color=colour, markersize=3, linewidth=1.6, label=f"{NAMES[objective]} (1 seed)"
+            )
             ax.fill_between(steps, low, high, color=colour, alpha=0.15, linewidth=0)
         ax.axhline(1.0 if key == "column_over_row" else 0.0, color=GREY, linewidth=0.8, linestyle=":")
         panel_title(ax, title)
         ax.set_xlabel("step")
+        ax.set_ylabel(name)
         style_axes(ax)
-        ax.legend(frameon=False, fontsize=8)
+    handles, labels = axes[0].get_legend_handles_labels()
+    legend = figure.legend(handles, labels, loc="outside lower center", ncols=2, frameon=False, fontsize=9)
+    legend.set_title(f"line: median of {count} heads, band: the middle half of them", prop={"size": 8})
     return figure
 
 

@@ -42,6 +42,26 @@ def test_each_model_has_a_row_with_its_own_beta() -> None:
     assert out.getvalue().startswith(b"\x89PNG")
 
 
+def test_by_default_all_models_show_the_same_head() -> None:
+    several = [gradient_terms(model_with_loss(kind), labelled_batch(kind)) for kind in ("bert", "gpt2")]
+    titles = [ax.get_title(loc="left") for ax in gradient_figure(several).axes]
+    (label,) = {title.partition("β of ")[2] for title in titles if "β of" in title}
+    shares = [min(terms[label].scores.norm / terms[terms.largest].scores.norm for terms in several)]
+    shares += [min(t[other].scores.norm / t[t.largest].scores.norm for t in several) for other in several[0].labels]
+    assert shares[0] == max(shares)
+
+
+def test_what_a_mask_forbids_is_grey_and_a_small_beta_is_not() -> None:
+    terms = gradient_terms(model_with_loss("gpt2"), labelled_batch("gpt2"))
+    figure = terms.figure()
+    (ax,) = (ax for ax in figure.axes if "β of" in ax.get_title(loc="left"))
+    values, grey = ax.images
+    forbidden = np.triu(np.ones(values.get_array().shape, bool), 1)
+    assert np.isfinite(np.ma.filled(grey.get_array(), np.nan))[forbidden].all()
+    assert not (np.isfinite(np.ma.filled(grey.get_array(), np.nan)) & (np.asarray(values.get_array()) != 0)).any()
+    assert "grey: no term" in ax.get_title(loc="right")
+
+
 def test_the_stacks_of_one_model_have_separate_lines() -> None:
     figure = gradient_terms(model_with_loss("t5"), labelled_batch("t5"), layers=[0]).figure()
     labels = {line.get_label() for ax in figure.axes for line in ax.lines}

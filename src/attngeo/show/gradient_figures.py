@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from attngeo.show.canvas import BLUE, DASHED, GREY, ORANGE, new_figure, panel_title, style_axes, token_label
+from attngeo.show.canvas import BLUE, DASHED, GREY, LIGHT_GREY, ORANGE, new_figure, panel_title, style_axes, token_label
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -27,13 +27,15 @@ def gradient_figure(
     """Draw one row of panels per model: β of one head, contributions by role and position, the update of each head.
 
     several: the terms of each model
-    heads:   per model the label of the head whose β is drawn; None for the head with the largest update
+    heads:   per model the label of the head whose β is drawn; by default the same head of all models, the one whose
+             update is largest in all of them; None for the head with the largest update of one model
     tokens:  per model the tokens of the first sequence, which label the axes of β
     """
+    common = _common_head(several)
     figure = new_figure(15, 0.5 + 3.7 * len(several))
     axes = figure.subplots(len(several), 4, squeeze=False, width_ratios=(1.15, 1.25, 1.1, 1))
     for row, terms in enumerate(several):
-        head = heads[row] if heads is not None else None
+        head = heads[row] if heads is not None else common
         _draw_beta(figure, axes[row][0], terms, head or terms.largest, tokens[row] if tokens is not None else ())
         _draw_positions(axes[row][1], terms)
         _draw_symmetry(axes[row][2], terms)
@@ -45,15 +47,37 @@ def gradient_figure(
     return figure
 
 
+def _common_head(several: Sequence[GradientTerms]) -> str | None:
+    """Return the head that all models have and whose update, relative to the largest of its model, is largest in all.
+
+    It is chosen by the smallest of these shares; None where the models have no head in common.
+    """
+    shares = []
+    for terms in several:
+        norms = {row.label: row.norm for row in terms.scores}
+        largest = max(norms.values()) or 1.0
+        shares.append({label: norm / largest for label, norm in norms.items()})
+    labels = [label for label in shares[0] if all(label in others for others in shares)] if shares else []
+    return max(labels, key=lambda label: min(share[label] for share in shares), default=None)
+
+
 def _draw_beta(figure: Figure, ax: Axes, terms: GradientTerms, label: str, tokens: Sequence[str]) -> None:
-    """Draw β of the first sequence, up to its last position with a non-zero entry."""
+    """Draw β of the first sequence, up to its last position with a non-zero entry.
+
+    Entries that are 0 in every sequence, such as those of a causal mask, are grey; white is a β near 0.
+    """
+    from matplotlib.colors import ListedColormap
+
     beta = terms[label].beta[0]  # [N, N]
     used = np.flatnonzero(beta.any(0) | beta.any(1))
-    beta = beta[: used[-1] + 1, : used[-1] + 1] if len(used) else beta
+    size = used[-1] + 1 if len(used) else len(beta)
+    beta, absent = beta[:size, :size], ~terms[label].beta.any(0)[:size, :size]
     # A few entries are much larger than the rest; signed square roots keep the rest visible.
     shown = np.sign(beta) * np.sqrt(np.abs(beta))
     limit = float(np.abs(shown).max()) or 1.0
     image = ax.imshow(shown, cmap="RdBu_r", vmin=-limit, vmax=limit, interpolation="nearest")
+    if absent.any():
+        ax.imshow(np.where(absent, 0.0, np.nan), cmap=ListedColormap([LIGHT_GREY]), interpolation="nearest")
     bar = figure.colorbar(image, ax=ax, shrink=0.85, pad=0.02)
     ticks = np.array([-1, -0.5, 0, 0.5, 1]) * limit
     bar.set_ticks(list(ticks), labels=[f"{tick * abs(tick):.1e}".replace("-", "−") if tick else "0" for tick in ticks])
@@ -66,7 +90,8 @@ def _draw_beta(figure: Figure, ax: Axes, terms: GradientTerms, label: str, token
         ax.locator_params(integer=True)
     ax.set_xlabel("context j" + " (first sequence)" * (len(terms[label].beta) > 1))
     ax.set_ylabel("prediction i")
-    panel_title(ax, f"{terms.name}: β of {label}" if terms.name else f"β of {label}", "root scale")
+    note = "root scale; grey: no term" if absent.any() else "root scale"
+    panel_title(ax, f"{terms.name}: β of {label}" if terms.name else f"β of {label}", note)
 
 
 def _draw_positions(ax: Axes, terms: GradientTerms) -> None:
