@@ -67,7 +67,6 @@ def tables(summary: pl.DataFrame) -> Iterable[str]:
         )
         shares = [cell(model, key, f"share{energy}_trees") for energy in (90, 99)]
         exponent = cell(model, key, "exponent_trees")
-        assert shares[0] is not None and shares[1] is not None and exponent is not None
         sparsity.append(
             [
                 title,
@@ -128,8 +127,8 @@ def _mean(row: Row | None, scale: float, unit: str) -> str:
     return "" if row is None else f"{scale * row['mean']:.3g}{unit}"
 
 
-def _pair(row: Row, scale: float, unit: str) -> str:
-    return f"{scale * row['mean']:.3g}{unit} / {scale * row['control']:.3g}{unit}"
+def _pair(row: Row | None, scale: float, unit: str) -> str:
+    return "" if row is None else f"{scale * row['mean']:.3g}{unit} / {scale * row['control']:.3g}{unit}"
 
 
 def _contrast(row: Row) -> str:

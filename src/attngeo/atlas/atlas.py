@@ -176,13 +176,13 @@ class Atlas:
         references = list(dict.fromkeys(map(Reference.parse, names)))
         if invariance is not None and invariance < 0:
             raise InputError(f"invariance is {invariance}, expected a number of texts from 0")
-        common = {"stack": stack, "truncate": truncate, "seed": seed}
-        questions = Trees(**common, stage=stage, permuted=permuted), Invariance(**common, heads=invariance_heads)
+        trees = Trees(stack, truncate, seed, stage, permuted)
+        contrasts = Invariance(stack, truncate, seed, invariance_heads)
         checked = checked_texts(texts)
         executor = _executor(workers, ray)
         self._store.create()
         job = OrganizeJob(Store(self.path.absolute()), ledger_for(references, hub_limits))
-        return organize_networks(job, executor, references, checked, *questions, invariance, retry, progress, say)
+        return organize_networks(job, executor, references, checked, trees, contrasts, invariance, retry, progress, say)
 
     def organized(self) -> pl.DataFrame:
         """Return head trees and sparsity of organised networks: one row per network, options and text."""
