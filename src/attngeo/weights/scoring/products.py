@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import threading
 from typing import Any
 
@@ -44,12 +43,16 @@ def symmetric_product(w: AnyFloats) -> AnyFloats:
 
 
 def _matrix(rows: int, columns: int, dtype: np.dtype[Any]) -> AnyFloats:
-    """Return memory for a matrix whose columns do not all begin in the same part of the cache.
+    """Return memory for a matrix."""
+    return np.empty((rows, _row_length(columns, dtype)), dtype)[:, :columns]
 
-    Rows that are a multiple of 4096 bytes apart would: reading the transpose would then take several times as long.
+
+def _row_length(columns: int, dtype: np.dtype[Any]) -> int:
+    """Return how far apart rows are to be, so that entries of one column do not all compete for one part of the cache.
+
+    They would if rows were a multiple of 4096 bytes apart; reading the transpose would then take four times as long.
     """
-    pad = 64 // dtype.itemsize if columns * dtype.itemsize % 4096 == 0 else 0
-    return np.empty((rows, columns + pad), dtype)[:, :columns]
+    return columns + (64 // dtype.itemsize if columns * dtype.itemsize % 4096 == 0 else 0)
 
 
 def quadratic_forms(gram: AnyFloats, w: AnyFloats) -> Floats:
@@ -86,11 +89,13 @@ def quadratic_forms(gram: AnyFloats, w: AnyFloats) -> Floats:
 
 def _scratch(shape: tuple[int, int], dtype: np.dtype[Any]) -> AnyFloats:
     """Return memory of this thread, to be used until its next call: new memory would cost as much as the product."""
-    size = math.prod(shape) * dtype.itemsize
+    rows, columns = shape
+    length = _row_length(columns, dtype)
+    size = rows * length * dtype.itemsize
     buffer = getattr(_of_thread, "buffer", None)
     if buffer is None or len(buffer) < size:
         buffer = _of_thread.buffer = np.empty(size, np.uint8)
-    return buffer[:size].view(dtype).reshape(shape)
+    return buffer[:size].view(dtype).reshape(rows, length)[:, :columns]
 
 
 def weighted_squares(w: AnyFloats, weights: AnyFloats) -> Floats:
