@@ -32,7 +32,7 @@ def traced(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
     home = str(tmp_path_factory.mktemp("home"))
     environment = {"ATTNGEO_CACHE": home, "HOME": home, "PATH": "/usr/bin:/bin"}
     done = subprocess.run(
-        [sys.executable, "-c", CODE], cwd=ROOT, env=environment, capture_output=True, text=True, check=True, timeout=300
+        [sys.executable, "-c", CODE], cwd=ROOT, env=environment, capture_output=True, text=True, check=True, timeout=600
     )
     walks: dict[str, list[str]] = json.loads(done.stdout.splitlines()[-1])
     return walks
@@ -46,7 +46,7 @@ def documented(name: str) -> list[str]:
     return [module for row in rows for module in re.findall(r"`([\w.]+)`", row)]
 
 
-@pytest.mark.parametrize("name", ["score", "organize", "pretrain", "gradient_terms", "Monitor"])
+@pytest.mark.parametrize("name", ["score", "organize", "prune", "compare", "pretrain", "gradient_terms", "Monitor"])
 def test_each_walk_names_the_modules_that_run(name: str, traced: dict[str, list[str]]) -> None:
     page = documented(name)
     # The kernels depend on whether numba is installed.

@@ -1,6 +1,6 @@
 """Trace which modules the main commands and functions pass through, for docs/architecture.md.
 
-    python -m tools.walks [score organize pretrain gradient_terms Monitor]
+    python -m tools.walks [score organize prune compare pretrain gradient_terms Monitor]
 
 Prints, for each walk, the modules of attngeo whose functions run, in the order in which they are first entered.
 `errors`, `io`, `arrays` and `display` serve every room and are left out. tests/test_architecture.py compares the page
@@ -21,7 +21,7 @@ from typing import Any
 from attngeo.bundled import bundled
 
 _EVERYWHERE = ("attngeo.errors", "attngeo.io", "attngeo.arrays", "attngeo.display")
-_ENCODER = str(bundled("encoder"))
+_ENCODER, _DECODER = str(bundled("encoder")), str(bundled("decoder"))
 _TEXT = "It is a truth universally acknowledged"
 
 
@@ -82,6 +82,16 @@ def _pretrain(folder: Path) -> None:
     _command("pretrain", str(config))
 
 
+def _prune(folder: Path) -> None:
+    text = folder / "text.txt"
+    text.write_text(f"{_TEXT}, that a single man in possession of a good fortune must be in want of a wife. " * 12)
+    _command("prune", _DECODER, "--text-file", str(text), "--heads", "2", "--out", str(folder / "pruned"))
+
+
+def _compare(folder: Path) -> None:
+    _command("compare", _ENCODER, _DECODER, "--draws", "99", "--figure", str(folder / "figure.png"))
+
+
 def _model_and_batch() -> tuple[Any, dict[str, Any]]:
     import torch
     from transformers import AutoModelForMaskedLM
@@ -107,6 +117,8 @@ def _monitor(folder: Path) -> None:
 WALKS: dict[str, Callable[[Path], None]] = {
     "score": _score,
     "organize": _organize,
+    "prune": _prune,
+    "compare": _compare,
     "pretrain": _pretrain,
     "gradient_terms": _gradient_terms,
     "Monitor": _monitor,
