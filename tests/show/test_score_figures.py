@@ -10,6 +10,7 @@ import polars as pl
 import pytest
 
 import attngeo
+from attngeo.show.canvas import BLUE, ORANGE
 from attngeo.weights.scoring.nulls.gaussian import gaussian_null
 
 
@@ -58,6 +59,30 @@ def test_the_band_holds_95_percent_of_the_null(tables):
     assert symmetry.get_y() + symmetry.get_height() / 2 == pytest.approx(1 / row["query_width"])
     assert directionality.get_height() == pytest.approx(2 * 1.96 * null.directionality_std)
     assert directionality.get_y() + directionality.get_height() / 2 == pytest.approx(0)
+
+
+def test_heads_stand_between_the_lines_of_their_own_null(tables):
+    table, _ = tables
+    row = table.frame.drop_nulls("head").row(0, named=True)
+    null = gaussian_null(row["query_width"], row["key_width"], row["rank"])
+    for ax, (mean, std) in zip(
+        table.plot().axes,
+        ((1 / row["query_width"], null.symmetry_std), (0, null.directionality_std)),
+        strict=True,
+    ):
+        dotted = [line for line in ax.lines if line.get_linestyle() == ":" and len(line.get_ydata())]
+        assert [line.get_ydata()[0] for line in dotted] == pytest.approx([mean - 1.96 * std, mean + 1.96 * std])
+
+
+def test_an_encoder_is_blue_and_a_decoder_orange_in_any_order(tables):
+    encoder, decoder = tables
+    for table in (encoder + decoder, decoder + encoder):
+        ax = table.plot().axes[0]
+        colours = {line.get_label().rpartition("  ")[2]: line.get_color() for line in ax.lines}
+        assert (colours["encoder"], colours["decoder"]) == (BLUE, ORANGE)
+    other = attngeo.ScoreTable(encoder.frame.with_columns(model=pl.lit("copy")))
+    lines = [line for line in (encoder + other).plot().axes[0].lines if line.get_label().endswith("encoder")]
+    assert len({line.get_color() for line in lines}) == 2
 
 
 def test_models_of_the_same_shape_share_one_band(tables):

@@ -42,7 +42,7 @@ def demo(
         import polars as pl
 
         from attngeo.show.demo_report import demo_figure, demo_text
-        from attngeo.weights.scoring.nulls.layer_nulls import layer_nulls
+        from attngeo.weights.scoring.nulls.layer_nulls import head_nulls, layer_nulls
         from attngeo.weights.scoring.published.verdict import verdicts
 
         check_figure(figure)
@@ -72,4 +72,4 @@ def demo(
         if not real:
             typer.echo(f"\nScore one of them: attngeo score {refs['encoder']} --heads")
         if figure is not None:
-            write_figure(demo_figure(frame, nulls, training), figure)
+            write_figure(demo_figure(frame, nulls, training, head_nulls(frame)), figure)

@@ -82,11 +82,13 @@ def _signed(value: object) -> str:
     return f"{value:+.3f}" if isinstance(value, (int, float)) else "-"
 
 
-def demo_figure(frame: pl.DataFrame, nulls: LayerNulls, training: Training) -> Figure:
+def demo_figure(
+    frame: pl.DataFrame, nulls: LayerNulls, training: Training, head_nulls: LayerNulls | None = None
+) -> Figure:
     """Draw the scores by layer and head above and, where records are given, the layers over training below."""
     figure = new_figure(10, 7.8 if training else 4.6)
     grid = figure.subplots(2 if training else 1, 2, squeeze=False)
-    draw_scores(figure, grid[0], frame, nulls)
+    draw_scores(figure, grid[0], frame, nulls, head_nulls or {})
     for ax, score in zip(grid[1] if training else (), _SCORES, strict=False):
         for colour, records in zip(COLOURS, training.values(), strict=False):
             steps = [record["step"] for record in records]

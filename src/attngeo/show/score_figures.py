@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import cycle
 from typing import TYPE_CHECKING
 
-from attngeo.show.canvas import COLOURS, DASHED, GREY, new_figure, panel_title, style_axes
+from attngeo.show.canvas import COLOURS, DASHED, GREY, new_figure, panel_title, stack_colour, style_axes
 
 if TYPE_CHECKING:
     import polars as pl
@@ -49,18 +50,21 @@ class _Series:
         return x + ((rows["head"] + 0.5) / count - 0.5) * 0.7 * self.step
 
 
-def score_figure(frame: pl.DataFrame, nulls: LayerNulls) -> Figure:
+def score_figure(frame: pl.DataFrame, nulls: LayerNulls, head_nulls: LayerNulls | None = None) -> Figure:
     """Draw the symmetry and the directionality of each layer (lines) and head (dots), one colour per model and stack.
 
-    frame: columns as in `ScoreTable.frame`, of one or several models
-    nulls: the null of the layers of each stack; its mean is a grey line, its central 95% a grey band
+    frame:      columns as in `ScoreTable.frame`, of one or several models
+    nulls:      the null of the layers of each stack; its mean is a grey line, its central 95% a grey band
+    head_nulls: the null of the heads; its central 95% lies between dotted lines
     """
     figure = new_figure(10, 4.6)
-    draw_scores(figure, figure.subplots(1, 2), frame, nulls)
+    draw_scores(figure, figure.subplots(1, 2), frame, nulls, head_nulls or {})
     return figure
 
 
-def draw_scores(figure: Figure, axes: Sequence[Axes], frame: pl.DataFrame, nulls: LayerNulls) -> None:
+def draw_scores(
+    figure: Figure, axes: Sequence[Axes], frame: pl.DataFrame, nulls: LayerNulls, head_nulls: LayerNulls
+) -> None:
     """Draw the content of `score_figure` into two panels, with the legend below the whole figure."""
     from matplotlib.ticker import MaxNLocator
 
@@ -70,6 +74,7 @@ def draw_scores(figure: Figure, axes: Sequence[Axes], frame: pl.DataFrame, nulls
         for part in series:
             _draw_series(ax, score, part)
         _draw_nulls(ax, score, series, nulls)
+        _draw_head_nulls(ax, score, [part for part in series if part.heads.height], head_nulls)
         panel_title(ax, score, meaning)
         ax.set_xlabel("depth: first layer 0, last layer 1" if relative_depth else "layer")
         style_axes(ax, grid="y")
@@ -88,18 +93,28 @@ def _series(frame: pl.DataFrame) -> list[_Series]:
     last_layers = [int(part["layer"].max()) for part in parts]  # type: ignore[arg-type]
     # Models of different depth are drawn over each other, from first layer to last.
     relative_depth = len(set(last_layers)) > 1
+    colours = _colours([part["stack"][0] for part in parts])
     return [
         _Series(
             model=part["model"][0],
             stack=part["stack"][0],
             layers=part.filter(pl.col("head").is_null()).sort("layer"),
             heads=part.filter(pl.col("head").is_not_null()),
-            colour=COLOURS[i % len(COLOURS)],
+            colour=colours[i],
             line_style=_LINE_STYLES[i // len(COLOURS) % len(_LINE_STYLES)],
             step=1 / max(last, 1) if relative_depth else 1.0,
         )
         for i, (part, last) in enumerate(zip(parts, last_layers, strict=True))
     ]
+
+
+def _colours(stacks: Sequence[str]) -> list[str]:
+    """Return a colour per series: the first of each stack has that of its stack, the others those that are left."""
+    own = [stack_colour(stack) if stack not in stacks[:at] else None for at, stack in enumerate(stacks)]
+    own = [colour if colour != GREY else None for colour in own]
+    free = [colour for colour in COLOURS if colour not in own] or list(COLOURS)
+    left = cycle(free)
+    return [colour or next(left) for colour in own]
 
 
 def _draw_nulls(ax: Axes, score: str, series: list[_Series], nulls: LayerNulls) -> None:
@@ -110,16 +125,26 @@ def _draw_nulls(ax: Axes, score: str, series: list[_Series], nulls: LayerNulls) 
         ax.axhline(level.mean, color=GREY, linewidth=1, linestyle=DASHED, zorder=1)
         ax.axhspan(level.mean - margin, level.mean + margin, color=GREY, alpha=0.12, linewidth=0, zorder=0)
     ax.plot([], [], color=GREY, linewidth=1, linestyle=DASHED, label="layers of random factors: mean, 95%")
+
+
+def _draw_head_nulls(ax: Axes, score: str, series: list[_Series], nulls: LayerNulls) -> None:
+    """Draw ±1.96 standard deviations of each null of heads, where known, as dotted lines."""
+    levels = {nulls[key][score] for key in ((part.model, part.stack) for part in series) if key in nulls}
+    for level in sorted(levels, key=lambda level: (level.mean, level.std or 0.0)):
+        for sign in (-1, 1) if level.std else ():
+            ax.axhline(level.mean + sign * 1.96 * (level.std or 0.0), color=GREY, linewidth=1, linestyle=":", zorder=1)
     ax.scatter([], [], s=7, color=GREY, label="single heads")
+    if any(level.std for level in levels):
+        ax.plot([], [], color=GREY, linewidth=1, linestyle=":", label="heads of random factors: 95%")
 
 
 def _draw_series(ax: Axes, score: str, part: _Series) -> None:
     ax.scatter(
         part.x(part.heads).to_numpy(),
         part.heads[score].to_numpy(),
-        s=7,
+        s=10,
         color=part.colour,
-        alpha=0.3,
+        alpha=0.5,
         linewidths=0,
         zorder=2,
     )

@@ -16,7 +16,7 @@ from attngeo.errors import InputError, SourceError
 from attngeo.io.atomic import write_errors, write_file
 from attngeo.io.parquet import parquet_bytes, parse_parquet, read_parquet
 from attngeo.io.plain import parse_json
-from attngeo.weights.scoring.nulls.layer_nulls import layer_nulls
+from attngeo.weights.scoring.nulls.layer_nulls import head_nulls, layer_nulls
 from attngeo.weights.scoring.rotary.frequencies import FREQUENCY_COLUMNS
 from attngeo.weights.scoring.rows import Row
 
@@ -139,7 +139,7 @@ class ScoreTable:
 
     def plot(self) -> Figure:
         """Draw every layer (line) and head (dots) as a matplotlib figure."""
-        return draw("score_figure", self.frame, layer_nulls(self.frame))
+        return draw("score_figure", self.frame, layer_nulls(self.frame), head_nulls(self.frame))
 
     def save(self, path: str | Path) -> None:
         """Write frame, notes, frequencies and model types to one Parquet file, atomically."""
