@@ -48,7 +48,6 @@ def page_html(page: Page) -> str:
     """Return a page as HTML. All texts are escaped, and data is written as JSON that no text in it can leave."""
     try:
         from jinja2 import Environment
-        from markupsafe import Markup
     except ImportError:
         raise AttngeoError("a report needs plotly and jinja2: pip install 'attngeo[report]'") from None
 
@@ -66,15 +65,15 @@ def page_html(page: Page) -> str:
         policy=content_policy(script),
         version=page.version,
         title=page.title,
-        style=Markup(read_asset("page.css")),
+        style=read_asset("page.css"),
         verdicts=page.verdicts,
         doubts=page.doubts,
         about=page.about,
         sections=[_section_fields(section) for section in page.sections],
-        data=Markup(json_block({"figures": figures, "views": [_view_id(section) for section in attention]})),
-        views=[{"id": _view_id(section), "data": Markup(json_block(section.data))} for section in attention],
+        data=json_block({"figures": figures, "views": [_view_id(section) for section in attention]}),
+        views=[{"id": _view_id(section), "data": json_block(section.data)} for section in attention],
         plotly=packed_plotly(),
-        script=Markup(script),
+        script=script,
     )
 
 
