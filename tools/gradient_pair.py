@@ -199,7 +199,8 @@ def training_figure(rows: list[Row]) -> Figure:
         style_axes(ax)
     handles, labels = axes[0].get_legend_handles_labels()
     legend = figure.legend(handles, labels, loc="outside lower center", ncols=2, frameon=False, fontsize=9)
-    legend.set_title(f"line: median of {count} heads, band: the middle half of them", prop={"size": 8})
+    legend.set_title(f"line: median of {count} heads, band: the middle half of them")
+    legend.get_title().set_fontsize(8)
     return figure
 
 

@@ -99,4 +99,5 @@ def legend_below(figure: Figure, axes: Sequence[Axes], width: float = 1.9, title
         entries.values(), entries.keys(), loc="outside lower center", ncols=columns, frameon=False, fontsize=9
     )
     if title:
-        legend.set_title(title, prop={"size": 8})
+        legend.set_title(title)
+        legend.get_title().set_fontsize(8)

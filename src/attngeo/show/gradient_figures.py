@@ -71,7 +71,7 @@ def _draw_beta(figure: Figure, ax: Axes, terms: GradientTerms, label: str, token
     beta = terms[label].beta[0]  # [N, N]
     used = np.flatnonzero(beta.any(0) | beta.any(1))
     size = used[-1] + 1 if len(used) else len(beta)
-    beta, absent = beta[:size, :size], ~terms[label].beta.any(0)[:size, :size]
+    beta, absent = beta[:size, :size], ~np.any(terms[label].beta[:, :size, :size], axis=0)  # [size, size]
     # A few entries are much larger than the rest; signed square roots keep the rest visible.
     shown = np.sign(beta) * np.sqrt(np.abs(beta))
     limit = float(np.abs(shown).max()) or 1.0

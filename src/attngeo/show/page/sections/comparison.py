@@ -137,7 +137,7 @@ def _level_figure(level: dict[str, object], id: str, label: str) -> PageFigure:
     ]
     y = axis("", showticklabels=False, showgrid=False, range=[-0.6, 0.6], fixedrange=True)
     panel = Panel(str(level["title"]), traces, axis("", rangemode="tozero"), y)
-    rows = [
+    rows: list[dict[str, object]] = [
         {"what": level["value name"], "value": value},
         {"what": f"{level['null name']}, mean", "value": mean},
         {"what": f"{level['null name']}, standard deviation", "value": rounded_number(std)},

@@ -68,7 +68,7 @@ def figure(
     for index, panel in enumerate(panels):
         number = "" if index == 0 else str(index + 1)
         top = 1 - index * (height + _GAP) / inner
-        domain = [rounded_number(max(0.0, top - height / inner)), rounded_number(top)]
+        domain = [round(max(0.0, top - height / inner), DIGITS), round(top, DIGITS)]
         described[f"xaxis{number}"] = {"anchor": f"y{number}", "automargin": True, "zeroline": False} | dict(panel.x)
         described[f"yaxis{number}"] = {
             "anchor": f"x{number}",

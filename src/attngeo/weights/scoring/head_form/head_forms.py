@@ -55,7 +55,7 @@ def extreme_heads(frame: pl.DataFrame) -> list[tuple[str, int, int]]:
     import polars as pl
 
     heads = frame.filter(pl.col("head").is_not_null(), ~pl.col("cross"), pl.col("symmetry").is_not_null())
-    chosen = []
+    chosen: list[tuple[str, int, int]] = []
     for part in heads.partition_by("stack", maintain_order=True):
         ranked = part.sort("symmetry", descending=True).select("stack", "layer", "head").rows()
         chosen += dict.fromkeys([ranked[0], ranked[len(ranked) // 2], ranked[-1]])

@@ -32,7 +32,7 @@ def part_spectra(query: AnyFloats, key: AnyFloats) -> tuple[Floats, Floats]:
     left, right = query.astype(np.float64), key.astype(np.float64)
     d, r = left.shape
     if 2 * r < d:
-        reduced = np.linalg.qr(np.hstack([left, right]), mode="r")  # [2r, 2r]
+        reduced = np.linalg.qr(np.hstack([left, right])).R  # [2r, 2r]
         left, right = reduced[:, :r], reduced[:, r:]
     form = left @ right.T  # [n, n], n = min(2r, d)
     symmetric = np.linalg.eigvalsh((form + form.T) / 2)[::-1]
