@@ -19,9 +19,10 @@ def doubts(frame: pl.DataFrame, verdicts: Sequence[Verdict], names: Sequence[str
     frame: columns as in `ScoreTable.frame`, from which the verdicts were made
     names: how to call each verdict's model in a sentence
 
+    >>> from attngeo.weights.scoring.published.verdict import verdicts
     >>> frame = attngeo.score(attngeo.bundled.bundled("encoder")).frame
     >>> doubts(frame, verdicts(frame), ["bert"])[0]
-    'Single layers: the verdict is on the median layer. In bert, layers lie between 0.35 and 0.63; none is within chance.'
+    'Single layers: ... In bert, layers lie between 0.35 and 0.63; none is within chance.'
     """
     import polars as pl
 

@@ -140,7 +140,7 @@ def _plan_figure(plan: PrunePlan, id: str) -> PageFigure:
             "color": layers,
             "colorscale": SEQUENTIAL,
             "cmin": 0,
-            "cmax": max(*layers, 1),
+            "cmax": max([*layers, 1]),
             "colorbar": colour_bar("layer"),
             "line": {"width": 0.5, "color": "#ffffff"},
         },

@@ -1,0 +1,64 @@
+"""`attngeo report`: files that are written, and options that are refused in one line."""
+
+from __future__ import annotations
+
+import pytest
+from typer.testing import CliRunner
+
+import attngeo
+from attngeo.cli import app
+
+ENCODER, DECODER = (str(attngeo.bundled.bundled(name)) for name in attngeo.bundled.NAMES)
+run = CliRunner()
+
+
+def call(*arguments: str):
+    return run.invoke(app, ["report", *map(str, arguments)])
+
+
+def test_a_report_of_weights_alone_needs_no_input(tmp_path):
+    path = tmp_path / "weights.html"
+    done = call(ENCODER, DECODER, "--out", path)
+    assert done.exit_code == 0 and done.stdout == "" and f"attngeo: wrote {path}" in done.stderr
+    text = path.read_text("utf-8")
+    assert "clearly symmetric (median 0.60" in text and 'id="attention"' not in text
+    assert path.stat().st_size < 3_000_000
+
+
+def test_a_report_of_an_input_a_saved_result_and_another_model(tmp_path):
+    pytest.importorskip("torch")
+    pytest.importorskip("ot")
+    text, table, path = tmp_path / "text.txt", tmp_path / "scores.parquet", tmp_path / "report.html"
+    text.write_text("The sea was calm and the night was long.")
+    attngeo.score(ENCODER, layers=[0, 1]).save(table)
+    options = ("--against", DECODER, "--layers", "0-1", "--stage", "logits", "--out", path)
+    done = call(ENCODER, table, "--text-file", text, *options)
+    assert done.exit_code == 0, done.output
+    written = path.read_text("utf-8")
+    assert '"stage":"logits"' in written and '<section id="comparison"' in written
+    assert (
+        '"heads":["L0H0","L0H1","L0H2","L0H3","L1H0"' in written
+        and "L2H0" not in written.split("attention-view-data")[1][:9999]
+    )
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        ((ENCODER, "--text", "a", "--image", "b.png"), "at most one of --text, --text-file, --image, --audio"),
+        ((ENCODER, "--text-file", "missing.txt"), "missing.txt: cannot be read"),
+        (("no/such-folder/model",), "no/such-folder/model"),
+        ((ENCODER, "--layers", "x"), "--layers x"),
+        ((ENCODER, "--text", "The sea.", "--layers", "9"), "layers"),
+        ((ENCODER, "--text", "sea " * 900), "--truncate"),
+        ((ENCODER, "--stage", "keys"), "stage 'keys'"),
+        ((ENCODER, ENCODER), "given twice"),
+        ((ENCODER, "--out", "/proc/report.html"), "/proc"),
+    ],
+)
+def test_what_is_wrong_is_said_in_one_line(arguments, message, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    done = call(*arguments)
+    assert done.exit_code == 2
+    assert message in done.stderr and done.stderr.startswith("attngeo: error: ") and done.stderr.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []

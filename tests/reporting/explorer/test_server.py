@@ -1,0 +1,191 @@
+"""The explorer's server: what it answers, what it refuses, and that a newer text cancels an older one."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import attngeo
+from attngeo.errors import InputError
+from attngeo.reporting.explorer import ExplorerServer, TextSession
+from attngeo.reporting.explorer.server import LARGEST_REQUEST
+from attngeo.reporting.explorer.text_session import MOST_CHARACTERS, Superseded
+
+TEXT = "The old man looked at the sea and said nothing."
+
+
+@pytest.fixture(scope="module")
+def session() -> TextSession:
+    return TextSession(attngeo.bundled.bundled("encoder"))
+
+
+@pytest.fixture(scope="module")
+def server(session: TextSession) -> Iterator[ExplorerServer]:
+    with ExplorerServer(session) as running:
+        thread = threading.Thread(target=running.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield running
+        running.shutdown()
+        thread.join()
+
+
+def ask(server: ExplorerServer, method: str, path: str, body: bytes | None = None, **headers: str) -> tuple[int, bytes]:
+    connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=60)
+    try:
+        connection.request(method, path, body, headers)
+        answer = connection.getresponse()
+        return answer.status, answer.read()
+    finally:
+        connection.close()
+
+
+def organise(server: ExplorerServer, **fields: Any) -> tuple[int, Any]:
+    status, body = ask(server, "POST", f"/{server.token}/organise", json.dumps(fields).encode())
+    return status, json.loads(body)
+
+
+def test_a_text_is_organised_as_organize_does(server):
+    status, data = organise(server, side="left", text=TEXT)
+    assert status == 200
+    found = attngeo.organize(attngeo.capture(attngeo.bundled.bundled("encoder"), TEXT))
+    assert data["shape"] == list(found.values.shape)
+    assert [tree["order"] for tree in data["trees"]] == [tree.order.tolist() for tree in found.trees]
+
+
+def test_the_page_says_that_it_may_ask_this_server_only(server):
+    status, body = ask(server, "GET", f"/{server.token}/")
+    assert status == 200 and b"connect-src &#39;self&#39;" in body and b"unsafe-eval" not in body
+
+
+@pytest.mark.parametrize("path", ["/", "/wrong/", "/wrong/organise", "", "/../etc/passwd", "//", "/wrong"])
+def test_nothing_is_answered_without_the_token(server, path):
+    status, body = ask(server, "GET", path)
+    assert status in (400, 403) and b"root:" not in body
+
+
+@pytest.mark.parametrize("path", ["../../etc/passwd", "..%2f..%2fetc/passwd", "assets/page.js", "organise/x", "/etc/passwd"])
+def test_no_path_of_the_disk_is_reachable(server, path):
+    assert ask(server, "GET", f"/{server.token}/{path}")[0] == 404
+
+
+@pytest.mark.parametrize(
+    "headers", [{"Host": "evil.example"}, {"Host": "127.0.0.1:1"}, {"Origin": "http://evil.example"}, {"Origin": "null"}]
+)
+def test_another_site_cannot_use_the_server(server, headers):
+    assert ask(server, "GET", f"/{server.token}/", **headers)[0] == 403
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"side": "left", "text": " \n"}, "the text is empty"),
+        ({"side": "left", "text": "a" * (MOST_CHARACTERS + 1)}, "20,001 characters, expected at most 20,000"),
+        ({"side": "left", "text": "word " * 3000}, "truncate"),
+        ({"side": "middle", "text": TEXT}, "side 'middle': expected left or right"),
+        ({"side": "left"}, "text: expected a text"),
+        ({"side": "left", "text": 3}, "text: expected a text"),
+    ],
+)
+def test_a_bad_text_is_refused_in_one_line(server, fields, message):
+    status, answer = organise(server, **fields)
+    assert status == 400 and message in answer["error"] and "\n" not in answer["error"]
+
+
+@pytest.mark.parametrize(
+    ("body", "headers", "status"),
+    [(b"[]", {}, 400), (b"{", {}, 400), (b"{}", {"Content-Length": "x"}, 411), (b"", {"Content-Length": "9" * 30}, 413),
+     (b"", {"Content-Length": str(LARGEST_REQUEST + 1)}, 413)],
+)  # fmt: skip
+def test_a_bad_request_is_refused(server, body, headers, status):
+    assert ask(server, "POST", f"/{server.token}/organise", body, **headers)[0] == status
+    assert organise(server, side="left", text=TEXT)[0] == 200  # and the server goes on
+
+
+def test_the_report_of_what_is_shown(server):
+    assert organise(server, side="left", text="One text is shown here.")[0] == 200
+    status, body = ask(server, "POST", f"/{server.token}/report", b'{"side": "left"}')
+    assert status == 200 and b"Organised attention" in body and b"bundled/encoder" in body
+
+
+def test_there_is_no_report_of_an_empty_side():
+    session = TextSession(attngeo.bundled.bundled("decoder"))
+    with pytest.raises(InputError, match="organise a text first"):
+        session.report_html("right")
+
+
+def test_a_newer_text_cancels_an_older_one_of_the_same_side(session, monkeypatch):
+    """The older call is held inside its first progress step until the newer one has been asked for."""
+    from attngeo.reporting.explorer import text_session
+
+    begun, go_on, outcomes = threading.Event(), threading.Event(), {}
+    real = text_session.organize
+
+    def held(tensor: Any, *, device: Any, progress: Any) -> Any:
+        def step(*call: Any) -> None:
+            if not begun.is_set():
+                begun.set()
+                go_on.wait(30)
+            progress(*call)
+
+        return real(tensor, device=device, progress=step)
+
+    monkeypatch.setattr(text_session, "organize", held)
+
+    def work(name: str, side: str, text: str) -> None:
+        try:
+            outcomes[name] = session.organise(side, text)["shape"][0]
+        except Superseded:
+            outcomes[name] = "superseded"
+
+    older = threading.Thread(target=work, args=("older", "left", TEXT))
+    older.start()
+    assert begun.wait(30)
+    others = [threading.Thread(target=work, args=("other side", "right", TEXT))]
+    others += [threading.Thread(target=work, args=("newer", "left", "A newer text."))]
+    before = session._newest["left"]
+    for thread in others:
+        thread.start()
+    while session._newest["left"] == before:  # until the newer one is queued
+        others[1].join(0.001)
+    go_on.set()
+    for thread in (older, *others):
+        thread.join(60)
+    assert outcomes == {"older": "superseded", "other side": 12, "newer": 6}
+
+
+def test_a_port_in_use_and_a_model_without_tokenizer_are_one_line(session, tmp_path):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with pytest.raises(InputError, match=f"port {port} of 127.0.0.1: cannot be used"):
+            ExplorerServer(session, port=port)
+    model = attngeo.bundled.bundled("encoder")
+    for name in ("config.json", "model.safetensors"):
+        (tmp_path / name).symlink_to(f"{model}/{name}")
+    with pytest.raises(InputError, match="no tokenizer"):
+        TextSession(tmp_path)
+
+
+def test_the_command_serves_until_it_is_interrupted():
+    command = [sys.executable, "-m", "attngeo", "explore", str(attngeo.bundled.bundled("encoder"))]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
+        assert running.stdout is not None and running.stderr is not None
+        address = running.stdout.readline().removeprefix("attngeo: ").strip()
+        host, token = address.removeprefix("http://").split("/")[:2]
+        connection = http.client.HTTPConnection(host, timeout=60)
+        connection.request("GET", f"/{token}/")
+        assert connection.getresponse().status == 200
+        running.send_signal(signal.SIGINT)
+        assert running.stdout.read() == "attngeo: stopped\n"
+        assert running.stderr.read() == ""
+    assert running.returncode == 0

@@ -1,0 +1,143 @@
+"""Results are sorted by model; what belongs to different models is refused."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import attngeo
+from attngeo.errors import AttngeoError, InputError
+from attngeo.organization import NetworkTensor, organize, planted
+from attngeo.reporting.results import short_model_name, sorted_results
+from attngeo.reporting.saved import load_given
+
+ENCODER, DECODER = (attngeo.bundled.bundled(name) for name in attngeo.bundled.NAMES)
+RECORDS = [{"step": 0, "symmetry": [0.1]}, {"step": 10, "symmetry": [0.2]}]
+
+
+def organization(name: str = "bundled/encoder", seed: int = 0) -> attngeo.Organization:
+    """An organised tensor with the heads of the bundled models."""
+    heads = tuple(f"L{layer}H{head}" for layer in range(4) for head in range(4))
+    array = planted((8, 9, 16), seed=seed)[0]
+    return organize(NetworkTensor(array.astype(np.float32), heads=heads, name=name))
+
+
+def test_results_of_one_model_come_together():
+    table, organised = attngeo.score(ENCODER), organization()
+    results = sorted_results([organised, RECORDS, organised.expand(), table])
+    [model] = results.models
+    assert model.name == "bundled/encoder"
+    assert model.scores == table and model.organization is organised and model.training == RECORDS
+
+
+def test_references_and_tables_name_the_models():
+    results = sorted_results([ENCODER, attngeo.score(DECODER), organization("bundled/decoder")])
+    assert [model.name for model in results.models] == ["bundled/decoder", "bundled/encoder"] or [
+        model.name for model in results.models
+    ] == ["bundled/encoder", "bundled/decoder"]
+    by_name = {model.name: model for model in results.models}
+    assert by_name["bundled/encoder"].ref == ENCODER and by_name["bundled/encoder"].organization is None
+    assert by_name["bundled/decoder"].organization is not None and by_name["bundled/decoder"].ref is None
+
+
+def test_a_table_of_two_models_is_split():
+    both = attngeo.score(ENCODER) + attngeo.score(DECODER)
+    assert [model.name for model in sorted_results([both]).models] == ["bundled/encoder", "bundled/decoder"]
+
+
+@pytest.mark.parametrize(
+    "given, message",
+    [
+        (lambda: [attngeo.score(ENCODER), organization("bundled/decoder")], "results of different models"),
+        (lambda: [organization(), organization("other/model")], "results of different models"),
+        (lambda: [organization(), organization()], "two results of one kind"),
+        (lambda: [attngeo.score(ENCODER), attngeo.score(ENCODER)], "two score tables"),
+        (lambda: [organization(), organization(seed=1).expand()], "other trees"),
+        (lambda: [ENCODER, DECODER, RECORDS], "does not name its model"),
+        (lambda: [ENCODER, ENCODER], "given twice"),
+        (lambda: [attngeo.score(ENCODER, layers=[0]), organization()], "the head L1H0, which the scores lack"),
+        (lambda: [3.5], "cannot use float"),
+        (lambda: [], "nothing was given"),
+    ],
+)
+def test_what_does_not_belong_together_is_refused(given, message):
+    with pytest.raises(InputError, match=message):
+        sorted_results(given())
+
+
+def test_names_are_compared_by_their_last_two_parts():
+    assert short_model_name("/a/b/model/") == short_model_name(Path("b/model")) == "b/model"
+    assert short_model_name("") == ""
+
+
+def test_saved_results_are_recognised(tmp_path):
+    organised, table = organization(), attngeo.score(ENCODER)
+    organised.save(tmp_path / "organization.npz")
+    organised.expand().save(tmp_path / "expansion.npz")
+    organised.tensor.save(tmp_path / "tensor.npz")
+    organised.expand().compare(permuted=False).save(tmp_path / "comparison.json")
+    table.save(tmp_path / "scores.parquet")
+    attngeo.compare(ENCODER, DECODER).save(tmp_path / "compared.parquet")
+    (tmp_path / "run.jsonl").write_text('{"step": 0, "symmetry": [0.1]}\n')
+    (tmp_path / "config.json").write_text("{}")
+    kinds = {path.name: type(load_given(str(path))).__name__ for path in tmp_path.iterdir()}
+    assert kinds == {
+        "organization.npz": "Organization",
+        "expansion.npz": "Expansion",
+        "tensor.npz": "NetworkTensor",
+        "comparison.json": "Comparison",
+        "scores.parquet": "ScoreTable",
+        "compared.parquet": "ModelComparison",
+        "run.jsonl": "list",
+        "config.json": "str",
+    }
+    assert load_given("org/name") == "org/name"
+
+
+def test_nothing_is_written_where_something_is_wrong(tmp_path):
+    path = tmp_path / "report.html"
+    with pytest.raises(InputError, match="no model to run"):
+        attngeo.report(organization(), path, inputs="A text.")
+    with pytest.raises(InputError, match="stage"):
+        attngeo.report(ENCODER, path, stage="queries")
+    with pytest.raises(AttngeoError, match="none of the layers asked for exist"):
+        attngeo.report(ENCODER, path, inputs="The sea.", layers=[17])
+    with pytest.raises(InputError, match="expected one; a report shows"):
+        attngeo.report(ENCODER, path, inputs=["The sea.", "The land."])
+    with pytest.raises(AttngeoError, match="does not exist"):
+        attngeo.report(ENCODER, tmp_path / "missing" / "report.html")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_matrix_is_shown_as_one_head(tmp_path):
+    array = planted((12, 10), seed=0)[0]
+    text = attngeo.report(organize(array), tmp_path / "report.html").read_text("utf-8")
+    assert '"heads":["L0H0"]' in text and '"shape":[12,10,1]' in text
+
+
+def test_everything_that_can_be_given_is_shown(tmp_path):
+    organised = organization()
+    table = attngeo.score(ENCODER)
+    comparison = attngeo.compare(ENCODER, DECODER)
+    plan = attngeo.PrunePlan("bundled/encoder", "bert", "0", ("encoder",), 16, "hand", "query", ())
+    invariance = replace(
+        attngeo.softmax_invariance(organised.values, heads=[0, 1], bootstrap=20), name="bundled/encoder"
+    )
+    given = [table, organised, organised.expand(), invariance, RECORDS, plan, comparison]
+    text = attngeo.report(given, tmp_path / "report.html").read_text("utf-8")
+    for section in (
+        "scores",
+        "maps",
+        "plane",
+        "attention",
+        "head-tree",
+        "head-map",
+        "sparsity",
+        "invariance",
+        "training",
+    ):
+        assert f'<section id="{section}"' in text, section
+    assert '<section id="comparison"' in text and '<section id="pruning"' in text
