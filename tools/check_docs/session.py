@@ -88,6 +88,7 @@ def reopen_log_streams() -> None:
         for handler in getattr(logger, "handlers", ()):
             if isinstance(handler, logging.StreamHandler) and getattr(handler.stream, "closed", False):
                 handler.stream = sys.stderr
+                vars(handler).pop("flush", None)  # transformers puts that of the old stream here
 
 
 def shell(command: str, given: str | None = None) -> tuple[str, int]:
