@@ -113,3 +113,22 @@ def test_results_do_not_depend_on_the_bar() -> None:
     assert organize(array, progress=True) == organize(array, progress=False) == organize(array)
     options = {"bootstrap": 10, "heads": [0]}
     assert softmax_invariance(array, progress=True, **options) == softmax_invariance(array, **options)
+
+
+# `slow` work, as above, that has more to say than how much is done.
+DETAIL = """
+import time
+from attngeo.io import progress
+progress.PATIENCE = 0.0
+with progress.ProgressBar("models") as bar:
+    deadline = time.monotonic() + 60
+    while bar._progress is None and time.monotonic() < deadline:
+        time.sleep(0.01)
+    bar.step(2, 3, "1 failed")
+"""
+
+
+@terminals_only
+def test_counts_beside_a_bar() -> None:
+    printed = printed_on_terminal(DETAIL)
+    assert "67%" in printed and "2 of 3, 1 failed" in printed

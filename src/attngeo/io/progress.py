@@ -70,13 +70,16 @@ class ProgressBar:
         with self._lock:
             self._done, self._total, self._detail = done, total, detail
             if self._progress is not None and self._task is not None:
-                self._progress.update(self._task, completed=done, total=total, detail=detail)
+                self._progress.update(self._task, completed=done, total=total, detail=self._counts())
             elif self._next_line is not None and time.monotonic() >= self._next_line:
                 self._next_line = time.monotonic() + INTERVAL
-                of_total = f" of {total}" if total is not None else ""
                 left = f", {time_left(time.monotonic() - self._began, done, total)}" if detail and total else ""
-                more = f", {detail}{left}" if detail else ""
-                print(f"attngeo: {self._label}: {done}{of_total}{more}", file=sys.stderr, flush=True)
+                counts = self._counts() or (str(done) if total is None else f"{done} of {total}")
+                print(f"attngeo: {self._label}: {counts}{left}", file=sys.stderr, flush=True)
+
+    def _counts(self) -> str:
+        """Return the counts beside a bar; none where the percentage says enough."""
+        return f"{self._done} of {self._total}, {self._detail}" if self._detail else ""
 
     __call__ = step  # so that a bar can be passed wherever a callback is expected
 
@@ -104,7 +107,7 @@ class ProgressBar:
             columns = (*RichProgress.get_default_columns(), TextColumn("{task.fields[detail]}", markup=False))
             self._progress = RichProgress(*columns, console=Console(stderr=True), transient=True)
             self._task = self._progress.add_task(
-                escape(self._label), completed=self._done, total=self._total, detail=self._detail
+                escape(self._label), completed=self._done, total=self._total, detail=self._counts()
             )
             self._progress.start()
 
