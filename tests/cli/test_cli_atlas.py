@@ -72,6 +72,18 @@ def test_query_and_export(folder: Path, tmp_path: Path) -> None:
     assert run("export", folder, "--format", "csv").stdout.count("\n") == 31
 
 
+def test_organize_prints_means_over_texts(tmp_path: Path) -> None:
+    texts = tmp_path / "texts.txt"
+    texts.write_text("The heads of a layer read the same text.\n\nEach of them looks for something else in it.\n")
+    arguments = ("organize", tmp_path / "atlas", attngeo.bundled.bundled("encoder"), "--texts", texts)
+    done = run(*arguments, "--invariance", 0, "--workers", 0)
+    assert done.exit_code == 0, done.stderr
+    assert done.stderr.endswith("2 organised, 0 known before, 0 failed\n")
+    assert "encoder: organized, 2 texts\n" in done.stdout and "encoder: agreement, 1 pairs of texts" in done.stdout
+    exported = run("export", tmp_path / "atlas", "--table", "summary", "--format", "csv")
+    assert exported.exit_code == 0 and ",gain,2," in exported.stdout
+
+
 @pytest.mark.parametrize(
     "arguments, message",
     [
