@@ -6,6 +6,7 @@ import difflib
 import re
 
 NUMBER = re.compile(r"\d[\d,]*(?:\.\d+)?(?:[eE][-+−]?\d+)?")
+PROGRESS = re.compile(r"^attngeo: \S+: [\d,]+ of [\d,]+$")
 EXACT_DIGITS = 6  # numbers with more digits are compared to a relative error of 1e-6: machines differ in rounding
 
 
@@ -28,7 +29,9 @@ def difference(shown: str, printed: str, varies: tuple[str, ...] = ()) -> str:
 
 
 def tidy(text: str) -> list[str]:
-    return [line.rstrip() for line in text.rstrip().splitlines()]
+    """Return the lines of an output without progress messages, which appear where a machine is slow."""
+    lines = [line.rstrip() for line in text.rstrip().splitlines()]
+    return [line for line in lines if not PROGRESS.match(line)]
 
 
 def normal(line: str, varies: tuple[str, ...]) -> str:
