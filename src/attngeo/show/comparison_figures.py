@@ -63,6 +63,7 @@ def model_map_figure(models: ModelMap) -> Figure:
         plane.scatter([x], [y], color=COLOURS[at % len(COLOURS)], s=40, zorder=3)
         plane.annotate(number, (x, y), (4, 4), textcoords="offset points", fontsize=8)
     plane.margins(0.2)
+    plane.set_aspect("equal", adjustable="datalim")  # lengths on the map are distances
     style_axes(plane)
     panel_title(plane, "map", "classical scaling")
     figure.suptitle(models.measure, fontsize=9)
@@ -105,6 +106,7 @@ def _draw_relation(ax: Axes, related: Relation) -> None:
     statistic, mean, margin = related.statistic or 0.0, related.null_mean or 0.0, 2 * (related.null_std or 0.0)
     ax.axhspan(mean - margin, mean + margin, color=GREY, alpha=0.3, linewidth=0)
     ax.axhline(mean, color=GREY, linestyle=DASHED, linewidth=1)
+    ax.annotate("permuted bases", (0, mean), (8, 3), textcoords="offset points", fontsize=8, color=GREY)
     ax.plot([0], [statistic], "o", color=BLUE)
     ax.annotate("matched heads", (0, statistic), (8, -3), textcoords="offset points", fontsize=8)
     if related.control is not None:

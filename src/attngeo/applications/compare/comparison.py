@@ -79,12 +79,16 @@ class ModelComparison(Drawable):
         if self.identical:
             return f"Changed: nothing, the query and key weights of {self.a} and {self.b} are identical."
         text = f"Changed: the forms of {layers.height} layers by {_percent(layers['change'].median())} in the median"
-        if heads.height and heads["change"][0] is not None:
-            most = heads.row(0, named=True)
+        most, largest = layers.row(0, named=True), heads["change"].max()
+        where = f"L{most['layer']}"
+        several = layers["stack"].n_unique() > 1
+        if largest is not None:
             text += f", of {heads.height} heads by {_percent(heads['change'].median())}"
-            return f"{text}; most in L{most['layer']}H{most['head']}, by {_percent(most['change'])}."
-        most = layers.row(0, named=True)
-        return f"{text}; most in L{most['layer']}, by {_percent(most['change'])}."
+        if largest:  # 0: the heads that both have are the same, and one model lost others
+            most = heads.row(0, named=True)
+            where = f"L{most['layer']}H{most['head']}"
+        where = f"{most['stack']}/{where}" if several else where
+        return f"{text}; most in {where}, by {_percent(most['change'])}."
 
     def _apart(self) -> str:
         if self.distance is None:
