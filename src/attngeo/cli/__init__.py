@@ -7,6 +7,7 @@ Commands, one module per group
     published      attngeo published
     organization   attngeo organize, attngeo invariance
     report         attngeo report
+    explore        attngeo explore
     dynamics       attngeo pretrain, attngeo track
     atlas          attngeo atlas add, status, query, export
     demo           attngeo demo

@@ -42,6 +42,10 @@ COMMANDS = {
         "report",
         "Write one HTML file that shows models and their attention on an input; it opens offline.",
     ),
+    "explore": (
+        "explore",
+        "Serve a page on which you type a text and see the organised attention of a model; Ctrl-C ends it.",
+    ),
     "prune": (
         "prune",
         "Remove the attention heads that cost least on calibration inputs, refit the others, write the smaller model.",

@@ -22,10 +22,15 @@ def read_asset(name: str) -> str:
 
 
 @cache
-def page_script() -> str:
-    """Return the script of a page: its functions, then the call that starts it."""
-    parts = "\n".join(read_asset(f"{name}.js") for name in (*SCRIPTS, "start"))
+def joined_script(start: str) -> str:
+    """Return the script of a page: the functions of all pages, then the file `start`, which uses them."""
+    parts = "\n".join(read_asset(f"{name}.js") for name in (*SCRIPTS, start))
     return f'(() => {{\n"use strict";\n{parts}}})();\n'
+
+
+def page_script() -> str:
+    """Return the script of a report."""
+    return joined_script("start")
 
 
 @cache
@@ -45,8 +50,10 @@ def packed_plotly() -> str:
     return base64.b64encode(gzip.compress(get_plotlyjs().encode(), 9, mtime=0)).decode("ascii")
 
 
-def content_policy(script: str) -> str:
-    """Return a content-security policy that allows this script and those it makes itself, and no request at all.
+def content_policy(script: str, requests: str = "'none'") -> str:
+    """Return a content-security policy that allows this script and those it makes itself, and by default no request.
+
+    requests: where the page may send requests to
 
     Scripts need a matching hash or a blob: address; `eval` and inline handlers are refused. Plotly places its elements
     with style attributes and writes its style sheet at run time, so styles cannot be listed by hash.
@@ -54,7 +61,7 @@ def content_policy(script: str) -> str:
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode("ascii")
     return (
         f"default-src 'none'; script-src 'sha256-{digest}' blob:; style-src 'unsafe-inline'; "
-        "img-src data: blob:; base-uri 'none'; form-action 'none'"
+        f"img-src data: blob:; connect-src {requests}; base-uri 'none'; form-action 'none'"
     )
 
 

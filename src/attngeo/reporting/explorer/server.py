@@ -1,0 +1,179 @@
+"""`explore`: an HTTP server for the page of the explorer, on this machine only unless told otherwise.
+
+The address holds a random token, without which nothing is answered. There are three addresses, and no file of the disk
+is behind any of them:
+
+    GET  /TOKEN/            the page
+    POST /TOKEN/organise    {"side": …, "text": …} → data of the organised attention
+    POST /TOKEN/report      {"side": …} → the report of what a side shows
+"""
+
+from __future__ import annotations
+
+import hmac
+import json
+import secrets
+from collections.abc import Callable
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+from attngeo import __version__
+from attngeo.errors import AttngeoError, InputError, first_line
+from attngeo.live.load import ModelRef
+from attngeo.reporting.explorer.text_session import MOST_CHARACTERS, Superseded, TextSession
+from attngeo.show.page.explorer_page import explorer_html
+
+LARGEST_REQUEST = 16 * MOST_CHARACTERS  # bytes: a character takes up to 4, and up to 12 as a JSON escape
+SECONDS_TO_SEND = 30  # that a browser has for sending a request
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+
+
+class ExplorerServer(ThreadingHTTPServer):
+    """The server of one session; `address` is where a browser finds it."""
+
+    daemon_threads = True
+
+    def __init__(self, session: TextSession, host: str = "127.0.0.1", port: int = 0):
+        self.session = session
+        self.token = secrets.token_urlsafe(24)
+        self.page = explorer_html(session.name, MOST_CHARACTERS, __version__).encode()
+        try:
+            super().__init__((host, port), _Handler)
+        except (OSError, OverflowError) as error:
+            raise InputError(f"port {port} of {host}: cannot be used ({first_line(error)})") from error
+        self.host = host
+
+    @property
+    def address(self) -> str:
+        """The address of the page, with its token."""
+        return f"http://{self.host}:{self.server_port}/{self.token}/"
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A browser that closes a connection early is no error."""
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: ExplorerServer
+    protocol_version = "HTTP/1.1"
+    server_version = f"attngeo/{__version__}"
+    sys_version = ""
+    timeout = SECONDS_TO_SEND
+
+    def do_GET(self) -> None:
+        if self._action() == "":
+            self._answer(HTTPStatus.OK, "text/html; charset=utf-8", self.server.page)
+
+    def do_POST(self) -> None:
+        actions: dict[str, Callable[[dict[str, Any]], None]] = {"organise": self._organise, "report": self._report}
+        action = self._action(*actions)
+        if action is None or (fields := self._fields()) is None:
+            return
+        try:
+            actions[action](fields)
+        except Superseded:
+            self._refuse(HTTPStatus.CONFLICT, "a newer text was asked for")
+        except AttngeoError as error:
+            self._refuse(HTTPStatus.BAD_REQUEST, first_line(error))
+
+    def _organise(self, fields: dict[str, Any]) -> None:
+        data = self.server.session.organise(_text(fields, "side"), _text(fields, "text"))
+        self._answer(HTTPStatus.OK, "application/json", json.dumps(data, allow_nan=False).encode("utf-8", "replace"))
+
+    def _report(self, fields: dict[str, Any]) -> None:
+        html = self.server.session.report_html(_text(fields, "side"))
+        self._answer(HTTPStatus.OK, "text/html; charset=utf-8", html)
+
+    # ---- requests
+
+    def _action(self, *actions: str) -> str | None:
+        """Return what is asked for, "" for the page itself; None, after an answer, if it is refused."""
+        if not self._is_ours():
+            self._refuse(HTTPStatus.FORBIDDEN, "this address does not belong to the explorer")
+            return None
+        _, token, *rest = self.path.split("/", 2) if self.path.count("/") >= 2 else ("", "", "")
+        if not hmac.compare_digest(token.encode("utf-8", "replace"), self.server.token.encode()):
+            self._refuse(HTTPStatus.FORBIDDEN, "the token in the address is wrong")
+            return None
+        if rest[0] not in (actions or ("",)):
+            self._refuse(HTTPStatus.NOT_FOUND, "there is nothing at this address")
+            return None
+        return rest[0]
+
+    def _is_ours(self) -> bool:
+        """Tell whether the browser means this server: another site may have led it here under a name of its own."""
+        if self.server.host not in LOOPBACK:
+            return True  # the names of a public address are not known
+        names = {f"{name}:{self.server.server_port}" for name in ("127.0.0.1", "localhost", "[::1]")}
+        origin = self.headers.get("Origin")
+        return self.headers.get("Host") in names and (origin is None or origin.removeprefix("http://") in names)
+
+    def _fields(self) -> dict[str, Any] | None:
+        """Return the JSON object of a request; None, after an answer, where there is none."""
+        length = self.headers.get("Content-Length", "")
+        if not (length.isascii() and length.isdigit()):
+            self._refuse(HTTPStatus.LENGTH_REQUIRED, "the request does not say how long it is")
+            return None
+        if len(length) > 12 or int(length) > LARGEST_REQUEST:
+            self._refuse(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"a request has at most {LARGEST_REQUEST:,} bytes")
+            return None
+        try:
+            fields = json.loads(self.rfile.read(int(length)))
+        except (ValueError, RecursionError):
+            fields = None
+        if not isinstance(fields, dict):
+            self._refuse(HTTPStatus.BAD_REQUEST, "the request is not a JSON object")
+            return None
+        return fields
+
+    # ---- answers
+
+    def _answer(self, status: HTTPStatus, kind: str, body: bytes) -> None:
+        self.send_response(status)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(body)))
+        self.send_header("Cache-Control", "no-store")
+        self.send_header("X-Content-Type-Options", "nosniff")
+        self.send_header("Referrer-Policy", "no-referrer")  # the token stays here
+        self.send_header("X-Frame-Options", "DENY")
+        self.end_headers()
+        self.wfile.write(body)
+
+    def _refuse(self, status: HTTPStatus, why: str) -> None:
+        self.close_connection = True  # what is left of the request is not read
+        self._answer(status, "application/json", json.dumps({"error": why}).encode())
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Write nothing: the terminal shows the address alone."""
+
+
+def _text(fields: dict[str, Any], name: str) -> str:
+    value = fields.get(name)
+    if not isinstance(value, str):
+        raise InputError(f"{name}: expected a text")
+    return value
+
+
+def explore(
+    ref: ModelRef,
+    *,
+    port: int = 0,
+    host: str = "127.0.0.1",
+    stack: str | None = None,
+    truncate: bool = False,
+    device: str | None = None,
+    say: Callable[[str], None] = print,
+) -> None:
+    """Load a model and serve the explorer until Ctrl-C.
+
+    port:                    0 takes a free one
+    host:                    by default only this machine can reach the page
+    stack, truncate, device: as in `capture`
+    say:                     called with the address of the page
+    """
+    with ExplorerServer(TextSession(ref, stack=stack, truncate=truncate, device=device), host, port) as server:
+        say(server.address)
+        try:
+            server.serve_forever(poll_interval=0.1)
+        except KeyboardInterrupt:
+            say("stopped")
