@@ -126,6 +126,7 @@ def _capacity(ray: Any) -> tuple[int, int]:
 @contextmanager
 def _connected(address: str | None, workers: int | None) -> Iterator[Any]:
     """Yield the module ray, connected; a Ray that the caller has connected already is used and left as it is."""
+    _import(SETTINGS)
     import ray
 
     if ray.is_initialized():
