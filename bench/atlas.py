@@ -1,7 +1,8 @@
 """Measure and disturb an atlas: `python -m bench.atlas [PART...]`, by default all parts, each of which has a target.
 
 hub        500 checkpoints of 12 layouts from a hub on this machine that limits requests and fails now and then
-kills      500 checkpoints, 40 processes killed at random moments: drivers and workers, local ones and those of Ray
+kills      500 checkpoints, 28 processes killed at random moments: the calling one and workers
+ray_kills  500 checkpoints, 12 processes killed at random moments: the calling one and those of Ray
 node       a Ray of two nodes on this machine, one of which is killed midway
 workers    two worker processes against one
 overhead   what an atlas adds to scoring a model
@@ -27,7 +28,7 @@ from attngeo.atlas.task import ScoreJob
 from attngeo.io.threads import one_core
 from bench._memory import resident_bytes
 from tests.atlas.hub_server import UnreliableHub, small_repos
-from tests.atlas.kills import contents, fill_with_kills, finished, start_add
+from tests.atlas.kills import Victim, contents, fill_with_kills, finished, start_add
 from tests.atlas.processes import wait_until
 from tests.atlas.ray_cluster import RayCluster
 from tests.atlas.small_models import MORE_LAYOUTS, make_models
@@ -64,31 +65,33 @@ def hub(folder: Path) -> bool:
 
 
 def kills(folder: Path) -> bool:
-    """Kill processes while models are added, and compare with an undisturbed run."""
+    """Kill local processes while models are added, and compare with an undisturbed run."""
     names, expected = undisturbed(folder, CHECKPOINTS)
-    start = time.perf_counter()
-    local = folder / "local"
-    victims = (["driver", "worker", "worker"] * LOCAL_KILLS)[:LOCAL_KILLS]
-    count = fill_with_kills(local, CHECKPOINTS, victims, 0, lambda: start_add(local, names, "--workers", "2"))
-    same = contents(local) == expected
-    seconds = time.perf_counter() - start
-    print(f"kills: {count} local: {'the same rows' if same else 'OTHER ROWS'}, {seconds:.0f} s", flush=True)
-    start = time.perf_counter()
+    start, atlas = time.perf_counter(), folder / "local"
+    victims: list[Victim] = (["driver", "worker", "worker"] * LOCAL_KILLS)[:LOCAL_KILLS]
+    count = fill_with_kills(atlas, CHECKPOINTS, victims, 0, lambda: start_add(atlas, names, "--workers", "2"))
+    return compared("kills", count, LOCAL_KILLS, contents(atlas) == expected, time.perf_counter() - start)
+
+
+def ray_kills(folder: Path) -> bool:
+    """The same with processes of Ray."""
+    names, expected = undisturbed(folder, CHECKPOINTS)
+    start, atlas = time.perf_counter(), folder / "ray"
+    victims: list[Victim] = (["worker", "driver", "worker"] * RAY_KILLS)[:RAY_KILLS]
     with RayCluster() as cluster:
-        remote = folder / "ray"
-        victims = (["worker", "driver", "worker"] * RAY_KILLS)[:RAY_KILLS]
-        count_ray = fill_with_kills(
-            remote,
-            CHECKPOINTS,
-            victims,
-            1,
-            lambda: start_add(remote, names, "--ray", cluster.address, environment=cluster.environment),
-            cluster.pid,
-        )
-    same_ray = contents(remote) == expected
-    seconds = time.perf_counter() - start
-    print(f"kills: {count_ray} on Ray: {'the same rows' if same_ray else 'OTHER ROWS'}, {seconds:.0f} s", flush=True)
-    return same and same_ray and count + count_ray == LOCAL_KILLS + RAY_KILLS
+
+        def add() -> subprocess.Popen[bytes]:
+            return start_add(atlas, names, "--ray", cluster.address, environment=cluster.environment)
+
+        count = fill_with_kills(atlas, CHECKPOINTS, victims, 1, add, cluster.pid)
+    return compared("ray_kills", count, RAY_KILLS, contents(atlas) == expected, time.perf_counter() - start)
+
+
+def compared(part: str, killed: int, wanted: int, same: bool, seconds: float) -> bool:
+    """Print and return whether an atlas is that of an undisturbed run after so many kills."""
+    files = "the same files, byte by byte" if same else "OTHER FILES"
+    print(f"{part}: {killed} processes killed while {CHECKPOINTS} models were added: {files}, {seconds:.0f} s")
+    return same and killed == wanted
 
 
 def node(folder: Path) -> bool:
@@ -195,7 +198,8 @@ def undisturbed(folder: Path, count: int) -> tuple[Path, dict[str, bytes]]:
 
 
 PARTS: dict[str, Callable[[Path], bool]] = {
-    "workers": workers, "overhead": overhead, "hub": hub, "kills": kills, "node": node, "memory": memory,
+    "workers": workers, "overhead": overhead, "hub": hub, "kills": kills, "ray_kills": ray_kills, "node": node,
+    "memory": memory,
 }  # fmt: skip
 
 

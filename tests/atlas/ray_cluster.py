@@ -16,6 +16,8 @@ ENVIRONMENT = {
     "RAY_AUTH_MODE": "disabled",
     "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
     "RAY_worker_niceness": "0",  # as all other processes of a test
+    "RAY_raylet_start_wait_time_s": "200",  # seconds; a machine may be busy
+    "RAY_gcs_server_port_wait_time_s": "200",
     "OMP_NUM_THREADS": "1",
 }
 HOST = "127.0.0.1"
