@@ -1,4 +1,4 @@
-"""The explorer in a browser: from typing a text to its picture, two heads, two texts, and the report of what is shown."""
+"""The explorer in a browser: from typing to the picture, two heads, two texts, and the report of what is shown."""
 
 from __future__ import annotations
 
