@@ -9,53 +9,74 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-# Model types of transformers that add fixed sinusoids to the hidden states of at least one stack.
-FIXED = frozenset(
+# Model types of transformers whose queries or keys read fixed values in at least one stack: small live models of them do
+# (`python -m tools.prove_positions`).
+PROVED = frozenset(
     [
         "autoformer",
         "canary",
-        "cohere_asr",
         "conditional_detr",
         "ctrl",
-        "dab-detr",
-        "deformable_detr",
+        "d_fine",
+        "deimv2",
         "detr",
         "fsmt",
-        "grounding-dino",
         "informer",
         "kosmos-2",
-        "kosmos_2_text_model",
+        "kosmos-2.5",
         "m2m_100",
         "marian",
-        "mask2former",
         "maskformer",
-        "mm-grounding-dino",
         "musicgen",
-        "musicgen_decoder",
         "musicgen_melody",
-        "musicgen_melody_decoder",
         "nllb-moe",
-        "omdet-turbo",
-        "oneformer",
-        "patchtsmixer",
         "patchtst",
         "pegasus",
         "pegasus_x",
+        "pp_doclayout_v3",
+        "pp_doclayout_v4",
         "rt_detr",
         "rt_detr_v2",
+        "sam3",
+        "sam3_lite_text",
         "seamless_m4t",
         "seamless_m4t_v2",
         "speech_to_text",
-        "speecht5",
         "table-transformer",
         "time_series_transformer",
-        "timesfm",
+        "tipsv2",
+        "tipsv2_text_model",
         "videomae",
+        "videoprism",
         "vit_mae",
         "whisper",
         "xglm",
     ]
 )
+# Types whose code adds fixed sinusoids to hidden states, which the live model does not show: they are multiplied by
+# learned scales, read by deformable attention only, loaded from the checkpoint, or part of a model that was not run.
+READ_FROM_CODE = frozenset(
+    [
+        "cohere_asr",
+        "dab-detr",
+        "deformable_detr",
+        "grounding-dino",
+        "kosmos_2_text_model",
+        "mask2former",
+        "mm-grounding-dino",
+        "musicgen_decoder",
+        "musicgen_melody_decoder",
+        "omdet-turbo",
+        "oneformer",
+        "patchtsmixer",
+        "qwen2_5_omni_audio_encoder",
+        "qwen3_asr_encoder",
+        "qwen3_omni_moe_audio_encoder",
+        "speecht5",
+        "timesfm",
+    ]
+)
+FIXED = PROVED | READ_FROM_CODE
 # Config switches of types that can have either kind.
 SWITCHES = {
     "sinusoidal_pos_embds": True,
