@@ -77,6 +77,6 @@ def tree_data(tree: Tree) -> dict[str, Any]:
     }
 
 
-def _digits(values: Any, digits: int = 5) -> list[float]:
+def _digits(values: Any, digits: int = 7) -> list[float]:
     """Return numbers with a few significant digits, to keep the page small."""
     return [float(f"{value:.{digits}g}") for value in np.asarray(values).tolist()]

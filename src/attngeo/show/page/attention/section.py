@@ -29,7 +29,7 @@ def attention_section(
 
     >>> section = attention_section(organize(planted((16, 12, 8), seed=0)[0]))
     >>> section.notes[0]
-    'The page holds 99.1% of the energy of all heads, at least 97.1% of each head.'
+    'The page holds 99.9% of the energy of all heads, at least 99.9% of each head.'
     """
     data = attention_data(organization, kept)
     least, held = min(data["headShares"][-1]), data["shares"][-1]
@@ -46,4 +46,4 @@ def attention_section(
 
 def _percent(share: float) -> str:
     """Return a share as a percentage that is never rounded up."""
-    return f"{int(1000 * max(share, 0) + 1e-9) / 10:g}%"
+    return f"{int(1000 * max(share, 0)) / 10:g}%"
