@@ -64,7 +64,8 @@ def printed(cell: Any) -> str:
     """Return what a cell prints or returns as text."""
     outputs = filter(is_result, cell.get("outputs", ()))
     texts = [output.get("text") or output.get("data", {}).get("text/plain", "") for output in outputs]
-    return "\n".join(text for text in texts if not text.startswith("<Figure"))
+    # A kernel may send what one cell prints in several pieces.
+    return "".join(text if text.endswith("\n") else f"{text}\n" for text in texts if not text.startswith("<Figure"))
 
 
 def main(arguments: Sequence[str]) -> None:
