@@ -51,15 +51,15 @@ def is_pinned(model_class: Any, config: PreTrainedConfig) -> bool | None:
 def remove_random_weights_(model: nn.Module, other: nn.Module) -> None:
     """Set the parameters and buffers of `model` to zero that are different in `other`, built from another seed.
 
-    A matrix of zeros that is not trained waits for the fixed values of a checkpoint (ViT-MAE); a ramp stands in.
+    Positions that are not trained hold what the first checkpoint brought (ViT-MAE, Qwen2-Audio); a ramp stands in.
     """
     stored, others = (dict(one.named_parameters()) | dict(one.named_buffers()) for one in (model, other))
     with torch.no_grad():
         for name, value in stored.items():
-            if value.is_floating_point() and not torch.equal(value, others[name]):
-                value.zero_()
-            elif isinstance(value, nn.Parameter) and not value.requires_grad and value.dim() >= 2 and not value.any():
+            if isinstance(value, nn.Parameter) and not value.requires_grad and value.dim() > 1 and "pos" in name:
                 value.copy_(torch.linspace(0, 1, value.shape[-1]).expand_as(value))
+            elif value.is_floating_point() and not torch.equal(value, others[name]):
+                value.zero_()
 
 
 def queries_read_fixed_values(model: PreTrainedModel) -> bool | None:

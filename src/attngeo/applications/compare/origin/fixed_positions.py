@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-# Model types of transformers whose queries or keys read fixed values in at least one stack: small live models of them do
+# Model types of transformers whose queries or keys read fixed values in at least one stack, as small live models show
 # (`python -m tools.prove_positions`).
 PROVED = frozenset(
     [
@@ -27,6 +27,7 @@ PROVED = frozenset(
         "m2m_100",
         "marian",
         "maskformer",
+        "moss_transcribe_diarize_audio",
         "musicgen",
         "musicgen_melody",
         "nllb-moe",
@@ -35,6 +36,7 @@ PROVED = frozenset(
         "pegasus_x",
         "pp_doclayout_v3",
         "pp_doclayout_v4",
+        "qwen2_audio_encoder",
         "rt_detr",
         "rt_detr_v2",
         "sam3",
@@ -49,6 +51,7 @@ PROVED = frozenset(
         "videomae",
         "videoprism",
         "vit_mae",
+        "voxtral_encoder",
         "whisper",
         "xglm",
     ]
@@ -57,6 +60,7 @@ PROVED = frozenset(
 # learned scales, read by deformable attention only, loaded from the checkpoint, or part of a model that was not run.
 READ_FROM_CODE = frozenset(
     [
+        "audioflamingo3_encoder",
         "cohere_asr",
         "dab-detr",
         "deformable_detr",
