@@ -53,7 +53,7 @@ def fill_with_kills(
             wait_until(lambda run=running, enough=moment: finished(atlas) >= enough or run.poll() is not None)
             if running.poll() is not None:  # done before its end could be reached
                 break
-            workers = workers_of(running.pid) if ray is None else ray_workers_of(ray)
+            workers = _workers(running, ray)
             if victim == "driver":
                 running.kill()
                 running.wait()
@@ -64,6 +64,8 @@ def fill_with_kills(
             elif workers:
                 os.kill(random.choice(workers), signal.SIGKILL)
                 killed += 1
+            else:  # it ended meanwhile
+                break
         process = process if process is not None else start()
         assert process.wait(300) == 0
     finally:
@@ -71,3 +73,15 @@ def fill_with_kills(
             process.kill()
             process.wait()
     return killed
+
+
+def _workers(process: subprocess.Popen[bytes], ray: int | None) -> list[int]:
+    """Return the processes that work for an adding one, as soon as there are any; none if it has ended."""
+    found: list[int] = []
+
+    def there_are_some() -> bool:
+        found[:] = workers_of(process.pid) if ray is None else ray_workers_of(ray)
+        return bool(found) or process.poll() is not None
+
+    wait_until(there_are_some)
+    return found

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import os
 import socket
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import chain, islice
+from math import inf
 from typing import Any
 
 from attngeo.atlas.executors.interface import Job, WorkerLost
@@ -23,6 +25,7 @@ from attngeo.io.threads import thread_count
 TRIES = 20  # processes that one task may lose on nodes that live on; a lost node is never the fault of a model
 AHEAD = 2  # tasks per core that Ray knows of, so that a core that becomes free need not wait for the driver
 CONNECT_SECONDS = 10
+LOOK_SECONDS = 10.0  # between two looks at the nodes of a cluster
 LEAST_OBJECT_STORE = 80 << 20  # bytes, the least that Ray allows; a task and its outcome need a few kB
 # Settings of Ray, unless the user has others.
 SETTINGS = {"RAY_USAGE_STATS_ENABLED": "0"}  # no reports about its usage
@@ -50,16 +53,18 @@ class RayTasks:
 
     def _outcomes(self, ray: Any, job: Job, tasks: Sequence[Any]) -> Iterator[Outcome]:
         job = with_shared_ledger(ray, job)
-        most, memory = _capacity(ray)
-        most = self._workers or most
         # Lost tasks are started again below, where a model that ends every process can be told from a lost node.
         remote = ray.remote(num_cpus=1, max_retries=0)(run_task)
         shared, left = ray.put(job), iter(tasks)
         again: list[_Try] = []  # tasks whose process was lost
         running: dict[Any, _Try] = {}
+        looked = -inf
         try:
             while True:
-                for next_try in islice(chain(_drain(again), map(_Try, left)), most - len(running)):
+                if time.monotonic() - looked > LOOK_SECONDS:  # nodes may join a cluster, or leave it
+                    most, memory = _capacity(ray)
+                    most, looked = self._workers or most, time.monotonic()
+                for next_try in islice(chain(_drain(again), map(_Try, left)), max(0, most - len(running))):
                     needed = min(job.memory(next_try.task), memory)
                     running[remote.options(memory=needed).remote(shared, next_try.task)] = next_try
                 if not running:
