@@ -7,7 +7,10 @@ class Page {
     this.data = readJson("page-data");
     this.figures = [];
     this.views = [];
-    this.themed = () => [...this.figures.map((figure) => figure.applyTheme()), ...this.views.map((view) => view.draw())];
+    this.themed = () => {
+      for (const figure of this.figures) figure.applyTheme();
+      for (const view of this.views) if (view) view.draw();
+    };
   }
 
   async start() {
@@ -20,17 +23,24 @@ class Page {
       const root = document.getElementById(figure.id);
       this.figures.push(new PlotFigure(root, figure, (label) => this.showHead(figure.view, label)));
     }
-    window.addEventListener("hashchange", () => this.follow());
+    window.addEventListener("hashchange", () => {
+      const named = this.named();
+      if (named) this.showHead(named.view, named.label, false);
+    });
     window.addEventListener("beforeprint", () => this.paper(true));
     window.addEventListener("afterprint", () => this.paper(false));
-    // Views first: they need no plotly, and their height must be known before it is asked which figures can be seen.
-    await this.mountViews();
-    this.follow();
-    performance.mark("attngeo-views");
+    const views = this.data.views.map((id) => document.getElementById(id));
+    for (const root of views) root.style.minHeight = "55rem"; // about what it will need: figures below stay in place
+    // First what can be seen, and the view that the address names; then the rest, from top to bottom.
+    const near = (root) => root.getBoundingClientRect().top < 1.2 * window.innerHeight;
+    const named = this.named();
+    for (const [number, root] of views.entries()) if (near(root) || (named && named.view === number)) await this.mount(number);
+    if (named) this.showHead(named.view, named.label, false);
+    const seen = this.figures.filter(({ root }) => near(root));
     await loadPlotly(document.getElementById("plotly").textContent);
-    const seen = this.figures.filter(({ root }) => root.getBoundingClientRect().top < 1.5 * window.innerHeight);
     for (const figure of seen) await figure.draw();
     performance.mark("attngeo-usable");
+    for (const number of views.keys()) await this.mount(number);
     for (const figure of this.figures) {
       await new Promise((idle) => setTimeout(idle));
       await figure.draw();
@@ -39,14 +49,14 @@ class Page {
     document.documentElement.dataset.ready = "true";
   }
 
-  async mountViews() {
-    for (const [number, id] of this.data.views.entries()) {
-      const root = document.getElementById(id);
-      const view = await mountAttention(root, readJson(`${id}-data`), {
-        onPick: (label) => history.replaceState(null, "", "#" + this.address(number, label)),
-      });
-      this.views.push(view);
-    }
+  /** Draw a view of attention, once. */
+  async mount(number) {
+    if (this.views[number]) return;
+    const id = this.data.views[number], root = document.getElementById(id);
+    this.views[number] = await mountAttention(root, readJson(`${id}-data`), {
+      onPick: (label) => history.replaceState(null, "", "#" + this.address(number, label)),
+    });
+    root.style.minHeight = "";
   }
 
   /** Return the address of a head inside the page: L3H7, or 2-L3H7 for the second model. */
@@ -54,10 +64,10 @@ class Page {
     return view === 0 ? label : `${view + 1}-${label}`;
   }
 
-  /** Show the head that the address of the page names. */
-  follow() {
-    const found = /^#(?:(\d+)-)?(L\d+H\d+)$/.exec(decodeURIComponent(location.hash));
-    if (found) this.showHead(Number(found[1] || 1) - 1, found[2], false);
+  /** Return the view and the label of the head that the address of the page names, or null. */
+  named() {
+    const found = /^#(?:(\d+)-)?(L\d+H\d+)$/.exec(location.hash);
+    return found && { view: Number(found[1] || 1) - 1, label: found[2] };
   }
 
   showHead(view, label, tell = true) {
