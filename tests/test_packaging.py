@@ -29,7 +29,7 @@ FOR_USERS = set(EXTRAS) - {"all", "dev", "docs"}
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 
 # Imported packages that have no entry of their own, because another one always brings them.
-COMES_WITH = {"click": "typer", "packaging": "pytest", "triton": "torch"}
+COMES_WITH = {"click": "typer", "packaging": "pytest", "traitlets": "anywidget", "triton": "torch"}
 # Development tools that are called and not imported, with a file that calls them and the call.
 TOOLS = {
     "import-linter": ("Makefile", "lint-imports"),

@@ -19,6 +19,9 @@ def explore(
     host: Annotated[
         str, typer.Option(metavar="ADDRESS", help="Address to listen on. The default reaches this machine only.")
     ] = "127.0.0.1",
+    stage: Annotated[
+        str, typer.Option(metavar="probabilities|logits", help="Attention after (default) or before the softmax.")
+    ] = "probabilities",
     stack: Stack = None,
     truncate: Truncate = False,
     device: Device = None,
@@ -36,6 +39,7 @@ def explore(
                 ref,
                 port=port,
                 host=host,
+                stage=stage,
                 stack=stack,
                 truncate=truncate,
                 device=device,

@@ -77,6 +77,13 @@ class Organization(Drawable):
             raise InputError(f"plot: cannot plot {of!r} of a {len(self.trees)}-D array, expected {options}")
         return draw(f"{of}_figure", self)
 
+    def view(self) -> Any:
+        """Return a notebook widget that shows the attention of any head with its trees, without any server.
+
+        It needs anywidget (`pip install 'attngeo[report]'`); without it, the figure of a few heads is returned.
+        """
+        return draw("attention_view", self)
+
     def save(self, path: str | Path) -> Path:
         """Write the organization to one .npz file and return its path."""
         arrays: dict[str, Any] = {}

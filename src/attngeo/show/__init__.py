@@ -32,6 +32,9 @@ Figures
     atlas_figure           many models in the plane of two scores
 
     save_figure            write a figure to a file
+
+In notebooks
+    attention_view         a widget that shows any head of an organised network
 """
 
 from attngeo.show.atlas import atlas_figure, summary_report
@@ -49,6 +52,7 @@ from attngeo.show.organization_figures import (
     trees_figure,
 )
 from attngeo.show.organization_text import invariance_summary, organization_summary
+from attngeo.show.page.widget import attention_view
 from attngeo.show.pruning import pruning_figure, pruning_report
 from attngeo.show.rotary import frequency_figure, frequency_report, offset_figure, rotary_figure
 from attngeo.show.score_figures import score_figure
@@ -58,6 +62,7 @@ from attngeo.show.training_curves import training_figure
 
 __all__ = [
     "atlas_figure",
+    "attention_view",
     "comparison_figure",
     "comparison_report",
     "demo_figure",

@@ -68,6 +68,7 @@ def test_two_heads_and_two_texts_side_by_side(page):
     organised(page, "left", 1)
     page.select_option("#beside", "head")
     organised(page, "right", 1)
+    assert page.locator("textarea:visible").count() == 1
     left, right = page.locator(".attention").all()
     page.locator(".head-list select").nth(1).select_option(label="L3H3")
     assert right.get_attribute("data-head") == "L3H3" != left.get_attribute("data-head")

@@ -56,7 +56,7 @@ def organise(server: ExplorerServer, **fields: Any) -> tuple[int, Any]:
 def test_a_text_is_organised_as_organize_does(server):
     status, data = organise(server, side="left", text=TEXT)
     assert status == 200
-    found = attngeo.organize(attngeo.capture(attngeo.bundled.bundled("encoder"), TEXT))
+    found = attngeo.organize(attngeo.capture(attngeo.bundled.bundled("encoder"), TEXT, stage="probabilities"))
     assert data["shape"] == list(found.values.shape)
     assert [tree["order"] for tree in data["trees"]] == [tree.order.tolist() for tree in found.trees]
 

@@ -159,6 +159,7 @@ def explore(
     *,
     port: int = 0,
     host: str = "127.0.0.1",
+    stage: str = "probabilities",
     stack: str | None = None,
     truncate: bool = False,
     device: str | None = None,
@@ -166,12 +167,14 @@ def explore(
 ) -> None:
     """Load a model and serve the explorer until Ctrl-C.
 
-    port:                    0 takes a free one
-    host:                    by default only this machine can reach the page
+    port:  0 takes a free one
+    host:  by default only this machine can reach the page
+    stage: attention "probabilities" or "logits"
     stack, truncate, device: as in `capture`
-    say:                     called with the address of the page
+    say:   called with the address of the page
     """
-    with ExplorerServer(TextSession(ref, stack=stack, truncate=truncate, device=device), host, port) as server:
+    session = TextSession(ref, stage=stage, stack=stack, truncate=truncate, device=device)
+    with ExplorerServer(session, host, port) as server:
         say(server.address)
         try:
             server.serve_forever(poll_interval=0.1)

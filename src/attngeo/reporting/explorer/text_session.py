@@ -12,7 +12,7 @@ from typing import Any
 from attngeo.errors import InputError
 from attngeo.live.load import ModelRef, load_model
 from attngeo.organization.capture.capture import capture
-from attngeo.organization.capture.network_tensor import NetworkTensor
+from attngeo.organization.capture.network_tensor import STAGES, NetworkTensor
 from attngeo.organization.organization import Organization
 from attngeo.organization.organize import organize
 from attngeo.reporting.report import report
@@ -36,12 +36,23 @@ class TextSession:
     [7, 7, 16]
     """
 
-    def __init__(self, ref: ModelRef, *, stack: str | None = None, truncate: bool = False, device: str | None = None):
+    def __init__(
+        self,
+        ref: ModelRef,
+        *,
+        stage: str = "probabilities",
+        stack: str | None = None,
+        truncate: bool = False,
+        device: str | None = None,
+    ):
+        if stage not in STAGES:
+            raise InputError(f"stage {stage!r}: expected one of {', '.join(STAGES)}")
         self._ref, self._device = ref, device
         self._loaded = load_model(ref, device=device)
         if self._loaded.tokenizer is None:
             raise InputError(f"{self._loaded.name}: has no tokenizer, so there is no text to explore it with")
-        self._options: dict[str, Any] = {"stack": stack, "truncate": truncate, "tokenizer": self._loaded.tokenizer}
+        self._options: dict[str, Any] = {"stage": stage, "stack": stack, "truncate": truncate}
+        self._options |= {"tokenizer": self._loaded.tokenizer}
         self._one_at_a_time = threading.Lock()
         self._tickets = itertools.count()
         self._newest = dict.fromkeys(SIDES, -1)

@@ -34,10 +34,14 @@ def page_script() -> str:
 
 
 @cache
-def module_script() -> str:
-    """Return the same functions as an ES module, for a widget: it exports `mount(element, data)`."""
-    parts = "\n".join(read_asset(f"{name}.js") for name in SCRIPTS)
-    return f"{parts}\nexport {{ mountAttention as mount, Network }};\n"
+def widget_script() -> str:
+    """Return the functions of all pages as an ES module that draws attention in a notebook."""
+    return "\n".join(read_asset(f"{name}.js") for name in (*SCRIPTS, "widget"))
+
+
+def page_style() -> str:
+    """Return the style sheet of a report; that of the page is last, so that its rules for phones and paper win."""
+    return read_asset("attention.css") + read_asset("page.css")
 
 
 @cache

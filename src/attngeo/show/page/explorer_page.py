@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from attngeo.errors import AttngeoError
-from attngeo.show.page.assets import content_policy, joined_script, json_block, read_asset
+from attngeo.show.page.assets import content_policy, joined_script, json_block, page_style, read_asset
 
 
 def explorer_html(name: str, most_characters: int, version: str = "") -> str:
@@ -26,7 +26,7 @@ def explorer_html(name: str, most_characters: int, version: str = "") -> str:
         policy=content_policy(script, requests="'self'"),
         version=version,
         name=name,
-        style=Markup(read_asset("page.css") + read_asset("explore.css")),
+        style=Markup(page_style() + read_asset("explore.css")),
         data=Markup(json_block({"mostCharacters": most_characters})),
         script=Markup(script),
     )

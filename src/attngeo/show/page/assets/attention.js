@@ -118,7 +118,7 @@ class AttentionView {
 
   draw() {
     if (!this.values) return;
-    const colours = themeColours();
+    const colours = themeColours(this.root);
     const width = Math.max(240, Math.min(this.figure.clientWidth || 600, 900));
     this.layout = matrixLayout(this, width);
     this.paintPixels(colours);
@@ -187,7 +187,7 @@ class AttentionView {
   setCursor(cursor) {
     this.cursor = cursor;
     this.readout.textContent = cursor ? this.describe(cursor.row, cursor.column) : "";
-    if (this.values) this.paint(new CanvasSurface(this.canvas, this.layout.width, this.layout.height), themeColours(), cursor);
+    if (this.values) this.paint(new CanvasSurface(this.canvas, this.layout.width, this.layout.height), themeColours(this.root), cursor);
   }
 
   describe(row, column) {
@@ -233,7 +233,7 @@ class AttentionView {
   // ---- files
 
   saveSvg() {
-    const colours = themeColours();
+    const colours = themeColours(this.root);
     const surface = new SvgSurface(this.layout.width, this.layout.height, colours.background);
     this.paint(surface, colours, null);
     saveFile(`attention-${this.data.heads[this.head]}.svg`, "image/svg+xml", surface.toString());

@@ -97,7 +97,7 @@ function startExplorer({ mostCharacters }) {
     document.body.classList.toggle("two", two);
     panels.replaceChildren(...(two ? [left.root, right.root] : [left.root]));
     right.form.hidden = right.status.hidden = right.save.hidden = beside.value === "head";
-    if (beside.value === "head" && left.view) right.show(left.view.data);
+    if (beside.value === "head" && left.view) right.show(left.view.data, left.view.data.trees[2].order.at(-1));
   };
   beside.addEventListener("change", arrange);
   themeSwitch(document.getElementById("theme"), () => [left, right].forEach((panel) => panel.view?.draw()));

@@ -7,11 +7,11 @@ function currentTheme() {
   return window.matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light";
 }
 
-/** Return the colours of the style sheet that drawings need. */
-function themeColours() {
-  const style = getComputedStyle(document.documentElement);
+/** Return the colours of the style sheet that drawings inside `root` need; `--ramp` overrides the theme of the page. */
+function themeColours(root = document.documentElement) {
+  const style = getComputedStyle(root);
   const colour = (name) => style.getPropertyValue(`--${name}`).trim();
-  return { ramp: currentTheme(), text: colour("text") || "#1a1a1a", faint: colour("faint") || "#555",
+  return { ramp: colour("ramp") || currentTheme(), text: colour("text") || "#1a1a1a", faint: colour("faint") || "#555",
     line: colour("line") || "#999", grid: colour("grid") || "#ddd", accent: colour("accent") || "#d55e00",
     background: colour("background") || "#fff" };
 }
