@@ -23,7 +23,16 @@ def main(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for name, models in REPORTS.items():
         out = folder.resolve() / f"{name}.html"
-        command = [sys.executable, "-m", "attngeo", "report", *models, "--text-file", "tests/data/austen.txt"]
+        command = [
+            sys.executable,
+            "-m",
+            "attngeo",
+            "report",
+            *models,
+            "--text-file",
+            "tests/data/austen.txt",
+            "--truncate",
+        ]
         subprocess.run([*command, "--out", str(out)], cwd=ROOT, check=True)
 
 
