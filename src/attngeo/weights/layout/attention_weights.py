@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from attngeo.arrays import Array, namespace
 from attngeo.weights.layout.rotary import RotaryPairs
@@ -79,8 +80,13 @@ def layer_form_factors(
         groups = key.shape[axis]
         summed: Array = query.reshape(*query.shape[:axis], groups, -1, *query.shape[axis + 1 :]).sum(axis + 1)
         return summed, key
-    stack, before = namespace(query).stack, (slice(None),) * axis
     starts = [head for head, group in enumerate(key_of) if head == 0 or key_of[head - 1] != group]
-    spans = [slice(start, stop) for start, stop in zip(starts, [*starts[1:], len(key_of)], strict=True)]
-    summed = stack([query[(*before, span)].sum(axis) for span in spans], axis)
-    return summed, stack([key[(*before, start)] for start in starts], axis)
+    stops = [*starts[1:], len(key_of)]
+    stack: Any = namespace(query).stack
+    summed = stack([_along(query, axis, slice(*span)).sum(axis) for span in zip(starts, stops, strict=True)], axis)
+    return summed, stack([_along(key, axis, start) for start in starts], axis)
+
+
+def _along(array: Any, axis: int, index: int | slice) -> Any:
+    """Return array[..., index, ...] with the index at `axis`."""
+    return array[(*(slice(None) for _ in range(axis)), index)]

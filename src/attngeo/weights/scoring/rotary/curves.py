@@ -86,8 +86,8 @@ def offset_curves(
 
 def _layer_curve(weights: AttentionWeights, rotary: RotaryPairs, offsets: Floats) -> OffsetCurve:
     """Return the curve of a layer form."""
-    sides = (side.astype(np.float64) for side in (weights.query, weights.key))
-    query, key = layer_form_factors(*sides, weights.key_of)  # [G, d, r]
+    query, key = (side.astype(np.float64) for side in (weights.query, weights.key))
+    query, key = layer_form_factors(query, key, weights.key_of)  # [G, d, r]
     last = len(offsets)
     window = rotary.window
     count = max(last, window or 0)
