@@ -99,7 +99,7 @@ def organize(
                 ray=ray_argument(ray),
                 retry=retry,
                 hub_limits=HubLimits(api_requests, file_requests),
-                progress=bar.step,
+                progress=bar,
                 say=lambda line: bar.say(f"attngeo: failed: {line}"),
             )
         if (summary := atlas.summary()).height:
