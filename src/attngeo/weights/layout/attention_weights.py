@@ -80,7 +80,7 @@ def layer_form_factors(
         groups = key.shape[axis]
         summed: Array = query.reshape(*query.shape[:axis], groups, -1, *query.shape[axis + 1 :]).sum(axis + 1)
         return summed, key
-    starts = [head for head, group in enumerate(key_of) if head == 0 or key_of[head - 1] != group]
+    starts: list[int] = [head for head, group in enumerate(key_of) if head == 0 or key_of[head - 1] != group]
     stops = [*starts[1:], len(key_of)]
     stack: Any = namespace(query).stack
     summed = stack([_along(query, axis, slice(*span)).sum(axis) for span in zip(starts, stops, strict=True)], axis)
