@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -186,9 +187,9 @@ def test_the_command_serves_until_it_is_interrupted():
         assert running.stdout is not None and running.stderr is not None
         address = running.stdout.readline().removeprefix("attngeo: ").strip()
         host, token = address.removeprefix("http://").split("/")[:2]
-        connection = http.client.HTTPConnection(host, timeout=60)
-        connection.request("GET", f"/{token}/")
-        assert connection.getresponse().status == 200
+        with closing(http.client.HTTPConnection(host, timeout=60)) as connection:
+            connection.request("GET", f"/{token}/")
+            assert connection.getresponse().status == 200
         running.send_signal(signal.SIGINT)
         assert running.stdout.read() == "attngeo: stopped\n"
         assert running.stderr.read() == ""

@@ -175,6 +175,7 @@ def explore(
     """
     session = TextSession(ref, stage=stage, stack=stack, truncate=truncate, device=device)
     with ExplorerServer(session, host, port) as server:
+        session.warm_up()
         say(server.address)
         try:
             server.serve_forever(poll_interval=0.1)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from attngeo.errors import InputError
+from attngeo.io.progress import Progress
 from attngeo.live.load import ModelRef, load_model
 from attngeo.organization.capture.capture import capture
 from attngeo.organization.capture.network_tensor import STAGES, NetworkTensor
@@ -83,12 +84,18 @@ class TextSession:
 
         with self._one_at_a_time:
             is_wanted()
-            tensor = capture(self._loaded.model, text, **self._options)
-            assert isinstance(tensor, NetworkTensor)
-            is_wanted()
-            found = organize(replace(tensor, name=self.name), device=self._device, progress=is_wanted)
-            self._shown[side] = found
+            found = self._shown[side] = self._organised(text, is_wanted)
         return attention_data(found)
+
+    def warm_up(self) -> None:
+        """Organise a few words, so that the first text is not slower than the next: kernels are loaded on first use."""
+        attention_data(self._organised("a few words", lambda *_: None))
+
+    def _organised(self, text: str, step: Progress) -> Organization:
+        tensor = capture(self._loaded.model, text, **self._options)
+        assert isinstance(tensor, NetworkTensor)
+        step(0, None)
+        return organize(replace(tensor, name=self.name), device=self._device, progress=step)
 
     def report_html(self, side: str) -> bytes:
         """Return the report of the text that a side shows."""
