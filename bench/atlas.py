@@ -119,18 +119,18 @@ def node(folder: Path) -> bool:
 
 
 def workers(folder: Path) -> bool:
-    """Compare two worker processes with one, in turn, on the same models."""
-    models = make_models(folder / "models", 96, layers=4, layouts=list(MORE_LAYOUTS))
+    """Compare two worker processes with one, in turn, on the same models; other programs can only make a run slower."""
+    models = make_models(folder / "models", 192, layers=4, layouts=list(MORE_LAYOUTS))
     seconds: dict[int, list[float]] = {1: [], 2: []}
-    for number in range(3):
+    for number in range(5):
         for count, times in seconds.items():
             start = time.perf_counter()
             assert attngeo.Atlas(folder / f"{number}-{count}").add(models, workers=count).scored == len(models)
             times.append(time.perf_counter() - start)
-    one, two = (statistics.median(times) for times in seconds.values())
+    one, two = map(min, seconds.values())
     print(
         f"workers: {len(models)} models in {one:.2f} s with one worker, in {two:.2f} s with two: {one / two:.2f} × as "
-        f"fast (at least {LEAST_SPEEDUP}), workers started and ended each time"
+        f"fast (at least {LEAST_SPEEDUP}), the shortest of 5 runs each, with the start of the workers"
     )
     return one / two >= LEAST_SPEEDUP
 
