@@ -8,10 +8,11 @@ has α = −½.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import reduce
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -80,16 +81,14 @@ def holder(coefficients: AnyArray, trees: Sequence[Tree]) -> Holder:
     sizes = tuple(tree.size for tree in trees)
     if tuple(np.shape(coefficients)) != sizes:
         raise InputError(f"holder: coefficients of shape {np.shape(coefficients)} do not match trees of sizes {sizes}")
-    inner = np.abs(np.asarray(to_numpy(coefficients))[(slice(1, None),) * len(sizes)]).reshape(-1)
-    bins, means = _support_bins([np.log2(tree.rotations.share[1:]) for tree in trees])
+    inner = np.asarray(to_numpy(coefficients))[(slice(1, None),) * len(sizes)]
     support, rms, high, counts = [], [], [], []
-    for index, mean in means.items():
-        sizes_here = inner[bins == index].astype(np.float64)
+    for mean, sizes_here in _by_support(inner, [np.log2(tree.rotations.share[1:]) for tree in trees]):
         if len(sizes_here) < FEWEST:
             continue
         support.append(mean)
-        rms.append(float(np.sqrt(np.mean(sizes_here**2))))
-        high.append(float(np.quantile(sizes_here, 0.95)))
+        rms.append(float(np.sqrt(np.einsum("i,i->", sizes_here, sizes_here, dtype=np.float64) / len(sizes_here))))
+        high.append(_high(sizes_here))
         counts.append(len(sizes_here))
     x, weights = np.asarray(support), np.asarray(counts, np.int64)
     typical, largest = np.asarray(rms), np.asarray(high)
@@ -101,27 +100,39 @@ def holder(coefficients: AnyArray, trees: Sequence[Tree]) -> Holder:
     return Holder(*lines, x, log_rms, log_high, weights)
 
 
-def _support_bins(logs: Sequence[Floats]) -> tuple[NDArray[np.int16], dict[int, float]]:
-    """Return ⌊log₂ |R|⌋ of all coefficients, flat, and the mean log₂ |R| of each of these bins, in ascending order.
+def _by_support(inner: NDArray[Any], logs: Sequence[Floats]) -> Iterator[tuple[float, NDArray[Any]]]:
+    """Yield the mean log₂ |R| and all |coefficients| of each bin ⌊log₂ |R|⌋, in ascending order.
 
-    logs: per axis, log₂ of the supports' shares of the axis
+    inner: coefficients without constant factors
+    logs:  per axis, log₂ of the supports' shares of the axis
     """
-    # Row by row of the first axis: sums for the whole array in float64 would take more time and memory than the rest.
+    # With the columns of the other axes in the order of their supports, the bins of a row are slices of it.
     rest: Any = reduce(np.add.outer, logs[1:], np.zeros(())).reshape(-1)
-    bins = np.empty((len(logs[0]), rest.size), np.int16)
-    counts: Counter[int] = Counter()
-    sums: Counter[int] = Counter()
-    for row, first in enumerate(logs[0]):
-        here = rest + first
+    order = np.argsort(rest, kind="stable")
+    rest = rest[order]
+    totals = np.append(0.0, np.cumsum(rest))
+    groups: defaultdict[int, list[NDArray[Any]]] = defaultdict(list)
+    sums: defaultdict[int, float] = defaultdict(float)
+    for first, row in zip(logs[0].tolist(), inner, strict=True):
         # The small constant keeps exact powers of two, such as 1/2 · 1/2, from falling into the bin below by rounding.
-        np.floor(here + 1e-9, out=bins[row], casting="unsafe")
-        low = int(bins[row].min(initial=0))
-        numbers = np.bincount(bins[row] - low)
-        totals = np.bincount(bins[row] - low, here)
-        for index in np.flatnonzero(numbers).tolist():
-            counts[index + low] += int(numbers[index])
-            sums[index + low] += float(totals[index])  # type: ignore[assignment]
-    return bins.reshape(-1), {index: sums[index] / counts[index] for index in sorted(counts)}
+        bins = np.floor(rest + (first + 1e-9)).astype(np.int64)
+        sizes = np.abs(row.reshape(-1)[order])
+        bounds = [0, *(np.flatnonzero(np.diff(bins)) + 1).tolist(), len(bins)]
+        for start, end in pairwise(bounds) if len(bins) else ():
+            groups[int(bins[start])].append(sizes[start:end])
+            sums[int(bins[start])] += float(totals[end] - totals[start]) + (end - start) * first
+    for index in sorted(groups):
+        together = np.concatenate(groups.pop(index))
+        yield sums[index] / len(together), together
+
+
+def _high(sizes: NDArray[Any]) -> float:
+    """Return the 95th percentile, interpolated like `np.quantile`, without a copy in float64."""
+    at = 0.95 * (len(sizes) - 1)
+    low = int(at)
+    ordered = np.partition(sizes, [low, min(low + 1, len(sizes) - 1)])
+    below, above = float(ordered[low]), float(ordered[min(low + 1, len(sizes) - 1)])
+    return below + (at - low) * (above - below)
 
 
 def _line(x: Floats, y: Floats, weights: Ints) -> Line:
