@@ -37,12 +37,23 @@ def tidy(notebook: Any) -> Any:
         cell.metadata = {}
         if cell.cell_type != "code":
             continue
-        cell.outputs = [output for output in cell.outputs if is_result(output)]
+        cell.outputs = joined([output for output in cell.outputs if is_result(output)])
         for output in cell.outputs:
             output.pop("metadata", None) if output.output_type == "stream" else output.update(metadata={})
             if "image/png" in output.get("data", {}):
                 output.data["image/png"] = reduced(output.data["image/png"])
     return notebook
+
+
+def joined(outputs: list[Any]) -> list[Any]:
+    """Return outputs with what is printed in several pieces as one: where a kernel cuts it depends on the machine."""
+    out: list[Any] = []
+    for output in outputs:
+        if out and output.output_type == out[-1].output_type == "stream":
+            out[-1].text += output.text
+        else:
+            out.append(output)
+    return out
 
 
 def is_result(output: Any) -> bool:

@@ -20,14 +20,14 @@ def main(report: Path, picture: Path, head: str = "L2H10") -> None:
 
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        page = browser.new_page(viewport={"width": 1100, "height": 1290})
+        page = browser.new_page(viewport={"width": 1100, "height": 1235})
         page.goto(f"{report.resolve().as_uri()}#{head}")
         page.get_by_role("link", name=SECTION).first.click()
         page.get_by_text("of the energy of all heads").first.wait_for()
         page.locator("select", has=page.locator("option", has_text=head)).first.select_option(label=head)
         page.wait_for_function("document.querySelectorAll('canvas, svg').length > 0")
         page.wait_for_timeout(2000)  # the picture is drawn after the text
-        image = Image.open(io.BytesIO(page.screenshot(timeout=180_000))).convert("RGB").quantize(128)
+        image = Image.open(io.BytesIO(page.screenshot(timeout=180_000))).convert("RGB").quantize(256)
         browser.close()
     image.save(picture, "PNG", optimize=True)
     print(f"{picture}: {picture.stat().st_size / 1000:.0f} kB")
