@@ -29,7 +29,14 @@ FOR_USERS = set(EXTRAS) - {"all", "dev", "docs"}
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 
 # Imported packages that have no entry of their own, because another one always brings them.
-COMES_WITH = {"click": "typer", "packaging": "pytest", "traitlets": "anywidget", "triton": "torch"}
+COMES_WITH = {
+    "click": "typer",
+    "docutils": "sphinx",
+    "markupsafe": "jinja2",
+    "packaging": "pytest",
+    "traitlets": "anywidget",
+    "triton": "torch",
+}
 # Development tools that are called and not imported, with a file that calls them and the call.
 TOOLS = {
     "import-linter": ("Makefile", "lint-imports"),
@@ -221,7 +228,7 @@ def test_commands_in_the_docs_exist(page):
     for command, rest in re.findall(r"^\s*(?:\$ )?attngeo ([a-z]+)\b(.*)$", text, re.M):
         found = group.get_command(None, command)
         assert found is not None, f"attngeo {command}"
-        if hasattr(found, "commands"):  # a group: the next word names the command
+        if hasattr(found, "commands") and rest.split():  # a group: the next word names the command
             subcommand = rest.split()[0]
             assert subcommand in found.commands, f"attngeo {command} {subcommand}"
             found = found.commands[subcommand]
