@@ -149,8 +149,8 @@ def test_the_wheel_holds_the_library_and_its_data_and_nothing_else(wheel):
     }
     assert inside == expected
     assert {Path(name).suffix for name in inside} <= {
-        ".py", ".typed", ".json", ".jsonl", ".safetensors", ".toml", ".parquet", ".txt", ".csv", ".xz", ".md", ".js", ".css",
-        ".html",
+        ".py", ".typed", ".json", ".jsonl", ".safetensors", ".toml", ".parquet", ".txt", ".csv", ".xz", ".md", ".js",
+        ".css", ".html",
     }  # fmt: skip
     assert "attngeo/py.typed" in inside
     assert sum(info.file_size for info in wheel.infolist()) < 10_000_000
