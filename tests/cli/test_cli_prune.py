@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import wave
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
@@ -16,6 +18,7 @@ pytest.importorskip("transformers")
 DECODER = str(attngeo.bundled.bundled("decoder"))
 DATA = Path(__file__).parents[1] / "data"
 AUSTEN, MELVILLE = DATA / "austen.txt", DATA / "melville.txt"
+SMALL_SIDE = {"layers": 1, "attention_heads": 2, "ffn_dim": 16}  # of an encoder or a decoder
 EMPTY, SHORT = "empty.txt", "short.txt"  # written by the test
 
 
@@ -86,6 +89,50 @@ def test_a_share_that_would_empty_layers_is_cut(tmp_path: Path) -> None:
     done = run(DECODER, "--text-file", AUSTEN, "--share", 0.95, "--method", "output", "--out", tmp_path / "small")
     assert done.exit_code == 0, done.output
     assert "12 heads are removed instead of 15: every layer keeps at least one query head" in done.stdout
+
+
+def test_images_calibrate_a_vision_model(tmp_path: Path) -> None:
+    image = pytest.importorskip("PIL.Image")
+    processors = pytest.importorskip("transformers.models.vit.image_processing_pil_vit")
+    from tests.applications.prune.prunable_models import tiny_model
+
+    tiny_model("vit").save_pretrained(tmp_path / "vit")
+    processors.ViTImageProcessorPil(size={"height": 32, "width": 32}).save_pretrained(tmp_path / "vit")
+    options: list[object] = []
+    for number in range(8):
+        pixels = np.random.default_rng(number).integers(0, 255, (32, 32, 3), dtype=np.uint8)
+        image.fromarray(pixels).save(tmp_path / f"{number}.png")
+        options += ["--image", tmp_path / f"{number}.png"]
+    done = run(tmp_path / "vit", *options, "--heads", 2, "--method", "output", "--out", tmp_path / "small")
+    assert done.exit_code == 0, done.output
+    assert "squared error relative to the output" in done.stdout
+    assert attngeo.load_pruned(tmp_path / "small").config.attngeo_pruned["refit"]["applied"]
+
+
+def test_sounds_calibrate_whisper(tmp_path: Path) -> None:
+    """Two frames of a sound become one position of the encoder, so the mask of the padding has twice its length."""
+    transformers = pytest.importorskip("transformers")
+    sizes = {f"{side}_{name}": n for side in ("encoder", "decoder") for name, n in SMALL_SIDE.items()}
+    config = transformers.WhisperConfig(
+        d_model=16, vocab_size=2048, num_mel_bins=8, max_target_positions=32, pad_token_id=0, bos_token_id=1,
+        eos_token_id=2, decoder_start_token_id=2, suppress_tokens=None, begin_suppress_tokens=None, **sizes,
+    )  # fmt: skip
+    transformers.WhisperForConditionalGeneration(config).save_pretrained(tmp_path / "whisper")
+    transformers.WhisperFeatureExtractor(feature_size=8).save_pretrained(tmp_path / "whisper")
+    transformers.AutoTokenizer.from_pretrained(DECODER).save_pretrained(tmp_path / "whisper")
+    options: list[object] = ["--target", "the words that are spoken in this sound"]
+    for number in range(2):
+        with wave.open(str(tmp_path / f"{number}.wav"), "wb") as file:
+            file.setparams((1, 2, 16000, 0, "NONE", ""))
+            file.writeframes(np.random.default_rng(number).integers(-3000, 3000, 8000, dtype=np.int16).tobytes())
+        options += ["--audio", tmp_path / f"{number}.wav"]
+    done = run(
+        tmp_path / "whisper", *options, "--heads", 2, "--method", "output", "--no-refit", "--out", tmp_path / "small"
+    )
+    assert done.exit_code == 0, done.output
+    plan = attngeo.PrunePlan.load(tmp_path / "small" / "plan.json")
+    assert set(plan.stacks) == {"encoder", "decoder", "cross"} and len(plan.removed) == 2
+    assert plan.statistics.layers["encoder", 0].tokens == 25  # half a second: 50 frames, the rest is padding
 
 
 def test_models_that_cannot_be_pruned(tmp_path: Path) -> None:

@@ -170,7 +170,7 @@ class _Recorder:
 
     def _add_moments(self, z: Tensor) -> None:
         assert self.stream is not None
-        mask = torch.ones(z.shape[:2], device=z.device) if self.mask is None else self.mask  # [B, T]
+        mask = positions_mask(self.mask, z)  # [B, T]
         weight = mask / self.stream.float().square().sum(-1).clamp_min(1e-12)  # [B, T]
         z = z.float()
         if self.fitting:
@@ -194,3 +194,15 @@ class _Recorder:
         self.gamma += flat.T @ flat
         scaled = flat * norms.flatten()[:, None]
         self.sensitivity += scaled.T @ scaled
+
+
+def positions_mask(mask: Tensor | None, z: Tensor) -> Tensor:
+    """Return which positions of z [B, T, …] count, [B, T]; a convolution may have merged several frames into one.
+
+    >>> positions_mask(torch.tensor([[1.0, 1.0, 1.0, 0.0, 0.0, 0.0]]), torch.zeros(1, 3, 8)).tolist()
+    [[1.0, 1.0, 0.0]]
+    """
+    length = z.shape[1]
+    if mask is None or mask.shape[1] % length:
+        return torch.ones(z.shape[:2], device=z.device)
+    return mask.unflatten(1, (length, -1)).amax(2)
