@@ -32,6 +32,8 @@ def test_every_figure_is_drawn_without_an_error_or_a_request(pair_report, open_p
     for name in ids:
         assert opened.page.locator(f"#{name} svg.main-svg").count() > 0, name
     assert opened.page.locator("section").count() == opened.page.locator("nav a").count()
+    style = "(selector) => getComputedStyle(document.querySelector(selector)).display"
+    assert opened.page.evaluate(style, ".head-map") == "grid" and opened.page.evaluate(style, ".controls") == "flex"
     assert opened.page.locator(".verdicts p").count() == 2
     assert "clearly symmetric (median 0.60" in opened.page.locator(".verdicts").inner_text()
     opened.clean()

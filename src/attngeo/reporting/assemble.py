@@ -39,7 +39,7 @@ def page_of(results: Results, about: tuple[str, ...] = ()) -> Page:
     names = " and ".join(dict.fromkeys(_names(results))) or "a network"
     found = () if table is None else verdicts(table.frame, table.model_types)
     several = len(found) > 1
-    called = [f"{_short(verdict.model)}{f', {verdict.stack}' if several else ''}" for verdict in found]
+    called = [_called(verdict.model, verdict.stack if several else "") for verdict in found]
     sections: list[Section] = [] if table is None else list(_weights(results, table))
     views: dict[str, str] = {}
     for number, model in enumerate(results.models, 1):
@@ -61,6 +61,12 @@ def page_of(results: Results, about: tuple[str, ...] = ()) -> Page:
 
 def _short(name: str) -> str:
     return "/".join(name.rstrip("/").split("/")[-2:])
+
+
+def _called(model: str, stack: str) -> str:
+    """Return how to call a stack in a sentence; a name that ends in the stack's is not repeated."""
+    name = _short(model)
+    return name if not stack or name.endswith(stack) else f"{name}, {stack}"
 
 
 def _names(results: Results) -> Iterator[str]:

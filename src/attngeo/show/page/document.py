@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from attngeo.errors import AttngeoError
-from attngeo.show.page.assets import content_policy, json_block, packed_plotly, page_script, read_asset
+from attngeo.show.page.assets import content_policy, json_block, packed_plotly, page_script, page_style, read_asset
 from attngeo.show.page.section import PageFigure, Section
 
 
@@ -65,7 +65,7 @@ def page_html(page: Page) -> str:
         policy=content_policy(script),
         version=page.version,
         title=page.title,
-        style=read_asset("page.css"),
+        style=page_style(),
         verdicts=page.verdicts,
         doubts=page.doubts,
         about=page.about,
