@@ -63,10 +63,11 @@ function paintMatrix(surface, view, layout, colours, cursor) {
     surface.rectangle(left, y, side, cell[0], { stroke: colours.accent });
     surface.rectangle(x, top, cell[1], high, { stroke: colours.accent });
   }
-  paintBar(surface, view, left, top + high + 10, Math.min(180, side / 2), colours);
+  paintBar(surface, view, left, top + high + 10, side, colours);
 }
 
-function paintBar(surface, view, left, y, width, colours) {
+function paintBar(surface, view, left, y, side, colours) {
+  const width = Math.min(180, side / 3);
   const { most, signed, colours: scale } = view.scale;
   const count = 48;
   for (let i = 0; i < count; i++) {
@@ -74,7 +75,7 @@ function paintBar(surface, view, left, y, width, colours) {
     surface.rectangle(left + (i * width) / count, y, width / count + 0.5, 10, { fill });
   }
   surface.rectangle(left, y, width, 10, { stroke: colours.line });
-  const quantity = signed ? view.data.stage : "attention probability, root scale";
+  const quantity = signed ? view.data.stage : "probability, root scale";
   surface.text(left - 4, y + 5, signed ? digits(-most) : "0", { fill: colours.faint, size: 10, anchor: "end" });
-  surface.text(left + width + 4, y + 5, `${digits(most)}  ${quantity}`, { fill: colours.faint, size: 10 });
+  surface.text(left + width + 4, y + 5, fitted(`${digits(most)}  ${quantity}`, side - width - 8, 10), { fill: colours.faint, size: 10 });
 }
