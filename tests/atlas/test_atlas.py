@@ -156,6 +156,21 @@ def test_a_lost_part_is_scored_again(atlas: attngeo.Atlas, models: list[Path]) -
     assert atlas.frame().equals(before)
 
 
+@pytest.mark.parametrize("table", ["models", "scores"])
+def test_an_empty_file_counts_as_absent(atlas: attngeo.Atlas, models: list[Path], table: str) -> None:
+    """After a power failure a file that was not forced to disk may be empty."""
+    atlas.add(models[:2], workers=0)
+    before, part = atlas.frame(), atlas.models()["part"][0]
+    path = next((atlas.path / table).glob("*.parquet" if table == "models" else f"{part}.parquet"))
+    path.write_bytes(b"")
+    if table == "models":
+        assert atlas.models().height == 1 and atlas.status().models == 1
+        pytest.importorskip("duckdb")
+        assert atlas.sql("from models").height == 1
+    assert atlas.add(models[:2], workers=0).known == 1
+    assert atlas.frame().equals(before) and path.stat().st_size > 0
+
+
 # ---- failures
 
 

@@ -78,7 +78,7 @@ def _source(store: Store, table: str) -> str:
     columns = ", ".join(f"NULL::{_TYPES[kind]} AS {_columns([name])}" for name, kind in TABLES[table].items())
     empty = f"SELECT {columns} WHERE false"
     folder = _quoted(_literal(f"{store.root.absolute()}/{table}"))
-    files = [f"{folder[:-1]}/{name}.parquet'" for name in store.names(table)]
+    files = [f"{folder[:-1]}/{name}.parquet'" for name in store.names(table) if store.has(table, name)]
     if not files:
         return f"({empty})"
     # Files of older versions lack columns, which the empty select adds.

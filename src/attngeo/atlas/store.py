@@ -35,6 +35,9 @@ MANIFEST = "attngeo-atlas.json"
 FORMAT_VERSION = 1  # of the layout of the folder
 TEMPORARY = ".part-"  # how the names of unfinished files begin
 ABANDONED = 3600  # seconds after which an unfinished file belongs to no living process; writing one takes milliseconds
+# Tables whose rows cost nothing to restore: they are not forced to disk, which takes longer than writing them. After a
+# power failure such a file may be empty, which counts as absent; the next call writes it again.
+CHEAP = ("models", "networks", "failures")
 TOGETHER = 500  # files that are read by one call
 
 # Table → column → polars type.
@@ -125,15 +128,18 @@ class Store:
         return self.root / table / f"{name}.parquet"
 
     def has(self, table: str, name: str) -> bool:
-        """Return whether a table has a file of this name."""
-        return self.path(table, name).is_file()
+        """Return whether a table has a file of this name; an empty one is what a power failure left."""
+        try:
+            return self.path(table, name).stat().st_size > 0
+        except OSError:
+            return False
 
     def write(self, table: str, name: str, rows: Sequence[Mapping[str, Any]]) -> None:
         """Write the rows of one file, or nothing."""
         path = self.path(table, name)
         try:
             with write_errors(path):
-                write_file(path, parquet_bytes(_frame(rows, TABLES[table]), {}), durable=True)
+                write_file(path, parquet_bytes(_frame(rows, TABLES[table]), {}), durable=table not in CHEAP)
         except AttngeoError as error:
             raise AtlasWriteError(str(error)) from error
 
@@ -205,6 +211,8 @@ class Store:
         import polars as pl
 
         try:
+            if not path.stat().st_size:
+                return None
             frame, _ = read_parquet(path)
         except FileNotFoundError:
             return None
