@@ -72,11 +72,16 @@ class Ratio:
 
 
 def ratio(ours: dict[int, Losses], theirs: dict[int, Losses], draws: int = 4000, seed: int = 0) -> Ratio | None:
-    """Return the ratio of two increases on the same blocks, which are resampled in pairs; None: no common blocks."""
+    """Return the ratio of two increases on the same blocks, which are resampled in pairs.
+
+    None: no common blocks, or an increase to divide by that is not above 0 beyond its own interval
+    """
     common = ours.keys() & theirs.keys()
     if not common:
         return None
     one, other = ours[max(common)], theirs[max(common)]
     picks = np.random.default_rng(seed).integers(0, len(one), (draws, len(one)))
+    if np.quantile(other[picks].mean(1), 0.025) <= 0:
+        return None
     low, high = np.quantile(one[picks].mean(1) / other[picks].mean(1), (0.025, 0.975))
     return Ratio(float(one.mean() / other.mean()), float(low), float(high))

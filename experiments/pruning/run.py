@@ -77,9 +77,10 @@ def run(subject: Subject, settings: Settings, done: Sequence[Record] = ()) -> It
     if full is None:
         full = blocks(measure(loaded.model))
         yield common | {"method": "full", "parameters": loaded.model.num_parameters(), "losses": _rounded(full)}
+    known: dict[Any, Record] = {}
     for wanted in missing.values():
         if wanted:
-            yield from _one_draw(subject, loaded, settings, calibrated, wanted, measure, full)
+            yield from _one_draw(subject, loaded, settings, calibrated, wanted, measure, full, known)
 
 
 def _one_draw(
@@ -90,6 +91,7 @@ def _one_draw(
     wanted: Sequence[Removal],
     measure: Measure,
     full: Losses,
+    known: dict[Any, Record],
 ) -> Iterator[Record]:
     draw = wanted[0].draw
     begin = process_time()
@@ -111,11 +113,16 @@ def _one_draw(
         for one in wanted:
             if (one.method, one.seed) == (method, seed):
                 plan = chosen[one.share]
-                pruned, applied = _pruned(calibration, plan, one.refit)
-                losses = blocks(measure(pruned))
-                yield common | asdict(one) | {
-                    "heads": len(plan.removed), "applied": applied, "increase": round(float(np.mean(losses - full)), 5),
-                    "seconds": round(seconds, 3), "parameters": pruned.num_parameters(), "losses": _rounded(losses),
+                key = frozenset(plan.labels), draw if one.refit else None  # several methods often remove the same heads
+                if key not in known:
+                    pruned, applied = _pruned(calibration, plan, one.refit)
+                    known[key] = {
+                        "applied": applied, "parameters": pruned.num_parameters(), "losses": blocks(measure(pruned))
+                    }  # fmt: skip
+                losses = known[key]["losses"]
+                yield common | asdict(one) | known[key] | {
+                    "heads": len(plan.removed), "increase": round(float(np.mean(losses - full)), 5),
+                    "seconds": round(seconds, 3), "losses": _rounded(losses),
                 }  # fmt: skip
 
 

@@ -38,9 +38,11 @@ def tables(records: Sequence[Record], rule: str = RULE) -> dict[str, str]:
 
 def losses(records: Sequence[Record], subject: str) -> list[list[str]]:
     """Return the increase of the loss without / with refit, by method and share."""
-    series, rows = Series(subject), [["method", *(f"{share:.0%}" for share in SHARES)]]
+    series, own = Series(subject), [one for one in records if (one["subject"], one["split"]) == (subject, "fresh")]
+    shares = [share for share in SHARES if any(one.get("share") == share for one in own)]
+    rows = [["method", *(f"{share:.0%}" for share in shares)]]
     for method in METHODS:
-        cells = [_pair(series, records, method, share) for share in SHARES]
+        cells = [_pair(series, own, method, share) for share in shares]
         rows += [[method, *cells]] if any(cells) else []
     return rows
 
@@ -114,7 +116,7 @@ def seconds(records: Sequence[Record]) -> list[list[str]]:
         found = [
             [one["seconds"] for one in own if (one["subject"], one["method"]) == (subject, step)] for step in steps
         ]
-        rows += [[name, *(f"{mean(values):.2g}" if values else "" for values in found)]] if any(found) else []
+        rows += [[name, *(_seconds(mean(values)) if values else "" for values in found)]] if any(found) else []
     return rows
 
 
@@ -132,8 +134,12 @@ def _number(value: float | None) -> str:
     return "–" if value is None else f"{value:.3f}".replace("-", "−")
 
 
+def _seconds(value: float) -> str:
+    return "< 0.01" if value < 0.01 else f"{value:.2g}"
+
+
 def _text(value: Ratio | None) -> str:
-    return "" if value is None else str(value)
+    return "–" if value is None else str(value)
 
 
 def _markdown(rows: Sequence[Sequence[str]]) -> str:

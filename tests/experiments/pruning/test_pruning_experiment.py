@@ -111,9 +111,9 @@ def test_tables_of_records() -> None:
     found = Series("decoder").increases(records, RULE, 0.3, True)
     np.testing.assert_allclose(found[3], 0.6)
     assert str(ratio(found, {3: np.ones(3)})) == "60% [60, 60]"
-    assert ratio(found, {4: np.ones(4)}) is None
+    assert ratio(found, {4: np.ones(4)}) is None and ratio(found, {3: np.array([-1.0, 0, 1])}) is None
     made = tables(records)
-    assert f"| {RULE} |  | 0.600 / 0.600 |  |  |" in made["losses, decoder"]
+    assert f"| {RULE} | 0.600 / 0.600 |" in made["losses, decoder"]
     assert "| bundled decoder | 60% [60, 60] | 60% [60, 60] | 60% [60, 60] | 60% [60, 60] |" in made["targets"]
     assert "losses, rxnfp" not in made and "groups" not in made
 
@@ -126,9 +126,9 @@ def test_a_page_that_names_an_unknown_table_is_refused() -> None:
 def test_every_table_of_the_page_is_made_from_the_logs() -> None:
     records, page = read_records([LOGS]), PAGE.read_text("utf-8")
     assert with_tables(page, records) == page
-    assert all(f"<!-- table: {name} -->" in page for name in tables(records))
+    assert {"targets", "development", "losses, decoder", "losses, encoder"} <= tables(records).keys()
 
 
-def test_the_figure_is_drawn_from_the_logs(tmp_path: Path) -> None:
+def test_the_figure_is_drawn(tmp_path: Path) -> None:
     main(["figure", str(tmp_path / "figure.png"), str(LOGS)])
     assert (tmp_path / "figure.png").stat().st_size > 20_000
