@@ -1,7 +1,7 @@
 """Size and speed of pruned models, as ratios to the full model: random weights in the shape of SmolLM2-135M.
 
 The heads are drawn at random, because which heads go changes neither size nor speed. Full and pruned models run in
-turn on one thread; each ratio is that of their fastest turns, which others disturbed least.
+turn on one thread; each ratio is that of the processor times of their fastest turns.
 """
 
 from __future__ import annotations
@@ -76,16 +76,16 @@ def prefill(model: Any) -> Any:
 
 
 def seconds(model: Any) -> tuple[float, float]:
-    """Return the seconds that the prompt takes, and those that NEW tokens after it take."""
+    """Return the processor seconds that the prompt takes, and those that NEW tokens after it take."""
     import torch
 
-    begin = time.perf_counter()
+    begin = time.process_time()
     cache = prefill(model)
-    between = time.perf_counter()
+    between = time.process_time()
     with torch.no_grad():
         for _ in range(NEW):
             model(input_ids=torch.tensor([[7]]), past_key_values=cache, use_cache=True)
-    return between - begin, time.perf_counter() - between
+    return between - begin, time.process_time() - between
 
 
 def ratios(full: Any, small: Any) -> list[float]:
