@@ -93,9 +93,10 @@ ACCURACY_TABLES: dict[str, Table] = {"accuracy": Table((2e-3,), _ARMS)}
 def tables(runs: Sequence[FinishedRun]) -> dict[str, str]:
     """Return every table as Markdown; one without runs is left out."""
     compared, tuned = compare(runs), accuracies(runs)
-    made = {name: _markdown(rows) for name, table in TABLES.items() if (rows := table.rows(compared))}
-    accuracy = {name: rows for name, table in ACCURACY_TABLES.items() if (rows := table.rows(tuned))}
-    return made | {name: accuracy_markdown(rows, _NAMES) for name, rows in accuracy.items()}
+    losses = {name: table.rows(compared) for name, table in TABLES.items()}
+    accuracy = {name: table.rows(tuned) for name, table in ACCURACY_TABLES.items()}
+    made = {name: _markdown(rows) for name, rows in losses.items() if rows}
+    return made | {name: accuracy_markdown(rows, _NAMES) for name, rows in accuracy.items() if rows}
 
 
 def with_tables(page: str, runs: Sequence[FinishedRun]) -> str:

@@ -27,7 +27,7 @@ def _widget_class() -> Any:
     import anywidget
     import traitlets
 
-    class AttentionWidget(anywidget.AnyWidget):  # type: ignore[misc]
+    class AttentionWidget(anywidget.AnyWidget):
         """The view of attention of a report; `data` is what `attention_data` returns."""
 
         _esm = widget_script()
