@@ -141,3 +141,14 @@ def test_everything_that_can_be_given_is_shown(tmp_path):
     ):
         assert f'<section id="{section}"' in text, section
     assert '<section id="comparison"' in text and '<section id="pruning"' in text
+
+
+def test_the_slow_parts_are_computed_on_request_only(tmp_path):
+    pytest.importorskip("torch")
+    options = {"inputs": "The sea was calm.", "layers": [0]}
+    short = attngeo.report(ENCODER, tmp_path / "short.html", **options).read_text("utf-8")
+    full = attngeo.report(ENCODER, tmp_path / "full.html", full=True, **options).read_text("utf-8")
+    for text, computed in ((short, False), (full, True)):
+        assert ('<section id="invariance"' in text) == computed
+        assert ('"permuted: trees"' in text) == computed
+        assert '"stage":"probabilities"' in text
