@@ -100,7 +100,7 @@ def organisation(records: Sequence[Record]) -> list[list[str]]:
     for subject, name in SUBJECTS.items():
         series = Series(subject)
         found = [
-            ratio(*(series.increases(records, one, SHARE, refit) for one in (method, "random")))
+            ratio(series.increases(records, method, SHARE, refit), series.increases(records, "random", SHARE, refit))
             for method, refit in cells
         ]
         rows += [[name, *map(_text, found)]] if any(found) else []
