@@ -42,6 +42,7 @@ def markdown(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 def tables(summary: pl.DataFrame) -> Iterable[str]:
     """Yield the tables: trees against dyadic trees, sparsity, shared keys, agreement between texts, invariance."""
     cells: dict[tuple[str, str, str], Row] = {}
+    summary = summary.filter(pl.col("texts") > 1)  # one text has no interval
     for row in summary.to_dicts():
         cells[row["model"], row["table"] + row["options"], row["figure"]] = row
     networks = list(dict.fromkeys((row["model"], row["options"]) for row in _of(summary, "organized")))
