@@ -165,7 +165,7 @@ class Atlas:
         >>> print(atlas.organize(attngeo.bundled.bundled("encoder"), texts, invariance=0, workers=0))
         2 organised, 0 known before, 0 failed
         >>> atlas.organized().select("tokens", "heads").rows()
-        [(11, 16), (11, 16)]
+        [(14, 16), (13, 16)]
         """
         from attngeo.atlas.organizing.call import organize_networks
         from attngeo.atlas.organizing.job import OrganizeJob
