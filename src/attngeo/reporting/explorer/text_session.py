@@ -34,7 +34,7 @@ class TextSession:
 
     >>> session = TextSession(attngeo.bundled.bundled("encoder"))
     >>> session.organise("left", "The sea was calm.")["shape"]
-    [7, 7, 16]
+    [9, 9, 16]
     """
 
     def __init__(

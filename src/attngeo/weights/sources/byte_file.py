@@ -94,7 +94,7 @@ def fill(fd: int, position: int, view: memoryview, name: str) -> None:
 
 
 def bytes_read() -> int:
-    """Return how many bytes this process has read of files so far; those of the hub count when they are in the cache."""
+    """Return how many bytes this process has read of files so far; those of the hub count once they are cached."""
     return _bytes_read
 
 

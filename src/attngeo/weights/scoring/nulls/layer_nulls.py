@@ -1,4 +1,4 @@
-"""The Gaussian nulls of the layers and of the heads in a score table, a mean and standard deviation per stack and score.
+"""The Gaussian nulls of the layers and heads in a score table, a mean and standard deviation per stack and score.
 
 Figures draw them as reference lines with a band, and `attngeo demo` prints that of the layers below the scores.
 """
@@ -46,7 +46,7 @@ def layer_nulls(frame: pl.DataFrame) -> LayerNulls:
 def head_nulls(frame: pl.DataFrame) -> LayerNulls:
     """Return the null of the heads of each model and stack of `frame`, as `layer_nulls` does for the layers.
 
-    A head has a smaller rank than its layer, so its scores spread differently by chance. A stack without heads has no null.
+    A head has a smaller rank than its layer, so its scores spread otherwise by chance. A stack without heads has none.
 
     >>> frame = attngeo.score(attngeo.bundled.bundled("encoder")).frame
     >>> (of_heads,), (of_layers,) = head_nulls(frame).values(), layer_nulls(frame).values()
