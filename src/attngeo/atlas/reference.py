@@ -11,6 +11,7 @@ from pathlib import Path
 
 from attngeo.atlas.options import digest
 from attngeo.errors import AttngeoError, InputError
+from attngeo.io.text import read_text
 from attngeo.weights.sources.checkpoint import Checkpoint
 from attngeo.weights.sources.folder import LocalFolder
 from attngeo.weights.sources.open import hub_reference, looks_like_path, open_checkpoint
@@ -104,14 +105,8 @@ def _file_state(path: Path) -> str | None:
 
 def read_list(path: str | os.PathLike[str]) -> list[str]:
     """Return the references in a text file, one per line; empty lines and what follows a # are left out."""
-    try:
-        text = Path(path).read_text("utf-8-sig")
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror})") from None
-    except UnicodeDecodeError:
-        raise InputError(f"{path}: not UTF-8 text") from None
     references = []
-    for number, line in enumerate(text.splitlines(), 1):
+    for number, line in enumerate(read_text(Path(path)).splitlines(), 1):
         # A # inside a name is part of it.
         name = re.split(r"(?:^|\s)#", line, maxsplit=1)[0].strip()
         if not name:

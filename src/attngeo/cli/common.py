@@ -15,6 +15,7 @@ import typer
 
 from attngeo.errors import AttngeoError, InputError
 from attngeo.io.messages import messages_to, one_line
+from attngeo.io.text import read_text
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -142,16 +143,9 @@ def parse_layers(text: str | None) -> tuple[int, ...] | None:
     return tuple(sorted(layers))
 
 
-def read_text(path: Path) -> str:
-    """Return the text in a UTF-8 file."""
-    try:
-        text = path.read_text("utf-8")
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror})") from None
-    except UnicodeDecodeError:
-        raise InputError(f"{path}: not UTF-8 text") from None
-    if "\0" in text:
-        raise InputError(f"{path}: contains a zero byte; expected UTF-8 text, found binary data")
+def read_words(path: Path) -> str:
+    """Return the text in a UTF-8 file, which has at least a word."""
+    text = read_text(path)
     if not text.strip():
         raise InputError(f"{path}: empty, expected at least a word")
     return text

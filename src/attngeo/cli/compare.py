@@ -15,7 +15,7 @@ from attngeo.cli.common import (
     one_line_errors,
     output_format,
     printed_warnings,
-    read_text,
+    read_words,
     write_figure,
     write_output,
 )
@@ -71,7 +71,7 @@ def compare(
             if len(refs) > 2 and out.suffix != ".json":
                 raise InputError(f"--out {out}: the distances of {len(refs)} models are saved as .json")
         check_figure(figure)
-        texts = [read_text(path) for path in text_file or ()]
+        texts = [read_words(path) for path in text_file or ()]
         options: dict[str, Any] = {"inputs": texts or None, "align": align, "draws": draws, "seed": seed}
         options |= {"truncate": truncate, "stack": stack, "num_heads": num_heads, "unproven": unproven}
         result = _compare(refs, options)

@@ -8,6 +8,7 @@ import typer
 
 from attngeo.cli.common import Debug, one_line_errors, printed_warnings
 from attngeo.cli.organization import Device, Stack, Truncate
+from attngeo.cli.report import Stage
 
 app = typer.Typer(rich_markup_mode=None)
 
@@ -19,9 +20,7 @@ def explore(
     host: Annotated[
         str, typer.Option(metavar="ADDRESS", help="Address to listen on. The default reaches this machine only.")
     ] = "127.0.0.1",
-    stage: Annotated[
-        str, typer.Option(metavar="probabilities|logits", help="Attention after (default) or before the softmax.")
-    ] = "probabilities",
+    stage: Stage = "probabilities",
     stack: Stack = None,
     truncate: Truncate = False,
     device: Device = None,

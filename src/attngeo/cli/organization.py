@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
-from attngeo.cli.common import Debug, Layers, one_line_errors, parse_layers, printed_warnings, read_text
+from attngeo.cli.common import Debug, Layers, one_line_errors, parse_layers, printed_warnings, read_words
 from attngeo.errors import InputError
 
 if TYPE_CHECKING:
@@ -193,7 +193,7 @@ def _read_input(inputs: dict[str, str | Path | None], ref: str | None) -> tuple[
 def read_content(option: str, value: str | Path) -> Any:
     """Return the text, the image, or the sampling rate and the waveform that an input option names."""
     if option == "--text-file":
-        return read_text(Path(value))
+        return read_words(Path(value))
     if option == "--text":
         return value
     from attngeo.organization.capture.media import read_image, read_sound

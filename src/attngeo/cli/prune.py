@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from attngeo.cli.common import Debug, one_line_errors, printed_warnings, read_text
+from attngeo.cli.common import Debug, one_line_errors, printed_warnings, read_words
 from attngeo.errors import InputError
 
 app = typer.Typer(rich_markup_mode=None)
@@ -68,7 +68,7 @@ def prune(
                 **options,
                 target=target,
                 refit=refit,
-                evaluation=[read_text(path) for path in eval_file or ()] or None,
+                evaluation=[read_words(path) for path in eval_file or ()] or None,
                 compare=compare,
                 seed=seed,
                 device=device,
@@ -88,7 +88,7 @@ def _inputs(texts: list[Path] | None, images: list[Path] | None, sounds: list[Pa
         found = " and ".join(named) or "none of them"
         raise InputError(f"calibration inputs: expected one of {', '.join(given)}, got {found}")
     if texts:
-        return [read_text(path) for path in texts]
+        return [read_words(path) for path in texts]
     from attngeo.organization.capture.media import read_image
 
     if images:

@@ -13,6 +13,10 @@ from attngeo.errors import InputError
 
 app = typer.Typer(rich_markup_mode=None)
 
+Stage = Annotated[
+    str, typer.Option(metavar="probabilities|logits", help="Attention after (default) or before the softmax.")
+]
+
 
 @app.command()
 def report(
@@ -27,9 +31,7 @@ def report(
     against: Annotated[
         str | None, typer.Option(metavar="REF", help="Also show what changed between this model and the others.")
     ] = None,
-    stage: Annotated[
-        str, typer.Option(metavar="probabilities|logits", help="Attention after (default) or before the softmax.")
-    ] = "probabilities",
+    stage: Stage = "probabilities",
     stack: Stack = None,
     layers: Layers = None,
     target: Target = None,

@@ -9,6 +9,7 @@
     progress   progress bars and log lines
     messages   warnings and log messages as single lines
     parquet    tables in Parquet files, with a digest
+    text       read text files
     threads    threads, and the number of BLAS threads
 
 Nothing is imported here, so that a progress bar does not load numpy; import from the modules.
@@ -24,5 +25,6 @@ __all__ = [
     "plain",
     "prefetch",
     "progress",
+    "text",
     "threads",
 ]

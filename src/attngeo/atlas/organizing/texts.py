@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from attngeo.errors import InputError
+from attngeo.io.text import read_text
 
 OPENING = 60  # characters of a text that its rows repeat
 
@@ -47,10 +48,10 @@ def read_texts(path: str | os.PathLike[str]) -> list[str]:
         files = sorted(file for file in path.iterdir() if file.suffix == ".txt" and file.is_file())
         if not files:
             raise InputError(f"{path}: has no .txt files, expected one per text")
-        found = [_read(file).strip() for file in files]
+        found = [read_text(file).strip() for file in files]
     else:
         # Not splitlines(), which also splits at form feeds and other separators inside a paragraph.
-        found = [line.strip() for line in _read(path).replace("\r\n", "\n").split("\n")]
+        found = [line.strip() for line in read_text(path).replace("\r\n", "\n").split("\n")]
     texts = [text for text in dict.fromkeys(found) if text]
     if not texts:
         raise InputError(f"{path}: no texts, expected {'text in its files' if path.is_dir() else 'one per line'}")
@@ -66,15 +67,3 @@ def checked_texts(texts: Iterable[str]) -> list[Text]:
     if not given:
         raise InputError("texts: none were given, expected at least one")
     return [Text(text) for text in dict.fromkeys(given)]
-
-
-def _read(path: Path) -> str:
-    try:
-        text = path.read_text("utf-8-sig")
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror})") from None
-    except UnicodeDecodeError:
-        raise InputError(f"{path}: not UTF-8 text") from None
-    if "\0" in text:
-        raise InputError(f"{path}: contains a zero byte; expected UTF-8 text, found binary data")
-    return text
