@@ -9,6 +9,7 @@ from experiments.initialisation.fine_tuning import TASKS
 from experiments.initialisation.grid import Cell
 from experiments.initialisation.runs import FinishedRun, grouped
 from experiments.initialisation.statistics import Estimate, estimate
+from experiments.page_tables import pipe_table
 
 
 @dataclass(frozen=True)
@@ -50,13 +51,13 @@ def accuracy_markdown(rows: Sequence[Accuracy], names: dict[str, str]) -> str:
     titles = ["initialisation", "seeds"]
     for task in TASKS:
         titles += [task, "against the baseline [95%]"]
-    lines = [titles, ["---"] * len(titles)]
+    lines = []
     for same in grouped(rows, lambda row: row.cell.start):
         line = [names.get(same[0].cell.start, same[0].cell.start), str(len(same[0].seeds))]
         for row in same:
             line += [f"{100 * row.mean:.1f}%", "" if row.difference is None else points_text(row.difference)]
         lines.append(line)
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    return pipe_table(titles, lines)
 
 
 def points_text(value: Estimate) -> str:

@@ -1,22 +1,17 @@
-"""The tables of `docs/initialisation.md`, made from the logs: `python -m experiments.initialisation page`.
-
-A table stands in the page between two comments, `<!-- table: NAME -->` and `<!-- end -->`. What is between them is
-replaced.
-"""
+"""The tables of `docs/initialisation.md`, made from the logs: `python -m experiments.initialisation page`."""
 
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from attngeo.errors import InputError
 from experiments.initialisation.accuracy_table import Accuracy, accuracies, accuracy_markdown
 from experiments.initialisation.figures_in_words import difference_text, holm, loss_text, p_text, saved_text
 from experiments.initialisation.runs import FinishedRun
 from experiments.initialisation.statistics import Comparison, compare
+from experiments.page_tables import pipe_table, replace_tables
 
 Row = TypeVar("Row", Comparison, Accuracy)
 
@@ -101,15 +96,7 @@ def tables(runs: Sequence[FinishedRun]) -> dict[str, str]:
 
 def with_tables(page: str, runs: Sequence[FinishedRun]) -> str:
     """Return the page with its tables made anew from the runs."""
-    made = tables(runs)
-
-    def table(match: re.Match[str]) -> str:
-        name = match["name"]
-        if name not in made:
-            raise InputError(f"table {name!r}: no finished runs, expected one of {', '.join(made)}")
-        return f"<!-- table: {name} -->\n{made[name]}\n<!-- end -->"
-
-    return re.sub(r"<!-- table: (?P<name>[^>]*?) -->\n.*?<!-- end -->", table, page, flags=re.DOTALL)
+    return replace_tables(page, tables(runs), "finished runs")
 
 
 def _markdown(rows: Sequence[Comparison]) -> str:
@@ -117,7 +104,7 @@ def _markdown(rows: Sequence[Comparison]) -> str:
     lines = [list(_TITLES), *(_row(one, p) for one, p in zip(rows, adjusted, strict=True))]
     filled = [any(column[1:]) for column in zip(*lines, strict=True)]
     lines = [[text for text, keep in zip(line, filled, strict=True) if keep] for line in lines]
-    return "\n".join(f"| {' | '.join(line)} |" for line in [lines[0], ["---"] * len(lines[0]), *lines[1:]])
+    return pipe_table(lines[0], lines[1:])
 
 
 def _row(one: Comparison, adjusted: float) -> list[str]:

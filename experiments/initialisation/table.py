@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from attngeo.show.tables import aligned
 from experiments.initialisation.runs import grouped
+from experiments.page_tables import pipe_table
 
 if TYPE_CHECKING:
     from experiments.initialisation.grid import Cell
@@ -35,8 +36,7 @@ def as_text(table: Sequence[Comparison]) -> str:
 def as_markdown(table: Sequence[Comparison]) -> str:
     """Return a pipe table, with an explanation of the columns below it."""
     rows, note = _rows_and_note(table)
-    lines = [f"| {' | '.join(row)} |" for row in [rows[0], ["---"] * len(rows[0]), *rows[1:]]]
-    return "\n".join([*lines, "", note])
+    return "\n".join([pipe_table(rows[0], rows[1:]), "", note])
 
 
 def as_csv(table: Sequence[Comparison]) -> str:

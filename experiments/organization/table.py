@@ -6,13 +6,14 @@ python -m experiments.organization.table ATLAS [--csv FILE]
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 
 from attngeo.atlas import Atlas
+from experiments.page_tables import pipe_table
 
 # Last part of the path of a model → its name in the tables, in their order.
 NAMES = {
@@ -31,12 +32,6 @@ def named_summary(summary: pl.DataFrame) -> pl.DataFrame:
     order = {name: place for place, name in enumerate(NAMES.values())}
     rows.sort(key=lambda row: (order[row["model"]], row["table"] != "organized", row["options"]))
     return pl.DataFrame(rows, schema=summary.schema).drop("revision", "commit", "content")
-
-
-def markdown(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return a pipe table."""
-    lines = [head, ["---"] * len(head), *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def tables(summary: pl.DataFrame) -> Iterable[str]:
@@ -82,8 +77,8 @@ def tables(summary: pl.DataFrame) -> Iterable[str]:
         ]
         if figures[0] is not None:
             agreement.append([title, str(figures[0]["texts"]), *map(_interval, figures)])
-    yield markdown(["", "texts", "gain: mean, 95% interval", "std", "permuted", "better"], gains)
-    yield markdown(
+    yield pipe_table(["", "texts", "gain: mean, 95% interval", "std", "permuted", "better"], gains)
+    yield pipe_table(
         [
             "",
             "90%: trees / dyadic",
@@ -95,9 +90,9 @@ def tables(summary: pl.DataFrame) -> Iterable[str]:
         ],
         sparsity,
     )
-    yield markdown(["", "pairs", "affinities", "trees", "diffusion maps"], agreement)
+    yield pipe_table(["", "pairs", "affinities", "trees", "diffusion maps"], agreement)
     keys = [row for row in summary.to_dicts() if row["figure"] == "shared_key"]
-    yield markdown(
+    yield pipe_table(
         ["", "pairs that share a key", "by chance"],
         [[f"{row['model']}, {STAGES[row['options']]}", _percent(row), f"{100 * row['control']:.2f}%"] for row in keys],
     )
@@ -107,7 +102,7 @@ def tables(summary: pl.DataFrame) -> Iterable[str]:
     for figure in figures_:
         found = [cell(model, "invariance", figure) for model in models]
         body.append([figure, *("" if row is None else _contrast(row) for row in found)])
-    yield markdown(["figure", *models], body)
+    yield pipe_table(["figure", *models], body)
 
 
 def _of(summary: pl.DataFrame, table: str) -> list[Row]:

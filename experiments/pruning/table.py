@@ -7,6 +7,7 @@ from statistics import mean
 
 from attngeo.applications.prune.criteria.methods import METHODS
 from attngeo.applications.prune.loss_curve import SHARES
+from experiments.page_tables import pipe_table
 from experiments.pruning.records import Ratio, Record, Series, ratio
 
 SUBJECTS = {
@@ -143,4 +144,4 @@ def _text(value: Ratio | None) -> str:
 
 
 def _markdown(rows: Sequence[Sequence[str]]) -> str:
-    return "\n".join(f"| {' | '.join(row)} |" for row in [rows[0], ["---"] * len(rows[0]), *rows[1:]])
+    return pipe_table(rows[0], rows[1:])
