@@ -2,24 +2,12 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-import attngeo
-from attngeo.reporting.explorer import ExplorerServer, TextSession
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[ExplorerServer]:
-    with ExplorerServer(TextSession(attngeo.bundled.bundled("encoder"))) as running:
-        thread = threading.Thread(target=running.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
-        yield running
-        running.shutdown()
-        thread.join()
+from attngeo.reporting.explorer import ExplorerServer
 
 
 @pytest.fixture

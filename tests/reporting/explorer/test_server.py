@@ -9,7 +9,6 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 from contextlib import closing
 from typing import Any
 
@@ -22,21 +21,6 @@ from attngeo.reporting.explorer.server import LARGEST_REQUEST
 from attngeo.reporting.explorer.text_session import MOST_CHARACTERS, Superseded
 
 TEXT = "The old man looked at the sea and said nothing."
-
-
-@pytest.fixture(scope="module")
-def session() -> TextSession:
-    return TextSession(attngeo.bundled.bundled("encoder"))
-
-
-@pytest.fixture(scope="module")
-def server(session: TextSession) -> Iterator[ExplorerServer]:
-    with ExplorerServer(session) as running:
-        thread = threading.Thread(target=running.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
-        yield running
-        running.shutdown()
-        thread.join()
 
 
 def ask(server: ExplorerServer, method: str, path: str, body: bytes | None = None, **headers: str) -> tuple[int, bytes]:
