@@ -13,4 +13,16 @@ table, figures   the comparison as text and as figures
 report           a folder with all tables and figures
 """
 
-__all__ = ["figures", "fine_tuning", "grid", "packed_tokens", "report", "run", "runs", "speed", "statistics", "table"]
+__all__ = [
+    "claims",
+    "figures",
+    "fine_tuning",
+    "grid",
+    "packed_tokens",
+    "report",
+    "run",
+    "runs",
+    "speed",
+    "statistics",
+    "table",
+]

@@ -6,6 +6,7 @@ import shutil
 import time
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -21,7 +22,9 @@ from attngeo.dynamics.pretraining.loop import Run, TrainingError, train
 from attngeo.dynamics.pretraining.processes import ProcessGroup, process_group
 from attngeo.errors import InputError
 from attngeo.io.atomic import check_writable, write_errors
+from attngeo.io.lock import folder_lock
 from attngeo.io.progress import Progress
+from experiments.initialisation.claims import claim
 from experiments.initialisation.fine_tuning import fine_tune
 from experiments.initialisation.grid import FINE_TUNED, Cell, custom_grid, group_cells
 from experiments.initialisation.packed_tokens import unpacked
@@ -74,18 +77,19 @@ def run_grid(
     results: Path,
     *,
     work: Path,
-    done: Iterable[Path] = (),
+    done: Sequence[Path] = (),
     minutes: float | None = None,
     fine_tuning: bool = False,
     say: Say = print,
     progress: Progress | None = None,
     **neutral: Any,
 ) -> int:
-    """Run the cells that are not finished yet, in order; return the number of runs left.
+    """Run the cells that are not finished yet, in order; return the number of runs that are still not finished.
 
     tokens: folder of plain token files
     results: file to which finished runs are appended; the runs in it and in `done` are skipped
-    work: folder of unfinished runs; a run that a slice of time cut off continues from there
+    work: folder of unfinished runs; a run that a slice of time cut off continues from there. Several processes may
+        work on one grid with the same results and folder: a run that one of them has begun is left out by the others
     minutes: length of the slice of time; no step is taken after it, and a run is not started if it would not fit,
         judged by the first run of its kind
     fine_tuning: fine-tune each trained model on two tasks; their accuracy is one of the facts of the run
@@ -93,13 +97,12 @@ def run_grid(
     neutral: settings that do not change results, `compile` and `checkpoints`
     """
     opened, processes = open_tokens(tokens), process_group()
-    earlier = read_runs([path for path in (*done, results) if path.exists()])
+    earlier = _finished_before(done, results)
     _check_tokens(earlier, opened)
     with write_errors(results):  # before the first run, not after it
         results.parent.mkdir(parents=True, exist_ok=True)
         check_writable(results)
-    finished = {run.cell.key for run in earlier}
-    left = [cell for cell in cells if cell.key not in finished]
+    left = [cell for cell in cells if cell.key not in _keys(earlier)]
     say(f"{len(cells)} runs, {len(cells) - len(left)} finished before")
     began = time.monotonic()
     deadline = began + 60 * minutes if minutes is not None else float("inf")
@@ -110,40 +113,87 @@ def run_grid(
         if progress is not None:
             progress(steps_before + step, all_steps)
 
-    for number, cell in enumerate(left):
+    for cell in left:
         now = time.monotonic()
         kind = (cell.objective, cell.size, cell.steps, cell.other)
         if processes.any(now + durations.get(kind, 0.0) > deadline):
             say(f"time is up after {(now - began) / 60:.1f} minutes")
-            return len(left) - number
-        config = cell.config(str(work / cell.key), str(tokens), **neutral)
-        # A tokenizer larger than the usual vocabulary needs a larger model.
-        config = config.with_changes(vocab=max(config.vocab, opened.vocabulary))
-        kept = Path(config.out) / "finished.jsonl.xz"
-        if kept.exists():  # the run finished before, but could not be appended to the results
-            (run,) = read_runs([kept])
-            _check_tokens([run], opened)
-        else:
-            facts: dict[str, Any] = {}
-            is_low = partial(_is_below, Path(config.out) / "metrics.jsonl", cell.until_loss)
-            stop = partial(_is_due, deadline, is_low)
-            after = partial(_fine_tune, facts, opened, config, processes) if fine_tuning else None
-            outcome = _train(config, opened, processes, run_progress, stop=stop, after=after)
-            if isinstance(outcome, Run) and not outcome.finished and not is_low():
-                say(f"{cell.key}: stopped at step {outcome.records[-1]['step']}, continues from {config.out}")
-                return len(left) - number
-            durations[kind] = time.monotonic() - now
-            facts |= _facts(processes, durations[kind], neutral) | {"config": _result_settings(config)}
-            run = _finished(cell, config, opened, outcome, facts)
+            break
+        with _claimed(work, cell, processes) as is_mine:
+            if is_mine and cell.key not in _keys(
+                _finished_before(done, results)
+            ):  # finished meanwhile by another process
+                config = cell.config(str(work / cell.key), str(tokens), **neutral)
+                # A tokenizer larger than the usual vocabulary needs a larger model.
+                config = config.with_changes(vocab=max(config.vocab, opened.vocabulary))
+                run = _run_cell(cell, config, opened, processes, run_progress, deadline, fine_tuning, neutral, say)
+                if run is None:
+                    break
+                durations[kind] = time.monotonic() - now
+                _keep(run, config, results, work, processes)
+                say(_summary(run))
         steps_before += cell.steps
-        if processes.rank == 0:
-            if not kept.exists():
-                append_run(kept, run)
+    return len({cell.key for cell in left} - _keys(_finished_before(done, results)))
+
+
+def _finished_before(done: Iterable[Path], results: Path) -> list[FinishedRun]:
+    return read_runs([path for path in (*done, results) if path.exists()])
+
+
+def _keys(runs: Iterable[FinishedRun]) -> set[str]:
+    return {run.cell.key for run in runs}
+
+
+@contextmanager
+def _claimed(work: Path, cell: Cell, processes: ProcessGroup) -> Iterator[bool]:
+    """Claim the run for the processes that train together; the first of them does it for all."""
+    with claim(work, cell.key) if processes.rank == 0 else nullcontext(False) as is_mine:
+        yield processes.any(is_mine)
+
+
+def _run_cell(
+    cell: Cell,
+    config: PretrainConfig,
+    tokens: Tokens,
+    processes: ProcessGroup,
+    progress: Progress,
+    deadline: float,
+    fine_tuning: bool,
+    neutral: Mapping[str, Any],
+    say: Say,
+) -> FinishedRun | None:
+    """Run one cell, from where it was cut off; None: the slice of time ended before it was finished."""
+    kept = _kept(config)
+    if kept.exists():  # the run finished before, but could not be appended to the results
+        (run,) = read_runs([kept])
+        _check_tokens([run], tokens)
+        return run
+    began = time.monotonic()
+    facts: dict[str, Any] = {}
+    is_low = partial(_is_below, Path(config.out) / "metrics.jsonl", cell.until_loss)
+    stop = partial(_is_due, deadline, is_low)
+    after = partial(_fine_tune, facts, tokens, config, processes) if fine_tuning else None
+    outcome = _train(config, tokens, processes, progress, stop=stop, after=after)
+    if isinstance(outcome, Run) and not outcome.finished and not is_low():
+        say(f"{cell.key}: stopped at step {outcome.records[-1]['step']}, continues from {config.out}")
+        return None
+    facts |= _facts(processes, time.monotonic() - began, neutral) | {"config": _result_settings(config)}
+    return _finished(cell, config, tokens, outcome, facts)
+
+
+def _keep(run: FinishedRun, config: PretrainConfig, results: Path, work: Path, processes: ProcessGroup) -> None:
+    """Append a finished run to the results and remove its folder; a kill in between loses nothing."""
+    if processes.rank == 0:
+        if not _kept(config).exists():
+            append_run(_kept(config), run)
+        with folder_lock(work, wait=True):  # another process may append as well
             append_run(results, run)
-            shutil.rmtree(config.out)
-        processes.wait()
-        say(_summary(run))
-    return 0
+        shutil.rmtree(config.out)
+    processes.wait()
+
+
+def _kept(config: PretrainConfig) -> Path:
+    return Path(config.out) / "finished.jsonl.xz"
 
 
 def _train(

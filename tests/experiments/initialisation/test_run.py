@@ -14,6 +14,7 @@ from attngeo.dynamics.data.prepare import prepare_tokens
 from attngeo.dynamics.data.tokens import open_tokens
 from attngeo.dynamics.pretraining.pretrain import pretrain
 from attngeo.errors import AttngeoError, InputError
+from experiments.initialisation.claims import claim
 from experiments.initialisation.grid import GROUPS, custom_grid
 from experiments.initialisation.run import run_experiment, run_grid
 from experiments.initialisation.runs import FinishedRun, append_run, read_runs
@@ -34,7 +35,7 @@ def test_a_grid_is_run_once_and_gives_what_pretrain_gives(tmp_path: Path, tokens
     assert left == 0 and lines[0] == "4 runs, 0 finished before" and seen[-1] == (80, 80)
     runs = read_runs([tmp_path / "runs.jsonl.xz"])
     assert [run.cell for run in runs] == list(wanted)
-    assert not any((tmp_path / "work").iterdir())
+    assert [path.name for path in (tmp_path / "work").iterdir()] == [".lock"]
     alone = pretrain({**SETTINGS, "out": str(tmp_path / "alone"), "tokens": str(tokens), "start": "symmetric",
                       "scale": "unit", "vocab": 16_384})  # fmt: skip
     whole = without_speed(alone.records)
@@ -49,6 +50,24 @@ def test_a_grid_is_run_once_and_gives_what_pretrain_gives(tmp_path: Path, tokens
     assert run_in(tmp_path, wanted, "other.jsonl.xz", done=[tmp_path / "runs.jsonl.xz"])[1][0].endswith(
         "4 finished before"
     )
+
+
+def test_two_processes_share_a_grid(tmp_path: Path, tokens: Path) -> None:
+    """Each run is made by one of them, and what one has begun is left out by the other."""
+    settings = [f"{key}={value}" for key, value in SMALL.items()]
+    command = [sys.executable, "-m", "experiments.initialisation", "run", "--tokens", str(tokens), "--results",
+               str(tmp_path / "runs.jsonl.xz"), "--size", "2x32", "--steps", "20", "--seeds", "3",
+               "--set", *settings]  # fmt: skip
+    both = [subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) for _ in range(2)]
+    lines = [process.communicate()[1] for process in both]
+    assert [process.returncode for process in both] == [0, 0], lines
+    runs = read_runs([tmp_path / "runs.jsonl.xz"])
+    assert len(runs) == 6
+    assert sum(text.count(": loss ") for text in lines) == 6  # none was made twice
+
+    with claim(tmp_path / "others", small_grid()[0].key):
+        left = run_grid(small_grid(), tokens, tmp_path / "others.jsonl.xz", work=tmp_path / "others")
+    assert left == 1 and [run.cell for run in read_runs([tmp_path / "others.jsonl.xz"])] == list(small_grid()[1:])
 
 
 def test_a_run_ends_when_its_loss_is_low_enough(tmp_path: Path, tokens: Path) -> None:
@@ -182,7 +201,8 @@ sys.exit(main(["run", "--tokens", {str(tokens)!r}, "--results", {str(tmp_path / 
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env={**os.environ})
     assert done.returncode == 0, done.stderr
     assert "0 runs left" in done.stderr and len(read_runs([tmp_path / "runs.jsonl.xz"])) == 2
-    assert not any((tmp_path / "runs.work").iterdir())  # the default work folder is beside the results
+    # The default work folder is beside the results.
+    assert [path.name for path in (tmp_path / "runs.work").iterdir()] == [".lock"]
 
 
 def finished_pilot(folder: Path) -> FinishedRun:
