@@ -17,6 +17,7 @@ from attngeo.errors import InputError
 _SETTABLE = ("architecture", "batch", "betas", "checkpoints", "clip", "compile", "evaluations", "heads", "intermediate",
              "length", "masked", "norm", "precision", "until_loss", "warmup", "weight_decay")  # fmt: skip
 _SELF_BIAS = " with self-bias"
+ARCHITECTURES = {"bert": "BERT", "modernbert": "ModernBERT", "llama": "LLaMA"}  # with their names in figures
 
 
 @dataclass(frozen=True)
@@ -60,6 +61,15 @@ class Cell:
     def others(self) -> str:
         """The settings other than the usual ones, in words."""
         return ", ".join(f"{key} {value}" for key, value in self.other)
+
+    @property
+    def architecture(self) -> str:
+        """The architecture, as in configs."""
+        return str(dict(self.other).get("architecture", "bert"))
+
+    def other_than(self, name: str) -> tuple[tuple[str, Any], ...]:
+        """Return `other` without one setting."""
+        return tuple((key, value) for key, value in self.other if key != name)
 
     @property
     def until_loss(self) -> float | None:

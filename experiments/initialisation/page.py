@@ -9,6 +9,7 @@ from typing import TypeVar
 
 from experiments.initialisation.accuracy_table import Accuracy, accuracies, accuracy_markdown
 from experiments.initialisation.figures_in_words import difference_text, holm, loss_text, p_text, saved_text
+from experiments.initialisation.form_table import form_markdown
 from experiments.initialisation.runs import FinishedRun
 from experiments.initialisation.statistics import Comparison, compare
 from experiments.page_tables import pipe_table, replace_tables
@@ -56,6 +57,13 @@ class Table:
                 found.setdefault((cell.lr, cell.start), []).append(one)
         return [one for rate in self.rates for start in self.starts for one in found.get((rate, start), ())]
 
+    def has_form_of(self, run: FinishedRun) -> bool:
+        """Tell whether a run belongs to the table, of whichever architecture it is."""
+        cell = run.cell
+        setting = (cell.steps, cell.size, cell.objective, cell.other_than("architecture"))
+        wanted = (self.steps, self.size, self.objective, ())
+        return setting == wanted and cell.lr in self.rates and cell.start in self.starts
+
 
 _CORE = ("baseline", "symmetric", "unit independent", "unit symmetric", "authors", "mimetic-0.3", "mimetic-0.7",
          "mimetic-0.3-value", "mimetic-0.7-value")  # fmt: skip
@@ -81,6 +89,8 @@ TABLES: dict[str, Table] = {
     "tuned rate": Table((5e-4, 1e-3, 2e-3, 4e-3), _ARMS),
     "modernbert": Table((5e-4, 1e-3, 2e-3, 4e-3), _MODERN_ARMS, other=_MODERN),
 }
+# Forms at the end of training, of every architecture that was trained at this rate.
+FORM_TABLES: dict[str, Table] = {"forms": Table((2e-3,), ("baseline", "unit symmetric"))}
 # Accuracy after fine-tuning, at the best learning rate of the baseline.
 ACCURACY_TABLES: dict[str, Table] = {"accuracy": Table((2e-3,), _ARMS)}
 
@@ -91,6 +101,9 @@ def tables(runs: Sequence[FinishedRun]) -> dict[str, str]:
     losses = {name: table.rows(compared) for name, table in TABLES.items()}
     accuracy = {name: table.rows(tuned) for name, table in ACCURACY_TABLES.items()}
     made = {name: _markdown(rows) for name, rows in losses.items() if rows}
+    for name, table in FORM_TABLES.items():
+        if some := [run for run in runs if table.has_form_of(run)]:
+            made[name] = form_markdown(some, _NAMES)
     return made | {name: accuracy_markdown(rows, _NAMES) for name, rows in accuracy.items() if rows}
 
 

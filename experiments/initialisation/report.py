@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -50,10 +51,10 @@ def write_report(runs: Sequence[FinishedRun], folder: Path, against: str = "base
         beside = [run for run in main if run.cell.start in known and run.cell.setting in settings]
         content |= _images("controls", loss_figure([*beside, *controls], against))
     for start in ("baseline", "unit symmetric"):
-        for part in _grouped_over_objectives(run for run in converged if run.cell.start == start):
-            cell = part[0].cell
+        for part in _grouped_for_forms(run for run in converged if run.cell.start == start):
+            cell = replace(part[0].cell, other=part[0].cell.other_than("architecture"))
             name = f"form-{cell.size}-lr{cell.lr:g}-{cell.steps}{cell.suffix}-{start.replace(' ', '-')}"
-            content |= _images(f"{name}", form_figure(part))
+            content |= _images(name, form_figure(part))
     with write_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
         for name, data in content.items():
@@ -61,9 +62,9 @@ def write_report(runs: Sequence[FinishedRun], folder: Path, against: str = "base
     return [folder / name for name in content]
 
 
-def _grouped_over_objectives(runs: Iterable[FinishedRun]) -> list[list[FinishedRun]]:
-    """Return lists of runs that differ in objective and seed only."""
-    return grouped(runs, lambda run: (run.cell.size, run.cell.lr, run.cell.steps, run.cell.other))
+def _grouped_for_forms(runs: Iterable[FinishedRun]) -> list[list[FinishedRun]]:
+    """Return lists of runs that differ in objective, architecture and seed only."""
+    return grouped(runs, lambda run: (run.cell.size, run.cell.lr, run.cell.steps, run.cell.other_than("architecture")))
 
 
 def _images(name: str, figure: Figure) -> dict[str, bytes]:

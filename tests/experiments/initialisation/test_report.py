@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from attngeo.errors import InputError
-from attngeo.weights.scoring.nulls.gaussian import gaussian_null
+from attngeo.weights.scoring.nulls.gaussian import gaussian_null, rotary_null
 from experiments.initialisation.figures import form_figure, loss_figure, saved_figure
 from experiments.initialisation.figures.styles import STYLES
 from experiments.initialisation.report import write_report
@@ -64,7 +64,7 @@ def test_curves_are_means_and_ranges_over_seeds(tmp_path: Path, tokens: Path) ->
     run_in(tmp_path, small_grid(("baseline",), objective="causal"))
     runs = read_runs([tmp_path / "runs.jsonl.xz"])
     axes = form_figure(runs).axes
-    assert [ax.get_title(loc="left") for ax in axes[:2]] == ["encoder (masked)", "decoder (causal)"]
+    assert [ax.get_title(loc="left") for ax in axes[:2]] == ["BERT, encoder (masked)", "BERT, decoder (causal)"]
     kinds = [("masked", "symmetry"), ("causal", "symmetry"), ("masked", "directionality"), ("causal", "directionality")]
     for ax, (objective, score) in zip(axes, kinds, strict=True):
         same = [run for run in runs if run.cell.objective == objective]
@@ -104,6 +104,24 @@ def test_differences_are_not_clipped_and_forms_have_their_nulls() -> None:
     for ax, std in zip(form.axes, (null.symmetry_std, null.directionality_std), strict=True):
         (band,) = [patch for patch in ax.patches if patch.get_label().startswith("random layers")]
         assert band.get_height() == pytest.approx(2 * 1.96 * std)
+
+
+def test_a_rotary_model_has_a_column_for_its_average_over_offsets() -> None:
+    grid = read_runs([ROOT / "results" / "initialisation_grid"])
+    runs = [run for run in grid if run.cell.start == "baseline" and run.cell.lr == 2e-3 and run.cell.seed == 0]
+    assert sorted(run.cell.architecture for run in runs) == ["bert", "modernbert"]
+    axes = form_figure(runs).axes
+    assert [ax.get_title(loc="left").partition("\n")[2] for ax in axes[:3]] == [
+        "", "at offset 0", "average over all offsets"
+    ]  # fmt: skip
+    (modern,) = [run for run in runs if run.cell.architecture == "modernbert"]
+    for ax, score in zip(
+        (axes[1], axes[2], axes[5]), ("symmetry", "symmetry_rope", "directionality_rope"), strict=True
+    ):
+        assert [line.get_ydata()[-1] for line in ax.get_lines()[:4]] == pytest.approx(modern.records[-1][score])
+    null = rotary_null(256, 256, 4, 32, 0)
+    (band,) = [patch for patch in axes[5].patches if patch.get_label().startswith("random layers")]
+    assert band.get_height() == pytest.approx(2 * 1.96 * null.directionality_std)
 
 
 def test_a_single_seed_is_a_cross_and_every_setting_has_its_axis() -> None:

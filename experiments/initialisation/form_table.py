@@ -1,0 +1,40 @@
+"""The forms at the end of training, as a table of the page: scores of every layer, means over seeds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from experiments.initialisation.grid import ARCHITECTURES
+from experiments.initialisation.runs import FinishedRun, grouped
+from experiments.page_tables import pipe_table
+
+_SCORES = {
+    "symmetry": "symmetry of the layers",
+    "symmetry_rope": "over all offsets",
+    "directionality": "directionality of the layers",
+    "directionality_rope": "over all offsets",
+}
+
+
+def form_markdown(runs: Sequence[FinishedRun], names: dict[str, str]) -> str:
+    """Return one line per architecture and initialisation; the runs have the same learning rate and number of steps."""
+
+    def place(run: FinishedRun) -> tuple[bool, int, str]:
+        cell = run.cell
+        return cell.objective != "masked", list(ARCHITECTURES).index(cell.architecture), cell.start
+
+    lines = []
+    for same in grouped(sorted(runs, key=place), place):
+        cell = same[0].cell
+        line = [f"{ARCHITECTURES[cell.architecture]}, {cell.objective}", names.get(cell.start, cell.start)]
+        lines.append([*line, str(len(same)), *(_means(same, score) for score in _SCORES)])
+    return pipe_table(["architecture", "initialisation", "seeds", *_SCORES.values()], lines)
+
+
+def _means(runs: Sequence[FinishedRun], score: str) -> str:
+    """Return the mean of a score at the last evaluation, layer by layer."""
+    values = [run.records[-1].get(score) for run in runs]
+    if any(value is None for value in values):
+        return ""
+    means = (sum(layer) / len(layer) for layer in zip(*values, strict=True))
+    return ", ".join(f"{mean:.2f}".replace("-", "−") for mean in means)
