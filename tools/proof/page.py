@@ -36,7 +36,9 @@ from −300 to 300 (or as far as the model's input goes), we compare `x_i M_Δ x
   every head is at most 1e-4 with the frequencies that attngeo computes from the config, and it is not with another
   pairing or another base. *Partial*: the config says how many dimensions rotate. *Two axes*: pairs follow the row or
   the column of an image patch. *Some layers*: other layers of the stack do not rotate.
-* *no*: nothing rotates; the products at different positions are those of the plain form.
+* *no*: nothing rotates; the products at different positions are those of the plain form. For layers that could only be
+  run by themselves, not as a part of the model, *no* says less: their products are plain, and the attention has no
+  parameter for positions, or its code takes no angles. No run of the whole model at different positions confirms it.
 * *not proved*: no hypothesis agrees with the products, or the layers could not be run as a part of the model. The
   columns for rotary embedding are then empty. Layers are named where only some are not proved.
 
