@@ -16,6 +16,7 @@ from attngeo.bundled import bundled, training
 from attngeo.show.page import Section
 from attngeo.show.page.sections import (
     comparison_section,
+    description,
     head_forms_section,
     head_map_section,
     head_tree_section,
@@ -29,7 +30,15 @@ from attngeo.show.page.sections import (
     sparsity_section,
     training_section,
 )
-from attngeo.show.page.sections.description import escaped, rounded, short_name, stack_name
+from attngeo.show.page.sections.description import (
+    LINE,
+    Panel,
+    escaped,
+    in_lines,
+    rounded,
+    short_name,
+    stack_name,
+)
 from attngeo.weights.scoring import head_nulls, layer_nulls, list_published
 from attngeo.weights.scoring.head_form import extreme_heads, head_forms
 
@@ -143,7 +152,8 @@ def test_titles_fit_the_width_of_a_phone(sections: list[Section]) -> None:
     for section in sections:
         for figure in section.figures:
             for note in figure.plotly["layout"]["annotations"]:
-                assert len(re.sub("<.?b>", "", note["text"])) <= 38, note["text"]
+                for line in re.sub("</?b>", "", note["text"]).split("<br>"):
+                    assert len(line) <= 38, note["text"]
 
 
 def test_text_from_results_cannot_be_markup(results: dict[str, Any]) -> None:
@@ -164,6 +174,25 @@ def test_numbers_have_five_significant_digits() -> None:
 def test_names_are_short_and_escaped() -> None:
     assert escaped("a<b>&%{y}") == "a&lt;b&gt;&amp;%\u200b{y}"
     assert short_name("/a/b/c/") == "b/c"
-    assert len(short_name("x" * 80)) == 36
     assert stack_name("org/encoder", "encoder") == "org/encoder"
-    assert stack_name("x" * 80, "decoder") == "x" * 26 + "…, decoder"
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["x" * 80, "org/name", "a-" * 60, "word " * 20, "..//__--", "é" * 34 + "-" * 35, "llm/Smol-135M.Q4_1.gguf", " "],
+)
+def test_long_names_are_whole_and_in_lines_of_a_phone(name: str) -> None:
+    lines = in_lines(name).split("<br>")
+    assert max(map(len, lines)) <= LINE
+    assert "".join(lines).replace(" ", "") == name.replace(" ", "")
+
+
+def test_lines_are_escaped_after_they_are_broken() -> None:
+    assert in_lines("<" * 40) == "&lt;" * 34 + "<br>" + "&lt;" * 6
+
+
+def test_a_wide_page_may_place_panels_side_by_side() -> None:
+    panels = [Panel("one", []), Panel("two<br>lines", []), Panel("three", [])]
+    stacked, wide = (description.figure(panels, height=200, beside=beside) for beside in (1, 2))
+    assert "grid" not in stacked and wide["layout"] == stacked["layout"]
+    assert wide["grid"] == {"panels": 3, "beside": 2, "height": 200, "gap": 103}

@@ -119,7 +119,7 @@ class AttentionView {
   draw() {
     if (!this.values) return;
     const colours = themeColours(this.root);
-    const width = Math.max(240, Math.min(this.figure.clientWidth || 600, 900));
+    const width = PAPER.printing ? PAPER.matrix : Math.max(240, Math.min(this.figure.clientWidth || 600, 900));
     this.layout = matrixLayout(this, width);
     this.paintPixels(colours);
     this.paint(new CanvasSurface(this.canvas, this.layout.width, this.layout.height), colours, this.cursor);

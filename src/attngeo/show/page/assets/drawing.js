@@ -2,10 +2,11 @@
 // and saved as it is seen; colour scales; and the drawing of a tree.
 
 const FONT = "system-ui, sans-serif";
+const PAPER = { width: 680, matrix: 560, sharpness: 3, printing: false }; // widths on paper in pixels; dots per pixel
 
 class CanvasSurface {
   constructor(canvas, width, height) {
-    const ratio = Math.max(1, window.devicePixelRatio || 1);
+    const ratio = PAPER.printing ? PAPER.sharpness : Math.max(1, window.devicePixelRatio || 1);
     canvas.width = Math.round(width * ratio);
     canvas.height = Math.round(height * ratio);
     canvas.style.width = width + "px";

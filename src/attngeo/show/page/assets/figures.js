@@ -34,6 +34,28 @@ function themed(layout) {
   return copy;
 }
 
+const PANEL = 300; // pixels: least width of a panel beside another
+const SHEET = 800; // pixels: panels side by side are not taller on paper, so that they fit below the text of their section
+const LOWER = 0.82; // height on paper of other figures, as a share of that on the screen: two fit on a page
+
+/** Return the layout changes that place the panels of a figure in so many columns, each `height` pixels tall. */
+function panelGrid({ grid, layout }, columns, width, height) {
+  const rows = Math.ceil(grid.panels / columns), inner = rows * height + (rows - 1) * grid.gap;
+  const between = columns > 1 ? 72 / Math.max(72, width - layout.margin.l - layout.margin.r) : 0;
+  const wide = (1 - (columns - 1) * between) / columns;
+  const stacked = grid.panels * grid.height + (grid.panels - 1) * grid.gap;
+  const changes = { height: layout.height - stacked + inner };
+  for (let at = 0; at < grid.panels; at++) {
+    const left = (at % columns) * (wide + between), top = 1 - (Math.floor(at / columns) * (height + grid.gap)) / inner;
+    const number = at ? at + 1 : "";
+    changes[`xaxis${number}.domain`] = [left, left + wide];
+    changes[`yaxis${number}.domain`] = [Math.max(0, top - height / inner), top];
+    changes[`annotations[${at}].x`] = left;
+    changes[`annotations[${at}].y`] = top;
+  }
+  return changes;
+}
+
 /** One figure: its drawing, its select element where it has a choice, and buttons that save it. */
 class PlotFigure {
   /** root: the element of the figure in the page; onHead: called with the label of a head that is clicked */
@@ -43,7 +65,7 @@ class PlotFigure {
     this.onHead = onHead;
     this.drawn = false;
     this.plot = element("div", { class: "plot", role: "img", "aria-label": figure.label });
-    this.plot.style.minHeight = (figure.plotly.layout.height || 320) + "px";
+    this.plot.style.minHeight = (this.arrangement(root.clientWidth) || figure.plotly.layout).height + "px";
     const button = (text, action) =>
       element("button", { type: "button", "aria-label": `${text}: ${figure.label}`, onclick: action }, text);
     root.replaceChildren(...this.choices(), this.plot, element("div", { class: "tools" },
@@ -70,6 +92,8 @@ class PlotFigure {
     const { data, layout } = this.figure.plotly;
     const { updatemenus, ...rest } = layout;
     await Plotly.newPlot(this.plot, data, themed({ autosize: true, ...rest }), PLOT_SETTINGS);
+    this.arrange();
+    if (this.figure.plotly.grid) new ResizeObserver(() => this.arrange()).observe(this.root);
     this.plot.on("plotly_click", ({ points }) => {
       const label = [points[0].customdata].flat()[0];
       if (typeof label === "string") this.onHead(label);
@@ -80,9 +104,32 @@ class PlotFigure {
     if (this.drawn) await Plotly.relayout(this.plot, themeChanges(this.plot.layout));
   }
 
-  /** Give the drawing a fixed width for paper, or (null) the width of the page again. */
-  setWidth(width) {
-    return this.drawn && Plotly.relayout(this.plot, width === null ? { autosize: true, width: null } : { width });
+  /** Return how the panels are placed on a page of this width, or null where they cannot be side by side. */
+  arrangement(width, paper = false) {
+    const { grid, layout } = this.figure.plotly;
+    if (!grid) return null;
+    const columns = Math.max(1, Math.min(grid.beside, grid.panels, Math.floor(width / PANEL)));
+    const rows = Math.ceil(grid.panels / columns);
+    const frame = layout.height - grid.panels * grid.height - (grid.panels - rows) * grid.gap;
+    const height = paper ? Math.min(grid.height, Math.max(160, (SHEET - frame) / rows)) : grid.height;
+    return panelGrid(this.figure.plotly, columns, width, height);
+  }
+
+  async arrange() {
+    const changes = this.drawn && !this.onPaper && this.arrangement(this.root.clientWidth);
+    if (!changes || changes.height === this.plot.layout.height) return;
+    this.plot.style.minHeight = changes.height + "px";
+    await Plotly.relayout(this.plot, changes);
+  }
+
+  /** Give the drawing the width of paper, or (null) that of the page again. */
+  async setPaper(width) {
+    this.onPaper = width !== null;
+    if (!this.drawn) return;
+    const high = Math.round((this.onPaper ? LOWER : 1) * this.figure.plotly.layout.height);
+    const changes = this.arrangement(width ?? this.root.clientWidth, this.onPaper) || { height: high };
+    this.plot.style.minHeight = this.onPaper ? "0" : changes.height + "px";
+    await Plotly.relayout(this.plot, { ...changes, ...(this.onPaper ? { width } : { autosize: true, width: null }) });
   }
 
   async saveSvg() {

@@ -76,6 +76,10 @@ function paintBar(surface, view, left, y, side, colours) {
   }
   surface.rectangle(left, y, width, 10, { stroke: colours.line });
   const quantity = signed ? view.data.stage : "probability, root scale";
-  surface.text(left - 4, y + 5, signed ? digits(-most) : "0", { fill: colours.faint, size: 10, anchor: "end" });
-  surface.text(left + width + 4, y + 5, fitted(`${digits(most)}  ${quantity}`, side - width - 8, 10), { fill: colours.faint, size: 10 });
+  const style = { fill: colours.faint, size: 10 };
+  surface.text(left - 4, y + 5, signed ? digits(-most) : "0", { ...style, anchor: "end" });
+  surface.text(left + width + 4, y + 5, digits(most), style);
+  const beside = 7 * digits(most).length + 16; // pixels; where the name does not fit beside the numbers, it stands below
+  if (side - width - beside > 6 * quantity.length) surface.text(left + width + beside, y + 5, quantity, style);
+  else surface.text(left, y + 19, quantity, style);
 }

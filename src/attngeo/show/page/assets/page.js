@@ -1,7 +1,5 @@
 // A whole page: its figures, its views of attention, links to heads, and printing.
 
-const PAPER = 680; // pixels: width of a figure on paper
-
 class Page {
   constructor() {
     this.data = readJson("page-data");
@@ -78,13 +76,14 @@ class Page {
   /** Prepare for paper: everything drawn, in light colours and narrow enough; and back. */
   paper(printing) {
     const root = document.documentElement;
+    PAPER.printing = printing;
     if (printing) {
       this.themeBefore = root.dataset.theme;
       root.dataset.theme = "light";
-      this.figures.forEach((figure) => figure.draw());
+      if (window.Plotly) this.figures.forEach((figure) => figure.draw());
     } else if (this.themeBefore) root.dataset.theme = this.themeBefore;
     else delete root.dataset.theme;
-    this.figures.forEach((figure) => figure.setWidth(printing ? PAPER : null));
+    this.figures.forEach((figure) => figure.setPaper(printing ? PAPER.width : null));
     this.themed();
   }
 }

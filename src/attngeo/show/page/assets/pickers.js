@@ -94,7 +94,7 @@ class HeadTree {
 
   show(head, colours) {
     const count = this.tree.order.length;
-    const width = Math.max(160, this.root.clientWidth || 600);
+    const width = PAPER.printing ? PAPER.width : Math.max(160, this.root.clientWidth || 600);
     const cell = width / count, named = cell >= 9;
     const treeHeight = 70, height = treeHeight + 12 + (named ? 42 : 16);
     const surface = new CanvasSurface(this.canvas, width, height);

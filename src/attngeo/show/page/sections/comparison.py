@@ -46,7 +46,8 @@ def comparison_section(comparison: ModelComparison, *, id: str = "comparison") -
     >>> [figure.id for figure in section.figures]
     ['comparison-change-1', 'comparison-symmetry-1', 'comparison-related']
     """
-    names = f"{short_name(comparison.a)} → {short_name(comparison.b)}"
+    a, b = short_name(comparison.a), short_name(comparison.b)
+    names = f"{a} → {b}" if a != b else f"{comparison.a} → {comparison.b}"
     figures: list[PageFigure] = []
     heads = comparison.changes.drop_nulls("head")
     for number, part in enumerate(heads.partition_by("stack", maintain_order=True), 1):
@@ -65,7 +66,7 @@ def comparison_section(comparison: ModelComparison, *, id: str = "comparison") -
     if comparison.distance is not None:
         label = f"How far apart are the head geometries of {names}?"
         figures.append(_level_figure(_distance(comparison.distance), f"{id}-distance", label))
-    return Section(id, f"Compared: {comparison.a} → {comparison.b}", READING, tuple(figures), tuple(comparison.words()))
+    return Section(id, f"Compared: {names}", READING, tuple(figures), tuple(comparison.words()))
 
 
 def _map(part: pl.DataFrame, column: str, title: str, signed: bool, id: str, names: str) -> PageFigure:

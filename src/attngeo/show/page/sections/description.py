@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 import numpy as np
 
 DIGITS = 5  # significant digits of the numbers in a page
-LONGEST_NAME = 36  # characters of a title that fit a phone's width
+LINE = 34  # characters of a line of a title that fit a phone's width
 
 NULL_GREY = "#808080"  # of nulls and controls: visible on a light and on a dark page
 BAND = "rgba(128,128,128,0.25)"  # the fill of a null
@@ -23,31 +24,36 @@ SEQUENTIAL = "Viridis"
 Trace = dict[str, Any]  # one plotly trace
 
 _GAP, _BOTTOM, _TITLE = 86, 52, 30  # pixels: between panels, below the last one, above the first
+_LINE_HEIGHT = 17  # pixels: of each further line of a title
 
 
 @dataclass(frozen=True)
 class Panel:
     """One coordinate system of a figure, with its traces and the settings of its axes."""
 
-    title: str  # short: it has to fit a phone's width; escaped
+    title: str  # escaped, in lines that fit a phone's width
     traces: Sequence[Trace]
     x: Mapping[str, Any] = field(default_factory=dict)  # settings of the horizontal axis
     y: Mapping[str, Any] = field(default_factory=dict)
 
 
 def figure(
-    panels: Sequence[Panel], *, height: int = 260, same_y: bool = False, legend: bool = True, **layout: Any
-) -> dict[str, Any]:
+    panels: Sequence[Panel], *, height: int = 260, beside: int = 1, same_y: bool = False, legend: bool = True,
+    **layout: Any,
+) -> dict[str, Any]:  # fmt: skip
     """Return the plotly description of panels below one another.
 
     height: of one panel, in pixels
+    beside: how many panels a wide page may place side by side
     same_y: all panels have the vertical range of the first
     layout: further settings of the layout
     """
-    inner = len(panels) * height + (len(panels) - 1) * _GAP
+    further = _LINE_HEIGHT * max((panel.title.count("<br>") for panel in panels), default=0)
+    gap, above = _GAP + further, _TITLE + further
+    inner = len(panels) * height + (len(panels) - 1) * gap
     described: dict[str, Any] = {
-        "height": inner + _TITLE + _BOTTOM + (30 if legend else 0),
-        "margin": {"l": 58, "r": 14, "t": _TITLE, "b": _BOTTOM},
+        "height": inner + above + _BOTTOM + (30 if legend else 0),
+        "margin": {"l": 58, "r": 14, "t": above, "b": _BOTTOM},
         "paper_bgcolor": "rgba(0,0,0,0)",
         "plot_bgcolor": "rgba(0,0,0,0)",
         "font": {"size": 12},
@@ -67,7 +73,7 @@ def figure(
     data: list[Trace] = []
     for index, panel in enumerate(panels):
         number = "" if index == 0 else str(index + 1)
-        top = 1 - index * (height + _GAP) / inner
+        top = 1 - index * (height + gap) / inner
         domain = [round(max(0.0, top - height / inner), DIGITS), round(top, DIGITS)]
         described[f"xaxis{number}"] = {"anchor": f"y{number}", "automargin": True, "zeroline": False} | dict(panel.x)
         described[f"yaxis{number}"] = {
@@ -80,7 +86,10 @@ def figure(
             described[f"yaxis{number}"]["matches"] = "y"
         described["annotations"].append(_title(panel.title, domain[1]))
         data += [trace | {"xaxis": f"x{number}", "yaxis": f"y{number}"} for trace in panel.traces]
-    return {"data": data, "layout": described | layout}
+    made: dict[str, Any] = {"data": data, "layout": described | layout}
+    if min(beside, len(panels)) > 1:
+        made["grid"] = {"panels": len(panels), "beside": beside, "height": height, "gap": gap}
+    return made
 
 
 def axis(title: str, **settings: Any) -> dict[str, Any]:
@@ -90,8 +99,11 @@ def axis(title: str, **settings: Any) -> dict[str, Any]:
 
 def whole_axis(title: str, count: int, **settings: Any) -> dict[str, Any]:
     """Return the settings of an axis of whole numbers below `count`, with at most about ten ticks."""
-    step = next(step for step in (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 10**9) if count / step <= 10.5)
-    return axis(title, dtick=step, tick0=0, **settings)
+    return axis(title, dtick=_whole_step(count), tick0=0, **settings)
+
+
+def _whole_step(count: int) -> int:
+    return next(step for step in (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 10**9) if count / step <= 10.5)
 
 
 def rounded(values: Any) -> list[Any]:
@@ -126,21 +138,33 @@ def escaped(text: str) -> str:
     return html.escape(text, quote=False).replace("%{", "%\u200b{")
 
 
-def short_name(model: str, longest: int = LONGEST_NAME) -> str:
-    """Return the last two parts of a model's path or hub id, for labels; `escaped` makes a title of it.
+def short_name(model: str) -> str:
+    """Return the last two parts of a model's path or hub id, for labels; `in_lines` makes a title of it.
 
     >>> short_name("/home/me/models/bert/model")
     'bert/model'
     """
-    name = "/".join(model.rstrip("/").split("/")[-2:])
-    return name if len(name) <= longest else name[: longest - 1] + "…"
+    return "/".join(model.rstrip("/").split("/")[-2:])
+
+
+def in_lines(text: str) -> str:
+    """Return text as a title for plotly: escaped, in lines that fit a phone's width, broken after / - _ . or a space.
+
+    >>> in_lines("sentence-transformers/paraphrase-multilingual-MiniLM-L12-v2, encoder")
+    'sentence-transformers/paraphrase-<br>multilingual-MiniLM-L12-v2, encoder'
+    """
+    lines = [""]
+    for word in re.findall(rf"[^/\-_. ]{{0,{LINE - 1}}}[/\-_. ]|[^/\-_. ]{{1,{LINE}}}", text):
+        if len(lines[-1]) + len(word.rstrip()) > LINE:
+            lines.append("")
+        lines[-1] += word
+    return "<br>".join(escaped(line.strip()) for line in lines)
 
 
 def stack_name(model: str, stack: str) -> str:
-    """Return model and stack as the title of a panel, escaped; a name that ends in the stack's does not repeat it."""
+    """Return model and stack as the title of a panel; a name that ends in the stack's does not repeat it."""
     ending = "" if model.rstrip("/").endswith(stack) else f", {stack}"
-    name = short_name(model, LONGEST_NAME - len(ending))
-    return escaped(name + ending)
+    return in_lines(short_name(model) + ending)
 
 
 def null_band(span: tuple[float, float], level: tuple[float, float | None], name: str, **settings: Any) -> Trace:
@@ -186,6 +210,11 @@ def legend_entry(name: str, group: str, **marks: Any) -> Trace:
 def colour_bar(title: str, **settings: Any) -> dict[str, Any]:
     """Return a narrow colour bar without a frame."""
     return {"title": {"text": title, "side": "right"}, "thickness": 12, "outlinewidth": 0} | settings
+
+
+def layer_bar(span: int) -> dict[str, Any]:
+    """Return the colour bar of layers, with ticks at whole numbers; span: the last layer minus the first."""
+    return colour_bar("layer", dtick=_whole_step(span + 1), tick0=0)
 
 
 def columns(rows: Iterable[Mapping[str, Any]]) -> dict[str, list[Any]]:

@@ -8,17 +8,16 @@ from typing import TYPE_CHECKING
 from attngeo.show.canvas import GREEN, PINK, stack_colour
 from attngeo.show.page.section import PageFigure, Section
 from attngeo.show.page.sections.description import (
-    LONGEST_NAME,
     NULL_GREY,
     Panel,
     Trace,
     axis,
     columns,
-    escaped,
     figure,
     legend_entry,
     rounded,
     short_name,
+    stack_name,
 )
 
 if TYPE_CHECKING:
@@ -34,7 +33,7 @@ READING = (
 
 
 def head_forms_section(forms: Sequence[HeadForm], *, id: str = "forms") -> Section:
-    """Return the norms of all forms as one figure and their spectra as another, a panel per head.
+    """Return two figures per stack, the norms of its forms and their spectra, with a panel per head.
 
     forms: as `head_forms` returns them
 
@@ -43,34 +42,38 @@ def head_forms_section(forms: Sequence[HeadForm], *, id: str = "forms") -> Secti
     >>> [figure.id for figure in section.figures]
     ['forms-norms', 'forms-spectra']
     """
-    heads = ", ".join(form.label for form in forms)
-    names = ", ".join(dict.fromkeys(short_name(form.model) for form in forms))
-    several = len({(form.model, form.stack) for form in forms}) > 1
-    norms = figure([_norm_panel(form, several) for form in forms], height=300)
+    stacks: dict[tuple[str, str], list[HeadForm]] = {}
+    for form in forms:
+        stacks.setdefault((form.model, form.stack), []).append(form)
+    figures: list[PageFigure] = []
+    for number, own in enumerate(stacks.values(), 1):
+        figures += _stack_figures(own, id, "" if number == 1 else f"-{number}", several=len(stacks) > 1)
+    return Section(id, "The form of single heads", READING, tuple(figures))
+
+
+def _stack_figures(forms: Sequence[HeadForm], id: str, ending: str, several: bool) -> list[PageFigure]:
+    """Return both figures of one stack; their titles name it where there are several."""
+    norms = figure([_norm_panel(form, several) for form in forms], height=300, beside=3)
     norms["data"] += [
         legend_entry("hidden dimension", "dots", mode="markers", marker={"color": NULL_GREY, "size": 5}),
         legend_entry("row = column", "diagonal", mode="lines", line={"color": NULL_GREY, "width": 1}),
         legend_entry("threshold, mean + 2 std", "threshold", mode="lines", line={"color": NULL_GREY, "dash": "dash"}),
     ]
-    spectra = figure([_spectrum_panel(form, number, several) for number, form in enumerate(forms)], height=300)
-    return Section(
-        id,
-        "The form of single heads",
-        READING,
-        (
-            PageFigure(f"{id}-norms", f"Row norms against column norms of {heads} of {names}.", norms, _norms(forms)),
-            PageFigure(f"{id}-spectra", f"Spectra of both parts of {heads} of {names}.", spectra, _spectra(forms)),
-        )
-        if forms
-        else (),
+    spectra = figure(
+        [_spectrum_panel(form, number, several) for number, form in enumerate(forms)], height=300, beside=3
     )
+    heads = f"{', '.join(form.label for form in forms)} of {short_name(forms[0].model)}, {forms[0].stack}"
+    return [
+        PageFigure(f"{id}-norms{ending}", f"Row norms against column norms of {heads}.", norms, _norms(forms)),
+        PageFigure(f"{id}-spectra{ending}", f"Spectra of both parts of {heads}.", spectra, _spectra(forms)),
+    ]
 
 
 def _title(form: HeadForm, score: str, several: bool) -> str:
-    """Return head and score, and before them the model where heads of several are shown."""
-    value = f"{getattr(form, score):.2f}".replace("-", "−")
+    """Return head and score, and above them the stack where there are several."""
+    value = f"{round(getattr(form, score), 2) + 0.0:.2f}".replace("-", "−")  # no −0.00
     title = f"{form.label}: {score} {value}"
-    return f"{escaped(short_name(form.model, LONGEST_NAME - 2 - len(title)))}, {title}" if several else title
+    return f"{stack_name(form.model, form.stack)}<br>{title}" if several else title
 
 
 def _norm_panel(form: HeadForm, several: bool) -> Panel:

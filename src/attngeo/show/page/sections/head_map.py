@@ -14,10 +14,10 @@ from attngeo.show.page.sections.description import (
     SEQUENTIAL,
     Panel,
     axis,
-    colour_bar,
     columns,
     escaped,
     figure,
+    layer_bar,
     rounded,
 )
 
@@ -70,7 +70,7 @@ def _view(
             "colorscale": SEQUENTIAL,
             "cmin": min(layers),
             "cmax": max(*layers, min(layers) + 1),
-            "colorbar": colour_bar("layer"),
+            "colorbar": layer_bar(max(layers) - min(layers)),
             "line": {"width": 0.5, "color": "#ffffff"},
         },
     }

@@ -16,8 +16,8 @@ from attngeo.show.page.sections.description import (
     axis,
     colour_bar,
     columns,
-    escaped,
     figure,
+    in_lines,
     rounded,
     short_name,
 )
@@ -45,7 +45,7 @@ def model_map_section(models: ModelMap, *, id: str = "models") -> Section:
     order = models.order
     distances = models.distances[np.ix_(order, order)]
     numbers = [str(at + 1) for at in range(len(order))]
-    names = [f"{number} {escaped(short_name(models.names[i]))}" for number, i in zip(numbers, order, strict=True)]
+    names = [in_lines(f"{number} {short_name(models.names[i])}") for number, i in zip(numbers, order, strict=True)]
     places = list(range(len(order)))
     heat = {
         "type": "heatmap",

@@ -13,10 +13,11 @@ from attngeo.show.page.sections.description import (
     Panel,
     Trace,
     axis,
-    colour_bar,
     columns,
     escaped,
     figure,
+    in_lines,
+    layer_bar,
     rounded,
     rounded_number,
     short_name,
@@ -76,7 +77,7 @@ def _curve_figure(curve: LossCurve, id: str) -> PageFigure:
             if own:
                 traces.append(_method(method, number, refit, own))
     measured = "squared error of the output" if curve.objective == "output" else f"{escaped(curve.objective)} loss"
-    panel = Panel(escaped(short_name(curve.model)), traces, axis("share of heads removed, %"), axis(measured))
+    panel = Panel(in_lines(short_name(curve.model)), traces, axis("share of heads removed, %"), axis(measured))
     rows = (
         {
             "method": point.method,
@@ -141,7 +142,7 @@ def _plan_figure(plan: PrunePlan, id: str) -> PageFigure:
             "colorscale": SEQUENTIAL,
             "cmin": 0,
             "cmax": max([*layers, 1]),
-            "colorbar": colour_bar("layer"),
+            "colorbar": layer_bar(max(layers, default=0)),
             "line": {"width": 0.5, "color": "#ffffff"},
         },
     }

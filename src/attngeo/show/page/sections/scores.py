@@ -90,7 +90,7 @@ def _score_figure(frame: pl.DataFrame, score: str, layers: LayerNulls, heads: La
         ),
         legend_entry("random heads, 95%", "head null", mode="lines", line={"color": NULL_GREY, "dash": "dot"}),
     ]
-    description = figure(panels, same_y=True)
+    description = figure(panels, same_y=True, beside=2 if len(panels) > 2 else 1)
     description["data"] += legend
     return PageFigure(f"{id}-{score.replace('_', '-')}", label, description, columns(rows))
 

@@ -16,6 +16,7 @@ from attngeo.show.page.sections.description import (
     columns,
     escaped,
     figure,
+    in_lines,
     rounded,
     rounded_number,
     short_name,
@@ -132,7 +133,7 @@ def _loss(name: str, records: Sequence[Record], key: str, series: Sequence[_Seri
         "line": {"color": own.colour if own else COLOURS[0], "width": 2, "dash": own.dash if own else "solid"},
         "marker": {"size": 5},
         "hovertemplate": "step %{x:,}: %{y:.4f}",
-        "name": escaped(short_name(name)),
+        "name": in_lines(short_name(name)),
     }
 
 
@@ -194,7 +195,7 @@ def _median_and_band(one: _Series, score: str) -> list[Trace]:
         "marker": {"size": 5},
         "hovertemplate": "step %{x:,}, median layer: %{y:.3f}",
         "legendgroup": escaped(one.name),
-        "name": escaped(one.name),
+        "name": in_lines(one.name),
     }
     return [band, line]
 
