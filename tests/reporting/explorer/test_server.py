@@ -165,6 +165,15 @@ def test_a_port_in_use_and_a_model_without_tokenizer_are_one_line(session, tmp_p
         TextSession(tmp_path)
 
 
+def test_a_text_is_never_taken_for_the_path_of_an_image(tmp_path):
+    transformers = pytest.importorskip("transformers")
+    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+    transformers.ViTModel(transformers.ViTConfig(**sizes, image_size=32, patch_size=16)).save_pretrained(tmp_path)
+    transformers.AutoTokenizer.from_pretrained(attngeo.bundled.bundled("encoder")).save_pretrained(tmp_path)
+    with pytest.raises(InputError, match="reads images or sounds, expected a model or a stack that reads text"):
+        TextSession(tmp_path)
+
+
 def test_the_command_serves_until_it_is_interrupted():
     command = [sys.executable, "-m", "attngeo", "explore", str(attngeo.bundled.bundled("encoder"))]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:

@@ -13,6 +13,7 @@ from attngeo.errors import InputError
 from attngeo.io.progress import Progress
 from attngeo.live.load import ModelRef, load_model
 from attngeo.organization.capture.capture import capture
+from attngeo.organization.capture.inputs import TEXT, modality
 from attngeo.organization.capture.network_tensor import STAGES, NetworkTensor
 from attngeo.organization.organization import Organization
 from attngeo.organization.organize import organize
@@ -52,6 +53,10 @@ class TextSession:
         self._loaded = load_model(ref, device=device)
         if self._loaded.tokenizer is None:
             raise InputError(f"{self._loaded.name}: has no tokenizer, so there is no text to explore it with")
+        if modality("a text", self._loaded, stack) != TEXT:  # it would take a text for the path of an image or a sound
+            raise InputError(
+                f"{self._loaded.name}: reads images or sounds, expected a model or a stack that reads text"
+            )
         self._options: dict[str, Any] = {"stage": stage, "stack": stack, "truncate": truncate}
         self._options |= {"tokenizer": self._loaded.tokenizer}
         self._one_at_a_time = threading.Lock()
