@@ -2,16 +2,19 @@
 
 Everything that a table holds by default is computed; the time is compared with that of reading the bytes of the file
 once, from the cache of the system into memory. The scores of the first layers are compared with those of the CPU.
-Needs torch, numpy and safetensors, but neither polars nor typer; takes about a minute. Writes FOLDER/scoring_gpu.json.
-`--tiny` runs a small shape, also on a CPU.
+Needs torch, numpy and safetensors, but neither polars nor typer; takes about a minute. Writes FOLDER/scoring_gpu.json
+and FOLDER/profile.txt, where the device spends its time and when the program waits for it. `--tiny` runs a small shape,
+also on a CPU. `--variants` also times other sizes of batches, blocks and reads.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import os
 import sys
 import tempfile
+import time
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +41,86 @@ def differences(rows: list[dict[str, Any]], others: list[dict[str, Any]]) -> flo
     return worst
 
 
+def time_variants(folder: Path, device: str, expected: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return the best time of each variant, and how far its table is from the expected one, in tolerances."""
+    from attngeo.weights.scoring.batches import layer_batch
+    from attngeo.weights.scoring.device import products, reading
+    from attngeo.weights.scoring.score import score_rows
+
+    names = {
+        "LAYERS": (layer_batch, (4, 6, 16)),
+        "READERS": (reading, (3, 12)),
+        "AHEAD": (reading, (8, 32)),
+        "CHUNK": (reading, (2**20, 2**21, 2**23, 2**25)),
+        "BLOCK": (products, (512, 2**20)),
+        "GRAM_BLOCK": (products, (256, 2**20)),
+    }
+    found: dict[str, Any] = {}
+    for name, (module, values) in names.items():
+        default = getattr(module, name)
+        for value in values:
+            setattr(module, name, value)
+            rows = score_rows(folder, device=device).rows
+            seconds = [shapes.seconds_of(lambda: score_rows(folder, device=device)) for _ in range(3)]
+            found[f"{name} = {value}"] = {"seconds": min(seconds), "difference": differences(expected, rows)}
+        setattr(module, name, default)
+    return found
+
+
+def profile(folder: Path, device: str) -> str:
+    """Return a table of what the device did while a checkpoint was scored, and a timeline of the program."""
+    from torch.profiler import ProfilerActivity
+    from torch.profiler import profile as profiled
+
+    from attngeo.weights.scoring.batches import batch_rows
+    from attngeo.weights.scoring.score import score_rows
+
+    steps: list[tuple[str, float]] = []
+    original = batch_rows._start
+
+    def start(*arguments: Any) -> Any:
+        steps.append(("a batch was read", time.perf_counter()))
+        rows = original(*arguments)
+        steps.append(("its work was handed to the device", time.perf_counter()))
+
+        def waited() -> Any:
+            found = rows()
+            steps.append(("the rows of a batch were made", time.perf_counter()))
+            return found
+
+        return waited
+
+    batch_rows._start = start
+    begin = time.perf_counter()
+    score_rows(folder, device=device)
+    end = time.perf_counter()
+    lines = [f"{1e3 * (when - begin):7.1f} ms  {what}" for what, when in [*steps, ("the end", end)]]
+    batch_rows._start = original
+    activities = [ProfilerActivity.CPU] + ([ProfilerActivity.CUDA] if device == "cuda" else [])
+    with profiled(activities=activities) as found:
+        score_rows(folder, device=device)
+    spans: dict[str, list[tuple[float, float]]] = {"anything": [], "kernels": [], "copies to the device": []}
+    for event in found.events():
+        if str(event.device_type).endswith("CUDA") and not event.name.startswith("aten"):
+            span = event.time_range.start, event.time_range.end
+            spans["anything"].append(span)
+            if event.name.startswith("Memcpy HtoD"):
+                spans["copies to the device"].append(span)
+            elif not event.name.startswith("Mem"):
+                spans["kernels"].append(span)
+    for name, some in spans.items():
+        busy, last = 0.0, -math.inf
+        for first, stop in sorted(some):
+            busy += max(0.0, stop - max(first, last))
+            last = max(last, stop)
+        length = max((stop for _, stop in some), default=0) - min((first for first, _ in some), default=0)
+        lines.append(f"device busy with {name}: {busy / 1e3:.1f} ms in {len(some)} spans, of {length / 1e3:.1f} ms")
+    key = "self_device_time_total" if device == "cuda" else "self_cpu_time_total"
+    averages = found.key_averages(group_by_input_shape=False)
+    table = averages.table(sort_by=key, row_limit=40, max_name_column_width=110)
+    return "\n".join([*lines, "", table])
+
+
 def main() -> int:
     import torch
 
@@ -58,14 +141,18 @@ def main() -> int:
         ours, theirs = (score_rows(folder, layers=layers, device=one).rows for one in (None, device))
         worst = differences(ours, theirs)
         found: list[Any] = []
-        score_rows(folder, device=device)  # warms up the device and draws the nulls
+        score_rows(folder, layers=layers)  # draws the nulls
+        first = shapes.seconds_of(lambda: score_rows(folder, device=device))  # warms up the device
         reads, took = [], []
         for _ in range(RUNS):
             reads.append(shapes.seconds_to_read(path))
             found.clear()
             took.append(shapes.seconds_of(lambda: found.extend(score_rows(folder, device=device).rows)))
-        only_read = shapes.seconds_of(lambda: read_all(folder, device))
+        only_read = min(shapes.seconds_of(lambda: read_all(folder, device)) for _ in range(3))
+        opened = min(shapes.seconds_of(lambda: open_only(folder)) for _ in range(3))
         size = path.stat().st_size
+        report = profile(folder, device)
+        variants = time_variants(folder, device, list(found)) if "--variants" in sys.argv else {}
     assert len(found) == shapes.LAYERS * (shapes.HEADS + 1)
     ratio = min(took) / min(reads)
     result = {
@@ -73,9 +160,12 @@ def main() -> int:
         "bytes": size,
         "seconds": took,
         "seconds_to_read": reads,
+        "seconds_of_the_first_run": first,
         "seconds_to_read_onto_the_device": only_read,
+        "seconds_to_open": opened,
         "ratio": ratio,
         "difference": worst,
+        "variants": variants,
     }
     print(json.dumps(result, indent=1))
     targets = [
@@ -86,7 +176,16 @@ def main() -> int:
         print(f"{figure}; {target}; {'met' if met else 'MISSED'}")
     if folders := [argument for argument in sys.argv[1:] if not argument.startswith("-")]:
         write_file(Path(folders[0]) / "scoring_gpu.json", json.dumps(result, indent=1).encode())
+        write_file(Path(folders[0]) / "profile.txt", report.encode())
     return 0 if all(met for *_, met in targets) else 1
+
+
+def open_only(folder: Path) -> None:
+    """Find the layers of the checkpoint without reading them."""
+    from attngeo.weights.layout.layers import open_layers
+
+    with open_layers(folder, norms=True):
+        pass
 
 
 def read_all(folder: Path, device: str) -> None:

@@ -22,7 +22,7 @@ from typing import Any, Generic
 
 import numpy as np
 
-from attngeo.arrays import Array, namespace
+from attngeo.arrays import Array, is_torch, namespace
 
 LOST = 1e-2  # relative error of Σ|λ|⁴ above which a rank is not given: the part is zero up to rounding
 
@@ -97,4 +97,5 @@ def _from_traces(trace: Any, norm: Any, fourth: tuple[Any, Any, Any, Any]) -> Ef
 
 def _inner(a: Any, b: Any) -> Any:
     """Return Σ a_ij b_ij of matrices `[..., n, n]`, as `[...]`."""
-    return namespace(a).einsum("...ij,...ij->...i", a, b).sum(-1)
+    # torch's einsum would copy a transposed operand.
+    return (a * b).sum((-1, -2)) if is_torch(a) else np.einsum("...ij,...ij->...i", a, b).sum(-1)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from attngeo.arrays import AnyFloats, is_torch, to_numpy
+from attngeo.arrays import AnyFloats
 from attngeo.io.threads import each
 from attngeo.weights.scoring.products import BLOCK, symmetric_product
 
@@ -47,10 +47,6 @@ class Factors:
         """Return the same factors, sharing weights and Gram matrices but no longer holding the summands in memory."""
         return Factors(self.w, None, self._gram)
 
-    def cpu(self, index: int) -> Factors:
-        """Return one of the n factors, a tensor on a device, as a NumPy array."""
-        return Factors(to_numpy(self.w[index : index + 1]))
-
     def energy(self) -> float:
         """Return Σ W² over all n factors."""
         if self._gram is not None:
@@ -68,7 +64,7 @@ class Factors:
 
         A sum is added up again, from its summands: its float32 rounding may be the largest error of the scores.
         """
-        if is_torch(self.w) or self.w.dtype == np.float64:  # tensors are always float64
+        if self.w.dtype == np.float64:
             return self
         if self.summands is not None:
             return Factors(self.summands.sum(0, dtype=np.float64).reshape(self.w.shape))

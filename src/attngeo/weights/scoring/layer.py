@@ -6,14 +6,12 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
-from attngeo.arrays import AnyFloats, contiguous, is_torch
+from attngeo.arrays import AnyFloats, contiguous
 from attngeo.io.threads import WORTH_A_THREAD, each
 from attngeo.weights.layout.attention_weights import AttentionWeights, Norm, layer_form_factors
-from attngeo.weights.scoring.device.batched import batched_head_scores, batched_layer_scores
 from attngeo.weights.scoring.factored import (
     PLAIN,
     Figures,
@@ -74,8 +72,6 @@ class LayerFactors:
         h, r, d = self.query.w.shape
         if self.group_size == 1:
             return Factors(grouped.reshape(1, h * r, d))
-        if is_torch(grouped):
-            return Factors(grouped.sum(1).reshape(1, -1, d))  # already float64
         summed = np.stack(each(lambda heads: heads.sum(0), grouped, grouped.size))  # [G, r, d]
         total = Factors(summed.reshape(1, -1, d), grouped.swapaxes(0, 1))
         # Heads that cancel each other leave mostly float32 rounding, so their sum needs more digits. The comparison
@@ -108,9 +104,6 @@ def fold_norm(plain: LayerFactors, norm: Norm, memory: Memory | None = None) -> 
     memory: if given, the result uses the memory of earlier results that were made with it
     """
     memory = {} if memory is None else memory
-    if is_torch(plain.query.w):
-        query, key = (Factors(_folded_tensor(side.w, norm)) for side in (plain.query, plain.key))
-        return LayerFactors(query, key, plain.key_of)
     exponents = [_extreme_exponent(side, norm) for side in (plain.query, plain.key)]
     query, key = (
         Factors(_folded(side.w, norm, exponent, _taken(name, side.w, memory)))
@@ -123,12 +116,6 @@ def fold_norm(plain: LayerFactors, norm: Norm, memory: Memory | None = None) -> 
         total = Factors(_folded(plain.layer_query.w, norm, 0, out), folded.grouped_query.swapaxes(0, 1))
         folded.__dict__["layer_query"] = total
     return folded
-
-
-def _folded_tensor(w: Any, norm: Norm) -> Any:
-    """Return factors `[n, r, d]`, float64 tensors, times the gain, centred over d if the norm centres."""
-    scaled = w * norm.gain
-    return scaled - scaled.mean(-1, keepdim=True) if norm.centred else scaled
 
 
 def _extreme_exponent(side: Factors, norm: Norm) -> int:
@@ -177,8 +164,6 @@ def head_scores(
     key:     [G, r, d_k]
     partner: if given, the queries of group g are paired with the keys of group partner[g] instead of their own
     """
-    if is_torch(query.w):
-        return _head_scores_on_device(query, key, partner, figures)
     heads, r, d = query.w.shape
     group_size, step = heads // len(key.w), forms_per_product(query)
     if not dense_is_smaller(query, key):
@@ -195,27 +180,11 @@ def head_scores(
     return [scores for some in each(work, tasks, min(step, group_size) * d * r * r) for scores in some]
 
 
-def _head_scores_on_device(
-    query: Factors, key: Factors, partner: Sequence[int] | None, figures: Figures
-) -> list[FormScores]:
-    """Return the scores of every head from tensors; those that need more digits are computed again on the CPU."""
-    found = batched_head_scores(query.w, key.w, partner, figures)
-    group_size = len(found) // len(key.w)
-    for h, scores in enumerate(found):
-        if not scores.error <= TRUSTED:
-            group = h // group_size if partner is None else partner[h // group_size]
-            found[h] = next(score_forms(query.cpu(h), key.cpu(group), figures))
-    return found
-
-
 def layer_scores(query: Factors, key: Factors, figures: Figures = PLAIN, groups: int = 1) -> FormScores:
     """Return the scores of a layer form from its two factors, `[1, G r, d_q]` and `[1, G r, d_k]`.
 
     groups: G; the scores under rotary position embedding need it
     """
-    if is_torch(query.w):
-        (scores,) = batched_layer_scores(query.w, key.w, figures, groups)
-        return scores if scores.error <= TRUSTED else layer_scores(query.cpu(0), key.cpu(0), figures, groups)
     (scores,) = score_forms(query, key, replace(figures, rotary=None, cross=figures.rotary is not None))
     if figures.rotary is None:
         return scores

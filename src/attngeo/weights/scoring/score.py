@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable, Collection, Generator, Iterator, Mapping
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -13,16 +13,16 @@ from attngeo.io.prefetch import prefetch
 from attngeo.io.threads import shared_cores, together
 from attngeo.weights.layout.attention_weights import AttentionWeights
 from attngeo.weights.layout.layers import Layers, open_layers
-from attngeo.weights.scoring.batches.layer_batch import LayerBatch, layer_batches
+from attngeo.weights.scoring.batches import layer_batches, rows_of_batches
 from attngeo.weights.scoring.columns.layer_rows import (
     add_folded,
     add_gaussian_null,
     head_rows,
     layer_row,
-    turning_pairs,
 )
+from attngeo.weights.scoring.columns.requested import Requested
 from attngeo.weights.scoring.device.reading import open_device, read_on_device
-from attngeo.weights.scoring.factored import Figures, FormScores
+from attngeo.weights.scoring.factored import Figures
 from attngeo.weights.scoring.layer import Memory, fold_norm, head_scores, layer_factors, layer_scores
 from attngeo.weights.scoring.nulls.repaired import RepairedNull
 from attngeo.weights.scoring.rows import Row
@@ -124,51 +124,60 @@ def score_rows(
     rows: list[Row] = []
     pairs: list[Row] = []
     notes: dict[str, None] = {}
-    repaired = RepairedNull()
-    memory: Memory = {}
     target = None if device is None else open_device(device)
     opened = open_layers(ref, num_heads=num_heads, stack=stack, layers=layers, norms=folded, unproven=unproven)
-    done = 0
-    with opened as source, shared_cores(), closing(_reader(source, target)) as upcoming:  # which ends before its source
+    with opened as source, shared_cores():
         name = model if model is not None else source.model
-        for some in upcoming:
-            weights = some.layers[0] if isinstance(some, LayerBatch) else some
-            notes |= dict.fromkeys(_notes(name, weights, heads))
-            with_heads = heads and weights.heads_known
-            figures = Figures(ranks=finer, rotary=turning_pairs(weights) if finer else None, pairs=frequencies)
-            if isinstance(some, LayerBatch):
-                new = _batch_rows(name, some, with_heads, nulls, figures, pairs, repaired)
-            else:
-                new = [_single_rows(name, some, with_heads, nulls, figures, pairs, repaired, memory)]
-            rows += [row for of_layer in new for row in of_layer]
-            done += len(new)
-            if progress is not None:
-                progress(done, source.count)
-        repaired.close()
+        requested = Requested(name, heads, nulls, finer, frequencies)
+        with closing(_scored(source, target, requested, pairs, notes)) as scored:  # which ends before its source
+            for done, new in enumerate(scored, 1):
+                rows += new
+                if progress is not None:
+                    progress(done, source.count)
     return ScoredRows(rows, pairs, tuple(notes), {name: source.model_type} if source.model_type else {})
 
 
-def _reader(source: Layers, device: Device | None) -> Generator[AttentionWeights | LayerBatch, None, None]:
-    """Yield the layers, read ahead in threads: one by one as NumPy arrays, or in batches as tensors on a device."""
-    if device is None:
-        with closing(prefetch(source)) as upcoming:
-            yield from upcoming
-    else:
+def _scored(
+    source: Layers, device: Device | None, requested: Requested, pairs: list[Row], notes: dict[str, None]
+) -> Generator[list[Row], None, None]:
+    """Yield the rows of each layer; layers are read ahead in threads, as NumPy arrays or as tensors on a device.
+
+    pairs: gets the rows of rotary pairs
+    notes: gets what a reader of the scores must know
+    """
+    if device is not None:
         with closing(read_on_device(source, device)) as upcoming:
-            yield from layer_batches(upcoming)
+            batches = layer_batches(_noted(upcoming, requested, notes))
+            yield from rows_of_batches(batches, requested, FOLDED, pairs)
+        return
+    repaired = RepairedNull()
+    memory: Memory = {}
+    with closing(prefetch(source)) as upcoming:
+        for weights in _noted(upcoming, requested, notes):
+            yield _single_rows(weights, requested, pairs, repaired, memory)
+    repaired.close()
+
+
+def _noted(
+    layers: Iterable[AttentionWeights], requested: Requested, notes: dict[str, None]
+) -> Iterator[AttentionWeights]:
+    """Yield layers, and add what a reader of their scores must know."""
+    for weights in layers:
+        if requested.heads and not weights.heads_known:
+            unknown = "the number of heads is unknown, so only layers are scored; set num_heads= (--num-heads)"
+            notes[f"{requested.model}: {unknown}"] = None
+        if not weights.rotary_known:
+            unproved = "rotary position embedding is not proved for this model, so the columns named rope are null"
+            notes[f"{requested.model}: {unproved}"] = None
+        yield weights
+        del weights  # so that its memory is freed before the next layer is waited for
 
 
 def _single_rows(
-    name: str,
-    weights: AttentionWeights,
-    heads: bool,
-    nulls: bool,
-    figures: Figures,
-    pairs: list[Row],
-    repaired: RepairedNull,
-    memory: Memory,
+    weights: AttentionWeights, requested: Requested, pairs: list[Row], repaired: RepairedNull, memory: Memory
 ) -> list[Row]:
     """Return the rows of one layer, all columns filled but those that wait for the last layer."""
+    name, nulls, figures = requested.model, requested.nulls, requested.figures(weights)
     factors = layer_factors(weights)
     norm = None if weights.cross else weights.norm
     folded = None if norm is None else fold_norm(factors, norm, memory)
@@ -190,47 +199,11 @@ def _single_rows(
             add_folded(rows, head_scores(*folded.heads, figures=FOLDED))
         return rows
 
-    parts = together([of_layer, of_heads] if heads else [of_layer], factors.work)
+    parts = together([of_layer, of_heads] if requested.heads_of(weights) else [of_layer], factors.work)
     rows = [row for part in parts for row in part]
     if nulls:
         add_gaussian_null(rows, weights, figures.rotary)
     return rows
-
-
-def _batch_rows(
-    name: str,
-    batch: LayerBatch,
-    heads: bool,
-    nulls: bool,
-    figures: Figures,
-    pairs: list[Row],
-    repaired: RepairedNull,
-) -> list[list[Row]]:
-    """Return the rows of several layers on a device, as `_single_rows` does for one."""
-    no_heads: list[list[FormScores]] = [[] for _ in batch.layers]
-    of_heads = batch.head_scores(figures) if heads else no_heads
-    rows = [
-        [layer_row(name, weights, of_layer), *head_rows(name, weights, scored, figures, pairs)]
-        for weights, of_layer, scored in zip(batch.layers, batch.layer_scores(figures), of_heads, strict=True)
-    ]
-    if nulls:
-        for weights, new in zip(batch.layers, rows, strict=True):
-            add_gaussian_null(new, weights, figures.rotary)
-        repaired.add_batch(batch, rows, figures.rotary)
-    if batch.layers[0].norm is not None and not batch.layers[0].cross:
-        folded = batch.folded()
-        of_heads = folded.head_scores(FOLDED) if heads else no_heads
-        for new, of_layer, some in zip(rows, folded.layer_scores(FOLDED), of_heads, strict=True):
-            add_folded(new, [of_layer, *some])
-    return rows
-
-
-def _notes(model: str, weights: AttentionWeights, heads: bool) -> Iterator[str]:
-    """Yield what a reader of the scores of this layer must know."""
-    if heads and not weights.heads_known:
-        yield f"{model}: the number of heads is unknown, so only layers are scored; set num_heads= (--num-heads)"
-    if not weights.rotary_known:
-        yield f"{model}: rotary position embedding is not proved for this model, so the columns named rope are null"
 
 
 def _warn_of_missing_scores(rows: list[Row]) -> None:

@@ -35,11 +35,29 @@ class StoredTensor:
 
 @dataclass(frozen=True)
 class StoredBytes:
-    """The bytes of a request, and how they are stored."""
+    """The bytes of a request, to be read as they are stored."""
 
-    data: Bytes  # [n]
+    tensor: StoredTensor
+    spans: Sequence[tuple[int, int]]  # positions in the file, in the order of the request
     dtype: str  # "F32", "F16" or "BF16"
     shape: tuple[int, ...]
+
+    @property
+    def size(self) -> int:
+        """The number of bytes."""
+        return sum(stop - start for start, stop in self.spans)
+
+    def fill(self, view: memoryview, first: int) -> None:
+        """Read the next len(view) bytes, from byte `first` of the request on."""
+        done = 0
+        for start, stop in self.spans:
+            start += first
+            first = max(0, start - stop)  # what is left to be skipped
+            size = min(stop - start, len(view) - done)
+            if size > 0:
+                with self.tensor.file.span(start, start + size) as (fd, position):
+                    fill(fd, position, view[done : done + size], self.tensor.info.file)
+                done += size
 
 
 class ByteCheckpoint(Checkpoint):
@@ -68,23 +86,14 @@ class ByteCheckpoint(Checkpoint):
             apply_scale(values, factors, tensor.info, request.rows, self._block)
         return values
 
-    def read_stored(self, request: ReadRequest) -> StoredBytes | None:
+    def stored(self, request: ReadRequest) -> StoredBytes | None:
         """Return what `read` would convert, as it is stored; None where that takes more than a cast to float32."""
         tensor = self._readable(request.name)
-        dtype, shape = tensor.info.dtype, tensor.info.shape
+        dtype = tensor.info.dtype
         plain = dtype in ("F32", "F16", "BF16") and tensor.codec is float_codec(dtype)
         if self.remote or not plain or scale_of(tensor.info, self.tensors) is not None:
             return None
-        spans = _byte_spans(tensor, request)
-        data = np.empty(sum(stop - start for start, stop in spans), np.uint8)
-        done = 0
-        for start, stop in spans:
-            with tensor.file.span(start, stop) as (fd, position):
-                fill(fd, position, data[done : done + stop - start].data, tensor.info.file)
-            done += stop - start
-        if request.rows is not None:
-            shape = (sum(stop - start for start, stop in request.rows), *shape[1:])
-        return StoredBytes(data, dtype, shape)
+        return StoredBytes(tensor, _byte_spans(tensor, request), dtype, _shape(tensor, request))
 
     def plan_reads(self, requests: Sequence[ReadRequest]) -> None:
         if self._prefetcher is not None:
@@ -118,10 +127,7 @@ class ByteCheckpoint(Checkpoint):
         if self._prefetcher is not None:
             self._prefetcher.wait_for([(tensor.file, start, stop) for start, stop in spans])
         assert tensor.codec is not None  # `_readable` raised otherwise
-        shape = tensor.info.shape
-        if request.rows is not None:
-            shape = (sum(stop - start for start, stop in request.rows), *shape[1:])
-        out = np.empty(shape, np.float32)
+        out = np.empty(_shape(tensor, request), np.float32)
         flat = out.reshape(-1)
         done = 0
         for start, stop in spans:
@@ -150,6 +156,12 @@ def _byte_spans(tensor: StoredTensor, request: ReadRequest) -> list[tuple[int, i
             )
     step = (tensor.stop - tensor.start) // rows if rows else 0
     return [(tensor.start + start * step, tensor.start + stop * step) for start, stop in request.rows]
+
+
+def _shape(tensor: StoredTensor, request: ReadRequest) -> tuple[int, ...]:
+    """Return the shape of the requested rows."""
+    shape = tensor.info.shape
+    return shape if request.rows is None else (sum(stop - start for start, stop in request.rows), *shape[1:])
 
 
 def _decode_span(tensor: StoredTensor, start: int, stop: int, out: FloatArray) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,9 +13,9 @@ from safetensors.numpy import save_file
 import attngeo
 from attngeo.errors import InputError, SourceError
 from attngeo.weights.layout.rotary import RotaryPairs
-from attngeo.weights.scoring.batches import layer_batch
+from attngeo.weights.scoring.batches import LayerBatch, layer_batch
+from attngeo.weights.scoring.device import products
 from attngeo.weights.scoring.factored import Figures
-from attngeo.weights.scoring.factors import Factors
 from attngeo.weights.scoring.layer import head_scores, layer_factors, layer_scores
 from tests.weights.scoring.random_layer import random_layer
 from tests.weights.scoring.test_score import CONFIG, llama_tensors, save_llama
@@ -70,18 +71,24 @@ def test_stored_bytes_of_every_float_type(tmp_path, dtype):
 
 @pytest.mark.parametrize("heads", [(6, 2), (2, 2), (6, 1)])
 @pytest.mark.parametrize(("d", "r"), [(40, 6), (20, 24), (7, 8)])
-def test_every_shape(heads, d, r):
+@pytest.mark.parametrize("block", [256, 3])
+def test_every_shape(monkeypatch, heads, d, r, block):
+    monkeypatch.setattr(products, "BLOCK", block)
+    monkeypatch.setattr(products, "GRAM_BLOCK", block)
     layer = random_layer(*heads, d, r)
     rotary = RotaryPairs.halves([1.0, 0.4], first=1)
     factors = layer_factors(layer)
-    on_device = layer_factors(random_layer(*heads, d, r))
-    object.__setattr__(on_device, "query", Factors(torch.from_numpy(factors.query.w).double()))
-    object.__setattr__(on_device, "key", Factors(torch.from_numpy(factors.key.w).double()))
+    tensors = {side: torch.from_numpy(getattr(layer, side)).double() for side in ("query", "key")}
+    batch = LayerBatch.of([replace(layer, **tensors)])
     figures = Figures(ranks=True, rotary=rotary, pairs=True)
     partner = [*range(1, heads[1]), 0]
+    other = batch.heads[1][torch.tensor(partner)]
     pairs = [
-        *zip(*(head_scores(*one.heads, partner, figures) for one in (factors, on_device)), strict=True),
-        tuple(layer_scores(one.layer_query, one.layer_key, figures, heads[1]) for one in (factors, on_device)),
+        *zip(head_scores(*factors.heads, partner, figures), *batch.head_scores(figures, other)(), strict=True),
+        (
+            layer_scores(factors.layer_query, factors.layer_key, figures, heads[1]),
+            *batch.layer_scores(figures)()[0],
+        ),
     ]
     for ours, theirs in pairs:
         for name in (

@@ -6,15 +6,18 @@ Launching the operations for one layer takes a GPU longer than carrying them out
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from attngeo.arrays import AnyFloats, to_numpy
 from attngeo.weights.layout.attention_weights import AttentionWeights, layer_form_factors
-from attngeo.weights.scoring.device.batched import batched_layer_scores
-from attngeo.weights.scoring.factored import Figures, FormScores
+from attngeo.weights.scoring.device.batched import batched_scores
+from attngeo.weights.scoring.device.products import Side
+from attngeo.weights.scoring.factored import Figures, FormScores, score_forms
 from attngeo.weights.scoring.factors import Factors
-from attngeo.weights.scoring.layer import head_scores, layer_scores
+from attngeo.weights.scoring.layer import layer_scores
 from attngeo.weights.scoring.rounding_error import TRUSTED
 
 if TYPE_CHECKING:
@@ -22,6 +25,9 @@ if TYPE_CHECKING:
 
 BYTES = 2**31  # factors of one batch, in float64; the sums of a batch take several times as much
 LAYERS = 8  # at most, so that reading and scoring overlap
+
+# Waits until the device has scored the forms of some layers, and returns their scores, layer by layer.
+LaterScores = Callable[[], list[list[FormScores]]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,8 +42,9 @@ class LayerBatch:
     def of(cls, layers: Sequence[AttentionWeights]) -> LayerBatch:
         import torch
 
-        query, key = ([getattr(one, side).mT for one in layers] for side in ("query", "key"))
-        return cls(tuple(layers), torch.stack(query).contiguous(), torch.stack(key).contiguous())
+        query, key = (torch.stack([getattr(one, side).mT for one in layers]) for side in ("query", "key"))
+        own = zip(layers, query.mT, key.mT, strict=True)  # views, so that the tensors that were read are freed
+        return cls(tuple(replace(one, query=q, key=k) for one, q, k in own), query, key)
 
     @property
     def groups(self) -> int:
@@ -49,15 +56,21 @@ class LayerBatch:
         """The key head of each query head, where the groups are unequal."""
         return self.layers[0].key_of
 
-    @property
-    def layer_key(self) -> Tensor:
-        """The right factors of the layer forms, `[L, G r, d_k]`."""
-        return layer_form_factors(self.key, self.key, self.key_of, axis=1)[1].flatten(1, 2)
+    @cached_property
+    def heads(self) -> tuple[Side, Side]:
+        """The factors of all heads, `[L G, H/G, r, d_q]` and `[L G, 1, r, d_k]`."""
+        key = self.key.flatten(0, 1).unsqueeze(1)
+        return Side(self.query.flatten(0, 1).unflatten(0, (len(key), -1))), Side(key)
 
-    @property
-    def layer_query(self) -> Tensor:
-        """The left factors of the layer forms, `[L, G r, d_q]`: the query heads of a group are summed."""
-        return layer_form_factors(self.query, self.key, self.key_of, axis=1)[0].flatten(1, 2)
+    @cached_property
+    def forms(self) -> tuple[Side, Side]:
+        """The factors of the layer forms, `[L, 1, G r, d_q]` and `[L, 1, G r, d_k]`; heads of a group are summed."""
+        query, key = layer_form_factors(self.query, self.key, self.key_of, axis=1)
+        return Side(query.flatten(1, 2).unsqueeze(1)), Side(key.flatten(1, 2).unsqueeze(1))
+
+    def first(self) -> LayerBatch:
+        """Return a copy of the first layer, so that the memory of the others can be freed."""
+        return LayerBatch(self.layers[:1], self.query[:1].clone(), self.key[:1].clone())
 
     def folded(self) -> LayerBatch:
         """Return the layers with the norm before the attention folded in."""
@@ -69,32 +82,50 @@ class LayerBatch:
             query, key = (w - w.mean(-1, keepdim=True) for w in (query, key))
         return replace(self, query=query, key=key)
 
-    def head_scores(
-        self, figures: Figures, partner: Sequence[int] | None = None, key: Tensor | None = None
-    ) -> list[list[FormScores]]:
-        """Return the scores of the heads of each layer.
+    def head_scores(self, figures: Figures, key: Side | None = None) -> LaterScores:
+        """Let the device score the heads; those that need more digits are computed again on the CPU.
 
-        partner: if given, the queries of group g are paired with the keys of group partner[g] of their layer
-        key:     if given, keys [L, G, r, d_k] in place of the layers' own
+        key: if given, keys in place of the heads' own, [L G, 1, r, d_k]
         """
-        groups = self.key.shape[1]
-        partners = None if partner is None else [i * groups + p for i in range(len(self.layers)) for p in partner]
-        queries, keys = (Factors(w.flatten(0, 1)) for w in (self.query, self.key if key is None else key))
-        scores = head_scores(queries, keys, partners, figures)
-        heads = self.query.shape[1]
-        return [scores[i : i + heads] for i in range(0, len(scores), heads)]
+        query, key = self.heads[0], self.heads[1] if key is None else key
+        scores = batched_scores(query, key, figures)
+        w_query, w_key = query.w, key.w  # not the Gram matrices, whose memory is freed
+        size, heads = w_query.shape[1], self.query.shape[1]
 
-    def layer_scores(self, figures: Figures, key: Tensor | None = None) -> list[FormScores]:
-        """Return the scores of each layer form; those that need more digits are computed again on the CPU.
+        def rescored(i: int) -> FormScores:
+            (one,) = score_forms(_on_cpu(w_query[i // size, i % size]), _on_cpu(w_key[i // size, 0]), figures)
+            return one
 
-        key: if given, right factors [L, G r, d_k] in place of the layers' own
+        def of_layers() -> list[list[FormScores]]:
+            found = _precise(scores(), rescored)
+            return [found[i : i + heads] for i in range(0, len(found), heads)]
+
+        return of_layers
+
+    def layer_scores(self, figures: Figures, key: Side | None = None) -> LaterScores:
+        """Let the device score the layer forms; those that need more digits are computed again on the CPU.
+
+        key: if given, right factors in place of the layers' own, [L, 1, G r, d_k]
         """
-        query, key = self.layer_query, self.layer_key if key is None else key
-        scores = batched_layer_scores(query, key, figures, self.groups)
-        for i, one in enumerate(scores):
-            if not one.error <= TRUSTED:
-                scores[i] = layer_scores(Factors(query).cpu(i), Factors(key).cpu(i), figures, self.groups)
-        return scores
+        query, key = self.forms[0], self.forms[1] if key is None else key
+        scores, groups = batched_scores(query, key, figures, self.groups), self.groups
+        w_query, w_key = query.w, key.w
+
+        def rescored(i: int) -> FormScores:
+            return layer_scores(_on_cpu(w_query[i, 0]), _on_cpu(w_key[i, 0]), figures, groups)
+
+        return lambda: [[one] for one in _precise(scores(), rescored)]
+
+
+def _precise(scores: list[FormScores], rescored: Callable[[int], FormScores]) -> list[FormScores]:
+    """Return scores, with those that need more digits than they have replaced."""
+    return [one if one.error <= TRUSTED else rescored(i) for i, one in enumerate(scores)]
+
+
+def _on_cpu(w: Tensor) -> Factors:
+    """Return one factor `[r, d]` as a NumPy array."""
+    array: AnyFloats = to_numpy(w)
+    return Factors(array[None])
 
 
 def layer_batches(layers: Iterable[AttentionWeights]) -> Iterator[LayerBatch]:

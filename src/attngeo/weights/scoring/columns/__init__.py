@@ -6,6 +6,7 @@ head_rows           the rows of heads whose scores are known
 add_gaussian_null   fill the columns that compare with independent Gaussian factors
 add_folded          fill the columns of scores with the norm folded in
 turning_pairs       the rotary pairs of a layer that rotates
+Requested           which rows and columns are wanted
 """
 
 from attngeo.weights.scoring.columns.layer_rows import (
@@ -16,5 +17,6 @@ from attngeo.weights.scoring.columns.layer_rows import (
     layer_rows,
     turning_pairs,
 )
+from attngeo.weights.scoring.columns.requested import Requested
 
-__all__ = ["add_folded", "add_gaussian_null", "head_rows", "layer_row", "layer_rows", "turning_pairs"]
+__all__ = ["Requested", "add_folded", "add_gaussian_null", "head_rows", "layer_row", "layer_rows", "turning_pairs"]

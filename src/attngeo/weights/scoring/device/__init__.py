@@ -1,11 +1,11 @@
-"""Scoring through torch, on a GPU: everything is computed in float64, in batches over the heads of a layer.
+"""Scoring through torch, on a GPU: everything is computed in float64, for many forms at once.
 
-open_device            a torch device by its name, or an error in one line
-read_on_device         the layers of a checkpoint as tensors on it
-batched_scores         scores of many forms at once, by the same formulas as on the CPU
+open_device       a torch device by its name, or an error in one line
+read_on_device    the layers of a checkpoint as tensors on it
+batched_scores    scores of many forms at once, by the same formulas as on the CPU
 """
 
-from attngeo.weights.scoring.device.batched import batched_head_scores, batched_layer_scores
+from attngeo.weights.scoring.device.batched import batched_scores
 from attngeo.weights.scoring.device.reading import open_device, read_on_device
 
-__all__ = ["batched_head_scores", "batched_layer_scores", "open_device", "read_on_device"]
+__all__ = ["batched_scores", "open_device", "read_on_device"]

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Generator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import nullcontext
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from attngeo.errors import InputError, first_line
@@ -17,8 +19,11 @@ from attngeo.weights.sources.checkpoint import Checkpoint, ReadRequest
 if TYPE_CHECKING:
     from torch import Tensor
     from torch import device as Device
+    from torch.cuda import Stream
 
 READERS = 6  # layers read at a time from a local file
+AHEAD = 16  # layers that are read, or waiting to be read, before they are asked for
+CHUNK = 2**22  # bytes read at a time: page-locked memory takes long to get, and these few megabytes are used again
 
 
 def open_device(name: str) -> Device:
@@ -45,41 +50,67 @@ def read_on_device(layers: Layers, device: Device) -> Generator[AttentionWeights
     checkpoint.plan_reads([request for plan in layers.plans for request in plan.requests])
     several = isinstance(checkpoint, ByteCheckpoint) and not checkpoint.remote
     with ThreadPoolExecutor(READERS if several else 1, "attngeo-read") as pool:
-        pending: deque[tuple[LayerPlan, Future[dict[ReadRequest, Tensor]]]] = deque()
+        pending: deque[Future[dict[ReadRequest, Tensor]]] = deque()
         upcoming = iter(layers.plans)
         try:
             for plan in layers.plans:
-                while len(pending) < (READERS if several else 2) and (later := next(upcoming, None)) is not None:
-                    pending.append((later, pool.submit(_read, checkpoint, later, device)))
-                _, future = pending.popleft()
-                yield plan.weights(_take(checkpoint, future.result()))
+                while len(pending) < (AHEAD if several else 2) and (later := next(upcoming, None)) is not None:
+                    pending.append(pool.submit(_read, checkpoint, later, device))
+                yield plan.weights(_take(pending.popleft().result()))
         finally:
-            for _, future in pending:
+            for future in pending:
                 future.cancel()
 
 
 def _read(checkpoint: Checkpoint, plan: LayerPlan, device: Device) -> dict[ReadRequest, Tensor]:
-    """Return the tensors of one layer on the device, in the precision of the file where that can be."""
-    return {request: _read_one(checkpoint, request, device) for request in plan.requests}
+    """Return the tensors of one layer on the device, in the precision of the file where that can be.
+
+    They are copied on a stream of its own, and have arrived at the end: the device computes meanwhile.
+    """
+    import torch
+
+    with torch.cuda.stream(_copying(device)) if device.type == "cuda" else nullcontext():
+        return {request: _read_one(checkpoint, request, device) for request in plan.requests}
+
+
+@cache
+def _copying(device: Device) -> Stream:
+    """Return the stream on which weights are copied: one for all threads, so that memory on the device is reused."""
+    import torch
+
+    return torch.cuda.Stream(device, priority=-1)
 
 
 def _read_one(checkpoint: Checkpoint, request: ReadRequest, device: Device) -> Tensor:
+    """Return a tensor on the device, checked to be finite."""
     import torch
 
-    stored = checkpoint.read_stored(request) if isinstance(checkpoint, ByteCheckpoint) else None
+    stored = checkpoint.stored(request) if isinstance(checkpoint, ByteCheckpoint) else None
     if stored is None:
         return torch.from_numpy(checkpoint.read(request)).to(device)
+    data = torch.empty(stored.size, dtype=torch.uint8, device=device)
+    for start in range(0, stored.size, CHUNK):
+        # Page-locked memory is copied without waiting; torch uses it again only after it has been copied.
+        size = min(CHUNK, stored.size - start)
+        chunk = torch.empty(size, dtype=torch.uint8, pin_memory=device.type == "cuda")
+        stored.fill(chunk.numpy().data, start)
+        data[start : start + size].copy_(chunk, non_blocking=True)
     types = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
-    return torch.from_numpy(stored.data).to(device).view(types[stored.dtype]).view(stored.shape)
+    values = data.view(types[stored.dtype]).view(stored.shape)
+    # A sum of finite float32 weights does not overflow in float64. Asking for it waits until all is copied.
+    if not bool(values.sum(dtype=torch.float64).isfinite()):
+        checkpoint.read(request)  # names the tensor and the position
+    return values
 
 
-def _take(checkpoint: Checkpoint, tensors: dict[ReadRequest, Tensor]) -> Any:
-    """Return a function that reads a request of one layer: the tensor in float64, checked to be finite."""
+def _take(tensors: dict[ReadRequest, Tensor]) -> Any:
+    """Return a function that returns the tensor of a request, in float64."""
+    import torch
 
     def read(request: ReadRequest) -> Tensor:
-        values = tensors.pop(request).double()
-        if not bool(values.sum().isfinite()):  # a sum of finite float32 weights does not overflow in float64
-            checkpoint.read(request)  # names the tensor and the position
-        return values
+        values = tensors.pop(request)
+        if values.is_cuda:
+            values.record_stream(torch.cuda.current_stream(values.device))  # not freed before it is converted
+        return values.double()
 
     return read

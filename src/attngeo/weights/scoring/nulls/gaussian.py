@@ -67,6 +67,11 @@ class GaussianNull:
         """Standard deviation of the drawn directionalities around `centre`."""
         return float(np.sqrt(np.square(self.directionality - self.centre).mean()))
 
+    @cached_property
+    def _distances(self) -> Floats:
+        """The distances of the drawn directionalities from `centre`, in ascending order."""
+        return np.sort(np.abs(self.directionality - self.centre))
+
     def symmetry_z(self, score: float) -> float:
         """Return the distance of a symmetry from the mean of the null, in standard deviations.
 
@@ -86,8 +91,8 @@ class GaussianNull:
         """Return the two-sided p-value (1 + number of draws at least as far from the centre)/(1 + number of draws)."""
         if math.isnan(score):
             return math.nan
-        as_far = np.abs(self.directionality - self.centre) >= abs(score - self.centre)
-        return (1 + int(as_far.sum())) / (1 + len(self.directionality))
+        nearer = int(np.searchsorted(self._distances, abs(score - self.centre)))
+        return (1 + len(self._distances) - nearer) / (1 + len(self._distances))
 
     def dominance_z(self, score: float) -> float:
         """Return the distance of a dominance from the mean of the null, in standard deviations."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -18,11 +17,6 @@ from attngeo.weights.scoring.factored import Figures, FormScores
 from attngeo.weights.scoring.factors import Factors
 from attngeo.weights.scoring.layer import LayerFactors, head_scores, layer_scores
 from attngeo.weights.scoring.rows import Row, null_if_nan
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from attngeo.weights.scoring.batches.layer_batch import LayerBatch
 
 SEED = 0
 
@@ -44,7 +38,7 @@ class UnpairedForms:
         own = self.key.w
         if bool((key.w[0, :, 0] == own[0, :, 0]).all()) and bool((key.w == own).all()):
             return
-        _fill(self.rows, self.scores_with(key))
+        fill_repaired(self.rows, self.scores_with(key))
 
 
 @dataclass(frozen=True)
@@ -77,7 +71,7 @@ class RepairedNull:
         query, key = factors.heads
         if factors.groups > 1:
             partner = other_groups(factors.groups, factors.key_of)
-            _fill(rows, head_scores(query, key, partner, figures))
+            fill_repaired(rows, head_scores(query, key, partner, figures))
         else:
             self._pair(
                 ("head", stack, query.w.shape, key.w.shape, 1),
@@ -91,62 +85,6 @@ class RepairedNull:
         else:
             self.first[kind] = forms
         self.last[kind] = forms.key
-
-    def add_batch(self, batch: LayerBatch, rows: Sequence[list[Row]], rotary: RotaryPairs | None = None) -> None:
-        """Score the next layers, held on a device.
-
-        rows: of each layer, the row of its form, followed by those of its heads
-        """
-        groups, figures = batch.groups, Figures(dominance=False, rotary=rotary)
-        kind = (batch.layers[0].stack, tuple(batch.query.shape[1:]), tuple(batch.key.shape[1:]), groups)
-        query, layer_query = Factors(batch.query[0]), Factors(batch.layer_query[:1])  # of the first of these layers
-        self._pair_batch(
-            ("layer", *kind),
-            [new[:1] for new in rows],
-            batch.layer_key[:, None],  # [L, 1, G r, d_k]
-            lambda keys: [[scores] for scores in batch.layer_scores(figures, keys[:, 0])],
-            lambda key: [layer_scores(layer_query, key, figures, groups)],
-        )
-        of_heads = [new[1:] for new in rows]
-        if of_heads[0] and groups > 1:
-            for some, scored in zip(
-                of_heads, batch.head_scores(figures, other_groups(groups, batch.key_of)), strict=True
-            ):
-                _fill(some, scored)
-        elif of_heads[0]:
-            self._pair_batch(
-                ("head", *kind),
-                of_heads,
-                batch.key,  # [L, 1, r, d_k]
-                lambda keys: batch.head_scores(figures, key=keys),
-                lambda key: head_scores(query, key, figures=figures),
-            )
-
-    def _pair_batch(
-        self,
-        kind: Kind,
-        rows: Sequence[Sequence[Row]],
-        own: Tensor,
-        scores_with: Callable[[Tensor], Sequence[Sequence[FormScores]]],
-        first_with: Callable[[Factors], Sequence[FormScores]],
-    ) -> None:
-        """Score forms of several layers with the keys of the layers before them.
-
-        own:         their own keys, [L, ...]
-        scores_with: scores the forms of all layers with keys [L, ...]
-        first_with:  scores those of the first layer with keys [...]
-        """
-        import torch
-
-        before = self.last[kind].w[None] if kind in self.last else own[:1]  # the first layer is recognised below
-        keys = torch.cat([before, own[:-1]])  # [L, ...]
-        shared = (keys == own).flatten(1).all(1).tolist()  # [L], the same layer, or one that shares its weights
-        for some, same, scored in zip(rows, shared, scores_with(keys), strict=True):
-            if not same:
-                _fill(some, scored)
-        if kind not in self.first:
-            self.first[kind] = UnpairedForms(rows[0], Factors(own[0]), first_with)
-        self.last[kind] = Factors(own[-1])
 
     def close(self) -> None:
         """Pair the first layer of each kind with the keys of the last one."""
@@ -178,7 +116,8 @@ def derangement(groups: int) -> list[int]:
     return [int(g) for g in partner]
 
 
-def _fill(rows: Sequence[Row], scored: Sequence[FormScores]) -> None:
+def fill_repaired(rows: Sequence[Row], scored: Sequence[FormScores]) -> None:
+    """Fill in the columns from the scores with other keys."""
     for row, scores in zip(rows, scored, strict=True):
         row["symmetry_repaired"] = null_if_nan(scores.symmetry)
         row["directionality_repaired"] = null_if_nan(scores.directionality)

@@ -96,16 +96,16 @@ def pair_factors(w: Any, turning: Ints) -> Any:
     turning: [n, 2], the dimensions of the pairs
     """
     *batch, groups, r, d = w.shape
-    return w.reshape(*batch, groups * r, d)[..., _rows_of_pairs(turning, groups, r), :]
+    return w.reshape(*batch, groups * r, d)[..., rows_of_pairs(turning, groups, r), :]
 
 
 def within_pairs(product: Any, turning: Ints, groups: int) -> Any:
     """Return the blocks `[n, 2G, 2G]` of a product `[G r, G r]` of factors that belong to one rotary pair each."""
-    rows = _rows_of_pairs(turning, groups, len(product) // groups)
+    rows = rows_of_pairs(turning, groups, len(product) // groups)
     return product[rows[:, :, None], rows[:, None, :]]
 
 
-def _rows_of_pairs(turning: Ints, groups: int, r: int) -> Ints:
+def rows_of_pairs(turning: Ints, groups: int, r: int) -> Ints:
     """Return where the dimensions of each pair stand among those of all G key heads, `[n, 2G]`."""
     rows = turning[:, :, None] + r * np.arange(groups)  # [n, 2, G]
     return rows.reshape(len(turning), 2 * groups)
@@ -146,10 +146,16 @@ def _sums(query: Any, key: Any, average: Any, factor: float, products: Sequence[
     return RotarySums(
         factor**4 * trace_of_square(average(products[2])).sum(-1) if square else norm * np.nan,
         norm,
-        factor**4 * namespace(query).einsum("...nkd,...nkd->...d", gram_key @ query, query),
-        factor**4 * namespace(key).einsum("...nkd,...nkd->...d", gram_query @ key, key),
+        factor**4 * _column_sums(gram_key @ query, query),
+        factor**4 * _column_sums(gram_query @ key, key),
         factor**4 * (gram_query.diagonal(0, -2, -1) * gram_key.diagonal(0, -2, -1)).sum((-1, -2)),
     )
+
+
+def _column_sums(a: Any, b: Any) -> Any:
+    """Return Σ_nk a_nkd b_nkd of arrays `[..., n, k, d]`, as `[..., d]`."""
+    # torch's einsum would copy both into another order.
+    return (a * b).sum((-3, -2)) if is_torch(a) else np.einsum("...nkd,...nkd->...d", a, b)
 
 
 def commuting_part(product: Array) -> Array:
