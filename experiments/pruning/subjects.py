@@ -12,7 +12,8 @@ import numpy as np
 
 from attngeo.bundled import bundled
 from attngeo.live.load import LoadedModel, load_model
-from experiments.pruning.reactions import reactions, smiles_tokenizer
+from experiments.pruning.reactions import reactions
+from experiments.pruning.smiles_tokenizer import smiles_tokenizer
 
 CHARACTERS_PER_TOKEN = 6  # more than any of the models needs on English text
 PASSAGE = 1500  # characters that are taken from one place of the corpus
@@ -64,8 +65,8 @@ def subjects(models: Path, corpus: Path) -> dict[str, Subject]:
         Subject(
             "rxnfp",
             lambda: _load_rxnfp(rxnfp),
-            lambda draw, tokens: reactions(tokens // 30, seed=draw),
-            lambda split, tokens: reactions(tokens // 30, seed=1000 if split == "development" else 1001),
+            lambda draw, tokens: reactions(tokens // 40, seed=draw),
+            lambda split, tokens: reactions(tokens // 40, seed=1000 + (split == "fresh"), evaluation=True),
         ),
     ]
     return {subject.name: subject for subject in found}

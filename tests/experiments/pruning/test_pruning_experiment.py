@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import lzma
+import re
 from pathlib import Path
 
 import numpy as np
@@ -14,9 +15,10 @@ from attngeo.errors import InputError
 from experiments.pruning.__main__ import main
 from experiments.pruning.measures import blocks, disagreement
 from experiments.pruning.page import with_tables
-from experiments.pruning.reactions import reactions, smiles_tokenizer
+from experiments.pruning.reactions import reactions
 from experiments.pruning.records import Record, Series, ratio, read_records
 from experiments.pruning.run import Settings, removals, run
+from experiments.pruning.smiles_tokenizer import smiles_tokenizer
 from experiments.pruning.subjects import subjects
 from experiments.pruning.table import RULE, tables
 
@@ -26,13 +28,35 @@ PAGE, LOGS = ROOT / "docs/pruning.md", ROOT / "results/pruning"
 
 def test_reaction_strings_are_in_the_vocabulary(rxnfp: Path) -> None:
     texts = reactions(200, seed=0)
-    assert len(set(texts)) > 150
+    assert len(set(texts)) == 200
     assert set(texts) != set(reactions(200, seed=1))
-    tokenizer = smiles_tokenizer(rxnfp / "bert_pretrained" / "vocab.txt")
+    assert not set(texts) & set(reactions(200, seed=0, evaluation=True))
+    vocabulary = rxnfp / "bert_pretrained" / "vocab.txt"
+    whole = smiles_tokenizer(vocabulary, whole_atoms=True)
     for text in texts:
-        ids = tokenizer(text)["input_ids"]
-        assert tokenizer.unk_token_id not in ids
-        assert "".join(tokenizer.convert_ids_to_tokens(ids[1:-1])) == text
+        ids = whole(text)["input_ids"]
+        assert whole.unk_token_id not in ids
+        assert "".join(whole.convert_ids_to_tokens(ids[1:-1])) == text
+    split = smiles_tokenizer(vocabulary)
+    tokens = split.convert_ids_to_tokens(split("[Na+]Br>>C[nH]")["input_ids"])
+    unknown = "[UNK]"
+    assert tokens == ["[CLS]", *[unknown] * 4, "Br", *[unknown] * 2, "C", *[unknown] * 3, "[SEP]"]
+
+
+def test_reactions_are_well_formed() -> None:
+    for text in reactions(500, seed=3):
+        precursors, product = text.split(">>")
+        assert precursors.split(".") == sorted(precursors.split("."))
+        for molecule in (*precursors.split("."), product):
+            atoms = re.sub(r"\[[^\]]*\]", "A", molecule)
+            assert all(atoms.count(number) % 2 == 0 for number in "123"), molecule
+            assert atoms.count("(") == atoms.count(")"), molecule
+
+
+def test_the_pretrained_model_knows_the_reactions(rxnfp: Path, tmp_path: Path) -> None:
+    subject = subjects(rxnfp.parents[2], tmp_path)["rxnfp"]
+    (full, *_) = run(subject, Settings(evaluation_tokens=1024, methods=("random",), shares=(0.3,)))
+    assert np.mean(full["losses"]) < 0.05
 
 
 def test_disagreement_of_similarities() -> None:
