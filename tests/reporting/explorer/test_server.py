@@ -170,7 +170,7 @@ def test_a_text_is_never_taken_for_the_path_of_an_image(tmp_path):
     sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
     transformers.ViTModel(transformers.ViTConfig(**sizes, image_size=32, patch_size=16)).save_pretrained(tmp_path)
     transformers.AutoTokenizer.from_pretrained(attngeo.bundled.bundled("encoder")).save_pretrained(tmp_path)
-    with pytest.raises(InputError, match="reads images or sounds, expected a model or a stack that reads text"):
+    with pytest.raises(InputError, match="reads images or sounds, expected a model or stack that reads text"):
         TextSession(tmp_path)
 
 
@@ -183,7 +183,7 @@ def test_the_command_serves_until_it_is_interrupted():
         with closing(http.client.HTTPConnection(host, timeout=60)) as connection:
             connection.request("GET", f"/{token}/")
             assert connection.getresponse().status == 200
-        running.send_signal(signal.SIGINT)
-        assert running.stdout.read() == "attngeo: stopped\n"
+            running.send_signal(signal.SIGINT)  # while the connection is open and its answer not read
+            assert running.stdout.read() == "attngeo: stopped\n"
         assert running.stderr.read() == ""
     assert running.returncode == 0

@@ -13,7 +13,9 @@ from __future__ import annotations
 import hmac
 import json
 import secrets
+import socket
 from collections.abc import Callable
+from contextlib import suppress
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -32,10 +34,11 @@ LOOPBACK = ("127.0.0.1", "localhost", "::1")
 class ExplorerServer(ThreadingHTTPServer):
     """The server of one session; `address` is where a browser finds it."""
 
-    daemon_threads = True
+    daemon_threads = False  # a thread that is still at work when Python ends can abort the process
 
     def __init__(self, session: TextSession, host: str = "127.0.0.1", port: int = 0):
         self.session = session
+        self._connections: set[Any] = set()
         self.token = secrets.token_urlsafe(24)
         self.page = explorer_html(session.name, MOST_CHARACTERS, __version__).encode()
         try:
@@ -51,6 +54,24 @@ class ExplorerServer(ThreadingHTTPServer):
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A browser that closes a connection early is no error."""
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Answer in a thread, and remember the connection until it is closed."""
+        self._connections.add(request)
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        """Close a connection."""
+        self._connections.discard(request)
+        super().shutdown_request(request)
+
+    def server_close(self) -> None:
+        """Stop the work on texts, close all connections and wait for their threads."""
+        self.session.cancel()
+        for connection in tuple(self._connections):
+            with suppress(OSError):  # the browser may have closed it
+                connection.shutdown(socket.SHUT_RDWR)
+        super().server_close()
 
 
 class _Handler(BaseHTTPRequestHandler):

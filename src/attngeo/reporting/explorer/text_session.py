@@ -54,9 +54,7 @@ class TextSession:
         if self._loaded.tokenizer is None:
             raise InputError(f"{self._loaded.name}: has no tokenizer, so there is no text to explore it with")
         if modality("a text", self._loaded, stack) != TEXT:  # it would take a text for the path of an image or a sound
-            raise InputError(
-                f"{self._loaded.name}: reads images or sounds, expected a model or a stack that reads text"
-            )
+            raise InputError(f"{self._loaded.name}: reads images or sounds, expected a model or stack that reads text")
         self._options: dict[str, Any] = {"stage": stage, "stack": stack, "truncate": truncate}
         self._options |= {"tokenizer": self._loaded.tokenizer}
         self._one_at_a_time = threading.Lock()
@@ -91,6 +89,11 @@ class TextSession:
             is_wanted()
             found = self._shown[side] = self._organised(text, is_wanted)
         return attention_data(found)
+
+    def cancel(self) -> None:
+        """End all calls of `organise` that are at work or wait, with `Superseded`."""
+        for side in SIDES:
+            self._newest[side] = next(self._tickets)
 
     def warm_up(self) -> None:
         """Organise a few words, so that the first text is not slower than the next: kernels are loaded on first use."""
