@@ -51,34 +51,43 @@ def effective_ranks(
     >>> float(ranks.symmetric), float(ranks.skew)
     (4.0, nan)
     """
-    square, both = multiply(cross, cross), multiply(gram_query, gram_key)
-    left, right = multiply(gram_query, cross), multiply(cross, gram_key)  # [..., r, r]
-    return _from_traces(
-        _inner(cross, cross.swapaxes(-1, -2)),
-        _inner(gram_query, gram_key),
-        (
-            _inner(square, square.swapaxes(-1, -2)),
-            _inner(left, right),
-            _inner(both, both.swapaxes(-1, -2)),
-            _inner(left, right.swapaxes(-1, -2)),
-        ),
-    )
+    trace, norm = _inner(cross, cross.swapaxes(-1, -2)), _inner(gram_query, gram_key)
+    return ranks_from_traces(trace, norm, fourth_traces(cross, gram_query, gram_key, multiply))
 
 
 def effective_ranks_of_dense(
     form: Array, multiply: Callable[[Any, Any], Any] = operator.matmul
 ) -> EffectiveRanks[Array]:
     """Return the effective ranks of dense forms `[..., d, d]`, from M² and MMᵀ."""
-    square, gram = multiply(form, form), multiply(form, form.swapaxes(-1, -2))  # [..., d, d]
-    return _from_traces(
-        _inner(form, form.swapaxes(-1, -2)),
-        _inner(form, form),
-        (_inner(square, square.swapaxes(-1, -2)), _inner(square, square), _inner(gram, gram), _inner(square, gram)),
+    trace, norm = _inner(form, form.swapaxes(-1, -2)), _inner(form, form)
+    return ranks_from_traces(trace, norm, fourth_traces_of_dense(form, multiply))
+
+
+Traces = tuple[Any, Any, Any, Any]  # tr M⁴, tr(M²M²ᵀ), tr((MMᵀ)²), tr(M³Mᵀ), each [...]
+
+
+def fourth_traces(
+    cross: Any, gram_query: Any, gram_key: Any, multiply: Callable[[Any, Any], Any] = operator.matmul
+) -> Traces:
+    """Return the traces of degree four of each form of a batch; arguments as for `effective_ranks`."""
+    square, both = multiply(cross, cross), multiply(gram_query, gram_key)
+    left, right = multiply(gram_query, cross), multiply(cross, gram_key)  # [..., r, r]
+    return (
+        _inner(square, square.swapaxes(-1, -2)),
+        _inner(left, right),
+        _inner(both, both.swapaxes(-1, -2)),
+        _inner(left, right.swapaxes(-1, -2)),
     )
 
 
-def _from_traces(trace: Any, norm: Any, fourth: tuple[Any, Any, Any, Any]) -> EffectiveRanks[Any]:
-    """Return the ranks from tr(M M), ‖M‖² and the four traces of degree four, all `[...]`."""
+def fourth_traces_of_dense(form: Any, multiply: Callable[[Any, Any], Any] = operator.matmul) -> Traces:
+    """Return the traces of degree four of dense forms `[..., d, d]`."""
+    square, gram = multiply(form, form), multiply(form, form.swapaxes(-1, -2))  # [..., d, d]
+    return _inner(square, square.swapaxes(-1, -2)), _inner(square, square), _inner(gram, gram), _inner(square, gram)
+
+
+def ranks_from_traces(trace: Any, norm: Any, fourth: Traces) -> EffectiveRanks[Any]:
+    """Return the ranks from tr(M M), ‖M‖² and the four traces of degree four, all `[...]`; NaN where those are NaN."""
     xp = namespace(norm)
     straight, crossed, alternating, odd = fourth
     even = 2 * straight + 4 * crossed + 2 * alternating

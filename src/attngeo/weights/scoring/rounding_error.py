@@ -6,6 +6,7 @@ A score whose estimate exceeds `TRUSTED` is computed again with more digits (see
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -54,37 +55,53 @@ def gram_error(
 
 
 def batched_error(
-    rows: Any, columns: Any, squared_norm: Any, gram_query: Any, gram_key: Any, cross: Any, symmetry: Any
-) -> Any:
-    """Return `gram_error` of each form of a batch, `[...]`; infinite where a form is zero or has no excess.
+    squared_norm: Floats, symmetry: Floats, sensitivity: Floats, spread: Floats, terms: Sequence[Floats]
+) -> Floats:
+    """Return `gram_error` of float64 forms, `[n]`; infinite where a form is zero or has no excess.
 
-    rows, columns: [..., d_q], [..., d_k]
-    squared_norm, symmetry: [...]
-    gram_query, gram_key, cross: [..., r, r]; None where the scores come from dense forms
+    squared_norm, symmetry: [n]
+    sensitivity, spread:    [n], from `batched_sensitivity`
+    terms:                  each [n], from `gram_terms`; 0 where the scores come from dense forms
     """
-    xp = namespace(squared_norm)
-    positive = squared_norm > 0
-    norm = xp.where(positive, squared_norm, 1.0)
-    squares, total, largest = 0.0, 0.0, 0.0
+    with np.errstate(all="ignore"):  # a result that is not finite counts as infinite
+        energy, in_trace, in_norm = terms
+        of_symmetry = np.sqrt(in_trace + np.where(in_norm > 0, symmetry, 0.0) ** 2 * in_norm) / squared_norm
+        error = np.maximum(sensitivity * np.maximum(energy / squared_norm, 1.0), of_symmetry)
+        error = np.finfo(np.float64).eps / 2 * (1 + 5 * np.sqrt(spread)) * error
+        estimate: Floats = np.where((squared_norm > 0) & np.isfinite(error), error, np.inf)
+    return estimate
+
+
+def batched_sensitivity(rows: Any, columns: Any) -> tuple[Any, Any]:
+    """Return the second result of `directionality_with_sensitivity`, and the larger `concentration`, of many forms.
+
+    rows, columns: [n, d_q], [n, d_k]
+
+    Both are `[n]`, NaN or infinite where a form is zero or has no excess.
+    """
+    xp = namespace(rows)
+    squares, total, spreads = 0.0, 0.0, []
     for norms in (rows, columns):
         limit = threshold(norms) if norms.shape[-1] > 1 else norms
         outliers = xp.where(exceeds(norms, limit), norms, 0.0)
         count = (outliers > 0).sum(-1)
         squares = squares + (outliers**2).sum(-1) + (count * limit[..., 0]) ** 2 / norms.shape[-1]
         total = total + excess_over(norms, limit)
-        spread = (norms**4).sum(-1) / xp.where(positive, (norms**2).sum(-1), 1.0) ** 2
-        largest = xp.maximum(spread, spread * 0 + largest)
-    unit = float(xp.finfo(squared_norm.dtype).eps) / 2 * (1 + 5 * xp.sqrt(largest))
-    error = xp.sqrt(squares) / total  # infinite or NaN where nothing exceeds its threshold
-    if gram_query is not None:
-        q2, k2 = gram_query.diagonal(0, -2, -1), gram_key.diagonal(0, -2, -1)  # [..., r]
-        error = error * ((q2 * k2).sum(-1) / norm).clip(1.0)
-        if cross is not None:
-            in_trace = 4 * _weighted(cross, k2, q2)
-            in_norm = 2 * _weighted(gram_query, k2, k2) + 2 * _weighted(gram_key, q2, q2)
-            error = xp.maximum(error, xp.sqrt(in_trace + symmetry**2 * in_norm) / norm)
-    error = unit * error
-    return xp.where(positive & xp.isfinite(error), error, np.inf)
+        spreads.append((norms**4).sum(-1) / (norms**2).sum(-1) ** 2)
+    return xp.sqrt(squares) / total, xp.maximum(*spreads)
+
+
+def gram_terms(gram_query: Any, gram_key: Any, cross: Any) -> tuple[Any, Any, Any]:
+    """Return what `batched_error` needs of the products `[..., r, r]` of many forms, each `[...]`.
+
+    cross: None where forms are not square and have no symmetry
+    """
+    q2, k2 = gram_query.diagonal(0, -2, -1), gram_key.diagonal(0, -2, -1)  # [..., r]
+    energy = (q2 * k2).sum(-1)
+    if cross is None:
+        return energy, 0 * energy, 0 * energy
+    in_norm = 2 * _weighted(gram_query, k2, k2) + 2 * _weighted(gram_key, q2, q2)
+    return energy, 4 * _weighted(cross, k2, q2), in_norm
 
 
 def _weighted(matrix: Any, left: Any, right: Any) -> Any:

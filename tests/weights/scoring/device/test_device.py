@@ -14,7 +14,7 @@ import attngeo
 from attngeo.errors import InputError, SourceError
 from attngeo.weights.layout.rotary import RotaryPairs
 from attngeo.weights.scoring.batches import LayerBatch, layer_batch
-from attngeo.weights.scoring.device import products
+from attngeo.weights.scoring.device import BatchedScores, products, reading
 from attngeo.weights.scoring.factored import Figures
 from attngeo.weights.scoring.layer import head_scores, layer_factors, layer_scores
 from tests.weights.scoring.random_layer import random_layer
@@ -60,9 +60,10 @@ def test_real_models(minilm, smollm2):
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float64"])
-def test_stored_bytes_of_every_float_type(tmp_path, dtype):
+def test_stored_bytes_of_every_float_type(tmp_path, monkeypatch, dtype):
     import ml_dtypes
 
+    monkeypatch.setattr(reading, "CHUNK", 100)
     kind = ml_dtypes.bfloat16 if dtype == "bfloat16" else np.dtype(dtype)
     (tmp_path / "config.json").write_text(json.dumps(CONFIG))
     save_file({name: w.astype(kind) for name, w in llama_tensors().items()}, tmp_path / "model.safetensors")
@@ -74,7 +75,6 @@ def test_stored_bytes_of_every_float_type(tmp_path, dtype):
 @pytest.mark.parametrize("block", [256, 3])
 def test_every_shape(monkeypatch, heads, d, r, block):
     monkeypatch.setattr(products, "BLOCK", block)
-    monkeypatch.setattr(products, "GRAM_BLOCK", block)
     layer = random_layer(*heads, d, r)
     rotary = RotaryPairs.halves([1.0, 0.4], first=1)
     factors = layer_factors(layer)
@@ -82,13 +82,13 @@ def test_every_shape(monkeypatch, heads, d, r, block):
     batch = LayerBatch.of([replace(layer, **tensors)])
     figures = Figures(ranks=True, rotary=rotary, pairs=True)
     partner = [*range(1, heads[1]), 0]
-    other = batch.heads[1][torch.tensor(partner)]
+    together = BatchedScores()
+    of_heads = batch.head_scores(together, figures, batch.heads[1][torch.tensor(partner)])
+    of_layers = batch.layer_scores(together, figures)
+    together.compute()
     pairs = [
-        *zip(head_scores(*factors.heads, partner, figures), *batch.head_scores(figures, other)(), strict=True),
-        (
-            layer_scores(factors.layer_query, factors.layer_key, figures, heads[1]),
-            *batch.layer_scores(figures)()[0],
-        ),
+        *zip(head_scores(*factors.heads, partner, figures), *of_heads(), strict=True),
+        (layer_scores(factors.layer_query, factors.layer_key, figures, heads[1]), *of_layers()[0]),
     ]
     for ours, theirs in pairs:
         for name in (

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 
-from attngeo.weights.scoring.batches.layer_batch import LayerBatch
+from attngeo.weights.scoring.batches.layer_batch import LaterScores, LayerBatch
 from attngeo.weights.scoring.batches.repaired import RepairedBatches
 from attngeo.weights.scoring.columns.layer_rows import add_folded, add_gaussian_null, head_rows, layer_row
 from attngeo.weights.scoring.columns.requested import Requested
+from attngeo.weights.scoring.device.batched import BatchedScores
 from attngeo.weights.scoring.factored import Figures, FormScores
 from attngeo.weights.scoring.rows import Row
 
@@ -39,10 +40,12 @@ def _start(
     """Let the device score a batch; return a function that waits for the scores and returns the rows of each layer."""
     weights = batch.layers[0]
     figures = requested.figures(weights)
-    forms = [_start_forms(batch, figures, requested)]
+    together = BatchedScores()
+    forms = [_start_forms(together, batch, figures, requested)]
     if weights.norm is not None and not weights.cross:
-        forms.append(_start_forms(batch.folded(), folded, requested))
-    fill = repaired.start(batch, figures.rotary) if requested.nulls else None
+        forms.append(_start_forms(together, batch.folded(), folded, requested))
+    fill = repaired.start(together, batch, figures.rotary) if requested.nulls else None
+    together.compute()
     layers = batch.layers
 
     def rows() -> list[list[Row]]:
@@ -63,10 +66,10 @@ def _start(
     return rows
 
 
-def _start_forms(batch: LayerBatch, figures: Figures, requested: Requested) -> Callable[[], list[list[FormScores]]]:
-    """Let the device score the form and the heads of each layer; return a function that waits for the scores."""
-    of_layers = batch.layer_scores(figures)
-    of_heads = batch.head_scores(figures) if requested.heads_of(batch.layers[0]) else None
+def _start_forms(together: BatchedScores, batch: LayerBatch, figures: Figures, requested: Requested) -> LaterScores:
+    """Add the form and the heads of each layer to `together`; return a function that waits for the scores."""
+    of_layers = batch.layer_scores(together, figures)
+    of_heads = batch.head_scores(together, figures) if requested.heads_of(batch.layers[0]) else None
 
     def scores() -> list[list[FormScores]]:
         forms = of_layers()

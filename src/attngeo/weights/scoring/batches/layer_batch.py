@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from attngeo.arrays import AnyFloats, to_numpy
 from attngeo.weights.layout.attention_weights import AttentionWeights, layer_form_factors
-from attngeo.weights.scoring.device.batched import batched_scores
+from attngeo.weights.scoring.device.batched import BatchedScores
 from attngeo.weights.scoring.device.products import Side
 from attngeo.weights.scoring.factored import Figures, FormScores, score_forms
 from attngeo.weights.scoring.factors import Factors
@@ -82,13 +82,13 @@ class LayerBatch:
             query, key = (w - w.mean(-1, keepdim=True) for w in (query, key))
         return replace(self, query=query, key=key)
 
-    def head_scores(self, figures: Figures, key: Side | None = None) -> LaterScores:
-        """Let the device score the heads; those that need more digits are computed again on the CPU.
+    def head_scores(self, together: BatchedScores, figures: Figures, key: Side | None = None) -> LaterScores:
+        """Add the heads to `together`; those that need more digits are computed again on the CPU.
 
         key: if given, keys in place of the heads' own, [L G, 1, r, d_k]
         """
         query, key = self.heads[0], self.heads[1] if key is None else key
-        scores = batched_scores(query, key, figures)
+        scores = together.add(query, key, figures)
         w_query, w_key = query.w, key.w  # not the Gram matrices, whose memory is freed
         size, heads = w_query.shape[1], self.query.shape[1]
 
@@ -102,13 +102,13 @@ class LayerBatch:
 
         return of_layers
 
-    def layer_scores(self, figures: Figures, key: Side | None = None) -> LaterScores:
-        """Let the device score the layer forms; those that need more digits are computed again on the CPU.
+    def layer_scores(self, together: BatchedScores, figures: Figures, key: Side | None = None) -> LaterScores:
+        """Add the layer forms to `together`; those that need more digits are computed again on the CPU.
 
         key: if given, right factors in place of the layers' own, [L, 1, G r, d_k]
         """
         query, key = self.forms[0], self.forms[1] if key is None else key
-        scores, groups = batched_scores(query, key, figures, self.groups), self.groups
+        scores, groups = together.add(query, key, figures, self.groups), self.groups
         w_query, w_key = query.w, key.w
 
         def rescored(i: int) -> FormScores:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from attngeo.weights.layout.rotary import RotaryPairs
 from attngeo.weights.scoring.batches.layer_batch import LaterScores, LayerBatch
+from attngeo.weights.scoring.device.batched import BatchedScores
 from attngeo.weights.scoring.device.fetching import Fetched
 from attngeo.weights.scoring.device.products import Side
 from attngeo.weights.scoring.factored import Figures
@@ -45,8 +46,8 @@ class RepairedBatches:
     heads: bool
     previous: dict[Kind, _Previous] = field(default_factory=dict)
 
-    def start(self, batch: LayerBatch, rotary: RotaryPairs | None) -> Fill:
-        """Let the device score the next layers; return a function that waits and fills in their rows."""
+    def start(self, together: BatchedScores, batch: LayerBatch, rotary: RotaryPairs | None) -> Fill:
+        """Add the next layers to `together`; return a function that waits for the scores and fills in their rows."""
         figures = Figures(dominance=False, rotary=rotary)
         kind = (batch.layers[0].stack, tuple(batch.query.shape[1:]), tuple(batch.key.shape[1:]), batch.groups)
         new = kind not in self.previous
@@ -54,13 +55,13 @@ class RepairedBatches:
             self.previous[kind] = _Previous(batch.first(), rotary)
         kept = self.previous[kind]
         heads = self.heads and batch.layers[0].heads_known
-        fills = [_start_forms(batch, kept.layer_key, figures)]
+        fills = [_start_forms(together, batch, kept.layer_key, figures)]
         kept.layer_key = batch.forms[1][-1:].copy()
         if heads and batch.groups > 1:
             partner = _positions(batch.groups, batch.key_of, len(batch.layers), batch.key.device)
-            fills.append(_fill_heads(batch.head_scores(figures, batch.heads[1][partner])))
+            fills.append(_fill_heads(batch.head_scores(together, figures, batch.heads[1][partner])))
         elif heads:
-            fills.append(_start_heads(batch, kept.head_key, figures))
+            fills.append(_start_heads(together, batch, kept.head_key, figures))
             kept.head_key = batch.heads[1][-batch.key.shape[1] :].copy()
 
         def fill(rows: RowsOfLayers) -> None:
@@ -75,10 +76,11 @@ class RepairedBatches:
         """Let the device score the first layer of each kind with the keys of the last one; return as `start` does."""
         waiting = []
         for kept in self.previous.values():
-            figures = Figures(dominance=False, rotary=kept.rotary)
-            fills = [_start_forms(kept.first, kept.layer_key, figures)]
+            together, figures = BatchedScores(), Figures(dominance=False, rotary=kept.rotary)
+            fills = [_start_forms(together, kept.first, kept.layer_key, figures)]
             if kept.head_key is not None:
-                fills.append(_start_heads(kept.first, kept.head_key, figures))
+                fills.append(_start_heads(together, kept.first, kept.head_key, figures))
+            together.compute()
             waiting.append((kept, fills))
 
         def fill() -> None:
@@ -89,19 +91,19 @@ class RepairedBatches:
         return fill
 
 
-def _start_forms(batch: LayerBatch, before: Side | None, figures: Figures) -> Fill:
+def _start_forms(together: BatchedScores, batch: LayerBatch, before: Side | None, figures: Figures) -> Fill:
     """Score layer forms with the keys of the layers before them; `before` are those of the layer before the first."""
     own = batch.forms[1]
     keys = own.after(own[:1] if before is None else before)
-    scores, shared = batch.layer_scores(figures, keys), _shared(keys, own, len(batch.layers))
+    scores, shared = batch.layer_scores(together, figures, keys), _shared(keys, own, len(batch.layers))
     return lambda rows: _fill_others([of_layer[:1] for of_layer in rows], scores, shared)
 
 
-def _start_heads(batch: LayerBatch, before: Side | None, figures: Figures) -> Fill:
+def _start_heads(together: BatchedScores, batch: LayerBatch, before: Side | None, figures: Figures) -> Fill:
     """Score heads with the keys of the layers before them, as `_start_forms` does."""
     own = batch.heads[1]
     keys = own.after(own[: batch.key.shape[1]] if before is None else before)
-    scores, shared = batch.head_scores(figures, keys), _shared(keys, own, len(batch.layers))
+    scores, shared = batch.head_scores(together, figures, keys), _shared(keys, own, len(batch.layers))
     return lambda rows: _fill_others([of_layer[1:] for of_layer in rows], scores, shared)
 
 

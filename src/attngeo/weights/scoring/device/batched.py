@@ -1,126 +1,126 @@
 """Scores of many forms at once, from torch tensors in float64, by the formulas that the scores of single forms use.
 
-A GPU computes float64 products so fast that no float32 estimate is worth its doubts. A form for which even float64 Gram
-matrices are not precise enough is to be scored again on the CPU, from QR factors.
+A GPU computes float64 products so fast that no float32 estimate is worth its doubts: on an H200 both take as long, and
+bfloat16 products with float32 sums, ten times as fast, are off by 1e-5. A form for which even float64 Gram matrices are
+not precise enough is to be scored again on the CPU, from QR factors.
+
+Each operation takes the program about 10 µs to ask for, however small it is. So the norms of all forms of a batch are
+evaluated together on the device, and what is left, a few numbers per form, is evaluated on the CPU.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from attngeo.arrays import Floats
 from attngeo.weights.scoring.device.fetching import Fetched
-from attngeo.weights.scoring.device.products import Side, cross_products, quadratic_forms
-from attngeo.weights.scoring.device.rotary import head_average, layer_average, within_pairs
+from attngeo.weights.scoring.device.products import Side
+from attngeo.weights.scoring.device.sums import FormSums, Numbers, form_sums
 from attngeo.weights.scoring.directionality import directionality
 from attngeo.weights.scoring.dominance import dominance
-from attngeo.weights.scoring.effective_rank import effective_ranks, effective_ranks_of_dense
+from attngeo.weights.scoring.effective_rank import ranks_from_traces
 from attngeo.weights.scoring.factored import Figures, FormScores
-from attngeo.weights.scoring.norms import dense_norms
-from attngeo.weights.scoring.rotary.average import RotaryAverage, rotary_average
 from attngeo.weights.scoring.rotary.heads import NO_ROTATION, PairProducts, RotaryScores, pair_products
-from attngeo.weights.scoring.rounding_error import batched_error
+from attngeo.weights.scoring.rounding_error import batched_error, batched_sensitivity
 from attngeo.weights.scoring.self_attending import self_attending
-from attngeo.weights.scoring.symmetry import squared_norm, symmetry_ratio, trace_of_square
-
-if TYPE_CHECKING:
-    from torch import Tensor
+from attngeo.weights.scoring.symmetry import symmetry_ratio
 
 NO_NORMS = np.empty(0)  # norms of rows and columns stay on the device
 
+# Waits until the device has computed the scores of forms, and returns them.
+LaterScores = Callable[[], list[FormScores]]
 
-def batched_scores(
-    query: Side, key: Side, figures: Figures, groups: int | None = None
-) -> Callable[[], list[FormScores]]:
-    """Let the device compute the scores of all forms; return a function that waits for them and returns them.
 
-    Those with a large `error` are to be computed again.
+class BatchedScores:
+    """Scores of forms that are added first and computed together then."""
 
-    query, key: [B, m, r, d_q], [B, 1, r, d_k], of B·m forms
-    groups:     G, where the forms are those of layers, with factors [L, 1, G r, d]; None: those of heads
+    def __init__(self) -> None:
+        self._added: list[FormSums] = []
+        self._computed: tuple[Fetched, Fetched] | None = None  # `FormSums.numbers`, and [4, n] figures of the norms
+
+    def add(self, query: Side, key: Side, figures: Figures, groups: int | None = None) -> LaterScores:
+        """Let the device compute the sums of forms; the function that returns their scores works after `compute`.
+
+        Scores with a large `error` are to be computed again.
+
+        query, key: [B, m, r, d_q], [B, 1, r, d_k], of B·m forms; the widths are the same for all forms that are added
+        groups:     G, where the forms are those of layers, with factors [L, 1, G r, d]; None: those of heads
+        """
+        import torch
+
+        with torch.inference_mode():
+            sums = form_sums(query, key, figures, groups)
+        self._added.append(sums)
+        forms, norms = (slice(sum(counts[:-1]), sum(counts)) for counts in zip(*map(_counts, self._added), strict=True))
+        pairs, rank = sums.pairs, min(query.w.shape[-2:])
+
+        def scores() -> list[FormScores]:
+            assert self._computed is not None  # `compute` was called
+            numbers, figures_of_norms = (values.array() for values in self._computed)
+            of_pairs = _pairs(pairs, figures, forms.stop - forms.start)
+            return _form_scores(Numbers(*numbers[:, forms]), figures_of_norms[:, norms], of_pairs, figures, rank)
+
+        return scores
+
+    def compute(self) -> None:
+        """Let the device compute the scores of all forms that were added, and send them to the CPU."""
+        import torch
+
+        with torch.inference_mode():
+            rows, columns = (torch.cat([getattr(one, side) for one in self._added]) for side in ("rows", "columns"))
+            figures = [directionality(rows, columns), dominance(rows, columns), *batched_sensitivity(rows, columns)]
+            numbers = torch.cat([one.numbers for one in self._added], 1)
+            self._computed = Fetched(numbers), Fetched(torch.stack(figures))
+        self._added.clear()  # their memory is no longer needed
+
+
+def _counts(sums: FormSums) -> tuple[int, int]:
+    """Return the number of forms, and how often they have norms: twice if they rotate."""
+    return sums.numbers.shape[1], len(sums.rows)
+
+
+def _pairs(entries: Sequence[Fetched], figures: Figures, count: int) -> Sequence[PairProducts | None]:
+    """Return the products of the rotary pairs of each form, None where they were not asked for."""
+    if not entries or figures.rotary is None:
+        return [None] * count
+    products: Any = zip(*(z.array() for z in entries), strict=True)
+    return [pair_products(a, b, x, figures.rotary.factor) for a, b, x in products]
+
+
+def _form_scores(
+    sums: Numbers, norms: Floats, pairs: Sequence[PairProducts | None], figures: Figures, rank: int
+) -> list[FormScores]:
+    """Return the scores of n forms.
+
+    sums:  each [n]
+    norms: [4, n], figures of their norms; [4, 2n] if they rotate
     """
-    import torch
-
-    with torch.inference_mode():
-        values, products = _figures(query, key, figures)
-        if figures.rotary is not None:
-            average = _rotary_average(query, key, products, figures, groups)
-            rows, columns = (side.expand(*values[0].shape, -1) for side in (average.rows, average.columns))
-            direction = directionality(rows, columns, figures.gamma)
-            values += [average.symmetry, torch.where((rows > 0).any(-1), direction, torch.nan)]
-        table = Fetched(torch.stack([value.flatten() for value in values], -1))  # [B·m, figures]
-        pairs = None
-        if figures.pairs and figures.rotary is not None and products is not None:
-            of_pairs = [within_pairs(z, figures.rotary, 1).flatten(-2) for z in products]  # [B, m, n, 4]
-            pairs = [Fetched(z.expand(*values[0].shape, -1, -1).flatten(0, 1)) for z in of_pairs]
-    return lambda: _form_scores(table, pairs, figures)
-
-
-def _figures(query: Side, key: Side, figures: Figures) -> tuple[list[Tensor], tuple[Tensor, Tensor, Tensor] | None]:
-    """Return the figures of all forms, each `[B, m]`, and the products A, B and X if they were computed."""
-    (r, d_query), d_key = query.w.shape[-2:], key.w.shape[-1]
-    square = d_query == d_key
-    unknown = query.w.new_full(query.w.shape[:2], np.nan)
-    score, trace, ranks, products = unknown, None, None, None
-    if r >= max(d_query, d_key) and not figures.pairs:
-        form = query.w.mT @ key.w  # [B, m, d_q, d_k]
-        rows, columns = dense_norms(form)
-        norm = (form * form).sum((-1, -2))
-        if square:
-            score, trace = symmetry_ratio(trace_of_square(form), norm), form.diagonal(0, -2, -1).sum(-1)
-            ranks = effective_ranks_of_dense(form) if figures.ranks else None
-        error = batched_error(rows, columns, norm, None, None, None, unknown)
-    else:
-        rows, columns = quadratic_forms(key.gram, query.w).sqrt(), quadratic_forms(query.gram, key.w).sqrt()
-        norm = squared_norm(query.gram, key.gram)
-        cross = cross_products(query.w, key.w) if square else None  # [B, m, r, r], Cᵀ
-        if cross is not None:
-            score, trace = symmetry_ratio(trace_of_square(cross), norm), cross.diagonal(0, -2, -1).sum(-1)
-            ranks = effective_ranks(cross.mT, query.gram, key.gram) if figures.ranks else None
-            products = query.gram, key.gram, cross
-        error = batched_error(rows, columns, norm, query.gram, key.gram, cross, score)
-    values = [
-        score,
-        directionality(rows, columns, figures.gamma),
-        norm.clamp_min(0).sqrt(),
-        error,
-        unknown if trace is None else self_attending(trace, norm, min(r, d_query)),
-        unknown if ranks is None else ranks.symmetric,
-        unknown if ranks is None else ranks.skew,
-        dominance(rows, columns) if figures.dominance else unknown,
-    ]
-    return values, products
-
-
-def _rotary_average(
-    query: Side, key: Side, products: tuple[Tensor, Tensor, Tensor] | None, figures: Figures, groups: int | None
-) -> RotaryAverage[Tensor]:
-    """Return the averages over all offsets, `[B, m]`."""
-    assert figures.rotary is not None
-    if products is None:
-        w_query, w_key = (side.w.unflatten(-2, (groups or 1, -1)).mT for side in (query, key))  # [B, m, G, d, r]
-        return rotary_average(w_query, w_key, figures.rotary)
-    if groups is None:
-        return head_average(query, key, products[2], figures.rotary)
-    return layer_average(query, key, products[2], figures.rotary, groups)
-
-
-def _form_scores(table: Fetched, pairs: Sequence[Fetched] | None, figures: Figures) -> list[FormScores]:
-    """Return figures `[n, figures]` form by form."""
-    rows: list[list[float]] = table.array().tolist()
-    of_pairs: Sequence[PairProducts | None] = [None] * len(rows)
-    if pairs is not None and figures.rotary is not None:
-        factor = figures.rotary.factor
-        each: Any = zip(*(z.array() for z in pairs), strict=True)
-        of_pairs = [pair_products(a, b, x, factor) for a, b, x in each]
+    count = len(sums.norm)
+    direction, dominates, sensitivity, spread = norms[:, :count]
+    with np.errstate(all="ignore"):  # a form whose sums are not finite has an infinite error
+        symmetry = symmetry_ratio(sums.trace_of_square, sums.norm)
+        fourth = sums.straight, sums.crossed, sums.alternating, sums.odd
+        ranks = ranks_from_traces(sums.trace_of_square, sums.norm, fourth)
+        terms = sums.energy, sums.in_trace, sums.in_norm
+        columns = [
+            symmetry,
+            direction,
+            np.sqrt(sums.norm.clip(0.0)),
+            batched_error(sums.norm, symmetry, sensitivity, spread, terms),
+            self_attending(sums.trace, sums.norm, rank),
+            ranks.symmetric,
+            ranks.skew,
+            dominates if figures.dominance else np.full(count, np.nan),
+        ]
+    rotary = [NO_ROTATION] * count
+    if figures.rotary is not None:
+        turned = np.where(sums.rotary_largest > 0, norms[0, count:], np.nan)
+        rotary = [RotaryScores(*one) for one in zip(sums.rotary_symmetry.tolist(), turned.tolist(), pairs, strict=True)]
+    rows = zip(*(column.tolist() for column in columns), rotary, strict=True)
     return [
-        FormScores(
-            symmetry, direction, norm, NO_NORMS, NO_NORMS, error, share, rank_symmetric, rank_skew, dominates,
-            RotaryScores(rope[0], rope[1], own_pairs) if rope else NO_ROTATION,
-        )
-        for (symmetry, direction, norm, error, share, rank_symmetric, rank_skew, dominates, *rope), own_pairs in zip(
-            rows, of_pairs, strict=True
-        )
-    ]  # fmt: skip
+        FormScores(s, d, norm, NO_NORMS, NO_NORMS, error, share, of_symmetric, of_skew, dominance, averaged)
+        for s, d, norm, error, share, of_symmetric, of_skew, dominance, averaged in rows
+    ]

@@ -1,8 +1,7 @@
 """Products of many factors at once, as torch tensors in float64.
 
 A GPU carries out such a product several times as fast where both operands are read as they lie in memory, so no operand
-is copied for the sake of a broadcast or a transpose. Symmetric results of wide factors are computed in blocks, each
-pair of blocks once.
+is copied for the sake of a broadcast or a transpose.
 """
 
 from __future__ import annotations
@@ -14,7 +13,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from torch import Tensor
 
-GRAM_BLOCK = 512  # rows of a factor multiplied at once to make a Gram matrix: enough to occupy a GPU
 BLOCK = 256  # rows of a Gram matrix multiplied at once
 
 
@@ -27,7 +25,7 @@ class Side:
     @cached_property
     def gram(self) -> Tensor:
         """The Gram matrices W Wᵀ, `[B, m, r, r]`, computed once."""
-        return gram_matrices(self.w)
+        return self.w @ self.w.mT
 
     def __getitem__(self, groups: slice | Tensor) -> Side:
         """Return some of the B groups, with their Gram matrices; positions are given as a tensor on the device."""
@@ -50,19 +48,6 @@ def _side(w: Tensor, gram: Tensor) -> Side:
     side = Side(w)
     side.__dict__["gram"] = gram
     return side
-
-
-def gram_matrices(w: Tensor) -> Tensor:
-    """Return W Wᵀ of factors `[..., r, d]`, as `[..., r, r]`."""
-    r = w.shape[-2]
-    if r <= GRAM_BLOCK:
-        return w @ w.mT
-    gram = w.new_empty(*w.shape[:-1], r)
-    for i in range(0, r, GRAM_BLOCK):
-        stop = i + GRAM_BLOCK
-        gram[..., i:, i:stop] = w[..., i:, :] @ w[..., i:stop, :].mT
-        gram[..., i:stop, stop:] = gram[..., stop:, i:stop].mT
-    return gram
 
 
 def cross_products(query: Tensor, key: Tensor) -> Tensor:
