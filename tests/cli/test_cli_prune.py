@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import wave
 from pathlib import Path
 from typing import Any
@@ -161,3 +162,10 @@ def test_an_existing_folder_is_not_overwritten(tmp_path: Path) -> None:
     done = run(DECODER, "--text-file", AUSTEN, "--out", tmp_path)
     assert done.exit_code == 2 and "exists already, expected a new or an empty folder" in done.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["kept.txt"]
+
+
+def test_the_help_names_all_methods() -> None:
+    from attngeo.applications.prune.criteria.methods import METHODS
+
+    words = set(re.findall(r"\w+", run("--help").stdout))
+    assert words >= set(METHODS)

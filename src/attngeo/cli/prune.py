@@ -33,7 +33,14 @@ def prune(
     heads: Annotated[
         int | None, typer.Option(metavar="N", help="Number of heads to remove, instead of --share.")
     ] = None,
-    method: Annotated[str, typer.Option(metavar="M", help="Criterion that chooses the heads.")] = "sensitivity",
+    method: Annotated[
+        str,
+        typer.Option(
+            metavar="M",
+            help="Criterion that chooses the heads: sensitivity, unexplained, refit, error, gradient, fisher, "
+            "magnitude, output, folders, entropy or random.",
+        ),
+    ] = "sensitivity",
     unit: Annotated[
         str, typer.Option(metavar="query|group", help="Remove query heads, or whole key groups.")
     ] = "query",
