@@ -6,7 +6,7 @@ import pickle
 
 import pytest
 
-from attngeo.errors import AttngeoError, InputError, first_line, reason
+from attngeo.errors import AttngeoError, InputError, disk_is_full, first_line, reason
 
 
 @pytest.mark.parametrize(
@@ -39,6 +39,7 @@ def test_the_reason_is_that_of_the_operating_system() -> None:
         except OSError:
             raise RuntimeError("unexpected position 64 vs 12") from None
     except RuntimeError as error:
-        assert reason(error) == "No space left on device"
+        assert reason(error) == "No space left on device" and disk_is_full(error)
+    assert not disk_is_full(OSError(2, "No such file or directory"))
     assert reason(ValueError("one\ntwo")) == first_line(ValueError("\n one\ntwo")) == "one"
     assert first_line(KeyError()) == "KeyError"

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+from collections.abc import Iterator
+
 LONGEST = 1000  # characters of a message; names that come from damaged files can be far longer
 
 
@@ -56,9 +59,16 @@ def reason(error: BaseException) -> str:
 
     Libraries hide a full disk behind an error about file positions; the OSError is then in the chain of contexts.
     """
-    cause: BaseException | None = error
-    while cause is not None:
-        if isinstance(cause, OSError) and cause.strerror:
-            return cause.strerror
-        cause = cause.__context__
-    return first_line(error)
+    system = next((e for e in _chain(error) if isinstance(e, OSError) and e.strerror), None)
+    return first_line(error) if system is None else str(system.strerror)
+
+
+def disk_is_full(error: BaseException) -> bool:
+    """Return whether a full disk, or a quota that is used up, led to `error`."""
+    return any(isinstance(e, OSError) and e.errno in (errno.ENOSPC, errno.EDQUOT) for e in _chain(error))
+
+
+def _chain(error: BaseException | None) -> Iterator[BaseException]:
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__

@@ -5,13 +5,16 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import attngeo
 from attngeo.atlas import Added
-from attngeo.atlas.executors import processes, worker_handle
+from attngeo.atlas.executors import Job, processes, worker_handle
+from attngeo.atlas.outcome import Outcome
 from attngeo.errors import AttngeoError, InputError
 from tests.atlas.processes import wait_until, workers_of
 from tests.atlas.small_models import make_models
@@ -89,6 +92,22 @@ def test_workers_that_cannot_start_are_an_error(
         attngeo.Atlas(tmp_path / "atlas").add(models, workers=2)
     with pytest.raises(InputError, match="workers is -1"):
         attngeo.Atlas(tmp_path / "atlas").add(models, workers=-1)
+
+
+def test_by_default_there_is_a_worker_per_core(
+    models: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")  # of threads, which workers do not share
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: {0, 1, 5}, raising=False)
+    counts = []
+
+    def run(self: processes.LocalProcesses, job: Job, tasks: Sequence[Any]) -> Iterator[Outcome]:
+        counts.append(self.count)
+        return iter(())
+
+    monkeypatch.setattr(processes.LocalProcesses, "run", run)
+    attngeo.Atlas(tmp_path / "atlas").add(models)
+    assert counts == [3]
 
 
 @needs_proc

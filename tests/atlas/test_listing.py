@@ -18,10 +18,13 @@ from tests.atlas.test_hub import ROOT, as_bytes
 from tests.weights.sources.hub_server import HubServer, Repo
 
 
-def attngeo_command(home: Path, url: str, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
+def attngeo_command(
+    home: Path, url: str, *arguments: str | Path, cache: Path | None = None
+) -> subprocess.CompletedProcess[str]:
     """Run the command in a process of its own, because the client reads its environment when it is imported."""
     kept = {key: value for key, value in os.environ.items() if not key.startswith(("HF_", "ATTNGEO_", "XDG_"))}
-    environment = {**kept, "HF_ENDPOINT": url, "HF_HOME": str(home / "hf"), "XDG_CACHE_HOME": str(home / "cache")}
+    cache = cache or home / "cache"
+    environment = {**kept, "HF_ENDPOINT": url, "HF_HOME": str(home / "hf"), "XDG_CACHE_HOME": str(cache)}
     environment["HF_HUB_DISABLE_XET"] = "1"
     call = [sys.executable, "-W", "error", "-m", "attngeo", "atlas", *map(str, arguments)]
     return subprocess.run(call, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300)

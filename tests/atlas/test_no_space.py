@@ -11,7 +11,10 @@ import pytest
 
 import attngeo
 from tests.atlas.kills import ROOT, contents
-from tests.atlas.small_models import make_models
+from tests.atlas.small_models import make_models, model_files
+from tests.atlas.test_hub import as_bytes
+from tests.atlas.test_listing import attngeo_command
+from tests.weights.sources.hub_server import HubServer, Repo
 
 MODELS = 12
 
@@ -63,6 +66,21 @@ def test_no_space_left(small_disk: Path, tmp_path: Path) -> None:
     subprocess.run(["mount", "-o", "remount,size=10m", small_disk], check=True)
     assert add(atlas, models, 1).returncode == 0
     assert contents(atlas) == contents(whole.path)
+
+
+def test_no_space_left_for_the_cache(small_disk: Path, tmp_path: Path) -> None:
+    """A full cache is not the fault of a model: it ends the call, and no model counts as failed."""
+    (small_disk / "filling").write_bytes(bytes(88 << 10))
+    repos = {f"org/{i}": Repo(as_bytes(model_files("llama", i))) for i in range(2)}
+    with HubServer(repos) as hub:
+        arguments = ("add", tmp_path / "atlas", *repos, "--workers", "1")
+        done = attngeo_command(tmp_path, hub.url, *arguments, cache=small_disk)
+    [line] = done.stderr.splitlines()
+    assert done.returncode == 2
+    assert line.startswith("attngeo: error: org/") and line.endswith(
+        "the cache cannot be written (No space left on device)"
+    )
+    assert attngeo.Atlas(tmp_path / "atlas").failures().is_empty()
 
 
 def test_a_limit_on_the_size_of_files(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 import attngeo
 from attngeo.cli.app import app
 from tests.atlas.small_models import make_models
+from tests.weights.sources.hub_server import HubServer
 
 
 def run(*arguments: object) -> Any:
@@ -70,6 +71,7 @@ def test_query_and_export(folder: Path, tmp_path: Path) -> None:
     assert run("export", folder, "--out", tmp_path / "all.parquet").exit_code == 0
     assert pl.read_parquet(tmp_path / "all.parquet").equals(attngeo.Atlas(folder).frame())
     assert run("export", folder, "--format", "csv").stdout.count("\n") == 31
+    assert "SourceError" in run("export", folder, "--table", "failures").stdout
 
 
 def test_organize_prints_means_over_texts(tmp_path: Path) -> None:
@@ -79,7 +81,8 @@ def test_organize_prints_means_over_texts(tmp_path: Path) -> None:
     done = run(*arguments, "--invariance", 0, "--workers", 0)
     assert done.exit_code == 0, done.stderr
     assert done.stderr.endswith("2 organised, 0 known before, 0 failed\n")
-    assert "encoder: organized, 2 texts\n" in done.stdout and "encoder: agreement, 1 pairs of texts" in done.stdout
+    assert ", 2 results of networks on texts, " in run("status", tmp_path / "atlas").stdout
+    assert "encoder: organized, 2 texts\n" in done.stdout and "encoder: agreement, 1 pair of texts" in done.stdout
     exported = run("export", tmp_path / "atlas", "--table", "summary", "--format", "csv")
     assert exported.exit_code == 0 and ",gain,2," in exported.stdout
 
@@ -112,6 +115,7 @@ def test_organize_prints_means_over_texts(tmp_path: Path) -> None:
         (["plot", "ATLAS", "--figure", "x.png", "--revisions", "org/none"], "the atlas has no checkpoints of it"),
         (["published", "ATLAS"], "holds no published model"),
         (["export", "ATLAS", "--table", "nothing"], "--table nothing: expected one of scores"),
+        (["query", "ATLAS", "select 'nan'::double as x", "--format", "json"], "NaN"),
         (["status", "NEW"], "no such folder"),
         (["status", "OTHER"], "is not an atlas"),
         (["status", "NEWER"], "was written by a newer version of attngeo"),
@@ -147,3 +151,12 @@ def test_bad_input_is_one_line(
     assert line.startswith("attngeo: error: ") and message in line
     assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
     assert not (tmp_path / "new").exists() and not list(tmp_path.glob("x.*"))
+
+
+def test_another_program_answers_where_a_ray_is_expected(tmp_path: Path) -> None:
+    pytest.importorskip("ray")
+    with HubServer({}) as other:
+        done = run("add", tmp_path / "atlas", "org/name", "--ray", other.url.removeprefix("http://"))
+    assert done.exit_code == 2 and not (tmp_path / "atlas").exists()
+    assert done.stderr.startswith("attngeo: error: no Ray answers at 127.0.0.1:")
+    assert done.stderr.endswith(", another program does\n")

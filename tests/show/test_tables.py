@@ -8,6 +8,7 @@ import json
 import polars as pl
 import pytest
 
+from attngeo.errors import InputError
 from attngeo.show import tables
 
 FRAME = pl.DataFrame(
@@ -29,8 +30,13 @@ def test_json_is_an_array_of_rows_with_every_column_and_digit():
 
 
 def test_json_rejects_nan():
-    with pytest.raises(ValueError, match="JSON"):
+    with pytest.raises(InputError, match="JSON"):
         tables.as_json(pl.DataFrame({"symmetry": [float("nan")]}))
+
+
+def test_an_empty_table_has_the_names_of_its_columns():
+    assert tables.as_text(FRAME.clear()).split() == FRAME.columns
+    assert tables.as_text(pl.DataFrame({"a": [None]})) == "a\n-\n"
 
 
 def test_csv_and_parquet_read_back():

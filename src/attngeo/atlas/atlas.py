@@ -23,7 +23,7 @@ from attngeo.atlas.task import ScoreJob, known_before
 from attngeo.display import draw
 from attngeo.errors import InputError
 from attngeo.io.progress import accepts_progress_bar
-from attngeo.io.threads import thread_count
+from attngeo.io.threads import core_count
 
 if TYPE_CHECKING:
     import polars as pl
@@ -260,6 +260,8 @@ class Atlas:
         from attngeo.atlas.views import model_points, published_points, training_records
 
         frame = self.frame()
+        if frame.is_empty():
+            raise InputError(f"{self.path}: has no scores to draw, add models first")
         if revisions is not None:
             return draw("training_figure", training_records(frame, revisions))
         return draw("atlas_figure", model_points(frame, x, y), published_points(x, y), x, y)
@@ -284,4 +286,4 @@ def _executor(workers: int | None, ray: bool | str) -> Executor:
         if workers == 0:
             raise InputError("workers is 0, expected at least 1 with Ray")
         return RayTasks(None if ray is True else ray, workers)
-    return InProcess() if workers == 0 else LocalProcesses(workers or thread_count())
+    return InProcess() if workers == 0 else LocalProcesses(workers or core_count())

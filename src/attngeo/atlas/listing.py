@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 from attngeo.atlas.budget import FileLedger, HubLimits
 from attngeo.errors import InputError
 from attngeo.weights.sources.hub.listing import list_models, list_revisions
@@ -23,7 +25,7 @@ def hub_revisions(ref: str, limits: HubLimits | None = None) -> list[str]:
 
     These are its branches and tags. If it has only the branch `main`, they are the commits of that branch.
     """
-    if looks_like_path(ref):
+    if looks_like_path(ref) or os.path.exists(ref):
         raise InputError(f"{ref}: a path, expected a hub id org/name")
     model = hub_reference(ref)
     if model.revision != "main":

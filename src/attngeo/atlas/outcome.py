@@ -1,4 +1,4 @@
-"""`Outcome`: what became of one reference that was added to an atlas."""
+"""`Outcome`: what became of one reference that was added to an atlas; `write_failure`: an error as such an outcome."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from attngeo.atlas.reference import Reference
+from attngeo.atlas.store import AtlasWriteError, Store
+from attngeo.errors import AttngeoError, disk_is_full, first_line, printable_line
 
 # scored: new rows; linked: the same weights were scored before, under another name or revision;
 # known: nothing to do; failed: there is a row in the table of failures
@@ -25,3 +27,20 @@ class Outcome:
     def line(self) -> str:
         """Return the message of a failure with the name of the model."""
         return self.message if self.reference.model in self.message else f"{self.reference}: {self.message}"
+
+
+def write_failure(
+    store: Store, name: str, reference: Reference, options: str, results: int, error: Exception, about: str = ""
+) -> Outcome:
+    """Write a row of failures, and return the outcome. A full disk is not the fault of a model, and is raised.
+
+    name:    of the file
+    results: version of the results
+    about:   what the message begins with
+    """
+    message = str(error) if isinstance(error, AttngeoError) else printable_line(first_line(error))
+    if disk_is_full(error):
+        raise AtlasWriteError(message) from error
+    row = {"model": reference.model, "revision": reference.revision, "options": options, "results": results}
+    store.write("failures", name, [row | {"kind": type(error).__name__, "message": about + message}])
+    return Outcome(reference, "failed", about + message)

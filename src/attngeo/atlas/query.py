@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -14,8 +15,9 @@ if TYPE_CHECKING:
     import duckdb
     import polars as pl
 
+VIEWS = ("models", "scores", "failures", "organized", "invariance", "head_pairs")  # in the order they are made
+# Type of a column in polars → in DuckDB.
 _TYPES = {"String": "VARCHAR", "Int64": "BIGINT", "Float64": "DOUBLE", "Float32": "FLOAT", "Boolean": "BOOLEAN"}
-_POLARS = {int: "Int64", float: "Float64", bool: "Boolean", str: "String"}
 _CONFIG: dict[str, Any] = {
     "autoinstall_known_extensions": "false",
     "autoload_known_extensions": "false",
@@ -40,7 +42,7 @@ def run_query(store: Store, query: str) -> pl.DataFrame:
             raise InputError(f"SQL: expected one SELECT, found {kinds}")
         return _result(connection, query)
     except duckdb.Error as error:
-        raise InputError(f"SQL: {one_line(error)}") from None
+        raise InputError(f"SQL: {_message(error)}") from None
     finally:
         connection.close()
 
@@ -59,8 +61,8 @@ def _make_views(connection: duckdb.DuckDBPyConnection, store: Store) -> None:
         "invariance": _of_networks(store, "invariance"),
         "head_pairs": f"SELECT * FROM {_source(store, 'head_pairs')}",
     }
-    for name, select in views.items():
-        connection.execute(f"CREATE VIEW {name} AS {select}")
+    for name in VIEWS:
+        connection.execute(f"CREATE VIEW {name} AS {views[name]}")
 
 
 def _of_networks(store: Store, table: str) -> str:
@@ -102,35 +104,47 @@ def _result(connection: duckdb.DuckDBPyConnection, query: str) -> pl.DataFrame:
     """
     import polars as pl
 
-    cursor = connection.execute(query)
-    names = [str(column[0]) for column in cursor.description or ()]
-    kinds = [str(column[1]) for column in cursor.description or ()]
-    rows = cursor.fetchall()
+    found = connection.sql(query)
+    names = [str(name) for name in found.columns]
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
         raise InputError(f"SQL: two columns are called {twice}, name one of them with AS")
+    kinds = [_plain(str(kind)) for kind in found.types]
+    # DuckDB itself turns values into text: as Python values, times with a zone need another library.
+    columns = [_columns([name]) for name in names]
+    casts = [c if kind == "Int128" else f"CAST({c} AS {_TYPES[kind]})" for c, kind in zip(columns, kinds, strict=True)]
+    rows = found.project(", ".join(casts)).fetchall()
     frame = {}
     for i, (name, kind) in enumerate(zip(names, kinds, strict=True)):
-        to_type = _python_type(kind)
-        values = [None if row[i] is None else to_type(row[i]) for row in rows]
-        if to_type is int and any(value is not None and abs(value) >= 2**63 for value in values):
-            to_type = float  # a sum of whole numbers has 128 bits
-        frame[name] = pl.Series(name, values, getattr(pl, _POLARS[to_type]))
+        values = [row[i] for row in rows]
+        if kind == "Int128" and all(value is None or abs(value) < 2**63 for value in values):
+            kind = "Int64"  # a sum of whole numbers has 128 bits, and mostly needs fewer
+        frame[name] = pl.Series(name, values, pl.Float64 if kind == "Int128" else getattr(pl, kind))
     return pl.DataFrame(frame)
 
 
-def _python_type(kind: str) -> type:
-    """Return the Python type for the values of a column of DuckDB."""
+def _plain(kind: str) -> str:
+    """Return the type of a result for a type of DuckDB."""
     if kind.endswith(("INT", "INTEGER")):  # TINYINT to UHUGEINT
-        return int
+        return "Int128"
     if kind in ("FLOAT", "DOUBLE") or kind.startswith("DECIMAL"):
-        return float
-    return bool if kind == "BOOLEAN" else str
+        return "Float64"
+    return "Boolean" if kind == "BOOLEAN" else "String"
+
+
+def _message(error: duckdb.Error) -> str:
+    """Return the message of DuckDB as one line, without the mark under the place of an error."""
+    text = str(error)
+    if missing := re.match(r"Catalog Error: Table with name (.+) does not exist!", text):
+        return f"no table {missing[1]}, expected one of {', '.join(VIEWS)}"
+    if placed := re.fullmatch(r"(.*)\n\s*LINE (\d+): (.*)\n\s*\^+\s*", text, re.DOTALL):
+        text = f"{placed[1].strip()} (line {placed[2]}: {placed[3].strip()})"
+    return one_line(text)
 
 
 def _columns(names: Iterable[str]) -> str:
     """Return a list of columns; some of them, such as cross, are words of SQL."""
-    return ", ".join(f'"{name}"' for name in names)
+    return ", ".join('"' + name.replace('"', '""') + '"' for name in names)
 
 
 def _quoted(text: str) -> str:

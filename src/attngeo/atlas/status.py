@@ -1,4 +1,4 @@
-"""`AtlasStatus`: how many models an atlas holds, and how many could not be scored."""
+"""`AtlasStatus`: how much an atlas holds, what could not be scored, and which calls are at work."""
 
 from __future__ import annotations
 
@@ -22,17 +22,16 @@ class AtlasStatus:
     failures: int
     parts: int  # files with scores
     bytes: int  # of all files
+    organized: int = 0  # answers of networks on texts: trees and sparsity, softmax invariance
     running: tuple[RunningCall, ...] = ()  # calls that are adding to it now
 
     def __str__(self) -> str:
         copies = f" ({self.copies} with the weights of another one)" if self.copies else ""
-        return "\n".join(
-            [
-                f"{_count(self.models, 'model')}{copies}, {_count(self.failures, 'failure')}, "
-                f"{_count(self.parts, 'part')}, {self.bytes / 1000:,.1f} kB",
-                *map(str, self.running),
-            ]
-        )
+        counts = [f"{_count(self.models, 'model')}{copies}", _count(self.failures, "failure")]
+        counts += [_count(self.parts, "part"), f"{self.bytes / 1000:,.1f} kB"]
+        if self.organized:
+            counts.insert(-1, _count(self.organized, "result") + " of networks on texts")
+        return "\n".join([", ".join(counts), *map(str, self.running)])
 
 
 def read_status(store: Store) -> AtlasStatus:
@@ -41,7 +40,9 @@ def read_status(store: Store) -> AtlasStatus:
     models = models_frame(store)
     parts = len(store.names("scores"))
     copies = models.height - models["part"].n_unique()
-    return AtlasStatus(models.height, copies, failures, parts, store.size(), tuple(running_calls(store.root)))
+    organized = len(store.names("organized")) + len(store.names("invariance"))
+    running = tuple(running_calls(store.root))
+    return AtlasStatus(models.height, copies, failures, parts, store.size(), organized, running)
 
 
 def _count(number: int, noun: str) -> str:

@@ -69,7 +69,7 @@ TABLES = {
 
 
 class AtlasWriteError(AttngeoError):
-    """The folder of an atlas cannot be written: no model can be added, whatever its content."""
+    """The folder of an atlas, or the cache, cannot be written: no model can be added, whatever its content."""
 
 
 class Store:

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from attngeo.atlas.budget import keeping_budget
 from attngeo.atlas.fingerprint import fingerprint
 from attngeo.atlas.options import RESULT_VERSION, ScoreOptions, digest
-from attngeo.atlas.outcome import Outcome, State
+from attngeo.atlas.outcome import Outcome, State, write_failure
 from attngeo.atlas.reference import Reference
 from attngeo.atlas.store import AtlasWriteError, Store
-from attngeo.errors import AttngeoError, first_line, printable_line
+from attngeo.errors import AttngeoError
 from attngeo.io.messages import one_line
 from attngeo.io.threads import one_core
 from attngeo.weights.layout.layers import open_layers
@@ -55,7 +55,7 @@ class ScoreJob:
 def score_reference(store: Store, reference: Reference, options: ScoreOptions) -> Outcome:
     """Score one model into the atlas, unless it holds the model already; an error becomes a row of failures.
 
-    Only an error in writing the atlas itself is raised, as AtlasWriteError.
+    Only an error in writing the atlas itself, or the cache, is raised, as AtlasWriteError.
     """
     try:
         with one_core():
@@ -79,10 +79,7 @@ def known_before(store: Store, reference: Reference, options: ScoreOptions, retr
 
 def fail(store: Store, reference: Reference, options: ScoreOptions, error: Exception) -> Outcome:
     """Write a row of failures, and return the outcome."""
-    message = str(error) if isinstance(error, AttngeoError) else printable_line(first_line(error))
-    row = _common(reference, options) | {"kind": type(error).__name__, "message": message}
-    store.write("failures", failure_name(reference, options), [row])
-    return Outcome(reference, "failed", message)
+    return write_failure(store, failure_name(reference, options), reference, options.text, RESULT_VERSION, error)
 
 
 def failure_name(reference: Reference, options: ScoreOptions) -> str:

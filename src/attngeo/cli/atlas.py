@@ -32,7 +32,8 @@ from attngeo.cli.ray_option import OptionalAddress, Ray, ray_argument
 from attngeo.errors import InputError
 
 # Name of a table → the method of Atlas that returns it.
-TABLES = {"scores": "frame"} | {name: name for name in ("organized", "invariance", "agreement", "summary")}
+_OTHERS = ("models", "failures", "organized", "invariance", "agreement", "summary")
+TABLES = {"scores": "frame"} | {name: name for name in _OTHERS}
 
 app = typer.Typer(rich_markup_mode=None)
 atlas = typer.Typer(rich_markup_mode=None, no_args_is_help=True)
@@ -160,7 +161,7 @@ def export(
         str,
         typer.Option(
             metavar="|".join(TABLES),
-            help="scores: of all models; the others: of organised networks, and the means over their texts.",
+            help="Of scored models, or of organised networks: per text, per pair of texts, and means over texts.",
         ),
     ] = "scores",
     form: Format = None,

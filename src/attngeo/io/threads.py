@@ -36,8 +36,13 @@ WORTH_SPREADING = 2e6  # operations below which `spread` uses one thread
 def thread_count() -> int:
     """Return the number of threads this process may use: OMP_NUM_THREADS where set, else its cores."""
     asked = os.environ.get("OMP_NUM_THREADS", "").split(",")[0].strip()
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    cores = core_count()
     return max(1, min(int(asked), cores)) if asked.isdecimal() else cores
+
+
+def core_count() -> int:
+    """Return the number of cores this process may use, for processes of one thread each."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 # ---- BLAS

@@ -7,6 +7,8 @@ import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from attngeo.errors import InputError
+
 if TYPE_CHECKING:
     import polars as pl
 
@@ -29,7 +31,10 @@ def encode(frame: pl.DataFrame, form: str) -> bytes:
 def as_json(frame: pl.DataFrame) -> str:
     """Return an array of objects, one row per line, with the column names as keys."""
     rows = (json.dumps(row, ensure_ascii=False, allow_nan=False) for row in frame.iter_rows(named=True))
-    return "[\n" + ",\n".join(rows) + "\n]\n"
+    try:
+        return "[\n" + ",\n".join(rows) + "\n]\n"
+    except ValueError:
+        raise InputError("the table has a NaN or an infinite number, JSON cannot; choose another format") from None
 
 
 def as_csv(frame: pl.DataFrame) -> str:
@@ -64,8 +69,9 @@ def as_latex(frame: pl.DataFrame) -> str:
 
 
 def without_empty_columns(frame: pl.DataFrame) -> pl.DataFrame:
-    """Return the frame without the columns that are null in every row."""
-    return frame.select(name for name in frame.columns if frame[name].null_count() < frame.height)
+    """Return the frame without the columns that are null in every row; with all of them if nothing else is left."""
+    kept = [name for name in frame.columns if frame[name].null_count() < frame.height]
+    return frame.select(kept or frame.columns)
 
 
 def is_numeric(frame: pl.DataFrame) -> list[bool]:

@@ -170,7 +170,7 @@ def test_options_that_cannot_be_used(encoder: Path, tmp_path: Path) -> None:
     for options, message in (
         ({"stage": "values"}, "stage 'values'"),
         ({"invariance": -1}, "invariance is -1"),
-        ({"invariance_heads": -1}, "heads is -1"),
+        ({"invariance_heads": -1}, "invariance_heads is -1"),
     ):
         with pytest.raises(InputError, match=message):
             atlas.organize(encoder, TEXTS, workers=0, **options)  # type: ignore[arg-type]

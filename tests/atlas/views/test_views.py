@@ -53,6 +53,13 @@ def test_the_plane_has_a_panel_per_group_and_published_models_behind(atlas: attn
     assert not any("published" in text.get_text() for text in other.legends[0].get_texts())
 
 
+def test_an_atlas_without_scores_cannot_be_drawn(tmp_path: Path) -> None:
+    empty = attngeo.Atlas(tmp_path / "atlas")
+    empty.add([])
+    with pytest.raises(InputError, match="has no scores to draw"):
+        empty.plot()
+
+
 def test_many_models_share_one_style(atlas: attngeo.Atlas, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("attngeo.show.atlas.figures.NAMED", 3)
     labels = [text.get_text() for text in atlas.plot().legends[0].get_texts()]
@@ -77,6 +84,9 @@ def test_hub_revisions_are_checkpoints_of_a_run(atlas: attngeo.Atlas) -> None:
     step = pl.col("model").str.extract(r"-(\d+)$")
     hub = frame.with_columns(revision=pl.lit("step") + step, model=pl.lit("org/name"))
     assert [record["step"] for record in training_records(hub, "org/name")] == [3, 20, 100]
+    twice = pl.concat([hub, hub.filter(revision="step3").with_columns(revision=pl.lit("stage2-step3"))])
+    with pytest.raises(InputError, match="step3 and stage2-step3 have the same step, 3"):
+        training_records(twice, "org/name")
 
 
 # ---- published figures
@@ -94,6 +104,13 @@ def test_scores_stand_beside_the_published_ones(atlas: attngeo.Atlas) -> None:
     gap = medians["symmetry"].item() - medians["symmetry_published"].item()
     assert medians["symmetry_difference"].item() == pytest.approx(gap)
     assert beside_published(bert).height == 0
+
+
+def test_an_old_name_of_a_published_model_is_recognised(atlas: attngeo.Atlas) -> None:
+    gpt2 = atlas.frame().filter(pl.col("model").str.ends_with("001-gpt2"))
+    named = gpt2.with_columns(model=pl.lit("gpt2"), revision=pl.lit("main"))  # now openai-community/gpt2
+    layers = beside_published(named, layers=True)
+    assert layers["symmetry_published"].to_list() == published("gpt2")["symmetry"][:2].to_list()
 
 
 def test_the_list_file_names_every_published_model() -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import socket
 import time
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -20,13 +21,15 @@ from attngeo.atlas.executors.ray_ledger import with_shared_ledger
 from attngeo.atlas.outcome import Outcome
 from attngeo.atlas.store import AtlasWriteError
 from attngeo.errors import AttngeoError, InputError, first_line
-from attngeo.io.threads import thread_count
+from attngeo.io.threads import core_count
 
 TRIES = 20  # processes that one task may lose on nodes that live on; a lost node is never the fault of a model
 AHEAD = 2  # tasks per core that Ray knows of, so that a core that becomes free need not wait for the driver
 CONNECT_SECONDS = 10
 LOOK_SECONDS = 10.0  # between two looks at the nodes of a cluster
 LEAST_OBJECT_STORE = 80 << 20  # bytes, the least that Ray allows; a task and its outcome need a few kB
+# How a client of HTTP/2 begins, with an empty frame of settings; the fourth byte of a frame is its type.
+HTTP2, SETTINGS_FRAME = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\4\0\0\0\0\0", b"\4"
 # Settings of Ray, unless the user has others.
 SETTINGS = {"RAY_USAGE_STATS_ENABLED": "0"}  # no reports about its usage
 ONE_TRY = {"RAY_gcs_server_port_wait_time_s": "1"}  # to connect to a cluster, which takes 40 s if none answers
@@ -141,17 +144,22 @@ def _connected(address: str | None, workers: int | None) -> Iterator[Any]:
         return
     options: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
     if address is None:
-        options |= {"address": "local", "num_cpus": workers or thread_count(), "include_dashboard": False}
+        options |= {"address": "local", "num_cpus": workers or core_count(), "include_dashboard": False}
         options["object_store_memory"] = LEAST_OBJECT_STORE
     else:
         options["address"] = address
         if passed := {name: os.environ[name] for name in PASSED_ON if name in os.environ}:
             options["runtime_env"] = {"env_vars": passed}
     try:
-        ray.init(**options)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # where it fails, the error says enough
+            ray.init(**options)
     except Exception as error:
         where = f"no Ray answers at {address}" if address else "no Ray could be started on this machine"
-        raise InputError(f"{where} ({first_line(error)})") from error
+        why = first_line(error).partition(". ")[0]  # then follows how other programs name the address
+        tokens = "RAY_AUTH_MODE" in os.environ or address in (None, "auto")
+        hint = "" if tokens else "; a cluster that asks for tokens needs RAY_AUTH_MODE=token"
+        raise InputError(f"{where} ({why}){hint}") from error
     try:
         yield ray
     finally:
@@ -169,13 +177,17 @@ def _import(settings: dict[str, str]) -> None:
 
 
 def _check_address(address: str) -> None:
-    """Raise unless something listens at `host:port`; Ray itself would try for a minute."""
+    """Raise unless something at `host:port` speaks HTTP/2, as Ray does; Ray itself would try for a minute."""
     host, _, port = address.removeprefix("ray://").rpartition(":")
     if address == "auto":
         return
     if not host or not port.isdecimal():
         raise InputError(f"{address}: not the address of a Ray, expected HOST:PORT, ray://HOST:PORT or auto")
     try:
-        socket.create_connection((host, int(port)), CONNECT_SECONDS).close()
+        with socket.create_connection((host, int(port)), CONNECT_SECONDS) as connection:
+            if os.environ.get("RAY_USE_TLS", "0") == "0":
+                connection.sendall(HTTP2)
+                if connection.recv(9)[3:4] != SETTINGS_FRAME:
+                    raise InputError(f"no Ray answers at {address}, another program does")
     except (OSError, OverflowError) as error:
         raise InputError(f"no Ray answers at {address} ({getattr(error, 'strerror', None) or error})") from error

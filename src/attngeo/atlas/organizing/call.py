@@ -8,6 +8,7 @@ from itertools import chain
 from attngeo.atlas.executors import Executor
 from attngeo.atlas.organized import Organized
 from attngeo.atlas.organizing.job import OrganizeJob, OrganizeTask
+from attngeo.atlas.organizing.network import load_network
 from attngeo.atlas.organizing.questions import Invariance, Trees
 from attngeo.atlas.organizing.texts import Text
 from attngeo.atlas.outcome import Outcome
@@ -51,5 +52,6 @@ def organize_networks(
     with CallProgress(job.store.root, len(known) + len(left), progress, say_once) as call:
         for outcome in chain(known, executor.run(job, left)):
             call.add(outcome)
+    load_network.cache_clear()  # where the tasks ran in this process
     counts = call.counts
     return Organized(counts["scored"], counts["known"], counts["failed"])

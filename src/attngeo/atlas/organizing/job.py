@@ -11,10 +11,10 @@ from attngeo.atlas.options import digest
 from attngeo.atlas.organizing.network import find_content, load_network
 from attngeo.atlas.organizing.questions import RESULT_VERSION, Question, Trees
 from attngeo.atlas.organizing.texts import Text
-from attngeo.atlas.outcome import Outcome, State
+from attngeo.atlas.outcome import Outcome, write_failure
 from attngeo.atlas.reference import Reference
 from attngeo.atlas.store import AtlasWriteError, Store
-from attngeo.errors import AttngeoError, first_line, printable_line
+from attngeo.errors import AttngeoError
 from attngeo.io.threads import one_core
 from attngeo.weights.sources.hub.throttle import Ledger
 
@@ -41,10 +41,6 @@ class OrganizeTask:
         return digest("organize", self.reference.model, self.reference.revision, self.part)
 
 
-class NetworkError(AttngeoError):
-    """A network cannot be found or loaded, whatever the text."""
-
-
 @dataclass(frozen=True)
 class OrganizeJob:
     """What the tasks of one call of `Atlas.organize` share: the atlas, and the budget of requests to the hub."""
@@ -54,17 +50,18 @@ class OrganizeJob:
 
     def run(self, task: OrganizeTask) -> Outcome:
         """Answer one question, unless the atlas has the answer; an error becomes a row of failures."""
+        if (failure := self.known_failure(task.reference)) is not None:
+            return failure  # another task of this call could not load the network
         try:
             with keeping_budget(self.ledger, task.reference), one_core(), _one_torch_thread():
-                state = self._answer(task)
+                outcome = self._answer(task)
         except AtlasWriteError:
             raise
-        except NetworkError as error:
-            return self.fail_network(task.reference, error)
         except Exception as error:
             return self._fail(task, error)
-        self.store.remove("failures", task.failure)
-        return Outcome(task.reference, state)
+        if outcome.state != "failed":
+            self.store.remove("failures", task.failure)
+        return outcome
 
     def lose(self, task: OrganizeTask, error: AttngeoError) -> Outcome:
         """Write a row of failures."""
@@ -92,44 +89,39 @@ class OrganizeJob:
         except AtlasWriteError:
             raise
         except AttngeoError as error:
-            return self.fail_network(reference, error)
+            return self._fail_network(reference, error)
         self.store.remove("failures", _network_failure(reference))
         return content
 
-    def fail_network(self, reference: Reference, error: AttngeoError) -> Outcome:
-        """Write a row of failures about a network as a whole."""
-        kind = type(error.__cause__ or error).__name__
-        return self._write_failure(reference, "organize", _network_failure(reference), kind, str(error))
-
-    def _answer(self, task: OrganizeTask) -> State:
+    def _answer(self, task: OrganizeTask) -> Outcome:
         question, part = task.question, task.part
         if self._has(task):
-            return "known"
-        loaded = load_network(task.reference, task.content)
-        if isinstance(loaded, AttngeoError):
-            raise NetworkError(str(loaded)) from loaded
+            return Outcome(task.reference, "known")
+        try:
+            loaded = load_network(task.reference, task.content)
+        except AttngeoError as error:
+            return self._fail_network(task.reference, error)
         row, pairs = question.answer(loaded, task.text)
         row |= {"part": part, "content": task.content, "options": question.text, "results": RESULT_VERSION}
         row |= {"text": task.text.digest, "opening": task.text.opening}
         if pairs is not None:  # before the row: where there is a row, there are pairs
             self.store.write("head_pairs", part, [pair | {"part": part} for pair in pairs])
         self.store.write(question.table, part, [row])
-        return "scored"
+        return Outcome(task.reference, "scored")
 
     def _has(self, task: OrganizeTask) -> bool:
         tables = (task.question.table, "head_pairs")[: 1 + isinstance(task.question, Trees)]
         return all(self.store.has(table, task.part) for table in tables)
 
     def _fail(self, task: OrganizeTask, error: Exception) -> Outcome:
-        message = str(error) if isinstance(error, AttngeoError) else printable_line(first_line(error))
+        """Write a row of failures about one text."""
         options = f"{task.question.table} {task.question.text}".strip()
-        message = f"{task.text.opening!r}: {message}"
-        return self._write_failure(task.reference, options, task.failure, type(error).__name__, message)
+        about = f"{task.text.opening!r}: "
+        return write_failure(self.store, task.failure, task.reference, options, RESULT_VERSION, error, about)
 
-    def _write_failure(self, reference: Reference, options: str, name: str, kind: str, message: str) -> Outcome:
-        row = {"model": reference.model, "revision": reference.revision, "options": options, "kind": kind}
-        self.store.write("failures", name, [row | {"results": RESULT_VERSION, "message": message}])
-        return Outcome(reference, "failed", message)
+    def _fail_network(self, reference: Reference, error: AttngeoError) -> Outcome:
+        """Write a row of failures about a network as a whole."""
+        return write_failure(self.store, _network_failure(reference), reference, "organize", RESULT_VERSION, error)
 
     def _failed_before(self, reference: Reference, name: str) -> Outcome | None:
         failure = self.store.row("failures", name)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from attngeo.atlas.options import digest
 from attngeo.atlas.reference import Reference
 from attngeo.atlas.store import Store
-from attngeo.errors import AttngeoError, SourceError, reason
+from attngeo.errors import SourceError, reason
 from attngeo.weights.sources.folder import LocalFolder
 
 if TYPE_CHECKING:
@@ -38,19 +38,12 @@ def find_content(store: Store, reference: Reference) -> str:
 
 
 @lru_cache(maxsize=1)
-def load_network(reference: Reference, content: str) -> LoadedModel | AttngeoError:
-    """Return the model, or the error why it cannot be loaded, which its other tasks will meet too.
-
-    Tasks of one network follow each other, so that one model per process is kept.
-    """
+def load_network(reference: Reference, content: str) -> LoadedModel:
+    """Return the model. Tasks of one network follow each other, so that one model per process is kept."""
     from attngeo.live.load import load_model
 
     # A branch may move while the call runs.
-    ref = reference.model if reference.revision is None else f"{reference.model}@{content}"
-    try:
-        return load_model(ref)
-    except AttngeoError as error:
-        return error
+    return load_model(reference.model if reference.revision is None else f"{reference.model}@{content}")
 
 
 def _content_hash(path: Path) -> str:

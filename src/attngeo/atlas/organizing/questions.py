@@ -96,7 +96,7 @@ class Invariance(Question):
 
     def __post_init__(self) -> None:
         if self.heads < 0:
-            raise InputError(f"heads is {self.heads}, expected a whole number from 0")
+            raise InputError(f"invariance_heads is {self.heads}, expected a whole number from 0")
 
     def answer(self, loaded: LoadedModel, text: Text) -> tuple[Row, None]:
         tensor = self._capture(loaded, text, "logits")

@@ -27,9 +27,9 @@ def beside_published(frame: pl.DataFrame, *, layers: bool = False) -> pl.DataFra
     state = ("model", "revision", "options", "stack")
     own = frame.filter(pl.col("head").is_null(), ~pl.col("cross"), pl.col("revision").is_not_null())
     parts = [
-        compare_with_published(part)
+        compare_with_published(part, name)
         for part in own.partition_by("model", "revision", "options", maintain_order=True)
-        if find_published(part["model"][0]) is not None
+        if (name := find_published(part["model"][0])) is not None  # also by an old name, such as gpt2
     ]
     columns = ["layer", *(name for score in SCORES for name in (score, f"{score}_published")), "caution"]
     empty = own.clear().with_columns(

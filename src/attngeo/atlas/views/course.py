@@ -20,14 +20,16 @@ def training_records(frame: pl.DataFrame, run: str) -> list[dict[str, Any]]:
     frame: as `Atlas.frame` returns it
     run:   a hub id whose revisions are checkpoints (step1000, …), or a folder that contains them (checkpoint-1000, …)
 
-    The step is the last number in the name of the revision or the folder; names without a number are left out.
+    The step is the number after "step" in the name of the revision or the folder, or the last number if there is no
+    such word; names without a number are left out.
     """
     import polars as pl
 
     folder = os.path.abspath(os.path.expanduser(run))
     layers = frame.filter(pl.col("head").is_null(), ~pl.col("cross"))
     records: dict[int, dict[str, Any]] = {}
-    names = []
+    names: list[str] = []
+    name_of: dict[int, str] = {}
     for part in layers.partition_by("model", "revision", "options", maintain_order=True):
         model, revision = part.select("model", "revision").row(0)
         if model != run and os.path.dirname(model) != folder:
@@ -36,6 +38,8 @@ def training_records(frame: pl.DataFrame, run: str) -> list[dict[str, Any]]:
         names.append(name)
         step = _step(name)
         if step is not None:
+            if name_of.setdefault(step, name) != name:
+                raise InputError(f"{run}: {name_of[step]} and {name} have the same step, {step}")
             rows = part.sort("stack", "layer").select("stack", "layer", *FIGURES)
             records[step] = {"step": step} | {column: rows[column].to_list() for column in rows.columns}
     if not names:
@@ -49,8 +53,8 @@ def training_records(frame: pl.DataFrame, run: str) -> list[dict[str, Any]]:
 def _step(name: str) -> int | None:
     """Return the step that the name of a checkpoint contains; a commit has none.
 
-    >>> _step("step143000"), _step("checkpoint-500"), _step("main"), _step("0a" * 20)
-    (143000, 500, None, None)
+    >>> _step("step1000-tokens4B"), _step("checkpoint-500"), _step("main"), _step("0a" * 20)
+    (1000, 500, None, None)
     """
-    numbers = re.findall(r"\d+", name)
+    numbers = re.findall(r"step[-_]?(\d+)", name) or re.findall(r"\d+", name)
     return None if not numbers or re.fullmatch(r"[0-9a-f]{40}", name) else int(numbers[-1])

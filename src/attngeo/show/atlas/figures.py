@@ -57,25 +57,27 @@ def _styles(points: pl.DataFrame) -> dict[tuple[str, str | None], dict[str, obje
     if len(models) > NAMED:
         label = f"{len(models)} models of the atlas"
         return {model: {"color": COLOURS[0], "marker": "o", "s": 18, "alpha": 0.6, "label": label} for model in models}
+    short = [_label(*model) for model in models]
     return {
         model: {
             "color": COLOURS[i % len(COLOURS)],
             "marker": _MARKERS[i // len(COLOURS)],
             "s": 55,
-            "label": _label(*model),
+            "label": short[i] if short.count(short[i]) == 1 else model[0],  # two paths may end alike
         }
         for i, model in enumerate(models)
     }
 
 
 def _draw_models(ax: Axes, points: pl.DataFrame, styles: dict[tuple[str, str | None], dict[str, object]]) -> None:
-    seen = set()
+    """Draw the points of each style together: thousands of models would take long one by one."""
+    places: dict[object, list[tuple[float, float]]] = {}
     for model, revision, x, y in points.select("model", "revision", "x", "y").iter_rows():
-        style = dict(styles[model, revision])
-        if style["label"] in seen:
-            style["label"] = None
-        seen.add(style["label"])
-        ax.scatter([x], [y], edgecolors="white", linewidths=0.7, zorder=3, **style)  # type: ignore[arg-type]
+        places.setdefault(styles[model, revision]["label"], []).append((x, y))
+    style_of = {style["label"]: style for style in styles.values()}
+    for label, together in places.items():
+        xs, ys = zip(*together, strict=True)
+        ax.scatter(xs, ys, edgecolors="white", linewidths=0.7, zorder=3, **style_of[label])  # type: ignore[arg-type]
 
 
 def _label(model: str, revision: str | None) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from attngeo.show.tables import aligned
 
@@ -27,23 +27,34 @@ def summary_report(summary: pl.DataFrame) -> str:
     for part in summary.partition_by("model", "revision", "content", "table", "options", maintain_order=True):
         first = part.row(0, named=True)
         name = first["model"] if first["revision"] in (None, "main") else f"{first['model']}@{first['revision']}"
-        unit = "pairs of texts" if first["table"] == "agreement" else "texts"
-        title = f"{name}: {first['table']}, {first['texts']} {unit}"
+        title = f"{name}: {first['table']}, {_count(first['texts'], first['table'])}"
         title += f", {first['options']}" if first["options"] else ""
         head = [["figure", "mean", "interval", "std", "control", "better"]]
-        rows = [
-            [
-                row["figure"],
-                _number(row["mean"]),
-                "" if row["low"] is None else f"{_number(row['low'])} to {_number(row['high'])}",
-                _number(row["std"]),
-                _number(row["control"]),
-                "" if row["better"] is None else f"{100 * row['better']:.0f}%",
-            ]
-            for row in part.iter_rows(named=True)
-        ]
+        rows = [_cells(row) for row in part.iter_rows(named=True)]
         sections.append("\n".join([title, *aligned(head + rows, right=[False, True, True, True, True, True])]))
     return "\n\n".join([*sections, _LEGEND])
+
+
+def _count(texts: int, table: str) -> str:
+    pairs = f"pair{'s' * (texts != 1)} of " if table == "agreement" else ""
+    return f"{texts} {pairs}text{'s' * (texts != 1 or bool(pairs))}"
+
+
+def _cells(row: dict[str, Any]) -> list[str]:
+    """Return one line of a table; shares of coefficients can be very small, and are printed as percentages."""
+    number = _percentage if row["figure"].startswith("share") and not row["figure"].startswith("shared") else _number
+    return [
+        row["figure"],
+        number(row["mean"]),
+        "" if row["low"] is None else f"{number(row['low'])} to {number(row['high'])}",
+        number(row["std"]),
+        number(row["control"]),
+        "" if row["better"] is None else f"{100 * row['better']:.0f}%",
+    ]
+
+
+def _percentage(value: float | None) -> str:
+    return "" if value is None else f"{100 * value:.3g}%"
 
 
 def _number(value: float | None) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from attngeo.errors import SourceError, first_line
+from attngeo.errors import SourceError, disk_is_full, first_line, reason
 
 TRANSIENT = (408, 429, 500, 502, 503, 504)  # HTTP status codes after which another try makes sense
 
@@ -67,4 +67,6 @@ def one_line_errors(ref: HubRef, *, exists: bool = True) -> Iterator[None]:
     except errors.HTTPError as error:  # type: ignore[attr-defined]  # of the transport: refused, reset, timed out
         raise SourceError(f"{ref}: {missing}{endpoint} cannot be reached ({first_line(error)})") from error
     except OSError as error:
-        raise SourceError(f"{ref}: {first_line(error)}") from error
+        # Nothing else is written to here.
+        why = f"the cache cannot be written ({reason(error)})" if disk_is_full(error) else first_line(error)
+        raise SourceError(f"{ref}: {why}") from error
