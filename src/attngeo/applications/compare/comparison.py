@@ -117,7 +117,7 @@ class ModelComparison(Drawable):
         except OSError as error:
             raise InputError(f"{path}: cannot be read ({error.strerror or error})") from error
         except ValueError as error:
-            raise InputError(f"{path}: not a Parquet file, or a damaged one; expected a comparison saved as .parquet") from error
+            raise InputError(f"{path}: not a sound Parquet file, expected a saved comparison") from error
         if {name: str(kind) for name, kind in frame.schema.items()} != COLUMNS or ABOUT not in metadata:
             raise InputError(f"{path}: is not a comparison, expected a Parquet file saved by attngeo")
         with naming_file(path):
