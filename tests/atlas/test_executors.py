@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -108,6 +109,14 @@ def test_by_default_there_is_a_worker_per_core(
     monkeypatch.setattr(processes.LocalProcesses, "run", run)
     attngeo.Atlas(tmp_path / "atlas").add(models)
     assert counts == [3]
+
+
+def test_ctrl_c_prints_nothing(models: list[Path], tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "attngeo", "atlas", "add", tmp_path / "atlas", *models, "--workers", "1"]
+    process = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    wait_until(lambda: any((tmp_path / "atlas" / "models").glob("*.parquet")))
+    os.killpg(process.pid, signal.SIGINT)  # as a terminal does
+    assert process.communicate(timeout=60)[1] == "" and process.returncode == 130
 
 
 @needs_proc

@@ -13,6 +13,7 @@ import attngeo
 from attngeo.atlas.listing import hub_models, hub_revisions
 from attngeo.atlas.reference import read_list
 from attngeo.errors import AttngeoError
+from attngeo.weights.scoring.published.scores import published
 from tests.atlas.small_models import model_files
 from tests.atlas.test_hub import ROOT, as_bytes
 from tests.weights.sources.hub_server import HubServer, Repo
@@ -77,7 +78,10 @@ def test_references_that_have_no_revisions(ref: str, message: str) -> None:
 
 
 def test_published_models_are_scored_and_set_beside_the_published_scores(tmp_path: Path) -> None:
-    """Stand-ins with random weights and the depth of the real models; the list is the one in docs/, shortened."""
+    """Stand-ins with random weights and the depth of the real models; the list is the one in docs/, shortened.
+
+    `test_every_published_row_has_a_score_beside_it` has all of it.
+    """
     layouts = {
         "google/bert_uncased_L-2_H-128_A-2": ("bert", 2),
         "google/bert_uncased_L-4_H-256_A-4": ("bert", 4),
@@ -96,3 +100,24 @@ def test_published_models_are_scored_and_set_beside_the_published_scores(tmp_pat
     medians = atlas.published()
     assert dict(medians.select("model", "layers").iter_rows()) == {name: depth for name, (_, depth) in layouts.items()}
     assert (medians["symmetry_difference"].abs() > 0.01).any()  # random weights are not the published ones
+
+
+@pytest.mark.slow
+def test_every_published_row_has_a_score_beside_it(tmp_path: Path) -> None:
+    """Stand-ins for all 151 models, with the stacks and the depth of the real ones."""
+    expected = published()
+    repos = {}
+    for name, stacks in expected.partition_by("hub_id", as_dict=True).items():
+        layout = "t5" if stacks["stack"].n_unique() == 2 else {"encoder": "bert", "decoder": "gpt2"}[stacks["stack"][0]]
+        depth = stacks["layer"].n_unique()
+        repos[str(name[0])] = Repo(as_bytes(model_files(layout, len(repos), depth)))
+    options = ("--list", ROOT / "docs" / "published_models.txt", "--no-nulls", "--no-heads", "--workers", "2")
+    with HubServer(repos) as hub:
+        done = attngeo_command(tmp_path, hub.url, "add", tmp_path / "atlas", *options)
+        assert done.returncode == 0, done.stderr
+    found = attngeo.Atlas(tmp_path / "atlas").published(layers=True)
+    both = found.join(expected, left_on=["model", "stack", "layer"], right_on=["hub_id", "stack", "layer"])
+    assert found.height == both.height == expected.height
+    for score in ("symmetry", "directionality"):
+        assert both[f"{score}_published"].equals(both[f"{score}_right"], null_equal=True, check_names=False)
+    assert both["caution"].equals(both["caution_right"], null_equal=True, check_names=False)

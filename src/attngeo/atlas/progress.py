@@ -154,7 +154,7 @@ def _read(path: Path) -> RunningCall | None:
 
 
 def _detail(failed: int, read: int) -> str:
-    return f"{failed} failed, {byte_text(read)} read"
+    return f"{failed} failed" + (f", {byte_text(read)} read" if read else "")
 
 
 def byte_text(count: float) -> str:

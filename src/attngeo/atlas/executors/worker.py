@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import pickle
-import signal
 import sys
 from typing import IO
 
@@ -17,7 +16,6 @@ from attngeo.atlas.store import AtlasWriteError
 
 def main() -> None:
     """Work until stdin ends."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the driver ends its workers
     # Whatever a library prints goes to stderr: stdout is for outcomes.
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)

@@ -33,6 +33,7 @@ class WorkerHandle:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env=os.environ | ENVIRONMENT,
+            start_new_session=True,  # Ctrl-C reaches only the driver, which ends its workers
         )
         self._send(job)
 
