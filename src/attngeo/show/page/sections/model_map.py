@@ -62,7 +62,15 @@ def model_map_section(models: ModelMap, *, id: str = "models") -> Section:
         "ygap": 1,
     }
     y = axis("", tickvals=places, ticktext=numbers, range=[len(order) - 0.5, -0.5], showgrid=False)
-    tree = axis("distance", domain=[0, TREE_SHARE], nticks=3, rangemode="tozero", autorange="reversed", showgrid=False)
+    tree = axis(
+        "distance",
+        domain=[0, TREE_SHARE],
+        nticks=2,
+        tickangle=0,
+        rangemode="tozero",
+        autorange="reversed",
+        showgrid=False,
+    )
     across = axis("", domain=[TREE_SHARE + 0.07, 1], tickvals=places, ticktext=numbers, anchor="y", showgrid=False)
     panel = Panel("tree and distances", [_dendrogram(models)], tree, y)
     matrix = figure([panel], height=max(240, 34 * len(order)), legend=False, xaxis2=across)
@@ -71,7 +79,9 @@ def model_map_section(models: ModelMap, *, id: str = "models") -> Section:
         models.names[i]: rounded(column) for i, column in zip(order, distances.T, strict=True)
     }
     verdicts = [
-        f"{models.names[pair.a]}, {models.names[pair.b]}: {pair.verdict}" for pair in models.pairs if pair.verdict
+        f"{short_name(models.names[pair.a])}, {short_name(models.names[pair.b])}: {pair.verdict}"
+        for pair in models.pairs
+        if pair.verdict
     ]
     figures = (
         PageFigure(f"{id}-distances", f"Distances of {len(order)} models and the tree that joins them.", matrix, table),

@@ -67,7 +67,7 @@ def _published(part: pl.DataFrame) -> Trace:
         "y": rounded(part["symmetry"].to_list()),
         "text": [escaped(name) for name in part["hub_id"].to_list()],
         "hovertemplate": "%{text}<br>symmetry %{y:.3f}, directionality %{x:.3f}<extra></extra>",
-        "marker": {"color": stack_colour(stack), "size": 6, "opacity": 0.4},
+        "marker": {"color": stack_colour(stack), "size": 6, "opacity": 0.55},
         "name": f"published {escaped(stack)}",
     }
 

@@ -66,16 +66,19 @@ def _curve_figure(curve: LossCurve, id: str) -> PageFigure:
             "x": [0, rounded_number(100 * max(point.share for point in curve.points))],
             "y": rounded([curve.full, curve.full]),
             "line": {"color": NULL_GREY, "width": 1.5, "dash": "dot"},
+            "legendgroup": "",
             "name": "full model",
             "hovertemplate": "%{y:.4f}",
         }
     ]
     methods = list(dict.fromkeys(point.method for point in curve.points))
     for number, method in enumerate(methods):
-        for refit in (False, True):
+        for refit in (True, False):
             own = [point for point in curve.points if point.method == method and point.refit == refit]
             if own:
                 traces.append(_method(method, number, refit, own))
+    for at, trace in enumerate(traces):  # one legend entry per criterion hides and shows both of its curves
+        trace["showlegend"] = all(trace["legendgroup"] != other["legendgroup"] for other in traces[:at])
     measured = "squared error of the output" if curve.objective == "output" else f"{escaped(curve.objective)} loss"
     panel = Panel(in_lines(short_name(curve.model)), traces, axis("share of heads removed, %"), axis(measured))
     rows = (
@@ -90,7 +93,7 @@ def _curve_figure(curve: LossCurve, id: str) -> PageFigure:
         for point in curve.points
     )
     label = f"Loss of {short_name(curve.model)} against the share of heads removed, by {len(methods)} criteria."
-    return PageFigure(f"{id}-losses", label, figure([panel], height=360), columns(rows))
+    return PageFigure(f"{id}-losses", label, figure([panel], height=420), columns(rows))
 
 
 def _method(method: str, number: int, refit: bool, points: Sequence[LossPoint]) -> Trace:
@@ -108,8 +111,9 @@ def _method(method: str, number: int, refit: bool, points: Sequence[LossPoint]) 
         "y": rounded(means),
         "line": {"color": colour, "width": 2, "dash": "solid" if refit else "dash"},
         "marker": {"color": colour, "size": 7, "symbol": _SYMBOLS[number % len(_SYMBOLS)]},
-        "hovertemplate": "%{x:.1f}% removed: %{y:.4f}",
-        "name": escaped(method) + ("" if refit else ", no refit") + (f" ({seeds} seeds)" if seeds > 1 else ""),
+        "hovertemplate": "%{x:.1f}% removed: %{y:.4f}" + ("" if refit else ", no refit"),
+        "legendgroup": escaped(method),
+        "name": escaped(method) + (f" ({seeds} seeds)" if seeds > 1 else ""),
     }
     if seeds > 1:
         losses = list(by_share.values())
