@@ -155,7 +155,7 @@ def test_a_comparison_saves_and_loads(fine_tuned, tmp_path):
     with pytest.raises(InputError, match=r"saved as \.parquet"):
         fine_tuned.save(tmp_path / "comparison.json")
     path.write_bytes(path.read_bytes()[:100])
-    with pytest.raises(AttngeoError, match="is damaged"):
+    with pytest.raises(AttngeoError, match="not a sound Parquet file"):
         ModelComparison.load(path)
     with pytest.raises(AttngeoError, match="No such file"):
         ModelComparison.load(tmp_path / "missing.parquet")
