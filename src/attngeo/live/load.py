@@ -153,13 +153,10 @@ def _from_pretrained(name: str, source: dict[str, str], head: bool) -> PreTraine
     unused = _NOT_USED_WITH_HEAD if head else _NOT_USED_BY_ATTENTION
     missing = sorted(key for key in info["missing_keys"] if not unused.search(key))
     if missing:
-        of = f"of {type(model).__name__}"
-        which = (
-            f"tensor {missing[0]} {of} is"
-            if len(missing) == 1
-            else f"tensors {missing[0]} and {len(missing) - 1} more {of} are"
-        )
-        raise SourceError(f"{name}: the {which} not in the checkpoint")
+        more = len(missing) - 1
+        which = f"tensors {missing[0]} and {more} more" if more else f"tensor {missing[0]}"
+        verb = "are" if more else "is"
+        raise SourceError(f"{name}: the {which} of {type(model).__name__} {verb} not in the checkpoint")
     return model
 
 
