@@ -69,7 +69,7 @@ def test_every_shape_can_be_summarised_and_drawn(shape: tuple[int, ...]) -> None
         figures.append(heads_figure(organization))
     for figure in figures:
         pixels = png_pixels(figure)
-        assert pixels.shape == tuple(np.round(150 * figure.get_size_inches()).astype(int)[::-1])
+        assert pixels.shape == tuple(np.round(figure.dpi * figure.get_size_inches()).astype(int)[::-1])
         assert pixels.std() > 1 and pixels.max() == 255  # something is drawn on white
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from attngeo.arrays import Floats
-from attngeo.show.canvas import BLUE, COLOURS, DASHED, GREY, new_figure, panel_title, style_axes
+from attngeo.show.canvas import BLUE, COLOURS, DASHED, GREY, PAGE, SMALL, for_print, new_figure, panel_title, style_axes
 
 if TYPE_CHECKING:
     import polars as pl
@@ -21,11 +21,12 @@ if TYPE_CHECKING:
 _STACKS = 3  # rows of the figure, at most
 
 
+@for_print
 def comparison_figure(comparison: ModelComparison) -> Figure:
     """Draw, per stack, the change of each head's form and symmetry as layer × head maps, and the relation."""
     stacks = comparison.changes.partition_by("stack", maintain_order=True)[:_STACKS]
-    figure = new_figure(11, 3.6 * max(1, len(stacks)) + 0.6)
-    grid = figure.add_gridspec(max(1, len(stacks)), 3, width_ratios=(1, 1, 0.5))
+    figure = new_figure(PAGE, 2.4 * max(1, len(stacks)) + 0.4)
+    grid = figure.add_gridspec(max(1, len(stacks)), 3, width_ratios=(1, 1, 0.7))
     for row, frame in enumerate(stacks):
         name = f"{frame['stack'][0]}: " if len(stacks) > 1 else ""
         change, symmetry = (_map(frame, column) for column in ("change", "symmetry_change"))
@@ -34,39 +35,40 @@ def comparison_figure(comparison: ModelComparison) -> Figure:
         limits = (-(limit or 1.0), limit or 1.0)
         _draw_map(figure, figure.add_subplot(grid[row, 1]), symmetry, "change of symmetry", "RdBu_r", limits)
     _draw_relation(figure.add_subplot(grid[:, 2]), comparison.related)
-    figure.suptitle(f"{_short(comparison.a)} → {_short(comparison.b)}", fontsize=10)
+    figure.suptitle(f"{_short(comparison.a)} → {_short(comparison.b)}")
     return figure
 
 
+@for_print
 def model_map_figure(models: ModelMap) -> Figure:
     """Draw the distance matrix in the order of the dendrogram, the dendrogram, and the 2-D map."""
     from scipy.cluster.hierarchy import dendrogram
 
-    figure = new_figure(12, 4)
+    figure = new_figure(PAGE, 2.6)
     matrix, tree, plane = figure.subplots(1, 3)
     order = models.order
     numbers = [str(at + 1) for at in range(len(order))]
     names = [f"{number}  {_short(models.names[i])}" for number, i in zip(numbers, order, strict=True)]
     image = matrix.imshow(models.distances[np.ix_(order, order)], cmap="viridis_r", interpolation="nearest")
-    matrix.set_xticks(range(len(order)), numbers, fontsize=7)
-    matrix.set_yticks(range(len(order)), names, fontsize=7)
+    matrix.set_xticks(range(len(order)), numbers)
+    matrix.set_yticks(range(len(order)), names)
     figure.colorbar(image, ax=matrix, shrink=0.8)
     panel_title(matrix, "distance")
     lines = dendrogram(models.linkage, no_plot=True)
     for x, y in zip(lines["icoord"], lines["dcoord"], strict=True):
         tree.plot(y, x, color=BLUE, linewidth=1.4)
-    tree.set_yticks([10 * at + 5 for at in range(len(order))], numbers, fontsize=7)
+    tree.set_yticks([10 * at + 5 for at in range(len(order))], numbers)
     tree.invert_yaxis()
     style_axes(tree, grid="x")
     panel_title(tree, "dendrogram", "average linkage")
     for at, (number, (x, y)) in enumerate(zip(numbers, models.coordinates[order], strict=True)):
-        plane.scatter([x], [y], color=COLOURS[at % len(COLOURS)], s=40, zorder=3)
-        plane.annotate(number, (x, y), (4, 4), textcoords="offset points", fontsize=8)
+        plane.scatter([x], [y], color=COLOURS[at % len(COLOURS)], s=22, zorder=3)
+        plane.annotate(number, (x, y), (4, 4), textcoords="offset points", fontsize=SMALL)
     plane.margins(0.2)
     plane.set_aspect("equal", adjustable="datalim")  # lengths on the map are distances
     style_axes(plane)
     panel_title(plane, "map", "classical scaling")
-    figure.suptitle(models.measure, fontsize=9)
+    figure.suptitle(models.measure)
     return figure
 
 
@@ -106,16 +108,18 @@ def _draw_relation(ax: Axes, related: Relation) -> None:
     statistic, mean, margin = related.statistic or 0.0, related.null_mean or 0.0, 2 * (related.null_std or 0.0)
     ax.axhspan(mean - margin, mean + margin, color=GREY, alpha=0.3, linewidth=0)
     ax.axhline(mean, color=GREY, linestyle=DASHED, linewidth=1)
-    ax.annotate("permuted bases", (0, mean), (8, 3), textcoords="offset points", fontsize=8, color=GREY)
+    ax.annotate("permuted bases", (0, mean), (8, 3), textcoords="offset points", fontsize=SMALL, color=GREY)
     ax.plot([0], [statistic], "o", color=BLUE)
-    ax.annotate("matched heads", (0, statistic), (8, -3), textcoords="offset points", fontsize=8)
+    ax.annotate("matched heads", (0, statistic), (8, -3), textcoords="offset points", fontsize=SMALL)
     if related.control is not None:
         ax.plot([0], [related.control], "x", color=GREY)
-        ax.annotate("next layers", (0, related.control), (8, -3), textcoords="offset points", fontsize=8, color=GREY)
+        ax.annotate(
+            "next layers", (0, related.control), (8, -3), textcoords="offset points", fontsize=SMALL, color=GREY
+        )
     ax.set_xlim(-0.3, 1)
     ax.set_xticks([])
     ax.set_ylabel("mean matched |cosine|")
-    ax.set_xlabel(f"p {'≤' if related.p_value * (related.draws + 1) < 1.5 else '='} {related.p_value:.2g}", fontsize=9)
+    ax.set_xlabel(f"p {'≤' if related.p_value * (related.draws + 1) < 1.5 else '='} {related.p_value:.2g}")
     style_axes(ax, grid="y")
 
 

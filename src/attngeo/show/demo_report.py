@@ -7,7 +7,7 @@ from statistics import median
 from textwrap import wrap
 from typing import TYPE_CHECKING
 
-from attngeo.show.canvas import COLOURS, new_figure, panel_title, style_axes
+from attngeo.show.canvas import COLOURS, PAGE, for_print, new_figure, panel_title, style_axes
 from attngeo.show.score_figures import draw_scores
 from attngeo.show.score_legend import SCORE_LEGEND
 from attngeo.show.tables import aligned
@@ -82,11 +82,12 @@ def _signed(value: object) -> str:
     return f"{value:+.3f}" if isinstance(value, (int, float)) else "-"
 
 
+@for_print
 def demo_figure(
     frame: pl.DataFrame, nulls: LayerNulls, training: Training, head_nulls: LayerNulls | None = None
 ) -> Figure:
     """Draw the scores by layer and head above and, where records are given, the layers over training below."""
-    figure = new_figure(10, 7.8 if training else 4.6)
+    figure = new_figure(PAGE, 5.6 if training else 3.3)
     grid = figure.subplots(2 if training else 1, 2, squeeze=False)
     draw_scores(figure, grid[0], frame, nulls, head_nulls or {})
     for ax, score in zip(grid[1] if training else (), _SCORES, strict=False):
@@ -94,7 +95,7 @@ def demo_figure(
             steps = [record["step"] for record in records]
             medians = [median(record[score]) for record in records]
             low, high = ([extreme(record[score]) for record in records] for extreme in (min, max))
-            ax.plot(steps, medians, color=colour, linewidth=1.8, marker="o", markersize=3)
+            ax.plot(steps, medians, color=colour, linewidth=1.4, marker="o", markersize=2.5)
             ax.fill_between(steps, low, high, color=colour, alpha=0.15, linewidth=0)
         panel_title(ax, f"{score} over training", "line: median layer, band: all layers")
         ax.set_xlabel("step")

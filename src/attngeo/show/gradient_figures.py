@@ -7,7 +7,20 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from attngeo.show.canvas import BLUE, DASHED, GREY, LIGHT_GREY, ORANGE, new_figure, panel_title, style_axes, token_label
+from attngeo.show.canvas import (
+    BLUE,
+    DASHED,
+    GREY,
+    LIGHT_GREY,
+    ORANGE,
+    PAGE,
+    TINY,
+    for_print,
+    new_figure,
+    panel_title,
+    style_axes,
+    token_label,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -19,12 +32,13 @@ _ROLES = {"context": (BLUE, "-"), "prediction": (ORANGE, "--")}
 _MOST_LABELS = 28  # a longer sequence is not labelled token by token
 
 
+@for_print
 def gradient_figure(
     several: Sequence[GradientTerms],
     heads: Sequence[str | None] | None = None,
     tokens: Sequence[Sequence[str]] | None = None,
 ) -> Figure:
-    """Draw one row of panels per model: β of one head, contributions by role and position, the update of each head.
+    """Draw four panels per model: β of one head, contributions by role and position, the update of each head.
 
     several: the terms of each model
     heads:   per model the label of the head whose β is drawn; by default the same head of all models, the one whose
@@ -32,8 +46,9 @@ def gradient_figure(
     tokens:  per model the tokens of the first sequence, which label the axes of β
     """
     common = _common_head(several)
-    figure = new_figure(15, 0.5 + 3.7 * len(several))
-    axes = figure.subplots(len(several), 4, squeeze=False, width_ratios=(1.15, 1.25, 1.1, 1))
+    figure = new_figure(PAGE, 5.2 * len(several))
+    grid = figure.subplots(2 * len(several), 2, squeeze=False)
+    axes = [grid[at : at + 2].ravel() for at in range(0, len(grid), 2)]  # the panels of each model
     for row, terms in enumerate(several):
         head = heads[row] if heads is not None else common
         _draw_beta(figure, axes[row][0], terms, head or terms.largest, tokens[row] if tokens is not None else ())
@@ -81,11 +96,11 @@ def _draw_beta(figure: Figure, ax: Axes, terms: GradientTerms, label: str, token
     bar = figure.colorbar(image, ax=ax, shrink=0.85, pad=0.02)
     ticks = np.array([-1, -0.5, 0, 0.5, 1]) * limit
     bar.set_ticks(list(ticks), labels=[f"{tick * abs(tick):.1e}".replace("-", "−") if tick else "0" for tick in ticks])
-    bar.ax.tick_params(labelsize=7)
+    bar.ax.tick_params(labelsize=TINY)
     names = [token_label(token) for token in tokens[: len(beta)]]
     if len(names) == len(beta) <= _MOST_LABELS:
-        ax.set_xticks(range(len(names)), names, rotation=90, fontsize=6)
-        ax.set_yticks(range(len(names)), names, fontsize=6)
+        ax.set_xticks(range(len(names)), names, rotation=90, fontsize=TINY)
+        ax.set_yticks(range(len(names)), names, fontsize=TINY)
     else:
         ax.locator_params(integer=True)
     ax.set_xlabel("context j" + " (first sequence)" * (len(terms[label].beta) > 1))
@@ -101,13 +116,13 @@ def _draw_positions(ax: Axes, terms: GradientTerms) -> None:
         for name, values in roles.items():
             colour, line_style = _ROLES[name]
             label = f"{stack}, as {name}" if several else f"as {name}"
-            ax.plot(values, line_style, color=colour, linewidth=1.6, label=label)
+            ax.plot(values, line_style, color=colour, linewidth=1.2, label=label)
     ax.axhline(1, color=GREY, linewidth=0.8, linestyle=":")
     ax.set_ylim(bottom=0)
     ax.locator_params(axis="x", integer=True)
     ax.set_xlabel("position")
     ax.set_ylabel("norm added / mean over positions")
-    ax.legend(frameon=False, fontsize=8)
+    ax.legend(frameon=False)
     panel_title(ax, "contribution by role", "mean over heads")
     style_axes(ax)
 
@@ -117,13 +132,13 @@ def _draw_symmetry(ax: Axes, terms: GradientTerms) -> None:
     layers = {name: at for at, name in enumerate(dict.fromkeys((row.stack, row.layer) for row in terms.scores))}
     for shift, score, colour, label in ((-0.15, "symmetry", BLUE, "update"), (0.15, "pairing", ORANGE, "β")):
         x = [layers[row.stack, row.layer] + shift for row in terms.scores]
-        ax.scatter(x, [getattr(row, score) for row in terms.scores], s=16, color=colour, alpha=0.75, label=label)
+        ax.scatter(x, [getattr(row, score) for row in terms.scores], s=9, color=colour, alpha=0.75, label=label)
     ax.axhline(0, color=GREY, linewidth=0.8, linestyle=":")
     several = len({stack for stack, _ in layers}) > 1
-    ax.set_xticks(range(len(layers)), [f"{stack[:3]} {n}" if several else str(n) for stack, n in layers], fontsize=8)
+    ax.set_xticks(range(len(layers)), [f"{stack[:3]} {n}" if several else str(n) for stack, n in layers])
     ax.set_xlabel("layer")
     ax.set_ylabel("symmetry")
-    ax.legend(frameon=False, fontsize=8)
+    ax.legend(frameon=False)
     panel_title(ax, "symmetry", "1 symmetric, −1 skew")
     style_axes(ax)
 
@@ -131,7 +146,7 @@ def _draw_symmetry(ax: Axes, terms: GradientTerms) -> None:
 def _draw_norm_spread(ax: Axes, terms: GradientTerms) -> None:
     """Draw the relative spread of the column norms of each update against that of its row norms."""
     rows, columns = ([getattr(row, name) for row in terms.scores] for name in ("row_spread", "column_spread"))
-    ax.scatter(rows, columns, s=16, color=BLUE, alpha=0.75)
+    ax.scatter(rows, columns, s=9, color=BLUE, alpha=0.75)
     ax.axline((0, 0), slope=1, color=GREY, linewidth=1, linestyle=DASHED)
     ax.set_xlabel("spread of row norms")
     ax.set_ylabel("spread of column norms")

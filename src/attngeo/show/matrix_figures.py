@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from attngeo.show.canvas import new_figure, panel_title, token_label
+from attngeo.show.canvas import COLUMN, PAGE, TINY, for_print, new_figure, panel_title, token_label
 from attngeo.show.organization_text import axis_labels
 
 if TYPE_CHECKING:
@@ -19,16 +19,17 @@ if TYPE_CHECKING:
     from attngeo.organization.softmax.paraproduct import Paraproduct
     from attngeo.organization.trees.tree import Tree
 
-_MOST_LABELS = 36  # an axis with more elements is not labelled one by one
+_MOST_LABELS = 18  # an axis with more elements is not labelled one by one
 
 
+@for_print
 def tensor_figure(tensor: NetworkTensor) -> Figure:
     """Draw up to eight heads as matrices, evenly spaced from first to last; masked entries stay white."""
     count = min(8, tensor.shape[2])
     heads = np.unique(np.rint(np.linspace(0, tensor.shape[2] - 1, count)).astype(int))
     columns = min(4, count)
     rows = -(-count // columns)
-    figure = new_figure(2.7 * max(2, columns) + 0.4, 2.9 * rows + 0.3)
+    figure = new_figure(COLUMN if columns < 3 else PAGE, 2.1 * rows + 0.3)
     axes = figure.subplots(rows, columns, squeeze=False)
     for panel, ax in enumerate(axes.flat):
         if panel >= count:
@@ -43,10 +44,11 @@ def tensor_figure(tensor: NetworkTensor) -> Figure:
         panel_title(ax, tensor.heads[head], tensor.stage if panel == 0 else "")
         _label_elements(ax.yaxis, tensor.queries, "queries" if panel % columns == 0 else "")
         _label_elements(ax.xaxis, tensor.keys, "keys" if panel + columns >= count else "")
-        figure.colorbar(image, ax=ax, location="bottom", shrink=0.8, aspect=25).ax.tick_params(labelsize=6)
+        figure.colorbar(image, ax=ax, location="bottom", shrink=0.8, aspect=25).ax.tick_params(labelsize=TINY)
     return figure
 
 
+@for_print
 def paraproduct_figure(product: Paraproduct) -> Figure:
     """Draw f, A(f), the paraproduct and the residual, rows and columns in the order of their trees."""
     order = np.ix_(product.row_tree.order, product.column_tree.order)
@@ -57,7 +59,7 @@ def paraproduct_figure(product: Paraproduct) -> Figure:
         "paraproduct": product.approximation,
         "residual": product.residual,
     }
-    figure = new_figure(11.2, 3.4)
+    figure = new_figure(PAGE, 2.2)
     axes = figure.subplots(1, 4)
     for ax, (name, matrix) in zip(axes, parts.items(), strict=True):
         low, high = np.quantile(matrix if name in ("f", "residual") else product.exact, (0.01, 0.99))
@@ -68,10 +70,11 @@ def paraproduct_figure(product: Paraproduct) -> Figure:
         ax.set_yticks([])
         bar = figure.colorbar(image, ax=ax, location="bottom", shrink=0.9, aspect=25)
         bar.ax.locator_params(nbins=4)  # the tick labels of a small residual are long
-        bar.ax.tick_params(labelsize=7)
+        bar.ax.tick_params(labelsize=TINY)
     return figure
 
 
+@for_print
 def slices_figure(organization: Organization) -> Figure:
     """Draw single heads as matrices, in the given order (above) and in the order of the trees (below).
 
@@ -81,7 +84,7 @@ def slices_figure(organization: Organization) -> Figure:
     values = organization.values
     is_tensor = values.ndim == 3
     heads = _typical_heads(organization.trees[2]) if is_tensor else [0]
-    figure = new_figure(2.9 * max(2, len(heads)) + 0.6, 6.2)
+    figure = new_figure(COLUMN if len(heads) < 3 else PAGE, 4.3)
     axes = figure.subplots(2, len(heads), squeeze=False)
     orders = [tree.order for tree in organization.trees[:2]]
     for column, head in enumerate(heads):
@@ -98,21 +101,21 @@ def slices_figure(organization: Organization) -> Figure:
                 outer = column == 0 if axis == 0 else row == 1
                 _label_elements(side, ordered, ("queries", "keys")[axis] if outer else "")
         bar = figure.colorbar(image, ax=axes[:, column], location="bottom", shrink=0.8, aspect=30)
-        bar.ax.tick_params(labelsize=7)
+        bar.ax.tick_params(labelsize=TINY)
     return figure
 
 
 def _label_elements(side: XAxis | YAxis, labels: Sequence[str], title: str) -> None:
     """Label each element of an axis, or only give their number where there are too many."""
     if len(labels) <= _MOST_LABELS:
-        side.set_ticks(range(len(labels)), [token_label(label) for label in labels], fontsize=5)
+        side.set_ticks(range(len(labels)), [token_label(label) for label in labels], fontsize=TINY)
         if side.axis_name == "x":
             for tick in side.get_ticklabels():
                 tick.set_rotation(90)
     else:
         side.set_ticks([])
         title = f"{len(labels)} {title}" if title else ""
-    side.set_label_text(title, fontsize=8)
+    side.set_label_text(title)
 
 
 def _typical_heads(tree: Tree) -> list[int]:

@@ -15,7 +15,10 @@ from attngeo.show.canvas import (
     GREY,
     LIGHT_GREY,
     ORANGE,
+    PAGE,
     PINK,
+    TINY,
+    for_print,
     new_figure,
     panel_title,
     style_axes,
@@ -40,16 +43,17 @@ _AXES = ("queries", "keys", "heads")
 
 # Basis → colour, line style, line width
 BASES = {
-    "trees": (BLUE, "-", 2.4),
-    "shuffled axes": (GREY, ":", 1.4),
-    "dyadic trees": (ORANGE, "--", 1.4),
-    "cosines per head": (GREEN, "-.", 1.4),
-    "cosines": (PINK, "-.", 1.4),
-    "permuted: trees": (LIGHT_GREY, "-", 1.4),
-    "permuted: dyadic trees": (LIGHT_GREY, "--", 1.4),
+    "trees": (BLUE, "-", 1.8),
+    "shuffled axes": (GREY, ":", 1.1),
+    "dyadic trees": (ORANGE, "--", 1.1),
+    "cosines per head": (GREEN, "-.", 1.1),
+    "cosines": (PINK, "-.", 1.1),
+    "permuted: trees": (LIGHT_GREY, "-", 1.1),
+    "permuted: dyadic trees": (LIGHT_GREY, "--", 1.1),
 }
 
 
+@for_print
 def heads_figure(organization: Organization) -> Figure:
     """Draw the diffusion map of the heads, coloured by layer: similar heads lie close to one another.
 
@@ -59,16 +63,16 @@ def heads_figure(organization: Organization) -> Figure:
     points = head_coordinates(organization)
     labels = axis_labels(organization, 2)
     layers = np.asarray([layer_of(label, index) for index, label in enumerate(labels)])
-    figure = new_figure(10.5, 5.2)
+    figure = new_figure(PAGE, 3.5)
     axes = figure.subplots(1, 2)
     for ax, (pair, inside) in zip(axes, coordinate_pairs(points), strict=True):
         x, y = points[:, pair[0]], points[:, pair[1]]
         dots = ax.scatter(
             x[inside], y[inside], c=layers[inside], cmap="viridis", vmin=layers.min(), vmax=max(layers.max(), 1),
-            s=26, edgecolors="white", linewidths=0.4, zorder=3,
+            s=16, edgecolors="white", linewidths=0.4, zorder=3,
         )  # fmt: skip
-        for head in np.flatnonzero(inside)[_spread_out(x[inside], y[inside], 40)]:
-            ax.annotate(labels[head], (x[head], y[head]), (3, 3), textcoords="offset points", fontsize=5.5)
+        for head in np.flatnonzero(inside)[_spread_out(x[inside], y[inside], 16)]:
+            ax.annotate(labels[head], (x[head], y[head]), (3, 3), textcoords="offset points", fontsize=TINY)
         ax.set_xlabel(f"diffusion coordinate {pair[0] + 1}")
         ax.set_ylabel(f"diffusion coordinate {pair[1] + 1}")
         outside = compact_labels(labels[head] for head in np.flatnonzero(~inside))
@@ -132,9 +136,10 @@ def _spread_out(x: Floats, y: Floats, count: int) -> list[int]:
     return chosen
 
 
+@for_print
 def sparsity_figure(comparison: Comparison) -> Figure:
     """Draw the best-n-term error of each basis, and how its coefficients shrink with the size of their supports."""
-    figure = new_figure(10.5, 4.6)
+    figure = new_figure(PAGE, 3.8)
     left, right = figure.subplots(1, 2)
     for profile in comparison.profiles:
         colour, line_style, width = BASES.get(profile.name, (GREY, "-", 1.0))
@@ -144,7 +149,7 @@ def sparsity_figure(comparison: Comparison) -> Figure:
         left.plot(share[drawn], curve.errors[drawn], line_style, color=colour, linewidth=width, label=profile.name)
         if profile.holder is not None and len(profile.holder.support):
             fit = profile.holder
-            right.plot(fit.support, fit.log_rms, "o", color=colour, markersize=4, label=_exponent(profile.name, fit))
+            right.plot(fit.support, fit.log_rms, "o", color=colour, markersize=3, label=_exponent(profile.name, fit))
             intercept = np.average(fit.log_rms, weights=fit.counts) - fit.rms.slope * np.average(
                 fit.support, weights=fit.counts
             )
@@ -156,10 +161,11 @@ def sparsity_figure(comparison: Comparison) -> Figure:
     right.set_xlabel("log₂ of the support |R|")
     right.set_ylabel("log₂ rms coefficient")
     panel_title(right, "regularity", "slope − ½ is the exponent α")
+    left.legend(frameon=False)
+    if right.get_legend_handles_labels()[0]:  # an array with few coefficients has no exponent to show
+        right.legend(frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.18))
     for ax in (left, right):
         style_axes(ax)
-        if ax.get_legend_handles_labels()[0]:  # an array with few coefficients has no exponent to show
-            ax.legend(frameon=False, fontsize=8)
     return figure
 
 
@@ -167,10 +173,11 @@ def _exponent(name: str, fit: Holder) -> str:
     return f"{name}: α {fit.exponent:.2f} ± {fit.error:.2f}".replace("-", "−")
 
 
+@for_print
 def trees_figure(organization: Organization) -> Figure:
     """Draw each tree from its root (top) to its elements; the colour is the mean position, or layer, of a folder."""
     trees = organization.trees
-    figure = new_figure(10.5, 1.2 + 2.1 * len(trees))
+    figure = new_figure(PAGE, 0.6 + 1.6 * len(trees))
     axes = figure.subplots(len(trees), 1, squeeze=False)[:, 0]
     for axis, (ax, tree) in enumerate(zip(axes, trees, strict=True)):
         labels = axis_labels(organization, axis)
@@ -178,20 +185,21 @@ def trees_figure(organization: Organization) -> Figure:
         if axis == 2:
             position = np.asarray([layer_of(label, index) for index, label in enumerate(labels)], float)
         has_layers = axis == 2 and layer_of(labels[-1], -1) >= 0
-        colour = "layer" if has_layers else "position in the input" if axis < 2 else "position"
+        colour = "layer" if has_layers else "position"
         image = _draw_tree(ax, tree, labels, position)
         panel_title(ax, _AXES[axis], f"{tree.size} {_AXES[axis]} in {tree.depth} levels")
-        figure.colorbar(image, ax=ax, pad=0.01).set_label(f"mean {colour}", fontsize=8)
+        figure.colorbar(image, ax=ax, pad=0.01).set_label(f"mean {colour}")
     return figure
 
 
+@for_print
 def tree_figure(tree: Tree) -> Figure:
     """Draw one tree from its root (top) to its elements, which are labelled by index."""
-    figure = new_figure(10.5, 3.0)
+    figure = new_figure(PAGE, 2.2)
     ax = figure.subplots()
     image = _draw_tree(ax, tree, tuple(map(str, range(tree.size))), np.arange(tree.size, dtype=float))
     panel_title(ax, "tree", f"{tree.size} elements in {tree.depth} levels")
-    figure.colorbar(image, ax=ax, pad=0.01).set_label("mean position", fontsize=8)
+    figure.colorbar(image, ax=ax, pad=0.01).set_label("mean position")
     return figure
 
 
@@ -203,26 +211,27 @@ def _draw_tree(ax: Axes, tree: Tree, labels: Sequence[str], position: Floats) ->
     image = ax.imshow(means, cmap="viridis", vmin=low, vmax=high, aspect="auto", interpolation="nearest")
     rows, columns = np.nonzero(np.diff(levels, axis=1))
     ax.vlines(columns + 0.5, rows - 0.5, rows + 0.5, color="white", linewidth=0.7)
-    ax.set_yticks([0, tree.depth - 1], ["root", "elements"], fontsize=8)
-    if tree.size <= 80:
+    ax.set_yticks([0, tree.depth - 1], ["root", "elements"])
+    if tree.size <= 64:
         names = [token_label(labels[element]) for element in tree.order]
-        ax.set_xticks(range(tree.size), names, rotation=90, fontsize=5)
+        ax.set_xticks(range(tree.size), names, rotation=90, fontsize=TINY)
     else:
         ax.set_xticks([])
     return image
 
 
+@for_print
 def invariance_figure(report: InvarianceReport) -> Figure:
     """Draw each measure of agreement between logits and softmax with its control, and the exponents of single heads."""
-    figure = new_figure(10.5, 4.8)
+    figure = new_figure(PAGE, 3.4)
     left, right = figure.subplots(1, 2, width_ratios=(3, 2))
     names = [contrast.figure for contrast in report.contrasts]
     for row, contrast in enumerate(report.contrasts):
         colour = BLUE if contrast.beats_control else ORANGE
         left.plot([contrast.broken, contrast.value], [row, row], color=LIGHT_GREY, linewidth=1.5, zorder=1)
-        left.plot(contrast.broken, row, "o", color=GREY, markersize=6, markerfacecolor="white", zorder=2)
-        left.plot(contrast.value, row, "o", color=colour, markersize=7, zorder=3)
-    left.set_yticks(range(len(names)), names, fontsize=8)
+        left.plot(contrast.broken, row, "o", color=GREY, markersize=4, markerfacecolor="white", zorder=2)
+        left.plot(contrast.value, row, "o", color=colour, markersize=4.5, zorder=3)
+    left.set_yticks(range(len(names)), names)
     left.invert_yaxis()
     for label, marker in (
         ("better than the control", {"color": BLUE}),
@@ -230,18 +239,18 @@ def invariance_figure(report: InvarianceReport) -> Figure:
         ("control: rows permuted", {"color": GREY, "markerfacecolor": "white"}),
     ):
         left.plot([], [], "o", label=label, **marker)
-    left.legend(frameon=False, fontsize=8, loc="upper center", bbox_to_anchor=(0.4, -0.06), ncols=3)
+    left.legend(frameon=False, loc="upper center", bbox_to_anchor=(0.4, -0.06), ncols=3)
     panel_title(left, f"logits and their {report.comparison}")
     for heads, colour, label in ((report.heads_broken, GREY, "control"), (report.heads, BLUE, "heads")):
         x, y = ([getattr(head, side).exponent for head in heads] for side in ("exponent", "residual"))
-        right.scatter(x, y, s=16, color=colour, alpha=0.7, linewidths=0, label=label)
+        right.scatter(x, y, s=8, color=colour, alpha=0.7, linewidths=0, label=label)
     low, high = right.get_xlim()
     right.axline((low, low), slope=1, color=GREY, linewidth=1, linestyle=DASHED, label="equally regular")
     right.axline((low, 2 * low), slope=2, color=GREY, linewidth=1, linestyle=":", label="twice as regular")
     right.set_xlim(low, high)
     right.set_xlabel("exponent α of the logits")
     right.set_ylabel("exponent α of the residual")
-    right.legend(frameon=False, fontsize=8)
+    right.legend(frameon=False)
     panel_title(right, "single heads")
     for ax in (left, right):
         style_axes(ax)

@@ -2,9 +2,21 @@
 
 from __future__ import annotations
 
+from textwrap import wrap
 from typing import TYPE_CHECKING
 
-from attngeo.show.canvas import COLOURS, DASHED, GREY, LIGHT_GREY, new_figure, panel_title, style_axes
+from attngeo.show.canvas import (
+    COLOURS,
+    COLUMN,
+    DASHED,
+    GREY,
+    LIGHT_GREY,
+    PAGE,
+    for_print,
+    new_figure,
+    panel_title,
+    style_axes,
+)
 from attngeo.show.tables import aligned
 
 if TYPE_CHECKING:
@@ -48,29 +60,34 @@ def _removed_table(plan: PrunePlan) -> list[str]:
     return aligned(rows, [False, False, False])
 
 
+@for_print
 def pruning_figure(curve: LossCurve) -> Figure:
     """Draw the loss against the share of heads removed: a line per method, dashed without the refit."""
     methods = list(dict.fromkeys(point.method for point in curve.points))
-    figure = new_figure(6.4, 4.0)
+    figure = new_figure(COLUMN if len(methods) < 5 else PAGE, 3.2)
     ax = figure.subplots()
     ax.axhline(curve.full, color=LIGHT_GREY, linewidth=1)
     for index, method in enumerate(methods):
-        colour = GREY if method == "random" else COLOURS[index % len(COLOURS)]
-        marker = "osD^v<>*hX"[index % 10]
+        style = {"color": GREY if method == "random" else COLOURS[index % len(COLOURS)], "linewidth": 1.1}
+        style |= {"marker": "osD^v<>*hX"[index % 10], "markersize": 3}
+        seeds = 1
         for refit in (False, True):
             own = [point for point in curve.points if point.method == method and point.refit == refit]
             shares = sorted({point.share for point in own})
             means = [_mean([point.loss for point in own if point.share == share]) for share in shares]
-            label = f"{method}{'' if refit else ', no refit'}"
-            style = "-" if refit else DASHED
+            seeds = max([seeds, *(sum(point.share == share for point in own) for share in shares)])
             if own:
-                ax.plot(shares, means, color=colour, linestyle=style, marker=marker, markersize=4, label=label)
+                ax.plot(shares, means, linestyle="-" if refit else DASHED, **style)
+        ax.plot([], [], label=f"{method} ({seeds} seeds)" if seeds > 1 else method, **style)
     ax.set_xlabel("share of heads removed")
     ax.set_ylabel(f"{curve.objective} loss" if curve.objective != "output" else "squared error of the output")
     ax.xaxis.set_major_formatter(lambda share, _: f"{share:.0%}")
-    panel_title(ax, curve.model, "grey line: all heads")
+    panel_title(ax, "\n".join(wrap(curve.model, 32)), "dashed: no refit; grey line: all heads")
     style_axes(ax)
-    ax.legend(fontsize=7, frameon=False, ncols=2 if len(methods) > 4 else 1)
+    if len(methods) < 5:
+        ax.legend(frameon=False)
+    else:
+        figure.legend(loc="outside right center", frameon=False)
     return figure
 
 

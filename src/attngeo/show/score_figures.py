@@ -7,7 +7,17 @@ from dataclasses import dataclass
 from itertools import cycle
 from typing import TYPE_CHECKING
 
-from attngeo.show.canvas import COLOURS, DASHED, GREY, new_figure, panel_title, stack_colour, style_axes
+from attngeo.show.canvas import (
+    COLOURS,
+    DASHED,
+    GREY,
+    PAGE,
+    for_print,
+    new_figure,
+    panel_title,
+    stack_colour,
+    style_axes,
+)
 
 if TYPE_CHECKING:
     import polars as pl
@@ -50,6 +60,7 @@ class _Series:
         return x + ((rows["head"] + 0.5) / count - 0.5) * 0.7 * self.step
 
 
+@for_print
 def score_figure(frame: pl.DataFrame, nulls: LayerNulls, head_nulls: LayerNulls | None = None) -> Figure:
     """Draw the symmetry and the directionality of each layer (lines) and head (dots), one colour per model and stack.
 
@@ -57,7 +68,7 @@ def score_figure(frame: pl.DataFrame, nulls: LayerNulls, head_nulls: LayerNulls 
     nulls:      the null of the layers of each stack; its mean is a grey line, its central 95% a grey band
     head_nulls: the null of the heads; its central 95% lies between dotted lines
     """
-    figure = new_figure(10, 4.6)
+    figure = new_figure(PAGE, 3.3)
     draw_scores(figure, figure.subplots(1, 2), frame, nulls, head_nulls or {})
     return figure
 
@@ -82,7 +93,7 @@ def draw_scores(
             ax.xaxis.set_major_locator(MaxNLocator(integer=True))
     handles, labels = axes[0].get_legend_handles_labels()
     columns = 1 if max(map(len, labels)) > 60 else 2
-    figure.legend(handles, labels, loc="outside lower center", ncols=columns, frameon=False, fontsize=9)
+    figure.legend(handles, labels, loc="outside lower center", ncols=columns, frameon=False)
 
 
 def _series(frame: pl.DataFrame) -> list[_Series]:
@@ -142,7 +153,7 @@ def _draw_series(ax: Axes, score: str, part: _Series) -> None:
     ax.scatter(
         part.x(part.heads).to_numpy(),
         part.heads[score].to_numpy(),
-        s=10,
+        s=6,
         color=part.colour,
         alpha=0.5,
         linewidths=0,
@@ -154,10 +165,10 @@ def _draw_series(ax: Axes, score: str, part: _Series) -> None:
         part.line_style,
         color=part.colour,
         marker="o",
-        markersize=4,
+        markersize=3.5,
         markeredgecolor="white",
-        markeredgewidth=0.6,
-        linewidth=1.8,
+        markeredgewidth=0.5,
+        linewidth=1.4,
         zorder=3,
         label=part.label,
     )

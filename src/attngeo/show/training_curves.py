@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from attngeo.errors import InputError
-from attngeo.show.canvas import DASHED, GREY, new_figure, panel_title, style_axes
+from attngeo.show.canvas import COLUMN, DASHED, GREY, PAGE, for_print, new_figure, panel_title, style_axes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -24,6 +24,7 @@ _PANELS = {
 }
 
 
+@for_print
 def training_figure(records: Sequence[Record]) -> Figure:
     """Draw the symmetry and the directionality of each layer over the steps, one row of panels per stack.
 
@@ -40,7 +41,7 @@ def training_figure(records: Sequence[Record]) -> Figure:
     all_layers = list(dict.fromkeys(layer for record in records for layer in _layers(record)))
     names = [name for name in _PANELS if any(name in record for record in records)]
     stacks = list(dict.fromkeys(stack for stack, _ in all_layers))
-    figure = new_figure(4.2 * len(names) + 0.8, 3.3 * len(stacks))
+    figure = new_figure(COLUMN if len(names) == 1 else PAGE, 2.5 * len(stacks))
     grid = figure.subplots(len(stacks), len(names), squeeze=False)
     for axes, stack in zip(grid, stacks, strict=True):
         numbers = sorted(number for other, number in all_layers if other == stack)
@@ -79,4 +80,4 @@ def _draw_layer(ax: Axes, name: str, records: Sequence[Record], layer: Layer, co
     ]
     if points:
         steps, values = zip(*points, strict=True)
-        ax.plot(steps, values, color=colour, linewidth=1.6, marker="o" if len(points) < 20 else "", markersize=3)
+        ax.plot(steps, values, color=colour, linewidth=1.2, marker="o" if len(points) < 20 else "", markersize=2.5)

@@ -4,7 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from attngeo.show.canvas import COLOURS, DASHED, GREY, LIGHT_GREY, new_figure, panel_title, style_axes
+from attngeo.show.canvas import (
+    COLOURS,
+    COLUMN,
+    DASHED,
+    GREY,
+    LIGHT_GREY,
+    PAGE,
+    for_print,
+    new_figure,
+    panel_title,
+    style_axes,
+)
 
 if TYPE_CHECKING:
     import polars as pl
@@ -19,6 +30,7 @@ _MEANINGS = {
 }
 
 
+@for_print
 def atlas_figure(points: pl.DataFrame, published: pl.DataFrame, x: str, y: str) -> Figure:
     """Draw one point per model and stack, encoders and decoders in panels of their own.
 
@@ -29,13 +41,13 @@ def atlas_figure(points: pl.DataFrame, published: pl.DataFrame, x: str, y: str) 
     groups = [name for name in ("encoders", "decoders", "other stacks") if name in points["group"].to_list()]
     groups = groups or ["encoders", "decoders"]
     styles = _styles(points)
-    figure = new_figure(4.6 * len(groups) + 0.4, 4.6)
+    figure = new_figure(COLUMN if len(groups) == 1 else PAGE, 3.4)
     axes = figure.subplots(1, len(groups), sharex=True, sharey=True, squeeze=False)[0]
     for ax, group in zip(axes, groups, strict=True):
         behind = published.filter(published["group"] == group)
         if behind.height:
             label = "published, arXiv 2502.10927"
-            ax.scatter(behind["x"].to_numpy(), behind["y"].to_numpy(), s=14, color=LIGHT_GREY, label=label, zorder=1)
+            ax.scatter(behind["x"].to_numpy(), behind["y"].to_numpy(), s=8, color=LIGHT_GREY, label=label, zorder=1)
         _draw_models(ax, points.filter(points["group"] == group), styles)
         ax.axvline(0, color=GREY, linewidth=0.8, linestyle=DASHED, zorder=0)
         ax.axhline(0, color=GREY, linewidth=0.8, linestyle=DASHED, zorder=0)
@@ -46,7 +58,7 @@ def atlas_figure(points: pl.DataFrame, published: pl.DataFrame, x: str, y: str) 
     entries = {label: handle for ax in axes for handle, label in zip(*ax.get_legend_handles_labels(), strict=True)}
     if entries:
         columns = 1 if max(map(len, entries)) > 60 else 2 + (len(groups) > 2)
-        places = {"loc": "outside lower center", "ncols": columns, "frameon": False, "fontsize": 9}
+        places = {"loc": "outside lower center", "ncols": columns, "frameon": False}
         figure.legend(list(entries.values()), list(entries), **places)
     return figure
 
@@ -56,13 +68,13 @@ def _styles(points: pl.DataFrame) -> dict[tuple[str, str | None], dict[str, obje
     models = points.select("model", "revision").unique(maintain_order=True).rows()
     if len(models) > NAMED:
         label = f"{len(models)} models of the atlas"
-        return {model: {"color": COLOURS[0], "marker": "o", "s": 18, "alpha": 0.6, "label": label} for model in models}
+        return {model: {"color": COLOURS[0], "marker": "o", "s": 10, "alpha": 0.6, "label": label} for model in models}
     short = [_label(*model) for model in models]
     return {
         model: {
             "color": COLOURS[i % len(COLOURS)],
             "marker": _MARKERS[i // len(COLOURS)],
-            "s": 55,
+            "s": 28,
             "label": short[i] if short.count(short[i]) == 1 else model[0],  # two paths may end alike
         }
         for i, model in enumerate(models)

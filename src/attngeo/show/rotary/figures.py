@@ -5,12 +5,25 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import cycle
+from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from attngeo.arrays import Floats
-from attngeo.show.canvas import BLUE, COLOURS, DASHED, GREY, LIGHT_GREY, ORANGE, new_figure, panel_title, style_axes
+from attngeo.show.canvas import (
+    BLUE,
+    COLOURS,
+    DASHED,
+    GREY,
+    LIGHT_GREY,
+    ORANGE,
+    PAGE,
+    for_print,
+    new_figure,
+    panel_title,
+    style_axes,
+)
 
 if TYPE_CHECKING:
     import polars as pl
@@ -19,7 +32,7 @@ if TYPE_CHECKING:
 
     from attngeo.weights.scoring.rotary.curves import OffsetCurve, OffsetCurves
 
-_HEIGHT = 4.4  # inches, of the panels of one stack
+_HEIGHT = 2.9  # inches, of the panels of one stack
 _MOST_TICKS = 12  # layers that an axis names
 
 
@@ -38,6 +51,7 @@ def offset_figure(curves: OffsetCurves) -> Figure:
     return rotary_figure(None, [curves])
 
 
+@for_print
 def rotary_figure(frequencies: pl.DataFrame | None, curves: Sequence[OffsetCurves]) -> Figure:
     """Draw the panels of `frequency_figure` and `offset_figure`, those of one model and stack below each other."""
     rows: dict[tuple[str, str], list[Callable[[SubFigure], None]]] = {}
@@ -49,7 +63,7 @@ def rotary_figure(frequencies: pl.DataFrame | None, curves: Sequence[OffsetCurve
             row = partial(_draw_offsets, offsets=model.offsets, layers=layers, name=_name(model.model, stack))
             rows.setdefault((model.model, stack), []).append(row)
     panels = [row for of_stack in rows.values() for row in of_stack]
-    figure = new_figure(11, _HEIGHT * len(panels))
+    figure = new_figure(PAGE, _HEIGHT * len(panels))
     for draw, place in zip(panels, figure.subfigures(len(panels), 1, squeeze=False).flat, strict=True):
         draw(place)
     return figure
@@ -71,14 +85,14 @@ def _draw_energy(figure: SubFigure, part: pl.DataFrame) -> None:
     for colour, (frequencies, energies) in zip(cycle(COLOURS), kinds.items(), strict=False):
         median = np.median(np.array([energy.to_numpy() for energy in energies]), 0)  # [n]
         label = "median head" if len(kinds) == 1 else f"median of {len(energies)} heads"
-        lines.plot(frequencies, median, color=colour, linewidth=2, zorder=3, label=label)
+        lines.plot(frequencies, median, color=colour, linewidth=1.5, zorder=3, label=label)
     lines.axhline(1 / pairs, color=GREY, linewidth=1, linestyle=DASHED, zorder=2, label="equal shares")
     lines.set_xscale("log")
     lines.invert_xaxis()
     lines.set_ylim(bottom=0)
     lines.set_xlabel("frequency of the pair, radians per token")
     panel_title(lines, "share of energy", _name(part["model"][0], part["stack"][0]))
-    lines.legend(frameon=False, fontsize=8)
+    lines.legend(frameon=False)
     style_axes(lines, grid="y")
 
     shares = np.full((len(heads), pairs), np.nan)  # [heads, pairs], fast to slow
@@ -90,13 +104,12 @@ def _draw_energy(figure: SubFigure, part: pl.DataFrame) -> None:
     _label_layers(image, [int(head["layer"][0]) for head in heads])
     image.set_xlabel("pair, fast to slow")
     panel_title(image, "share of energy", "one row per head")
-    figure.colorbar(picture, ax=image, shrink=0.85, extend="max").ax.tick_params(labelsize=8)
+    figure.colorbar(picture, ax=image, shrink=0.85, extend="max")
 
 
 def _name(model: str, stack: str) -> str:
-    """Return the last part of a model's path, shortened, and the stack."""
-    name = model.rstrip("/").split("/")[-1]
-    return f"{name if len(name) <= 36 else name[:35] + '…'}  {stack}"
+    """Return the last part of a model's path and the stack, in lines that fit half a page."""
+    return "\n".join(wrap(f"{model.rstrip('/').split('/')[-1]}  {stack}", 56))
 
 
 def _label_layers(ax: Axes, layers: list[int]) -> None:
@@ -130,15 +143,15 @@ def _draw_offsets(figure: SubFigure, offsets: Floats, layers: list[OffsetCurve],
     curve.set_xticks(ticks, [f"{tick:,}" for tick in ticks])
     curve.set_xlabel("offset Δ between key and query, tokens")
     panel_title(curve, "symmetry s(Δ)", name)
-    curve.legend(frameon=False, fontsize=8)
+    curve.legend(frameon=False)
     style_axes(curve, grid="y")
 
     numbers = [layer.layer for layer in layers]
-    by_layer.plot(numbers, values[:, 0], "o", color=BLUE, markersize=5, label="s(0), the plain symmetry")
+    by_layer.plot(numbers, values[:, 0], "o", color=BLUE, markersize=3.5, label="s(0), the plain symmetry")
     if known:
         shown = [np.nan if value is None else value for value in averages]
-        by_layer.plot(numbers, shown, "s", color=GREY, markersize=5, label=f"average over {window} tokens")
-    by_layer.plot(numbers, limits, "D", color=ORANGE, markersize=4, label="limit s̄ over all offsets")
+        by_layer.plot(numbers, shown, "s", color=GREY, markersize=3.5, label=f"average over {window} tokens")
+    by_layer.plot(numbers, limits, "D", color=ORANGE, markersize=3, label="limit s̄ over all offsets")
     by_layer.vlines(
         numbers, np.minimum(values[:, 0], limits), np.maximum(values[:, 0], limits), color=LIGHT_GREY, zorder=0
     )
@@ -146,5 +159,5 @@ def _draw_offsets(figure: SubFigure, offsets: Floats, layers: list[OffsetCurve],
     by_layer.set_xlabel("layer")
     by_layer.xaxis.get_major_locator().set_params(integer=True)
     panel_title(by_layer, "symmetry by layer")
-    by_layer.legend(frameon=False, fontsize=8)
+    by_layer.legend(frameon=False)
     style_axes(by_layer, grid="y")
