@@ -49,9 +49,9 @@ def time_variants(folder: Path, device: str, expected: list[dict[str, Any]]) -> 
     from attngeo.weights.scoring.score import score_rows
 
     names = {
-        "LAYERS": (layer_batch, (4, 8, 16)),
+        "LAYERS": (layer_batch, (4, 16)),
         "READERS": (reading, (4, 8)),
-        "CHUNK": (reading, (2**21, 2**23)),
+        "CHUNK": (reading, (2**22, 2**24)),
         "BLOCK": (products, (512, 2**20)),
     }
     found: dict[str, Any] = {}

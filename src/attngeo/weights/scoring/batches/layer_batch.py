@@ -23,8 +23,10 @@ from attngeo.weights.scoring.rounding_error import TRUSTED
 if TYPE_CHECKING:
     from torch import Tensor
 
-BYTES = 2**31  # factors of one batch, in float64; the sums of a batch take several times as much
-LAYERS = 8  # at most, so that reading and scoring overlap
+LAYERS = 8  # of a batch, at most, so that reading and scoring overlap
+BYTES = 2**31  # of the factors of one batch, in float64; everything takes about 9 times as much
+SHARE = 1 / 16  # of the memory of a GPU, where that is less
+CPU_BYTES = 2**28  # on a CPU, which gains nothing from large batches
 
 # Waits until the device has scored the forms of some layers, and returns their scores, layer by layer.
 LaterScores = Callable[[], list[list[FormScores]]]
@@ -148,4 +150,12 @@ def _kind(weights: AttentionWeights) -> tuple[Any, ...]:
 
 
 def _at_once(weights: AttentionWeights) -> int:
-    return max(1, min(LAYERS, BYTES // (8 * max(1, math.prod(weights.query.shape) + math.prod(weights.key.shape)))))
+    """Return how many layers of this shape are scored at once."""
+    import torch
+
+    device: Any = weights.query.device
+    limit: float = CPU_BYTES
+    if device.type == "cuda":
+        limit = min(BYTES, SHARE * torch.cuda.get_device_properties(device).total_memory)
+    layer = 8 * (math.prod(weights.query.shape) + math.prod(weights.key.shape))
+    return max(1, min(LAYERS, int(limit // max(1, layer))))

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 READERS = 6  # layers read at a time from a local file
 AHEAD = 16  # layers that are read, or waiting to be read, before they are asked for
-CHUNK = 2**22  # bytes read at a time: page-locked memory takes long to get, and these few megabytes are used again
+CHUNK = 2**23  # bytes read at a time: page-locked memory takes long to get, and these few megabytes are used again
 
 
 def open_device(name: str) -> Device:
