@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 
-from attngeo.weights.scoring.batches.layer_batch import LaterScores, LayerBatch
+from attngeo.weights.scoring.batches.layer_batch import LaterLayerScores, LayerBatch
 from attngeo.weights.scoring.batches.repaired import RepairedBatches
 from attngeo.weights.scoring.columns.layer_rows import add_folded, add_gaussian_null, head_rows, layer_row
 from attngeo.weights.scoring.columns.requested import Requested
@@ -66,7 +66,7 @@ def _start(
     return rows
 
 
-def _start_forms(together: BatchedScores, batch: LayerBatch, figures: Figures, requested: Requested) -> LaterScores:
+def _start_forms(together: BatchedScores, batch: LayerBatch, figures: Figures, requested: Requested) -> LaterLayerScores:
     """Add the form and the heads of each layer to `together`; return a function that waits for the scores."""
     of_layers = batch.layer_scores(together, figures)
     of_heads = batch.head_scores(together, figures) if requested.heads_of(batch.layers[0]) else None

@@ -29,7 +29,7 @@ SHARE = 1 / 16  # of the memory of a GPU, where that is less
 CPU_BYTES = 2**28  # on a CPU, which gains nothing from large batches
 
 # Waits until the device has scored the forms of some layers, and returns their scores, layer by layer.
-LaterScores = Callable[[], list[list[FormScores]]]
+LaterLayerScores = Callable[[], list[list[FormScores]]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,7 +84,7 @@ class LayerBatch:
             query, key = (w - w.mean(-1, keepdim=True) for w in (query, key))
         return replace(self, query=query, key=key)
 
-    def head_scores(self, together: BatchedScores, figures: Figures, key: Side | None = None) -> LaterScores:
+    def head_scores(self, together: BatchedScores, figures: Figures, key: Side | None = None) -> LaterLayerScores:
         """Add the heads to `together`; those that need more digits are computed again on the CPU.
 
         key: if given, keys in place of the heads' own, [L G, 1, r, d_k]
@@ -104,7 +104,7 @@ class LayerBatch:
 
         return of_layers
 
-    def layer_scores(self, together: BatchedScores, figures: Figures, key: Side | None = None) -> LaterScores:
+    def layer_scores(self, together: BatchedScores, figures: Figures, key: Side | None = None) -> LaterLayerScores:
         """Add the layer forms to `together`; those that need more digits are computed again on the CPU.
 
         key: if given, right factors in place of the layers' own, [L, 1, G r, d_k]

@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from attngeo.weights.layout.rotary import RotaryPairs
-from attngeo.weights.scoring.batches.layer_batch import LaterScores, LayerBatch
+from attngeo.weights.scoring.batches.layer_batch import LaterLayerScores, LayerBatch
 from attngeo.weights.scoring.device.batched import BatchedScores
 from attngeo.weights.scoring.device.fetching import Fetched
 from attngeo.weights.scoring.device.products import Side
@@ -112,13 +112,13 @@ def _shared(keys: Side, own: Side, layers: int) -> Fetched:
     return Fetched((keys.w == own.w).unflatten(0, (layers, -1)).flatten(1).all(1))
 
 
-def _fill_others(rows: RowsOfLayers, scores: LaterScores, shared: Fetched) -> None:
+def _fill_others(rows: RowsOfLayers, scores: LaterLayerScores, shared: Fetched) -> None:
     for some, scored, same in zip(rows, scores(), shared.array(), strict=True):
         if not same:
             fill_repaired(some, scored)
 
 
-def _fill_heads(scores: LaterScores) -> Fill:
+def _fill_heads(scores: LaterLayerScores) -> Fill:
     def fill(rows: RowsOfLayers) -> None:
         for of_layer, scored in zip(rows, scores(), strict=True):
             fill_repaired(of_layer[1:], scored)
