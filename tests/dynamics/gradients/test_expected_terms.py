@@ -14,7 +14,7 @@ from attngeo.dynamics.data.masking import MaskedObjective
 from attngeo.dynamics.gradients.expected_scores import pairing, split_symmetry, update_scores
 from attngeo.dynamics.gradients.expected_terms import expected_terms
 from attngeo.dynamics.gradients.gradient_terms import gradient_terms
-from attngeo.dynamics.gradients.growth import growth_sums, moves_by_update, pair_kinds
+from attngeo.dynamics.gradients.growth import growth_sums, moves_by_terms, pair_kinds
 from attngeo.dynamics.gradients.head_terms import HeadTerms
 from attngeo.dynamics.gradients.masked_batches import MaskedBatches
 from attngeo.dynamics.gradients.single_pass import single_pass
@@ -36,7 +36,8 @@ def batches(count: int, rows: int = 3, length: int = 10) -> MaskedBatches:
 def growth_of(head: HeadTerms, kinds: np.ndarray) -> np.ndarray:
     """Return the growth of one head, `[2, 3]`."""
     w = head.weights
-    return growth_sums(head.x, head.beta[:, None], w.query[None], w.key[None], head.scale, kinds)[0]
+    vectors = head.query[:, None], head.key[:, None]  # [S, 1, N, r]
+    return growth_sums(head.x, head.beta[:, None], (w.query[None], w.key[None]), vectors, head.scale, kinds)[0]
 
 
 def test_an_average_is_the_mean_of_the_single_updates(bert):
@@ -65,33 +66,51 @@ def test_little_memory_gives_the_same_scores_in_more_rounds(bert):
     assert seen[-1] == (8 * 4, 8 * 4)  # one round per head
 
 
-def test_growth_is_that_of_a_step_of_gradient_descent(bert):
+@pytest.fixture
+def biased(bert):
+    """The same model with biases of queries and keys, as after some steps of training."""
+    before = {name: value.detach().clone() for name, value in bert.named_parameters()}
+    with torch.no_grad():
+        for name, value in bert.named_parameters():
+            if name.endswith(("query.bias", "key.bias")):
+                value.normal_(generator=torch.Generator().manual_seed(len(name)))
+    yield bert
+    with torch.no_grad():
+        for name, value in bert.named_parameters():
+            value.copy_(before[name])
+
+
+@pytest.mark.parametrize("model", ["bert", "biased"])
+def test_growth_is_that_of_a_step_of_gradient_descent(model, request):
+    bert = request.getfixturevalue(model)
     batch = batches(1)[0]
     terms = single_pass(bert, batch)
     kinds = pair_kinds(batch["input_ids"].numpy())
     for head in terms:
         sums = growth_of(head, kinds)
-        assert moves_by_update(head)
+        assert moves_by_terms(head)
         form, change = head.form.dense(), head.change(1.0).dense()
         for sign, parts in zip((1, -1), sums, strict=True):
             part = (form + sign * form.T) / 2
             assert parts.sum() == pytest.approx(2 * np.vdot(part, change), rel=1e-8)
 
 
-def test_growth_through_one_kind_of_pair_is_that_of_its_coefficients_alone(bert):
+def test_growth_through_one_kind_of_pair_is_that_of_its_coefficients_alone(biased):
     batch = batches(1)[0]
-    head = single_pass(bert, batch)["L1H0"]
+    head = single_pass(biased, batch)["L1H0"]
     kinds = pair_kinds(batch["input_ids"].numpy())
     assert set(np.unique(kinds)) == {0, 1, 2}
     w = head.weights
     for kind in range(3):
-        update = head.scale * np.einsum("sij,sia,sjb->ab", head.beta * (kinds == kind), head.x, head.x)
-        change = update @ w.key @ w.key.T + w.query @ w.query.T @ update
+        beta = head.scale * head.beta * (kinds == kind)
+        to_query = np.einsum("sij,sia,sjb->ab", beta, head.x, head.key)  # [d, r]
+        to_key = np.einsum("sij,sib,sja->ab", beta, head.query, head.x)
+        change = to_query @ w.key.T + w.query @ to_key.T
         skew = (head.form.dense() - head.form.dense().T) / 2
         assert growth_of(head, kinds)[1, kind] == pytest.approx(2 * np.vdot(skew, change), rel=1e-8)
 
 
-def test_models_whose_weights_move_by_more_than_the_update_have_no_growth():
+def test_models_whose_weights_move_by_more_than_the_terms_have_no_growth():
     torch.manual_seed(0)
     llama = LlamaForCausalLM(LlamaConfig(**GROUPED)).eval()
     ids = torch.randint(5, 50, (2, 2, 8), generator=torch.Generator().manual_seed(2))

@@ -44,7 +44,7 @@ class ExpectedScores:
     pairing: float | None  # of the average β; None where the passes have different rows
     pairing_split: float | None
     pairing_shuffled: float | None
-    growth_symmetric: Growth | None  # of ‖M_s‖², relative to ‖M‖²; None where M does not move by the update alone
+    growth_symmetric: Growth | None  # of ‖M_s‖², relative to ‖M‖²; None where M does not move by its terms alone
     growth_skew: Growth | None
 
 

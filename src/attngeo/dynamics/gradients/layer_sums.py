@@ -13,7 +13,7 @@ from torch import Tensor
 
 from attngeo.arrays import AnyFloats, Ints, to_numpy
 from attngeo.dynamics.gradients.expected_scores import ExpectedScores, pairing, split_symmetry, update_scores
-from attngeo.dynamics.gradients.growth import Growth, growth_sums, moves_by_update
+from attngeo.dynamics.gradients.growth import Growth, growth_sums, moves_by_terms
 from attngeo.dynamics.gradients.result import LayerTerms
 from attngeo.errors import InputError
 
@@ -45,22 +45,25 @@ class LayerSums:
         if self.same_rows:
             self.beta[half] += beta
         if self.growth is not None and kinds is not None:
-            query, key = self.weights
             of_pairs = torch.from_numpy(kinds).to(self.device)  # [S, N, N]
-            self.growth += growth_sums(x.double(), beta.double(), query, key, layer.scale, of_pairs)
+            vectors = self._doubles(layer.query[:, self.heads], layer.key[:, self.heads])  # [S, h, N, r]
+            self.growth += growth_sums(x.double(), beta.double(), self.weights, vectors, layer.scale, of_pairs)
 
     def _begin(self, layer: LayerTerms, x: Tensor, beta: Tensor, kinds: AnyFloats | None) -> None:
         self.first = layer
         form = (2, len(self.heads), x.shape[-1], x.shape[-1])
         self.update, self.shuffled = (torch.zeros(form, dtype=torch.float64, device=self.device) for _ in range(2))
         self.order = torch.from_numpy(_shuffled_context(layer.beta)).to(self.device)
-        if kinds is not None and all(moves_by_update(layer.head(head)) for head in self.heads):
+        if kinds is not None and all(moves_by_terms(layer.head(head)) for head in self.heads):
             assert layer.weights is not None
-            sides = (layer.weights.query[self.heads], layer.weights.key[self.heads])
-            self.weights = [torch.from_numpy(w).to(self.device).double() for w in sides]  # [h, d, r]
+            weights = layer.weights
+            self.weights = self._doubles(weights.query[self.heads], weights.key[self.heads])  # [h, d, r]
             self.growth = torch.zeros((len(self.heads), 2, 3), dtype=torch.float64, device=self.device)
         if self.same_rows:
             self.beta = torch.zeros((2, *beta.shape), dtype=torch.float64, device=self.device)
+
+    def _doubles(self, query: AnyFloats, key: AnyFloats) -> tuple[Tensor, Tensor]:
+        return torch.from_numpy(query).to(self.device).double(), torch.from_numpy(key).to(self.device).double()
 
     def scores(self) -> Iterator[ExpectedScores]:
         """Yield the scores of the averages, head by head."""
