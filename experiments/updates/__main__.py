@@ -1,24 +1,24 @@
-"""The command line of the experiment on updates: `python -m experiments.updates run|table`."""
+"""The command line of the experiment on updates: `python -m experiments.updates run|page`."""
 
 from __future__ import annotations
 
 import argparse
 import json
+import lzma
 import shutil
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
-from statistics import median
 
 from attngeo.errors import AttngeoError
 from attngeo.io.atomic import write_errors, write_file
 from attngeo.io.messages import one_line
 from experiments.initialisation.packed_tokens import unpacked
+from experiments.page_tables import replace_tables
 from experiments.updates.measure import Passes, Row
 from experiments.updates.run import STEPS, config_for, measured_run
-
-_COLUMNS = ("pairing_split", "pairing_shuffled", "symmetry_split", "symmetry_shuffled", "moved_symmetry", "row_spread",
-            "column_spread", "moved_dominance", "since_start_symmetry", "since_start_dominance")  # fmt: skip
+from experiments.updates.tables import tables
 
 
 def run(options: argparse.Namespace) -> None:
@@ -42,21 +42,24 @@ def run(options: argparse.Namespace) -> None:
                 write_file(options.results, "".join(json.dumps(row) + "\n" for row in rows).encode())
 
 
-def table(options: argparse.Namespace) -> None:
-    """Print medians over heads and seeds, by objective and step."""
-    rows = [row for path in options.results for row in read(path)]
-    print("| objective | step | " + " | ".join(_COLUMNS) + " |\n|---|---|" + "---|" * len(_COLUMNS))
-    for objective in dict.fromkeys(row["objective"] for row in rows):
-        for step in sorted({row["step"] for row in rows if row["objective"] == objective}):
-            some = [row for row in rows if (row["objective"], row["step"]) == (objective, step)]
-            values = ([value for row in some if (value := row.get(name)) is not None] for name in _COLUMNS)
-            shown = " | ".join(f"{median(known):.3f}".replace("-", "−") if known else "" for known in values)
-            print(f"| {objective} | {step} | {shown} |")
+def page(options: argparse.Namespace) -> None:
+    """Make the tables of a page anew from the results."""
+    rows = read_all(options.results)
+    text = replace_tables(options.page.read_text("utf-8"), tables(rows), "measurements")
+    with write_errors(options.page):
+        write_file(options.page, text.encode())
+
+
+def read_all(paths: Sequence[Path]) -> list[Row]:
+    """Return the rows of results files and of the `*.jsonl.xz` of folders."""
+    files = [file for path in paths for file in (sorted(path.glob("*.jsonl.xz")) if path.is_dir() else [path])]
+    return [row for file in files for row in read(file)]
 
 
 def read(path: Path) -> list[Row]:
-    """Return the rows of a results file."""
-    return [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+    """Return the rows of a results file, compressed or not."""
+    data = lzma.decompress(path.read_bytes()) if path.suffix == ".xz" else path.read_bytes()
+    return [json.loads(line) for line in data.decode("utf-8").splitlines()]
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -75,9 +78,10 @@ def main(arguments: list[str] | None = None) -> int:
     added.add_argument("--rows", type=int, default=16, metavar="N", help="rows of one pass")
     added.add_argument("--set", nargs="+", default=[], metavar="KEY=VALUE", help="settings in place of the usual ones")
     added.set_defaults(command=run)
-    added = commands.add_parser("table", help=table.__doc__)
-    added.add_argument("results", type=Path, nargs="+", metavar="FILE")
-    added.set_defaults(command=table)
+    added = commands.add_parser("page", help=page.__doc__)
+    added.add_argument("page", type=Path, metavar="PAGE", help="a Markdown file, such as docs/gradients.md")
+    added.add_argument("results", type=Path, nargs="+", metavar="PATH", help="results files, or folders of them")
+    added.set_defaults(command=page)
     options = parser.parse_args(arguments)
     try:
         options.command(options)

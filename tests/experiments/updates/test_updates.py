@@ -1,8 +1,9 @@
-"""The experiment on updates, in small: rows per head and step, changes of the forms, the table."""
+"""The experiment on updates, in small: rows per head and step, changes of the forms, the tables."""
 
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -65,9 +66,22 @@ def test_the_copy_of_a_model_has_its_forms(tokens, tmp_path, objective):
     assert [len(layer) for layer in forms] == [2, 2] and forms[0][0][0].shape == (32, 16)
 
 
-def test_the_table_has_a_line_per_objective_and_step(rows, tmp_path, capsys):
-    path = tmp_path / "updates.jsonl"
+def test_tables_have_a_line_per_step_and_layers_a_column_each(rows, tmp_path):
+    path, page = tmp_path / "updates.jsonl", tmp_path / "page.md"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    assert main(["table", str(path)]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert len(lines) == 2 + 4 and lines[2].startswith("| masked | 0 |")
+    page.write_text(
+        "<!-- table: updates, masked -->\nold\n<!-- end -->\n<!-- table: updates, layers -->\n<!-- end -->\n"
+    )
+    assert main(["page", str(page), str(path)]) == 0
+    lines = page.read_text().splitlines()
+    assert lines[1].startswith("| step | pairing of β |") and [line.split()[1] for line in lines[3:5]] == ["0", "10"]
+    assert "| layer 0 | layer 1 |" in page.read_text() and "old" not in page.read_text()
+
+
+def test_the_page_of_gradients_is_that_of_the_logs(tmp_path):
+    root = Path(__file__).parents[3]
+    copy = tmp_path / "gradients.md"
+    copy.write_bytes((root / "docs/gradients.md").read_bytes())
+    assert main(["page", str(copy), str(root / "results/updates")]) == 0
+    assert copy.read_text("utf-8") == (root / "docs/gradients.md").read_text("utf-8")
+    assert copy.read_text("utf-8").count("<!-- table: updates") == 3

@@ -1,7 +1,7 @@
 """How fast the symmetric and the skew part of a form grow in a step of gradient descent, by kind of token pair.
 
-A step of size η changes M = W_q W_kᵀ by δM = η c Σ_ij β_ij (x_i k̂_jᵀ W_kᵀ + W_q q̂_i x_jᵀ), where q̂ and k̂ are queries and
-keys with their biases, so that
+A step of size η changes M = W_q W_kᵀ by δM = η c Σ_ij β_ij (x_i k̂_jᵀ W_kᵀ + W_q q̂_i x_jᵀ), with q̂ and k̂ the queries
+and keys, biases included, so that
 
     d‖M_±‖²/dη = 2⟨M_±, δM/η⟩ = 2c Σ_ij β_ij T_ij,    T_ij = (W_kᵀM_±ᵀx_i)·k̂_j + q̂_i·(W_qᵀM_±x_j)
 
