@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 
 import numpy as np
+import polars as pl
 import pytest
 
 import attngeo
@@ -131,6 +133,30 @@ def test_nothing_is_wider_than_a_phone(pair_report, open_page):
     opened.clean()
 
 
+def test_a_long_name_is_whole_and_fits_a_phone(tmp_path, open_page):
+    name = "an-organisation/" + "Model-with-a-very-long-name-" * 4 + "NoPlaceToBreakTheLineInThisPartOfTheName"
+    table = attngeo.score(attngeo.bundled.bundled("encoder"))
+    table = replace(table, frame=table.frame.with_columns(pl.lit(name).alias("model")))
+    path = attngeo.report(table, tmp_path / "report.html")
+    opened = open_page(path, viewport={"width": 390, "height": 800}).ready()
+    assert opened.page.evaluate("document.documentElement.scrollWidth") <= 390
+    assert opened.page.locator("#theme").bounding_box()["x"] < 340
+    for place in ("#scores-symmetry .annotation-text", "#maps-1 .annotation-text"):
+        assert opened.page.locator(place).first.text_content().replace(" ", "") == f"{name},encoder"
+    opened.clean()
+
+
+def test_panels_lie_side_by_side_where_there_is_room(pair_report, open_page):
+    columns = """() => new Set(Object.entries(document.querySelector("#forms-norms .plot").layout)
+        .filter(([name]) => /^xaxis/.test(name)).map(([, axis]) => axis.domain[0])).size"""
+    opened = open_page(pair_report, viewport={"width": 1280, "height": 800}).ready()
+    assert opened.page.evaluate(columns) == 3
+    opened.page.set_viewport_size({"width": 390, "height": 800})
+    opened.page.wait_for_selector("#forms-norms .plot[style*='1235px']")  # three panels below one another
+    assert opened.page.evaluate(columns) == 1
+    opened.clean()
+
+
 def test_hostile_strings_stay_text(tmp_path, open_page):
     count = len(HOSTILE)
     rng = np.random.default_rng(0)
@@ -193,6 +219,10 @@ def test_the_page_prints_in_light_colours_and_fits_the_paper(pair_report, open_p
     assert opened.page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
     widths = opened.page.evaluate("[...document.querySelectorAll('.plot .main-svg')].map((svg) => svg.clientWidth)")
     assert max(widths) <= 700
+    heights = opened.page.evaluate("[...document.querySelectorAll('figure')].map((one) => one.clientHeight)")
+    assert max(heights) < 1016  # of A4 without its margins: no figure is divided between pages
+    sizes = "[...document.querySelectorAll('.matrix canvas')].map((one) => [one.width, one.clientWidth])"
+    assert opened.page.evaluate(sizes) == [[1680, 560]] * 2  # three dots for each pixel
     assert not opened.page.locator("#theme").is_visible()
     opened.page.evaluate("window.dispatchEvent(new Event('afterprint'))")
     opened.page.emulate_media(media="screen")
