@@ -41,7 +41,10 @@ _STYLES = {
 
 
 def share_figure(records: Sequence[Record]) -> Figure:
-    """Draw one panel per model: solid lines with the refit, dashed lines without it, on a logarithmic axis."""
+    """Draw one panel per model: solid lines with the refit, dashed lines without it, on a logarithmic axis.
+
+    Increases that are not above 0 are left out.
+    """
     from matplotlib.lines import Line2D
 
     figure = new_figure(9.6, 6.2)
@@ -66,9 +69,10 @@ def _panel(ax: Axes, records: Sequence[Record], subject: str, name: str) -> None
                 shares, values = zip(*points, strict=True)
                 ax.plot(
                     shares, values, color=colour, marker=marker, markersize=4, linewidth=1.6 if refit else 1,
-                    linestyle="-" if refit else DASHED, alpha=1 if refit else 0.7,
+                    linestyle="-" if refit else DASHED, alpha=1 if refit else 0.7, zorder=3 if method == RULE else 2,
                 )  # fmt: skip
     ax.set_yscale("log")
+    ax.set_xlim(min(SHARES) - 0.03, max(SHARES) + 0.03)
     ax.set_xticks(SHARES)
     ax.xaxis.set_major_formatter(lambda share, _: f"{share:.0%}")
     ax.set_xlabel("share of heads removed")
