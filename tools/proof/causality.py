@@ -44,14 +44,17 @@ def _output(result: Any) -> Tensor | None:
 
 
 def _with_changed_end(value: Tensor) -> Tensor:
-    """Return a copy with another last token, last patch of the image, or end of the sound."""
+    """Return a copy with another last token, last patch of the image, or end of the sound.
+
+    Numbers change their sign: a norm would remove a constant that is added to all of them.
+    """
     changed = value.clone()
-    if not value.is_floating_point():
-        changed[..., -1] = torch.where(changed[..., -1] > 6, changed[..., -1] - 1, changed[..., -1] + 1)
+    if not value.is_floating_point():  # [B, N], or [B, N, codes]
+        changed[:, -1] = torch.where(changed[:, -1] > 6, changed[:, -1] - 1, changed[:, -1] + 1)
     elif value.dim() >= 4:
-        changed[..., -8:, -8:] += 1.0
+        changed[..., -8:, -8:] *= -1
     elif value.dim() == 2:
-        changed[..., -400:] += 1.0
+        changed[..., -400:] *= -1
     else:
-        changed[:, -1] += 1.0
+        changed[:, -1] *= -1
     return changed
