@@ -66,7 +66,9 @@ def _start(
     return rows
 
 
-def _start_forms(together: BatchedScores, batch: LayerBatch, figures: Figures, requested: Requested) -> LaterLayerScores:
+def _start_forms(
+    together: BatchedScores, batch: LayerBatch, figures: Figures, requested: Requested
+) -> LaterLayerScores:
     """Add the form and the heads of each layer to `together`; return a function that waits for the scores."""
     of_layers = batch.layer_scores(together, figures)
     of_heads = batch.head_scores(together, figures) if requested.heads_of(batch.layers[0]) else None
