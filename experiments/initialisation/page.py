@@ -10,6 +10,7 @@ from typing import TypeVar
 from experiments.initialisation.accuracy_table import Accuracy, accuracies, accuracy_markdown
 from experiments.initialisation.figures_in_words import difference_text, holm, loss_text, p_text, saved_text
 from experiments.initialisation.form_table import form_markdown
+from experiments.initialisation.own_rate import at_best_rates, best_rates
 from experiments.initialisation.runs import FinishedRun
 from experiments.initialisation.statistics import Comparison, compare
 from experiments.page_tables import pipe_table, replace_tables
@@ -57,6 +58,12 @@ class Table:
                 found.setdefault((cell.lr, cell.start), []).append(one)
         return [one for rate in self.rates for start in self.starts for one in found.get((rate, start), ())]
 
+    def has_setting_of(self, run: FinishedRun) -> bool:
+        """Tell whether a run belongs to the table, at whichever learning rate it was trained."""
+        cell, other = run.cell, tuple(sorted((self.other or {}).items()))
+        setting = (cell.steps, cell.size, cell.objective, cell.other)
+        return setting == (self.steps, self.size, self.objective, other) and cell.start in self.starts
+
     def has_form_of(self, run: FinishedRun) -> bool:
         """Tell whether a run belongs to the table, of whichever architecture it is."""
         cell = run.cell
@@ -87,12 +94,18 @@ TABLES: dict[str, Table] = {
     "controls": Table((5e-4, 2e-4), _CONTROLS),
     "causal": Table((5e-4,), ("baseline", "unit symmetric"), objective="causal"),
     "tuned rate": Table((5e-4, 1e-3, 2e-3, 4e-3), _ARMS),
-    "modernbert": Table((5e-4, 1e-3, 2e-3, 4e-3), _MODERN_ARMS, other=_MODERN),
+    "modernbert": Table((5e-4, 1e-3, 2e-3, 4e-3, 8e-3), _MODERN_ARMS, other=_MODERN),
+    "pre-norm": Table((1e-3,), _ARMS, other={"norm": "pre"}),
 }
+# Every initialisation at the learning rate that was best for it.
+OWN_RATE_TABLES: dict[str, Table] = {"modernbert, own rates": Table((2e-3,), _MODERN_ARMS, other=_MODERN)}
 # Forms at the end of training, of every architecture that was trained at this rate.
 FORM_TABLES: dict[str, Table] = {"forms": Table((2e-3,), ("baseline", "unit symmetric"))}
 # Accuracy after fine-tuning, at the best learning rate of the baseline.
-ACCURACY_TABLES: dict[str, Table] = {"accuracy": Table((2e-3,), _ARMS)}
+ACCURACY_TABLES: dict[str, Table] = {
+    "accuracy": Table((2e-3,), _ARMS),
+    "modernbert, accuracy": Table((2e-3,), _MODERN_ARMS, other=_MODERN),
+}
 
 
 def tables(runs: Sequence[FinishedRun]) -> dict[str, str]:
@@ -101,6 +114,9 @@ def tables(runs: Sequence[FinishedRun]) -> dict[str, str]:
     losses = {name: table.rows(compared) for name, table in TABLES.items()}
     accuracy = {name: table.rows(tuned) for name, table in ACCURACY_TABLES.items()}
     made = {name: _markdown(rows) for name, rows in losses.items() if rows}
+    for name, table in OWN_RATE_TABLES.items():
+        if some := [run for run in runs if table.has_setting_of(run)]:
+            made[name] = _markdown(table.rows(compare(at_best_rates(some))), best_rates(some))
     for name, table in FORM_TABLES.items():
         if some := [run for run in runs if table.has_form_of(run)]:
             made[name] = form_markdown(some, _NAMES)
@@ -112,16 +128,28 @@ def with_tables(page: str, runs: Sequence[FinishedRun]) -> str:
     return replace_tables(page, tables(runs), "finished runs")
 
 
-def _markdown(rows: Sequence[Comparison]) -> str:
+def _markdown(rows: Sequence[Comparison], rates: Mapping[str, float] | None = None) -> str:
+    """Return comparisons as Markdown.
+
+    rates: initialisation → learning rate to print in place of that of the cell
+    """
     adjusted = holm([math.nan if one.difference is None else one.difference.p for one in rows])
-    lines = [list(_TITLES), *(_row(one, p) for one, p in zip(rows, adjusted, strict=True))]
+    lines = [
+        list(_TITLES),
+        *(_row(one, p, (rates or {}).get(one.cell.start)) for one, p in zip(rows, adjusted, strict=True)),
+    ]
     filled = [any(column[1:]) for column in zip(*lines, strict=True)]
     lines = [[text for text, keep in zip(line, filled, strict=True) if keep] for line in lines]
     return pipe_table(lines[0], lines[1:])
 
 
-def _row(one: Comparison, adjusted: float) -> list[str]:
-    row = [_rate(one.cell.lr), _NAMES.get(one.cell.start, one.cell.start), str(len(one.seeds)), loss_text(one.loss)]
+def _row(one: Comparison, adjusted: float, rate: float | None) -> list[str]:
+    row = [
+        _rate(rate or one.cell.lr),
+        _NAMES.get(one.cell.start, one.cell.start),
+        str(len(one.seeds)),
+        loss_text(one.loss),
+    ]
     if one.difference is None or one.saved is None:
         return [*row, "", "", "", "", ""]
     saved = saved_text(one.saved) if one.reached else "not reached"

@@ -26,6 +26,7 @@ class LayerParameters:
     query: Tensor  # [*g, m, r, d], a view of the parameter
     key: Tensor  # [*g, r, d], a view of the parameter
     site: Site
+    is_modern: bool = False  # a norm before the attention, and rotary embedding
 
     @property
     def width(self) -> int:
@@ -68,14 +69,15 @@ def attention_parameters(model: nn.Module, **options: Unpack[LayerOptions]) -> A
     checkpoint = LiveCheckpoint(model)
     if checkpoint.sharded:
         raise LayoutError(f"{checkpoint.ref}: its weights are sharded; initialise the model before it is sharded")
-    with open_layers(checkpoint, **options) as opened:
+    with open_layers(checkpoint, **options, norms=True) as opened:
         plans = opened.plans
     parameters = checkpoint.plain_parameters
     found: dict[tuple[int, int], LayerParameters] = {}
     for plan in plans:
         if not plan.site.cross:
             query, key = query_key_views(plan.site, parameters)
-            layer = LayerParameters(plan.stack, plan.layer, query, key, plan.site)
+            is_modern = plan.norm is not None and plan.rotary is not None
+            layer = LayerParameters(plan.stack, plan.layer, query, key, plan.site, is_modern)
             # Layers that share one tensor under several names count once.
             found.setdefault((query.data_ptr(), key.data_ptr()), layer)
     if not found:

@@ -28,7 +28,10 @@ from attngeo.errors import LayoutError
 from attngeo.live.parameters import attention_parameters
 from tests.weights import tiny_models
 
-pytestmark = pytest.mark.filterwarnings("ignore:builtin type Swig:DeprecationWarning")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:builtin type Swig:DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore:.*a model with rotary embedding and a norm before its attention:UserWarning"),
+]
 
 
 _WITH_UNIT_SCALE = ("independent", "negative", "rotated", "self-attending", "skewed", "indefinite",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
 import torch
+from torch import nn
 
 from attngeo.dynamics.initialisation.controls import self_attending_init_
 from attngeo.dynamics.initialisation.scale import rms
@@ -20,7 +22,10 @@ from attngeo.live.parameters import attention_parameters
 from tests.dynamics.initialisation.scored_symmetry import symmetry_scores
 from tests.weights import tiny_models
 
-pytestmark = pytest.mark.filterwarnings("ignore:builtin type Swig:DeprecationWarning")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:builtin type Swig:DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore:.*a model with rotary embedding and a norm before its attention:UserWarning"),
+]
 
 
 @pytest.mark.parametrize("family", tiny_models.FAMILIES)
@@ -48,6 +53,28 @@ def test_forms_become_symmetric_and_nothing_else_changes(family: str, scale: Any
     if family == "t5":
         assert len(result.cross) == 2 and max(map(abs, scores[True])) < 0.9
         assert {layer.stack for layer in result.layers} == {"encoder", "decoder"}
+
+
+@pytest.mark.parametrize("family", ["llama", "neox", "modernbert", "bert", "gpt2"])
+def test_a_warning_names_models_that_lose_by_it(family: str) -> None:
+    """Pre-norm with rotary embedding; neither a post-norm model nor one with learned positions."""
+    made = {"modernbert": _modernbert, **tiny_models.FAMILIES}[family]()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        symmetric_init_(made, scale="unit")
+    messages = [str(one.message) for one in caught if one.category is UserWarning]
+    if family in ("bert", "gpt2"):
+        assert messages == []
+    else:
+        (message,) = messages
+        assert message.startswith(f"{type(made).__name__}: a model with rotary embedding")
+
+
+def _modernbert() -> nn.Module:
+    from transformers import ModernBertConfig, ModernBertForMaskedLM
+
+    size = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4}
+    return ModernBertForMaskedLM(ModernBertConfig(vocab_size=64, pad_token_id=0, **size))
 
 
 def test_grouped_queries_copy_the_key_head_they_read() -> None:

@@ -11,7 +11,8 @@ import pytest
 from attngeo.errors import InputError
 from experiments.initialisation.figures_in_words import difference_text, holm, loss_text, p_text, saved_text
 from experiments.initialisation.overlap import overlap
-from experiments.initialisation.page import ACCURACY_TABLES, TABLES, tables, with_tables
+from experiments.initialisation.own_rate import at_best_rates, best_rates
+from experiments.initialisation.page import ACCURACY_TABLES, FORM_TABLES, OWN_RATE_TABLES, TABLES, tables, with_tables
 from experiments.initialisation.runs import FinishedRun, read_runs
 from experiments.initialisation.statistics import Estimate, compare
 
@@ -27,7 +28,8 @@ def runs() -> list[FinishedRun]:
 def test_every_table_of_the_page_is_made_from_the_logs(runs):
     page = PAGE.read_text("utf-8")
     assert with_tables(page, runs) == page
-    assert all(f"<!-- table: {name} -->" in page for name in (*TABLES, *ACCURACY_TABLES))
+    made = {*TABLES, *ACCURACY_TABLES, *FORM_TABLES, *OWN_RATE_TABLES} - {"pre-norm"}  # one run is no comparison
+    assert all(f"<!-- table: {name} -->" in page for name in made)
 
 
 def test_a_changed_figure_is_put_right(runs):
@@ -38,9 +40,12 @@ def test_a_changed_figure_is_put_right(runs):
 def test_every_interval_in_the_text_is_one_of_the_logs(runs):
     """Every "difference [low, high], p" and "share% [low, high]" outside the tables belongs to two initialisations."""
     known: set[str] = set()
-    for against in {run.cell.start for run in runs}:
-        for one in compare(runs, against):
+    modern = [run for run in runs if run.cell.architecture == "modernbert"]
+    compared = [compare(runs, against) for against in {run.cell.start for run in runs}]
+    for comparisons in (*compared, compare(at_best_rates(modern))):
+        for one in comparisons:
             if one.difference is not None and one.saved is not None:
+                known |= {difference_text(one.difference)}
                 known |= {f"{difference_text(one.difference)}, p {p_text(one.difference.p)}"}
                 known |= {saved_text(one.saved), f"{saved_text(one.saved)}, p {p_text(one.saved.p)}"}
     text = re.sub(r"<!-- table.*?<!-- end -->", "", PAGE.read_text("utf-8"), flags=re.DOTALL)
@@ -48,6 +53,17 @@ def test_every_interval_in_the_text_is_one_of_the_logs(runs):
     written = re.findall(r"(?:[+−]\d\.\d{3}|\d+%) \[[^\]]*\](?:, p [\d.e−-]*\d)?", text)
     assert len(written) >= 8
     assert [figure for figure in written if figure not in known] == []
+
+
+def test_initialisations_are_compared_at_their_own_best_rates(runs):
+    modern = [run for run in runs if run.cell.architecture == "modernbert" and run.cell.size == "4x256"]
+    rates = best_rates(modern)
+    assert rates["baseline"] == 2e-3 and rates["unit symmetric"] == 4e-3
+    by_start = {one.cell.start: one for one in compare(at_best_rates(modern))}
+    losses = {start: [run.loss for run in modern if (run.cell.start, run.cell.lr) == (start, rates[start])]
+              for start in ("baseline", "unit symmetric")}  # fmt: skip
+    difference = sum(losses["unit symmetric"]) / 5 - sum(losses["baseline"]) / 5
+    assert by_start["unit symmetric"].difference.mean == pytest.approx(difference)
 
 
 def test_a_page_that_names_an_unknown_table_is_refused(runs):
