@@ -121,8 +121,9 @@ def panel_title(ax: Axes, title: str, note: str = "") -> None:
     """Set the title of a panel (bold) and, below it, a note on how to read it (small)."""
     ax.set_title(title, loc="left", fontweight="bold", fontsize=TITLE, pad=15 if note and title else 5)
     if note:
-        place = {"xycoords": "axes fraction", "textcoords": "offset points", "va": "bottom"}
-        ax.annotate(note, (0, 1), (0, 4), fontsize=SMALL, color=GREY, **place)
+        ax.annotate(
+            note, (0, 1), (0, 4), xycoords="axes fraction", textcoords="offset points", fontsize=SMALL, color=GREY
+        )
 
 
 def token_label(token: str) -> str:

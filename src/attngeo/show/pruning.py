@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from textwrap import wrap
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from attngeo.show.canvas import (
     COLOURS,
@@ -68,7 +68,10 @@ def pruning_figure(curve: LossCurve) -> Figure:
     ax = figure.subplots()
     ax.axhline(curve.full, color=LIGHT_GREY, linewidth=1)
     for index, method in enumerate(methods):
-        style = {"color": GREY if method == "random" else COLOURS[index % len(COLOURS)], "linewidth": 1.1}
+        style: dict[str, Any] = {
+            "color": GREY if method == "random" else COLOURS[index % len(COLOURS)],
+            "linewidth": 1.1,
+        }
         style |= {"marker": "osD^v<>*hX"[index % 10], "markersize": 3}
         seeds = 1
         for refit in (False, True):
