@@ -108,7 +108,7 @@ def test_an_odd_number_of_rotating_dimensions_is_named() -> None:
         for leaf, shape in (("weight", (72, 24)), ("bias", (72,)))
     }
     config = {"model_type": "gpt_neox", "num_attention_heads": 2, "hidden_size": 24, "rotary_pct": 0.25}
-    message = "partial_rotary_factor is 3, expected a multiple of 2 rotating dimensions"
+    message = "rotary_pct is 0.25, expected a multiple of 2 rotating dimensions, not 3 of 12"
     with pytest.warns(UserWarning, match=message), open_layers(open_checkpoint(weights, config=config)) as layers:
         assert [plan.rotary_known for plan in layers.plans] == [False]
 

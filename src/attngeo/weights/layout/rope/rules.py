@@ -26,7 +26,7 @@ from attngeo.weights.layout.families import Family, ends_with, family
 from attngeo.weights.layout.rope.axes import on_two_axes
 from attngeo.weights.layout.rope.frequencies import frequencies
 from attngeo.weights.layout.rope.layer_kinds import KINDS, NOPE, layer_kind
-from attngeo.weights.layout.rope.settings import RopeConfigError, RopeSettings, rope_settings
+from attngeo.weights.layout.rope.settings import SHARES, RopeConfigError, RopeSettings, named_in, rope_settings
 from attngeo.weights.layout.rotary import RotaryPairs
 from attngeo.weights.layout.site import Location, Site
 
@@ -91,7 +91,9 @@ def make_pairs(rule: Rule, settings: RopeSettings, scope: Scope, size: int) -> R
     axes = rule.get("axes")
     smallest = 2 if axes is None else 4
     if turning % smallest:
-        raise RopeConfigError(_size_key(rule), turning, f"a multiple of {smallest} rotating dimensions")
+        value = settings.share if rule["size"] == "share" else turning
+        expected = f"a multiple of {smallest} rotating dimensions, not {turning} of {size}"
+        raise RopeConfigError(_size_key(rule, scope), value, expected)
     first = size - turning if rule["at"] == "end" else 0
     make = RotaryPairs.halves if rule["pairs"] == "halves" else RotaryPairs.neighbours
     window = settings.window
@@ -117,8 +119,8 @@ def rotary_size(rule: Rule, settings: RopeSettings, scope: Scope, size: int) -> 
     return value
 
 
-def _size_key(rule: Rule) -> str:
-    return {"head": "head_dim", "share": "partial_rotary_factor"}.get(rule["size"], str(rule["size"]))
+def _size_key(rule: Rule, scope: Scope) -> str:
+    return {"head": "head_dim", "share": named_in(scope, SHARES)}.get(rule["size"], str(rule["size"]))
 
 
 def _rule_for(site: Location, kind: str | None, known: Family) -> Rule | None:

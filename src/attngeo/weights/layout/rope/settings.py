@@ -109,12 +109,17 @@ def rope_settings(scope: Scope, kind: str | None = None) -> RopeSettings:
     base = _first(own, scope, usual, BASES, 10000.0)
     share = _first(own, scope, usual, SHARES, 1.0)
     if base <= 1:
-        raise RopeConfigError("rope_theta", base, "a number above 1")
+        raise RopeConfigError(named_in(scope, BASES), base, "a number above 1")
     if not 0 <= share <= 1:
-        raise RopeConfigError("partial_rotary_factor", share, "a share from 0 to 1")
+        raise RopeConfigError(named_in(scope, SHARES), share, "a share from 0 to 1")
     original = scope.get("original_max_position_embeddings")  # where it stands here, it comes first
     scaling = {**own, "original_max_position_embeddings": original} if original is not None else own
     return RopeSettings(base, _SYNONYMS.get(scaling_type, scaling_type), share, window(scope), scaling)
+
+
+def named_in(scope: Scope, names: Sequence[str]) -> str:
+    """Return which of the names of one setting the config uses, the present one if none."""
+    return next((name for name in names if name in scope.config), names[0])
 
 
 def window(scope: Scope) -> int | None:
