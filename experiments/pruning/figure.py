@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import isnan, nan
 from typing import TYPE_CHECKING
 
 from attngeo.applications.prune.loss_curve import SHARES
@@ -63,12 +64,11 @@ def _panel(ax: Axes, records: Sequence[Record], subject: str, name: str) -> None
     series = Series(subject)
     for method, (colour, marker) in _STYLES.items():
         for refit in (False, True):
-            found = [(share, series.increase(records, method, share, refit)) for share in SHARES]
-            points = [(share, value) for share, value in found if value is not None and value > 0]
-            if points:
-                shares, values = zip(*points, strict=True)
+            found = [series.increase(records, method, share, refit) for share in SHARES]
+            values = [nan if value is None or value <= 0 else value for value in found]  # breaks the line
+            if not all(map(isnan, values)):
                 ax.plot(
-                    shares, values, color=colour, marker=marker, markersize=4, linewidth=1.6 if refit else 1,
+                    SHARES, values, color=colour, marker=marker, markersize=4, linewidth=1.6 if refit else 1,
                     linestyle="-" if refit else DASHED, alpha=1 if refit else 0.7, zorder=3 if method == RULE else 2,
                 )  # fmt: skip
     ax.set_yscale("log")
