@@ -125,7 +125,7 @@ def figures(options: argparse.Namespace) -> None:
 
 def page(options: argparse.Namespace) -> None:
     """Make the tables of a page anew from finished runs."""
-    from experiments.initialisation.page import with_tables
+    from experiments.initialisation.page.tables import with_tables
 
     try:
         before = options.page.read_text("utf-8")

@@ -9,10 +9,17 @@ from pathlib import Path
 import pytest
 
 from attngeo.errors import InputError
-from experiments.initialisation.figures_in_words import difference_text, holm, loss_text, p_text, saved_text
 from experiments.initialisation.overlap import overlap
-from experiments.initialisation.own_rate import at_best_rates, best_rates
-from experiments.initialisation.page import ACCURACY_TABLES, FORM_TABLES, OWN_RATE_TABLES, TABLES, tables, with_tables
+from experiments.initialisation.page.own_rate import at_best_rates, best_rates
+from experiments.initialisation.page.tables import (
+    ACCURACY_TABLES,
+    FORM_TABLES,
+    OWN_RATE_TABLES,
+    TABLES,
+    tables,
+    with_tables,
+)
+from experiments.initialisation.page.words import difference_text, holm, loss_text, p_text, saved_text
 from experiments.initialisation.runs import FinishedRun, read_runs
 from experiments.initialisation.statistics import Estimate, compare
 

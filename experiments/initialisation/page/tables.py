@@ -7,10 +7,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from experiments.initialisation.accuracy_table import Accuracy, accuracies, accuracy_markdown
-from experiments.initialisation.figures_in_words import difference_text, holm, loss_text, p_text, saved_text
-from experiments.initialisation.form_table import form_markdown
-from experiments.initialisation.own_rate import at_best_rates, best_rates
+from experiments.initialisation.page.accuracy import Accuracy, accuracies, accuracy_markdown
+from experiments.initialisation.page.forms import form_markdown
+from experiments.initialisation.page.own_rate import at_best_rates, best_rates
+from experiments.initialisation.page.words import difference_text, holm, loss_text, p_text, saved_text
 from experiments.initialisation.runs import FinishedRun
 from experiments.initialisation.statistics import Comparison, compare
 from experiments.page_tables import pipe_table, replace_tables
