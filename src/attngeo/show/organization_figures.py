@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from attngeo.organization.trees.tree import Tree
 
 _AXES = ("queries", "keys", "heads")
+_LABEL = (0.17, 0.055)  # width and height of the label of a head, as shares of the range of the points
 
 # Basis → colour, line style, line width
 BASES = {
@@ -123,16 +124,16 @@ def _spread_out(x: Floats, y: Floats, count: int) -> list[int]:
     They are chosen in farthest-point order, beginning with the point farthest from the median.
     """
     spread = [np.ptp(x) or 1.0, np.ptp(y) or 1.0]
-    points = np.stack([x / spread[0], y / spread[1]], 1)  # [points, 2]
+    points = np.stack([x / spread[0] / _LABEL[0], y / spread[1] / _LABEL[1]], 1)  # [points, 2], in labels
     chosen: list[int] = []
     distance = np.full(len(points), np.inf)  # to the nearest chosen point
     for _ in range(min(count, len(points))):
-        from_median = np.linalg.norm(points - np.median(points, 0), axis=1)
+        from_median = np.abs(points - np.median(points, 0)).max(1)
         new = int(np.argmax(distance if chosen else from_median))
-        if chosen and distance[new] < 0.05:
+        if distance[new] < 1:
             break
         chosen.append(new)
-        distance = np.minimum(distance, np.linalg.norm(points - points[new], axis=1))
+        distance = np.minimum(distance, np.abs(points - points[new]).max(1))
     return chosen
 
 
