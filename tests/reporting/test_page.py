@@ -133,16 +133,16 @@ def test_nothing_is_wider_than_a_phone(pair_report, open_page):
     opened.clean()
 
 
-def test_a_long_name_is_whole_and_fits_a_phone(tmp_path, open_page):
+def test_a_long_name_is_whole_and_fits_a_phone(smollm2, tmp_path, open_page):
     name = "an-organisation/" + "Model-with-a-very-long-name-" * 4 + "NoPlaceToBreakTheLineInThisPartOfTheName"
-    table = attngeo.score(attngeo.bundled.bundled("encoder"))
+    table = attngeo.score(smollm2, layers=[0, 29])  # the names of its scores are long, too
     table = replace(table, frame=table.frame.with_columns(pl.lit(name).alias("model")))
     path = attngeo.report(table, tmp_path / "report.html")
     opened = open_page(path, viewport={"width": 390, "height": 800}).ready()
     assert opened.page.evaluate("document.documentElement.scrollWidth") <= 390
     assert opened.page.locator("#theme").bounding_box()["x"] < 340
     for place in ("#scores-symmetry .annotation-text", "#maps-1 .annotation-text"):
-        assert opened.page.locator(place).first.text_content().replace(" ", "") == f"{name},encoder"
+        assert opened.page.locator(place).first.text_content().replace(" ", "") == f"{name},decoder"
     opened.clean()
 
 
