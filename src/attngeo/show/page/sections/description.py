@@ -150,8 +150,8 @@ def short_name(model: str) -> str:
 def in_lines(text: str) -> str:
     """Return text as a title for plotly: escaped, in lines that fit a phone's width, broken after / - _ . or a space.
 
-    >>> in_lines("sentence-transformers/paraphrase-multilingual-MiniLM-L12-v2, encoder")
-    'sentence-transformers/paraphrase-<br>multilingual-MiniLM-L12-v2, encoder'
+    >>> in_lines("sentence-transformers/paraphrase-multilingual-MiniLM-L12-v2")
+    'sentence-transformers/paraphrase-<br>multilingual-MiniLM-L12-v2'
     """
     lines = [""]
     for word in re.findall(rf"[^/\-_. ]{{0,{LINE - 1}}}[/\-_. ]|[^/\-_. ]{{1,{LINE}}}", text):
