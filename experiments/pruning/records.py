@@ -68,7 +68,7 @@ class Ratio:
     high: float
 
     def __str__(self) -> str:
-        return f"{self.value:.0%} [{100 * self.low:.0f}, {100 * self.high:.0f}]"
+        return f"{self.value:.0%} [{100 * self.low:.0f}, {100 * self.high:.0f}]".replace("-", "−")
 
 
 def ratio(ours: dict[int, Losses], theirs: dict[int, Losses], draws: int = 4000, seed: int = 0) -> Ratio | None:
