@@ -84,6 +84,7 @@ def test_a_run_ends_when_its_loss_is_low_enough(tmp_path: Path, tokens: Path) ->
     assert whole.records[-1]["step"] == 20
 
 
+@pytest.mark.filterwarnings("ignore:.*a model with rotary embedding and a norm before its attention:UserWarning")
 def test_the_facts_of_a_run_say_everything_it_depends_on(tmp_path: Path, tokens: Path) -> None:
     modern = custom_grid(
         ["half-unit symmetric"], [1e-3], 1, SMALL | {"architecture": "modernbert"}, steps=4, size="2x32"

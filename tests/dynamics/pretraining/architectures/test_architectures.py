@@ -24,7 +24,10 @@ from attngeo.weights.scoring.score import score
 from tests.dynamics.initialisation.scored_symmetry import symmetry_scores
 from tests.dynamics.small_runs import run_settings, without_speed
 
-pytestmark = pytest.mark.filterwarnings("ignore:builtin type Swig:DeprecationWarning")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:builtin type Swig:DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore:.*a model with rotary embedding and a norm before its attention:UserWarning"),
+]
 
 CASES: dict[str, tuple[type[Model], bool, str, dict[str, Any]]] = {
     # kind, causal, class of transformers, settings of a run
