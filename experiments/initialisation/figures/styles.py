@@ -36,7 +36,7 @@ STYLES = {
     "unit rotated": ("#999933", "--", "P"),
     "unit self-attending": ("#44AA99", "--", "X"),
     "unit skewed": ("#AA4499", ":", "p"),
-    "unit negative": ("#CC6677", ":", "h"),
+    "unit negative": ("#CC6677", "-.", "h"),
     "half-unit symmetric": ("#332288", "-.", "d"),
     "unit indefinite": ("#117733", "-.", "*"),
     "unit small-skewed": ("#DDCC77", "-.", "H"),
