@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -114,7 +116,7 @@ def load_model(
 
         name = str(parse_address(name)) if is_address(name) else name
     source = _pretrained_arguments(name)
-    model = _from_pretrained(name, source, head).eval()
+    model = (_pruned(source, head) or _from_pretrained(name, source, head)).eval()
     try:
         model = model.to(device) if device is not None else model
     except (RuntimeError, AssertionError) as error:
@@ -158,6 +160,21 @@ def _from_pretrained(name: str, source: dict[str, str], head: bool) -> PreTraine
         verb = "are" if more else "is"
         raise SourceError(f"{name}: the {which} of {type(model).__name__} {verb} not in the checkpoint")
     return model
+
+
+def _pruned(source: dict[str, str], head: bool) -> PreTrainedModel | None:
+    """Return the model of a folder that `attngeo.prune` made, which transformers alone cannot load; None for others."""
+    import torch
+
+    try:
+        config = json.loads((Path(source["pretrained_model_name_or_path"]) / "config.json").read_bytes())
+    except (OSError, ValueError):
+        return None
+    if not (isinstance(config, dict) and "attngeo_pruned" in config):
+        return None
+    # By its public name: pruning lies in a room above this one.
+    model: PreTrainedModel = import_module("attngeo").load_pruned(*source.values(), dtype=torch.float32)
+    return model if head else model.base_model
 
 
 def _architecture(source: dict[str, str]) -> Any:
