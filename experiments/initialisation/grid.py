@@ -67,6 +67,11 @@ class Cell:
         """The architecture, as in configs."""
         return str(dict(self.other).get("architecture", "bert"))
 
+    @property
+    def place(self) -> tuple[bool, int]:
+        """Where figures and tables put it: encoders first, BERT before the others."""
+        return self.objective != "masked", list(ARCHITECTURES).index(self.architecture)
+
     def other_than(self, name: str) -> tuple[tuple[str, Any], ...]:
         """Return `other` without one setting."""
         return tuple((key, value) for key, value in self.other if key != name)

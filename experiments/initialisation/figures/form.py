@@ -90,12 +90,8 @@ def form_figure(runs: Sequence[FinishedRun]) -> Figure:
 
 
 def _columns(runs: Sequence[FinishedRun]) -> Iterator[_Column]:
-    """Yield the columns: encoders first, BERT before the others."""
-
-    def place(run: FinishedRun) -> tuple[bool, int]:
-        return run.cell.objective != "masked", list(ARCHITECTURES).index(run.cell.architecture)
-
-    for part in grouped(sorted(runs, key=place), place):
+    """Yield the columns in their order; a rotary model has two."""
+    for part in grouped(sorted(runs, key=lambda run: run.cell.place), lambda run: run.cell.place):
         yield _Column(part)
         if _rotates(part):
             yield _Column(part, is_average=True)

@@ -19,15 +19,14 @@ _SCORES = {
 def form_markdown(runs: Sequence[FinishedRun], names: dict[str, str]) -> str:
     """Return one line per architecture and initialisation; the runs have the same learning rate and number of steps."""
 
-    def place(run: FinishedRun) -> tuple[bool, int, str]:
-        cell = run.cell
-        return cell.objective != "masked", list(ARCHITECTURES).index(cell.architecture), cell.start
+    def line(run: FinishedRun) -> tuple[bool, int, str]:
+        return *run.cell.place, run.cell.start
 
     lines = []
-    for same in grouped(sorted(runs, key=place), place):
+    for same in grouped(sorted(runs, key=line), line):
         cell = same[0].cell
-        line = [f"{ARCHITECTURES[cell.architecture]}, {cell.objective}", names.get(cell.start, cell.start)]
-        lines.append([*line, str(len(same)), *(_means(same, score) for score in _SCORES)])
+        name = [f"{ARCHITECTURES[cell.architecture]}, {cell.objective}", names.get(cell.start, cell.start)]
+        lines.append([*name, str(len(same)), *(_means(same, score) for score in _SCORES)])
     return pipe_table(["architecture", "initialisation", "seeds", *_SCORES.values()], lines)
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
+from experiments.initialisation.grid import Cell
 from experiments.initialisation.page.accuracy import Accuracy, accuracies, accuracy_markdown
 from experiments.initialisation.page.forms import form_markdown
 from experiments.initialisation.page.own_rate import at_best_rates, best_rates
@@ -50,26 +51,21 @@ class Table:
 
     def rows(self, measured: Iterable[Row]) -> list[Row]:
         """Return those of the comparisons or accuracies that belong to the table, in its order."""
-        other = tuple(sorted((self.other or {}).items()))
         found: dict[tuple[float, str], list[Row]] = {}
         for one in measured:
-            cell = one.cell
-            if (cell.steps, cell.size, cell.objective, cell.other) == (self.steps, self.size, self.objective, other):
-                found.setdefault((cell.lr, cell.start), []).append(one)
+            if self.has_setting_of(one.cell):
+                found.setdefault((one.cell.lr, one.cell.start), []).append(one)
         return [one for rate in self.rates for start in self.starts for one in found.get((rate, start), ())]
 
-    def has_setting_of(self, run: FinishedRun) -> bool:
-        """Tell whether a run belongs to the table, at whichever learning rate it was trained."""
-        cell, other = run.cell, tuple(sorted((self.other or {}).items()))
+    def has_setting_of(self, cell: Cell) -> bool:
+        """Tell whether a cell belongs to the table, whatever its learning rate is."""
         setting = (cell.steps, cell.size, cell.objective, cell.other)
+        other = tuple(sorted((self.other or {}).items()))
         return setting == (self.steps, self.size, self.objective, other) and cell.start in self.starts
 
-    def has_form_of(self, run: FinishedRun) -> bool:
-        """Tell whether a run belongs to the table, of whichever architecture it is."""
-        cell = run.cell
-        setting = (cell.steps, cell.size, cell.objective, cell.other_than("architecture"))
-        wanted = (self.steps, self.size, self.objective, ())
-        return setting == wanted and cell.lr in self.rates and cell.start in self.starts
+    def has_form_of(self, cell: Cell) -> bool:
+        """Tell whether a cell belongs to the table, whatever its architecture is."""
+        return cell.lr in self.rates and self.has_setting_of(replace(cell, other=cell.other_than("architecture")))
 
 
 _CORE = ("baseline", "symmetric", "unit independent", "unit symmetric", "authors", "mimetic-0.3", "mimetic-0.7",
@@ -115,10 +111,10 @@ def tables(runs: Sequence[FinishedRun]) -> dict[str, str]:
     accuracy = {name: table.rows(tuned) for name, table in ACCURACY_TABLES.items()}
     made = {name: _markdown(rows) for name, rows in losses.items() if rows}
     for name, table in OWN_RATE_TABLES.items():
-        if some := [run for run in runs if table.has_setting_of(run)]:
+        if some := [run for run in runs if table.has_setting_of(run.cell)]:
             made[name] = _markdown(table.rows(compare(at_best_rates(some))), best_rates(some))
     for name, table in FORM_TABLES.items():
-        if some := [run for run in runs if table.has_form_of(run)]:
+        if some := [run for run in runs if table.has_form_of(run.cell)]:
             made[name] = form_markdown(some, _NAMES)
     return made | {name: accuracy_markdown(rows, _NAMES) for name, rows in accuracy.items() if rows}
 

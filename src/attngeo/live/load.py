@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from attngeo.errors import AttngeoError, InputError, SourceError, first_line
 from attngeo.live.attention_modules import forward_arguments, type_label
+from attngeo.weights.layout.pruned_heads import CONFIG_KEY
 from attngeo.weights.sources.memory import unwrapped
 
 if TYPE_CHECKING:
@@ -166,14 +167,15 @@ def _pruned(source: dict[str, str], head: bool) -> PreTrainedModel | None:
     """Return the model of a folder that `attngeo.prune` made, which transformers alone cannot load; None for others."""
     import torch
 
+    folder = Path(source["pretrained_model_name_or_path"])
     try:
-        config = json.loads((Path(source["pretrained_model_name_or_path"]) / "config.json").read_bytes())
+        config = json.loads((folder / "config.json").read_bytes())
     except (OSError, ValueError):
         return None
-    if not (isinstance(config, dict) and "attngeo_pruned" in config):
+    if not (isinstance(config, dict) and CONFIG_KEY in config):
         return None
     # By its public name: pruning lies in a room above this one.
-    model: PreTrainedModel = import_module("attngeo").load_pruned(*source.values(), dtype=torch.float32)
+    model: PreTrainedModel = import_module("attngeo").load_pruned(folder, dtype=torch.float32)
     return model if head else model.base_model
 
 

@@ -26,7 +26,8 @@ class LayerParameters:
     query: Tensor  # [*g, m, r, d], a view of the parameter
     key: Tensor  # [*g, r, d], a view of the parameter
     site: Site
-    is_modern: bool = False  # a norm before the attention, and rotary embedding
+    pre_norm: bool = False  # a norm of its own block comes before the attention
+    rotary: bool = False  # queries and keys are rotated by their positions
 
     @property
     def width(self) -> int:
@@ -76,8 +77,8 @@ def attention_parameters(model: nn.Module, **options: Unpack[LayerOptions]) -> A
     for plan in plans:
         if not plan.site.cross:
             query, key = query_key_views(plan.site, parameters)
-            is_modern = plan.norm is not None and plan.rotary is not None
-            layer = LayerParameters(plan.stack, plan.layer, query, key, plan.site, is_modern)
+            pre_norm = plan.norm is not None and plan.norm.own_block
+            layer = LayerParameters(plan.stack, plan.layer, query, key, plan.site, pre_norm, plan.rotary is not None)
             # Layers that share one tensor under several names count once.
             found.setdefault((query.data_ptr(), key.data_ptr()), layer)
     if not found:

@@ -55,15 +55,15 @@ def test_forms_become_symmetric_and_nothing_else_changes(family: str, scale: Any
         assert {layer.stack for layer in result.layers} == {"encoder", "decoder"}
 
 
-@pytest.mark.parametrize("family", ["llama", "neox", "modernbert", "bert", "gpt2"])
+@pytest.mark.parametrize("family", ["llama", "neox", "modernbert", "bert", "gpt2", "nomic_bert"])
 def test_a_warning_names_models_that_lose_by_it(family: str) -> None:
-    """Pre-norm with rotary embedding; neither a post-norm model nor one with learned positions."""
-    made = {"modernbert": _modernbert, **tiny_models.FAMILIES}[family]()
+    """Pre-norm with rotary embedding; neither a post-norm model, even if it rotates, nor one with learned positions."""
+    made = {"modernbert": _modernbert, "nomic_bert": _nomic_bert, **tiny_models.FAMILIES}[family]()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         symmetric_init_(made, scale="unit")
     messages = [str(one.message) for one in caught if one.category is UserWarning]
-    if family in ("bert", "gpt2"):
+    if family in ("bert", "gpt2", "nomic_bert"):
         assert messages == []
     else:
         (message,) = messages
@@ -73,8 +73,17 @@ def test_a_warning_names_models_that_lose_by_it(family: str) -> None:
 def _modernbert() -> nn.Module:
     from transformers import ModernBertConfig, ModernBertForMaskedLM
 
-    size = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4}
-    return ModernBertForMaskedLM(ModernBertConfig(vocab_size=64, pad_token_id=0, **size))
+    return ModernBertForMaskedLM(ModernBertConfig(vocab_size=64, pad_token_id=0, **_SIZE))
+
+
+def _nomic_bert() -> nn.Module:
+    """A post-norm model with rotary embedding."""
+    from transformers import CONFIG_MAPPING, AutoModel
+
+    return AutoModel.from_config(CONFIG_MAPPING["nomic_bert"](vocab_size=64, pad_token_id=0, **_SIZE))
+
+
+_SIZE = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4}
 
 
 def test_grouped_queries_copy_the_key_head_they_read() -> None:

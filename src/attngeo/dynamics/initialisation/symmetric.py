@@ -42,10 +42,10 @@ def symmetric_init_(model: nn.Module, *, scale: Scale = None, **options: Unpack[
         layer.query.copy_(keys_for_queries(layer))  # [*g, m, r, d] ← [*g, 1, r, d]
 
     parameters = attention_parameters(model, **options)
-    if any(layer.is_modern for layer in parameters.layers):
+    if any(layer.pre_norm and layer.rotary for layer in parameters.layers):
         warnings.warn(
-            f"{type(model).__name__}: a model with rotary embedding and a norm before its attention; such models were "
-            "trained to a higher loss from a symmetric initialisation (docs/initialisation.md)",
+            f"{type(model).__name__}: a model with rotary embedding and a norm before its attention; a ModernBERT, "
+            "which has both, ended with a higher loss from a symmetric initialisation (docs/initialisation.md)",
             UserWarning,
             stacklevel=2,
         )

@@ -19,6 +19,7 @@ class NormLocation:
     tensor: str
     centred: bool  # LayerNorm, not RMSNorm
     offset: bool  # the tensor holds gain − 1
+    own_block: bool = False  # in the block of its attention, as in pre-norm models
 
 
 # Config switches that move the norm before or behind the attention. The rules were found with their default values.
@@ -54,7 +55,7 @@ def find_norm(site: Site, shapes: Shapes, config: Mapping[str, Any] | None, know
         # Old checkpoints call a gain gamma.
         names = [name for name in shapes if any(ends_with(name, f"{path}.{leaf}") for leaf in ("weight", "gamma"))]
         if len(names) == 1 and shapes[names[0]] == (query_width(site, shapes),):
-            return NormLocation(names[0], bool(rule["centred"]), bool(rule["offset"]))
+            return NormLocation(names[0], bool(rule["centred"]), bool(rule["offset"]), rule["at"] == "block")
     return None
 
 
