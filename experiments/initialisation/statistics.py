@@ -31,10 +31,37 @@ def estimate(values: Sequence[float]) -> Estimate:
     mean = math.fsum(values) / n
     if n < 2:
         return Estimate(mean, math.nan, math.nan, math.nan, math.nan)
-    error = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (n - 1) / n)
+    error = _standard_error(values)
     quantile = float(stats.t.ppf(0.975, n - 1))
     p = float(2 * stats.t.sf(abs(mean) / error, n - 1)) if error > 0 else (0.0 if mean else 1.0)
     return Estimate(mean, mean - quantile * error, mean + quantile * error, p, noncentrality(n) * error)
+
+
+def equivalence_p(differences: Sequence[float], margin: float) -> float:
+    """Return the p-value of the hypothesis that the true mean lies beyond ±`margin`; NaN with fewer than two values.
+
+    It is the larger one of two one-sided t-tests. A small value says that whatever difference there is, is smaller
+    than the margin; a large value says only that this was not shown.
+
+    >>> round(equivalence_p([0.001, -0.002, 0.003], 0.02), 3), round(equivalence_p([0.05, -0.04, 0.03], 0.02), 2)
+    (0.003, 0.42)
+    """
+    from scipy import stats
+
+    n = len(differences)
+    if n < 2:
+        return math.nan
+    mean = math.fsum(differences) / n
+    error = _standard_error(differences)
+    if error == 0:
+        return float(abs(mean) >= margin)
+    return float(stats.t.sf((margin - abs(mean)) / error, n - 1))
+
+
+def _standard_error(values: Sequence[float]) -> float:
+    n = len(values)
+    mean = math.fsum(values) / n
+    return math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (n - 1) / n)
 
 
 @cache
@@ -78,6 +105,7 @@ class Comparison:
     reached: int  # number of seeds that reached the final loss of the reference
     diverged: tuple[tuple[int, int], ...]  # (seed, step) of runs that diverged; they are in no mean
     against: str = "baseline"  # the reference
+    differences: tuple[float, ...] = ()  # of the final losses, by seed; empty for the reference itself
 
     @property
     def loss(self) -> float:
@@ -98,16 +126,18 @@ def compare(runs: Iterable[FinishedRun], against: str = "baseline") -> list[Comp
         own, reference = _converged(by_seed), _converged(groups.get((*setting, against), {}))
         seeds = sorted(set(own) & set(reference)) or sorted(own)
         difference = saved = None
+        differences: tuple[float, ...] = ()
         reached = 0
         if start != against and seeds and set(seeds) <= set(reference):
-            difference = estimate([own[seed].loss - reference[seed].loss for seed in seeds])
+            differences = tuple(own[seed].loss - reference[seed].loss for seed in seeds)
+            difference = estimate(differences)
             savings = [steps_saved(own[seed].records, reference[seed].loss) for seed in seeds]
             reached = sum(saving is not None for saving in savings)
             saved = estimate([saving or 0.0 for saving in savings])
         losses = tuple(own[seed].loss for seed in seeds)
         diverged = tuple((seed, run.diverged) for seed, run in sorted(by_seed.items()) if run.diverged is not None)
         cell = by_seed[min(by_seed)].cell
-        table.append(Comparison(cell, tuple(seeds), losses, difference, saved, reached, diverged, against))
+        table.append(Comparison(cell, tuple(seeds), losses, difference, saved, reached, diverged, against, differences))
     return table
 
 

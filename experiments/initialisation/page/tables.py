@@ -9,9 +9,10 @@ from typing import TypeVar
 
 from experiments.initialisation.grid import Cell
 from experiments.initialisation.page.accuracy import Accuracy, accuracies, accuracy_markdown
+from experiments.initialisation.page.contrasts import MECHANISM, contrast_markdown
 from experiments.initialisation.page.forms import form_markdown
 from experiments.initialisation.page.own_rate import at_best_rates, best_rates
-from experiments.initialisation.page.words import difference_text, holm, loss_text, p_text, saved_text
+from experiments.initialisation.page.words import difference_text, holm, loss_text, p_text, rate_text, saved_text
 from experiments.initialisation.runs import FinishedRun
 from experiments.initialisation.statistics import Comparison, compare
 from experiments.page_tables import pipe_table, replace_tables
@@ -28,6 +29,10 @@ _NAMES = {
     "unit self-attending": "unit self-attending, W_q W_kᵀ + aI",
     "unit rotated": "unit rotated, W_q = W_k R",
     "unit negative": "unit negative, W_q = −W_k",
+    "unit indefinite": "unit indefinite, W_q = W_k D",
+    "unit independent with self-bias": "unit independent with a self-bias",
+    "unit small-skewed": "unit skewed, scaled down",
+    "unit large-symmetric": "unit symmetric, scaled up",
     "authors": "the authors' recipe",
     "mimetic-0.3": "mimetic 0.3",
     "mimetic-0.7": "mimetic 0.7",
@@ -81,6 +86,7 @@ _CONTROLS = (
 _LARGE = ("baseline", "unit independent", "unit symmetric", "unit skewed")
 _ARMS = ("baseline", "unit independent", "unit symmetric")
 _MODERN_ARMS = (*_ARMS, "half-unit symmetric")
+_TWO_ARMS = ("baseline", "unit symmetric")
 _MODERN = {"architecture": "modernbert"}
 TABLES: dict[str, Table] = {
     "initialisations": Table((2e-4, 5e-4), _CORE),
@@ -88,34 +94,48 @@ TABLES: dict[str, Table] = {
     "large": Table((2e-4,), _LARGE, steps=2_300, size="12x768"),
     "large, longer": Table((5e-4,), _LARGE, steps=8_000, size="12x768", other={"warmup": 1_000}),
     "controls": Table((5e-4, 2e-4), _CONTROLS),
-    "causal": Table((5e-4,), ("baseline", "unit symmetric"), objective="causal"),
+    "causal": Table((5e-4,), _TWO_ARMS, objective="causal"),
     "tuned rate": Table((5e-4, 1e-3, 2e-3, 4e-3), _ARMS),
     "modernbert": Table((5e-4, 1e-3, 2e-3, 4e-3, 8e-3), _MODERN_ARMS, other=_MODERN),
+    "modernbert, large screening": Table((5e-4, 1e-3), _TWO_ARMS, steps=1_500, size="12x768", other=_MODERN),
+    "modernbert, large": Table((5e-4,), _TWO_ARMS, steps=5_000, size="12x768", other=_MODERN),
     "pre-norm": Table((1e-3,), _ARMS, other={"norm": "pre"}),
+    "causal, higher rate": Table((1e-3,), _ARMS, objective="causal"),
+    "llama": Table((1e-3,), _ARMS, objective="causal", other={"architecture": "llama"}),
+    "largest": Table((5e-4,), _TWO_ARMS, steps=8_000, size="24x1024", other={"until_loss": 5.0, "warmup": 1_000}),
 }
 # Every initialisation at the learning rate that was best for it.
 OWN_RATE_TABLES: dict[str, Table] = {"modernbert, own rates": Table((2e-3,), _MODERN_ARMS, other=_MODERN)}
 # Forms at the end of training, of every architecture that was trained at this rate.
-FORM_TABLES: dict[str, Table] = {"forms": Table((2e-3,), ("baseline", "unit symmetric"))}
+FORM_TABLES: dict[str, Table] = {"forms": Table((2e-3,), _TWO_ARMS)}
 # Accuracy after fine-tuning, at the best learning rate of the baseline.
 ACCURACY_TABLES: dict[str, Table] = {
     "accuracy": Table((2e-3,), _ARMS),
     "modernbert, accuracy": Table((2e-3,), _MODERN_ARMS, other=_MODERN),
+    "modernbert, large accuracy": Table((5e-4,), _TWO_ARMS, steps=5_000, size="12x768", other=_MODERN),
+}
+# Pairs that differ in one property.
+CONTRAST_TABLES: dict[str, Table] = {
+    "mechanism": Table((2e-4, 5e-4), tuple({name for pair in MECHANISM for name in (pair.start, pair.against)}))
 }
 
 
 def tables(runs: Sequence[FinishedRun]) -> dict[str, str]:
-    """Return every table as Markdown; one without runs is left out."""
+    """Return every table as Markdown; one that has nothing to compare is left out."""
     compared, tuned = compare(runs), accuracies(runs)
     losses = {name: table.rows(compared) for name, table in TABLES.items()}
     accuracy = {name: table.rows(tuned) for name, table in ACCURACY_TABLES.items()}
-    made = {name: _markdown(rows) for name, rows in losses.items() if rows}
+    made = {name: _markdown(rows) for name, rows in losses.items() if any(row.difference for row in rows)}
     for name, table in OWN_RATE_TABLES.items():
         if some := [run for run in runs if table.has_setting_of(run.cell)]:
             made[name] = _markdown(table.rows(compare(at_best_rates(some))), best_rates(some))
     for name, table in FORM_TABLES.items():
         if some := [run for run in runs if table.has_form_of(run.cell)]:
             made[name] = form_markdown(some, _NAMES)
+    for name, table in CONTRAST_TABLES.items():
+        some = [run for run in runs if run.cell.lr in table.rates and table.has_setting_of(run.cell)]
+        if text := contrast_markdown(some, MECHANISM, _NAMES):
+            made[name] = text
     return made | {name: accuracy_markdown(rows, _NAMES) for name, rows in accuracy.items() if rows}
 
 
@@ -141,7 +161,7 @@ def _markdown(rows: Sequence[Comparison], rates: Mapping[str, float] | None = No
 
 def _row(one: Comparison, adjusted: float, rate: float | None) -> list[str]:
     row = [
-        _rate(rate or one.cell.lr),
+        rate_text(rate or one.cell.lr),
         _NAMES.get(one.cell.start, one.cell.start),
         str(len(one.seeds)),
         loss_text(one.loss),
@@ -151,13 +171,3 @@ def _row(one: Comparison, adjusted: float, rate: float | None) -> list[str]:
     saved = saved_text(one.saved) if one.reached else "not reached"
     reached = f"{one.reached}/{len(one.seeds)}"
     return [*row, difference_text(one.difference), p_text(one.difference.p), p_text(adjusted), saved, reached]
-
-
-def _rate(rate: float) -> str:
-    """Return a learning rate as people write it.
-
-    >>> _rate(0.0005)
-    '5e-4'
-    """
-    digits, _, exponent = f"{rate:.0e}".partition("e")
-    return f"{digits}e{int(exponent)}"

@@ -41,6 +41,16 @@ def p_text(p: float) -> str:
     return "" if math.isnan(p) else f"{p:.2g}"
 
 
+def rate_text(rate: float) -> str:
+    """Return a learning rate as people write it.
+
+    >>> rate_text(0.0005)
+    '5e-4'
+    """
+    digits, _, exponent = f"{rate:.0e}".partition("e")
+    return f"{digits}e{int(exponent)}"
+
+
 def holm(p_values: Sequence[float]) -> list[float]:
     """Return the p-values adjusted for their number by Holm's method; NaN stays NaN and does not count.
 

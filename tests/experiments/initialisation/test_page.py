@@ -10,18 +10,13 @@ import pytest
 
 from attngeo.errors import InputError
 from experiments.initialisation.overlap import overlap
+from experiments.initialisation.page.contrasts import Contrast, contrast_markdown
 from experiments.initialisation.page.own_rate import at_best_rates, best_rates
-from experiments.initialisation.page.tables import (
-    ACCURACY_TABLES,
-    FORM_TABLES,
-    OWN_RATE_TABLES,
-    TABLES,
-    tables,
-    with_tables,
-)
+from experiments.initialisation.page.tables import tables, with_tables
 from experiments.initialisation.page.words import difference_text, holm, loss_text, p_text, saved_text
 from experiments.initialisation.runs import FinishedRun, read_runs
 from experiments.initialisation.statistics import Estimate, compare
+from tests.experiments.initialisation.finished_runs import finished_run
 
 ROOT = Path(__file__).parents[3]
 PAGE = ROOT / "docs/initialisation.md"
@@ -35,8 +30,9 @@ def runs() -> list[FinishedRun]:
 def test_every_table_of_the_page_is_made_from_the_logs(runs):
     page = PAGE.read_text("utf-8")
     assert with_tables(page, runs) == page
-    made = {*TABLES, *ACCURACY_TABLES, *FORM_TABLES, *OWN_RATE_TABLES} - {"pre-norm"}  # one run is no comparison
-    assert all(f"<!-- table: {name} -->" in page for name in made)
+    made = tables(runs)
+    assert len(made) >= 15
+    assert [name for name in made if f"<!-- table: {name} -->" not in page] == []
 
 
 def test_a_changed_figure_is_put_right(runs):
@@ -47,7 +43,7 @@ def test_a_changed_figure_is_put_right(runs):
 def test_every_interval_in_the_text_is_one_of_the_logs(runs):
     """Every "difference [low, high], p" and "share% [low, high]" outside the tables belongs to two initialisations."""
     known: set[str] = set()
-    modern = [run for run in runs if run.cell.architecture == "modernbert"]
+    modern = [run for run in runs if run.cell.architecture == "modernbert" and run.cell.size == "4x256"]
     compared = [compare(runs, against) for against in {run.cell.start for run in runs}]
     for comparisons in (*compared, compare(at_best_rates(modern))):
         for one in comparisons:
@@ -71,6 +67,23 @@ def test_initialisations_are_compared_at_their_own_best_rates(runs):
               for start in ("baseline", "unit symmetric")}  # fmt: skip
     difference = sum(losses["unit symmetric"]) / 5 - sum(losses["baseline"]) / 5
     assert by_start["unit symmetric"].difference.mean == pytest.approx(difference)
+
+
+def test_contrasts_are_paired_by_seed_and_tested_for_difference_and_equivalence():
+    """Seeds 0 and 1 have both sides; −0.001 and +0.001 lie within the margin, 1.0 and 1.2 do not."""
+    losses = {"a": [2.0, 3.0, 9.0], "b": [2.001, 2.999], "c": [1.0, 1.8]}
+    some = [finished_run(start, seed, [9.0, loss]) for start in losses for seed, loss in enumerate(losses[start])]
+    contrasts = [Contrast("a", "b", "one"), Contrast("a", "c", "other"), Contrast("a", "missing", "")]
+    lines = contrast_markdown(some, contrasts, {"a": "A"}).splitlines()[2:]
+    assert [line.split(" | ")[1:6] for line in lines] == [
+        ["A", "b", "one", "2", "+0.000 [−0.013, +0.013]"],
+        ["A", "c", "other", "2", "+1.100 [−0.171, +2.371]"],
+    ]
+    # One degree of freedom: P(T > t) = 1/2 − arctan(t)/π. Error 0.001, t = 20; error 0.1, t = 11, two-sided.
+    p = [f"{0.5 - math.atan(0.02 / 0.001) / math.pi:.2g}", f"{2 * (0.5 - math.atan(1.1 / 0.1) / math.pi):.2g}"]
+    assert lines[0].split(" | ")[8].rstrip(" |") == p[0]
+    assert lines[1].split(" | ")[6] == p[1]
+    assert contrast_markdown(some, contrasts[2:], {}) == ""
 
 
 def test_a_page_that_names_an_unknown_table_is_refused(runs):

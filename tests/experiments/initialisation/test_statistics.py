@@ -10,7 +10,7 @@ import pytest
 
 from experiments.initialisation.grid import Cell
 from experiments.initialisation.runs import FinishedRun
-from experiments.initialisation.statistics import compare, estimate, noncentrality, steps_saved
+from experiments.initialisation.statistics import compare, equivalence_p, estimate, noncentrality, steps_saved
 from experiments.initialisation.table import as_csv, as_markdown, as_text
 from tests.experiments.initialisation.finished_runs import RUNS, finished_run
 
@@ -90,3 +90,21 @@ def test_a_run_that_diverged_is_counted_and_is_in_no_mean() -> None:
     (alone,) = compare([finished_run("negative", 0, [], diverged=1)])
     assert alone.losses == () and alone.difference is None and alone.diverged == ((0, 1),)
     assert "seed 3 at step 17" in as_text([baseline, symmetric]) and "seed 0 at step 1" in as_markdown([alone])
+
+
+def test_equivalence_is_shown_where_the_90_percent_interval_lies_within_the_margin() -> None:
+    """Values −1, 0, 4: mean 1, error √(7/3); t(2; 0.95) = 2.919986, so the 90% interval ends at 1 + 4.460300."""
+    values = [-1.0, 0.0, 4.0]
+    end = 1 + 2.919985580 * math.sqrt(7 / 3)
+    assert equivalence_p(values, end) == pytest.approx(0.05, rel=1e-8)
+    assert equivalence_p([-value for value in values], end) == pytest.approx(0.05, rel=1e-8)
+    assert equivalence_p(values, 1.0) == pytest.approx(0.5)  # the mean lies on the margin
+    assert equivalence_p(values, 0.5) > 0.5
+    assert equivalence_p([0.1, 0.1], 0.2) == 0.0 and equivalence_p([0.3, 0.3], 0.2) == 1.0
+    assert math.isnan(equivalence_p([0.0], 1.0))
+
+
+def test_differences_are_kept_by_seed() -> None:
+    by_start = {one.cell.start: one for one in compare(RUNS)}
+    assert by_start["unit symmetric"].differences == (-2.0, -1.0)
+    assert by_start["baseline"].differences == ()
