@@ -36,8 +36,14 @@ def namespace(array: object) -> Any:
 
 
 def to_numpy(array: Any) -> Any:
-    """Return `array` as a NumPy array, copied to the CPU if it is on another device."""
-    return array.detach().cpu().numpy() if is_torch(array) else array
+    """Return `array` as a NumPy array, copied to the CPU if it is on another device.
+
+    Half precision becomes float32, because NumPy has no bfloat16.
+    """
+    if not is_torch(array):
+        return array
+    half = array.is_floating_point() and array.element_size() < 4
+    return (array.float() if half else array).detach().cpu().numpy()
 
 
 def contiguous(array: Array) -> Array:

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from attngeo.weights.layout.rotary import RotaryPairs
 from attngeo.weights.scoring.form import Form
 from tests.weights import dense_scores as dense
 
@@ -165,9 +166,10 @@ def test_a_form_with_two_widths_has_no_symmetry_and_no_eigenvalues():
 def test_a_zero_factor_has_no_score(side):
     factors = dict(zip(("query", "key"), gaussian_factors(0, 20, 4), strict=True))
     factors[side] = np.zeros((20, 4))
-    form = Form(**factors)
-    assert np.isnan(form.symmetry())
-    assert np.isnan(form.directionality())
+    form = Form(**factors, rotary=RotaryPairs.halves([1.0, 0.3]))
+    for score in (form.symmetry, form.directionality, form.rope_symmetry, form.rope_directionality):
+        assert np.isnan(score())
+    assert np.isnan(form.symmetry(offset=1))
     assert form.norm() == 0
     assert not form.row_norms().any()
 
@@ -201,6 +203,19 @@ def test_float64_weights_whose_squares_underflow_or_overflow_are_scored(scale, s
     assert scaled.norm() == pytest.approx(scale * scale * form.norm(), rel=1e-9)  # 0 where that underflows
 
 
+@pytest.mark.parametrize("scale", [1e-300, 1e-60, 1e60, 1e140])
+@pytest.mark.parametrize("shape", [(20, 4), (6, 20)])
+def test_every_score_of_float64_weights_whose_powers_underflow_or_overflow_is_that_of_the_weights(scale, shape):
+    query, key = gaussian_factors(0, *shape)
+    rotary = RotaryPairs.halves([1.0, 0.3])
+    form, scaled = Form(query, key, rotary), Form(query * scale, key * scale, rotary)
+    assert scaled.rope_symmetry() == pytest.approx(form.rope_symmetry(), abs=1e-9)
+    assert scaled.rope_directionality() == pytest.approx(form.rope_directionality(), abs=1e-9)
+    assert scaled.symmetry(offset=3) == pytest.approx(form.symmetry(offset=3), abs=1e-9)
+    assert scaled.self_attending() == pytest.approx(form.self_attending(), abs=1e-9)
+    assert scaled.effective_ranks() == pytest.approx(form.effective_ranks(), abs=1e-9)
+
+
 @pytest.mark.parametrize("scale", [1e-30, 1e-40])
 def test_float32_weights_whose_squares_underflow_are_scored(scale):
     query, key = ((w * scale).astype(np.float32) for w in gaussian_factors(0, 600, 200))
@@ -217,6 +232,15 @@ def test_a_form_is_an_immutable_value():
     assert repr(Form(query, key)) == "Form(query=[5, 2], key=[5, 2])"
     with pytest.raises(AttributeError):
         Form(query, key).query = key
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32", "float64"])
+def test_weights_of_a_torch_model_are_accepted(dtype):
+    torch = pytest.importorskip("torch")
+    query, key = (torch.tensor(w, dtype=getattr(torch, dtype)) for w in gaussian_factors(0, 30, 4))
+    form = Form(torch.nn.Parameter(query), torch.nn.Parameter(key))
+    assert form == Form(query.double(), key.double())
+    assert form.query.dtype == (np.float64 if dtype == "float64" else np.float32)
 
 
 def test_half_precision_and_integers_are_converted():

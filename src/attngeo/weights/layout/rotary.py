@@ -54,7 +54,8 @@ class RotaryPairs:
         if self.axes is not None and self.axes.shape != (len(self.pairs),):
             raise InputError(f"RotaryPairs: {len(self.pairs)} pairs, but axes of shape {list(self.axes.shape)}")
         axis = np.zeros(len(self.pairs)) if self.axes is None else self.axes
-        turns = np.stack([axis, self.frequencies], 1)[self.frequencies != 0]  # [n, 2]
+        # Averages over offsets would mix two pairs that turn equally fast, whether in the same sense or not.
+        turns = np.stack([axis, np.abs(self.frequencies)], 1)[self.frequencies != 0]  # [n, 2]
         if len(np.unique(turns, axis=0)) < len(turns):
             raise InputError("RotaryPairs: two pairs have the same frequency, expected different ones on each axis")
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
-from attngeo.arrays import AnyFloats, Floats
+from attngeo.arrays import AnyFloats, ArrayInput, Floats, to_numpy
 from attngeo.errors import InputError
 from attngeo.io.threads import shared_cores
 from attngeo.weights.layout.rotary import RotaryPairs
@@ -17,7 +18,6 @@ from attngeo.weights.scoring.effective_rank import effective_ranks, effective_ra
 from attngeo.weights.scoring.factored import Figures, FormScores, score_forms
 from attngeo.weights.scoring.factors import Factors
 from attngeo.weights.scoring.rotary import RotaryAverage, factors_at, rotary_average, symmetry_at
-from attngeo.weights.scoring.self_attending import self_attending
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,7 +36,7 @@ class Form:
     key: AnyFloats  # [d_k, r]
     rotary: RotaryPairs | None = None  # rotary position embedding; None: queries and keys are not rotated
 
-    def __init__(self, query: ArrayLike, key: ArrayLike, rotary: RotaryPairs | None = None) -> None:
+    def __init__(self, query: ArrayInput, key: ArrayInput, rotary: RotaryPairs | None = None) -> None:
         for name, factor in (("query", query), ("key", key)):
             object.__setattr__(self, name, _checked_factor(name, factor))
         object.__setattr__(self, "rotary", rotary)
@@ -72,7 +72,7 @@ class Form:
         self._check_square("symmetry")
         if offset is None:
             return self._scores().symmetry
-        query, key = self._double_factors()
+        query, key = self._relative_factors()
         return float(symmetry_at(query, key, self._rotary("symmetry at an offset"), np.array([float(offset)]))[0])
 
     def rope_symmetry(self) -> float:
@@ -91,8 +91,13 @@ class Form:
         return float(self._rotary_average("rope_symmetry").symmetry)
 
     def rope_directionality(self, gamma: float = GAMMA) -> float:
-        """Return the directionality of the row and column norms of M_Δ, root mean squares over all offsets."""
+        """Return the directionality of the row and column norms of M_Δ, root mean squares over all offsets.
+
+        It is NaN where M = 0.
+        """
         average = self._rotary_average("rope_directionality")
+        if not average.rows.any():
+            return math.nan
         return float(directionality(average.rows, average.columns, gamma))
 
     def at(self, offset: float) -> Form:
@@ -130,9 +135,7 @@ class Form:
         (1.0, (4.0, nan))
         """
         self._check_square("self_attending")
-        norm = np.square(self.norm())
-        trace = np.einsum("dr,dr->", *self._double_factors())
-        return float(self_attending(trace, norm, min(self.query.shape)))
+        return self._scores().self_attending
 
     def effective_ranks(self) -> tuple[float, float]:
         """Return the effective ranks (Σ|λ|²)²/Σ|λ|⁴ of the symmetric and of the skew part.
@@ -140,7 +143,7 @@ class Form:
         A part that is zero has none: NaN.
         """
         self._check_square("effective_ranks")
-        query, key = self._double_factors()
+        query, key = self._relative_factors()
         if query.shape[1] >= len(query):
             ranks = effective_ranks_of_dense(query @ key.T)
         else:
@@ -182,8 +185,13 @@ class Form:
     def _double_factors(self) -> tuple[Floats, Floats]:
         return self.query.astype(np.float64), self.key.astype(np.float64)
 
+    def _relative_factors(self) -> tuple[Floats, Floats]:
+        """Return both factors divided by their largest entry, so that no power of them overflows or underflows."""
+        query, key = (w / (np.abs(w).max() or 1.0) for w in self._double_factors())
+        return query, key
+
     def _rotary_average(self, what: str) -> RotaryAverage[AnyFloats]:
-        query, key = self._double_factors()
+        query, key = self._relative_factors()
         return rotary_average(query[None], key[None], self._rotary(what))
 
     @cached_property
@@ -203,9 +211,9 @@ class Form:
             )
 
 
-def _checked_factor(name: str, factor: ArrayLike) -> AnyFloats:
+def _checked_factor(name: str, factor: ArrayInput) -> AnyFloats:
     """Return a factor as a finite float32 or float64 matrix, or raise InputError."""
-    array = np.asarray(factor)
+    array = np.asarray(to_numpy(factor))
     if array.ndim != 2 or 0 in array.shape:
         raise InputError(f"Form: {name} has shape {list(array.shape)}, expected a non-empty matrix [d, r]")
     if np.iscomplexobj(array):

@@ -138,6 +138,7 @@ def test_averages_over_a_window_approach_the_limit() -> None:
         (([[0, 1], [1, 2]], [1.0, 0.5]), "different dimensions"),
         (([[0, 1]], [1.0, 0.5]), "1 pairs, but frequencies of shape"),
         (([[0, 1], [2, 3]], [0.5, 0.5]), "same frequency"),
+        (([[0, 1], [2, 3]], [0.5, -0.5]), "same frequency"),
         (([[0, 1]], [np.nan]), "finite frequencies"),
         (([[0, 1]], [1.0], -1.0), "positive factor"),
     ],
