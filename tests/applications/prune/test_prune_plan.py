@@ -16,6 +16,7 @@ transformers = pytest.importorskip("transformers")
 
 import attngeo  # noqa: E402
 from attngeo.applications.prune.calibrate import Calibration, calibrate  # noqa: E402
+from attngeo.applications.prune.calibration.losses import mean_loss  # noqa: E402
 from attngeo.applications.prune.criteria.methods import METHODS  # noqa: E402
 from attngeo.applications.prune.loss_curve import LossCurve, loss_curve, plans  # noqa: E402
 from attngeo.applications.prune.plan import PrunePlan  # noqa: E402
@@ -140,6 +141,19 @@ def test_a_count_that_the_config_rejects_is_not_used() -> None:
     assert prune(model, plan, refit=False).config.num_attention_heads == 6
     with pytest.raises(InputError, match="unit 'group': every layer has a single group"):
         choose_heads(calibration, "output", share=0.3, uniform=True, unit="group")
+
+
+def test_the_losses_of_a_uniform_removal_are_those_of_uniform_plans() -> None:
+    model = tiny_model("llama")
+    with torch.no_grad():
+        model.model.layers[-1].self_attn.o_proj.weight.mul_(20)  # without `uniform`, all heads would go elsewhere
+    calibration = calibrate(load_model(model), calibration_inputs("llama"))
+    plan = choose_heads(calibration, "output", share=0.5, uniform=True)
+    batches = list(calibration.statistics.held_out)
+    curve = loss_curve(calibration, batches, ["output"], shares=[plan.share], refits=[False], uniform=True)
+    assert curve.points[0].loss == mean_loss(prune(model, plan, refit=False), batches)
+    (other,) = loss_curve(calibration, batches, ["output"], shares=[plan.share], refits=[False]).points
+    assert other.heads == len(plan.removed) and other.loss != curve.points[0].loss
 
 
 @pytest.mark.parametrize("kind", ["llama", "mistral", "qwen2", "qwen3", "gemma2"])

@@ -79,6 +79,7 @@ def loss_curve(
     shares: Sequence[float] = SHARES,
     refits: Sequence[bool] = (False, True),
     unit: str = "query",
+    uniform: bool = False,
     seeds: Sequence[int] = (0,),
     progress: Callable[[int, int], None] | None = None,
 ) -> LossCurve:
@@ -86,6 +87,7 @@ def loss_curve(
 
     batches: evaluation inputs, best not those of the calibration
     refits:  without the refit, with it, or both
+    unit, uniform: as in `prune_plan`
     seeds:   of random choices; only the method "random" is repeated
     """
     from attngeo.applications.prune.calibration.losses import mean_loss, reference_outputs
@@ -96,7 +98,7 @@ def loss_curve(
     runs = [(method, seed) for method in methods for seed in (seeds if method == "random" else seeds[:1])]
     total, points = len(runs) * len(shares) * len(refits), []
     for method, seed in runs:
-        for plan in plans(calibration, method, shares, unit, seed):
+        for plan in plans(calibration, method, shares, unit, seed, uniform=uniform):
             for refit in refits:
                 with warnings.catch_warnings():
                     warnings.filterwarnings("ignore", "the refit was not applied")
@@ -109,14 +111,20 @@ def loss_curve(
 
 
 def plans(
-    calibration: Calibration, method: str, shares: Sequence[float], unit: str = "query", seed: int = 0
+    calibration: Calibration,
+    method: str,
+    shares: Sequence[float],
+    unit: str = "query",
+    seed: int = 0,
+    *,
+    uniform: bool = False,
 ) -> Iterator[PrunePlan]:
     """Yield the plan of each share; where the choice is greedy, smaller plans are the beginning of the largest."""
     from attngeo.applications.prune.prune_plan import choose_heads
 
-    if method in _DRAWN_FOR_SHARE or unit == "group":
+    if method in _DRAWN_FOR_SHARE or unit == "group" or uniform:
         for share in shares:
-            yield choose_heads(calibration, method, share=share, unit=unit, seed=seed)
+            yield choose_heads(calibration, method, share=share, unit=unit, uniform=uniform, seed=seed)
         return
     largest = choose_heads(calibration, method, share=max(shares), unit=unit, seed=seed)
     for share in shares:

@@ -81,7 +81,9 @@ def prune_folder(
     pruned = prune(loaded.model, plan, refit=refit)
     shares = sorted({*SHARES, plan.share} if not uniform else {plan.share})
     methods = METHODS if compare else (method,)
-    curve = loss_curve(calibration, batches, methods, shares=shares, unit=unit, seeds=range(5), progress=progress)
+    curve = loss_curve(
+        calibration, batches, methods, shares=shares, unit=unit, uniform=uniform, seeds=range(5), progress=progress
+    )
     loss = mean_loss(pruned, batches, reference_outputs(loaded.model, batches))
     facts = pruned.config.attngeo_pruned.get("refit")
     with atomic_folder(out) as folder, quiet_transformers():
