@@ -45,7 +45,8 @@ def test_rotary_scores_and_finer_figures_have_their_nulls(smollm2):
     assert levels["dominance"].std == gaussian_null(576, 576, 192).dominance_std
     assert levels["self_attending"].std == pytest.approx((192 * 576) ** -0.5)
     ((_, one),) = layer_nulls(frame.head(1)).items()
-    assert one["symmetry_rope"].std == pytest.approx(rope.symmetry_std, rel=0.05)
+    assert one["symmetry_rope"].std is None
+    assert one["directionality_rope"].std == pytest.approx(rope.directionality_std, rel=1e-9)
     ((_, encoder),) = layer_nulls(attngeo.score(str(bundled("encoder")), nulls=False).frame).items()
     assert "symmetry_rope" not in encoder and encoder["dominance"].std is None
 

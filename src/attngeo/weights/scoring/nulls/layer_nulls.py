@@ -100,12 +100,12 @@ def _level_from_z(forms: pl.DataFrame, score: str) -> NullLevel | None:
     """Return the null that gave two forms their z: a table does not say how many dimensions of a head rotate.
 
     z = (score − mean)/std is linear, so the two forms with the smallest and the largest z determine it. A single form
-    does not; the mean is then taken as 0, from which it differs by at most 1/d. Heads and layers have the same null of
-    the symmetry.
+    determines that of the directionality alone, whose mean is 0. Heads and layers have the same null of the symmetry.
     """
     ordered = forms.sort(f"{score}_z").select(score, f"{score}_z").rows()
     (low, low_z), (high, high_z) = ordered[0], ordered[-1]
     if high_z > low_z:
         std = (high - low) / (high_z - low_z)
-        return NullLevel(low - low_z * std, std)
-    return NullLevel(0.0, low / low_z) if low_z else None
+        mean = low - low_z * std
+        return NullLevel(mean if abs(mean) > 1e-6 * std else 0.0, std)
+    return NullLevel(0.0, low / low_z) if score == "directionality_rope" and low_z else None

@@ -68,8 +68,8 @@ class Verdict:
         if self.median is None or self.plain_median is None:
             return "no layer has a score"
         facts = [f"median {two_digits(self.median)}"]
-        if self.chance is not None and self.z is not None:
-            facts.append(f"chance {_level(self.chance)}")
+        if self.chance is not None and self.chance.std is not None:
+            facts.append(f"chance {two_digits(self.chance.mean)} ± {two_digits(self.chance.std)}")
         averaged = self.rotary == "yes"
         text = (
             f"{count}, {self.degree or 'not compared with chance'}{' over all offsets' * averaged} ({', '.join(facts)})"
@@ -123,7 +123,7 @@ def _verdict(part: pl.DataFrame, nulls: LayerNulls, model_type: str) -> Verdict:
     )
     rotates = scored["symmetry_rope"].null_count() < scored.height
     plain_median = _median(scored["symmetry"])
-    level = nulls.get((model, stack), {}).get("symmetry")
+    levels = nulls.get((model, stack), {})
     return Verdict(
         model=model,
         stack=stack,
@@ -132,7 +132,7 @@ def _verdict(part: pl.DataFrame, nulls: LayerNulls, model_type: str) -> Verdict:
         rotary="yes" if rotates else "not proved" if "not proved" in kinds else "no",
         median=_median(scored["score"]),
         z=_median(scored["z"]),
-        chance=_rotary_chance(part) if rotates else level,
+        chance=levels.get("symmetry_rope" if rotates else "symmetry"),
         plain_median=plain_median,
         published=None if plain_median is None or model_type.startswith(PREFIX) else _among_published(plain_median),
     )
@@ -141,24 +141,6 @@ def _verdict(part: pl.DataFrame, nulls: LayerNulls, model_type: str) -> Verdict:
 def _median(values: pl.Series) -> float | None:
     median = values.median()
     return median if isinstance(median, float) else None
-
-
-def _rotary_chance(part: pl.DataFrame) -> NullLevel | None:
-    """Return the null of `symmetry_rope`, read off from two rows of the table: z = (score − mean)/std.
-
-    It depends only on the width and on the share of rotated dimensions, so it is that of layers and heads alike.
-    """
-    rows = part.drop_nulls(["symmetry_rope", "symmetry_rope_z"]).sort("symmetry_rope_z")
-    if rows.height == 0 or rows["symmetry_rope_z"][0] == rows["symmetry_rope_z"][-1]:
-        return None
-    (low, low_z), (high, high_z) = (rows.select("symmetry_rope", "symmetry_rope_z").row(i) for i in (0, -1))
-    std = (high - low) / (high_z - low_z)
-    mean = high - high_z * std
-    return NullLevel(mean if abs(mean) > 1e-6 * std else 0.0, std)
-
-
-def _level(level: NullLevel) -> str:
-    return two_digits(level.mean) + (f" ± {two_digits(level.std)}" if level.std else "")
 
 
 def _among_published(median: float) -> str:
