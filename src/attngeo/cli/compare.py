@@ -40,7 +40,9 @@ def compare(
     align: Annotated[
         bool, typer.Option("--align", help="First undo a permutation of the hidden dimensions, by token embeddings.")
     ] = False,
-    draws: Annotated[int, typer.Option(metavar="N", help="Random permutations of the basis, at least 99.")] = 999,
+    draws: Annotated[
+        int, typer.Option(metavar="N", help="Permutations of the basis, at least 99; unused with --align.")
+    ] = 999,
     seed: Annotated[int, typer.Option(metavar="N", min=0, help="Random seed of the null.")] = 0,
     heads: Annotated[bool, typer.Option("--heads", help="Print all heads, not only those that changed most.")] = False,
     truncate: Annotated[

@@ -108,7 +108,7 @@ def _draw_relation(ax: Axes, related: Relation) -> None:
     statistic, mean, margin = related.statistic or 0.0, related.null_mean or 0.0, 2 * (related.null_std or 0.0)
     ax.axhspan(mean - margin, mean + margin, color=GREY, alpha=0.3, linewidth=0)
     ax.axhline(mean, color=GREY, linestyle=DASHED, linewidth=1)
-    ax.annotate("permuted bases", (0, mean), (8, 3), textcoords="offset points", fontsize=SMALL, color=GREY)
+    ax.annotate(related.null_name, (0, mean), (8, 3), textcoords="offset points", fontsize=SMALL, color=GREY)
     ax.plot([0], [statistic], "o", color=BLUE)
     ax.annotate("matched heads", (0, statistic), (8, -3), textcoords="offset points", fontsize=SMALL)
     if related.control is not None:

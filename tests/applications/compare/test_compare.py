@@ -92,8 +92,11 @@ def test_permuted_heads_are_matched(base, folder):
 def test_a_permuted_basis_is_found_by_alignment_only(base, folder, flips):
     other = save_model(folder / f"permuted-{flips}", permuted(tuned(random_model(0), 0.05), flips=flips))
     assert compare(base, other).related.p_value > 0.01
-    aligned = compare(base, other, align=True).related
+    comparison = compare(base, other, align=True)
+    aligned = comparison.related
     assert aligned.p_value == 0.01 and aligned.aligned and aligned.draws == 99 and aligned.statistic > 0.95
+    labels = {text.get_text() for axes in comparison.plot().axes for text in axes.texts}
+    assert "shuffled tokens" in labels and "permuted bases" not in labels
     stranger = compare(base, save_model(folder / "stranger", random_model(9)), align=True).related
     assert stranger.p_value > 0.01
 

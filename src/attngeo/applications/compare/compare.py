@@ -59,7 +59,7 @@ def compare(
     inputs:    texts, images or sounds, as in `capture`
     align:     before the relation is tested, match the hidden dimensions of `b` to those of `a` by their token
                embeddings: for a model whose dimensions were permuted (with RMSNorm, also sign-flipped)
-    draws:     random permutations of the basis, at least 99
+    draws:     random permutations of the basis, at least 99; with `align`, tokens are shuffled 99 times instead
     seed:      of the reduced shape and of the null
     truncate:  shorten inputs that are longer than the window of a model instead of raising an error
     stack:     only these stacks; one of them where there are inputs

@@ -87,20 +87,15 @@ class TokenEmbeddings:
 
 
 def relation_by_alignment(
-    layers: Sequence[FullWidthLayer],
-    embeddings: TokenEmbeddings,
-    *,
-    draws: int = DRAWS,
-    seed: int = 0,
-    flips: bool,
+    layers: Sequence[FullWidthLayer], embeddings: TokenEmbeddings, *, seed: int, flips: bool
 ) -> Relation:
-    """Return the relation of two models after the hidden dimensions of B were matched to those of A.
+    """Return the relation of two models after the hidden dimensions of B were matched to those of A, by DRAWS draws.
 
     flips: dimensions may also have changed their sign (RMSNorm)
     """
     observed = [layer.aligned(*embeddings.find_basis(flips)) for layer in layers]
-    generators = np.random.default_rng([seed, 3]).spawn(draws)
-    null = np.empty(draws)
+    generators = np.random.default_rng([seed, 3]).spawn(DRAWS)
+    null = np.empty(DRAWS)
     unit_b = _unit(embeddings.b)  # the same in every draw
 
     def work(some: slice) -> None:
@@ -109,8 +104,8 @@ def relation_by_alignment(
             basis = _best_columns(_unit(shuffled.a), unit_b, flips)
             null[draw] = statistic([layer.aligned(*basis) for layer in layers])
 
-    cost = draws * embeddings.a.shape[1] * embeddings.b.size
-    each(work, spans(draws, cost), cost)
+    cost = DRAWS * embeddings.a.shape[1] * embeddings.b.size
+    each(work, spans(DRAWS, cost), cost)
     return judged(observed, None, null, aligned=True)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -34,7 +34,7 @@ class Relation:
     verdict: str
     p_value: float | None = None
     cosine: float | None = None  # mean |cosine| of matched heads
-    null_mean: float | None = None  # of the statistic, for permuted bases
+    null_mean: float | None = None  # of the statistic, for permuted bases or shuffled tokens
     null_std: float | None = None
     statistic: float | None = None  # mean matched |cosine| on the reduced shape
     control: float | None = None  # the statistic with every layer paired with the next one; outside the p-value
@@ -50,6 +50,11 @@ class Relation:
     def related(self) -> bool | None:
         """Return whether the verdict is a common origin; None where there is no verdict."""
         return None if self.p_value is None else self.p_value <= LEVEL
+
+    @property
+    def null_name(self) -> str:
+        """What the draws of the null are; a search for the basis would undo a permutation of it."""
+        return "shuffled tokens" if self.aligned else "permuted bases"
 
 
 def relation_by_permutation(layers: Layers, cosine: float, *, draws: int, seed: int, flips: bool) -> Relation:
@@ -71,11 +76,11 @@ def judged(layers: Layers, cosine: float | None, null: Floats, *, aligned: bool)
     cosine = observed if cosine is None else cosine
     p = p_value(observed, null)
     mean, std = float(np.mean(null)), float(np.std(null, ddof=1))
-    null_name = "shuffled tokens" if aligned else "permuted bases"
-    figures = f"mean matched |cosine| {observed:.3g}, {null_name} {mean:.2g} ± {std:.1g}"
+    relation = Relation("", p, cosine, mean, std, observed, wrongly_paired(layers), len(null), aligned)
+    figures = f"mean matched |cosine| {observed:.3g}, {relation.null_name} {mean:.2g} ± {std:.1g}"
     sign = "≤" if p <= 1 / (1 + len(null)) else "="
     if p <= LEVEL:
         verdict = f"the weights share an origin, p {sign} {p:.2g}: {figures}"
     else:
         verdict = f"no sign of a common origin, p = {p:.2g}: {figures}"
-    return Relation(verdict, p, cosine, mean, std, observed, wrongly_paired(layers), len(null), aligned)
+    return replace(relation, verdict=verdict)

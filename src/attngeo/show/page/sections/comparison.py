@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 READING = (
     "The maps show, head by head, how much the form changed relative to its norm (0: not at all) and by how much "
     "its symmetry rose (red) or fell (blue). The models share an origin where the dot lies far outside of the grey "
-    "band of permuted bases; the cross is a control that pairs each layer with the next one. The distance compares "
+    "band of the null; the cross is a control that pairs each layer with the next one. The distance compares "
     "the geometry of the heads on the same inputs: far below its band, the two networks are organised alike at the "
     "same depth."
 )
@@ -93,7 +93,7 @@ def _related(related: Relation) -> dict[str, object] | None:
         "value name": "matched heads",
         "mean": related.null_mean,
         "std": related.null_std,
-        "null name": "shuffled tokens" if related.aligned else "permuted bases",
+        "null name": related.null_name,
         "control": related.control,
         "control name": "layers paired with the next",
     }
