@@ -30,3 +30,11 @@ def test_sparsity_of_one_of_equal_and_of_zero_coefficients():
     flat = sparsity(np.ones(1000))
     assert flat.shares[0.9] == pytest.approx(0.9, abs=1e-3) and flat.normalised == pytest.approx(1000**0.5)
     assert sparsity(np.zeros((4, 4))).normalised == 0
+
+
+@pytest.mark.parametrize("scale", [1e-30, 1e30])
+def test_float32_coefficients_whose_squares_underflow_or_overflow_have_the_same_sparsity(scale):
+    coefficients = np.random.default_rng(0).standard_normal(1000).astype(np.float32)
+    result, scaled = sparsity(coefficients), sparsity(coefficients * np.float32(scale))
+    assert scaled.shares == result.shares and scaled.normalised == pytest.approx(result.normalised, rel=1e-6)
+    assert scaled.errors == pytest.approx(result.errors, abs=1e-6)

@@ -56,7 +56,7 @@ def sparsity(coefficients: AnyArray) -> Sparsity:
         remaining = bins.energies_of_smallest(size - counts)
         dropped = bins.most_within(_allowed(total))
     else:
-        energies = np.square(flat)
+        energies = np.square(flat, dtype=np.float64)  # those of float32 may overflow or underflow
         energies.sort()
         # From the smallest up: added to the large energies first, the small ones would be lost to rounding.
         left = np.cumsum(energies, dtype=np.float64)  # [N] energy of the i + 1 smallest coefficients
