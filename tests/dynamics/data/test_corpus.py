@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bz2
+import codecs
 import gzip
 import io
 import json
@@ -37,10 +38,12 @@ def parquet(texts: list[str | None], field: str = "text") -> bytes:
 CONTENT = {
     "a.txt": PLAIN,
     "windows.txt": PLAIN.replace(b"\n", b"\r\n"),
+    "marked.txt": codecs.BOM_UTF8 + PLAIN,
     "a.txt.xz": lzma.compress(PLAIN),
     "a.txt.gz": gzip.compress(PLAIN),
     "a.txt.bz2": bz2.compress(PLAIN),
     "a.jsonl": "".join(json.dumps({"id": 1, "text": text}) + "\n" for text in TEXTS).encode(),
+    "marked.jsonl": codecs.BOM_UTF8 + "\n".join(json.dumps({"text": text}) for text in TEXTS).encode(),
     "a.jsonl.xz": lzma.compress("\n".join(json.dumps({"text": text}) for text in TEXTS).encode()),
     "a.json": "".join(json.dumps({"id": 1, "text": text}) + "\n" for text in TEXTS).encode(),
     "A.JSONL.GZ": gzip.compress("\n".join(json.dumps({"text": text}) for text in TEXTS).encode()),

@@ -26,6 +26,11 @@ def test_l1_distances_equal_those_of_scipy(n, k, seed):
     assert l1_norm(points) == pytest.approx(np.abs(points).sum(), rel=1e-12)
 
 
+def test_the_l1_norm_of_single_precision_is_summed_in_double_precision():
+    values = torch.rand(100_003, generator=torch.Generator().manual_seed(0))  # [k]
+    assert l1_norm(values) == pytest.approx(values.double().sum().item(), rel=1e-12)
+
+
 def test_l1_distances_without_numba_equal_those_of_scipy(monkeypatch):
     monkeypatch.setattr(dispatch, "numba_kernels", lambda: None)
     points = np.random.default_rng(0).standard_normal((9, 50))

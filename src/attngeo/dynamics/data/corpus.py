@@ -119,11 +119,11 @@ def _from_jsonl(path: Path, field: str) -> Iterator[str]:
 
 
 def _lines(path: Path, longest: int = MAX_DOCUMENT) -> Iterator[str]:
-    """Yield lines without their line ends; a line of more than `longest` characters is yielded in pieces.
+    """Yield lines without line ends and byte order mark; a line of over `longest` characters is yielded in pieces.
 
     Anything but UTF-8 text raises an error that gives the offset of the first invalid byte.
     """
-    decode = codecs.getincrementaldecoder("utf-8")().decode
+    decode = codecs.getincrementaldecoder("utf-8-sig")().decode
     rest, position = "", 0  # text after the last line end; bytes before the current chunk
     with _open(path) as file:
         while True:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import torch
 
 from attngeo.dynamics.data.masking import MaskedObjective
@@ -64,7 +66,9 @@ def _unit_symmetric_self_logits(kind: type[Model], shape: Shape, config: Pretrai
     """
     model = kind(shape)
     model.initialise(config.seed)
-    initialise_(model, "symmetric", scale="unit", seed=config.seed)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", ".* symmetric initialisation")  # this model is measured, never trained
+        initialise_(model, "symmetric", scale="unit", seed=config.seed)
     rows = Rows(tokens, "valid", config.length, torch.device("cpu"), config.batch)
     some = rows.take(torch.arange(min(_SELF_BIAS_ROWS, rows.count)))  # [rows, length]
     means: list[float] = mean_self_logits(model, some)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from attngeo.arrays import AnyArray, Floats, Ints, is_torch
+from attngeo.arrays import AnyArray, Floats, Ints, is_torch, namespace
 from attngeo.io import threads
 from attngeo.organization.geometry.partial_sums import GROUPS, sum_in_groups
 from attngeo.organization.kernels import dispatch
@@ -70,9 +70,9 @@ def l1_between(points: AnyArray, rows: Ints, columns: Ints) -> Floats:
 
 
 def l1_norm(array: AnyArray) -> float:
-    """Return Σ|entries|, summed in float64 without a second array."""
+    """Return Σ|entries|, summed in float64."""
     if is_torch(array) or (jit := dispatch.numba_kernels()) is None:
-        return float(abs(array).sum(dtype=None if is_torch(array) else np.float64))
+        return float(abs(array).sum(dtype=namespace(array).float64))
     flat = np.ascontiguousarray(array).reshape(-1)
     parts = np.zeros(min(GROUPS, flat.size))
 

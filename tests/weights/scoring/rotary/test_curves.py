@@ -9,6 +9,7 @@ import attngeo
 from attngeo.bundled import bundled
 from attngeo.errors import InputError
 from attngeo.weights.scoring.rotary import OffsetCurves, offset_curves
+from attngeo.weights.sources.memory import MemoryCheckpoint
 
 LAYERS = (0, 14)
 
@@ -43,6 +44,19 @@ def test_the_figure_shows_every_layer_the_limit_and_the_window_average(curves):
     assert labels["average over 8,192 tokens, median layer"][0] == np.median(averages)
     assert labels["average over 8,192 tokens"].tolist() == averages
     assert labels["limit s̄ over all offsets"].tolist() == [curve.limit for curve in curves.layers]
+
+
+def test_a_layer_of_zeros_has_no_symmetry():
+    prefix = "model.layers.0.self_attn."
+    weights = {f"{prefix}{side}_proj.weight": np.zeros((8, 8), np.float32) for side in "qk"}
+    config = {"model_type": "llama", "num_attention_heads": 2, "hidden_size": 8, "max_position_embeddings": 4}
+    (curve,) = offset_curves(MemoryCheckpoint("zeros", config, weights), last=5).layers
+    assert np.isnan(curve.symmetry).all() and np.isnan(curve.window_average)
+
+
+def test_a_negative_offset_is_an_error():
+    with pytest.raises(InputError, match="last is -1, expected an offset of at least 0"):
+        offset_curves(bundled("encoder"), last=-1)
 
 
 def test_a_model_without_rotation_has_no_curves():

@@ -68,6 +68,8 @@ def offset_curves(
     Layers that do not rotate, cross-attention, and layers with several position axes are left out. A model of which no
     layer is known to rotate raises InputError.
     """
+    if last < 0:
+        raise InputError(f"last is {last}, expected an offset of at least 0")
     offsets = np.arange(last + 1.0)
     curves, rotates = [], False
     opened = open_layers(ref, num_heads=num_heads, stack=stack, layers=layers, unproven=unproven)
@@ -92,7 +94,7 @@ def _layer_curve(weights: AttentionWeights, rotary: RotaryPairs, offsets: Floats
     window = rotary.window
     count = max(last, window or 0)
     numerators, denominators = symmetry_parts(query, key, rotary, np.arange(float(count)))
-    average = None if window is None else float(numerators[:window].sum() / denominators[:window].sum())
+    average = None if window is None else float(symmetry_ratio(numerators[:window].sum(), denominators[:window].sum()))
     return OffsetCurve(
         stack=weights.stack,
         layer=weights.layer,
