@@ -55,16 +55,20 @@ def doubts(frame: pl.DataFrame, verdicts: Sequence[Verdict], names: Sequence[str
     return tuple(sentences)
 
 
+def _judged(layers: pl.DataFrame) -> str:
+    """Return the score that the verdict is about: layers that rotate are judged over all offsets."""
+    return "symmetry_rope" if layers["symmetry_rope"].null_count() < layers.height else "symmetry"
+
+
 def _spread(layers: pl.DataFrame, name: str) -> str:
     """Say how far the layers of a stack differ, and how many of them chance could explain."""
-    rotates = layers["symmetry_rope"].null_count() < layers.height
-    score, z = ("symmetry_rope", "symmetry_rope_z") if rotates else ("symmetry", "symmetry_z")
+    score = _judged(layers)
     values = layers[score].drop_nulls()
     text = (
         f"Single layers: the verdict is on the median layer. In {name}, layers lie between "
         f"{two_digits(float(values.min()))} and {two_digits(float(values.max()))}"  # type: ignore[arg-type]
     )
-    known = layers[z].drop_nulls()
+    known = layers[f"{score}_z"].drop_nulls()
     if not len(known):
         return text + "; they were not compared with chance."
     inside = int((known.abs() <= FAR).sum())
@@ -84,10 +88,11 @@ def _threshold(verdict: Verdict, name: str) -> list[str]:
 
 def _repaired(layers: pl.DataFrame, name: str) -> list[str]:
     """Compare the median with that of queries paired with the keys of other layers or groups."""
-    both = layers.drop_nulls(["symmetry", "symmetry_repaired"])
+    columns = [_judged(layers), f"{_judged(layers)}_repaired"]
+    both = layers.drop_nulls(columns)
     if not both.height:
         return []
-    own, other = (float(both[column].median()) for column in ("symmetry", "symmetry_repaired"))  # type: ignore[arg-type]
+    own, other = (float(both[column].median()) for column in columns)  # type: ignore[arg-type]
     text = (
         "What layers share: if the keys of other layers gave the same score, it would not come from how the queries "
         f"and keys of one layer fit each other. In {name} they give {two_digits(other)} instead of {two_digits(own)}"
