@@ -100,9 +100,12 @@ class ExpectedTerms:
         return f"ExpectedTerms({self.passes} passes, mean loss {self.loss:.3g}, {len(self)} heads)"
 
 
-def update_scores(halves: Floats) -> dict[str, Any]:
-    """Return the scores of an average update from those of both halves, `[2, d, d]`."""
-    mean = halves.mean(0)  # [d, d]
+def update_scores(halves: Floats, passes: Floats | None = None) -> dict[str, Any]:
+    """Return the scores of an average update from the averages of both halves, `[2, d, d]`.
+
+    passes: [2], how many passes each half has; None: equally many
+    """
+    mean = np.average(halves, 0, passes)  # [d, d]
     rows, columns = dense_norms(mean)  # [d], [d]
     norms = np.linalg.norm(halves, axis=(1, 2))  # [2]
     overlap = float(np.vdot(halves[0], halves[1]))

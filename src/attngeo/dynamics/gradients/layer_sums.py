@@ -78,7 +78,8 @@ class LayerSums:
             pairings: dict[str, float | None] = dict.fromkeys(("pairing", "pairing_split", "pairing_shuffled"))
             if self.same_rows:
                 halves = self.beta[:, :, number] / counts[..., None]  # [2, S, N, N]
-                mean, shuffled = to_numpy(halves.mean(0)), to_numpy(_shuffled(halves, self.order))
+                mean = to_numpy(self.beta[:, :, number].sum(0)) / self.counts.sum()  # [S, N, N]
+                shuffled = to_numpy(_shuffled(halves, self.order))
                 pairings = {
                     "pairing": pairing(mean, mean),
                     "pairing_split": pairing(*to_numpy(halves)),
@@ -89,7 +90,7 @@ class LayerSums:
                 stack=one.stack,
                 layer=one.layer,
                 head=one.head,
-                **update_scores(to_numpy(self.update[:, number] / counts)),
+                **update_scores(to_numpy(self.update[:, number] / counts), self.counts),
                 symmetry_shuffled=split_symmetry(to_numpy(self.shuffled[:, number] / counts)),
                 pairing=pairings["pairing"],
                 pairing_split=pairings["pairing_split"],
