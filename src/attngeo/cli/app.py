@@ -6,6 +6,7 @@ to stderr.
 
 from __future__ import annotations
 
+import os
 import sys
 from importlib import import_module
 from typing import Annotated, Any
@@ -94,6 +95,7 @@ app = typer.Typer(
 
 def main() -> None:
     """Run the command line; the entry point of `attngeo` and of `python -m attngeo`."""
+    _open_closed_streams()
     for stream in (sys.stdout, sys.stderr):
         # A name in any script can be printed, even if the terminal cannot show it.
         stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
@@ -101,6 +103,18 @@ def main() -> None:
         app(prog_name="attngeo")
     except KeyboardInterrupt:
         sys.exit(130)
+    except OSError as error:  # of a help text; commands report their own errors
+        typer.echo(f"attngeo: error: standard output: cannot be written ({error.strerror})", err=True)
+        sys.exit(2)
+
+
+def _open_closed_streams() -> None:
+    """Let a standard stream that the caller has closed lead nowhere, as services and schedulers start programs."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            # The lowest number that is free is that of the stream, so that no other file is opened under it.
+            file = os.open(os.devnull, os.O_RDWR)
+            setattr(sys, name, open(file, "w" if number else "r", encoding="utf-8"))  # noqa: SIM115
 
 
 @app.callback(invoke_without_command=True)

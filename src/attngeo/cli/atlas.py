@@ -25,6 +25,7 @@ from attngeo.cli.common import (
     Unproven,
     one_line_errors,
     output_format,
+    print_text,
     printed_warnings,
     write_output,
 )
@@ -128,9 +129,9 @@ def status(
         from attngeo.show.tables import as_text
 
         opened = Atlas(folder)
-        typer.echo(f"{folder}: {opened.status()}")
+        print_text(f"{folder}: {opened.status()}\n")
         if failures and (frame := opened.failures()).height:
-            typer.echo(as_text(frame.select("model", "revision", "options", "kind", "message")), nl=False)
+            print_text(as_text(frame.select("model", "revision", "options", "kind", "message")))
 
 
 @atlas.command()

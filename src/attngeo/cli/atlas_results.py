@@ -14,6 +14,7 @@ from attngeo.cli.common import (
     check_figure,
     one_line_errors,
     output_format,
+    print_text,
     printed_warnings,
     write_figure,
     write_output,
@@ -103,7 +104,7 @@ def organize(
                 say=lambda line: bar.say(f"attngeo: failed: {line}"),
             )
         if (summary := atlas.summary()).height:
-            typer.echo(summary_report(summary), nl=False)
+            print_text(summary_report(summary))
         typer.echo(f"attngeo: {folder}: {done}", err=True)
         if done.failed and not retry:
             typer.echo("attngeo: --retry tries failed texts again", err=True)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from attngeo.errors import AttngeoError, InputError
+from attngeo.errors import AttngeoError, InputError, printable_line
 from attngeo.io.messages import messages_to, one_line
 from attngeo.io.text import read_text
 
@@ -74,12 +74,23 @@ def write_figure(figure: Figure, path: Path) -> None:
 def write_output(content: bytes, out: Path | None) -> None:
     """Write `content` to the file `out` atomically, or to stdout where it is None."""
     if out is None:
-        typer.echo(content.decode(), nl=False)
+        print_text(content.decode())
     else:
-        from attngeo.io.atomic import write_file
+        from attngeo.io.atomic import write_errors, write_file
 
-        write_file(out, content)
+        with write_errors(out):
+            write_file(out, content)
         typer.echo(f"attngeo: wrote {out}", err=True)
+
+
+def print_text(text: str) -> None:
+    """Write text to stdout. A reader that has closed its pipe is no error, so BrokenPipeError is left as it is."""
+    try:
+        typer.echo(text, nl=False)
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise AttngeoError(f"standard output: cannot be written ({error.strerror or error})") from error
 
 
 def terminal_of(out: Path | None) -> Terminal:
@@ -172,6 +183,7 @@ def print_error(error: Exception, ref: str | None, debug: bool) -> None:
     line = one_line(error)
     if not isinstance(error, (AttngeoError, OSError)):
         line = f"unexpected {type(error).__name__}: {line} (--debug shows where)"
-    if ref is not None and ref not in line:
-        line = f"{ref}: {line}"
+    name = None if ref is None else one_line(printable_line(ref))
+    if name is not None and name not in line:
+        line = f"{name}: {line}"
     typer.echo(f"attngeo: error: {line}", err=True)

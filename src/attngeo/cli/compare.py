@@ -14,6 +14,7 @@ from attngeo.cli.common import (
     check_figure,
     one_line_errors,
     output_format,
+    print_text,
     printed_warnings,
     read_words,
     write_figure,
@@ -100,7 +101,7 @@ def _print(result: ModelComparison | ModelMap, heads: int | None, out: Path | No
     from attngeo.show.tables import encode
 
     report = comparison_report(result, heads) if isinstance(result, ModelComparison) else model_map_report(result)
-    typer.echo(report, nl=False)
+    print_text(report)
     if out is None:
         return
     form = output_format(None, out)

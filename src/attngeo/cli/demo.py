@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from attngeo.cli.common import Debug, check_figure, one_line_errors, score_with_progress, write_figure
+from attngeo.cli.common import Debug, check_figure, one_line_errors, print_text, score_with_progress, write_figure
 from attngeo.errors import InputError
 
 if TYPE_CHECKING:
@@ -67,9 +67,9 @@ def demo(
             score_with_progress(ref, options).frame.with_columns(model=pl.lit(name)) for name, ref in refs.items()
         )
         nulls = layer_nulls(frame)
-        typer.echo(intro)
-        typer.echo(demo_text(frame, nulls, verdicts(frame), training), nl=False)
+        print_text(f"{intro}\n")
+        print_text(demo_text(frame, nulls, verdicts(frame), training))
         if not real:
-            typer.echo(f"\nScore one of them: attngeo score {refs['encoder']} --heads")
+            print_text(f"\nScore one of them: attngeo score {refs['encoder']} --heads\n")
         if figure is not None:
             write_figure(demo_figure(frame, nulls, training, head_nulls(frame)), figure)

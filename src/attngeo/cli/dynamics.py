@@ -16,6 +16,7 @@ from attngeo.cli.common import (
     check_figure,
     one_line_errors,
     parse_layers,
+    print_text,
     printed_warnings,
 )
 
@@ -35,7 +36,7 @@ def pretrain(
         with ProgressBar(str(config)) as bar, printed_warnings(bar.say):
             run = pretrain(config, progress=bar.step)
         if is_main_process():
-            typer.echo(f"{run.folder}: held-out loss {run.loss:.4f} after {run.config.steps} steps")
+            print_text(f"{run.folder}: held-out loss {run.loss:.4f} after {run.config.steps} steps\n")
 
 
 @app.command()

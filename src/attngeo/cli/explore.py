@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from attngeo.cli.common import Debug, one_line_errors, printed_warnings
+from attngeo.cli.common import Debug, one_line_errors, print_text, printed_warnings
 from attngeo.cli.organization import Device, Stack, Truncate
 from attngeo.cli.report import Stage
 
@@ -42,5 +42,5 @@ def explore(
                 stack=stack,
                 truncate=truncate,
                 device=device,
-                say=lambda text: typer.echo(f"attngeo: {text}"),
+                say=lambda text: print_text(f"attngeo: {text}\n"),
             )

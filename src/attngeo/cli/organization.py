@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
-from attngeo.cli.common import Debug, Layers, one_line_errors, parse_layers, printed_warnings, read_words
+from attngeo.cli.common import Debug, Layers, one_line_errors, parse_layers, print_text, printed_warnings, read_words
 from attngeo.errors import InputError
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ def organize(
                 if hasattr(network, "save"):
                     network.save(folder / "tensor.npz")
                 _draw_organization(organization, comparison, folder)
-        typer.echo(summary, nl=False)
+        print_text(summary)
         typer.echo(f"attngeo: wrote {out}", err=True)
 
 
@@ -166,7 +166,7 @@ def invariance(
                 if hasattr(network, "save"):
                     network.save(folder / "tensor.npz")
                 save_figure(report.plot(), folder / "invariance.png")
-        typer.echo(summary, nl=False)
+        print_text(summary)
         if out is not None:
             typer.echo(f"attngeo: wrote {out}", err=True)
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from attngeo.cli.common import Debug, one_line_errors, printed_warnings, read_words
+from attngeo.cli.common import Debug, one_line_errors, print_text, printed_warnings, read_words
 from attngeo.errors import InputError
 
 app = typer.Typer(rich_markup_mode=None)
@@ -82,8 +82,8 @@ def prune(
                 draw=lambda curve, path: save_figure(curve.plot(), path),
                 progress=bar.step,
             )
-        typer.echo(pruning_report(result.plan, result.curve), nl=False)
-        typer.echo(result.summary)
+        print_text(pruning_report(result.plan, result.curve))
+        print_text(f"{result.summary}\n")
         typer.echo(f"attngeo: wrote {out}", err=True)
 
 

@@ -1,0 +1,59 @@
+"""Standard streams that are closed or full, an interrupt during the imports, names that would break a line."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from attngeo.bundled import bundled
+
+ENCODER = str(bundled("encoder"))
+
+
+def run(*arguments: str, before: str = "", streams: str = "", **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run the command in a shell, after the command `before`; `streams` redirects what it should not inherit."""
+    command = ["bash", "-c", f'{before} "$@" {streams}', "bash", sys.executable, "-m", "attngeo", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, env=os.environ | environment)
+
+
+@pytest.mark.parametrize("streams", [">&-", "2>&-", "<&- >&- 2>&-"])
+def test_closed_streams_are_not_needed(streams: str, tmp_path: Path) -> None:
+    out = tmp_path / "scores.csv"
+    done = run("score", ENCODER, "--no-nulls", "--out", str(out), streams=streams)
+    assert done.returncode == 0, done.stderr
+    assert "Traceback" not in done.stderr
+    assert len(out.read_text().splitlines()) == 5  # a header and four layers
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
+@pytest.mark.parametrize("arguments", [["published"], ["--help"], ["score", "--help"], ["--version"]])
+def test_a_full_standard_output_is_one_line(arguments: list[str]) -> None:
+    done = run(*arguments, streams=">/dev/full")
+    assert done.returncode == 2
+    assert done.stderr == "attngeo: error: standard output: cannot be written (No space left on device)\n"
+
+
+def test_an_output_that_does_not_fit_is_named_and_not_left(tmp_path: Path) -> None:
+    out = tmp_path / "scores.csv"
+    done = run("score", ENCODER, "--no-nulls", "--heads", "--out", str(out), before="ulimit -f 1;")
+    assert done.returncode == 2
+    assert done.stderr == f"attngeo: error: {out}: cannot be written (File too large)\n"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_interrupt_during_the_imports_prints_nothing(tmp_path: Path) -> None:
+    (tmp_path / "typer.py").write_text("raise KeyboardInterrupt\n")
+    done = run("--version", PYTHONPATH=str(tmp_path))
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+
+
+@pytest.mark.parametrize("name", ["two\nlines", "\x1b[31mred"])
+def test_an_error_about_any_name_is_one_printable_line(name: str, tmp_path: Path) -> None:
+    done = run("score", f"{tmp_path}/{name}")
+    assert done.returncode == 2
+    assert len(done.stderr.splitlines()) == 1
+    assert done.stderr.rstrip("\n").isprintable()
