@@ -17,9 +17,11 @@ if TYPE_CHECKING:
 READING = (
     "The first figure shows the error that is left when only the largest coefficients are kept: the lower a curve, "
     "the fewer numbers describe the network. The organised trees are worth their work where they stay below the "
-    "controls, which are other bases and shuffled axes; trees fitted to permuted values show how much of the gain "
-    "is fitted noise. In the second figure a steeper line means a smoother network: its slope minus ½ is the "
-    "exponent α."
+    "controls, which are other bases and shuffled axes."
+)
+PERMUTED_READING = " Trees fitted to permuted values show how much of the gain is fitted noise."
+REGULARITY_READING = (
+    " In the second figure a steeper line means a smoother network: its slope minus ½ is the exponent α."
 )
 _DASHES = {"-": "solid", "--": "dash", ":": "dot", "-.": "dashdot"}
 _SYMBOLS = {"solid": "circle", "dash": "diamond-open", "dot": "x", "dashdot": "square"}
@@ -33,6 +35,8 @@ def sparsity_section(comparison: Comparison, *, id: str = "sparsity") -> Section
     >>> section = sparsity_section(organize(planted((32, 32, 12), seed=0)[0]).expand().compare(permuted=False))
     >>> [trace["name"] for trace in section.figures[0].plotly["data"]]
     ['trees', 'shuffled axes', 'dyadic trees', 'cosines per head', 'cosines']
+    >>> "permuted" in section.reading
+    False
     """
     errors = Panel(
         "error of the best n terms",
@@ -64,9 +68,11 @@ def sparsity_section(comparison: Comparison, *, id: str = "sparsity") -> Section
         label = "Size of the Haar coefficients against their support, with fitted lines."
         figures.append(PageFigure(f"{id}-regularity", label, figure([regular], height=400), columns(_points(fitted))))
     gains = f"The l1/l2 of the trees is {comparison.gain():.1%} below that of dyadic trees"
-    if "permuted: trees" in comparison:
+    permuted = "permuted: trees" in comparison
+    if permuted:
         gains += f", {comparison.gain(permuted=True):.1%} for permuted values"
-    return Section(id, "Sparsity", READING, tuple(figures), (f"{gains}.",))
+    reading = READING + PERMUTED_READING * permuted + REGULARITY_READING * bool(fitted)
+    return Section(id, "Sparsity", reading, tuple(figures), (f"{gains}.",))
 
 
 def _style(profile: Profile) -> tuple[str, str, float]:

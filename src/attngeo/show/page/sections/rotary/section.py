@@ -20,8 +20,9 @@ FREQUENCY_READING = (
     "bands hold half and nine tenths of the heads; in the map, each row is one head."
 )
 OFFSET_READING = (
-    " The symmetry s(Δ) compares a query and a key Δ tokens apart with the same two exchanged; it levels out at its "
-    "limit s̄, and the average over the window the model was made for lies near it."
+    " The symmetry s(Δ) compares a query and a key Δ tokens apart with the same two exchanged. Far away it varies "
+    "around its limit s̄; a layer with much energy in slow pairs gets there beyond the window the model was made for, "
+    "so the average over that window is drawn too."
 )
 
 
