@@ -10,8 +10,9 @@ import pytest
 
 import attngeo
 from attngeo.errors import AttngeoError, InputError
+from attngeo.io.text import short_name
 from attngeo.organization import NetworkTensor, organize, planted
-from attngeo.reporting.results import short_model_name, sorted_results
+from attngeo.reporting.results import sorted_results
 from attngeo.reporting.saved import load_given
 
 ENCODER, DECODER = (attngeo.bundled.bundled(name) for name in attngeo.bundled.NAMES)
@@ -69,8 +70,8 @@ def test_what_does_not_belong_together_is_refused(given, message):
 
 
 def test_names_are_compared_by_their_last_two_parts():
-    assert short_model_name("/a/b/model/") == short_model_name(Path("b/model")) == "b/model"
-    assert short_model_name("") == ""
+    assert short_name("/a/b/model/") == short_name(Path("b/model")) == "b/model"
+    assert short_name("") == ""
 
 
 def test_saved_results_are_recognised(tmp_path):

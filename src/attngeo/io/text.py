@@ -1,7 +1,8 @@
-"""Text files that a user names."""
+"""Text files that a user names, and short names of models."""
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from attngeo.errors import InputError
@@ -18,3 +19,13 @@ def read_text(path: Path) -> str:
     if "\0" in text:
         raise InputError(f"{path}: contains a zero byte; expected UTF-8 text, found binary data")
     return text
+
+
+def short_name(model: str | os.PathLike[str]) -> str:
+    """Return the last two parts of a model's path or hub id, for labels and to match the results of one model.
+
+    >>> short_name("/home/me/models/bert/model/"), short_name("org/name"), short_name("/model")
+    ('bert/model', 'org/name', 'model')
+    """
+    text = os.path.normpath(os.fspath(model)) if model else ""
+    return "/".join(part for part in text.replace(os.sep, "/").split("/")[-2:] if part)

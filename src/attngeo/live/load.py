@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from attngeo.errors import AttngeoError, InputError, SourceError, first_line
+from attngeo.io.text import short_name
 from attngeo.live.attention_modules import forward_arguments, type_label
 from attngeo.weights.layout.pruned_heads import CONFIG_KEY
 from attngeo.weights.sources.memory import unwrapped
@@ -108,7 +109,7 @@ def load_model(
             raise InputError(f"{type(model).__name__}: not a transformers model, its attention cannot be captured")
         origin = model.name_or_path
         source = {"pretrained_model_name_or_path": origin} if origin and os.path.isdir(origin) else None
-        return LoadedModel(model, _title(origin) if origin else type(model).__name__, source, given)
+        return LoadedModel(model, short_name(origin) if origin else type(model).__name__, source, given)
     if not isinstance(ref, str | os.PathLike):
         raise InputError(f"{type(ref).__name__}: expected a folder, a GGUF file, a hub id or a transformers model")
     name = os.fspath(ref)
@@ -122,7 +123,7 @@ def load_model(
         model = model.to(device) if device is not None else model
     except (RuntimeError, AssertionError) as error:
         raise InputError(f"device {device!r} cannot be used: {first_line(error)}") from None
-    return LoadedModel(model, _title(name), source, given)
+    return LoadedModel(model, short_name(name), source, given)
 
 
 def _pretrained_arguments(ref: str) -> dict[str, str]:
@@ -229,8 +230,3 @@ def run_model(model: nn.Module, tensors: Mapping[str, Any], *, within: nn.Module
         given = ", ".join(name for name in tensors if name != "use_cache")
         problem = f"{type(error).__name__}: {first_line(error)}"
         raise InputError(f"{label}: {type(model).__name__} cannot run on {given} ({problem})") from error
-
-
-def _title(ref: str) -> str:
-    """Return a short name for titles: a hub id as it is, the last two parts of a path."""
-    return "/".join(Path(ref).parts[-2:])

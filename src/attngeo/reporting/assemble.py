@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from attngeo import __version__
+from attngeo.io.text import short_name
 from attngeo.organization.capture.network_tensor import NetworkTensor
 from attngeo.reporting.results import ModelResults, Results
 from attngeo.show.page import sections as draw
@@ -59,13 +60,9 @@ def page_of(results: Results, about: tuple[str, ...] = ()) -> Page:
     )
 
 
-def _short(name: str) -> str:
-    return "/".join(name.rstrip("/").split("/")[-2:])
-
-
 def _called(model: str, stack: str) -> str:
     """Return how to call a stack in a sentence; a name that ends in the stack's is not repeated."""
-    name = _short(model)
+    name = short_name(model)
     return name if not stack or name.endswith(stack) else f"{name}, {stack}"
 
 
@@ -73,9 +70,9 @@ def _names(results: Results) -> Iterator[str]:
     for model in results.models:
         yield model.name
     for comparison in results.comparisons:
-        yield from (_short(comparison.a), _short(comparison.b)) if not results.models else ()
+        yield from (short_name(comparison.a), short_name(comparison.b)) if not results.models else ()
     for models in results.maps:
-        yield from map(_short, models.names) if not results.models else ()
+        yield from map(short_name, models.names) if not results.models else ()
 
 
 def _weights(results: Results, table: ScoreTable) -> Iterator[Section]:

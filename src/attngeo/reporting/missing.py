@@ -12,12 +12,13 @@ from attngeo.applications.compare.compare import compare
 from attngeo.dynamics.monitoring.records import RECORDS_FILE, read_records
 from attngeo.errors import InputError
 from attngeo.io.progress import Progress
+from attngeo.io.text import short_name
 from attngeo.live.load import load_model
 from attngeo.organization.capture.capture import capture
 from attngeo.organization.capture.network_tensor import NetworkTensor
 from attngeo.organization.organize import organize
 from attngeo.organization.softmax.invariance import softmax_invariance
-from attngeo.reporting.results import ModelResults, Results, short_model_name
+from attngeo.reporting.results import ModelResults, Results
 from attngeo.weights.scoring.head_form import extreme_heads, head_forms
 from attngeo.weights.scoring.rotary import offset_curves
 from attngeo.weights.scoring.score import score
@@ -81,7 +82,7 @@ def add_comparison(results: Results, against: Any, wanted: Wanted) -> None:
             progress=wanted.progress,
         )
         results.comparisons.append(found)
-    name = short_model_name(against) if isinstance(against, str | os.PathLike) else type(against).__name__
+    name = short_name(against) if isinstance(against, str | os.PathLike) else type(against).__name__
     if all(model.name != name for model in results.models):
         other = ModelResults(name, against)
         other.scores = _scores(against, wanted)

@@ -13,6 +13,7 @@ from attngeo.applications.prune.loss_curve import LossCurve
 from attngeo.applications.prune.plan import PrunePlan
 from attngeo.dynamics.monitoring.records import Record
 from attngeo.errors import InputError
+from attngeo.io.text import short_name
 from attngeo.organization.capture.network_tensor import NetworkTensor
 from attngeo.organization.expansion.controls import Comparison
 from attngeo.organization.expansion.expansion import Expansion
@@ -74,16 +75,6 @@ class Results:
         )
 
 
-def short_model_name(name: str | os.PathLike[str]) -> str:
-    """Return the last two parts of a path or hub id, by which results of one model recognise each other.
-
-    >>> short_model_name("/home/me/models/bert/model/"), short_model_name("org/name")
-    ('bert/model', 'org/name')
-    """
-    text = os.path.normpath(os.fspath(name)) if name else ""
-    return "/".join(part for part in text.replace(os.sep, "/").split("/")[-2:] if part)
-
-
 def sorted_results(given: Iterable[Any]) -> Results:
     """Return results and references sorted by model; references and score tables say which models there are."""
     results = Results()
@@ -126,9 +117,9 @@ def _add_reference(results: Results, ref: Any) -> None:
     if not isinstance(ref, str | os.PathLike | Mapping) and not hasattr(ref, "state_dict"):
         raise InputError(f"report: cannot use {type(ref).__name__}, expected a model or a result of attngeo")
     if isinstance(ref, str | os.PathLike):
-        name = short_model_name(ref)
+        name = short_name(ref)
     else:
-        name = short_model_name(str(getattr(ref, "name_or_path", "") or type(ref).__name__))
+        name = short_name(str(getattr(ref, "name_or_path", "") or type(ref).__name__))
     for model in results.models:
         if model.name == name and model.ref is None:
             model.ref = ref
@@ -141,7 +132,7 @@ def _add_reference(results: Results, ref: Any) -> None:
 def _add_scores(results: Results, table: ScoreTable) -> None:
     for part in table.frame.partition_by("model", maintain_order=True):
         full = part["model"][0]
-        name = short_model_name(full)
+        name = short_name(full)
         pairs = table.frequencies
         own = replace(table, frame=part, frequencies=None if pairs is None else pairs.filter(pairs["model"] == full))
         model = next((model for model in results.models if model.name == name), None)
@@ -160,7 +151,7 @@ def _add_result(results: Results, item: Any) -> None:
         results.maps.append(item)
         return
     what, field_name, name = _kind(item)
-    model = results.model(short_model_name(name), what)
+    model = results.model(short_name(name), what)
     if getattr(model, field_name) is not None:
         raise InputError(f"{model.name}: two results of one kind ({what}) were given, expected one")
     setattr(model, field_name, item)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from attngeo.arrays import Floats
+from attngeo.io.text import short_name
 from attngeo.show.canvas import BLUE, COLOURS, DASHED, GREY, PAGE, SMALL, for_print, new_figure, panel_title, style_axes
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ def comparison_figure(comparison: ModelComparison) -> Figure:
         limits = (-(limit or 1.0), limit or 1.0)
         _draw_map(figure, figure.add_subplot(grid[row, 1]), symmetry, "change of symmetry", "RdBu_r", limits)
     _draw_relation(figure.add_subplot(grid[:, 2]), comparison.related)
-    figure.suptitle(f"{_short(comparison.a)} → {_short(comparison.b)}")
+    figure.suptitle(f"{short_name(comparison.a)} → {short_name(comparison.b)}")
     return figure
 
 
@@ -48,7 +49,7 @@ def model_map_figure(models: ModelMap) -> Figure:
     matrix, tree, plane = figure.subplots(1, 3)
     order = models.order
     numbers = [str(at + 1) for at in range(len(order))]
-    names = [f"{number}  {_short(models.names[i])}" for number, i in zip(numbers, order, strict=True)]
+    names = [f"{number}  {short_name(models.names[i])}" for number, i in zip(numbers, order, strict=True)]
     image = matrix.imshow(models.distances[np.ix_(order, order)], cmap="viridis_r", interpolation="nearest")
     matrix.set_xticks(range(len(order)), numbers)
     matrix.set_yticks(range(len(order)), names)
@@ -121,8 +122,3 @@ def _draw_relation(ax: Axes, related: Relation) -> None:
     ax.set_ylabel("mean matched |cosine|")
     ax.set_xlabel(f"p {'≤' if related.p_value * (related.draws + 1) < 1.5 else '='} {related.p_value:.2g}")
     style_axes(ax, grid="y")
-
-
-def _short(name: str) -> str:
-    """Return the last two parts of a path or hub id."""
-    return "/".join(name.rstrip("/").split("/")[-2:])

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import cycle
 from typing import TYPE_CHECKING
 
+from attngeo.io.text import short_name
 from attngeo.show.canvas import (
     COLOURS,
     DASHED,
@@ -49,7 +50,7 @@ class _Series:
     @property
     def label(self) -> str:
         """The end of the model's path, and the stack."""
-        return "  ".join(dict.fromkeys(["/".join(self.model.rstrip("/").split("/")[-2:]), self.stack]))
+        return "  ".join(dict.fromkeys([short_name(self.model), self.stack]))
 
     def x(self, rows: pl.DataFrame) -> pl.Series:
         """Return the x coordinate of each row; the heads of a layer lie side by side."""

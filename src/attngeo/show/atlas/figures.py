@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from attngeo.io.text import short_name
 from attngeo.show.canvas import (
     COLOURS,
     COLUMN,
@@ -94,7 +95,7 @@ def _draw_models(ax: Axes, points: pl.DataFrame, styles: dict[tuple[str, str | N
 
 def _label(model: str, revision: str | None) -> str:
     """Return a hub id, or the last two parts of a path, with a revision that is not the main one."""
-    parts = model.rstrip("/").split("/")[-2:]
+    parts = short_name(model).split("/")
     # matplotlib leaves labels that begin with an underscore out of the legend.
     name = model if revision is not None else parts[-1].lstrip("_") if parts[0].startswith("_") else "/".join(parts)
     return name if revision in (None, "main") else f"{name}@{revision}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from attngeo.io.text import short_name
 from attngeo.show.canvas import BLUE
 from attngeo.show.page.section import PageFigure, Section
 from attngeo.show.page.sections.description import (
@@ -17,7 +18,6 @@ from attngeo.show.page.sections.description import (
     null_band,
     rounded,
     rounded_number,
-    short_name,
     whole_axis,
 )
 from attngeo.show.page.sections.maps import head_grid, heat_map

@@ -11,6 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from attngeo.io.text import short_name
+
 DIGITS = 5  # significant digits of the numbers in a page
 LINE = 34  # characters of a line of a title that fit a phone's width
 
@@ -136,15 +138,6 @@ def escaped(text: str) -> str:
     '&lt;b&gt;a &amp; %\\u200b{x}'
     """
     return html.escape(text, quote=False).replace("%{", "%\u200b{")
-
-
-def short_name(model: str) -> str:
-    """Return the last two parts of a model's path or hub id, for labels; `in_lines` makes a title of it.
-
-    >>> short_name("/home/me/models/bert/model")
-    'bert/model'
-    """
-    return "/".join(model.rstrip("/").split("/")[-2:])
 
 
 def in_lines(text: str) -> str:

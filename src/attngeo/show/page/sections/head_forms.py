@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from attngeo.io.text import short_name
 from attngeo.show.canvas import GREEN, PINK, stack_colour
 from attngeo.show.page.section import PageFigure, Section
 from attngeo.show.page.sections.description import (
@@ -16,7 +17,6 @@ from attngeo.show.page.sections.description import (
     figure,
     legend_entry,
     rounded,
-    short_name,
     stack_name,
 )
 

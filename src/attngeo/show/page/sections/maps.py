@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from attngeo.arrays import Floats
+from attngeo.io.text import short_name
 from attngeo.show.page.section import PageFigure, Section
 from attngeo.show.page.sections.description import (
     DIVERGING,
@@ -19,7 +20,6 @@ from attngeo.show.page.sections.description import (
     figure,
     rounded,
     rounded_number,
-    short_name,
     stack_name,
     whole_axis,
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from attngeo.io.text import short_name
 from attngeo.show.canvas import COLOURS
 from attngeo.show.page.section import PageFigure, Section
 from attngeo.show.page.sections.description import (
@@ -20,7 +21,6 @@ from attngeo.show.page.sections.description import (
     layer_bar,
     rounded,
     rounded_number,
-    short_name,
 )
 
 if TYPE_CHECKING:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from attngeo.io.text import short_name
 from attngeo.show.canvas import stack_colour
 from attngeo.show.page.section import PageFigure, Section
 from attngeo.show.page.sections.description import (
@@ -18,7 +19,6 @@ from attngeo.show.page.sections.description import (
     null_band,
     null_range,
     rounded,
-    short_name,
     stack_name,
     whole_axis,
 )

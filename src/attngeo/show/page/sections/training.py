@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
+from attngeo.io.text import short_name
 from attngeo.show.canvas import COLOURS, STACK_COLOURS
 from attngeo.show.page.section import PageFigure, Section
 from attngeo.show.page.sections.description import (
@@ -19,7 +20,6 @@ from attngeo.show.page.sections.description import (
     in_lines,
     rounded,
     rounded_number,
-    short_name,
 )
 
 if TYPE_CHECKING:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from attngeo.arrays import Floats
+from attngeo.io.text import short_name
 from attngeo.show.canvas import stack_colour
 from attngeo.show.page.section import PageFigure
 from attngeo.show.page.sections.description import (
@@ -20,7 +21,6 @@ from attngeo.show.page.sections.description import (
     figure,
     rounded,
     rounded_number,
-    short_name,
     stack_name,
     whole_axis,
 )
