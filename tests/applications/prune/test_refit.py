@@ -75,9 +75,30 @@ def test_weights_stay_where_no_penalty_helps() -> None:
 
 
 def test_a_refit_that_is_not_finite_is_an_error() -> None:
-    zero = np.zeros((13, 13))
+    unknown = np.full((13, 13), np.nan)
     with pytest.raises(InputError, match="refit: is not finite"):
-        refit_layer(LayerMoments(zero, zero, TOKENS), np.ones((12, WIDTH)), np.arange(6))
+        refit_layer(LayerMoments(unknown, unknown, TOKENS), np.ones((12, WIDTH)), np.arange(6))
+
+
+@pytest.mark.parametrize("biased", [False, True])
+def test_a_layer_whose_heads_have_zero_outputs_stays_as_it_is(biased: bool) -> None:
+    dead = moments(np.zeros((TOKENS, 12)), biased)
+    refit = refit_layer(LayerMoments(dead, dead, TOKENS), np.ones((12, WIDTH)), np.arange(6))
+    assert (refit.penalty, refit.lost, refit.left) == (np.inf, 0, 0) and not refit.weight.any()
+
+
+@pytest.mark.parametrize("measure", ["stream", "sensitivity", "share"])
+@pytest.mark.parametrize("constant", [0.0, 0.7])
+@pytest.mark.parametrize("biased", [False, True])
+def test_heads_that_add_nothing_cost_nothing(measure: Any, constant: float, biased: bool) -> None:
+    """Their outputs are zero, or constant where the bias can give them back."""
+    z, weight = np.full((TOKENS, 12), constant), np.random.default_rng(2).normal(size=(12, WIDTH))
+    costs = RefitCosts(measurement(z, weight, biased), [(0,), (1,), (2,), (3,)], measure)
+    for unit in (2, 0, 3):
+        if biased or not constant:
+            assert abs(costs.costs()[unit].cost) < 1e-5 or measure == "share"
+        assert all(np.isfinite(cost.cost) for cost in costs.costs().values())
+        costs.remove(unit)
 
 
 def measurement(z: np.ndarray, weight: np.ndarray, biased: bool) -> LayerMeasurement:

@@ -57,19 +57,25 @@ def refit_layer(moments: LayerMoments, weight: Floats, stays: Ints) -> Refit:
 
 
 def solve(moments: Floats, inside: Ints, gone: Ints, weight: Floats, penalty: float, biased: bool) -> Floats:
-    """Return (C_SS + λI)⁻¹ C_SR W_R, with the constant, if there is one, as the last entry of S and unpenalised."""
+    """Return (C_SS + λI)⁻¹ C_SR W_R, with the constant, if there is one, as the last entry of S and unpenalised.
+
+    It is 0 where C_SR W_R = 0, as in a layer whose heads all have zero outputs: C_SS may then be singular for any λ.
+    """
     rows = len(weight)
+    shared = moments[np.ix_(inside, gone)] @ weight[gone]  # [|S| (+ 1), d]
+    if not shared.any():
+        return np.zeros_like(shared)
     scale = float(np.trace(moments[:rows, :rows])) / rows  # the mean diagonal of C
     diagonal = np.full(len(inside), penalty * scale)
     if biased:
         diagonal[-1] = 0
     matrix = moments[np.ix_(inside, inside)] + np.diag(diagonal)
     try:
-        change = np.asarray(np.linalg.solve(matrix, moments[np.ix_(inside, gone)] @ weight[gone]), np.float64)
+        change = np.asarray(np.linalg.solve(matrix, shared), np.float64)
     except np.linalg.LinAlgError:
         change = np.full((len(inside), weight.shape[1]), np.nan)
     if not np.isfinite(change).all():
-        raise InputError("refit: is not finite; the head outputs on the calibration inputs are zero or not finite")
+        raise InputError("refit: is not finite; the head outputs on the calibration inputs are not finite")
     return change
 
 

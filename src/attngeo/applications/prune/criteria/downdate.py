@@ -21,6 +21,7 @@ from attngeo.arrays import Floats, Ints
 
 RefitMeasure = Literal["stream", "sensitivity", "share"]
 PENALTY = 1e-2  # λ, as a multiple of the mean diagonal of C
+ROUNDING = 1e-7  # of the mean diagonal of C before it is centred: a smaller λ would not outweigh its rounding
 
 
 class RefitCosts:
@@ -36,7 +37,7 @@ class RefitCosts:
         size, share = measured.layer.heads.size, measure == "share"
         moments = centred(measured)
         self._weight = measured.weight.copy()  # [n, d]
-        self._inverse = np.linalg.inv(moments + PENALTY * np.mean(np.diag(moments)) * np.eye(len(moments)))
+        self._inverse = np.linalg.inv(moments + _penalty(measured, moments) * np.eye(len(moments)))
         self._rows = {unit: blocks(heads, size) for unit, heads in enumerate(units)}
         metric = {"stream": None, "sensitivity": measured.sensitivity, "share": measured.gamma}[measure]
         self._factor = None if metric is None else _root(metric)
@@ -104,6 +105,12 @@ def centred(measured: LayerMeasurement) -> Floats:
     mean = moments[:-1, -1]
     centred: Floats = moments[:-1, :-1] - np.outer(mean, mean) / max(moments[-1, -1], 1e-300)
     return centred
+
+
+def _penalty(measured: LayerMeasurement, moments: Floats) -> float:
+    """Return λ; it is positive even where all heads of the layer have zero outputs, or constant ones before a bias."""
+    uncentred = np.diag(measured.moments.fit)[: len(moments)]
+    return max(PENALTY * float(np.mean(np.diag(moments))), ROUNDING * float(np.mean(uncentred)), 1e-30)
 
 
 def _root(gamma: Floats) -> Floats:
