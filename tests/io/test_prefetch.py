@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from contextlib import closing
 
 import pytest
 
@@ -45,3 +46,19 @@ def test_the_thread_ends_when_the_generator_is_closed():
     next(stream)
     stream.close()
     assert threading.active_count() == before
+
+
+@pytest.mark.parametrize("taken", [1, 3])
+def test_a_fetch_that_waits_is_ended_where_the_consumer_stops_early(taken):
+    waiting = threading.Event()
+
+    def items():
+        yield from range(3)
+        waiting.wait(60 if taken < 3 else 0)
+
+    with closing(prefetch(items(), stop=waiting.set)) as upcoming:
+        for _ in range(taken):
+            next(upcoming)
+        if taken == 3:
+            assert list(upcoming) == []
+    assert waiting.is_set() == (taken < 3)  # an iterable that has ended is not stopped

@@ -43,7 +43,7 @@ def _read(layers: Layers) -> Generator[AttentionWeights, None, None]:
         yield first
         size = first.query.nbytes + first.key.nbytes
         if size >= WORTH_A_THREAD:
-            with closing(prefetch(left)) as upcoming:
+            with closing(prefetch(left, stop=layers.stop)) as upcoming:
                 yield from upcoming
 
 

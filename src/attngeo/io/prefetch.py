@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Generator, Iterable
+from collections.abc import Callable, Generator, Iterable
 from queue import Empty, Full, Queue
 from typing import TypeVar
 
@@ -12,8 +12,12 @@ Item = TypeVar("Item")
 _END = object()
 
 
-def prefetch(items: Iterable[Item], depth: int = 1) -> Generator[Item, None, None]:
+def prefetch(
+    items: Iterable[Item], depth: int = 1, *, stop: Callable[[], None] | None = None
+) -> Generator[Item, None, None]:
     """Yield the items of an iterable while a thread fetches the next `depth` of them.
+
+    stop: called where the generator is closed before its end; it makes the thread's present fetch end soon
 
     An exception raised in the thread is raised here, after the items before it. The thread has ended when the generator
     is closed.
@@ -23,6 +27,7 @@ def prefetch(items: Iterable[Item], depth: int = 1) -> Generator[Item, None, Non
     """
     queue: Queue[object] = Queue(depth)
     stopped = threading.Event()
+    ended = False
     failure: list[BaseException] = []
 
     def put(item: object) -> bool:
@@ -51,10 +56,13 @@ def prefetch(items: Iterable[Item], depth: int = 1) -> Generator[Item, None, Non
         while (item := queue.get()) is not _END:
             yield item  # type: ignore[misc]
             del item
+        ended = True
         if failure:
             raise failure[0]
     finally:  # also when the consumer stops early: it may close the source, from which the thread must not read then
         stopped.set()
+        if stop is not None and not ended:
+            stop()
         while thread.is_alive():
             try:
                 queue.get(timeout=0.1)

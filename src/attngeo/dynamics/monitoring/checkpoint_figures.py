@@ -23,7 +23,7 @@ from attngeo.weights.scoring.self_attending import self_attending
 
 def checkpoint_figures(source: Layers, heads: bool) -> list[LayerFigures]:
     """Return the figures of every layer of an open checkpoint and, if `heads`, of their heads where they are known."""
-    with shared_cores(), closing(prefetch(source)) as upcoming:
+    with shared_cores(), closing(prefetch(source, stop=source.stop)) as upcoming:
         return [_layer(weights, heads and weights.heads_known) for weights in upcoming]
 
 

@@ -64,6 +64,10 @@ class Layers:
         """Yield the weights of each layer as arrays of the type that `read` returns for a ReadRequest."""
         return (plan.weights(read) for plan in self.plans)
 
+    def stop(self) -> None:
+        """End reads of other threads that wait for the network; only closing may follow."""
+        self.checkpoint.stop()
+
     def __enter__(self) -> Layers:
         return self
 

@@ -152,7 +152,7 @@ def _scored(
         return
     repaired = RepairedNull()
     memory: Memory = {}
-    with closing(prefetch(source)) as upcoming:
+    with closing(prefetch(source, stop=source.stop)) as upcoming:
         for weights in _noted(upcoming, requested, notes):
             yield _single_rows(weights, requested, pairs, repaired, memory)
     repaired.close()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -99,11 +99,19 @@ class ByteCheckpoint(Checkpoint):
         if self._prefetcher is not None:
             self._prefetcher.plan([spans for request in requests for spans in self._spans_of(request)])
 
+    def stop(self) -> None:
+        for file in self._files():
+            if file.remote:  # a local file is never waited for, and another thread may be reading it
+                file.close()
+
     def close(self) -> None:
-        for file in {id(tensor.file): tensor.file for tensor in self._stored.values()}.values():
+        for file in self._files():
             file.close()
         if self._prefetcher is not None:
             self._prefetcher.close()
+
+    def _files(self) -> Iterable[ByteFile]:
+        return {id(tensor.file): tensor.file for tensor in self._stored.values()}.values()
 
     def _readable(self, name: str) -> StoredTensor:
         tensor = self._stored.get(name)

@@ -57,6 +57,10 @@ class Checkpoint(ABC):
         """Announce all reads to come, in order, so that a remote checkpoint can join and prefetch them. Optional."""
         return None
 
+    def stop(self) -> None:
+        """End reads of other threads that wait for the network, with SourceError; only `close` may follow. Optional."""
+        return None
+
     def close(self) -> None:
         """Release files and connections; reading afterwards raises SourceError."""
         return None

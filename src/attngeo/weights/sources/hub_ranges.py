@@ -22,7 +22,8 @@ AHEAD = 6  # ranges fetched before they are needed
 CONNECTIONS = 4
 
 Interval = tuple[int, int]
-Fetch = Callable[[int, int], Iterator[bytes]]  # bytes [start, stop) in pieces, complete or SourceError
+# Bytes [start, stop) in pieces, complete or SourceError; also SourceError soon after the event is set.
+Fetch = Callable[[int, int, threading.Event], Iterator[bytes]]
 
 
 def join(wanted: Sequence[Interval], waste: float = WASTE, largest: int = LARGEST) -> list[Interval]:
@@ -65,7 +66,7 @@ class RemoteFile(ByteFile):
         self.name, self.size = name, size
         self._folder, self._fetch = folder, fetch
         self._held: list[Interval] = []
-        self._closed = False
+        self._closed = threading.Event()
         if folder.is_dir():
             names = [entry for entry in os.listdir(folder) if re.fullmatch(r"\d+-\d+", entry)]
             for start, stop in (map(int, entry.split("-")) for entry in names):
@@ -82,9 +83,9 @@ class RemoteFile(ByteFile):
         if self.holding(start, stop) is None:
             try:
                 with cache_file(self._folder / f"{start}-{stop}") as file:
-                    for piece in self._fetch(start, stop):
+                    for piece in self._fetch(start, stop, self._closed):
                         file.write(piece)
-                        if self._closed:  # the rest is not needed
+                        if self._closed.is_set():  # the rest is not needed
                             raise SourceError(f"{self.name}: was read after it was closed")
             except OSError as error:
                 raise SourceError(f"{self.name}: cannot be stored in {self._folder} ({error.strerror})") from error
@@ -92,7 +93,7 @@ class RemoteFile(ByteFile):
 
     @contextmanager
     def span(self, start: int, stop: int) -> Iterator[tuple[int, int]]:
-        if self._closed:
+        if self._closed.is_set():
             raise SourceError(f"{self.name}: was read after it was closed")
         self.fetch(start, stop)
         held = self.holding(start, stop)
@@ -105,7 +106,7 @@ class RemoteFile(ByteFile):
             local.close()
 
     def close(self) -> None:
-        self._closed = True
+        self._closed.set()
 
 
 @dataclass(frozen=True)

@@ -45,7 +45,10 @@ class PairedLayers:
     notes: tuple[str, ...] = ()  # what is left out, and which stacks were paired under different names
 
     def __iter__(self) -> Iterator[LayerPair]:
-        with closing(prefetch(self.a)) as of_a, closing(prefetch(self.b)) as of_b:
+        with (
+            closing(prefetch(self.a, stop=self.a.stop)) as of_a,
+            closing(prefetch(self.b, stop=self.b.stop)) as of_b,
+        ):
             for a, b in zip(of_a, of_b, strict=True):
                 yield LayerPair(a, b)
                 del a, b  # so that their memory is freed before the next pair is waited for

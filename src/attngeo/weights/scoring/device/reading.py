@@ -57,6 +57,9 @@ def read_on_device(layers: Layers, device: Device) -> Generator[AttentionWeights
                 while len(pending) < (AHEAD if several else 2) and (later := next(upcoming, None)) is not None:
                     pending.append(pool.submit(_read, checkpoint, later, device))
                 yield plan.weights(_take(pending.popleft().result()))
+        except BaseException:
+            checkpoint.stop()  # the pool waits for what is being read
+            raise
         finally:
             for future in pending:
                 future.cancel()

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
+from threading import Event
 from urllib.parse import urlsplit
 
 from attngeo.errors import SourceError
 from attngeo.weights.sources.hub.errors import TRANSIENT, HubRef, IncompleteTransfer, one_line_errors
-from attngeo.weights.sources.hub.retry import TRIES, retried, wait_after
+from attngeo.weights.sources.hub.retry import TRIES, announced, retried, wait_after
 from attngeo.weights.sources.hub.snapshot import find_snapshot, model_cache
 
 
@@ -48,7 +48,7 @@ class HubModel:
 
             url = hf_hub_url(self.ref.repo, file, revision=self.snapshot.commit)
             with one_line_errors(self.ref):
-                size = retried(lambda: get_hf_file_metadata(url)).size
+                size = retried(self.ref, lambda: get_hf_file_metadata(url)).size
             if size is None:
                 raise SourceError(f"{self.ref}: the hub does not tell the size of {file!r}")
             self.snapshot.files[file] = (size, blob)
@@ -63,10 +63,13 @@ class HubModel:
 
         with one_line_errors(self.ref), _no_progress_bars() if quiet else nullcontext():
             commit = self.snapshot.commit
-            return Path(retried(lambda: hf_hub_download(self.ref.repo, file, revision=commit)))
+            return Path(retried(self.ref, lambda: hf_hub_download(self.ref.repo, file, revision=commit)))
 
-    def pieces(self, file: str, start: int, stop: int) -> Iterator[bytes]:
-        """Yield bytes [start, stop) of a file; a broken transfer continues where it stopped."""
+    def pieces(self, file: str, start: int, stop: int, closed: Event) -> Iterator[bytes]:
+        """Yield bytes [start, stop) of a file; a broken transfer continues where it stopped.
+
+        closed: when it is set, a transfer that is broken or waits to be repeated ends with SourceError
+        """
         from huggingface_hub.errors import HfHubHTTPError, HTTPError  # type: ignore[attr-defined]
 
         position, failed = start, 0
@@ -89,8 +92,8 @@ class HubModel:
                     failed += 1
                     if failed >= TRIES or (lasting and redirect is None):
                         raise
-                    if not lasting:
-                        time.sleep(wait_after(error, failed))
+                    if closed.wait(0 if lasting else announced(wait_after(error, failed), self.ref)):
+                        raise SourceError(f"{self.ref}: the transfer of {file} was given up") from None
 
     def _request(self, file: str, start: int, stop: int, redirect: str | None) -> Iterator[bytes]:
         """Yield bytes [start, stop) of a file from one request, or fewer if the transfer ends early."""

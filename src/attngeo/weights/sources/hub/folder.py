@@ -34,6 +34,7 @@ class HubFolder(Folder):
     def __init__(self, model: HubModel, prefix: str) -> None:
         self.ref, self._model, self._prefix = str(model.ref), model, prefix
         self.names = [name.removeprefix(prefix) for name in model.snapshot.files if name.startswith(prefix)]
+        self._opened: list[RemoteFile] = []
         self._ranges = model.ranges
         if not _writable(self._ranges):
             self._ranges = Path(tempfile.mkdtemp(prefix="attngeo-"))  # kept as long as this object
@@ -47,7 +48,11 @@ class HubFolder(Folder):
         if (path := self._model.cached(file)) is not None:
             return LocalFile(path, self.label(name))
         size = self._model.size(file)
-        return RemoteFile(self.label(name), size, self._ranges / file, lambda a, b: self._model.pieces(file, a, b))
+        opened = RemoteFile(
+            self.label(name), size, self._ranges / file, lambda a, b, closed: self._model.pieces(file, a, b, closed)
+        )
+        self._opened.append(opened)
+        return opened
 
     def path(self, name: str) -> Path:
         small = name.endswith(".json")
@@ -60,7 +65,12 @@ class HubFolder(Folder):
         self, read: Callable[[str], dict[str, StoredTensor]], names: Sequence[str]
     ) -> list[dict[str, StoredTensor]]:
         with ThreadPoolExecutor(8) as pool:  # a header costs two small requests
-            return list(pool.map(read, names))
+            try:
+                return list(pool.map(read, names))
+            except BaseException:
+                for file in self._opened:  # the pool waits for what is being fetched
+                    file.close()
+                raise
 
     def announce_downloads(self, names: Sequence[str]) -> None:
         missing = [self._prefix + name for name in names if self._model.cached(self._prefix + name) is None]

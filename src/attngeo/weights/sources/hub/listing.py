@@ -30,9 +30,9 @@ def list_revisions(ref: HubRef) -> list[str]:
 
     api = HfApi()
     with one_line_errors(ref):
-        refs = retried(lambda: api.list_repo_refs(ref.repo))
+        refs = retried(ref, lambda: api.list_repo_refs(ref.repo))
         names = [branch.name for branch in refs.branches] + [tag.name for tag in refs.tags]
         if names != ["main"]:
             return list(dict.fromkeys(names))
-        commits = retried(lambda: api.list_repo_commits(ref.repo))
+        commits = retried(ref, lambda: api.list_repo_commits(ref.repo))
     return [commit.commit_id for commit in commits[::-1]]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -12,15 +13,19 @@ from attngeo.weights.sources.hub.errors import TRANSIENT, IncompleteTransfer
 
 TRIES = 5  # of one request, as long as nothing arrives
 FIRST_WAIT = 0.5  # seconds before the second try; doubled at each further one
+LONG = 10.0  # seconds; a longer wait is announced
 LONGEST_WAIT = 900.0  # seconds; no server is waited for longer
 
 Result = TypeVar("Result")
+log = logging.getLogger("attngeo")
 
 
-def retried(call: Callable[[], Result]) -> Result:
+def retried(ref: object, call: Callable[[], Result]) -> Result:
     """Return `call()`, tried again while it fails for a passing reason; a hub that cannot be reached is no such reason.
 
-    >>> retried(lambda: "answer")
+    ref: what is asked for, for the message about a long wait
+
+    >>> retried("org/name", lambda: "answer")
     'answer'
     """
     failed = 0
@@ -31,7 +36,7 @@ def retried(call: Callable[[], Result]) -> Result:
             failed += 1
             if failed >= TRIES or not _is_passing(error):
                 raise
-            time.sleep(wait_after(error, failed))
+            time.sleep(announced(wait_after(error, failed), ref))
 
 
 def wait_after(error: Exception, failed: int) -> float:
@@ -39,6 +44,13 @@ def wait_after(error: Exception, failed: int) -> float:
     response = getattr(_cause(error), "response", None)
     asked = None if response is None else asked_wait(response.headers)
     return FIRST_WAIT * 2 ** (failed - 1) if asked is None else asked
+
+
+def announced(seconds: float, ref: object) -> float:
+    """Return the seconds to wait, after a message where they are so many that one would ask what is going on."""
+    if seconds >= LONG:
+        log.info("%s: the hub asks to wait %.0f s", ref, seconds)
+    return seconds
 
 
 def asked_wait(headers: Mapping[str, str]) -> float | None:

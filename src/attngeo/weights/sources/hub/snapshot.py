@@ -36,12 +36,13 @@ def find_snapshot(ref: HubRef) -> Snapshot:
     with one_line_errors(ref, exists=False):
         try:
             info = retried(
+                ref,
                 lambda: HfApi().model_info(
                     ref.repo,
                     revision=None if ref.revision == "main" else ref.revision,
                     files_metadata=True,
                     timeout=constants.HF_HUB_ETAG_TIMEOUT,
-                )
+                ),
             )
         except (errors.HTTPError, errors.OfflineModeIsEnabled) as error:  # type: ignore[attr-defined]
             answered = isinstance(error, errors.HfHubHTTPError) and error.response.status_code not in TRANSIENT
