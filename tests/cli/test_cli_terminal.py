@@ -83,6 +83,14 @@ def test_a_narrow_terminal_is_not_exceeded(minilm):
     assert " ".join(below.split()).startswith("6 layers, clearly symmetric (median 0.49, chance ")
 
 
+@pytest.mark.parametrize("command", [["demo"], ["score", bundled("decoder")], ["compare", *map(bundled, NAMES)]])
+def test_80_characters_are_enough(command):
+    shown, plain = on_a_terminal(*command, columns=80), piped(*command)
+    assert widest(shown) <= 80 < widest(plain)
+    assert set(re.findall("[a-z]{3,}", shown)) - {"norm"} == set(re.findall("[a-z]{3,}", plain)) - {"norm"}
+    assert "±" not in ESCAPE.sub("", shown).splitlines()  # colours count as nothing, so no sign stands alone
+
+
 def test_a_file_is_plain(minilm, tmp_path):
     on_a_terminal("score", minilm, "--out", tmp_path / "scores.txt")
     assert (tmp_path / "scores.txt").read_text() == piped("score", minilm)

@@ -74,7 +74,7 @@ def write_figure(figure: Figure, path: Path) -> None:
 def write_output(content: bytes, out: Path | None) -> None:
     """Write `content` to the file `out` atomically, or to stdout where it is None."""
     if out is None:
-        print_text(content.decode())
+        _print(content.decode())
     else:
         from attngeo.io.atomic import write_errors, write_file
 
@@ -83,7 +83,24 @@ def write_output(content: bytes, out: Path | None) -> None:
         typer.echo(f"attngeo: wrote {out}", err=True)
 
 
+def write_report(report: str, out: Path | None) -> None:
+    """Write a report to the file `out` atomically, or to stdout where it is None."""
+    if out is None:
+        print_text(report)
+    else:
+        write_output(report.encode(), out)
+
+
 def print_text(text: str) -> None:
+    """Write text for people to stdout; sentences that are wider than a terminal are broken at words."""
+    if sys.stdout.isatty():
+        from attngeo.show.terminal import folded
+
+        text = folded(text, shutil.get_terminal_size().columns)
+    _print(text)
+
+
+def _print(text: str) -> None:
     """Write text to stdout. A reader that has closed its pipe is no error, so BrokenPipeError is left as it is."""
     try:
         typer.echo(text, nl=False)

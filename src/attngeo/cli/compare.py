@@ -17,6 +17,7 @@ from attngeo.cli.common import (
     print_text,
     printed_warnings,
     read_words,
+    terminal_of,
     write_figure,
     write_output,
 )
@@ -100,8 +101,12 @@ def _print(result: ModelComparison | ModelMap, heads: int | None, out: Path | No
     from attngeo.show.comparison_report import comparison_report, model_map_report
     from attngeo.show.tables import encode
 
-    report = comparison_report(result, heads) if isinstance(result, ModelComparison) else model_map_report(result)
-    print_text(report)
+    if isinstance(result, ModelComparison):
+        report = comparison_report(result, heads)
+        print_text(comparison_report(result, heads, terminal_of(None).width))
+    else:
+        report = model_map_report(result)
+        print_text(report)
     if out is None:
         return
     form = output_format(None, out)

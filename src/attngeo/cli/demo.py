@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from attngeo.cli.common import Debug, check_figure, one_line_errors, print_text, score_with_progress, write_figure
+from attngeo.cli.common import (
+    Debug,
+    check_figure,
+    one_line_errors,
+    print_text,
+    score_with_progress,
+    terminal_of,
+    write_figure,
+)
 from attngeo.errors import InputError
 
 if TYPE_CHECKING:
@@ -68,7 +76,7 @@ def demo(
         )
         nulls = layer_nulls(frame)
         print_text(f"{intro}\n")
-        print_text(demo_text(frame, nulls, verdicts(frame), training))
+        print_text(demo_text(frame, nulls, verdicts(frame), training, terminal_of(None).width))
         if not real:
             print_text(f"\nScore one of them: attngeo score {refs['encoder']} --heads\n")
         if figure is not None:

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from attngeo.cli.common import Debug, Format, Out, one_line_errors, output_format, write_output
+from attngeo.cli.common import Debug, Format, Out, one_line_errors, output_format, write_output, write_report
 from attngeo.errors import AttngeoError
 
 app = typer.Typer(rich_markup_mode=None)
@@ -38,4 +38,7 @@ def published(
         )
         if not frame.height:
             raise AttngeoError("no published model matches; `attngeo published` lists them all")
-        write_output(published_report(frame).encode() if form == "table" else encode(frame, form), out)
+        if form == "table":
+            write_report(published_report(frame), out)
+        else:
+            write_output(encode(frame, form), out)

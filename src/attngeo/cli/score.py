@@ -25,6 +25,7 @@ from attngeo.cli.common import (
     terminal_of,
     write_figure,
     write_output,
+    write_report,
 )
 from attngeo.errors import AttngeoError, InputError
 
@@ -157,7 +158,7 @@ def _write_scores(
     if form == "table":
         found = verdicts(table.frame, table.model_types)
         report = score_report(frame, table.summary(), found, terminal_of(out), every_column)
-        write_output(report.encode(), out)
+        write_report(report, out)
     else:
         write_output(encode(frame, form), out)
 
@@ -181,7 +182,7 @@ def _write_frequencies(table: ScoreTable, every_row: bool, form: str, out: Path 
     assert table.frequencies is not None
     if form == "table" and not every_row:
         report = frequency_report(frequency_summary(table.frequencies), FAST, SLOW, terminal_of(out))
-        write_output(report.encode(), out)
+        write_report(report, out)
     else:
         write_output(encode(table.frequencies, form), out)
 

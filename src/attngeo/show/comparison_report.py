@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from attngeo.show.tables import aligned, cell, is_numeric, without_empty_columns
+from attngeo.show.terminal import WIDTH
 
 if TYPE_CHECKING:
     import polars as pl
@@ -33,10 +34,11 @@ _LEGEND = (
 HEADS = 20  # heads in the table
 
 
-def comparison_report(comparison: ModelComparison, heads: int | None = HEADS) -> str:
+def comparison_report(comparison: ModelComparison, heads: int | None = HEADS, width: int = WIDTH) -> str:
     """Return the answers to the three questions, then the layers and the heads that changed most.
 
     heads: how many heads are listed; None: all
+    width: characters of a row; norms are left out where it would be wider
     """
     lines = [f"{comparison.a} compared with {comparison.b}", "", *comparison.words()]
     related = comparison.related
@@ -47,9 +49,9 @@ def comparison_report(comparison: ModelComparison, heads: int | None = HEADS) ->
     if comparison.changes.height and not comparison.identical:
         of_heads = comparison.sorted()
         shown = of_heads if heads is None else of_heads.head(heads)
-        lines += ["", "layers, by change", *_table(comparison.sorted(heads=False))]
+        lines += ["", "layers, by change", *_table(comparison.sorted(heads=False), width)]
         if shown.height:
-            lines += ["", f"heads, by change ({shown.height} of {of_heads.height})", *_table(shown)]
+            lines += ["", f"heads, by change ({shown.height} of {of_heads.height})", *_table(shown, width)]
         lines += ["", *_LEGEND]
     return "\n".join([*lines, ""])
 
@@ -69,13 +71,16 @@ def model_map_report(models: ModelMap) -> str:
     return "\n".join([models.measure, *table, "", *verdicts, ""])
 
 
-def _table(frame: pl.DataFrame) -> list[str]:
+def _table(frame: pl.DataFrame, width: int) -> list[str]:
     columns = [name for name in _TITLES if name in frame.columns]
     if frame["stack"].n_unique() == 1:
         columns.remove("stack")
-    frame = without_empty_columns(frame.select(columns))
+    whole, frame = frame, without_empty_columns(frame.select(columns))
     body = [[_cell(name, value) for name, value in zip(frame.columns, row, strict=True)] for row in frame.iter_rows()]
-    return aligned([[_TITLES[name] for name in frame.columns], *body], right=is_numeric(frame))
+    lines = aligned([[_TITLES[name] for name in frame.columns], *body], right=is_numeric(frame))
+    if max(map(len, lines)) > width and "norm" in frame.columns:
+        return _table(whole.drop("norm", "norm_change"), width)
+    return lines
 
 
 def _cell(name: str, value: object) -> str:

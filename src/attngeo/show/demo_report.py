@@ -26,16 +26,19 @@ if TYPE_CHECKING:
 _SCORES = ("symmetry", "directionality")
 
 
-def demo_text(frame: pl.DataFrame, nulls: LayerNulls, verdicts: Sequence[Verdict], training: Training) -> str:
+def demo_text(
+    frame: pl.DataFrame, nulls: LayerNulls, verdicts: Sequence[Verdict], training: Training, width: int = WIDTH
+) -> str:
     """Return the scores of two models side by side, nulls and verdicts below them, their training, and a legend.
 
     frame:    columns as in `ScoreTable.frame`; `model` is the short name that heads each pair of columns
     nulls:    the null of each model's layers
     verdicts: what the scores of each model say
     training: the training records of each model, or nothing
+    width:    characters of a line of the verdicts
     """
     names = frame["model"].unique(maintain_order=True).to_list()
-    sentences = [line for verdict in verdicts for line in wrap(f"{verdict.model}: {verdict.sentence}", WIDTH)]
+    sentences = [line for verdict in verdicts for line in wrap(f"{verdict.model}: {verdict.sentence}", width)]
     sections = [_layer_table(frame, nulls, names), *(["\n".join([*sentences, ""])] if sentences else [])]
     sections += [_training_table(training, names)] if training else []
     legend = [*SCORE_LEGEND, "random layer: mean ± standard deviation for independent random weights of the same shape"]

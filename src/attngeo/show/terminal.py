@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from textwrap import wrap
 
 WIDTH = 100  # characters that a table has at most
 BAR = 6  # characters of a full bar
@@ -27,6 +28,34 @@ class Terminal:
 
 
 PLAIN = Terminal()
+
+
+def folded(text: str, width: int) -> str:
+    """Return text with the sentences that are wider than `width` broken at words; rows of tables stay whole.
+
+    A row has two spaces between its cells. Coloured lines were fitted by whoever coloured them.
+
+    >>> print(folded("z: standard deviations above the mean\\nlayer  symmetry  directionality  dominance", 30))
+    z: standard deviations above
+    the mean
+    layer  symmetry  directionality  dominance
+    """
+    lines = []
+    for line in text.split("\n"):
+        words = line.lstrip(" ")
+        if len(line) <= width or "  " in words or "\x1b" in line:
+            lines.append(line)
+        else:
+            indent = " " * (len(line) - len(words))
+            lines += wrap(
+                words,
+                width,
+                initial_indent=indent,
+                subsequent_indent=indent,
+                break_long_words=False,
+                break_on_hyphens=False,
+            )
+    return "\n".join(lines)
 
 
 def bar(value: float | None, full: float = 1.0) -> str:
