@@ -1,6 +1,6 @@
-"""Memory of this process as the kernel counts it.
+"""Memory of this process as the kernel counts it, on Linux.
 
-The peak can be reset, because the peak of a new process would start with that of its parent.
+`ru_maxrss` of a new process would begin with the peak of its parent.
 """
 
 from __future__ import annotations

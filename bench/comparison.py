@@ -7,7 +7,6 @@ Questions 1 and 2 are answered, without alignment: the change of every form and 
 from __future__ import annotations
 
 import json
-import resource
 import statistics
 import subprocess
 import sys
@@ -16,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
+from bench._memory import peak_bytes
 from bench.scoring import HEADS, LAYERS, cost_of_scoring, seconds_of, write_checkpoint
 
 RUNS = 3
@@ -39,8 +39,7 @@ def print_cost(folders: list[str]) -> None:
             assert found.changes.height == ROWS and found.related.p_value == 0.001
 
     seconds = seconds_of(work)
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
-    print(json.dumps({"seconds": seconds, "peak": peak}))
+    print(json.dumps({"seconds": seconds, "peak": peak_bytes()}))
 
 
 def cost(*folders: Path) -> dict[str, float]:

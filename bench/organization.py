@@ -7,7 +7,6 @@ transform against a copy of its array.
 from __future__ import annotations
 
 import json
-import resource
 import statistics
 import subprocess
 import sys
@@ -21,6 +20,7 @@ import numpy as np
 from attngeo.io import threads
 from attngeo.organization import Tree, organize, planted
 from attngeo.organization.haar.transform import forward
+from bench._memory import peak_bytes
 from bench._questionnaire import direct_organize
 
 Result = TypeVar("Result")
@@ -81,8 +81,7 @@ def report_one(shape: str) -> None:
     organize(planted((24, 24, 12))[0].astype(np.float32))
     array = planted(json.loads(shape))[0].astype(np.float32)
     took, _ = timed(partial(organize, array))
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e9
-    print(json.dumps({"seconds": took, "gigabytes": peak}))
+    print(json.dumps({"seconds": took, "gigabytes": peak_bytes() / 1e9}))
 
 
 def compare_large_with_small() -> bool:

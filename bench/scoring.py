@@ -17,7 +17,6 @@ that follow from others are left out: of the multiply-adds that are counted, 68%
 from __future__ import annotations
 
 import json
-import resource
 import statistics
 import subprocess
 import sys
@@ -27,6 +26,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+
+from bench._memory import peak_bytes
 
 LAYERS, WIDTH, HEADS, GROUPS, SIZE = 32, 4096, 32, 8, 128
 RUNS = 3
@@ -104,12 +105,11 @@ def print_cost(folder: str, everything: bool) -> None:
         rows.extend(score_rows(folder, nulls=everything, folded=everything, finer=everything).rows)
 
     seconds = seconds_of(score)
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
     assert len(rows) == LAYERS * (HEADS + 1)
     if everything:
         wanted = ("symmetry_rope_repaired", "directionality_folded", "rank_skew", "dominance_z")
         assert all(row[name] is not None for row in rows for name in wanted)
-    print(json.dumps({"seconds": seconds, "peak": peak}))
+    print(json.dumps({"seconds": seconds, "peak": peak_bytes()}))
 
 
 def cost_of_scoring(folder: Path, *, everything: bool) -> dict[str, float]:

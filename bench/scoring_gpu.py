@@ -133,7 +133,8 @@ def main() -> int:
         sizes = {"num_hidden_layers": 3, "hidden_size": 256, "num_attention_heads": 8}
         shapes.CONFIG |= sizes | {"num_key_value_heads": 2, "head_dim": 32}
     elif device == "cpu":
-        sys.exit("no CUDA device; --tiny runs a small shape on the CPU")
+        print("no GPU available: nothing measured; --tiny runs a small shape on the CPU")
+        return 0
     with tempfile.TemporaryDirectory(prefix="attngeo-bench-") as name:
         os.environ.setdefault("ATTNGEO_CACHE", f"{name}/cache")
         folder = Path(name)

@@ -112,8 +112,8 @@ def main() -> int:
     import transformers
 
     from attngeo.io.atomic import write_file
-    from bench.pretraining_gpu import measure
     from experiments.initialisation.packed_tokens import unpacked
+    from experiments.initialisation.speed import measure
 
     tokens = unpacked(options.tokens)
     report: dict[str, Any] = {
