@@ -164,9 +164,7 @@ def package_facts(record: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]
         causal = assumed_causal(kind) if causal is None else causal
         if causal is not None:
             entry["causal"] = causal
-        entry.update(
-            {key: verdict[key] for key in ("qk_norm", "width", "offset", "norms", "rotary", "skip") if verdict.get(key)}
-        )
+        entry.update({key: verdict[key] for key in _SHIPPED if verdict.get(key)})
     return facts
 
 

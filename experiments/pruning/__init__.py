@@ -1,4 +1,4 @@
-"""The pruning experiment behind docs/pruning.md: all criteria on four models, with and without the refit.
+"""The pruning experiment behind docs/pruning.md: all criteria on five models, with and without the refit.
 
     python -m experiments.pruning run SUBJECT --corpus DIR --out FILE.jsonl
     python -m experiments.pruning table FILE.jsonl…

@@ -16,8 +16,7 @@ from attngeo.live.load import run_model
 
 Losses = NDArray[np.float64]
 
-
-BLOCKS = 32  # into which consecutive windows are put together at most; intervals are over them
+BLOCKS = 32  # into which consecutive windows are put together at most, and sentences; intervals are over them
 
 
 def blocks(losses: Losses) -> Losses:
@@ -49,18 +48,18 @@ def sentence_embeddings(model: Any, batches: Sequence[Batch]) -> NDArray[np.floa
             batch = batch.to(model.device, model.dtype)
             hidden = run_model(model, batch.inputs).last_hidden_state.double()  # [B, T, d]
             mask = batch.inputs["attention_mask"][..., None]  # [B, T, 1]
-            mean = (hidden * mask).sum(1) / mask.sum(1)
+            mean = (hidden * mask).sum(1) / mask.sum(1)  # [B, d]
             found.append((mean / mean.norm(dim=1, keepdim=True)).cpu())
     embeddings: NDArray[np.float64] = torch.cat(found).numpy()
     return embeddings
 
 
-def disagreement(full: NDArray[np.float64], pruned: NDArray[np.float64], blocks: int = 32) -> Losses:
-    """Return 1 − Spearman correlation of the sentence similarities, for each of `blocks` sets of sentences."""
+def disagreement(full: NDArray[np.float64], pruned: NDArray[np.float64], sets: int = BLOCKS) -> Losses:
+    """Return 1 − Spearman correlation of the sentence similarities, for each of `sets` sets of sentences."""
     from scipy.stats import spearmanr
 
     found = []
-    for part in np.array_split(np.arange(len(full)), blocks):
+    for part in np.array_split(np.arange(len(full)), sets):
         upper = np.triu_indices(len(part), 1)
         similarities = [(one[part] @ one[part].T)[upper] for one in (full, pruned)]
         found.append(1 - float(spearmanr(*similarities).statistic))

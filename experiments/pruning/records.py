@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Record = dict[str, Any]
-Losses = NDArray[np.float64]
+Losses = NDArray[np.float64]  # [blocks]
 
 
 def read_records(paths: Iterable[Path]) -> list[Record]:

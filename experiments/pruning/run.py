@@ -18,9 +18,9 @@ from attngeo.applications.prune.loss_curve import SHARES, plans
 from attngeo.applications.prune.prune import prune
 from attngeo.live.load import LoadedModel
 from experiments.pruning.measures import Losses, blocks, disagreement, sentence_embeddings, window_losses
+from experiments.pruning.records import Record
 from experiments.pruning.subjects import Subject
 
-Record = dict[str, Any]
 Measure = Callable[[Any], Losses]
 
 
@@ -51,7 +51,7 @@ class Removal:
 
 
 def removals(settings: Settings, draw: int) -> list[Removal]:
-    """Return what is measured with one draw; what does not depend on the calibration is measured with the first."""
+    """Return what is measured with one draw; what does not depend on the calibration is measured with draw 0."""
     return [
         Removal(draw, method, seed, share, refit)
         for method in settings.methods

@@ -62,9 +62,9 @@ def test_the_pretrained_model_knows_the_reactions(rxnfp: Path, tmp_path: Path) -
 def test_disagreement_of_similarities() -> None:
     generator = np.random.default_rng(0)
     one, other = generator.normal(size=(2, 64, 8))
-    np.testing.assert_allclose(disagreement(one, one, blocks=4), 0, atol=1e-12)
-    assert disagreement(one, 3 * one, blocks=4).max() < 1e-12
-    assert abs(disagreement(one, other, blocks=4).mean() - 1) < 0.3
+    np.testing.assert_allclose(disagreement(one, one, sets=4), 0, atol=1e-12)
+    assert disagreement(one, 3 * one, sets=4).max() < 1e-12
+    assert abs(disagreement(one, other, sets=4).mean() - 1) < 0.3
 
 
 def test_windows_are_put_together_into_blocks() -> None:
