@@ -82,6 +82,36 @@ def test_track_killed_and_restarted_writes_the_same_file(tmp_path: Path, moment:
     assert (folder / "attngeo.jsonl").read_bytes() == (tmp_path / "uninterrupted.jsonl").read_bytes()
 
 
+def test_heads_that_were_not_recorded_are_not_left_out_silently(run: Path) -> None:
+    track(run, heads=False)
+    before = (run / "attngeo.jsonl").read_bytes()
+    with pytest.raises(InputError, match=r"holds 0 heads of encoder layer 0, but 4 are wanted; .* --no-heads"):
+        track(run)
+    assert (run / "attngeo.jsonl").read_bytes() == before
+    assert len(track(run, heads=False)) == 3
+    (run / "attngeo.jsonl").unlink()
+    track(run)
+    assert "head_symmetry" in track(run, heads=False)[0]  # more than was asked for
+    with pytest.raises(InputError, match="holds 4 heads of encoder layer 0, but 2 are wanted"):
+        track(run, num_heads=2)
+
+
+@pytest.mark.parametrize("content", ["a list of groceries", '{"model_type":"bert"}', "[1, 2]"])
+def test_a_file_that_holds_no_records_is_not_overwritten(run: Path, content: str) -> None:
+    (run / "notes").write_text(content)  # without a line break at its end, as the last line of a killed run
+    with pytest.raises(SourceError, match="notes: line 1 is not a record"):
+        track(run, run / "notes")
+    assert (run / "notes").read_text() == content
+
+
+def test_a_last_record_without_a_line_break_is_kept(run: Path) -> None:
+    lines = [json.dumps(row) for row in track(run)]
+    (run / "attngeo.jsonl").write_text("\n".join(lines))
+    assert [row["step"] for row in read_records(run / "attngeo.jsonl")] == [100, 500, 1000]
+    (run / "attngeo.jsonl").write_text("\n".join(lines)[:-1])  # cut off by a kill
+    assert [row["step"] for row in read_records(run / "attngeo.jsonl")] == [100, 500]
+
+
 def test_files_of_weights_use_the_config_of_the_run(tmp_path: Path) -> None:
     for step in (10, 20):
         save_file(random_weights(step), tmp_path / f"model_step_{step}.safetensors")
@@ -151,7 +181,7 @@ def test_records_of_another_run_are_refused_and_kept(run: Path, tmp_path: Path) 
     assert (run / "attngeo.jsonl").read_bytes() == before
     deeper = tmp_path / "deeper"
     save_checkpoint(deeper, 7, layers=3)
-    with pytest.raises(InputError, match="another run, with 2 layers where checkpoint-7 has 3"):
+    with pytest.raises(InputError, match="another run, with 2 encoder layers where checkpoint-7 has 3"):
         track(deeper, run / "attngeo.jsonl")
     assert (run / "attngeo.jsonl").read_bytes() == before
 

@@ -128,11 +128,13 @@ class RecordFile:
 
 
 def read_records(path: Path) -> list[Record]:
-    """Return the records of a JSON Lines file; an incomplete last line is left out."""
+    """Return the records of a JSON Lines file; an incomplete last line, which a killed process left, is left out."""
     try:
-        *lines, _ = path.read_bytes().split(b"\n")
+        *lines, last = path.read_bytes().split(b"\n")
     except OSError as error:
         raise SourceError(f"{path}: cannot be read ({error.strerror or error})") from error
+    if last and not _is_incomplete(last):
+        lines.append(last)  # a record without a line break, or what is not a record at all: it must not be dropped
     rows = []
     for number, line in enumerate(lines, 1):
         try:
@@ -147,6 +149,15 @@ def read_records(path: Path) -> list[Record]:
             raise SourceError(f"{path}: line {number}: {wrong} is not a list with one value per layer")
         rows.append(row)
     return rows
+
+
+def _is_incomplete(line: bytes) -> bool:
+    """Return whether a line is the beginning of a record."""
+    try:
+        parse_json(line)
+    except ValueError:
+        return line.startswith(b"{")
+    return False
 
 
 def _wrong_list(row: Record) -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
@@ -74,7 +75,7 @@ def track(
         raise SourceError(f"{folder}: no checkpoint at a step that is a multiple of {every}")
     selection = Selection(num_heads, stack, layers, unproven)
     records = RecordFile(folder / RECORDS_FILE if out is None else Path(out))
-    _check_same_run(checkpoints, records, selection)
+    _check_same_run(checkpoints, records, selection, heads)
     recorded = {row["step"] for row in records.rows}
     unreadable: list[tuple[SavedCheckpoint, str]] = []
     for done, saved in enumerate(checkpoints):
@@ -102,8 +103,8 @@ def track(
     return records.rows
 
 
-def _check_same_run(checkpoints: list[SavedCheckpoint], records: RecordFile, selection: Selection) -> None:
-    """Raise unless existing records are of this run and of the selected layers.
+def _check_same_run(checkpoints: list[SavedCheckpoint], records: RecordFile, selection: Selection, heads: bool) -> None:
+    """Raise unless existing records are of this run, of the selected layers and, if wanted, of as many heads.
 
     The first layer of one recorded checkpoint is scored again and compared.
     """
@@ -114,7 +115,7 @@ def _check_same_run(checkpoints: list[SavedCheckpoint], records: RecordFile, sel
             with selection.open(saved) as source:
                 selected = [(plan.stack, plan.layer) for plan in source.plans]
             with selection.open(saved, layers=row["layer"][:1]) as source:
-                again = make_record(saved.step, checkpoint_figures(source, heads=False))
+                again = make_record(saved.step, checkpoint_figures(source, heads))
             stack, number, symmetry = row["stack"][0], row["layer"][0], row["symmetry"][0]
         except (SourceError, KeyError, IndexError, TypeError):
             continue  # deleted or damaged since it was recorded; another checkpoint may be comparable
@@ -130,6 +131,12 @@ def _check_same_run(checkpoints: list[SavedCheckpoint], records: RecordFile, sel
                 f"{len(selected)} from {selected[0][0]} layer {selected[0][1]} on are selected; "
                 "choose another file with --out (out=)"
             )
+        recorded, wanted = _head_count(row), _head_count(again)
+        if heads and recorded != wanted:
+            raise InputError(
+                f"{records.path}: holds {recorded} heads of {stack} layer {number}, but {wanted} are wanted; "
+                "choose another file with --out (out=), or leave out heads with --no-heads (heads=False)"
+            )
         return
 
 
@@ -137,9 +144,21 @@ def _check_same_layers(saved: SavedCheckpoint, row: Record, records: RecordFile)
     """Raise unless the record has the same layers as those in the file."""
     if records.rows and any(records.rows[0].get(name) != row[name] for name in ("stack", "layer")):
         raise InputError(
-            f"{records.path}: holds another run, with {len(records.rows[0].get('layer', []))} layers where "
-            f"{saved.path.name} has {len(row['layer'])}; choose another file with --out (out=)"
+            f"{records.path}: holds another run, with {_layers_text(records.rows[0])} where "
+            f"{saved.path.name} has {_layers_text(row)}; choose another file with --out (out=)"
         )
+
+
+def _head_count(row: Record) -> int:
+    """Return the number of heads of the first layer of a record; 0 where it holds none."""
+    first = next(iter(row.get("head_symmetry") or ()), None)
+    return len(first) if isinstance(first, list) else 0
+
+
+def _layers_text(row: Record) -> str:
+    """Return how many layers of which stacks a record has."""
+    stacks = Counter(row.get("stack", ()))
+    return " and ".join(f"{count} {stack} layers" for stack, count in stacks.items()) or "no layers"
 
 
 def _close(a: float | None, b: float | None) -> bool:
