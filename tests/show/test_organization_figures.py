@@ -64,6 +64,8 @@ def test_every_shape_can_be_summarised_and_drawn(shape: tuple[int, ...]) -> None
     text = organization_summary(organization, expansion, comparison)
     assert " × ".join(map(str, shape)) in text
     assert str(comparison) in text and "l1/l2: l1 norm of the coefficients" in text
+    assert ("changed no tree" if organization.settled else "still changed a tree") in text
+    assert max(len(line) for line in text.splitlines() if "  " in line) <= 80  # rows of tables and trees
     figures = [slices_figure(organization), trees_figure(organization), sparsity_figure(comparison)]
     if len(shape) == 3:
         figures.append(heads_figure(organization))

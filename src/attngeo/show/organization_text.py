@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from attngeo.organization.softmax.invariance_report import InvarianceReport
     from attngeo.organization.trees.tree import Tree
 
-_WIDTH = 100  # characters per line
+_WIDTH = 80  # characters per line, as in most terminals
 _AXES = ("queries", "keys", "heads")
 _FOLDERS_SHOWN = 12  # folders listed before the rest is only counted
 
@@ -149,6 +149,8 @@ def _history(organization: Organization) -> str:
         lines.append(f"{name:16}{step.l1:12.6g}{similarities}".rstrip())
     if organization.settled:
         lines.append("converged: the last iteration changed no tree")
+    else:
+        lines.append(f"ended after {count} iteration{'s' * (count != 1)}; the last one still changed a tree")
     return "\n".join(lines)
 
 

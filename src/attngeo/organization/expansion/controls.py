@@ -100,12 +100,12 @@ class Comparison(Drawable):
             return comparison
 
     def __repr__(self) -> str:
-        lines = [f"{'':24}{'l1/l2':>10}" + "".join(f"{f'{100 * e:g}%':>10}" for e in ENERGIES) + f"{'exponent':>18}"]
+        lines = [f"{'':22}{'l1/l2':>10}" + "".join(f"{f'{100 * e:g}%':>10}" for e in ENERGIES) + f"{'exponent':>18}"]
         for profile in self.profiles:
             shares = "".join(f"{100 * profile.sparsity.shares[energy]:9.3g}%" for energy in ENERGIES)
             fit = profile.holder
             exponent = "" if fit is None else f"{fit.exponent:.3f} ± {fit.error:.3f}"
-            lines.append(f"{profile.name:24}{profile.sparsity.normalised:10.4g}{shares}{exponent:>18}".rstrip())
+            lines.append(f"{profile.name:22}{profile.sparsity.normalised:10.4g}{shares}{exponent:>18}".rstrip())
         verdict = f"the l1/l2 of the trees is {100 * self.gain():.1f}% below that of dyadic trees"
         if PERMUTED[TREES] in self:
             permuted = f"{100 * self.gain(permuted=True):.1f}%"

@@ -117,14 +117,16 @@ class InvarianceReport(Drawable):
     def __repr__(self) -> str:
         title = f"{self.name}: " if self.name else ""
         lines = [f"{title}logits against their {self.comparison}, {len(self.heads)} single heads"]
-        lines.append(f"{'':36}{'value':>8}{'control':>8}   better than the control by (95% interval)")
+        lines.append(f"{'':36}{'value':>8}{'control':>8}   better by (95% interval)")
         for c in self.contrasts:
-            mark = "" if c.beats_control else "   not better than the control"
+            mark = "" if c.beats_control else "   ✗"
             lines.append(f"{c.figure:36}{c.value:8.3f}{c.broken:8.3f}   {c.low:.3f} … {c.high:.3f}{mark}")
+        if not all(c.beats_control for c in self.contrasts):
+            lines.append("✗: not better than the control")
         lines += ["", "head trees, level by level: folders before, folders after: adjusted mutual information"]
         for name, axes in (("softmax", self.network), ("control", self.network_broken)):
             levels = [f"{level.folders},{level.folders_other}: {level.information:.2f}" for level in axes[2].levels]
-            lines += [f"{title:10}" + "   ".join(some) for title, some in _in_lines(name, levels, 8)]
+            lines += [f"{title:10}" + "   ".join(some) for title, some in _in_lines(name, levels, 5)]
         return "\n".join(lines)
 
 
