@@ -87,9 +87,14 @@ def test_an_fp8_scalar_with_several_scales_is_an_error(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("factor", [1e-45, 1e-38, 1e-30, 1e-23, 1e19, 1e30])
 def test_weights_whose_squares_underflow_or_overflow_are_scored(tmp_path: Path, factor: float) -> None:
-    tensors = {name: (array * factor).astype(np.float32) for name, array in llama_with_norms().items()}
-    write_files(tmp_path, {"config.json": LLAMA_CONFIG, "model.safetensors": safetensors_bytes(tensors)})
-    attngeo.score(tmp_path, nulls=False)
+    tables = []
+    for scale in (1.0, factor):
+        tensors = {name: (array * scale).astype(np.float32) for name, array in llama_with_norms().items()}
+        write_files(tmp_path, {"config.json": LLAMA_CONFIG, "model.safetensors": safetensors_bytes(tensors)})
+        tables.append(attngeo.score(tmp_path, nulls=False).frame)
+    if factor > 1e-40:  # smaller numbers keep a few bits only
+        for name in ("symmetry", "directionality", "symmetry_folded", "symmetry_rope", "dominance", "rank_skew"):
+            np.testing.assert_allclose(*(table[name].to_numpy() for table in tables), atol=1e-4)
 
 
 @pytest.mark.parametrize("shape", [(0, 64), (64, 0), (0,), ()])

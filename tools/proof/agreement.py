@@ -13,7 +13,7 @@ from attngeo.weights.layout.rotary import RotaryPairs
 from tools.proof.product_recorder import Product
 
 TOLERANCE = 1e-4  # relative error of x M_h xᵀ per head
-_DIFFERENT = 1e-2  # relative error above which two heads are told apart
+DIFFERENT = 1e-2  # relative error above which two heads are told apart
 _INPUTS = 8  # inputs tried per product
 
 
@@ -123,13 +123,16 @@ def live_products(product: Product, batch: int) -> Tensor | None:
 
 def exchange_is_noticed(weights: AttentionWeights, product: Product) -> bool:
     """Return whether exchanging two query heads (with one head: queries and keys) makes the products disagree."""
-    if weights.query.shape[0] < 2:
-        wrong = replace(weights, query=weights.key, key=weights.query)
-    else:
-        order = np.arange(weights.query.shape[0])
-        order[[0, -1]] = order[[-1, 0]]
-        wrong = replace(weights, query=weights.query[order])
-    return agreement(wrong, product) > _DIFFERENT
+    return agreement(exchanged(weights), product) > DIFFERENT
+
+
+def exchanged(weights: AttentionWeights) -> AttentionWeights:
+    """Return the layer with its first and last query head exchanged; with one head, with queries and keys exchanged."""
+    if len(weights.query) < 2:
+        return replace(weights, query=weights.key, key=weights.query)
+    order = np.arange(len(weights.query))
+    order[[0, -1]] = order[[-1, 0]]
+    return replace(weights, query=weights.query[order])
 
 
 def _candidate_inputs(product: Product, tokens: int, width: int) -> list[int]:

@@ -15,10 +15,8 @@ from torch import Tensor, nn
 
 from attngeo.weights.layout.attention_weights import AttentionWeights
 from attngeo.weights.layout.site import Site
-from tools.proof.agreement import TOLERANCE, live_products, relative_error
+from tools.proof.agreement import DIFFERENT, TOLERANCE, exchanged, live_products, relative_error
 from tools.proof.product_recorder import Product
-
-_DIFFERENT = 1e-2  # relative error above which two heads are told apart
 
 
 @dataclass(frozen=True)
@@ -33,7 +31,7 @@ class SiteMatch:
     @property
     def noticed(self) -> bool:
         """Whether exchanging two heads makes the products disagree."""
-        return self.control > _DIFFERENT
+        return self.control > DIFFERENT
 
 
 def match_site(model: nn.Module, site: Site, weights: AttentionWeights, products: Iterable[Product]) -> SiteMatch:
@@ -51,7 +49,7 @@ def match_site(model: nn.Module, site: Site, weights: AttentionWeights, products
             reproduced.add(index)
         if error < best.error:
             cross = not _among(x_q, x_k, product.query.shape[0] // len(weights.query))
-            best = SiteMatch(error, cross, block_error(_exchanged(weights), product, x_q, x_k))
+            best = SiteMatch(error, cross, block_error(exchanged(weights), product, x_q, x_k))
     return replace(best, products=frozenset(reproduced))
 
 
@@ -67,15 +65,6 @@ def _among(x_q: Tensor, x_k: Tensor, batch: int) -> bool:
     query, key = (tokens.reshape(batch, -1, tokens.shape[1]) for tokens in (x_q, x_k))
     count = query.shape[1]
     return key.shape[1] >= count and (torch.equal(query, key[:, :count]) or torch.equal(query, key[:, -count:]))
-
-
-def _exchanged(weights: AttentionWeights) -> AttentionWeights:
-    """Return the layer with its first and last query head exchanged; with one head, with queries and keys exchanged."""
-    if len(weights.query) < 2:
-        return replace(weights, query=weights.key, key=weights.query)
-    order = np.arange(len(weights.query))
-    order[[0, -1]] = order[[-1, 0]]
-    return replace(weights, query=weights.query[order])
 
 
 def block_error(weights: AttentionWeights, product: Product, x_q: Tensor, x_k: Tensor) -> float:
