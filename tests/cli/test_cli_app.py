@@ -7,6 +7,7 @@ import sys
 
 import pytest
 import typer
+from typer.testing import CliRunner
 
 from attngeo.cli.app import COMMANDS, app
 
@@ -26,6 +27,13 @@ def test_every_option_has_a_help_text(name: str) -> None:
     assert command is not None
     for one in [command, *getattr(command, "commands", {}).values()]:
         assert [option.name for option in one.params if not getattr(option, "help", None)] == []
+
+
+@pytest.mark.parametrize("words", [["organize"], ["compare"], ["atlas", "add"]], ids=" ".join)
+def test_help_names_arguments_without_their_types(words: list[str]) -> None:
+    text = CliRunner().invoke(app, [*words, "--help"]).output
+    assert "  REF  " in text
+    assert "<" not in text and "[[" not in text and "...}" not in text
 
 
 def test_help_imports_no_command() -> None:

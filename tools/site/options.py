@@ -46,15 +46,15 @@ def usage_of(command: Any) -> list[str]:
     arguments = [p for p in command.params if p.param_type_name == "argument"]
     words = ["[OPTIONS]"]
     for argument in arguments:
-        name = (argument.metavar or argument.human_readable_name).upper().rstrip(".")
-        name = name.strip("[]") + ("..." if argument.nargs == -1 else "")
+        name = argument.metavar or argument.human_readable_name.upper()
+        name += "..." if argument.nargs == -1 else ""
         words.append(name if argument.required else f"[{name}]")
     return words
 
 
 def row_of(parameter: Any) -> tuple[str, str]:
     if parameter.param_type_name == "argument":
-        return (parameter.metavar or parameter.human_readable_name).upper(), parameter.help or ""
+        return parameter.metavar or parameter.human_readable_name.upper(), parameter.help or ""
     names = ", ".join([*parameter.opts, *parameter.secondary_opts])
     if not (parameter.is_flag or parameter.count):
         names += f" {metavar(parameter)}"

@@ -80,11 +80,21 @@ class _LazyGroup(TyperGroup):
         if name not in COMMANDS:
             return super().get_command(ctx, name)
         module = import_module(f"attngeo.cli.{COMMANDS[name][0]}")
-        return typer.main.get_group(module.app).commands[name]
+        return _without_types(typer.main.get_group(module.app).commands[name])
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         with formatter.section("Commands"):
             formatter.write_dl([(name, line) for name, (_, line) in COMMANDS.items()])
+
+
+def _without_types(command: Any) -> Any:
+    """Return a command whose help does not put the Python type of an argument, such as <list[str]>, after its name."""
+    for parameter in command.params:
+        if parameter.param_type_name == "argument":
+            parameter.display_type_rich = lambda ctx: None
+    for part in getattr(command, "commands", {}).values():
+        _without_types(part)
+    return command
 
 
 # Plain help: drawing it with rich would double the time that `--help` takes.

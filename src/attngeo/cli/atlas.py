@@ -50,7 +50,7 @@ def group() -> None:
 def add(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="The folder of the atlas; made if it does not exist.")],
     refs: Annotated[
-        list[str] | None, typer.Argument(metavar="REF...", help="Folders, files or hub ids org/name[@revision].")
+        list[str] | None, typer.Argument(metavar="REF", help="Folders, files or hub ids org/name[@revision].")
     ] = None,
     lists: Annotated[
         list[Path] | None,

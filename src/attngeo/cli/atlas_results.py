@@ -38,7 +38,7 @@ FileRequests = Annotated[
 def organize(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="The folder of the atlas; made if it does not exist.")],
     refs: Annotated[
-        list[str] | None, typer.Argument(metavar="REF...", help="Folders, GGUF files or hub ids org/name[@revision].")
+        list[str] | None, typer.Argument(metavar="REF", help="Folders, GGUF files or hub ids org/name[@revision].")
     ] = None,
     texts: Annotated[
         Path | None,

@@ -32,9 +32,7 @@ app = typer.Typer(rich_markup_mode=None)
 
 @app.command()
 def compare(
-    refs: Annotated[
-        list[str], typer.Argument(metavar="A B [C...]", help="Two or more models: folders, files or hub ids.")
-    ],
+    refs: Annotated[list[str], typer.Argument(metavar="REF", help="Two or more models: folders, files or hub ids.")],
     text_file: Annotated[
         list[Path] | None,
         typer.Option(metavar="FILE", help="Run the models on this text to measure their distance; may be repeated."),

@@ -20,7 +20,7 @@ app = typer.Typer(rich_markup_mode=None)
 
 Ref = Annotated[
     str | None,
-    typer.Argument(metavar="[REF]", help="The model: a folder, a GGUF file or a hub id org/name. Not with --tensor."),
+    typer.Argument(metavar="REF", help="The model: a folder, a GGUF file or a hub id org/name. Not with --tensor."),
 ]
 Text = Annotated[str | None, typer.Option(metavar="TEXT", help="Input: this text.")]
 TextFile = Annotated[Path | None, typer.Option(metavar="FILE", help="Input: the text in this file (UTF-8).")]

@@ -22,7 +22,7 @@ Stage = Annotated[
 def report(
     refs: Annotated[
         list[str],
-        typer.Argument(metavar="REF...", help="Models (folders, files or hub ids), or files with saved results."),
+        typer.Argument(metavar="REF", help="Models (folders, files or hub ids), or files with saved results."),
     ],
     text: Text = None,
     text_file: TextFile = None,
