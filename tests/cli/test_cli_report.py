@@ -54,6 +54,9 @@ def test_a_report_of_an_input_a_saved_result_and_another_model(tmp_path):
         ((ENCODER, "--stage", "keys"), "stage 'keys'"),
         ((ENCODER, ENCODER), "given twice"),
         ((ENCODER, "--out", "/proc/report.html"), "/proc"),
+        ((ENCODER, "--truncate"), "truncate: says how an input is read, but no input was given"),
+        ((ENCODER, "--target", "a"), "target: says how an input is read, but no input was given"),
+        ((ENCODER, "--full"), "full: asks for controls of the attention on an input, but no input was given"),
     ],
 )
 def test_what_is_wrong_is_said_in_one_line(arguments, message, tmp_path, monkeypatch):

@@ -110,6 +110,24 @@ def test_the_suffix_of_the_file_selects_the_format(minilm, tmp_path):
     assert len(json.loads((tmp_path / "scores.json").read_text())) == 1
 
 
+@pytest.mark.parametrize("heads", [True, False])
+def test_a_parquet_file_loads_as_a_score_table(minilm, tmp_path, heads):
+    done = run("score", minilm, *(["--heads"] if heads else []), "--out", tmp_path / "scores.parquet")
+    assert done.stderr == f"attngeo: wrote {tmp_path / 'scores.parquet'}\n"
+    assert attngeo.ScoreTable.load(tmp_path / "scores.parquet") == attngeo.score(minilm, heads=heads, frequencies=False)
+    done = run("report", tmp_path / "scores.parquet", "--out", tmp_path / "report.html")
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_folder_whose_name_is_not_text_is_one_line(minilm, tmp_path):
+    link = os.path.join(os.fsencode(tmp_path), b"caf\xe9")
+    os.symlink(os.fsencode(minilm), link)
+    done = run("score", os.fsdecode(link))
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.endswith("is not valid UTF-8, expected another name: model= or a link to it\n")
+    assert done.stderr.count("\n") == 1
+
+
 def test_two_models_and_a_figure(minilm, smollm2, tmp_path):
     done = run("score", minilm, smollm2, "--figure", tmp_path / "both.png")
     assert done.returncode == 0, done.stderr
@@ -133,6 +151,9 @@ def test_published_as_selects_the_published_model(minilm):
     done = run("score", minilm, "--published-as", "nobody/knows")
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.count("\n") == 1
+    done = run("score", minilm, "--published-as", "gpt2")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "--published-as gpt2: no published layer corresponds to a layer of encoder" in done.stderr
 
 
 def test_published_lists_and_filters():

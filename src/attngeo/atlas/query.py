@@ -32,6 +32,10 @@ def run_query(store: Store, query: str) -> pl.DataFrame:
         import duckdb
     except ImportError:
         raise InputError("SQL over an atlas needs DuckDB: pip install 'attngeo[atlas]'") from None
+    try:
+        str(store.root.absolute()).encode()
+    except UnicodeEncodeError:
+        raise InputError(f"{store.root}: is not valid UTF-8, DuckDB cannot open it; rename the folder") from None
     connection = duckdb.connect(":memory:", config=_CONFIG)
     try:
         _make_views(connection, store)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -141,7 +142,11 @@ def _with_published(ref: str, table: ScoreTable, name: str | None, whole: bool) 
 
     whole = whole and not any(kind.startswith(PREFIX) for kind in table.model_types.values())  # nothing similar
     with open_checkpoint(ref) as checkpoint:
-        return compare_with_published(table.frame, name, modality_of(checkpoint.config), whole=whole)
+        frame = compare_with_published(table.frame, name, modality_of(checkpoint.config), whole=whole)
+    if name is not None and frame["published_model"].null_count() == frame.height:
+        stacks = " and ".join(frame["stack"].unique(maintain_order=True))
+        raise InputError(f"{ref}: --published-as {name}: no published layer corresponds to a layer of {stacks}")
+    return frame
 
 
 def _write_scores(
@@ -159,6 +164,9 @@ def _write_scores(
         found = verdicts(table.frame, table.model_types)
         report = score_report(frame, table.summary(), found, terminal_of(out), every_column)
         write_report(report, out)
+    elif out is not None and out.suffix == ".parquet" and form == "parquet" and frame.columns == table.frame.columns:
+        replace(table, frame=frame).save(out)  # so that ScoreTable.load and `attngeo report` read it
+        typer.echo(f"attngeo: wrote {out}", err=True)
     else:
         write_output(encode(frame, form), out)
 

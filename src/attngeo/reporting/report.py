@@ -64,6 +64,10 @@ def report(
     check_writable(target_path)
     if stage not in STAGES:
         raise InputError(f"stage {stage!r}: expected one of {', '.join(STAGES)}")
+    if inputs is None:
+        for name, given in {"target": target, "truncate": truncate, "sampling_rate": sampling_rate}.items():
+            if given not in (None, False):
+                raise InputError(f"{name}: says how an input is read, but no input was given")
     packed_plotly()  # says so at once where plotly is not installed
     results = sorted_results(_as_list(results_or_refs))
     wanted = Wanted(
@@ -83,6 +87,9 @@ def report(
     )
     if inputs is not None and all(model.ref is None for model in results.models):
         raise InputError("inputs: were given, but only results and no model to run on them")
+    attention = [part for model in results.models for part in (model.tensor, model.organization, model.expansion)]
+    if full and inputs is None and all(part is None for part in attention):
+        raise InputError("full: asks for controls of the attention on an input, but no input was given")
     add_missing(results, wanted)
     check_consistent(results)
     if against is not None:

@@ -9,6 +9,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from attngeo.errors import InputError
 from attngeo.io.prefetch import prefetch
 from attngeo.io.threads import shared_cores, together
 from attngeo.weights.layout.attention_weights import AttentionWeights
@@ -128,6 +129,7 @@ def score_rows(
     opened = open_layers(ref, num_heads=num_heads, stack=stack, layers=layers, norms=folded, unproven=unproven)
     with opened as source, shared_cores():
         name = model if model is not None else source.model
+        _check_name(name)
         requested = Requested(name, heads, nulls, finer, frequencies)
         with closing(_scored(source, target, requested, pairs, notes)) as scored:  # which ends before its source
             for done, new in enumerate(scored, 1):
@@ -135,6 +137,14 @@ def score_rows(
                 if progress is not None:
                     progress(done, source.count)
     return ScoredRows(rows, pairs, tuple(notes), {name: source.model_type} if source.model_type else {})
+
+
+def _check_name(name: str) -> None:
+    """Raise if the name of a model cannot be written into a table."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        raise InputError(f"{name!r}: is not valid UTF-8, expected another name: model= or a link to it") from None
 
 
 def _scored(
