@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 # A string, so that the definition does not import torch.
 Ref: TypeAlias = "str | os.PathLike[str] | Mapping[str, Any] | nn.Module | Checkpoint"
 
+NEEDS_INPUTS = "inputs (--text-file) are needed to measure their distance"
+
 
 @accepts_progress_bar
 def compare(
@@ -81,7 +83,7 @@ def compare(
             paired = pair_layers(layers_a, layers_b)
         except InputError as error:
             if inputs is None:
-                raise InputError(f"{error}; inputs (--text-file) are needed to measure their distance") from None
+                raise InputError(f"{error}; {NEEDS_INPUTS}") from None
             comparison = ModelComparison(*names, change_frame([]), Relation.none(str(error)))
         else:
             call = progress if callable(progress) else None

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from attngeo.applications.compare.change.layer_pairs import pair_layers
-from attngeo.applications.compare.compare import compare_weights, weights_of
+from attngeo.applications.compare.compare import NEEDS_INPUTS, compare_weights, weights_of
 from attngeo.applications.compare.distance.captured import captured_geometry
 from attngeo.applications.compare.distance.network_distance import HEADS, fused_gromov_wasserstein
 from attngeo.applications.compare.origin.relation import DRAWS
@@ -160,9 +160,13 @@ def compare_all(
     for done, (i, j) in enumerate(numbered, 1):
         with open_layers(weights[i], **options) as a, open_layers(weights[j], **options) as b:
             names |= {i: a.model, j: b.model}
+            paired = None
             try:
-                related = compare_weights(pair_layers(a, b), align=align, draws=draws, seed=seed).related
-            except InputError:
+                paired = pair_layers(a, b)
+                related = compare_weights(paired, align=align, draws=draws, seed=seed).related
+            except InputError as error:
+                if geometries is None and paired is None:
+                    raise InputError(f"{error}; {NEEDS_INPUTS}") from None
                 if geometries is None:
                     raise
                 related = None
@@ -170,7 +174,7 @@ def compare_all(
             g, h = geometries[i], geometries[j]
             distance = fused_gromov_wasserstein(g.affinity, h.affinity, g.depth, h.depth, seed)
         elif related is None or related.cosine is None:
-            raise InputError(f"{names[i]} and {names[j]}: {related.verdict if related else ''}")
+            raise InputError(f"{names[i]} and {names[j]}: {related.verdict if related else ''}; {NEEDS_INPUTS}")
         else:
             distance = max(0.0, 1 - related.cosine)
         pairs.append(Pair(i, j, distance, *((related.p_value, related.verdict) if related else ())))

@@ -142,7 +142,7 @@ class AttentionView {
       if (value > high) high = value;
     }
     const signed = this.data.stage !== "probabilities";
-    const most = Math.max(high, signed ? -low : 0) || 1;
+    const most = (signed ? Math.max(high, -low) : Math.min(high, 1)) || 1; // rebuilt probabilities may exceed 1
     const scale = ramp(signed ? "diverging" : colours.ramp);
     this.scale = { most, signed, colours: scale };
     const image = new ImageData(keys, queries);

@@ -36,7 +36,7 @@ READING = (
 )
 ROTARY_READING = (
     " Queries and keys of this model are rotated by their positions: “over all offsets” averages over all distances "
-    "between two tokens, the plain score is that of a token with itself."
+    "between two tokens, the plain score is that at distance 0."
 )
 # Column → title
 TITLES = {
