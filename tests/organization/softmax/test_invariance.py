@@ -8,6 +8,7 @@ import pytest
 from attngeo.errors import InputError
 from attngeo.organization import NetworkTensor, planted, softmax_invariance
 from attngeo.organization.capture.network_tensor import softmax
+from attngeo.organization.softmax.invariance import half_samples
 
 
 @pytest.fixture(scope="module")
@@ -65,6 +66,16 @@ def test_the_masked_comparison_uses_the_mask():
     assert calls == [(1, 4), (2, 4), (3, 4), (4, 4)]
     unmasked = softmax_invariance(tensor, heads=[1], bootstrap=20)
     assert unmasked.comparison == "softmax" and unmasked.network != report.network
+
+
+@pytest.mark.parametrize("n", [10, 24, 100])
+def test_the_spread_over_half_samples_is_the_standard_error(n):
+    """An interval from all heads that are drawn at least once would have 0.76 of the width."""
+    rng = np.random.default_rng(0)
+    numbers = rng.normal(size=n)
+    means = [numbers[drawn].mean() for drawn in half_samples(n, 4000, rng)]
+    assert np.std(means) == pytest.approx(numbers.std(ddof=1) / n**0.5, rel=0.05)
+    assert all(len(set(drawn.tolist())) == n // 2 for drawn in half_samples(n, 3, rng))
 
 
 def test_the_same_seed_gives_the_same_report():

@@ -131,26 +131,24 @@ def _network_contrasts(
 ) -> list[Contrast]:
     """Return the contrasts of the head axis of the whole tensor.
 
-    The bootstrap draws heads: rows and columns of the affinities, elements of the trees, points of the diffusion maps.
+    The bootstrap draws heads: rows and columns of the affinities, elements of the trees. The diffusion maps are those
+    of the affinities drawn.
     """
     before, after, control = (org.affinities[2] for org in organizations)
-    maps = [diffusion_map(affinity) for affinity in (before, after, control)]
     trees = [org.trees[2] for org in organizations]
     matched = [_matched_levels(trees[0], tree) for tree in trees[1:]]
 
     def figures(drawn: Ints, side: int) -> tuple[float, float, float]:
-        # A head that is drawn twice counts once; otherwise its pair with itself would count as two heads that agree.
-        drawn = np.unique(drawn)
         cut = np.ix_(drawn, drawn)
+        one, other = before[cut], (after, control)[side][cut]
         levels = [adjusted_information(a[drawn], b[drawn]) for a, b in matched[side]]
         return (
-            rank_correlation(before[cut], (after, control)[side][cut]),
+            rank_correlation(one, other),
             float(np.mean(levels)) if levels else np.nan,
-            -procrustes(maps[0][drawn], maps[1 + side][drawn]),  # negative, because smaller is better
+            -procrustes(diffusion_map(one), diffusion_map(other)),  # negative, because smaller is better
         )
 
-    n = len(before)
-    draws = [rng.integers(0, n, n) for _ in range(bootstrap)]
+    draws = half_samples(len(before), bootstrap, rng)
     better = np.asarray([np.subtract(figures(d, 0), figures(d, 1)) for d in draws]).reshape(-1, 3)
     own, of_control = (side[2] for side in network)
     names = ("heads: affinity rank correlation", "heads: tree information", "heads: Procrustes distance")
@@ -159,6 +157,16 @@ def _network_contrasts(
         Contrast(name, value, control_value, *_interval(column))
         for name, value, control_value, column in zip(names, *values, better.T, strict=True)
     ]
+
+
+def half_samples(n: int, count: int, rng: np.random.Generator) -> list[Ints]:
+    """Return `count` random halves of 0 … n − 1.
+
+    A figure of pairs of heads cannot draw a head twice, because its pair with itself would count as two heads that
+    agree. The mean of n // 2 of n numbers, drawn without repetition, has the variance of the mean of n new numbers: the
+    spread of the figure over halves is its standard error.
+    """
+    return [rng.permutation(n)[: max(1, n // 2)] for _ in range(count)]
 
 
 def _head_contrasts(
