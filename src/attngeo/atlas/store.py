@@ -24,8 +24,8 @@ from typing import TYPE_CHECKING, Any
 from attngeo.atlas.columns import HEAD_PAIRS, INVARIANCE, NETWORKS, ORGANIZED
 from attngeo.errors import AttngeoError, InputError
 from attngeo.io.archive import load_json, save_json
-from attngeo.io.atomic import write_errors, write_file
-from attngeo.io.parquet import parquet_bytes, read_alike, read_parquet
+from attngeo.io.atomic import TEMPORARY, write_errors, write_file
+from attngeo.io.parquet import parquet_bytes, read_alike, read_parquet, table_of, with_all_columns
 from attngeo.weights.scoring.score_table import COLUMNS
 
 if TYPE_CHECKING:
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 
 MANIFEST = "attngeo-atlas.json"
 FORMAT_VERSION = 1  # of the layout of the folder
-TEMPORARY = ".part-"  # how the names of unfinished files begin
 ABANDONED = 3600  # seconds after which an unfinished file belongs to no living process; writing one takes milliseconds
 # Tables whose rows cost nothing to restore: they are not forced to disk, which takes longer than writing them. After a
 # power failure such a file may be empty, which counts as absent; the next call writes it again.
@@ -139,7 +138,7 @@ class Store:
         path = self.path(table, name)
         try:
             with write_errors(path):
-                write_file(path, parquet_bytes(_frame(rows, TABLES[table]), {}), durable=table not in CHEAP)
+                write_file(path, parquet_bytes(table_of(rows, TABLES[table]), {}), durable=table not in CHEAP)
         except AttngeoError as error:
             raise AtlasWriteError(str(error)) from error
 
@@ -182,7 +181,7 @@ class Store:
 
         columns = TABLES[table]
         paths = [self.path(table, name) for name in self.names(table)]
-        frames = [_frame([], columns)]
+        frames = [table_of([], columns)]
         for first in range(0, len(paths), TOGETHER):
             frames += self._read_all(paths[first : first + TOGETHER], columns)
         return pl.concat(frames)
@@ -208,8 +207,6 @@ class Store:
 
     def _read(self, path: Path, columns: Mapping[str, str]) -> pl.DataFrame | None:
         """Return the rows of one file; None if it does not exist. Columns that an older version lacks are null."""
-        import polars as pl
-
         try:
             if not path.stat().st_size:
                 return None
@@ -224,10 +221,7 @@ class Store:
         if wrong:
             name, kind = next(iter(wrong.items()))
             raise InputError(f"{path}: column {name} has type {kind}, expected {columns[name]}")
-        return frame.select(
-            pl.col(name) if name in frame.columns else pl.lit(None, getattr(pl, kind)).alias(name)
-            for name, kind in columns.items()
-        )
+        return with_all_columns(frame, columns)
 
     def _remove_abandoned(self, folder: Path) -> None:
         for path in folder.glob(f"{TEMPORARY}*"):
@@ -236,11 +230,3 @@ class Store:
                     path.unlink()
             except OSError:
                 continue  # another process removed it first
-
-
-def _frame(rows: Sequence[Mapping[str, Any]], columns: Mapping[str, str]) -> pl.DataFrame:
-    """Return rows as a frame with these columns and types; a missing key becomes null."""
-    import polars as pl
-
-    types = {name: getattr(pl, kind) for name, kind in columns.items()}
-    return pl.DataFrame({name: [row.get(name) for row in rows] for name in columns}, schema=types)

@@ -23,7 +23,7 @@ from typing import IO
 
 from attngeo.errors import AttngeoError
 
-_PREFIX = ".part-"  # of the names of temporary files and folders
+TEMPORARY = ".part-"  # of the names of temporary files and folders
 
 
 @contextmanager
@@ -83,7 +83,7 @@ def atomic_folder(path: Path) -> Iterator[Path]:
 
 def remove_unfinished(folder: Path) -> None:
     """Delete the temporary files that killed processes left in `folder`; the caller must hold the folder's lock."""
-    for path in folder.glob(f"{_PREFIX}*"):
+    for path in folder.glob(f"{TEMPORARY}*"):
         if path.is_file():
             path.unlink(missing_ok=True)
 
@@ -136,7 +136,7 @@ def _is_special(path: Path) -> bool:
 
 def _temporary(target: Path) -> Path:
     """Return an unused name beside `target`; a file made under it gets the permissions of an ordinary file."""
-    return target.parent / f"{_PREFIX}{secrets.token_hex(8)}"
+    return target.parent / f"{TEMPORARY}{secrets.token_hex(8)}"
 
 
 def _discard(file: IO[bytes], temporary: Path) -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from attngeo.display import draw
 from attngeo.errors import InputError, SourceError
 from attngeo.io.atomic import write_errors, write_file
-from attngeo.io.parquet import parquet_bytes, parse_parquet, read_parquet
+from attngeo.io.parquet import parquet_bytes, parse_parquet, read_parquet, table_of, with_all_columns
 from attngeo.io.plain import parse_json
 from attngeo.weights.scoring.nulls.layer_nulls import head_nulls, layer_nulls
 from attngeo.weights.scoring.rotary.frequencies import FREQUENCY_COLUMNS
@@ -92,8 +92,8 @@ class ScoreTable:
         model_types: Mapping[str, str] | None = None,
     ) -> ScoreTable:
         """Return a table made of rows; a missing key becomes null."""
-        pairs = None if frequencies is None else _frame(frequencies, FREQUENCY_COLUMNS)
-        return cls(_frame(rows, COLUMNS), notes, pairs, model_types or {})
+        pairs = None if frequencies is None else table_of(frequencies, FREQUENCY_COLUMNS)
+        return cls(table_of(rows, COLUMNS), notes, pairs, model_types or {})
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, ScoreTable) or self.notes != other.notes or not self.frame.equals(other.frame):
@@ -175,26 +175,7 @@ class ScoreTable:
         for name in ("model", "stack", "layer"):
             if frame[name].null_count():
                 raise SourceError(f"{path}: column {name} contains null, expected a score table saved by attngeo")
-        return cls(_with_all_columns(frame), tuple(texts), frequencies, types)
-
-
-def _frame(rows: Iterable[Row], columns: Mapping[str, str]) -> pl.DataFrame:
-    """Return rows as a frame with these columns and types; a missing key becomes null."""
-    import polars as pl
-
-    rows = list(rows)
-    types = {name: getattr(pl, kind) for name, kind in columns.items()}
-    return pl.DataFrame({name: [row.get(name) for row in rows] for name in columns}, schema=types)
-
-
-def _with_all_columns(frame: pl.DataFrame) -> pl.DataFrame:
-    """Return a frame with COLUMNS in their order; columns that it does not have are null."""
-    import polars as pl
-
-    return frame.select(
-        pl.col(name) if name in frame.columns else pl.lit(None, getattr(pl, kind)).alias(name)
-        for name, kind in COLUMNS.items()
-    )
+        return cls(with_all_columns(frame, COLUMNS), tuple(texts), frequencies, types)
 
 
 def _read_frequencies(metadata: Mapping[str, str]) -> pl.DataFrame | None:

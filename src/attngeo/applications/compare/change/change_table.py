@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from attngeo.applications.compare.change.form_change import FormChange, head_changes, layer_change
 from attngeo.applications.compare.change.layer_pairs import LayerPair
+from attngeo.io.parquet import table_of
 from attngeo.weights.scoring.columns.layer_rows import layer_rows, turning_pairs
 from attngeo.weights.scoring.factored import Figures
 from attngeo.weights.scoring.layer import LayerFactors
@@ -61,10 +62,7 @@ def change_rows(pair: LayerPair, a: LayerFactors, b: LayerFactors) -> tuple[list
 
 def change_frame(rows: Sequence[Row]) -> pl.DataFrame:
     """Return the rows as a frame with the columns COLUMNS; a missing key becomes null."""
-    import polars as pl
-
-    types = {name: getattr(pl, kind) for name, kind in COLUMNS.items()}
-    return pl.DataFrame({name: [row.get(name) for row in rows] for name in COLUMNS}, schema=types)
+    return table_of(rows, COLUMNS)
 
 
 def _row(pair: LayerPair, head: int | None, of_a: Row, of_b: Row, change: FormChange) -> Row:
