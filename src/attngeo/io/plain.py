@@ -47,10 +47,8 @@ def plain_value(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def from_plain(kind: type[T], plain: object, name: str = "") -> T:
+def from_plain(kind: type[T], plain: object) -> T:
     """Return the dataclass of type `kind` of which `as_plain` gives `plain`, with None as NaN.
-
-    name: of the value within the file, for error messages
 
     >>> from dataclasses import make_dataclass
     >>> Line = make_dataclass("Line", [("slope", float), ("error", float)])
@@ -60,11 +58,14 @@ def from_plain(kind: type[T], plain: object, name: str = "") -> T:
     Traceback (most recent call last):
     attngeo.errors.InputError: slope is 'steep', expected a number
     """
-    return cast(T, _typed(kind, plain, name))
+    return cast(T, _typed(kind, plain, ""))
 
 
 def _typed(kind: Any, plain: Any, name: str) -> Any:
-    """Return `plain` as a value of the type `kind`, which may be a dataclass, a container of types, or a plain type."""
+    """Return `plain` as a value of the type `kind`: a dataclass, a container of types, or a plain type.
+
+    name: of the value within the file, for error messages
+    """
     if is_dataclass(kind) and isinstance(kind, type):
         return _dataclass(kind, plain, name)
     origin, arguments = get_origin(kind), get_args(kind)

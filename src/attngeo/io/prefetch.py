@@ -12,10 +12,8 @@ Item = TypeVar("Item")
 _END = object()
 
 
-def prefetch(
-    items: Iterable[Item], depth: int = 1, *, stop: Callable[[], None] | None = None
-) -> Generator[Item, None, None]:
-    """Yield the items of an iterable while a thread fetches the next `depth` of them.
+def prefetch(items: Iterable[Item], *, stop: Callable[[], None] | None = None) -> Generator[Item, None, None]:
+    """Yield the items of an iterable while a thread fetches the next one.
 
     stop: called where the generator is closed before its end; it makes the thread's present fetch end soon
 
@@ -25,7 +23,7 @@ def prefetch(
     >>> list(prefetch(range(3)))
     [0, 1, 2]
     """
-    queue: Queue[object] = Queue(depth)
+    queue: Queue[object] = Queue(1)
     stopped = threading.Event()
     ended = False
     failure: list[BaseException] = []

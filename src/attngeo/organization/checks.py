@@ -49,18 +49,16 @@ def checked(array: ArrayInput, what: str = "array", dimensions: tuple[int, ...] 
     return values
 
 
-def checked_affinity(affinity: ArrayInput, what: str = "affinity") -> Floats:
+def checked_affinity(affinity: ArrayInput) -> Floats:
     """Return `affinity` as a float64 NumPy matrix; raise InputError unless it is square, symmetric and non-negative."""
-    matrix: Floats = np.asarray(checked(to_numpy(affinity), what, (2,)), np.float64)
+    matrix: Floats = np.asarray(checked(to_numpy(affinity), "affinity", (2,)), np.float64)
     if matrix.shape[0] != matrix.shape[1]:
-        raise InputError(f"{what}: expected a square matrix, got shape {matrix.shape}")
+        raise InputError(f"affinity: expected a square matrix, got shape {matrix.shape}")
     if matrix.min() < 0:
-        raise InputError(f"{what}: expected no negative entries, the smallest is {matrix.min():.3g}")
+        raise InputError(f"affinity: expected no negative entries, the smallest is {matrix.min():.3g}")
     difference = np.abs(matrix - matrix.T).max()
     if difference > 1e-8 * matrix.max():
-        raise InputError(
-            f"{what}: expected a symmetric matrix, but entries (i, j) and (j, i) differ by {difference:.3g}"
-        )
+        raise InputError(f"affinity: expected a symmetric matrix, entries (i, j) and (j, i) differ by {difference:.3g}")
     return matrix
 
 

@@ -58,13 +58,13 @@ def folded(text: str, width: int) -> str:
     return "\n".join(lines)
 
 
-def bar(value: float | None, full: float = 1.0) -> str:
-    """Return a bar whose length is |value|/full of `BAR` characters, to an eighth of a character.
+def bar(value: float | None) -> str:
+    """Return a bar whose length is |value| of `BAR` characters, to an eighth of a character.
 
     >>> [bar(0.5), bar(-1), bar(0.02), bar(None)]
     ['███   ', '██████', '▏     ', '      ']
     """
-    eighths = round(min(abs(value or 0) / full, 1) * BAR * 8)
+    eighths = round(min(abs(value or 0), 1) * BAR * 8)
     whole, rest = divmod(eighths, 8)
     return ("█" * whole + (_EIGHTHS[rest] if rest else "")).ljust(BAR)
 

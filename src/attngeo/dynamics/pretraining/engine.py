@@ -37,19 +37,14 @@ class Trainable(Protocol):
 
 
 class Engine:
-    """A model with its optimiser.
+    """A model with its optimiser; on a GPU with a single process, the step is recorded as a CUDA graph."""
 
-    graph: whether the step is recorded as a CUDA graph; by default on a GPU with a single process
-    """
-
-    def __init__(
-        self, model: Trainable, config: PretrainConfig, processes: ProcessGroup, graph: bool | None = None
-    ) -> None:
+    def __init__(self, model: Trainable, config: PretrainConfig, processes: ProcessGroup) -> None:
         self.model, self.config, self.processes = model, config, processes
         self.parameters = list(model.parameters())
         on_gpu = processes.device.type == "cuda"
         # The exchange of gradients between processes is not recorded in a graph.
-        self._graphed = (on_gpu and processes.world == 1) if graph is None else graph
+        self._graphed = on_gpu and processes.world == 1
         # A graph reads the learning rate from a tensor.
         self._rate = torch.zeros((), device=processes.device) if self._graphed else None
         matrices = [weight for weight in self.parameters if weight.dim() == 2]

@@ -80,10 +80,10 @@ def split_rows(rows: Sequence[Batch]) -> tuple[list[Batch], list[Batch]]:
     return [row for row in rows if id(row) not in chosen], held
 
 
-def batched(rows: Sequence[Batch], tokens: int = BATCH_TOKENS) -> list[Batch]:
-    """Return batches of consecutive rows with at most `tokens` positions; shorter sequences are padded at their end."""
+def batched(rows: Sequence[Batch]) -> list[Batch]:
+    """Return batches of consecutive rows with at most BATCH_TOKENS positions; shorter rows are padded at their end."""
     longest = max(row.inputs["input_ids"].shape[1] if "input_ids" in row.inputs else 256 for row in rows)
-    size = max(1, tokens // longest)
+    size = max(1, BATCH_TOKENS // longest)
     return [_stacked(rows[start : start + size]) for start in range(0, len(rows), size)]
 
 

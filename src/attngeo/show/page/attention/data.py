@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from attngeo.errors import InputError
-from attngeo.organization.expansion.quantised import HEAD_ENERGY, QuantisedExpansion, quantise
+from attngeo.organization.expansion.quantised import HEAD_ENERGY, quantise
 from attngeo.organization.trees.tree import Tree
 from attngeo.show.organization_text import axis_labels
 from attngeo.show.page.attention.packed import packed_coefficients
@@ -19,10 +18,8 @@ if TYPE_CHECKING:
 AXES = ("queries", "keys", "heads")
 
 
-def attention_data(organization: Organization, kept: QuantisedExpansion | None = None) -> dict[str, Any]:
+def attention_data(organization: Organization) -> dict[str, Any]:
     """Return the data from which the page draws the attention of every head: labels, trees and packed coefficients.
-
-    kept: the quantised coefficients of this organisation; computed where they are not given
 
     >>> organization = organize(planted((16, 12, 8), seed=0)[0])
     >>> data = attention_data(organization)
@@ -33,9 +30,7 @@ def attention_data(organization: Organization, kept: QuantisedExpansion | None =
     labels = [list(axis_labels(organization, axis)) for axis in range(len(trees))]
     if len(trees) == 2:  # a matrix is a single head
         trees, values, labels = (*trees, Tree.dyadic(1)), values[:, :, None], [*labels, ["L0H0"]]
-    kept = quantise(values, trees) if kept is None else kept
-    if kept.trees != trees:
-        raise InputError("attention: the quantised coefficients belong to other trees than the organisation")
+    kept = quantise(values, trees)
     short = np.flatnonzero((kept.head_shares[-1] < HEAD_ENERGY) & (kept.norms > 0))
     return {
         "name": getattr(organization.tensor, "name", ""),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from attngeo.organization.expansion.quantised import ENERGY, HEAD_ENERGY, QuantisedExpansion
+from attngeo.organization.expansion.quantised import ENERGY, HEAD_ENERGY
 from attngeo.show.organization_text import compact_labels
 from attngeo.show.page.attention.data import attention_data
 from attngeo.show.page.document import AttentionSection
@@ -20,18 +20,14 @@ READING = (
 )
 
 
-def attention_section(
-    organization: Organization, kept: QuantisedExpansion | None = None, *, id: str = "attention"
-) -> AttentionSection:
+def attention_section(organization: Organization, *, id: str = "attention") -> AttentionSection:
     """Return the section with the attention of every head of an organised network.
-
-    kept: its quantised coefficients; computed where they are not given
 
     >>> section = attention_section(organize(planted((16, 12, 8), seed=0)[0]))
     >>> section.notes[0]
     'The page holds 99.9% of the energy of all heads, at least 99.9% of each head.'
     """
-    data = attention_data(organization, kept)
+    data = attention_data(organization)
     least, held = min(data["headShares"][-1]), data["shares"][-1]
     notes = [f"The page holds {_percent(held)} of the energy of all heads, at least {_percent(least)} of each head."]
     if data["short"]:

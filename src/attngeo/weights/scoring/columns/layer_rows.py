@@ -22,21 +22,16 @@ def turning_pairs(weights: AttentionWeights) -> RotaryPairs | None:
 
 
 def layer_rows(
-    model: str,
-    weights: AttentionWeights,
-    factors: LayerFactors,
-    heads: bool,
-    figures: Figures = PLAIN,
-    pairs: list[Row] | None = None,
+    model: str, weights: AttentionWeights, factors: LayerFactors, heads: bool, figures: Figures
 ) -> list[Row]:
-    """Return the row of the layer, followed by those of its heads; append the rows of rotary pairs to `pairs`."""
+    """Return the row of the layer, followed by those of its heads."""
 
     def of_layer() -> list[Row]:
         scores = layer_scores(factors.layer_query, factors.layer_key, figures, factors.groups)
         return [layer_row(model, weights, scores)]
 
     def of_heads() -> list[Row]:
-        return head_rows(model, weights, head_scores(*factors.heads, figures=figures), figures, pairs)
+        return head_rows(model, weights, head_scores(*factors.heads, figures=figures), figures)
 
     return [row for part in together([of_layer, of_heads] if heads else [of_layer], factors.work) for row in part]
 
