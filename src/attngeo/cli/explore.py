@@ -33,6 +33,7 @@ def explore(
 
         if host not in LOOPBACK:
             typer.echo(f"attngeo: other machines can reach the page at {host} if they know its address", err=True)
+        typer.echo(f"attngeo: loading {ref}", err=True)
         with printed_warnings(lambda line: typer.echo(line, err=True)):
             serve(
                 ref,

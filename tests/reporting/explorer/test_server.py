@@ -185,5 +185,5 @@ def test_the_command_serves_until_it_is_interrupted():
             assert connection.getresponse().status == 200
             running.send_signal(signal.SIGINT)  # while the connection is open and its answer not read
             assert running.stdout.read() == "attngeo: stopped\n"
-        assert running.stderr.read() == ""
+        assert running.stderr.read() == f"attngeo: loading {command[-1]}\n"
     assert running.returncode == 0
