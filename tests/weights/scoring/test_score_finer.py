@@ -43,6 +43,9 @@ class FakeLayers(list):
     def count(self) -> int:
         return len(self)
 
+    def stop(self) -> None:
+        pass
+
     def __enter__(self) -> FakeLayers:
         return self
 
@@ -183,6 +186,28 @@ def test_frequencies_have_one_row_per_head_and_pair(scored):
         assert row["energy"] / rows[0]["energy"] == pytest.approx(energy / total if total else 1.0, rel=1e-5)
         total = total or energy
     assert sum(row["energy"] for row in rows) == pytest.approx(1)
+
+
+@pytest.mark.parametrize("rotary", ROTARIES.values(), ids=ROTARIES)
+def test_heads_that_need_more_digits_have_the_same_pairs(scored, monkeypatch, rotary):
+    """They are computed again from factors that are divided by their largest entry."""
+    layers = correlated_layers(1, rotary=rotary)
+    expected = scored(layers, score).frequencies
+    monkeypatch.setattr("attngeo.weights.scoring.factored.TRUSTED", 0.0)
+    found = scored(layers, score).frequencies
+    for name in ("energy", "alpha", "beta", "phase", "preferred_offset"):
+        np.testing.assert_allclose(found[name], expected[name], rtol=1e-10, err_msg=name)
+
+
+def test_zero_heads_have_pairs_without_energy(scored):
+    layers = correlated_layers(1, rotary=ROTARIES["whole"])
+    layers[0].query[2] = 0
+    with pytest.warns(UserWarning, match="made: no score where the query"):
+        frequencies = scored(layers, score).frequencies
+    assert frequencies.height == HEADS * 4
+    zero = frequencies.filter(head=2)
+    assert zero.select("alpha", "beta").unique().rows() == [(0.0, 0.0)]
+    assert zero.select("energy", "phase", "preferred_offset").unique().rows() == [(None, None, None)]
 
 
 def test_the_pairs_of_a_head_add_up_to_the_trace_at_every_offset(scored):

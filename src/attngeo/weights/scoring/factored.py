@@ -35,6 +35,7 @@ from attngeo.weights.scoring.rotary.heads import (
     head_rotary_scores,
     pair_products,
     rotary_scores_in_double,
+    scores_of_zero,
     select_pairs,
 )
 from attngeo.weights.scoring.rounding_error import TRUSTED, dense_error, directionality_with_sensitivity, gram_error
@@ -119,7 +120,7 @@ def _in_double(query: Factors, key: Factors, figures: Figures) -> FormScores:
     """
     scales = [float(np.abs(side.w).max()) for side in (query, key)]
     if 0.0 in scales:
-        return _zero_form(query.w.shape[2], key.w.shape[2])
+        return _zero_form(query.w.shape[2], key.w.shape[2], figures)
     query, key = (Factors(side.double().w / scale) for side, scale in zip((query, key), scales, strict=True))
     (scores,) = _with_error(query, key, figures)
     if not scores.error <= TRUSTED:
@@ -131,12 +132,14 @@ def _in_double(query: Factors, key: Factors, figures: Figures) -> FormScores:
         row_norms=scale * scores.row_norms,
         column_norms=scale * scores.column_norms,
         error=0.0,
+        rotary=scores.rotary.scaled(scale),
         cross=None,  # that of the divided factors
     )
 
 
-def _zero_form(d_query: int, d_key: int) -> FormScores:
-    return FormScores(math.nan, math.nan, 0.0, np.zeros(d_query), np.zeros(d_key))
+def _zero_form(d_query: int, d_key: int, figures: Figures) -> FormScores:
+    rotary = scores_of_zero(figures.rotary if figures.pairs and d_query == d_key else None)
+    return FormScores(math.nan, math.nan, 0.0, np.zeros(d_query), np.zeros(d_key), rotary=rotary)
 
 
 def _from_grams(query: Factors, key: Factors, figures: Figures) -> list[FormScores]:
@@ -269,7 +272,7 @@ def _from_qr(query: Floats, key: Floats, figures: Figures) -> FormScores:
     n = r_query @ r_key.T  # [r, r]
     norm = float(np.linalg.norm(n))
     if norm <= 1e-14 * np.linalg.norm(r_query) * np.linalg.norm(r_key):
-        return _zero_form(len(query), len(key))  # the product is zero up to rounding
+        return _zero_form(len(query), len(key), figures)  # the product is zero up to rounding
     rows, columns = np.linalg.norm(query @ r_key.T, axis=1), np.linalg.norm(key @ r_query.T, axis=1)
     sides = Factors(query.T[None]), Factors(key.T[None])
     direction = float(directionality(rows, columns, figures.gamma))

@@ -25,8 +25,8 @@ FREQUENCY_COLUMNS = {
     "energy": "Float64",  # share of all rotating pairs of the head; null where the head is zero
     "alpha": "Float64",
     "beta": "Float64",
-    "phase": "Float64",  # φ in radians
-    "preferred_offset": "Float64",  # φ/θ, key position − query position
+    "phase": "Float64",  # φ in radians; null where the head is zero
+    "preferred_offset": "Float64",  # φ/θ, key position − query position; null where the head is zero
 }
 
 
@@ -43,8 +43,8 @@ def frequency_rows(keys: Row, pairs: PairProducts, rotary: RotaryPairs) -> list[
             "energy": float(pairs.energy[pair]) / total if total > 0 else None,
             "alpha": float(pairs.alpha[pair]),
             "beta": float(pairs.beta[pair]),
-            "phase": float(phases[pair]),
-            "preferred_offset": float(phases[pair] / frequencies[pair]),
+            "phase": float(phases[pair]) if total > 0 else None,
+            "preferred_offset": float(phases[pair] / frequencies[pair]) if total > 0 else None,
         }
         for pair in range(len(frequencies))
     ]

@@ -7,7 +7,7 @@ squares and cost next to nothing.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -39,8 +39,23 @@ class RotaryScores:
     directionality: float = math.nan
     pairs: PairProducts | None = None  # None: not computed
 
+    def scaled(self, scale: float) -> RotaryScores:
+        """Return the scores of the form times `scale`: those of its pairs change, the others do not."""
+        if self.pairs is None:
+            return self
+        one = self.pairs
+        return replace(self, pairs=PairProducts(scale * one.alpha, scale * one.beta, scale**2 * one.energy))
+
 
 NO_ROTATION = RotaryScores()
+
+
+def scores_of_zero(rotary: RotaryPairs | None) -> RotaryScores:
+    """Return those of a form that is zero: its pairs, unless `rotary` is None, have no energy."""
+    if rotary is None:
+        return NO_ROTATION
+    none = np.zeros(len(rotary.turning))
+    return RotaryScores(pairs=PairProducts(none, none, none))
 
 
 @lru_cache(maxsize=16)
