@@ -6,13 +6,17 @@ Commands, one module per group
     score          attngeo score
     published      attngeo published
     organization   attngeo organize, attngeo invariance
+    prune          attngeo prune
+    compare        attngeo compare
     report         attngeo report
     explore        attngeo explore
     dynamics       attngeo pretrain, attngeo track
     atlas          attngeo atlas add, status, query, export
+    atlas_results  attngeo atlas organize, plot, published
     demo           attngeo demo
 
     common         options, errors and output that the commands share
+    ray_option     the option --ray of the atlas
 """
 
 from attngeo.cli.app import app, main

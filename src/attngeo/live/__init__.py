@@ -9,9 +9,8 @@ The following modules import torch when they are imported, so import their names
     attention_hook     recorded_attention: send the attention calls of a model to a recorder
     attention_logits   logits from the queries, keys and masks of an attention call
     checkpoint         a live model as a checkpoint that scoring can read
-    adapters           the weight a layer multiplies with, low-rank adapters included
+    adapters           the weight a layer multiplies with, low-rank adapters (LoRA, DoRA) included
     parameters         the queries and keys of a live model as views of its parameters
-    adapters           weights with low-rank adapters (LoRA, DoRA) added
 """
 
 from attngeo.live.attention_modules import AttentionModule, Stack, attention_stacks

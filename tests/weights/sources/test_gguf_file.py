@@ -110,6 +110,12 @@ def test_integers_are_refused(tmp_path: Path) -> None:
         checkpoint.read(ReadRequest("w"))
 
 
+def test_a_tensor_with_more_axes_than_gguf_has_is_refused(tmp_path: Path) -> None:
+    path = write_gguf(tmp_path / "five.gguf", {"w": np.zeros((1, 1, 1, 1, 32), np.float32)})
+    with pytest.raises(SourceError, match="'w' has 5 axes, expected at most 4"), open_checkpoint(path):
+        pass
+
+
 def test_split_files_are_joined_and_several_models_refused(tmp_path: Path) -> None:
     for part in (1, 2):
         write_gguf(tmp_path / f"m-0000{part}-of-00002.gguf", {f"w{part}": normal(2, 32, seed=part)})

@@ -24,7 +24,7 @@ def symmetric_init_(model: nn.Module, *, scale: Scale = None, **options: Unpack[
     With scale="unit" it helps masked pre-training of post-norm models with learned positions that are slow to leave the
     first plateau of their loss: it saved 33% of the steps at learning rate 5e-4 and 8% at the best rate, 2e-3. A model
     with rotary embedding and pre-norm (ModernBERT) ended 0.1 nats worse with it, each at its best rate, and a causal
-    BERT 0.02 nats worse (docs/initialisation.md). On models of the former kind it warns.
+    BERT 0.02 nats worse (docs/initialisation.md). It warns on models with rotary embedding and pre-norm.
 
     scale:   None keeps the scale of W_k. "unit" is std 1/√d: initial logits between different tokens are of order one,
              those of a token with itself about √r. A number is a std. The existing W_k of a layer is multiplied to that

@@ -75,7 +75,7 @@ def _best_match(scope: Scope, path: str) -> Scope | None:
     ranked = []
     for key in sub_configs:
         name = key.removesuffix("_config")
-        if name in path.split(".") or re.search(rf"(^|\.){re.escape(name)}", path):
+        if re.search(rf"(^|\.){re.escape(name)}", path):
             ranked.append((2, len(name), key))
         elif re.search(_SYNONYMS.get(name, r"(?!)"), path, re.IGNORECASE):
             ranked.append((1, len(name), key))

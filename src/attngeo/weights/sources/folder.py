@@ -74,7 +74,7 @@ class LocalFolder(Folder):
             top = list(root.iterdir())
         except OSError as error:
             raise SourceError(f"{ref}: cannot be listed ({error.strerror})") from error
-        # Subfolders are listed only for the error message of a folder without weights.
+        # Weights may lie one folder below: modules.json of sentence-transformers, pipelines of diffusers.
         below = [entry for folder in top if folder.is_dir() for entry in _entries(folder)]
         self.names = [path.relative_to(root).as_posix() for path in top + below if path.is_file()]
 

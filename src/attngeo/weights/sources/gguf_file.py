@@ -128,7 +128,7 @@ def _rope_divisors(tensors: Mapping[str, StoredTensor]) -> dict[str, Any]:
 
 def _table_entry(cursor: _Cursor) -> tuple[str, tuple[int, ...], int, int]:
     name, axes = cursor.string(), cursor.scalar(4)
-    if axes > 8:
+    if axes > 4:
         raise SourceError(f"{cursor.file.name}: tensor {name!r} has {axes} axes, expected at most 4")
     shape = tuple(cursor.scalar(10) for _ in range(axes))[::-1]  # GGUF counts the fastest axis first
     return name, shape, cursor.scalar(4), cursor.scalar(10)

@@ -133,7 +133,7 @@ def _surroundings(tokenizer: Any, around: list[int]) -> tuple[list[int], list[in
     with quiet_transformers():
         inner = tokenizer("a", add_special_tokens=False)["input_ids"]
         whole = tokenizer("a", add_special_tokens=True)["input_ids"]
-    before = len(whole) - len(inner) - len(around) if not inner else _find(whole, inner)
+    before = _find(whole, inner)
     return around[:before], around[before:]
 
 

@@ -13,7 +13,7 @@ AnyLocation = TypeVar("AnyLocation", bound=Location)
 
 _UNET_PART = re.compile(r"\b(transformer_in|down_block|mid_block|up_block)s?\b")
 _UNET_ORDER = ("transformer_in", "down_block", "mid_block", "up_block")
-_TEMPORAL = re.compile(r"temporal|\btemp_|\bmotion_modules\b|\btransformer_in\b|\btemp_attentions\b")
+_TEMPORAL = re.compile(r"temporal|\btemp_|\bmotion_modules\b|\btransformer_in\b")
 _REFINER = re.compile(r"\b[a-z]+_refiner\b")  # blocks that prepare one stream before the two meet
 _TEXT = re.compile(r"\b(?:text|txt|context)_")
 _CODER = re.compile(r"\b(encoder|decoder)\.")

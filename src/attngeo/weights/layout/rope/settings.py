@@ -97,7 +97,7 @@ def rope_settings(scope: Scope, kind: str | None = None) -> RopeSettings:
     own = _of_kind("rope_parameters", scope.config.get("rope_parameters"), kind)
     usual = _of_kind("rope_parameters", scope.defaults.get("rope_parameters"), kind)
     if own is None:
-        own = _older(scope, kind, usual is not None and _nested(scope.defaults["rope_parameters"]))
+        own = _older(scope, kind)
     if not any(key in own for key in ("rope_type", "type", "factor")):
         # The config says nothing about scaling, so that of its model type holds.
         own = {**{key: value for key, value in (usual or {}).items() if key not in (BASES[0], SHARES[0])}, **own}
@@ -162,13 +162,13 @@ def _of_kind(key: str, parameters: object, kind: str | None) -> dict[str, Any] |
     return {**{name: value for name, value in parameters.items() if not isinstance(value, Mapping)}, **chosen}
 
 
-def _older(scope: Scope, kind: str | None, by_kind: bool) -> dict[str, Any]:
+def _older(scope: Scope, kind: str | None) -> dict[str, Any]:
     """Return the parameters that a config without `rope_parameters` gives."""
     scaling = scope.config.get("rope_scaling")
     if scaling is not None and not isinstance(scaling, Mapping):
         raise RopeConfigError("rope_scaling", scaling, "a mapping")
     older = dict(scaling or {})
-    if by_kind:
+    if _differs_by_kind(scope):
         if kind != "full_attention":
             older = {}  # only layers that attend to everything are scaled
         for key in _BASES_BY_KIND.get(str(kind), ()):
@@ -182,7 +182,7 @@ def _first(
     own: Mapping[str, Any], scope: Scope, usual: Mapping[str, Any] | None, keys: tuple[str, ...], default: float
 ) -> float:
     """Return the number under the first of `keys`: in the layer's parameters, in the config, in its type's defaults."""
-    places = [own, {} if usual is not None and scope_is_nested(scope) else scope.config, usual or {}, scope.defaults]
+    places = [own, {} if _differs_by_kind(scope) else scope.config, usual or {}, scope.defaults]
     for place in places:
         for key in keys:
             if place.get(key) is not None:
@@ -190,7 +190,7 @@ def _first(
     return default
 
 
-def scope_is_nested(scope: Scope) -> bool:
+def _differs_by_kind(scope: Scope) -> bool:
     """Return whether layers of different kinds of this model type have parameters of their own."""
     usual = scope.defaults.get("rope_parameters")
     return isinstance(usual, Mapping) and _nested(usual)
