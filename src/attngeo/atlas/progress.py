@@ -20,6 +20,7 @@ from attngeo.atlas.outcome import Outcome
 from attngeo.errors import AttngeoError
 from attngeo.io.archive import load_json, save_json
 from attngeo.io.progress import ProgressBar, time_left
+from attngeo.io.text import byte_text
 
 RUNNING = "running"  # folder in an atlas with one small file per call that is at work
 EVERY = 1.0  # seconds between two writes of it
@@ -155,16 +156,3 @@ def _read(path: Path) -> RunningCall | None:
 
 def _detail(failed: int, read: int) -> str:
     return f"{failed} failed" + (f", {byte_text(read)} read" if read else "")
-
-
-def byte_text(count: float) -> str:
-    """Return a number of bytes for people.
-
-    >>> byte_text(999), byte_text(3_400_000)
-    ('999 bytes', '3.4 MB')
-    """
-    for unit in ("bytes", "kB", "MB", "GB"):
-        if count < 1000 or unit == "GB":
-            return f"{count:.0f} {unit}" if unit == "bytes" else f"{count:.1f} {unit}"
-        count /= 1000
-    raise AssertionError

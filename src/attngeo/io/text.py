@@ -1,4 +1,4 @@
-"""Text files that a user names, and short names of models."""
+"""Text files that a user names, short names of models, and numbers of bytes for people."""
 
 from __future__ import annotations
 
@@ -29,3 +29,15 @@ def short_name(model: str | os.PathLike[str]) -> str:
     """
     text = os.path.normpath(os.fspath(model)) if model else ""
     return "/".join(part for part in text.replace(os.sep, "/").split("/")[-2:] if part)
+
+
+def byte_text(count: float) -> str:
+    """Return a number of bytes for people.
+
+    >>> byte_text(999), byte_text(3_400_000), byte_text(2.5e12)
+    ('999 bytes', '3.4 MB', '2500.0 GB')
+    """
+    if count < 1000:
+        return f"{count:.0f} bytes"
+    size, unit = next(((size, unit) for size, unit in ((1e3, "kB"), (1e6, "MB")) if count < 1e3 * size), (1e9, "GB"))
+    return f"{count / size:.1f} {unit}"

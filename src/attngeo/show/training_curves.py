@@ -38,7 +38,7 @@ def training_figure(records: Sequence[Record]) -> Figure:
     records = [record for record in records if record.get("symmetry")]
     if not records:
         raise InputError("records: none contains scores, so there is nothing to draw")
-    all_layers = list(dict.fromkeys(layer for record in records for layer in _layers(record)))
+    all_layers = list(dict.fromkeys(layer for record in records for layer in record_layers(record)))
     names = [name for name in _PANELS if any(name in record for record in records)]
     stacks = list(dict.fromkeys(stack for stack, _ in all_layers))
     figure = new_figure(COLUMN if len(names) == 1 else PAGE, 2.5 * len(stacks))
@@ -65,9 +65,9 @@ def training_figure(records: Sequence[Record]) -> Figure:
     return figure
 
 
-def _layers(record: Record) -> list[Layer]:
-    """Return the layers of a record, in the order of its lists."""
-    count = len(record["symmetry"])  # records of pre-training have one stack and do not name it
+def record_layers(record: Record) -> list[Layer]:
+    """Return the layers of a record, in the order of its lists; records of pre-training do not name their stack."""
+    count = len(record.get("symmetry") or ())
     return list(zip(record.get("stack", [""] * count), record.get("layer", range(count)), strict=True))
 
 
@@ -76,7 +76,9 @@ def _draw_layer(ax: Axes, name: str, records: Sequence[Record], layer: Layer, co
     points = [
         (record["step"], record[name][layers.index(layer)])
         for record in records
-        if record.get(name) and layer in (layers := _layers(record)) and record[name][layers.index(layer)] is not None
+        if record.get(name)
+        and layer in (layers := record_layers(record))
+        and record[name][layers.index(layer)] is not None
     ]
     if points:
         steps, values = zip(*points, strict=True)

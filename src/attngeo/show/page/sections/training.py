@@ -21,11 +21,10 @@ from attngeo.show.page.sections.description import (
     rounded,
     rounded_number,
 )
+from attngeo.show.training_curves import record_layers
 
 if TYPE_CHECKING:
     from attngeo.dynamics.monitoring.records import Record
-
-    Layer = tuple[str, int]  # stack and number; the stack is "" where records do not name it
 
 READING = (
     "Each curve belongs to one run. Of the scores, the line is the median layer and the band reaches from the "
@@ -56,13 +55,15 @@ class _Series:
     records: Sequence[Record]
 
     def layers(self) -> list[int]:
-        return sorted({number for record in self.records for stack, number in _layers(record) if stack == self.stack})
+        return sorted(
+            {number for record in self.records for stack, number in record_layers(record) if stack == self.stack}
+        )
 
     def points(self, score: str, number: int) -> list[tuple[int, float | None]]:
         """Return step and score of one layer; a value that was not measured is None."""
         found = []
         for record in self.records:
-            layers = _layers(record)
+            layers = record_layers(record)
             if record.get(score) and (self.stack, number) in layers:
                 found.append((record["step"], record[score][layers.index((self.stack, number))]))
         return found
@@ -104,19 +105,13 @@ def _series(training: Mapping[str, Sequence[Record]]) -> list[_Series]:
     found: list[_Series] = []
     used: dict[str, int] = {}
     for name, records in training.items():
-        for stack in dict.fromkeys(stack for record in records for stack, _ in _layers(record)):
+        for stack in dict.fromkeys(stack for record in records for stack, _ in record_layers(record)):
             kind = stack or next((known for known in ("encoder", "decoder") if known in name), "")
             before = used[kind] = used.get(kind, -1) + 1
             colour = STACK_COLOURS.get(kind) or _SPARE[(len(found) + before) % len(_SPARE)]
             title = ", ".join(filter(None, (short_name(name), "" if stack in name else stack)))
             found.append(_Series(title, stack, colour, _DASHES[before % len(_DASHES)], records))
     return found
-
-
-def _layers(record: Record) -> list[Layer]:
-    """Return the layers of a record, in the order of its lists; records of pre-training do not name their stack."""
-    count = len(record.get("symmetry") or ())
-    return list(zip(record.get("stack", [""] * count), record.get("layer", range(count)), strict=True))
 
 
 def _loss(name: str, records: Sequence[Record], key: str, series: Sequence[_Series]) -> Trace | None:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from attngeo.errors import SourceError
+from attngeo.io.text import byte_text
 from attngeo.weights.sources.byte_checkpoint import StoredTensor
 from attngeo.weights.sources.byte_file import ByteFile, LocalFile
 from attngeo.weights.sources.checkpoint import Checkpoint
@@ -76,15 +77,7 @@ class HubFolder(Folder):
         missing = [self._prefix + name for name in names if self._model.cached(self._prefix + name) is None]
         if missing:
             size = sum(self._model.snapshot.files[name][0] or 0 for name in missing)
-            log.info("%s has no safetensors: downloading all of %s, %s", self.ref, ", ".join(missing), _bytes(size))
-
-
-def _bytes(size: float) -> str:
-    for unit in ("bytes", "kB", "MB"):
-        if size < 1000:
-            return f"{size:.3g} {unit}"
-        size /= 1000
-    return f"{size:.3g} GB"
+            log.info("%s has no safetensors: downloading all of %s, %s", self.ref, ", ".join(missing), byte_text(size))
 
 
 def _writable(folder: Path) -> bool:
