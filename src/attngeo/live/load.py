@@ -50,9 +50,10 @@ class LoadedModel:
     @cached_property
     def tokenizer(self) -> PreTrainedTokenizerBase | None:
         """The text tokenizer, or None if there is none."""
-        given = self.given.get("tokenizer") or self.given.get("processor")
-        if given is not None:
-            return getattr(given, "tokenizer", given)
+        for given in (self.given.get("tokenizer"), self.given.get("processor")):
+            found = getattr(given, "tokenizer", given)
+            if hasattr(found, "convert_ids_to_tokens"):  # a processor may be one of images alone
+                return found
         tokenizer = self._load("AutoTokenizer")
         # Without tokenizer files transformers may invent a tokenizer that knows only its special tokens.
         usable = tokenizer is not None and set(tokenizer.get_vocab()) - set(tokenizer.all_special_tokens)

@@ -180,6 +180,8 @@ def test_the_padding_of_a_sound_is_removed(tone: Path) -> None:
     assert tensor.shape == (4, 4, 8)  # a tenth of a second: 6.4 frames
     with pytest.raises(InputError, match="its decoder reads a text of its own; give target="):
         capture(model, tone, processor=extractor, stack="cross")
+    with pytest.raises(InputError, match="tokenizer"):
+        capture(model, tone, processor=extractor, stack="cross", target="a tone")
     with pytest.raises(InputError, match=r"sound: 2.0 s, but the model reads at most 1 s; .*--truncate"):
         capture(model, np.ones(32000), processor=extractor, stack="encoder")
     assert single(capture(model, np.ones(32000), processor=extractor, stack="encoder", truncate=True)).shape[0] == 32

@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import threading
+import urllib.request
 from contextlib import closing
 from typing import Any
 
@@ -149,6 +150,20 @@ def test_a_newer_text_cancels_an_older_one_of_the_same_side(session, monkeypatch
         thread.join(60)
     sizes = [len(session._loaded.tokenizer(text).input_ids) for text in (TEXT, "A newer text.")]
     assert outcomes == {"older": "superseded", "other side": sizes[0], "newer": sizes[1]}
+
+
+@pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="this machine has no IPv6")
+def test_the_loopback_address_may_be_that_of_ipv6(session):
+    with ExplorerServer(session, "::1") as running:
+        assert running.address.startswith(f"http://[::1]:{running.server_port}/")
+        thread = threading.Thread(target=running.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        try:
+            with urllib.request.urlopen(running.address, timeout=60) as answer:
+                assert answer.status == 200
+        finally:
+            running.shutdown()
+            thread.join()
 
 
 def test_a_port_in_use_and_a_model_without_tokenizer_are_one_line(session, tmp_path):

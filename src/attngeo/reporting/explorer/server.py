@@ -41,6 +41,7 @@ class ExplorerServer(ThreadingHTTPServer):
         self._connections: set[Any] = set()
         self.token = secrets.token_urlsafe(24)
         self.page = explorer_html(session.name, MOST_CHARACTERS, __version__).encode()
+        self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
         try:
             super().__init__((host, port), _Handler)
         except (OSError, OverflowError) as error:
@@ -50,7 +51,8 @@ class ExplorerServer(ThreadingHTTPServer):
     @property
     def address(self) -> str:
         """The address of the page, with its token."""
-        return f"http://{self.host}:{self.server_port}/{self.token}/"
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"http://{host}:{self.server_port}/{self.token}/"
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A browser that closes a connection early is no error."""
