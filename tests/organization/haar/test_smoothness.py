@@ -8,6 +8,7 @@ import pytest
 from attngeo.errors import InputError
 from attngeo.organization import Tree
 from attngeo.organization.haar.smoothness import holder
+from attngeo.organization.haar.transform import forward
 from tests.organization.random_trees import random_tree
 
 
@@ -26,6 +27,23 @@ def test_the_exponent_of_the_coefficients_is_recovered(alpha, shape):
     assert fit.error < 0.02
     assert fit.counts.min() >= 8 and fit.counts.sum() <= np.prod([n - 1 for n in shape])
     noise = holder(np.random.default_rng(1).standard_normal(shape), trees)
+    assert noise.exponent == pytest.approx(-0.5, abs=4 * noise.error + 0.02)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("kind", ["constant", "additive"])
+def test_an_array_without_mixed_variation_has_no_exponent(kind, dtype):
+    """Its coefficients without constant factors are rounding alone, whose size grows with the support too."""
+    shape = (40, 36, 12)
+    trees = tuple(random_tree(n, n) for n in shape)
+    array = np.full(shape, 3.3)
+    if kind == "additive":
+        rng = np.random.default_rng(0)
+        array = array + rng.normal(size=(40, 1, 1)) + rng.normal(size=(36, 1)) + rng.normal(size=12)
+    fit = holder(forward(array.astype(dtype), dict(enumerate(trees))), trees)
+    assert np.isnan(fit.exponent) and len(fit.counts) == 0
+    array += 1e-3 * np.random.default_rng(1).normal(size=shape)
+    noise = holder(forward(array.astype(dtype), dict(enumerate(trees))), trees)
     assert noise.exponent == pytest.approx(-0.5, abs=4 * noise.error + 0.02)
 
 

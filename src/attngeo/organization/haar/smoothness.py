@@ -25,6 +25,7 @@ from attngeo.organization.trees.tree import Tree
 
 FEWEST = 8  # least number of coefficients in a bin
 FLOOR = 1e-12  # bins this small relative to the largest are rounding
+ROUNDING = 4.0  # roundings of a whole support that a bin must exceed
 
 
 @dataclass(frozen=True)
@@ -75,13 +76,16 @@ def holder(coefficients: AnyArray, trees: Sequence[Tree]) -> Holder:
     """Return the mixed-Hölder fit of Haar coefficients along one tree per axis.
 
     |R| is the product of the supports' shares of their axes. Coefficients with a constant factor are left out. The rest
-    are binned by ⌊log₂ |R|⌋; bins with fewer than 8 coefficients are left out, and each other bin is weighted by its
-    number of coefficients.
+    are binned by ⌊log₂ |R|⌋; bins with fewer than 8 coefficients, and bins that hold nothing but rounding, are left
+    out, and each other bin is weighted by its number of coefficients. The slope is NaN where fewer than two bins are
+    left, as for a constant array.
     """
     sizes = tuple(tree.size for tree in trees)
     if tuple(np.shape(coefficients)) != sizes:
         raise InputError(f"holder: coefficients of shape {np.shape(coefficients)} do not match trees of sizes {sizes}")
-    inner = np.asarray(to_numpy(coefficients))[(slice(1, None),) * len(sizes)]
+    values = np.asarray(to_numpy(coefficients))
+    precision = np.finfo(np.result_type(values, np.float32)).eps
+    inner = values[(slice(1, None),) * len(sizes)]
     support, rms, high, counts = [], [], [], []
     for mean, sizes_here in _by_support(inner, [np.log2(tree.rotations.share[1:]) for tree in trees]):
         if len(sizes_here) < FEWEST:
@@ -92,12 +96,19 @@ def holder(coefficients: AnyArray, trees: Sequence[Tree]) -> Holder:
         counts.append(len(sizes_here))
     x, weights = np.asarray(support), np.asarray(counts, np.int64)
     typical, largest = np.asarray(rms), np.asarray(high)
-    kept = typical > FLOOR * typical.max(initial=0.0)
+    # A coefficient is a difference of sums over its support, each of about √|R| times the norm of the array.
+    noise = ROUNDING * float(precision) * _norm(values) * np.exp2(x / 2)  # [bins]
+    kept = typical > np.maximum(noise, FLOOR * typical.max(initial=0.0))
     x, weights, typical, largest = x[kept], weights[kept], typical[kept], largest[kept]
     positive = largest > 0
     log_rms, log_high = np.log2(typical), np.log2(largest, out=np.full(len(largest), np.nan), where=positive)
     lines = _line(x, log_rms, weights), _line(x[positive], log_high[positive], weights[positive])
     return Holder(*lines, x, log_rms, log_high, weights)
+
+
+def _norm(values: NDArray[Any]) -> float:
+    """Return the l2 norm of the coefficients, which is that of the array."""
+    return float(np.sqrt(np.square(values, dtype=np.float64).sum()))
 
 
 def _by_support(inner: NDArray[Any], logs: Sequence[Floats]) -> Iterator[tuple[float, NDArray[Any]]]:
