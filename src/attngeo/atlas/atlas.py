@@ -13,7 +13,7 @@ from attngeo.atlas.executors import Executor, InProcess, LocalProcesses, RayTask
 from attngeo.atlas.options import ScoreOptions
 from attngeo.atlas.organized import Organized
 from attngeo.atlas.outcome import Outcome
-from attngeo.atlas.progress import CallProgress, forget_ended_calls
+from attngeo.atlas.progress import CallProgress
 from attngeo.atlas.query import run_query
 from attngeo.atlas.reference import Reference
 from attngeo.atlas.status import AtlasStatus, read_status
@@ -108,7 +108,6 @@ class Atlas:
         options = ScoreOptions(heads, nulls, folded, num_heads, unproven)
         executor = _executor(workers, ray)
         self._store.create()
-        forget_ended_calls(self.path)
         job = ScoreJob(Store(self.path.absolute()), options, ledger_for(references, hub_limits))
         with CallProgress(self.path, len(references), progress, say) as call:
             for outcome in self._outcomes(references, job, retry, executor):

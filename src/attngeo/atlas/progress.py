@@ -86,6 +86,7 @@ class CallProgress:
         self._path = root / RUNNING / f"{socket.gethostname()}-{os.getpid()}-{id(self)}.json"
 
     def __enter__(self) -> CallProgress:
+        _forget_ended_calls(self._path.parents[1])
         self._write()
         return self
 
@@ -130,7 +131,7 @@ def running_calls(root: Path) -> list[RunningCall]:
     return [call for path in _files(root) if (call := _read(path)) is not None and call.alive]
 
 
-def forget_ended_calls(root: Path) -> None:
+def _forget_ended_calls(root: Path) -> None:
     """Remove the files of calls that were killed."""
     for path in _files(root):
         call = _read(path)
