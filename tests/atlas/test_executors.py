@@ -120,6 +120,23 @@ def test_ctrl_c_prints_nothing(models: list[Path], tmp_path: Path) -> None:
 
 
 @needs_proc
+def test_an_interrupt_ends_a_call_whose_tasks_take_long(tmp_path: Path) -> None:
+    """Also after polars has been imported, which the driver does before its workers start."""
+    script = (
+        "import polars\n"
+        "from attngeo.atlas.executors import LocalProcesses\n"
+        "from tests.atlas.deadly_job import DeadlyJob\n"
+        f"list(LocalProcesses(1).run(DeadlyJob(), [{str(tmp_path / 'begun')!r}]))"
+    )
+    process = subprocess.Popen([sys.executable, "-c", script], cwd=ROOT, stderr=subprocess.PIPE, text=True)
+    wait_until((tmp_path / "begun").exists)
+    workers = workers_of(process.pid)
+    process.send_signal(signal.SIGINT)
+    assert process.communicate(timeout=20)[1].endswith("KeyboardInterrupt\n")
+    assert workers and not any(Path(f"/proc/{worker}").exists() for worker in workers)
+
+
+@needs_proc
 def test_an_interrupt_ends_the_workers(models: list[Path], tmp_path: Path) -> None:
     def interrupt(done: int, total: int) -> None:
         raise KeyboardInterrupt

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
+import sys
 import threading
 import time
 from contextlib import closing
@@ -62,3 +65,23 @@ def test_a_fetch_that_waits_is_ended_where_the_consumer_stops_early(taken):
         if taken == 3:
             assert list(upcoming) == []
     assert waiting.is_set() == (taken < 3)  # an iterable that has ended is not stopped
+
+
+def test_an_interrupt_ends_the_wait_for_an_item():
+    """Also after polars has been imported: its handler of the signal lets waits without a limit go on."""
+    script = """
+import polars, threading
+from attngeo.io.prefetch import prefetch
+waiting = threading.Event()
+def items():
+    yield print("begun", flush=True)
+    waiting.wait()
+for _ in prefetch(items(), stop=waiting.set):
+    pass
+"""
+    process = subprocess.Popen(
+        [sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None and process.stdout.readline() == "begun\n"
+    process.send_signal(signal.SIGINT)
+    assert process.communicate(timeout=20)[1].endswith("KeyboardInterrupt\n")

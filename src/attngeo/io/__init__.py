@@ -11,6 +11,7 @@
     parquet    tables in Parquet files, with a digest
     text       read text files
     threads    threads, and the number of BLAS threads
+    waiting    waits that Ctrl-C ends
 
 Nothing is imported here, so that a progress bar does not load numpy; import from the modules.
 """
@@ -27,4 +28,5 @@ __all__ = [
     "progress",
     "text",
     "threads",
+    "waiting",
 ]

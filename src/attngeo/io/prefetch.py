@@ -7,6 +7,8 @@ from collections.abc import Callable, Generator, Iterable
 from queue import Empty, Full, Queue
 from typing import TypeVar
 
+from attngeo.io.waiting import FOREVER
+
 Item = TypeVar("Item")
 
 _END = object()
@@ -51,7 +53,7 @@ def prefetch(items: Iterable[Item], *, stop: Callable[[], None] | None = None) -
     thread = threading.Thread(target=fetch, name="attngeo-read", daemon=True)
     thread.start()
     try:
-        while (item := queue.get()) is not _END:
+        while (item := queue.get(timeout=FOREVER)) is not _END:
             yield item  # type: ignore[misc]
             del item
         ended = True

@@ -11,6 +11,7 @@ from attngeo.atlas.executors.interface import Job, WorkerLost
 from attngeo.atlas.executors.worker_handle import WorkerHandle
 from attngeo.atlas.outcome import Outcome
 from attngeo.errors import AttngeoError
+from attngeo.io.waiting import FOREVER
 
 TRIES = 5  # worker processes that one task may lose before it counts as failed
 
@@ -31,7 +32,7 @@ class LocalProcesses:
             thread.start()
         try:
             for _ in tasks:
-                outcome = call.outcomes.get()
+                outcome = call.outcomes.get(timeout=FOREVER)
                 if isinstance(outcome, BaseException):
                     raise outcome
                 yield outcome
