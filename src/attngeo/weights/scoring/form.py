@@ -140,7 +140,7 @@ class Form:
     def effective_ranks(self) -> tuple[float, float]:
         """Return the effective ranks (Σ|λ|²)²/Σ|λ|⁴ of the symmetric and of the skew part.
 
-        A part that is zero has none: NaN.
+        A part that is zero, or below about 5e-4 of the norm of M and thus lost to rounding, has none: NaN.
         """
         self._check_square("effective_ranks")
         query, key = self._relative_factors()
