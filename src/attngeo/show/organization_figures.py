@@ -150,11 +150,10 @@ def sparsity_figure(comparison: Comparison) -> Figure:
         left.plot(share[drawn], curve.errors[drawn], line_style, color=colour, linewidth=width, label=profile.name)
         if profile.holder is not None and len(profile.holder.support):
             fit = profile.holder
-            right.plot(fit.support, fit.log_rms, "o", color=colour, markersize=3, label=_exponent(profile.name, fit))
-            intercept = np.average(fit.log_rms, weights=fit.counts) - fit.rms.slope * np.average(
-                fit.support, weights=fit.counts
+            right.plot(
+                fit.support, fit.log_rms, "o", color=colour, markersize=3, label=exponent_label(profile.name, fit)
             )
-            right.plot(fit.support, intercept + fit.rms.slope * fit.support, line_style, color=colour, linewidth=width)
+            right.plot(fit.support, fit.line(fit.support), line_style, color=colour, linewidth=width)
     left.set(xscale="log", yscale="log", ylim=(3e-3, 1.3))
     left.set_xlabel("share of coefficients kept, %")
     left.set_ylabel("relative l2 error")
@@ -170,7 +169,8 @@ def sparsity_figure(comparison: Comparison) -> Figure:
     return figure
 
 
-def _exponent(name: str, fit: Holder) -> str:
+def exponent_label(name: str, fit: Holder) -> str:
+    """Return the name of a basis with its exponent and the standard error."""
     return f"{name}: α {fit.exponent:.2f} ± {fit.error:.2f}".replace("-", "−")
 
 

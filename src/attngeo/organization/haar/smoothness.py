@@ -62,6 +62,11 @@ class Holder:
         """Return the standard error of that α."""
         return self.rms.error
 
+    def line(self, support: Floats) -> Floats:
+        """Return log₂ of the root mean square [k] on the fitted line, at log₂ |R| = support [k]."""
+        middle, level = (np.average(values, weights=self.counts) for values in (self.support, self.log_rms))
+        return np.asarray(level + self.rms.slope * (support - middle))
+
     def __eq__(self, other: object) -> bool:
         return as_plain(self) == as_plain(other) if isinstance(other, Holder) else NotImplemented
 

@@ -140,6 +140,16 @@ def escaped(text: str) -> str:
     return html.escape(text, quote=False).replace("%{", "%\u200b{")
 
 
+def with_opacity(colour: str, opacity: float) -> str:
+    """Return a colour #rrggbb for plotly, with its opacity.
+
+    >>> with_opacity("#0080ff", 0.5)
+    'rgba(0,128,255,0.5)'
+    """
+    red, green, blue = (int(colour[at : at + 2], 16) for at in (1, 3, 5))
+    return f"rgba({red},{green},{blue},{opacity})"
+
+
 def in_lines(text: str) -> str:
     """Return text as a title for plotly: escaped, in lines that fit a phone's width, broken after / - _ . or a space.
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from attngeo.show.canvas import GREY
-from attngeo.show.organization_figures import BASES
+from attngeo.show.organization_figures import BASES, exponent_label
 from attngeo.show.page.section import PageFigure, Section
 from attngeo.show.page.sections.description import Panel, Trace, axis, columns, figure, rounded, rounded_number
 
@@ -100,10 +100,8 @@ def _fit(profile: Profile) -> list[Trace]:
     fit = profile.holder
     assert fit is not None
     colour, dash, width = _style(profile)
-    middle, level = (float(np.average(values, weights=fit.counts)) for values in (fit.support, fit.log_rms))
     ends = np.array([fit.support.min(), fit.support.max()])
     common: dict[str, Any] = {"type": "scatter", "legendgroup": profile.name}
-    exponent = f"{profile.name}: α {fit.exponent:.2f} ± {fit.error:.2f}".replace("-", "−")
     return [
         common
         | {
@@ -112,13 +110,13 @@ def _fit(profile: Profile) -> list[Trace]:
             "y": rounded(fit.log_rms),
             "marker": {"color": colour, "size": 6, "symbol": _SYMBOLS[dash]},
             "hovertemplate": "support 2^%{x:.1f}: %{y:.2f}",
-            "name": exponent,
+            "name": exponent_label(profile.name, fit),
         },
         common
         | {
             "mode": "lines",
             "x": rounded(ends),
-            "y": rounded(level + fit.rms.slope * (ends - middle)),
+            "y": rounded(fit.line(ends)),
             "line": {"color": colour, "dash": dash, "width": width},
             "hoverinfo": "skip",
             "showlegend": False,

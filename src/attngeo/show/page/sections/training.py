@@ -20,6 +20,7 @@ from attngeo.show.page.sections.description import (
     in_lines,
     rounded,
     rounded_number,
+    with_opacity,
 )
 from attngeo.show.training_curves import record_layers
 
@@ -168,14 +169,13 @@ def _median_and_band(one: _Series, score: str) -> list[Trace]:
     """Return the range of the layers as a band, and their median as a line."""
     steps, values = zip(*one.values(score), strict=True)
     low, high = rounded([min(some) for some in values]), rounded([max(some) for some in values])
-    red, green, blue = (int(one.colour[at : at + 2], 16) for at in (1, 3, 5))
     band = {
         "type": "scatter",
         "mode": "lines",
         "x": [*steps, *reversed(steps)],
         "y": [*low, *reversed(high)],
         "fill": "toself",
-        "fillcolor": f"rgba({red},{green},{blue},0.18)",
+        "fillcolor": with_opacity(one.colour, 0.18),
         "line": {"width": 0},
         "hoverinfo": "skip",
         "legendgroup": escaped(one.name),

@@ -22,11 +22,11 @@ FREQUENCY_COLUMNS = {
     "head": "Int64",
     "pair": "Int64",  # number of the rotating pair in the head, from 0
     "frequency": "Float64",  # θ in radians per position
-    "energy": "Float64",  # share of all rotating pairs of the head; null where the head is zero
+    "energy": "Float64",  # share of all rotating pairs of the head; null where these are zero
     "alpha": "Float64",
     "beta": "Float64",
-    "phase": "Float64",  # φ in radians; null where the head is zero
-    "preferred_offset": "Float64",  # φ/θ, key position − query position; null where the head is zero
+    "phase": "Float64",  # φ in radians; null where the rotating pairs are zero
+    "preferred_offset": "Float64",  # φ/θ, key position − query position; null where they are zero
 }
 
 

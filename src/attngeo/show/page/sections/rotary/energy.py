@@ -23,6 +23,7 @@ from attngeo.show.page.sections.description import (
     rounded_number,
     stack_name,
     whole_axis,
+    with_opacity,
 )
 
 if TYPE_CHECKING:
@@ -80,7 +81,7 @@ def _quantile_traces(frequencies: Floats, energies: Floats, stack: str, several:
                 "x": x + x[::-1],
                 "y": rounded(bounds[0]) + rounded(bounds[1][::-1]),
                 "fill": "toself",
-                "fillcolor": _with_opacity(colour, opacity),
+                "fillcolor": with_opacity(colour, opacity),
                 "line": {"width": 0},
                 "name": name,
                 "hoverinfo": "skip",
@@ -140,8 +141,3 @@ def _quantile_rows(frequencies: Floats, energies: Floats) -> list[dict[str, Any]
         {"heads": len(energies), "frequency": float(frequency)} | dict(zip(names, map(float, row), strict=True))
         for frequency, row in zip(frequencies, levels, strict=True)
     ]
-
-
-def _with_opacity(colour: str, opacity: float) -> str:
-    red, green, blue = (int(colour[at : at + 2], 16) for at in (1, 3, 5))
-    return f"rgba({red},{green},{blue},{opacity})"
