@@ -46,11 +46,28 @@ def test_the_figure_shows_every_layer_the_limit_and_the_window_average(curves):
     assert labels["limit s̄ over all offsets"].tolist() == [curve.limit for curve in curves.layers]
 
 
-def test_a_layer_of_zeros_has_no_symmetry():
-    prefix = "model.layers.0.self_attn."
-    weights = {f"{prefix}{side}_proj.weight": np.zeros((8, 8), np.float32) for side in "qk"}
+def small_llama(*sides: np.ndarray) -> MemoryCheckpoint:
+    """Return a layer with 2 heads of size 4 and a window of 4 positions, with these queries and keys [8, 8]."""
     config = {"model_type": "llama", "num_attention_heads": 2, "hidden_size": 8, "max_position_embeddings": 4}
-    (curve,) = offset_curves(MemoryCheckpoint("zeros", config, weights), last=5).layers
+    names = (f"model.layers.0.self_attn.{side}_proj.weight" for side in "qk")
+    return MemoryCheckpoint("llama", config, dict(zip(names, sides, strict=True)))
+
+
+def test_numerator_and_denominator_are_averaged_over_the_window():
+    sides = np.random.default_rng(0).normal(size=(2, 8, 8)).astype(np.float32)
+    (curve,) = offset_curves(small_llama(*sides), last=5).layers
+    (layer,) = attngeo.attention_layers(small_llama(*sides))
+    heads = [attngeo.Form(query, key, layer.rotary) for query, key in zip(layer.query, layer.key, strict=True)]
+    dense = [sum(head.at(offset).dense().astype(np.float64) for head in heads) for offset in range(-5, 6)]
+    there, back = np.array(dense[5:]), np.array(dense[5::-1])  # [6, 8, 8], M_Δ and M_−Δ for Δ = 0 to 5
+    traces = np.einsum("kij,kji->k", there, back)
+    squares = ((there**2).sum((1, 2)) + (back**2).sum((1, 2))) / 2
+    np.testing.assert_allclose(curve.symmetry, traces / squares, atol=1e-5)
+    assert curve.window_average == pytest.approx(traces[:4].sum() / squares[:4].sum(), abs=1e-5)
+
+
+def test_a_layer_of_zeros_has_no_symmetry():
+    (curve,) = offset_curves(small_llama(*np.zeros((2, 8, 8), np.float32)), last=5).layers
     assert np.isnan(curve.symmetry).all() and np.isnan(curve.window_average)
 
 
