@@ -1,8 +1,9 @@
-"""Standard streams that are closed or full, an interrupt during the imports, names that would break a line."""
+"""Standard streams that are closed or full, signals, names that would break a line."""
 
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -49,6 +50,33 @@ def test_an_interrupt_during_the_imports_prints_nothing(tmp_path: Path) -> None:
     (tmp_path / "typer.py").write_text("raise KeyboardInterrupt\n")
     done = run("--version", PYTHONPATH=str(tmp_path))
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+def test_a_signal_leaves_no_temporary_folder(number: signal.Signals, tmp_path: Path) -> None:
+    script = f"""
+import sys, threading
+from pathlib import Path
+import attngeo.cli.app
+from attngeo.io.atomic import atomic_folder
+
+def command(prog_name):
+    with atomic_folder(Path({str(tmp_path / "results")!r})):
+        print("begun", flush=True)
+        threading.Event().wait()
+
+module = sys.modules["attngeo.cli.app"]
+module.app = command
+module.main()
+"""
+    process = subprocess.Popen(
+        [sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None and process.stdout.readline() == "begun\n"
+    process.send_signal(number)
+    assert process.communicate(timeout=60)[1] == ""
+    assert process.returncode == 128 + number
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("name", ["two\nlines", "\x1b[31mred"])

@@ -7,6 +7,7 @@ to stderr.
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from importlib import import_module
 from typing import Annotated, Any
@@ -106,6 +107,7 @@ app = typer.Typer(
 def main() -> None:
     """Run the command line; the entry point of `attngeo` and of `python -m attngeo`."""
     _open_closed_streams()
+    _clean_up_when_ended()
     for stream in (sys.stdout, sys.stderr):
         # A name in any script can be printed, even if the terminal cannot show it.
         stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
@@ -116,6 +118,19 @@ def main() -> None:
     except OSError as error:  # of a help text; commands report their own errors
         typer.echo(f"attngeo: error: standard output: cannot be written ({error.strerror})", err=True)
         sys.exit(2)
+
+
+def _clean_up_when_ended() -> None:
+    """Let SIGTERM (of a scheduler) and SIGHUP (of a closed terminal) end the command as Ctrl-C does, with cleaning up."""
+
+    def end(number: int, _: object) -> None:
+        signal.signal(number, signal.SIG_DFL)  # a second one ends the process at once
+        sys.exit(128 + number)
+
+    for name in ("SIGTERM", "SIGHUP"):
+        number = getattr(signal, name, None)  # Windows has no SIGHUP
+        if number is not None and signal.getsignal(number) is signal.SIG_DFL:  # `nohup` ignores it
+            signal.signal(number, end)
 
 
 def _open_closed_streams() -> None:
