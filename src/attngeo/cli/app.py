@@ -121,7 +121,7 @@ def main() -> None:
 
 
 def _clean_up_when_ended() -> None:
-    """Let SIGTERM (of a scheduler) and SIGHUP (of a closed terminal) end the command as Ctrl-C does, with cleaning up."""
+    """Let SIGTERM (of a scheduler) and SIGHUP (of a closed terminal) end the command as Ctrl-C does, and clean up."""
 
     def end(number: int, _: object) -> None:
         signal.signal(number, signal.SIG_DFL)  # a second one ends the process at once
