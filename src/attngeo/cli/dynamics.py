@@ -18,6 +18,7 @@ from attngeo.cli.common import (
     parse_layers,
     print_text,
     printed_warnings,
+    write_figure,
 )
 
 app = typer.Typer(rich_markup_mode=None)
@@ -84,10 +85,9 @@ def track(
                 )
         finally:  # finished steps are drawn even if an error stopped the others
             if figure is not None and path.is_file() and (done := read_records(path)):
-                from attngeo.show.canvas import save_figure
                 from attngeo.show.training_curves import training_figure
 
-                save_figure(training_figure(done), figure)
+                write_figure(training_figure(done), figure)
         first, last = records[0]["step"], records[-1]["step"]
         steps = f"{len(records)} steps, {first} to {last}," if len(records) > 1 else "1 step"
         typer.echo(f"attngeo: {steps} in {path}", err=True)

@@ -228,6 +228,7 @@ def test_track_reads_safetensors_without_torch(run: Path) -> None:
 def test_track_draws_the_curves_of_its_records(run: Path) -> None:
     result = run_track(run, "--figure", run / "curves.png")
     assert result.exit_code == 0 and (run / "curves.png").read_bytes()[:4] == b"\x89PNG"
+    assert f"attngeo: drew {run / 'curves.png'}" in result.stderr
     from attngeo.show.training_curves import training_figure as curves
 
     rows = read_records(run / "attngeo.jsonl")

@@ -86,7 +86,8 @@ def open_layers(
 ) -> Layers:
     """Open `ref` and find its attention layers; only headers are read.
 
-    ref:       a folder or file, a hub id `org/name[@revision]`, a torch module, a state dict, or an open checkpoint
+    ref:       a folder or file, a hub id `org/name[@revision]`, a torch module, a state dict, or an open checkpoint,
+               which is closed in the end
     num_heads: the number of query heads, where no transformers config declares it
     stack:     only these stacks; None: all
     layers:    only these layers of each stack; None: all
