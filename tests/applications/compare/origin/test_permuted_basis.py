@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from attngeo.applications.compare.origin.fixed_positions import has_fixed_positions
-from attngeo.applications.compare.origin.matched_cosine import cosine_matrix, matched_cosine, unit_columns
+from attngeo.applications.compare.origin.matched_cosine import cosine_matrix, matched_cosine, unit_columns, unit_forms
 from attngeo.applications.compare.origin.permuted_basis import (
     p_value,
     permuted_statistics,
@@ -39,6 +39,15 @@ def test_cosines_are_those_of_the_forms():
     expected = np.einsum("aij,bij->ab", a, b)
     expected /= np.linalg.norm(a, axis=(1, 2))[:, None] * np.linalg.norm(b, axis=(1, 2))
     assert cosine_matrix(unit_columns(a), unit_columns(b)) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("scale", [1e-30, 1e-11, 1e11, 1e30])
+def test_unit_forms_do_not_depend_on_the_scale_of_the_weights(scale):
+    query, key = np.random.default_rng(3).standard_normal((2, 3, 4, WIDTH)).astype(np.float32)
+    key[1] = 0
+    forms = unit_forms(query * np.float32(scale), key * np.float32(scale))
+    np.testing.assert_allclose(forms, unit_columns(query.swapaxes(1, 2) @ key), atol=1e-6)
+    assert np.linalg.norm(forms, axis=0) == pytest.approx([1, 0, 1])
 
 
 def test_the_statistic_does_not_depend_on_the_order_of_the_heads():

@@ -13,6 +13,7 @@ from attngeo.applications.compare.origin.matched_cosine import (
     cosine_matrix,
     matched_cosine,
     unit_columns,
+    unit_forms,
 )
 from attngeo.applications.compare.origin.permuted_basis import p_value, permuted_statistics, statistic, wrongly_paired
 from attngeo.applications.compare.origin.reduced_forms import ReducedShape, reduced_forms
@@ -34,5 +35,6 @@ __all__ = [
     "relation_by_permutation",
     "statistic",
     "unit_columns",
+    "unit_forms",
     "wrongly_paired",
 ]

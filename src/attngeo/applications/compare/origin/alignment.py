@@ -19,7 +19,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from attngeo.applications.compare.origin.matched_cosine import best_assignment, unit_columns
+from attngeo.applications.compare.origin.matched_cosine import best_assignment, unit_forms
 from attngeo.applications.compare.origin.permuted_basis import statistic
 from attngeo.applications.compare.origin.relation import Relation, judged
 from attngeo.arrays import AnyFloats, Floats, Ints
@@ -48,7 +48,7 @@ class FullWidthLayer:
     def aligned(self, order: Ints, signs: Floats) -> tuple[AnyFloats, AnyFloats]:
         """Return the forms of A and those of B in the basis (order, signs), as unit columns [d'², n]."""
         query, key = (side[:, :, order] * signs.astype(side.dtype) for side in (self.query_b, self.key_b))
-        return self.forms_a, unit_columns(query.swapaxes(1, 2) @ key)
+        return self.forms_a, unit_forms(query, key)
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,6 +10,25 @@ import numpy as np
 from attngeo.arrays import AnyFloats, Floats, Ints
 
 
+def unit_forms(query: AnyFloats, key: AnyFloats) -> AnyFloats:
+    """Return the forms W_q W_kᵀ of n heads as columns of length 1, `[d², n]`; a form that is zero stays zero.
+
+    query, key: [n, r, d]
+
+    >>> unit_forms(np.full((1, 1, 2), 1e-30, np.float32), np.full((1, 1, 2), 3e-30, np.float32)).ravel().tolist()
+    [0.5, 0.5, 0.5, 0.5]
+    """
+    query, key = (_relative(side) for side in (query, key))
+    return unit_columns(query.swapaxes(1, 2) @ key)  # [n, d, d]
+
+
+def _relative(side: AnyFloats) -> AnyFloats:
+    """Return factors [n, r, d], each divided by its largest entry: no product or square leaves the range of float32."""
+    largest = np.abs(side).max((1, 2), keepdims=True)  # [n, 1, 1]
+    relative: AnyFloats = side / np.where(largest > 0, largest, 1)
+    return relative
+
+
 def unit_columns(forms: AnyFloats) -> AnyFloats:
     """Return forms [n, d, d] as columns of length 1, `[d², n]`; a form that is zero stays zero."""
     flat = forms.reshape(len(forms), -1).T  # [d², n]

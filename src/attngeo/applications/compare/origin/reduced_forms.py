@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from attngeo.applications.compare.origin.matched_cosine import unit_columns
+from attngeo.applications.compare.origin.matched_cosine import unit_forms
 from attngeo.arrays import AnyFloats, Ints
 from attngeo.weights.scoring.layer import LayerFactors
 
@@ -45,4 +45,4 @@ def reduced_forms(factors: LayerFactors, dimensions: Ints) -> AnyFloats:
     """Return the forms of all heads, restricted to some hidden dimensions, as unit columns `[d'², H]`."""
     query, key = (side.w[:, :, dimensions] for side in (factors.query, factors.key))  # [H, r, d'], [G, r, d']
     keys = np.repeat(key, factors.group_size, axis=0)  # [H, r, d']
-    return unit_columns(query.swapaxes(1, 2) @ keys)  # [H, d', d']
+    return unit_forms(query, keys)
