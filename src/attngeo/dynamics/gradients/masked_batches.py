@@ -41,7 +41,7 @@ class MaskedBatches(Sequence[Mapping[str, Tensor]]):
 def masked_batches(
     batch: Mapping[str, Tensor], tokenizer: PreTrainedTokenizerBase | None, masks: int, share: float, seed: int
 ) -> MaskedBatches:
-    """Return `masks` maskings of the rows of `batch`: BERT's rule, with `share` of the ordinary tokens predicted."""
+    """Return `masks` maskings of the rows of `batch`: BERT's rule, which predicts `share` of the tokens of each row."""
     if masks < 2:
         raise InputError(f"masks: {masks}, expected at least 2, because the masks are also compared by halves")
     if not 0 < share < 1:
@@ -54,8 +54,9 @@ def masked_batches(
         raise InputError("tokenizer: masks need a tokenizer with a mask token; a causal model is averaged over batches "
                          "instead, by expected_terms")  # fmt: skip
     special = tuple(sorted({*tokenizer.all_special_ids, mask}))
-    predicted = max(1, round(share * ids.shape[1]))
+    objective = MaskedObjective(mask, special, len(tokenizer), share)
+    predicted = objective.predicted(ids.shape[1])
     ordinary = int((~torch.isin(ids.cpu(), torch.tensor(special))).sum(1).min())
     if ordinary < predicted:
         raise InputError(f"batch: a row has {ordinary} ordinary tokens, expected at least {predicted} to mask")
-    return MaskedBatches(batch, MaskedObjective(mask, special, len(tokenizer), share), masks, seed)
+    return MaskedBatches(batch, objective, masks, seed)

@@ -6,21 +6,8 @@ from torch import Tensor
 
 from attngeo.errors import LayoutError
 from attngeo.live.parameters import AttentionParameters, LayerParameters, matrix_view
-from attngeo.weights.layout.storage.base import ValueRows
+from attngeo.weights.layout.storage.base import VALUE_NAMES, ValueRows
 
-# The name of the value projection by the name of the key projection beside it.
-_VALUE_NAMES = {
-    "key": "value",
-    "k": "v",
-    "k_proj": "v_proj",
-    "k_lin": "v_lin",
-    "linear_k": "linear_v",
-    "Wk": "Wv",
-    "wk": "wv",
-    "key_proj": "value_proj",
-    "project_k": "project_v",
-    "to_k": "to_v",
-}
 # Names of the output projection below the path of the layer's queries and keys.
 _OUTPUT_NAMES = ("o_proj", "out_proj", "o", "out_lin", "c_proj", "dense", "Wo", "wo", "linear_out", "to_out.0", "proj")
 
@@ -31,7 +18,7 @@ def value_tensor(model: AttentionParameters, layer: LayerParameters) -> str:
     if site.storage.value_rows is not ValueRows.OWN_TENSOR:
         return site.key
     leaf = site.key.removeprefix(site.path + ".").removesuffix(".weight")
-    name = f"{site.path}.{_VALUE_NAMES.get(leaf, '?')}.weight"
+    name = f"{site.path}.{VALUE_NAMES.get(leaf, '?')}.weight"
     if name not in model.parameters:
         raise LayoutError(f"{layer.label}: no value projection found beside {site.key}")
     return name

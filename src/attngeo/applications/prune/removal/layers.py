@@ -15,12 +15,10 @@ from attngeo.live.attention_modules import AttentionModule, attention_stacks, ty
 from attngeo.weights.layout.head_counts import count_heads
 from attngeo.weights.layout.pruned_heads import CONFIG_KEY
 from attngeo.weights.layout.site import Site
-from attngeo.weights.layout.storage.base import Heads, ValueRows
+from attngeo.weights.layout.storage.base import VALUE_NAMES, Heads, ValueRows
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
-
-_VALUE_LEAVES = {"key": "value", "k_proj": "v_proj", "k_lin": "v_lin", "k": "v"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,7 +134,7 @@ def _layer(
     value = names[-1]
     if site.storage.value_rows is ValueRows.OWN_TENSOR:
         around, _, leaf = names[-1].rpartition(".")
-        value = f"{around}.{_VALUE_LEAVES.get(leaf, '?')}"
+        value = f"{around}.{VALUE_NAMES.get(leaf, '?')}"
     inputs = {path: _projection(model, path) for path in dict.fromkeys([*names, value])}
     output_path = resolve(attention.path, family.output)
     layer = PrunableLayer(

@@ -62,6 +62,21 @@ class ValueRows(Enum):
     INTERLEAVED = "between the queries and keys of each head"
 
 
+# The name of a value projection with a tensor of its own, by the name of the key projection beside it.
+VALUE_NAMES = {
+    "key": "value",
+    "k": "v",
+    "k_proj": "v_proj",
+    "k_lin": "v_lin",
+    "linear_k": "linear_v",
+    "Wk": "Wv",
+    "wk": "wv",
+    "key_proj": "value_proj",
+    "project_k": "project_v",
+    "to_k": "to_v",
+}
+
+
 @dataclass(frozen=True)
 class Storage(ABC):
     """One way to store the queries and keys of a layer; a subclass describes one way, an instance one layer.
