@@ -15,7 +15,6 @@ written before the row that refers to it. Nothing is ever appended, so that any 
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -24,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 from attngeo.atlas.columns import HEAD_PAIRS, INVARIANCE, NETWORKS, ORGANIZED
 from attngeo.errors import AttngeoError, InputError
 from attngeo.io.archive import load_json, save_json
-from attngeo.io.atomic import TEMPORARY, write_errors, write_file
+from attngeo.io.atomic import TEMPORARY, remove_abandoned, write_errors, write_file
 from attngeo.io.parquet import parquet_bytes, read_alike, read_parquet, table_of, with_all_columns
 from attngeo.weights.scoring.score_table import COLUMNS
 
@@ -114,7 +113,7 @@ class Store:
                 self.check()
                 for table in TABLES:
                     (self.root / table).mkdir(exist_ok=True)
-                    self._remove_abandoned(self.root / table)
+                    remove_abandoned(self.root / table, ABANDONED)
         except InputError:
             raise
         except AttngeoError as error:
@@ -222,11 +221,3 @@ class Store:
             name, kind = next(iter(wrong.items()))
             raise InputError(f"{path}: column {name} has type {kind}, expected {columns[name]}")
         return with_all_columns(frame, columns)
-
-    def _remove_abandoned(self, folder: Path) -> None:
-        for path in folder.glob(f"{TEMPORARY}*"):
-            try:
-                if time.time() - path.stat().st_mtime > ABANDONED:
-                    path.unlink()
-            except OSError:
-                continue  # another process removed it first

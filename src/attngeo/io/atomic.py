@@ -5,7 +5,8 @@ halfway leaves what was there before, and several processes may write the same p
 
     atomic_file, write_file           replace a file
     atomic_folder                     make a folder
-    remove_unfinished                 delete what killed processes left behind
+    remove_unfinished                 delete what killed processes left behind, in a folder that is locked
+    remove_abandoned                  the same by age, in a folder that others may be writing to
     check_writable, check_new_folder  find out early that a path cannot be written
     write_errors                      report the errors of the operating system in one line
 """
@@ -16,6 +17,7 @@ import os
 import secrets
 import shutil
 import stat
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -86,6 +88,14 @@ def remove_unfinished(folder: Path) -> None:
     for path in folder.glob(f"{TEMPORARY}*"):
         if path.is_file():
             path.unlink(missing_ok=True)
+
+
+def remove_abandoned(folder: Path, seconds: float) -> None:
+    """Delete the temporary files in `folder` that nobody has written to for so long; others may be at work there."""
+    for path in folder.glob(f"{TEMPORARY}*"):
+        with suppress(OSError):  # another process removed it first
+            if path.is_file() and time.time() - path.stat().st_mtime > seconds:
+                path.unlink()
 
 
 @contextmanager

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import time
 from pathlib import Path
 
 import numpy as np
@@ -148,3 +150,16 @@ def test_a_cached_range_of_the_wrong_size_is_fetched_again(tmp_path: Path) -> No
         (kept,) = (path for path in own.rglob("*-*") if path.is_file() and path.stat().st_size == 8192)
         kept.write_bytes(kept.read_bytes()[:100])
         assert_same_values(machine.open("org/name", REQUESTS[0], ATTNGEO_CACHE=str(own)).tensors, REQUESTS[:1])
+
+
+def test_incomplete_ranges_of_killed_processes_are_deleted_after_a_day(tmp_path: Path) -> None:
+    own = tmp_path / "own"
+    with HubServer({"org/name": Repo(SINGLE)}) as hub:
+        machine = Machine(tmp_path, hub.url)
+        machine.open("org/name", REQUESTS[0], ATTNGEO_CACHE=str(own))
+        folder = next(path.parent for path in own.rglob("0-8"))
+        for age in (1, 25):
+            (folder / f".part-{age}").write_bytes(bytes(100))
+            os.utime(folder / f".part-{age}", (time.time() - 3600 * age,) * 2)
+        machine.open("org/name", REQUESTS[0], ATTNGEO_CACHE=str(own))
+    assert [path.name for path in folder.glob(".part-*")] == [".part-1"]  # which may still be written

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from attngeo.errors import SourceError
+from attngeo.io.atomic import remove_abandoned
 from attngeo.io.cache import cache_file
 from attngeo.weights.sources.byte_file import ByteFile, LocalFile, Span
 
@@ -20,6 +21,7 @@ WASTE = 0.03  # bytes in gaps that may be fetched to save a request, as a share 
 LARGEST = 32 << 20  # bytes of a joined range, so that the first layer arrives soon
 AHEAD = 6  # ranges fetched before they are needed
 CONNECTIONS = 4
+ABANDONED = 86_400  # seconds after which an incomplete range belongs to no living process, however slow the hub is
 
 Interval = tuple[int, int]
 # Bytes [start, stop) in pieces, complete or SourceError; also SourceError soon after the event is set.
@@ -68,6 +70,7 @@ class RemoteFile(ByteFile):
         self._held: list[Interval] = []
         self._closed = threading.Event()
         if folder.is_dir():
+            remove_abandoned(folder, ABANDONED)
             names = [entry for entry in os.listdir(folder) if re.fullmatch(r"\d+-\d+", entry)]
             for start, stop in (map(int, entry.split("-")) for entry in names):
                 if (folder / f"{start}-{stop}").stat().st_size == stop - start:
