@@ -25,6 +25,7 @@ def test_the_exponent_of_the_coefficients_is_recovered(alpha, shape):
         # Irregular trees have folders of several sizes per bin, so the exponent is only within the error of the fit.
         assert line.exponent == pytest.approx(alpha, abs=3 * line.error + 1e-9)
     assert fit.error < 0.02
+    np.testing.assert_allclose(fit.line(fit.support), fit.log_rms, atol=0.1)
     assert fit.counts.min() >= 8 and fit.counts.sum() <= np.prod([n - 1 for n in shape])
     noise = holder(np.random.default_rng(1).standard_normal(shape), trees)
     assert noise.exponent == pytest.approx(-0.5, abs=4 * noise.error + 0.02)

@@ -27,6 +27,10 @@ def random_forms(rng: np.random.Generator, heads: int = 4, rank: int = 4) -> np.
     return unit_columns(query @ key.swapaxes(1, 2))
 
 
+def test_draws_that_equal_the_statistic_count():
+    assert p_value(0.5, np.array([0.4, 0.5, 0.6])) == 3 / 4
+
+
 def test_the_assignment_is_the_best_of_all():
     cosines = np.random.default_rng(0).uniform(-1, 1, (4, 4))
     best = max(np.mean([abs(cosines[i, j]) for i, j in enumerate(order)]) for order in permutations(range(4)))

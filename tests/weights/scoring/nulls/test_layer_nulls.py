@@ -27,6 +27,8 @@ def test_a_table_without_nulls_has_means_only():
     nulls = layer_nulls(attngeo.score(str(bundled("encoder")), nulls=False).frame)
     ((_, levels),) = nulls.items()
     assert [(level.mean, level.std) for level in levels.values()] == [(1 / 128, None)] + 3 * [(0, None)]
+    (of_heads,) = head_nulls(attngeo.score(str(bundled("encoder")), nulls=False).frame).values()
+    assert of_heads["symmetry"].mean == 1 / 128  # of the width, not of the rank
 
 
 def test_cross_attention_has_no_standard_deviation():
