@@ -157,7 +157,7 @@ def _head_count(row: Record) -> int:
 
 def _layers_text(row: Record) -> str:
     """Return how many layers of which stacks a record has."""
-    stacks = Counter(row.get("stack", ()))
+    stacks: Counter[str] = Counter(row.get("stack", ()))
     return " and ".join(f"{count} {stack} layers" for stack, count in stacks.items()) or "no layers"
 
 
