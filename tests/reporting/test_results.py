@@ -98,6 +98,21 @@ def test_saved_results_are_recognised(tmp_path):
     assert load_given("org/name") == "org/name"
 
 
+def test_files_without_a_result_are_named(tmp_path):
+    organised = organization()
+    organised.trees[0].save(tmp_path / "tree.npz")
+    with pytest.raises(AttngeoError, match=r"tree\.npz: holds a saved tree, expected a result that a report shows"):
+        load_given(str(tmp_path / "tree.npz"))
+    data = (tmp_path / "tree.npz").read_bytes()
+    for content in (b"", data[: len(data) // 2]):
+        (tmp_path / "cut.npz").write_bytes(content)
+        with pytest.raises(AttngeoError, match=r"cut\.npz: is incomplete, damaged or not a file of attngeo"):
+            load_given(str(tmp_path / "cut.npz"))
+    (tmp_path / "run.jsonl").write_bytes(b"")
+    with pytest.raises(AttngeoError, match=r"run\.jsonl: holds no records"):
+        load_given(str(tmp_path / "run.jsonl"))
+
+
 def test_nothing_is_written_where_something_is_wrong(tmp_path):
     path = tmp_path / "report.html"
     with pytest.raises(InputError, match="no model to run"):

@@ -43,13 +43,18 @@ def load_given(ref: str) -> Any:
     if not path.is_file():
         return ref
     if path.suffix == ".jsonl":
-        return read_records(path)
+        if not (records := read_records(path)):
+            raise SourceError(f"{path}: holds no records, expected those of a training run")
+        return records
     if path.suffix == ".parquet":
         return _load_table(path)
     if path.suffix in (".npz", ".json"):
         kind = saved_kind(path)
         if kind in _LOADERS:
             return _LOADERS[kind](path)
+        if path.suffix == ".npz":  # which is never a model
+            found = "is incomplete, damaged or not a file of attngeo" if kind is None else f"holds a saved {kind}"
+            raise SourceError(f"{path}: {found}, expected a result that a report shows")
     return ref
 
 
