@@ -64,6 +64,8 @@ def read_rows(
     singles, _ = split_inputs(inputs)
     texts = [one for one in singles if isinstance(one, str) and modality(one, loaded, None) == TEXT]
     others = [one for one in singles if not (isinstance(one, str) and modality(one, loaded, None) == TEXT)]
+    if target is not None and not others:
+        raise InputError("target: is read by a decoder beside sounds, but the inputs are texts, which it reads itself")
     prepared = [_with_decoder(row, loaded, stack, None) for row in _text_rows(texts, loaded, window)] if texts else []
     prepared += [_with_decoder(one, loaded, stack, target) for one in others]
     _check_lengths(prepared, maximum_tokens(loaded))
