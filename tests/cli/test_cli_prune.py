@@ -70,7 +70,7 @@ def test_all_methods_are_compared(tmp_path: Path) -> None:
         (("--text-file", AUSTEN, "--unit", "layer"), "unit 'layer': expected one of query, group"),
         (("--text-file", AUSTEN, "--heads", 16), "heads is 16, but the model has 16; expected fewer"),
         (("--image", DATA / "austen.txt"), "austen.txt"),
-        (("--text-file", AUSTEN, "--target", "a"), "target: is read by a decoder beside sounds, but the inputs are texts"),
+        (("--text-file", AUSTEN, "--target", "a"), "target: is read by a decoder beside sounds, but the inputs"),
     ],
 )
 def test_bad_input_is_one_line(
