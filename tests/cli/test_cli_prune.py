@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
 import wave
 from pathlib import Path
 from typing import Any
@@ -163,6 +166,17 @@ def test_an_existing_folder_is_not_overwritten(tmp_path: Path) -> None:
     done = run(DECODER, "--text-file", AUSTEN, "--out", tmp_path)
     assert done.exit_code == 2 and "exists already, expected a new or an empty folder" in done.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["kept.txt"]
+
+
+def test_weights_that_do_not_fit_are_one_line(tmp_path: Path) -> None:
+    """A limit on the size of files stands for a full disk; the calibration itself writes none."""
+    command = [sys.executable, "-m", "attngeo", "prune", DECODER, "--text-file", AUSTEN, "--method", "output"]
+    limited = ["bash", "-c", 'ulimit -f 1000; exec "$@"', "bash", *map(str, command), "--out", str(tmp_path / "small")]
+    done = subprocess.run(limited, capture_output=True, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"})
+    assert done.returncode == 2
+    expected = f"attngeo: error: {tmp_path}/small: the weights cannot be written (Error while serializing: I/O error: "
+    assert done.stderr.splitlines()[-1].startswith(expected), done.stderr
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_the_help_names_all_methods() -> None:

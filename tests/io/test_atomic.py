@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from attngeo.errors import AttngeoError
+from attngeo.io.archive import save_json
 from attngeo.io.atomic import (
     atomic_file,
     atomic_folder,
@@ -230,6 +231,13 @@ def test_an_error_of_the_operating_system_becomes_one_line(tmp_path):
         atomic_folder(tmp_path / "out"),
     ):
         raise OSError(28, "No space left on device")
+    assert os.listdir(tmp_path) == []
+
+
+def test_an_error_about_a_file_inside_names_the_folder_that_was_asked_for(tmp_path):
+    with pytest.raises(AttngeoError) as caught, atomic_folder(tmp_path / "out") as folder:
+        save_json(folder / "missing" / "plan.json", "plan", {})
+    assert str(caught.value).startswith(f"{tmp_path}/out/missing/plan.json: ") and ".part-" not in str(caught.value)
     assert os.listdir(tmp_path) == []
 
 

@@ -78,8 +78,10 @@ def atomic_folder(path: Path) -> Iterator[Path]:
             if os.name == "nt" and target.is_dir():
                 target.rmdir()  # Windows does not rename onto a folder, even an empty one
             os.replace(temporary, target)
-        except BaseException:
+        except BaseException as error:
             shutil.rmtree(temporary, ignore_errors=True)
+            if isinstance(error, AttngeoError) and str(temporary) in str(error):  # a name that nobody knows
+                raise type(error)(str(error).replace(str(temporary), str(path))) from error
             raise
 
 

@@ -12,7 +12,7 @@ from attngeo.applications.prune.loss_curve import SHARES, LossCurve, loss_curve
 from attngeo.applications.prune.plan import PrunePlan
 from attngeo.applications.prune.prune import prune
 from attngeo.applications.prune.prune_plan import check_options, choose_heads
-from attngeo.errors import first_line
+from attngeo.errors import AttngeoError, first_line
 from attngeo.io.atomic import atomic_folder, check_new_folder
 
 
@@ -87,7 +87,7 @@ def prune_folder(
     loss = mean_loss(pruned, batches, reference_outputs(loaded.model, batches))
     facts = pruned.config.attngeo_pruned.get("refit")
     with atomic_folder(out) as folder, quiet_transformers():
-        pruned.save_pretrained(folder)
+        _save_model(pruned, folder)
         _save_processors(loaded, folder)
         plan.save(folder / "plan.json")
         curve.save(folder / "losses.json")
@@ -95,6 +95,16 @@ def prune_folder(
             draw(curve, folder / "losses.png")
     sizes = loaded.model.num_parameters(), pruned.num_parameters()
     return PrunedFolder(plan, curve, loss, sizes, None if facts is None else bool(facts["applied"]))
+
+
+def _save_model(pruned: Any, folder: Path) -> None:
+    """Write the model; the library that writes its weights has errors of its own for a full disk."""
+    from safetensors import SafetensorError
+
+    try:
+        pruned.save_pretrained(folder)
+    except SafetensorError as error:
+        raise AttngeoError(f"{folder}: the weights cannot be written ({first_line(error)})") from error
 
 
 def _save_processors(loaded: Any, folder: Path) -> None:
