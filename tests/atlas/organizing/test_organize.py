@@ -138,6 +138,14 @@ def test_means_and_intervals_over_texts(atlas: attngeo.Atlas, encoder: Path) -> 
     assert mean_interval(np.array([2.0])) == (None, None)
 
 
+def test_a_distance_is_better_where_it_is_smaller_than_its_control(atlas: attngeo.Atlas) -> None:
+    rows = atlas.summary().filter(table="invariance", texts=1).iter_rows(named=True)
+    better = {row["figure"]: (row["difference"], row["better"]) for row in rows}
+    assert {"heads_procrustes", "heads_correlation"} <= better.keys()
+    for figure, (difference, share) in better.items():
+        assert share == (difference < 0 if figure.endswith("procrustes") else difference > 0)
+
+
 def test_tables_of_sql_are_those_of_python(atlas: attngeo.Atlas) -> None:
     pytest.importorskip("duckdb")
     for table, frame in (("organized", atlas.organized()), ("invariance", atlas.invariance())):

@@ -66,3 +66,10 @@ def test_closeness_correlation_is_the_correlation_over_all_pairs(n, seed, lopsid
     else:
         assert correlation == pytest.approx(np.corrcoef(a, b)[0, 1], abs=1e-9)
     assert closeness_correlation(one, one) == 1.0
+
+
+def test_levels_are_compared_with_those_of_the_nearest_width_on_a_logarithmic_scale():
+    four = Tree([[0] * 16, np.arange(16) // 4, range(16)])
+    two_and_seven = Tree([[0] * 16, np.arange(16) // 8, [0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 6, 6], range(16)])
+    (level,) = level_agreement(four, two_and_seven)  # 7/4 is nearer to 1 than 4/2
+    assert level.information == adjusted_information(four.levels[1], two_and_seven.levels[2])

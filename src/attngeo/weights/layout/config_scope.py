@@ -59,6 +59,8 @@ def scope_of(config: Mapping[str, Any], path: str) -> Scope:
 
     >>> scope_of({"vision_config": {"num_attention_heads": 2}, "text_config": {}}, "visual.blocks.0.attn").name
     'vision'
+    >>> scope_of({"text_encoder_config": {}, "text_config": {}}, "text_encoder.layers.0").name
+    'text_encoder'
     """
     scope = Scope(None, config, family(str(config.get("model_type", ""))).defaults)
     words = path.split(".")

@@ -66,6 +66,12 @@ def test_a_change_of_the_head_basis_is_no_change():
     mixing = np.linalg.qr(rng.standard_normal((64, 64)))[0].astype(np.float32)
     norm = np.linalg.norm(query.T @ key)
     assert np.sqrt(squared_difference(query, mixing @ query, key, mixing @ key)) < 1e-5 * norm
+    moved_query, moved_key = (
+        mixing @ (side + np.float32(0.01) * rng.standard_normal(side.shape)) for side in (query, key)
+    )
+    moved = moved_query.astype(np.float32), moved_key.astype(np.float32)
+    exact = np.linalg.norm(query.T.astype(float) @ key - moved[0].T.astype(float) @ moved[1])
+    assert np.sqrt(squared_difference(query, moved[0], key, moved[1])) == pytest.approx(exact, rel=1e-5)
 
 
 def test_extreme_weights_neither_overflow_nor_vanish():

@@ -41,5 +41,9 @@ def attention_section(organization: Organization, *, id: str = "attention") -> A
 
 
 def _percent(share: float) -> str:
-    """Return a share as a percentage that is never rounded up."""
+    """Return a share as a percentage that is never rounded up.
+
+    >>> _percent(0.99999)
+    '99.9%'
+    """
     return f"{int(1000 * max(share, 0)) / 10:g}%"
