@@ -79,6 +79,29 @@ module.main()
     assert list(tmp_path.iterdir()) == []
 
 
+def test_an_interrupt_is_not_lost_while_an_object_is_deleted() -> None:
+    script = """
+import signal, sys, threading
+import attngeo.cli.app
+
+class Deleted:
+    def __del__(self):
+        signal.raise_signal(signal.SIGINT)
+
+def command(prog_name):
+    one = Deleted()
+    del one
+    threading.Event().wait(30)
+    print("not interrupted")
+
+module = sys.modules["attngeo.cli.app"]
+module.app = command
+module.main()
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+
+
 @pytest.mark.parametrize("name", ["two\nlines", "\x1b[31mred"])
 def test_an_error_about_any_name_is_one_printable_line(name: str, tmp_path: Path) -> None:
     done = run("score", f"{tmp_path}/{name}")

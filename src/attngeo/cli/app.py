@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import threading
 from importlib import import_module
 from typing import Annotated, Any
 
@@ -108,6 +109,7 @@ def main() -> None:
     """Run the command line; the entry point of `attngeo` and of `python -m attngeo`."""
     _open_closed_streams()
     _clean_up_when_ended()
+    sys.unraisablehook = _interrupt_again
     for stream in (sys.stdout, sys.stderr):
         # A name in any script can be printed, even if the terminal cannot show it.
         stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
@@ -131,6 +133,15 @@ def _clean_up_when_ended() -> None:
         number = getattr(signal, name, None)  # Windows has no SIGHUP
         if number is not None and signal.getsignal(number) is signal.SIG_DFL:  # `nohup` ignores it
             signal.signal(number, end)
+
+
+def _interrupt_again(unraisable: Any) -> None:
+    """Repeat a Ctrl-C that came while an object was deleted: Python prints such an error and goes on."""
+    if issubclass(unraisable.exc_type, KeyboardInterrupt):
+        # A moment later, from a thread: here the error would be lost once more.
+        threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGINT)).start()
+    else:
+        sys.__unraisablehook__(unraisable)
 
 
 def _open_closed_streams() -> None:
