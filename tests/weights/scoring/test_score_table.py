@@ -9,8 +9,10 @@ import numpy as np
 import polars as pl
 import pytest
 
+from attngeo.bundled import bundled
 from attngeo.errors import AttngeoError, SourceError
 from attngeo.io.parquet import parquet_bytes
+from attngeo.weights.scoring.score import score
 from attngeo.weights.scoring.score_table import (
     COLUMNS,
     FREQUENCIES,
@@ -150,6 +152,17 @@ def test_other_parquet_files_are_refused(table, tmp_path):
 def test_the_error_about_a_missing_file_names_it(tmp_path):
     with pytest.raises(SourceError, match=r"none.parquet: cannot be read \(No such file or directory\)"):
         ScoreTable.load(tmp_path / "none.parquet")
+
+
+def test_repr_shows_the_scores(smollm2):
+    printed = repr(score(smollm2, layers=[0]))
+    title, _, _, names, *_ = printed.splitlines()
+    assert title == f"{smollm2}: 10 rows; .frame has all 33 columns"
+    assert [name.strip() for name in names.strip("│").split("┆")] == [
+        *("layer", "head", "symmetry", "symmetry_rope", "directionality", "dominance", "symmetry_z")
+    ]
+    both = repr(score(bundled("encoder"), nulls=False) + score(bundled("decoder"), nulls=False))
+    assert "model" in both.splitlines()[3] and "dominance" in both.splitlines()[3] and "_z" not in both
 
 
 def test_repr_and_html_contain_the_notes(table):

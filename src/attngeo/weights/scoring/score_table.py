@@ -64,6 +64,10 @@ FIRST_COLUMNS = {  # which every score table has
     *("model", "stack", "layer", "head", "symmetry", "directionality"),
     *("norm", "query_width", "key_width", "rank", "qk_norm", "cross"),
 }
+# Columns that are printed, as many of those with values as fit beside each other.
+SHOWN = ("model", "stack", "layer", "head", "symmetry", "symmetry_rope", "directionality", "dominance",
+         "symmetry_z", "symmetry_rope_z", "directionality_z", "dominance_z")  # fmt: skip
+MOST_SHOWN = 7
 NOTES, MODEL_TYPES = "attngeo_notes", "attngeo_model_types"  # keys of the parquet metadata
 FREQUENCIES, FREQUENCIES_DIGEST = "attngeo_frequencies", "attngeo_frequencies_digest"
 
@@ -117,7 +121,12 @@ class ScoreTable:
         return self.frame.height
 
     def __repr__(self) -> str:
-        return "\n".join([repr(self.frame), *self.notes])
+        filled = {column.name for column in self.frame if column.null_count() < self.frame.height}
+        shown = [name for name in SHOWN if name in filled]
+        shown = [name for name in shown if name not in ("model", "stack") or self.frame[name].n_unique() > 1]
+        models = ", ".join(self.frame["model"].unique(maintain_order=True).head(3))
+        title = f"{models}: {self.frame.height} rows; .frame has all {self.frame.width} columns"
+        return "\n".join([title, repr(self.frame.select(shown[:MOST_SHOWN])), *self.notes])
 
     def _repr_html_(self) -> str:
         return "".join([self.frame._repr_html_(), *(f"<p>{html.escape(note)}</p>" for note in self.notes)])
