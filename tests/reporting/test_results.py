@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -111,6 +113,21 @@ def test_files_without_a_result_are_named(tmp_path):
     (tmp_path / "run.jsonl").write_bytes(b"")
     with pytest.raises(AttngeoError, match=r"run\.jsonl: holds no records"):
         load_given(str(tmp_path / "run.jsonl"))
+
+
+def test_files_without_permission_are_not_called_damaged(tmp_path, monkeypatch):
+    """The system is asked in two ways, which are imitated here: nobody may forbid root to read a file."""
+    organization().trees[0].save(tmp_path / "tree.npz")
+    attngeo.score(ENCODER).save(tmp_path / "scores.parquet")
+
+    def denied(path):
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    monkeypatch.setattr(Path, "read_bytes", denied)
+    for name in ("tree.npz", "scores.parquet"):
+        with pytest.raises(AttngeoError, match=rf"{name}: cannot be read \(Permission denied\)$"):
+            load_given(str(tmp_path / name))
 
 
 def test_nothing_is_written_where_something_is_wrong(tmp_path):

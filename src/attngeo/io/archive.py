@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import tokenize
 import zipfile
 import zlib
@@ -172,6 +173,8 @@ def _existing(path: str | Path) -> Path:
     path = Path(path)
     if not path.is_file():
         raise InputError(f"{path}: {'is a folder, expected a file' if path.is_dir() else 'no such file'}")
+    if not os.access(path, os.R_OK):  # not damaged, as the readers below would say
+        raise InputError(f"{path}: cannot be read (Permission denied)")
     return path
 
 

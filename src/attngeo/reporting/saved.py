@@ -61,6 +61,8 @@ def load_given(ref: str) -> Any:
 def _load_table(path: Path) -> ScoreTable | ModelComparison:
     try:
         _, metadata = read_parquet(path)
-    except (OSError, ValueError):
+    except OSError as error:
+        raise SourceError(f"{path}: cannot be read ({error.strerror or error})") from None
+    except ValueError:
         raise SourceError(f"{path}: is damaged, expected a score table or a comparison saved by attngeo") from None
     return ModelComparison.load(path) if ABOUT in metadata else ScoreTable.load(path)
