@@ -166,7 +166,7 @@ def test_the_wheel_says_what_it_is(wheel):
         "Homepage", "Documentation", "Issues", "Changelog",
     }  # fmt: skip
     [entry] = [name for name in wheel.namelist() if name.endswith("entry_points.txt")]
-    assert "attngeo = attngeo.cli:main" in wheel.read(entry).decode()
+    assert "attngeo = attngeo.__main__:main" in wheel.read(entry).decode()
 
 
 def test_the_wheel_works_on_its_own(wheel, tmp_path):
