@@ -12,7 +12,9 @@ import pytest
 from safetensors.numpy import save_file
 
 import attngeo
+from attngeo.errors import LayoutError, SourceError
 from attngeo.weights.scoring.nulls.gaussian import gaussian_null
+from attngeo.weights.sources.open import open_checkpoint
 from tests.weights import dense_scores as dense
 
 LAYERS, HEADS, GROUPS, WIDTH, SIZE = 3, 6, 2, 48, 8
@@ -102,6 +104,20 @@ def test_random_weights_lie_within_the_null(tmp_path):
 def test_scoring_twice_gives_the_same_table(tmp_path):
     folder = save_llama(tmp_path / "m")
     assert attngeo.score(folder) == attngeo.score(folder)
+
+
+def test_a_checkpoint_that_the_caller_opened_stays_open(tmp_path):
+    folder = save_llama(tmp_path / "m")
+    with open_checkpoint(folder) as checkpoint:
+        first = attngeo.score(checkpoint)
+        assert first == attngeo.score(checkpoint) == attngeo.score(folder)
+        comparisons = [attngeo.compare(checkpoint, folder).related.cosine for _ in range(2)]
+        assert comparisons[0] == comparisons[1] == pytest.approx(1.0)
+        with pytest.raises(LayoutError, match="numbered from 0 to 2"):
+            attngeo.score(checkpoint, layers=[7])
+        assert attngeo.score(checkpoint) == first
+    with pytest.raises(SourceError, match="was read after it was closed"):
+        attngeo.score(checkpoint)
 
 
 def test_heads_nulls_and_layers_can_be_left_out(tmp_path):

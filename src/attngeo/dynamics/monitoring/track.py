@@ -13,7 +13,6 @@ from attngeo.dynamics.monitoring.records import RECORDS_FILE, Record, RecordFile
 from attngeo.dynamics.monitoring.saved_checkpoints import SavedCheckpoint, find_checkpoints
 from attngeo.errors import InputError, SourceError
 from attngeo.weights.layout.layers import Layers, open_layers
-from attngeo.weights.sources.open import open_checkpoint
 
 SAME_SCORE = 1e-5  # two scores of one checkpoint differ by less: by rounding in the file and in the products
 
@@ -32,7 +31,8 @@ class Selection:
         of_run, own = saved.path.parent / "config.json", saved.path / "config.json"
         config = of_run if of_run.is_file() and not own.is_file() else None
         return open_layers(
-            open_checkpoint(saved.path, config=config),
+            saved.path,
+            config=config,
             num_heads=self.num_heads,
             stack=self.stack,
             layers=self.layers if layers is None else layers,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from attngeo.errors import InputError, LayoutError, UnprovenError
@@ -37,6 +37,7 @@ class Layers:
 
     checkpoint: Checkpoint
     plans: tuple[LayerPlan, ...]
+    closes: bool = True  # whether leaving the context closes the checkpoint; one that the caller opened stays open
 
     @property
     def model(self) -> str:
@@ -72,12 +73,14 @@ class Layers:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.checkpoint.close()
+        if self.closes:
+            self.checkpoint.close()
 
 
 def open_layers(
     ref: str | os.PathLike[str] | Mapping[str, Any] | nn.Module | Checkpoint,
     *,
+    config: str | os.PathLike[str] | None = None,
     num_heads: int | None = None,
     stack: str | Collection[str] | None = None,
     layers: int | Collection[int] | None = None,
@@ -87,14 +90,17 @@ def open_layers(
     """Open `ref` and find its attention layers; only headers are read.
 
     ref:       a folder or file, a hub id `org/name[@revision]`, a torch module, a state dict, or an open checkpoint,
-               which is closed in the end
+               which stays open
+    config:    the path of a config.json, instead of the one beside the weights
     num_heads: the number of query heads, where no transformers config declares it
     stack:     only these stacks; None: all
     layers:    only these layers of each stack; None: all
     norms:     also read the norm before each attention; None: only where the source is local
     unproven:  also accept a layout that was never checked against a live model of its type
     """
-    checkpoint = open_checkpoint(ref)
+    if isinstance(ref, Checkpoint):
+        return replace(_find_layers(ref, num_heads, stack, layers, norms, unproven), closes=False)
+    checkpoint = open_checkpoint(ref, config=config)
     try:
         return _find_layers(checkpoint, num_heads, stack, layers, norms, unproven)
     except BaseException:
