@@ -9,16 +9,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from attngeo.dynamics.monitoring.live_scores import figures_from_factors
+from attngeo.dynamics.monitoring.records import FIGURES
 from attngeo.dynamics.pretraining.architectures.blocks import logit_bias
 from attngeo.dynamics.pretraining.architectures.model import Model
 from attngeo.weights.layout.rotary import RotaryPairs
 from attngeo.weights.scoring.directionality import directionality
 from attngeo.weights.scoring.dominance import dominance
-from attngeo.weights.scoring.norms import column_norms, row_norms
 from attngeo.weights.scoring.rotary import rotary_average
-from attngeo.weights.scoring.self_attending import self_attending
-from attngeo.weights.scoring.symmetry import squared_norm, symmetry
 
+_RECORDED = ("symmetry", "directionality", "dominance", "self_attending", "norm")
 _DIGITS = 5  # significant digits of a record, more than a score has
 
 
@@ -43,21 +43,9 @@ def form_scores(model: Model) -> dict[str, Any]:
 
 
 def _figures(query: Tensor, key: Tensor) -> dict[str, Tensor]:
-    """Return the plain figures [...] of forms with factors [..., d, r].
-
-    If query and key are equal, row and column norms are equal to the last bit, so the directionality is exactly 0.
-    """
-    gram_query, gram_key, cross = query.mT @ query, key.mT @ key, key.mT @ query  # [..., r, r]
-    rows, columns = row_norms(query, gram_key), column_norms(key, gram_query)  # [..., d]
-    square = squared_norm(gram_query, gram_key)  # [...]
-    trace = cross.diagonal(dim1=-2, dim2=-1).sum(-1)  # [...]
-    return {
-        "symmetry": symmetry(cross, gram_query, gram_key),
-        "directionality": directionality(rows, columns),
-        "dominance": dominance(rows, columns),
-        "self_attending": self_attending(trace, square, min(query.shape[-2:])),
-        "norm": square.clamp_min(0).sqrt(),
-    }
+    """Return the plain figures [...] of forms with factors [..., d, r]."""
+    figures = dict(zip(FIGURES, figures_from_factors(query, key).unbind(-1), strict=True))
+    return {name: figures[name] for name in _RECORDED}
 
 
 def _rotary_figures(rotary: RotaryPairs, query: Tensor, key: Tensor) -> dict[str, Tensor]:
