@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from attngeo.bundled import bundled
+from attngeo.cli.common import print_error
 
 ENCODER = str(bundled("encoder"))
 
@@ -108,3 +109,11 @@ def test_an_error_about_any_name_is_one_printable_line(name: str, tmp_path: Path
     assert done.returncode == 2
     assert len(done.stderr.splitlines()) == 1
     assert done.stderr.rstrip("\n").isprintable()
+
+
+def test_an_error_of_the_operating_system_begins_with_the_file(capsys: pytest.CaptureFixture[str]) -> None:
+    print_error(PermissionError(13, "Permission denied", "run/\x1b"), None, debug=False)
+    print_error(OSError(28, "No space left on device"), None, debug=False)
+    assert capsys.readouterr().err == (
+        "attngeo: error: run/\\x1b: Permission denied\nattngeo: error: [Errno 28] No space left on device\n"
+    )

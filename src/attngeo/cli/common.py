@@ -198,7 +198,9 @@ def print_error(error: Exception, ref: str | None, debug: bool) -> None:
 
         traceback.print_exception(error)
     line = one_line(error)
-    if not isinstance(error, (AttngeoError, OSError)):
+    if isinstance(error, OSError) and isinstance(error.filename, str) and error.strerror:
+        line = f"{printable_line(error.filename)}: {error.strerror}"  # the file first, as in all messages
+    elif not isinstance(error, (AttngeoError, OSError)):
         line = f"unexpected {type(error).__name__}: {line} (--debug shows where)"
     name = None if ref is None else one_line(printable_line(ref))
     if name is not None and name not in line:
