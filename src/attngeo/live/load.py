@@ -128,7 +128,7 @@ def load_model(
 
 
 def _pretrained_arguments(ref: str) -> dict[str, str]:
-    """Return the arguments with which from_pretrained finds `ref`."""
+    """Return the arguments with which from_pretrained finds `ref`; raise if there is no such model."""
     path = Path(os.path.expanduser(ref))
     if path.is_dir():
         gguf_files = sorted(path.glob("*.gguf"))
@@ -141,7 +141,12 @@ def _pretrained_arguments(ref: str) -> dict[str, str]:
         return folder | {"gguf_file": path.name} if path.suffix == ".gguf" else folder
     if not re.fullmatch(r"[\w-][\w.-]*(/[\w-][\w.-]*)?(@.+)?", ref) or path.suffix in (".gguf", ".safetensors", ".bin"):
         raise SourceError(f"{ref}: no such folder, and not a hub id; expected a folder, a GGUF file or `org/name`")
+    from attngeo.weights.sources.hub.errors import HubRef  # late: folders do not need the hub
+    from attngeo.weights.sources.hub.snapshot import find_snapshot
+
     repository, _, revision = ref.partition("@")
+    # Asked first, because transformers tries for half a minute and says less about what is wrong.
+    find_snapshot(HubRef(repository, revision=revision or "main"))
     return {"pretrained_model_name_or_path": repository} | ({"revision": revision} if revision else {})
 
 

@@ -140,6 +140,8 @@ class Handler(BaseHTTPRequestHandler):
             self._models()
         elif match := re.fullmatch(r"/api/models/([^/]+/[^/]+)/(refs|commits/main)", path):
             self._history(match[1], match[2])
+        elif re.fullmatch(r"/api/models/([^/]+/[^/]+)/tree/([^/]+)/(.+)", path):
+            self._error(404, "EntryNotFound")  # no model here has a folder
         elif match := re.fullmatch(r"/api/models/([^/]+/[^/]+|[^/]+?)(?:/revision/(.+))?", path):
             self._info(match[1], match[2] or "main")
         elif match := re.fullmatch(r"/(.+?)/resolve/([^/]+)/(.+)", path):

@@ -1,0 +1,54 @@
+"""Models that run are loaded from the hub by the real client, from a local server; wrong names are told apart first."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+
+import attngeo
+from attngeo.bundled import bundled
+from tests.weights.sources.hub_server import HubServer, Repo
+
+TEXT = "A cat sat on the mat."
+CAPTURE = f"""
+import sys, attngeo
+for ref in sys.argv[2:]:
+    try:
+        attngeo.capture(ref, {TEXT!r}).save(sys.argv[1])
+        print("captured")
+    except attngeo.AttngeoError as error:
+        print(error)
+"""
+
+
+def captured(home: Path, endpoint: str, *refs: str, **settings: str) -> tuple[list[str], str]:
+    """Capture the networks of models in another process, into network.npz; return the lines it prints, and its log."""
+    kept = {key: value for key, value in os.environ.items() if not key.startswith(("HF_", "ATTNGEO_"))}
+    environment = kept | {"HF_ENDPOINT": endpoint, "HF_HOME": str(home / "hf"), "HF_HUB_DISABLE_XET": "1"}
+    environment |= {"ATTNGEO_CACHE": str(home / "cache"), **settings}
+    command = [sys.executable, "-c", CAPTURE, str(home / "network.npz"), *refs]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=True)
+    return done.stdout.splitlines(), done.stderr
+
+
+def test_a_model_on_the_hub_runs_and_wrong_names_give_one_line(tmp_path: Path) -> None:
+    folder = bundled("decoder")
+    files = {path.name: path.read_bytes() for path in Path(folder).iterdir() if path.is_file()}
+    with HubServer({"org/decoder": Repo(files)}) as hub:
+        lines, log = captured(tmp_path, hub.url, "org/decoder", "org/other", "org/decoder@v9")
+    assert log == "" and lines == [
+        "captured",
+        f"org/other: no such folder here and no such model at {hub.url} (a private one needs HF_TOKEN)",
+        "org/decoder@v9: model 'org/decoder' has no revision 'v9'",
+    ]
+    values = attngeo.NetworkTensor.load(tmp_path / "network.npz").values
+    np.testing.assert_array_equal(values, attngeo.capture(folder, TEXT).values)
+
+    assert captured(tmp_path, hub.url, "org/decoder", HF_HUB_OFFLINE="1") == (["captured"], "")
+    lines, log = captured(tmp_path, hub.url, "org/other")  # nobody listens there any more
+    assert len(lines) == 1 and f"org/other: no such folder here, {hub.url} cannot be reached" in lines[0]
+    assert log == ""  # transformers by itself tries again for half a minute and says so six times
