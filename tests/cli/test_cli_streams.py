@@ -56,26 +56,31 @@ def test_an_interrupt_during_the_imports_prints_nothing(tmp_path: Path) -> None:
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
 def test_a_signal_leaves_no_temporary_folder(number: signal.Signals, tmp_path: Path) -> None:
     script = f"""
-import sys, threading
+import signal, sys, time
 from pathlib import Path
+for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
+    signal.signal(number, handler)  # also where the tests were started by nohup, which lets them be ignored
 import attngeo.cli.app
 from attngeo.io.atomic import atomic_folder
 
 def command(prog_name):
     with atomic_folder(Path({str(tmp_path / "results")!r})):
         print("begun", flush=True)
-        threading.Event().wait()
+        while True:
+            time.sleep(0.05)
 
 module = sys.modules["attngeo.cli.app"]
 module.app = command
 module.main()
 """
-    process = subprocess.Popen(
-        [sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-    assert process.stdout is not None and process.stdout.readline() == "begun\n"
-    process.send_signal(number)
-    assert process.communicate(timeout=60)[1] == ""
+    command = [sys.executable, "-c", script]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None and process.stdout.readline() == "begun\n"
+            process.send_signal(number)
+            assert process.communicate(timeout=60)[1] == ""
+        finally:
+            process.kill()
     assert process.returncode == 128 + number
     assert list(tmp_path.iterdir()) == []
 

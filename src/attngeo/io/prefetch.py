@@ -7,7 +7,7 @@ from collections.abc import Callable, Generator, Iterable
 from queue import Empty, Full, Queue
 from typing import TypeVar
 
-from attngeo.io.waiting import FOREVER
+from attngeo.io.waiting import next_item
 
 Item = TypeVar("Item")
 
@@ -53,7 +53,7 @@ def prefetch(items: Iterable[Item], *, stop: Callable[[], None] | None = None) -
     thread = threading.Thread(target=fetch, name="attngeo-read", daemon=True)
     thread.start()
     try:
-        while (item := queue.get(timeout=FOREVER)) is not _END:
+        while (item := next_item(queue)) is not _END:
             yield item  # type: ignore[misc]
             del item
         ended = True

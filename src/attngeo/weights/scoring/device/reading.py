@@ -10,7 +10,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from attngeo.errors import InputError, first_line
-from attngeo.io.waiting import FOREVER
+from attngeo.io.waiting import result_of
 from attngeo.weights.layout.attention_weights import AttentionWeights
 from attngeo.weights.layout.layer_plan import LayerPlan
 from attngeo.weights.layout.layers import Layers
@@ -57,7 +57,7 @@ def read_on_device(layers: Layers, device: Device) -> Generator[AttentionWeights
             for plan in layers.plans:
                 while len(pending) < (AHEAD if several else 2) and (later := next(upcoming, None)) is not None:
                     pending.append(pool.submit(_read, checkpoint, later, device))
-                yield plan.weights(_take(pending.popleft().result(FOREVER)))
+                yield plan.weights(_take(result_of(pending.popleft())))
         except BaseException:
             checkpoint.stop()  # the pool waits for what is being read
             raise

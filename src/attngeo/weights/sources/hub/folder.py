@@ -14,7 +14,7 @@ from typing import Any
 
 from attngeo.errors import SourceError
 from attngeo.io.text import byte_text
-from attngeo.io.waiting import FOREVER
+from attngeo.io.waiting import result_of
 from attngeo.weights.sources.byte_checkpoint import StoredTensor
 from attngeo.weights.sources.byte_file import ByteFile, LocalFile
 from attngeo.weights.sources.checkpoint import Checkpoint
@@ -68,8 +68,9 @@ class HubFolder(Folder):
     ) -> list[dict[str, StoredTensor]]:
         with ThreadPoolExecutor(8) as pool:  # a header costs two small requests
             try:
-                return list(pool.map(read, names, timeout=FOREVER))
+                return [result_of(future) for future in [pool.submit(read, name) for name in names]]
             except BaseException:
+                pool.shutdown(wait=False, cancel_futures=True)
                 for file in self._opened:  # the pool waits for what is being fetched
                     file.close()
                 raise
