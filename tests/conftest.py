@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +15,11 @@ if "PYTEST_XDIST_WORKER" in os.environ:
     # Set before anything loads torch. With several test processes on the same cores, threads of torch and BLAS spend
     # most of their time waiting for each other: the whole suite takes twice as long.
     os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # Started in the background by a shell script. Programs that the tests start would inherit it, and tests of Ctrl-C
+    # would wait for ever.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")
