@@ -12,7 +12,7 @@ import pytest
 
 import attngeo
 from attngeo.errors import AttngeoError, InputError
-from attngeo.io.text import short_name
+from attngeo.io.names import short_name
 from attngeo.organization import NetworkTensor, organize, planted
 from attngeo.reporting.results import sorted_results
 from attngeo.reporting.saved import load_given

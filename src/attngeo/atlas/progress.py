@@ -19,8 +19,7 @@ from typing import Any
 from attngeo.atlas.outcome import Outcome
 from attngeo.errors import AttngeoError
 from attngeo.io.archive import load_json, save_json
-from attngeo.io.progress import ProgressBar, time_left
-from attngeo.io.text import byte_text
+from attngeo.io.progress import ProgressBar, byte_text, time_left
 
 RUNNING = "running"  # folder in an atlas with one small file per call that is at work
 EVERY = 1.0  # seconds between two writes of it

@@ -24,7 +24,8 @@ from attngeo.atlas.columns import HEAD_PAIRS, INVARIANCE, NETWORKS, ORGANIZED
 from attngeo.errors import AttngeoError, InputError
 from attngeo.io.archive import load_json, save_json
 from attngeo.io.atomic import TEMPORARY, remove_abandoned, write_errors, write_file
-from attngeo.io.parquet import parquet_bytes, read_alike, read_parquet, table_of, with_all_columns
+from attngeo.io.parquet import parquet_bytes, read_alike, read_parquet
+from attngeo.io.tables import table_of, with_all_columns
 from attngeo.weights.scoring.score_table import COLUMNS
 
 if TYPE_CHECKING:

@@ -8,7 +8,9 @@
     prefetch   read the next items of an iterable in a thread
     progress   progress bars and log lines
     messages   warnings and log messages as single lines
+    names      short names of models
     parquet    tables in Parquet files, with a digest
+    tables     tables with given columns
     text       read text files
     threads    threads, and the number of BLAS threads
     waiting    waits that Ctrl-C ends
@@ -22,10 +24,12 @@ __all__ = [
     "cache",
     "lock",
     "messages",
+    "names",
     "parquet",
     "plain",
     "prefetch",
     "progress",
+    "tables",
     "text",
     "threads",
     "waiting",

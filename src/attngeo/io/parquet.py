@@ -1,4 +1,4 @@
-"""Tables of given columns, and Parquet files with a digest, so that a damaged file is refused before it is decoded.
+"""Parquet files with a digest of their data, so that a damaged file is refused before it is decoded.
 
 The decoder of polars can end the whole process on a damaged page, because it allocates what the page asks for. The
 digest is an entry of the file's own metadata, which other readers ignore.
@@ -8,34 +8,15 @@ from __future__ import annotations
 
 import hashlib
 import io
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING
 
 if TYPE_CHECKING:
     import polars as pl
 
 DIGEST = "attngeo_digest"  # key of the metadata: SHA-256 of all bytes before the metadata
 _UNKNOWN = hashlib.sha256(b"not known yet").hexdigest()  # in place of the digest
-
-
-def table_of(rows: Iterable[Mapping[str, Any]], columns: Mapping[str, str]) -> pl.DataFrame:
-    """Return rows as a frame; columns: name → polars type. A missing key becomes null."""
-    import polars as pl
-
-    rows = list(rows)
-    types = {name: getattr(pl, kind) for name, kind in columns.items()}
-    return pl.DataFrame({name: [row.get(name) for row in rows] for name in columns}, schema=types)
-
-
-def with_all_columns(frame: pl.DataFrame, columns: Mapping[str, str]) -> pl.DataFrame:
-    """Return a frame with these columns in their order; those that it does not have are null."""
-    import polars as pl
-
-    return frame.select(
-        pl.col(name) if name in frame.columns else pl.lit(None, getattr(pl, kind)).alias(name)
-        for name, kind in columns.items()
-    )
 
 
 def parquet_bytes(frame: pl.DataFrame, metadata: Mapping[str, str]) -> bytes:

@@ -141,3 +141,15 @@ def accepts_progress_bar(function: Callable[P, R]) -> Callable[P, R]:
             return function(*arguments, **options)
 
     return call
+
+
+def byte_text(count: float) -> str:
+    """Return a number of bytes for people.
+
+    >>> byte_text(999), byte_text(3_400_000), byte_text(2.5e12)
+    ('999 bytes', '3.4 MB', '2500.0 GB')
+    """
+    if count < 1000:
+        return f"{count:.0f} bytes"
+    size, unit = next(((size, unit) for size, unit in ((1e3, "kB"), (1e6, "MB")) if count < 1e3 * size), (1e9, "GB"))
+    return f"{count / size:.1f} {unit}"

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from attngeo.errors import AttngeoError, InputError, SourceError, first_line
-from attngeo.io.text import short_name
+from attngeo.io.names import short_name
 from attngeo.live.attention_modules import forward_arguments, type_label
 from attngeo.weights.layout.pruned_heads import CONFIG_KEY
 from attngeo.weights.sources.memory import unwrapped
@@ -141,11 +141,17 @@ def _pretrained_arguments(ref: str) -> dict[str, str]:
         return folder | {"gguf_file": path.name} if path.suffix == ".gguf" else folder
     if not re.fullmatch(r"[\w-][\w.-]*(/[\w-][\w.-]*)?(@.+)?", ref) or path.suffix in (".gguf", ".safetensors", ".bin"):
         raise SourceError(f"{ref}: no such folder, and not a hub id; expected a folder, a GGUF file or `org/name`")
+    return _hub_arguments(*ref.partition("@")[::2])
+
+
+def _hub_arguments(repository: str, revision: str) -> dict[str, str]:
+    """Return the arguments for a model on the hub, after asking the hub for it.
+
+    Otherwise transformers tries for half a minute and says less about what is wrong.
+    """
     from attngeo.weights.sources.hub.errors import HubRef  # late: folders do not need the hub
     from attngeo.weights.sources.hub.snapshot import find_snapshot
 
-    repository, _, revision = ref.partition("@")
-    # Asked first, because transformers tries for half a minute and says less about what is wrong.
     find_snapshot(HubRef(repository, revision=revision or "main"))
     return {"pretrained_model_name_or_path": repository} | ({"revision": revision} if revision else {})
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from attngeo import __version__
-from attngeo.io.text import short_name
+from attngeo.io.names import short_name
 from attngeo.organization.capture.network_tensor import NetworkTensor
 from attngeo.reporting.results import ModelResults, Results
 from attngeo.show.page import sections as draw

@@ -11,8 +11,8 @@ from typing import Any
 from attngeo.applications.compare.compare import compare
 from attngeo.dynamics.monitoring.records import RECORDS_FILE, read_records
 from attngeo.errors import InputError
+from attngeo.io.names import short_name
 from attngeo.io.progress import Progress
-from attngeo.io.text import short_name
 from attngeo.live.load import load_model
 from attngeo.organization.capture.capture import capture
 from attngeo.organization.capture.network_tensor import NetworkTensor

@@ -13,7 +13,7 @@ from attngeo.applications.prune.loss_curve import LossCurve
 from attngeo.applications.prune.plan import PrunePlan
 from attngeo.dynamics.monitoring.records import Record
 from attngeo.errors import InputError
-from attngeo.io.text import short_name
+from attngeo.io.names import short_name
 from attngeo.organization.capture.network_tensor import NetworkTensor
 from attngeo.organization.expansion.controls import Comparison
 from attngeo.organization.expansion.expansion import Expansion

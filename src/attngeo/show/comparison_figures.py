@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from attngeo.arrays import Floats
-from attngeo.io.text import short_name
+from attngeo.io.names import short_name
 from attngeo.show.canvas import BLUE, COLOURS, DASHED, GREY, PAGE, SMALL, for_print, new_figure, panel_title, style_axes
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import cycle
 from typing import TYPE_CHECKING
 
-from attngeo.io.text import short_name
+from attngeo.io.names import short_name
 from attngeo.show.canvas import (
     COLOURS,
     DASHED,

@@ -90,7 +90,7 @@ def open_layers(
     """Open `ref` and find its attention layers; only headers are read.
 
     ref:       a folder or file, a hub id `org/name[@revision]`, a torch module, a state dict, or an open checkpoint,
-               which stays open
+               which stays open; one on the hub is unusable after a read of it was broken off
     config:    the path of a config.json, instead of the one beside the weights
     num_heads: the number of query heads, where no transformers config declares it
     stack:     only these stacks; None: all

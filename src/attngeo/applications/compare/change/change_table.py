@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from attngeo.applications.compare.change.form_change import FormChange, head_changes, layer_change
 from attngeo.applications.compare.change.layer_pairs import LayerPair
-from attngeo.io.parquet import table_of
+from attngeo.io.tables import table_of
 from attngeo.weights.scoring.columns.layer_rows import layer_rows, turning_pairs
 from attngeo.weights.scoring.factored import Figures
 from attngeo.weights.scoring.layer import LayerFactors

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from attngeo.io.text import short_name
+from attngeo.io.names import short_name
 from attngeo.show.canvas import BLUE
 from attngeo.show.page.section import PageFigure, Section
 from attngeo.show.page.sections.description import (

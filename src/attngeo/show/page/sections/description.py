@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from attngeo.io.text import short_name
+from attngeo.io.names import short_name
 
 DIGITS = 5  # significant digits of the numbers in a page
 LINE = 34  # characters of a line of a title that fit a phone's width

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from attngeo.arrays import Floats
-from attngeo.io.text import short_name
+from attngeo.io.names import short_name
 from attngeo.show.page.section import PageFigure, Section
 from attngeo.show.page.sections.description import (
     DIVERGING,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from attngeo.io.text import short_name
+from attngeo.io.names import short_name
 from attngeo.show.canvas import COLOURS
 from attngeo.show.page.section import PageFigure, Section
 from attngeo.show.page.sections.description import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from attngeo.io.text import short_name
+from attngeo.io.names import short_name
 from attngeo.show.canvas import COLOURS
 from attngeo.show.page.section import PageFigure, Section
 from attngeo.show.page.sections.description import (

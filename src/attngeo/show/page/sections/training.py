@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from attngeo.io.text import short_name
+from attngeo.io.names import short_name
 from attngeo.show.canvas import COLOURS, STACK_COLOURS
 from attngeo.show.page.section import PageFigure, Section
 from attngeo.show.page.sections.description import (

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from attngeo.errors import SourceError
-from attngeo.io.text import byte_text
+from attngeo.io.progress import byte_text
 from attngeo.io.waiting import result_of
 from attngeo.weights.sources.byte_checkpoint import StoredTensor
 from attngeo.weights.sources.byte_file import ByteFile, LocalFile

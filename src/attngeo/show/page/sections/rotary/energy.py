@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from attngeo.arrays import Floats
-from attngeo.io.text import short_name
+from attngeo.io.names import short_name
 from attngeo.show.canvas import stack_colour
 from attngeo.show.page.section import PageFigure
 from attngeo.show.page.sections.description import (
