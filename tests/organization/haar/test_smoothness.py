@@ -31,6 +31,25 @@ def test_the_exponent_of_the_coefficients_is_recovered(alpha, shape):
     assert noise.exponent == pytest.approx(-0.5, abs=4 * noise.error + 0.02)
 
 
+def test_the_fit_is_its_formula_step_by_step():
+    """On irregular trees, whose supports are no powers of two, and with noise, so that the line misses the bins."""
+    rng = np.random.default_rng(2)
+    trees = (random_tree(45, 3), random_tree(28, 4))
+    support = np.multiply.outer(*(tree.rotations.share for tree in trees))
+    coefficients = support * rng.standard_normal(support.shape)
+    fit = holder(coefficients, trees)
+    logs, sizes = np.log2(support[1:, 1:]).ravel(), np.abs(coefficients[1:, 1:]).ravel()
+    bins = np.floor(logs + 1e-9)
+    inside = [bins == one for one in np.unique(bins) if (bins == one).sum() >= 8]
+    assert len(inside) > 4 and fit.counts.tolist() == [some.sum() for some in inside]
+    np.testing.assert_allclose(fit.support, [logs[some].mean() for some in inside])
+    np.testing.assert_allclose(fit.log_rms, [np.log2(np.sqrt(np.mean(sizes[some] ** 2))) for some in inside])
+    np.testing.assert_allclose(fit.log_high, [np.log2(np.quantile(sizes[some], 0.95)) for some in inside])
+    for line, values in ((fit.rms, fit.log_rms), (fit.high, fit.log_high)):
+        (slope, _), covariance = np.polyfit(fit.support, values, 1, w=np.sqrt(fit.counts), cov=True)
+        assert (line.slope, line.error) == pytest.approx((slope, np.sqrt(covariance[0, 0])))
+
+
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("kind", ["constant", "additive"])
 def test_an_array_without_mixed_variation_has_no_exponent(kind, dtype):

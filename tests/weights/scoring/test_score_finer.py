@@ -126,6 +126,17 @@ def test_every_row_has_its_finer_figures(scored):
         assert row["rotary"] == "no" and row["symmetry_rope"] is None and "symmetry_rope_z" not in row
 
 
+def test_the_rank_of_a_layer_is_at_most_its_width(scored):
+    """Where all heads together have more columns than the token vectors, τ and its z divide by √d."""
+    wide = random_layer(8, 8, WIDTH, SIZE, rotary_known=True)
+    row, *_ = scored([wide]).rows
+    form = Form(*(np.concatenate(list(w.astype(float)), 1) for w in (wide.query, wide.key))).dense()
+    tau = np.trace(form) / (math.sqrt(WIDTH) * np.linalg.norm(form))
+    assert row["rank"] == 8 * SIZE > WIDTH
+    assert row["self_attending"] == pytest.approx(tau, abs=1e-6)
+    assert row["self_attending_z"] == pytest.approx(tau * WIDTH, rel=1e-4)
+
+
 def test_cross_attention_and_two_widths(scored):
     crossing = random_layer(4, 2, 40, 4, cross=True, stack="cross", rotary_known=True)
     rows = scored([crossing]).rows

@@ -116,7 +116,7 @@ def test_without_rotating_pairs_the_null_is_nearly_the_plain_one():
     assert np.isnan(rotary_null(64, 32, 1, 2, 4).symmetry_mean)
 
 
-@pytest.mark.parametrize(("d_query", "d_key", "r"), [(64, 64, 8), (200, 50, 8), (384, 384, 16)])
+@pytest.mark.parametrize(("d_query", "d_key", "r"), [(64, 64, 8), (200, 50, 8), (16, 400, 8), (384, 384, 16)])
 def test_the_null_of_the_dominance_agrees_with_random_forms(d_query, d_key, r):
     rng, count = np.random.default_rng(5), 400
     query, key = rng.standard_normal((count, d_query, r)), rng.standard_normal((count, d_key, r))
@@ -195,6 +195,14 @@ def test_the_null_is_read_from_the_cache(cache, monkeypatch):
     gaussian_null.cache_clear()
     monkeypatch.setattr(nulls, "_draw_norm_scores", None)
     assert np.array_equal(gaussian_null(40, 40, 8).directionality, first.directionality)
+
+
+def test_draws_of_an_older_version_are_not_used(cache, monkeypatch):
+    older = gaussian_null(40, 40, 8)
+    gaussian_null.cache_clear()
+    monkeypatch.setattr(nulls, "VERSION", nulls.VERSION + 1)
+    assert not np.array_equal(gaussian_null(40, 40, 8).directionality, older.directionality)
+    assert len(list((cache / "nulls").iterdir())) == 2
 
 
 @pytest.mark.parametrize(
