@@ -8,6 +8,7 @@ import json
 import polars as pl
 import pytest
 
+from attngeo.cli.common import FORMATS
 from attngeo.errors import InputError
 from attngeo.show import tables
 
@@ -66,7 +67,7 @@ def test_latex_escapes_special_characters():
     assert lines[-1] == r"\end{tabular}"
 
 
-@pytest.mark.parametrize("form", tables.FORMATS)
+@pytest.mark.parametrize("form", FORMATS.values())
 def test_every_format_contains_the_values(form):
     content = tables.encode(FRAME, form)
     if form == "parquet":

@@ -12,13 +12,11 @@ from attngeo.errors import InputError
 if TYPE_CHECKING:
     import polars as pl
 
-FORMATS = ("table", "json", "csv", "parquet", "latex", "markdown")
-
 _LATEX = str.maketrans({c: f"\\{c}" for c in "&%$#_{}"} | {"~": r"\textasciitilde{}", "^": r"\textasciicircum{}"})
 
 
 def encode(frame: pl.DataFrame, form: str) -> bytes:
-    """Return the content of a file in one of `FORMATS`; all of them but parquet are text."""
+    """Return the content of a file as a table, json, csv, parquet, latex or markdown; all but parquet are text."""
     if form == "parquet":
         buffer = io.BytesIO()
         frame.write_parquet(buffer)

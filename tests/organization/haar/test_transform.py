@@ -106,11 +106,10 @@ def test_the_number_of_threads_changes_no_digit(monkeypatch):
     np.testing.assert_array_equal(results[0], results[2])
 
 
-def test_supports_and_levels_of_the_columns():
+def test_supports_of_the_columns_and_rounds_of_rotations():
     tree = random_tree(60, 4)
     rotations = tree.rotations
     np.testing.assert_allclose(rotations.share, (tree.haar() != 0).mean(0))
-    assert rotations.level[0] == -1 and (np.diff(rotations.level) >= 0).all()
     for chosen in rotations.rounds:  # the rotations of one round use every slot at most once
         slots = np.concatenate([rotations.first[chosen], rotations.second[chosen]])
         assert len(np.unique(slots)) == len(slots)

@@ -40,7 +40,6 @@ class Rotations:
     sine: Floats  # [n − 1] √(|c_i| / (|c_i| + |R|))
     slot: Ints  # [n] slot that holds the coefficient of each column of the basis
     share: Floats  # [n] size of each column's support as a share of the axis
-    level: Ints  # [n] level below which the column's folder splits; −1 for the constant column
 
     @cached_property
     def rounds(self) -> tuple[Ints, ...]:
@@ -126,7 +125,6 @@ def rotations_of(folders: Folders, order: Ints) -> Rotations:
         sine=np.sqrt(sizes[in_order] / both[in_order]),
         slot=np.concatenate([slot[-1:], slot[child[by_column]]]),
         share=np.concatenate([[1.0], both[by_column] / n]),
-        level=np.concatenate([[-1], folders.bottom[parent[by_column]]]),
     )
 
 

@@ -53,10 +53,6 @@ class Layers:
     def count(self) -> int:
         return len(self.plans)
 
-    @property
-    def remote(self) -> bool:
-        return self.checkpoint.remote
-
     def __iter__(self) -> Iterator[AttentionWeights]:
         self.checkpoint.plan_reads([request for plan in self.plans for request in plan.requests])
         return self.read_with(self.checkpoint.read)

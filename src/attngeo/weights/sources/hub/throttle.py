@@ -13,7 +13,6 @@ from attngeo.weights.sources.hub.retry import asked_wait
 
 # "api": listings; "file": content, which the hub mostly redirects to its storage; "storage": any other host
 Kind = Literal["api", "file", "storage"]
-KINDS: tuple[Kind, ...] = ("api", "file", "storage")
 
 
 class Ledger(Protocol):
