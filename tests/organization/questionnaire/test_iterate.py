@@ -42,3 +42,12 @@ def test_every_update_uses_the_newest_trees(shape, axis_order, tree, start):
     assert changed > len(axis_order)  # the trees still changed after the first iteration
     for axis, affinity in enumerate(found.affinities):
         np.testing.assert_allclose(affinity, affinities[axis], rtol=1e-9)
+
+
+def test_the_settings_of_affinities_and_trees_are_used():
+    array = np.random.default_rng(6).random((12, 10, 40))
+    found = organize(array, iterations=1, epsilon=0.3, constant=8.0, alpha=0.5, beta=0.7, refine=False)
+    trees = {axis: flexible_tree(cosine_affinity(array, axis), 8.0) for axis in (0, 1)}
+    affinity = affinity_from_distance(tree_distance(array, 2, trees, 0.5, 0.7), 0.3)
+    np.testing.assert_allclose(found.affinities[2], affinity, rtol=1e-9)
+    assert found.trees[2] == flexible_tree(affinity, 8.0) != flexible_tree(affinity)

@@ -8,7 +8,7 @@ import pytest
 from attngeo.errors import InputError
 from attngeo.organization import NetworkTensor, planted, softmax_invariance
 from attngeo.organization.capture.network_tensor import softmax
-from attngeo.organization.softmax.invariance import half_samples
+from attngeo.organization.softmax.invariance import _interval, half_samples
 
 
 @pytest.fixture(scope="module")
@@ -76,6 +76,12 @@ def test_the_spread_over_half_samples_is_the_standard_error(n):
     means = [numbers[drawn].mean() for drawn in half_samples(n, 4000, rng)]
     assert np.std(means) == pytest.approx(numbers.std(ddof=1) / n**0.5, rel=0.05)
     assert all(len(set(drawn.tolist())) == n // 2 for drawn in half_samples(n, 3, rng))
+
+
+def test_an_interval_holds_95_of_100_draws():
+    draws = np.random.default_rng(0).permutation(np.append(np.arange(1001.0), np.nan))
+    assert _interval(draws) == (25.0, 975.0)
+    assert np.isnan(_interval(np.full(3, np.nan))).all()
 
 
 def test_the_same_seed_gives_the_same_report():

@@ -64,6 +64,8 @@ def test_numerator_and_denominator_are_averaged_over_the_window():
     squares = ((there**2).sum((1, 2)) + (back**2).sum((1, 2))) / 2
     np.testing.assert_allclose(curve.symmetry, traces / squares, atol=1e-5)
     assert curve.window_average == pytest.approx(traces[:4].sum() / squares[:4].sum(), abs=1e-5)
+    (shorter,) = offset_curves(small_llama(*sides), last=1).layers  # drawn up to Δ = 1, averaged over the whole window
+    assert len(shorter.symmetry) == 2 and shorter.window_average == pytest.approx(curve.window_average)
 
 
 def test_a_layer_of_zeros_has_no_symmetry():
