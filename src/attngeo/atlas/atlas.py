@@ -103,8 +103,7 @@ class Atlas:
 
         A model that cannot be scored becomes a row of `failures()`, and the others are scored.
         """
-        names = [refs] if isinstance(refs, str | os.PathLike) else list(refs)
-        references = list(dict.fromkeys(map(Reference.parse, names)))
+        references = _references(refs)
         options = ScoreOptions(heads, nulls, folded, num_heads, unproven)
         executor = _executor(workers, ray)
         self._store.create()
@@ -171,8 +170,7 @@ class Atlas:
         from attngeo.atlas.organizing.questions import Invariance, Trees
         from attngeo.atlas.organizing.texts import checked_texts
 
-        names = [refs] if isinstance(refs, str | os.PathLike) else list(refs)
-        references = list(dict.fromkeys(map(Reference.parse, names)))
+        references = _references(refs)
         if invariance is not None and invariance < 0:
             raise InputError(f"invariance is {invariance}, expected a number of texts from 0")
         trees = Trees(stack, truncate, seed, stage, permuted)
@@ -275,6 +273,12 @@ class Atlas:
         """Return how many models and failures the atlas holds; other processes may be writing to it."""
         self._store.check()
         return read_status(self._store)
+
+
+def _references(refs: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -> list[Reference]:
+    """Return each reference once."""
+    names = [refs] if isinstance(refs, str | os.PathLike) else refs
+    return list(dict.fromkeys(map(Reference.parse, names)))
 
 
 def _executor(workers: int | None, ray: bool | str) -> Executor:

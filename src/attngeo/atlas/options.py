@@ -1,24 +1,18 @@
-"""`ScoreOptions`: how the models of an atlas are scored, and the digest by which parts are named."""
+"""`Options` that name what an atlas computes, those of scoring among them, and the digest by which parts are named."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from typing import Any
 
 RESULT_VERSION = 1  # raised whenever the same weights and options give other rows
 
 
 @dataclass(frozen=True)
-class ScoreOptions:
-    """Options of `attngeo.score` that an atlas accepts."""
-
-    heads: bool = True
-    nulls: bool = True
-    folded: bool = True  # also for models on the hub, so that rows do not depend on where a model is stored
-    num_heads: int | None = None
-    unproven: bool = False
+class Options:
+    """Options that are part of the name of a result."""
 
     @property
     def text(self) -> str:
@@ -30,9 +24,16 @@ class ScoreOptions:
         changed = {f.name: getattr(self, f.name) for f in fields(self) if getattr(self, f.name) != f.default}
         return json.dumps(changed) if changed else ""
 
-    def plain(self) -> dict[str, Any]:
-        """Return the options as a mapping, for another process."""
-        return asdict(self)
+
+@dataclass(frozen=True)
+class ScoreOptions(Options):
+    """Options of `attngeo.score` that an atlas accepts."""
+
+    heads: bool = True
+    nulls: bool = True
+    folded: bool = True  # also for models on the hub, so that rows do not depend on where a model is stored
+    num_heads: int | None = None
+    unproven: bool = False
 
 
 def digest(*values: Any) -> str:

@@ -156,10 +156,11 @@ class Store:
         frame = self._read(self.path(table, name), TABLES[table])
         return None if frame is None or frame.is_empty() else frame.row(0, named=True)
 
-    def part_frame(self, table: str, name: str) -> pl.DataFrame:
-        """Return the rows of one file, which must exist."""
-        if (frame := self._read(self.path(table, name), TABLES[table])) is None:
-            raise InputError(f"{self.path(table, name)}: is missing; organising its model again restores it")
+    def head_pairs(self, part: str) -> pl.DataFrame:
+        """Return the pairs of heads of one network on one text."""
+        path = self.path("head_pairs", part)
+        if (frame := self._read(path, HEAD_PAIRS)) is None:
+            raise InputError(f"{path}: is missing; organising its model again restores it")
         return frame
 
     # All files of a table.

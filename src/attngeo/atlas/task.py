@@ -8,7 +8,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from attngeo.atlas.budget import keeping_budget
 from attngeo.atlas.fingerprint import fingerprint
@@ -20,6 +20,7 @@ from attngeo.errors import AttngeoError
 from attngeo.io.messages import one_line
 from attngeo.io.threads import one_core
 from attngeo.weights.layout.layers import open_layers
+from attngeo.weights.scoring.rows import Row
 from attngeo.weights.scoring.score import score_rows
 from attngeo.weights.sources.byte_file import bytes_read
 from attngeo.weights.sources.hub.throttle import Ledger
@@ -93,7 +94,8 @@ def _add(store: Store, reference: Reference, options: ScoreOptions) -> tuple[Sta
     name = _model_name(reference, located.state, options)
     if _part_of(store, name) is not None:
         return "known", 0
-    row = _common(reference, options) | {"commit": located.commit}
+    row: Row = {"model": reference.model, "revision": reference.revision, "commit": located.commit}
+    row |= {"options": options.text, "results": RESULT_VERSION}
     same_commit = store.names("models", prefix=name.partition("-")[0])  # asked for by another revision
     if same_commit and (part := _part_of(store, same_commit[0])) is not None:
         other = store.row("models", same_commit[0]) or {}
@@ -107,22 +109,13 @@ def _add(store: Store, reference: Reference, options: ScoreOptions) -> tuple[Sta
         read = bytes_read() - before
         known = store.has("scores", part)
         if not known:
-            scored = score_rows(checkpoint, model="", **options.plain())
+            scored = score_rows(checkpoint, model="", **asdict(options))
             store.write("scores", part, [scores | {"part": part} for scores in scored.rows])
         model_type = (checkpoint.config or {}).get("model_type")
     row |= {"part": part, "notes": "; ".join(notes) or None}
     row["model_type"] = model_type if isinstance(model_type, str) else None
     store.write("models", name, [row])
     return ("linked" if known else "scored"), read
-
-
-def _common(reference: Reference, options: ScoreOptions) -> dict[str, object]:
-    return {
-        "model": reference.model,
-        "revision": reference.revision,
-        "options": options.text,
-        "results": RESULT_VERSION,
-    }
 
 
 def _model_name(reference: Reference, state: str, options: ScoreOptions) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from attngeo.errors import InputError
 from attngeo.io.atomic import check_writable, write_errors, write_file
 from attngeo.io.progress import Progress, accepts_progress_bar
-from attngeo.organization.capture.network_tensor import STAGES
+from attngeo.organization.capture.network_tensor import check_stage
 from attngeo.reporting.assemble import input_line, page_of
 from attngeo.reporting.missing import Wanted, add_comparison, add_missing
 from attngeo.reporting.results import check_consistent, is_records, sorted_results
@@ -62,8 +62,7 @@ def report(
     """
     target_path = Path(path)
     check_writable(target_path)
-    if stage not in STAGES:
-        raise InputError(f"stage {stage!r}: expected one of {', '.join(STAGES)}")
+    check_stage(stage)
     if inputs is None:
         for name, given in {"target": target, "truncate": truncate, "sampling_rate": sampling_rate}.items():
             if given not in (None, False):

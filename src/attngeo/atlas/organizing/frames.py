@@ -10,6 +10,7 @@ from attngeo.atlas.columns import NETWORKS
 from attngeo.atlas.store import Store
 from attngeo.organization.geometry.agreement import agreement
 from attngeo.organization.trees.tree import Tree
+from attngeo.weights.scoring.rows import null_if_nan
 
 if TYPE_CHECKING:
     import polars as pl
@@ -56,7 +57,7 @@ def agreement_frame(store: Store) -> pl.DataFrame:
             if len(a) != len(b):  # of models whose number of heads depends on the input
                 continue
             found = agreement(a, tree_a, b, tree_b)
-            figures_of_pair = {name: _known(getattr(found, name)) for name in figures}
+            figures_of_pair = {name: null_if_nan(getattr(found, name)) for name in figures}
             about = {name: first[name] for name in (*STATE, "options", "stage", "text")}
             rows.append(about | {"other": second["text"]} | figures_of_pair)
     return pl.DataFrame(rows, schema=schema)
@@ -64,7 +65,7 @@ def agreement_frame(store: Store) -> pl.DataFrame:
 
 def _heads(store: Store, part: str, depth: int) -> tuple[Floats, Tree]:
     """Return the affinity [heads, heads] and the tree of the heads of one network on one text."""
-    frame = store.part_frame("head_pairs", part)
+    frame = store.head_pairs(part)
     count = round((1 + (1 + 8 * frame.height) ** 0.5) / 2)  # pairs = count (count − 1) / 2
     above = np.triu_indices(count, 1)
     affinity = np.eye(count)
@@ -75,7 +76,3 @@ def _heads(store: Store, part: str, depth: int) -> tuple[Floats, Tree]:
     # On each level, heads that are together have the label of the first of them.
     levels = [(last >= level).argmax(axis=1) for level in range(depth)]
     return affinity, Tree(np.stack(levels))
-
-
-def _known(value: float) -> float | None:
-    return float(value) if np.isfinite(value) else None

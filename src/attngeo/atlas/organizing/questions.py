@@ -5,48 +5,38 @@ A question is a value: its options are part of the hash that names the results.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from attngeo.atlas.columns import BASES, CONTRASTS
+from attngeo.atlas.options import Options
 from attngeo.atlas.organizing.texts import Text
 from attngeo.errors import InputError
 from attngeo.organization.capture.capture import capture
-from attngeo.organization.capture.network_tensor import STAGES, NetworkTensor
+from attngeo.organization.capture.network_tensor import NetworkTensor, check_stage
 from attngeo.organization.expansion.controls import Comparison
 from attngeo.organization.organize import organize
 from attngeo.organization.softmax.invariance import softmax_invariance
 from attngeo.organization.trees.tree import Tree
+from attngeo.weights.scoring.rows import Row, null_if_nan
 
 if TYPE_CHECKING:
     from attngeo.live.load import LoadedModel
 
 RESULT_VERSION = 1  # raised whenever the same network, text and options give other figures
-Row: TypeAlias = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Question:
+class Question(Options):
     """Options that both questions have."""
 
     table: ClassVar[str]  # where the answer is stored
     stack: str | None = None  # as in `attngeo.capture`
     truncate: bool = False
     seed: int = 0
-
-    @property
-    def text(self) -> str:
-        """Return the options that differ from the defaults, as JSON; empty if none does.
-
-        >>> Trees(stage="probabilities").text
-        '{"stage": "probabilities"}'
-        """
-        changed = {f.name: getattr(self, f.name) for f in fields(self) if getattr(self, f.name) != f.default}
-        return json.dumps(changed) if changed else ""
 
     def answer(self, loaded: LoadedModel, text: Text) -> tuple[Row, list[Row] | None]:
         """Return the figures of one network on one text, and the rows about its pairs of heads, if any are stored."""
@@ -74,8 +64,7 @@ class Trees(Question):
     permuted: bool = True  # also fit trees to permuted values
 
     def __post_init__(self) -> None:
-        if self.stage not in STAGES:
-            raise InputError(f"stage {self.stage!r}: expected one of {', '.join(STAGES)}")
+        check_stage(self.stage)
 
     def answer(self, loaded: LoadedModel, text: Text) -> tuple[Row, list[Row]]:
         tensor = self._capture(loaded, text, self.stage)
@@ -110,7 +99,7 @@ class Invariance(Question):
         row: Row = {"tokens": len(tensor.queries), "heads": count, "chosen": len(chosen)}
         for name, figure in CONTRASTS.items():
             contrast = report[figure]
-            row |= {name: _known(contrast.value), f"{name}_control": _known(contrast.broken)}
+            row |= {name: null_if_nan(contrast.value), f"{name}_control": null_if_nan(contrast.broken)}
         return row, None
 
 
@@ -130,7 +119,7 @@ def _sparsity(comparison: Comparison) -> Row:
             row[f"l1_l2_{name}"] = profile.sparsity.normalised
             row |= {f"share{100 * energy:g}_{name}": profile.sparsity.shares[energy] for energy in (0.9, 0.99)}
             if profile.holder is not None:
-                row[f"exponent_{name}"] = _known(profile.holder.exponent)
+                row[f"exponent_{name}"] = null_if_nan(profile.holder.exponent)
     return row
 
 
@@ -164,8 +153,3 @@ def _pairs(tree: Tree, affinity: np.ndarray[Any, Any], heads: tuple[str, ...]) -
         "level": last[a, b].tolist(),
     }
     return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
-
-
-def _known(value: float) -> float | None:
-    """Return a figure, None where it is NaN because there are too few elements."""
-    return float(value) if np.isfinite(value) else None

@@ -20,6 +20,7 @@ from attngeo.dynamics.gradients.growth import Growth
 from attngeo.errors import InputError
 from attngeo.weights.scoring.directionality import coefficient_of_variation, directionality
 from attngeo.weights.scoring.norms import dense_norms
+from attngeo.weights.scoring.rows import null_if_nan
 
 if TYPE_CHECKING:
     import polars as pl
@@ -115,8 +116,8 @@ def update_scores(halves: Floats, passes: Floats | None = None) -> dict[str, Any
         "symmetry": ratio(mean, mean.T, mean),
         "symmetry_split": split_symmetry(halves),
         "directionality": float(directionality(rows, columns)),
-        "row_spread": _known(coefficient_of_variation(rows)),
-        "column_spread": _known(coefficient_of_variation(columns)),
+        "row_spread": null_if_nan(float(coefficient_of_variation(rows))),
+        "column_spread": null_if_nan(float(coefficient_of_variation(columns))),
     }
 
 
@@ -135,7 +136,3 @@ def ratio(left: AnyFloats, over: AnyFloats, under: AnyFloats) -> float | None:
     """Return ⟨left, over⟩/⟨left, under⟩, None unless the denominator is positive."""
     denominator = float((left * under).sum())
     return float((left * over).sum()) / denominator if denominator > 0 else None
-
-
-def _known(value: AnyFloats) -> float | None:
-    return None if np.isnan(value) else float(value)

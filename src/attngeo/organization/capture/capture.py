@@ -18,7 +18,7 @@ from attngeo.organization.capture.inputs import (
     prepare_input,
     split_inputs,
 )
-from attngeo.organization.capture.network_tensor import STAGES, NetworkTensor
+from attngeo.organization.capture.network_tensor import NetworkTensor, check_stage
 from attngeo.weights.layout.layers import chosen_layers
 
 if TYPE_CHECKING:
@@ -68,8 +68,7 @@ def capture(
 
     With a tokenizer, the labels of the positions are tokens: `capture("folder", "The form of the heads.").queries`.
     """
-    if stage not in STAGES:
-        raise InputError(f"stage {stage!r}: expected one of {', '.join(STAGES)}")
+    check_stage(stage)
     wanted_layers = chosen_layers(layers)
     single_inputs, is_single = split_inputs(inputs)
     loaded = load_model(model_or_ref, tokenizer=tokenizer, processor=processor, device=device)

@@ -22,6 +22,12 @@ if TYPE_CHECKING:
 STAGES = ("logits", "probabilities")
 
 
+def check_stage(stage: str) -> None:
+    """Raise InputError unless the stage is one of `STAGES`."""
+    if stage not in STAGES:
+        raise InputError(f"stage {stage!r}: expected one of {', '.join(STAGES)}")
+
+
 @dataclass(frozen=True, eq=False)
 class NetworkTensor(Drawable):
     """Attention of all heads on one input, [queries, keys, heads], with labels; heads are ordered by layer.

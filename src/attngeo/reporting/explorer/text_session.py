@@ -14,7 +14,7 @@ from attngeo.io.progress import Progress
 from attngeo.live.load import ModelRef, load_model
 from attngeo.organization.capture.capture import capture
 from attngeo.organization.capture.inputs import TEXT, modality
-from attngeo.organization.capture.network_tensor import STAGES, NetworkTensor
+from attngeo.organization.capture.network_tensor import NetworkTensor, check_stage
 from attngeo.organization.organization import Organization
 from attngeo.organization.organize import organize
 from attngeo.reporting.report import report
@@ -47,8 +47,7 @@ class TextSession:
         truncate: bool = False,
         device: str | None = None,
     ):
-        if stage not in STAGES:
-            raise InputError(f"stage {stage!r}: expected one of {', '.join(STAGES)}")
+        check_stage(stage)
         self._ref, self._device = ref, device
         self._loaded = load_model(ref, device=device)
         if self._loaded.tokenizer is None:
