@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 from attngeo.applications.compare.change.change_table import change_frame
 from attngeo.applications.compare.change.layer_pairs import PairedLayers, pair_layers, widths
@@ -24,23 +23,18 @@ from attngeo.io.progress import Progress, accepts_progress_bar
 from attngeo.io.threads import shared_cores
 from attngeo.weights.layout.families import family
 from attngeo.weights.layout.layers import Layers, open_layers
-from attngeo.weights.sources.checkpoint import Checkpoint
+from attngeo.weights.sources.open import CheckpointRef
 
 if TYPE_CHECKING:
-    from torch import nn
-
     from attngeo.organization.capture.inputs import SingleInput
-
-# A string, so that the definition does not import torch.
-Ref: TypeAlias = "str | os.PathLike[str] | Mapping[str, Any] | nn.Module | Checkpoint"
 
 NEEDS_INPUTS = "inputs (--text-file) are needed to measure their distance"
 
 
 @accepts_progress_bar
 def compare(
-    a: Ref,
-    b: Ref,
+    a: CheckpointRef,
+    b: CheckpointRef,
     *,
     inputs: SingleInput | Sequence[SingleInput] | None = None,
     align: bool = False,
@@ -96,7 +90,7 @@ def compare(
     return replace(comparison, distance=distance)
 
 
-def weights_of(ref: Ref) -> Ref:
+def weights_of(ref: CheckpointRef) -> CheckpointRef:
     """Return a live module as a checkpoint whose weights include low-rank adapters; anything else as it is."""
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(ref, torch.nn.Module):

@@ -6,9 +6,8 @@ Of each layer only the bytes of its queries and keys are read.
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
 
 from attngeo.errors import InputError, LayoutError, UnprovenError
 from attngeo.weights.layout.attention_weights import AttentionWeights
@@ -23,10 +22,7 @@ from attngeo.weights.layout.sites import attention_like, find_sites
 from attngeo.weights.layout.stacks import name_stacks
 from attngeo.weights.layout.storage.base import Shapes
 from attngeo.weights.sources.checkpoint import Checkpoint
-from attngeo.weights.sources.open import open_checkpoint
-
-if TYPE_CHECKING:
-    from torch import nn
+from attngeo.weights.sources.open import CheckpointRef, open_checkpoint
 
 _SHOWN = 6  # names of tensors in the message about an unknown layout
 
@@ -74,7 +70,7 @@ class Layers:
 
 
 def open_layers(
-    ref: str | os.PathLike[str] | Mapping[str, Any] | nn.Module | Checkpoint,
+    ref: CheckpointRef,
     *,
     config: str | os.PathLike[str] | None = None,
     num_heads: int | None = None,
@@ -105,7 +101,7 @@ def open_layers(
 
 
 def attention_layers(
-    ref: str | os.PathLike[str] | Mapping[str, Any] | nn.Module | Checkpoint,
+    ref: CheckpointRef,
     *,
     num_heads: int | None = None,
     stack: str | Collection[str] | None = None,
@@ -120,8 +116,7 @@ def attention_layers(
     >>> [(layer.stack, layer.query.shape) for layer in attention_layers(weights, num_heads=2)]
     [('encoder', (2, 8, 4))]
     """
-    options: dict[str, Any] = {"num_heads": num_heads, "stack": stack, "layers": layers}
-    with open_layers(ref, **options, norms=norms, unproven=unproven) as opened:
+    with open_layers(ref, num_heads=num_heads, stack=stack, layers=layers, norms=norms, unproven=unproven) as opened:
         yield from opened
 
 

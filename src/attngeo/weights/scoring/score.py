@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import warnings
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING
 
 from attngeo.errors import InputError
 from attngeo.io.prefetch import prefetch
@@ -28,19 +27,17 @@ from attngeo.weights.scoring.layer import Memory, fold_norm, head_scores, layer_
 from attngeo.weights.scoring.nulls.repaired import RepairedNull
 from attngeo.weights.scoring.rows import Row
 from attngeo.weights.scoring.score_table import ScoreTable
-from attngeo.weights.sources.checkpoint import Checkpoint
+from attngeo.weights.sources.open import CheckpointRef
 
 if TYPE_CHECKING:
     from torch import device as Device
-    from torch import nn
 
-Reference: TypeAlias = "str | os.PathLike[str] | Mapping[str, Any] | nn.Module | Checkpoint"
 FOLDED = Figures(dominance=False)  # what is computed of folded forms
 NAMED_IN_WARNING = 20  # forms that a warning names; it only counts the others
 
 
 def score(
-    ref: Reference,
+    ref: CheckpointRef,
     *,
     heads: bool = True,
     nulls: bool = True,
@@ -103,7 +100,7 @@ class ScoredRows:
 
 
 def score_rows(
-    ref: Reference,
+    ref: CheckpointRef,
     *,
     heads: bool = True,
     nulls: bool = True,

@@ -7,22 +7,24 @@ import re
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from attngeo.errors import SourceError, reason
 from attngeo.weights.sources.checkpoint import Checkpoint
 from attngeo.weights.sources.discover import SUFFIXES, parse_json_object, weights_of_file
 
 if TYPE_CHECKING:
+    from torch import nn
+
     from attngeo.weights.sources.hub.errors import HubRef
 
+# A string, so that the definition does not import torch.
+CheckpointRef: TypeAlias = "str | os.PathLike[str] | Mapping[str, Any] | nn.Module | Checkpoint"
 _HUB_ID = re.compile(r"(?P<repo>[\w.-]+(?:/[\w.-]+)?)(?:/(?P<path>[^@]+))?(?:@(?P<revision>.+))?")
 
 
 def open_checkpoint(
-    ref: str | os.PathLike[str] | Mapping[str, Any] | Any,
-    *,
-    config: Mapping[str, Any] | str | os.PathLike[str] | None = None,
+    ref: CheckpointRef, *, config: Mapping[str, Any] | str | os.PathLike[str] | None = None
 ) -> Checkpoint:
     """Return an open checkpoint; its weights are not read yet.
 

@@ -14,7 +14,7 @@ from attngeo.weights.layout.layers import open_layers
 from attngeo.weights.scoring.directionality import threshold
 from attngeo.weights.scoring.form import Form
 from attngeo.weights.scoring.head_form.part_spectra import part_spectra
-from attngeo.weights.scoring.score import Reference
+from attngeo.weights.sources.open import CheckpointRef
 
 if TYPE_CHECKING:
     import polars as pl
@@ -63,7 +63,7 @@ def extreme_heads(frame: pl.DataFrame) -> list[tuple[str, int, int]]:
 
 
 def head_forms(
-    ref: Reference,
+    ref: CheckpointRef,
     heads: Iterable[tuple[str, int, int]],
     *,
     num_heads: int | None = None,

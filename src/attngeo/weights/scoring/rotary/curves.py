@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -19,11 +18,10 @@ from attngeo.weights.layout.rotary import RotaryPairs
 from attngeo.weights.scoring.rotary.average import rotary_average
 from attngeo.weights.scoring.rotary.offsets import symmetry_parts
 from attngeo.weights.scoring.symmetry import symmetry_ratio
-from attngeo.weights.sources.checkpoint import Checkpoint
+from attngeo.weights.sources.open import CheckpointRef
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-    from torch import nn
 
 LAST_OFFSET = 4096
 
@@ -54,7 +52,7 @@ class OffsetCurves(Drawable):
 
 
 def offset_curves(
-    ref: str | os.PathLike[str] | Mapping[str, Any] | nn.Module | Checkpoint,
+    ref: CheckpointRef,
     *,
     last: int = LAST_OFFSET,
     num_heads: int | None = None,
