@@ -83,7 +83,7 @@ def prepare_tokens(
                 else:
                     codec = load_tokenizer(Path(tokenizer), vocabulary)
                 counts, digest = _write(folder, codec, parts(), tokenizer)
-                save_tokenizer(codec, folder, 512)
+                save_tokenizer(codec, folder)
                 write_file(folder / "asked.json", request.encode())
                 _describe(folder, codec, counts, digest)
     except OSError as error:

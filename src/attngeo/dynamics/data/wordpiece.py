@@ -107,17 +107,14 @@ def vocabulary_size(tokenizer: Tokenizer) -> int:
     return 1 + int(max(tokenizer.get_vocab().values()))
 
 
-def save_tokenizer(tokenizer: Tokenizer, folder: Path, length: int) -> None:
-    """Write tokenizer.json and tokenizer_config.json, as `AutoTokenizer.from_pretrained` expects them.
-
-    length: number of tokens to which transformers truncates a text on request
-    """
+def save_tokenizer(tokenizer: Tokenizer, folder: Path) -> None:
+    """Write tokenizer.json and tokenizer_config.json, as `AutoTokenizer.from_pretrained` expects them."""
     folder.mkdir(parents=True, exist_ok=True)
     write_file(folder / "tokenizer.json", tokenizer.to_str().encode())
     names = ("pad_token", "unk_token", "cls_token", "sep_token", "mask_token")
     settings = {
         **dict(zip(names, SPECIAL, strict=True)),
         "tokenizer_class": "PreTrainedTokenizerFast",
-        "model_max_length": length,
+        "model_max_length": 512,  # to which a text is truncated on request; a model saved with it states its own
     }
     write_file(folder / "tokenizer_config.json", json.dumps(settings, indent=2).encode())

@@ -47,7 +47,7 @@ def change_rows(pair: LayerPair, a: LayerFactors, b: LayerFactors) -> tuple[list
     Where the head count of a model is unknown, the whole layer is its one head.
     """
     rows_a, rows_b = (
-        layer_rows("", side, factors, side.heads_known, Figures(ranks=True, rotary=turning_pairs(side)))
+        layer_rows(side, factors, Figures(ranks=True, rotary=turning_pairs(side)))
         for side, factors in ((pair.a, a), (pair.b, b))
     )
     norms_a, norms_b = ([row["norm"] for row in rows[1:] or rows] for rows in (rows_a, rows_b))

@@ -21,19 +21,18 @@ def turning_pairs(weights: AttentionWeights) -> RotaryPairs | None:
     return weights.rotary if rotates else None
 
 
-def layer_rows(
-    model: str, weights: AttentionWeights, factors: LayerFactors, heads: bool, figures: Figures
-) -> list[Row]:
-    """Return the row of the layer, followed by those of its heads."""
+def layer_rows(weights: AttentionWeights, factors: LayerFactors, figures: Figures) -> list[Row]:
+    """Return the row of the layer, followed by those of its heads where their number is known; no model is named."""
 
     def of_layer() -> list[Row]:
         scores = layer_scores(factors.layer_query, factors.layer_key, figures, factors.groups)
-        return [layer_row(model, weights, scores)]
+        return [layer_row("", weights, scores)]
 
     def of_heads() -> list[Row]:
-        return head_rows(model, weights, head_scores(*factors.heads, figures=figures), figures)
+        return head_rows("", weights, head_scores(*factors.heads, figures=figures), figures)
 
-    return [row for part in together([of_layer, of_heads] if heads else [of_layer], factors.work) for row in part]
+    parts = [of_layer, of_heads] if weights.heads_known else [of_layer]
+    return [row for part in together(parts, factors.work) for row in part]
 
 
 def layer_row(model: str, weights: AttentionWeights, scores: FormScores) -> Row:
