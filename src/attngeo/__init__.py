@@ -15,13 +15,13 @@ Organise a network
 Compare models
     compare             what changed from one model to another, are they related, how far apart → ModelComparison
     compare_all         the distances of several models → ModelMap
+    ModelComparison, ModelMap
 
 Remove heads
     prune_plan          choose the heads whose removal costs least on calibration inputs → PrunePlan
     prune               take the heads of a plan out of a model, and refit those that stay → a smaller model
     load_pruned         load a pruned model from its folder
     PrunePlan           which heads are removed, in which order, at what cost
-    ModelComparison, ModelMap
 
 Score many models
     Atlas               a folder with the scores of many models: add, frame, sql, status

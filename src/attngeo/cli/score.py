@@ -89,8 +89,9 @@ def score(
         form = output_format(form, out)
         check_figure(figure)
         if published_as is not None:
+            published = True
             _check_published(published_as, refs)
-        if frequencies and (published or published_as is not None):
+        if frequencies and published:
             raise AttngeoError("--frequencies: the published tables have none; leave --published out")
         where = {
             "num_heads": num_heads,
@@ -115,8 +116,7 @@ def score(
             table = score_with_progress(ref, options)
             if frequencies:
                 _check_rotates(ref, table)
-            compare = published or published_as is not None
-            frames.append(_with_published(ref, table, published_as, layers is None) if compare else table.frame)
+            frames.append(_with_published(ref, table, published_as, layers is None) if published else table.frame)
             tables.append(table)
             for note in table.notes:
                 typer.echo(f"attngeo: {note}", err=True)

@@ -73,7 +73,7 @@ class WeightsPass:
         cosines = by_label | dict(zip(others, found, strict=True))
         values = np.array([cosines[match] for match in matched])
         self.cosines.append(float(np.nanmean(np.abs(values))) if not np.isnan(values).all() else float("nan"))
-        match_of = {i: j for i, j in matched}
+        match_of = dict(matched)
         for (_, i, _), row in zip(pair.heads, rows[1:], strict=True):
             if i in match_of:
                 row["match"] = pair.b.head_numbers[match_of[i]]

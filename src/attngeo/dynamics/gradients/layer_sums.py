@@ -6,6 +6,7 @@ The sums are torch tensors on the device of the model, in float64: two d×d matr
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -75,7 +76,7 @@ class LayerSums:
             if self.growth is not None and (energy := one.form.norm() ** 2):
                 parts = self.growth[number] / (self.counts.sum() * energy)  # [2, 3]
                 growth = [Growth(*part) for part in parts.tolist()]
-            pairings: dict[str, float | None] = dict.fromkeys(("pairing", "pairing_split", "pairing_shuffled"))
+            pairings: dict[str, Any] = dict.fromkeys(("pairing", "pairing_split", "pairing_shuffled"))
             if self.same_rows:
                 halves = self.beta[:, :, number] / counts[..., None]  # [2, S, N, N]
                 mean = to_numpy(self.beta[:, :, number].sum(0)) / self.counts.sum()  # [S, N, N]
@@ -92,9 +93,7 @@ class LayerSums:
                 head=one.head,
                 **update_scores(to_numpy(self.update[:, number] / counts), self.counts),
                 symmetry_shuffled=split_symmetry(to_numpy(self.shuffled[:, number] / counts)),
-                pairing=pairings["pairing"],
-                pairing_split=pairings["pairing_split"],
-                pairing_shuffled=pairings["pairing_shuffled"],
+                **pairings,
                 growth_symmetric=growth[0],
                 growth_skew=growth[1],
             )

@@ -168,7 +168,7 @@ class Form:
         The eigenvalues of M = W_q W_kᵀ other than 0 are those of the r×r matrix W_kᵀ W_q.
         """
         self._check_square("eigenvalues")
-        query, key = self.query.astype(np.float64), self.key.astype(np.float64)
+        query, key = self._double_factors()
         d, r = query.shape
         values = np.linalg.eigvals(key.T @ query if r <= d else query @ key.T).astype(np.complex128)
         return values[np.argsort(-np.abs(values), kind="stable")]

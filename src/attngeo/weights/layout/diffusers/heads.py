@@ -49,7 +49,7 @@ _RULES = (
 def declared_heads(site: Site, shapes: Shapes) -> DeclaredHeads | None:
     """Return what the config declares about the heads of `site`; None: as in a transformers config."""
     assert site.scope is not None
-    name = str(site.scope.get("model_type", "")).removeprefix(PREFIX)
+    name = name_of(site.scope)
     for rule in _RULES:
         if re.search(rule.classes, name) and re.search(rule.paths, site.path):
             key, count = _apply(rule, site, site.scope, shapes)

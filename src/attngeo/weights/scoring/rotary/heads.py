@@ -121,11 +121,11 @@ def rotary_scores_in_double(query: AnyFloats, key: AnyFloats, rotary: RotaryPair
     """
     scales = [float(np.abs(w).max()) for w in (query, key)]
     if 0.0 in scales:
-        return RotaryScores()
+        return NO_ROTATION
     query, key = (w.astype(np.float64) / scale for w, scale in zip((query, key), scales, strict=True))
     average = rotary_average(query.swapaxes(-1, -2), key.swapaxes(-1, -2), rotary)
     if not average.rows.any():
-        return RotaryScores()
+        return NO_ROTATION
     return RotaryScores(float(average.symmetry), float(directionality(average.rows, average.columns, gamma)))
 
 
