@@ -74,6 +74,9 @@ def test_controls_keep_what_they_promise() -> None:
         query, key = factors(model)
         if name == "rotated":  # every dimension of the model keeps its norm in the head space
             assert torch.allclose(query.norm(dim=-2), key.norm(dim=-2), rtol=1e-5)
+            turns = (query @ torch.linalg.pinv(key)).flatten(0, 1)  # [layers·heads, r, r], Sᵀ of each head
+            distances = torch.cdist(turns.flatten(1), turns.flatten(1))  # about √(2r) = 8 between two random ones
+            assert float((distances + 8 * torch.eye(len(turns))).min()) > 6
     assert torch.allclose(m["negative"], -wanted, rtol=1e-5)
     assert symmetry(m["independent"]).abs().max() < 0.1
     assert symmetry(m["rotated"]).abs().max() < 0.2  # of the order of 1/r

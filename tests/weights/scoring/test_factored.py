@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from attngeo.weights.scoring import factored, factors
-from attngeo.weights.scoring.factored import score_forms
+from attngeo.weights.scoring.factored import Figures, score_forms
 from attngeo.weights.scoring.factors import Factors
 from attngeo.weights.scoring.products import quadratic_forms
 from tests.weights import dense_scores as dense
@@ -125,6 +125,13 @@ def test_factors_that_cancel_almost_completely_are_scored_from_qr_factors(monkey
     monkeypatch.setattr(factored, "_from_qr", lambda *given: calls.append(1) or from_qr(*given))
     assert_precise(query, key)
     assert calls
+    (scores,) = score_forms(Factors(query.T[None].copy()), Factors(key.T[None].copy()), Figures(ranks=True))
+    form = query @ key.T
+    for rank, part in ((scores.rank_symmetric, form + form.T), (scores.rank_skew, form - form.T)):
+        squares = np.abs(np.linalg.eigvals(part)) ** 2
+        assert rank == pytest.approx(squares.sum() ** 2 / (squares**2).sum(), rel=1e-4)
+    tau = np.trace(form) / (12**0.5 * np.linalg.norm(form))
+    assert scores.self_attending == pytest.approx(tau, abs=TOLERANCE)
 
 
 def test_several_queries_are_scored_with_one_key(monkeypatch):
