@@ -26,7 +26,7 @@ from attngeo.live.attention_modules import attention_stacks
 from attngeo.organization.capture.capture import capture
 from attngeo.organization.capture.network_tensor import NetworkTensor
 from tools.proof.example_inputs import example_inputs
-from tools.proof.tiny_model import LADDER, config_and_model_class, plain_experts, tiny_config
+from tools.proof.tiny_model import config_and_model_class, tiny_configs
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "capture.md"
 MAX_PARAMETERS = 3e8
@@ -64,14 +64,8 @@ def small_model_with_input(model_type: str) -> tuple[PreTrainedModel, dict[str, 
 def _small_models(model_type: str) -> Iterator[PreTrainedModel]:
     """Yield models of the type, in the order of the ladder of sizes; sizes that cannot be built are skipped."""
     model_class = config_and_model_class(model_type)[1]
-    for layers, factor, largest in LADDER:
+    for config in tiny_configs(model_type, MAX_PARAMETERS):
         try:
-            with torch.device("meta"):
-                size = sum(p.numel() for p in model_class(tiny_config(model_type, layers, factor)).parameters())
-            if size > min(largest, MAX_PARAMETERS):
-                continue
-            config = tiny_config(model_type, layers, factor)
-            plain_experts(config)
             torch.manual_seed(0)
             model = model_class._from_config(config, attn_implementation="eager", dtype=torch.float32).eval()
         except Exception:

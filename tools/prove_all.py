@@ -24,7 +24,7 @@ from typing import Any
 from attngeo.errors import LayoutError
 from attngeo.io.atomic import write_file
 from tools.proof.page import coverage_page
-from tools.proof.verdict import Verdict, assume
+from tools.proof.verdict import Verdict, assume, write_lines
 
 ROOT = Path(__file__).resolve().parent.parent
 FACTS = ROOT / "src/attngeo/weights/data/families.json"
@@ -173,15 +173,9 @@ def write_results(record: dict[str, dict[str, Any]]) -> None:
     import transformers
 
     facts = package_facts(record)
-    _write_lines(FACTS, {kind: json.dumps(facts[kind], sort_keys=True) for kind in sorted(facts)})
-    _write_lines(RECORD, {kind: json.dumps(record[kind]) for kind in sorted(record)})
+    write_lines(FACTS, {kind: json.dumps(facts[kind], sort_keys=True) for kind in sorted(facts)})
+    write_lines(RECORD, {kind: json.dumps(record[kind]) for kind in sorted(record)})
     write_file(PAGE, coverage_page(record, transformers.__version__).encode())
-
-
-def _write_lines(path: Path, entries: dict[str, str]) -> None:
-    """Write a JSON object with one entry per line."""
-    lines = [f"{json.dumps(key)}: {value}" for key, value in entries.items()]
-    write_file(path, ("{\n" + ",\n".join(lines) + "\n}\n").encode())
 
 
 def main() -> None:

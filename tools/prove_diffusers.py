@@ -17,6 +17,7 @@ from typing import Any
 from attngeo.io.atomic import write_file
 from tools.proof.diffusers.page import RECORD
 from tools.proof.page import coverage_page
+from tools.proof.verdict import write_lines
 
 ROOT = Path(__file__).resolve().parent.parent
 FACTS = ROOT / "src/attngeo/weights/data/diffusers.json"
@@ -65,19 +66,13 @@ def write_results(classes: dict[str, dict[str, Any]]) -> None:
 
     others = sorted(set(all_classes()) - set(classes))
     facts = package_facts(classes)
-    _write_lines(FACTS, {kind: json.dumps(entry, sort_keys=True) for kind, entry in facts.items()})
+    write_lines(FACTS, {kind: json.dumps(entry, sort_keys=True) for kind, entry in facts.items()})
     record = {"version": diffusers.__version__, "classes": classes, "others": others}
     write_file(RECORD, (json.dumps(record, indent=1) + "\n").encode())
     version = re.search(r"transformers (\S+) maps", PAGE.read_text("utf-8"))
     assert version is not None, f"{PAGE} has no version of transformers"
     transformers_record = json.loads((ROOT / "docs/coverage.json").read_text("utf-8"))
     write_file(PAGE, coverage_page(transformers_record, version[1]).encode())
-
-
-def _write_lines(path: Path, entries: dict[str, str]) -> None:
-    """Write a JSON object with one entry per line."""
-    lines = [f"{json.dumps(key)}: {value}" for key, value in entries.items()]
-    write_file(path, ("{\n" + ",\n".join(lines) + "\n}\n").encode())
 
 
 def main() -> None:

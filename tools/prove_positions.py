@@ -26,7 +26,7 @@ from transformers import CONFIG_MAPPING, MODEL_MAPPING, PreTrainedConfig, PreTra
 from attngeo.applications.compare.origin.fixed_positions import FIXED, has_fixed_positions
 from attngeo.weights.layout.sites import find_sites
 from tools.proof.example_inputs import example_inputs
-from tools.proof.tiny_model import LADDER, config_and_model_class, plain_experts, tiny_config
+from tools.proof.tiny_model import config_and_model_class, tiny_config, tiny_configs
 
 SECONDS = 60  # time limit of one type
 BATCH = 10  # types per process
@@ -106,14 +106,8 @@ def _zeros(value: Any) -> Any:
 def verdict(model_type: str) -> bool | None:
     """Return whether a small model of the type has fixed positions; None: no model of it could be built and run."""
     model_class = config_and_model_class(model_type)[1]
-    for layers, factor, largest in LADDER:
+    for config in tiny_configs(model_type, MAX_PARAMETERS):
         try:
-            config = tiny_config(model_type, layers, factor)
-            with torch.device("meta"):
-                size = sum(p.numel() for p in model_class(tiny_config(model_type, layers, factor)).parameters())
-            if size > min(largest, MAX_PARAMETERS):
-                continue
-            plain_experts(config)
             found = is_pinned(model_class, config)
         except Exception:
             continue

@@ -75,8 +75,7 @@ def product_error(
     positions: [axes, N], of the tokens, Δ = p_j − p_i; None where nothing rotates
     live:      the live products, where they are at hand
     """
-    heads, width, _ = weights.query.shape
-    groups, key_width, _ = weights.key.shape
+    (heads, width, _), key_width = weights.query.shape, weights.key.shape[1]
     batch = product.query.shape[0] // heads
     live = live_products(product, batch) if live is None else live
     x_q, x_k = (product.before[index].tokens for index in (match.query, match.key))
@@ -84,9 +83,7 @@ def product_error(
         return float("inf")
     logits = live.reshape(*((batch, heads) if match.axis == 0 else (heads, batch)), *live.shape[1:])
     logits = logits if match.axis == 0 else logits.transpose(0, 1)  # [batch, H, N, M]
-    w_q, w_k = (torch.from_numpy(np.ascontiguousarray(side)) for side in (weights.query, weights.key))
-    q = torch.einsum("bnd,hdr->bhnr", x_q.reshape(batch, -1, width), w_q)
-    k = torch.einsum("bmd,gdr->bgmr", x_k.reshape(batch, -1, key_width), w_k)
+    q, k = projected(weights, x_q, x_k, batch)
     if q.shape[2] != logits.shape[2] or k.shape[2] != logits.shape[3]:
         return float("inf")
     if rotary is not None:
@@ -94,7 +91,15 @@ def product_error(
         if positions.shape[-1] != q.shape[2] or positions.shape[-1] != k.shape[2]:
             return float("inf")
         q, k = rotate(q, rotary, positions), rotate(k, rotary, positions)
-    return relative_error(logits, q @ k.repeat_interleave(heads // groups, 1).transpose(-1, -2))
+    return relative_error(logits, q @ k.transpose(-1, -2))
+
+
+def projected(weights: AttentionWeights, x_q: Tensor, x_k: Tensor, batch: int) -> tuple[Tensor, Tensor]:
+    """Return the queries [batch, H, N, r] of tokens [batch·N, d_q], and the keys [batch, H, M, r] that they meet."""
+    w_q, w_k = (torch.from_numpy(np.ascontiguousarray(side)) for side in (weights.query, weights.key))
+    q = torch.einsum("bnd,hdr->bhnr", x_q.reshape(batch, -1, w_q.shape[1]), w_q)
+    k = torch.einsum("bmd,gdr->bgmr", x_k.reshape(batch, -1, w_k.shape[1]), w_k)
+    return q, k.repeat_interleave(len(w_q) // len(w_k), 1)
 
 
 def rotate(x: Tensor, rotary: RotaryPairs, positions: Tensor) -> Tensor:

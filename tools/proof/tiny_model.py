@@ -49,6 +49,21 @@ def tiny_config(model_type: str, layers: int, factor: int) -> PreTrainedConfig:
     return config
 
 
+def tiny_configs(model_type: str, most: float) -> Iterator[PreTrainedConfig]:
+    """Yield configs of the type whose models have at most `most` parameters, in the order of the ladder."""
+    model_class = config_and_model_class(model_type)[1]
+    for layers, factor, largest in LADDER:
+        try:
+            with torch.device("meta"):
+                size = sum(p.numel() for p in model_class(tiny_config(model_type, layers, factor)).parameters())
+            config = tiny_config(model_type, layers, factor)  # anew, because a constructor may change its config
+            plain_experts(config)
+        except Exception:  # no model of this size can be built
+            continue
+        if size <= min(largest, most):
+            yield config
+
+
 def tiny_models(model_type: str) -> Iterator[PreTrainedModel]:
     """Yield models of the type, the smallest first; raise CannotBuild after the last."""
     model_class = config_and_model_class(model_type)[1]

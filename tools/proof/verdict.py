@@ -1,10 +1,13 @@
-"""`Verdict`: the result of comparing one model type with a live model."""
+"""`Verdict`: the result of comparing one model type with a live model, and how such results are stored."""
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, cast
 
+from attngeo.io.atomic import write_file
 from attngeo.weights.layout import families
 
 
@@ -38,3 +41,9 @@ def assume(model_type: str, **facts: Any) -> None:
     known = cast(dict[str, Any], families.families())
     known[model_type] = {**known.get(model_type, {}), **facts}
     families.family.cache_clear()
+
+
+def write_lines(path: Path, entries: dict[str, str]) -> None:
+    """Write a JSON object with one entry per line."""
+    lines = [f"{json.dumps(key)}: {value}" for key, value in entries.items()]
+    write_file(path, ("{\n" + ",\n".join(lines) + "\n}\n").encode())

@@ -9,13 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from attngeo.weights.layout.attention_weights import AttentionWeights
 from attngeo.weights.layout.site import Site
-from tools.proof.agreement import DIFFERENT, TOLERANCE, exchanged, live_products, relative_error
+from tools.proof.agreement import DIFFERENT, TOLERANCE, exchanged, live_products, projected, relative_error
 from tools.proof.product_recorder import Product
 
 
@@ -73,8 +72,7 @@ def block_error(weights: AttentionWeights, product: Product, x_q: Tensor, x_k: T
     x_q: [T, d_q], tokens of the queries, all items of the batch together
     x_k: [S, d_k], tokens of the keys
     """
-    heads, width, _ = weights.query.shape
-    groups, key_width, _ = weights.key.shape
+    (heads, width, _), key_width = weights.query.shape, weights.key.shape[1]
     if product.query.shape[0] % heads or x_q.shape[1] != width or x_k.shape[1] != key_width:
         return float("inf")
     batch = product.query.shape[0] // heads
@@ -82,10 +80,8 @@ def block_error(weights: AttentionWeights, product: Product, x_q: Tensor, x_k: T
     if live is None or len(x_q) % batch or len(x_k) % batch:
         return float("inf")
     logits = live.reshape(batch, heads, *live.shape[1:])  # [batch, H, N, M]
-    w_q, w_k = (torch.from_numpy(np.ascontiguousarray(side)) for side in (weights.query, weights.key))
-    q = torch.einsum("bnd,hdr->bhnr", x_q.reshape(batch, -1, width), w_q)
-    k = torch.einsum("bmd,gdr->bgmr", x_k.reshape(batch, -1, key_width), w_k)
-    ours = q @ k.repeat_interleave(heads // groups, 1).transpose(-1, -2)  # [batch, H, n, m]
+    q, k = projected(weights, x_q, x_k, batch)
+    ours = q @ k.transpose(-1, -2)  # [batch, H, n, m]
     rows, columns = ours.shape[2:]
     spare = (logits.shape[2] - rows, logits.shape[3] - columns)
     if min(spare) < 0:
