@@ -16,6 +16,7 @@ from attngeo.dynamics.gradients.expected_terms import expected_terms
 from attngeo.dynamics.gradients.gradient_terms import gradient_terms
 from attngeo.dynamics.gradients.growth import growth_sums, moves_by_terms, pair_kinds
 from attngeo.dynamics.gradients.head_terms import HeadTerms
+from attngeo.dynamics.gradients.layer_sums import _shuffled, _shuffled_context
 from attngeo.dynamics.gradients.masked_batches import MaskedBatches
 from attngeo.dynamics.gradients.single_pass import single_pass
 from attngeo.errors import InputError
@@ -138,6 +139,18 @@ def test_the_bundled_encoder_pairs_its_terms_and_the_shuffled_control_does_not()
     untrained = BertForMaskedLM(model.config)
     random = gradient_terms(untrained, {"input_ids": ids}, masks=64, tokenizer=tokenizer, layers=[2, 3])
     assert abs(np.median([row.pairing for row in random.scores])) < 0.05
+
+
+@pytest.mark.parametrize("causal", [True, False])
+def test_the_shuffled_control_keeps_each_prediction_in_its_context(causal):
+    """Under a causal mask no coefficient may move to a token that the prediction cannot see."""
+    full = np.random.default_rng(0).normal(size=(2, 3, 12, 12))
+    beta = np.tril(full) if causal else full
+    order = torch.from_numpy(_shuffled_context(beta))
+    shuffled = _shuffled(torch.from_numpy(beta), order).numpy()
+    np.testing.assert_array_equal(np.sort(shuffled, -1), np.sort(beta, -1))  # each row keeps its coefficients
+    assert bool(np.triu(shuffled, 1).any()) is not causal
+    assert np.mean(shuffled[..., 1:, :] == beta[..., 1:, :]) < 0.7
 
 
 def test_scores_of_known_averages():

@@ -127,6 +127,17 @@ def test_the_loss_falls_and_the_records_are_on_disk(tmp_path: Path) -> None:
     assert run.records[1]["train_loss"] == pytest.approx(sum(losses) / 30, rel=1e-9)
 
 
+def test_the_training_loss_is_the_mean_since_the_last_evaluation(tmp_path: Path) -> None:
+    """20 steps in 3 parts: the second has 6 steps, one fewer than the first."""
+    run = pretrain(run_settings(tmp_path, evaluations=3, checkpoints=1))
+    model, stream, _ = parts(run.config)
+    engine = Engine(model, run.config, ALONE)
+    losses = [float(engine.step(stream.at(step), step)) for step in range(20)]
+    assert [row["step"] for row in run.records] == [0, 7, 13, 20] and run.records[0]["train_loss"] is None
+    for row, some in zip(run.records[1:], (losses[:7], losses[7:13], losses[13:]), strict=True):
+        assert row["train_loss"] == pytest.approx(sum(some) / len(some), rel=1e-6)
+
+
 def test_the_recorded_scores_are_those_of_attngeo_score(tmp_path: Path) -> None:
     from attngeo import score
 
