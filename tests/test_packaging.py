@@ -32,7 +32,6 @@ PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 COMES_WITH = {
     "click": "typer",
     "docutils": "sphinx",
-    "markupsafe": "jinja2",
     "packaging": "pytest",
     "traitlets": "anywidget",
     "triton": "torch",

@@ -8,9 +8,12 @@ import hashlib
 import json
 from functools import cache
 from importlib.resources import files
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from attngeo.errors import AttngeoError
+
+if TYPE_CHECKING:
+    from jinja2 import Template
 
 # Joined in this order into one script, so that a file may use what an earlier one defines.
 SCRIPTS = ("data", "haar", "drawing", "matrix", "theme", "pickers", "attention", "figures", "page")
@@ -42,6 +45,15 @@ def widget_script() -> str:
 def page_style() -> str:
     """Return the style sheet of a report; that of the page is last, so that its rules for phones and paper win."""
     return read_asset("attention.css") + read_asset("page.css")
+
+
+def page_template(name: str, page: str) -> Template:
+    """Return a file of the folder `assets` as a template that escapes what it is filled with; page: what it is for."""
+    try:
+        from jinja2 import Environment
+    except ImportError:
+        raise AttngeoError(f"{page} needs plotly and jinja2: pip install 'attngeo[report]'") from None
+    return Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True).from_string(read_asset(name))
 
 
 @cache

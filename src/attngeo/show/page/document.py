@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from attngeo.errors import AttngeoError
-from attngeo.show.page.assets import content_policy, json_block, packed_plotly, page_script, page_style, read_asset
+from attngeo.show.page.assets import content_policy, json_block, packed_plotly, page_script, page_style, page_template
 from attngeo.show.page.section import PageFigure, Section
 
 
@@ -46,11 +45,7 @@ class Page:
 
 def page_html(page: Page) -> str:
     """Return a page as HTML. All texts are escaped, and data is written as JSON that no text in it can leave."""
-    try:
-        from jinja2 import Environment
-    except ImportError:
-        raise AttngeoError("a report needs plotly and jinja2: pip install 'attngeo[report]'") from None
-
+    template = page_template("page.html", "a report")
     _check_ids(page.sections)
     attention = [section for section in page.sections if isinstance(section, AttentionSection)]
     numbers = {section.id: number for number, section in enumerate(attention)}
@@ -60,7 +55,6 @@ def page_html(page: Page) -> str:
         for figure in section.figures
     ]
     script = page_script()
-    template = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True).from_string(read_asset("page.html"))
     return template.render(
         policy=content_policy(script),
         version=page.version,

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from attngeo.errors import AttngeoError
-from attngeo.show.page.assets import content_policy, joined_script, json_block, page_style, read_asset
+from attngeo.show.page.assets import content_policy, joined_script, json_block, page_style, page_template, read_asset
 
 
 def explorer_html(name: str, most_characters: int, version: str = "") -> str:
@@ -15,18 +14,13 @@ def explorer_html(name: str, most_characters: int, version: str = "") -> str:
     >>> "<title>Explore org/name</title>" in explorer_html("org/name", 20_000)
     True
     """
-    try:
-        from jinja2 import Environment
-        from markupsafe import Markup
-    except ImportError:
-        raise AttngeoError("the explorer needs plotly and jinja2: pip install 'attngeo[report]'") from None
+    template = page_template("explore.html", "the explorer")
     script = joined_script("explore")
-    template = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
-    return template.from_string(read_asset("explore.html")).render(
+    return template.render(
         policy=content_policy(script, requests="'self'"),
         version=version,
         name=name,
-        style=Markup(page_style() + read_asset("explore.css")),
-        data=Markup(json_block({"mostCharacters": most_characters})),
-        script=Markup(script),
+        style=page_style() + read_asset("explore.css"),
+        data=json_block({"mostCharacters": most_characters}),
+        script=script,
     )
