@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from attngeo.applications.compare.origin.permuted_basis import p_text
 from attngeo.arrays import Floats
 from attngeo.io.names import short_name
 from attngeo.show.canvas import BLUE, COLOURS, DASHED, GREY, PAGE, SMALL, for_print, new_figure, panel_title, style_axes
@@ -120,5 +121,5 @@ def _draw_relation(ax: Axes, related: Relation) -> None:
     ax.set_xlim(-0.3, 1)
     ax.set_xticks([])
     ax.set_ylabel("mean matched |cosine|")
-    ax.set_xlabel(f"p {'≤' if related.p_value * (related.draws + 1) < 1.5 else '='} {related.p_value:.2g}")
+    ax.set_xlabel(p_text(related.p_value, related.draws))
     style_axes(ax, grid="y")

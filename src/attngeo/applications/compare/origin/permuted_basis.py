@@ -70,3 +70,12 @@ def p_value(observed: float, null: Floats) -> float:
     0.001
     """
     return (1 + int((null >= observed - 1e-12).sum())) / (1 + len(null))
+
+
+def p_text(p: float, draws: int) -> str:
+    """Return a p-value as text that says whether it is the smallest that so many draws can give.
+
+    >>> p_text(0.001, 999), p_text(0.002, 999)
+    ('p ≤ 0.001', 'p = 0.002')
+    """
+    return f"p {'≤' if p * (draws + 1) < 1.5 else '='} {p:.2g}"

@@ -8,6 +8,7 @@ import numpy as np
 
 from attngeo.applications.compare.origin.permuted_basis import (
     Layers,
+    p_text,
     p_value,
     permuted_statistics,
     statistic,
@@ -78,9 +79,8 @@ def judged(layers: Layers, cosine: float | None, null: Floats, *, aligned: bool)
     mean, std = float(np.mean(null)), float(np.std(null, ddof=1))
     relation = Relation("", p, cosine, mean, std, observed, wrongly_paired(layers), len(null), aligned)
     figures = f"mean matched |cosine| {observed:.3g}, {relation.null_name} {mean:.2g} ± {std:.1g}"
-    sign = "≤" if p <= 1 / (1 + len(null)) else "="
     if p <= LEVEL:
-        verdict = f"the weights share an origin, p {sign} {p:.2g}: {figures}"
+        verdict = f"the weights share an origin, {p_text(p, len(null))}: {figures}"
     else:
         verdict = f"no sign of a common origin, p = {p:.2g}: {figures}"
     return replace(relation, verdict=verdict)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from attngeo.applications.compare.origin.permuted_basis import p_text
 from attngeo.io.names import short_name
 from attngeo.show.canvas import BLUE
 from attngeo.show.page.section import PageFigure, Section
@@ -88,7 +89,7 @@ def _related(related: Relation) -> dict[str, object] | None:
     if related.statistic is None or related.null_mean is None or related.p_value is None:
         return None
     return {
-        "title": f"mean matched |cosine|, p {_p_value(related.p_value, related.draws)}",
+        "title": f"mean matched |cosine|, {p_text(related.p_value, related.draws)}",
         "value": related.statistic,
         "value name": "matched heads",
         "mean": related.null_mean,
@@ -101,7 +102,7 @@ def _related(related: Relation) -> dict[str, object] | None:
 
 def _distance(distance: NetworkDistance) -> dict[str, object]:
     return {
-        "title": f"distance of the networks, p {_p_value(distance.p_value, distance.draws)}",
+        "title": f"distance of the networks, {p_text(distance.p_value, distance.draws)}",
         "value": distance.value,
         "value name": "the two networks",
         "mean": distance.null_mean,
@@ -110,10 +111,6 @@ def _distance(distance: NetworkDistance) -> dict[str, object]:
         "control": None,
         "control name": "",
     }
-
-
-def _p_value(p: float, draws: int) -> str:
-    return f"{'≤' if p * (draws + 1) < 1.5 else '='} {p:.2g}"
 
 
 def _level_figure(level: dict[str, object], id: str, label: str) -> PageFigure:
