@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from bench._memory import peak_bytes
-from bench.scoring import HEADS, LAYERS, cost_of_scoring, seconds_of, write_checkpoint
+from bench.scoring import HEADS, LAYERS, cost_of_scoring, print_targets, seconds_of, write_checkpoint
 
 RUNS = 3
 ROWS = LAYERS * (HEADS + 1)
@@ -86,9 +86,7 @@ def main() -> int:
         (f"{ratio:.2f} × the time of scoring one", "at most 6 ×", ratio <= 6),
         (f"{peak / 1e9:.2f} GB peak memory", "under 1.5 GB", peak < 1.5e9),
     ]
-    for figure, target, met in targets:
-        print(f"{figure}; {target}; {'met' if met else 'MISSED'}")
-    return 0 if all(met for *_, met in targets) else 1
+    return print_targets(targets)
 
 
 if __name__ == "__main__":
