@@ -97,6 +97,14 @@ def test_growth_is_that_of_a_step_of_gradient_descent(model, request):
             assert parts.sum() == pytest.approx(2 * np.vdot(part, change), rel=1e-8)
 
 
+def test_pairs_are_a_position_the_same_token_or_the_rest(bert):
+    kinds = pair_kinds(np.array([[7, 8, 7], [9, 9, 5]]))
+    assert kinds.tolist() == [[[0, 2, 1], [2, 0, 2], [1, 2, 0]], [[0, 1, 2], [1, 0, 2], [2, 2, 0]]]
+    different = {"input_ids": torch.arange(5, 15)[None], "labels": torch.arange(6, 16)[None]}
+    for row in expected_terms(bert, [different, different]).scores:  # no token occurs twice
+        assert row.growth_skew.token == 0 != row.growth_skew.position and row.growth_skew.rest != 0
+
+
 def test_growth_through_one_kind_of_pair_is_that_of_its_coefficients_alone(biased):
     batch = batches(1)[0]
     head = single_pass(biased, batch)["L1H0"]
