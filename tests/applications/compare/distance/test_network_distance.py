@@ -55,7 +55,7 @@ def test_permuted_heads_are_further_apart_where_affinity_follows_depth():
     found = network_distance(a, b, draws=39)
     assert found.p_value == 1 / 40 and found.value < found.null_mean - 3 * found.null_std
     assert (found.heads_a, found.heads_b, found.draws) == (14, 9, 39)
-    assert "geometries of 14 and 9 heads" in found.sentence()
+    assert "geometries of 14 and 9 heads" in found.sentence() and "p ≤ 0.025" in found.sentence()
 
 
 def test_different_inputs_are_refused():

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from attngeo.applications.compare.distance.head_geometry import HeadGeometry
+from attngeo.applications.compare.origin.permuted_basis import p_text
 from attngeo.arrays import Floats
 from attngeo.errors import AttngeoError
 
@@ -32,7 +33,7 @@ class NetworkDistance:
     value: float  # FGW
     null_mean: float  # with the heads of one network permuted
     null_std: float
-    p_value: float  # share of the draws at or below the value
+    p_value: float  # (1 + draws at or below the value) / (1 + draws)
     draws: int
     heads_a: int
     heads_b: int
@@ -44,8 +45,8 @@ class NetworkDistance:
         """Return the distance in words."""
         text = (
             f"{self.value:.3g} between the geometries of {self.heads_a} and {self.heads_b} heads (fused "
-            f"Gromov–Wasserstein; permuted heads {self.null_mean:.3g} ± {self.null_std:.1g}, p = {self.p_value:.2g}); "
-            f"sparsity curves differ by {self.sparsity:.2g}"
+            f"Gromov–Wasserstein; permuted heads {self.null_mean:.3g} ± {self.null_std:.1g}, "
+            f"{p_text(self.p_value, self.draws)}); sparsity curves differ by {self.sparsity:.2g}"
         )
         if self.symmetry is not None and self.directionality is not None:
             text += f", layer symmetry by {self.symmetry:.2g}, layer directionality by {self.directionality:.2g}"

@@ -5,6 +5,7 @@
     cut         cut the projections down to the heads that are kept
     attention   attention with unequal key groups, or with a position bias of the full model
     own_config  a module's view of the model's config
+    record      what a pruned model says about itself in its config
 
 The modules import torch, so import their names from them directly.
 """
