@@ -12,6 +12,7 @@ pytest.importorskip("transformers")
 import torch
 from torch import Tensor
 
+import attngeo
 from attngeo.dynamics.initialisation.authors import authors_init_
 from attngeo.dynamics.initialisation.by_name import initialise_
 from attngeo.dynamics.initialisation.controls import (
@@ -96,6 +97,15 @@ def test_controls_keep_what_they_promise() -> None:
     assert torch.allclose(norm["large-symmetric"], norm["skewed"], rtol=1e-4)
     assert torch.allclose(m["small-skewed"], m["skewed"] / 2**0.5, rtol=1e-4, atol=1e-7)
     assert torch.allclose(m["large-symmetric"], wanted * 2**0.5, rtol=1e-4, atol=1e-7)
+
+
+def test_the_indefinite_initialisation_is_symmetric_at_every_offset() -> None:
+    """Two dimensions that rotate together have the same sign; otherwise it would be symmetric at offset 0 only."""
+    model = tiny_models.llama()
+    initialise_(model, "indefinite", scale="unit")
+    heads = attngeo.score(model, nulls=False, folded=False).frame.drop_nulls("head")
+    for score in ("symmetry", "symmetry_rope"):
+        assert heads[score].min() > 1 - 1e-6
 
 
 def test_random_rotations_are_uniform_rotations() -> None:

@@ -39,13 +39,15 @@ def parts(config: PretrainConfig) -> tuple[Model, Batches, list[Batch]]:
 def test_a_saved_model_loads_with_from_pretrained_and_has_the_same_loss(tmp_path: Path, objective: str) -> None:
     from transformers import AutoModelForCausalLM, AutoModelForMaskedLM, AutoTokenizer
 
-    run = pretrain(run_settings(tmp_path, objective=objective))
+    held_out_text = write_corpus(tmp_path, "valid.txt", count=20, seed=1)
+    run = pretrain(run_settings(tmp_path, objective=objective, valid=[held_out_text]))
     assert run.finished and [row["step"] for row in run.records] == [0, 4, 8, 12, 16, 20]
     folder = run.folder / "model"
     kind = AutoModelForMaskedLM if objective == "masked" else AutoModelForCausalLM
     model = kind.from_pretrained(folder).eval()
     assert type(model).__name__ == ("BertForMaskedLM" if objective == "masked" else "BertLMHeadModel")
     held_out = parts(run.config)[2]
+    assert len(held_out) > 1  # the loss is their mean
     losses = []
     for batch in held_out:
         if objective == "causal":
