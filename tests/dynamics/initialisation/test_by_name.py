@@ -10,6 +10,7 @@ pytest.importorskip("transformers")
 import torch
 
 from attngeo.dynamics.initialisation.by_name import INITIALISATIONS, initialise_
+from attngeo.dynamics.initialisation.mimetic import mimetic_init_
 from attngeo.errors import InputError
 from tests.weights import tiny_models
 
@@ -35,7 +36,16 @@ def test_the_same_seed_gives_the_same_weights(name: str) -> None:
         allowed += ("query.bias", "key.bias", "value.weight", "value.bias")
     elif "value" in name:
         allowed += ("value.weight", "attention.output.dense.weight")
-    assert changed and all(one.endswith(allowed) for one in changed)
+    assert all(one.endswith(allowed) for one in changed)
+    assert all(any(one.endswith(ending) for one in changed) for ending in allowed)
+
+
+@pytest.mark.parametrize("name", [name for name in INITIALISATIONS if "mimetic" in name])
+def test_the_names_of_mimetic_initialisations_say_their_strength_and_whether_values_are_set(name: str) -> None:
+    model, direct = tiny_models.bert(), tiny_models.bert()
+    initialise_(model, name, seed=4)
+    mimetic_init_(direct, strength=float(name.split("-")[1]), value=name.endswith("-value"), seed=4)
+    assert all(torch.equal(a, b) for a, b in zip(model.parameters(), direct.parameters(), strict=True))
 
 
 def test_the_baseline_changes_nothing() -> None:

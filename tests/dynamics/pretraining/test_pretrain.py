@@ -99,6 +99,21 @@ def test_losses_are_those_of_transformers_bert(tmp_path: Path, objective: str) -
         assert float(engine.step(batch, step)) == pytest.approx(loss.item(), rel=1e-5)
 
 
+def test_an_engine_is_restored_in_place(tmp_path: Path) -> None:
+    """Weights and moments, in the memory that a recorded step reads: on a GPU a run continues this way."""
+    config = load_config(run_settings(tmp_path, lr=3e-3))
+    model, stream, _ = parts(config)
+    engine = Engine(model, config, ALONE)
+    for step in range(5):
+        engine.step(stream.at(step), step)
+    saved = engine.state()
+    memory = [weight.data_ptr() for weight in model.parameters()]
+    expected = [float(engine.step(stream.at(step), step)) for step in range(5, 9)]
+    engine.restore(saved)
+    assert [float(engine.step(stream.at(step), step)) for step in range(5, 9)] == expected
+    assert [weight.data_ptr() for weight in model.parameters()] == memory
+
+
 def test_paired_runs_share_data_masks_and_every_weight_outside_queries_and_keys(tmp_path: Path) -> None:
     base, stream, held_out = parts(load_config(run_settings(tmp_path)))
     starts = [("symmetric", None), ("symmetric", "unit"), ("independent", "unit"), ("rotated", "unit"),
