@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from textwrap import dedent
 
 LANGUAGES = ("console", "python")
@@ -69,7 +69,7 @@ def parse(text: str, page: str = "page.md") -> list[Block]:
                 found = read_marks(marks, f"{page}:{place + 1}")
                 blocks.append(Block(page, language, code, place + 1, end, len(fence[1]), **found))
             elif language == "text" and last == "block":
-                blocks[-1] = with_output(blocks[-1], code, (place + 1, end))
+                blocks[-1] = replace(blocks[-1], shown=code, output=(place + 1, end))
             elif code.startswith("$ ") or (language == "" and not code.startswith("{")):
                 raise PageError(
                     f"{page}:{place + 1}: a block without a language; expected console, python, text or another"
@@ -111,12 +111,6 @@ def read_marks(comments: list[str], where: str) -> dict[str, object]:
         else:
             fields["setup"] = dedent(comment.removeprefix("setup").lstrip("\n"))
     return fields
-
-
-def with_output(block: Block, shown: str, lines: tuple[int, int]) -> Block:
-    from dataclasses import replace
-
-    return replace(block, shown=shown, output=lines)
 
 
 def commands(code: str) -> list[tuple[str, str]]:

@@ -17,12 +17,12 @@ class Options(SphinxDirective):
     def run(self) -> list[nodes.Node]:
         command = find(self.arguments[0].split())
         self.env.note_reread()  # options change without a change of the page
-        out: list[nodes.Node] = []
         usage = f"attngeo {self.arguments[0]} {' '.join(usage_of(command))}"
-        out.append(nodes.literal_block(usage, usage, language="text"))
         rows = [row_of(parameter) for parameter in command.params if not getattr(parameter, "hidden", False)]
-        out.append(table([row for row in rows if row[0]], ("argument or option", "meaning")))
-        return out
+        return [
+            nodes.literal_block(usage, usage, language="text"),
+            table([row for row in rows if row[0]], ("argument or option", "meaning")),
+        ]
 
 
 def find(words: list[str]) -> Any:
@@ -33,12 +33,7 @@ def find(words: list[str]) -> Any:
 
     command = typer.main.get_command(app)
     for word in words:
-        found = (
-            command.get_command(None, word)
-            if not hasattr(command, "commands") or word not in command.commands
-            else None
-        )
-        command = found or command.commands[word]
+        command = command.get_command(None, word)
     return command
 
 
