@@ -93,3 +93,18 @@ def change_columns(name: str, form: Form) -> Row:
         f"{name}_row_variance": float(np.var(rows, ddof=1)),
         f"{name}_column_variance": float(np.var(columns, ddof=1)),
     }
+
+
+def persistence(later: Form, earlier: Form) -> Row:
+    """Return the cosine of two successive changes of a form, for their symmetric and for their skew parts.
+
+    Positive where the later change goes on in the direction of the earlier one; None where nothing changed.
+    """
+    straight = np.sum((later.query.T @ earlier.query) * (later.key.T @ earlier.key))  # ⟨δ, Δ⟩
+    crossed = np.sum((later.query.T @ earlier.key) * (later.key.T @ earlier.query))  # ⟨δ, Δᵀ⟩
+    row: Row = {}
+    for part, sign in (("symmetric", 1), ("skew", -1)):
+        norms = [form.norm() * np.sqrt((1 + sign * form.symmetry()) / 2) for form in (later, earlier)]  # ‖δ_±‖, ‖Δ_±‖
+        product = norms[0] * norms[1]
+        row[f"persistence_{part}"] = float((straight + sign * crossed) / 2 / product) if product > 0 else None
+    return row

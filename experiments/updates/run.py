@@ -19,6 +19,7 @@ from experiments.updates.measure import (
     change,
     change_columns,
     head_forms,
+    persistence,
     transformers_copy,
 )
 
@@ -70,10 +71,11 @@ def measured_run(
 
 
 def _add_changes(rows: list[Row], forms: dict[int, Any], step: int, later: int) -> None:
-    """Add to the rows of `step` how the forms change until `later`, and how they have changed since the beginning."""
+    """Add to the rows of `step` how the forms change until `later`, how since the beginning, and whether both agree."""
     for row in rows:
         if row["step"] == step:
             layer, head = row["layer"], row["head"]
             start, before, after = (forms[number][layer][head] for number in (0, step, later))
-            row |= change_columns("moved", change(before, after))
-            row |= change_columns("since_start", change(start, before))
+            moved, since_start = change(before, after), change(start, before)
+            row |= change_columns("moved", moved) | change_columns("since_start", since_start)
+            row |= persistence(moved, since_start)

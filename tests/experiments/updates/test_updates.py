@@ -11,9 +11,11 @@ import pytest
 from attngeo.dynamics.data.tokens import open_tokens
 from attngeo.dynamics.pretraining.build import build_model
 from attngeo.dynamics.pretraining.processes import process_group
-from experiments.updates.__main__ import main
-from experiments.updates.measure import change, change_columns, head_forms, transformers_copy
+from attngeo.weights.scoring.form import Form
+from experiments.updates.__main__ import main, read_all
+from experiments.updates.measure import change, change_columns, head_forms, persistence, transformers_copy
 from experiments.updates.run import config_for
+from experiments.updates.tables import tables
 from tests.experiments.initialisation.small_grids import prepare_small_tokens
 
 SMALL = ('size="2x32"', "heads=2", "length=16", "batch=8", "steps=20", "evaluations=4", "warmup=2", 'compile="no"')
@@ -45,6 +47,7 @@ def test_pairs_exist_for_the_encoder_only(rows):
 def test_the_change_by_the_optimiser_is_that_of_the_next_evaluation(rows):
     assert all(row["moved_norm"] > 0 and -1 <= row["moved_symmetry"] <= 1 for row in rows)
     assert all((row["since_start_norm"] is None) == (row["step"] == 0) for row in rows)
+    assert all((row["persistence_skew"] is None) == (row["step"] == 0) for row in rows)
 
 
 def test_the_change_of_a_form_is_the_difference_of_both():
@@ -55,6 +58,18 @@ def test_the_change_of_a_form_is_the_difference_of_both():
     columns = change_columns("moved", change(before, after))
     assert columns["moved_norm"] == pytest.approx(np.linalg.norm(expected))
     assert columns["moved_row_variance"] == pytest.approx(np.var(np.linalg.norm(expected, axis=1), ddof=1))
+
+
+def test_persistence_is_the_cosine_of_each_part():
+    draw = np.random.default_rng(1)
+    later, earlier = (Form(*draw.normal(size=(2, 6, 3))) for _ in range(2))
+    found = persistence(later, earlier)
+    for part, sign in (("symmetric", 1), ("skew", -1)):
+        a, b = ((form.dense() + sign * form.dense().T) / 2 for form in (later, earlier))
+        expected = np.sum(a * b) / (np.linalg.norm(a) * np.linalg.norm(b))
+        assert found[f"persistence_{part}"] == pytest.approx(expected)
+    nothing = Form(np.zeros((6, 1)), np.zeros((6, 1)))
+    assert set(persistence(later, nothing).values()) == {None}
 
 
 @pytest.mark.parametrize("objective", ["masked", "causal"])
@@ -78,10 +93,20 @@ def test_tables_have_a_line_per_step_and_layers_a_column_each(rows, tmp_path):
     assert "| layer 0 | layer 1 |" in page.read_text() and "old" not in page.read_text()
 
 
+def test_growth_and_persistence_have_a_table_once_every_head_is_measured(rows):
+    made = tables(rows)
+    assert [line.split(" | ")[1] for line in made["updates, growth"].splitlines()[2:]] == ["10", "10"]
+    assert made["updates, growth"].splitlines()[0].count("‖M_s‖²") == 3
+    assert made["updates, persistence"].splitlines()[0].endswith("symmetric parts | skew parts |")
+    missing = [*rows[:-1], rows[-1] | {"growth_skew_rest": None}]
+    assert set(made) - set(tables(missing)) == {"updates, growth"}
+
+
 def test_the_page_of_gradients_is_that_of_the_logs(tmp_path):
     root = Path(__file__).parents[3]
     copy = tmp_path / "gradients.md"
     copy.write_bytes((root / "docs/gradients.md").read_bytes())
     assert main(["page", str(copy), str(root / "results/updates")]) == 0
     assert copy.read_text("utf-8") == (root / "docs/gradients.md").read_text("utf-8")
-    assert copy.read_text("utf-8").count("<!-- table: updates") == 3
+    for name in tables(read_all([root / "results/updates"])):
+        assert f"<!-- table: {name} -->" in copy.read_text("utf-8")
