@@ -31,7 +31,7 @@ def find(words: list[str]) -> Any:
 
     from attngeo.cli import app
 
-    command = typer.main.get_command(app)
+    command: Any = typer.main.get_command(app)
     for word in words:
         command = command.get_command(None, word)
     return command
