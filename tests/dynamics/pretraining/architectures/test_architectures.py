@@ -16,6 +16,7 @@ pytest.importorskip("transformers")
 import torch
 
 from attngeo.dynamics.initialisation.by_name import INITIALISATIONS, initialise_
+from attngeo.dynamics.monitoring.monitor import Monitor
 from attngeo.dynamics.pretraining.architectures import Bert, Llama, Model, ModernBert, PreNormBert, Shape
 from attngeo.dynamics.pretraining.config import load_config
 from attngeo.dynamics.pretraining.measure import form_scores, largest_logits, mean_self_logits
@@ -80,6 +81,8 @@ def test_logits_are_those_of_transformers(name: str, tmp_path: Path) -> None:
         expected = theirs.eval()(input_ids=token_ids()).logits
         assert float(expected.abs().max()) > 1
         assert torch.allclose(model(token_ids()), expected, atol=1e-4)
+    record = Monitor()(0, theirs, {"input_ids": token_ids()})  # of the keys that each query may attend to
+    assert record is not None and largest_logits(model, token_ids()) == pytest.approx(record["max_logit"], rel=1e-3)
 
 
 @pytest.mark.parametrize("name", CASES)

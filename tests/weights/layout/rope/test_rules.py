@@ -77,6 +77,17 @@ def test_layers_that_the_config_excepts_do_not_rotate() -> None:
     assert second.rotary_known and len(second.rotary.turning) == 4
 
 
+@pytest.mark.parametrize("interval", [2, 3, 4])
+def test_every_nth_layer_does_not_rotate_where_the_config_says_so(interval: int) -> None:
+    pytest.importorskip("transformers")
+    from transformers import SmolLM3Config
+
+    rotates = SmolLM3Config(num_hidden_layers=7, no_rope_layer_interval=interval).no_rope_layers
+    found = plans(llama(layers=7), model_type="smollm3", no_rope_layer_interval=interval)
+    assert all(plan.rotary_known for plan in found)
+    assert [plan.rotary is not None for plan in found] == [bool(one) for one in rotates]
+
+
 def test_settings_that_a_type_was_not_shown_to_read_are_not_trusted() -> None:
     (plan, _) = plans(llama(), model_type="llama", partial_rotary_factor=0.5)  # LLaMA rotates whole heads
     assert not plan.rotary_known
