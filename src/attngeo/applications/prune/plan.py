@@ -39,17 +39,8 @@ class RemovedHead:
 
 
 @dataclass(frozen=True)
-class PrunePlan:
-    """The heads of a model to be removed, in the order in which they were chosen.
-
-    >>> from transformers import AutoModelForMaskedLM
-    >>> model = AutoModelForMaskedLM.from_pretrained(attngeo.bundled.bundled("encoder"))
-    >>> plan = attngeo.PrunePlan.from_heads(model, ["L0H1", "L3H2"])
-    >>> print(plan)
-    2 of 16 heads (12.5%) of bert, chosen by hand: L0H1, L3H2
-    >>> plan.save("plan.json"), attngeo.PrunePlan.load("plan.json") == plan
-    (PosixPath('plan.json'), True)
-    """
+class _SavedFields:
+    """What the JSON file of a plan holds."""
 
     model: str  # the name of the model: a hub id, a folder or a class
     model_type: str
@@ -61,6 +52,21 @@ class PrunePlan:
     removed: tuple[RemovedHead, ...]
     uniform: bool = False  # every layer and group loses the same number, so that transformers loads the pruned model
     notes: tuple[str, ...] = ()  # what a user should know: a layer that was not emptied, a count that was rounded
+
+
+@dataclass(frozen=True)
+class PrunePlan(_SavedFields):
+    """The heads of a model to be removed, in the order in which they were chosen.
+
+    >>> from transformers import AutoModelForMaskedLM
+    >>> model = AutoModelForMaskedLM.from_pretrained(attngeo.bundled.bundled("encoder"))
+    >>> plan = attngeo.PrunePlan.from_heads(model, ["L0H1", "L3H2"])
+    >>> print(plan)
+    2 of 16 heads (12.5%) of bert, chosen by hand: L0H1, L3H2
+    >>> plan.save("plan.json"), attngeo.PrunePlan.load("plan.json") == plan
+    (PosixPath('plan.json'), True)
+    """
+
     statistics: Statistics | None = field(default=None, compare=False, repr=False)  # for the refit
 
     @property
@@ -158,7 +164,7 @@ class PrunePlan:
         with naming_file(path):
             if plain.pop("statistics", None) is not None:
                 raise InputError("statistics is unknown")
-            plan = from_plain(_Plain, plain)
+            plan = from_plain(_SavedFields, plain)
             if not 0 < len(plan.removed) < plan.total:
                 raise InputError(f"removes {len(plan.removed)} of {plan.total} heads, expected some of them")
         statistics = None
@@ -172,22 +178,6 @@ class PrunePlan:
         how = "chosen by hand" if self.method == "hand" else f"chosen by {self.method}"
         shown = ", ".join(self.labels[:20]) + (f" and {len(self.labels) - 20} more" if len(self.labels) > 20 else "")
         return f"{len(self.removed)} of {self.total} heads ({self.share:.1%}) of {self.model_type}, {how}: {shown}"
-
-
-@dataclass(frozen=True)
-class _Plain:
-    """The fields of a plan that its JSON file holds."""
-
-    model: str
-    model_type: str
-    fingerprint: str
-    stacks: tuple[str, ...]
-    total: int
-    method: str
-    unit: str
-    removed: tuple[RemovedHead, ...]
-    uniform: bool = False
-    notes: tuple[str, ...] = ()
 
 
 def stacks_of(layers: Sequence[PrunableLayer]) -> tuple[str, ...]:

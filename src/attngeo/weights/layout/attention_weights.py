@@ -43,7 +43,7 @@ class AttentionWeights:
     norm: Norm | None = None  # the norm before the attention; None: not asked for, or not known
     numbers: tuple[int, ...] | None = None  # of the query heads in the full model, for a pruned layer; None: 0, 1, 2, …
     key_of: tuple[int, ...] | None = None  # the key head of each query head, where a pruned layer's groups are unequal
-    tensors: tuple[str, ...] = field(default=(), repr=False)  # names of the tensors read, for error messages
+    tensors: tuple[str, ...] = field(default=(), repr=False)  # names of the query and the key tensor
 
     @property
     def group_size(self) -> int:
