@@ -74,3 +74,16 @@ def test_every_format_contains_the_values(form):
         assert pl.read_parquet(io.BytesIO(content)).equals(FRAME)
     else:
         assert b"0.123" in content and (b"org/a_b" in content or rb"org/a\_b" in content)
+
+
+def test_numbers_have_as_many_decimals_as_they_need():
+    for column, value, text in (
+        ("symmetry", 0.45678, "0.457"),
+        ("symmetry_z", -12.345, "-12.3"),
+        ("symmetry_z", 1234.5, "1234"),
+        ("model_symmetry_percentile", 45.678, "45.7"),
+        ("layer", 3, "3"),
+        ("cross", True, "yes"),
+        ("symmetry", None, "-"),
+    ):
+        assert tables.cell(column, value) == text

@@ -101,8 +101,12 @@ def test_pairs_are_a_position_the_same_token_or_the_rest(bert):
     kinds = pair_kinds(np.array([[7, 8, 7], [9, 9, 5]]))
     assert kinds.tolist() == [[[0, 2, 1], [2, 0, 2], [1, 2, 0]], [[0, 1, 2], [1, 0, 2], [2, 2, 0]]]
     different = {"input_ids": torch.arange(5, 15)[None], "labels": torch.arange(6, 16)[None]}
-    for row in expected_terms(bert, [different, different]).scores:  # no token occurs twice
-        assert row.growth_skew.token == 0 != row.growth_skew.position and row.growth_skew.rest != 0
+    expected = expected_terms(bert, [different, different])
+    for head in single_pass(bert, different):  # the mean of two equal passes is that of one
+        position, token, rest = growth_of(head, pair_kinds(different["input_ids"].numpy()))[1] / head.form.norm() ** 2
+        found = expected[head.label].growth_skew
+        assert token == found.token == 0 != rest  # no token occurs twice
+        assert (found.position, found.rest) == pytest.approx((position, rest), rel=1e-9)
 
 
 def test_growth_through_one_kind_of_pair_is_that_of_its_coefficients_alone(biased):

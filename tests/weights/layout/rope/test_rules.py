@@ -77,6 +77,14 @@ def test_layers_that_the_config_excepts_do_not_rotate() -> None:
     assert second.rotary_known and len(second.rotary.turning) == 4
 
 
+def test_a_type_that_rotates_backwards_has_negative_frequencies() -> None:
+    """NanoChat turns by −Δ·θ: the preferred offsets of its pairs have the opposite sign."""
+    (back, _), (forth, _) = (plans(llama(), model_type=name, rope_theta=1e4) for name in ("nanochat", "llama"))
+    assert back.rotary_known and forth.rotary_known
+    np.testing.assert_array_equal(back.rotary.frequencies, -forth.rotary.frequencies)
+    np.testing.assert_array_equal(back.rotary.pairs, forth.rotary.pairs)
+
+
 @pytest.mark.parametrize("interval", [2, 3, 4])
 def test_every_nth_layer_does_not_rotate_where_the_config_says_so(interval: int) -> None:
     pytest.importorskip("transformers")
