@@ -67,6 +67,26 @@ def test_other_readers_need_no_attngeo(atlas: attngeo.Atlas, models: list[Path])
     assert count == scores.height
 
 
+def test_newer_results_replace_older_ones(
+    atlas: attngeo.Atlas, models: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After an update of attngeo whose rows differ, a model that is added again has one set of rows, the new one."""
+    atlas.add(models[:2], workers=0)
+    older, rows = dict(atlas.models().select("model", "part").rows()), atlas.frame().height
+    for module in ("task", "fingerprint"):
+        monkeypatch.setattr(f"attngeo.atlas.{module}.RESULT_VERSION", RESULT_VERSION + 1)
+    assert atlas.add(models[0], workers=0) == Added(scored=1, linked=0, known=0, failed=0)
+    found = {
+        model: (version, part) for model, version, part in atlas.models().select("model", "results", "part").rows()
+    }
+    assert found[str(models[0])][0] == RESULT_VERSION + 1 and found[str(models[0])][1] != older[str(models[0])]
+    assert found[str(models[1])] == (RESULT_VERSION, older[str(models[1])])
+    assert atlas.frame().height == rows
+    pytest.importorskip("duckdb")
+    assert atlas.sql("from models").sort("model").equals(atlas.models())
+    assert atlas.sql("from scores").height == rows
+
+
 def test_new_columns_need_a_new_version_of_results() -> None:
     columns = hashlib.sha256(json.dumps(COLUMNS).encode()).hexdigest()[:8]
     assert (RESULT_VERSION, columns) == (1, "0d0a7a3a"), "raise RESULT_VERSION when the rows of a model change"

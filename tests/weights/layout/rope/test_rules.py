@@ -77,6 +77,14 @@ def test_layers_that_the_config_excepts_do_not_rotate() -> None:
     assert second.rotary_known and len(second.rotary.turning) == 4
 
 
+def test_the_window_of_longrope_is_that_before_scaling() -> None:
+    """Beyond it the model uses other frequencies, so an average over the whole window would be of no form it has."""
+    scaling = {"rope_type": "longrope", "short_factor": [1.0, 1.1, 1.2, 1.3], "long_factor": [4.0] * 4}
+    for original in ({"original_max_position_embeddings": 64}, {}):
+        (plan, _) = plans(llama(), model_type="llama", rope_scaling=scaling | original, max_position_embeddings=256)
+        assert plan.rotary_known and plan.rotary.window == (64 if original else 256)
+
+
 def test_a_type_that_rotates_backwards_has_negative_frequencies() -> None:
     """NanoChat turns by −Δ·θ: the preferred offsets of its pairs have the opposite sign."""
     (back, _), (forth, _) = (plans(llama(), model_type=name, rope_theta=1e4) for name in ("nanochat", "llama"))
