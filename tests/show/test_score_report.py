@@ -11,6 +11,7 @@ import pytest
 import attngeo
 from attngeo.show.score_report import published_report, score_report
 from attngeo.show.terminal import WIDTH, Terminal
+from attngeo.weights.scoring.published.comparison import compare_with_published
 from attngeo.weights.scoring.published.scores import list_published
 from attngeo.weights.scoring.published.verdict import verdicts
 from attngeo.weights.scoring.score_table import COLUMNS, ScoreTable
@@ -146,3 +147,11 @@ def test_published_scores_are_listed_within_100_characters(layers):
     row = next(line for line in table if line.startswith("facebook/musicgen-small "))
     assert row.split()[-2:] == ["589M", "[1]"]
     assert "[1] cross-attention, not self-attention" in lines
+
+
+def test_each_score_is_printed_with_its_own_percentile(table):
+    compared = compare_with_published(table.frame, modality="language")
+    symmetry, directionality = (round(compared[f"model_{score}_percentile"][0]) for score in SCORES)
+    line = next(line for line in report(table, compared).splitlines() if line.startswith("percentile of the median"))
+    assert symmetry != directionality
+    assert line.endswith(f" language encoder models: symmetry {symmetry}, directionality {directionality}")
