@@ -94,7 +94,7 @@ BAD: dict[str, tuple[BadSettings, str]] = {
     "missing": (lambda folder: {"train": [str(folder / "bad.txt")]}, "bad.txt: no such text file"),
     "short": (short_text, "train.bin: {} tokens, fewer than the 512 rows of 32 of one batch"),
     "tokenizer": (large_tokenizer, "bad.json: 405 tokens do not fit a model with vocab = 300"),
-    "no mask": (tokenizer_without_mask, "bad.json: has no [PAD] [CLS] [SEP] [MASK]; a BERT-shaped model needs"),
+    "no mask": (tokenizer_without_mask, "bad.json: has no [PAD] [CLS] [SEP] [MASK]; pre-training needs"),
     "key": (lambda _: {"lerning_rate": 1}, "a.toml: no setting 'lerning_rate'"),
     "near key": (lambda _: {"warmpu": 1}, "a.toml: no setting 'warmpu', did you mean 'warmup'?"),
     "value": (lambda _: {"objective": "mlm"}, "a.toml: objective is 'mlm', expected 'masked', 'causal'"),

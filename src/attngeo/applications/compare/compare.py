@@ -67,27 +67,25 @@ def compare(
     >>> attngeo.compare(encoder, encoder).words()[0]
     'Changed: nothing, the query and key weights of ... are identical.'
     """
-    if draws < 99:
-        raise InputError(f"draws is {draws}, expected at least 99")
+    check_draws(draws)
     options: dict[str, Any] = {"stack": stack, "num_heads": num_heads, "unproven": unproven}
     weights = weights_of(a), weights_of(b)
     with open_layers(weights[0], **options) as layers_a, open_layers(weights[1], **options) as layers_b:
-        names = layers_a.model, layers_b.model
-        try:
-            paired = pair_layers(layers_a, layers_b)
-        except InputError as error:
-            if inputs is None:
-                raise InputError(f"{error}; {NEEDS_INPUTS}") from None
-            comparison = ModelComparison(*names, change_frame([]), Relation.none(str(error)))
-        else:
-            call = progress if callable(progress) else None
-            comparison = compare_weights(paired, align=align, draws=draws, seed=seed, progress=call)
+        call = progress if callable(progress) else None
+        test: dict[str, Any] = {"align": align, "draws": draws, "seed": seed, "progress": call}
+        comparison = compare_layers(layers_a, layers_b, has_inputs=inputs is not None, **test)
     if inputs is None:
         return comparison
     geometries = [captured_geometry(ref, inputs, stack=stack, truncate=truncate) for ref in (a, b)]
     profiles = tuple(score_profiles(ref, **options) for ref in weights)
     distance = network_distance(geometries[0], geometries[1], seed=seed, profiles=profile_differences(*profiles))
     return replace(comparison, distance=distance)
+
+
+def check_draws(draws: int) -> None:
+    """Raise an InputError for so few draws that no p-value could reach the level of the verdict."""
+    if draws < 99:
+        raise InputError(f"draws is {draws}, expected at least 99")
 
 
 def weights_of(ref: CheckpointRef) -> CheckpointRef:
@@ -98,6 +96,20 @@ def weights_of(ref: CheckpointRef) -> CheckpointRef:
 
         return LiveCheckpoint(ref)
     return ref
+
+
+def compare_layers(a: Layers, b: Layers, *, has_inputs: bool, **options: Any) -> ModelComparison:
+    """Return the answers to the first two questions; none where the layers cannot be paired but there are inputs.
+
+    options: as in `compare_weights`
+    """
+    try:
+        paired = pair_layers(a, b)
+    except InputError as error:
+        if not has_inputs:
+            raise InputError(f"{error}; {NEEDS_INPUTS}") from None
+        return ModelComparison(a.model, b.model, change_frame([]), Relation.none(str(error)))
+    return compare_weights(paired, **options)
 
 
 def compare_weights(

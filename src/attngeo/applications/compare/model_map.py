@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from attngeo.applications.compare.change.layer_pairs import pair_layers
-from attngeo.applications.compare.compare import NEEDS_INPUTS, compare_weights, weights_of
+from attngeo.applications.compare.compare import NEEDS_INPUTS, check_draws, compare_layers, weights_of
 from attngeo.applications.compare.distance.captured import captured_geometry
 from attngeo.applications.compare.distance.network_distance import HEADS, fused_gromov_wasserstein
-from attngeo.applications.compare.origin.relation import DRAWS
+from attngeo.applications.compare.origin.relation import DRAWS, Relation
 from attngeo.arrays import Floats
 from attngeo.display import Drawable, draw
 from attngeo.errors import InputError
@@ -146,6 +145,7 @@ def compare_all(
     """
     if len(models) < 2:
         raise InputError(f"{len(models)} model, expected at least two to compare")
+    check_draws(draws)
     options: dict[str, Any] = {"stack": stack, "num_heads": num_heads, "unproven": unproven}
     geometries = None
     if inputs is not None:
@@ -160,24 +160,21 @@ def compare_all(
     for done, (i, j) in enumerate(numbered, 1):
         with open_layers(weights[i], **options) as a, open_layers(weights[j], **options) as b:
             names |= {i: a.model, j: b.model}
-            paired = None
             try:
-                paired = pair_layers(a, b)
-                related = compare_weights(paired, align=align, draws=draws, seed=seed).related
+                test: dict[str, Any] = {"align": align, "draws": draws, "seed": seed}
+                related = compare_layers(a, b, has_inputs=geometries is not None, **test).related
             except InputError as error:
-                if geometries is None and paired is None:
-                    raise InputError(f"{error}; {NEEDS_INPUTS}") from None
                 if geometries is None:
                     raise
-                related = None
+                related = Relation.none(str(error))
         if geometries is not None:
             g, h = geometries[i], geometries[j]
             distance = fused_gromov_wasserstein(g.affinity, h.affinity, g.depth, h.depth, seed)
-        elif related is None or related.cosine is None:
-            raise InputError(f"{names[i]} and {names[j]}: {related.verdict if related else ''}; {NEEDS_INPUTS}")
+        elif related.cosine is None:
+            raise InputError(f"{names[i]} and {names[j]}: {related.verdict}; {NEEDS_INPUTS}")
         else:
             distance = max(0.0, 1 - related.cosine)
-        pairs.append(Pair(i, j, distance, *((related.p_value, related.verdict) if related else ())))
+        pairs.append(Pair(i, j, distance, related.p_value, related.verdict))
         if callable(progress):
             progress(done, len(numbered))
     return ModelMap(

@@ -85,7 +85,7 @@ def load_tokenizer(path: Path, vocabulary: int = MAX_VOCABULARY) -> Tokenizer:
         raise InputError(f"{file}: not a tokenizer ({first_line(error)})") from error
     missing = [token for token in SPECIAL if tokenizer.token_to_id(token) is None]
     if missing:
-        raise InputError(f"{file}: has no {' '.join(missing)}; a BERT-shaped model needs {' '.join(SPECIAL)}")
+        raise InputError(f"{file}: has no {' '.join(missing)}; pre-training needs {' '.join(SPECIAL)}")
     size = vocabulary_size(tokenizer)
     if size > MAX_VOCABULARY:
         raise InputError(f"{file}: {size} tokens, token files hold at most {MAX_VOCABULARY}")
