@@ -7,6 +7,7 @@ from statistics import median
 import numpy as np
 import pytest
 
+from attngeo.applications.prune.loss_curve import LossCurve, LossPoint
 from attngeo.bundled import training
 from attngeo.show.canvas import BLUE, ORANGE
 from attngeo.show.page.sections import comparison_section, model_map_section, pruning_section, training_section
@@ -61,6 +62,16 @@ def test_losses_and_plan_are_those_of_the_results(pruning):
     assert dots["y"] == pytest.approx([one.cost for one in plan.removed], **EXACT)
     assert heads.table["head"] == [one.head for one in plan.removed]
     assert len(pruning_section(plan).figures) == len(pruning_section(curve=curve).figures) == 1
+
+
+def test_solid_curves_are_refitted_and_dashed_ones_are_not():
+    points = tuple(LossPoint("refit", 4, 0.25, refit, 3.5 - refit) for refit in (False, True))
+    (figure,) = pruning_section(curve=LossCurve("model", "next token", 3.0, points)).figures
+    _, *traces = figure.plotly["data"]
+    assert {trace["line"]["dash"]: trace["y"] for trace in traces} == {"dash": [3.5], "solid": [2.5]}
+    assert [trace["hovertemplate"].endswith("no refit") for trace in traces] == [
+        trace["line"]["dash"] == "dash" for trace in traces
+    ]
 
 
 def test_changes_relation_and_distance_are_those_of_the_comparison(pair_comparison):
