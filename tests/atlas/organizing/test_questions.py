@@ -1,4 +1,4 @@
-"""Which heads of a network are asked about: drawn anew for each text, the same for the same text and seed."""
+"""What is asked of a network: heads drawn anew for each text, and how many heads joined first share a key head."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import pytest
 pytest.importorskip("torch")
 
 from attngeo.atlas.organizing import questions
-from attngeo.atlas.organizing.questions import Invariance
+from attngeo.atlas.organizing.questions import Invariance, _shared_keys
 from attngeo.atlas.organizing.texts import Text
-from attngeo.organization import NetworkTensor
+from attngeo.organization import NetworkTensor, Tree
 
 
 @pytest.fixture
@@ -46,3 +46,14 @@ def test_each_text_has_heads_of_its_own(chosen: list[list[int]]) -> None:
     first, other, again, seeded, every = chosen
     assert first == again and first != other and first != seeded and every == list(range(40))
     assert all(len(set(heads)) == 5 for heads in (first, other, seeded))
+
+
+def test_pairs_that_share_a_key_head_are_compared_with_chance() -> None:
+    """Two layers of four heads that share two key heads; heads of different layers never share one."""
+    heads = tuple(f"L{layer}H{head}" for layer in range(2) for head in range(4))
+    # Joined first: L0H0 with L0H1 (one key head), L0H2 with L1H2, L1H0 with L1H1 (one key head), L0H3 with L1H3.
+    tree = Tree([[0] * 8, [0, 0, 1, 2, 3, 3, 1, 2], range(8)])
+    found = _shared_keys(tree, heads, groups=2)
+    assert found["shared_key"] == 0.5
+    assert found["shared_key_chance"] == pytest.approx(4 / 28)  # of 28 pairs, 4 share a key head
+    assert _shared_keys(tree, heads, groups=1) == {}
