@@ -75,3 +75,10 @@ def test_heads_without_energy_and_layers_of_other_frequencies_are_drawn(frequenc
     assert "median of 8 heads" in labels and "median of 9 heads" in labels
     assert np.isnan(image.images[0].get_array().filled(np.nan)[0]).all()
     assert frequency_summary(frequencies.with_columns(energy=pl.lit(None, pl.Float64))).height == 0
+
+
+def test_offsets_before_the_query_are_printed_below_zero():
+    pairs = {"pair": [0, 1], "frequency": [0.5, 0.001], "energy": [0.25, 0.75], "preferred_offset": [3.0, -1234.5]}
+    table = pl.DataFrame({"model": "m", "stack": "decoder", "layer": 2, "head": 5, **pairs})
+    row = frequency_report(frequency_summary(table), FAST, SLOW).splitlines()[2]
+    assert row.split() == ["2", "0.250", "0.000", "0.750", "5", "1", "0.750", "6,283", "-1,234"]
