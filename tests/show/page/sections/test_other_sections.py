@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from statistics import median
 
 import numpy as np
 import pytest
 
+from attngeo.applications.compare.origin.relation import Relation
 from attngeo.applications.prune.loss_curve import LossCurve, LossPoint
 from attngeo.bundled import training
 from attngeo.show.canvas import BLUE, ORANGE
@@ -90,6 +92,13 @@ def test_changes_relation_and_distance_are_those_of_the_comparison(pair_comparis
     )
     assert distance.plotly["data"][1]["x"] == pytest.approx([pair_comparison.distance.value], **EXACT)
     assert section.notes == tuple(pair_comparison.words())
+
+
+def test_the_text_explains_the_figures_that_are_there(pair_comparison):
+    unlike = replace(pair_comparison, changes=pair_comparison.changes.clear(), related=Relation.none("widths differ"))
+    for comparison, parts in ((pair_comparison, (True, True, True)), (unlike, (False, False, True))):
+        reading = comparison_section(comparison).reading
+        assert tuple(word in reading for word in ("maps", "share an origin", "The distance")) == parts
 
 
 def test_distances_are_in_the_order_of_the_dendrogram(three_models):

@@ -30,12 +30,17 @@ if TYPE_CHECKING:
     from attngeo.applications.compare.distance.network_distance import NetworkDistance
     from attngeo.applications.compare.origin.relation import Relation
 
-READING = (
+CHANGE_READING = (
     "The maps show, head by head, how much the form changed relative to its norm (0: not at all) and by how much "
-    "its symmetry rose (red) or fell (blue). The models share an origin where the dot lies far outside of the grey "
-    "band of the null; the cross is a control that pairs each layer with the next one. The distance compares "
-    "the geometry of the heads on the same inputs: far below its band, the two networks are organised alike at the "
-    "same depth."
+    "its symmetry rose (red) or fell (blue)."
+)
+ORIGIN_READING = (
+    "The models share an origin where the dot lies far outside of the grey band of the null; the cross is a control "
+    "that pairs each layer with the next one."
+)
+DISTANCE_READING = (
+    "The distance compares the geometry of the heads on the same inputs: far below its band, the two networks are "
+    "organised alike at the same depth."
 )
 
 
@@ -61,13 +66,16 @@ def comparison_section(comparison: ModelComparison, *, id: str = "comparison") -
                 part, "symmetry_change", f"change of symmetry, {escaped(stack)}", True, f"{id}-symmetry-{number}", names
             )
         )
+    readings = [CHANGE_READING] if figures else []
     related = _related(comparison.related)
     if related is not None:
+        readings.append(ORIGIN_READING)
         figures.append(_level_figure(related, f"{id}-related", f"Are {names} related?"))
     if comparison.distance is not None:
+        readings.append(DISTANCE_READING)
         label = f"How far apart are the head geometries of {names}?"
         figures.append(_level_figure(_distance(comparison.distance), f"{id}-distance", label))
-    return Section(id, f"Compared: {names}", READING, tuple(figures), tuple(comparison.words()))
+    return Section(id, f"Compared: {names}", " ".join(readings), tuple(figures), tuple(comparison.words()))
 
 
 def _map(part: pl.DataFrame, column: str, title: str, signed: bool, id: str, names: str) -> PageFigure:
