@@ -55,6 +55,19 @@ def test_rows_are_those_of_score(atlas: attngeo.Atlas, models: list[Path]) -> No
     assert dict(atlas.models().select("model_type", "model").iter_rows()).keys() == LAYOUTS.keys()
 
 
+def test_options_are_those_of_score(atlas: attngeo.Atlas, models: list[Path]) -> None:
+    atlas.add(models[0], workers=0)
+    atlas.add(models[0], workers=0, folded=False, nulls=False)
+    whole, plain = atlas.frame().partition_by("options", maintain_order=True)
+    assert (whole["options"][0], plain["options"][0]) == ("", '{"nulls": false, "folded": false}')
+    assert whole["symmetry"].equals(plain["symmetry"])
+    for name in ("symmetry_folded", "symmetry_z", "directionality_p", "symmetry_repaired"):
+        assert whole[name].null_count() < whole.height and plain[name].null_count() == plain.height, name
+    atlas.add(models[0], workers=0, heads=False)
+    layers = atlas.frame().filter(options='{"heads": false}')
+    assert layers["head"].null_count() == layers.height and layers["symmetry_folded"].null_count() < layers.height
+
+
 def test_other_readers_need_no_attngeo(atlas: attngeo.Atlas, models: list[Path]) -> None:
     duckdb, pandas = pytest.importorskip("duckdb"), pytest.importorskip("pandas")
     atlas.add(models[:3], workers=0)

@@ -14,8 +14,10 @@ import attngeo
 from attngeo.errors import AttngeoError, InputError
 from attngeo.io.names import short_name
 from attngeo.organization import NetworkTensor, organize, planted
+from attngeo.reporting.assemble import page_of
 from attngeo.reporting.results import sorted_results
 from attngeo.reporting.saved import load_given
+from attngeo.weights.scoring.score_table import ScoreTable
 
 ENCODER, DECODER = (attngeo.bundled.bundled(name) for name in attngeo.bundled.NAMES)
 RECORDS = [{"step": 0, "symmetry": [0.1]}, {"step": 10, "symmetry": [0.2]}]
@@ -49,6 +51,23 @@ def test_references_and_tables_name_the_models():
 def test_a_table_of_two_models_is_split():
     both = attngeo.score(ENCODER) + attngeo.score(DECODER)
     assert [model.name for model in sorted_results([both]).models] == ["bundled/encoder", "bundled/decoder"]
+
+
+def test_each_model_has_its_own_rows_and_rotary_pairs():
+    row = {"stack": "decoder", "layer": 0, "cross": False}
+    pair = {"stack": "decoder", "layer": 0, "head": 0, "pair": 0}
+    tables = [ScoreTable.of([row | {"model": name}], (), [pair | {"model": name}]) for name in ("org/a", "org/b")]
+    for model, own in zip(sorted_results([tables[0] + tables[1]]).models, tables, strict=True):
+        assert model.scores is not None and model.scores.frame.equals(own.frame)
+        assert model.scores.frequencies.equals(own.frequencies)
+
+
+def test_each_verdict_of_a_page_stands_beside_its_model():
+    page = page_of(sorted_results([attngeo.score(ENCODER), attngeo.score(DECODER)]))
+    (encoder, of_encoder), (decoder, of_decoder) = ((one.name, one.sentence) for one in page.verdicts)
+    assert (encoder, decoder) == ("bundled/encoder", "bundled/decoder")
+    assert "clearly symmetric" in of_encoder and "not distinguishable from chance" in of_decoder
+    assert any("In bundled/encoder, layers lie between 0.35 and 0.63" in doubt for doubt in page.doubts)
 
 
 @pytest.mark.parametrize(
@@ -157,7 +176,7 @@ def test_everything_that_can_be_given_is_shown(tmp_path):
     comparison = attngeo.compare(ENCODER, DECODER)
     plan = attngeo.PrunePlan("bundled/encoder", "bert", "0", ("encoder",), 16, "hand", "query", ())
     invariance = replace(
-        attngeo.softmax_invariance(organised.values, heads=[0, 1], bootstrap=20), name="bundled/encoder"
+        attngeo.softmax_invariance(organised.values, heads=[0, 1], bootstrap=40), name="bundled/encoder"
     )
     given = [table, organised, organised.expand(), invariance, RECORDS, plan, comparison]
     text = attngeo.report(given, tmp_path / "report.html").read_text("utf-8")

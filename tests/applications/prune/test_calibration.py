@@ -11,7 +11,7 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from attngeo.applications.prune.calibration.losses import mean_loss, row_losses  # noqa: E402
+from attngeo.applications.prune.calibration.losses import mean_loss, row_losses, token_losses  # noqa: E402
 from attngeo.applications.prune.calibration.measure import measure  # noqa: E402
 from attngeo.applications.prune.calibration.objective import IGNORED, MASKED, objective_of  # noqa: E402
 from attngeo.applications.prune.calibration.rows import Batch, batched, read_rows, split_rows  # noqa: E402
@@ -104,6 +104,16 @@ def gated_losses(model: Any, layer: Any, head: int, gate: float, batch: Batch) -
     losses = row_losses(model(**batch.inputs), batch, torch.Generator().manual_seed(0)).double()
     hook.remove()
     return losses
+
+
+def test_the_loss_of_a_row_is_the_mean_over_what_it_predicts() -> None:
+    """Positions without a target, and the padding of short rows, do not count."""
+    logits = torch.randn(3, 6, 9, generator=torch.Generator().manual_seed(0))
+    targets = torch.tensor([[1, 2, 3, 4, 5, 6], [1, 2, -100, -100, -100, -100], [-100, 8, -100, 0, -100, 7]])
+    rows = ((row[own >= 0], own[own >= 0]) for row, own in zip(logits, targets, strict=True))
+    expected = [torch.nn.functional.cross_entropy(*row) for row in rows]
+    assert torch.allclose(token_losses(logits, targets), torch.stack(expected))
+    assert token_losses(logits, torch.full((3, 6), -100)).tolist() == [0.0, 0.0, 0.0]
 
 
 def test_gradients_at_the_output_give_gamma() -> None:
