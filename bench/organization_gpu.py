@@ -24,7 +24,14 @@ GOLDENS = Path(__file__).parents[1] / "tests" / "goldens"
 PLANTED = ((64, 64, 24), (128, 128, 48), (96, 150, 37), (256, 256, 128))
 LARGE, SMALL = (512, 512, 384), (256, 256, 192)
 TARGET = 20.0  # speed-up over two CPU threads
-STAGES = ("cosine_affinity", "affinity_from_distance", "flexible_tree", "expanded_slices", "haar_tree", "forward")
+STAGES = (
+    "cosine_affinity",
+    "affinity_from_distance",
+    "flexible_tree",
+    "expanded_slices",
+    "haar_tree_in_place",
+    "forward",
+)
 
 
 def timed(array: np.ndarray, device: str | None) -> tuple[float, Organization]:

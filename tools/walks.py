@@ -20,7 +20,7 @@ from typing import Any
 
 from attngeo.bundled import bundled
 
-_EVERYWHERE = ("attngeo.errors", "attngeo.io", "attngeo.arrays", "attngeo.display")
+_EVERYWHERE = ("attngeo.errors", "attngeo.arguments", "attngeo.io", "attngeo.arrays", "attngeo.display")
 _ENCODER, _DECODER = str(bundled("encoder")), str(bundled("decoder"))
 _TEXT = "It is a truth universally acknowledged"
 

@@ -36,7 +36,7 @@ def results() -> dict[str, Any]:
         "expansion": expansion,
         "paraproduct": paraproduct(tensor.values[:, :, 0], rows, columns, "softmax"),
         "comparison": expansion.compare(),
-        "report": softmax_invariance(tensor, bootstrap=20),
+        "report": softmax_invariance(tensor, bootstrap=40),
     }
 
 

@@ -75,8 +75,8 @@ def results():
         "organization": found,
         "expansion": found.expand(),
         "comparison": found.expand().compare(),
-        "report": softmax_invariance(tensor(), bootstrap=20),
-        "small report": softmax_invariance(np.ones((2, 2, 1)), bootstrap=5),  # nearly all of it is NaN
+        "report": softmax_invariance(tensor(), bootstrap=40),
+        "small report": softmax_invariance(np.ones((2, 2, 1)), bootstrap=40),  # nearly all of it is NaN
         "paraproduct": paraproduct(tensor().values[:, :, 0], rows, columns, "softmax"),
     }
 
@@ -102,7 +102,7 @@ def test_results_are_values(twice, name, tmp_path):
 
 def test_results_that_differ_are_not_equal(twice):
     first, _ = twice
-    assert first["report"] != softmax_invariance(tensor(), bootstrap=20, seed=1)
+    assert first["report"] != softmax_invariance(tensor(), bootstrap=40, seed=1)
     product = first["paraproduct"]
     assert product != paraproduct(product.matrix + 1, product.row_tree, product.column_tree)
     assert product != paraproduct(product.matrix, product.row_tree, product.column_tree, (np.exp, np.exp, np.sin))
@@ -214,7 +214,7 @@ def test_files_that_are_not_whole_or_not_ours(tmp_path):
         Organization.load(path)
     with pytest.raises(InputError, match="is a folder, expected a file"):
         NetworkTensor.load(tmp_path)
-    report = softmax_invariance(np.ones((2, 2, 1)), bootstrap=5).save(tmp_path / "r.json")
+    report = softmax_invariance(np.ones((2, 2, 1)), bootstrap=40).save(tmp_path / "r.json")
     for spoilt in (report.read_text()[:-40], "[1]", "3", '{"kind": "tree"}', "words"):
         report.write_text(spoilt)
         with pytest.raises(InputError, match=r"is incomplete, damaged or not a file of attngeo|holds a saved tree"):

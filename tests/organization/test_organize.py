@@ -10,7 +10,16 @@ import pytest
 
 from attngeo.errors import InputError
 from attngeo.io import threads
-from attngeo.organization import NetworkTensor, Organization, Tree, expand, organize, planted
+from attngeo.organization import (
+    NetworkTensor,
+    Organization,
+    Tree,
+    expand,
+    organize,
+    paraproduct,
+    planted,
+    tree_distance,
+)
 from attngeo.organization.kernels import dispatch
 
 torch = pytest.importorskip("torch")
@@ -164,6 +173,25 @@ def test_reordering_keeps_labels_and_the_embedding_has_one_row_per_head():
         (lambda: organize(np.ones((3, 3)), tree="oak"), "unknown tree 'oak'"),
         (lambda: organize(np.ones((3, 3)), start="here"), "start 'here'"),
         (lambda: organize(np.ones((3, 3)), device="nowhere"), "device 'nowhere'"),
+        (lambda: organize(np.ones((3, 3)), device=True), "device True cannot be used"),  # torch takes it for a dtype
+        (lambda: organize([[1, 2], [3]]), "nested lists of different lengths"),
+        (lambda: organize(np.ones((3, 3)), iterations=1.5), "iterations is 1.5, expected a whole number"),
+        (lambda: organize(np.ones((3, 3)), beta=np.inf), "beta is inf, expected a finite number"),
+        (lambda: organize(np.ones((3, 3)), epsilon="1"), "epsilon is '1', expected a finite number"),
+        (lambda: organize(np.ones((3, 3))).embedding(axis=2), "axis 2: the array has axes 0 to 1"),
+        (lambda: organize(np.ones((3, 3))).embedding(2.0), "dimensions is 2.0, expected a whole number"),
+        (lambda: organize(np.ones((3, 3))).expand().compare(seed=-1), "seed is -1, expected a whole number from 0 on"),
+        (lambda: organize(np.ones((3, 3))).expand().compare(permuted=False).gain(permuted=True), "has no profile"),
+        (lambda: planted((0, 8)), "shape is 0, expected a whole number from 1 on"),
+        (lambda: planted((8,)), "shape has 1 numbers"),
+        (lambda: planted((8, 8), seed=-1), "seed is -1, expected a whole number from 0 on"),
+        (lambda: Tree.dyadic(4).permuted([0.0, 1.0, 2.0, 3.0]), "permutation of 0 … 3"),
+        (lambda: tree_distance(np.ones((2, 2)), 0, {1: Tree.dyadic(2)}, beta=np.inf), "beta is inf"),
+        (lambda: paraproduct(np.ones((2, 2)), Tree.dyadic(2), Tree.dyadic(2)).mean(2, 0), "row is 2, expected"),
+        (lambda: paraproduct(np.ones((2, 2)), Tree.dyadic(2), Tree.dyadic(2), np.tanh), "expected \\(A, A', A''\\)"),
+        (lambda: NetworkTensor(np.ones((2, 2, 2))).take([0], [0], [True, False]), "heads: True, expected whole"),
+        (lambda: NetworkTensor(np.ones((2, 2, 2))).take([0.5], [0], [0]), "queries: 0.5, expected whole"),
+        (lambda: NetworkTensor(np.ones((2, 2, 2))).take([0], [2], [0]), "keys: 2, expected whole numbers from 0 to 1"),
     ],
 )
 def test_bad_input_raises_an_error_that_names_it(call, message):

@@ -17,6 +17,7 @@ from attngeo.organization import NetworkTensor, organize, planted
 from attngeo.reporting.assemble import page_of
 from attngeo.reporting.results import sorted_results
 from attngeo.reporting.saved import load_given
+from attngeo.weights.scoring import head_nulls, layer_nulls
 from attngeo.weights.scoring.score_table import ScoreTable
 
 ENCODER, DECODER = (attngeo.bundled.bundled(name) for name in attngeo.bundled.NAMES)
@@ -67,6 +68,12 @@ def test_each_verdict_of_a_page_stands_beside_its_model():
     (encoder, of_encoder), (decoder, of_decoder) = ((one.name, one.sentence) for one in page.verdicts)
     assert (encoder, decoder) == ("bundled/encoder", "bundled/decoder")
     assert "clearly symmetric" in of_encoder and "not distinguishable from chance" in of_decoder
+    (section,) = (section for section in page.sections if section.id == "scores")
+    frame = attngeo.score(ENCODER).frame  # the decoder has the same shapes
+    levels = [next(iter(nulls(frame).values()))["symmetry"].std for nulls in (layer_nulls, head_nulls)]
+    table = section.figures[0].table
+    chance = {(head is not None, std) for head, std in zip(table["head"], table["chance_std"], strict=True)}
+    assert levels[0] != levels[1] and chance == {(False, levels[0]), (True, levels[1])}  # of layers, and of heads
     assert any("In bundled/encoder, layers lie between 0.35 and 0.63" in doubt for doubt in page.doubts)
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from attngeo.arguments import whole_number
 from attngeo.arrays import ArrayInput, Floats, is_torch, to_numpy
 from attngeo.errors import InputError
 
@@ -16,10 +17,14 @@ def as_floats(array: ArrayInput, what: str = "array") -> Any:
     what: name of the array in error messages
     """
     if is_torch(array):
+        array = array.detach()
         if not array.is_floating_point():
             return array.double()
         return array.float() if array.element_size() < 4 else array
-    values = np.asarray(array)
+    try:
+        values = np.asarray(array)
+    except ValueError:  # rows of different lengths
+        raise InputError(f"{what}: expected an array of numbers, got nested lists of different lengths") from None
     if values.dtype.kind not in "fiub":
         raise InputError(f"{what}: expected real numbers, got {values.dtype}")
     if values.dtype not in (np.float32, np.float64):
@@ -64,6 +69,7 @@ def checked_affinity(affinity: ArrayInput) -> Floats:
 
 def checked_axis(axis: int, dimensions: int) -> int:
     """Return `axis` as a number from 0; raise InputError if the array has no such axis."""
-    if not -dimensions <= axis < dimensions:
-        raise InputError(f"axis {axis}: the array has axes 0 to {dimensions - 1}")
-    return axis % dimensions
+    try:
+        return whole_number(axis, "axis", -dimensions, dimensions - 1) % dimensions
+    except InputError:
+        raise InputError(f"axis {axis!r}: the array has axes 0 to {dimensions - 1}") from None

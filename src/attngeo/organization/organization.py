@@ -15,7 +15,7 @@ from attngeo.display import Drawable, draw
 from attngeo.errors import InputError
 from attngeo.io.archive import load_arrays, naming_file, required_array, save_arrays
 from attngeo.organization.capture.network_tensor import NetworkTensor
-from attngeo.organization.checks import checked, checked_affinity
+from attngeo.organization.checks import checked, checked_affinity, checked_axis
 from attngeo.organization.expansion.expansion import Expansion, expand
 from attngeo.organization.geometry.diffusion import diffusion_map
 from attngeo.organization.questionnaire.iterate import Step
@@ -64,7 +64,7 @@ class Organization(Drawable):
 
     def embedding(self, dimensions: int = 3, axis: int = -1) -> Floats:
         """Return the diffusion map [n, dimensions] of an axis, by default the last one (the heads of a tensor)."""
-        return diffusion_map(self.affinities[axis], dimensions)
+        return diffusion_map(self.affinities[checked_axis(axis, len(self.affinities))], dimensions)
 
     def expand(self) -> Expansion:
         """Return the Haar expansion of the values along all trees."""

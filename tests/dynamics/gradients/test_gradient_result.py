@@ -220,6 +220,8 @@ def test_bad_input_is_refused_with_a_reason() -> None:
         gradient_terms(model.bert, inputs)
     with pytest.raises(InputError, match="none of the requested layers exist; the layers are 0 to 1"):
         gradient_terms(model, inputs, layers=[5])
+    with pytest.raises(InputError, match="no layer 5; layers are numbered from 0 to 1"):
+        gradient_terms(model, inputs, layers=[0, 5])
     with pytest.raises(InputError, match="layers: expected at least one layer number, got an empty collection"):
         gradient_terms(model, inputs, layers=[])
     with pytest.raises(InputError, match="layers: expected layer numbers from 0, got '1'"):

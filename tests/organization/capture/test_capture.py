@@ -163,6 +163,8 @@ def test_requested_layers_and_head_labels() -> None:
     assert isinstance(third, NetworkTensor) and third.heads[0] == "L2H0" and third.shape[2] == 4
     with pytest.raises(InputError, match="none of the requested layers exist; the layers are 0 to 1"):
         capture(model, tensors, layers=[7])
+    with pytest.raises(InputError, match="no layer 7; layers are numbered from 0 to 1"):
+        capture(model, tensors, layers=[0, 7])
 
 
 def test_the_state_of_a_live_model_is_restored() -> None:

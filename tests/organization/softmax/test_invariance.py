@@ -60,11 +60,11 @@ def test_the_masked_comparison_uses_the_mask():
     np.testing.assert_allclose(masked[3, :4, 2], softmax(tensor.values[3:4, :4, 2])[0], rtol=1e-12)
     calls = []
     report = softmax_invariance(
-        tensor, masked=True, heads=[1], bootstrap=20, progress=lambda done, total: calls.append((done, total))
+        tensor, masked=True, heads=[1], bootstrap=40, progress=lambda done, total: calls.append((done, total))
     )
     assert report.comparison == "masked softmax" and report.heads[0].head == "L0H1"
     assert calls == [(1, 4), (2, 4), (3, 4), (4, 4)]
-    unmasked = softmax_invariance(tensor, heads=[1], bootstrap=20)
+    unmasked = softmax_invariance(tensor, heads=[1], bootstrap=40)
     assert unmasked.comparison == "softmax" and unmasked.network != report.network
 
 
@@ -86,9 +86,9 @@ def test_an_interval_holds_95_of_100_draws():
 
 def test_the_same_seed_gives_the_same_report():
     array, _ = planted((16, 16, 6), 0)
-    first, second = (softmax_invariance(array, bootstrap=20, seed=5) for _ in range(2))
+    first, second = (softmax_invariance(array, bootstrap=40, seed=5) for _ in range(2))
     assert first.contrasts == second.contrasts and first.network_broken == second.network_broken
-    assert softmax_invariance(array, bootstrap=20, seed=6).network_broken != first.network_broken
+    assert softmax_invariance(array, bootstrap=40, seed=6).network_broken != first.network_broken
 
 
 def test_bad_input_raises_an_error_that_names_it():
@@ -98,8 +98,12 @@ def test_bad_input_raises_an_error_that_names_it():
         (lambda: softmax_invariance(array, masked=True), "no mask"),
         (lambda: softmax_invariance(NetworkTensor(array), masked=True), "no mask"),
         (lambda: softmax_invariance(NetworkTensor(array, stage="probabilities")), "expected logits"),
-        (lambda: softmax_invariance(array, heads=[3]), "among 0 … 2"),
-        (lambda: softmax_invariance(array, heads=[]), "among 0 … 2"),
+        (lambda: softmax_invariance(array, heads=[3]), "heads: 3, expected whole numbers from 0 to 2"),
+        (lambda: softmax_invariance(array, heads=[]), "at least one head"),
+        (lambda: softmax_invariance(array, heads=[True, False, True]), "heads: True, expected whole numbers"),
+        (lambda: softmax_invariance(array, heads=[0.5]), "heads: 0.5, expected whole numbers"),
+        (lambda: softmax_invariance(array, bootstrap=39), "bootstrap is 39, expected at least 40 for an interval"),
+        (lambda: softmax_invariance(array, seed=-1), "seed is -1, expected a whole number from 0 on"),
     ):
         with pytest.raises(InputError, match=message):
             call()

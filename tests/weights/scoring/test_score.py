@@ -12,7 +12,7 @@ import pytest
 from safetensors.numpy import save_file
 
 import attngeo
-from attngeo.errors import LayoutError, SourceError
+from attngeo.errors import InputError, LayoutError, SourceError
 from attngeo.weights.scoring.nulls.gaussian import gaussian_null
 from attngeo.weights.sources.open import open_checkpoint
 from tests.weights import dense_scores as dense
@@ -115,6 +115,8 @@ def test_a_checkpoint_that_the_caller_opened_stays_open(tmp_path):
         assert comparisons[0] == comparisons[1] == pytest.approx(1.0)
         with pytest.raises(LayoutError, match="numbered from 0 to 2"):
             attngeo.score(checkpoint, layers=[7])
+        with pytest.raises(InputError, match="no layer 7, 8; layers are numbered from 0 to 2"):
+            attngeo.score(checkpoint, layers=[0, 8, 7])
         assert attngeo.score(checkpoint) == first
     with pytest.raises(SourceError, match="was read after it was closed"):
         attngeo.score(checkpoint)
@@ -212,3 +214,20 @@ def test_a_real_encoder_and_a_real_decoder(minilm, smollm2):
     assert medians[0] > 0.3 > medians[1]  # bidirectional training makes forms symmetric
     signs = [table.summary().filter(level="layer")["directionality_median"].item() for table in (encoder, decoder)]
     assert signs[1] < signs[0]  # autoregressive training makes columns dominate
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"layers": [True, False, True]}, "layers: expected layer numbers from 0, got True"),
+        ({"layers": True}, "layers: expected layer numbers from 0, got True"),
+        ({"stack": []}, "stack: expected the name of a stack, or several names"),
+        ({"stack": 1}, "stack: expected the name of a stack, or several names, got 1"),
+        ({"num_heads": 2.0}, "num_heads is 2.0, expected a whole number from 1 on"),
+        ({"num_heads": "2"}, "num_heads is '2', expected a whole number from 1 on"),
+        ({"num_heads": 0}, "num_heads is 0, expected a whole number from 1 on"),
+    ],
+)
+def test_options_of_the_wrong_kind_are_named(tmp_path, options, message):
+    with pytest.raises(InputError, match=message):
+        attngeo.score(save_llama(tmp_path / "m"), **options)

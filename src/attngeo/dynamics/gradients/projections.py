@@ -12,6 +12,7 @@ from attngeo.errors import AttngeoError, InputError
 from attngeo.live.attention_modules import AttentionModule, Stack, type_label
 from attngeo.weights.layout.families import ends_with, family
 from attngeo.weights.layout.head_counts import count_heads
+from attngeo.weights.layout.layers import check_highest
 from attngeo.weights.layout.pruned_heads import pruned_heads
 from attngeo.weights.layout.site import Location, Site
 
@@ -60,11 +61,12 @@ def self_attention_layers(
     requested = [(name, one) for name, one in self_attentions if layers is None or one.layer in layers]
     if not self_attentions:
         raise InputError(f"{type_label(model)}: no self-attention layer goes through AttentionInterface")
+    numbers = [attention.layer for _, attention in self_attentions]
     if not requested:
-        numbers = [attention.layer for _, attention in self_attentions]
         raise InputError(
             f"{type_label(model)}: none of the requested layers exist; the layers are {min(numbers)} to {max(numbers)}"
         )
+    check_highest(layers, max(numbers), type_label(model))
     by_module = {
         id(attention.module): _layer(model, stack, attention, shapes, parameter_ids) for stack, attention in requested
     }

@@ -19,7 +19,7 @@ from attngeo.organization.capture.inputs import (
     split_inputs,
 )
 from attngeo.organization.capture.network_tensor import NetworkTensor, check_stage
-from attngeo.weights.layout.layers import chosen_layers
+from attngeo.weights.layout.layers import check_highest, chosen_layers
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -120,9 +120,10 @@ def _record(
                 raise InputError(f"{label}: this input does not reach its stack {stack.name}")
             if recorder.finish_run():
                 break
+    last = len(recorder.heads_of_calls) - 1 if recorder.layers_are_calls else stack.attentions[-1].layer
     if not recorder.planned_heads:
-        last = len(recorder.heads_of_calls) - 1 if recorder.layers_are_calls else stack.attentions[-1].layer
         raise InputError(f"{label}: none of the requested layers exist; the layers are 0 to {last}")
+    check_highest(layers, last, label)
     if recorder.values is None or recorder.lengths is None:
         raise InputError(f"{label}: a second run used other layers than the first, nothing can be captured")
     query_labels, key_labels = (

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from attngeo.arguments import whole_numbers
 from attngeo.arrays import Floats, to_numpy
 from attngeo.display import Drawable, draw
 from attngeo.errors import InputError
@@ -87,8 +88,9 @@ class NetworkTensor(Drawable):
         return softmax(self.values, self.mask if masked else None)
 
     def take(self, queries: ArrayLike, keys: ArrayLike, heads: ArrayLike) -> NetworkTensor:
-        """Return the tensor at these indices of each axis, with the matching labels and mask."""
-        q, k, h = (np.asarray(index, np.int64) for index in (queries, keys, heads))
+        """Return the tensor at these indices of each axis, counted from 0, with the matching labels and mask."""
+        axes = zip(("queries", "keys", "heads"), (queries, keys, heads), self.values.shape, strict=True)
+        q, k, h = (np.array(whole_numbers(index, name, size), np.int64) for name, index, size in axes)
         mask = self.mask
         if mask is not None:
             mask = mask[np.ix_(q, k)] if mask.ndim == 2 else mask[np.ix_(q, k, h)]

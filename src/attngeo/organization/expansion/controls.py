@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from attngeo.arguments import whole_number
 from attngeo.display import Drawable, draw
 from attngeo.errors import InputError
 from attngeo.io.archive import load_json, naming_file, save_json
@@ -67,6 +68,8 @@ class Comparison(Drawable):
         Permuted values have no structure, so a gain on them measures how much the trees fit noise.
         """
         fitted, dyadic = ((PERMUTED[name] if permuted else name) for name in (TREES, DYADIC))
+        if fitted not in self or dyadic not in self:
+            raise InputError(f"comparison: has no profile {fitted!r} or {dyadic!r}, so there is no gain to compute")
         reference = self[dyadic].sparsity.normalised
         return 1 - self[fitted].sparsity.normalised / reference if reference > 0 else 0.0
 
@@ -127,7 +130,7 @@ def compare(
     settings: settings of the questionnaire for the permuted control, which is left out if they are empty
     seed:     seed of the shuffled axes and of the permuted values
     """
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(whole_number(seed, "seed"))
     profiles = [own, *_controls(array, trees, rng)]
     if settings:
         noise = rng.permuted(array)  # the same values in random places

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from attngeo.arguments import whole_number
 from attngeo.arrays import ArrayInput, Bools, Floats, Ints
 from attngeo.errors import InputError
 from attngeo.io import threads
@@ -129,7 +130,7 @@ def diffusion_map(affinity: ArrayInput, dimensions: int = 3) -> Floats:
     """
     from scipy.linalg import eigh
 
-    if dimensions < 1:
+    if (dimensions := whole_number(dimensions, "dimensions", None)) < 1:
         raise InputError(f"diffusion_map: expected at least one dimension, got {dimensions}")
     kernel = checked_affinity(affinity)
     n = len(kernel)

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from attngeo.arguments import finite_number
 from attngeo.arrays import AnyArray, ArrayInput, Floats, is_torch
 from attngeo.errors import InputError
 from attngeo.organization.checks import checked, checked_axis
@@ -45,7 +46,7 @@ def tree_distance(
     values = checked(array)
     axis = checked_axis(axis, values.ndim)
     by_axis = {checked_axis(other, values.ndim): tree for other, tree in trees.items()}
-    return SliceDistances(values, axis).through(by_axis, alpha, beta)
+    return SliceDistances(values, axis).through(by_axis, finite_number(alpha, "alpha"), finite_number(beta, "beta"))
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,10 @@ from typing import Any
 
 import numpy as np
 
-from attngeo.arrays import AnyArray, Floats, Ints, is_torch
+from attngeo.arrays import AnyArray, ArrayInput, Floats, Ints, is_torch
+from attngeo.errors import InputError
 from attngeo.io import threads
+from attngeo.organization.checks import checked
 from attngeo.organization.geometry.l1 import l1_between, l1_distances, l1_norm
 from attngeo.organization.haar.transform import forward
 from attngeo.organization.kernels import dispatch
@@ -26,16 +28,25 @@ from attngeo.organization.trees.partition import canonical_labels
 from attngeo.organization.trees.tree import Tree
 
 
-def haar_tree(slices: AnyArray, sizes: Ints | None = None) -> tuple[Tree, float]:
+def haar_tree(slices: ArrayInput, sizes: Ints | None = None) -> tuple[Tree, float]:
     """Return a tree of the rows of `slices`, and the l1 norm of the Haar coefficients along it.
 
-    slices: [n, k] coefficients along the other axes, as `expanded_slices` returns them; overwritten
+    slices: [n, k] coefficients along the other axes, as `expanded_slices` returns them
     sizes:  [n] number of elements whose mean each row is, if rows are folder means; 1 by default
 
-    >>> tree, l1 = haar_tree(np.array([[0.0, 1.0], [5.0, 5.0], [0.0, 1.1], [5.0, 5.2]]))
+    >>> tree, l1 = haar_tree([[0.0, 1.0], [5.0, 5.0], [0.0, 1.1], [5.0, 5.2]])
     >>> tree.levels[1], round(l1, 2)
     (array([0, 1, 0, 1]), 20.41)
     """
+    rows = checked(slices, "slices", (2,))
+    n = len(rows)
+    if sizes is not None and (np.shape(sizes) != (n,) or not np.greater(sizes, 0).all()):
+        raise InputError(f"sizes: expected {n} positive numbers, one per row of the slices")
+    return haar_tree_in_place(rows.double().clone() if is_torch(rows) else np.array(rows, np.float64), sizes)
+
+
+def haar_tree_in_place(slices: AnyArray, sizes: Ints | None = None) -> tuple[Tree, float]:
+    """Return what `haar_tree` returns, for float64 `slices` in C order, which are overwritten."""
     n = slices.shape[0]
     active = np.arange(n)  # rows that hold the mean of a present folder
     weights = np.ones(n) if sizes is None else np.asarray(sizes, np.float64)  # [active] folder sizes

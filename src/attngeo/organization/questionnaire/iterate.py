@@ -20,7 +20,7 @@ from attngeo.organization.haar.transform import forward
 from attngeo.organization.kernels.memory import Scratch, slices_first
 from attngeo.organization.questionnaire.binary_tree import binary_tree
 from attngeo.organization.questionnaire.flexible_tree import flexible_tree
-from attngeo.organization.questionnaire.haar_tree import expanded_slices, haar_tree
+from attngeo.organization.questionnaire.haar_tree import expanded_slices, haar_tree_in_place
 from attngeo.organization.questionnaire.settings import Settings
 from attngeo.organization.trees.tree import Tree
 
@@ -108,7 +108,7 @@ def settle(values: AnyArray, settings: Settings, progress: Progress | None = Non
     if settings.refine:
         before, best = dict(trees), history[-1].l1
         for axis in axis_order:
-            tree, l1 = haar_tree(expanded_slices(by_axis[axis], axis, trees, scratch))
+            tree, l1 = haar_tree_in_place(expanded_slices(by_axis[axis], axis, trees, scratch))
             if l1 < best:
                 trees[axis], best = tree, l1
             report()
@@ -131,7 +131,7 @@ def _on_device(array: ArrayInput, device: str | None) -> Any:
         raise InputError(f"organize: device={device!r} needs torch: pip install 'attngeo[torch]'") from None
     try:
         # Moved first, because the conversion to float64 makes it larger.
-        return torch.as_tensor(array).detach().to(device).double()
+        return torch.as_tensor(array).detach().to(torch.device(device)).double()
     except (RuntimeError, AssertionError, TypeError, ValueError) as error:
         raise InputError(f"organize: device {device!r} cannot be used: {first_line(error)}") from None
 

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, fields
 from math import isfinite
 from typing import Any, Literal
 
+from attngeo.arguments import finite_number, whole_number
 from attngeo.errors import InputError
 
 
@@ -43,15 +44,16 @@ class Settings:
         alpha = (0.0 if tensor else 1.0) if alpha is None else alpha
         beta = (1.0 if tensor else 0.0) if beta is None else beta
         refine = (tensor and tree == "flexible") if refine is None else refine
+        iterations = whole_number(iterations, "iterations", None)
         if iterations < 1:
             raise InputError(f"organize: expected at least one iteration, got {iterations}")
+        numbers = {"alpha": alpha, "beta": beta, "constant": constant, "epsilon": epsilon}
+        alpha, beta, constant, epsilon = (finite_number(value, name) for name, value in numbers.items())
         if tree not in ("flexible", "binary"):
             raise InputError(f"organize: unknown tree {tree!r}, expected 'flexible' or 'binary'")
         if start not in ("cosine", "gaussian"):
             raise InputError(f"organize: unknown start {start!r}, expected 'cosine' or 'gaussian'")
-        return cls(
-            int(iterations), float(alpha), float(beta), tree, start, float(constant), float(epsilon), bool(refine)
-        )
+        return cls(iterations, alpha, beta, tree, start, constant, epsilon, bool(refine))
 
     def as_dict(self) -> dict[str, Any]:
         """Return the settings by name, for files."""

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from attngeo.arguments import whole_number, whole_numbers
 from attngeo.arrays import ArrayInput, Bools, Floats, Ints, to_numpy
 from attngeo.errors import InputError
 from attngeo.io.progress import Progress, accepts_progress_bar
@@ -25,6 +26,8 @@ from attngeo.organization.organize import organize
 from attngeo.organization.softmax.invariance_report import Contrast, HeadInvariance, InvarianceReport
 from attngeo.organization.softmax.paraproduct import paraproduct
 from attngeo.organization.trees.tree import Tree
+
+FEWEST_SAMPLES = 40  # of the bootstrap: a 95% interval leaves out one sample in 40 on each side
 
 
 @accepts_progress_bar
@@ -47,7 +50,7 @@ def softmax_invariance(
     masked:     use the probabilities under the tensor's mask instead of the softmax of whole rows
     heads:      heads to organise on their own; all by default
     iterations: of the questionnaire for the whole tensor
-    bootstrap:  number of bootstrap samples
+    bootstrap:  number of bootstrap samples, at least 40; 0: no intervals
     seed:       seed of the control and the bootstrap
     device:     torch device for organising the whole tensor
     progress:   `progress(done, total)` is called after every organisation; True draws a progress bar
@@ -57,9 +60,12 @@ def softmax_invariance(
     True
     """
     logits, labels, mask = _logits(tensor, masked)
-    chosen = list(range(logits.shape[2])) if heads is None else [int(h) for h in heads]
-    if not chosen or min(chosen) < 0 or max(chosen) >= logits.shape[2]:
-        raise InputError(f"softmax_invariance: expected heads among 0 … {logits.shape[2] - 1}, got {heads}")
+    chosen = whole_numbers(range(logits.shape[2]) if heads is None else heads, "heads", logits.shape[2])
+    if not chosen:
+        raise InputError("heads: expected at least one head, got none")
+    if 0 < (bootstrap := whole_number(bootstrap, "bootstrap")) < FEWEST_SAMPLES:
+        raise InputError(f"bootstrap is {bootstrap}, expected at least {FEWEST_SAMPLES} for an interval of 95%, or 0")
+    seed = whole_number(seed, "seed")
     rng = np.random.default_rng(seed)
     control_logits = rng.permuted(logits, axis=1)
     stages = (logits, softmax(logits, mask), softmax(control_logits, mask))

@@ -12,7 +12,7 @@ the residual A(f) − Ã(f) twice the mixed-Hölder regularity of f. Each pair o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import numpy as np
 
+from attngeo.arguments import whole_number
 from attngeo.arrays import ArrayInput, Floats, Ints, to_numpy
 from attngeo.display import Drawable, draw
 from attngeo.errors import InputError
@@ -89,7 +90,11 @@ class Paraproduct(Drawable):
 
     def mean(self, row: int, column: int) -> Floats:
         """Return P_ls f [n, m] for l = `row`, s = `column`: each entry is replaced by the mean over its folder."""
-        return _means(_means(self.matrix, self.row_tree.levels[row], 0), self.column_tree.levels[column], 1)
+        trees = {"row": (row, self.row_tree), "column": (column, self.column_tree)}
+        rows, columns = (
+            tree.levels[whole_number(level, name, -tree.depth, tree.depth - 1)] for name, (level, tree) in trees.items()
+        )
+        return _means(_means(self.matrix, rows, 0), columns, 1)
 
     def terms(self) -> Iterator[Term]:
         """Yield the constant term, the terms of the columns alone, then for each row level its own and all pairs."""
@@ -178,7 +183,7 @@ def paraproduct(
         if matrix.max() > LARGEST:
             raise InputError(f"paraproduct: exp of {matrix.max():.4g} overflows, expected at most {LARGEST}")
         return Paraproduct(matrix, row_tree, column_tree, EXP, function)
-    if len(function) != 3 or not all(map(callable, function)):
+    if not isinstance(function, Sequence) or len(function) != 3 or not all(map(callable, function)):
         raise InputError("paraproduct: expected (A, A', A''), a function and its first two derivatives")
     return Paraproduct(matrix, row_tree, column_tree, function)
 

@@ -7,7 +7,9 @@ from itertools import pairwise
 
 import numpy as np
 
+from attngeo.arguments import whole_number
 from attngeo.arrays import Floats
+from attngeo.errors import InputError
 from attngeo.organization.trees.tree import Tree
 
 FIELDS = 6  # random fields per axis
@@ -26,7 +28,10 @@ def planted(shape: Sequence[int], seed: int = 0) -> tuple[Floats, tuple[Tree, ..
     >>> array.shape, trees[2]
     ((16, 12, 8), Tree(n=8, folders 1 · 2 · 4 · 7 · 8))
     """
-    rng = np.random.default_rng(seed)
+    shape = [whole_number(n, "shape", 1) for n in shape]
+    if len(shape) not in (2, 3):
+        raise InputError(f"shape has {len(shape)} numbers, expected those of a matrix or a 3-tensor")
+    rng = np.random.default_rng(whole_number(seed, "seed"))
     trees = [_random_tree(n, rng) for n in shape]
     fields = [_fields(tree, rng) for tree in trees]  # [n, fields] per axis
     letters = "abc"[: len(shape)]

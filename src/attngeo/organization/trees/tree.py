@@ -93,7 +93,7 @@ class Tree(Drawable):
     def permuted(self, order: ArrayLike) -> Tree:
         """Return the tree of the axis reordered as `axis[order]`."""
         order = np.asarray(order)
-        if sorted(order.tolist()) != list(range(self.size)):
+        if order.dtype.kind not in "iu" or order.ndim != 1 or sorted(order.tolist()) != list(range(self.size)):
             raise InputError(f"tree: expected `order` to be a permutation of 0 … {self.size - 1}")
         return Tree(self.levels[:, order], np.argsort(order)[self.order])
 

@@ -9,6 +9,7 @@ import os
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 
+from attngeo.arguments import whole_number
 from attngeo.errors import InputError, LayoutError, UnprovenError
 from attngeo.weights.layout.attention_weights import AttentionWeights
 from attngeo.weights.layout.families import Family, ends_with, family
@@ -132,9 +133,28 @@ def chosen_layers(layers: int | Collection[int] | None) -> frozenset[int] | None
     if not numbers:
         raise InputError("layers: expected at least one layer number, got an empty collection")
     for number in numbers:
-        if not hasattr(number, "__index__") or number < 0:
-            raise InputError(f"layers: expected layer numbers from 0, got {number!r}")
+        try:
+            whole_number(number, "layers")
+        except InputError:
+            raise InputError(f"layers: expected layer numbers from 0, got {number!r}") from None
     return frozenset(int(number) for number in numbers)
+
+
+def check_highest(numbers: frozenset[int] | None, highest: int, label: str) -> None:
+    """Raise InputError if a layer is requested whose number is above the highest; gaps below it are left out."""
+    missing = sorted(number for number in numbers or () if number > highest)
+    if missing:
+        names = ", ".join(map(str, missing[:3])) + (", …" if len(missing) > 3 else "")
+        raise InputError(f"{label}: no layer {names}; layers are numbered from 0 to {highest}")
+
+
+def _chosen_stacks(stack: str | Collection[str] | None) -> set[str] | None:
+    if stack is None:
+        return None
+    wanted = {stack} if isinstance(stack, str) else set(stack) if isinstance(stack, Iterable) else set()
+    if not wanted or not all(isinstance(name, str) for name in wanted):
+        raise InputError(f"stack: expected the name of a stack, or several names, got {stack!r}")
+    return wanted
 
 
 def _find_layers(
@@ -145,8 +165,7 @@ def _find_layers(
     norms: bool | None,
     unproven: bool,
 ) -> Layers:
-    if num_heads is not None and num_heads < 1:
-        raise LayoutError(f"num_heads is {num_heads}, expected a positive whole number")
+    num_heads = None if num_heads is None else whole_number(num_heads, "num_heads", 1)
     shapes = {name: info.shape for name, info in checkpoint.tensors.items()}
     known = family(_model_type(checkpoint))
     sites = _counted_sites(checkpoint, shapes, known, num_heads, unproven)
@@ -197,7 +216,7 @@ def _choose(
     layers: int | Collection[int] | None,
 ) -> list[tuple[str, int, Site]]:
     """Return the (stack, layer, site) that the options `stack` and `layers` select."""
-    wanted = None if stack is None else {stack} if isinstance(stack, str) else set(stack)
+    wanted = _chosen_stacks(stack)
     stacks = list(dict.fromkeys(name for name, _, _ in named))
     if wanted is not None and not wanted <= set(stacks):
         missing = ", ".join(sorted(wanted - set(stacks)))
@@ -211,6 +230,7 @@ def _choose(
         raise LayoutError(
             f"{checkpoint.ref}: none of the layers asked for exist; layers are numbered from 0 to {highest}"
         )
+    check_highest(numbers, max(layer for name, layer, _ in named if wanted is None or name in wanted), checkpoint.ref)
     return chosen
 
 

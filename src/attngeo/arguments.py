@@ -1,0 +1,74 @@
+"""Checks of arguments that many public functions take: whole numbers, finite numbers, seeds."""
+
+from __future__ import annotations
+
+import math
+import operator
+from typing import Any
+
+from attngeo.errors import InputError
+
+
+def whole_number(value: Any, name: str, lowest: int | None = 0, highest: int | None = None) -> int:
+    """Return `value` as an int; raise InputError unless it is a whole number from `lowest` to `highest`.
+
+    Integers of NumPy and torch count. Booleans do not: a mask would pass for the numbers 0 and 1.
+
+    name: of the argument, for the message
+
+    >>> whole_number(3, "draws")
+    3
+    >>> whole_number(-1, "seed")
+    Traceback (most recent call last):
+    attngeo.errors.InputError: seed is -1, expected a whole number from 0 on
+    """
+    try:
+        number = None if _is_bool(value) else operator.index(value)
+    except TypeError:
+        number = None
+    low = -math.inf if lowest is None else lowest
+    if number is None or not low <= number <= (math.inf if highest is None else highest):
+        above = "" if lowest is None else f" from {lowest} on" if highest is None else f" from {lowest} to {highest}"
+        raise InputError(f"{name} is {value!r}, expected a whole number{above}")
+    return number
+
+
+def finite_number(value: Any, name: str) -> float:
+    """Return `value` as a float; raise InputError unless it is a finite number.
+
+    >>> finite_number(float("nan"), "gamma")
+    Traceback (most recent call last):
+    attngeo.errors.InputError: gamma is nan, expected a finite number
+    """
+    try:
+        number = math.nan if isinstance(value, str | bytes) else float(value)
+    except (TypeError, ValueError):
+        number = math.nan
+    if not math.isfinite(number):
+        raise InputError(f"{name} is {value!r}, expected a finite number")
+    return number
+
+
+def whole_numbers(values: Any, name: str, count: int) -> list[int]:
+    """Return the numbers of `values` as a list; raise InputError unless each is from 0 to `count` − 1.
+
+    >>> whole_numbers(range(2), "heads", 4)
+    [0, 1]
+    >>> whole_numbers([True, False], "heads", 4)
+    Traceback (most recent call last):
+    attngeo.errors.InputError: heads: True, expected whole numbers from 0 to 3
+    """
+    try:
+        found = list(values)
+    except TypeError:
+        raise InputError(f"{name}: {values!r}, expected a list of whole numbers from 0 to {count - 1}") from None
+    for value in found:
+        try:
+            whole_number(value, name, 0, count - 1)
+        except InputError:
+            raise InputError(f"{name}: {value!r}, expected whole numbers from 0 to {count - 1}") from None
+    return [int(value) for value in found]
+
+
+def _is_bool(value: Any) -> bool:
+    return isinstance(value, bool) or str(getattr(value, "dtype", "")) in ("bool", "torch.bool")
