@@ -70,7 +70,8 @@ def test_each_verdict_of_a_page_stands_beside_its_model():
     assert "clearly symmetric" in of_encoder and "not distinguishable from chance" in of_decoder
     (section,) = (section for section in page.sections if section.id == "scores")
     frame = attngeo.score(ENCODER).frame  # the decoder has the same shapes
-    levels = [next(iter(nulls(frame).values()))["symmetry"].std for nulls in (layer_nulls, head_nulls)]
+    nulls = [next(iter(of_stack(frame).values()))["symmetry"] for of_stack in (layer_nulls, head_nulls)]
+    levels = [float(f"{null.std:.5g}") for null in nulls]  # a page has five digits
     table = section.figures[0].table
     chance = {(head is not None, std) for head, std in zip(table["head"], table["chance_std"], strict=True)}
     assert levels[0] != levels[1] and chance == {(False, levels[0]), (True, levels[1])}  # of layers, and of heads

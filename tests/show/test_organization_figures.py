@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from attngeo.organization import NetworkTensor, Tree, expand, organize
-from attngeo.show.canvas import save_figure, token_label
+from attngeo.organization import NetworkTensor, Tree, expand, organize, softmax_invariance
+from attngeo.show.canvas import BLUE, ORANGE, save_figure, token_label
 from attngeo.show.matrix_figures import slices_figure
-from attngeo.show.organization_figures import heads_figure, sparsity_figure, tree_figure, trees_figure
+from attngeo.show.organization_figures import (
+    coordinate_pairs,
+    head_coordinates,
+    heads_figure,
+    invariance_figure,
+    sparsity_figure,
+    tree_figure,
+    trees_figure,
+)
 from attngeo.show.organization_text import compact_labels, organization_summary, tree_text
 
 
@@ -73,6 +82,39 @@ def test_every_shape_can_be_summarised_and_drawn(shape: tuple[int, ...]) -> None
         pixels = png_pixels(figure)
         assert pixels.shape == tuple(np.round(figure.dpi * figure.get_size_inches()).astype(int)[::-1])
         assert pixels.std() > 1 and pixels.max() == 255  # something is drawn on white
+
+
+def test_heads_are_coloured_by_their_layer() -> None:
+    """Also in the second panel, which leaves out heads that lie far from all others."""
+    heads = tuple(f"L{head // 4}H{head % 4}" for head in range(60))
+    tensor = NetworkTensor(np.random.default_rng(0).random((4, 4, 60)), heads=heads)
+    organization = organize(tensor, iterations=1, refine=False)
+    place = np.append(12.0, np.linspace(0, 5, 59))  # the first head is unlike any other
+    affinity = np.exp(-np.abs(place[:, None] - place) / 5)
+    organization = replace(organization, affinities=(*organization.affinities[:2], affinity))
+    points = head_coordinates(organization)
+    axes = heads_figure(organization).axes
+    (_, everyone), (_, central) = coordinate_pairs(points)
+    assert everyone.all() and 0 < central.sum() < 60 and not central[0]
+    for ax, ((first, second), inside) in zip(axes, coordinate_pairs(points), strict=False):
+        (dots,) = ax.collections
+        np.testing.assert_allclose(dots.get_offsets(), points[inside][:, [first, second]])
+        assert dots.get_array().tolist() == [head // 4 for head in np.flatnonzero(inside)]
+
+
+def test_figures_that_beat_their_control_are_blue() -> None:
+    values = np.random.default_rng(0).random((10, 10, 5))
+    report = softmax_invariance(values, heads=[0, 1], bootstrap=40)
+    assert {contrast.beats_control for contrast in report.contrasts} == {False, True}
+    left, right = invariance_figure(report).axes
+    drawn = [line for line in left.lines if len(line.get_xdata()) == 1]
+    controls, own = drawn[::2], drawn[1::2]
+    for contrast, control, dot in zip(report.contrasts, controls, own, strict=True):
+        assert (control.get_xdata()[0], dot.get_xdata()[0]) == (contrast.broken, contrast.value)
+        assert dot.get_color() == (BLUE if contrast.beats_control else ORANGE)
+    for dots, heads in zip(right.collections, (report.heads_broken, report.heads), strict=True):
+        expected = [(head.exponent.exponent, head.residual.exponent) for head in heads]
+        np.testing.assert_allclose(dots.get_offsets(), expected)
 
 
 def test_the_strips_of_a_tree_are_coloured_by_the_mean_position_of_their_folder() -> None:

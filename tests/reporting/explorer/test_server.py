@@ -47,6 +47,20 @@ def test_a_text_is_organised_as_organize_does(server):
     assert [tree["order"] for tree in data["trees"]] == [tree.order.tolist() for tree in found.trees]
 
 
+def test_the_report_is_that_of_the_text_on_its_side(session, monkeypatch):
+    """Of the two texts that a page shows, each has its own report."""
+    texts = {"left": TEXT, "right": "A ship sailed in."}
+    shapes = {side: session.organise(side, text)["shape"] for side, text in texts.items()}
+    assert shapes["left"] != shapes["right"]
+
+    def shape_of(given, path):
+        path.write_text(str(list(given[2].values.shape)))
+        return path
+
+    monkeypatch.setattr("attngeo.reporting.explorer.text_session.report", shape_of)
+    assert {side: json.loads(session.report_html(side)) for side in texts} == shapes
+
+
 def test_the_page_says_that_it_may_ask_this_server_only(server):
     status, body = ask(server, "GET", f"/{server.token}/")
     assert status == 200 and b"connect-src &#39;self&#39;" in body and b"unsafe-eval" not in body
