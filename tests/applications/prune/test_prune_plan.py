@@ -238,7 +238,10 @@ def test_shared_layers_have_the_mean_entropy_of_their_uses() -> None:
         ({"share": 0.3, "heads": 2}, "share is 0.3 and heads is 2: expected one of the two"),
         ({"share": 1.0}, "share is 1.0, expected a number between 0 and 1"),
         ({"share": 0.0}, "share is 0.0, expected a number between 0 and 1"),
-        ({"heads": 0}, "heads is 0, expected a positive whole number"),
+        ({"heads": 0}, "heads is 0, expected a whole number from 1 on"),
+        ({"heads": 1.5}, "heads is 1.5, expected a whole number from 1 on"),
+        ({"seed": 2**64}, "seed is 18446744073709551616, expected a whole number from 0 to"),
+        ({"seed": -1}, "seed is -1, expected a whole number from 0 to"),
         ({"heads": 16}, "heads is 16, but the model has 16; expected fewer"),
         ({"method": "best"}, "method 'best': expected one of sensitivity, unexplained, refit"),
         ({"unit": "layer"}, "unit 'layer': expected one of query, group"),
@@ -326,3 +329,18 @@ def test_calibration_that_is_too_short() -> None:
     ids = torch.randint(3, 50, (4, 200))
     with pytest.raises(InputError, match="a row of 200 tokens, but the model reads at most 64"):
         prune_plan(tiny_model("gpt2"), {"input_ids": ids}, heads=2)
+
+
+@pytest.mark.parametrize("count", [-1, 5, 2.0, True, None])
+def test_a_smaller_plan_has_the_heads_that_are_asked_for_or_there_is_an_error(count: Any, decoder: Calibration) -> None:
+    plan = choose_heads(decoder, "random", heads=4)
+    assert plan.first(4) == plan and plan.first(2).removed == plan.removed[:2]
+    with pytest.raises(InputError, match=r"count is .*, expected a whole number from 0 to 4"):
+        plan.first(count)
+
+
+def test_a_model_and_a_plan_are_needed_to_prune(decoder: Calibration) -> None:
+    with pytest.raises(InputError, match="str: expected a transformers model"):
+        prune("folder", choose_heads(decoder, "random", heads=1))  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="plan: a list, expected a PrunePlan"):
+        prune(decoder.model, ["L0H1"])  # type: ignore[arg-type]

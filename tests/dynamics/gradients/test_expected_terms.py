@@ -7,7 +7,15 @@ import math
 import numpy as np
 import pytest
 import torch
-from transformers import AutoModelForMaskedLM, AutoTokenizer, BertConfig, BertForMaskedLM, LlamaConfig, LlamaForCausalLM
+from transformers import (
+    AutoModelForCausalLM,
+    AutoModelForMaskedLM,
+    AutoTokenizer,
+    BertConfig,
+    BertForMaskedLM,
+    LlamaConfig,
+    LlamaForCausalLM,
+)
 
 import attngeo
 from attngeo.dynamics.data.masking import MaskedObjective
@@ -214,3 +222,20 @@ def test_the_frame_has_one_row_per_head_and_flat_columns(bert):
     frame = expected_terms(bert, batches(2), same_rows=True).frame
     assert frame.height == 8 and {"growth_symmetric_token", "pairing_split"} <= set(frame.columns)
     assert all(math.isfinite(value) for value in frame["growth_skew_rest"])
+
+
+def test_batches_may_come_from_any_iterable(bert):
+    several = batches(4)
+    assert expected_terms(bert, iter(several), layers=0, memory=1) == expected_terms(bert, several, layers=0, memory=1)
+    with pytest.raises(InputError, match="batches: one mapping of names to tensors, expected a list"):
+        expected_terms(bert, several[0])
+
+
+def test_masks_are_for_models_that_read_both_ways():
+    folder = attngeo.bundled.bundled("decoder")  # its tokenizer has a mask token, too
+    model, tokenizer = AutoModelForCausalLM.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
+    ids = torch.arange(20, 32)[None]
+    with pytest.raises(InputError, match="masks: the model reads from left to right"):
+        gradient_terms(model, {"input_ids": ids}, masks=2, tokenizer=tokenizer)
+    with pytest.raises(InputError, match="seed is 2147483648, expected a whole number from 0 to 2147483647"):
+        gradient_terms(model, {"input_ids": ids}, masks=2, tokenizer=tokenizer, seed=2**31)

@@ -128,4 +128,4 @@ def plans(
         return
     largest = choose_heads(calibration, method, share=max(shares), unit=unit, seed=seed)
     for share in shares:
-        yield largest.first(max(1, round(share * largest.total)))
+        yield largest.first(min(max(1, round(share * largest.total)), len(largest.removed)))

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from attngeo.applications.prune.labels import Head, parse_head
+from attngeo.arguments import whole_number
 from attngeo.errors import InputError
 from attngeo.io.archive import load_json, naming_file, save_json
 from attngeo.io.plain import as_plain, from_plain
@@ -113,7 +114,7 @@ class PrunePlan(_SavedFields):
 
     def first(self, count: int) -> PrunePlan:
         """Return the plan that removes only the first `count` heads of this one; greedy plans contain smaller ones."""
-        return replace(self, removed=self.removed[:count])
+        return replace(self, removed=self.removed[: whole_number(count, "count", 0, len(self.removed))])
 
     def kept_heads(self, layers: Sequence[PrunableLayer]) -> dict[tuple[str, int], tuple[int, ...]]:
         """Return the numbers of the heads that each (stack, layer) keeps.

@@ -69,6 +69,8 @@ def check_fingerprint(model: PreTrainedModel, plan: PrunePlan, layers: Sequence[
     """Raise InputError if `plan` was made for a model with other attention weights."""
     from attngeo.applications.prune.fingerprint import fingerprint
 
+    if not isinstance(plan, PrunePlan):
+        raise InputError(f"plan: a {type(plan).__name__}, expected a PrunePlan; PrunePlan.from_heads takes labels")
     found = fingerprint(model, layers)
     if found != plan.fingerprint:
         raise InputError(

@@ -69,7 +69,7 @@ def prune_folder(
     from attngeo.applications.prune.criteria.methods import METHODS, NEEDS_GRADIENTS
     from attngeo.live.load import load_model, quiet_transformers
 
-    check_options(share, heads, method, unit)
+    check_options(share, heads, method, unit, seed)
     check_new_folder(out)
     loaded = load_model(ref, device=device, head=True)
     gradients = compare or method in NEEDS_GRADIENTS

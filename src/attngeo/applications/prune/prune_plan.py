@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from attngeo.applications.prune.plan import PrunePlan, RemovedHead, stacks_of
+from attngeo.arguments import whole_number
 from attngeo.errors import InputError
 from attngeo.io.progress import accepts_progress_bar
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from attngeo.live.load import ModelRef, Processor
 
 SHARE = 0.3  # of the query heads that are removed by default
+LARGEST_SEED = 2**63 - 1  # torch's generators take 64 bits
 
 
 @accepts_progress_bar
@@ -62,7 +64,7 @@ def prune_plan(
     from attngeo.applications.prune.criteria.methods import NEEDS_GRADIENTS
     from attngeo.live.load import load_model
 
-    check_options(share, heads, method, unit)
+    check_options(share, heads, method, unit, seed)
     loaded = load_model(model_or_ref, tokenizer=tokenizer, processor=processor, device=device, head=True)
     calibration = calibrate(
         loaded,
@@ -92,7 +94,7 @@ def choose_heads(
     from attngeo.applications.prune.criteria.uniform import choose_uniform, uniform_counts
     from attngeo.applications.prune.criteria.units import layer_units
 
-    check_options(share, heads, method, unit)
+    check_options(share, heads, method, unit, seed)
     layers = [one.layer for one in calibration.measured]
     total = sum(layer.heads.queries for layer in layers)
     wanted = heads if heads is not None else max(1, round((SHARE if share is None else share) * total))
@@ -131,8 +133,8 @@ def choose_heads(
     )
 
 
-def check_options(share: float | None, heads: int | None, method: str, unit: str) -> None:
-    """Raise InputError for an amount, a method or a unit that does not exist."""
+def check_options(share: float | None, heads: int | None, method: str, unit: str, seed: int) -> None:
+    """Raise InputError for an amount, a method, a unit or a seed that does not exist."""
     from attngeo.applications.prune.criteria.methods import METHODS
     from attngeo.applications.prune.criteria.units import UNITS
 
@@ -144,8 +146,9 @@ def check_options(share: float | None, heads: int | None, method: str, unit: str
         raise InputError(f"share is {share} and heads is {heads}: expected one of the two")
     if share is not None and not 0 < share < 1:
         raise InputError(f"share is {share}, expected a number between 0 and 1")
-    if heads is not None and (type(heads) is not int or heads < 1):
-        raise InputError(f"heads is {heads!r}, expected a positive whole number")
+    if heads is not None:
+        whole_number(heads, "heads", 1)
+    whole_number(seed, "seed", 0, LARGEST_SEED)
 
 
 def _removed(

@@ -6,7 +6,7 @@ says little about it: only the masked rows of the last layer have any β, so tha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -33,7 +33,7 @@ _Key = tuple[str, int, int]  # stack, layer, head
 
 def expected_terms(
     model: PreTrainedModel,
-    batches: Sequence[Mapping[str, Tensor]],
+    batches: Iterable[Mapping[str, Tensor]],
     *,
     layers: int | Collection[int] | None = None,
     loss: Callable[[ModelOutput], Tensor] | None = None,
@@ -59,6 +59,9 @@ def expected_terms(
     >>> terms.scores[0].pairing is None, len(terms)
     (True, 16)
     """
+    if isinstance(batches, Mapping):
+        raise InputError("batches: one mapping of names to tensors, expected a list of at least 2")
+    batches = batches if isinstance(batches, Sequence) else list(batches)  # they are read more than once
     if len(batches) < _HALVES:
         raise InputError(f"batches: {len(batches)}, expected at least {_HALVES}")
     first = single_pass(model, batches[0], layers=layers, loss=loss)

@@ -12,6 +12,9 @@ from attngeo.dynamics.gradients.expected_terms import expected_terms
 from attngeo.dynamics.gradients.masked_batches import masked_batches
 from attngeo.dynamics.gradients.result import GradientTerms
 from attngeo.dynamics.gradients.single_pass import single_pass
+from attngeo.errors import InputError
+from attngeo.live.attention_modules import attention_stacks
+from attngeo.live.load import load_model
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -82,4 +85,6 @@ def gradient_terms(
     if masks is None:
         return single_pass(model, batch, layers=layers, loss=loss)
     batches = masked_batches(batch, tokenizer, masks, share, seed)
+    if set(attention_stacks(load_model(model).model)) == {"decoder"}:
+        raise InputError("masks: the model reads from left to right; it is averaged over batches, by expected_terms")
     return expected_terms(model, batches, layers=layers, loss=loss, same_rows=True, memory=memory)

@@ -9,11 +9,14 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from attngeo.arguments import whole_number
 from attngeo.dynamics.data.masking import MaskedObjective
 from attngeo.errors import InputError
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
+
+_LARGEST_SEED = 2**31 - 1  # the seed of a mask has the number of the mask in its lower 32 of 63 bits
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,10 +45,11 @@ def masked_batches(
     batch: Mapping[str, Tensor], tokenizer: PreTrainedTokenizerBase | None, masks: int, share: float, seed: int
 ) -> MaskedBatches:
     """Return `masks` maskings of the rows of `batch`: BERT's rule, which predicts `share` of the tokens of each row."""
-    if masks < 2:
+    if whole_number(masks, "masks", None) < 2:
         raise InputError(f"masks: {masks}, expected at least 2, because the masks are also compared by halves")
     if not 0 < share < 1:
         raise InputError(f"share: {share}, expected a share of the tokens between 0 and 1")
+    whole_number(seed, "seed", 0, _LARGEST_SEED)
     ids = batch.get("input_ids")
     if not isinstance(ids, Tensor) or ids.dim() != 2:
         raise InputError("batch: masks need input_ids of shape [sequences, tokens], without masks")

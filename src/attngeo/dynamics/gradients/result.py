@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from attngeo.arguments import whole_number
 from attngeo.arrays import AnyFloats
 from attngeo.display import draw
 from attngeo.dynamics.gradients.head_terms import HeadTerms, UpdateScores, WeightTerms, describe_sequences
@@ -42,6 +43,7 @@ class LayerTerms:
 
     def head(self, head: int) -> HeadTerms:
         """Return the terms of one head, which share the arrays of the layer."""
+        head = whole_number(head, "head", 0, len(self.labels) - 1)
         group = head // (self.beta.shape[1] // self.key.shape[1])  # the key head that it reads
         weights = None
         if self.weights is not None:

@@ -83,6 +83,8 @@ def prunable_layers(model: PreTrainedModel) -> tuple[PrunableLayer, ...]:
 
     InputError where the model type is not supported, or where a projection is quantised, adapted or not finite.
     """
+    if not hasattr(model, "config"):
+        raise InputError(f"{type(model).__name__}: expected a transformers model with the head it was trained with")
     family = pruning_family(str(getattr(model.config, "model_type", "")))
     if getattr(model.config, CONFIG_KEY, None) is not None:
         raise InputError(f"{type_label(model)}: has lost heads already; prune the full model with one larger plan")
