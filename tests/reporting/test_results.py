@@ -17,7 +17,7 @@ from attngeo.organization import NetworkTensor, organize, planted
 from attngeo.reporting.assemble import page_of
 from attngeo.reporting.results import sorted_results
 from attngeo.reporting.saved import load_given
-from attngeo.weights.scoring import head_nulls, layer_nulls
+from attngeo.weights.scoring import head_nulls, layer_nulls, list_published
 from attngeo.weights.scoring.score_table import ScoreTable
 
 ENCODER, DECODER = (attngeo.bundled.bundled(name) for name in attngeo.bundled.NAMES)
@@ -75,6 +75,9 @@ def test_each_verdict_of_a_page_stands_beside_its_model():
     table = section.figures[0].table
     chance = {(head is not None, std) for head, std in zip(table["head"], table["chance_std"], strict=True)}
     assert levels[0] != levels[1] and chance == {(False, levels[0]), (True, levels[1])}  # of layers, and of heads
+    (plane,) = (section for section in page.sections if section.id == "plane")
+    trusted = list_published(caution=False)  # figures that are known to be wrong are not drawn
+    assert sum(plane.figures[0].table["published"]) == trusted.height < list_published().height
     assert any("In bundled/encoder, layers lie between 0.35 and 0.63" in doubt for doubt in page.doubts)
 
 

@@ -1,0 +1,23 @@
+"""The models of an atlas in the plane of two scores: each point has the coordinates of its model."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from attngeo.show.atlas.figures import atlas_figure
+
+
+def test_each_model_stands_at_its_medians() -> None:
+    rows = [("org/a", "main", "encoders", 0.5, -0.25), ("org/b", "v1", "decoders", 0.125, -0.75)]
+    points = pl.DataFrame(rows, schema=["model", "revision", "group", "x", "y"], orient="row")
+    published = pl.DataFrame({"group": ["decoders", "decoders"], "x": [0.0, 0.1], "y": [-0.5, -0.4]})
+    figure = atlas_figure(points, published, "symmetry", "directionality")
+    encoders, decoders = figure.axes
+    assert encoders.get_ylabel().startswith("directionality") and encoders.get_xlabel().startswith("symmetry")
+    assert [dots.get_offsets().tolist() for dots in encoders.collections] == [[[0.5, -0.25]]]
+    assert [dots.get_offsets().tolist() for dots in decoders.collections] == [
+        [[0.0, -0.5], [0.1, -0.4]],
+        [[0.125, -0.75]],
+    ]
+    labels = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert labels == ["org/a", "published, arXiv 2502.10927", "org/b@v1"]
