@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import polars as pl
+
 from attngeo import score
+from attngeo.bundled import bundled
 from attngeo.show.page.doubts import doubts
 from attngeo.weights.scoring.published.verdict import two_digits, verdicts
 
@@ -12,3 +15,13 @@ def test_a_rotary_model_is_doubted_by_its_score_over_all_offsets(smollm2):
     own, other = (two_digits(frame[column].median()) for column in ("symmetry_rope", "symmetry_rope_repaired"))
     assert own == two_digits(verdicts(frame)[0].median)
     assert any(f"In it they give {other} instead of {own}" in line for line in doubts(frame, verdicts(frame), ["it"]))
+
+
+def test_a_skew_layer_is_not_within_chance():
+    """A z of −20 is as far from chance as one of 20."""
+    frame = score(bundled("encoder")).frame
+    layers = frame.filter(pl.col("head").is_null()).with_columns(
+        symmetry=pl.Series([-0.6, 0.5, 0.02, 0.55]), symmetry_z=pl.Series([-20.0, 20.0, 1.0, 22.0])
+    )
+    (spread, *_) = doubts(layers, verdicts(layers), ["bert"])
+    assert spread.endswith("In bert, layers lie between -0.60 and 0.55; 1 of 4 is within chance.")
