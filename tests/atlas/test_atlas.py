@@ -328,3 +328,19 @@ def test_parts_of_other_versions_are_read(atlas: attngeo.Atlas, models: list[Pat
     pl.read_parquet(part).with_columns(layer=pl.lit("one")).write_parquet(part)
     with pytest.raises(InputError, match=f"{part.name}: column layer has type String, expected Int64"):
         atlas.frame()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"num_heads": 2.0}, "num_heads is 2.0, expected a whole number from 1 on"),
+        ({"num_heads": 0}, "num_heads is 0, expected a whole number from 1 on"),
+        ({"workers": 1.5}, "workers is 1.5, expected a whole number from 0 on"),
+        ({"ray": 1}, "ray is 1, expected True, False or an address"),
+    ],
+)
+def test_bad_options_are_errors_and_no_failures_of_the_models(tmp_path, options, message):
+    atlas = attngeo.Atlas(tmp_path / "atlas")
+    with pytest.raises(InputError, match=message):
+        atlas.add(attngeo.bundled.bundled("encoder"), **({"workers": 0} | options))
+    assert not (tmp_path / "atlas").exists()

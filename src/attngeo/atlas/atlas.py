@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from attngeo.arguments import whole_number
 from attngeo.atlas.budget import HubLimits, ledger_for
 from attngeo.atlas.executors import Executor, InProcess, LocalProcesses, RayTasks
 from attngeo.atlas.options import ScoreOptions
@@ -104,6 +105,7 @@ class Atlas:
         A model that cannot be scored becomes a row of `failures()`, and the others are scored.
         """
         references = _references(refs)
+        num_heads = None if num_heads is None else whole_number(num_heads, "num_heads", 1)
         options = ScoreOptions(heads, nulls, folded, num_heads, unproven)
         executor = _executor(workers, ray)
         self._store.create()
@@ -171,8 +173,7 @@ class Atlas:
         from attngeo.atlas.organizing.texts import checked_texts
 
         references = _references(refs)
-        if invariance is not None and invariance < 0:
-            raise InputError(f"invariance is {invariance}, expected a number of texts from 0")
+        invariance = None if invariance is None else whole_number(invariance, "invariance")
         trees = Trees(stack, truncate, seed, stage, permuted)
         contrasts = Invariance(stack, truncate, seed, invariance_heads)
         checked = checked_texts(texts)
@@ -283,8 +284,9 @@ def _references(refs: str | os.PathLike[str] | Iterable[str | os.PathLike[str]])
 
 def _executor(workers: int | None, ray: bool | str) -> Executor:
     """Return who runs the tasks."""
-    if workers is not None and workers < 0:
-        raise InputError(f"workers is {workers}, expected a whole number from 0")
+    workers = None if workers is None else whole_number(workers, "workers")
+    if not isinstance(ray, bool | str):
+        raise InputError(f"ray is {ray!r}, expected True, False or an address")
     if ray is not False:
         if workers == 0:
             raise InputError("workers is 0, expected at least 1 with Ray")

@@ -103,6 +103,7 @@ def load_model(
         import transformers
     except ImportError:
         raise AttngeoError("running a model needs torch and transformers: pip install 'attngeo[torch]'") from None
+    _check_given(tokenizer, processor)
     given = {"tokenizer": tokenizer, "processor": processor}
     if isinstance(ref, torch.nn.Module):
         model = unwrapped(ref)
@@ -121,10 +122,18 @@ def load_model(
     source = _pretrained_arguments(name)
     model = (_pruned(source, head) or _from_pretrained(name, source, head)).eval()
     try:
-        model = model.to(device) if device is not None else model
-    except (RuntimeError, AssertionError) as error:
+        model = model.to(torch.device(device)) if device is not None else model
+    except (RuntimeError, AssertionError, TypeError) as error:
         raise InputError(f"device {device!r} cannot be used: {first_line(error)}") from None
     return LoadedModel(model, short_name(name), source, given)
+
+
+def _check_given(tokenizer: Any, processor: Any) -> None:
+    """Raise InputError for a tokenizer or a processor that could not be used, in place of which another would be."""
+    if tokenizer is not None and not hasattr(getattr(tokenizer, "tokenizer", tokenizer), "convert_ids_to_tokens"):
+        raise InputError(f"tokenizer: a {type(tokenizer).__name__}, expected a tokenizer of transformers")
+    if processor is not None and not callable(processor):
+        raise InputError(f"processor: a {type(processor).__name__}, expected a processor of transformers")
 
 
 def _pretrained_arguments(ref: str) -> dict[str, str]:

@@ -137,6 +137,10 @@ def test_bad_input_is_one_line(base, folder):
         compare(base, save_model(folder / "wide", random_model(0, width=64)))
     with pytest.raises(InputError, match="draws is 10, expected at least 99"):
         compare(base, base, draws=10)
+    with pytest.raises(InputError, match="draws is nan, expected a whole number"):
+        compare(base, base, draws=float("nan"))
+    with pytest.raises(InputError, match="seed is -1, expected a whole number from 0 on"):
+        compare(base, base, seed=-1)
     broken = random_model(0)
     broken["model.layers.2.self_attn.k_proj.weight"][3, 5] = np.nan
     with pytest.raises(SourceError, match="k_proj"):

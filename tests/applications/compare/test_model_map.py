@@ -42,3 +42,15 @@ def test_too_few_models_or_draws_are_refused():
         compare_all([encoder])
     with pytest.raises(InputError, match="draws is 5, expected at least 99"):
         compare_all([encoder, encoder], draws=5)
+    for draws in (99.5, float("nan"), "99"):
+        with pytest.raises(InputError, match=r"draws is .*, expected a whole number"):
+            compare_all([encoder, encoder], draws=draws)
+    with pytest.raises(InputError, match="seed is -1, expected a whole number from 0 on"):
+        compare_all([encoder, encoder], seed=-1)
+    with pytest.raises(InputError, match="models: a str, expected a list of at least two models"):
+        compare_all(str(encoder))
+
+
+def test_the_models_may_come_from_any_iterable():
+    models = [attngeo.bundled.bundled(name) for name in ("encoder", "decoder")]
+    assert compare_all(iter(models), draws=99) == compare_all(models, draws=99)

@@ -179,6 +179,9 @@ def test_options_that_cannot_be_used(encoder: Path, tmp_path: Path) -> None:
         ({"stage": "values"}, "stage 'values'"),
         ({"invariance": -1}, "invariance is -1"),
         ({"invariance_heads": -1}, "invariance_heads is -1"),
+        ({"invariance_heads": 1.5}, "invariance_heads is 1.5, expected a whole number"),
+        ({"seed": -1}, "seed is -1, expected a whole number from 0 on"),
+        ({"stack": ["encoder"]}, "expected the name of one stack"),
     ):
         with pytest.raises(InputError, match=message):
             atlas.organize(encoder, TEXTS, workers=0, **options)  # type: ignore[arg-type]

@@ -110,3 +110,23 @@ def test_latent_attention_cannot_be_written() -> None:
     with pytest.raises(LayoutError, match="latent attention; its queries and keys are products"):
         symmetric_init_(model)
     assert unchanged()
+
+
+@pytest.mark.parametrize("seed", ["1", 1.0, None, True, math.nan])
+def test_a_seed_is_a_whole_number(seed: Any) -> None:
+    model = tiny_models.bert()
+    unchanged = unchanged_since_now(model)
+    for initialise in (skewed_init_, mimetic_init_, authors_init_):
+        with pytest.raises(InputError, match=r"seed is .*, expected a whole number"):
+            initialise(model, seed=seed)
+    assert unchanged()
+
+
+def test_a_strength_that_is_not_finite_leaves_every_layer_unchanged() -> None:
+    model = tiny_models.bert()
+    unchanged = unchanged_since_now(model)
+    with pytest.raises(InputError, match="value_strength is nan, expected a finite number"):
+        mimetic_init_(model, value=True, value_strength=math.nan)
+    with pytest.raises(InputError, match="strength is inf, expected a finite number"):
+        mimetic_init_(model, strength=math.inf)
+    assert unchanged()

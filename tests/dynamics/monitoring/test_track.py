@@ -268,3 +268,19 @@ def test_folders_of_weights_use_the_config_of_the_run(run: Path) -> None:
     for step in (100, 500, 1000):
         (run / f"checkpoint-{step}" / "config.json").rename(run / "config.json")
     assert track(run) == expected and len(expected[0]["head_symmetry"][0]) == 4  # the config states the number of heads
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"num_heads": "2"}, "num_heads is '2', expected a whole number from 1 on"),
+        ({"stack": 1}, "stack: expected the name of a stack"),
+        ({"every": 1.5}, "every is 1.5, expected a whole number from 1 on"),
+    ],
+)
+def test_options_of_the_wrong_kind_are_refused_also_where_records_exist(
+    run: Path, options: dict[str, Any], message: str
+) -> None:
+    track(run)
+    with pytest.raises(InputError, match=message):
+        track(run, **options)

@@ -15,7 +15,7 @@ import torch
 from attngeo.dynamics.monitoring.records import read_records
 from attngeo.dynamics.pretraining.config import load_config
 from attngeo.dynamics.pretraining.pretrain import pretrain
-from attngeo.errors import SourceError
+from attngeo.errors import InputError, SourceError
 from tests.dynamics.small_runs import run_settings, start_python, without_speed
 
 # A run that reaches its end waits there: however late the kill comes, it finds the process alive.
@@ -124,3 +124,8 @@ def test_fingerprints_do_not_change() -> None:
         load_config({"out": "a"}).fingerprint == load_config({"out": "b", "compile": "no", "train": ["c"]}).fingerprint
     )
     assert load_config({"out": "a", "seed": 1}).fingerprint != load_config({"out": "a"}).fingerprint
+
+
+def test_a_config_is_no_number():
+    with pytest.raises(InputError, match="config: a int, expected"):
+        load_config(1)  # would be read from, and closed, as the standard output

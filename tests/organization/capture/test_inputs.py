@@ -258,3 +258,16 @@ def test_invalid_options_are_refused(bert: Path) -> None:
     assert {head[:2] for head in single(capture(bert, "The heads.", layers=1)).heads} == {"L1"}
     with pytest.raises(AttngeoError, match="device 'nonsense' cannot be used"):
         capture(bert, "The heads.", device="nonsense")
+    with pytest.raises(InputError, match=r"stack: \['encoder'\], expected the name of one stack"):
+        capture(bert, "The heads.", stack=["encoder"])  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="device True cannot be used"):
+        capture(bert, "The heads.", device=True)  # type: ignore[arg-type]
+
+
+def test_a_tokenizer_that_cannot_be_used_is_refused_instead_of_replaced(bert: Path, tokenizer: Any) -> None:
+    inner = tokenizer.backend_tokenizer  # of the package tokenizers, without the methods of transformers
+    for given in (inner, 1, "bert"):
+        with pytest.raises(InputError, match=r"tokenizer: a .*, expected a tokenizer of transformers"):
+            capture(bert, "The heads.", tokenizer=given)
+    with pytest.raises(InputError, match="processor: a int, expected a processor of transformers"):
+        capture(bert, "The heads.", processor=1)  # type: ignore[arg-type]

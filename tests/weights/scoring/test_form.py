@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from attngeo.errors import InputError
 from attngeo.weights.layout.rotary import RotaryPairs
 from attngeo.weights.scoring.form import Form
 from tests.weights import dense_scores as dense
@@ -260,8 +261,35 @@ def test_half_precision_and_integers_are_converted():
         (np.full((4, 1), np.nan), np.ones((4, 1)), "query contains NaN or Inf"),
         (np.ones((4, 1)), np.full((4, 1), np.inf), "key contains NaN or Inf"),
         (np.ones((4, 1)) * 1j, np.ones((4, 1)), "query has dtype complex128, expected real numbers"),
+        ([[1.0, 2.0], [3.0]], np.ones((2, 2)), "its rows have different lengths"),
     ],
 )
 def test_invalid_factors_are_refused(query, key, message):
     with pytest.raises(ValueError, match=message):
         Form(query, key)
+
+
+@pytest.mark.parametrize("number", [np.nan, np.inf, "2", None])
+def test_a_threshold_or_an_offset_that_is_no_number_is_refused(number):
+    form = Form(*np.random.default_rng(0).normal(size=(2, 12, 4)), RotaryPairs.halves([1.0, 0.1]))
+    for score in (form.directionality, form.rope_directionality):
+        with pytest.raises(InputError, match=r"gamma is .*, expected a finite number"):
+            score(number)
+    with pytest.raises(InputError, match=r"offset is .*, expected a finite number"):
+        form.at(number)
+
+
+@pytest.mark.parametrize(
+    ("pairs", "options", "message"),
+    [
+        ([[0.5, 1]], {}, r"pairs are float64 of shape \[1, 2\], expected whole numbers"),
+        ([[0, 1, 2, 3]], {}, r"pairs are int64 of shape \[1, 4\]"),
+        ([[0, 1]], {"window": -1}, "window is -1, expected a whole number from 1 on"),
+        ([[0, 1]], {"window": np.nan}, "window is nan, expected a whole number"),
+    ],
+)
+def test_invalid_rotary_pairs_are_refused(pairs, options, message):
+    with pytest.raises(InputError, match=message):
+        RotaryPairs(pairs, [1.0], **options)
+    with pytest.raises(InputError, match="dimension 1 is paired, but the head has size 1"):
+        RotaryPairs([[0, 1]], [1.0]).scale(1)

@@ -152,3 +152,8 @@ def test_rows_of_two_models_are_refused():
 )
 def test_the_modality_follows_from_the_config(config, kind):
     assert modality_of(config) == kind
+
+
+def test_the_name_of_a_published_model_is_a_text():
+    with pytest.raises(attngeo.AttngeoError, match="model: a int, expected the name of a published model"):
+        attngeo.published(1)

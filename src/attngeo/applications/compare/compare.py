@@ -18,6 +18,7 @@ from attngeo.applications.compare.origin.fixed_positions import has_fixed_positi
 from attngeo.applications.compare.origin.reduced_forms import ReducedShape
 from attngeo.applications.compare.origin.relation import DRAWS, Relation, relation_by_permutation
 from attngeo.applications.compare.weights_pass import WeightsPass
+from attngeo.arguments import whole_number
 from attngeo.errors import InputError
 from attngeo.io.progress import Progress, accepts_progress_bar
 from attngeo.io.threads import shared_cores
@@ -67,7 +68,7 @@ def compare(
     >>> attngeo.compare(encoder, encoder).words()[0]
     'Changed: nothing, the query and key weights of ... are identical.'
     """
-    check_draws(draws)
+    check_draws(draws, seed)
     options: dict[str, Any] = {"stack": stack, "num_heads": num_heads, "unproven": unproven}
     weights = weights_of(a), weights_of(b)
     with open_layers(weights[0], **options) as layers_a, open_layers(weights[1], **options) as layers_b:
@@ -82,10 +83,11 @@ def compare(
     return replace(comparison, distance=distance)
 
 
-def check_draws(draws: int) -> None:
-    """Raise an InputError for so few draws that no p-value could reach the level of the verdict."""
-    if draws < 99:
+def check_draws(draws: int, seed: int) -> None:
+    """Raise an InputError for so few draws that no p-value could reach the level of the verdict, or for a bad seed."""
+    if whole_number(draws, "draws", None) < 99:
         raise InputError(f"draws is {draws}, expected at least 99")
+    whole_number(seed, "seed")
 
 
 def weights_of(ref: CheckpointRef) -> CheckpointRef:

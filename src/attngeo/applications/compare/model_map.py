@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -121,7 +122,7 @@ class ModelMap(Drawable):
 
 @accepts_progress_bar
 def compare_all(
-    models: Sequence[Any],
+    models: Iterable[Any],
     *,
     inputs: SingleInput | Sequence[SingleInput] | None = None,
     align: bool = False,
@@ -143,9 +144,12 @@ def compare_all(
     >>> [round(pair.distance, 2) for pair in found.pairs]
     [0.98, 0.0, 0.98]
     """
+    if isinstance(models, str | os.PathLike | Mapping):
+        raise InputError(f"models: a {type(models).__name__}, expected a list of at least two models")
+    models = list(models)
     if len(models) < 2:
         raise InputError(f"{len(models)} model, expected at least two to compare")
-    check_draws(draws)
+    check_draws(draws, seed)
     options: dict[str, Any] = {"stack": stack, "num_heads": num_heads, "unproven": unproven}
     geometries = None
     if inputs is not None:

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from attngeo.arguments import whole_number
 from attngeo.atlas.columns import BASES, CONTRASTS
 from attngeo.atlas.options import Options
 from attngeo.atlas.organizing.texts import Text
-from attngeo.errors import InputError
 from attngeo.organization.capture.capture import capture
-from attngeo.organization.capture.network_tensor import NetworkTensor, check_stage
+from attngeo.organization.capture.network_tensor import NetworkTensor, check_stack, check_stage
 from attngeo.organization.expansion.controls import Comparison
 from attngeo.organization.organize import organize
 from attngeo.organization.softmax.invariance import softmax_invariance
@@ -37,6 +37,10 @@ class Question(Options):
     stack: str | None = None  # as in `attngeo.capture`
     truncate: bool = False
     seed: int = 0
+
+    def __post_init__(self) -> None:
+        check_stack(self.stack)
+        whole_number(self.seed, "seed")
 
     def answer(self, loaded: LoadedModel, text: Text) -> tuple[Row, list[Row] | None]:
         """Return the figures of one network on one text, and the rows about its pairs of heads, if any are stored."""
@@ -64,6 +68,7 @@ class Trees(Question):
     permuted: bool = True  # also fit trees to permuted values
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_stage(self.stage)
 
     def answer(self, loaded: LoadedModel, text: Text) -> tuple[Row, list[Row]]:
@@ -84,8 +89,8 @@ class Invariance(Question):
     heads: int = 24  # heads on their own, drawn anew for each text; 0: all
 
     def __post_init__(self) -> None:
-        if self.heads < 0:
-            raise InputError(f"invariance_heads is {self.heads}, expected a whole number from 0")
+        super().__post_init__()
+        whole_number(self.heads, "invariance_heads")
 
     def answer(self, loaded: LoadedModel, text: Text) -> tuple[Row, None]:
         tensor = self._capture(loaded, text, "logits")

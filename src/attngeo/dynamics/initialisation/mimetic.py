@@ -8,6 +8,7 @@ from typing import Unpack
 import torch
 from torch import Tensor, nn
 
+from attngeo.arguments import finite_number
 from attngeo.dynamics.initialisation.result import Initialisation, InitialisedLayer
 from attngeo.dynamics.initialisation.rotations import Seed, generator
 from attngeo.dynamics.initialisation.scale import rms
@@ -32,6 +33,7 @@ def mimetic_init_(
     options:        num_heads, stack, layers, unproven, as in `attngeo.score`
     """
     draw = generator(seed, "mimetic")
+    strength, value_strength = finite_number(strength, "strength"), finite_number(value_strength, "value_strength")
     parameters = attention_parameters(model, **options)
     require_heads(parameters.layers, "mimetic", shared_keys=False)
     # All projections are found before the first is written.

@@ -8,6 +8,8 @@ from typing import TypeAlias
 import torch
 from torch import Tensor
 
+from attngeo.arguments import whole_number
+
 Seed: TypeAlias = int | torch.Generator
 
 
@@ -23,7 +25,8 @@ def generator(seed: Seed, recipe: str) -> torch.Generator:
     """
     if isinstance(seed, torch.Generator):
         return seed
-    digest = hashlib.sha256(f"initialisation {recipe} {seed}".encode()).digest()
+    number = whole_number(seed, "seed", None)
+    digest = hashlib.sha256(f"initialisation {recipe} {number}".encode()).digest()
     return torch.Generator().manual_seed(int.from_bytes(digest[:4], "little"))  # torch's CPU generator uses 32 bits
 
 

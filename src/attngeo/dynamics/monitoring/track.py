@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 
+from attngeo.arguments import whole_number
 from attngeo.dynamics.monitoring.checkpoint_figures import checkpoint_figures
 from attngeo.dynamics.monitoring.records import RECORDS_FILE, Record, RecordFile, make_record
 from attngeo.dynamics.monitoring.saved_checkpoints import SavedCheckpoint, find_checkpoints
@@ -68,8 +69,7 @@ def track(
     >>> attngeo.track("runs/bert")[-1]["symmetry"]   # doctest: +SKIP
     """
     folder = Path(folder)
-    if every < 1:
-        raise InputError(f"every is {every}, expected a positive whole number")
+    every = whole_number(every, "every", 1)
     checkpoints = [saved for saved in find_checkpoints(folder) if saved.step % every == 0]
     if not checkpoints:
         raise SourceError(f"{folder}: no checkpoint at a step that is a multiple of {every}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import os
 import re
 import tomllib
 from collections.abc import Mapping
@@ -113,6 +114,10 @@ def load_config(source: PretrainConfig | Mapping[str, Any] | str | Path) -> Pret
         return _checked(source)
     if isinstance(source, Mapping):
         return _from_table(source, "config")
+    if not isinstance(source, str | os.PathLike):  # a number would be the descriptor of an open file
+        raise InputError(
+            f"config: a {type(source).__name__}, expected a mapping of settings or the path of a TOML file"
+        )
     try:
         with open(source, "rb") as file:
             table = tomllib.load(file)

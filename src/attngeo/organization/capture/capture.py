@@ -18,7 +18,7 @@ from attngeo.organization.capture.inputs import (
     prepare_input,
     split_inputs,
 )
-from attngeo.organization.capture.network_tensor import NetworkTensor, check_stage
+from attngeo.organization.capture.network_tensor import NetworkTensor, check_stack, check_stage
 from attngeo.weights.layout.layers import check_highest, chosen_layers
 
 if TYPE_CHECKING:
@@ -69,6 +69,7 @@ def capture(
     With a tokenizer, the labels of the positions are tokens: `capture("folder", "The form of the heads.").queries`.
     """
     check_stage(stage)
+    check_stack(stack)
     wanted_layers = chosen_layers(layers)
     single_inputs, is_single = split_inputs(inputs)
     loaded = load_model(model_or_ref, tokenizer=tokenizer, processor=processor, device=device)

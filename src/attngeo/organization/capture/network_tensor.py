@@ -29,6 +29,12 @@ def check_stage(stage: str) -> None:
         raise InputError(f"stage {stage!r}: expected one of {', '.join(STAGES)}")
 
 
+def check_stack(stack: str | None) -> None:
+    """Raise InputError for several stacks, or for what is no name."""
+    if stack is not None and not isinstance(stack, str):
+        raise InputError(f"stack: {stack!r}, expected the name of one stack")
+
+
 @dataclass(frozen=True, eq=False)
 class NetworkTensor(Drawable):
     """Attention of all heads on one input, [queries, keys, heads], with labels; heads are ordered by layer.

@@ -12,7 +12,7 @@ the residual A(f) − Ã(f) twice the mixed-Hölder regularity of f. Each pair o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -183,7 +183,7 @@ def paraproduct(
         if matrix.max() > LARGEST:
             raise InputError(f"paraproduct: exp of {matrix.max():.4g} overflows, expected at most {LARGEST}")
         return Paraproduct(matrix, row_tree, column_tree, EXP, function)
-    if not isinstance(function, Sequence) or len(function) != 3 or not all(map(callable, function)):
+    if not hasattr(function, "__len__") or len(function) != 3 or not all(map(callable, function)):
         raise InputError("paraproduct: expected (A, A', A''), a function and its first two derivatives")
     return Paraproduct(matrix, row_tree, column_tree, function)
 

@@ -8,6 +8,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import ArrayLike
 
+from attngeo.arguments import whole_number
 from attngeo.arrays import Floats, Ints
 from attngeo.errors import InputError
 
@@ -37,10 +38,14 @@ class RotaryPairs:
         window: int | None = None,
         axes: ArrayLike | None = None,
     ) -> None:
-        object.__setattr__(self, "pairs", np.asarray(pairs, np.int64).reshape(-1, 2))
+        numbers = np.asarray(pairs)
+        if numbers.size and (numbers.ndim != 2 or numbers.shape[1] != 2 or numbers.dtype.kind not in "iu"):
+            found = f"{numbers.dtype} of shape {list(numbers.shape)}"
+            raise InputError(f"RotaryPairs: pairs are {found}, expected whole numbers [n, 2]")
+        object.__setattr__(self, "pairs", numbers.astype(np.int64).reshape(-1, 2))
         object.__setattr__(self, "frequencies", np.asarray(frequencies, np.float64))
         object.__setattr__(self, "factor", float(factor))
-        object.__setattr__(self, "window", window)
+        object.__setattr__(self, "window", None if window is None else whole_number(window, "RotaryPairs: window", 1))
         object.__setattr__(self, "axes", None if axes is None else np.asarray(axes, np.int64))
         dimensions = self.pairs.ravel()
         if self.frequencies.shape != (len(self.pairs),):
@@ -95,6 +100,7 @@ class RotaryPairs:
 
     def scale(self, size: int) -> Floats:
         """Return what multiplies each dimension of a head, `[size]`: the attention factor for paired dimensions."""
+        self.fixed(size)  # raises for a head that is too small
         scale = np.ones(size)
         scale[self.pairs.ravel()] = self.factor
         return scale

@@ -9,6 +9,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from attngeo.arguments import finite_number
 from attngeo.arrays import AnyFloats, ArrayInput, Floats, to_numpy
 from attngeo.errors import InputError
 from attngeo.io.threads import shared_cores
@@ -73,7 +74,8 @@ class Form:
         if offset is None:
             return self._scores().symmetry
         query, key = self._relative_factors()
-        return float(symmetry_at(query, key, self._rotary("symmetry at an offset"), np.array([float(offset)]))[0])
+        offsets = np.array([finite_number(offset, "offset")])
+        return float(symmetry_at(query, key, self._rotary("symmetry at an offset"), offsets)[0])
 
     def rope_symmetry(self) -> float:
         """Return s̄, the symmetry under rotary position embedding over all offsets: s(Δ) in the limit of many offsets.
@@ -98,18 +100,18 @@ class Form:
         average = self._rotary_average("rope_directionality")
         if not average.rows.any():
             return math.nan
-        return float(directionality(average.rows, average.columns, gamma))
+        return float(directionality(average.rows, average.columns, finite_number(gamma, "gamma")))
 
     def at(self, offset: float) -> Form:
         """Return M_Δ = W_q R_Δ W_kᵀ for an offset Δ = key position − query position, as a form without rotation."""
-        return Form(*factors_at(*self._double_factors(), self._rotary("at"), float(offset)))
+        return Form(*factors_at(*self._double_factors(), self._rotary("at"), finite_number(offset, "offset")))
 
     def directionality(self, gamma: float = GAMMA) -> float:
         """Return d = (R − C)/(R + C) ∈ [−1, 1], with R and C the excess of row and column norms over mean + γ·std.
 
         Negative where columns (the context side) dominate, 0 where no norm exceeds its threshold, NaN where M = 0.
         """
-        return self._scores(gamma).directionality
+        return self._scores(finite_number(gamma, "gamma")).directionality
 
     def dominance(self) -> float:
         """Return log(CV of row norms / CV of column norms), with CV = std/mean.
@@ -213,7 +215,10 @@ class Form:
 
 def _checked_factor(name: str, factor: ArrayInput) -> AnyFloats:
     """Return a factor as a finite float32 or float64 matrix, or raise InputError."""
-    array = np.asarray(to_numpy(factor))
+    try:
+        array = np.asarray(to_numpy(factor))
+    except ValueError:  # rows of different lengths
+        raise InputError(f"Form: {name} is no matrix [d, r], its rows have different lengths") from None
     if array.ndim != 2 or 0 in array.shape:
         raise InputError(f"Form: {name} has shape {list(array.shape)}, expected a non-empty matrix [d, r]")
     if np.iscomplexobj(array):

@@ -94,3 +94,10 @@ def test_several_starts_find_a_smaller_distance_than_one():
     options = {"alpha": 0.5, "symmetric": True, "max_iter": 200, "tol_rel": 1e-7}
     one = ot.gromov.fused_gromov_wasserstein2(cost, first, second, p, q, G0=np.outer(p, q), **options) ** 0.5
     assert fused_gromov_wasserstein(first, second, np.zeros(10), np.zeros(8)) < 0.8 * float(one)
+
+
+@pytest.mark.parametrize("draws", [0, 1, -1, 1.5])
+def test_a_spread_of_the_null_needs_two_draws(draws):
+    a = geometry(np.arange(4.0))
+    with pytest.raises(InputError, match=r"draws is .*, expected a whole number from 2 on"):
+        network_distance(a, a, draws=draws)

@@ -74,7 +74,7 @@ def test_a_layer_of_zeros_has_no_symmetry():
 
 
 def test_a_negative_offset_is_an_error():
-    with pytest.raises(InputError, match="last is -1, expected an offset of at least 0"):
+    with pytest.raises(InputError, match="last is -1, expected a whole number from 0 on"):
         offset_curves(bundled("encoder"), last=-1)
 
 

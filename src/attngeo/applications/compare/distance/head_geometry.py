@@ -36,7 +36,7 @@ class HeadGeometry:
     @classmethod
     def of(cls, networks: Sequence[NetworkTensor]) -> HeadGeometry:
         """Organise each network and return the geometry of its heads."""
-        if not networks:
+        if not (networks := list(networks)):
             raise InputError("networks: expected at least one network tensor")
         if len({network.heads for network in networks}) > 1:
             raise InputError("networks: expected the same heads on every input")

@@ -15,6 +15,7 @@ import numpy as np
 
 from attngeo.applications.compare.distance.head_geometry import HeadGeometry
 from attngeo.applications.compare.origin.permuted_basis import p_text
+from attngeo.arguments import whole_number
 from attngeo.arrays import Floats
 from attngeo.errors import AttngeoError
 
@@ -72,6 +73,8 @@ def network_distance(
     0.0
     """
     a.check_same_inputs(b)
+    whole_number(draws, "draws", 2)
+    whole_number(seed, "seed")
     sizes = len(a.depth), len(b.depth)
     a, b = a.subset(HEADS, seed), b.subset(HEADS, seed)
     value = fused_gromov_wasserstein(a.affinity, b.affinity, a.depth, b.depth, seed)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from attngeo.arguments import whole_number
 from attngeo.arrays import Floats
 from attngeo.display import Drawable, draw
 from attngeo.errors import InputError
@@ -66,8 +67,7 @@ def offset_curves(
     Layers that do not rotate, cross-attention, and layers with several position axes are left out. A model of which no
     layer is known to rotate raises InputError.
     """
-    if last < 0:
-        raise InputError(f"last is {last}, expected an offset of at least 0")
+    whole_number(last, "last")
     offsets = np.arange(last + 1.0)
     curves, rotates = [], False
     opened = open_layers(ref, num_heads=num_heads, stack=stack, layers=layers, unproven=unproven)
