@@ -139,6 +139,25 @@ def test_images_are_prepared_by_config_or_processor(tmp_path: Path) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:TF32")
+def test_patches_are_numbered_by_row_and_column() -> None:
+    """An image of 2 × 3 patches, which a square one would not tell from 3 × 2."""
+    config = tf.ViTConfig(image_size=(32, 48), patch_size=16, hidden_size=16, num_hidden_layers=1,
+                          num_attention_heads=2, intermediate_size=16)  # fmt: skip
+    tensor = single(capture(tf.ViTModel(config).eval(), {"pixel_values": torch.zeros(1, 3, 32, 48)}))
+    assert tensor.queries == ("[CLS]", "0,0", "0,1", "0,2", "1,0", "1,1", "1,2") == tensor.keys
+
+
+def test_a_decoder_reads_the_text_behind_its_own_start_token(tokenizer: Any) -> None:
+    """BART starts its decoder with [SEP]; its padding and its first token are others."""
+    config = tf.BartConfig(vocab_size=len(WORDS), d_model=16, encoder_layers=1, decoder_layers=1, encoder_ffn_dim=16,
+                           encoder_attention_heads=2, decoder_attention_heads=2, decoder_ffn_dim=16, pad_token_id=0,
+                           bos_token_id=2, eos_token_id=3, decoder_start_token_id=3, forced_eos_token_id=3,
+                           max_position_embeddings=64)  # fmt: skip
+    model = tf.BartModel(config).eval()
+    tensor = single(capture(model, "the form of every head.", stack="decoder", tokenizer=tokenizer))
+    assert tensor.queries == ("[SEP]", "[CLS]", "the", "form", "of", "every", "head", ".")
+
+
 def test_half_precision_models_read_images() -> None:
     picture = np.random.default_rng(0).integers(0, 255, (32, 32, 3), np.uint8)
     with torch.backends.mkldnn.flags(enabled=False):  # some processors claim bfloat16 support and lack it

@@ -77,6 +77,8 @@ def test_solid_curves_are_refitted_and_dashed_ones_are_not():
 
 
 def test_changes_relation_and_distance_are_those_of_the_comparison(pair_comparison):
+    # The statistic of the test is measured on the reduced shape; of models this small both cosines are the same.
+    pair_comparison = replace(pair_comparison, related=replace(pair_comparison.related, cosine=0.125))
     section = comparison_section(pair_comparison)
     change, symmetry, related, distance = section.figures
     heads = pair_comparison.changes.drop_nulls("head").sort("layer", "head")
