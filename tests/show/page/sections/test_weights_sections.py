@@ -165,6 +165,7 @@ def test_curves_over_offsets_are_those_of_the_result(smollm2_curves):
     assert levels[f"average over {window:,} tokens, median layer"] == pytest.approx(np.median(averages), **EXACT)
     assert levels["limit s̄, median layer"] == pytest.approx(np.median(limits), **EXACT)
     assert layers.table["limit"] == pytest.approx(limits, **EXACT)
+    assert layers.table["window average"] == pytest.approx(averages, **EXACT)
     assert layers.table["symmetry at offset 0"] == pytest.approx(
         [c.symmetry[0] for c in smollm2_curves.layers], **EXACT
     )
