@@ -5,7 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+import attngeo
+from attngeo import Tree
 from attngeo.arguments import finite_number, whole_number, whole_numbers
+from attngeo.dynamics.pretraining.config import load_config
 from attngeo.errors import InputError
 
 
@@ -35,3 +38,25 @@ def test_what_is_no_finite_number_is_named(value):
     assert finite_number(np.float32(0.5), "gamma") == 0.5
     with pytest.raises(InputError, match=r"gamma is .*, expected a finite number"):
         finite_number(value, "gamma")
+
+
+def test_results_are_written_to_and_read_from_the_home_folder(tmp_path, monkeypatch):
+    """A path that no shell has read may begin with ~; it is not a folder of that name."""
+    torch = pytest.importorskip("torch")
+    (tmp_path / "home").mkdir()
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.chdir(tmp_path)
+    tree, table = Tree.dyadic(4), attngeo.score(attngeo.bundled.bundled("encoder"), heads=False)
+    assert Tree.load(tree.save("~/tree.npz")) == Tree.load("~/tree.npz") == tree
+    assert attngeo.ScoreTable.load(table.save("~/scores.parquet")) == attngeo.ScoreTable.load("~/scores.parquet")
+    models = attngeo.compare_all([attngeo.bundled.bundled("encoder")] * 2, draws=99)
+    assert attngeo.ModelMap.load(models.save("~/map.json")) == models
+    layer = torch.nn.ModuleDict({f"{name}_proj": torch.nn.Linear(8, 8) for name in "qk"})
+    model = torch.nn.ModuleDict({"layers": torch.nn.ModuleList([layer])})
+    attngeo.Monitor("~/run/records.jsonl", num_heads=2, unproven=True).measure(0, model)
+    assert load_config({"out": "~/run", "train": "~/a.txt", "tokens": "~/tokens"}).train == (f"{tmp_path}/home/a.txt",)
+    assert load_config({"out": "~/run"}).out == f"{tmp_path}/home/run"
+    with pytest.raises(attngeo.AttngeoError, match=f"{tmp_path}/home/run: no config.json"):
+        attngeo.load_pruned("~/run")
+    assert {"map.json", "run", "scores.parquet", "tree.npz"} <= {path.name for path in (tmp_path / "home").iterdir()}
+    assert [path.name for path in tmp_path.iterdir()] == ["home"]

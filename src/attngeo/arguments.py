@@ -1,9 +1,11 @@
-"""Checks of arguments that many public functions take: whole numbers, finite numbers, seeds."""
+"""Arguments that many public functions take, checked: whole numbers, finite numbers, paths."""
 
 from __future__ import annotations
 
 import math
 import operator
+import os
+from pathlib import Path
 from typing import Any
 
 from attngeo.errors import InputError
@@ -68,6 +70,15 @@ def whole_numbers(values: Any, name: str, count: int) -> list[int]:
         except InputError:
             raise InputError(f"{name}: {value!r}, expected whole numbers from 0 to {count - 1}") from None
     return [int(value) for value in found]
+
+
+def file_path(path: str | os.PathLike[str]) -> Path:
+    """Return `path` with the home folder in place of a leading ~, which no shell has replaced.
+
+    >>> file_path("~/plan.json") == Path.home() / "plan.json"
+    True
+    """
+    return Path(os.path.expanduser(path))
 
 
 def _is_bool(value: Any) -> bool:

@@ -20,6 +20,7 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from attngeo.arguments import file_path
 from attngeo.errors import InputError
 from attngeo.io.atomic import atomic_file, check_writable, write_errors
 from attngeo.io.plain import parse_json, plain_value
@@ -43,9 +44,10 @@ def save_arrays(path: str | Path, kind: str, arrays: Mapping[str, Any], descript
     """
     text = json.dumps({"kind": kind, **description}, ensure_ascii=False)
     encoded = np.frombuffer(text.encode(), np.uint8)
-    with _replacing(Path(path)) as file:
+    path = file_path(path)
+    with _replacing(path) as file:
         np.savez(file, allow_pickle=False, **{DESCRIPTION: encoded}, **arrays)
-    return Path(path)
+    return path
 
 
 def load_arrays(path: str | Path, kind: str) -> tuple[dict[str, Array], dict[str, Any]]:
@@ -75,9 +77,10 @@ def load_npy(path: str | Path) -> Array:
 def save_json(path: str | Path, kind: str, plain: Mapping[str, Any]) -> Path:
     """Write a JSON file, for results of a few numbers that other programs read too; NaN becomes null."""
     text = json.dumps({"kind": kind, **plain_value(plain)}, ensure_ascii=False, indent=1, allow_nan=False)
-    with _replacing(Path(path)) as file:
+    path = file_path(path)
+    with _replacing(path) as file:
         file.write(text.encode())
-    return Path(path)
+    return path
 
 
 def load_json(path: str | Path, kind: str) -> dict[str, Any]:
@@ -170,7 +173,7 @@ def _replacing(path: Path) -> Iterator[IO[bytes]]:
 
 
 def _existing(path: str | Path) -> Path:
-    path = Path(path)
+    path = file_path(path)
     if not path.is_file():
         raise InputError(f"{path}: {'is a folder, expected a file' if path.is_dir() else 'no such file'}")
     if not os.access(path, os.R_OK):  # not damaged, as the readers below would say

@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from attngeo.arguments import file_path
 from attngeo.errors import InputError
 from attngeo.io.atomic import check_writable, write_errors, write_file
 from attngeo.io.progress import Progress, accepts_progress_bar
@@ -60,7 +61,7 @@ def report(
     >>> attngeo.report(attngeo.bundled.bundled("encoder"), "report.html", inputs="The sea was calm.")
     PosixPath('report.html')
     """
-    target_path = Path(path)
+    target_path = file_path(path)
     check_writable(target_path)
     check_stage(stage)
     if inputs is None:

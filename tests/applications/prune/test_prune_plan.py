@@ -331,11 +331,11 @@ def test_calibration_that_is_too_short() -> None:
         prune_plan(tiny_model("gpt2"), {"input_ids": ids}, heads=2)
 
 
-@pytest.mark.parametrize("count", [-1, 5, 2.0, True, None])
+@pytest.mark.parametrize("count", [-1, 0, 5, 2.0, True, None])
 def test_a_smaller_plan_has_the_heads_that_are_asked_for_or_there_is_an_error(count: Any, decoder: Calibration) -> None:
     plan = choose_heads(decoder, "random", heads=4)
     assert plan.first(4) == plan and plan.first(2).removed == plan.removed[:2]
-    with pytest.raises(InputError, match=r"count is .*, expected a whole number from 0 to 4"):
+    with pytest.raises(InputError, match=r"count is .*, expected a whole number from 1 to 4"):
         plan.first(count)
 
 
@@ -344,3 +344,15 @@ def test_a_model_and_a_plan_are_needed_to_prune(decoder: Calibration) -> None:
         prune("folder", choose_heads(decoder, "random", heads=1))  # type: ignore[arg-type]
     with pytest.raises(InputError, match="plan: a list, expected a PrunePlan"):
         prune(decoder.model, ["L0H1"])  # type: ignore[arg-type]
+
+
+def test_a_plan_without_statistics_does_not_get_those_of_a_plan_that_it_replaces(
+    decoder: Calibration, tmp_path: Path
+) -> None:
+    choose_heads(decoder, "random", heads=2).save(tmp_path / "plan.json")
+    by_hand = PrunePlan.from_heads(decoder.model, ["L0H1"])
+    by_hand.save(tmp_path / "plan.json")
+    assert PrunePlan.load(tmp_path / "plan.json") == by_hand
+    (tmp_path / "plan.npz").write_bytes(b"of somebody else")
+    by_hand.save(tmp_path / "plan.json")
+    assert (tmp_path / "plan.npz").read_bytes() == b"of somebody else"

@@ -73,3 +73,31 @@ def test_permuting_a_tree_can_be_undone(n, seed):
     order = np.random.default_rng(seed).permutation(n)
     assert tree.permuted(order).permuted(np.argsort(order)) == tree
     np.testing.assert_allclose(tree.permuted(order).closeness(), tree.closeness()[np.ix_(order, order)])
+
+
+def test_closeness_is_the_share_of_the_smallest_common_folder():
+    tree = Tree([[0] * 5, [0, 0, 1, 1, 1], [0, 0, 1, 1, 2], range(5)])
+    two, three, all_five = 2 / 5, 3 / 5, 1.0
+    expected = [
+        [1 / 5, two, all_five, all_five, all_five],
+        [two, 1 / 5, all_five, all_five, all_five],
+        [all_five, all_five, 1 / 5, two, three],
+        [all_five, all_five, two, 1 / 5, three],
+        [all_five, all_five, three, three, 1 / 5],
+    ]
+    np.testing.assert_allclose(tree.closeness(), expected)
+
+
+@given(n=st.integers(1, 30), seed=st.integers(0, 10**6))
+@settings(max_examples=40, deadline=None)
+def test_a_permuted_tree_lists_the_same_elements_in_the_same_order(n, seed):
+    """Its order breaks ties of the Haar basis, so the coefficients of a reordered array do not change."""
+    rng = np.random.default_rng(seed)
+    tree = random_tree(n, seed)
+    tree = Tree(tree.levels, tree.order[::-1])  # another depth-first order than the default
+    order = rng.permutation(n)
+    moved = tree.permuted(order)
+    np.testing.assert_array_equal(order[moved.order], tree.order)
+    values = rng.standard_normal(n)
+    found, expected = (np.sort(np.abs(t.haar().T @ x)) for t, x in ((moved, values[order]), (tree, values)))
+    np.testing.assert_allclose(found, expected, atol=1e-12)

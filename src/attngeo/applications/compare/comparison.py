@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from attngeo.applications.compare.change.change_table import COLUMNS
 from attngeo.applications.compare.distance.network_distance import NetworkDistance
 from attngeo.applications.compare.origin.relation import Relation
+from attngeo.arguments import file_path
 from attngeo.display import Drawable, draw
 from attngeo.errors import InputError
 from attngeo.io.archive import naming_file
@@ -101,7 +102,7 @@ class ModelComparison(Drawable):
 
     def save(self, path: str | Path) -> Path:
         """Write the comparison to one Parquet file and return its path: the changes, and all else in its metadata."""
-        path = Path(path)
+        path = file_path(path)
         if path.suffix != ".parquet":
             raise InputError(f"{path}: a comparison is saved as .parquet; use .changes to write other formats")
         about = _About(self.a, self.b, self.related, self.distance, self.notes)
@@ -113,7 +114,7 @@ class ModelComparison(Drawable):
     def load(cls, path: str | Path) -> ModelComparison:
         """Read a comparison that `save` wrote."""
         try:
-            frame, metadata = read_parquet(Path(path))
+            frame, metadata = read_parquet(file_path(path))
         except OSError as error:
             raise InputError(f"{path}: cannot be read ({error.strerror or error})") from error
         except ValueError as error:

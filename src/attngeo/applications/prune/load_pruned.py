@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from attngeo.arguments import file_path
 from attngeo.errors import AttngeoError, InputError, SourceError, first_line
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ def load_pruned(folder: str | os.PathLike[str], **options: Any) -> PreTrainedMod
     from attngeo.applications.prune.removal.record import read_record
     from attngeo.live.load import quiet_transformers
 
-    path = Path(folder)
+    path = file_path(folder)
     if not (path / "config.json").is_file():
         raise SourceError(f"{path}: no config.json; expected a folder that a pruned model was saved to")
     try:

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from attngeo.applications.prune.labels import Head, parse_head
-from attngeo.arguments import whole_number
+from attngeo.arguments import file_path, whole_number
 from attngeo.errors import InputError
-from attngeo.io.archive import load_json, naming_file, save_json
+from attngeo.io.archive import load_json, naming_file, save_json, saved_kind
 from attngeo.io.plain import as_plain, from_plain
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ class PrunePlan(_SavedFields):
 
     def first(self, count: int) -> PrunePlan:
         """Return the plan that removes only the first `count` heads of this one; greedy plans contain smaller ones."""
-        return replace(self, removed=self.removed[: whole_number(count, "count", 0, len(self.removed))])
+        return replace(self, removed=self.removed[: whole_number(count, "count", 1, len(self.removed))])
 
     def kept_heads(self, layers: Sequence[PrunableLayer]) -> dict[tuple[str, int], tuple[int, ...]]:
         """Return the numbers of the heads that each (stack, layer) keeps.
@@ -148,11 +148,17 @@ class PrunePlan(_SavedFields):
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write the plan to a JSON file, and its statistics to an .npz file of the same name beside it."""
-        path = Path(path)
+        path = file_path(path)
         if path.suffix != ".json":
             raise InputError(f"{path}: a plan is saved as .json")
+        beside = path.with_suffix(".npz")
         if self.statistics is not None:
-            self.statistics.save(path.with_suffix(".npz"))
+            self.statistics.save(beside)
+        elif beside.is_file():
+            from attngeo.applications.prune.calibration.statistics import KIND
+
+            if saved_kind(beside) == KIND:
+                beside.unlink()  # of a former plan of this name; `load` would take them for those of this one
         plain = as_plain(replace(self, statistics=None))
         plain.pop("statistics")
         return save_json(path, _KIND, plain)
@@ -160,7 +166,7 @@ class PrunePlan(_SavedFields):
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> PrunePlan:
         """Read a plan that `save` wrote, and its statistics if they are beside it."""
-        path = Path(path)
+        path = file_path(path)
         plain = load_json(path, _KIND)
         with naming_file(path):
             if plain.pop("statistics", None) is not None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, SupportsIndex
 import torch
 from torch import Tensor, nn
 
+from attngeo.arguments import file_path
 from attngeo.display import draw
 from attngeo.dynamics.monitoring.largest_logits import largest_logits
 from attngeo.dynamics.monitoring.live_scores import copy_to_cpu, measure_layers
@@ -84,7 +85,7 @@ class Monitor(TrainerCallback):  # type: ignore[misc]  # transformers is untyped
             raise InputError(f"every is {every!r} and rows is {rows!r}, expected positive whole numbers")
         if logger is not None and not callable(getattr(logger, "log", None)):
             raise InputError(f"logger: a {type(logger).__name__} has no method .log(dict, step)")
-        self.path = None if path is None else Path(path)
+        self.path = None if path is None else file_path(path)
         self.every, self.logger, self.probe, self.rows, self.heads = every, logger, probe, rows, heads
         self.records: list[Record] = []  # of this run so far, on the first process
         self._given = (self.path, probe)  # arguments; each Trainer gets its own path and probe where they are None

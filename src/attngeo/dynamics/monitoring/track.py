@@ -6,9 +6,8 @@ import os
 from collections import Counter
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from pathlib import Path
 
-from attngeo.arguments import whole_number
+from attngeo.arguments import file_path, whole_number
 from attngeo.dynamics.monitoring.checkpoint_figures import checkpoint_figures
 from attngeo.dynamics.monitoring.records import RECORDS_FILE, Record, RecordFile, make_record
 from attngeo.dynamics.monitoring.saved_checkpoints import SavedCheckpoint, find_checkpoints
@@ -68,13 +67,13 @@ def track(
 
     >>> attngeo.track("runs/bert")[-1]["symmetry"]   # doctest: +SKIP
     """
-    folder = Path(folder)
+    folder = file_path(folder)
     every = whole_number(every, "every", 1)
     checkpoints = [saved for saved in find_checkpoints(folder) if saved.step % every == 0]
     if not checkpoints:
         raise SourceError(f"{folder}: no checkpoint at a step that is a multiple of {every}")
     selection = Selection(num_heads, stack, layers, unproven)
-    records = RecordFile(folder / RECORDS_FILE if out is None else Path(out))
+    records = RecordFile(folder / RECORDS_FILE if out is None else file_path(out))
     _check_same_run(checkpoints, records, selection, heads)
     recorded = {row["step"] for row in records.rows}
     unreadable: list[tuple[SavedCheckpoint, str]] = []

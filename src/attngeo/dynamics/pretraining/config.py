@@ -212,7 +212,20 @@ def _checked(config: PretrainConfig) -> PretrainConfig:
         raise InputError(f"betas is {list(config.betas)}, expected two numbers from 0 to under 1")
     if config.length < 4:
         raise InputError(f"length is {config.length}, expected at least 4")
-    return config
+    return _at_home(config)
+
+
+def _at_home(config: PretrainConfig) -> PretrainConfig:
+    """Return the config with the home folder in place of a leading ~ in its paths."""
+    at_home = os.path.expanduser
+    return replace(
+        config,
+        out=at_home(config.out),
+        tokens=at_home(config.tokens),
+        tokenizer=at_home(config.tokenizer),
+        train=tuple(map(at_home, config.train)),
+        valid=tuple(map(at_home, config.valid)),
+    )
 
 
 def _check_architecture(config: PretrainConfig) -> None:

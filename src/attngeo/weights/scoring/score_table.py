@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from attngeo.arguments import file_path
 from attngeo.display import draw
 from attngeo.errors import InputError, SourceError
 from attngeo.io.atomic import write_errors, write_file
@@ -151,9 +152,9 @@ class ScoreTable:
         """Draw every layer (line) and head (dots) as a matplotlib figure."""
         return draw("score_figure", self.frame, layer_nulls(self.frame), head_nulls(self.frame))
 
-    def save(self, path: str | Path) -> None:
-        """Write frame, notes, frequencies and model types to one Parquet file, atomically."""
-        path = Path(path)
+    def save(self, path: str | Path) -> Path:
+        """Write frame, notes, frequencies and model types to one Parquet file, atomically, and return its path."""
+        path = file_path(path)
         if path.suffix != ".parquet":
             raise InputError(f"{path}: a score table is saved as .parquet; use .frame to write other formats")
         with write_errors(path):
@@ -164,12 +165,13 @@ class ScoreTable:
                 metadata[FREQUENCIES] = base64.b64encode(pairs).decode()
                 metadata[FREQUENCIES_DIGEST] = hashlib.sha256(pairs).hexdigest()
             write_file(path, parquet_bytes(self.frame, metadata))
+        return path
 
     @classmethod
     def load(cls, path: str | Path) -> ScoreTable:
         """Read a table that `save` wrote, also one from before some columns existed: those are null."""
         try:
-            frame, metadata = read_parquet(Path(path))
+            frame, metadata = read_parquet(file_path(path))
             texts = parse_json(metadata[NOTES]) if NOTES in metadata else None
             frequencies = _read_frequencies(metadata)
             types = parse_json(metadata.get(MODEL_TYPES, "{}"))

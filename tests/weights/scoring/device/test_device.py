@@ -12,11 +12,12 @@ from safetensors.numpy import save_file
 
 import attngeo
 from attngeo.errors import InputError, SourceError
+from attngeo.weights.layout.attention_weights import Norm
 from attngeo.weights.layout.rotary import RotaryPairs
 from attngeo.weights.scoring.batches import LayerBatch, layer_batch
 from attngeo.weights.scoring.device import BatchedScores, products, reading
 from attngeo.weights.scoring.factored import Figures
-from attngeo.weights.scoring.layer import head_scores, layer_factors, layer_scores
+from attngeo.weights.scoring.layer import fold_norm, head_scores, layer_factors, layer_scores
 from tests.weights.scoring.random_layer import random_layer
 from tests.weights.scoring.test_score import CONFIG, llama_tensors, save_llama
 
@@ -165,3 +166,23 @@ def test_a_device_that_does_not_exist_is_one_line(tmp_path, device):
     with pytest.raises(InputError, match=f"device {device}: cannot be used") as error:
         attngeo.score(save_llama(tmp_path / "m"), device=device)
     assert "\n" not in str(error.value)
+
+
+def test_layers_with_different_norms_are_not_scored_together():
+    """A batch folds one kind of norm: none, one that subtracts the mean, or one that does not."""
+    rng = np.random.default_rng(0)
+    norms = [None, *(Norm(rng.normal(1, 0.3, 40).astype(np.float32), centred) for centred in (True, False, False))]
+    layers = [random_layer(seed=i, layer=i, rotary_known=True, norm=norm) for i, norm in enumerate(norms)]
+    batches = [[one.layer for one in batch.layers] for batch in layer_batch.layer_batches(map(as_tensors, layers))]
+    assert batches == [[0], [1], [2, 3]]
+    for batch in layer_batch.layer_batches(map(as_tensors, layers[1:])):
+        for layer, query in zip(batch.layers, batch.folded().query.numpy(), strict=True):
+            folded = fold_norm(layer_factors(layers[layer.layer]), norms[layer.layer])
+            np.testing.assert_allclose(query, folded.query.w, atol=1e-5)
+
+
+def as_tensors(layer: Any) -> Any:
+    """Return a layer with float64 tensors in place of its arrays."""
+    gain = None if layer.norm is None else Norm(torch.from_numpy(layer.norm.gain).double(), layer.norm.centred)
+    sides = {side: torch.from_numpy(getattr(layer, side).copy()).double() for side in ("query", "key")}
+    return replace(layer, norm=gain, **sides)

@@ -23,7 +23,7 @@ from attngeo.arrays import Floats
 from attngeo.errors import InputError
 from attngeo.io.archive import load_arrays, naming_file, required_array, save_arrays
 
-_KIND = "prune statistics"
+KIND = "prune statistics"
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,13 +64,13 @@ class Statistics:
             "layers": [[stack, layer, moments.tokens] for (stack, layer), moments in self.layers.items()],
             "batches": [sorted(batch.inputs) for batch in self.held_out],
         }
-        return save_arrays(Path(path), _KIND, arrays, description)
+        return save_arrays(Path(path), KIND, arrays, description)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Statistics:
         """Read what `save` wrote."""
         path = Path(path)
-        arrays, about = load_arrays(path, _KIND)
+        arrays, about = load_arrays(path, KIND)
         with naming_file(path):
             layers = {}
             for index, (stack, layer, tokens) in enumerate(about["layers"]):
