@@ -95,6 +95,18 @@ def test_a_given_tokenizer_is_used_without_truncation_and_padding(tmp_path: Path
     assert tokens.array("train").tolist() == [10, 12, 2]  # neither truncated nor padded
 
 
+def test_the_digest_is_that_of_all_tokens(tmp_path: Path) -> None:
+    """A run continues on tokens of the same digest only: one tokenizer on two corpora gives two of them."""
+    first = prepare_small(tmp_path)
+    texts = [
+        write_corpus(tmp_path, f"{name}.txt", count=40, seed=seed) for name, seed in (("a", 5), ("b", 5), ("c", 6))
+    ]
+    options = {"tokenizer": first.folder, "vocabulary": 300}
+    a, b, c = (prepare_tokens(tmp_path / Path(text).stem, [text], **options).digest for text in texts)
+    held = prepare_tokens(tmp_path / "held", texts[:1], texts[2:], **options).digest
+    assert a == b and len({a, c, held, first.digest}) == 4
+
+
 def test_a_tokenizer_that_does_not_fit_is_an_error(tmp_path: Path) -> None:
     path = tmp_path / "tokenizer.json"
 
