@@ -52,6 +52,14 @@ def test_held_out_documents_can_be_named(tmp_path: Path) -> None:
     assert stored_documents(tokens, "valid") == made_up_texts(3) and len(stored_documents(tokens, "train")) == 300
 
 
+def test_the_tokenizer_is_trained_on_the_training_text_only(tmp_path: Path) -> None:
+    """Held-out text must not shape the vocabulary; made-up words have the letters a to p."""
+    (tmp_path / "held.txt").write_text("zzyx " * 50)
+    tokens = prepare_tokens(tmp_path / "tokens", [write_corpus(tmp_path)], [str(tmp_path / "held.txt")], vocabulary=300)
+    words = [word for word in Tokenizer.from_file(f"{tokens.folder}/tokenizer.json").get_vocab() if word not in SPECIAL]
+    assert len(words) == 295 and not any(set(word) & set("xyz") for word in words)
+
+
 def test_tokens_are_prepared_once(tmp_path: Path) -> None:
     first = prepare_small(tmp_path)
     file = tmp_path / "tokens" / "train.bin"
