@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 import attngeo
@@ -54,3 +55,28 @@ def test_too_few_models_or_draws_are_refused():
 def test_the_models_may_come_from_any_iterable():
     models = [attngeo.bundled.bundled(name) for name in ("encoder", "decoder")]
     assert compare_all(iter(models), draws=99) == compare_all(models, draws=99)
+
+
+def zeroed(weights, *layers):
+    """Return a copy of the weights with the queries and keys of some layers set to 0."""
+    return {name: 0 * w if name.split(".")[1] in map(str, layers) else w for name, w in weights.items()}
+
+
+def test_a_layer_that_is_zero_in_one_model_alone_is_a_difference():
+    rng = np.random.default_rng(0)
+    whole = {
+        f"layers.{i}.{n}_proj.weight": rng.normal(size=(32, 32)).astype(np.float32) for i in range(3) for n in "qk"
+    }
+    part, none = zeroed(whole, 1), zeroed(whole, 0, 1, 2)
+    options = {"num_heads": 4, "unproven": True, "draws": 99}
+    for a, b in ((whole, part), (part, whole)):
+        comparison = attngeo.compare(a, b, **options)
+        assert not comparison.identical and "identical" not in comparison.words()[0]
+        assert comparison.related.cosine == pytest.approx(2 / 3)
+        assert compare_all([a, b], **options).pairs[0].distance == pytest.approx(1 / 3)
+    assert "5 forms are zero in state dict, but not in state dict: L1, L1H0" in comparison.words()[-1]
+    for same in (whole, part, none):
+        assert attngeo.compare(same, same, **options).identical
+    assert compare_all([part, part], **options).pairs[0].distance == pytest.approx(0, abs=1e-6)
+    with pytest.raises(InputError, match="are needed to measure their distance"):
+        compare_all([none, none], **options)

@@ -59,8 +59,8 @@ class ModelComparison(Drawable):
     @property
     def identical(self) -> bool:
         """Return whether all query and key weights that were compared are the same."""
-        changes = self.changes["change"].drop_nulls()
-        return len(changes) > 0 and bool((changes == 0).all())
+        changes = self.changes["change"]  # null where a form is zero in the first model alone
+        return len(changes) > 0 and bool((changes == 0).fill_null(value=False).all())
 
     def sorted(self, *, heads: bool = True) -> pl.DataFrame:
         """Return the rows of the heads, or of the layers, with the largest change first."""

@@ -174,7 +174,7 @@ def compare_all(
         if geometries is not None:
             g, h = geometries[i], geometries[j]
             distance = fused_gromov_wasserstein(g.affinity, h.affinity, g.depth, h.depth, seed)
-        elif related.cosine is None:
+        elif related.cosine is None or np.isnan(related.cosine):
             raise InputError(f"{names[i]} and {names[j]}: {related.verdict}; {NEEDS_INPUTS}")
         else:
             distance = max(0.0, 1 - related.cosine)

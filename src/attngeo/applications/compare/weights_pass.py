@@ -36,8 +36,9 @@ class WeightsPass:
 
     @property
     def cosine(self) -> float:
-        """Return the mean matched |cosine| over all layers; NaN where there is none."""
-        return float(np.mean(self.cosines)) if self.cosines else float("nan")
+        """Return the mean matched |cosine| over all layers with forms that are not zero; NaN where there is none."""
+        found = [cosine for cosine in self.cosines if not np.isnan(cosine)]
+        return float(np.mean(found)) if found else float("nan")
 
     def run(self, paired: PairedLayers, progress: Callable[[int, int], None] | None = None) -> None:
         """Read all layers, one pair at a time."""
@@ -71,7 +72,9 @@ class WeightsPass:
         others = [match for match in matched if by_label.get(match) is None]
         found = head_cosines(a, b, others, [(norms[0][i], norms[1][j]) for i, j in others])
         cosines = by_label | dict(zip(others, found, strict=True))
-        values = np.array([cosines[match] for match in matched])
+        # A head that is zero in one model alone has nothing in common with its match; two zero heads say nothing.
+        in_one = {(i, j) for i, j in matched if (norms[0][i] > 0) != (norms[1][j] > 0)}
+        values = np.array([0.0 if match in in_one else cosines[match] for match in matched])
         self.cosines.append(float(np.nanmean(np.abs(values))) if not np.isnan(values).all() else float("nan"))
         match_of = dict(matched)
         for (_, i, _), row in zip(pair.heads, rows[1:], strict=True):
@@ -86,13 +89,14 @@ class WeightsPass:
             labels += [f"L{pair.a.layer}H{number}" for number in side.head_numbers if number not in paired]
 
     def notes(self, a: str, b: str) -> list[str]:
-        """Return sentences about the heads that only one of the models has; a, b: names of the models."""
-        return [
-            f"{len(labels)} heads of {has} have no counterpart in {lacks}: {', '.join(labels[:SHOWN])}"
-            + (f" and {len(labels) - SHOWN} more" if len(labels) > SHOWN else "")
+        """Return sentences about heads that only one of the models has, and forms that only one model has as zero."""
+        notes = [
+            f"{len(labels)} heads of {has} have no counterpart in {lacks}: {_listed(labels)}"
             for labels, has, lacks in ((self.only_a, a, b), (self.only_b, b, a))
             if labels
         ]
+        zero = [_label(row) for row in self.rows if row["change"] is None]
+        return notes + ([f"{len(zero)} forms are zero in {a}, but not in {b}: {_listed(zero)}"] if zero else [])
 
     def _keep(self, b: LayerFactors, forms: list[AnyFloats]) -> None:
         """Keep the reduced forms of the chosen heads and, for an alignment, the factors of B."""
@@ -102,6 +106,14 @@ class WeightsPass:
         if self.full_width:
             heads = self.shape.heads(len(b.query.w))
             self.layers.append(FullWidthLayer(of_a, b.query.w[heads], b.key.w[heads // b.group_size]))
+
+
+def _listed(labels: list[str]) -> str:
+    return ", ".join(labels[:SHOWN]) + (f" and {len(labels) - SHOWN} more" if len(labels) > SHOWN else "")
+
+
+def _label(row: Row) -> str:
+    return f"L{row['layer']}" + ("" if row["head"] is None else f"H{row['head']}")
 
 
 def is_usable(pair: LayerPair, width: int) -> bool:

@@ -27,9 +27,9 @@ CANCELLED = 1e-3  # a sum this small beside its terms has lost float32 digits an
 
 @dataclass(frozen=True)
 class FormChange:
-    """How far one form is from another; NaN where the first form (for the cosine: either form) is zero."""
+    """How far one form is from another; NaN where only the first form (for the cosine: either form) is zero."""
 
-    change: float  # ‖M_A − M_B‖/‖M_A‖
+    change: float  # ‖M_A − M_B‖/‖M_A‖; 0 where both are zero
     cosine: float  # ⟨M_A, M_B⟩/(‖M_A‖‖M_B‖)
 
 
@@ -86,7 +86,8 @@ def _change(
     else:  # heads of two sizes have no difference of factors, and their forms are far apart
         inner = _inner(query_a, query_b, key_a, key_b)
         squared = max(0.0, norm_a**2 + norm_b**2 - 2 * inner)
-    return FormChange(math.sqrt(squared) / norm_a if norm_a > 0 else math.nan, _ratio(inner, norm_a * norm_b))
+    change = math.sqrt(squared) / norm_a if norm_a > 0 else 0.0 if squared == 0 else math.nan
+    return FormChange(change, _ratio(inner, norm_a * norm_b))
 
 
 def squared_difference(query_a: AnyFloats, query_b: AnyFloats, key_a: AnyFloats, key_b: AnyFloats) -> float:
