@@ -138,7 +138,6 @@ def test_images_are_prepared_by_config_or_processor(tmp_path: Path) -> None:
     assert np.abs(processed.values - plain.values).max() > 1e-3
 
 
-@pytest.mark.filterwarnings("ignore:TF32")
 def test_patches_are_numbered_by_row_and_column() -> None:
     """An image of 2 × 3 patches, which a square one would not tell from 3 × 2."""
     config = tf.ViTConfig(image_size=(32, 48), patch_size=16, hidden_size=16, num_hidden_layers=1,
@@ -158,6 +157,7 @@ def test_a_decoder_reads_the_text_behind_its_own_start_token(tokenizer: Any) -> 
     assert tensor.queries == ("[SEP]", "[CLS]", "the", "form", "of", "every", "head", ".")
 
 
+@pytest.mark.filterwarnings("ignore:TF32")
 def test_half_precision_models_read_images() -> None:
     picture = np.random.default_rng(0).integers(0, 255, (32, 32, 3), np.uint8)
     with torch.backends.mkldnn.flags(enabled=False):  # some processors claim bfloat16 support and lack it
