@@ -380,7 +380,7 @@ def test_configs_are_read_from_toml_files(tmp_path: Path) -> None:
     path = tmp_path / "a.toml"
     path.write_text('out = "run"\ntrain = "one.txt"\nscale = 2\nstart = "symmetric"\n')
     config = load_config(path)
-    assert config.train == ("one.txt",) and config.scale == 2.0 and load_config(config) is config
+    assert config.train == ("one.txt",) and config.scale == 2.0 and load_config(config) == config
     for content, expected in (
         (b"out = ", "not TOML"),
         (b"\xff", "not TOML"),
