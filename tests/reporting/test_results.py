@@ -162,6 +162,11 @@ def test_files_without_permission_are_not_called_damaged(tmp_path, monkeypatch):
 
 def test_nothing_is_written_where_something_is_wrong(tmp_path):
     path = tmp_path / "report.html"
+    for name, value in {"layers": [0], "stack": "encoder"}.items():
+        with pytest.raises(InputError, match=f"{name}: chooses what is computed from a model, but only results were"):
+            attngeo.report(attngeo.score(ENCODER), path, **{name: value})
+    with pytest.raises(InputError, match="seed is -1, expected a whole number from 0 on"):
+        attngeo.report(ENCODER, path, seed=-1)
     with pytest.raises(InputError, match="no model to run"):
         attngeo.report(organization(), path, inputs="A text.")
     with pytest.raises(InputError, match="stage"):

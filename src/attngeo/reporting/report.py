@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from attngeo.arguments import file_path
+from attngeo.arguments import file_path, whole_number
 from attngeo.errors import InputError
 from attngeo.io.atomic import check_writable, write_errors, write_file
 from attngeo.io.progress import Progress, accepts_progress_bar
@@ -68,6 +68,7 @@ def report(
         for name, given in {"target": target, "truncate": truncate, "sampling_rate": sampling_rate}.items():
             if given not in (None, False):
                 raise InputError(f"{name}: says how an input is read, but no input was given")
+    whole_number(seed, "seed")
     packed_plotly()  # says so at once where plotly is not installed
     results = sorted_results(_as_list(results_or_refs))
     wanted = Wanted(
@@ -85,8 +86,12 @@ def report(
         device=device,
         progress=progress if callable(progress) else None,
     )
-    if inputs is not None and all(model.ref is None for model in results.models):
-        raise InputError("inputs: were given, but only results and no model to run on them")
+    if all(model.ref is None for model in results.models):
+        if inputs is not None:
+            raise InputError("inputs: were given, but only results and no model to run on them")
+        for name, chosen in {"stack": stack, "layers": layers}.items():
+            if chosen is not None:
+                raise InputError(f"{name}: chooses what is computed from a model, but only results were given")
     attention = [part for model in results.models for part in (model.tensor, model.organization, model.expansion)]
     if full and inputs is None and all(part is None for part in attention):
         raise InputError("full: asks for controls of the attention on an input, but no input was given")

@@ -296,3 +296,15 @@ def test_a_folder_that_cannot_be_made_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "tokens").write_text("a file")
     with pytest.raises(AttngeoError, match="token files cannot be written"):
         prepare_small(tmp_path)
+
+
+def test_sources_may_come_from_any_iterable(tmp_path: Path) -> None:
+    corpus, held = write_corpus(tmp_path), tmp_path / "held.txt"
+    held.write_text("\n\n".join(made_up_texts(30)))
+    listed = prepare_tokens(tmp_path / "a", [corpus], [str(held)], vocabulary=300)
+    others = iter([corpus]), iter([str(held)])
+    for index, (train, valid) in enumerate((others, (corpus, str(held)))):
+        tokens = prepare_tokens(tmp_path / f"b{index}", train, valid, vocabulary=300)
+        assert (tokens.train, tokens.valid, tokens.digest) == (listed.train, listed.valid, listed.digest)
+    with pytest.raises(InputError, match="vocab is -1, expected a whole number from 1 on"):
+        prepare_tokens(tmp_path / "c", [corpus], vocabulary=-1)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from attngeo.arguments import whole_number
 from attngeo.dynamics.data.corpus import check_sources, documents, source_identity
 from attngeo.dynamics.data.tokens import Part, Tokens, open_tokens
 from attngeo.dynamics.data.wordpiece import (
@@ -59,9 +60,11 @@ def prepare_tokens(
     >>> tokens.array("train").dtype  # [tokens], token ids
     dtype('uint16')
     """
+    train, valid = (tuple([part] if isinstance(part, str) else part) for part in (train, valid))  # read several times
     if not train:
         raise InputError("no training text given (train = [...])")
     check_sources([*train, *valid])
+    whole_number(vocabulary, "vocab", 1)
 
     def parts() -> Iterator[tuple[Part, str]]:
         for number, document in enumerate(_split(train, valid, field), 1):

@@ -14,7 +14,7 @@ from attngeo.io.progress import Progress
 from attngeo.live.load import ModelRef, load_model
 from attngeo.organization.capture.capture import capture
 from attngeo.organization.capture.inputs import TEXT, modality
-from attngeo.organization.capture.network_tensor import NetworkTensor, check_stage
+from attngeo.organization.capture.network_tensor import NetworkTensor, check_stack, check_stage
 from attngeo.organization.organization import Organization
 from attngeo.organization.organize import organize
 from attngeo.reporting.report import report
@@ -48,6 +48,7 @@ class TextSession:
         device: str | None = None,
     ):
         check_stage(stage)
+        check_stack(stack)
         self._ref, self._device = ref, device
         self._loaded = load_model(ref, device=device)
         if self._loaded.tokenizer is None:

@@ -82,7 +82,7 @@ def network_distance(
     for draw, rng in enumerate(np.random.default_rng([seed, 5]).spawn(draws)):
         depth = b.depth[rng.permutation(len(b.depth))]
         null[draw] = fused_gromov_wasserstein(a.affinity, b.affinity, a.depth, depth, seed)
-    p = (1 + int((null <= value + 1e-12).sum())) / (1 + draws)
+    p = (1 + int((~(null > value + 1e-12)).sum())) / (1 + draws)
     curves = float(np.mean(np.abs(a.curve - b.curve)))
     return NetworkDistance(value, float(null.mean()), float(null.std(ddof=1)), p, draws, *sizes, curves, *profiles)
 

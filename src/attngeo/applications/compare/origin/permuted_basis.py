@@ -66,10 +66,11 @@ def permuted_statistics(layers: Layers, draws: int, seed: int, flips: bool) -> F
 def p_value(observed: float, null: Floats) -> float:
     """Return (1 + number of draws at or above the observed statistic) / (1 + number of draws).
 
-    >>> p_value(0.9, np.zeros(999))
-    0.001
+    >>> p_value(0.9, np.zeros(999)), p_value(np.nan, np.zeros(999))
+    (0.001, 1.0)
     """
-    return (1 + int((null >= observed - 1e-12).sum())) / (1 + len(null))
+    below = null < observed - 1e-12  # False for NaN, which is evidence of nothing
+    return (1 + int((~below).sum())) / (1 + len(null))
 
 
 def p_text(p: float, draws: int) -> str:
