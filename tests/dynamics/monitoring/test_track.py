@@ -92,8 +92,11 @@ def test_heads_that_were_not_recorded_are_not_left_out_silently(run: Path) -> No
     (run / "attngeo.jsonl").unlink()
     track(run)
     assert "head_symmetry" in track(run, heads=False)[0]  # more than was asked for
+    for folder in run.glob("checkpoint-*"):
+        (folder / "config.json").unlink()  # which declares 4 heads
+    assert len(track(run, num_heads=4, unproven=True)) == 3
     with pytest.raises(InputError, match="holds 4 heads of encoder layer 0, but 2 are wanted"):
-        track(run, num_heads=2)
+        track(run, num_heads=2, unproven=True)
 
 
 @pytest.mark.parametrize("content", ["a list of groceries", '{"model_type":"bert"}', "[1, 2]"])

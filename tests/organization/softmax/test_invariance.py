@@ -100,6 +100,7 @@ def test_bad_input_raises_an_error_that_names_it():
         (lambda: softmax_invariance(NetworkTensor(array, stage="probabilities")), "expected logits"),
         (lambda: softmax_invariance(array, heads=[3]), "heads: 3, expected whole numbers from 0 to 2"),
         (lambda: softmax_invariance(array, heads=[]), "at least one head"),
+        (lambda: softmax_invariance(array, heads=[1, 1]), "each once"),
         (lambda: softmax_invariance(array, heads=[True, False, True]), "heads: True, expected whole numbers"),
         (lambda: softmax_invariance(array, heads=[0.5]), "heads: 0.5, expected whole numbers"),
         (lambda: softmax_invariance(array, bootstrap=39), "bootstrap is 39, expected at least 40 for an interval"),
@@ -107,3 +108,11 @@ def test_bad_input_raises_an_error_that_names_it():
     ):
         with pytest.raises(InputError, match=message):
             call()
+
+
+def test_a_single_head_has_no_interval():
+    array, _ = planted((10, 10, 4), 0)
+    one, two = (softmax_invariance(array, heads=heads, bootstrap=40) for heads in ([2], [2, 3]))
+    name = "queries: affinity rank correlation"
+    assert np.isfinite(one[name].value) and np.isnan([one[name].low, one[name].high]).all()
+    assert two[name].low < two[name].high

@@ -231,3 +231,10 @@ def test_a_real_encoder_and_a_real_decoder(minilm, smollm2):
 def test_options_of_the_wrong_kind_are_named(tmp_path, options, message):
     with pytest.raises(InputError, match=message):
         attngeo.score(save_llama(tmp_path / "m"), **options)
+
+
+def test_a_number_of_heads_that_contradicts_the_config_is_refused():
+    encoder = attngeo.bundled.bundled("encoder")
+    assert attngeo.score(encoder, num_heads=4, nulls=False) == attngeo.score(encoder, nulls=False)
+    with pytest.raises(LayoutError, match=r"num_heads is 2, but the config declares 4 heads \(num_attention_heads\)"):
+        attngeo.score(encoder, num_heads=2)

@@ -61,8 +61,8 @@ def softmax_invariance(
     """
     logits, labels, mask = _logits(tensor, masked)
     chosen = whole_numbers(range(logits.shape[2]) if heads is None else heads, "heads", logits.shape[2])
-    if not chosen:
-        raise InputError("heads: expected at least one head, got none")
+    if not chosen or len(set(chosen)) < len(chosen):
+        raise InputError(f"heads: expected at least one head, and each once, got {chosen}")
     if 0 < (bootstrap := whole_number(bootstrap, "bootstrap")) < FEWEST_SAMPLES:
         raise InputError(f"bootstrap is {bootstrap}, expected at least {FEWEST_SAMPLES} for an interval of 95%, or 0")
     seed = whole_number(seed, "seed")
@@ -184,7 +184,9 @@ def _head_contrasts(
     for name, sign, figure in _HEAD_FIGURES:
         a, b = (np.asarray([figure(head) for head in side]) for side in (heads, control))
         better = sign * (a - b)
-        better = better[draws] if np.isfinite(better).all() else np.full(draws.shape, np.nan)
+        # One head says nothing about the spread between heads.
+        known = np.isfinite(better).all() and len(heads) > 1
+        better = better[draws] if known else np.full(draws.shape, np.nan)
         contrasts.append(Contrast(name, float(a.mean()), float(b.mean()), *_interval(better.mean(1))))
     return contrasts
 

@@ -26,22 +26,18 @@ def count_heads(site: Site, shapes: Shapes, num_heads: int | None, pruned: Heads
 
 
 def declared_heads(site: Site, shapes: Shapes, num_heads: int | None) -> DeclaredHeads | None:
-    """Return what the option `num_heads`, or else the config, declares about the heads of `site`."""
+    """Return what the config declares about the heads of `site`, or else the option `num_heads`."""
     gated_type = site.scope is not None and bool(GATED_TYPES.search(str(site.scope.config.get("model_type"))))
     if site.scope is not None and "_class_name" in site.scope.config:
         special = diffusers.declared_heads(site, shapes)
-        if special is not None and num_heads not in (None, special.queries):
-            raise LayoutError(
-                f"num_heads is {num_heads}, but the config declares {special.queries} heads ({special.source}) for "
-                f"{site.path}; leave num_heads (--num-heads) out"
-            )
         if special is not None:
+            _check_same(num_heads, special.queries, special.source, site)
             return special
-    if num_heads is not None:
-        return DeclaredHeads("num_heads", num_heads, site.scope, site.cross, gated_type)
     declared = query_heads(site.scope, site.path, site.cross) if site.scope is not None else None
     if declared is None:
-        return None
+        if num_heads is None:
+            return None
+        return DeclaredHeads("num_heads", num_heads, site.scope, site.cross, gated_type)
     key, count = declared
     if isinstance(count, (list, tuple)):  # one entry per layer or stage
         index = site.indices[0] if site.indices else 0
@@ -50,7 +46,17 @@ def declared_heads(site: Site, shapes: Shapes, num_heads: int | None) -> Declare
         count = count[index]
     if not isinstance(count, int) or isinstance(count, bool) or count < 1:
         raise LayoutError(f"config.json: {key} is {count!r}, expected a positive whole number of heads")
+    _check_same(num_heads, count, key, site)
     return DeclaredHeads(key, count, site.scope, site.cross, gated_type)
+
+
+def _check_same(num_heads: int | None, declared: int, key: str, site: Site) -> None:
+    """Raise LayoutError where the option contradicts the config."""
+    if num_heads not in (None, declared):
+        raise LayoutError(
+            f"num_heads is {num_heads}, but the config declares {declared} heads ({key}) for {site.path}; "
+            "leave num_heads (--num-heads) out"
+        )
 
 
 def check_width(site: Site, shapes: Shapes) -> None:
