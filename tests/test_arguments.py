@@ -8,6 +8,7 @@ import pytest
 import attngeo
 from attngeo import Tree
 from attngeo.arguments import finite_number, whole_number, whole_numbers
+from attngeo.dynamics.monitoring import find_checkpoints, read_records
 from attngeo.dynamics.pretraining.config import load_config
 from attngeo.errors import InputError
 
@@ -54,6 +55,9 @@ def test_results_are_written_to_and_read_from_the_home_folder(tmp_path, monkeypa
     layer = torch.nn.ModuleDict({f"{name}_proj": torch.nn.Linear(8, 8) for name in "qk"})
     model = torch.nn.ModuleDict({"layers": torch.nn.ModuleList([layer])})
     attngeo.Monitor("~/run/records.jsonl", num_heads=2, unproven=True).measure(0, model)
+    assert [row["step"] for row in read_records("~/run/records.jsonl")] == [0]
+    with pytest.raises(attngeo.AttngeoError, match=f"{tmp_path}/home/run: no checkpoints"):
+        find_checkpoints("~/run")
     assert load_config({"out": "~/run", "train": "~/a.txt", "tokens": "~/tokens"}).train == (f"{tmp_path}/home/a.txt",)
     assert load_config({"out": "~/run"}).out == f"{tmp_path}/home/run"
     with pytest.raises(attngeo.AttngeoError, match=f"{tmp_path}/home/run: no config.json"):

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from attngeo.arguments import file_path
 from attngeo.errors import SourceError
 from attngeo.io.atomic import write_errors, write_file
 from attngeo.io.plain import parse_json
@@ -127,8 +129,9 @@ class RecordFile:
                 self._size = _size(self.path)
 
 
-def read_records(path: Path) -> list[Record]:
+def read_records(path: str | os.PathLike[str]) -> list[Record]:
     """Return the records of a JSON Lines file; an incomplete last line, which a killed process left, is left out."""
+    path = file_path(path)
     try:
         *lines, last = path.read_bytes().split(b"\n")
     except OSError as error:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from attngeo.arguments import file_path
 from attngeo.dynamics.monitoring.records import read_records
 from attngeo.errors import InputError, SourceError
 from attngeo.weights.sources.discover import SUFFIXES
@@ -21,11 +23,12 @@ class SavedCheckpoint:
     path: Path
 
 
-def find_checkpoints(folder: Path) -> list[SavedCheckpoint]:
+def find_checkpoints(folder: str | os.PathLike[str]) -> list[SavedCheckpoint]:
     """Return the checkpoints in the folder of a run, in order of step; two of the same step are an error.
 
     The final `model` of an `attngeo pretrain` run counts too; its step is that of the run's last own record.
     """
+    folder = file_path(folder)
     try:
         entries = sorted(folder.iterdir())
     except OSError as error:
