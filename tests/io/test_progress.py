@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import subprocess
 import sys
 
 import pytest
 
+import attngeo
 from attngeo.organization import organize, planted, softmax_invariance
 
 terminals_only = pytest.mark.skipif(not hasattr(os, "openpty"), reason="this system has no pseudo-terminals")
@@ -113,6 +115,15 @@ def test_results_do_not_depend_on_the_bar() -> None:
     assert organize(array, progress=True) == organize(array, progress=False) == organize(array)
     options = {"bootstrap": 40, "heads": [0]}
     assert softmax_invariance(array, progress=True, **options) == softmax_invariance(array, **options)
+    encoder = attngeo.bundled.bundled("encoder")
+    assert attngeo.score(encoder, progress=True).frame.equals(attngeo.score(encoder).frame)
+
+
+def test_every_public_function_with_progress_draws_a_bar_when_asked() -> None:
+    public = [getattr(attngeo, name) for name in attngeo.__all__]
+    takes = [one for one in public if inspect.isfunction(one) and "progress" in inspect.signature(one).parameters]
+    assert len(takes) > 8
+    assert [one.__name__ for one in takes if not hasattr(one, "__wrapped__")] == []
 
 
 # `slow` work, as above, that has more to say than how much is done.

@@ -194,6 +194,7 @@ def test_masks_depend_on_the_seed_and_their_number_alone():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
+        ({"tokenizer": object()}, "tokenizer: draws masks and needs masks"),
         ({"masks": 1}, "masks: 1, expected at least 2"),
         ({"masks": 4, "share": 1.5}, "share: 1.5"),
         ({"masks": 4}, "tokenizer: masks need a tokenizer with a mask token"),

@@ -116,3 +116,5 @@ def test_a_single_head_has_no_interval():
     name = "queries: affinity rank correlation"
     assert np.isfinite(one[name].value) and np.isnan([one[name].low, one[name].high]).all()
     assert two[name].low < two[name].high
+    line = next(line for line in repr(one).splitlines() if line.startswith(name))
+    assert line.endswith("too few for an interval") and "nan" not in repr(one).partition("head trees")[0]

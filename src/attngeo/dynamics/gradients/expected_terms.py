@@ -19,6 +19,7 @@ from attngeo.dynamics.gradients.growth import pair_kinds
 from attngeo.dynamics.gradients.layer_sums import LayerSums
 from attngeo.dynamics.gradients.single_pass import single_pass
 from attngeo.errors import InputError
+from attngeo.io.progress import Progress, accepts_progress_bar
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -31,6 +32,7 @@ _Layer = tuple[str, int]  # stack, layer
 _Key = tuple[str, int, int]  # stack, layer, head
 
 
+@accepts_progress_bar
 def expected_terms(
     model: PreTrainedModel,
     batches: Iterable[Mapping[str, Tensor]],
@@ -39,7 +41,7 @@ def expected_terms(
     loss: Callable[[ModelOutput], Tensor] | None = None,
     same_rows: bool = False,
     memory: int = 2**30,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress | bool | None = None,
 ) -> ExpectedTerms:
     """Return the negative gradient of the loss for the form of each head, averaged over `batches`, and its scores.
 
@@ -47,7 +49,7 @@ def expected_terms(
     batches     at least 2, of one shape; even and odd ones are the two halves that are compared
     same_rows   all batches hold the same text under different masks, so that β can be averaged pair by pair
     memory      bytes that the sums may take; heads that do not fit are averaged in further rounds over the batches
-    progress    called with (passes done, passes in all)
+    progress    called with (passes done, passes in all); True draws a progress bar
 
     The model itself and the terms of one pass need memory besides.
 
@@ -79,7 +81,7 @@ def expected_terms(
             for layer in terms.layers:
                 if (layer.stack, layer.layer) in sums:
                     sums[layer.stack, layer.layer].add(layer, index % _HALVES, kinds)
-            if progress is not None:
+            if callable(progress):
                 progress(number * len(batches) + index + 1, len(rounds) * len(batches))
         for one in sums.values():
             scores |= {(row.stack, row.layer, row.head): row for row in one.scores()}

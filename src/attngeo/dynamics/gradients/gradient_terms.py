@@ -83,6 +83,8 @@ def gradient_terms(
     (1, 12, 12)
     """
     if masks is None:
+        if tokenizer is not None:
+            raise InputError("tokenizer: draws masks and needs masks, the number of them")
         return single_pass(model, batch, layers=layers, loss=loss)
     batches = masked_batches(batch, tokenizer, masks, share, seed)
     if set(attention_stacks(load_model(model).model)) == {"decoder"}:

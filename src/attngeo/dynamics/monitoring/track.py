@@ -12,6 +12,7 @@ from attngeo.dynamics.monitoring.checkpoint_figures import checkpoint_figures
 from attngeo.dynamics.monitoring.records import RECORDS_FILE, Record, RecordFile, make_record
 from attngeo.dynamics.monitoring.saved_checkpoints import SavedCheckpoint, find_checkpoints
 from attngeo.errors import InputError, SourceError
+from attngeo.io.progress import Progress, accepts_progress_bar
 from attngeo.weights.layout.layers import Layers, open_layers
 
 SAME_SCORE = 1e-5  # two scores of one checkpoint differ by less: by rounding in the file and in the products
@@ -40,6 +41,7 @@ class Selection:
         )
 
 
+@accepts_progress_bar
 def track(
     folder: str | os.PathLike[str],
     out: str | os.PathLike[str] | None = None,
@@ -50,7 +52,7 @@ def track(
     stack: str | Collection[str] | None = None,
     layers: int | Collection[int] | None = None,
     unproven: bool = False,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress | bool | None = None,
     say: Callable[[str], None] | None = None,
 ) -> list[Record]:
     """Score the checkpoints in `folder` that have no record yet, and return all records in order of step.
@@ -59,7 +61,7 @@ def track(
     out:      the JSON Lines file, by default `attngeo.jsonl` in `folder`; a killed run continues there
     every:    only steps that are multiples of this number
     heads, num_heads, stack, layers, unproven: as in `attngeo.score`
-    progress: called with (number of checkpoints done, number of all checkpoints)
+    progress: called with (number of checkpoints done, number of all checkpoints); True draws a progress bar
     say:      called with one line about each checkpoint that is left out
 
     A checkpoint that cannot be read is left out and the others are scored. An error is raised at the end, unless only
@@ -78,7 +80,7 @@ def track(
     recorded = {row["step"] for row in records.rows}
     unreadable: list[tuple[SavedCheckpoint, str]] = []
     for done, saved in enumerate(checkpoints):
-        if progress is not None:
+        if callable(progress):
             progress(done, len(checkpoints))
         if saved.step in recorded:
             continue
@@ -92,7 +94,7 @@ def track(
             continue
         _check_same_layers(saved, row, records)
         records.add(row)
-    if progress is not None:
+    if callable(progress):
         progress(len(checkpoints), len(checkpoints))
     if unreadable and (unreadable[0][0] != checkpoints[-1] or not records.rows):
         more = f" and {len(unreadable) - 1} more" if len(unreadable) > 1 else ""

@@ -12,13 +12,14 @@ from attngeo.dynamics.pretraining.config import PretrainConfig, load_config
 from attngeo.dynamics.pretraining.loop import Run, train
 from attngeo.dynamics.pretraining.processes import process_group
 from attngeo.errors import InputError
-from attngeo.io.progress import Progress
+from attngeo.io.progress import Progress, accepts_progress_bar
 
 
+@accepts_progress_bar
 def pretrain(
     config: PretrainConfig | Mapping[str, Any] | str | Path,
     *,
-    progress: Progress | None = None,
+    progress: Progress | bool | None = None,
     stop: Callable[[], bool] | None = None,
 ) -> Run:
     """Pre-train a BERT, ModernBERT or LLaMA and return the run with its records.
@@ -26,7 +27,8 @@ def pretrain(
     A run that was killed continues from its last checkpoint and gives the same losses (bitwise on a CPU).
 
     config: a PretrainConfig, a mapping of its fields, or the path of a TOML file
-    progress: called with (documents done, None) while tokens are prepared, then with (steps done, steps in all)
+    progress: called with (documents done, None) while tokens are prepared, then with (steps done, steps in all);
+        True draws a progress bar
     stop: asked at every evaluation; when it returns true, the run is checkpointed and returned unfinished
 
     >>> settings = {"out": "runs/a", "train": ["corpus.txt"], "size": "4x256", "start": "symmetric"}
@@ -34,13 +36,14 @@ def pretrain(
     >>> model = AutoModelForMaskedLM.from_pretrained("runs/a/model")    # doctest: +SKIP
     """
     config = load_config(config)
+    call = progress if callable(progress) else None
     processes = process_group()
     if processes.rank == 0:  # the first process prepares the tokens, then the others open them
-        tokens = tokens_for(config, progress)
+        tokens = tokens_for(config, call)
     processes.wait()
     if processes.rank:
         tokens = tokens_for(config)
-    return train(config, tokens, processes, progress=progress, stop=stop)
+    return train(config, tokens, processes, progress=call, stop=stop)
 
 
 def tokens_for(config: PretrainConfig, progress: Progress | None = None) -> Tokens:

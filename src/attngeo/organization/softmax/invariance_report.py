@@ -5,6 +5,7 @@ The control permutes the values inside each row of each head. Files and tables c
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,6 +44,11 @@ class Contrast:
     broken: float  # of the control
     low: float  # bounds of the difference, positive where the figure is better than the control
     high: float
+
+    @property
+    def has_interval(self) -> bool:
+        """Tell whether there were enough heads and samples for an interval."""
+        return not math.isnan(self.low)
 
     @property
     def beats_control(self) -> bool:
@@ -119,9 +125,10 @@ class InvarianceReport(Drawable):
         lines = [f"{title}logits against their {self.comparison}, {len(self.heads)} single heads"]
         lines.append(f"{'':36}{'value':>8}{'control':>8}   better by (95% interval)")
         for c in self.contrasts:
-            mark = "" if c.beats_control else "   ✗"
-            lines.append(f"{c.figure:36}{c.value:8.3f}{c.broken:8.3f}   {c.low:.3f} … {c.high:.3f}{mark}")
-        if not all(c.beats_control for c in self.contrasts):
+            mark = "" if c.beats_control or not c.has_interval else "   ✗"
+            interval = f"{c.low:.3f} … {c.high:.3f}" if c.has_interval else "too few for an interval"
+            lines.append(f"{c.figure:36}{c.value:8.3f}{c.broken:8.3f}   {interval}{mark}")
+        if any(line.endswith("✗") for line in lines):
             lines.append("✗: not better than the control")
         lines += ["", "head trees, level by level: folders before, folders after: adjusted mutual information"]
         for name, axes in (("softmax", self.network), ("control", self.network_broken)):

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping
+from collections.abc import Collection, Generator, Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from attngeo.errors import InputError
 from attngeo.io.prefetch import prefetch
+from attngeo.io.progress import Progress, accepts_progress_bar
 from attngeo.io.threads import shared_cores, together
 from attngeo.weights.layout.attention_weights import AttentionWeights
 from attngeo.weights.layout.layers import Layers, open_layers
@@ -36,6 +37,7 @@ FOLDED = Figures(dominance=False)  # what is computed of folded forms
 NAMED_IN_WARNING = 20  # forms that a warning names; it only counts the others
 
 
+@accepts_progress_bar
 def score(
     ref: CheckpointRef,
     *,
@@ -49,7 +51,7 @@ def score(
     unproven: bool = False,
     device: str | None = None,
     model: str | None = None,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress | bool | None = None,
 ) -> ScoreTable:
     """Return the scores of the attention layers of `ref` and of their heads.
 
@@ -64,7 +66,7 @@ def score(
     unproven:    accept a layout that has never been checked against a live model of its type
     device:      compute with torch on this device, such as "cuda", in float64; by default with NumPy
     model:       the name in the table; by default that of `ref`
-    progress:    called with (number of layers scored, number of all layers)
+    progress:    called with (number of layers scored, number of all layers); True draws a progress bar
 
     >>> table = attngeo.score(attngeo.bundled.bundled("encoder"))  # a small model that ships with attngeo
     >>> table.summary().select("stack", "level", "count").rows()
@@ -82,7 +84,7 @@ def score(
         unproven=unproven,
         device=device,
         model=model,
-        progress=progress,
+        progress=progress if callable(progress) else None,
     )
     _warn_of_missing_scores(scored.rows)
     pairs = scored.frequencies if frequencies and heads else None
@@ -113,7 +115,7 @@ def score_rows(
     unproven: bool = False,
     device: str | None = None,
     model: str | None = None,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress | None = None,
 ) -> ScoredRows:
     """Return what `score` returns as plain rows, without a data frame.
 
@@ -224,7 +226,8 @@ def _warn_of_missing_scores(rows: list[Row]) -> None:
     if names:
         more = f" and {len(names) - NAMED_IN_WARNING} more" if len(names) > NAMED_IN_WARNING else ""
         text = f"{rows[0]['model']}: no score where the query, the key or their product is zero: "
-        warnings.warn(text + ", ".join(names[:NAMED_IN_WARNING]) + more, UserWarning, stacklevel=3)
+        text += ", ".join(names[:NAMED_IN_WARNING]) + more
+        warnings.warn(text, UserWarning, stacklevel=4)  # the caller of `score`, which is wrapped
 
 
 def _label(layer: int, head: int | None) -> str:

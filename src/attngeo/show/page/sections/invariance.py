@@ -98,7 +98,10 @@ def _dots(contrasts: Sequence[Contrast], values: Sequence[float], name: str, col
         "mode": "markers",
         "x": rounded(values),
         "y": [_wrapped(one.figure) for one in contrasts],
-        "text": [f"better by {one.low:.3f} to {one.high:.3f}" for one in contrasts],
+        "text": [
+            f"better by {one.low:.3f} to {one.high:.3f}" if one.has_interval else "too few for an interval"
+            for one in contrasts
+        ],
         "hovertemplate": "%{x:.3f}; %{text}",
         "marker": {"color": colour, "size": 10, "symbol": symbol, "line": {"width": 1.5}},
         "name": name,
