@@ -60,6 +60,8 @@ def test_results_are_written_to_and_read_from_the_home_folder(tmp_path, monkeypa
         find_checkpoints("~/run")
     assert load_config({"out": "~/run", "train": "~/a.txt", "tokens": "~/tokens"}).train == (f"{tmp_path}/home/a.txt",)
     assert load_config({"out": "~/run"}).out == f"{tmp_path}/home/run"
+    (tmp_path / "home/run.toml").write_text('out = "a"')
+    assert load_config("~/run.toml").out == "a"
     with pytest.raises(attngeo.AttngeoError, match=f"{tmp_path}/home/run: no config.json"):
         attngeo.load_pruned("~/run")
     assert {"map.json", "run", "scores.parquet", "tree.npz"} <= {path.name for path in (tmp_path / "home").iterdir()}

@@ -24,15 +24,25 @@ def whole_number(value: Any, name: str, lowest: int | None = 0, highest: int | N
     Traceback (most recent call last):
     attngeo.errors.InputError: seed is -1, expected a whole number from 0 on
     """
-    try:
-        number = None if _is_bool(value) else operator.index(value)
-    except TypeError:
-        number = None
-    low = -math.inf if lowest is None else lowest
-    if number is None or not low <= number <= (math.inf if highest is None else highest):
+    if not is_whole(value, lowest, highest):
         above = "" if lowest is None else f" from {lowest} on" if highest is None else f" from {lowest} to {highest}"
         raise InputError(f"{name} is {value!r}, expected a whole number{above}")
-    return number
+    return operator.index(value)
+
+
+def is_whole(value: Any, lowest: int | None = None, highest: int | None = None) -> bool:
+    """Tell whether `value` is a whole number from `lowest` to `highest`, as `whole_number` understands it.
+
+    >>> is_whole(3, 0, 4), is_whole(3.0), is_whole(True)
+    (True, False, False)
+    """
+    if isinstance(value, bool) or str(getattr(value, "dtype", "")) in ("bool", "torch.bool"):
+        return False
+    try:
+        number = operator.index(value)
+    except TypeError:
+        return False
+    return (lowest is None or number >= lowest) and (highest is None or number <= highest)
 
 
 def finite_number(value: Any, name: str) -> float:
@@ -65,10 +75,8 @@ def whole_numbers(values: Any, name: str, count: int) -> list[int]:
     except TypeError:
         raise InputError(f"{name}: {values!r}, expected a list of whole numbers from 0 to {count - 1}") from None
     for value in found:
-        try:
-            whole_number(value, name, 0, count - 1)
-        except InputError:
-            raise InputError(f"{name}: {value!r}, expected whole numbers from 0 to {count - 1}") from None
+        if not is_whole(value, 0, count - 1):
+            raise InputError(f"{name}: {value!r}, expected whole numbers from 0 to {count - 1}")
     return [int(value) for value in found]
 
 
@@ -79,7 +87,3 @@ def file_path(path: str | os.PathLike[str]) -> Path:
     True
     """
     return Path(os.path.expanduser(path))
-
-
-def _is_bool(value: Any) -> bool:
-    return isinstance(value, bool) or str(getattr(value, "dtype", "")) in ("bool", "torch.bool")

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from attngeo.arguments import whole_number
+from attngeo.arguments import is_whole
 from attngeo.arrays import ArrayInput, Floats, is_torch, to_numpy
 from attngeo.errors import InputError
 
@@ -69,7 +69,6 @@ def checked_affinity(affinity: ArrayInput) -> Floats:
 
 def checked_axis(axis: int, dimensions: int) -> int:
     """Return `axis` as a number from 0; raise InputError if the array has no such axis."""
-    try:
-        return whole_number(axis, "axis", -dimensions, dimensions - 1) % dimensions
-    except InputError:
-        raise InputError(f"axis {axis!r}: the array has axes 0 to {dimensions - 1}") from None
+    if not is_whole(axis, -dimensions, dimensions - 1):
+        raise InputError(f"axis {axis!r}: the array has axes 0 to {dimensions - 1}")
+    return int(axis) % dimensions

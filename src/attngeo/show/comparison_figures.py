@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from attngeo.applications.compare.origin.permuted_basis import p_text
+from attngeo.applications.compare.p_values import p_text
 from attngeo.arrays import Floats
 from attngeo.io.names import short_name
 from attngeo.show.canvas import BLUE, COLOURS, DASHED, GREY, PAGE, SMALL, for_print, new_figure, panel_title, style_axes

@@ -6,7 +6,7 @@ ModelComparison    a table of changes, a verdict with a p-value, a distance; pri
 ModelMap           the distances of several models: a matrix, a dendrogram, a map
 
 Inside, one package per question: `change`, `origin` and `distance`. `weights_pass` reads the layers of both models once
-for the first two.
+for the first two, and `p_values` serves the last two.
 """
 
 from attngeo.applications.compare.compare import compare

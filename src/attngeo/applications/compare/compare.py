@@ -68,13 +68,14 @@ def compare(
     >>> attngeo.compare(encoder, encoder).words()[0]
     'Changed: nothing, the query and key weights of ... are identical.'
     """
-    check_draws(draws, seed)
+    check_options(draws, seed)
     options: dict[str, Any] = {"stack": stack, "num_heads": num_heads, "unproven": unproven}
     weights = weights_of(a), weights_of(b)
     with open_layers(weights[0], **options) as layers_a, open_layers(weights[1], **options) as layers_b:
         call = progress if callable(progress) else None
-        test: dict[str, Any] = {"align": align, "draws": draws, "seed": seed, "progress": call}
-        comparison = compare_layers(layers_a, layers_b, has_inputs=inputs is not None, **test)
+        comparison = compare_layers(
+            layers_a, layers_b, has_inputs=inputs is not None, align=align, draws=draws, seed=seed, progress=call
+        )
     if inputs is None:
         return comparison
     geometries = [captured_geometry(ref, inputs, stack=stack, truncate=truncate) for ref in (a, b)]
@@ -83,8 +84,8 @@ def compare(
     return replace(comparison, distance=distance)
 
 
-def check_draws(draws: int, seed: int) -> None:
-    """Raise an InputError for so few draws that no p-value could reach the level of the verdict, or for a bad seed."""
+def check_options(draws: int, seed: int) -> None:
+    """Raise InputError for a bad seed, or for so few draws that no p-value could reach the level of the verdict."""
     if whole_number(draws, "draws", None) < 99:
         raise InputError(f"draws is {draws}, expected at least 99")
     whole_number(seed, "seed")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from attngeo.applications.compare.compare import NEEDS_INPUTS, check_draws, compare_layers, weights_of
+from attngeo.applications.compare.compare import NEEDS_INPUTS, check_options, compare_layers, weights_of
 from attngeo.applications.compare.distance.captured import captured_geometry
 from attngeo.applications.compare.distance.network_distance import HEADS, fused_gromov_wasserstein
 from attngeo.applications.compare.origin.relation import DRAWS, Relation
@@ -149,7 +149,7 @@ def compare_all(
     models = list(models)
     if len(models) < 2:
         raise InputError(f"{len(models)} model, expected at least two to compare")
-    check_draws(draws, seed)
+    check_options(draws, seed)
     options: dict[str, Any] = {"stack": stack, "num_heads": num_heads, "unproven": unproven}
     geometries = None
     if inputs is not None:
@@ -165,8 +165,8 @@ def compare_all(
         with open_layers(weights[i], **options) as a, open_layers(weights[j], **options) as b:
             names |= {i: a.model, j: b.model}
             try:
-                test: dict[str, Any] = {"align": align, "draws": draws, "seed": seed}
-                related = compare_layers(a, b, has_inputs=geometries is not None, **test).related
+                compared = compare_layers(a, b, has_inputs=geometries is not None, align=align, draws=draws, seed=seed)
+                related = compared.related
             except InputError as error:
                 if geometries is None:
                     raise

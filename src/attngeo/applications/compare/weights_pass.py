@@ -14,8 +14,9 @@ from attngeo.applications.compare.origin.alignment import FullWidthLayer
 from attngeo.applications.compare.origin.matched_cosine import best_assignment, cosine_matrix
 from attngeo.applications.compare.origin.reduced_forms import ReducedShape, reduced_forms
 from attngeo.arrays import AnyFloats
+from attngeo.io.names import first_names
 from attngeo.weights.scoring.layer import LayerFactors, layer_factors
-from attngeo.weights.scoring.rows import Row, null_if_nan
+from attngeo.weights.scoring.rows import Row, form_label, null_if_nan
 
 SHOWN = 10  # heads that a note names
 
@@ -91,12 +92,14 @@ class WeightsPass:
     def notes(self, a: str, b: str) -> list[str]:
         """Return sentences about heads that only one of the models has, and forms that only one model has as zero."""
         notes = [
-            f"{len(labels)} heads of {has} have no counterpart in {lacks}: {_listed(labels)}"
+            f"{len(labels)} heads of {has} have no counterpart in {lacks}: {first_names(labels, SHOWN)}"
             for labels, has, lacks in ((self.only_a, a, b), (self.only_b, b, a))
             if labels
         ]
-        zero = [_label(row) for row in self.rows if row["change"] is None]
-        return notes + ([f"{len(zero)} forms are zero in {a}, but not in {b}: {_listed(zero)}"] if zero else [])
+        zero = [form_label(row) for row in self.rows if row["change"] is None]
+        if zero:
+            notes.append(f"{len(zero)} forms are zero in {a}, but not in {b}: {first_names(zero, SHOWN)}")
+        return notes
 
     def _keep(self, b: LayerFactors, forms: list[AnyFloats]) -> None:
         """Keep the reduced forms of the chosen heads and, for an alignment, the factors of B."""
@@ -106,14 +109,6 @@ class WeightsPass:
         if self.full_width:
             heads = self.shape.heads(len(b.query.w))
             self.layers.append(FullWidthLayer(of_a, b.query.w[heads], b.key.w[heads // b.group_size]))
-
-
-def _listed(labels: list[str]) -> str:
-    return ", ".join(labels[:SHOWN]) + (f" and {len(labels) - SHOWN} more" if len(labels) > SHOWN else "")
-
-
-def _label(row: Row) -> str:
-    return f"L{row['layer']}" + ("" if row["head"] is None else f"H{row['head']}")
 
 
 def is_usable(pair: LayerPair, width: int) -> bool:

@@ -13,6 +13,7 @@ from attngeo.applications.prune.labels import Head, parse_head
 from attngeo.arguments import file_path, whole_number
 from attngeo.errors import InputError
 from attngeo.io.archive import load_json, naming_file, save_json, saved_kind
+from attngeo.io.names import first_names
 from attngeo.io.plain import as_plain, from_plain
 
 if TYPE_CHECKING:
@@ -183,7 +184,7 @@ class PrunePlan(_SavedFields):
 
     def __str__(self) -> str:
         how = "chosen by hand" if self.method == "hand" else f"chosen by {self.method}"
-        shown = ", ".join(self.labels[:20]) + (f" and {len(self.labels) - 20} more" if len(self.labels) > 20 else "")
+        shown = first_names(self.labels, 20)
         return f"{len(self.removed)} of {self.total} heads ({self.share:.1%}) of {self.model_type}, {how}: {shown}"
 
 

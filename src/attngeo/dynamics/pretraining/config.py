@@ -15,6 +15,7 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
+from attngeo.arguments import file_path
 from attngeo.dynamics.data.wordpiece import MAX_VOCABULARY
 from attngeo.dynamics.initialisation.by_name import check_initialisation
 from attngeo.errors import InputError, first_line
@@ -119,7 +120,7 @@ def load_config(source: PretrainConfig | Mapping[str, Any] | str | Path) -> Pret
             f"config: a {type(source).__name__}, expected a mapping of settings or the path of a TOML file"
         )
     try:
-        with open(source, "rb") as file:
+        with open(file_path(source), "rb") as file:
             table = tomllib.load(file)
     except OSError as error:
         raise InputError(f"{source}: cannot be read ({error.strerror})") from error

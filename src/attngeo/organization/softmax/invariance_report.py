@@ -124,11 +124,12 @@ class InvarianceReport(Drawable):
         title = f"{self.name}: " if self.name else ""
         lines = [f"{title}logits against their {self.comparison}, {len(self.heads)} single heads"]
         lines.append(f"{'':36}{'value':>8}{'control':>8}   better by (95% interval)")
+        not_better = [c for c in self.contrasts if c.has_interval and not c.beats_control]
         for c in self.contrasts:
-            mark = "" if c.beats_control or not c.has_interval else "   ✗"
+            mark = "   ✗" if c in not_better else ""
             interval = f"{c.low:.3f} … {c.high:.3f}" if c.has_interval else "too few for an interval"
             lines.append(f"{c.figure:36}{c.value:8.3f}{c.broken:8.3f}   {interval}{mark}")
-        if any(line.endswith("✗") for line in lines):
+        if not_better:
             lines.append("✗: not better than the control")
         lines += ["", "head trees, level by level: folders before, folders after: adjusted mutual information"]
         for name, axes in (("softmax", self.network), ("control", self.network_broken)):

@@ -9,8 +9,9 @@ import os
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from attngeo.arguments import whole_number
+from attngeo.arguments import is_whole, whole_number
 from attngeo.errors import InputError, LayoutError, UnprovenError
+from attngeo.io.names import first_names
 from attngeo.weights.layout.attention_weights import AttentionWeights
 from attngeo.weights.layout.families import Family, ends_with, family
 from attngeo.weights.layout.head_counts import check_width, count_heads
@@ -133,10 +134,8 @@ def chosen_layers(layers: int | Collection[int] | None) -> frozenset[int] | None
     if not numbers:
         raise InputError("layers: expected at least one layer number, got an empty collection")
     for number in numbers:
-        try:
-            whole_number(number, "layers")
-        except InputError:
-            raise InputError(f"layers: expected layer numbers from 0, got {number!r}") from None
+        if not is_whole(number, lowest=0):
+            raise InputError(f"layers: expected layer numbers from 0, got {number!r}")
     return frozenset(int(number) for number in numbers)
 
 
@@ -243,10 +242,9 @@ def _check_known(checkpoint: Checkpoint, known: Family, sites: list[Site], unpro
         names = attention_like(checkpoint.tensors)
         if known.status == "none" or not names:
             raise LayoutError(f"{checkpoint.ref}: no self-attention found among its {len(checkpoint.tensors)} tensors")
-        more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
         raise LayoutError(
             f"{checkpoint.ref}: unknown layout; none of its tensors are known as queries and keys: "
-            f"{', '.join(names[:_SHOWN])}{more}"
+            + first_names(names, _SHOWN)
         )
     if unproven or known.status == "right" or (not model_type and all(site.layout.unambiguous for site in sites)):
         return

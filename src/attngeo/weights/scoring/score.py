@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from attngeo.errors import InputError
+from attngeo.io.names import first_names
 from attngeo.io.prefetch import prefetch
 from attngeo.io.progress import Progress, accepts_progress_bar
 from attngeo.io.threads import shared_cores, together
@@ -26,7 +27,7 @@ from attngeo.weights.scoring.device.reading import open_device, read_on_device
 from attngeo.weights.scoring.factored import Figures
 from attngeo.weights.scoring.layer import Memory, fold_norm, head_scores, layer_factors, layer_scores
 from attngeo.weights.scoring.nulls.repaired import RepairedNull
-from attngeo.weights.scoring.rows import Row
+from attngeo.weights.scoring.rows import Row, form_label
 from attngeo.weights.scoring.score_table import ScoreTable
 from attngeo.weights.sources.open import CheckpointRef
 
@@ -218,18 +219,8 @@ def _single_rows(
 def _warn_of_missing_scores(rows: list[Row]) -> None:
     """Emit one warning that names the forms without a score."""
     several = len({row["stack"] for row in rows}) > 1
-    names = [
-        (f"{row['stack']} " if several else "") + _label(row["layer"], row.get("head"))
-        for row in rows
-        if row["directionality"] is None
-    ]
+    names = [(f"{row['stack']} " if several else "") + form_label(row) for row in rows if row["directionality"] is None]
     if names:
-        more = f" and {len(names) - NAMED_IN_WARNING} more" if len(names) > NAMED_IN_WARNING else ""
         text = f"{rows[0]['model']}: no score where the query, the key or their product is zero: "
-        text += ", ".join(names[:NAMED_IN_WARNING]) + more
+        text += first_names(names, NAMED_IN_WARNING)
         warnings.warn(text, UserWarning, stacklevel=4)  # the caller of `score`, which is wrapped
-
-
-def _label(layer: int, head: int | None) -> str:
-    """Return "L3H7" for a head, "L3" for a layer."""
-    return f"L{layer}" if head is None else f"L{layer}H{head}"

@@ -9,13 +9,9 @@ import pytest
 
 from attngeo.applications.compare.origin.fixed_positions import has_fixed_positions
 from attngeo.applications.compare.origin.matched_cosine import cosine_matrix, matched_cosine, unit_columns, unit_forms
-from attngeo.applications.compare.origin.permuted_basis import (
-    p_value,
-    permuted_statistics,
-    statistic,
-    wrongly_paired,
-)
+from attngeo.applications.compare.origin.permuted_basis import permuted_statistics, statistic, wrongly_paired
 from attngeo.applications.compare.origin.reduced_forms import ReducedShape, reduced_forms
+from attngeo.applications.compare.p_values import p_value
 from attngeo.weights.scoring.factors import Factors
 from attngeo.weights.scoring.layer import LayerFactors
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from attngeo.applications.compare.distance.head_geometry import HeadGeometry
-from attngeo.applications.compare.origin.permuted_basis import p_text
+from attngeo.applications.compare.p_values import p_text, p_value
 from attngeo.arguments import whole_number
 from attngeo.arrays import Floats
 from attngeo.errors import AttngeoError
@@ -82,7 +82,7 @@ def network_distance(
     for draw, rng in enumerate(np.random.default_rng([seed, 5]).spawn(draws)):
         depth = b.depth[rng.permutation(len(b.depth))]
         null[draw] = fused_gromov_wasserstein(a.affinity, b.affinity, a.depth, depth, seed)
-    p = (1 + int((~(null > value + 1e-12)).sum())) / (1 + draws)
+    p = p_value(-value, -null)  # small distances are the unlikely ones
     curves = float(np.mean(np.abs(a.curve - b.curve)))
     return NetworkDistance(value, float(null.mean()), float(null.std(ddof=1)), p, draws, *sizes, curves, *profiles)
 

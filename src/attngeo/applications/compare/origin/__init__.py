@@ -15,9 +15,10 @@ from attngeo.applications.compare.origin.matched_cosine import (
     unit_columns,
     unit_forms,
 )
-from attngeo.applications.compare.origin.permuted_basis import p_value, permuted_statistics, statistic, wrongly_paired
+from attngeo.applications.compare.origin.permuted_basis import permuted_statistics, statistic, wrongly_paired
 from attngeo.applications.compare.origin.reduced_forms import ReducedShape, reduced_forms
 from attngeo.applications.compare.origin.relation import DRAWS, LEVEL, Relation, judged, relation_by_permutation
+from attngeo.applications.compare.p_values import p_value
 
 __all__ = [
     "DRAWS",

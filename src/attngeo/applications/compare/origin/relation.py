@@ -8,12 +8,11 @@ import numpy as np
 
 from attngeo.applications.compare.origin.permuted_basis import (
     Layers,
-    p_text,
-    p_value,
     permuted_statistics,
     statistic,
     wrongly_paired,
 )
+from attngeo.applications.compare.p_values import p_text, p_value
 from attngeo.arrays import Floats
 
 DRAWS = 999

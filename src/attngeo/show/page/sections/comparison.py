@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from attngeo.applications.compare.origin.permuted_basis import p_text
+from attngeo.applications.compare.p_values import p_text
 from attngeo.io.names import short_name
 from attngeo.show.canvas import BLUE
 from attngeo.show.page.section import PageFigure, Section
