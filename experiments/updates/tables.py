@@ -16,7 +16,7 @@ def _two_decimals(value: float) -> str:
 
 
 def _millionths(value: float) -> str:
-    return _without_zero_sign(f"{1e6 * value:.1f}")
+    return _without_zero_sign(f"{1e6 * value:.0f}")
 
 
 def _without_zero_sign(number: str) -> str:
@@ -44,10 +44,26 @@ _COLUMNS: dict[str, _Value] = {
     "symmetry of M(t) − M(0)": _column("since_start_symmetry"),
     "column over row variance of M(t) − M(0)": _variance_ratio,
 }
+_KINDS = {"same position": "position", "same token": "token", "other pairs": "rest"}
+
+
+def _growth(part: str) -> _Value:
+    """Return the growth of one part of a form from all pairs together."""
+    return lambda row: _sum([row.get(f"growth_{part}_{kind}") for kind in _KINDS.values()])
+
+
+def _sum(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) if len(known) == len(values) else None
+
+
 _GROWTH: dict[str, _Value] = {
-    f"{sign}, {words}": _column(f"growth_{part}_{kind}")
+    f"{sign}, {words}": value
     for sign, part in (("‖M_s‖²", "symmetric"), ("‖M_a‖²", "skew"))
-    for words, kind in (("same position", "position"), ("same token", "token"), ("other pairs", "rest"))
+    for words, value in (
+        *((words, _column(f"growth_{part}_{kind}")) for words, kind in _KINDS.items()),
+        ("all pairs", _growth(part)),
+    )
 }
 _PERSISTENCE: dict[str, _Value] = {
     "symmetric parts": _column("persistence_symmetric"),
@@ -78,14 +94,21 @@ def tables(rows: Sequence[Row]) -> dict[str, str]:
             parts = [[row for row in _at(some, step) if row["layer"] == layer] for layer in layers]
             lines.append([objective, name, f"{step:,}", *(_medians(part, value) for part in parts)])
     made["updates, layers"] = pipe_table(["objective", "", "step", *(f"layer {layer}" for layer in layers)], lines)
-    made |= _where_complete("growth", rows, _GROWTH, _millionths)
-    return made | _where_complete("persistence", rows, _PERSISTENCE)
+    made |= _where_complete("growth", rows, _GROWTH, (_growth("symmetric"), _growth("skew")), _millionths)
+    return made | _where_complete("persistence", rows, _PERSISTENCE, tuple(_PERSISTENCE.values()))
 
 
 def _where_complete(
-    name: str, rows: Sequence[Row], columns: dict[str, _Value], write: Callable[[float], str] = _two_decimals
+    name: str,
+    rows: Sequence[Row],
+    columns: dict[str, _Value],
+    compared: tuple[_Value, _Value],
+    write: Callable[[float], str] = _two_decimals,
 ) -> dict[str, str]:
-    """Return a table by objective and step, or none where a head was not measured; at step 0 nothing has moved yet."""
+    """Return a table by objective and step, or none where a head was not measured; at step 0 nothing has moved yet.
+
+    compared: what is measured of the symmetric and of the skew part; the last column counts where the first is larger
+    """
     lines = []
     for objective in dict.fromkeys(row["objective"] for row in rows):
         some = [row for row in rows if row["objective"] == objective and row["step"]]
@@ -93,8 +116,16 @@ def _where_complete(
             return {}
         for step in sorted({row["step"] for row in some}):
             at_step = _at(some, step)
-            lines.append([objective, f"{step:,}", *(_medians(at_step, value, write) for value in columns.values())])
-    return {f"updates, {name}": pipe_table(["objective", "step", *columns], lines)}
+            medians = (_medians(at_step, value, write) for value in columns.values())
+            lines.append([objective, f"{step:,}", *medians, _larger(at_step, *compared)])
+    heading = ["objective", "step", *columns, "heads with more of the symmetric part"]
+    return {f"updates, {name}": pipe_table(heading, lines)}
+
+
+def _larger(rows: Sequence[Row], first: _Value, second: _Value) -> str:
+    """Return in how many rows the first value is larger than the second."""
+    pairs = [(one, two) for row in rows if (one := first(row)) is not None and (two := second(row)) is not None]
+    return f"{sum(one > two for one, two in pairs)} of {len(pairs)}"
 
 
 def _at(rows: Sequence[Row], step: int) -> list[Row]:

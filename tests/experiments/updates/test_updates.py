@@ -96,10 +96,24 @@ def test_tables_have_a_line_per_step_and_layers_a_column_each(rows, tmp_path):
 def test_growth_and_persistence_have_a_table_once_every_head_is_measured(rows):
     made = tables(rows)
     assert [line.split(" | ")[1] for line in made["updates, growth"].splitlines()[2:]] == ["10", "10"]
-    assert made["updates, growth"].splitlines()[0].count("‖M_s‖²") == 3
-    assert made["updates, persistence"].splitlines()[0].endswith("symmetric parts | skew parts |")
+    assert made["updates, growth"].splitlines()[0].count("‖M_s‖²") == 4
+    assert "| symmetric parts | skew parts |" in made["updates, persistence"].splitlines()[0]
     missing = [*rows[:-1], rows[-1] | {"growth_skew_rest": None}]
     assert set(made) - set(tables(missing)) == {"updates, growth"}
+
+
+def test_growth_is_summed_over_pairs_and_the_heads_with_more_of_the_symmetric_part_are_counted():
+    kinds = ("position", "token", "rest")
+    growths = [((1, 2, 4), (3, 3, 3)), ((5, 0, 0), (1, 1, 1)), ((1, 1, 2), (1, 0, 0))]  # 7 and 9, 5 and 3, 4 and 1
+    rows = [
+        {"objective": "masked", "step": 10, "layer": 0, "persistence_symmetric": 0.1, "persistence_skew": 0.2}
+        | {f"growth_symmetric_{kind}": value / 1e6 for kind, value in zip(kinds, symmetric, strict=True)}
+        | {f"growth_skew_{kind}": value / 1e6 for kind, value in zip(kinds, skew, strict=True)}
+        for symmetric, skew in growths
+    ]
+    made = tables(rows)
+    assert made["updates, growth"].splitlines()[2] == "| masked | 10 | 1 | 1 | 2 | 5 | 1 | 1 | 1 | 3 | 2 of 3 |"
+    assert made["updates, persistence"].splitlines()[2] == "| masked | 10 | 0.10 | 0.20 | 0 of 3 |"
 
 
 def test_the_page_of_gradients_is_that_of_the_logs(tmp_path):
