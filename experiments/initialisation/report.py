@@ -19,8 +19,16 @@ from experiments.initialisation.table import as_csv, as_markdown, as_text, forms
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-# The controls have a figure of their own: in one with all other initialisations the curves could not be told apart.
-_CONTROLS = ("unit rotated", "unit self-attending", "unit skewed", "unit negative")
+# Controls have figures of their own: in one with all other initialisations the curves could not be told apart.
+_CONTROLS = {
+    "controls": ("unit rotated", "unit self-attending", "unit skewed", "unit negative"),
+    "mechanism": (
+        "unit indefinite",
+        "unit independent with self-bias",
+        "unit small-skewed",
+        "unit large-symmetric",
+    ),
+}
 _BESIDE_CONTROLS = ("baseline", "unit independent", "unit symmetric")
 
 
@@ -39,17 +47,19 @@ def write_report(runs: Sequence[FinishedRun], folder: Path, against: str = "base
         "table.csv": as_csv(table).encode() + b"\n",
         "form.csv": forms_as_csv(converged).encode() + b"\n",
     }
-    main = [run for run in converged if run.cell.start not in _CONTROLS or run.cell.start == against]
+    all_controls = {start for starts in _CONTROLS.values() for start in starts} - {against}
+    main = [run for run in converged if run.cell.start not in all_controls]
     for part in grouped(main, lambda run: (run.cell.objective, run.cell.size)):
         content |= _images(f"losses-{part[0].cell.objective}-{part[0].cell.size}", loss_figure(part, against))
     if any(comparison.saved is not None for comparison in table):
         content |= _images("saved", saved_figure(table))
-    controls = [run for run in converged if run.cell.start in _CONTROLS]
-    if controls:
-        settings = {run.cell.setting for run in controls}
-        known = (*_BESIDE_CONTROLS, against)
-        beside = [run for run in main if run.cell.start in known and run.cell.setting in settings]
-        content |= _images("controls", loss_figure([*beside, *controls], against))
+    for name, starts in _CONTROLS.items():
+        controls = [run for run in converged if run.cell.start in starts]
+        if controls:
+            settings = {run.cell.setting for run in controls}
+            known = {*_BESIDE_CONTROLS, against} - {*starts}
+            beside = [run for run in main if run.cell.start in known and run.cell.setting in settings]
+            content |= _images(name, loss_figure([*beside, *controls], against))
     for start in ("baseline", "unit symmetric"):
         for part in _grouped_for_forms(run for run in converged if run.cell.start == start):
             cell = replace(part[0].cell, other=part[0].cell.other_than("architecture"))

@@ -38,6 +38,10 @@ class FinishedRun:
         step: int | None = self.facts.get("diverged")
         return step
 
+    def first_below(self, loss: float) -> int | None:
+        """Return the step of the first evaluation with a held-out loss below `loss`; None if there is none."""
+        return next((record["step"] for record in self.records if record["eval_loss"] < loss), None)
+
     def to_json(self) -> str:
         """Return the run as one line of JSON."""
         cell = {key: value for key, value in asdict(self.cell).items() if key != "other" or value}

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     RunsBySeed: TypeAlias = dict[int, FinishedRun]
 
 # Colour, line style and marker of each initialisation, the same in every figure; no two have the same colour. The
-# colours behind those of Okabe and Ito are from the muted scheme of Paul Tol.
+# colours behind those of Okabe and Ito are mostly from the muted scheme of Paul Tol.
 STYLES = {
     "baseline": (BLACK, "-", "o"),
     "symmetric": (SKY, "-", "o"),
@@ -39,9 +39,9 @@ STYLES = {
     "unit negative": ("#CC6677", "-.", "h"),
     "half-unit symmetric": ("#332288", "-.", "d"),
     "unit indefinite": ("#117733", "-.", "*"),
-    "unit small-skewed": ("#DDCC77", "-.", "H"),
-    "unit large-symmetric": ("#4477AA", "-.", "8"),
-    "unit independent with self-bias": ("#BBCC33", "-.", "."),
+    "unit small-skewed": ("#EE3377", "-.", "H"),
+    "unit large-symmetric": ("#00BBCC", "-.", "8"),
+    "unit independent with self-bias": ("#A0522D", "-.", "."),
 }
 _UNKNOWN = (GREY, "-.", "o")
 

@@ -12,6 +12,7 @@ from experiments.initialisation.page.accuracy import Accuracy, accuracies, accur
 from experiments.initialisation.page.contrasts import MECHANISM, contrast_markdown
 from experiments.initialisation.page.forms import form_markdown
 from experiments.initialisation.page.own_rate import at_best_rates, best_rates
+from experiments.initialisation.page.plateau import plateau_markdown
 from experiments.initialisation.page.words import difference_text, holm, loss_text, p_text, rate_text, saved_text
 from experiments.initialisation.runs import FinishedRun
 from experiments.initialisation.statistics import Comparison, compare
@@ -118,6 +119,15 @@ ACCURACY_TABLES: dict[str, Table] = {
 CONTRAST_TABLES: dict[str, Table] = {
     "mechanism": Table((2e-4, 5e-4), tuple({name for pair in MECHANISM for name in (pair.start, pair.against)}))
 }
+# When the loss leaves its plateau, from the slowest initialisation to the fastest.
+PLATEAU_TABLES: dict[str, Table] = {
+    "plateau": Table(
+        (2e-4, 5e-4),
+        ("unit negative", "baseline", "unit independent with self-bias", "unit independent", "unit rotated",
+         "unit indefinite", "unit small-skewed", "unit skewed", "unit symmetric", "unit self-attending",
+         "unit large-symmetric"),
+    )
+}  # fmt: skip
 
 
 def tables(runs: Sequence[FinishedRun]) -> dict[str, str]:
@@ -136,6 +146,9 @@ def tables(runs: Sequence[FinishedRun]) -> dict[str, str]:
         some = [run for run in runs if run.cell.lr in table.rates and table.has_setting_of(run.cell)]
         if text := contrast_markdown(some, MECHANISM, _NAMES):
             made[name] = text
+    for name, table in PLATEAU_TABLES.items():
+        if some := [run for run in runs if table.has_setting_of(run.cell)]:
+            made[name] = plateau_markdown(some, table.starts, table.rates, _NAMES)
     return made | {name: accuracy_markdown(rows, _NAMES) for name, rows in accuracy.items() if rows}
 
 
