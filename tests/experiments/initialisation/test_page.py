@@ -12,6 +12,7 @@ from attngeo.errors import InputError
 from experiments.initialisation.overlap import overlap
 from experiments.initialisation.page.contrasts import Contrast, contrast_markdown
 from experiments.initialisation.page.own_rate import at_best_rates, best_rates
+from experiments.initialisation.page.plateau import plateau_markdown
 from experiments.initialisation.page.tables import tables, with_tables
 from experiments.initialisation.page.words import difference_text, holm, loss_text, p_text, saved_text
 from experiments.initialisation.runs import FinishedRun, read_runs
@@ -84,6 +85,19 @@ def test_contrasts_are_paired_by_seed_and_tested_for_difference_and_equivalence(
     assert lines[0].split(" | ")[8].rstrip(" |") == p[0]
     assert lines[1].split(" | ")[6] == p[1]
     assert contrast_markdown(some, contrasts[2:], {}) == ""
+
+
+def test_the_plateau_ends_at_the_first_evaluation_below_it():
+    """Evaluations are at steps 0, 50, 100. The second seed of `slow` never leaves the plateau, `stuck` in no seed."""
+    losses = {"fast": [(9.0, 5.4, 4.0), (9.0, 5.5, 3.0)], "slow": [(9.0, 6.0, 5.0), (9.0, 6.0, 5.6)],
+              "stuck": [(9.0, 6.0, 5.8)]}  # fmt: skip
+    some = [finished_run(start, seed, list(loss)) for start in losses for seed, loss in enumerate(losses[start])]
+    lines = plateau_markdown(some, ("slow", "missing", "stuck", "fast"), (some[0].cell.lr, 1e-9), {"fast": "F"})
+    assert [[text.strip() for text in line.split("|")[1:-1]] for line in lines.splitlines()[2:]] == [
+        ["slow", "2", "5.300", "100 to never", "", "", ""],
+        ["stuck", "1", "5.800", "never", "", "", ""],
+        ["F", "2", "3.500", "50 to 100", "", "", ""],
+    ]
 
 
 def test_a_page_that_names_an_unknown_table_is_refused(runs):

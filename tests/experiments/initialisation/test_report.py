@@ -24,7 +24,7 @@ def tokens(tmp_path: Path) -> Path:
 
 
 def test_the_report_has_every_table_and_figure(tmp_path: Path, tokens: Path) -> None:
-    run_in(tmp_path, small_grid(("baseline", "unit symmetric", "unit rotated", "independent")))
+    run_in(tmp_path, small_grid(("baseline", "unit symmetric", "unit rotated", "unit indefinite", "independent")))
     run_in(tmp_path, small_grid(("baseline", "unit symmetric"), objective="causal"))
     runs = read_runs([tmp_path / "runs.jsonl.xz"])
     written = {path.name: path.read_bytes() for path in write_report(runs, tmp_path / "figures")}
@@ -35,7 +35,8 @@ def test_the_report_has_every_table_and_figure(tmp_path: Path, tokens: Path) -> 
     assert {name: data.decode() for name, data in written.items() if name not in images} == {
         name: f"{text}\n" for name, text in expected.items()
     }
-    assert {"losses-masked-2x32.png", "losses-causal-2x32.png", "saved.png", "controls.png"} <= images
+    assert {"losses-masked-2x32.png", "losses-causal-2x32.png", "saved.png", "controls.png",
+            "mechanism.png"} <= images  # fmt: skip
     assert any(name.startswith("form-2x32-lr0.001-20-batch") and name.endswith("-baseline.png") for name in images)
     pictures = {name.removesuffix(".png") for name in images if name.endswith(".png")}
     assert pictures == {name.removesuffix(".pdf") for name in images if name.endswith(".pdf")}
