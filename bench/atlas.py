@@ -27,7 +27,7 @@ from attngeo.atlas.store import Store
 from attngeo.atlas.task import ScoreJob
 from attngeo.io.threads import one_core
 from bench._memory import resident_bytes
-from tests.atlas.hub_server import UnreliableHub, small_repos
+from tests.atlas.hub_server import Kind, UnreliableHub, small_repos
 from tests.atlas.kills import Victim, contents, fill_with_kills, finished, start_add
 from tests.atlas.processes import wait_until
 from tests.atlas.ray_cluster import RayCluster
@@ -46,7 +46,7 @@ def hub(folder: Path) -> bool:
     """Score models from an unreliable hub with two workers."""
     repos, seconds = small_repos(CHECKPOINTS), 10.0
     client = {"api": 40, "files": 160, "seconds": seconds}  # 80% of what the server allows
-    limits = {"api": 50, "file": 200}
+    limits: dict[Kind, int] = {"api": 50, "file": 200}
     start = time.perf_counter()
     with UnreliableHub(repos, limits=limits, seconds=seconds, share=0.05) as server:
         command = [sys.executable, "-c", SCRIPT, str(folder / "atlas"), json.dumps(client), *repos]
@@ -68,7 +68,8 @@ def kills(folder: Path) -> bool:
     """Kill local processes while models are added, and compare with an undisturbed run."""
     names, expected = undisturbed(folder, CHECKPOINTS)
     start, atlas = time.perf_counter(), folder / "local"
-    victims: list[Victim] = (["driver", "worker", "worker"] * LOCAL_KILLS)[:LOCAL_KILLS]
+    pattern: list[Victim] = ["driver", "worker", "worker"]
+    victims = (pattern * LOCAL_KILLS)[:LOCAL_KILLS]
     count = fill_with_kills(atlas, CHECKPOINTS, victims, 0, lambda: start_add(atlas, names, "--workers", "2"))
     return compared("kills", count, LOCAL_KILLS, contents(atlas) == expected, time.perf_counter() - start)
 
@@ -77,7 +78,8 @@ def ray_kills(folder: Path) -> bool:
     """The same with processes of Ray."""
     names, expected = undisturbed(folder, CHECKPOINTS)
     start, atlas = time.perf_counter(), folder / "ray"
-    victims: list[Victim] = (["worker", "driver", "worker"] * RAY_KILLS)[:RAY_KILLS]
+    pattern: list[Victim] = ["worker", "driver", "worker"]
+    victims = (pattern * RAY_KILLS)[:RAY_KILLS]
     with RayCluster() as cluster:
 
         def add() -> subprocess.Popen[bytes]:

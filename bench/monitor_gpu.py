@@ -111,7 +111,9 @@ def cost(make: Callable[[Any], Any], device: Any, folder: Path) -> dict[str, Any
     for number in range(5):
         step(number)
         monitor(number, model, batch)
-    measurements, steps, monitored = [], [], []
+    measurements: list[float] = []
+    steps: list[float] = []
+    monitored: list[float] = []
     for number in range(5, 15):
         step(number)
         began = synchronised_time()
@@ -120,9 +122,9 @@ def cost(make: Callable[[Any], Any], device: Any, folder: Path) -> dict[str, Any
     for number in range(15, 15 + REPEATS):
         for times, measured in ((steps, False), (monitored, True)):
             began = synchronised_time()
-            for one in range(STRETCH):
-                step(one)
-                if measured and one == STRETCH // 2:
+            for within in range(STRETCH):
+                step(within)
+                if measured and within == STRETCH // 2:
                     monitor(number, model, batch)
             times.append(synchronised_time() - began)
     row = monitor.records[-1]

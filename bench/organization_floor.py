@@ -18,6 +18,7 @@ from attngeo.io import threads
 from attngeo.organization import organize, planted
 from attngeo.organization.geometry import l1
 from attngeo.organization.geometry.folder_mean_distance import FolderMeanDistances
+from attngeo.organization.geometry.partial_sums import sum_in_groups
 from attngeo.organization.kernels import dispatch
 
 SHAPES = ((128, 128, 144), (256, 256, 128), (256, 256, 192))
@@ -57,7 +58,7 @@ class ComparisonCounter:
 
     def __init__(self) -> None:
         self.needed = self.seconds = 0.0
-        self._compiled, self._sum_in_groups = FolderMeanDistances._compiled, l1.sum_in_groups
+        self._compiled, self._sum_in_groups = FolderMeanDistances._compiled, sum_in_groups
 
     def __enter__(self) -> ComparisonCounter:
         def compiled(this: Any, jit: Any, first: Any, sides: Any, *rest: Any) -> Any:
@@ -65,20 +66,18 @@ class ComparisonCounter:
             self.needed += n * (n - 1) / 2 * len(first.chosen) * sum(len(side.chosen) for side in sides)
             return self._timed(self._compiled, this, jit, first, sides, *rest)
 
-        def sum_in_groups(
-            jit: Any, work: Any, total: int, shape: Any, cost: Any = None, upper_only: bool = True
-        ) -> Any:
+        def counted(jit: Any, work: Any, total: int, shape: Any, cost: Any = None, upper_only: bool = True) -> Any:
             rows, columns = shape[1:]
             self.needed += total * (rows * (rows - 1) / 2 if upper_only else rows * columns)
             return self._timed(self._sum_in_groups, jit, work, total, shape, cost, upper_only)
 
-        FolderMeanDistances._compiled = compiled  # type: ignore[method-assign]
-        l1.sum_in_groups = sum_in_groups
+        FolderMeanDistances._compiled = compiled  # type: ignore[method-assign, assignment]
+        l1.sum_in_groups = counted  # type: ignore[attr-defined]
         return self
 
     def __exit__(self, *_: object) -> None:
         FolderMeanDistances._compiled = self._compiled  # type: ignore[method-assign]
-        l1.sum_in_groups = self._sum_in_groups
+        l1.sum_in_groups = self._sum_in_groups  # type: ignore[attr-defined]
 
     def _timed(self, work: Any, *arguments: Any) -> Any:
         start = time.perf_counter()

@@ -76,7 +76,7 @@ def compare_trees() -> list[dict[str, Any]]:
 
 def compare_capture(device: str) -> list[dict[str, Any]]:
     """Return one row per model and stage that compares the network tensors captured on the CPU and on `device`."""
-    from attngeo import capture
+    from attngeo import NetworkTensor, capture
     from tests.live.tiny_live_models import model_inputs, tiny_model
 
     rows = []
@@ -85,6 +85,7 @@ def compare_capture(device: str) -> list[dict[str, Any]]:
         for stage in ("logits", "probabilities"):
             on_cpu = capture(model.to("cpu"), inputs, stage=stage, stack=stack)
             on_device = capture(model.to(device), inputs, stage=stage, stack=stack)
+            assert isinstance(on_cpu, NetworkTensor) and isinstance(on_device, NetworkTensor)
             difference = float(np.abs(on_cpu.values - on_device.values).max() / np.abs(on_cpu.values).max())
             rows.append({"model": kind, "stage": stage, "difference": difference})
             print(json.dumps(rows[-1]), flush=True)
@@ -144,7 +145,7 @@ def main() -> int:
         report["triton"] = None
     report["checks"] = compare_trees()
     report["captured"] = compare_capture("cuda")
-    threads.thread_count = lambda: 2  # type: ignore[assignment]
+    threads.thread_count = lambda: 2
     torch.set_num_threads(2)
     organize(planted((24, 20, 12))[0].astype(np.float32))  # compile the kernels for float32 too
     for shape in (SMALL, LARGE):

@@ -86,7 +86,7 @@ def timeline(folder: Path, device: str) -> list[str]:
 
         return waited
 
-    batch_rows._start = start
+    batch_rows._start = start  # type: ignore[assignment]
     begin = time.perf_counter()
     score_rows(folder, device=device)
     steps.append(("the end", time.perf_counter()))

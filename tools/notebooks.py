@@ -25,7 +25,7 @@ SECONDS = 300  # that one cell may take
 
 def run(path: Path, folder: Path) -> Any:
     """Return the notebook with fresh outputs; it runs in `folder`."""
-    notebook = nbformat.read(path, as_version=4)
+    notebook = nbformat.read(path, as_version=4)  # type: ignore[no-untyped-call]
     NotebookClient(notebook, timeout=SECONDS, resources={"metadata": {"path": str(folder)}}).execute()
     return notebook
 
@@ -86,7 +86,7 @@ def main(arguments: Sequence[str]) -> None:
     paths = [FOLDER / f"{name}.ipynb" for name in arguments] or sorted(FOLDER.glob("*.ipynb"))
     for path in paths:
         with tempfile.TemporaryDirectory() as folder:
-            nbformat.write(tidy(run(path, Path(folder))), path)
+            nbformat.write(tidy(run(path, Path(folder))), path)  # type: ignore[no-untyped-call]
         print(f"{path.name}: {path.stat().st_size / 1000:.0f} kB", flush=True)
 
 

@@ -79,13 +79,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("classes", nargs="*", help="class names; none: all that have an example")
     arguments = parser.parse_args()
-    import diffusers
     import torch
+    from diffusers.utils import logging
 
     from tools.proof.diffusers.prove import EXAMPLES, REFUSED, prove_class
 
     warnings.simplefilter("ignore")  # diffusers and torch warn about tiny models of many kinds
-    diffusers.logging.set_verbosity_error()
+    logging.set_verbosity_error()
     torch.set_num_threads(1)
     record = json.loads(RECORD.read_text("utf-8"))["classes"] if arguments.classes and RECORD.exists() else {}
     for name in arguments.classes or [*EXAMPLES, *REFUSED]:

@@ -65,10 +65,8 @@ _GROWTH: dict[str, _Value] = {
         ("all pairs", _growth(part)),
     )
 }
-_PERSISTENCE: dict[str, _Value] = {
-    "symmetric parts": _column("persistence_symmetric"),
-    "skew parts": _column("persistence_skew"),
-}
+_SYMMETRIC_PERSISTENCE, _SKEW_PERSISTENCE = _column("persistence_symmetric"), _column("persistence_skew")
+_PERSISTENCE: dict[str, _Value] = {"symmetric parts": _SYMMETRIC_PERSISTENCE, "skew parts": _SKEW_PERSISTENCE}
 
 
 def tables(rows: Sequence[Row]) -> dict[str, str]:
@@ -95,7 +93,7 @@ def tables(rows: Sequence[Row]) -> dict[str, str]:
             lines.append([objective, name, f"{step:,}", *(_medians(part, value) for part in parts)])
     made["updates, layers"] = pipe_table(["objective", "", "step", *(f"layer {layer}" for layer in layers)], lines)
     made |= _where_complete("growth", rows, _GROWTH, (_growth("symmetric"), _growth("skew")), _millionths)
-    return made | _where_complete("persistence", rows, _PERSISTENCE, tuple(_PERSISTENCE.values()))
+    return made | _where_complete("persistence", rows, _PERSISTENCE, (_SYMMETRIC_PERSISTENCE, _SKEW_PERSISTENCE))
 
 
 def _where_complete(

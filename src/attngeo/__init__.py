@@ -59,6 +59,7 @@ from typing import TYPE_CHECKING
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from attngeo import applications, atlas, bundled, dynamics, live, organization, reporting, show, weights  # noqa: F401
     from attngeo.applications.compare.compare import compare
     from attngeo.applications.compare.comparison import ModelComparison
     from attngeo.applications.compare.model_map import ModelMap, compare_all
@@ -188,14 +189,16 @@ _HOME = {
 _ROOMS = ("applications", "atlas", "bundled", "dynamics", "live", "organization", "reporting", "show", "weights")
 
 
-def __getattr__(name: str) -> object:
-    if name in _ROOMS:
-        return import_module(f"attngeo.{name}")
-    if name not in _HOME:
-        raise AttributeError(f"module 'attngeo' has no attribute {name!r}")
-    value = getattr(import_module(_HOME[name]), name)
-    globals()[name] = value
-    return value
+if not TYPE_CHECKING:  # a type checker takes the names from above, and reports those that do not exist
+
+    def __getattr__(name: str) -> object:
+        if name in _ROOMS:
+            return import_module(f"attngeo.{name}")
+        if name not in _HOME:
+            raise AttributeError(f"module 'attngeo' has no attribute {name!r}")
+        value = getattr(import_module(_HOME[name]), name)
+        globals()[name] = value
+        return value
 
 
 def __dir__() -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 from textwrap import dedent
+from typing import Any
 
 LANGUAGES = ("console", "python")
 NEEDS = ("corpus", "gpu", "hub")
@@ -90,9 +91,9 @@ def closing(lines: list[str], place: int, ticks: str, page: str) -> int:
     raise PageError(f"{page}:{place + 1}: this block does not end")
 
 
-def read_marks(comments: list[str], where: str) -> dict[str, object]:
+def read_marks(comments: list[str], where: str) -> dict[str, Any]:
     """Return the fields of a block that comments such as `slow` and `needs: gpu` set."""
-    fields: dict[str, object] = {}
+    fields: dict[str, Any] = {}
     for comment in comments:
         found = MARK.match(comment)
         if not found:

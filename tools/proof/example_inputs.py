@@ -23,9 +23,8 @@ def _first(config: Any, *names: str, default: Any = None) -> Any:
 
 def _height_width(value: Any) -> tuple[int, int]:
     if isinstance(value, dict):
-        return int(value.get("height", value.get("shortest_edge", 64))), int(
-            value.get("width", value.get("shortest_edge", 64))
-        )
+        edge: int = value.get("shortest_edge", 64)
+        return int(value.get("height", edge)), int(value.get("width", edge))
     if isinstance(value, (list, tuple)):
         return int(value[-2] if len(value) > 1 else value[0]), int(value[-1])
     return int(value), int(value)

@@ -86,7 +86,7 @@ def package_lines(package: ModuleType, elsewhere: dict[str, str]) -> list[str]:
     title = package.__name__
     lines = []
     if title != "attngeo":  # its docstring lists the names that follow anyway
-        lines += to_rst(inspect.getdoc(package).splitlines() if package.__doc__ else [])
+        lines += to_rst((inspect.getdoc(package) or "").splitlines())
     for name, value in sorted(names.items()):
         if name not in elsewhere:
             lines += described(f"{title}.{name}", value)

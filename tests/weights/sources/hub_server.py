@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
-from typing import Literal
+from typing import Literal, Self
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 LARGE = (".safetensors", ".bin", ".gguf", ".pt")  # reached by a redirect to the storage host, as on the hub
@@ -71,7 +71,7 @@ class HubServer:
     gate: Gate | None = None  # called for each request
     requests: list[Request] = field(default_factory=list)
 
-    def __enter__(self) -> HubServer:
+    def __enter__(self) -> Self:
         self._servers = []
         for storage in (False, True):
             handler = type("Handler", (self.handler,), {"hub": self, "storage": storage})

@@ -84,7 +84,7 @@ def prove_class(name: str) -> Verdict:
         proved = {index: prove_example(model_class, example) for index, example in enumerate(EXAMPLES[name])}
         for index, example in enumerate(EXAMPLES[name]):
             if not any(example.config.get(switch) for switch in _SWITCHES):
-                verdict.cross = sorted(_cross_templates(proved[index].layers).union(verdict.cross))
+                verdict.cross = sorted(_cross_templates(proved[index].layers).union(verdict.cross or []))
         assume(kind, cross=verdict.cross)
         for index, example in enumerate(EXAMPLES[name]):
             if any(layer.match.cross != layer.site.cross for layer in proved[index].layers):

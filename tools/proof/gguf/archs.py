@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedConfig
 
-Convert = Callable[[str, Tensor, PreTrainedConfig], Tensor | None]  # None: the tensor is left out of the file
+Convert = Callable[[str, Tensor, PreTrainedConfig], Tensor]
 
 
 @dataclass(frozen=True)

@@ -122,8 +122,8 @@ def write_gguf(file: Path, name: str, arch: Arch, model: PreTrainedModel) -> lis
         new = names.get_name(key, try_suffixes=(".weight", ".bias"))
         if new is None or new.startswith("output.") or ".experts." in key:
             continue  # buffers; the output, which is tied to the embedding; experts, which attention does not use
-        value = value if arch.convert is None else arch.convert(key, value, config)
-        writer.add_tensor(new, value.contiguous().numpy())
+        converted = value if arch.convert is None else arch.convert(key, value, config)
+        writer.add_tensor(new, converted.contiguous().numpy())
         written.append(key)
     if (divisors := _divisors(config)) is not None:
         writer.add_tensor("rope_freqs.weight", divisors.numpy())
@@ -176,8 +176,8 @@ def _base(config: PreTrainedConfig) -> float:
 
 
 def _add(writer: gguf.GGUFWriter, key: str, value: Any) -> None:
-    kind = {list: writer.add_array, float: writer.add_float32, int: writer.add_uint32}[type(value)]
-    kind(f"{writer.arch}.{key}", value)
+    adders: dict[type, Any] = {list: writer.add_array, float: writer.add_float32, int: writer.add_uint32}
+    adders[type(value)](f"{writer.arch}.{key}", value)
 
 
 def _one_of(config: PreTrainedConfig, *names: str) -> Any:

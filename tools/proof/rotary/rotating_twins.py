@@ -52,7 +52,7 @@ class RotatingTwins:
                 if parameter.requires_grad and name in self.parameters:
                     parameter.copy_(self.parameters[name])
         reduce_norms(model)
-        return model.eval()  # type: ignore[no-any-return]
+        return model.eval()
 
     def variants(self, count: int) -> Iterator[tuple[Runs, Any]]:
         """Yield (runs, function from a layer to its part of the config) for each variant that runs.
@@ -126,8 +126,8 @@ def _judge(layers: list[LocatedLayer], twins: RotatingTwins, config: Any, count:
         if problem or not layer.places:
             found.reasons[layer.site.template] = problem or "its attention was only run by itself"
             continue
-        outcome, error = examine(layer, runs)
+        outcome, deviation = examine(layer, runs)
         found.add(layer, outcome)
         if not isinstance(outcome, str):
-            found.worst = max(found.worst, error)
+            found.worst = max(found.worst, deviation)
     return found

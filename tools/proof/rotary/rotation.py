@@ -94,14 +94,14 @@ def search(layer: LocatedLayer, run: list[Product]) -> LocatedLayer:
 
     For models whose positions cannot be made zero, so that nothing is known of the products at position zero.
     """
-    hypotheses: list[RotaryPairs] = []
+    hypotheses: list[RotaryPairs | None] = [None]
     for rule, rotary in _hypotheses(layer.scope, layer.kind, layer.weights.query.shape[-1]):
         if "back" not in rule and rotary.axes is None and rotary not in hypotheses:
             hypotheses.append(rotary)
     places = []
     for index, product in enumerate(run):
-        for rotary in [None, *hypotheses]:
-            match = compare(layer.weights, product, rotary)
+        for hypothesis in hypotheses:
+            match = compare(layer.weights, product, hypothesis)
             if match is None:
                 break
             if match.error < TOLERANCE:
@@ -184,10 +184,11 @@ def _hypotheses(scope: Scope, kind: str | None, size: int) -> Iterator[tuple[Rul
         settings = rope_settings(scope, kind)
     except AttngeoError:
         return
+    variants: list[dict[str, Any]] = [{}, {"back": True}, *({"axes": layout} for layout in LAYOUTS)]
     for counted in (*(key for key in SIZES if isinstance(scope.get(key), int)), "share", "head"):
         for at in ("start", "end"):
             for pairs in ("halves", "neighbours"):
-                for more in ({}, {"back": True}, *({"axes": layout} for layout in LAYOUTS)):
+                for more in variants:
                     rule = {"pairs": pairs, "size": counted, "at": at, **more}
                     try:
                         yield rule, make_pairs(rule, settings, scope, size)
