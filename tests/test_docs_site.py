@@ -43,6 +43,7 @@ def test_the_options_of_a_command_are_those_of_its_help() -> None:
     assert usage_of(command) == ["[OPTIONS]", "REF..."]
     rows = dict(map(row_of, command.params))
     assert "--layers 0-5,8" in rows and all(rows.values())
+    assert dict(map(row_of, find(["prune"]).params))["--out DIR"].endswith(" Required.")
 
 
 def test_docstrings_become_restructuredtext() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 
@@ -34,6 +35,21 @@ def test_help_names_arguments_without_their_types(words: list[str]) -> None:
     text = CliRunner().invoke(app, [*words, "--help"]).output
     assert "  REF  " in text
     assert "<" not in text and "[[" not in text and "...}" not in text
+
+
+@pytest.mark.parametrize(
+    ("words", "option"), [("organize", "--out"), ("atlas organize", "--texts"), ("atlas plot", "--figure")]
+)
+def test_help_says_which_options_are_required(words: str, option: str) -> None:
+    text = CliRunner().invoke(app, [*words.split(), "--help"]).output
+    block = re.search(rf"^  {option} .*?(?=^  -|\Z)", text, re.M | re.S)
+    assert block is not None and "Required." in block[0]
+
+
+def test_the_list_of_a_group_has_whole_sentences() -> None:
+    text = CliRunner().invoke(app, ["atlas", "--help"]).output
+    assert "so the same command continues an interrupted one." in " ".join(text.split())
+    assert "..." not in text.split("Commands:")[1]
 
 
 def test_help_imports_no_command() -> None:

@@ -56,6 +56,8 @@ def row_of(parameter: Any) -> tuple[str, str]:
     text = parameter.help or ""
     if parameter.show_default and parameter.default not in (None, False, (), []) and not parameter.is_flag:
         text += f" Default: {parameter.default}."
+    if parameter.required:
+        text += " Required."
     return names, text
 
 

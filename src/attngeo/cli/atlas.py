@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from attngeo.cli.atlas_results import (
     ApiRequests,
@@ -36,8 +37,17 @@ from attngeo.errors import InputError
 _OTHERS = ("models", "failures", "organized", "invariance", "agreement", "summary")
 TABLES = {"scores": "frame"} | {name: name for name in _OTHERS}
 
+
+class _WholeLines(TyperGroup):
+    """A group whose help has the first sentence of each command in full."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, one.get_short_help_str(limit=200)) for name, one in self.commands.items()])
+
+
 app = typer.Typer(rich_markup_mode=None)
-atlas = typer.Typer(rich_markup_mode=None, no_args_is_help=True)
+atlas = typer.Typer(cls=_WholeLines, rich_markup_mode=None, no_args_is_help=True)
 app.add_typer(atlas, name="atlas")
 
 

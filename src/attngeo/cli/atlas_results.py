@@ -42,7 +42,9 @@ def organize(
     ] = None,
     texts: Annotated[
         Path | None,
-        typer.Option(metavar="FILE|FOLDER", help="Texts: one per line of a file, or one per .txt file of a folder."),
+        typer.Option(
+            metavar="FILE|FOLDER", help="Texts: one per line of a file, or one per .txt file of a folder. Required."
+        ),
     ] = None,
     stage: Annotated[
         str, typer.Option(metavar="logits|probabilities", help="Attention before (default) or after the softmax.")
@@ -114,7 +116,7 @@ def organize(
 def plot(
     folder: Folder,
     figure: Annotated[
-        Path | None, typer.Option("--figure", metavar="FILE", help="The figure: .png, .svg or .pdf.")
+        Path | None, typer.Option("--figure", metavar="FILE", help="The figure: .png, .svg or .pdf. Required.")
     ] = None,
     x: Annotated[str, typer.Option("--x", metavar="COLUMN", help="Column of the scores on the x axis.")] = "symmetry",
     y: Annotated[

@@ -65,7 +65,8 @@ def organize(
     ] = 0,
     device: Device = None,
     out: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="New folder for the summary, the figures and the results.")
+        Path | None,
+        typer.Option(metavar="DIR", help="New folder for the summary, the figures and the results. Required."),
     ] = None,
     debug: Debug = False,
 ) -> None:

@@ -29,7 +29,9 @@ def prune(
     target: Annotated[
         str | None, typer.Option(metavar="TEXT", help="What the decoder of an encoder-decoder reads, for sounds.")
     ] = None,
-    share: Annotated[float | None, typer.Option(metavar="0.3", help="Share of the heads to remove.")] = None,
+    share: Annotated[
+        float | None, typer.Option(metavar="0.3", help="Share of the heads to remove. Default: 0.3.")
+    ] = None,
     heads: Annotated[
         int | None, typer.Option(metavar="N", help="Number of heads to remove, instead of --share.")
     ] = None,
