@@ -43,7 +43,10 @@ def test_the_options_of_a_command_are_those_of_its_help() -> None:
     assert usage_of(command) == ["[OPTIONS]", "REF..."]
     rows = dict(map(row_of, command.params))
     assert "--layers 0-5,8" in rows and all(rows.values())
-    assert dict(map(row_of, find(["prune"]).params))["--out DIR"].endswith(" Required.")
+    assert rows["--nulls, --no-nulls"].endswith(" Default: --nulls.")
+    rows = dict(map(row_of, find(["prune"]).params))
+    assert rows["--out DIR"].endswith(" Required.") and rows["--seed N"].endswith(" Default: 0.")
+    assert "Default" not in rows["--uniform"]
 
 
 def test_docstrings_become_restructuredtext() -> None:

@@ -54,11 +54,20 @@ def row_of(parameter: Any) -> tuple[str, str]:
     if not (parameter.is_flag or parameter.count):
         names += f" {metavar(parameter)}"
     text = parameter.help or ""
-    if parameter.show_default and parameter.default not in (None, False, (), []) and not parameter.is_flag:
-        text += f" Default: {parameter.default}."
+    if parameter.show_default and (default := default_of(parameter)):
+        text += f" Default: {default}."
     if parameter.required:
         text += " Required."
     return names, text
+
+
+def default_of(parameter: Any) -> str:
+    """Return the default of an option, the name of a switch that has two; empty where there is none."""
+    if parameter.default is None or parameter.default in ((), []):
+        return ""
+    if parameter.secondary_opts:
+        return str((parameter.opts if parameter.default else parameter.secondary_opts)[0])
+    return "" if parameter.is_flag else str(parameter.default)
 
 
 def metavar(parameter: Any) -> str:
