@@ -137,6 +137,31 @@ def test_touched_files_are_read_again_and_give_no_second_row(atlas: attngeo.Atla
     assert atlas.frame().equals(before) and atlas.models().height == 1
 
 
+def test_replaced_files_replace_their_rows(atlas: attngeo.Atlas, models: list[Path], tmp_path: Path) -> None:
+    """Local rows have no commit: those of weights that are gone could not be told from the new ones."""
+    folder = shutil.copytree(models[0], tmp_path / "run")
+    atlas.add([folder, models[1]], workers=0)
+    atlas.add(folder, workers=0, nulls=False)
+    shutil.rmtree(folder)
+    shutil.copytree(models[2], folder)
+    assert atlas.add(folder, workers=0) == Added(scored=1, linked=0, known=0, failed=0)
+    expected = attngeo.score(models[2], folded=True).frame
+    found = atlas.frame().filter(model=str(folder), options="")
+    assert found["symmetry"].to_list() == pytest.approx(expected["symmetry"].to_list(), abs=1e-12)
+    assert atlas.models().select("model", "options").is_unique().all() and atlas.status().models == 3
+    pytest.importorskip("duckdb")
+    [(count,)] = atlas.sql(f"select count(*) from scores where model = '{folder}' and options = ''").rows()
+    assert count == expected.height
+
+
+def test_replaced_files_that_cannot_be_scored_leave_the_rows(atlas: attngeo.Atlas, models: list[Path]) -> None:
+    atlas.add(models[0], workers=0)
+    before = atlas.frame()
+    (models[0] / "model.safetensors").write_bytes(b"short")
+    assert atlas.add(models[0], workers=0).failed == 1
+    assert atlas.frame().equals(before)
+
+
 @pytest.mark.parametrize("change", ["weights", "heads", "norm", "rotary"])
 def test_whatever_changes_the_rows_gives_another_part(atlas: attngeo.Atlas, tmp_path: Path, change: str) -> None:
     content = model_files("llama")

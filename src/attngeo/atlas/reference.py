@@ -8,6 +8,7 @@ import unicodedata
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from attngeo.atlas.options import digest
 from attngeo.errors import AttngeoError, InputError
@@ -76,6 +77,17 @@ class Reference:
         found = HubModel(hub_reference(str(self)))
         commit = found.snapshot.commit
         return Located(commit, commit, lambda: hub_checkpoint(found, None))
+
+
+def row_name(reference: Reference, state: str, *about: Any) -> str:
+    """Return the name of the file with the row about one state of a model, in two parts.
+
+    On the hub: a commit, then the revision that asked for it. Of files on this machine only the present content counts:
+    the model, then the state of its files, so that rows of earlier states are found by the first part.
+    """
+    if reference.revision is None:
+        return f"{digest(reference.model, *about)}-{digest(state)[:16]}"
+    return f"{digest(reference.model, state, *about)}-{digest(reference.revision)[:8]}"
 
 
 @dataclass(frozen=True)

@@ -2,14 +2,16 @@
 
     attngeo-atlas.json             the version of this layout
     scores/PART.parquet            the rows of one model, named by its fingerprint
-    models/KEY-REVISION.parquet    one row: a reference, its commit, and the part that holds its scores
+    models/KEY-REVISION.parquet    one row: a reference, its commit, and the part that holds its scores; that of
+                                   files on this machine is replaced when they are
     failures/KEY.parquet           one row: a reference that could not be scored, and why
     networks/KEY-REVISION.parquet  one row: a model that was organised on texts
     organized/PART.parquet         one row: a network on a text; its heads, pair by pair, are in head_pairs/PART.parquet
     invariance/PART.parquet        one row: a network on a text, before and after the softmax
 
 Each file is written once, atomically, by whoever finishes first; another writer would write the same rows. A part is
-written before the row that refers to it. Nothing is ever appended, so that any number of processes may write.
+written before the row that refers to it. Nothing is ever appended, so that any number of processes may write. The name
+of a row is made by `reference.row_name`.
 """
 
 from __future__ import annotations
@@ -150,6 +152,12 @@ class Store:
                 path.unlink(missing_ok=True)
         except AttngeoError as error:
             raise AtlasWriteError(str(error)) from error
+
+    def remove_earlier(self, table: str, name: str) -> None:
+        """Delete the other files of a table whose names begin with the first part of `name`."""
+        for other in self.names(table, prefix=name.partition("-")[0]):
+            if other != name:
+                self.remove(table, other)
 
     def row(self, table: str, name: str) -> dict[str, Any] | None:
         """Return the first row of a file; None if there is no such file."""

@@ -14,7 +14,7 @@ from attngeo.atlas.budget import keeping_budget
 from attngeo.atlas.fingerprint import fingerprint
 from attngeo.atlas.options import RESULT_VERSION, ScoreOptions, digest
 from attngeo.atlas.outcome import Outcome, State, write_failure
-from attngeo.atlas.reference import Reference
+from attngeo.atlas.reference import Reference, row_name
 from attngeo.atlas.store import AtlasWriteError, Store
 from attngeo.errors import AttngeoError
 from attngeo.io.messages import one_line
@@ -97,7 +97,7 @@ def _add(store: Store, reference: Reference, options: ScoreOptions) -> tuple[Sta
     row: Row = {"model": reference.model, "revision": reference.revision, "commit": located.commit}
     row |= {"options": options.text, "results": RESULT_VERSION}
     same_commit = store.names("models", prefix=name.partition("-")[0])  # asked for by another revision
-    if same_commit and (part := _part_of(store, same_commit[0])) is not None:
+    if located.commit and same_commit and (part := _part_of(store, same_commit[0])) is not None:
         other = store.row("models", same_commit[0]) or {}
         store.write("models", name, [other | row | {"part": part}])
         return "linked", 0
@@ -114,13 +114,15 @@ def _add(store: Store, reference: Reference, options: ScoreOptions) -> tuple[Sta
         model_type = (checkpoint.config or {}).get("model_type")
     row |= {"part": part, "notes": "; ".join(notes) or None}
     row["model_type"] = model_type if isinstance(model_type, str) else None
+    if located.commit is None:  # files that were replaced: nothing would tell their rows from those of the new ones
+        store.remove_earlier("models", name)
     store.write("models", name, [row])
     return ("linked" if known else "scored"), read
 
 
 def _model_name(reference: Reference, state: str, options: ScoreOptions) -> str:
-    """Return the name of the file in the table of models: one state of a model, then the revision that named it."""
-    return f"{digest(reference.model, state, options.text, RESULT_VERSION)}-{digest(reference.revision)[:8]}"
+    """Return the name of the file in the table of models."""
+    return row_name(reference, state, options.text, RESULT_VERSION)
 
 
 def _part_of(store: Store, name: str) -> str | None:

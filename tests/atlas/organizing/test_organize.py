@@ -114,6 +114,16 @@ def test_an_interrupted_call_resumes_and_workers_give_the_same_rows(
     assert other._store.frame("head_pairs").equals(atlas._store.frame("head_pairs"))
 
 
+def test_replaced_files_replace_their_rows(encoder: Path, tmp_path: Path) -> None:
+    copy, atlas = shutil.copytree(encoder, tmp_path / "copy"), attngeo.Atlas(tmp_path / "atlas")
+    found = []
+    for note in ("first", "second"):
+        (copy / "note.txt").write_text(note)
+        atlas.organize(copy, TEXTS[:1], invariance=0, workers=0)
+        found += atlas.organized()["content"].to_list()
+    assert len(found) == 2 and found[0] != found[1]
+
+
 def test_a_missing_part_is_found_and_restored(atlas: attngeo.Atlas, encoder: Path, tmp_path: Path) -> None:
     copy = attngeo.Atlas(shutil.copytree(atlas.path, tmp_path / "atlas"))
     part = copy.organized()["part"][0]

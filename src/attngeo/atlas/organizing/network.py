@@ -7,8 +7,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from attngeo.atlas.options import digest
-from attngeo.atlas.reference import Reference
+from attngeo.atlas.reference import Reference, row_name
 from attngeo.atlas.store import Store
 from attngeo.errors import SourceError, reason
 from attngeo.weights.sources.folder import LocalFolder
@@ -17,21 +16,18 @@ if TYPE_CHECKING:
     from attngeo.live.load import LoadedModel
 
 
-def network_name(reference: Reference, state: str) -> str:
-    """Return the name of the file in the table of networks: one state of a model under one revision."""
-    return f"{digest('network', reference.model, state)}-{digest(reference.revision)[:8]}"
-
-
 def find_content(store: Store, reference: Reference) -> str:
     """Return what all results of a network depend on, and note it in the table of networks.
 
     On the hub this is the commit, of files on this machine a hash of all of them: weights, config and tokenizer.
     """
     located = reference.locate()
-    name = network_name(reference, located.state)
+    name = row_name(reference, located.state)
     if (row := store.row("networks", name)) is not None:
         return str(row["content"])
     content = located.commit or _content_hash(Path(reference.model))
+    if located.commit is None:
+        store.remove_earlier("networks", name)
     common = {"model": reference.model, "revision": reference.revision, "commit": located.commit}
     store.write("networks", name, [common | {"content": content}])
     return content
