@@ -52,6 +52,23 @@ def test_the_list_of_a_group_has_whole_sentences() -> None:
     assert "..." not in text.split("Commands:")[1]
 
 
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        ("--nonsense", "no such option: --nonsense (see attngeo --help)"),
+        ("scor model", "no such command 'scor', did you mean 'score'? (see attngeo --help)"),
+        ("xyzzy", "no such command 'xyzzy' (see attngeo --help)"),
+        ("score", "missing argument 'REF' (see attngeo score --help)"),
+        ("prune model --out", "option '--out' requires an argument (see attngeo prune --help)"),
+        ("atlas ad", "no such command 'ad'. Did you mean 'add'? (see attngeo atlas --help)"),
+        ("atlas add", "missing argument 'DIR' (see attngeo atlas add --help)"),
+    ],
+)
+def test_usage_errors_are_one_line(words: str, line: str) -> None:
+    done = CliRunner().invoke(app, words.split(), prog_name="attngeo")
+    assert (done.exit_code, done.stdout, done.stderr) == (2, "", f"attngeo: error: {line}\n")
+
+
 def test_help_imports_no_command() -> None:
     script = """
 import sys

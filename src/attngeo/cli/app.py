@@ -10,6 +10,9 @@ import os
 import signal
 import sys
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from difflib import get_close_matches
 from importlib import import_module
 from typing import Annotated, Any
 
@@ -84,9 +87,41 @@ class _LazyGroup(TyperGroup):
         module = import_module(f"attngeo.cli.{COMMANDS[name][0]}")
         return _without_types(typer.main.get_group(module.app).commands[name])
 
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        if args[0] not in COMMANDS:
+            near = get_close_matches(args[0], COMMANDS, 1)
+            ctx.fail(f"no such command {args[0]!r}" + (f", did you mean {near[0]!r}?" if near else ""))
+        return super().resolve_command(ctx, args)
+
+    def make_context(self, *arguments: Any, **options: Any) -> Any:
+        with _usage_errors_in_one_line():
+            return super().make_context(*arguments, **options)
+
+    def invoke(self, ctx: Any) -> Any:
+        with _usage_errors_in_one_line(ctx):
+            return super().invoke(ctx)
+
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         with formatter.section("Commands"):
             formatter.write_dl([(name, line) for name, (_, line) in COMMANDS.items()])
+
+
+_UsageError: Any = typer.BadParameter.__base__  # of click, or of typer's own copy of it
+
+
+@contextmanager
+def _usage_errors_in_one_line(ctx: Any = None) -> Iterator[None]:
+    """Print a wrong option or argument as other errors are printed; typer would print the usage before it."""
+    try:
+        yield
+    except _UsageError as error:
+        if type(error).__name__ == "NoArgsIsHelpError":  # a group without a command prints its help
+            raise
+        name = ctx.invoked_subcommand if ctx is not None else None
+        called = error.ctx.command_path if error.ctx else f"attngeo {name}" if name else "attngeo"
+        message = error.format_message().removesuffix(".")
+        typer.echo(f"attngeo: error: {message[:1].lower()}{message[1:]} (see {called} --help)", err=True)
+        raise typer.Exit(2) from error
 
 
 def _without_types(command: Any) -> Any:
