@@ -6,6 +6,7 @@ Of each layer only the bytes of its queries and keys are read.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 
@@ -27,6 +28,11 @@ from attngeo.weights.sources.checkpoint import Checkpoint
 from attngeo.weights.sources.open import CheckpointRef, open_checkpoint
 
 _SHOWN = 6  # names of tensors in the message about an unknown layout
+_ADVICE = (  # for authors of a model of their own
+    "pass a state dict that names queries and keys layers.0.q_proj.weight, layers.0.k_proj.weight, … [out, in], "
+    "with the number of heads (num_heads, --num-heads)"
+)
+_SINGLE_HEAD = re.compile(r"(?:^|[._])heads?\.\d+$")  # "blocks.3.attention.heads.0": a module per head
 
 
 @dataclass(frozen=True)
@@ -245,6 +251,13 @@ def _check_known(checkpoint: Checkpoint, known: Family, sites: list[Site], unpro
         raise LayoutError(
             f"{checkpoint.ref}: unknown layout; none of its tensors are known as queries and keys: "
             + first_names(names, _SHOWN)
+            + ("" if model_type else f"; a transformers model needs its config.json beside it, of any other {_ADVICE}")
+        )
+    single = None if known.status == "right" else next((site for site in sites if _SINGLE_HEAD.search(site.path)), None)
+    if single is not None:
+        raise LayoutError(
+            f"{checkpoint.ref}: {single.query} holds the queries of one head by the name of its module; "
+            f"join the heads of each layer over their rows (torch.cat), and {_ADVICE}"
         )
     if unproven or known.status == "right" or (not model_type and all(site.layout.unambiguous for site in sites)):
         return

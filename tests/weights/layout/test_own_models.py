@@ -1,0 +1,52 @@
+"""Models that someone wrote in torch: scored where the names say enough, otherwise told what to do."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+
+import attngeo
+from attngeo.arrays import Floats
+from attngeo.errors import LayoutError
+
+LAYERS, HEADS, WIDTH, SIZE = 2, 4, 32, 8
+
+
+def weights() -> Floats:
+    """Return queries and keys [layers, 2, heads, size, width], as rows of tensors [out, in]."""
+    return np.random.default_rng(0).normal(size=(LAYERS, 2, HEADS, SIZE, WIDTH)).astype(np.float32)
+
+
+def joined(names: tuple[str, str]) -> dict[str, Floats]:
+    return {
+        f"layers.{layer}.{name}.weight": both[side].reshape(HEADS * SIZE, WIDTH)
+        for layer, both in enumerate(weights())
+        for side, name in enumerate(names)
+    }
+
+
+@pytest.mark.parametrize("unproven", [False, True])
+def test_a_module_per_head_is_not_taken_for_a_layer(unproven: bool) -> None:
+    per_head = {
+        f"blocks.{layer}.attention.heads.{head}.{name}.weight": both[side, head]
+        for layer, both in enumerate(weights())
+        for head in range(HEADS)
+        for side, name in enumerate(("query", "key"))
+    }
+    message = "blocks.0.attention.heads.0.query.weight holds the queries of one head .* join the heads of each layer"
+    with pytest.raises(LayoutError, match=message):
+        attngeo.score(per_head, num_heads=HEADS, unproven=unproven)
+
+
+def test_the_advice_for_an_unknown_layout_can_be_followed() -> None:
+    with pytest.raises(LayoutError, match="unknown layout; none of its tensors are known") as caught:
+        attngeo.score(joined(("attention.ask", "attention.offer")))
+    query_name, key_name = re.findall(r"layers\.0\.(\w+)\.weight", str(caught.value).split("pass a state dict")[1])
+    table = attngeo.score(joined((query_name, key_name)), num_heads=HEADS, nulls=False)
+    for layer, (query, key) in enumerate(weights().astype(float)):
+        for head in range(HEADS):
+            form = query[head].T @ key[head]
+            [found] = table.frame.filter(layer=layer, head=head)["symmetry"]
+            assert found == pytest.approx(np.trace(form @ form) / (form**2).sum(), abs=1e-6)
