@@ -51,7 +51,7 @@ def check_torch(name: str) -> None:
     try:
         import torch  # noqa: F401
     except ImportError as error:
-        raise SourceError(f"{name}: reading a pickled state dict needs torch: pip install attngeo[torch]") from error
+        raise SourceError(f"{name}: reading a pickled state dict needs torch: pip install 'attngeo[torch]'") from error
 
 
 def load_state_dict(path: Path, name: str) -> dict[str, torch.Tensor]:
