@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -25,8 +24,5 @@ class Drawable:
         raise NotImplementedError
 
     def _repr_png_(self) -> bytes:
-        from attngeo import show
-
-        picture = io.BytesIO()
-        show.save_figure(self.plot(), picture)
-        return picture.getvalue()
+        picture: bytes = self.plot()._repr_png_()  # type: ignore[attr-defined]
+        return picture

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import pickle
 import subprocess
 import sys
 
@@ -23,6 +24,15 @@ def tables(minilm, smollm2):
 def lines(figure, label):
     """Return x and y of the line with this label, in each panel."""
     return [next(line for line in ax.lines if line.get_label() == label).get_xydata().T for ax in figure.axes]
+
+
+def test_a_notebook_shows_a_figure_without_settings(tables):
+    """IPython knows matplotlib's figures only after `%matplotlib inline` or an import of pyplot."""
+    formatters = pytest.importorskip("IPython.core.formatters")
+    shown, _ = formatters.DisplayFormatter().format(tables[0].plot())
+    assert shown["image/png"].startswith(b"\x89PNG")
+    copy = pickle.loads(pickle.dumps(tables[0].plot()))
+    assert copy._repr_png_() == shown["image/png"]
 
 
 def test_lines_are_layers_and_dots_are_heads(tables):

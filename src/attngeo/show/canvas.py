@@ -6,9 +6,10 @@ for tokens). No function uses matplotlib's `pyplot`, so figures need no display 
 
 from __future__ import annotations
 
+import io
 import warnings
 from collections.abc import Callable
-from functools import wraps
+from functools import partial, wraps
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Literal, ParamSpec
 
@@ -79,10 +80,20 @@ def for_print(draw: Callable[P, Figure]) -> Callable[P, Figure]:
 
 
 def new_figure(width: float, height: float) -> Figure:
-    """Return an empty figure; `width` and `height` are in inches."""
+    """Return an empty figure, which a notebook shows; `width` and `height` are in inches."""
     from matplotlib.figure import Figure
 
-    return Figure(figsize=(width, height), layout="constrained", dpi=200)
+    figure = Figure(figsize=(width, height), layout="constrained", dpi=200)
+    # IPython shows figures only after `%matplotlib inline` or an import of pyplot, which nothing here needs.
+    figure._repr_png_ = partial(_png, figure)  # type: ignore[attr-defined]
+    return figure
+
+
+def _png(figure: Figure) -> bytes:
+    """Return the picture that a notebook shows."""
+    picture = io.BytesIO()
+    save_figure(figure, picture)
+    return picture.getvalue()
 
 
 def save_figure(figure: Figure, target: Path | IO[bytes], format: str = "png") -> None:
