@@ -12,6 +12,8 @@ from attngeo.errors import InputError
 
 app = typer.Typer(rich_markup_mode=None)
 
+_TOO_FEW_TOKENS = 384  # of the 512 that were too few in docs/pruning.md, a quarter of which was held out
+
 
 @app.command()
 def prune(
@@ -86,6 +88,10 @@ def prune(
             )
         print_text(pruning_report(result.plan, result.curve))
         print_text(f"{result.summary}\n")
+        tokens = result.plan.statistics.tokens if result.plan.statistics else None
+        if text_file and tokens is not None and tokens <= _TOO_FEW_TOKENS:
+            few = f"{tokens} calibration tokens to fit with are too few to choose heads well"
+            typer.echo(f"attngeo: {few}; some 16,000 are advised (docs/pruning.md)", err=True)
         typer.echo(f"attngeo: wrote {out}", err=True)
 
 
