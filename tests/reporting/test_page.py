@@ -133,6 +133,15 @@ def test_nothing_is_wider_than_a_phone(pair_report, open_page):
     opened.clean()
 
 
+def test_the_buttons_of_figures_work_offline_and_cover_no_title(pair_report, open_page):
+    opened = open_page(pair_report).ready()
+    titles = opened.page.locator(".modebar-btn").evaluate_all("buttons => buttons.map((b) => b.dataset.title)")
+    assert set(titles) == {"Zoom", "Pan", "Zoom in", "Zoom out", "Reset axes"}  # none that shares data
+    touched = open_page(pair_report, viewport={"width": 390, "height": 800}, has_touch=True, is_mobile=True).ready()
+    assert touched.page.locator("svg.main-svg").count() > 0 and touched.page.locator(".modebar-btn").count() == 0
+    touched.clean()
+
+
 def test_a_long_name_is_whole_and_fits_a_phone(smollm2, tmp_path, open_page):
     name = "an-organisation/" + "Model-with-a-very-long-name-" * 4 + "NoPlaceToBreakTheLineInThisPartOfTheName"
     table = attngeo.score(smollm2, layers=[0, 29])  # the names of its scores are long, too

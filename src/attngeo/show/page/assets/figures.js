@@ -1,6 +1,8 @@
 // Figures that plotly draws: themes, choices as select elements, saving, and heads that are picked by a click.
 
-const PLOT_SETTINGS = { responsive: true, displaylogo: false, plotlyServerURL: "",
+// Without a mouse plotly's buttons would always be there, over the titles; a double tap resets the axes all the same.
+const PLOT_SETTINGS = { responsive: true, displaylogo: false, plotlyServerURL: "", showSendToCloud: false,
+  displayModeBar: matchMedia("(hover: none)").matches ? false : "hover",
   modeBarButtonsToRemove: ["toImage", "select2d", "lasso2d", "autoScale2d"] };
 
 /** Inflate plotly's script and run it from a blob: address, which the page's policy allows. */
@@ -15,7 +17,8 @@ async function loadPlotly(text) {
 /** Return the colours that plotly's layout needs in the current theme, under the names of `relayout`. */
 function themeChanges(layout) {
   const colours = themeColours();
-  const changes = { "font.color": colours.text };
+  const changes = { "font.color": colours.text, "modebar.bgcolor": colours.background,
+    "modebar.color": colours.line, "modebar.activecolor": colours.text };
   for (const name of Object.keys(layout).filter((key) => /^[xy]axis\d*$/.test(key))) {
     changes[`${name}.gridcolor`] = colours.grid;
     changes[`${name}.zerolinecolor`] = colours.line;
