@@ -174,6 +174,9 @@ def test_reordering_keeps_labels_and_the_embedding_has_one_row_per_head():
         (lambda: organize(np.ones((3, 3)), start="here"), "start 'here'"),
         (lambda: organize(np.ones((3, 3)), device="nowhere"), "device 'nowhere'"),
         (lambda: organize(np.ones((3, 3)), device=True), "device True cannot be used"),  # torch takes it for a dtype
+        # What `capture` returns for several texts.
+        (lambda: organize([NetworkTensor(np.ones((2, 2, 2)))] * 2), "expected real numbers, got list of NetworkTensor"),
+        (lambda: organize("a text"), "tensor: expected real numbers, got str$"),
         (lambda: organize([[1, 2], [3]]), "nested lists of different lengths"),
         (lambda: organize(np.ones((3, 3)), iterations=1.5), "iterations is 1.5, expected a whole number"),
         (lambda: organize(np.ones((3, 3)), beta=np.inf), "beta is inf, expected a finite number"),

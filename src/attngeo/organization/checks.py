@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from attngeo.arguments import is_whole
 from attngeo.arrays import ArrayInput, Floats, is_torch, to_numpy
@@ -26,10 +27,17 @@ def as_floats(array: ArrayInput, what: str = "array") -> Any:
     except ValueError:  # rows of different lengths
         raise InputError(f"{what}: expected an array of numbers, got nested lists of different lengths") from None
     if values.dtype.kind not in "fiub":
-        raise InputError(f"{what}: expected real numbers, got {values.dtype}")
+        raise InputError(f"{what}: expected real numbers, got {_kind(array, values)}")
     if values.dtype not in (np.float32, np.float64):
         values = values.astype(np.float32 if values.dtype == np.float16 else np.float64)
     return values
+
+
+def _kind(array: object, values: NDArray[Any]) -> str:
+    """Return in words what was given instead of numbers: "list of NetworkTensor", "str", "complex128"."""
+    if isinstance(array, list | tuple) and values.size and values.dtype.kind not in "cV":
+        return f"{type(array).__name__} of {type(values.item(0)).__name__}"
+    return type(array).__name__ if values.ndim == 0 else str(values.dtype)
 
 
 def checked(array: ArrayInput, what: str = "array", dimensions: tuple[int, ...] = (2, 3)) -> Any:

@@ -198,3 +198,17 @@ def test_a_pruned_copy_is_matched_by_the_numbers_of_its_heads(tmp_path):
     assert comparison.notes[0].startswith("2 heads of ") and comparison.notes[0].endswith(": L0H1, L3H2")
     pruned.save_pretrained(tmp_path / "pruned")
     assert compare(encoder, tmp_path / "pruned").changes.equals(comparison.changes)
+
+
+def test_without_a_number_of_heads_only_layers_are_compared():
+    """Such a layer is read as one head, which is no head of the model and has no counterpart to miss."""
+    a, b = (
+        {f"layers.{i}.{name}.weight": rng.normal(size=(32, 32)) for i in range(2) for name in ("q_proj", "k_proj")}
+        for rng in map(np.random.default_rng, (0, 1))
+    )
+    found = compare(a, b, draws=99)
+    assert found.notes == (
+        "only layers are compared: the number of heads of state dict is not known (num_heads, --num-heads)",
+    )
+    assert found.changes["head"].null_count() == found.changes.height == 2
+    assert compare(a, b, draws=99, num_heads=4).notes == ()

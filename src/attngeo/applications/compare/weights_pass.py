@@ -34,6 +34,7 @@ class WeightsPass:
     cosines: list[float] = field(default_factory=list)  # mean matched |cosine| of each layer
     only_a: list[str] = field(default_factory=list)  # labels of heads that B does not have
     only_b: list[str] = field(default_factory=list)
+    without_heads: set[str] = field(default_factory=set)  # "a", "b": models whose number of heads is not known
 
     @property
     def cosine(self) -> float:
@@ -85,6 +86,10 @@ class WeightsPass:
 
     def _note_unpaired(self, pair: LayerPair) -> None:
         """Note the heads of either layer that the other one does not have."""
+        unknown = {side for side, weights in (("a", pair.a), ("b", pair.b)) if not weights.heads_known}
+        self.without_heads |= unknown
+        if unknown:
+            return
         paired = {number for number, _, _ in pair.heads}
         for side, labels in ((pair.a, self.only_a), (pair.b, self.only_b)):
             labels += [f"L{pair.a.layer}H{number}" for number in side.head_numbers if number not in paired]
@@ -96,6 +101,11 @@ class WeightsPass:
             for labels, has, lacks in ((self.only_a, a, b), (self.only_b, b, a))
             if labels
         ]
+        if self.without_heads:
+            names = " and ".join(dict.fromkeys({"a": a, "b": b}[side] for side in sorted(self.without_heads)))
+            notes.append(
+                f"only layers are compared: the number of heads of {names} is not known (num_heads, --num-heads)"
+            )
         zero = [form_label(row) for row in self.rows if row["change"] is None]
         if zero:
             notes.append(f"{len(zero)} forms are zero in {a}, but not in {b}: {first_names(zero, SHOWN)}")

@@ -27,8 +27,8 @@ class AttentionWeights:
     model in training.
 
     >>> weights = next(iter(attngeo.attention_layers(attngeo.bundled.bundled("encoder"))))
-    >>> weights.stack, weights.layer, weights.query.shape, weights.key.shape
-    ('encoder', 0, (4, 128, 32), (4, 128, 32))
+    >>> weights
+    AttentionWeights(encoder L0, query [4, 128, 32], key [4, 128, 32])
     """
 
     stack: str  # "encoder", "decoder", "cross", "text", "vision", "audio", …
@@ -44,6 +44,11 @@ class AttentionWeights:
     numbers: tuple[int, ...] | None = None  # of the query heads in the full model, for a pruned layer; None: 0, 1, 2, …
     key_of: tuple[int, ...] | None = None  # the key head of each query head, where a pruned layer's groups are unequal
     tensors: tuple[str, ...] = field(default=(), repr=False)  # names of the query and the key tensor
+
+    def __repr__(self) -> str:
+        known = "" if self.heads_known else ", heads not known"
+        shapes = f"query {list(self.query.shape)}, key {list(self.key.shape)}"
+        return f"AttentionWeights({self.stack} L{self.layer}, {shapes}{known})"
 
     @property
     def group_size(self) -> int:
