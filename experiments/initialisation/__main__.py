@@ -180,7 +180,7 @@ def _parser() -> argparse.ArgumentParser:
                      description="Which initialisation saves training steps? A grid of initialisations × learning "
                                  "rates × seeds as paired runs, and their comparison.")  # fmt: skip
     commands = parser.add_subparsers(
-        required=True, metavar="prepare|run|speed|table|figures|page", parser_class=_Parser
+        required=True, metavar="prepare|run|speed|table|figures|page|overlap", parser_class=_Parser
     )
 
     def add(command: Callable[[argparse.Namespace], None], summary: str) -> argparse.ArgumentParser:
