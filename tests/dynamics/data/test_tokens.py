@@ -152,7 +152,7 @@ def test_a_tokenizer_of_another_script_is_an_error(tmp_path: Path) -> None:
 
 def test_tokens_of_another_corpus_are_an_error(tmp_path: Path) -> None:
     prepare_small(tmp_path)
-    with pytest.raises(InputError, match="holds tokens of another corpus or tokenizer"):
+    with pytest.raises(InputError, match=r"another corpus or tokenizer; name another folder \(tokens\)"):
         prepare_small(tmp_path, vocabulary=200)
     with pytest.raises(InputError, match="holds tokens of another corpus or tokenizer"):
         prepare_tokens(tmp_path / "tokens", [write_corpus(tmp_path, count=301)], vocabulary=300)

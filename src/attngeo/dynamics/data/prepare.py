@@ -92,7 +92,8 @@ def prepare_tokens(
     except OSError as error:
         raise AttngeoError(f"{folder}: token files cannot be written ({error.strerror or error})") from error
     if not (folder / "asked.json").is_file() or (folder / "asked.json").read_text() != request:
-        raise InputError(f"{folder}: holds tokens of another corpus or tokenizer; name another folder or delete it")
+        advice = "name another folder (tokens), or delete it"
+        raise InputError(f"{folder}: holds tokens of another corpus or tokenizer; {advice}")
     return open_tokens(folder)
 
 
