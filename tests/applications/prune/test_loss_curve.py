@@ -17,6 +17,11 @@ def made_plan(count: int) -> PrunePlan:
     return PrunePlan("made", "llama", "", ("decoder",), 16, "error", "query", removed)
 
 
+def test_a_plan_prints_as_one_short_line() -> None:
+    line = "2 of 16 heads (12.5%) of llama, chosen by error: L0H0, L0H1"
+    assert (str(made_plan(2)), repr(made_plan(2))) == (line, f"PrunePlan({line})")
+
+
 def test_smaller_plans_are_the_beginning_of_the_largest(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of 16 heads, 30% are 4.8: the nearest number is removed, as `prune_plan` does."""
     asked: list[float] = []

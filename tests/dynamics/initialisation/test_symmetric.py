@@ -192,6 +192,7 @@ def test_the_result_prints_the_layers_and_the_change_of_scale() -> None:
     result = symmetric_init_(tiny_models.t5(), scale=0.05)
     assert str(result).startswith("symmetric, std 0.05: 4 layers (decoder, encoder), std of W_k ")
     assert str(result).endswith(" → 0.05; 2 cross-attention layers unchanged")
+    assert repr(result) == f"Initialisation({result})"  # what a notebook shows
 
 
 def test_a_convolution_with_a_1x1_kernel_is_written_in_place() -> None:

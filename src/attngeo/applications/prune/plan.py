@@ -187,6 +187,9 @@ class PrunePlan(_SavedFields):
         shown = first_names(self.labels, 20)
         return f"{len(self.removed)} of {self.total} heads ({self.share:.1%}) of {self.model_type}, {how}: {shown}"
 
+    def __repr__(self) -> str:
+        return f"PrunePlan({self})"
+
 
 def stacks_of(layers: Sequence[PrunableLayer]) -> tuple[str, ...]:
     """Return the names of the stacks, in order."""

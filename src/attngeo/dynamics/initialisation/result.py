@@ -28,3 +28,6 @@ class Initialisation:
         before, after = (sorted(layer.std[i] for layer in self.layers)[len(self.layers) // 2] for i in (0, 1))
         cross = f"; {len(self.cross)} cross-attention layers unchanged" if self.cross else ""
         return f"{self.name}: {len(self.layers)} layers ({stacks}), std of W_k {before:.3g} → {after:.3g}{cross}"
+
+    def __repr__(self) -> str:
+        return f"Initialisation({self})"

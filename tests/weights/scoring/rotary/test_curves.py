@@ -21,7 +21,7 @@ def curves(smollm2) -> OffsetCurves:
 
 def test_curves_begin_with_the_plain_score(curves, smollm2):
     table = attngeo.score(smollm2, layers=LAYERS, heads=False, nulls=False)
-    assert curves.offsets.tolist() == list(range(65))
+    assert curves.offsets.tolist() == list(range(65)) and repr(curves).endswith("2 layers, offsets 0 to 64)")
     assert [curve.symmetry[0] for curve in curves.layers] == pytest.approx(table.frame["symmetry"].to_list(), abs=1e-5)
 
 

@@ -47,6 +47,9 @@ class OffsetCurves(Drawable):
     offsets: Floats  # [k]
     layers: tuple[OffsetCurve, ...]
 
+    def __repr__(self) -> str:
+        return f"OffsetCurves({self.model}, {len(self.layers)} layers, offsets 0 to {self.offsets[-1]:.0f})"
+
     def plot(self) -> Figure:
         """Draw s(Δ) of all layers, and for each layer s(0), the average over the window and the limit."""
         return draw("offset_figure", self)
