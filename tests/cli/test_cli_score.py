@@ -110,6 +110,15 @@ def test_the_suffix_of_the_file_selects_the_format(minilm, tmp_path):
     assert len(json.loads((tmp_path / "scores.json").read_text())) == 1
 
 
+def test_a_suffix_without_a_format_needs_one(minilm, tmp_path):
+    out = tmp_path / "scores.xlsx"
+    done = run("score", minilm, "--layers", "0", "--out", out)
+    expected = f"attngeo: error: --out {out}: expected a name ending in .csv, .json, .md, .parquet, .tex, .txt\n"
+    assert (done.returncode, done.stderr) == (2, expected) and not out.exists()
+    assert run("score", minilm, "--layers", "0", "--format", "csv", "--out", out).returncode == 0
+    assert out.read_text().startswith("model,stack,layer")
+
+
 @pytest.mark.parametrize("heads", [True, False])
 def test_a_parquet_file_loads_as_a_score_table(minilm, tmp_path, heads):
     done = run("score", minilm, *(["--heads"] if heads else []), "--out", tmp_path / "scores.parquet")

@@ -135,7 +135,10 @@ def output_format(form: str | None, out: Path | None) -> str:
         from attngeo.io.atomic import check_writable
 
         check_writable(out)
-    form = form or FORMATS.get(out.suffix.lower() if out else "", "table")
+    suffix = out.suffix.lower() if out else ""
+    if form is None and suffix and suffix not in FORMATS:  # a table of text in a file named .xlsx would open nowhere
+        raise AttngeoError(f"--out {out}: expected a name ending in {', '.join(sorted(FORMATS))}")
+    form = form or FORMATS.get(suffix, "table")
     if form not in FORMATS.values():
         raise AttngeoError(f"--format {form}: expected one of {', '.join(sorted(FORMATS.values()))}")
     if form == "parquet" and out is None:
