@@ -108,6 +108,8 @@ def load_model(
     if isinstance(ref, torch.nn.Module):
         model = unwrapped(ref)
         if not isinstance(model, transformers.PreTrainedModel):
+            if hasattr(model, "merge_and_unload"):  # of peft
+                raise InputError(f"{type(model).__name__}: has an adapter; merge it by merge_and_unload()")
             raise InputError(f"{type(model).__name__}: not a transformers model, its attention cannot be captured")
         origin = model.name_or_path
         source = {"pretrained_model_name_or_path": origin} if origin and os.path.isdir(origin) else None

@@ -234,6 +234,14 @@ def test_models_that_cannot_be_captured_are_named() -> None:
         capture(swin.eval(), model_inputs("vit"))
 
 
+def test_an_adapter_is_to_be_merged_first() -> None:
+    peft = pytest.importorskip("peft")
+    adapted = peft.get_peft_model(tiny_model("bert"), peft.LoraConfig(target_modules=["query", "key"], r=2))
+    with pytest.raises(InputError, match=r"PeftModel: has an adapter; merge it by merge_and_unload\(\)"):
+        capture(adapted, model_inputs("bert"))
+    assert isinstance(capture(adapted.merge_and_unload(), model_inputs("bert")), NetworkTensor | list)
+
+
 def test_references_without_a_model_are_refused(tmp_path: Path, bert: Path) -> None:
     with pytest.raises(SourceError, match="no such folder, and not a hub id"):
         capture("./nowhere/model", "text")
