@@ -96,8 +96,9 @@ def _add(store: Store, reference: Reference, options: ScoreOptions) -> tuple[Sta
         return "known", 0
     row: Row = {"model": reference.model, "revision": reference.revision, "commit": located.commit}
     row |= {"options": options.text, "results": RESULT_VERSION}
-    same_commit = store.names("models", prefix=name.partition("-")[0])  # asked for by another revision
-    if located.commit and same_commit and (part := _part_of(store, same_commit[0])) is not None:
+    # Asked for by another revision.
+    same_commit = store.names("models", prefix=name.partition("-")[0]) if located.commit else []
+    if same_commit and (part := _part_of(store, same_commit[0])) is not None:
         other = store.row("models", same_commit[0]) or {}
         store.write("models", name, [other | row | {"part": part}])
         return "linked", 0
