@@ -50,3 +50,15 @@ def test_the_advice_for_an_unknown_layout_can_be_followed() -> None:
             form = query[head].T @ key[head]
             [found] = table.frame.filter(layer=layer, head=head)["symmetry"]
             assert found == pytest.approx(np.trace(form @ form) / (form**2).sum(), abs=1e-6)
+
+
+def test_the_layout_of_a_fused_weight_is_told() -> None:
+    """A weight whose rows hold query, key and value of one head after the other would be read wrongly."""
+    query, key = joined(("q", "k"))["layers.0.q.weight"], joined(("q", "k"))["layers.0.k.weight"]
+    fused = {"layers.0.qkv.weight": np.concatenate([query, key, key])}
+    table = attngeo.score(fused, num_heads=HEADS, nulls=False)
+    [note] = [note for note in table.notes if "qkv.weight" in note]
+    assert note == "state dict: qkv.weight is read as all queries, then all keys, then all values; no config says so"
+    separate = attngeo.score(joined(("q_proj", "k_proj")), num_heads=HEADS, nulls=False, layers=0)
+    assert separate.frame["symmetry"].to_list() == pytest.approx(table.frame["symmetry"].to_list(), abs=1e-9)
+    assert not any("qkv" in note for note in separate.notes)

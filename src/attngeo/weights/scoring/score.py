@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from torch import device as Device
 
 FOLDED = Figures(dominance=False)  # what is computed of folded forms
+FUSED = "qkv.weight"  # scored without a config in the layout that most models share; one of the reader's own may differ
 NAMED_IN_WARNING = 20  # forms that a warning names; it only counts the others
 
 
@@ -131,6 +132,8 @@ def score_rows(
         name = model if model is not None else source.model
         _check_name(name)
         requested = Requested(name, heads, nulls, finer, frequencies)
+        if not source.model_type and any(plan.site.layout.query == FUSED for plan in source.plans):
+            notes[f"{name}: {FUSED} is read as all queries, then all keys, then all values; no config says so"] = None
         with closing(_scored(source, target, requested, pairs, notes)) as scored:  # which ends before its source
             for done, new in enumerate(scored, 1):
                 rows += new
