@@ -53,7 +53,7 @@ def test_by_default_all_models_show_the_same_head() -> None:
 
 def test_what_a_mask_forbids_is_grey_and_a_small_beta_is_not() -> None:
     terms = gradient_terms(model_with_loss("gpt2"), labelled_batch("gpt2"))
-    figure = terms.figure()
+    figure = terms.plot()
     (ax,) = (ax for ax in figure.axes if "β of" in ax.get_title(loc="left"))
     values, grey = ax.images
     forbidden = np.triu(np.ones(values.get_array().shape, bool), 1)
@@ -63,6 +63,6 @@ def test_what_a_mask_forbids_is_grey_and_a_small_beta_is_not() -> None:
 
 
 def test_the_stacks_of_one_model_have_separate_lines() -> None:
-    figure = gradient_terms(model_with_loss("t5"), labelled_batch("t5"), layers=[0]).figure()
+    figure = gradient_terms(model_with_loss("t5"), labelled_batch("t5"), layers=[0]).plot()
     labels = {line.get_label() for ax in figure.axes for line in ax.lines}
     assert {"encoder, as context", "decoder, as prediction"} <= labels

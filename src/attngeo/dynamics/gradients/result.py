@@ -135,7 +135,7 @@ class GradientTerms:
             stack: {name: np.mean(heads, axis=0) for name, heads in roles.items()} for stack, roles in by_head.items()
         }
 
-    def figure(self, head: str | None = None, tokens: Sequence[str] = ()) -> Figure:
+    def plot(self, head: str | None = None, tokens: Sequence[str] = ()) -> Figure:
         """Return a figure: β of one head, contributions by role and position, and the scores of all heads.
 
         head     its label; by default the head with the largest update
