@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 from typing import Any
 
 from attngeo.dynamics.initialisation.by_name import check_initialisation
 from attngeo.dynamics.pretraining.config import RESULT_NEUTRAL, PretrainConfig, load_config
 from attngeo.errors import InputError
+from attngeo.io.names import nearest_name
 
 # Settings that may replace the usual ones of a grid; all others are fixed by the grid or its tokens. Those that change
 # the result of a run become part of its cell.
@@ -210,13 +210,13 @@ def group_cells(
     by_key: dict[str, Cell] = {}
     for group in groups:
         if group not in GROUPS:
-            raise InputError(f"group {group!r} does not exist{_nearest(group, GROUPS)}")
+            raise InputError(f"group {group!r} does not exist{nearest_name(group, GROUPS)}")
         by_key |= {cell.key: cell for cell in GROUPS[group]}
     if starts is not None:
         existing = list(dict.fromkeys(cell.start for cell in by_key.values()))
         for start in starts:
             if start not in existing:
-                raise InputError(f"start {start!r} is not in these groups{_nearest(start, existing)}")
+                raise InputError(f"start {start!r} is not in these groups{nearest_name(start, existing)}")
     wanted = [cell for cell in by_key.values() if starts is None or cell.start in starts]
     if rates:
         wanted = [replace(cell, lr=rate) for rate in rates for cell in wanted]
@@ -257,14 +257,9 @@ def _cell_settings(settings: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
         if name not in _SETTABLE:
             if name in PretrainConfig.__annotations__:
                 raise InputError(f"setting {name!r} is fixed by the grid or its tokens and cannot be set")
-            raise InputError(f"setting {name!r} does not exist{_nearest(name, _SETTABLE)}")
+            raise InputError(f"setting {name!r} does not exist{nearest_name(name, _SETTABLE)}")
     return tuple((name, _hashable(settings[name])) for name in sorted(settings) if name not in RESULT_NEUTRAL)
 
 
 def _hashable(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
-
-
-def _nearest(name: str, names: Iterable[str]) -> str:
-    near = get_close_matches(name, names := list(names), 1)
-    return f", did you mean {near[0]!r}?" if near else f"; there are {', '.join(names)}"

@@ -57,7 +57,7 @@ def test_the_list_of_a_group_has_whole_sentences() -> None:
     [
         ("--nonsense", "no such option: --nonsense (see attngeo --help)"),
         ("scor model", "no such command 'scor', did you mean 'score'? (see attngeo --help)"),
-        ("xyzzy", "no such command 'xyzzy' (see attngeo --help)"),
+        ("xyzzy", f"no such command 'xyzzy'; there are {', '.join(COMMANDS)} (see attngeo --help)"),
         ("score", "missing argument 'REF' (see attngeo score --help)"),
         ("prune model --out", "option '--out' requires an argument (see attngeo prune --help)"),
         ("atlas ad", "no such command 'ad'. Did you mean 'add'? (see attngeo atlas --help)"),

@@ -12,7 +12,6 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from difflib import get_close_matches
 from importlib import import_module
 from typing import Annotated, Any
 
@@ -20,6 +19,7 @@ import typer
 from typer.core import TyperGroup
 
 from attngeo import __version__
+from attngeo.io.names import nearest_name
 
 # Command → the module of attngeo.cli that defines it and the first line of its help. The list is printed from here, so
 # that `attngeo --help` need not import the commands.
@@ -89,8 +89,7 @@ class _LazyGroup(TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         if args[0] not in COMMANDS:
-            near = get_close_matches(args[0], COMMANDS, 1)
-            ctx.fail(f"no such command {args[0]!r}" + (f", did you mean {near[0]!r}?" if near else ""))
+            ctx.fail(f"no such command {args[0]!r}{nearest_name(args[0], COMMANDS)}")
         return super().resolve_command(ctx, args)
 
     def make_context(self, *arguments: Any, **options: Any) -> Any:

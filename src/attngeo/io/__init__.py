@@ -8,7 +8,7 @@
     prefetch   read the next items of an iterable in a thread
     progress   progress bars and log lines
     messages   warnings and log messages as single lines
-    names      short names of models
+    names      short names of models, the name that was meant
     parquet    tables in Parquet files, with a digest
     tables     tables with given columns
     text       read text files

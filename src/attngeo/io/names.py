@@ -1,9 +1,9 @@
-"""Names for people: short names of models, and the first of many names."""
+"""Names for people: short names of models, the first of many names, the name that was meant."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 
 def short_name(model: str | os.PathLike[str]) -> str:
@@ -23,3 +23,15 @@ def first_names(names: Sequence[str], most: int) -> str:
     'L0H1, L0H2 and 1 more'
     """
     return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
+
+
+def nearest_name(name: str, names: Iterable[str]) -> str:
+    """Return the end of a message about a name that does not exist: the nearest one that does, or all of them.
+
+    >>> nearest_name("scor", ["score", "prune"]), nearest_name("xyz", ["score", "prune"])
+    (", did you mean 'score'?", '; there are score, prune')
+    """
+    from difflib import get_close_matches
+
+    near = get_close_matches(name, known := list(names), 1)
+    return f", did you mean {near[0]!r}?" if near else f"; there are {', '.join(known)}"

@@ -58,6 +58,6 @@ def test_an_unknown_name_is_refused_with_the_nearest_known_one() -> None:
     model = tiny_models.bert()
     with pytest.raises(InputError, match="start 'symetric' does not exist, did you mean 'symmetric'"):
         initialise_(model, "symetric")
-    with pytest.raises(InputError, match="start 'x' does not exist; expected one of baseline, symmetric, "):
+    with pytest.raises(InputError, match="start 'x' does not exist; there are baseline, symmetric, "):
         initialise_(model, "x")
     assert all(torch.equal(a, b) for a, b in zip(model.parameters(), tiny_models.bert().parameters(), strict=True))

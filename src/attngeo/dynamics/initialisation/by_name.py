@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from difflib import get_close_matches
 from functools import partial
 
 from torch import nn
@@ -23,6 +22,7 @@ from attngeo.dynamics.initialisation.result import Initialisation
 from attngeo.dynamics.initialisation.scale import Scale
 from attngeo.dynamics.initialisation.symmetric import symmetric_init_
 from attngeo.errors import InputError
+from attngeo.io.names import nearest_name
 
 _WITH_SCALE: dict[str, Callable[..., Initialisation]] = {
     "symmetric": symmetric_init_,
@@ -49,9 +49,9 @@ _WITHOUT_SEED = {"symmetric", "independent", "negative", "self-attending", "inde
 def check_initialisation(name: str) -> None:
     """Raise InputError for a name that does not exist, with the nearest one that does."""
     if name not in INITIALISATIONS:
-        near = get_close_matches(name, INITIALISATIONS, 1)
-        hint = f", did you mean {near[0]!r}?" if near else f"; expected one of {', '.join(INITIALISATIONS)}"
-        raise InputError(f"start {name!r} does not exist{hint}")  # `start` is the key in a config
+        raise InputError(
+            f"start {name!r} does not exist{nearest_name(name, INITIALISATIONS)}"
+        )  # `start` is the key in a config
 
 
 def initialise_(model: nn.Module, name: str, *, scale: Scale = None, seed: int = 0) -> Initialisation | None:

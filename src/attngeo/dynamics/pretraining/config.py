@@ -10,7 +10,6 @@ import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import MISSING, asdict, dataclass, fields, replace
-from difflib import get_close_matches
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Literal, get_args, get_origin, get_type_hints
@@ -19,6 +18,7 @@ from attngeo.arguments import file_path
 from attngeo.dynamics.data.wordpiece import MAX_VOCABULARY
 from attngeo.dynamics.initialisation.by_name import check_initialisation
 from attngeo.errors import InputError, first_line
+from attngeo.io.names import nearest_name
 
 SIZES = {"4x256": (4, 256, 4), "12x768": (12, 768, 12), "24x1024": (24, 1024, 16)}  # layers, hidden, heads
 _MAX_SEED = 2**40 - 1  # seeds of torch's generators are multiples of it and have 64 bits
@@ -134,9 +134,7 @@ def _from_table(table: Mapping[str, Any], where: str) -> PretrainConfig:
     hints = get_type_hints(PretrainConfig)
     for key in table:
         if key not in hints:
-            near = get_close_matches(key, hints, 1)
-            hint = f", did you mean {near[0]!r}?" if near else f"; there are {', '.join(hints)}"
-            raise InputError(f"{where}: no setting {key!r}{hint}")
+            raise InputError(f"{where}: no setting {key!r}{nearest_name(key, hints)}")
     required = [field.name for field in fields(PretrainConfig) if field.default is MISSING]
     missing = [name for name in required if name not in table]
     if missing:
