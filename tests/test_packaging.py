@@ -30,6 +30,7 @@ PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 
 # Imported packages that have no entry of their own, because another one always brings them.
 COMES_WITH = {
+    "IPython": "ipykernel",
     "click": "typer",
     "docutils": "sphinx",
     "packaging": "pytest",

@@ -161,7 +161,7 @@ def test_a_nan_is_an_error_with_file_and_tensor(tmp_path: Path) -> None:
 def test_without_torch_the_error_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_files(tmp_path, {"pytorch_model.bin": pickle_bytes(state_dict_of())})
     monkeypatch.setitem(sys.modules, "torch", None)
-    with pytest.raises(SourceError, match=r"needs torch: pip install attngeo\[torch\]"):
+    with pytest.raises(SourceError, match=r"needs torch: pip install 'attngeo\[torch\]'"):
         open_checkpoint(tmp_path)
 
 
