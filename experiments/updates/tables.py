@@ -65,8 +65,10 @@ _GROWTH: dict[str, _Value] = {
         ("all pairs", _growth(part)),
     )
 }
-_SYMMETRIC_PERSISTENCE, _SKEW_PERSISTENCE = _column("persistence_symmetric"), _column("persistence_skew")
-_PERSISTENCE: dict[str, _Value] = {"symmetric parts": _SYMMETRIC_PERSISTENCE, "skew parts": _SKEW_PERSISTENCE}
+_PERSISTENCE: dict[str, _Value] = {
+    "symmetric parts": _column("persistence_symmetric"),
+    "skew parts": _column("persistence_skew"),
+}
 
 
 def tables(rows: Sequence[Row]) -> dict[str, str]:
@@ -92,20 +94,20 @@ def tables(rows: Sequence[Row]) -> dict[str, str]:
             parts = [[row for row in _at(some, step) if row["layer"] == layer] for layer in layers]
             lines.append([objective, name, f"{step:,}", *(_medians(part, value) for part in parts)])
     made["updates, layers"] = pipe_table(["objective", "", "step", *(f"layer {layer}" for layer in layers)], lines)
-    made |= _where_complete("growth", rows, _GROWTH, (_growth("symmetric"), _growth("skew")), _millionths)
-    return made | _where_complete("persistence", rows, _PERSISTENCE, (_SYMMETRIC_PERSISTENCE, _SKEW_PERSISTENCE))
+    made |= _where_complete("growth", rows, _GROWTH, ("‖M_s‖², all pairs", "‖M_a‖², all pairs"), _millionths)
+    return made | _where_complete("persistence", rows, _PERSISTENCE, ("symmetric parts", "skew parts"))
 
 
 def _where_complete(
     name: str,
     rows: Sequence[Row],
     columns: dict[str, _Value],
-    compared: tuple[_Value, _Value],
+    compared: tuple[str, str],
     write: Callable[[float], str] = _two_decimals,
 ) -> dict[str, str]:
     """Return a table by objective and step, or none where a head was not measured; at step 0 nothing has moved yet.
 
-    compared: what is measured of the symmetric and of the skew part; the last column counts where the first is larger
+    compared: columns of the symmetric and of the skew part; the last one counts the heads in which the first is larger
     """
     lines = []
     for objective in dict.fromkeys(row["objective"] for row in rows):
@@ -115,7 +117,9 @@ def _where_complete(
         for step in sorted({row["step"] for row in some}):
             at_step = _at(some, step)
             medians = (_medians(at_step, value, write) for value in columns.values())
-            lines.append([objective, f"{step:,}", *medians, _larger(at_step, *compared)])
+            lines.append(
+                [objective, f"{step:,}", *medians, _larger(at_step, columns[compared[0]], columns[compared[1]])]
+            )
     heading = ["objective", "step", *columns, "heads with more of the symmetric part"]
     return {f"updates, {name}": pipe_table(heading, lines)}
 

@@ -119,7 +119,7 @@ ACCURACY_TABLES: dict[str, Table] = {
 CONTRAST_TABLES: dict[str, Table] = {
     "mechanism": Table((2e-4, 5e-4), tuple({name for pair in MECHANISM for name in (pair.start, pair.against)}))
 }
-# When the loss leaves its plateau, from the slowest initialisation to the fastest.
+# When the loss leaves its plateau, roughly from the slowest initialisation to the fastest.
 PLATEAU_TABLES: dict[str, Table] = {
     "plateau": Table(
         (2e-4, 5e-4),

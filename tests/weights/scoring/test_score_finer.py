@@ -37,7 +37,7 @@ def cache(tmp_path_factory, monkeypatch):
 class FakeLayers(list):
     """Layers in memory, as `open_layers` returns them."""
 
-    model, model_type, plans = "made", "", ()
+    model, model_type = "made", ""
 
     @property
     def count(self) -> int:

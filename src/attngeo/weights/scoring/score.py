@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from torch import device as Device
 
 FOLDED = Figures(dominance=False)  # what is computed of folded forms
-FUSED = "qkv.weight"  # scored without a config in the layout that most models share; one of the reader's own may differ
 NAMED_IN_WARNING = 20  # forms that a warning names; it only counts the others
 
 
@@ -132,8 +131,6 @@ def score_rows(
         name = model if model is not None else source.model
         _check_name(name)
         requested = Requested(name, heads, nulls, finer, frequencies)
-        if not source.model_type and any(plan.site.layout.query == FUSED for plan in source.plans):
-            notes[f"{name}: {FUSED} is read as all queries, then all keys, then all values; no config says so"] = None
         with closing(_scored(source, target, requested, pairs, notes)) as scored:  # which ends before its source
             for done, new in enumerate(scored, 1):
                 rows += new
@@ -160,19 +157,19 @@ def _scored(
     """
     if device is not None:
         with closing(read_on_device(source, device)) as upcoming:
-            batches = layer_batches(_noted(upcoming, requested, notes))
+            batches = layer_batches(_noted(upcoming, source.model_type, requested, notes))
             yield from rows_of_batches(batches, requested, FOLDED, pairs)
         return
     repaired = RepairedNull()
     memory: Memory = {}
     with closing(prefetch(source, stop=source.stop)) as upcoming:
-        for weights in _noted(upcoming, requested, notes):
+        for weights in _noted(upcoming, source.model_type, requested, notes):
             yield _single_rows(weights, requested, pairs, repaired, memory)
     repaired.close()
 
 
 def _noted(
-    layers: Iterable[AttentionWeights], requested: Requested, notes: dict[str, None]
+    layers: Iterable[AttentionWeights], model_type: str, requested: Requested, notes: dict[str, None]
 ) -> Iterator[AttentionWeights]:
     """Yield layers, and add what a reader of their scores must know."""
     for weights in layers:
@@ -182,6 +179,10 @@ def _noted(
         if not weights.rotary_known:
             unproved = "rotary position embedding is not proved for this model, so the columns named rope are null"
             notes[f"{requested.model}: {unproved}"] = None
+        if not model_type and any(f".{name}".endswith(".qkv.weight") for name in weights.tensors):
+            # The layout that most models share; a model of the reader's own may have another.
+            order = "all queries, then all keys, then all values; no config says so"
+            notes[f"{requested.model}: qkv.weight is read as {order}"] = None
         yield weights
         del weights  # so that its memory is freed before the next layer is waited for
 
