@@ -93,8 +93,10 @@ def judge_layers(
         if result != "right" and (more := record_attention(model, weights, extracted.stored[site.query])[0]):
             seen = more
             result, places = _judge_layer(weights, more, [False] * len(more), verdict)
-        if places and not weights.cross:
-            index, match = places[-1]
+        # In products with position embeddings (DeBERTa, SEW-D) queries and keys read two sequences: one is no token.
+        of_tokens = [(index, match) for index, match in places if match.query == match.key]
+        if of_tokens and not weights.cross:
+            index, match = of_tokens[-1]
             _add_norm_rule(model, site.path, seen[index], match.tokens(seen[index]), extracted.stored, verdict)
         if verdict.sites.get(site.template, "right") == "right":
             verdict.sites[site.template] = result

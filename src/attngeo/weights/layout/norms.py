@@ -30,6 +30,7 @@ SWITCHES = (
     "pre_norm",
     "prenorm",
     "post_norm",
+    "norm_after",
     "apply_residual_connection_post_layernorm",
     "encoder_normalize_before",
     "use_pre_norm",
@@ -64,7 +65,7 @@ def norm_path(site: str, rule: Mapping[str, Any]) -> str | None:
 
     rule["site"]: the end of the attention's template, such as "encoder.layer.*.attention.self"
     rule["at"]:   "block" (the norm is in the attention's own block), "previous" (in the block before it) or "first"
-                  (elsewhere; for the first block only)
+                  (elsewhere; for the first block only, the one whose numbers are all 0)
     rule["norm"]: the norm's path within its block; for "first" the last words of its path
 
     >>> norm_path("layers.3.self_attn", {"site": "layers.*.self_attn", "at": "block", "norm": "input_layernorm"})
@@ -79,6 +80,6 @@ def norm_path(site: str, rule: Mapping[str, Any]) -> str | None:
         return ".".join([*block, rule["norm"]])
     if rule["at"] == "previous" and number > 0:
         return ".".join([*block[:-1], str(number - 1), rule["norm"]])
-    if rule["at"] == "first" and number == 0:
+    if rule["at"] == "first" and not any(int(words[i]) for i in numbers):
         return str(rule["norm"])
     return None
