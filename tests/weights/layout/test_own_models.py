@@ -62,3 +62,19 @@ def test_the_layout_of_a_fused_weight_is_told() -> None:
     separate = attngeo.score(joined(("q_proj", "k_proj")), num_heads=HEADS, nulls=False, layers=0)
     assert separate.frame["symmetry"].to_list() == pytest.approx(table.frame["symmetry"].to_list(), abs=1e-9)
     assert not any("qkv" in note for note in separate.notes)
+
+
+@pytest.mark.parametrize(
+    "adapter",
+    [
+        "layers.0.attn.q_proj.lora_A",
+        "layers.0.attn.k_proj.lora_B.weight",
+        "layers.0.attn.linear_q_adapter_list.1.0.weight",
+    ],
+)
+def test_weights_that_an_adapter_changes_are_not_scored_without_it(adapter: str) -> None:
+    state = {f"layers.0.attn.{name}_proj.weight": np.eye(8, dtype=np.float32) for name in "qkv"}
+    of_values = {**state, "layers.0.attn.v_proj.lora_A": np.ones((2, 8), np.float32)}
+    assert len(list(attngeo.attention_layers(of_values, num_heads=2))) == 1
+    with pytest.raises(LayoutError, match=f"{re.escape(adapter)}: an adapter changes the queries or keys"):
+        list(attngeo.attention_layers({**state, adapter: np.ones((2, 8), np.float32)}, num_heads=2))

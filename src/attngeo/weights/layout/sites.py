@@ -14,6 +14,10 @@ from attngeo.weights.layout.storage.base import Shapes
 from attngeo.weights.layout.table import CROSS, NOT_ATTENTION, QK_GAINS, TABLE, Layout
 
 _QK_NORM = re.compile(r"(.*)\.(?:q|k|query|key)_?(?:layer_?)?norm\b.*weight$")
+# A low-rank adapter beside the weight that it changes: "q_proj.lora_A", or Zamba2's "linear_q_adapter_list.0".
+_ADAPTER = re.compile(
+    r"(.*)\.(?:linear_)?(?:(?:w|to_)?[qk]|qkv|query|key|query_key_value|in|c_attn)(?:_proj|_lin)?[._](?:lora|adapter)"
+)
 _ATTENTION_WORDS = re.compile(r"att|query|qkv|q_proj|\bq\b", re.IGNORECASE)
 
 
@@ -22,12 +26,15 @@ def find_sites(shapes: Shapes, config: Mapping[str, Any] | None) -> list[Site]:
     model_type = str((config or {}).get("model_type", ""))
     by_leaf: dict[str, list[str]] = {}  # the last one, two or three words of a name → names
     qk_norms: dict[str, list[str]] = {}  # path → names of norm gains on its queries and keys
+    adapters: dict[str, str] = {}  # path → name of a part of an adapter of its queries or keys
     for name in shapes:
         words = name.split(".")
         for count in (1, 2, 3):
             by_leaf.setdefault(".".join(words[-count:]), []).append(name)
         if match := _QK_NORM.match(name):
             qk_norms.setdefault(match[1], []).append(name)
+        if match := _ADAPTER.match(name):
+            adapters.setdefault(match[1], name)
     sites: dict[str, Site | None] = {}  # by path; None: linear attention
     for layout in (*TABLE, *DIFFUSERS_TABLE):
         if layout.types is not None and model_type not in layout.types:
@@ -38,6 +45,7 @@ def find_sites(shapes: Shapes, config: Mapping[str, Any] | None) -> list[Site]:
             if own_path not in sites and _fits(path, layout, shapes, config):
                 sites[own_path] = _site(path, own_path, layout, shapes, qk_norms.get(path, ()), config)
     attention = [site for site in sites.values() if site is not None]
+    _check_no_adapters(sites, adapters)
     _check_keys_present(attention, sites, by_leaf, config)
     return sorted(attention, key=lambda site: (site.template, site.indices))
 
@@ -95,6 +103,16 @@ def _qk_gains(path: str, layout: Layout, shapes: Shapes) -> tuple[str | None, st
         if query is not None or key is not None:
             return query, key
     return None, None
+
+
+def _check_no_adapters(known_paths: Iterable[str], adapters: Mapping[str, str]) -> None:
+    """Raise LayoutError for a layer whose queries or keys are not those of its weights alone."""
+    for path in known_paths:
+        if path in adapters:
+            raise LayoutError(
+                f"{adapters[path]}: an adapter changes the queries or keys, so the form is not that of the weights "
+                "alone; merge it into them first"
+            )
 
 
 def _check_keys_present(
