@@ -32,7 +32,8 @@ RECORD = ROOT / "docs/coverage.json"
 PAGE = ROOT / "docs/coverage.md"
 SECONDS = 90  # of processor time that one type may use, so that a busy machine gives the same verdicts
 BATCH = 30  # types per worker process: importing transformers takes half the time of a small batch
-_SHIPPED = ("qk_norm", "width", "offset", "norms", "rotary", "skip")  # of a verdict, where they say something
+# Facts of a verdict that the package ships, where they say something.
+_SHIPPED = ("qk_norm", "width", "offset", "centred", "norms", "rotary", "skip")
 _STATUSES = ("right", "refused", "unproven", "none", "unbuilt")  # best first
 
 

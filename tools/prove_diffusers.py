@@ -22,7 +22,7 @@ from tools.proof.verdict import write_lines
 ROOT = Path(__file__).resolve().parent.parent
 FACTS = ROOT / "src/attngeo/weights/data/diffusers.json"
 PAGE = ROOT / "docs/coverage.md"
-_SHIPPED = ("cross", "qk_norm", "rotary", "skip")
+_SHIPPED = ("cross", "qk_norm", "gainless", "rotary", "skip")
 
 
 def all_classes() -> list[str]:
@@ -52,7 +52,7 @@ def package_facts(classes: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any
         if verdict["status"] != "right":
             entry["reason"] = verdict["reason"]
         entry |= {
-            key: verdict[key] for key in _SHIPPED if verdict[key] or (key == "cross" and verdict[key] is not None)
+            key: verdict[key] for key in _SHIPPED if verdict.get(key) or (key == "cross" and verdict[key] is not None)
         }
         if defaults := class_defaults(getattr(diffusers, name)):
             entry["defaults"] = defaults

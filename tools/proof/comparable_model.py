@@ -41,7 +41,10 @@ def _is_conv1d(model: nn.Module, name: str) -> bool:
 
 
 class GainOnly(nn.Module):
-    """A norm on queries, keys or latents reduced to its gain, which is measured on the norm itself."""
+    """A norm on queries, keys or latents reduced to its linear part, which is measured on the norm itself.
+
+    The linear part is the gain, after subtracting the mean where the norm does so.
+    """
 
     def __init__(self, norm: nn.Module) -> None:
         super().__init__()
@@ -56,7 +59,9 @@ class GainOnly(nn.Module):
     def forward(self, x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         signs = torch.ones_like(x)
         signs[..., 1::2] = -1  # mean 0, mean square 1: any norm returns gain · signs
-        return x * (self.norm(signs, *args, **kwargs) * signs)
+        output, of_shifted = (self.norm(signs + shift, *args, **kwargs) for shift in (0.0, 3.0))
+        centred = torch.allclose(output, of_shifted, atol=1e-3)
+        return (x - x.mean(-1, keepdim=True) if centred else x) * (output * signs)
 
 
 def is_qk_norm(name: str, module: nn.Module) -> bool:

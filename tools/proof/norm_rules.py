@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -9,6 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from attngeo.weights.layout.norms import norm_path
+from attngeo.weights.layout.table import NOT_ATTENTION
+from tools.proof.comparable_model import GainOnly, is_qk_norm
 from tools.proof.product_recorder import Product
 
 
@@ -29,6 +32,22 @@ def measure_norm(norm: nn.Module, width: int) -> tuple[bool, Tensor]:
         tokens = torch.randn(1, 4, width, generator=torch.Generator().manual_seed(0))
         output, of_shifted = norm(tokens), norm(tokens + 3.0)
     return torch.allclose(output, of_shifted, atol=1e-3), gain
+
+
+def qk_norms_centre(model: nn.Module) -> bool:
+    """Return whether a norm on the queries or keys of an attention, reduced or not, subtracts the mean."""
+    for path, module in model.named_modules():
+        name = re.sub(r"\.norms\.\d+$", "", path).rpartition(".")[2]  # StableLM has one norm per head
+        norm = module.norm if isinstance(module, GainOnly) else module if is_qk_norm(name, module) else None
+        weight = getattr(norm, "weight", None)
+        shape = getattr(norm, "normalized_shape", None) if weight is None else weight.shape
+        if norm is None or shape is None or NOT_ATTENTION.search(path):
+            continue
+        tokens = torch.randn(4, *shape, generator=torch.Generator().manual_seed(0))  # [4, r], or [4, heads, r]
+        with torch.no_grad():
+            if torch.allclose(norm(tokens), norm(tokens + 3.0), atol=1e-3):
+                return True
+    return False
 
 
 def norm_rule(site: str, stored: Mapping[str, Tensor], norm: nn.Module, width: int) -> dict[str, Any] | None:

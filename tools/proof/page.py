@@ -26,8 +26,9 @@ a tiny model with random weights. attngeo cuts the queries and keys of every hea
 * *Unproven*: no product of the live model could be compared. attngeo scores the type only if asked to.
 
 During this comparison all biases are zero, all positions are zero (so that rotary embedding is the identity), and norms
-on queries, keys and latents are reduced to their gains (noted as qk-norm). The note "norm folded" says that the norm
-before the attention was identified, so that `attngeo score` also gives the scores with this norm folded in.
+on queries, keys and latents (noted as qk-norm) are reduced to their linear part: the gain, after subtracting the mean
+where they are LayerNorms. The note "norm folded" says that the norm before the attention was identified, so that
+`attngeo score` also gives the scores with this norm folded in.
 
 The column *rotary* comes from a second comparison, with the model's own positions, sines and cosines. For offsets Δ
 from −300 to 300 (or as far as the model's input goes), we compare `x_i M_Δ x_jᵀ` with the products of the live model.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import tempfile
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -23,12 +24,16 @@ from attngeo.weights.sources.open import open_checkpoint
 from tools.proof.agreement import TOLERANCE, Match, compare, exchange_is_noticed
 from tools.proof.causality import is_causal
 from tools.proof.comparable_model import GainOnly, randomise, reduce_norms, restore_norms
-from tools.proof.norm_rules import measure_norm, norm_before, norm_rule
+from tools.proof.norm_rules import measure_norm, norm_before, norm_rule, qk_norms_centre
 from tools.proof.product_recorder import Product
 from tools.proof.recorded_runs import record_attention, record_model
 from tools.proof.rotary.rotating_twins import RotatingTwins, judge_rotation
 from tools.proof.rotary.rotation import LocatedLayer
+from tools.proof.tiny_model import build_model
 from tools.proof.verdict import Verdict, assume
+
+# Config switches that give queries and keys a norm.
+_QK_SWITCHES = ("use_qk_norm", "qk_layernorm", "qk_ln", "qk_layer_norms")
 
 
 def prove_model(model: PreTrainedModel, model_type: str, *, rotation: bool = True) -> Verdict:
@@ -40,15 +45,15 @@ def prove_model(model: PreTrainedModel, model_type: str, *, rotation: bool = Tru
     randomise(model)
     twins = RotatingTwins(model) if rotation else None
     reduced = reduce_norms(model)
-    offset = _gain_has_offset(model)
+    offset, centred = _gain_has_offset(model), centred_by_switch(model)
     with tempfile.TemporaryDirectory() as folder:
         restore_norms(model)
         model.save_pretrained(folder)
-        assume(model_type, offset=offset)
+        assume(model_type, offset=offset, centred=centred)
         uncounted = _uncounted_templates(folder)
         extracted = extract_layers(folder)
     reduce_norms(model)
-    verdict = Verdict(model_type, "right", qk_norm=reduced > 0, offset=offset, sites=uncounted)
+    verdict = Verdict(model_type, "right", qk_norm=reduced > 0, offset=offset, centred=centred, sites=uncounted)
     return judge_layers(model, extracted, verdict, twins)
 
 
@@ -178,6 +183,15 @@ def _gain_has_offset(model: nn.Module) -> bool:
             _, gain = measure_norm(module.norm, weight.shape[0])
             return torch.allclose(gain, 1 + weight, atol=1e-4)
     return False
+
+
+def centred_by_switch(model: PreTrainedModel) -> bool:
+    """Return whether norms on queries and keys subtract the mean, in the model or, by a config switch, in its twin."""
+    config = copy.deepcopy(model.config)
+    off = [key for key in _QK_SWITCHES if getattr(config, key, None) is False]
+    for key in off:
+        setattr(config, key, True)
+    return qk_norms_centre(model) or (bool(off) and qk_norms_centre(build_model(type(model), config)))
 
 
 def _add_norm_rule(

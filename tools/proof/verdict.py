@@ -25,6 +25,8 @@ class Verdict:
     causal: bool | None = None
     width: bool = False  # every layer is as wide as its config declares
     offset: bool = False  # QK-norms multiply by 1 + weight
+    centred: bool = False  # QK-norms subtract the mean
+    gainless: bool = False  # QK-norms subtract the mean and have no gain
     norms: list[dict[str, Any]] = field(default_factory=list)  # rules of `attngeo.weights.layout.norms`
     skip: list[str] = field(default_factory=list)  # templates that no product confirmed
     cross: list[str] | None = None  # diffusers: templates of cross-attention

@@ -206,8 +206,8 @@ class TimmAttention(nn.Module):
     def __init__(self, *, qk_norm: bool) -> None:
         super().__init__()
         self.qkv = nn.Linear(WIDTH, 3 * WIDTH)
-        self.q_norm = nn.LayerNorm(WIDTH // HEADS, bias=False) if qk_norm else nn.Identity()
-        self.k_norm = nn.LayerNorm(WIDTH // HEADS, bias=False) if qk_norm else nn.Identity()
+        self.q_norm = nn.LayerNorm(WIDTH // HEADS) if qk_norm else nn.Identity()
+        self.k_norm = nn.LayerNorm(WIDTH // HEADS) if qk_norm else nn.Identity()
         self.proj = nn.Linear(WIDTH, WIDTH)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -223,11 +223,11 @@ def test_fused_qkv_of_timm_agrees_with_the_live_products(qk_norm: bool) -> None:
     model.blocks = nn.ModuleList(nn.ModuleDict({"attn": TimmAttention(qk_norm=qk_norm)}) for _ in range(2))
     randomised(model)
     for name, parameter in model.named_parameters():
-        if "_norm" in name:
+        if "_norm" in name and name.endswith("weight"):
             nn.init.uniform_(parameter, 0.5, 1.5)
     state = model.state_dict()
     assert "blocks.1.attn.qkv.weight" in state
-    reduce_norms(model)  # to their gains, the part of a norm that a form includes
+    reduce_norms(model)  # to their linear part, which a form includes
     x = random_tokens()
     layers = list(attention_layers(state, num_heads=HEADS))
     assert stacks(layers) == {"encoder": [0, 1]}

@@ -25,6 +25,7 @@ from tools.proof.diffusers.example import Example
 from tools.proof.diffusers.images import IMAGES
 from tools.proof.diffusers.unets import UNETS
 from tools.proof.diffusers.videos import VIDEOS
+from tools.proof.norm_rules import qk_norms_centre
 from tools.proof.product_recorder import Product, recorded_products
 from tools.proof.verdict import Verdict, assume
 
@@ -68,6 +69,7 @@ class ProvedExample:
 
     layers: list[ProvedLayer]
     unplaced: int  # products of the live model that no layer reproduces
+    gainless: bool  # QK-norms subtract the mean and have no gain
 
 
 def prove_class(name: str) -> Verdict:
@@ -118,6 +120,7 @@ def _judge(verdict: Verdict, proved: list[ProvedExample], *, rotary_given: bool)
     verdict.layers = len(layers)
     verdict.unplaced = sum(example.unplaced for example in proved)
     verdict.qk_norm = all(layer.normalised for layer in layers)
+    verdict.gainless = verdict.qk_norm and all(example.gainless for example in proved)
     if any(layer.normalised for layer in layers) and not verdict.qk_norm:
         verdict.note = "qk-norm in some layers"
     wrong = {template: result for template, result in verdict.sites.items() if result != "right"}
@@ -140,9 +143,11 @@ def prove_example(model_class: Any, example: Example) -> ProvedExample:
     with recorded_products():  # positions are zero in tables that the constructor makes, too
         model = model_class(**example.config).eval().float()
     randomise(model)
+    gainless = qk_norms_centre(model) and not _qk_gains(model)
     state = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     with tempfile.TemporaryDirectory() as folder:
         model.save_pretrained(folder)
+        assume(PREFIX + model_class.__name__, gainless=gainless)
         with open_layers(folder) as opened:
             weights, sites = list(opened), [plan.site for plan in opened.plans]
     products = record(model, example, rotating=False)
@@ -160,7 +165,7 @@ def prove_example(model_class: Any, example: Example) -> ProvedExample:
         for layer, site in zip(weights, sites, strict=True)
     ]
     placed = frozenset[int]().union(*(layer.match.products for layer in layers))
-    return ProvedExample(layers, len(products) - len(placed))
+    return ProvedExample(layers, len(products) - len(placed), gainless)
 
 
 def record(model: nn.Module, example: Example, *, rotating: bool) -> list[Product]:
@@ -180,6 +185,12 @@ def _normalises(model: nn.Module, site: Site) -> bool:
     """Return whether the attention of `site` normalises its queries and keys, with or without a gain."""
     attention = model.get_submodule(site.query.rpartition(".")[0].rpartition(".")[0])
     return any(is_qk_norm(name, child) for name, child in attention.named_children())
+
+
+def _qk_gains(model: nn.Module) -> bool:
+    """Return whether a norm on queries or keys has a gain."""
+    norms = (child for parent in model.modules() for name, child in parent.named_children() if is_qk_norm(name, child))
+    return any(getattr(norm, "weight", None) is not None for norm in norms)
 
 
 class _Float32Only(TorchFunctionMode):

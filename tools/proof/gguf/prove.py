@@ -21,7 +21,7 @@ from tools.proof.causality import is_causal
 from tools.proof.comparable_model import randomise, reduce_norms
 from tools.proof.gguf.archs import ARCHS, UNPROVED, Arch, heads
 from tools.proof.product_recorder import NAME, recorded_products
-from tools.proof.prove import extract_layers, judge_layers
+from tools.proof.prove import centred_by_switch, extract_layers, judge_layers
 from tools.proof.rotary.rotating_twins import RotatingTwins
 from tools.proof.rotary.rotation import vary
 from tools.proof.tiny_model import plain_experts
@@ -39,6 +39,7 @@ def prove_arch(kind: str) -> Verdict:
     rules = [rule for verdict in verdicts for rule in verdict.norms]
     whole = next((verdict for verdict in verdicts if verdict.status != "right"), verdicts[-1])
     whole.qk_norm = all(verdict.qk_norm for verdict in verdicts)  # where only some have it, their tensors show it
+    whole.centred = any(verdict.centred for verdict in verdicts)
     whole.worst = max(verdict.worst for verdict in verdicts)
     whole.rotary_unproved = {key: why for verdict in verdicts for key, why in verdict.rotary_unproved.items()}
     whole.rotary_worst = max(verdict.rotary_worst for verdict in verdicts)
@@ -68,7 +69,8 @@ def _joined(rules: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def _prove(kind: str, name: str, arch: Arch) -> Verdict:
     model = build(arch)
     config = model.config
-    assume(kind, status="right", offset=False, skip=[], causal=is_causal(model, model.config))
+    centred = centred_by_switch(model)
+    assume(kind, status="right", offset=False, centred=centred, skip=[], causal=is_causal(model, model.config))
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "model.gguf"
         written = write_gguf(file, name, arch, model)
@@ -81,7 +83,7 @@ def _prove(kind: str, name: str, arch: Arch) -> Verdict:
     twins = RotatingTwins(model, config)  # transformers' loader leaves out some rotary settings of a file
     qk_norm = reduce_norms(model) > 0
     note = "" if arch.loads else "transformers cannot load it: compared with the model converted"
-    verdict = judge_layers(model, extracted, Verdict(kind, "right", qk_norm=qk_norm, note=note), twins)
+    verdict = judge_layers(model, extracted, Verdict(kind, "right", qk_norm=qk_norm, centred=centred, note=note), twins)
     for rule in verdict.rotary:
         if rule["pairs"] != "none":
             rule["reads"] = ["base", "divided"] if _divisors(config) is not None else ["base"]

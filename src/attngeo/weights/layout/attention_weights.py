@@ -37,7 +37,7 @@ class AttentionWeights:
     key: FloatArray  # [G, d_k, r], H a multiple of G; with `key_of`, one copy per query head, [H, d_k, r]
     heads_known: bool = True  # False: the head count is unknown, and H = G = 1 holds the whole layer
     cross: bool = False  # queries and keys read different sequences
-    qk_norm: bool = False  # queries and keys are normalised before their product; query and key include the gains
+    qk_norm: bool = False  # queries and keys are normalised before their product; both include the gains
     rotary: RotaryPairs | None = None  # what rotates in the heads of this layer; None: nothing, or not known
     rotary_known: bool = False  # False: the layer may rotate, but how was never checked against a live model
     norm: Norm | None = None  # the norm before the attention; None: not asked for, or not known

@@ -20,6 +20,8 @@ class Family:
     qk_norm: bool = False  # queries and keys are normalised before their product
     width: bool = False  # every layer is as wide as its config's hidden size
     offset: bool = False  # its QK-norms multiply by 1 + weight
+    centred: bool = False  # its QK-norms are LayerNorms, which subtract the mean
+    gainless: bool = False  # they are LayerNorms without a gain, so no tensor shows them
     norms: tuple[Mapping[str, Any], ...] = ()  # rules that lead from an attention to the norm before it
     rotary: tuple[Mapping[str, Any], ...] = ()  # rules about rotary embedding, see `rope.rules`; none: not proved
     skip: tuple[str, ...] = ()  # templates of layers that no live product confirmed; scored only with unproven=True

@@ -16,7 +16,7 @@ from attngeo.io.names import first_names
 from attngeo.weights.layout.attention_weights import AttentionWeights
 from attngeo.weights.layout.families import Family, ends_with, family
 from attngeo.weights.layout.head_counts import check_width, count_heads
-from attngeo.weights.layout.layer_plan import LayerPlan, Read
+from attngeo.weights.layout.layer_plan import LayerPlan, Read, is_centred
 from attngeo.weights.layout.norms import find_norm
 from attngeo.weights.layout.pruned_heads import pruned_sites
 from attngeo.weights.layout.rope import rotary_of_sites
@@ -185,6 +185,8 @@ def _find_layers(
             norm=find_norm(site, shapes, checkpoint.config, known) if with_norms else None,
             qk_norm=known.qk_norm,
             gain_offset=known.offset,
+            gain_centred=is_centred(site.gains, shapes, known),
+            gainless=known.gainless,
             rotary=rotary,
             rotary_known=rotary_known,
         )
