@@ -26,6 +26,7 @@ ROTARIES = {
     "whole": RotaryPairs.halves([1.0, 0.3, 0.1, 0.03]),
     "partial": RotaryPairs.neighbours([0.7, 0.2], first=2),
     "attention factor": RotaryPairs.halves([1.0, 0.3, 0.1, 0.0], factor=1.3),
+    "partial, attention factor": RotaryPairs.neighbours([0.7, 0.2], first=2, factor=1.3),
 }
 
 
@@ -100,11 +101,13 @@ def test_every_row_has_its_rotary_scores(scored, name):
     assert len(rows) == 2 * (1 + HEADS) and {row["rotary"] for row in rows} == {"yes"}
     partner = derangement(GROUPS)
     fixed = len(rotary.fixed(SIZE))
+    factor = 1.3 if name == "partial, attention factor" else 1.0  # a pair with θ = 0 has the factor of the others
     for row in rows:
         assert_rotary_columns(row, *forms_of(layers, row), rotary)
         other = (lambda i, g: (1 - i, g)) if row.get("head") is None else (lambda i, g: (i, partner[g]))
         assert_rotary_columns(row, *forms_of(layers, row, other), rotary, "_repaired")
-        null = rotary_null(WIDTH, WIDTH, GROUPS if row.get("head") is None else 1, len(rotary.turning), fixed)
+        groups = GROUPS if row.get("head") is None else 1
+        null = rotary_null(WIDTH, WIDTH, groups, len(rotary.turning), fixed, factor)
         assert row["symmetry_rope_z"] == null.symmetry_z(row["symmetry_rope"])
         assert row["directionality_rope_z"] == null.directionality_z(row["directionality_rope"])
         assert row["directionality_rope_p"] == null.directionality_p(row["directionality_rope"])

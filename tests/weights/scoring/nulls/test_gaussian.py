@@ -90,16 +90,24 @@ def test_the_traces_under_rotation_are_those_of_averaged_gram_matrices(groups, p
 
 
 @pytest.mark.parametrize(
-    ("d", "groups", "pairs", "fixed", "count"),
-    [(64, 1, 4, 0, 1000), (64, 1, 2, 4, 1000), (64, 4, 8, 0, 500), (96, 4, 4, 8, 300)],
+    ("d", "groups", "pairs", "fixed", "count", "factor"),
+    [
+        (64, 1, 4, 0, 1000, 1.0),
+        (64, 1, 2, 4, 1000, 1.0),
+        (64, 4, 8, 0, 500, 1.0),
+        (96, 4, 4, 8, 300, 1.0),
+        (64, 1, 4, 0, 1000, 1.4),
+        (64, 1, 12, 8, 1000, 1.4),
+        (96, 4, 4, 8, 300, 1.4),
+    ],
 )
-def test_the_null_under_rotation_agrees_with_random_forms(d, groups, pairs, fixed, count):
-    """For heads and for layers, rotated wholly or in part."""
+def test_the_null_under_rotation_agrees_with_random_forms(d, groups, pairs, fixed, count, factor):
+    """For heads and for layers, rotated wholly or in part, with and without an attention factor."""
     rng = np.random.default_rng(3)
-    rotary = RotaryPairs.halves(np.arange(1, pairs + 1) / 10)
+    rotary = RotaryPairs.halves(np.arange(1, pairs + 1) / 10, factor=factor)
     query, key = rng.standard_normal((2, count, groups, d, 2 * pairs + fixed), dtype=np.float32)
     average = rotary_average(query, key, rotary)
-    null = rotary_null(d, d, groups, pairs, fixed)
+    null = rotary_null(d, d, groups, pairs, fixed, factor)
     spread, error = average.symmetry.std(), np.sqrt(1 / (2 * count))
     assert abs(average.symmetry.mean() - null.symmetry_mean) < 4 * spread / np.sqrt(count)
     assert abs(np.log(null.symmetry_std / spread)) < 4 * error

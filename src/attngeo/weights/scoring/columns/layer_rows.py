@@ -90,7 +90,7 @@ def _score_columns(scores: FormScores, cross: bool) -> Row:
 
 def add_gaussian_null(rows: list[Row], weights: AttentionWeights, rotary: RotaryPairs | None) -> None:
     """Add the columns that compare with independent Gaussian factors of the same shape."""
-    fixed = 0 if rotary is None else len(rotary.fixed(weights.key.shape[2]))
+    fixed, factor = (0, 1.0) if rotary is None else _unrotated(rotary, weights.key.shape[2])
     for row in rows:
         d_query, d_key, r = row["query_width"], row["key_width"], row["rank"]
         _add_z(row, gaussian_null(d_query, d_key, r), "")
@@ -98,7 +98,13 @@ def add_gaussian_null(rows: list[Row], weights: AttentionWeights, rotary: Rotary
             row["self_attending_z"] = row["self_attending"] / self_attending_std(min(r, d_query), d_query)
         if rotary is not None:
             groups = weights.groups if row.get("head") is None else 1
-            _add_z(row, rotary_null(d_query, d_key, groups, len(rotary.turning), fixed), "_rope")
+            _add_z(row, rotary_null(d_query, d_key, groups, len(rotary.turning), fixed, factor), "_rope")
+
+
+def _unrotated(rotary: RotaryPairs, size: int) -> tuple[int, float]:
+    """Return how many dimensions of a head do not rotate, and the attention factor relative to what multiplies them."""
+    fixed = rotary.fixed(size)
+    return len(fixed), rotary.factor / float(rotary.scale(size)[fixed].mean()) if len(fixed) else 1.0
 
 
 def _add_z(row: Row, null: GaussianNull, variant: str) -> None:

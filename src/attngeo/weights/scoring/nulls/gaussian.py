@@ -12,7 +12,9 @@ Under rotary position embedding, with n rotating pairs and u other dimensions pe
     mean  u/(r·d)        standard deviation  √(2(u/r)² + (1 − u/r)²/n)/d
 
 for heads and layers alike, and ρ² is again Σ λ z², with the spectrum of the averaged Gram matrix P(W_kᵀW_k): per pair
-that of a complex Wishart matrix [G, G] with d degrees of freedom, twice, and that of a real one [G·u, G·u].
+that of a complex Wishart matrix [G, G] with d degrees of freedom, twice, and that of a real one [G·u, G·u]. An
+attention factor f (YaRN, LongRoPE) multiplies what rotates by f⁴, so that u/r becomes u/(u + 2n f⁴), and λ of a pair
+f⁴ λ.
 
 Comparison with draws of the whole factors at full size (2,000 draws; 1,000 at r = 384; 400 and 200 for the two largest;
 ± one standard error, which is about 0.03 and 2% for the values drawn here):
@@ -49,6 +51,7 @@ DRAWS = 999
 REDUCED_WIDTH = 64  # at which symmetry is drawn
 FACTOR_ENTRIES = 2**20  # in all draws of one side's reduced factors: the smaller the shape, the more draws
 VERSION = 2  # part of the names of cached files: to be raised when the draws change
+Dimensions = tuple[int, int, int, float]  # of a form: real, pairs, groups and energy, as `_gram_traces` takes them
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,7 +111,7 @@ def gaussian_null(d_query: int, d_key: int, r: int) -> GaussianNull:
 
     def draw(rng: np.random.Generator) -> Floats:
         std = _draw_symmetry_std(d_query, r, rng) if d_query == d_key else math.nan
-        return np.concatenate([[std], _draw_norm_scores(d_query, d_key, (r, 0, 1), rng)])
+        return np.concatenate([[std], _draw_norm_scores(d_query, d_key, (r, 0, 1, 1.0), rng)])
 
     values = _cached(f"{d_query}-{d_key}-{r}", [d_query, d_key, r], draw)
     mean = 1 / d_query if d_query == d_key else math.nan
@@ -116,21 +119,23 @@ def gaussian_null(d_query: int, d_key: int, r: int) -> GaussianNull:
 
 
 @lru_cache(maxsize=256)
-def rotary_null(d_query: int, d_key: int, groups: int, pairs: int, fixed: int) -> GaussianNull:
+def rotary_null(d_query: int, d_key: int, groups: int, pairs: int, fixed: int, factor: float = 1.0) -> GaussianNull:
     """Return the null of the averages over all offsets of forms under rotary position embedding.
 
     groups: number of key heads in the form: 1 for a head, G for a layer
     pairs:  number n of rotating pairs per head
     fixed:  number u of dimensions per head that do not rotate
+    factor: the attention factor, relative to what multiplies the other dimensions
     """
+    energy = factor**4 if fixed else 1.0  # of a pair, relative to other dimensions; alone, its size does not matter
     values = _cached(
-        f"rope-{d_query}-{d_key}-{groups}-{pairs}-{fixed}",
+        f"rope-{d_query}-{d_key}-{groups}-{pairs}-{fixed}" + (f"-{energy:.6g}" if energy != 1 else ""),
         [d_query, d_key, groups, pairs, fixed],
         lambda rng: np.concatenate(
-            [[math.nan], _draw_norm_scores(d_query, d_key, (fixed * groups, pairs, groups), rng)]
+            [[math.nan], _draw_norm_scores(d_query, d_key, (fixed * groups, pairs, groups, energy), rng)]
         ),
     )
-    share = fixed / (fixed + 2 * pairs)
+    share = fixed / (fixed + 2 * pairs * energy)
     variance = 2 * share**2 + ((1 - share) ** 2 / pairs if pairs else 0.0)
     square = d_query == d_key
     mean, std = (share / d_query, math.sqrt(variance) / d_query) if square else (math.nan, math.nan)
@@ -161,7 +166,7 @@ def _draw_symmetry_std(d: int, r: int, rng: np.random.Generator) -> float:
     return float(np.sqrt(np.square(scores - 1 / width, dtype=np.float64).mean())) * width / d
 
 
-def _draw_norm_scores(d_query: int, d_key: int, dimensions: tuple[int, int, int], rng: np.random.Generator) -> Floats:
+def _draw_norm_scores(d_query: int, d_key: int, dimensions: Dimensions, rng: np.random.Generator) -> Floats:
     """Return mean and standard deviation of the dominance of random forms, and their directionality `[2 + draws]`."""
     columns = _draw_row_norms(d_key, _gram_traces(d_query, *dimensions), rng)  # [draws, d_k]
     direction, ratio = [], []
@@ -176,16 +181,17 @@ def _draw_norm_scores(d_query: int, d_key: int, dimensions: tuple[int, int, int]
     return np.concatenate([[mean if std > 0 else math.nan, std], *direction])
 
 
-def _gram_traces(d: int, real: int, pairs: int, groups: int) -> Floats:
+def _gram_traces(d: int, real: int, pairs: int, groups: int, energy: float = 1.0) -> Floats:
     """Return E tr G, E tr G², E tr G³ of the averaged Gram matrix G of Gaussian factors of width d.
 
     real:   dimensions of the form that do not rotate: their part of G is a real Wishart matrix
     pairs:  rotary pairs, each with a complex Wishart matrix [groups, groups], whose eigenvalues all occur twice
+    energy: what multiplies the eigenvalues of the pairs
     """
     n, p, g = float(d), float(real), float(groups)
     of_real = n * p * np.array([1, n + p + 1, n * n + 3 * n * p + p * p + 3 * n + 3 * p + 4])
     of_pair = n * g * np.array([1, n + g, n * n + 3 * n * g + g * g + 1])
-    traces: Floats = of_real + 2 * pairs * of_pair
+    traces: Floats = of_real + 2 * pairs * of_pair * energy ** np.arange(1, 4)
     return traces
 
 
