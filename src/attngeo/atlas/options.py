@@ -7,7 +7,7 @@ import json
 from dataclasses import dataclass, fields
 from typing import Any
 
-RESULT_VERSION = 1  # raised whenever the same weights and options give other rows
+RESULT_VERSION = 2  # raised whenever the same weights and options give other rows
 
 
 @dataclass(frozen=True)
