@@ -87,6 +87,14 @@ def molmo2(norm_after: bool) -> Any:
         num_key_value_heads=2, head_dim=8, intermediate_size=40, norm_after=norm_after))  # fmt: skip
 
 
+def intern_vit(norm_type: str) -> Any:
+    from transformers import InternVLVisionConfig, InternVLVisionModel
+
+    return InternVLVisionModel(InternVLVisionConfig(
+        hidden_size=32, num_hidden_layers=1, num_attention_heads=4, intermediate_size=40, image_size=[16, 16],
+        patch_size=[8, 8], norm_type=norm_type))  # fmt: skip
+
+
 # Name → model, and for each layer the norm that its queries read; None: they read something else.
 SOME_KNOWN = {
     "funnel": (funnel, {
@@ -100,6 +108,8 @@ SOME_KNOWN = {
     "sew-d": (sew_d, {"encoder 0": None, "encoder 1": "encoder.encoder.layer.0.output.LayerNorm"}),
     "molmo2": (lambda: molmo2(False), {"decoder 0": "layers.0.attn_norm", "decoder 1": "layers.1.attn_norm"}),
     "molmo2, norm after": (lambda: molmo2(True), {"decoder 0": None, "decoder 1": None}),
+    "InternViT": (lambda: intern_vit("layer_norm"), {"encoder 0": "encoder.layer.0.layernorm_before"}),
+    "InternViT, RMSNorm": (lambda: intern_vit("rms_norm"), {"encoder 0": None}),  # not known: found with LayerNorm
 }  # fmt: skip
 
 

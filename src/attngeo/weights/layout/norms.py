@@ -22,7 +22,8 @@ class NormLocation:
     own_block: bool = False  # in the block of its attention, as in pre-norm models
 
 
-# Config switches that move the norm before or behind the attention. The rules were found with their default values.
+# Config switches that move the norm before or behind the attention, or make it a norm of another kind. The rules were
+# found with their default values.
 SWITCHES = (
     "do_layer_norm_before",
     "do_stable_layer_norm",
@@ -34,6 +35,8 @@ SWITCHES = (
     "apply_residual_connection_post_layernorm",
     "encoder_normalize_before",
     "use_pre_norm",
+    "norm_type",
+    "normalization_type",
 )
 
 
