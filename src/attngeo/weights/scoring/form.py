@@ -68,7 +68,8 @@ class Form:
 
         With an offset Δ = key position − query position, return s(Δ) = 2⟨M_Δ, M_{−Δ}ᵀ⟩/(‖M_Δ‖² + ‖M_{−Δ}‖²), which
         compares a pair of tokens with the same pair exchanged together with its positions. It differs from the plain
-        score of the matrix M_Δ, `at(offset).symmetry()`, and is the plain score at Δ = 0.
+        score of the matrix M_Δ, `at(offset).symmetry()`, and is the plain score at Δ = 0, unless an attention factor
+        multiplies a part of the head.
         """
         self._check_square("symmetry")
         if offset is None:
