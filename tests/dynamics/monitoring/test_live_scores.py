@@ -46,6 +46,15 @@ def tiny_qwen3() -> Any:
         intermediate_size=40))  # fmt: skip
 
 
+def tiny_cohere() -> Any:
+    """Return a Cohere, whose QK-norms are LayerNorms."""
+    from transformers import CohereConfig, CohereForCausalLM
+
+    return CohereForCausalLM(CohereConfig(
+        vocab_size=60, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
+        intermediate_size=40, use_qk_norm=True))  # fmt: skip
+
+
 def tiny_deepseek() -> Any:
     from transformers import DeepseekV3Config, DeepseekV3ForCausalLM
 
@@ -56,7 +65,7 @@ def tiny_deepseek() -> Any:
         topk_group=1))  # fmt: skip
 
 
-@pytest.mark.parametrize("make", [tiny_qwen3, tiny_deepseek])
+@pytest.mark.parametrize("make", [tiny_qwen3, tiny_cohere, tiny_deepseek])
 def test_scores_include_qk_norm_gains_and_latent_products(make: Any) -> None:
     torch.manual_seed(0)
     model = make().double()
