@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from attngeo.arguments import is_whole
 from attngeo.errors import LayoutError
 from attngeo.weights.layout.config_scope import scope_of
 from attngeo.weights.layout.diffusers import DIFFUSERS_TABLE, is_cross
@@ -44,7 +45,7 @@ def find_sites(shapes: Shapes, config: Mapping[str, Any] | None) -> list[Site]:
             own_path = _join(path, layout.suffix)
             if own_path not in sites and _fits(path, layout, shapes, config):
                 sites[own_path] = _site(path, own_path, layout, shapes, qk_norms.get(path, ()), config)
-    attention = [site for site in sites.values() if site is not None]
+    attention = [site for site in sites.values() if site is not None and not _reads_other_keys(site)]
     _check_no_adapters(sites, adapters)
     _check_keys_present(attention, sites, by_leaf, config)
     return sorted(attention, key=lambda site: (site.template, site.indices))
@@ -103,6 +104,16 @@ def _qk_gains(path: str, layout: Layout, shapes: Shapes) -> tuple[str | None, st
         if query is not None or key is not None:
             return query, key
     return None, None
+
+
+def _reads_other_keys(site: Site) -> bool:
+    """Return whether a layer reads the keys of an earlier one (Gemma 3n, Gemma 4): key weights of its own go unused."""
+    if site.scope is None or not site.indices:
+        return False
+    depth, shared = (site.scope.get(key) for key in ("num_hidden_layers", "num_kv_shared_layers"))
+    if not is_whole(depth, lowest=1) or not is_whole(shared, lowest=1):
+        return False
+    return bool(site.indices[-1] >= depth - shared > 0)
 
 
 def _check_no_adapters(known_paths: Iterable[str], adapters: Mapping[str, str]) -> None:

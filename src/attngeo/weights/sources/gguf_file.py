@@ -32,6 +32,7 @@ _CONFIG = {
     "attention.q_lora_rank": "q_lora_rank",
     "attention.kv_lora_rank": "kv_lora_rank",
     "attention.causal": "is_causal",
+    "attention.shared_kv_layers": "num_kv_shared_layers",
     "embedding_length": "hidden_size",
     "block_count": "num_hidden_layers",
     "feed_forward_length": "intermediate_size",
