@@ -12,7 +12,7 @@ from attngeo.errors import InputError
 from attngeo.weights.layout.config_scope import scope_of
 from attngeo.weights.layout.families import ends_with, family
 from attngeo.weights.layout.pruned_heads import pruned_heads
-from attngeo.weights.layout.site import Location
+from attngeo.weights.layout.site import Location, facts_of
 from attngeo.weights.layout.sites import find_sites
 from attngeo.weights.layout.stacks import name_stacks
 from attngeo.weights.layout.table import CROSS
@@ -136,7 +136,8 @@ def _attention_locations(
     sites = [
         site
         for site in find_sites(shapes, config)
-        if not any(ends_with(site.template, skip) for skip in known.skip) or _enclosing_module(site.path, dispatching)
+        if not any(ends_with(site.template, skip) for skip in facts_of(site, known).skip)
+        or _enclosing_module(site.path, dispatching)
     ]
     located = {_enclosing_module(site.path, dispatching) for site in sites}
     others = [

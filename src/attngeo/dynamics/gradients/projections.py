@@ -14,7 +14,7 @@ from attngeo.weights.layout.families import ends_with, family
 from attngeo.weights.layout.head_counts import count_heads
 from attngeo.weights.layout.layers import check_highest
 from attngeo.weights.layout.pruned_heads import pruned_heads
-from attngeo.weights.layout.site import Location, Site
+from attngeo.weights.layout.site import Location, Site, facts_of
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -85,7 +85,7 @@ def _layer(
         unknown = f"{attention.path}: the layout table does not contain its query and key tensors"
         return SelfAttentionLayer((attention.path,) * 2, stack, attention.layer, site, {}, unknown)
     weights = parameter_ids.get(site.query, attention.path), parameter_ids.get(site.key, attention.path)
-    known, missing = family(str(getattr(model.config, "model_type", ""))), ""
+    known, missing = facts_of(site, family(str(getattr(model.config, "model_type", "")))), ""
     if known.status != "right" or any(ends_with(site.template, skip) for skip in known.skip):
         missing = f"{site.path}: the layout of {type_label(model)} was never checked against a live model"
     elif not site.storage.has_views:

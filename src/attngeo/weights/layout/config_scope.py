@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from attngeo.weights.layout.families import family
+from attngeo.weights.layout.families import Family, family
 
 # Words in tensor names that stand for a sub-config, where they differ from the sub-config's own name.
 _SYNONYMS = {
@@ -45,6 +45,18 @@ class Scope:
     name: str | None  # "vision", "text", "qformer", …; None: the whole config
     config: Mapping[str, Any]
     defaults: Mapping[str, Any]
+    other_type: str | None = None  # its model type, where the whole model was examined with a part of another type
+
+    def facts(self, known: Family) -> Family:
+        """Return the facts about this part of a model whose own type has the facts `known`.
+
+        They are those of the part's type where the whole model was examined with another one: a LLaVA with the language
+        model of a Gemma. Of a type that is not proved nothing but its status is known.
+        """
+        if self.other_type is None:
+            return known
+        part = family(self.other_type)
+        return part if part.status == "right" else Family(part.status, part.reason)
 
     def get(self, key: str, default: Any = None) -> Any:
         """Return the value of `key`, else the model type's default, else `default`; null counts as left out."""
@@ -90,8 +102,10 @@ def _best_match(scope: Scope, path: str) -> Scope | None:
     key = max(ranked)[2]
     inner = scope.config.get(key)
     inner = inner if isinstance(inner, Mapping) else {}
-    defaults = _type_defaults(inner) or scope.defaults.get(key) or {}
-    return Scope(key.removesuffix("_config"), inner, defaults)
+    examined = scope.defaults.get(key) or {}
+    own, usual = inner.get("model_type"), examined.get("model_type")
+    other_type = str(own) if own and usual and own != usual else scope.other_type
+    return Scope(key.removesuffix("_config"), inner, _type_defaults(inner) or examined, other_type)
 
 
 def _type_defaults(config: Mapping[str, Any]) -> Mapping[str, Any]:

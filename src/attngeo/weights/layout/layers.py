@@ -20,7 +20,7 @@ from attngeo.weights.layout.layer_plan import LayerPlan, Read, is_centred
 from attngeo.weights.layout.norms import find_norm
 from attngeo.weights.layout.pruned_heads import pruned_sites
 from attngeo.weights.layout.rope import rotary_of_sites
-from attngeo.weights.layout.site import Site
+from attngeo.weights.layout.site import Site, facts_of
 from attngeo.weights.layout.sites import attention_like, find_sites
 from attngeo.weights.layout.stacks import name_stacks
 from attngeo.weights.layout.storage.base import Shapes
@@ -176,22 +176,24 @@ def _find_layers(
     sites = _counted_sites(checkpoint, shapes, known, num_heads, unproven)
     chosen = _choose(checkpoint, name_stacks(sites, checkpoint.config), stack, layers)
     with_norms = not checkpoint.remote if norms is None else norms
+    chosen_sites = [site for _, _, site in chosen]
+    facts_of_sites = [facts_of(site, known) for site in chosen_sites]
     plans = [
         LayerPlan(
             stack=name,
             layer=layer,
             site=site,
             heads=site.heads_or_whole(shapes),
-            norm=find_norm(site, shapes, checkpoint.config, known) if with_norms else None,
-            qk_norm=known.qk_norm,
-            gain_offset=known.offset,
-            gain_centred=is_centred(site.gains, shapes, known),
-            gainless=known.gainless,
+            norm=find_norm(site, shapes, checkpoint.config, facts) if with_norms else None,
+            qk_norm=facts.qk_norm,
+            gain_offset=facts.offset,
+            gain_centred=is_centred(site.gains, shapes, facts),
+            gainless=facts.gainless,
             rotary=rotary,
             rotary_known=rotary_known,
         )
-        for (name, layer, site), (rotary, rotary_known) in zip(
-            chosen, rotary_of_sites([site for _, _, site in chosen], known, checkpoint.ref), strict=True
+        for (name, layer, site), facts, (rotary, rotary_known) in zip(
+            chosen, facts_of_sites, rotary_of_sites(chosen_sites, facts_of_sites, checkpoint.ref), strict=True
         )
     ]
     return Layers(checkpoint, tuple(plans))
@@ -207,10 +209,12 @@ def _counted_sites(
     """Return all sites of the checkpoint that may be scored, with their heads counted."""
     sites = find_sites(shapes, checkpoint.config)
     if not unproven:
-        sites = [site for site in sites if not any(ends_with(site.template, skip) for skip in known.skip)]
+        sites = [
+            site for site in sites if not any(ends_with(site.template, skip) for skip in facts_of(site, known).skip)
+        ]
     _check_known(checkpoint, known, sites, unproven)
-    if known.width:
-        for site in sites:
+    for site in sites:
+        if facts_of(site, known).width:
             check_width(site, shapes)
     pruned = pruned_sites(sites, checkpoint.config)
     return [count_heads(site, shapes, num_heads, pruned.get(site.path)) for site in sites]
@@ -261,6 +265,9 @@ def _check_known(checkpoint: Checkpoint, known: Family, sites: list[Site], unpro
             f"{checkpoint.ref}: {single.query} holds the queries of one head by the name of its module; "
             f"join the heads of each layer over their rows (torch.cat), and {_ADVICE}"
         )
+    other = next((s.scope for s in sites if s.scope is not None and s.scope.facts(known).status != "right"), None)
+    if other is not None and other.other_type is not None:
+        known, model_type = other.facts(known), f"{model_type} with a part of type {other.other_type}"
     if unproven or known.status == "right" or (not model_type and all(site.layout.unambiguous for site in sites)):
         return
     what = f"model type {model_type}" if model_type else f"the layout of {sites[0].query} without a transformers config"

@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 
 from attngeo.weights.layout.config_scope import Scope
+from attngeo.weights.layout.families import Family
 from attngeo.weights.layout.storage.base import Heads, Shapes, Storage
 from attngeo.weights.layout.table import Layout
 
@@ -57,6 +58,11 @@ class Site(Location):
     def heads_or_whole(self, shapes: Shapes) -> Heads:
         """Return the heads; one head that holds the whole layer where no head count is known."""
         return self.heads if self.heads is not None else self.storage.single_head(shapes)
+
+
+def facts_of(location: Location, known: Family) -> Family:
+    """Return the facts about the part of a model that a layer belongs to; those about the whole model are `known`."""
+    return known if location.scope is None else location.scope.facts(known)
 
 
 def path_template(path: str) -> str:

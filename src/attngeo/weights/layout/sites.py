@@ -38,10 +38,10 @@ def find_sites(shapes: Shapes, config: Mapping[str, Any] | None) -> list[Site]:
             adapters.setdefault(match[1], name)
     sites: dict[str, Site | None] = {}  # by path; None: linear attention
     for layout in (*TABLE, *DIFFUSERS_TABLE):
-        if layout.types is not None and model_type not in layout.types:
-            continue
         for name in by_leaf.get(layout.query, ()):
             path = name[: -len(layout.query)].rstrip(".")
+            if layout.types is not None and not {model_type, _part_type(path, config)} & layout.types:
+                continue
             own_path = _join(path, layout.suffix)
             if own_path not in sites and _fits(path, layout, shapes, config):
                 sites[own_path] = _site(path, own_path, layout, shapes, qk_norms.get(path, ()), config)
@@ -54,6 +54,11 @@ def find_sites(shapes: Shapes, config: Mapping[str, Any] | None) -> list[Site]:
 def attention_like(names: Iterable[str]) -> list[str]:
     """Return the names that look like attention weights, for the message when no layout fits."""
     return [name for name in names if _ATTENTION_WORDS.search(name) and not name.endswith("bias")]
+
+
+def _part_type(path: str, config: Mapping[str, Any] | None) -> str:
+    """Return the model type of the part of the model that `path` belongs to; "" without a config."""
+    return "" if config is None else str(scope_of(config, path).config.get("model_type", ""))
 
 
 def _fits(path: str, layout: Layout, shapes: Shapes, config: Mapping[str, Any] | None) -> bool:

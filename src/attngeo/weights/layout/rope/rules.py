@@ -46,14 +46,15 @@ SWITCHES = (
 Rule = Mapping[str, Any]
 
 
-def rotary_of_sites(sites: Sequence[Site], known: Family, ref: str) -> list[tuple[RotaryPairs | None, bool]]:
+def rotary_of_sites(sites: Sequence[Site], facts: Sequence[Family], ref: str) -> list[tuple[RotaryPairs | None, bool]]:
     """Return what rotates in the heads of each site, and whether that is known; one warning for a wrong config.
 
-    ref: the name of the checkpoint, for the warning
+    facts: about the part of the model that each site belongs to
+    ref:   the name of the checkpoint, for the warning
     """
     found: list[tuple[RotaryPairs | None, bool]] = []
     problems: list[str] = []
-    for site in sites:
+    for site, known in zip(sites, facts, strict=True):
         try:
             found.append((None, False) if site.heads is None else find_rotary(site, site.heads.size, known))
         except AttngeoError as error:
