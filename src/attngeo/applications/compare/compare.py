@@ -29,7 +29,7 @@ from attngeo.weights.sources.open import CheckpointRef
 if TYPE_CHECKING:
     from attngeo.organization.capture.inputs import SingleInput
 
-NEEDS_INPUTS = "inputs (--text-file) are needed to measure their distance"
+NEEDS_INPUTS = "inputs (--text, --text-file) are needed to measure their distance"
 
 
 @accepts_progress_bar
