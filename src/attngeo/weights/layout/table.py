@@ -107,6 +107,8 @@ TABLE: tuple[Layout, ...] = (
             "in_proj_weight",
             "qkv.weight",
             "Wqkv.weight",
+            "wqkv.weight",
+            "w_qkv.weight",
             "qkv_proj.weight",
             "att_proj.weight",
             "attn_qkv.weight",
