@@ -77,3 +77,32 @@ def test_layers_that_no_live_model_confirmed_are_named(saved: Path) -> None:
     assert attngeo.score(saved, nulls=False, stack="text").notes == ()
     unproven = attngeo.score(saved, nulls=False, unproven=True)
     assert "encoder" in set(unproven.frame["stack"]) and not any("left out" in note for note in unproven.notes)
+
+
+def test_comparisons_and_initialisations_say_what_they_left_out() -> None:
+    import torch
+
+    class Part(torch.nn.Module):
+        def __init__(self, *names: str) -> None:
+            super().__init__()
+            for name in names:
+                setattr(self, name, torch.nn.Linear(8, 8, bias=False))
+
+    model = torch.nn.ModuleDict({"layer": Part("q_proj", "k_proj"), "extra": Part("q_a")})
+    remark = "layers are left out, because their layout is unknown: extra.q_a"
+    before = model["extra"].q_a.weight.clone()
+    with pytest.warns(UserWarning, match=remark):
+        attngeo.symmetric_init_(model, num_heads=2)
+    assert torch.equal(model["extra"].q_a.weight, before)
+    assert torch.equal(model["layer"].q_proj.weight, model["layer"].k_proj.weight)
+    assert attngeo.compare(model, model, num_heads=2).notes[-1] == f"ModuleDict: {remark}"
+
+
+@pytest.mark.parametrize("saved", ["mistral_large4"], indirect=True)
+def test_the_table_of_an_atlas_says_what_was_left_out(saved: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    from attngeo.atlas import Atlas
+
+    atlas = Atlas(tmp_path_factory.mktemp("atlas"))
+    atlas.add([str(saved)])
+    [notes] = atlas.models()["notes"]
+    assert "layers are left out, because their layout is unknown" in notes
