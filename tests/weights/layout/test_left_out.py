@@ -23,6 +23,8 @@ def test_query_projections_outside_the_known_layers_are_found() -> None:
         "audio.layers.0.query_key_value.weight": (24, 8),
         "pool.query": (1, 8),
         "query_position_embeddings.weight": WEIGHT,
+        "query_feat.weight": WEIGHT,
+        "dot_product_scoring.query_proj.weight": WEIGHT,
         "former.layer.0.intermediate_query.dense.weight": WEIGHT,
     }
     assert unknown_layers(shapes, {"text.layers.0.attn"}) == [

@@ -12,8 +12,8 @@ from attngeo.weights.layout.table import NOT_ATTENTION, TABLE
 
 _SHOWN = 4  # paths in a note
 # Names of modules that project queries: "q_proj", "to_q", "wqkv", "query_key_value", "wq_du", "sa_qcontent_proj"; not
-# "query_embed", which holds learned queries.
-_QUERIES = re.compile(r"(?:^|_)w?q(?:kv|content)?(?:_|$)|^query(?!.*embed)(?:_|$)", re.IGNORECASE)
+# "query_embed" or "query_feat", which hold learned queries.
+_QUERIES = re.compile(r"(?:^|_)w?q(?:kv|content)?(?:_|$)|^query(?!.*(?:embed|feat))(?:_|$)", re.IGNORECASE)
 
 
 def left_out(shapes: Shapes, scored: Iterable[Site], skipped: Iterable[Site]) -> tuple[str, ...]:
