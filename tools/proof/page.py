@@ -91,7 +91,8 @@ def _summary(record: dict[str, dict[str, Any]]) -> list[str]:
         "",
         f"{ran} types have self-attention and could be built. Of these, {share:.1f}% are right; their largest relative",
         f"error is {worst:.1e}. Where no product of the live model confirmed some layers of a right model, these",
-        'layers are not scored, and the notes name them after "left out".',
+        'layers are not scored, and the notes name them after "left out". Layers that the table of layouts does not',
+        'have are named after "unknown layout". `attngeo score` names both.',
         "",
         *_rotary_summary(right),
     ]
@@ -137,6 +138,7 @@ def _row(kind: str, verdict: dict[str, Any]) -> str:
     notes = ["qk-norm"] if verdict.get("qk_norm") else []
     notes += ["norm folded"] if verdict.get("norms") else []
     notes += [f"left out: {', '.join(verdict['skip'])}"] if verdict.get("skip") else []
+    notes += [f"unknown layout: {', '.join(verdict['unknown'])}"] if verdict.get("unknown") else []
     notes += [verdict["note"]] if verdict.get("note") else []
     error = f"{verdict.get('worst', 0.0):.0e}"
     return f"| {kind} | {stacks} | {error} | {_cell(rotary_text(verdict))} | {_cell('; '.join(notes))} |"

@@ -107,6 +107,7 @@ def _add(store: Store, reference: Reference, options: ScoreOptions) -> tuple[Sta
     before = bytes_read()
     with _collected(notes), located.open() as checkpoint:
         layers = open_layers(checkpoint, num_heads=options.num_heads, norms=options.folded, unproven=options.unproven)
+        notes += layers.left_out
         part = fingerprint(layers, options)
         read = bytes_read() - before
         known = store.has("scores", part)
