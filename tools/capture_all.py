@@ -34,12 +34,14 @@ TOLERANCE = 1e-5
 STATUSES = ("WRONG", "captured", "refused", "not run")
 INTRODUCTION = """# Which model types can be captured
 
-transformers {version} maps {count} model types to a model. For each type, a small random model was captured stack by
-stack. A stack is captured if the softmax of its logits equals the model's own probabilities up to 1e-5, and if the
-model gives the same output afterwards as before.
+This page lists the model types whose attention `attngeo.capture` records, which `attngeo organize`, `invariance` and
+`report` (with an input) need. transformers {version} maps {count} model types to a model; the type of a model is the
+`model_type` in its `config.json`. For each type, a small random model was captured stack by stack. A stack counts as
+captured if the softmax of its logits equals the model's own probabilities up to 1e-5, and if the model gives the same
+output afterwards as before.
 
-- Captured: at least one stack was captured. Captured stacks are listed as queries × keys × heads; for the others the
-  table quotes the error that `capture` raised.
+- Captured: at least one stack was captured. Captured stacks are listed as queries × keys × heads of the small model;
+  for the others the table quotes the error that `capture` raised.
 - Refused: `capture` raised an error for every stack.
 - Not run: no small model of the type, or no input that it accepts, could be made automatically. The table makes no
   statement about those types.

@@ -23,6 +23,7 @@ from typing import Any
 
 from attngeo.errors import LayoutError
 from attngeo.io.atomic import write_file
+from attngeo.weights.layout import families
 from tools.proof.page import coverage_page
 from tools.proof.verdict import Verdict, assume, write_lines
 
@@ -60,6 +61,9 @@ def prove_type(model_type: str, *, rotation: bool = True) -> dict[str, Any]:
         for model in tiny_models(model_type):
             try:
                 verdict = prove_model(model, model_type, rotation=rotation)
+                if verdict.causal not in (None, families.family(model_type).causal):  # stacks are named by it
+                    assume(model_type, causal=verdict.causal)
+                    verdict = prove_model(model, model_type, rotation=rotation)
             except LayoutError as error:
                 verdict = Verdict(model_type, "none" if "no self-attention" in str(error) else "refused", str(error))
             except Exception as error:

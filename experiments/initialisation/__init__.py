@@ -9,6 +9,7 @@ fine_tuning      accuracy of a trained model on two tasks made from the text
 speed            steps per second of each architecture
 runs             finished runs and their files
 statistics       compare initialisations over paired seeds
+own_rate         the same, each initialisation at its own best learning rate
 table, figures   the comparison as text and as figures
 report           a folder with all tables and figures
 page             the tables of docs/initialisation.md
@@ -21,6 +22,7 @@ __all__ = [
     "fine_tuning",
     "grid",
     "overlap",
+    "own_rate",
     "packed_tokens",
     "page",
     "report",

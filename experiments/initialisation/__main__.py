@@ -22,7 +22,7 @@ from attngeo.errors import AttngeoError, InputError
 from attngeo.io.atomic import check_writable, write_errors, write_file
 from attngeo.io.messages import messages_to, one_line
 from attngeo.io.progress import Progress, ProgressBar, is_main_process
-from experiments.initialisation.grid import GROUPS
+from experiments.initialisation.grid import GROUPS, group_cells
 from experiments.initialisation.packed_tokens import pack
 from experiments.initialisation.runs import FinishedRun, read_runs
 from experiments.initialisation.statistics import compare
@@ -159,8 +159,12 @@ def _tokens(folder: Path, options: argparse.Namespace, progress: Progress) -> To
 
 def _finished_runs(options: argparse.Namespace) -> list[FinishedRun]:
     runs = read_runs(options.results)
+    if options.group:
+        wanted = {cell.key for cell in group_cells(options.group)}
+        runs = [run for run in runs if run.cell.key in wanted]
     if not runs:
-        raise InputError(f"{' '.join(map(str, options.results))}: no finished runs to compare")
+        part = f" of group {' '.join(options.group)}" if options.group else ""
+        raise InputError(f"{' '.join(map(str, options.results))}: no finished runs{part} to compare")
     starts = sorted({run.cell.start for run in runs})
     if options.against not in starts and options.against != "baseline":
         raise InputError(f"--against {options.against}: no finished run has this initialisation; "
@@ -203,6 +207,7 @@ def _parser() -> argparse.ArgumentParser:
         added = add(command, summary)
         added.add_argument("results", type=Path, nargs="+", metavar="PATH", help="files or folders of finished runs")
         added.add_argument("--against", default="baseline", metavar="NAME", help="compare with this initialisation")
+        added.add_argument("--group", **_SEVERAL, metavar="NAME", help="only the runs of these parts of the grid")
         if command is table:
             added.add_argument("--format", choices=tuple(FORMATS), help="default: by the suffix of --out, else table")
             added.add_argument("--out", type=Path, metavar="FILE", help="write to this file instead of stdout")

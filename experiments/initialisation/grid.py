@@ -17,7 +17,9 @@ from attngeo.io.names import nearest_name
 _SETTABLE = ("architecture", "batch", "betas", "checkpoints", "clip", "compile", "evaluations", "heads", "intermediate",
              "length", "masked", "norm", "precision", "until_loss", "warmup", "weight_decay")  # fmt: skip
 _SELF_BIAS = " with self-bias"
-ARCHITECTURES = {"bert": "BERT", "modernbert": "ModernBERT", "llama": "LLaMA"}  # with their names in figures
+_NAMES = {"bert": "BERT", "modernbert": "ModernBERT", "llama": "LLaMA"}
+_PRE_NORM_BERT = "pre-norm BERT"
+_MODELS = ("BERT", _PRE_NORM_BERT, "ModernBERT", "LLaMA")  # in the order of figures
 
 
 @dataclass(frozen=True)
@@ -63,18 +65,19 @@ class Cell:
         return ", ".join(f"{key} {value}" for key, value in self.other)
 
     @property
-    def architecture(self) -> str:
-        """The architecture, as in configs."""
-        return str(dict(self.other).get("architecture", "bert"))
+    def model(self) -> str:
+        """The architecture in words, such as "ModernBERT"."""
+        other = dict(self.other)
+        return _PRE_NORM_BERT if other.get("norm") == "pre" else _NAMES[other.get("architecture", "bert")]
 
     @property
     def place(self) -> tuple[bool, int]:
-        """Where figures and tables put it: encoders first, BERT before the others."""
-        return self.objective != "masked", list(ARCHITECTURES).index(self.architecture)
+        """Where figures put it: encoders first, BERT before the others."""
+        return self.objective != "masked", _MODELS.index(self.model)
 
-    def other_than(self, name: str) -> tuple[tuple[str, Any], ...]:
-        """Return `other` without one setting."""
-        return tuple((key, value) for key, value in self.other if key != name)
+    def without_model(self) -> Cell:
+        """Return the cell as if its model were the usual one, so that cells of several models compare equal."""
+        return replace(self, other=tuple(pair for pair in self.other if pair[0] not in ("architecture", "norm")))
 
     @property
     def until_loss(self) -> float | None:

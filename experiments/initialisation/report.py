@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from attngeo.errors import InputError
 from attngeo.io.atomic import write_errors, write_file
 from attngeo.show.canvas import save_figure
-from experiments.initialisation.figures import form_figure, loss_figure, saved_figure
+from experiments.initialisation.figures import architecture_figure, form_figure, loss_figure, saved_figure
 from experiments.initialisation.runs import FinishedRun, grouped
 from experiments.initialisation.statistics import compare
 from experiments.initialisation.table import as_csv, as_markdown, as_text, forms_as_csv
@@ -29,6 +28,7 @@ _CONTROLS = {
         "unit large-symmetric",
     ),
 }
+_MAX_ARCHITECTURES = 3  # in a figure of forms, where one with rotary embedding has two columns
 _BESIDE_CONTROLS = ("baseline", "unit independent", "unit symmetric")
 
 
@@ -53,6 +53,7 @@ def write_report(runs: Sequence[FinishedRun], folder: Path, against: str = "base
         content |= _images(f"losses-{part[0].cell.objective}-{part[0].cell.size}", loss_figure(part, against))
     if any(comparison.saved is not None for comparison in table):
         content |= _images("saved", saved_figure(table))
+        content |= _images("architectures", architecture_figure(converged, against))
     for name, starts in _CONTROLS.items():
         controls = [run for run in converged if run.cell.start in starts]
         if controls:
@@ -62,9 +63,7 @@ def write_report(runs: Sequence[FinishedRun], folder: Path, against: str = "base
             content |= _images(name, loss_figure([*beside, *controls], against))
     for start in ("baseline", "unit symmetric"):
         for part in _grouped_for_forms(run for run in converged if run.cell.start == start):
-            cell = replace(part[0].cell, other=part[0].cell.other_than("architecture"))
-            name = f"form-{cell.size}-lr{cell.lr:g}-{cell.steps}{cell.suffix}-{start.replace(' ', '-')}"
-            content |= _images(name, form_figure(part))
+            content |= _images(f"{_form_name(part)}-{start.replace(' ', '-')}", form_figure(part))
     with write_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
         for name, data in content.items():
@@ -73,8 +72,23 @@ def write_report(runs: Sequence[FinishedRun], folder: Path, against: str = "base
 
 
 def _grouped_for_forms(runs: Iterable[FinishedRun]) -> list[list[FinishedRun]]:
-    """Return lists of runs that differ in objective, architecture and seed only."""
-    return grouped(runs, lambda run: (run.cell.size, run.cell.lr, run.cell.steps, run.cell.other_than("architecture")))
+    """Return lists of runs that differ in objective, architecture and seed only.
+
+    Where there are too many architectures for one figure, encoders and decoders are apart.
+    """
+    parts = []
+    for part in grouped(runs, lambda run: (run.cell.size, run.cell.lr, run.cell.steps, run.cell.without_model().other)):
+        is_wide = len({run.cell.place for run in part}) > _MAX_ARCHITECTURES
+        parts += grouped(part, lambda run: run.cell.objective) if is_wide else [part]
+    return parts
+
+
+def _form_name(runs: Sequence[FinishedRun]) -> str:
+    """Return the name of a figure of forms, with the objective where all runs share it."""
+    cell = runs[0].cell.without_model()
+    objectives = {run.cell.objective for run in runs}
+    objective = f"-{cell.objective}" if len(objectives) == 1 else ""
+    return f"form-{cell.size}-lr{cell.lr:g}-{cell.steps}{cell.suffix}{objective}"
 
 
 def _images(name: str, figure: Figure) -> dict[str, bytes]:

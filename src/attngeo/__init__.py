@@ -48,7 +48,8 @@ Building blocks
     AttngeoError        the base class of all errors that attngeo raises on purpose
 
 Names are imported on first use, so `import attngeo` loads neither NumPy nor torch. The packages `attngeo.weights`,
-`attngeo.live`, `attngeo.organization`, `attngeo.dynamics`, `attngeo.bundled` and `attngeo.show` offer the parts.
+`attngeo.live`, `attngeo.organization`, `attngeo.dynamics`, `attngeo.applications`, `attngeo.atlas`, `attngeo.bundled`,
+`attngeo.show` and `attngeo.reporting` offer the functions and classes from which these are built.
 """
 
 from __future__ import annotations

@@ -60,6 +60,22 @@ def test_a_text_measures_the_distance(models, tmp_path):
     assert done.exit_code == 0, done.output
     assert "between the geometries of 16 and 16 heads" in done.stdout
     assert "layer symmetry by" in done.stdout
+    assert run(ENCODER, DECODER, "--text", text.read_text(), "--draws", "99").stdout == done.stdout
+
+
+def test_texts_and_files_of_text_may_be_mixed(tmp_path):
+    pytest.importorskip("ot")
+    pytest.importorskip("transformers")
+    texts = ["The heads of a network lie close together.", "They attend alike, and rest apart."]
+    files = [tmp_path / "first.txt", tmp_path / "second.txt"]
+    for path, text in zip(files, texts, strict=True):
+        path.write_text(text)
+    mixed = run(ENCODER, DECODER, "--text", texts[0], "--text-file", files[1], "--draws", "99")
+    assert mixed.exit_code == 0, mixed.output
+    both = run(ENCODER, DECODER, "--text-file", files[0], "--text-file", files[1], "--draws", "99")
+    assert mixed.stdout == both.stdout
+    one = run(ENCODER, DECODER, "--text", texts[0], "--draws", "99")
+    assert mixed.stdout != one.stdout
 
 
 def test_widths_that_differ_leave_the_distance(tmp_path):
@@ -101,8 +117,8 @@ def test_identical_files_are_called_identical(models):
         (["base", "nan"], "k_proj"),
         (["base", "tuned", "--stack", "vision"], "vision"),
         (["base"], "one model only, expected at least two to compare"),
-        (["base", "wide"], "no cosine; inputs (--text-file) are needed to measure their distance"),
-        (["base", "tuned", "wide"], "no cosine; inputs (--text-file) are needed to measure their distance"),
+        (["base", "wide"], "no cosine; inputs (--text, --text-file) are needed to measure their distance"),
+        (["base", "tuned", "wide"], "no cosine; inputs (--text, --text-file) are needed to measure their distance"),
         (["base", "/nowhere"], "no such folder"),
         (["base", "tuned", "--draws", "5"], "draws is 5, expected at least 99"),
         (["base", "tuned", "stranger", "--out", "map.csv"], "the distances of 3 models are saved as .json"),

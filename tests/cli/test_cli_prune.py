@@ -96,7 +96,7 @@ def test_a_text_that_is_too_short_to_choose_heads_well_is_told(lines: int, is_to
     text.write_text("It is a truth universally acknowledged, that a single man must be in want of a wife.\n" * lines)
     done = run(DECODER, "--text-file", text, "--method", "output", "--out", tmp_path / "small")
     assert done.exit_code == 0, done.output
-    assert ("are too few to choose heads well; some 16,000 are advised" in done.stderr) == is_told
+    assert ("are too few to choose heads well; use about 16,000" in done.stderr) == is_told
 
 
 def test_a_share_that_would_empty_layers_is_cut(tmp_path: Path) -> None:

@@ -65,3 +65,13 @@ def test_what_is_wrong_is_said_in_one_line(arguments, message, tmp_path, monkeyp
     assert done.exit_code == 2
     assert message in done.stderr and done.stderr.startswith("attngeo: error: ") and done.stderr.count("\n") == 1
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_text_for_a_model_of_images_names_the_option_to_use(tmp_path):
+    transformers = pytest.importorskip("transformers")
+    size = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+    model = transformers.ViTModel(transformers.ViTConfig(image_size=32, patch_size=16, **size))
+    model.save_pretrained(tmp_path / "vit")
+    done = call(tmp_path / "vit", "--text", "a", "--out", tmp_path / "report.html")
+    found = "/vit: reads images, not texts, and there is no file 'a'; give the path of one (--image)\n"
+    assert done.exit_code == 2 and done.stderr.startswith("attngeo: error: ") and done.stderr.endswith(found)

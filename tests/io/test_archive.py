@@ -229,7 +229,7 @@ VALUES = np.zeros((3, 4, 2), np.float32)
     [
         ((np.zeros((3, 4)),), "expected 3-D"),
         ((np.full((1, 1, 1), np.inf),), "NaN or Inf"),
-        ((np.full((1, 1, 1), 1e300),), "too large for float32"),
+        ((np.full((1, 1, 1), 1e100),), "too large for float32"),
         ((VALUES, None, ("a",)), "1 labels of queries, but the values have 3"),
         ((VALUES, None, (), (), (), "weights"), "stage 'weights'"),
         ((VALUES, np.ones((3, 3), bool)), "mask: expected booleans of shape"),

@@ -6,6 +6,7 @@ import inspect
 import os
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 
@@ -15,7 +16,7 @@ from attngeo.organization import organize, planted, softmax_invariance
 terminals_only = pytest.mark.skipif(not hasattr(os, "openpty"), reason="this system has no pseudo-terminals")
 
 ORGANIZE = """
-import attngeo, attngeo.io.progress as progress
+import attngeo, attngeo.io.progress.progress_bar as progress
 from attngeo.organization import planted
 progress.PATIENCE = 0.0
 for _ in range(20):
@@ -25,12 +26,12 @@ for _ in range(20):
 # `slow` work goes on until the bar is drawn; a bar that needs a minute to appear is a failure.
 WORK = """
 import time
-from attngeo.io import progress
+from attngeo.io.progress import progress_bar as progress
 progress.PATIENCE = {patience}
 with progress.ProgressBar("model") as bar:
     bar.step(1, 3)
     deadline = time.monotonic() + 60
-    while {slow} and bar._progress is None and time.monotonic() < deadline:
+    while {slow} and bar._bar is None and time.monotonic() < deadline:
         time.sleep(0.01)
     bar.step(2, 3)
     bar.say("a line")
@@ -38,7 +39,7 @@ with progress.ProgressBar("model") as bar:
 
 # A clock that the script sets by hand.
 LOG = """
-from attngeo.io import progress
+from attngeo.io.progress import progress_bar as progress
 now = 0.0
 progress.time.monotonic = lambda: now
 with progress.ProgressBar("model") as bar:
@@ -87,13 +88,56 @@ def test_work_goes_on_without_a_bar_where_rich_is_missing() -> None:
     script = """
 import sys
 sys.modules["rich.console"] = None
-from attngeo.io import progress
+from attngeo.io.progress import progress_bar as progress
 progress.PATIENCE = 0.0
 with progress.ProgressBar("model") as bar:
     bar._timer.join()
     bar.say("a line")
 """
     assert printed_on_terminal(script) == "a line\r\n"
+
+
+NOTEBOOK = """
+import time
+from attngeo.io.progress import progress_bar as progress
+progress.PATIENCE = {patience}
+with progress.ProgressBar("<model>") as bar:
+    bar.step(1, 3)
+    deadline = time.monotonic() + 60
+    while {slow} and bar._bar is None and time.monotonic() < deadline:
+        time.sleep(0.01)
+    bar.step(2, 3)
+    {end}
+"""
+
+
+def shown_in_notebook(script: str) -> list[Any]:
+    """Return the outputs of a cell that runs in a real kernel."""
+    nbclient, nbformat = pytest.importorskip("nbclient"), pytest.importorskip("nbformat")
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(script)])
+    nbclient.NotebookClient(notebook, timeout=120, allow_errors=True).execute()
+    return notebook.cells[0].outputs
+
+
+def test_a_notebook_shows_one_bar_that_is_updated_in_place() -> None:
+    (shown,) = shown_in_notebook(NOTEBOOK.format(patience=0.0, slow=True, end="pass"))
+    assert shown.output_type == "display_data"
+    assert shown.data["text/plain"] == "<model>: 3 of 3"
+    assert shown.data["text/html"] == '<progress value="3" max="3"></progress> &lt;model&gt;: 3 of 3'
+
+
+def test_the_bar_of_work_that_failed_stays_where_it_was() -> None:
+    shown, error = shown_in_notebook(NOTEBOOK.format(patience=0.0, slow=True, end="1 / 0"))
+    assert shown.data["text/plain"].startswith("<model>: 2 of 3, ") and error.ename == "ZeroDivisionError"
+
+
+def test_a_notebook_shows_no_bar_for_quick_work() -> None:
+    assert shown_in_notebook(NOTEBOOK.format(patience=60.0, slow=False, end="pass")) == []
+
+
+def test_ipython_is_not_imported_to_find_out_whether_a_notebook_runs() -> None:
+    script = WORK.format(patience=0.0, slow=False) + "import sys; assert 'IPython' not in sys.modules"
+    subprocess.run([sys.executable, "-c", script], check=True, capture_output=True)
 
 
 def test_no_bar_is_drawn_without_a_terminal() -> None:
@@ -129,11 +173,11 @@ def test_every_public_function_with_progress_draws_a_bar_when_asked() -> None:
 # `slow` work, as above, that has more to say than how much is done.
 DETAIL = """
 import time
-from attngeo.io import progress
+from attngeo.io.progress import progress_bar as progress
 progress.PATIENCE = 0.0
 with progress.ProgressBar("models") as bar:
     deadline = time.monotonic() + 60
-    while bar._progress is None and time.monotonic() < deadline:
+    while bar._bar is None and time.monotonic() < deadline:
         time.sleep(0.01)
     bar.step(2, 3, "1 failed")
 """

@@ -15,9 +15,11 @@ from attngeo.organization import (
     Organization,
     Tree,
     expand,
+    gaussian_affinity,
     organize,
     paraproduct,
     planted,
+    softmax_invariance,
     tree_distance,
 )
 from attngeo.organization.kernels import dispatch
@@ -134,7 +136,7 @@ INPUTS = {
     "matrix": rng.standard_normal((1, 7)),
     "constant matrix": np.full((4, 4), -2.0),
     "integers": rng.integers(0, 3, (6, 7, 3)),
-    "tiny numbers": 1e-200 * rng.standard_normal((6, 6, 3)),
+    "tiny numbers": 1e-130 * rng.standard_normal((6, 6, 3)),
 }
 
 
@@ -146,6 +148,26 @@ def test_organize_ends_on_every_input(name, options):
     assert tuple(tree.size for tree in found.trees) == array.shape
     np.testing.assert_allclose(found.expand().inverse(), array, atol=1e-12 * max(np.abs(array).max(), 1e-300))
     assert organize(array, **options) == found
+
+
+@pytest.mark.parametrize("scale", [1e-300, 1e-200, 1e200, 1e300])
+@pytest.mark.parametrize("make", [np.asarray, torch.tensor])
+def test_numbers_whose_squares_float64_cannot_hold_are_refused(scale, make):
+    array = make(scale * rng.standard_normal((6, 5, 4)))
+    trees = organize(np.ones((6, 5, 4))).trees
+    for call in (organize, softmax_invariance, lambda a: gaussian_affinity(a, 0), lambda a: expand(a, trees)):
+        with pytest.raises(
+            InputError, match=r"largest absolute value is .*e[+-][23]\d\d, expected 0 or one from 1e-140 to"
+        ):
+            call(array)
+
+
+@pytest.mark.parametrize("exponent", [-400, 400])
+def test_results_do_not_depend_on_the_scale(exponent):
+    array, _ = planted((12, 10, 8), 0)
+    plain, scaled = organize(array), organize(array * 2.0**exponent)
+    assert scaled.trees == plain.trees and all(map(np.array_equal, scaled.affinities, plain.affinities))
+    assert scaled.expand().sparsity.shares == plain.expand().sparsity.shares
 
 
 def test_reordering_keeps_labels_and_the_embedding_has_one_row_per_head():

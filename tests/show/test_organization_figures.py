@@ -110,9 +110,9 @@ def test_figures_that_beat_their_control_are_blue() -> None:
     drawn = [line for line in left.lines if len(line.get_xdata()) == 1]
     controls, own = drawn[::2], drawn[1::2]
     for contrast, control, dot in zip(report.contrasts, controls, own, strict=True):
-        assert (control.get_xdata()[0], dot.get_xdata()[0]) == (contrast.broken, contrast.value)
+        assert (control.get_xdata()[0], dot.get_xdata()[0]) == (contrast.control, contrast.value)
         assert dot.get_color() == (BLUE if contrast.beats_control else ORANGE)
-    for dots, heads in zip(right.collections, (report.heads_broken, report.heads), strict=True):
+    for dots, heads in zip(right.collections, (report.heads_control, report.heads), strict=True):
         expected = [(head.exponent.exponent, head.residual.exponent) for head in heads]
         np.testing.assert_allclose(dots.get_offsets(), expected)
 

@@ -15,15 +15,17 @@ _TITLES = {
     "none": "No self-attention",
     "unbuilt": "Cannot be built",
 }
-_HEAD = """# Coverage: which model types are proved
+_HEAD = """# Coverage: which model types can be scored
 
-This page lists every model type that transformers {version} maps to a model ({types}). For each type we build and save
-a tiny model with random weights. attngeo cuts the queries and keys of every head from the saved files. We then compare
-`x M_h xᵀ` with the products of queries and keys that the live model itself computes.
+This page lists every model type that transformers {version} maps to a model ({types}) and says whether `attngeo score`
+reads its queries and keys correctly. The type of a model is the `model_type` in its `config.json`. For each type we
+build and save a tiny model with random weights, and attngeo cuts the queries and keys of every head from the saved
+files. We then compare `x M_h xᵀ`, where M_h is the form of head h and x the input of the layer, with the products of
+queries and keys that the live model computes.
 
 * *Right*: the relative error of every head is at most 1e-4, and exchanging two heads is noticed.
 * *Refused*: the products disagree, or the tensors contradict the config. attngeo does not score the type.
-* *Unproven*: no product of the live model could be compared. attngeo scores the type only if asked to.
+* *Unproven*: no product of the live model could be compared. attngeo scores the type only with `--unproven`.
 
 During this comparison all biases are zero, all positions are zero (so that rotary embedding is the identity), and norms
 on queries, keys and latents (noted as qk-norm) are reduced to their linear part: the gain, after subtracting the mean
@@ -33,21 +35,22 @@ where they are LayerNorms. The note "norm folded" says that the norm before the 
 The column *rotary* comes from a second comparison, with the model's own positions, sines and cosines. For offsets Δ
 from −300 to 300 (or as far as the model's input goes), we compare `x_i M_Δ x_jᵀ` with the products of the live model.
 
-* *halves*, *neighbours*: dimensions i and i + n of a head rotate together, or 2i and 2i + 1. The relative error of
-  every head is at most 1e-4 with the frequencies that attngeo computes from the config, and it is not with another
-  pairing or another base. *Partial*: the config says how many dimensions rotate. *Two axes*: pairs follow the row or
-  the column of an image patch. *Some layers*: other layers of the stack do not rotate.
-* *no*: nothing rotates; the products at different positions are those of the plain form. For layers that could only be
-  run by themselves, not as a part of the model, *no* says less: their products are plain, and the attention has no
-  parameter for positions, or its code takes no angles. No run of the whole model at different positions confirms it.
+* *halves*, *neighbours*: the pairs of dimensions that rotate together are i and i + n, or 2i and 2i + 1. The relative
+  error of every head is at most 1e-4 with the frequencies that attngeo computes from the config, and larger with
+  another pairing or another base. *Partial*: only some dimensions rotate; the config says how many. *Two axes*: the
+  angle of a pair follows the row or the column of an image patch. *Some layers*: other layers of the stack do not
+  rotate.
+* *no*: nothing rotates; the products at different positions are those of the plain form. Some layers could only be run
+  on their own, not as a part of the model. For them *no* is weaker evidence: their products are plain, and the
+  attention has no parameter for positions, or its code takes no angles, but no run of the whole model confirms it.
 * *not proved*: no hypothesis agrees with the products, or the layers could not be run as a part of the model. The
-  columns for rotary embedding are then empty. Layers are named where only some are not proved.
+  columns for rotary embedding are then empty. If this concerns only some layers, they are named.
 
 The page is written by `python -m tools.prove_all`, which also writes the facts that the package ships.
 """
-_GGUF_HEAD = """A tiny model with random weights is converted as llama.cpp does. transformers then loads it from the
-very file that attngeo reads, and the products of the loaded model are compared. Where transformers cannot load the
-architecture, the products are those of the model that was converted."""
+_GGUF_HEAD = """A tiny model with random weights is converted as llama.cpp does. transformers then loads the file that
+attngeo reads, and the products of the loaded model are compared. Where transformers cannot load the architecture, the
+products are those of the model that was converted."""
 
 
 def coverage_page(everything: dict[str, dict[str, Any]], version: str) -> str:
@@ -89,7 +92,8 @@ def _summary(record: dict[str, dict[str, Any]]) -> list[str]:
         "",
         f"{ran} types have self-attention and could be built. Of these, {share:.1f}% are right; their largest relative",
         f"error is {worst:.1e}. Where no product of the live model confirmed some layers of a right model, these",
-        'layers are not scored, and the notes name them after "left out".',
+        'layers are not scored, and the notes name them after "left out". Layers that the table of layouts does not',
+        'have are named after "unknown layout". `attngeo score` names both.',
         "",
         *_rotary_summary(right),
     ]
@@ -135,6 +139,7 @@ def _row(kind: str, verdict: dict[str, Any]) -> str:
     notes = ["qk-norm"] if verdict.get("qk_norm") else []
     notes += ["norm folded"] if verdict.get("norms") else []
     notes += [f"left out: {', '.join(verdict['skip'])}"] if verdict.get("skip") else []
+    notes += [f"unknown layout: {', '.join(verdict['unknown'])}"] if verdict.get("unknown") else []
     notes += [verdict["note"]] if verdict.get("note") else []
     error = f"{verdict.get('worst', 0.0):.0e}"
     return f"| {kind} | {stacks} | {error} | {_cell(rotary_text(verdict))} | {_cell('; '.join(notes))} |"

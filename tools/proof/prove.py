@@ -17,6 +17,7 @@ from attngeo.weights.layout.attention_weights import AttentionWeights
 from attngeo.weights.layout.config_scope import width
 from attngeo.weights.layout.head_counts import count_heads
 from attngeo.weights.layout.layers import open_layers
+from attngeo.weights.layout.left_out import unknown_layers
 from attngeo.weights.layout.site import Site
 from attngeo.weights.layout.sites import find_sites
 from attngeo.weights.sources.checkpoint import ReadRequest, TensorInfo
@@ -64,6 +65,7 @@ class ExtractedLayers:
     weights: list[AttentionWeights]
     sites: list[Site]  # of the same layers
     stored: dict[str, Tensor]  # the query weights and all vectors, by name
+    unknown: list[str]  # templates of query projections in an unknown layout
 
 
 def extract_layers(ref: Any) -> ExtractedLayers:
@@ -73,7 +75,9 @@ def extract_layers(ref: Any) -> ExtractedLayers:
         sites = [plan.site for plan in layers.plans]
         names = _queries_and_vectors(layers.checkpoint.tensors, sites)
         stored = {name: torch.from_numpy(layers.checkpoint.read(ReadRequest(name))) for name in names}
-    return ExtractedLayers(weights, sites, stored)
+        shapes = {name: info.shape for name, info in layers.checkpoint.tensors.items()}
+        found = {site.path for site in find_sites(shapes, layers.checkpoint.config)}
+    return ExtractedLayers(weights, sites, stored, unknown_layers(shapes, found))
 
 
 def judge_layers(
@@ -84,6 +88,7 @@ def judge_layers(
     twins: the same model with positions that are not zero, to find out how its heads rotate
     """
     verdict.layers = len(extracted.weights)
+    verdict.unknown = extracted.unknown
     verdict.width = all(map(_has_declared_width, extracted.weights, extracted.sites))
     uncounted = dict(verdict.sites)
     verdict.sites.clear()

@@ -29,6 +29,7 @@ class Verdict:
     gainless: bool = False  # QK-norms subtract the mean and have no gain
     norms: list[dict[str, Any]] = field(default_factory=list)  # rules of `attngeo.weights.layout.norms`
     skip: list[str] = field(default_factory=list)  # templates that no product confirmed
+    unknown: list[str] = field(default_factory=list)  # templates of query projections in an unknown layout
     cross: list[str] | None = None  # diffusers: templates of cross-attention
     rotary: list[dict[str, Any]] = field(default_factory=list)  # rules of `attngeo.weights.layout.rope.rules`
     rotary_unproved: dict[str, str] = field(default_factory=dict)  # template → why its rotation is not proved

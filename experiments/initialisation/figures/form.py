@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from textwrap import fill
 from typing import TYPE_CHECKING
 
 from attngeo.show.canvas import DASHED, GREY, new_figure, style_axes
 from attngeo.weights.scoring.nulls.gaussian import GaussianNull, gaussian_null, rotary_null
 from experiments.initialisation.figures.styles import by_seed, curves, legend_below, seeds_text
-from experiments.initialisation.grid import ARCHITECTURES
 from experiments.initialisation.runs import grouped
 
 if TYPE_CHECKING:
@@ -35,11 +34,10 @@ class _Column:
     @property
     def title(self) -> str:
         cell = self.runs[0].cell
-        name = ARCHITECTURES[cell.architecture]
         kind = "encoder (masked)" if cell.objective == "masked" else "decoder (causal)"
         if not _rotates(self.runs):
-            return f"{name}, {kind}"
-        return f"{name}, {kind}\n{'average over all offsets' if self.is_average else 'at offset 0'}"
+            return f"{cell.model}, {kind}"
+        return f"{cell.model}, {kind}\n{'average over all offsets' if self.is_average else 'at offset 0'}"
 
     def score(self, name: str) -> str:
         """Return the name of a score in the records."""
@@ -80,7 +78,7 @@ def form_figure(runs: Sequence[FinishedRun]) -> Figure:
         seeds = seeds_text(len(by_seed(column.runs)))
         part[0].text(0.02, 0.97, seeds, transform=part[0].transAxes, va="top", fontsize=8)
         part[1].set_xlabel("step")
-    cell = replace(runs[0].cell, other=runs[0].cell.other_than("architecture"))
+    cell = runs[0].cell.without_model()
     setting = ", ".join(filter(None, (f"{cell.start} initialisation", cell.size, f"lr {cell.lr:g}", cell.others)))
     if len({run.cell.seed for run in runs}) > 1:
         setting += f"; mean{' and range' if layers <= _MAX_BANDS else ''} of the seeds"

@@ -7,7 +7,7 @@ from textwrap import fill
 from typing import TYPE_CHECKING
 
 from attngeo.show.canvas import BLACK, GREY, new_figure, panel_title, style_axes
-from experiments.initialisation.figures.styles import rank, reference_name, seeds_text, style_of
+from experiments.initialisation.figures.styles import draw_estimate, rank, reference_name, seeds_text
 from experiments.initialisation.runs import grouped
 
 if TYPE_CHECKING:
@@ -55,28 +55,17 @@ def saved_figure(table: Sequence[Comparison]) -> Figure:
 def _draw_setting(left: Axes, right: Axes, group: Sequence[Comparison]) -> None:
     for y, row in enumerate(group):
         if row.reached:
-            _draw_estimate(left, y, row, row.saved)
+            draw_estimate(left, y, row, row.saved)
         else:
             left.annotate(
                 "not reached", (0, y), (5, 0), textcoords="offset points", va="center", fontsize=8, color=GREY
             )
-        _draw_estimate(right, y, row, row.difference)
+        draw_estimate(right, y, row, row.difference)
     names = [f"{row.cell.start} ({seeds_text(len(row.seeds))})" for row in group]
     left.set_yticks(range(len(group)), names, fontsize=8)
     right.set_yticks(range(len(group)), [""] * len(group))
     for ax in (left, right):
         ax.set_ylim(len(group) - 0.4, -0.6)
-
-
-def _draw_estimate(ax: Axes, y: int, row: Comparison, value: Estimate | None) -> None:
-    """Draw a mean with its interval, or a cross where a single seed has none."""
-    assert value is not None
-    colour, _, marker = style_of(row.cell.start)
-    if len(row.seeds) > 1:
-        ax.plot([value.low, value.high], [y, y], color=colour, linewidth=1.8, zorder=2)
-        ax.plot(value.mean, y, marker, color=colour, markersize=6, zorder=3)
-    else:
-        ax.plot(value.mean, y, "x", color=colour, markersize=6, markeredgewidth=1.8, zorder=3)
 
 
 def _limits(values: Sequence[Estimate | None]) -> tuple[float, float]:

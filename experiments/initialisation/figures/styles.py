@@ -1,4 +1,4 @@
-"""Colour, line and marker of every initialisation, curves of several seeds, titles and legends."""
+"""Colour, line and marker of every initialisation, curves and means of several seeds, titles and legends."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from experiments.initialisation.grid import Cell
     from experiments.initialisation.runs import FinishedRun
+    from experiments.initialisation.statistics import Comparison, Estimate
 
     RunsBySeed: TypeAlias = dict[int, FinishedRun]
 
@@ -74,6 +75,17 @@ def curves(runs: RunsBySeed, name: str) -> tuple[NDArray[np.int64], NDArray[np.f
 def seeds_text(count: int) -> str:
     """Return a number of seeds in words."""
     return f"{count} seed{'' if count == 1 else 's'}"
+
+
+def draw_estimate(ax: Axes, y: float, row: Comparison, value: Estimate | None) -> None:
+    """Draw a mean over the seeds of a comparison with its interval, or a cross where a single seed has none."""
+    assert value is not None
+    colour, _, marker = style_of(row.cell.start)
+    if len(row.seeds) > 1:
+        ax.plot([value.low, value.high], [y, y], color=colour, linewidth=1.8, zorder=2)
+        ax.plot(value.mean, y, marker, color=colour, markersize=6, zorder=3)
+    else:
+        ax.plot(value.mean, y, "x", color=colour, markersize=6, markeredgewidth=1.8, zorder=3)
 
 
 def title_with_settings(ax: Axes, title: str, cell: Cell, width: int) -> None:

@@ -1,3 +1,3 @@
 """The tables of docs/initialisation.md, made from the logs."""
 
-__all__ = ["accuracy", "contrasts", "forms", "own_rate", "tables", "words"]
+__all__ = ["accuracy", "contrasts", "forms", "plateau", "tables", "words"]

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from experiments.initialisation.grid import ARCHITECTURES
+from experiments.initialisation.page.words import rate_text
 from experiments.initialisation.runs import FinishedRun, grouped
 from experiments.page_tables import pipe_table
 
@@ -16,18 +16,14 @@ _SCORES = {
 }
 
 
-def form_markdown(runs: Sequence[FinishedRun], names: dict[str, str]) -> str:
-    """Return one line per architecture and initialisation; the runs have the same learning rate and number of steps."""
-
-    def line(run: FinishedRun) -> tuple[bool, int, str]:
-        return *run.cell.place, run.cell.start
-
+def form_markdown(runs: Sequence[FinishedRun], names: Mapping[str, str]) -> str:
+    """Return one line per architecture, learning rate and initialisation, in the order in which they come."""
     lines = []
-    for same in grouped(sorted(runs, key=line), line):
+    for same in grouped(runs, lambda run: (run.cell.setting, run.cell.start)):
         cell = same[0].cell
-        name = [f"{ARCHITECTURES[cell.architecture]}, {cell.objective}", names.get(cell.start, cell.start)]
+        name = [f"{cell.model}, {cell.objective}", rate_text(cell.lr), names.get(cell.start, cell.start)]
         lines.append([*name, str(len(same)), *(_means(same, score) for score in _SCORES)])
-    return pipe_table(["architecture", "initialisation", "seeds", *_SCORES.values()], lines)
+    return pipe_table(["architecture", "learning rate", "initialisation", "seeds", *_SCORES.values()], lines)
 
 
 def _means(runs: Sequence[FinishedRun], score: str) -> str:

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TypeVar
 
 from experiments.initialisation.grid import Cell
+from experiments.initialisation.own_rate import at_best_rates, best_rates
 from experiments.initialisation.page.accuracy import Accuracy, accuracies, accuracy_markdown
 from experiments.initialisation.page.contrasts import MECHANISM, contrast_markdown
 from experiments.initialisation.page.forms import form_markdown
-from experiments.initialisation.page.own_rate import at_best_rates, best_rates
 from experiments.initialisation.page.plateau import plateau_markdown
 from experiments.initialisation.page.words import difference_text, holm, loss_text, p_text, rate_text, saved_text
 from experiments.initialisation.runs import FinishedRun
 from experiments.initialisation.statistics import Comparison, compare
 from experiments.page_tables import pipe_table, replace_tables
 
-Row = TypeVar("Row", Comparison, Accuracy)
+Row = TypeVar("Row", Comparison, Accuracy, FinishedRun)
 
 _NAMES = {
     "baseline": "baseline (std 0.02, independent)",
@@ -56,7 +56,7 @@ class Table:
     other: Mapping[str, object] | None = None
 
     def rows(self, measured: Iterable[Row]) -> list[Row]:
-        """Return those of the comparisons or accuracies that belong to the table, in its order."""
+        """Return those of the comparisons, accuracies or runs that belong to the table, in its order."""
         found: dict[tuple[float, str], list[Row]] = {}
         for one in measured:
             if self.has_setting_of(one.cell):
@@ -68,10 +68,6 @@ class Table:
         setting = (cell.steps, cell.size, cell.objective, cell.other)
         other = tuple(sorted((self.other or {}).items()))
         return setting == (self.steps, self.size, self.objective, other) and cell.start in self.starts
-
-    def has_form_of(self, cell: Cell) -> bool:
-        """Tell whether a cell belongs to the table, whatever its architecture is."""
-        return cell.lr in self.rates and self.has_setting_of(replace(cell, other=cell.other_than("architecture")))
 
 
 _CORE = ("baseline", "symmetric", "unit independent", "unit symmetric", "authors", "mimetic-0.3", "mimetic-0.7",
@@ -89,6 +85,8 @@ _ARMS = ("baseline", "unit independent", "unit symmetric")
 _MODERN_ARMS = (*_ARMS, "half-unit symmetric")
 _TWO_ARMS = ("baseline", "unit symmetric")
 _MODERN = {"architecture": "modernbert"}
+_LLAMA = {"architecture": "llama"}
+_PRE_NORM = {"norm": "pre"}
 TABLES: dict[str, Table] = {
     "initialisations": Table((2e-4, 5e-4), _CORE),
     "lowest rate": Table((5e-5,), ("baseline", "unit symmetric", "authors"), steps=21_000),
@@ -100,15 +98,23 @@ TABLES: dict[str, Table] = {
     "modernbert": Table((5e-4, 1e-3, 2e-3, 4e-3, 8e-3), _MODERN_ARMS, other=_MODERN),
     "modernbert, large screening": Table((5e-4, 1e-3), _TWO_ARMS, steps=1_500, size="12x768", other=_MODERN),
     "modernbert, large": Table((5e-4,), _TWO_ARMS, steps=5_000, size="12x768", other=_MODERN),
-    "pre-norm": Table((1e-3,), _ARMS, other={"norm": "pre"}),
+    "pre-norm": Table((1e-3,), _ARMS, other=_PRE_NORM),
     "causal, higher rate": Table((1e-3,), _ARMS, objective="causal"),
-    "llama": Table((1e-3,), _ARMS, objective="causal", other={"architecture": "llama"}),
+    "llama": Table((1e-3,), _ARMS, objective="causal", other=_LLAMA),
     "largest": Table((5e-4,), _TWO_ARMS, steps=8_000, size="24x1024", other={"until_loss": 5.0, "warmup": 1_000}),
 }
 # Every initialisation at the learning rate that was best for it.
 OWN_RATE_TABLES: dict[str, Table] = {"modernbert, own rates": Table((2e-3,), _MODERN_ARMS, other=_MODERN)}
-# Forms at the end of training, of every architecture that was trained at this rate.
-FORM_TABLES: dict[str, Table] = {"forms": Table((2e-3,), _TWO_ARMS)}
+# Forms at the end of training, of every architecture.
+FORM_TABLES: dict[str, tuple[Table, ...]] = {
+    "forms": (
+        Table((2e-3,), _TWO_ARMS),
+        Table((1e-3,), _TWO_ARMS, other=_PRE_NORM),
+        Table((2e-3,), _TWO_ARMS, other=_MODERN),
+        Table((1e-3,), _TWO_ARMS, objective="causal"),
+        Table((1e-3,), _TWO_ARMS, objective="causal", other=_LLAMA),
+    )
+}
 # Accuracy after fine-tuning, at the best learning rate of the baseline.
 ACCURACY_TABLES: dict[str, Table] = {
     "accuracy": Table((2e-3,), _ARMS),
@@ -139,8 +145,8 @@ def tables(runs: Sequence[FinishedRun]) -> dict[str, str]:
     for name, table in OWN_RATE_TABLES.items():
         if some := [run for run in runs if table.has_setting_of(run.cell)]:
             made[name] = _markdown(table.rows(compare(at_best_rates(some))), best_rates(some))
-    for name, table in FORM_TABLES.items():
-        if some := [run for run in runs if table.has_form_of(run.cell)]:
+    for name, parts in FORM_TABLES.items():
+        if some := [run for table in parts for run in table.rows(runs)]:
             made[name] = form_markdown(some, _NAMES)
     for name, table in CONTRAST_TABLES.items():
         some = [run for run in runs if run.cell.lr in table.rates and table.has_setting_of(run.cell)]

@@ -91,11 +91,11 @@ class Atlas:
         progress: Callable[[int, int], None] | None = None,
         say: Callable[[str], None] | None = None,
     ) -> Added:
-        """Score models into the atlas; those that it holds already cost nothing.
+        """Score models and add them to the atlas; models that it already holds are skipped.
 
         refs:     folders, files and hub ids `org/name[@revision]`, one or several
         workers:  number of worker processes, by default one per core; 0: in this process
-        ray:      True: run the tasks on a Ray that is started on this machine; an address: on that Ray cluster
+        ray:      True: run the tasks on a local Ray started for the call; an address: on that Ray cluster
         retry:    try references again that failed in an earlier call
         heads, nulls, folded, num_heads, unproven: as in `attngeo.score`
         hub_limits: how many requests all workers together may send to the hub
@@ -155,8 +155,8 @@ class Atlas:
         stage:            "logits" or "probabilities", for trees and sparsity
         stack, truncate:  as in `attngeo.capture`
         permuted:         also fit trees to permuted values, as a control
-        invariance:       measure the softmax invariance on this many texts, the first ones; None: on all, 0: on none
-        invariance_heads: heads that are organised on their own for it, drawn anew for each text; 0: all
+        invariance:       measure the softmax invariance on this many of the first texts; None: on all, 0: on none
+        invariance_heads: number of heads organised one by one for the invariance, drawn for each text; 0: all
         seed:             of the controls and of the choice of heads
         workers, ray, retry, hub_limits, progress, say: as in `add`
 
@@ -243,7 +243,7 @@ class Atlas:
         return run_query(self._store, query)
 
     def plot(self, x: str = "symmetry", y: str = "directionality", *, revisions: str | None = None) -> Figure:
-        """Return a figure of all models in the plane of two columns of the scores, or of the course of one run.
+        """Return a figure of all models in the plane of two columns of the scores, or of one run over its steps.
 
         x, y:      columns of `frame()`; each point is the median over the layers of one stack of a model. Published
                    models are drawn behind them where both columns were published.
@@ -265,7 +265,7 @@ class Atlas:
         return draw("atlas_figure", model_points(frame, x, y), published_points(x, y), x, y)
 
     def published(self, *, layers: bool = False) -> pl.DataFrame:
-        """Return the scores of published models beside the published ones: medians per stack, or one row per layer."""
+        """Return the scores of published models next to the published ones: medians per stack, or one row per layer."""
         from attngeo.atlas.views import beside_published
 
         return beside_published(self.frame(), layers=layers)

@@ -1,11 +1,9 @@
-"""`Options` that name what an atlas computes, those of scoring among them, and the digest by which parts are named."""
+"""`Options` that name what an atlas computes, those of scoring among them."""
 
 from __future__ import annotations
 
-import hashlib
 import json
 from dataclasses import dataclass, fields
-from typing import Any
 
 RESULT_VERSION = 2  # raised whenever the same weights and options give other rows
 
@@ -34,12 +32,3 @@ class ScoreOptions(Options):
     folded: bool = True  # also for models on the hub, so that rows do not depend on where a model is stored
     num_heads: int | None = None
     unproven: bool = False
-
-
-def digest(*values: Any) -> str:
-    """Return a hash of plain values: 40 hexadecimal digits.
-
-    >>> digest("a", 1) == digest("a", 1), digest("a", 1) == digest("a1")
-    (True, False)
-    """
-    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:40]

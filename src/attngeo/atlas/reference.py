@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from attngeo.atlas.options import digest
 from attngeo.errors import AttngeoError, InputError
+from attngeo.io.plain import digest
 from attngeo.io.text import read_text
 from attngeo.weights.sources.checkpoint import Checkpoint
-from attngeo.weights.sources.folder import LocalFolder
+from attngeo.weights.sources.folder import file_state
 from attngeo.weights.sources.open import hub_reference, looks_like_path, open_checkpoint
 
 _COMMIT = re.compile(r"[0-9a-f]{40}")
@@ -100,19 +100,12 @@ class Located:
 
 
 def _file_state(path: Path) -> str | None:
-    """Return a digest of names, sizes and times of the files beside the weights; None if they cannot be listed.
+    """Return a digest of the state of a folder, or of that in which a file lies; None if it cannot be listed.
 
-    A file that is replaced changes its inode or its times, so that a model is read again whenever it may have changed.
+    What lies beside a file of weights may be its config, or another part of the weights.
     """
-    folder = path if path.is_dir() else path.parent
-    try:
-        os.stat(path)
-        names = sorted(LocalFolder(str(path), folder).names)
-        stats = [os.stat(folder / name) for name in names]
-    except (AttngeoError, OSError):
-        return None
-    times = [[s.st_size, s.st_ino, s.st_mtime_ns, s.st_ctime_ns] for s in stats]
-    return digest(os.path.realpath(path), names, times)
+    state = file_state(path if os.path.isdir(path) else path.parent) if os.path.exists(path) else None
+    return None if state is None else digest(os.path.realpath(path), *state)
 
 
 def read_list(path: str | os.PathLike[str]) -> list[str]:

@@ -12,12 +12,13 @@ from dataclasses import asdict, dataclass
 
 from attngeo.atlas.budget import keeping_budget
 from attngeo.atlas.fingerprint import fingerprint
-from attngeo.atlas.options import RESULT_VERSION, ScoreOptions, digest
+from attngeo.atlas.options import RESULT_VERSION, ScoreOptions
 from attngeo.atlas.outcome import Outcome, State, write_failure
 from attngeo.atlas.reference import Reference, row_name
 from attngeo.atlas.store import AtlasWriteError, Store
 from attngeo.errors import AttngeoError
 from attngeo.io.messages import one_line
+from attngeo.io.plain import digest
 from attngeo.io.threads import one_core
 from attngeo.weights.layout.layers import open_layers
 from attngeo.weights.scoring.rows import Row
@@ -106,6 +107,7 @@ def _add(store: Store, reference: Reference, options: ScoreOptions) -> tuple[Sta
     before = bytes_read()
     with _collected(notes), located.open() as checkpoint:
         layers = open_layers(checkpoint, num_heads=options.num_heads, norms=options.folded, unproven=options.unproven)
+        notes += layers.left_out
         part = fingerprint(layers, options)
         read = bytes_read() - before
         known = store.has("scores", part)

@@ -26,7 +26,7 @@ from attngeo.io.names import nearest_name
 COMMANDS = {
     "score": (
         "score",
-        "Print the symmetry and the directionality of each layer and head of a checkpoint, without loading the model.",
+        "Print symmetry, directionality and dominance of each layer of a checkpoint, without loading the model.",
     ),
     "published": (
         "published",
@@ -50,7 +50,7 @@ COMMANDS = {
     ),
     "explore": (
         "explore",
-        "Serve a page on which you type a text and see the organised attention of a model; Ctrl-C ends it.",
+        "Serve a page where you enter a text and see the organised attention of a model; Ctrl-C stops it.",
     ),
     "prune": (
         "prune",

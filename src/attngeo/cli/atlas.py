@@ -133,7 +133,7 @@ def status(
     failures: Annotated[bool, typer.Option("--failures", help="Also print what could not be scored, and why.")] = False,
     debug: Debug = False,
 ) -> None:
-    """Print how many models the atlas holds; it may be growing meanwhile."""
+    """Print how many models the atlas holds; other processes may be adding to it."""
     with one_line_errors(debug):
         from attngeo.atlas.atlas import Atlas
         from attngeo.show.tables import as_text
@@ -172,7 +172,7 @@ def export(
         str,
         typer.Option(
             metavar="|".join(TABLES),
-            help="Of scored models, or of organised networks: per text, per pair of texts, and means over texts.",
+            help="Table of scored models, or of organised networks: per text, per pair of texts, or means over texts.",
         ),
     ] = "scores",
     form: Format = None,

@@ -28,10 +28,10 @@ Workers = Annotated[
     int | None, typer.Option(metavar="N", help="Number of worker processes; 0: none. Default: one per core.")
 ]
 ApiRequests = Annotated[
-    int, typer.Option(metavar="N", help="Listings that all workers may ask the hub for in five minutes.")
+    int, typer.Option(metavar="N", help="Listings that all workers may request from the hub in five minutes.")
 ]
 FileRequests = Annotated[
-    int, typer.Option(metavar="N", help="Contents of files that all workers may ask the hub for in five minutes.")
+    int, typer.Option(metavar="N", help="Contents of files that all workers may request from the hub in five minutes.")
 ]
 
 
@@ -55,12 +55,11 @@ def organize(
     permuted: Annotated[bool, typer.Option(help="Also fit trees to permuted values, as a control.")] = True,
     invariance: Annotated[
         int | None,
-        typer.Option(
-            metavar="N", help="Measure the softmax invariance on this many texts, the first ones. Default: all."
-        ),
+        typer.Option(metavar="N", help="Measure the softmax invariance on the first N texts. Default: on all."),
     ] = None,
     invariance_heads: Annotated[
-        int, typer.Option(metavar="N", help="Heads organised on their own for it, drawn for each text; 0: all.")
+        int,
+        typer.Option(metavar="N", help="Heads organised one by one for the invariance, drawn for each text; 0: all."),
     ] = 24,
     truncate: Annotated[
         bool, typer.Option("--truncate", help="Shorten texts that are longer than the model's context window.")
@@ -124,11 +123,14 @@ def plot(
     ] = "directionality",
     revisions: Annotated[
         str | None,
-        typer.Option(metavar="REF", help="Draw the course of one run instead: a hub id, or a folder of checkpoints."),
+        typer.Option(
+            metavar="REF",
+            help="Draw the scores of one run over its steps instead: a hub id, or a folder of checkpoints.",
+        ),
     ] = None,
     debug: Debug = False,
 ) -> None:
-    """Draw all models in the plane of two scores, with published models behind them, or the course of one run."""
+    """Draw all models in the plane of two scores, with published models behind them, or one run over its steps."""
     with one_line_errors(debug):
         if figure is None:
             raise InputError("--figure: missing, name a file ending in .png, .svg or .pdf")
@@ -145,7 +147,7 @@ def published(
     out: Out = None,
     debug: Debug = False,
 ) -> None:
-    """Print the scores of published models beside those published with arXiv 2502.10927, row by row."""
+    """Print the scores of published models next to those published with arXiv 2502.10927, row by row."""
     with one_line_errors(debug):
         form = output_format(form, out)
         from attngeo.atlas.atlas import Atlas

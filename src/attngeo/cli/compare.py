@@ -33,9 +33,12 @@ app = typer.Typer(rich_markup_mode=None)
 @app.command()
 def compare(
     refs: Annotated[list[str], typer.Argument(metavar="REF", help="Two or more models: folders, files or hub ids.")],
+    text: Annotated[
+        list[str] | None, typer.Option(metavar="TEXT", help="Input for the distance: this text; may be repeated.")
+    ] = None,
     text_file: Annotated[
         list[Path] | None,
-        typer.Option(metavar="FILE", help="Run the models on this text to measure their distance; may be repeated."),
+        typer.Option(metavar="FILE", help="Input for the distance: the text in this file (UTF-8); may be repeated."),
     ] = None,
     align: Annotated[
         bool, typer.Option("--align", help="First undo a permutation of the hidden dimensions, by token embeddings.")
@@ -73,7 +76,7 @@ def compare(
             if len(refs) > 2 and out.suffix != ".json":
                 raise InputError(f"--out {out}: the distances of {len(refs)} models are saved as .json")
         check_figure(figure)
-        texts = [read_words(path) for path in text_file or ()]
+        texts = [*(text or ()), *(read_words(path) for path in text_file or ())]
         options: dict[str, Any] = {"inputs": texts or None, "align": align, "draws": draws, "seed": seed}
         options |= {"truncate": truncate, "stack": stack, "num_heads": num_heads, "unproven": unproven}
         result = _compare(refs, options)

@@ -18,7 +18,10 @@ def explore(
     ref: Annotated[str, typer.Argument(metavar="REF", help="A model folder, a file or a hub id.")],
     port: Annotated[int, typer.Option(metavar="P", min=0, max=65535, help="Port; 0 takes a free one.")] = 0,
     host: Annotated[
-        str, typer.Option(metavar="ADDRESS", help="Address to listen on. The default reaches this machine only.")
+        str,
+        typer.Option(
+            metavar="ADDRESS", help="Address to listen on. The default accepts only requests from this machine."
+        ),
     ] = "127.0.0.1",
     stage: Stage = "probabilities",
     stack: Stack = None,
@@ -26,7 +29,7 @@ def explore(
     device: Device = None,
     debug: Debug = False,
 ) -> None:
-    """Serve a page on which you type a text and see the organised attention of a model; Ctrl-C ends it."""
+    """Serve a page where you enter a text and see the organised attention of a model; Ctrl-C stops it."""
     with one_line_errors(debug):
         from attngeo.reporting.explorer.server import LOOPBACK
         from attngeo.reporting.explorer.server import explore as serve

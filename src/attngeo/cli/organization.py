@@ -57,7 +57,13 @@ def organize(
     iterations: Annotated[
         int | None, typer.Option(metavar="N", help="Iterations of the questionnaire. Default: 3, or 10 for a matrix.")
     ] = None,
-    tree: Annotated[str, typer.Option(metavar="flexible|binary", help="How trees are built.")] = "flexible",
+    tree: Annotated[
+        str,
+        typer.Option(
+            metavar="flexible|binary",
+            help="Build trees from the elements up (flexible) or from the root down (binary).",
+        ),
+    ] = "flexible",
     start: Annotated[str, typer.Option(metavar="cosine|gaussian", help="The initial affinity.")] = "cosine",
     permuted: Annotated[bool, typer.Option(help="Also fit trees to permuted values, as a control.")] = True,
     seed: Annotated[
@@ -132,7 +138,7 @@ def invariance(
     target: Target = None,
     truncate: Truncate = False,
     masked: Annotated[
-        bool, typer.Option("--masked", help="Compare with the masked softmax; this also measures the mask.")
+        bool, typer.Option("--masked", help="Use the softmax under the mask of the model. Default: over whole rows.")
     ] = False,
     seed: Annotated[int, typer.Option(metavar="N", min=0, help="Random seed of the control and the bootstrap.")] = 0,
     device: Device = None,

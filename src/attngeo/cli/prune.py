@@ -49,7 +49,11 @@ def prune(
         str, typer.Option(metavar="query|group", help="Remove query heads, or whole key groups.")
     ] = "query",
     uniform: Annotated[
-        bool, typer.Option("--uniform", help="Remove equally many everywhere, so that transformers loads the result.")
+        bool,
+        typer.Option(
+            "--uniform",
+            help="Remove the same number of heads from every layer and group, so that transformers loads the result.",
+        ),
     ] = False,
     refit: Annotated[bool, typer.Option(help="Refit the output projections of the heads that stay.")] = True,
     eval_file: Annotated[
@@ -91,7 +95,7 @@ def prune(
         tokens = result.plan.statistics.tokens if result.plan.statistics else None
         if text_file and tokens is not None and tokens <= _TOO_FEW_TOKENS:
             few = f"{tokens} calibration tokens to fit with are too few to choose heads well"
-            typer.echo(f"attngeo: {few}; some 16,000 are advised (docs/pruning.md)", err=True)
+            typer.echo(f"attngeo: {few}; use about 16,000 (docs/pruning.md)", err=True)
         typer.echo(f"attngeo: wrote {out}", err=True)
 
 

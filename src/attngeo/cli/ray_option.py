@@ -17,7 +17,7 @@ Ray = Annotated[
     typer.Option(
         "--ray",
         metavar="[ADDRESS]",
-        help="Run the tasks on the Ray cluster at this address; without one, on a Ray that is started on this machine.",
+        help="Run the tasks on the Ray cluster at this address; without one, on a local Ray started for the call.",
     ),
 ]
 

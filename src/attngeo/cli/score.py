@@ -50,7 +50,7 @@ def score(
         bool,
         typer.Option(
             "--frequencies",
-            help="Print what the rotary pairs of each layer do instead of its scores; --figure draws it.",
+            help="Print how much the rotary pairs of each layer contribute, instead of its scores; --figure draws it.",
         ),
     ] = False,
     published: Annotated[
@@ -83,7 +83,7 @@ def score(
     out: Out = None,
     debug: Debug = False,
 ) -> None:
-    """Print the symmetry and the directionality of each layer and head of a checkpoint, without loading the model."""
+    """Print symmetry, directionality and dominance of each layer of a checkpoint, without loading the model."""
     refs = list(dict.fromkeys(refs))
     with one_line_errors(debug):
         form = output_format(form, out)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypedDict, Unpack
@@ -72,6 +73,8 @@ def attention_parameters(model: nn.Module, **options: Unpack[LayerOptions]) -> A
         raise LayoutError(f"{checkpoint.ref}: its weights are sharded; initialise the model before it is sharded")
     with open_layers(checkpoint, **options, norms=True) as opened:
         plans = opened.plans
+        for remark in opened.left_out:
+            warnings.warn(f"{checkpoint.ref}: {remark}", UserWarning, stacklevel=3)
     parameters = checkpoint.plain_parameters
     found: dict[tuple[int, int], LayerParameters] = {}
     for plan in plans:

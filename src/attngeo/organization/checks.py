@@ -11,6 +11,8 @@ from attngeo.arguments import is_whole
 from attngeo.arrays import ArrayInput, Floats, is_torch, to_numpy
 from attngeo.errors import InputError
 
+SMALLEST = 1e-140  # of largest values: the squares of numbers 14 digits smaller are then still above the least float64
+
 
 def as_floats(array: ArrayInput, what: str = "array") -> Any:
     """Return `array` as float32 or float64, NumPy or torch as given; lists of numbers become NumPy arrays.
@@ -41,7 +43,7 @@ def _kind(array: object, values: NDArray[Any]) -> str:
 
 
 def checked(array: ArrayInput, what: str = "array", dimensions: tuple[int, ...] = (2, 3)) -> Any:
-    """Return `as_floats(array)` if it has allowed dimensions, no empty axis and only finite numbers.
+    """Return `as_floats(array)` if it has allowed dimensions, no empty axis and only finite numbers of a usual size.
 
     >>> checked([[1, 2], [3, 4]]).dtype
     dtype('float64')
@@ -59,7 +61,20 @@ def checked(array: ArrayInput, what: str = "array", dimensions: tuple[int, ...] 
         finite = np.isfinite(float(values.sum())) or bool((abs(values) < np.inf).all())
     if not finite:
         raise InputError(f"{what}: contains NaN or Inf, expected finite numbers (shape {shape})")
+    _check_size(values, what)
     return values
+
+
+def _check_size(values: Any, what: str) -> None:
+    """Raise InputError unless sums of squares of the numbers neither overflow nor underflow in float64."""
+    if values.itemsize < 8:  # squares of float32 are computed in float64, which holds all of them
+        return
+    largest = max(float(values.max()), -float(values.min()))
+    if largest and not SMALLEST <= largest <= 1 / SMALLEST:
+        raise InputError(
+            f"{what}: the largest absolute value is {largest:.3g}, expected 0 or one from {SMALLEST:g} to "
+            f"{1 / SMALLEST:g}, whose squares float64 can hold; multiply by a constant first, which changes no tree"
+        )
 
 
 def checked_affinity(affinity: ArrayInput) -> Floats:

@@ -229,8 +229,8 @@ def invariance_figure(report: InvarianceReport) -> Figure:
     names = [contrast.figure for contrast in report.contrasts]
     for row, contrast in enumerate(report.contrasts):
         colour = BLUE if contrast.beats_control else ORANGE
-        left.plot([contrast.broken, contrast.value], [row, row], color=LIGHT_GREY, linewidth=1.5, zorder=1)
-        left.plot(contrast.broken, row, "o", color=GREY, markersize=4, markerfacecolor="white", zorder=2)
+        left.plot([contrast.control, contrast.value], [row, row], color=LIGHT_GREY, linewidth=1.5, zorder=1)
+        left.plot(contrast.control, row, "o", color=GREY, markersize=4, markerfacecolor="white", zorder=2)
         left.plot(contrast.value, row, "o", color=colour, markersize=4.5, zorder=3)
     left.set_yticks(range(len(names)), names)
     left.invert_yaxis()
@@ -242,7 +242,7 @@ def invariance_figure(report: InvarianceReport) -> Figure:
         left.plot([], [], "o", label=label, **marker)
     left.legend(frameon=False, loc="upper center", bbox_to_anchor=(0.4, -0.06), ncols=3)
     panel_title(left, f"logits and their {report.comparison}")
-    for heads, colour, label in ((report.heads_broken, GREY, "control"), (report.heads, BLUE, "heads")):
+    for heads, colour, label in ((report.heads_control, GREY, "control"), (report.heads, BLUE, "heads")):
         x, y = ([getattr(head, side).exponent for head in heads] for side in ("exponent", "residual"))
         right.scatter(x, y, s=8, color=colour, alpha=0.7, linewidths=0, label=label)
     low, high = right.get_xlim()

@@ -31,7 +31,7 @@ _BASIS_LEGEND = {
     "shuffled": "the same trees after shuffling each axis",
     "dyadic": "trees that halve the given order",
     "cosines": "cosine transforms of the whole array and, for a tensor, of each head",
-    "permuted": "all values permuted, trees fitted anew",
+    "permuted": "all values permuted, trees fitted again",
 }
 
 _INVARIANCE_LEGEND = """\

@@ -16,7 +16,7 @@ _MEANINGS = {
     ("directionality",): SCORE_LEGEND[1].partition(": ")[2],
     ("directionality_rope",): "directionality averaged over all offsets between two tokens",
     ("dominance",): "below 0 column norms are more unequal than row norms, above 0 less",
-    ("self_attending",): "above 0 tokens attend to tokens like themselves, below 0 they turn away from them",
+    ("self_attending",): "above 0 tokens attend to tokens like themselves, below 0 to tokens unlike themselves",
     ("rank_symmetric", "rank_skew"): "effective ranks of the symmetric and of the skew-symmetric part",
     ("z", "_z"): "standard deviations above the mean for independent Gaussian weights of the same shape",
     ("_p",): "two-sided p-value against the same Gaussian weights",

@@ -60,7 +60,7 @@ def test_rows_are_those_of_the_single_functions(atlas: attngeo.Atlas, encoder: P
     whole = attngeo.softmax_invariance(tensor, heads=[0], bootstrap=0)  # figures of the network need no heads
     assert found["heads_correlation"] == pytest.approx(whole["heads: affinity rank correlation"].value, abs=1e-4)
     assert found["heads_correlation_control"] == pytest.approx(
-        whole["heads: affinity rank correlation"].broken, abs=1e-4
+        whole["heads: affinity rank correlation"].control, abs=1e-4
     )
 
 

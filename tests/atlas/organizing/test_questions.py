@@ -23,7 +23,7 @@ def chosen(monkeypatch: pytest.MonkeyPatch) -> list[list[int]]:
 
     def note(_: NetworkTensor, *, heads: list[int], **__: Any) -> dict[str, Any]:
         found.append(heads)
-        return dict.fromkeys(questions.CONTRASTS.values(), SimpleNamespace(value=0.5, broken=0.25))
+        return dict.fromkeys(questions.CONTRASTS.values(), SimpleNamespace(value=0.5, control=0.25))
 
     tensor = NetworkTensor(np.ones((2, 2, 40)), heads=[f"L0H{head}" for head in range(40)])
     monkeypatch.setattr(questions, "softmax_invariance", note)

@@ -82,7 +82,7 @@ def test_monitor_and_track_give_the_same_records(tmp_path: Path) -> None:
     records = track(tmp_path / "a", tmp_path / "tracked.jsonl")
     assert [row["step"] for row in records] == [2, 4, 5]
     for measured, tracked in zip(monitor.records[1:], records, strict=True):
-        for name in tracked:
+        for name in tracked.keys() - {"files"}:  # of which a live model has none
             assert json.dumps(measured[name]) == json.dumps(tracked[name]) or torch.allclose(
                 torch.tensor(measured[name]), torch.tensor(tracked[name]), atol=1e-6, rtol=1e-6
             )

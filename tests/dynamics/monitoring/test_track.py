@@ -66,6 +66,48 @@ def test_track_continues_where_it_stopped(run: Path) -> None:
     assert rows == read_records(run / "attngeo.jsonl")
 
 
+def scored_again(run: Path) -> list[str]:
+    """Return the lines that `track` says about the checkpoints of a run."""
+    lines: list[str] = []
+    track(run, say=lines.append)
+    return lines
+
+
+@pytest.mark.parametrize("step", [100, 1000])
+def test_a_checkpoint_that_was_written_again_is_scored_again(run: Path, step: int) -> None:
+    before = track(run)
+    assert scored_again(run) == []
+    shutil.rmtree(run / f"checkpoint-{step}")
+    save_checkpoint(run, step, run=1)
+    assert scored_again(run) == [f"checkpoint-{step}: scored again, because its files have changed"]
+    after = read_records(run / "attngeo.jsonl")
+    assert [new["step"] for old, new in zip(before, after, strict=True) if new != old] == [step]
+    assert all(difference(row, run / f"checkpoint-{row['step']}") <= 1e-6 for row in after)
+    assert scored_again(run) == []
+
+
+def test_a_file_of_weights_that_was_written_again_is_scored_again(tmp_path: Path) -> None:
+    for step in (10, 20, 30):
+        save_file(random_weights(step), tmp_path / f"step_{step}.safetensors")
+    before = track(tmp_path)
+    save_file(random_weights(20, run=1), tmp_path / "step_20.safetensors")
+    assert scored_again(tmp_path) == ["step_20.safetensors: scored again, because its files have changed"]
+    after = read_records(tmp_path / "attngeo.jsonl")
+    assert [new["step"] for old, new in zip(before, after, strict=True) if new != old] == [20]
+
+
+def test_unchanged_checkpoints_are_not_read_again_after_the_run_was_renamed(run: Path) -> None:
+    track(run)
+    assert scored_again(run.rename(run.with_name("renamed"))) == []
+
+
+def test_records_without_the_state_of_files_are_kept(run: Path) -> None:
+    """Those of a Monitor, which measures a model that is not in a file."""
+    rows = [{key: value for key, value in row.items() if key != "files"} for row in track(run)]
+    (run / "attngeo.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    assert track(run) == rows
+
+
 @pytest.mark.parametrize("moment", [0, 1, 5])
 def test_track_killed_and_restarted_writes_the_same_file(tmp_path: Path, moment: int) -> None:
     folder = tmp_path / "run"
@@ -270,7 +312,8 @@ def test_folders_of_weights_use_the_config_of_the_run(run: Path) -> None:
     expected = track(run, run / "with.jsonl")
     for step in (100, 500, 1000):
         (run / f"checkpoint-{step}" / "config.json").rename(run / "config.json")
-    assert track(run) == expected and len(expected[0]["head_symmetry"][0]) == 4  # the config states the number of heads
+    rows = [row | {"files": old["files"]} for row, old in zip(track(run), expected, strict=True)]
+    assert rows == expected and len(expected[0]["head_symmetry"][0]) == 4  # the config states the number of heads
 
 
 @pytest.mark.parametrize(

@@ -20,10 +20,11 @@ def prepare_small_tokens(folder: Path) -> Path:
 
 
 def small_grid(
-    starts: tuple[str, ...] = ("baseline", "unit symmetric"), seeds: int = 2, **other: Any
-) -> tuple[Cell, ...]:
-    """Return a grid of runs of 20 steps of a model of 2 layers of width 32."""
-    return custom_grid(starts, (1e-3,), seeds, SMALL, **{"steps": 20, "size": "2x32", **other})
+    starts: tuple[str, ...] = ("baseline", "unit symmetric"), seeds: int = 2, settings: dict[str, str] | None = None,
+    **other: Any,
+) -> tuple[Cell, ...]:  # fmt: skip
+    """Return a grid of runs of 20 steps of a model of 2 layers of width 32; settings: beside the small ones."""
+    return custom_grid(starts, (1e-3,), seeds, SMALL | (settings or {}), **{"steps": 20, "size": "2x32", **other})
 
 
 def run_in(folder: Path, cells: tuple[Cell, ...], name: str = "runs.jsonl.xz", **options: Any) -> tuple[int, list[str]]:

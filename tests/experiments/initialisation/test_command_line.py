@@ -17,6 +17,7 @@ from tests.experiments.initialisation.small_grids import prepare_small_tokens
 GRID = ["--size", "2x32", "--steps", "20", "--lr", "0.001", "--seeds", "2", "--set", "heads=2", "--set", "length=32",
         "--set", "batch=8", "evaluations=5", "warmup=4"]  # fmt: skip
 
+ROOT = Path(__file__).resolve().parents[3]
 Capture = pytest.CaptureFixture[str]
 
 
@@ -69,6 +70,20 @@ def test_the_table_can_be_formatted_and_written(tmp_path: Path, capsys: Capture)
     assert (tmp_path / "t.md").read_text().startswith("| setting | start | seeds |")
     output(capsys, "table", results, "--out", tmp_path / "t.csv")
     assert (tmp_path / "t.csv").read_text() == csv_text
+
+
+def test_only_the_runs_of_a_group_are_compared(capsys: Capture) -> None:
+    """Seed 0 of the group is in one file, the other seeds in others; the files also hold runs of other groups."""
+    results = [ROOT / "results" / "initialisation", ROOT / "results" / "initialisation_grid"]
+    code, out, _ = output(capsys, "table", *results, "--group", "pre-norm", "slow", "--format", "csv")
+    rows = list(csv.DictReader(out.splitlines()))
+    assert code == 0 and {(row["lr"], row["other"], row["seeds"]) for row in rows} == {
+        ("5e-05", "", "1"), ("0.001", "norm=pre", "5")
+    }  # fmt: skip
+    assert error_line(capsys, "table", results[0], "--group", "pre-norm") == (
+        f"{results[0]}: no finished runs of group pre-norm to compare"
+    )
+    assert error_line(capsys, "table", *results, "--group", "prenorm").startswith("group 'prenorm' does not exist")
 
 
 def test_the_figures_are_written_to_a_folder(tmp_path: Path, capsys: Capture) -> None:

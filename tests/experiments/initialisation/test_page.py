@@ -10,8 +10,8 @@ import pytest
 
 from attngeo.errors import InputError
 from experiments.initialisation.overlap import overlap
+from experiments.initialisation.own_rate import at_best_rates, best_rates
 from experiments.initialisation.page.contrasts import Contrast, contrast_markdown
-from experiments.initialisation.page.own_rate import at_best_rates, best_rates
 from experiments.initialisation.page.plateau import plateau_markdown
 from experiments.initialisation.page.tables import tables, with_tables
 from experiments.initialisation.page.words import difference_text, holm, loss_text, p_text, saved_text
@@ -44,7 +44,7 @@ def test_a_changed_figure_is_put_right(runs):
 def test_every_interval_in_the_text_is_one_of_the_logs(runs):
     """Every "difference [low, high], p" and "share% [low, high]" outside the tables belongs to two initialisations."""
     known: set[str] = set()
-    modern = [run for run in runs if run.cell.architecture == "modernbert" and run.cell.size == "4x256"]
+    modern = [run for run in runs if run.cell.model == "ModernBERT" and run.cell.size == "4x256"]
     compared = [compare(runs, against) for against in {run.cell.start for run in runs}]
     for comparisons in (*compared, compare(at_best_rates(modern))):
         for one in comparisons:
@@ -60,7 +60,7 @@ def test_every_interval_in_the_text_is_one_of_the_logs(runs):
 
 
 def test_initialisations_are_compared_at_their_own_best_rates(runs):
-    modern = [run for run in runs if run.cell.architecture == "modernbert" and run.cell.size == "4x256"]
+    modern = [run for run in runs if run.cell.model == "ModernBERT" and run.cell.size == "4x256"]
     rates = best_rates(modern)
     assert rates["baseline"] == 2e-3 and rates["unit symmetric"] == 4e-3
     by_start = {one.cell.start: one for one in compare(at_best_rates(modern))}
@@ -106,8 +106,22 @@ def test_a_page_that_names_an_unknown_table_is_refused(runs):
 
 
 def test_tables_without_runs_are_left_out(runs):
-    some = [run for run in runs if run.cell.objective == "causal"]
+    some = [run for run in runs if run.cell.objective == "causal" and run.cell.lr == 5e-4]
     assert list(tables(some)) == ["causal"]
+
+
+def test_forms_are_means_over_the_seeds_of_an_architecture(runs):
+    """A decoder without rotary embedding has no scores over offsets; a LLaMA has."""
+    lines = [[text.strip() for text in line.split("|")[1:-1]] for line in tables(runs)["forms"].splitlines()[2:]]
+    named = {tuple(line[:3]): line[3:] for line in lines}
+    for model, objective, rate in (("LLaMA", "causal", 1e-3), ("pre-norm BERT", "masked", 1e-3)):
+        same = [run for run in runs if (run.cell.model, run.cell.objective, run.cell.lr, run.cell.start) ==
+                (model, objective, rate, "baseline")]  # fmt: skip
+        seeds, at_zero, over_offsets, *_ = named[f"{model}, {objective}", "1e-3", "baseline (std 0.02, independent)"]
+        assert seeds == str(len(same))
+        expected = [sum(run.records[-1]["symmetry"][layer] for run in same) / len(same) for layer in range(4)]
+        assert [float(text.replace("−", "-")) for text in at_zero.split(", ")] == pytest.approx(expected, abs=0.0051)
+        assert bool(over_offsets) == (model == "LLaMA")
 
 
 def test_figures_are_rounded_once_with_a_minus_sign():

@@ -9,7 +9,7 @@ import pytest
 
 from attngeo.errors import InputError
 from attngeo.weights.scoring.nulls.gaussian import gaussian_null, rotary_null
-from experiments.initialisation.figures import form_figure, loss_figure, saved_figure
+from experiments.initialisation.figures import architecture_figure, form_figure, loss_figure, saved_figure
 from experiments.initialisation.figures.styles import STYLES
 from experiments.initialisation.report import write_report
 from experiments.initialisation.runs import read_runs
@@ -36,7 +36,7 @@ def test_the_report_has_every_table_and_figure(tmp_path: Path, tokens: Path) -> 
         name: f"{text}\n" for name, text in expected.items()
     }
     assert {"losses-masked-2x32.png", "losses-causal-2x32.png", "saved.png", "controls.png",
-            "mechanism.png"} <= images  # fmt: skip
+            "mechanism.png", "architectures.png"} <= images  # fmt: skip
     assert any(name.startswith("form-2x32-lr0.001-20-batch") and name.endswith("-baseline.png") for name in images)
     pictures = {name.removesuffix(".png") for name in images if name.endswith(".png")}
     assert pictures == {name.removesuffix(".pdf") for name in images if name.endswith(".pdf")}
@@ -110,12 +110,12 @@ def test_differences_are_not_clipped_and_forms_have_their_nulls() -> None:
 def test_a_rotary_model_has_a_column_for_its_average_over_offsets() -> None:
     grid = read_runs([ROOT / "results" / "initialisation_grid"])
     runs = [run for run in grid if run.cell.start == "baseline" and run.cell.lr == 2e-3 and run.cell.seed == 0]
-    assert sorted(run.cell.architecture for run in runs) == ["bert", "modernbert"]
+    assert sorted(run.cell.model for run in runs) == ["BERT", "ModernBERT"]
     axes = form_figure(runs).axes
     assert [ax.get_title(loc="left").partition("\n")[2] for ax in axes[:3]] == [
         "", "at offset 0", "average over all offsets"
     ]  # fmt: skip
-    (modern,) = [run for run in runs if run.cell.architecture == "modernbert"]
+    (modern,) = [run for run in runs if run.cell.model == "ModernBERT"]
     for ax, score in zip(
         (axes[1], axes[2], axes[5]), ("symmetry", "symmetry_rope", "directionality_rope"), strict=True
     ):
@@ -136,3 +136,36 @@ def test_a_single_seed_is_a_cross_and_every_setting_has_its_axis() -> None:
         assert ax.get_xlim() != axes[1].get_xlim() or ax is axes[1]
     for row in table:
         assert (shown[round(row.difference.mean, 12)] == "x") == (len(row.seeds) == 1)
+
+
+def test_every_architecture_has_a_row_of_intervals_at_its_own_best_rates() -> None:
+    """ModernBERT 4x256: the baseline is best at 2e-3, unit symmetric at 4e-3; of 12x768 the longer runs are shown."""
+    runs = read_runs([ROOT / "results" / "initialisation", ROOT / "results" / "initialisation_grid"])
+    (ax,) = architecture_figure(runs).axes
+    labels = [label.get_text() for label in ax.get_yticklabels()]
+    assert [label.partition("\n")[0] for label in labels[:3]] == [
+        "BERT, masked, 4x256", "BERT, masked, 12x768", "pre-norm BERT, masked, 4x256"
+    ]  # fmt: skip
+    (place,) = [place for place, label in enumerate(labels) if label.startswith("ModernBERT, masked, 4x256")]
+    assert "lr 0.002, 0.004; 9,500 steps; 5 seeds" in labels[place]
+    modern = [run for run in runs if (run.cell.model, run.cell.size) == ("ModernBERT", "4x256")]
+    losses = {
+        start: [run.loss for run in modern if (run.cell.start, run.cell.lr) == (start, rate)]
+        for start, rate in (("baseline", 2e-3), ("unit symmetric", 4e-3))
+    }
+    difference = sum(losses["unit symmetric"]) / 5 - sum(losses["baseline"]) / 5
+    (mark,) = [line for line in ax.get_lines() if line.get_marker() == "o" and list(line.get_ydata()) == [place]]
+    assert mark.get_xdata()[0] == pytest.approx(difference)
+    assert not any("1,500 steps" in label or "21,000 steps" in label for label in labels)
+
+
+def test_encoders_and_decoders_are_apart_where_one_figure_would_be_too_wide(tmp_path: Path, tokens: Path) -> None:
+    other = ({"architecture": "modernbert"}, {"norm": "pre"}, {})
+    for settings in other:
+        run_in(tmp_path, small_grid(("baseline",), seeds=1, settings=settings))
+    run_in(tmp_path, small_grid(("baseline",), seeds=1, objective="causal"))
+    runs = read_runs([tmp_path / "runs.jsonl.xz"])
+    assert sorted(run.cell.model for run in runs) == ["BERT", "BERT", "ModernBERT", "pre-norm BERT"]
+    names = {path.name for path in write_report(runs, tmp_path / "figures") if path.suffix == ".png"}
+    forms = sorted(name for name in names if name.startswith("form-"))
+    assert len(forms) == 2 and "-causal-baseline" in forms[0] and "-masked-baseline" in forms[1]

@@ -182,6 +182,16 @@ def test_files_that_are_not_images_are_refused(tmp_path: Path) -> None:
         capture(model, np.zeros((4, 4, 3)))
 
 
+@pytest.mark.parametrize(("kind", "what", "option"), [("vit", "image", "--image"), ("wav2vec2", "sound", "--audio")])
+def test_a_text_for_a_model_that_reads_none_is_refused_as_a_text(kind: str, what: str, option: str) -> None:
+    model = tiny_model(kind)
+    found = rf"^\w+: reads {what}s, not texts, and there is no file %s; give the path of one \({option}\)$"
+    with pytest.raises(InputError, match=found % "'a'"):
+        capture(model, "a")
+    with pytest.raises(InputError, match=found % r"'It is a truth\\nuniversally .{,60}…'"):
+        capture(model, "It is a truth\nuniversally acknowledged, " * 500)  # longer than any path
+
+
 def test_sounds_are_mixed_to_mono_and_resampled(tone: Path, tmp_path: Path) -> None:
     model = tiny_model("wav2vec2")
     tensor = single(capture(model, tone))  # 800 samples at 8 kHz are 1600 at 16 kHz

@@ -29,8 +29,8 @@ def test_the_residual_is_smoother_than_the_logits(report):
 
 
 def test_the_report_shows_every_figure(report):
-    assert len(report.heads) == len(report.heads_broken) == len(report.rows()) == 24
-    assert report.comparison == "softmax" and len(report.network) == len(report.network_broken) == 3
+    assert len(report.heads) == len(report.heads_control) == len(report.rows()) == 24
+    assert report.comparison == "softmax" and len(report.network) == len(report.network_control) == 3
     text = str(report)
     assert all(contrast.figure in text for contrast in report.contrasts) and "✗" not in text
     assert max(len(line) for line in text.splitlines() if "  " in line) <= 80  # rows of the tables
@@ -87,8 +87,8 @@ def test_an_interval_holds_95_of_100_draws():
 def test_the_same_seed_gives_the_same_report():
     array, _ = planted((16, 16, 6), 0)
     first, second = (softmax_invariance(array, bootstrap=40, seed=5) for _ in range(2))
-    assert first.contrasts == second.contrasts and first.network_broken == second.network_broken
-    assert softmax_invariance(array, bootstrap=40, seed=6).network_broken != first.network_broken
+    assert first.contrasts == second.contrasts and first.network_control == second.network_control
+    assert softmax_invariance(array, bootstrap=40, seed=6).network_control != first.network_control
 
 
 def test_bad_input_raises_an_error_that_names_it():

@@ -47,3 +47,5 @@ def test_layers_that_predict_further_tokens_are_left_out(tmp_path: Path) -> None
         weights[f"model.layers.2.self_attn.{name}.weight"] = further
     save_file(weights, tmp_path / "model.safetensors", {"format": "pt"})
     assert [layer.layer for layer in attngeo.attention_layers(tmp_path)] == [0, 1]
+    (note,) = [note for note in attngeo.score(tmp_path).notes if "left out" in note]
+    assert note.endswith("the model does not run them with these weights: model.layers.2.self_attn")

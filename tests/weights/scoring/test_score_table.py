@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 
 from attngeo.bundled import bundled
-from attngeo.errors import AttngeoError, SourceError
+from attngeo.errors import AttngeoError, InputError, SourceError
 from attngeo.io.parquet import parquet_bytes
 from attngeo.weights.scoring.score import score
 from attngeo.weights.scoring.score_table import (
@@ -98,13 +98,35 @@ def test_tables_are_concatenated_with_their_notes(table):
     assert both.summary()["model"].to_list() == ["m", "m", "n"]
 
 
+def test_rows_that_both_tables_have_are_counted_once(table):
+    assert table + table == table
+    rows = [score_row(3, None, 0.3, -0.3), score_row(4, None, 0.4, -0.4)]  # of which the first is in the table
+    assert (table + ScoreTable.of(rows)).summary()["count"].to_list() == [5, 3]
+    encoder = score(bundled("encoder"), nulls=False)
+    parts = score(bundled("encoder"), nulls=False, layers=[0, 1]) + score(
+        bundled("encoder"), nulls=False, layers=[2, 3]
+    )
+    assert encoder + parts == parts + encoder == encoder
+
+
+def test_two_models_of_one_name_are_refused(table):
+    other = ScoreTable.of([score_row(5, None, 0.1, 0.1), score_row(0, 1, 0.2, 0.5)])
+    with pytest.raises(
+        InputError, match=r"^m: encoder layer 0 head 1 has different scores in the two tables, expected"
+    ):
+        table + other
+    with pytest.raises(InputError, match=r"^m: cross layer 0 has different scores"):
+        table + ScoreTable.of([score_row(0, None, 0.8, 0.9, stack="cross", cross=True)])
+
+
 def test_a_saved_table_loads_back(table, tmp_path):
     path = tmp_path / "scores.parquet"
     table.save(path)
     assert ScoreTable.load(path) == table
     assert pl.read_parquet(path).equals(table.frame)  # any Parquet reader can read it
-    (table + table).save(str(path))
-    assert len(ScoreTable.load(str(path))) == 2 * len(table)
+    larger = table + ScoreTable.of([score_row(4, None, 0.1, 0.2)])
+    larger.save(str(path))
+    assert ScoreTable.load(str(path)) == larger
     assert [file.name for file in tmp_path.iterdir()] == ["scores.parquet"]
 
 
@@ -123,7 +145,7 @@ def test_a_failed_save_keeps_the_old_file(table, tmp_path, monkeypatch):
 
     monkeypatch.setattr("os.replace", disk_full)
     with pytest.raises(AttngeoError, match=r"scores\.parquet: cannot be written \(No space left on device\)"):
-        (table + table).save(path)
+        ScoreTable(table.frame, ("another note",)).save(path)
     monkeypatch.undo()
     assert ScoreTable.load(path) == table
     assert [file.name for file in tmp_path.iterdir()] == ["scores.parquet"]
@@ -186,7 +208,9 @@ def test_frequencies_are_part_of_the_value(table, tmp_path):
     assert with_pairs.frequencies["energy"].to_list() == [0.5] and with_pairs.frequencies["alpha"].to_list() == [None]
     assert table.frequencies is None and with_pairs != table and table != with_pairs
     assert (table + with_pairs).frequencies.equals(with_pairs.frequencies)
-    assert (with_pairs + with_pairs).frequencies.height == 2
+    assert with_pairs + with_pairs == with_pairs
+    more = ScoreTable.of([], (), [FREQUENCY | {"pair": 3}])
+    assert (with_pairs + more).frequencies["pair"].to_list() == [2, 3]
     assert (table + table).frequencies is None
     with_pairs.save(tmp_path / "t.parquet")
     assert ScoreTable.load(tmp_path / "t.parquet") == with_pairs

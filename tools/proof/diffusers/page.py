@@ -13,10 +13,10 @@ config key depends on the kind of block). attngeo cuts the queries and keys of e
 key projections. In joint attention a form is compared with its block of the product. Biases, positions and QK-norms are
 treated as above; casts to bfloat16 before the product are left out.
 
-A layer counts as self-attention where the tokens of its queries are among those of its keys, and as cross-attention
-otherwise; a layer that attngeo labels differently is not right. The column "rotation" says "none" where the products
-also agree when positions keep their values, so that nothing rotates. Elsewhere rotation is not proved, and the scores
-under rotary embedding are left empty.
+A layer counts as self-attention if the tokens of its queries are among those of its keys, and as cross-attention
+otherwise; a layer that attngeo labels differently is not right. The column "rotation" is "none" if the products also
+agree when positions keep their values, so that nothing rotates. Elsewhere rotation is not proved, and the columns for
+rotary embedding are empty.
 
 The section is written by `python -m tools.prove_diffusers`, which also writes the facts that the package ships."""
 

@@ -92,7 +92,8 @@ _SIZED = {**_TEXT, "head_dim": 16}  # heads wider than d / H
 _EXPERTS = {**_TEXT, "num_experts": 4, "num_local_experts": 4, "num_experts_per_tok": 2}
 _EQUAL = {key: value for key, value in _TEXT.items() if key != "num_key_value_heads"}  # G = H
 _WIDE = {**_EQUAL, "hidden_size": 96}  # several pairs of a head rotate where only some dimensions do
-_GPT = {"n_embd": 48, "n_layer": 2, "n_head": 6, "vocab_size": 96, "n_positions": 64, "eos_token_id": 2}
+# 1,024 positions: transformers' loader does not read another number from the file.
+_GPT = {"n_embd": 48, "n_layer": 2, "n_head": 6, "vocab_size": 96, "n_positions": 1024, "eos_token_id": 2}
 _FALCON = {**_EQUAL, "num_kv_heads": 1, "alibi": False}
 _FALCON_GROUPED = {**_FALCON, "num_kv_heads": 2, "new_decoder_architecture": True}
 _T5 = {

@@ -29,7 +29,7 @@ from attngeo.weights.sources.open import CheckpointRef
 if TYPE_CHECKING:
     from attngeo.organization.capture.inputs import SingleInput
 
-NEEDS_INPUTS = "inputs (--text-file) are needed to measure their distance"
+NEEDS_INPUTS = "inputs (--text, --text-file) are needed to measure their distance"
 
 
 @accepts_progress_bar
@@ -139,7 +139,8 @@ def compare_weights(
             related = relation_by_permutation(collected.reduced, collected.cosine, draws=draws, seed=seed, flips=flips)
         else:
             related = relation_by_alignment(collected.layers, embeddings, seed=seed, flips=flips)
-    notes = (*paired.notes, *collected.notes(a.model, b.model))
+    left_out = [f"{layers.model}: {remark}" for layers in (a, b) for remark in layers.left_out]
+    notes = (*paired.notes, *collected.notes(a.model, b.model), *left_out)
     return ModelComparison(a.model, b.model, change_frame(collected.rows), related, None, notes)
 
 

@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from attngeo.atlas.budget import keeping_budget
-from attngeo.atlas.options import digest
 from attngeo.atlas.organizing.network import find_content, load_network
 from attngeo.atlas.organizing.questions import RESULT_VERSION, Question, Trees
 from attngeo.atlas.organizing.texts import Text
@@ -15,6 +14,7 @@ from attngeo.atlas.outcome import Outcome, write_failure
 from attngeo.atlas.reference import Reference
 from attngeo.atlas.store import AtlasWriteError, Store
 from attngeo.errors import AttngeoError
+from attngeo.io.plain import digest
 from attngeo.io.threads import one_core
 from attngeo.weights.sources.hub.throttle import Ledger
 

@@ -104,7 +104,7 @@ class Invariance(Question):
         row: Row = {"tokens": len(tensor.queries), "heads": count, "chosen": len(chosen)}
         for name, figure in CONTRASTS.items():
             contrast = report[figure]
-            row |= {name: null_if_nan(contrast.value), f"{name}_control": null_if_nan(contrast.broken)}
+            row |= {name: null_if_nan(contrast.value), f"{name}_control": null_if_nan(contrast.control)}
         return row, None
 
 

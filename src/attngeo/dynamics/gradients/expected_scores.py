@@ -51,7 +51,7 @@ class ExpectedScores:
 
 @dataclass(frozen=True)
 class ExpectedTerms:
-    """The average update that many backward passes ask of the form of each self-attention head.
+    """The update of the form of each self-attention head, averaged over many backward passes.
 
     >>> import torch
     >>> from transformers import AutoModelForCausalLM

@@ -66,7 +66,7 @@ class LayerTerms:
 
 @dataclass(frozen=True, eq=False)
 class GradientTerms:
-    """The update that one backward pass asks of the form of each self-attention head.
+    """The update −∂L/∂M of the form of each self-attention head, from one backward pass.
 
     Per layer, x, q̂ and k̂ (at most S·N·d numbers each), β (S·H·N²), and the query and key weights with their gradients
     are kept in memory. No d×d matrix is formed unless `gradient()` or `update.dense()` is called.

@@ -62,7 +62,7 @@ class Monitor(TrainerCallback):  # type: ignore[misc]  # transformers is untyped
     >>> batches = [{"input_ids": torch.arange(20, 32)[None]}]  # [batch, tokens]
     >>> monitor = attngeo.Monitor("run/attngeo.jsonl", every=100)
     >>> for step, batch in enumerate(batches):
-    ...     record = monitor(step, model, batch)  # after the optimiser's step
+    ...     record = monitor(step, model, batch)  # before the optimiser's step, so that step 0 is the initialisation
     >>> len(Path("run/attngeo.jsonl").read_text().splitlines())
     1
     """
@@ -98,8 +98,9 @@ class Monitor(TrainerCallback):  # type: ignore[misc]  # transformers is untyped
         self._warned: set[str] = set()
 
     def __call__(self, step: SupportsIndex, model: nn.Module, batch: Batch | None = None) -> Record | None:
-        """Measure if `step` is a multiple of `every`, and return the record; to be called after each training step.
+        """Measure if `step` is a multiple of `every`, and return the record; to be called before each training step.
 
+        step:  the number of optimiser steps taken so far, as a Trainer counts them
         batch: measures the logits if no probe was given; a tensor, or tensors in a mapping or sequence
         """
         step = _whole_number(step)

@@ -32,6 +32,7 @@ FIGURES = (
 )
 OPTIONAL = ("symmetry_rope",)  # left out of a record in which no layer has it
 LOGIT = "max_logit"
+STATE = "files"  # of a saved checkpoint: a digest of the names, sizes and times of its files
 DIGITS = 7  # significant digits; the scores agree with `attngeo.score` to 1e-6
 
 

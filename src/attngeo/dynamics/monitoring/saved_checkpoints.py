@@ -10,7 +10,9 @@ from pathlib import Path
 from attngeo.arguments import file_path
 from attngeo.dynamics.monitoring.records import read_records
 from attngeo.errors import InputError, SourceError
+from attngeo.io.plain import digest
 from attngeo.weights.sources.discover import SUFFIXES
+from attngeo.weights.sources.folder import file_state
 
 _STEP = re.compile(r"(?:^|.*[-_.])(?:checkpoint|ckpt|global_?step|step|iter(?:ation)?)[-_=]?(\d+)", re.IGNORECASE)
 
@@ -21,6 +23,11 @@ class SavedCheckpoint:
 
     step: int
     path: Path
+
+    def state(self) -> str | None:
+        """Return a digest that changes whenever the files may have changed; None if they cannot be listed."""
+        state = file_state(self.path)
+        return None if state is None else digest(*state)
 
 
 def find_checkpoints(folder: str | os.PathLike[str]) -> list[SavedCheckpoint]:

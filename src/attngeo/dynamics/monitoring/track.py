@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from attngeo.arguments import file_path, whole_number
 from attngeo.dynamics.monitoring.checkpoint_figures import checkpoint_figures
-from attngeo.dynamics.monitoring.records import RECORDS_FILE, Record, RecordFile, make_record
+from attngeo.dynamics.monitoring.records import RECORDS_FILE, STATE, Record, RecordFile, make_record
 from attngeo.dynamics.monitoring.saved_checkpoints import SavedCheckpoint, find_checkpoints
 from attngeo.errors import InputError, SourceError
 from attngeo.io.progress import Progress, accepts_progress_bar
@@ -55,14 +55,14 @@ def track(
     progress: Progress | bool | None = None,
     say: Callable[[str], None] | None = None,
 ) -> list[Record]:
-    """Score the checkpoints in `folder` that have no record yet, and return all records in order of step.
+    """Score the checkpoints in `folder` that are new or have changed, and return all records in order of step.
 
     folder:   contains checkpoint-N, step-N and the like, as folders or as files of weights
     out:      the JSON Lines file, by default `attngeo.jsonl` in `folder`; a killed run continues there
     every:    only steps that are multiples of this number
     heads, num_heads, stack, layers, unproven: as in `attngeo.score`
     progress: called with (number of checkpoints done, number of all checkpoints); True draws a progress bar
-    say:      called with one line about each checkpoint that is left out
+    say:      called with one line about each checkpoint that is left out or scored again
 
     A checkpoint that cannot be read is left out and the others are scored. An error is raised at the end, unless only
     the newest is unreadable, which may be incomplete because training is still writing it.
@@ -77,16 +77,17 @@ def track(
     selection = Selection(num_heads, stack, layers, unproven)
     records = RecordFile(folder / RECORDS_FILE if out is None else file_path(out))
     _check_same_run(checkpoints, records, selection, heads)
-    recorded = {row["step"] for row in records.rows}
+    recorded = {row["step"]: row.get(STATE) for row in records.rows}
     unreadable: list[tuple[SavedCheckpoint, str]] = []
     for done, saved in enumerate(checkpoints):
         if callable(progress):
             progress(done, len(checkpoints))
-        if saved.step in recorded:
+        state = saved.state()  # before the files are read: a change in the meantime is noticed next time
+        if saved.step in recorded and recorded[saved.step] in (None, state):  # None: measured by a Monitor
             continue
         try:
             with selection.open(saved) as source:
-                row = make_record(saved.step, checkpoint_figures(source, heads))
+                row = make_record(saved.step, checkpoint_figures(source, heads)) | {STATE: state}
         except SourceError as error:
             unreadable.append((saved, str(error)))
             if say is not None:
@@ -94,6 +95,8 @@ def track(
             continue
         _check_same_layers(saved, row, records)
         records.add(row)
+        if saved.step in recorded and say is not None:
+            say(f"{saved.path.name}: scored again, because its files have changed")
     if callable(progress):
         progress(len(checkpoints), len(checkpoints))
     if unreadable and (unreadable[0][0] != checkpoints[-1] or not records.rows):
@@ -110,7 +113,9 @@ def _check_same_run(checkpoints: list[SavedCheckpoint], records: RecordFile, sel
     The first layer of one recorded checkpoint is scored again and compared.
     """
     rows = {row["step"]: row for row in records.rows}
-    for saved in reversed([saved for saved in checkpoints if saved.step in rows]):
+    known = [saved for saved in checkpoints if saved.step in rows]
+    # The newest whose files are as they were; one that was written again says nothing about the others.
+    for saved in sorted(known, key=lambda one: (rows[one.step].get(STATE) == one.state(), one.step), reverse=True):
         row = rows[saved.step]
         try:
             with selection.open(saved) as source:

@@ -30,7 +30,7 @@ _ADDED = {"architecture": "bert", "norm": "post", "self_bias": False}
 
 @dataclass(frozen=True)
 class PretrainConfig:
-    """Everything a run depends on. Runs that differ only in `start` and `scale` are paired.
+    """Everything a run depends on. Runs that differ only in `start`, `scale` and `self_bias` are paired.
 
     The learning rate rises linearly over `warmup` steps and falls linearly to 0 at `steps`. There is no dropout.
     AdamW decays matrices only. Gradients are clipped to the norm `clip`; with clip = 0 they are not clipped.

@@ -71,7 +71,7 @@ def train(
     """Train a model on prepared token files, in the folder `config.out`, which is locked meanwhile.
 
     progress: called with (steps done, steps in all)
-    stop: asked at every evaluation; when it returns true, the run is checkpointed and returned unfinished
+    stop: called at every evaluation; when it returns true, the run is checkpointed and returned unfinished
     observe: called with the step and the model at every evaluation; it must leave the model as it is
     after: called with the trained model when the run has finished and was saved
     """

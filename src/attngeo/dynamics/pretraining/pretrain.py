@@ -29,7 +29,7 @@ def pretrain(
     config: a PretrainConfig, a mapping of its fields, or the path of a TOML file
     progress: called with (documents done, None) while tokens are prepared, then with (steps done, steps in all);
         True draws a progress bar
-    stop: asked at every evaluation; when it returns true, the run is checkpointed and returned unfinished
+    stop: called at every evaluation; when it returns true, the run is checkpointed and returned unfinished
 
     >>> settings = {"out": "runs/a", "train": ["corpus.txt"], "size": "4x256", "start": "symmetric"}
     >>> run = attngeo.pretrain(settings)                                # doctest: +SKIP

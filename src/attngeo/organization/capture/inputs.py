@@ -122,6 +122,8 @@ def prepare_input(
     target   the text for the decoder of an encoder-decoder; by default the input text
     rate     the sampling rate of a waveform
     """
+    if isinstance(single_input, str) and reads != TEXT:
+        _check_file(single_input, loaded, reads)
     if isinstance(single_input, Mapping):
         tensors = dict(single_input)
     elif reads == TEXT:
@@ -145,6 +147,16 @@ def prepare_input(
     sides = ((TEXT, "encoder"), (DECODER_IDS, "decoder"))
     tokens = {side: _tokens(tensors[name][0], loaded) for name, side in sides if name in tensors}
     return ModelInput(tensors, frozenset(required), tokens, _patch_grid(tensors, loaded))
+
+
+def _check_file(path: str, loaded: LoadedModel, reads: str) -> None:
+    """Raise InputError if a string for a model of images or sounds names no file: it may have been meant as a text."""
+    if not os.path.isfile(path):
+        what, option = ("images", "--image") if reads == IMAGE else ("sounds", "--audio")
+        opening = path if len(path) <= 80 else f"{path[:79]}…"
+        raise InputError(
+            f"{loaded.name}: reads {what}, not texts, and there is no file {opening!r}; give the path of one ({option})"
+        )
 
 
 def _tokenize(text: str, loaded: LoadedModel, truncate: bool) -> dict[str, Tensor]:

@@ -1,6 +1,6 @@
 """The result of `softmax_invariance`: figures of the network and of every head, together with those of the control.
 
-The control permutes the values inside each row of each head. Files and tables call it "broken".
+The control permutes the values inside each row of each head.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Contrast:
 
     figure: str
     value: float
-    broken: float  # of the control
+    control: float
     low: float  # bounds of the difference, positive where the figure is better than the control
     high: float
 
@@ -69,9 +69,9 @@ class InvarianceReport(Drawable):
 
     comparison: str  # "softmax" of whole rows, or "masked softmax", which also tests the mask
     network: tuple[Agreement, ...]  # of the whole tensor: queries, keys, heads
-    network_broken: tuple[Agreement, ...]  # the same for the control
+    network_control: tuple[Agreement, ...]  # the same for the control
     heads: tuple[HeadInvariance, ...]
-    heads_broken: tuple[HeadInvariance, ...]  # the same for the control
+    heads_control: tuple[HeadInvariance, ...]  # the same for the control
     contrasts: tuple[Contrast, ...]
     name: str = ""  # name of the model
     seed: int = 0  # seed of the control and the bootstrap
@@ -81,17 +81,17 @@ class InvarianceReport(Drawable):
         return {contrast.figure: contrast for contrast in self.contrasts}[figure]
 
     def rows(self) -> list[Row]:
-        """Return one row per head, for tables; columns that end in "broken" belong to the control."""
+        """Return one row per head, for tables; columns that end in "control" belong to the control."""
         return [
             {
                 "head": head.head,
-                **_flat("queries", head.queries, broken.queries),
-                **_flat("keys", head.keys, broken.keys),
+                **_flat("queries", head.queries, control.queries),
+                **_flat("keys", head.keys, control.keys),
                 "exponent": head.exponent.exponent,
                 "residual exponent": head.residual.exponent,
-                "residual exponent, broken": broken.residual.exponent,
+                "residual exponent, control": control.residual.exponent,
             }
-            for head, broken in zip(self.heads, self.heads_broken, strict=True)
+            for head, control in zip(self.heads, self.heads_control, strict=True)
         ]
 
     def plot(self) -> Figure:
@@ -108,11 +108,11 @@ class InvarianceReport(Drawable):
         stored = load_json(path, "invariance report")
         with naming_file(path):
             report = from_plain(cls, stored)
-            for side, axes in (("network", report.network), ("network_broken", report.network_broken)):
+            for side, axes in (("network", report.network), ("network_control", report.network_control)):
                 if len(axes) != 3:
                     raise InputError(f"{side} has {len(axes)} axes, expected queries, keys and heads")
-            if len(report.heads) != len(report.heads_broken):
-                raise InputError(f"has {len(report.heads)} heads and {len(report.heads_broken)} in the control")
+            if len(report.heads) != len(report.heads_control):
+                raise InputError(f"has {len(report.heads)} heads and {len(report.heads_control)} in the control")
             return report
 
     def __eq__(self, other: object) -> bool:
@@ -128,11 +128,11 @@ class InvarianceReport(Drawable):
         for c in self.contrasts:
             mark = "   ✗" if c in not_better else ""
             interval = f"{c.low:.3f} … {c.high:.3f}" if c.has_interval else "too few for an interval"
-            lines.append(f"{c.figure:36}{c.value:8.3f}{c.broken:8.3f}   {interval}{mark}")
+            lines.append(f"{c.figure:36}{c.value:8.3f}{c.control:8.3f}   {interval}{mark}")
         if not_better:
             lines.append("✗: not better than the control")
         lines += ["", "head trees, level by level: folders before, folders after: adjusted mutual information"]
-        for name, axes in (("softmax", self.network), ("control", self.network_broken)):
+        for name, axes in (("softmax", self.network), ("control", self.network_control)):
             levels = [f"{level.folders},{level.folders_other}: {level.information:.2f}" for level in axes[2].levels]
             lines += [f"{title:10}" + "   ".join(some) for title, some in _in_lines(name, levels, 5)]
         return "\n".join(lines)
@@ -143,13 +143,13 @@ def _in_lines(name: str, words: Sequence[str], count: int) -> list[tuple[str, Se
     return [("" if start else name, words[start : start + count]) for start in range(0, max(len(words), 1), count)]
 
 
-def _flat(axis: str, own: Agreement, broken: Agreement) -> dict[str, float]:
+def _flat(axis: str, own: Agreement, control: Agreement) -> dict[str, float]:
     """Return the columns of one axis for `rows`."""
     return {
         f"{axis}: rank correlation": own.rank_correlation,
-        f"{axis}: rank correlation, broken": broken.rank_correlation,
+        f"{axis}: rank correlation, control": control.rank_correlation,
         f"{axis}: tree information": own.information,
-        f"{axis}: tree information, broken": broken.information,
+        f"{axis}: tree information, control": control.information,
         f"{axis}: Procrustes": own.procrustes,
-        f"{axis}: Procrustes, broken": broken.procrustes,
+        f"{axis}: Procrustes, control": control.procrustes,
     }

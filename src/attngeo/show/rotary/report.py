@@ -17,7 +17,7 @@ _LEGEND = (
     "slow: the same for pairs that need more than {slow:,} tokens for a turn; medium: all other pairs",
     "head, pair, share: the pair with the largest share of the energy of its head; pair 0 is the first",
     "tokens per turn: the offset after which this pair has turned once",
-    "prefers offset: where this pair adds most for equal tokens; below 0 the key stands before the query",
+    "prefers offset: where this pair adds most for equal tokens; below 0 the key is before the query",
 )
 
 

@@ -17,10 +17,11 @@ from attngeo.weights.layout.attention_weights import AttentionWeights
 from attngeo.weights.layout.families import Family, ends_with, family
 from attngeo.weights.layout.head_counts import check_width, count_heads
 from attngeo.weights.layout.layer_plan import LayerPlan, Read, is_centred
+from attngeo.weights.layout.left_out import left_out
 from attngeo.weights.layout.norms import find_norm
 from attngeo.weights.layout.pruned_heads import pruned_sites
 from attngeo.weights.layout.rope import rotary_of_sites
-from attngeo.weights.layout.site import Site, facts_of
+from attngeo.weights.layout.site import Site, facts_of, is_unused
 from attngeo.weights.layout.sites import attention_like, find_sites
 from attngeo.weights.layout.stacks import name_stacks
 from attngeo.weights.layout.storage.base import Shapes
@@ -42,6 +43,7 @@ class Layers:
     checkpoint: Checkpoint
     plans: tuple[LayerPlan, ...]
     closes: bool = True  # whether leaving the context closes the checkpoint; one that the caller opened stays open
+    left_out: tuple[str, ...] = ()  # remarks about attention layers of the checkpoint that are not among the plans
 
     @property
     def model(self) -> str:
@@ -173,7 +175,10 @@ def _find_layers(
     num_heads = None if num_heads is None else whole_number(num_heads, "num_heads", 1)
     shapes = {name: info.shape for name, info in checkpoint.tensors.items()}
     known = family(_model_type(checkpoint))
-    sites = _counted_sites(checkpoint, shapes, known, num_heads, unproven)
+    found = find_sites(shapes, checkpoint.config)
+    unused = [site for site in found if is_unused(site)]
+    confirmed, skipped = _confirmed_sites([site for site in found if site not in unused], known, unproven)
+    sites = _counted_sites(checkpoint, shapes, confirmed, known, num_heads, unproven)
     chosen = _choose(checkpoint, name_stacks(sites, checkpoint.config), stack, layers)
     with_norms = not checkpoint.remote if norms is None else norms
     chosen_sites = [site for _, _, site in chosen]
@@ -196,22 +201,28 @@ def _find_layers(
             chosen, facts_of_sites, rotary_of_sites(chosen_sites, facts_of_sites, checkpoint.ref), strict=True
         )
     ]
-    return Layers(checkpoint, tuple(plans))
+    remarks = (
+        left_out(shapes, sites, skipped, unused) if stack is None else ()
+    )  # a chosen stack is a part of the model anyway
+    return Layers(checkpoint, tuple(plans), left_out=remarks)
 
 
 def _model_type(checkpoint: Checkpoint) -> str:
     return str((checkpoint.config or {}).get("model_type", ""))
 
 
+def _confirmed_sites(sites: list[Site], known: Family, unproven: bool) -> tuple[list[Site], list[Site]]:
+    """Return the sites that may be scored, and those that no live model confirmed."""
+    skipped = [site for site in sites if any(ends_with(site.template, skip) for skip in facts_of(site, known).skip)]
+    if unproven or not skipped:
+        return sites, []
+    return [site for site in sites if site not in skipped], skipped
+
+
 def _counted_sites(
-    checkpoint: Checkpoint, shapes: Shapes, known: Family, num_heads: int | None, unproven: bool
+    checkpoint: Checkpoint, shapes: Shapes, sites: list[Site], known: Family, num_heads: int | None, unproven: bool
 ) -> list[Site]:
-    """Return all sites of the checkpoint that may be scored, with their heads counted."""
-    sites = find_sites(shapes, checkpoint.config)
-    if not unproven:
-        sites = [
-            site for site in sites if not any(ends_with(site.template, skip) for skip in facts_of(site, known).skip)
-        ]
+    """Return the sites with their heads counted; raise where they may not be scored."""
     _check_known(checkpoint, known, sites, unproven)
     for site in sites:
         if facts_of(site, known).width:

@@ -6,7 +6,6 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from attngeo.arguments import is_whole
 from attngeo.errors import LayoutError
 from attngeo.weights.layout.config_scope import scope_of
 from attngeo.weights.layout.diffusers import DIFFUSERS_TABLE, is_cross
@@ -45,7 +44,7 @@ def find_sites(shapes: Shapes, config: Mapping[str, Any] | None) -> list[Site]:
             own_path = _join(path, layout.suffix)
             if own_path not in sites and _fits(path, layout, shapes, config):
                 sites[own_path] = _site(path, own_path, layout, shapes, qk_norms.get(path, ()), config)
-    attention = [site for site in sites.values() if site is not None and not _is_unused(site)]
+    attention = [site for site in sites.values() if site is not None]
     _check_no_adapters(sites, adapters)
     _check_keys_present(attention, sites, by_leaf, config)
     return sorted(attention, key=lambda site: (site.template, site.indices))
@@ -109,22 +108,6 @@ def _qk_gains(path: str, layout: Layout, shapes: Shapes) -> tuple[str | None, st
         if query is not None or key is not None:
             return query, key
     return None, None
-
-
-def _is_unused(site: Site) -> bool:
-    """Return whether the checkpoint holds key weights of a layer that the model does not run with them.
-
-    In Gemma 3n and Gemma 4 the last layers read the keys of an earlier one. Behind its last layer, a DeepSeek-V3 or
-    GLM-4.5 stores those that predict further tokens while it is trained.
-    """
-    if site.scope is None or not site.indices:
-        return False
-    depth, shared, further = (
-        value if is_whole(value := site.scope.get(key), lowest=1) else 0
-        for key in ("num_hidden_layers", "num_kv_shared_layers", "num_nextn_predict_layers")
-    )
-    number = site.indices[-1]
-    return (shared > 0 and number >= depth - shared > 0) or (further > 0 and number >= depth > 0)
 
 
 def _check_no_adapters(known_paths: Iterable[str], adapters: Mapping[str, str]) -> None:

@@ -71,7 +71,10 @@ def _stack_names(
     for template in templates:
         modality, side = modalities[template], _side(template)
         same = [other for other in templates if modalities[other] == modality]
-        if len(set(modalities.values())) == 1:
+        if modality in ("vision", "audio") and _has_other_modality(config, modality):
+            # All other stacks of the model may have been left out; this one is still not its language model.
+            names[template] = _with_side(modality, side, same)
+        elif len(set(modalities.values())) == 1:
             # An encoder-decoder may have one stack left (LongT5's encoder attends in blocks); its path still names it.
             pair = len(same) > 1 or (config or {}).get("is_encoder_decoder") is True
             names[template] = side if pair and side else _direction(template, with_cross, config)
@@ -80,9 +83,19 @@ def _stack_names(
             text = {"vision", "audio"} & set(modalities.values()) and side != "decoder"
             names[template] = "text" if text else side or _direction(template, with_cross, config)
         else:
-            sides = {_side(other) for other in same}
-            names[template] = f"{modality}-{side}" if len(sides) > 1 and side else modality
+            names[template] = _with_side(modality, side, same)
     return _make_unique(names)
+
+
+def _with_side(modality: str, side: str, same: Sequence[str]) -> str:
+    """Return the name of a modality's stack, with its side where the modality has an encoder and a decoder."""
+    return f"{modality}-{side}" if len({_side(other) for other in same}) > 1 and side else modality
+
+
+def _has_other_modality(config: Mapping[str, Any] | None, modality: str) -> bool:
+    """Return whether a config has a sub-config of another modality than this one."""
+    keys = [key for key, value in (config or {}).items() if str(key).endswith("_config") and isinstance(value, Mapping)]
+    return any(words.search(key) for key in keys for name, words in _MODALITIES if name != modality)
 
 
 def _modality(site: Location) -> str:

@@ -71,6 +71,7 @@ TABLE: tuple[Layout, ...] = (
         "q_lin.weight/k_lin.weight",
         "linear_q.weight/linear_k.weight",
         "query_proj.weight/key_proj.weight",
+        "query_net.weight/key_net.weight",
         "Wq.weight/Wk.weight",
         "wq.weight/wk.weight",
         "project_q.weight/project_k.weight",
@@ -107,6 +108,8 @@ TABLE: tuple[Layout, ...] = (
             "in_proj_weight",
             "qkv.weight",
             "Wqkv.weight",
+            "wqkv.weight",
+            "w_qkv.weight",
             "qkv_proj.weight",
             "att_proj.weight",
             "attn_qkv.weight",
@@ -134,7 +137,7 @@ QK_GAINS: tuple[tuple[str, str], ...] = (
 
 # Paths with projections called query and key that are no self- or cross-attention between tokens.
 NOT_ATTENTION = re.compile(
-    r"(^|\.)(linear_attn|indexer|compressor|mlstm_layer|feed_forward|global_pointer|"
+    r"(^|\.)(linear_attn|indexer|compressor|mlstm_layer|feed_forward|global_pointer|dot_product_scoring|"
     # diffusers: pool the text into an embedding of the time
     r"time_embed|time_extra_emb|add_time_condition|add_embedding)(\.|$)"
 )
@@ -142,6 +145,6 @@ NOT_ATTENTION = re.compile(
 # Paths of cross-attention.
 CROSS = re.compile(
     r"cross|encoder_attn|encdecattention|multihead_attn|encoder_decoder|x_attn|token_to_image|image_to_token|"
-    r"inter_attention|src_attn|resampler|perceiver|pooling|attention_pool|\bhead\.attention",
+    r"inter_attention|src_attn|second_sub_layer|resampler|perceiver|pooling|attention_pool|\bhead\.attention",
     re.IGNORECASE,
 )

@@ -1,8 +1,8 @@
-"""Dominance: whether the columns or the rows of a bilinear form are the more unequal in norm.
+"""Dominance: whether the columns or the rows of a bilinear form are more unequal in norm.
 
     dominance(M) = log(CV_rows / CV_columns)        CV = std/mean of the norms, std unbiased
 
-Negative where columns (the context side) are the more unequal: the sign of the directionality. It uses every norm, not
+Negative where columns (the context side) are more unequal, like the directionality. It uses every norm, not
 only the few above a threshold, so its spread for random factors is small: about 1/√d.
 
 The function accepts NumPy arrays or torch tensors with any number of leading batch axes.

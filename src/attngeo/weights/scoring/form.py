@@ -117,7 +117,8 @@ class Form:
     def dominance(self) -> float:
         """Return log(CV of row norms / CV of column norms), with CV = std/mean.
 
-        Negative where columns (the context side) are the more unequal, NaN where all rows or all columns are alike.
+        Negative where column norms (the context side) are more unequal than row norms, NaN where all row norms or all
+        column norms are equal.
 
         >>> import numpy as np
         >>> query, key = np.random.default_rng(0).normal(size=(2, 64, 8))
@@ -130,7 +131,7 @@ class Form:
     def self_attending(self) -> float:
         """Return τ = tr M/(√rank ‖M‖) ∈ [−1, 1], rank = min(d, r).
 
-        Negative where tokens turn away from themselves, about 0 for random factors, NaN where M = 0.
+        Positive where tokens attend to tokens like themselves, about 0 for random factors, NaN where M = 0.
 
         >>> import numpy as np
         >>> form = Form(np.eye(4), np.eye(4))

@@ -131,6 +131,7 @@ def score_rows(
         name = model if model is not None else source.model
         _check_name(name)
         requested = Requested(name, heads, nulls, finer, frequencies)
+        notes |= dict.fromkeys(f"{name}: {remark}" for remark in source.left_out)
         with closing(_scored(source, target, requested, pairs, notes)) as scored:  # which ends before its source
             for done, new in enumerate(scored, 1):
                 rows += new

@@ -111,13 +111,18 @@ class ScoreTable:
         return self.frequencies.equals(other.frequencies)
 
     def __add__(self, other: ScoreTable) -> ScoreTable:
-        """Return the rows of both tables; `frequencies` holds those of every table that has them."""
+        """Return the rows of both tables; `frequencies` holds those of every table that has them.
+
+        A row that both have is kept once. InputError where their scores of one layer or head differ.
+        """
         import polars as pl
 
+        frame = pl.concat([self.frame, other.frame]).unique(maintain_order=True)
+        _check_one_row_each(frame)
         pairs = [table.frequencies for table in (self, other) if table.frequencies is not None]
         notes = tuple(dict.fromkeys(self.notes + other.notes))
         types = {**self.model_types, **other.model_types}
-        return ScoreTable(pl.concat([self.frame, other.frame]), notes, pl.concat(pairs) if pairs else None, types)
+        return ScoreTable(frame, notes, pl.concat(pairs).unique(maintain_order=True) if pairs else None, types)
 
     def __len__(self) -> int:
         return self.frame.height
@@ -188,6 +193,17 @@ class ScoreTable:
             if frame[name].null_count():
                 raise SourceError(f"{path}: column {name} contains null, expected a score table saved by attngeo")
         return cls(with_all_columns(frame, COLUMNS), tuple(texts), frequencies, types)
+
+
+def _check_one_row_each(frame: pl.DataFrame) -> None:
+    """Raise InputError unless every layer and head has one row."""
+    names = frame.select("model", "stack", "layer", "head")
+    for model, stack, layer, head in names.filter(names.is_duplicated()).head(1).iter_rows():
+        form = f"{stack} layer {layer}" if head is None else f"{stack} layer {layer} head {head}"
+        raise InputError(
+            f"{model}: {form} has different scores in the two tables, expected the same scores, or a name for each "
+            "model: score(…, model=NAME)"
+        )
 
 
 def _read_frequencies(metadata: Mapping[str, str]) -> pl.DataFrame | None:

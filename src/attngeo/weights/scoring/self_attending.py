@@ -2,7 +2,7 @@
 
     τ(M) = tr M / (√rank ‖M‖)  ∈ [−1, 1]        rank = min(d, r), r the number of columns of the factors
 
-1 only for a positive multiple of an orthogonal projection of full rank; negative where tokens turn away from
+1 only for a positive multiple of an orthogonal projection of full rank; negative where tokens attend to tokens unlike
 themselves. For independent Gaussian factors the mean is 0 and the standard deviation 1/√(rank·d). tr M = tr(W_kᵀ W_q).
 
 The functions accept NumPy arrays or torch tensors with any number of leading batch axes.

@@ -1,4 +1,4 @@
-"""Open a folder of files, on this machine or on the hub, as a checkpoint."""
+"""Open a folder of files, on this machine or on the hub, as a checkpoint; tell whether files here have changed."""
 
 from __future__ import annotations
 
@@ -92,6 +92,23 @@ class LocalFolder(Folder):
 
     def inside(self, name: str) -> Folder:
         return LocalFolder(self.ref, self.root / name)
+
+
+def file_state(path: Path) -> list[list[Any]] | None:
+    """Return the names of the files of a folder, and their sizes, inodes and times; None if they cannot be listed.
+
+    A file that is replaced changes its inode or its times, so that two states differ whenever a file may have changed.
+
+    path: a folder, or a file, which is then the only one
+    """
+    is_folder = os.path.isdir(path)
+    folder = path if is_folder else path.parent
+    try:
+        names = sorted(LocalFolder(str(path), path).names) if is_folder else [path.name]
+        stats = [os.stat(folder / name) for name in names]
+    except (SourceError, OSError):
+        return None
+    return [names, [[s.st_size, s.st_ino, s.st_mtime_ns, s.st_ctime_ns] for s in stats]]
 
 
 def _entries(folder: Path) -> list[Path]:

@@ -88,10 +88,10 @@ def test_contrasts_are_those_of_the_report(encoder_invariance):
             shown.setdefault(y.replace("<br>", " "), {})[trace["name"]] = x
     for contrast in encoder_invariance.contrasts:
         own = shown[contrast.figure]
-        assert own["control: rows permuted"] == pytest.approx(contrast.broken, **EXACT)
+        assert own["control: rows permuted"] == pytest.approx(contrast.control, **EXACT)
         name = "better than the control" if contrast.beats_control else "not better"
         assert own[name] == pytest.approx(contrast.value, **EXACT)
     control, dots, *_ = heads.plotly["data"]
     assert dots["customdata"] == [head.head for head in encoder_invariance.heads]
     assert dots["y"] == pytest.approx([head.residual.exponent for head in encoder_invariance.heads], **EXACT)
-    assert control["x"] == pytest.approx([head.exponent.exponent for head in encoder_invariance.heads_broken], **EXACT)
+    assert control["x"] == pytest.approx([head.exponent.exponent for head in encoder_invariance.heads_control], **EXACT)

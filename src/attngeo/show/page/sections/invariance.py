@@ -48,7 +48,7 @@ def invariance_section(report: InvarianceReport, *, id: str = "invariance") -> S
         {
             "figure": one.figure,
             "value": float(one.value),
-            "control": float(one.broken),
+            "control": float(one.control),
             "better by, low": float(one.low),
             "better by, high": float(one.high),
             "better than the control": one.beats_control,
@@ -77,13 +77,13 @@ def _contrast_traces(contrasts: Sequence[Contrast]) -> list[Trace]:
     lines = {
         "type": "scatter",
         "mode": "lines",
-        "x": [x for one in contrasts for x in (*rounded([one.broken, one.value]), None)],
+        "x": [x for one in contrasts for x in (*rounded([one.control, one.value]), None)],
         "y": [y for one in contrasts for y in (_wrapped(one.figure), _wrapped(one.figure), None)],
         "line": {"color": NULL_GREY, "width": 1.5},
         "hoverinfo": "skip",
         "showlegend": False,
     }
-    controls = _dots(contrasts, [one.broken for one in contrasts], "control: rows permuted", NULL_GREY, "circle-open")
+    controls = _dots(contrasts, [one.control for one in contrasts], "control: rows permuted", NULL_GREY, "circle-open")
     traces = [lines, controls]
     for better, colour, name in ((True, BLUE, "better than the control"), (False, ORANGE, "not better")):
         own = [one for one in contrasts if one.beats_control == better]
@@ -110,7 +110,7 @@ def _dots(contrasts: Sequence[Contrast], values: Sequence[float], name: str, col
 
 def _heads_figure(report: InvarianceReport, id: str) -> PageFigure:
     traces = [
-        _exponents(report.heads_broken, "control", NULL_GREY, "circle-open"),
+        _exponents(report.heads_control, "control", NULL_GREY, "circle-open"),
         _exponents(report.heads, "heads", BLUE, "circle"),
     ]
     known = [x for trace in traces for x in trace["x"] if x is not None]
@@ -130,7 +130,7 @@ def _heads_figure(report: InvarianceReport, id: str) -> PageFigure:
     panel = Panel("single heads", traces, axis("exponent α of the logits"), axis("exponent α of the residual"))
     rows: list[dict[str, Any]] = [
         {"head": head.head, "control": control, "logits": head.exponent.exponent, "residual": head.residual.exponent}
-        for control, heads in ((False, report.heads), (True, report.heads_broken))
+        for control, heads in ((False, report.heads), (True, report.heads_control))
         for head in heads
     ]
     label = f"Exponents of the residual against those of the logits, for {len(report.heads)} heads and the control."

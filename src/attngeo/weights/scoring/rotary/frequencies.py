@@ -3,7 +3,7 @@
     X = W_qᵀ W_k       α = (X_11 + X_22)/2,   β = (X_21 − X_12)/2   within a pair with frequency θ
 
 The pair adds 2√(α² + β²) cos(Δθ − φ) to tr M_Δ, with the phase φ = atan2(β, α), so its preferred offset is φ/θ:
-negative where the key stands before the query. Its energy is its share of the mean of ‖M_Δ‖² over all offsets.
+negative where the key is before the query. Its energy is its share of the mean of ‖M_Δ‖² over all offsets.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ def frequency_summary(frequencies: pl.DataFrame) -> pl.DataFrame:
     head, pair           the pair with the largest share of its head's energy among all heads
     share                this share
     turn                 the tokens that a turn of this pair takes, 2π/θ
-    offset               the offset of the key that this pair prefers; negative: the key stands before the query
+    offset               the offset of the key that this pair prefers; negative: the key is before the query
 
     >>> import polars as pl
     >>> pairs = {"pair": [0, 1], "frequency": [1.0, 0.001], "energy": [0.25, 0.75], "preferred_offset": [-2.0, 90.0]}

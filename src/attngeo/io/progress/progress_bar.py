@@ -1,4 +1,4 @@
-"""Optional progress bars: drawn on a terminal when work takes longer than two seconds, one line per minute in a log."""
+"""Optional progress bars: on a terminal or in a notebook when work takes longer than two seconds, lines in a log."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ import threading
 import time
 from collections.abc import Callable
 from functools import wraps
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
-if TYPE_CHECKING:
-    import rich.progress
+from attngeo.io.progress.amounts import parts_done, time_left
+from attngeo.io.progress.notebook_bar import NotebookBar, in_notebook
+from attngeo.io.progress.terminal_bar import TerminalBar
 
 Progress = Callable[[int, int | None], None]  # called with (parts done, parts in total or None)
 P = ParamSpec("P")
@@ -27,7 +28,7 @@ def is_main_process() -> bool:
 
 
 class ProgressBar:
-    """A progress bar on stderr.
+    """A progress bar on stderr, or below the cell of a notebook.
 
     >>> with ProgressBar("layers") as bar:
     ...     for done in range(1, 4):
@@ -35,12 +36,10 @@ class ProgressBar:
     """
 
     def __init__(self, label: str) -> None:
-        self._label, self._done = label, 0
+        self._label, self._done, self._detail = label, 0, ""
         self._total: int | None = None
-        self._progress: rich.progress.Progress | None = None
-        self._task: rich.progress.TaskID | None = None
+        self._bar: TerminalBar | NotebookBar | None = None  # once it is drawn
         self._closed = False
-        self._detail = ""
         self._began = time.monotonic()
         self._next_line: float | None = None  # time of the next line in a log
         self._lock = threading.Lock()
@@ -49,18 +48,19 @@ class ProgressBar:
         self._timer.daemon = True
 
     def __enter__(self) -> ProgressBar:
-        if is_main_process() and sys.stderr.isatty():
+        if is_main_process() and (in_notebook() or sys.stderr.isatty()):
             self._timer.start()
         elif is_main_process():
             self._next_line = time.monotonic() + INTERVAL
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, error: object, *_: object) -> None:
         self._timer.cancel()
         with self._lock:
             self._closed = True
-            if self._progress is not None:
-                self._progress.stop()
+            if self._bar is not None:
+                self._bar.close(completed=error is None)
+                self._bar = None
 
     def step(self, done: int, total: int | None, detail: str = "") -> None:
         """Show that `done` parts are finished, out of `total` where that is known.
@@ -69,61 +69,34 @@ class ProgressBar:
         """
         with self._lock:
             self._done, self._total, self._detail = done, total, detail
-            if self._progress is not None and self._task is not None:
-                self._progress.update(self._task, completed=done, total=total, detail=self._counts())
+            if self._bar is not None:
+                self._bar.update(done, total, detail)
             elif self._next_line is not None and time.monotonic() >= self._next_line:
                 self._next_line = time.monotonic() + INTERVAL
                 left = f", {time_left(time.monotonic() - self._began, done, total)}" if detail and total else ""
-                counts = self._counts() or (str(done) if total is None else f"{done} of {total}")
-                print(f"attngeo: {self._label}: {counts}{left}", file=sys.stderr, flush=True)
-
-    def _counts(self) -> str:
-        """Return the counts beside a bar; none where the percentage says enough."""
-        return f"{self._done} of {self._total}, {self._detail}" if self._detail else ""
+                print(f"attngeo: {self._label}: {parts_done(done, total, detail)}{left}", file=sys.stderr, flush=True)
 
     __call__ = step  # so that a bar can be passed wherever a callback is expected
 
     def say(self, line: str) -> None:
-        """Print a line on stderr, above the bar if there is one."""
+        """Print a line on stderr, above the bar if there is one on the terminal."""
         with self._lock:
-            if self._progress is not None:
-                self._progress.console.print(line, markup=False, highlight=False, soft_wrap=True)
+            if self._bar is not None:
+                self._bar.say(line)
             else:
                 print(line, file=sys.stderr, flush=True)
 
     def _show(self) -> None:
         """Draw the bar; called by the timer, in a thread of its own."""
         try:
-            from rich.console import Console
-            from rich.markup import escape
-            from rich.progress import Progress as RichProgress
-            from rich.progress import TextColumn
+            bar = NotebookBar(self._label, self._began) if in_notebook() else TerminalBar(self._label)
         except ImportError:  # training needs no rich: work goes on without a bar
             return
         with self._lock:
             if self._closed:  # the work ended while rich was being imported
                 return
-            # Transient: when the work is done, only its results are left on the terminal.
-            columns = (*RichProgress.get_default_columns(), TextColumn("{task.fields[detail]}", markup=False))
-            self._progress = RichProgress(*columns, console=Console(stderr=True), transient=True)
-            self._task = self._progress.add_task(
-                escape(self._label), completed=self._done, total=self._total, detail=self._counts()
-            )
-            self._progress.start()
-
-
-def time_left(seconds: float, done: int, total: int) -> str:
-    """Return in words how long the rest takes, if it goes on as in the `seconds` so far.
-
-    >>> time_left(60, 100, 250), time_left(1, 0, 5), time_left(7200, 1, 3)
-    ('2 min left', 'time left unknown', '4.0 h left')
-    """
-    if not done:
-        return "time left unknown"
-    left = seconds / done * (total - done)
-    if left < 90:
-        return f"{left:.0f} s left"
-    return f"{left / 60:.0f} min left" if left < 5400 else f"{left / 3600:.1f} h left"
+            bar.update(self._done, self._total, self._detail)
+            self._bar = bar
 
 
 def accepts_progress_bar(function: Callable[P, R]) -> Callable[P, R]:
@@ -141,15 +114,3 @@ def accepts_progress_bar(function: Callable[P, R]) -> Callable[P, R]:
             return function(*arguments, **options)
 
     return call
-
-
-def byte_text(count: float) -> str:
-    """Return a number of bytes for people.
-
-    >>> byte_text(999), byte_text(3_400_000), byte_text(2.5e12)
-    ('999 bytes', '3.4 MB', '2500.0 GB')
-    """
-    if count < 1000:
-        return f"{count:.0f} bytes"
-    size, unit = next(((size, unit) for size, unit in ((1e3, "kB"), (1e6, "MB")) if count < 1e3 * size), (1e9, "GB"))
-    return f"{count / size:.1f} {unit}"

@@ -1,0 +1,71 @@
+"""Attention layers of a checkpoint that are not scored, and why: nobody should take a part of a model for the whole."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+
+from attngeo.io.names import first_names
+from attngeo.weights.layout.site import Site, path_template
+from attngeo.weights.layout.storage.base import Shapes
+from attngeo.weights.layout.table import NOT_ATTENTION, TABLE
+
+_SHOWN = 4  # paths in a note
+# Names of modules that project queries: "q_proj", "to_q", "wqkv", "query_key_value", "wq_du", "sa_qcontent_proj"; not
+# "query_embed" or "query_feat", which hold learned queries.
+_QUERIES = re.compile(r"(?:^|_)w?q(?:kv|content)?(?:_|$)|^query(?!.*(?:embed|feat))(?:_|$)", re.IGNORECASE)
+
+
+def left_out(
+    shapes: Shapes, scored: Iterable[Site], skipped: Iterable[Site], unused: Iterable[Site]
+) -> tuple[str, ...]:
+    """Return one remark per reason for which layers are left out; none where all layers are scored.
+
+    scored:  the layers that are scored
+    skipped: layers of a known layout that no live model of this type confirmed
+    unused:  layers that the model does not run with these weights
+    """
+    skipped, unused = list(skipped), list(unused)
+    known = {site.path for site in (*scored, *skipped, *unused)}
+    remarks = {
+        "no live model of this type confirmed them": [site.template for site in skipped],
+        "the model does not run them with these weights": [site.path for site in unused],
+        "their layout is unknown": unknown_layers(shapes, known),
+    }
+    return tuple(_remark(reason, list(dict.fromkeys(names))) for reason, names in remarks.items() if names)
+
+
+def unknown_layers(shapes: Shapes, known: set[str]) -> list[str]:
+    """Return the templates of query projections, by their names, that belong to no layer in `known`.
+
+    >>> unknown_layers({"layers.0.q_proj.weight": (8, 8), "tower.1.wqkv.weight": (24, 8)}, {"layers.0"})
+    ['tower.*.wqkv']
+    """
+    templates: dict[str, None] = {}
+    for name, shape in shapes.items():
+        path, _, leaf = name.rpartition(".")
+        module, _, projection = path.rpartition(".")
+        if leaf != "weight" or len(shape) != 2 or not _QUERIES.search(projection):
+            continue
+        if NOT_ATTENTION.search(path) or _is_linear(module, projection, shapes) or _is_within(path, known):
+            continue
+        templates[path_template(path)] = None
+    return list(templates)
+
+
+def _is_within(path: str, known: set[str]) -> bool:
+    """Return whether one of the known layers is at `path` or around it."""
+    words = path.split(".")
+    return any(".".join(words[:count]) in known for count in range(len(words) + 1))
+
+
+def _is_linear(module: str, projection: str, shapes: Shapes) -> bool:
+    """Return whether a module is linear attention, which has no product of queries and keys."""
+    return any(
+        layout.storage is None and layout.query == f"{projection}.weight" and f"{module}.{layout.key}" in shapes
+        for layout in TABLE
+    )
+
+
+def _remark(reason: str, names: Sequence[str]) -> str:
+    return f"layers are left out, because {reason}: {first_names(names, _SHOWN)}"
