@@ -24,7 +24,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
 EXTRAS: dict[str, list[str]] = PROJECT["optional-dependencies"]
 # Training libraries that attngeo has a callback for: of use only to those who have the library.
-BROUGHT_BY_USERS = {"lightning", "pytorch-lightning"}
+BROUGHT_BY_USERS = {"ipykernel", "lightning", "pytorch-lightning"}
 FOR_USERS = set(EXTRAS) - {"all", "dev", "docs"}
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 

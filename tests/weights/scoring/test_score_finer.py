@@ -38,7 +38,7 @@ def cache(tmp_path_factory, monkeypatch):
 class FakeLayers(list):
     """Layers in memory, as `open_layers` returns them."""
 
-    model, model_type = "made", ""
+    model, model_type, left_out = "made", "", ()
 
     @property
     def count(self) -> int:
