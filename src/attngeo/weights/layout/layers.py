@@ -201,9 +201,8 @@ def _find_layers(
             chosen, facts_of_sites, rotary_of_sites(chosen_sites, facts_of_sites, checkpoint.ref), strict=True
         )
     ]
-    remarks = (
-        left_out(shapes, sites, skipped, unused) if stack is None else ()
-    )  # a chosen stack is a part of the model anyway
+    # Who chooses a stack knows that it is a part of the model.
+    remarks = left_out(shapes, sites, skipped, unused) if stack is None else ()
     return Layers(checkpoint, tuple(plans), left_out=remarks)
 
 
