@@ -179,6 +179,14 @@ def test_uniform_plans_are_loaded_by_transformers(kind: str, unit: str, tmp_path
         assert plan.notes == ("6 heads are removed instead of 4: the nearest number that the config accepts",)
 
 
+def test_a_uniform_plan_has_equal_groups() -> None:
+    """Layers that keep four heads of two groups each, but one and three of them, would be read as two and two."""
+    model = tiny_model("llama")
+    plan = replace(PrunePlan.from_heads(model, ["L0H0", "L0H1", "L1H3", "L1H4"]), uniform=True)
+    with pytest.raises(InputError, match="its layers or groups keep different numbers of heads"):
+        prune(model, plan, refit=False)
+
+
 def test_plans_are_saved_with_their_statistics(decoder: Calibration, tmp_path: Path) -> None:
     plan = choose_heads(decoder, "unexplained", heads=4)
     plan.save(tmp_path / "plan.json")

@@ -89,6 +89,24 @@ def test_hub_revisions_are_checkpoints_of_a_run(atlas: attngeo.Atlas) -> None:
         training_records(twice, "org/name")
 
 
+def test_two_commits_of_a_revision_are_two_states(atlas: attngeo.Atlas) -> None:
+    """The branch `main` of a model moved between two calls: nothing is a median over the layers of both."""
+    name = "google/bert_uncased_L-2_H-128_A-2"
+    frame = atlas.frame().filter(pl.col("model").str.contains("checkpoint-(3|20)$"))
+    commit = pl.col("model").str.extract(r"-(\d+)$")
+    hub = frame.with_columns(commit=commit, model=pl.lit(name), revision=pl.lit("main"))
+    states = {value: hub.filter(pl.col("head").is_null(), commit=value) for value in ("3", "20")}
+    for medians in (model_points(hub, "symmetry", "dominance").rename({"x": "symmetry"}), beside_published(hub)):
+        assert sorted(medians["commit"]) == ["20", "3"] and set(medians["layers"]) == {2}
+        for value, own in states.items():
+            assert medians.filter(commit=value)["symmetry"].item() == own["symmetry"].median()
+    assert beside_published(hub, layers=True).height == 4
+    steps = hub.with_columns(revision=pl.lit("step1"))
+    other = hub.filter(commit="3").with_columns(revision=pl.lit("step2"))
+    with pytest.raises(InputError, match="the atlas has scores of two states of step1, expected one per step"):
+        training_records(pl.concat([steps, other]), name)
+
+
 # ---- published figures
 
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
 from attngeo.errors import InputError
 from attngeo.organization import NetworkTensor, planted, softmax_invariance
 from attngeo.organization.capture.network_tensor import softmax
-from attngeo.organization.softmax.invariance import _interval, half_samples
+from attngeo.organization.softmax.invariance import _head_contrasts, _interval, half_samples
 
 
 @pytest.fixture(scope="module")
@@ -118,3 +120,20 @@ def test_a_single_head_has_no_interval():
     assert two[name].low < two[name].high
     line = next(line for line in repr(one).splitlines() if line.startswith(name))
     assert line.endswith("too few for an interval") and "nan" not in repr(one).partition("head trees")[0]
+
+
+@pytest.mark.parametrize("heads", [4, 16])
+def test_the_intervals_of_means_over_few_heads_hold_the_truth(heads):
+    """In 95% of samples of heads, the interval of the advantage holds its expectation, here 0."""
+    rng = np.random.default_rng(0)
+
+    def sample():
+        values = rng.normal(size=heads)
+        agreements = [SimpleNamespace(rank_correlation=v, information=v, procrustes=v) for v in values]
+        fits = [SimpleNamespace(exponent=v) for v in values]
+        return [
+            SimpleNamespace(queries=a, keys=a, exponent=f, residual=f) for a, f in zip(agreements, fits, strict=True)
+        ]
+
+    found = [_head_contrasts(sample(), sample(), 200, rng)[0] for _ in range(400)]
+    assert 0.92 < np.mean([contrast.low <= 0 <= contrast.high for contrast in found]) < 0.99

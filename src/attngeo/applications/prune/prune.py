@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import warnings
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -187,7 +188,8 @@ def _set_uniform(pruned: PreTrainedModel, layer: PrunableLayer, kept: Mapping[tu
     """Write the head counts of a uniform plan into the config; InputError where layers or groups differ."""
     from attngeo.applications.prune.criteria.uniform import UniformCounts, set_counts
 
-    counts = {(len(heads), len({head // layer.heads.group for head in heads})) for heads in kept.values()}
-    if len(counts) != 1:
-        raise InputError("the plan is marked uniform, but its layers keep different numbers of heads")
-    set_counts(pruned.config, UniformCounts(*counts.pop()), layer.heads.size)
+    groups = {tuple(sorted(Counter(head // layer.heads.group for head in heads).values())) for heads in kept.values()}
+    sizes = next(iter(groups))
+    if len(groups) != 1 or len(set(sizes)) != 1:
+        raise InputError("the plan is marked uniform, but its layers or groups keep different numbers of heads")
+    set_counts(pruned.config, UniformCounts(sum(sizes), len(sizes)), layer.heads.size)

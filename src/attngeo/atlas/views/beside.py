@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from attngeo.atlas.tables import STATE
 from attngeo.weights.scoring.published.comparison import compare_with_published
 from attngeo.weights.scoring.published.scores import find_published
 
@@ -19,16 +20,16 @@ def beside_published(frame: pl.DataFrame, *, layers: bool = False) -> pl.DataFra
     frame:  as `Atlas.frame` returns it
     layers: one row per layer instead of the medians per model and stack
 
-    Columns: model, revision, options, stack, layer or layers, then symmetry and directionality, each with
+    Columns: model, revision, commit, options, stack, layer or layers, then symmetry and directionality, each with
     `_published` and `_difference` (ours minus published), and caution, where a published value is known to be wrong.
     """
     import polars as pl
 
-    state = ("model", "revision", "options", "stack")
+    state = (*STATE, "stack")
     own = frame.filter(pl.col("head").is_null(), ~pl.col("cross"), pl.col("revision").is_not_null())
     parts = [
         compare_with_published(part, name)
-        for part in own.partition_by("model", "revision", "options", maintain_order=True)
+        for part in own.partition_by(*STATE, maintain_order=True)
         if (name := find_published(part["model"][0])) is not None  # also by an old name, such as gpt2
     ]
     columns = ["layer", *(name for score in SCORES for name in (score, f"{score}_published")), "caution"]

@@ -6,6 +6,7 @@ import os
 import re
 from typing import TYPE_CHECKING, Any
 
+from attngeo.atlas.tables import STATE
 from attngeo.errors import InputError
 
 if TYPE_CHECKING:
@@ -21,7 +22,8 @@ def training_records(frame: pl.DataFrame, run: str) -> list[dict[str, Any]]:
     run:   a hub id whose revisions are checkpoints (step1000, …), or a folder that contains them (checkpoint-1000, …)
 
     The step is the number after "step" in the name of the revision or the folder, or the last number if there is no
-    such word; names without a number are left out.
+    such word; names without a number are left out. InputError where two checkpoints with one step have other scores, as
+    two commits of a branch may.
     """
     import polars as pl
 
@@ -30,7 +32,7 @@ def training_records(frame: pl.DataFrame, run: str) -> list[dict[str, Any]]:
     records: dict[int, dict[str, Any]] = {}
     names: list[str] = []
     name_of: dict[int, str] = {}
-    for part in layers.partition_by("model", "revision", "options", maintain_order=True):
+    for part in layers.partition_by(*STATE, maintain_order=True):
         model, revision = part.select("model", "revision").row(0)
         if model != run and os.path.dirname(model) != folder:
             continue
@@ -38,10 +40,12 @@ def training_records(frame: pl.DataFrame, run: str) -> list[dict[str, Any]]:
         names.append(name)
         step = _step(name)
         if step is not None:
+            rows = part.sort("stack", "layer").select("stack", "layer", *FIGURES)
+            record = {"step": step} | {column: rows[column].to_list() for column in rows.columns}
             if name_of.setdefault(step, name) != name:
                 raise InputError(f"{run}: {name_of[step]} and {name} have the same step, {step}")
-            rows = part.sort("stack", "layer").select("stack", "layer", *FIGURES)
-            records[step] = {"step": step} | {column: rows[column].to_list() for column in rows.columns}
+            if records.setdefault(step, record) != record:
+                raise InputError(f"{run}: the atlas has scores of two states of {name}, expected one per step")
     if not names:
         raise InputError(f"{run}: the atlas has no checkpoints of it")
     if len(records) < 2:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from attngeo.atlas.tables import STATE
 from attngeo.errors import InputError
 from attngeo.weights.scoring.published.scores import list_published
 
@@ -18,7 +19,7 @@ def model_points(frame: pl.DataFrame, x: str, y: str) -> pl.DataFrame:
 
     frame: as `Atlas.frame` returns it
 
-    Columns: model, revision, options, stack, group (encoders, decoders or other stacks), layers, x, y.
+    Columns: model, revision, commit, options, stack, group (encoders, decoders or other stacks), layers, x, y.
     """
     import polars as pl
 
@@ -27,7 +28,7 @@ def model_points(frame: pl.DataFrame, x: str, y: str) -> pl.DataFrame:
         if column not in numbers:
             raise InputError(f"{column}: not a column of scores, expected one of {', '.join(numbers)}")
     layers = frame.filter(pl.col("head").is_null(), ~pl.col("cross")).drop_nulls([x, y])
-    medians = layers.group_by("model", "revision", "options", "stack", maintain_order=True).agg(
+    medians = layers.group_by(*STATE, "stack", maintain_order=True).agg(
         pl.len().alias("layers"), pl.col(x).median().alias("x"), pl.col(y).median().alias("y")
     )
     return medians.with_columns(_group().alias("group"))

@@ -8,6 +8,7 @@ from statistics import median
 import numpy as np
 import pytest
 
+from attngeo.applications.compare.model_map import FORMS, ModelMap, Pair
 from attngeo.applications.compare.origin.relation import Relation
 from attngeo.applications.prune.loss_curve import LossCurve, LossPoint
 from attngeo.bundled import training
@@ -101,6 +102,16 @@ def test_the_text_explains_the_figures_that_are_there(pair_comparison):
     for comparison, parts in ((pair_comparison, (True, True, True)), (unlike, (False, False, True))):
         reading = comparison_section(comparison).reading
         assert tuple(word in reading for word in ("maps", "share an origin", "The distance")) == parts
+
+
+def test_models_of_one_name_have_a_column_each():
+    pairs = (Pair(0, 1, 0.3), Pair(0, 2, 0.1), Pair(1, 2, 0.2))
+    models = ModelMap(("LlamaForCausalLM", "LlamaForCausalLM", "base"), FORMS, pairs)
+    table = model_map_section(models).figures[0].table
+    titles = list(table)[1:]
+    assert table["model"] == titles and len(titles) == 3
+    columns = [table[title] for title in titles]
+    np.testing.assert_allclose(columns, models.distances[np.ix_(models.order, models.order)])
 
 
 def test_distances_are_in_the_order_of_the_dendrogram(three_models):

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from attngeo.applications.prune.calibration.objective import IGNORED
-from attngeo.applications.prune.calibration.rows import Batch
+from attngeo.applications.prune.calibration.rows import Batch, positions_mask
 from attngeo.errors import InputError
 from attngeo.live.frozen import frozen_model
 from attngeo.live.load import run_model
@@ -27,9 +27,10 @@ def row_losses(output: Any, batch: Batch, generator: torch.Generator) -> Tensor:
     """
     if batch.targets is not None:
         return token_losses(output.logits, batch.targets)
-    values = main_output(output).flatten(1)  # [B, …]
+    values = main_output(output)  # [B, …]
+    read = _read(values, batch)  # [B, T, 1] or [B, …]
     direction = torch.randn(values.shape, generator=generator).to(values)
-    return (values * direction).sum(1) / values.shape[1] ** 0.5
+    return (values * direction * read).flatten(1).sum(1) / read.expand_as(values).flatten(1).sum(1).clamp_min(1).sqrt()
 
 
 def token_losses(logits: Tensor, targets: Tensor) -> Tensor:
@@ -46,6 +47,13 @@ def main_output(output: Any) -> Tensor:
     return output[0] if found is None else found
 
 
+def _read(values: Tensor, batch: Batch) -> Tensor:
+    """Return 1 for the positions of an output [B, T, d] that are no padding, 0 for the others; all count in [B, n]."""
+    if values.dim() != 3:
+        return torch.ones_like(values)
+    return positions_mask(batch.mask(), values).to(values)[..., None]  # [B, T, 1]
+
+
 def mean_loss(model: PreTrainedModel, batches: Sequence[Batch], reference: Sequence[Tensor] | None = None) -> float:
     """Return the mean loss of a model over all predicted tokens.
 
@@ -60,8 +68,9 @@ def mean_loss(model: PreTrainedModel, batches: Sequence[Batch], reference: Seque
             if batch.targets is None:
                 assert reference is not None
                 full = reference[index].to(model.device).float()
-                total += float((main_output(output).float() - full).square().sum())
-                count += float(full.square().sum())
+                read = _read(full, batch)  # [B, T, 1] or [B, …]
+                total += float(((main_output(output).float() - full).square() * read).sum())
+                count += float((full.square() * read).sum())
             else:
                 predicted = batch.targets != IGNORED  # [B, T]
                 logits, expected = output.logits[predicted].float(), batch.targets[predicted]  # [tokens, V], [tokens]

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from attngeo.applications.prune.calibration.losses import row_losses
-from attngeo.applications.prune.calibration.rows import Batch, batched
+from attngeo.applications.prune.calibration.rows import Batch, batched, positions_mask
 from attngeo.applications.prune.calibration.statistics import LayerMoments
 from attngeo.applications.prune.removal.layers import PrunableLayer
 from attngeo.arrays import Floats
@@ -97,7 +97,7 @@ class _Recorder:
     gradients: bool = True
     calls: int = 0  # of the layer in the present batch; ALBERT uses a layer many times
     stream: Tensor | None = None  # [B, T, d], the residual stream before the present call
-    mask: Tensor | None = None  # [B, T], float
+    mask: Tensor | None = None  # [B, T], 0: padding
 
     def __post_init__(self) -> None:
         weight = self.layer.output_weight.detach().double()  # [H·r, d]
@@ -124,9 +124,7 @@ class _Recorder:
 
     def begin(self, batch: Batch, fitting: bool, gradients: bool) -> None:
         self.fitting, self.gradients, self.calls = fitting, gradients and fitting, 0
-        pair = "decoder_input_ids" in batch.inputs
-        mask = batch.mask(decoder=pair and self.layer.stack != "encoder")
-        self.mask = mask.float() if mask is not None and mask.dim() == 2 else None
+        self.mask = batch.mask(encoder=self.layer.stack == "encoder")
         self.gates = torch.zeros(batch.rows, self.layer.heads.queries, dtype=torch.float64, device=self.weight.device)
 
     def finish(self, rows: int) -> None:
@@ -194,15 +192,3 @@ class _Recorder:
         self.gamma += flat.T @ flat
         scaled = flat * norms.flatten()[:, None]
         self.sensitivity += scaled.T @ scaled
-
-
-def positions_mask(mask: Tensor | None, z: Tensor) -> Tensor:
-    """Return which positions of z [B, T, …] count, [B, T]; a convolution may have merged several frames into one.
-
-    >>> positions_mask(torch.tensor([[1.0, 1.0, 1.0, 0.0, 0.0, 0.0]]), torch.zeros(1, 3, 8)).tolist()
-    [[1.0, 1.0, 0.0]]
-    """
-    length = z.shape[1]
-    if mask is None or mask.shape[1] % length:
-        return torch.ones(z.shape[:2], device=z.device)
-    return mask.unflatten(1, (length, -1)).amax(2)

@@ -36,14 +36,18 @@ class Objective:
     def prepare(self, inputs: dict[str, Tensor], generator: torch.Generator) -> tuple[dict[str, Tensor], Tensor | None]:
         """Return what the model reads in one row, and the targets [1, T] of its positions (IGNORED: none)."""
         inputs = {name: value for name, value in inputs.items() if name != "labels"}
-        if self.kind == NEXT_TOKEN:
-            ids = inputs["decoder_input_ids" if "decoder_input_ids" in inputs else "input_ids"]  # [1, T]
-            return inputs, torch.cat([ids[:, 1:], torch.full_like(ids[:, :1], IGNORED)], 1)
-        if self.masking is None:
+        if self.kind == OUTPUT:
             return inputs, None
-        ids = inputs["input_ids"]
-        masked, positions, labels = (part[0] for part in self.masking.prepare(ids[None], generator))
-        return {**inputs, "input_ids": masked}, torch.full_like(ids, IGNORED).scatter(1, positions, labels)
+        side = "decoder_" if "decoder_input_ids" in inputs else ""
+        ids, mask = inputs[f"{side}input_ids"], inputs.get(f"{side}attention_mask")  # [1, T]
+        read = torch.ones_like(ids) if mask is None else mask  # [1, T], 0: padding
+        if self.masking is None:
+            following = torch.where((read[:, :-1] != 0) & (read[:, 1:] != 0), ids[:, 1:], IGNORED)  # [1, T - 1]
+            return inputs, torch.cat([following, torch.full_like(ids[:, :1], IGNORED)], 1)
+        places = read[0].nonzero()[:, 0]  # [tokens], where there is no padding
+        masked, positions, labels = (part[0] for part in self.masking.prepare(ids[None, :, places], generator))
+        changed = ids.scatter(1, places[None], masked)  # [1, T]
+        return {**inputs, "input_ids": changed}, torch.full_like(ids, IGNORED).scatter(1, places[positions], labels)
 
 
 def objective_of(loaded: LoadedModel) -> Objective:

@@ -32,8 +32,12 @@ class Batch:
     def rows(self) -> int:
         return int(next(iter(self.inputs.values())).shape[0])
 
-    def mask(self, decoder: bool) -> Tensor | None:
-        """Return which positions [B, T] of the encoder or the decoder are no padding; None: all."""
+    def mask(self, encoder: bool = False) -> Tensor | None:
+        """Return which positions [B, T] are no padding; None: all.
+
+        encoder: those that the encoder reads, where there is a decoder too; by default those of the output
+        """
+        decoder = not encoder and "decoder_input_ids" in self.inputs
         return self.inputs.get("decoder_attention_mask" if decoder else "attention_mask")
 
     def to(self, device: torch.device, dtype: torch.dtype) -> Batch:
@@ -147,14 +151,36 @@ def _find(whole: list[int], part: list[int]) -> int:
 def _stacked(rows: Sequence[Batch]) -> Batch:
     if len(rows) == 1:
         return rows[0]
-    names = rows[0].inputs
-    inputs = {name: _padded([row.inputs[name] for row in rows], 0) for name in names}
-    longest = inputs["input_ids"].shape[1] if "input_ids" in inputs else 0
-    if "attention_mask" not in inputs and any(row.inputs["input_ids"].shape[1] < longest for row in rows if longest):
-        inputs["attention_mask"] = _padded([torch.ones_like(row.inputs["input_ids"]) for row in rows], 0)
+    inputs = {name: _padded([row.inputs[name] for row in rows], 0) for name in rows[0].inputs}
+    for side in ("", "decoder_"):
+        masks = _masks(rows, f"{side}input_ids", f"{side}attention_mask")
+        if masks is not None:
+            inputs[f"{side}attention_mask"] = _padded(masks, 0)
     if any(row.targets is None for row in rows):
         return Batch(inputs, None)
     return Batch(inputs, _padded([row.targets for row in rows if row.targets is not None], IGNORED))
+
+
+def _masks(rows: Sequence[Batch], ids: str, mask: str) -> list[Tensor] | None:
+    """Return the mask [1, T] of each row; None where no row has one, and none is padded beside the others."""
+    if ids not in rows[0].inputs:
+        return None
+    lengths = {row.inputs[ids].shape[1] for row in rows}
+    if len(lengths) == 1 and not any(mask in row.inputs for row in rows):
+        return None
+    return [row.inputs.get(mask, torch.ones_like(row.inputs[ids])) for row in rows]
+
+
+def positions_mask(mask: Tensor | None, values: Tensor) -> Tensor:
+    """Return which positions of values [B, T, …] count, [B, T]; a convolution may have merged several frames into one.
+
+    >>> positions_mask(torch.tensor([[1.0, 1.0, 1.0, 0.0, 0.0, 0.0]]), torch.zeros(1, 3, 8)).tolist()
+    [[1.0, 1.0, 0.0]]
+    """
+    length = values.shape[1]
+    if mask is None or mask.dim() != 2 or mask.shape[1] % length:
+        return torch.ones(values.shape[:2], device=values.device)
+    return mask.float().unflatten(1, (length, -1)).amax(2)
 
 
 def _padded(values: Sequence[Tensor], filler: int) -> Tensor:

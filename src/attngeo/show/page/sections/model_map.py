@@ -75,9 +75,10 @@ def model_map_section(models: ModelMap, *, id: str = "models") -> Section:
     panel = Panel("tree and distances", [_dendrogram(models)], tree, y)
     matrix = figure([panel], height=max(240, 34 * len(order)), legend=False, xaxis2=across)
     matrix["data"].append(heat | {"xaxis": "x2", "yaxis": "y"})
-    table = {"model": [models.names[i] for i in order]} | {
-        models.names[i]: rounded(column) for i, column in zip(order, distances.T, strict=True)
-    }
+    titles = [models.names[i] for i in order]
+    if len({"model", *titles}) <= len(titles):  # columns of one name would replace each other
+        titles = [f"{number} {title}" for number, title in zip(numbers, titles, strict=True)]
+    table = {"model": titles} | {title: rounded(column) for title, column in zip(titles, distances.T, strict=True)}
     verdicts = [
         f"{short_name(models.names[pair.a])}, {short_name(models.names[pair.b])}: {pair.verdict}"
         for pair in models.pairs
