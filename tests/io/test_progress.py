@@ -28,14 +28,15 @@ WORK = """
 import time
 from attngeo.io.progress import progress_bar as progress
 progress.PATIENCE = {patience}
-with progress.ProgressBar("model") as bar:
+with progress.ProgressBar("<model>") as bar:
     bar.step(1, 3)
     deadline = time.monotonic() + 60
     while {slow} and bar._bar is None and time.monotonic() < deadline:
         time.sleep(0.01)
     bar.step(2, 3)
-    bar.say("a line")
+    {end}
 """
+SAY = 'bar.say("a line")'
 
 # A clock that the script sets by hand.
 LOG = """
@@ -78,7 +79,7 @@ def test_a_bar_is_drawn_on_request() -> None:
 @terminals_only
 @pytest.mark.parametrize("slow", [True, False])
 def test_a_bar_is_drawn_only_for_slow_work(slow: bool) -> None:
-    printed = printed_on_terminal(WORK.format(patience=0.2 if slow else 60.0, slow=slow))
+    printed = printed_on_terminal(WORK.format(patience=0.2 if slow else 60.0, slow=slow, end=SAY))
     assert "a line" in printed
     assert ("33%" in printed) == slow
 
@@ -97,20 +98,6 @@ with progress.ProgressBar("model") as bar:
     assert printed_on_terminal(script) == "a line\r\n"
 
 
-NOTEBOOK = """
-import time
-from attngeo.io.progress import progress_bar as progress
-progress.PATIENCE = {patience}
-with progress.ProgressBar("<model>") as bar:
-    bar.step(1, 3)
-    deadline = time.monotonic() + 60
-    while {slow} and bar._bar is None and time.monotonic() < deadline:
-        time.sleep(0.01)
-    bar.step(2, 3)
-    {end}
-"""
-
-
 def shown_in_notebook(script: str) -> list[Any]:
     """Return the outputs of a cell that runs in a real kernel."""
     nbclient, nbformat = pytest.importorskip("nbclient"), pytest.importorskip("nbformat")
@@ -120,28 +107,28 @@ def shown_in_notebook(script: str) -> list[Any]:
 
 
 def test_a_notebook_shows_one_bar_that_is_updated_in_place() -> None:
-    (shown,) = shown_in_notebook(NOTEBOOK.format(patience=0.0, slow=True, end="pass"))
+    (shown,) = shown_in_notebook(WORK.format(patience=0.0, slow=True, end="pass"))
     assert shown.output_type == "display_data"
     assert shown.data["text/plain"] == "<model>: 3 of 3"
     assert shown.data["text/html"] == '<progress value="3" max="3"></progress> &lt;model&gt;: 3 of 3'
 
 
 def test_the_bar_of_work_that_failed_stays_where_it_was() -> None:
-    shown, error = shown_in_notebook(NOTEBOOK.format(patience=0.0, slow=True, end="1 / 0"))
+    shown, error = shown_in_notebook(WORK.format(patience=0.0, slow=True, end="1 / 0"))
     assert shown.data["text/plain"].startswith("<model>: 2 of 3, ") and error.ename == "ZeroDivisionError"
 
 
 def test_a_notebook_shows_no_bar_for_quick_work() -> None:
-    assert shown_in_notebook(NOTEBOOK.format(patience=60.0, slow=False, end="pass")) == []
+    assert shown_in_notebook(WORK.format(patience=60.0, slow=False, end="pass")) == []
 
 
 def test_ipython_is_not_imported_to_find_out_whether_a_notebook_runs() -> None:
-    script = WORK.format(patience=0.0, slow=False) + "import sys; assert 'IPython' not in sys.modules"
+    script = WORK.format(patience=0.0, slow=False, end=SAY) + "import sys; assert 'IPython' not in sys.modules"
     subprocess.run([sys.executable, "-c", script], check=True, capture_output=True)
 
 
 def test_no_bar_is_drawn_without_a_terminal() -> None:
-    script = WORK.format(patience=0.0, slow=False)
+    script = WORK.format(patience=0.0, slow=False, end=SAY)
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "a line\n")
 

@@ -6,7 +6,15 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from attngeo.show.canvas import BLACK, GREY, new_figure, panel_title, style_axes
-from experiments.initialisation.figures.styles import draw_estimate, rank, reference_name, seeds_text, style_of
+from experiments.initialisation.figures.styles import (
+    LINEAR,
+    draw_estimate,
+    rank,
+    reference_name,
+    seeds_text,
+    signed_number,
+    style_of,
+)
 from experiments.initialisation.own_rate import at_best_rates, best_rates
 from experiments.initialisation.runs import grouped
 from experiments.initialisation.statistics import compare
@@ -19,7 +27,6 @@ if TYPE_CHECKING:
     from experiments.initialisation.statistics import Comparison
 
 _SHOWN = ("unit independent", "unit symmetric", "half-unit symmetric")
-_LINEAR = 0.1  # nats up to which the axis is linear; beyond, it is logarithmic
 _SPACING = 0.24  # between the initialisations of an architecture, which are 1 apart
 
 
@@ -35,13 +42,13 @@ def architecture_figure(runs: Sequence[FinishedRun], against: str = "baseline") 
     for place, (_, comparisons) in enumerate(rows):
         _draw_row(ax, place, comparisons)
     ax.axvline(0, color=BLACK, linewidth=1, zorder=1)
-    ax.set_xscale("symlog", linthresh=_LINEAR, linscale=2.5)
-    ax.xaxis.set_major_formatter(lambda value, _: f"{value:g}".replace("-", "−"))
+    ax.set_xscale("symlog", linthresh=LINEAR, linscale=2.5)
+    ax.xaxis.set_major_formatter(signed_number)
     ax.set_yticks(range(len(rows)), [label for label, _ in rows], fontsize=8)
     ax.set_ylim(len(rows) - 0.4, -0.6)
     ax.set_xlabel(f"final loss minus {reference_name(against)} (nats); below 0 is better")
     style_axes(ax, grid="x")
-    panel_title(ax, "", f"mean and 95% interval; linear within ±{_LINEAR:g}")
+    panel_title(ax, "", f"mean and 95% interval; linear within ±{LINEAR:g}")
     for start in sorted({one.cell.start for _, comparisons in rows for one in comparisons}, key=rank):
         colour, _, marker = style_of(start)
         ax.plot([], [], marker, color=colour, markersize=6, label=start)

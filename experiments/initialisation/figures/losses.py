@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from attngeo.show.canvas import GREY, new_figure, panel_title, style_axes
 from experiments.initialisation.figures.styles import (
+    LINEAR,
     by_seed,
     curves,
     legend_below,
     rank,
     reference_name,
+    signed_number,
     style_of,
     title_with_settings,
 )
@@ -27,8 +29,6 @@ if TYPE_CHECKING:
     from experiments.initialisation.runs import FinishedRun
 
     RunsByStart: TypeAlias = dict[str, RunsBySeed]
-
-_LINEAR = 0.1  # nats up to which the axis of the differences is linear; beyond, it is logarithmic
 
 
 def loss_figure(runs: Sequence[FinishedRun], against: str = "baseline") -> Figure:
@@ -95,10 +95,10 @@ def _draw_differences(ax: Axes, by_start: RunsByStart, labels: dict[str, str], a
             differences = own_losses - reference_losses  # [seeds, evaluations]
             _draw_seeds(ax, steps, differences, start, labels[start])
             largest = max(largest, float(abs(differences).max()))
-    if largest > _LINEAR:
-        ax.set_yscale("symlog", linthresh=_LINEAR, linscale=0.8)
-        ax.yaxis.set_major_formatter(lambda value, _: f"{value:g}".replace("-", "−"))
-    panel_title(ax, "", "paired by seed" + f"; linear within ±{_LINEAR:g}" * (largest > _LINEAR))
+    if largest > LINEAR:
+        ax.set_yscale("symlog", linthresh=LINEAR, linscale=0.8)
+        ax.yaxis.set_major_formatter(signed_number)
+    panel_title(ax, "", "paired by seed" + f"; linear within ±{LINEAR:g}" * (largest > LINEAR))
     ax.margins(y=0.08)
     ax.set_ylabel(f"minus {reference_name(against)} (nats)")
     ax.set_xlabel("step")

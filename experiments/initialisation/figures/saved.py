@@ -7,7 +7,7 @@ from textwrap import fill
 from typing import TYPE_CHECKING
 
 from attngeo.show.canvas import BLACK, GREY, new_figure, panel_title, style_axes
-from experiments.initialisation.figures.styles import draw_estimate, rank, reference_name, seeds_text
+from experiments.initialisation.figures.styles import draw_estimate, rank, reference_name, seeds_text, signed_number
 from experiments.initialisation.runs import grouped
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def saved_figure(table: Sequence[Comparison]) -> Figure:
         panel_title(left, fill(group[0].cell.label, 60))
         left.set_xlim(_limits([row.saved for row in rows]))
         left.xaxis.set_major_formatter(lambda value, _: f"{value:.0%}".replace("-", "−"))
-        right.xaxis.set_major_formatter(lambda value, _: f"{value:g}".replace("-", "−"))
+        right.xaxis.set_major_formatter(signed_number)
         right.locator_params(axis="x", nbins=6)
         for ax in (left, right):
             ax.axvline(0, color=BLACK, linewidth=1, zorder=1)

@@ -45,6 +45,7 @@ STYLES = {
     "unit independent with self-bias": ("#A0522D", "-.", "."),
 }
 _UNKNOWN = (GREY, "-.", "o")
+LINEAR = 0.1  # nats up to which an axis of differences is linear; beyond, it is logarithmic
 
 
 def style_of(start: str) -> tuple[str, str, str]:
@@ -86,6 +87,15 @@ def draw_estimate(ax: Axes, y: float, row: Comparison, value: Estimate | None) -
         ax.plot(value.mean, y, marker, color=colour, markersize=6, zorder=3)
     else:
         ax.plot(value.mean, y, "x", color=colour, markersize=6, markeredgewidth=1.8, zorder=3)
+
+
+def signed_number(value: float, _: object = None) -> str:
+    """Return a number for a tick of an axis, with a minus sign; the second argument is its position.
+
+    >>> signed_number(-0.5, 0)
+    '−0.5'
+    """
+    return f"{value:g}".replace("-", "−")
 
 
 def title_with_settings(ax: Axes, title: str, cell: Cell, width: int) -> None:

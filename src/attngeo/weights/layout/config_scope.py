@@ -85,9 +85,9 @@ def scope_of(config: Mapping[str, Any], path: str) -> Scope:
 
 def _best_match(scope: Scope, path: str) -> Scope | None:
     """Return the sub-config of `scope` that fits `path` best: by its own name, then by a synonym; None: none fits."""
-    sub_configs = {**_sub_configs(scope.defaults), **_sub_configs(scope.config)}
+    inner_configs = {**sub_configs(scope.defaults), **sub_configs(scope.config)}
     ranked = []
-    for key in sub_configs:
+    for key in inner_configs:
         name = key.removesuffix("_config")
         if re.search(rf"(^|\.){re.escape(name)}", path):
             ranked.append((2, len(name), key))
@@ -96,7 +96,7 @@ def _best_match(scope: Scope, path: str) -> Scope | None:
     if not ranked and scope.name is None and not any(True for _ in _declared(scope, _HEADS)):
         # The whole config declares no heads: layers whose path names no part belong to the language model.
         language = ("text_config", "llm_config", "thinker_config", "language_config")
-        ranked = [(0, 0, key) for key in language if key in sub_configs]
+        ranked = [(0, 0, key) for key in language if key in inner_configs]
     if not ranked:
         return None
     key = max(ranked)[2]
@@ -113,7 +113,7 @@ def _type_defaults(config: Mapping[str, Any]) -> Mapping[str, Any]:
     return family(str(model_type)).defaults if model_type else {}
 
 
-def _sub_configs(config: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+def sub_configs(config: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
     """Return the mappings called `…_config`, and any that has a model type of its own (`encoder`, `text_encoder`)."""
     return {
         key: value

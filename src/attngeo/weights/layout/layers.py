@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 
 from attngeo.arguments import is_whole, whole_number
 from attngeo.errors import InputError, LayoutError, UnprovenError
@@ -16,12 +17,13 @@ from attngeo.io.names import first_names
 from attngeo.weights.layout.attention_weights import AttentionWeights
 from attngeo.weights.layout.families import Family, ends_with, family
 from attngeo.weights.layout.head_counts import check_width, count_heads
-from attngeo.weights.layout.layer_plan import LayerPlan, Read, is_centred
-from attngeo.weights.layout.left_out import left_out
+from attngeo.weights.layout.layer_plan import LayerPlan, Read
+from attngeo.weights.layout.left_out import is_unused, left_out
 from attngeo.weights.layout.norms import find_norm
 from attngeo.weights.layout.pruned_heads import pruned_sites
+from attngeo.weights.layout.qk_norms import QKNorms
 from attngeo.weights.layout.rope import rotary_of_sites
-from attngeo.weights.layout.site import Site, facts_of, is_unused
+from attngeo.weights.layout.site import Site, facts_of
 from attngeo.weights.layout.sites import attention_like, find_sites
 from attngeo.weights.layout.stacks import name_stacks
 from attngeo.weights.layout.storage.base import Shapes
@@ -176,8 +178,8 @@ def _find_layers(
     shapes = {name: info.shape for name, info in checkpoint.tensors.items()}
     known = family(_model_type(checkpoint))
     found = find_sites(shapes, checkpoint.config)
-    unused = [site for site in found if is_unused(site)]
-    confirmed, skipped = _confirmed_sites([site for site in found if site not in unused], known, unproven)
+    unused, used = _parted(found, is_unused)
+    skipped, confirmed = ([], used) if unproven else _parted(used, partial(_is_unconfirmed, known))
     sites = _counted_sites(checkpoint, shapes, confirmed, known, num_heads, unproven)
     chosen = _choose(checkpoint, name_stacks(sites, checkpoint.config), stack, layers)
     with_norms = not checkpoint.remote if norms is None else norms
@@ -191,9 +193,7 @@ def _find_layers(
             heads=site.heads_or_whole(shapes),
             norm=find_norm(site, shapes, checkpoint.config, facts) if with_norms else None,
             qk_norm=facts.qk_norm,
-            gain_offset=facts.offset,
-            gain_centred=is_centred(site.gains, shapes, facts),
-            gainless=facts.gainless,
+            qk_norms=QKNorms.of(site, shapes, facts),
             rotary=rotary,
             rotary_known=rotary_known,
         )
@@ -201,7 +201,7 @@ def _find_layers(
             chosen, facts_of_sites, rotary_of_sites(chosen_sites, facts_of_sites, checkpoint.ref), strict=True
         )
     ]
-    # Who chooses a stack knows that it is a part of the model.
+    # A user who selects a stack knows that it is only a part of the model.
     remarks = left_out(shapes, sites, skipped, unused) if stack is None else ()
     return Layers(checkpoint, tuple(plans), left_out=remarks)
 
@@ -210,12 +210,14 @@ def _model_type(checkpoint: Checkpoint) -> str:
     return str((checkpoint.config or {}).get("model_type", ""))
 
 
-def _confirmed_sites(sites: list[Site], known: Family, unproven: bool) -> tuple[list[Site], list[Site]]:
-    """Return the sites that may be scored, and those that no live model confirmed."""
-    skipped = [site for site in sites if any(ends_with(site.template, skip) for skip in facts_of(site, known).skip)]
-    if unproven or not skipped:
-        return sites, []
-    return [site for site in sites if site not in skipped], skipped
+def _parted(sites: list[Site], belongs: Callable[[Site], bool]) -> tuple[list[Site], list[Site]]:
+    """Return the sites for which `belongs` is true, and the others."""
+    return [site for site in sites if belongs(site)], [site for site in sites if not belongs(site)]
+
+
+def _is_unconfirmed(known: Family, site: Site) -> bool:
+    """Return whether no live model confirmed the layout of a site; `known` are the facts about the whole model."""
+    return any(ends_with(site.template, skip) for skip in facts_of(site, known).skip)
 
 
 def _counted_sites(

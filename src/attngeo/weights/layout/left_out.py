@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
+from attngeo.arguments import is_whole
 from attngeo.io.names import first_names
 from attngeo.weights.layout.site import Site, path_template
 from attngeo.weights.layout.storage.base import Shapes
@@ -14,6 +15,22 @@ _SHOWN = 4  # paths in a note
 # Names of modules that project queries: "q_proj", "to_q", "wqkv", "query_key_value", "wq_du", "sa_qcontent_proj"; not
 # "query_embed" or "query_feat", which hold learned queries.
 _QUERIES = re.compile(r"(?:^|_)w?q(?:kv|content)?(?:_|$)|^query(?!.*(?:embed|feat))(?:_|$)", re.IGNORECASE)
+
+
+def is_unused(site: Site) -> bool:
+    """Return whether the checkpoint holds key weights of a layer that the model does not run with them.
+
+    In Gemma 3n and Gemma 4 the last layers read the keys of an earlier one. Behind its last layer, a DeepSeek-V3 or
+    GLM-4.5 stores those that predict further tokens while it is trained.
+    """
+    if site.scope is None or not site.indices:
+        return False
+    depth, shared, further = (
+        value if is_whole(value := site.scope.get(key), lowest=1) else 0
+        for key in ("num_hidden_layers", "num_kv_shared_layers", "num_nextn_predict_layers")
+    )
+    number = site.indices[-1]
+    return (shared > 0 and number >= depth - shared > 0) or (further > 0 and number >= depth > 0)
 
 
 def left_out(

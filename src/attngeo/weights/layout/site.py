@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from attngeo.arguments import is_whole
 from attngeo.weights.layout.config_scope import Scope
 from attngeo.weights.layout.families import Family
 from attngeo.weights.layout.storage.base import Heads, Shapes, Storage
@@ -64,22 +63,6 @@ class Site(Location):
 def facts_of(location: Location, known: Family) -> Family:
     """Return the facts about the part of a model that a layer belongs to; those about the whole model are `known`."""
     return known if location.scope is None else location.scope.facts(known)
-
-
-def is_unused(site: Location) -> bool:
-    """Return whether the checkpoint holds key weights of a layer that the model does not run with them.
-
-    In Gemma 3n and Gemma 4 the last layers read the keys of an earlier one. Behind its last layer, a DeepSeek-V3 or
-    GLM-4.5 stores those that predict further tokens while it is trained.
-    """
-    if site.scope is None or not site.indices:
-        return False
-    depth, shared, further = (
-        value if is_whole(value := site.scope.get(key), lowest=1) else 0
-        for key in ("num_hidden_layers", "num_kv_shared_layers", "num_nextn_predict_layers")
-    )
-    number = site.indices[-1]
-    return (shared > 0 and number >= depth - shared > 0) or (further > 0 and number >= depth > 0)
 
 
 def path_template(path: str) -> str:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, TypeVar
 
+from attngeo.weights.layout.config_scope import sub_configs
 from attngeo.weights.layout.diffusers import group_stacks
 from attngeo.weights.layout.families import family
 from attngeo.weights.layout.site import Location
@@ -94,7 +95,7 @@ def _with_side(modality: str, side: str, same: Sequence[str]) -> str:
 
 def _has_other_modality(config: Mapping[str, Any] | None, modality: str) -> bool:
     """Return whether a config has a sub-config of another modality than this one."""
-    keys = [key for key, value in (config or {}).items() if str(key).endswith("_config") and isinstance(value, Mapping)]
+    keys = [key for key in sub_configs(config or {}) if key.endswith("_config")]
     return any(words.search(key) for key in keys for name, words in _MODALITIES if name != modality)
 
 

@@ -10,7 +10,6 @@ from attngeo.applications.prune.calibration.measure import LayerMeasurement
 from attngeo.applications.prune.criteria.greedy import FixedCosts, UnitCost
 from attngeo.applications.prune.removal.layers import PrunableLayer
 from attngeo.arrays import Floats
-from attngeo.weights.layout.layer_plan import multiply_gain
 from attngeo.weights.scoring.symmetry import squared_norm
 
 
@@ -20,13 +19,11 @@ def unit_costs(scores: Floats, units: Sequence[tuple[int, ...]]) -> FixedCosts:
 
 
 def magnitude(layer: PrunableLayer) -> Floats:
-    """Return ‖W_v W_o‖·‖W_q W_kᵀ‖ of every head, [H]; QK-norm gains are part of W_q and W_k, as in all scores."""
+    """Return ‖W_v W_o‖·‖W_q W_kᵀ‖ of every head, [H]; QK-norms are part of W_q and W_k, as in all scores."""
     heads = layer.heads
     tensors = {name: tensor.detach().double().cpu().numpy() for name, tensor in layer.tensors().items()}
     query, key = map(np.array, layer.site.storage.factors(tensors, heads))  # [H, d, r], [G, d, r]
-    for name, side in zip(layer.site.gains, (query, key), strict=True):
-        if name is not None:
-            multiply_gain(name, side, tensors[name])
+    layer.qk_norms.include(query, key, tensors)
     value = _values(layer, tensors)  # [G, d, r]
     output = layer.output_weight.detach().double().cpu().numpy().reshape(heads.queries, heads.size, -1)  # [H, r, d]
     of_head = list(layer.key_of)

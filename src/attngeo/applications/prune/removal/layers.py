@@ -12,9 +12,11 @@ from attngeo.applications.prune.labels import Head
 from attngeo.applications.prune.removal.families import Family, pruning_family
 from attngeo.errors import InputError
 from attngeo.live.attention_modules import AttentionModule, attention_stacks, type_label
+from attngeo.weights.layout.families import family as layout_facts
 from attngeo.weights.layout.head_counts import count_heads
 from attngeo.weights.layout.pruned_heads import CONFIG_KEY
-from attngeo.weights.layout.site import Site
+from attngeo.weights.layout.qk_norms import QKNorms
+from attngeo.weights.layout.site import Site, facts_of
 from attngeo.weights.layout.storage.base import VALUE_NAMES, Heads, ValueRows
 
 if TYPE_CHECKING:
@@ -33,6 +35,7 @@ class PrunableLayer:
     heads: Heads  # H query heads, G key heads, r
     inputs: dict[str, nn.Module]  # path → projection of the token vectors: queries, keys, values or all of them
     site: Site
+    qk_norms: QKNorms
     value: str  # path of the projection that holds the values; a key of `inputs`
     output_path: str
     output: nn.Module  # the projection of the concatenated head outputs, [H·r] → [d]
@@ -139,8 +142,9 @@ def _layer(
         value = f"{around}.{VALUE_NAMES.get(leaf, '?')}"
     inputs = {path: _projection(model, path) for path in dict.fromkeys([*names, value])}
     output_path = resolve(attention.path, family.output)
+    qk_norms = QKNorms.of(site, shapes, facts_of(site, layout_facts(str(model.config.model_type))))
     layer = PrunableLayer(
-        stack, attention.layer, attention.path, attention.module, family, site.heads, inputs, site, value,
+        stack, attention.layer, attention.path, attention.module, family, site.heads, inputs, site, qk_norms, value,
         output_path, _projection(model, output_path),
     )  # fmt: skip
     _check(layer)
