@@ -40,8 +40,12 @@ class Cell:
     @property
     def key(self) -> str:
         """A name for the run that is also a file name."""
-        start = self.start.replace(" ", "-")
-        return f"{self.objective}-{self.size}-lr{self.lr:g}-{self.steps}{self.suffix}-{start}-seed{self.seed}"
+        return f"{self.setting_key}-{self.start.replace(' ', '-')}-seed{self.seed}"
+
+    @property
+    def setting_key(self) -> str:
+        """A name for the setting that is also part of a file name."""
+        return f"{self.objective}-{self.size}-lr{self.lr:g}-{self.steps}{self.suffix}"
 
     @property
     def suffix(self) -> str:

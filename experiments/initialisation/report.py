@@ -10,15 +10,23 @@ from typing import TYPE_CHECKING
 from attngeo.errors import InputError
 from attngeo.io.atomic import write_errors, write_file
 from attngeo.show.canvas import save_figure
-from experiments.initialisation.figures import architecture_figure, form_figure, loss_figure, saved_figure
+from experiments.initialisation.figures import (
+    architecture_figure,
+    form_figure,
+    loss_figure,
+    saved_figure,
+    scale_figure,
+)
 from experiments.initialisation.runs import FinishedRun, grouped
+from experiments.initialisation.scales import is_of_chosen_std
 from experiments.initialisation.statistics import compare
 from experiments.initialisation.table import as_csv, as_markdown, as_text, forms_as_csv
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-# Controls have figures of their own: in one with all other initialisations the curves could not be told apart.
+# Controls, and runs that vary the scale, have figures of their own: in one with all other initialisations the curves
+# could not be told apart.
 _CONTROLS = {
     "controls": ("unit rotated", "unit self-attending", "unit skewed", "unit negative"),
     "mechanism": (
@@ -48,7 +56,7 @@ def write_report(runs: Sequence[FinishedRun], folder: Path, against: str = "base
         "form.csv": forms_as_csv(converged).encode() + b"\n",
     }
     all_controls = {start for starts in _CONTROLS.values() for start in starts} - {against}
-    main = [run for run in converged if run.cell.start not in all_controls]
+    main = [run for run in converged if run.cell.start not in all_controls and not is_of_chosen_std(run.cell)]
     for part in grouped(main, lambda run: (run.cell.objective, run.cell.size)):
         content |= _images(f"losses-{part[0].cell.objective}-{part[0].cell.size}", loss_figure(part, against))
     if any(comparison.saved is not None for comparison in table):
@@ -61,6 +69,9 @@ def write_report(runs: Sequence[FinishedRun], folder: Path, against: str = "base
             known = {*_BESIDE_CONTROLS, against} - {*starts}
             beside = [run for run in main if run.cell.start in known and run.cell.setting in settings]
             content |= _images(name, loss_figure([*beside, *controls], against))
+    for part in grouped(converged, lambda run: run.cell.setting):
+        if any(is_of_chosen_std(run.cell) for run in part):
+            content |= _images(f"scale-{part[0].cell.setting_key}", scale_figure(part))
     for start in ("baseline", "unit symmetric"):
         for part in _grouped_for_forms(run for run in converged if run.cell.start == start):
             content |= _images(f"{_form_name(part)}-{start.replace(' ', '-')}", form_figure(part))

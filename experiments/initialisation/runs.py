@@ -15,6 +15,7 @@ from attngeo.io.plain import parse_json
 from experiments.initialisation.grid import Cell
 
 Item = TypeVar("Item")
+PLATEAU_END = 5.5  # nats; the first plateau of the held-out loss is at 5.7 to 5.9
 _CELL_TYPES = {"start": str, "lr": float, "seed": int, "steps": int, "size": str, "objective": str}
 
 

@@ -52,7 +52,8 @@ def architecture_figure(runs: Sequence[FinishedRun], against: str = "baseline") 
     for start in sorted({one.cell.start for _, comparisons in rows for one in comparisons}, key=rank):
         colour, _, marker = style_of(start)
         ax.plot([], [], marker, color=colour, markersize=6, label=start)
-    ax.plot([], [], "x", color=GREY, markersize=6, markeredgewidth=1.8, label="a single seed, no interval")
+    if any(len(one.seeds) == 1 for _, comparisons in rows for one in comparisons):
+        ax.plot([], [], "x", color=GREY, markersize=6, markeredgewidth=1.8, label="a single seed, no interval")
     figure.legend(*ax.get_legend_handles_labels(), loc="outside lower center", ncols=4, frameon=False, fontsize=9)
     return figure
 

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from experiments.initialisation.page.words import loss_text, rate_text
-from experiments.initialisation.runs import FinishedRun
+from experiments.initialisation.runs import PLATEAU_END, FinishedRun
 from experiments.page_tables import pipe_table
-
-BELOW = 5.5  # nats; the plateau is at 5.7 to 5.9
 
 
 def plateau_markdown(
@@ -16,7 +14,9 @@ def plateau_markdown(
 ) -> str:
     """Return the mean final loss and the first evaluation below the plateau, over seeds, at each learning rate."""
     titles = [
-        f"{rate_text(rate)}: {what}" for rate in rates for what in ("seeds", "final loss", f"below {BELOW:g} after")
+        f"{rate_text(rate)}: {what}"
+        for rate in rates
+        for what in ("seeds", "final loss", f"below {PLATEAU_END:g} after")
     ]
     lines = []
     for start in starts:
@@ -30,10 +30,15 @@ def _columns(runs: Sequence[FinishedRun]) -> list[str]:
     """Return the number of seeds, their mean final loss and the range of the steps."""
     if not runs:
         return ["", "", ""]
-    steps = [run.first_below(BELOW) for run in runs]
+    loss = sum(run.loss for run in runs) / len(runs)
+    return [str(len(runs)), loss_text(loss), plateau_text(runs)]
+
+
+def plateau_text(runs: Sequence[FinishedRun]) -> str:
+    """Return the range over seeds of the first evaluation below the plateau."""
+    steps = [run.first_below(PLATEAU_END) for run in runs]
     reached = sorted(step for step in steps if step is not None)
     texts = [f"{reached[0]:,}", f"{reached[-1]:,}"] if reached else []
     if len(reached) < len(steps):
         texts = [*texts[:1], "never"]
-    loss = sum(run.loss for run in runs) / len(runs)
-    return [str(len(runs)), loss_text(loss), " to ".join(dict.fromkeys(texts))]
+    return " to ".join(dict.fromkeys(texts))

@@ -7,14 +7,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from experiments.initialisation.grid import Cell
+from experiments.initialisation.grid import GROUPS, Cell
 from experiments.initialisation.own_rate import at_best_rates, best_rates
 from experiments.initialisation.page.accuracy import Accuracy, accuracies, accuracy_markdown
 from experiments.initialisation.page.contrasts import MECHANISM, contrast_markdown
 from experiments.initialisation.page.forms import form_markdown
 from experiments.initialisation.page.plateau import plateau_markdown
+from experiments.initialisation.page.scale import scale_markdown
 from experiments.initialisation.page.words import difference_text, holm, loss_text, p_text, rate_text, saved_text
 from experiments.initialisation.runs import FinishedRun
+from experiments.initialisation.scales import is_of_chosen_std
 from experiments.initialisation.statistics import Comparison, compare
 from experiments.page_tables import pipe_table, replace_tables
 
@@ -134,6 +136,10 @@ PLATEAU_TABLES: dict[str, Table] = {
          "unit large-symmetric"),
     )
 }  # fmt: skip
+# Independent and symmetric at the same scale. Half the unit scale is not among them: it was run for ModernBERT only.
+SCALE_TABLES: dict[str, Table] = {
+    "scale": Table((5e-4,), ("baseline", "symmetric", *(cell.start for cell in GROUPS["scale"])))
+}
 
 
 def tables(runs: Sequence[FinishedRun]) -> dict[str, str]:
@@ -155,6 +161,10 @@ def tables(runs: Sequence[FinishedRun]) -> dict[str, str]:
     for name, table in PLATEAU_TABLES.items():
         if some := [run for run in runs if table.has_setting_of(run.cell)]:
             made[name] = plateau_markdown(some, table.starts, table.rates, _NAMES)
+    for name, table in SCALE_TABLES.items():
+        some = table.rows(runs)
+        if any(is_of_chosen_std(run.cell) for run in some):
+            made[name] = scale_markdown(some)
     return made | {name: accuracy_markdown(rows, _NAMES) for name, rows in accuracy.items() if rows}
 
 

@@ -13,6 +13,7 @@ from experiments.initialisation.overlap import overlap
 from experiments.initialisation.own_rate import at_best_rates, best_rates
 from experiments.initialisation.page.contrasts import Contrast, contrast_markdown
 from experiments.initialisation.page.plateau import plateau_markdown
+from experiments.initialisation.page.scale import scale_markdown
 from experiments.initialisation.page.tables import tables, with_tables
 from experiments.initialisation.page.words import difference_text, holm, loss_text, p_text, saved_text
 from experiments.initialisation.runs import FinishedRun, read_runs
@@ -98,6 +99,19 @@ def test_the_plateau_ends_at_the_first_evaluation_below_it():
         ["stuck", "1", "5.800", "never", "", "", ""],
         ["F", "2", "3.500", "50 to 100", "", "", ""],
     ]
+
+
+def test_the_table_of_scales_compares_the_forms_over_the_seeds_that_all_scales_share():
+    """Seed 2 was not run at std 0.03. The unit scale of width 256 has no independent form, so it has no line."""
+    losses = {"baseline": [4.0, 5.0, 9.0], "symmetric": [4.5, 5.5, 1.0], "std 0.03 independent": [3.0, 4.0],
+              "std 0.03 symmetric": [2.0, 3.5], "unit symmetric": [1.0, 1.0]}  # fmt: skip
+    some = [finished_run(start, seed, [9.0, loss]) for start in losses for seed, loss in enumerate(losses[start])]
+    lines = [[text.strip() for text in line.split("|")[1:-1]] for line in scale_markdown(some).splitlines()[2:]]
+    assert [line[:2] + line[3:4] + line[5:6] for line in lines] == [
+        ["0.02", "", "+0.500 [+0.500, +0.500]", "+0.500 [+0.500, +0.500]"],
+        ["0.03", "−1.000 [−1.000, −1.000]", "−1.750 [−4.927, +1.427]", "−0.750 [−3.927, +2.427]"],
+    ]
+    assert [(line[2], line[4]) for line in lines] == [("100", "100 to never"), ("100", "100")]
 
 
 def test_a_page_that_names_an_unknown_table_is_refused(runs):

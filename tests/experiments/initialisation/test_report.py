@@ -9,7 +9,13 @@ import pytest
 
 from attngeo.errors import InputError
 from attngeo.weights.scoring.nulls.gaussian import gaussian_null, rotary_null
-from experiments.initialisation.figures import architecture_figure, form_figure, loss_figure, saved_figure
+from experiments.initialisation.figures import (
+    architecture_figure,
+    form_figure,
+    loss_figure,
+    saved_figure,
+    scale_figure,
+)
 from experiments.initialisation.figures.styles import STYLES
 from experiments.initialisation.report import write_report
 from experiments.initialisation.runs import read_runs
@@ -25,6 +31,7 @@ def tokens(tmp_path: Path) -> Path:
 
 def test_the_report_has_every_table_and_figure(tmp_path: Path, tokens: Path) -> None:
     run_in(tmp_path, small_grid(("baseline", "unit symmetric", "unit rotated", "unit indefinite", "independent")))
+    run_in(tmp_path, small_grid(("std 0.05 symmetric",)))
     run_in(tmp_path, small_grid(("baseline", "unit symmetric"), objective="causal"))
     runs = read_runs([tmp_path / "runs.jsonl.xz"])
     written = {path.name: path.read_bytes() for path in write_report(runs, tmp_path / "figures")}
@@ -37,6 +44,7 @@ def test_the_report_has_every_table_and_figure(tmp_path: Path, tokens: Path) -> 
     }
     assert {"losses-masked-2x32.png", "losses-causal-2x32.png", "saved.png", "controls.png",
             "mechanism.png", "architectures.png"} <= images  # fmt: skip
+    assert any(name.startswith("scale-masked-2x32-lr0.001-20-batch") for name in images)
     assert any(name.startswith("form-2x32-lr0.001-20-batch") and name.endswith("-baseline.png") for name in images)
     pictures = {name.removesuffix(".png") for name in images if name.endswith(".png")}
     assert pictures == {name.removesuffix(".pdf") for name in images if name.endswith(".pdf")}
@@ -157,6 +165,22 @@ def test_every_architecture_has_a_row_of_intervals_at_its_own_best_rates() -> No
     (mark,) = [line for line in ax.get_lines() if line.get_marker() == "o" and list(line.get_ydata()) == [place]]
     assert mark.get_xdata()[0] == pytest.approx(difference)
     assert not any("1,500 steps" in label or "21,000 steps" in label for label in labels)
+
+
+def test_the_figure_of_scales_shows_every_seed_and_the_means_of_both_forms() -> None:
+    runs = read_runs([ROOT / "results" / "initialisation", ROOT / "results" / "initialisation_grid"])
+    same = [run for run in runs if run.cell.setting == ("masked", "4x256", 5e-4, 9_500, ())]
+    left, right = scale_figure(same).axes
+    at_unit = sorted(run.loss for run in same if run.cell.start == "unit symmetric" and run.cell.seed < 3)
+    means = {line.get_label(): line for line in left.get_lines() if line.get_label() in ("independent", "symmetric")}
+    stds = [0.02, 0.03, 0.045, 0.0625, 0.09, 0.125]
+    assert all(line.get_xdata().tolist() == stds for line in means.values())
+    assert means["symmetric"].get_ydata()[3] == pytest.approx(sum(at_unit) / 3)
+    points = [sorted(line.get_ydata()) for line in left.get_lines() if line.get_marker() == "o"]
+    assert len(points) == 6 and points[3] == at_unit
+    first = [run.first_below(5.5) for run in same if run.cell.start == "std 0.09 symmetric"]
+    (line,) = [line for line in right.get_lines() if line.get_label() == "symmetric"]
+    assert line.get_ydata()[4] == pytest.approx(sum(first) / 3)
 
 
 def test_encoders_and_decoders_are_apart_where_one_figure_would_be_too_wide(tmp_path: Path, tokens: Path) -> None:
