@@ -99,6 +99,8 @@ def test_the_plateau_ends_at_the_first_evaluation_below_it():
         ["stuck", "1", "5.800", "never", "", "", ""],
         ["F", "2", "3.500", "50 to 100", "", "", ""],
     ]
+    (line,) = plateau_markdown(some, ("fast",), (some[0].cell.lr,), {}, below=4.0).splitlines()[2:]
+    assert line == "| fast | 2 | 3.500 | 100 to never |"
 
 
 def test_the_table_of_scales_compares_the_forms_over_the_seeds_that_all_scales_share():
