@@ -37,9 +37,9 @@ def bert() -> BertForMaskedLM:
     return BertForMaskedLM(BertConfig(**TEXT, initializer_range=0.3)).double().eval()
 
 
-def batches(count: int, rows: int = 3, length: int = 10) -> MaskedBatches:
+def batches(count: int, rows: int = 3, length: int = 10, seed: int = 0) -> MaskedBatches:
     ids = torch.randint(5, 20, (rows, length), generator=torch.Generator().manual_seed(1))
-    return MaskedBatches({"input_ids": ids}, MaskedObjective(4, (0, 1, 2, 4), 50, 0.2), count)
+    return MaskedBatches({"input_ids": ids}, MaskedObjective(4, (0, 1, 2, 4), 50, 0.2), count, seed)
 
 
 def growth_of(head: HeadTerms, kinds: np.ndarray) -> np.ndarray:
@@ -189,6 +189,11 @@ def test_masks_depend_on_the_seed_and_their_number_alone():
     assert torch.equal(first[3]["input_ids"], again[3]["input_ids"])
     assert not torch.equal(first[3]["labels"], first[2]["labels"])
     assert int((first[0]["labels"] != -100).sum(1).min()) == 2  # a fifth of ten tokens
+
+
+def test_other_seeds_give_other_masks():
+    drawn = [masked["labels"].flatten().tolist() for seed in (0, 1, 2, 2**31 - 1) for masked in batches(4, seed=seed)]
+    assert len({tuple(labels) for labels in drawn}) == 16
 
 
 @pytest.mark.parametrize(
