@@ -8,9 +8,13 @@ import numpy as np
 import pytest
 import torch
 from transformers import (
+    AlbertConfig,
+    AlbertForMaskedLM,
     AutoModelForCausalLM,
     AutoModelForMaskedLM,
     AutoTokenizer,
+    BartConfig,
+    BartForConditionalGeneration,
     BertConfig,
     BertForMaskedLM,
     LlamaConfig,
@@ -28,7 +32,7 @@ from attngeo.dynamics.gradients.layer_sums import _shuffled, _shuffled_context
 from attngeo.dynamics.gradients.masked_batches import MaskedBatches
 from attngeo.dynamics.gradients.single_pass import single_pass
 from attngeo.errors import InputError
-from tests.dynamics.gradients.gradient_models import GROUPED, TEXT
+from tests.dynamics.gradients.gradient_models import ENCODER_DECODER, GROUPED, TEXT
 
 
 @pytest.fixture
@@ -37,9 +41,9 @@ def bert() -> BertForMaskedLM:
     return BertForMaskedLM(BertConfig(**TEXT, initializer_range=0.3)).double().eval()
 
 
-def batches(count: int, rows: int = 3, length: int = 10) -> MaskedBatches:
+def batches(count: int, rows: int = 3, length: int = 10, seed: int = 0) -> MaskedBatches:
     ids = torch.randint(5, 20, (rows, length), generator=torch.Generator().manual_seed(1))
-    return MaskedBatches({"input_ids": ids}, MaskedObjective(4, (0, 1, 2, 4), 50, 0.2), count)
+    return MaskedBatches({"input_ids": ids}, MaskedObjective(4, (0, 1, 2, 4), 50, 0.2), count, seed)
 
 
 def growth_of(head: HeadTerms, kinds: np.ndarray) -> np.ndarray:
@@ -191,6 +195,11 @@ def test_masks_depend_on_the_seed_and_their_number_alone():
     assert int((first[0]["labels"] != -100).sum(1).min()) == 2  # a fifth of ten tokens
 
 
+def test_other_seeds_give_other_masks():
+    drawn = [masked["labels"].flatten().tolist() for seed in (0, 1, 2, 2**31 - 1) for masked in batches(4, seed=seed)]
+    assert len({tuple(labels) for labels in drawn}) == 16
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -230,6 +239,43 @@ def test_batches_may_come_from_any_iterable(bert):
     assert expected_terms(bert, iter(several), layers=0, memory=1) == expected_terms(bert, several, layers=0, memory=1)
     with pytest.raises(InputError, match="batches: one mapping of names to tensors, expected a list"):
         expected_terms(bert, several[0])
+
+
+@pytest.mark.parametrize("length", [6, 8])  # of the decoder; the encoder reads 6 tokens
+@pytest.mark.parametrize("given", ["labels", "decoder_input_ids"])
+def test_pairs_of_a_decoder_are_those_of_the_tokens_it_reads(given, length):
+    torch.manual_seed(0)
+    model = BartForConditionalGeneration(BartConfig(**ENCODER_DECODER)).double().eval()
+    draw = torch.Generator().manual_seed(3)
+    several = []
+    for _ in range(2):
+        ids, labels = torch.randint(5, 9, (2, 6), generator=draw), torch.randint(5, 9, (2, length), generator=draw)
+        several.append({"input_ids": ids, "labels": labels})
+    read = [model.prepare_decoder_input_ids_from_labels(labels=batch["labels"]) for batch in several]
+    if given == "decoder_input_ids":
+        several = [{**batch, given: ids} for batch, ids in zip(several, read, strict=True)]
+    expected = expected_terms(model, several)
+    for stack, tokens in (("encoder", [batch["input_ids"] for batch in several]), ("decoder", read)):
+        label = f"{stack} L0H1"
+        heads = [single_pass(model, batch)[label] for batch in several]
+        growth = sum(growth_of(head, pair_kinds(ids.numpy())) for head, ids in zip(heads, tokens, strict=True))
+        mean = growth[0] / (2 * heads[0].form.norm() ** 2)  # of the symmetric part, by kind of pair
+        found = expected[label].growth_symmetric
+        assert [found.position, found.token, found.rest] == pytest.approx(mean.tolist(), rel=1e-9)
+
+
+def test_a_layer_used_several_times_is_averaged_over_several_rows():
+    torch.manual_seed(0)
+    model = AlbertForMaskedLM(AlbertConfig(**TEXT, embedding_size=16)).double().eval()
+    given = batches(3)
+    scores = expected_terms(model, given, same_rows=True)["L0H1"]
+    heads = [single_pass(model, batch)["L0H1"] for batch in given]
+    calls = len(heads[0].x) // 3  # of three rows each
+    kinds = [np.concatenate([pair_kinds(batch["input_ids"].numpy())] * calls) for batch in given]
+    growth = sum(growth_of(head, kind) for head, kind in zip(heads, kinds, strict=True))
+    mean = growth[1] / (3 * heads[0].form.norm() ** 2)  # of the skew part
+    found = scores.growth_skew
+    assert [found.position, found.token, found.rest] == pytest.approx(mean.tolist(), rel=1e-9)
 
 
 def test_masks_are_for_models_that_read_both_ways():

@@ -326,6 +326,15 @@ def test_a_corpus_that_is_too_short_is_an_error(tmp_path: Path) -> None:
         pretrain(run_settings(tmp_path, train=[few], tokens=str(tmp_path / "few")))
 
 
+def test_rows_with_too_few_ordinary_tokens_are_warned_of(tmp_path: Path) -> None:
+    train, valid = tmp_path / "short.txt", tmp_path / "valid.txt"
+    train.write_text("\n\n".join(["ab"] * 400), "utf-8")  # [CLS] ab [SEP], so that a third of a row can be masked
+    valid.write_text("ab ba " * 100, "utf-8")
+    settings = run_settings(tmp_path, train=[str(train)], valid=[str(valid)], masked=0.5, steps=4, keep_model=False)
+    with pytest.warns(UserWarning, match=r"train\.bin: \d+ of \d+ rows have fewer than 16 ordinary tokens"):
+        pretrain(settings)
+
+
 def test_a_vocabulary_smaller_than_the_tokenizer_is_an_error(tmp_path: Path) -> None:
     with pytest.warns(UserWarning, match="warmup is 4, steps is 1: lr is never reached"):
         pretrain(run_settings(tmp_path, steps=1))

@@ -50,6 +50,19 @@ def test_entropy_is_the_l1_norm_of_the_coefficients(planted_expansion):
             expansion.entropy(**arguments)
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_a_head_of_zeros_has_a_normalised_entropy_of_0(planted_expansion, dtype):
+    array, trees, _ = planted_expansion
+    given = array.astype(dtype)
+    given[:, :, 3] = 0
+    given[:, :, 4] *= 1e-3  # a faint head is not a head of zeros
+    bi = np.abs(forward(given.astype(np.float64), {0: trees[0], 1: trees[1]}))  # [queries, keys, heads]
+    norms = np.sqrt(np.square(bi).sum((0, 1)))
+    expected = np.divide(bi.sum((0, 1)), norms, out=np.zeros(10), where=norms > 0)
+    assert expected[3] == 0
+    np.testing.assert_allclose(expand(given, trees).entropy("head", normalised=True), expected, rtol=1e-3)
+
+
 def test_controls_follow_their_description_and_are_less_sparse(planted_expansion):
     array, _, expansion = planted_expansion
     comparison = expansion.compare(seed=3)

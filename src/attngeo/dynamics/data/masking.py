@@ -1,7 +1,8 @@
 """BERT's masking: which tokens of a row are predicted, and what the model reads in their place.
 
-Each row has n = share · length positions to predict, drawn uniformly among its ordinary tokens. At each of them the
-model reads [MASK] with probability 0.8, a random ordinary token with probability 0.1, and the token itself otherwise.
+Each row has n = share · length positions to predict, drawn uniformly among its ordinary tokens; special tokens follow
+where a row has fewer ordinary ones. At each position the model reads [MASK] with probability 0.8, a random ordinary
+token with probability 0.1, and the token itself otherwise.
 """
 
 from __future__ import annotations
@@ -25,6 +26,11 @@ class MaskedObjective:
     def predicted(self, length: int) -> int:
         """Return n, the number of positions to predict per row; it is constant, so that shapes never change."""
         return max(1, round(self.share * length))
+
+    def is_short(self, ids: Tensor) -> Tensor:
+        """Return whether a row of ids [rows, length] has fewer ordinary tokens than are predicted, [rows]."""
+        is_ordinary, _ = _ordinary_tokens(self.vocabulary, self.special, ids.device)
+        return is_ordinary[ids].sum(-1) < self.predicted(ids.shape[-1])
 
     def prepare(self, ids: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:
         """Return what the model reads [steps, rows, length], the positions to predict and their targets.

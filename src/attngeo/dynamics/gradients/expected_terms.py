@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
     from transformers.utils import ModelOutput
 
-    from attngeo.dynamics.gradients.result import GradientTerms
+    from attngeo.dynamics.gradients.result import GradientTerms, LayerTerms
 
 _HALVES = 2
 _Layer = tuple[str, int]  # stack, layer
@@ -77,10 +77,9 @@ def expected_terms(
             terms = first if number == index == 0 else single_pass(model, batch, layers=numbers, loss=loss)
             if number == 0:
                 losses.append(terms.loss)
-            kinds = _kinds(batch)
             for layer in terms.layers:
                 if (layer.stack, layer.layer) in sums:
-                    sums[layer.stack, layer.layer].add(layer, index % _HALVES, kinds)
+                    sums[layer.stack, layer.layer].add(layer, index % _HALVES, _kinds(model, batch, layer))
             if callable(progress):
                 progress(number * len(batches) + index + 1, len(rounds) * len(batches))
         for one in sums.values():
@@ -89,9 +88,24 @@ def expected_terms(
     return ExpectedTerms(len(batches), float(np.mean(losses)), tuple(ordered), first.name)
 
 
-def _kinds(batch: Mapping[str, Tensor]) -> AnyFloats | None:
-    ids = batch.get("input_ids")
-    return pair_kinds(to_numpy(ids)) if isinstance(ids, Tensor) and ids.dim() == 2 else None
+def _kinds(model: PreTrainedModel, batch: Mapping[str, Tensor], layer: LayerTerms) -> AnyFloats | None:
+    """Return the kind of each pair of positions of a layer, [S, N, N]; None where its token ids are not known."""
+    ids = _token_ids(model, batch, layer.stack)
+    sequences, length, _ = layer.x.shape
+    if ids is None or ids.dim() != 2 or ids.shape[1] != length:
+        return None
+    # A layer that the model uses several times (ALBERT) has the sequences of all its calls, one call after another.
+    return np.tile(pair_kinds(to_numpy(ids)), (sequences // len(ids), 1, 1))
+
+
+def _token_ids(model: PreTrainedModel, batch: Mapping[str, Tensor], stack: str) -> Tensor | None:
+    """Return the token ids [S, N] that a stack reads; a decoder beside an encoder has its own, or reads the labels."""
+    if not (getattr(model.config, "is_encoder_decoder", False) and "decoder" in stack):
+        return batch.get("input_ids")
+    if "decoder_input_ids" in batch:
+        return batch["decoder_input_ids"]
+    shifted = getattr(model, "prepare_decoder_input_ids_from_labels", None)
+    return None if shifted is None or "labels" not in batch else shifted(labels=batch["labels"])
 
 
 def _rounds(terms: GradientTerms, same_rows: bool, memory: int) -> list[dict[_Layer, list[int]]]:

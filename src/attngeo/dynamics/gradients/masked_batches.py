@@ -16,7 +16,7 @@ from attngeo.errors import InputError
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-_LARGEST_SEED = 2**31 - 1  # the seed of a mask has the number of the mask in its lower 32 of 63 bits
+_LARGEST_SEED = 2**31 - 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,7 +35,8 @@ class MaskedBatches(Sequence[Mapping[str, Tensor]]):
         if not 0 <= number < self.masks:
             raise IndexError(number)
         ids = self.batch["input_ids"].cpu()  # masks are drawn on the CPU, so that they are the same on every device
-        draw = torch.Generator().manual_seed((self.seed << 32) + number)
+        # torch's CPU generator uses the lower 32 bits; times an odd number, different seeds differ in them.
+        draw = torch.Generator().manual_seed((self.seed * 1_000_003 + number) % 2**32)
         read, positions, targets = (part[0] for part in self.objective.prepare(ids[None], draw))
         labels = torch.full_like(ids, -100).scatter(-1, positions, targets)  # [S, N]
         return {**self.batch, "input_ids": read, "labels": labels}

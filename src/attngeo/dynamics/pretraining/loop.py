@@ -15,7 +15,7 @@ import torch
 from attngeo.dynamics.data.tokens import Tokens
 from attngeo.dynamics.monitoring.records import RecordFile
 from attngeo.dynamics.pretraining.architectures import Model
-from attngeo.dynamics.pretraining.batches import Batches, Rows, held_out_batches
+from attngeo.dynamics.pretraining.batches import Batches, Rows, held_out_batches, warn_of_short_rows
 from attngeo.dynamics.pretraining.build import build_model, build_objective
 from attngeo.dynamics.pretraining.checkpoint import load_checkpoint, save_checkpoint, save_model, tokenizer_files
 from attngeo.dynamics.pretraining.config import PretrainConfig
@@ -117,6 +117,9 @@ class _Training:
         objective = build_objective(config, tokens)
         rows = Rows(tokens, "train", config.length, processes.device, config.batch)
         held_out = Rows(tokens, "valid", config.length, processes.device, config.batch)
+        if processes.rank == 0:
+            for part in (rows, held_out):
+                warn_of_short_rows(part, objective)
         self.batches = Batches(
             rows, objective, batch=config.batch, seed=config.seed, rank=processes.rank, world=processes.world
         )

@@ -73,7 +73,8 @@ class Expansion(Drawable):
 
         The network is expanded along all axes, a head along queries and keys. A matrix is one head.
 
-        normalised: divide by the l2 norm of the same coefficients, so that networks and scales can be compared
+        normalised: divide by the l2 norm of the same coefficients, so that networks and scales can be compared; 0 for a
+                    head that is zero up to the rounding of the network's coefficients
         coarsest:   use only this number of coefficients, those with the largest support
         """
         if of not in ("head", "network"):
@@ -85,7 +86,9 @@ class Expansion(Drawable):
             return float(_entropy(columns, self.support, normalised, coarsest)[0])
         shares = [tree.rotations.share for tree in self.trees[:2]]
         bi = inverse(self._numpy(), {2: self.trees[2]})  # [queries, keys, heads] expanded along queries and keys
-        return _entropy(bi.reshape(-1, bi.shape[2]), np.multiply.outer(*shares), normalised, coarsest)
+        # A head of zeros comes back from the coefficients of the network as rounding, of which l1/l2 says nothing.
+        rounding = float(np.finfo(bi.dtype).eps) * float(np.sqrt(np.square(bi, dtype=np.float64).sum()))
+        return _entropy(bi.reshape(-1, bi.shape[2]), np.multiply.outer(*shares), normalised, coarsest, rounding)
 
     @cached_property
     def sparsity(self) -> Sparsity:
@@ -179,12 +182,17 @@ def expand(array: ArrayInput, trees: Mapping[int, Tree] | Sequence[Tree]) -> Exp
     return Expansion(forward(values, dict(enumerate(ordered))), ordered)
 
 
-def _entropy(columns: NDArray[Any], support: Floats, normalised: bool, coarsest: int | None) -> Floats:
-    """Return the l1 norm of each column of [coefficients, columns], with the options of `Expansion.entropy`."""
+def _entropy(
+    columns: NDArray[Any], support: Floats, normalised: bool, coarsest: int | None, rounding: float = 0.0
+) -> Floats:
+    """Return the l1 norm of each column of [coefficients, columns], with the options of `Expansion.entropy`.
+
+    rounding: l2 norm up to which a column counts as zero
+    """
     if coarsest is not None:
         columns = columns[np.argsort(-support.reshape(-1), kind="stable")[:coarsest]]
     l1 = np.abs(columns).sum(0, dtype=np.float64)
     if not normalised:
         return np.asarray(l1)
     l2 = np.sqrt(np.square(columns, dtype=np.float64).sum(0))
-    return np.asarray(np.divide(l1, l2, out=np.zeros_like(l1), where=l2 > 0))
+    return np.asarray(np.divide(l1, l2, out=np.zeros_like(l1), where=l2 > rounding))

@@ -58,6 +58,19 @@ def test_the_null_agrees_with_random_forms(d, r):
     assert_null_agrees(d, r, 400)
 
 
+@pytest.mark.parametrize(("d_query", "d_key", "r"), [(64, 64, 1), (64, 64, 2), (64, 16, 8)])
+def test_p_values_of_small_random_forms_are_calibrated(d_query, d_key, r):
+    rng, count = np.random.default_rng(11), 8000
+    query, key = rng.standard_normal((count, d_query, r)), rng.standard_normal((count, d_key, r))
+    grams = [w.swapaxes(1, 2) @ w for w in (query, key)]  # [count, r, r]
+    found = directionality(row_norms(query, grams[1]), row_norms(key, grams[0]))  # [count]
+    null = gaussian_null(d_query, d_key, r)
+    p = np.array([null.directionality_p(score) for score in found])
+    assert found.std() == pytest.approx(null.directionality.std(), rel=0.05)
+    for level in (0.05, 0.1):  # the null has 999 draws, so that its own quantiles vary
+        assert abs(np.mean(p <= level) - level) < 3 * np.sqrt(level * (1 - level) / DRAWS)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("d", "r"), [(384, 384), (1024, 64), (1024, 256), (4096, 128)])
 def test_the_null_agrees_with_large_random_forms(d, r):
