@@ -161,7 +161,7 @@ def test_the_name_of_a_published_model_is_a_text():
 
 
 def test_an_unknown_modality_or_stack_is_refused_with_those_that_exist():
-    with pytest.raises(InputError, match="^modality 'text': expected one of audio, language, vision$"):
+    with pytest.raises(InputError, match=r"^modality 'text': expected one of audio, language, vision$"):
         list_published(modality="text")
-    with pytest.raises(InputError, match="^stack 'encodr': expected one of decoder, encoder$"):
+    with pytest.raises(InputError, match=r"^stack 'encodr': expected one of decoder, encoder$"):
         list_published(stack="encodr")
