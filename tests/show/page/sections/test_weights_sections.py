@@ -104,10 +104,15 @@ def test_maps_hold_every_score_and_one_is_visible(minilm_scores):
 
 def test_a_pruned_head_is_a_gap(minilm_scores):
     frame = minilm_scores.frame.filter(~((pl.col("layer") == 2) & (pl.col("head") == 3)).fill_null(False))
-    (figure,) = maps_section(frame).figures
-    trace = figure.plotly["data"][0]
+    section = maps_section(frame)
+    (figure,) = section.figures
+    trace, *_, cross = figure.plotly["data"]
     assert trace["z"][2][3] is None and trace["customdata"][2][3] is None
     assert sum(value is None for row in trace["z"] for value in row) == 1
+    # White would be a score of 0: a cross marks the gap, whichever score is chosen.
+    assert (cross["x"], cross["y"]) == ([3], [2]) and section.reading.endswith(" A cross marks a cell without a head.")
+    (menu,) = figure.plotly["layout"]["updatemenus"]
+    assert all(button["args"][0]["visible"][-1] for button in menu["buttons"])
 
 
 def test_models_lie_before_the_published_ones(pair_scores, minilm_scores):

@@ -12,6 +12,7 @@ from attngeo.io.names import short_name
 from attngeo.show.page.section import PageFigure, Section
 from attngeo.show.page.sections.description import (
     DIVERGING,
+    NULL_GREY,
     SEQUENTIAL,
     Panel,
     Trace,
@@ -32,6 +33,7 @@ READING = (
     "scores that cannot be negative go from dark to bright. The list above the map selects the score, and a click "
     "on a cell selects the head."
 )
+GAPS = "A cross marks a cell without a head."
 # Column → name and whether it has a sign.
 SCORES = {
     "symmetry": ("symmetry", True),
@@ -71,7 +73,8 @@ def maps_section(frame: pl.DataFrame, *, id: str = "maps") -> Section:
     """
     parts = frame.drop_nulls("head").partition_by("model", "stack", maintain_order=True)
     figures = [_map_figure(part, f"{id}-{number}") for number, part in enumerate(parts, 1)]
-    return Section(id, "Layer × head maps", READING, tuple(figures))
+    gaps = any(gap_marks(head_grid(part, "layer")[1]) for part in parts)
+    return Section(id, "Layer × head maps", f"{READING} {GAPS}" if gaps else READING, tuple(figures))
 
 
 def _map_figure(part: pl.DataFrame, id: str) -> PageFigure:
@@ -82,15 +85,19 @@ def _map_figure(part: pl.DataFrame, id: str) -> PageFigure:
         name, signed = SCORES[score]
         values, labels = head_grid(part, score)
         traces.append(heat_map(values, labels, name, signed) | {"visible": number == 0})
+    marks = gap_marks(labels)
     rows, heads = len(traces[0]["z"]), len(traces[0]["z"][0])
     panel = Panel(
-        stack_name(model, stack), traces, whole_axis("head", heads), whole_axis("layer", rows, range=[-0.5, rows - 0.5])
+        stack_name(model, stack),
+        traces + marks,
+        whole_axis("head", heads),
+        whole_axis("layer", rows, range=[-0.5, rows - 0.5]),
     )
     description = figure(
         [panel],
         height=min(560, max(200, 22 * rows)),
         legend=False,
-        updatemenus=[_choice([SCORES[s][0] for s in shown])],
+        updatemenus=[_choice([SCORES[s][0] for s in shown], len(marks))],
     )
     table = columns(part.select("model", "stack", "layer", "head", *shown).iter_rows(named=True))
     label = f"Scores of each head of {short_name(model)}, {stack}, as a layer by head map."
@@ -130,10 +137,28 @@ def heat_map(values: Floats, labels: Sequence[Sequence[str | None]], name: str, 
     }
 
 
-def _choice(names: Sequence[str]) -> dict[str, object]:
-    """Return a menu that shows one of several traces."""
+def gap_marks(labels: Sequence[Sequence[str | None]]) -> list[Trace]:
+    """Return crosses on the cells of a map that have no head; without them such a cell looks like a score of 0."""
+    gaps = [(head, layer) for layer, row in enumerate(labels) for head, label in enumerate(row) if label is None]
+    if not gaps:
+        return []
+    return [
+        {
+            "type": "scatter",
+            "mode": "markers",
+            "x": [head for head, _ in gaps],
+            "y": [layer for _, layer in gaps],
+            "marker": {"symbol": "x-thin", "size": 7, "line": {"color": NULL_GREY, "width": 1}},
+            "hovertemplate": "no head<extra></extra>",
+            "name": "no head",
+        }
+    ]
+
+
+def _choice(names: Sequence[str], always: int) -> dict[str, object]:
+    """Return a menu that shows one of several traces, and the `always` traces after them with each."""
     buttons = [
-        {"label": name, "method": "restyle", "args": [{"visible": [other == name for other in names]}]}
+        {"label": name, "method": "restyle", "args": [{"visible": [other == name for other in names] + [True] * always}]}
         for name in names
     ]
     return {
