@@ -15,6 +15,7 @@ from attngeo.show.page.sections import (
     rotary_section,
     scores_section,
 )
+from attngeo.show.page.sections.maps import heat_map
 from attngeo.weights.scoring import head_nulls, layer_nulls, list_published
 from attngeo.weights.scoring.head_form import extreme_heads, head_forms
 
@@ -203,3 +204,10 @@ def test_heads_of_several_models_are_told_apart():
     titles = [figure.plotly["layout"]["annotations"][0]["text"].split("<br>")[0] for figure in figures]
     assert titles == ["<b>bundled/encoder"] * 2 + ["<b>bundled/decoder"] * 2
     assert head_forms_section([]).figures == ()
+
+
+def test_a_map_of_zeros_has_the_colour_of_zero():
+    """The changes of symmetry of a model that was not changed: 0 is the middle of the colours, not their lower end."""
+    labels = [["L0H0", "L0H1"]]
+    signed, unsigned = (heat_map(np.zeros((1, 2)), labels, "change", sign) for sign in (True, False))
+    assert (signed["zmin"], signed["zmax"]) == (-1, 1) and (unsigned["zmin"], unsigned["zmax"]) == (0, 1)

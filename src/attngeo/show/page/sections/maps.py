@@ -119,7 +119,7 @@ def head_grid(rows: pl.DataFrame, column: str) -> tuple[Floats, list[list[str | 
 def heat_map(values: Floats, labels: Sequence[Sequence[str | None]], name: str, signed: bool) -> Trace:
     """Return a heat map of values [layers, heads]; the colours of a score with a sign are symmetric about 0."""
     known = values[np.isfinite(values)]
-    top = float(np.abs(known).max()) if known.size else 1.0
+    top = float(np.abs(known).max(initial=0.0)) or 1.0
     low = -top if signed else min(0.0, float(known.min(initial=0.0)))
     return {
         "type": "heatmap",
@@ -129,7 +129,7 @@ def heat_map(values: Floats, labels: Sequence[Sequence[str | None]], name: str, 
         "hoverongaps": False,
         "colorscale": DIVERGING if signed else SEQUENTIAL,
         "zmin": rounded_number(low),
-        "zmax": rounded_number(top or 1.0),
+        "zmax": rounded_number(top),
         "colorbar": colour_bar(""),
         "xgap": 1,
         "ygap": 1,
@@ -158,7 +158,11 @@ def gap_marks(labels: Sequence[Sequence[str | None]]) -> list[Trace]:
 def _choice(names: Sequence[str], always: int) -> dict[str, object]:
     """Return a menu that shows one of several traces, and the `always` traces after them with each."""
     buttons = [
-        {"label": name, "method": "restyle", "args": [{"visible": [other == name for other in names] + [True] * always}]}
+        {
+            "label": name,
+            "method": "restyle",
+            "args": [{"visible": [other == name for other in names] + [True] * always}],
+        }
         for name in names
     ]
     return {
