@@ -211,3 +211,10 @@ def test_a_map_of_zeros_has_the_colour_of_zero():
     labels = [["L0H0", "L0H1"]]
     signed, unsigned = (heat_map(np.zeros((1, 2)), labels, "change", sign) for sign in (True, False))
     assert (signed["zmin"], signed["zmax"]) == (-1, 1) and (unsigned["zmin"], unsigned["zmax"]) == (0, 1)
+
+
+def test_a_head_without_a_score_is_explained(minilm_scores):
+    zero = pl.col("head") == 3  # of every layer
+    frame = minilm_scores.frame.with_columns(pl.when(zero).then(None).otherwise("symmetry").alias("symmetry"))
+    assert "An empty cell is a head without a score" in maps_section(frame).reading
+    assert "empty cell" not in maps_section(minilm_scores.frame).reading

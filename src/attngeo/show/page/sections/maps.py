@@ -34,6 +34,7 @@ READING = (
     "on a cell selects the head."
 )
 GAPS = "A cross marks a cell without a head."
+UNDEFINED = "An empty cell is a head without a score, because its query, its key or their product is zero."
 # Column → name and whether it has a sign.
 SCORES = {
     "symmetry": ("symmetry", True),
@@ -73,8 +74,12 @@ def maps_section(frame: pl.DataFrame, *, id: str = "maps") -> Section:
     """
     parts = frame.drop_nulls("head").partition_by("model", "stack", maintain_order=True)
     figures = [_map_figure(part, f"{id}-{number}") for number, part in enumerate(parts, 1)]
-    gaps = any(gap_marks(head_grid(part, "layer")[1]) for part in parts)
-    return Section(id, "Layer × head maps", f"{READING} {GAPS}" if gaps else READING, tuple(figures))
+    readings = [READING]
+    if any(gap_marks(head_grid(part, "layer")[1]) for part in parts):
+        readings.append(GAPS)
+    if any(part["symmetry"].null_count() for part in parts):
+        readings.append(UNDEFINED)
+    return Section(id, "Layer × head maps", " ".join(readings), tuple(figures))
 
 
 def _map_figure(part: pl.DataFrame, id: str) -> PageFigure:
