@@ -41,6 +41,14 @@ def test_what_is_no_finite_number_is_named(value):
         finite_number(value, "gamma")
 
 
+@pytest.mark.parametrize("value", [3, None, b"run", ["run"]])
+def test_what_is_no_path_is_named(value):
+    with pytest.raises(InputError, match=f"^{type(value).__name__}: expected the path of a file or a folder"):
+        attngeo.track(value)
+    with pytest.raises(InputError, match=f"^{type(value).__name__}: expected the path of a file or a folder"):
+        Tree.load(value)
+
+
 def test_results_are_written_to_and_read_from_the_home_folder(tmp_path, monkeypatch):
     """A path that no shell has read may begin with ~; it is not a folder of that name."""
     torch = pytest.importorskip("torch")

@@ -113,3 +113,19 @@ def test_scoring_and_training_import_without_what_they_do_not_need():
         "print('all imported')\n"
     )
     assert run(script) == "all imported\n"
+
+
+def test_names_that_need_torch_say_so_without_it():
+    code = """if True:
+        import sys
+        sys.modules["torch"] = None
+        import attngeo
+        for name in attngeo.__all__:
+            try:
+                getattr(attngeo, name)
+            except attngeo.AttngeoError as error:
+                assert str(error) == f"attngeo.{name} needs torch and transformers: pip install 'attngeo[torch]'"
+                print(name)
+    """
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert {"Monitor", "gradient_terms", "pretrain", "symmetric_init_", "watch"} <= set(done.stdout.split())

@@ -197,7 +197,14 @@ if not TYPE_CHECKING:  # a type checker takes the names from above, and reports 
             return import_module(f"attngeo.{name}")
         if name not in _HOME:
             raise AttributeError(f"module 'attngeo' has no attribute {name!r}")
-        value = getattr(import_module(_HOME[name]), name)
+        try:
+            value = getattr(import_module(_HOME[name]), name)
+        except ModuleNotFoundError as error:
+            if error.name not in ("accelerate", "tokenizers", "torch", "transformers"):
+                raise
+            from attngeo.errors import AttngeoError
+
+            raise AttngeoError(f"attngeo.{name} needs torch and transformers: pip install 'attngeo[torch]'") from error
         globals()[name] = value
         return value
 

@@ -86,4 +86,6 @@ def file_path(path: str | os.PathLike[str]) -> Path:
     >>> file_path("~/plan.json") == Path.home() / "plan.json"
     True
     """
+    if not isinstance(path, str | os.PathLike):
+        raise InputError(f"{type(path).__name__}: expected the path of a file or a folder")
     return Path(os.path.expanduser(path))

@@ -80,7 +80,7 @@ def test_organize_prints_means_over_texts(tmp_path: Path) -> None:
     arguments = ("organize", tmp_path / "atlas", attngeo.bundled.bundled("encoder"), "--texts", texts)
     done = run(*arguments, "--invariance", 0, "--workers", 0)
     assert done.exit_code == 0, done.stderr
-    assert done.stderr.endswith("2 organised, 0 known before, 0 failed\n")
+    assert done.stderr.endswith("2 results computed, 0 known before, 0 failed\n")
     assert ", 2 results of networks on texts, " in run("status", tmp_path / "atlas").stdout
     assert "encoder: organized, 2 texts\n" in done.stdout and "encoder: agreement, 1 pair of texts" in done.stdout
     exported = run("export", tmp_path / "atlas", "--table", "summary", "--format", "csv")

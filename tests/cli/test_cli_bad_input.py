@@ -227,3 +227,9 @@ def test_an_all_zero_head_gives_a_warning(bert, side):
     assert done.stderr.count("\n") == 1
     by_head = {(row["layer"], row["head"]): row["symmetry"] for row in json.loads(done.stdout)}
     assert [head for head, value in by_head.items() if value is None] == [(1, 0)]
+
+
+def test_the_model_is_named_where_a_tensor_contains_its_name(bert):
+    """`enc` is part of `encoder.layer.0`, which the message is about."""
+    bert.rename("enc")
+    assert_refused("enc", "attngeo: error: enc: num_heads is 3", options=("--num-heads", 3))

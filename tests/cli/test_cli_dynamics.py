@@ -201,3 +201,10 @@ def test_help_needs_no_torch() -> None:
     code = "import sys; sys.modules['torch'] = None; from attngeo.cli import app; app(['pretrain', '--help'])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env={**os.environ})
     assert done.returncode == 0 and "CONFIG.toml" in done.stdout
+
+
+def test_pretraining_without_torch_says_what_to_install() -> None:
+    code = "import sys; sys.modules['torch'] = None; from attngeo.cli import app; app(['pretrain', 'run.toml'])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env={**os.environ})
+    needs = "attngeo: error: attngeo.pretrain needs torch and transformers: pip install 'attngeo[torch]'\n"
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", needs)

@@ -50,5 +50,5 @@ def test_a_model_on_the_hub_runs_and_wrong_names_give_one_line(tmp_path: Path) -
 
     assert captured(tmp_path, hub.url, "org/decoder", HF_HUB_OFFLINE="1") == (["captured"], "")
     lines, log = captured(tmp_path, hub.url, "org/other")  # nobody listens there any more
-    assert len(lines) == 1 and f"org/other: no such folder here, {hub.url} cannot be reached" in lines[0]
+    assert len(lines) == 1 and f"org/other: no such folder here, and {hub.url} cannot be reached" in lines[0]
     assert log == ""  # transformers by itself tries again for half a minute and says so six times

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import attngeo
-from attngeo.errors import AttngeoError, InputError
+from attngeo.errors import AttngeoError, InputError, SourceError
 from attngeo.io.names import short_name
 from attngeo.organization import NetworkTensor, organize, planted
 from attngeo.reporting.assemble import page_of
@@ -115,7 +115,7 @@ def test_saved_results_are_recognised(tmp_path):
     table.save(tmp_path / "scores.parquet")
     attngeo.compare(ENCODER, DECODER).save(tmp_path / "compared.parquet")
     (tmp_path / "run.jsonl").write_text('{"step": 0, "symmetry": [0.1]}\n')
-    (tmp_path / "config.json").write_text("{}")
+    (tmp_path / "model.safetensors.index.json").write_text("{}")
     kinds = {path.name: type(load_given(str(path))).__name__ for path in tmp_path.iterdir()}
     assert kinds == {
         "organization.npz": "Organization",
@@ -125,9 +125,16 @@ def test_saved_results_are_recognised(tmp_path):
         "scores.parquet": "ScoreTable",
         "compared.parquet": "ModelComparison",
         "run.jsonl": "list",
-        "config.json": "str",
+        "model.safetensors.index.json": "str",
     }
     assert load_given("org/name") == "org/name"
+
+
+@pytest.mark.parametrize("name", ["table.csv", "config.json", "notes.txt"])
+def test_a_file_that_is_neither_weights_nor_a_result_is_refused(tmp_path, name):
+    (tmp_path / name).write_text("{}")
+    with pytest.raises(SourceError, match=rf"{name}: neither weights nor a saved result; .*\.safetensors.*\.parquet"):
+        load_given(str(tmp_path / name))
 
 
 def test_files_without_a_result_are_named(tmp_path):

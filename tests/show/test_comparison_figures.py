@@ -23,6 +23,14 @@ def test_maps_and_the_relation_are_those_of_the_comparison() -> None:
     assert points == [comparison.related.statistic, comparison.related.control]
 
 
+def test_the_colours_of_models_that_do_not_differ_begin_at_no_change() -> None:
+    """A change of the form has no sign, so its colours have none either; the symmetry rose or fell by 0."""
+    encoder = attngeo.bundled.bundled("encoder")
+    figure = comparison_figure(attngeo.compare(encoder, encoder, draws=99))
+    maps = [ax.images[0].get_clim() for ax in figure.axes if ax.get_xlabel() == "head"]
+    assert maps == [(0, 1), (-1, 1)]
+
+
 def test_the_distances_of_models_are_drawn_in_the_order_of_their_names() -> None:
     pairs = (Pair(0, 1, 0.9), Pair(0, 2, 0.1), Pair(1, 2, 0.8))
     models = ModelMap(("base", "other", "tuned"), FORMS, pairs)

@@ -163,7 +163,7 @@ class Atlas:
         >>> atlas = attngeo.Atlas("organized")
         >>> texts = ["The heads of a layer read the same text.", "Each of them looks for something else in it."]
         >>> print(atlas.organize(attngeo.bundled.bundled("encoder"), texts, invariance=0, workers=0))
-        2 organised, 0 known before, 0 failed
+        2 results computed, 0 known before, 0 failed
         >>> atlas.organized().select("tokens", "heads").rows()
         [(14, 16), (13, 16)]
         """

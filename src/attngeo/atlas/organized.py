@@ -10,7 +10,7 @@ class Organized:
     """What became of the tasks of one call of `Atlas.organize`, one per network, text and question.
 
     >>> print(Organized(organized=120, known=0, failed=2))
-    120 organised, 0 known before, 2 failed
+    120 results computed, 0 known before, 2 failed
     """
 
     organized: int
@@ -18,4 +18,5 @@ class Organized:
     failed: int  # now, or in an earlier call and not tried again
 
     def __str__(self) -> str:
-        return f"{self.organized} organised, {self.known} known before, {self.failed} failed"
+        results = "result" if self.organized == 1 else "results"
+        return f"{self.organized} {results} computed, {self.known} known before, {self.failed} failed"

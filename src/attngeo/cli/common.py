@@ -206,6 +206,6 @@ def print_error(error: Exception, ref: str | None, debug: bool) -> None:
     elif not isinstance(error, (AttngeoError, OSError)):
         line = f"unexpected {type(error).__name__}: {line} (--debug shows where)"
     name = None if ref is None else one_line(printable_line(ref))
-    if name is not None and name not in line:
+    if name is not None and not re.search(rf"(?<![\w.]){re.escape(name)}(?![\w.])", line):
         line = f"{name}: {line}"
     typer.echo(f"attngeo: error: {line}", err=True)

@@ -56,6 +56,8 @@ def demo(
         check_figure(figure)
         if models is not None and not real:
             raise InputError("--models: says where the models of --real are, but --real was not given")
+        if models is not None and (absent := [file for file in _FILES.values() if not (models / file).exists()]):
+            raise InputError(f"--models {models}: has no {absent[0]}; `make models` in a clone puts both into .models")
         training: dict[str, list[Record]] = {}
         if real:
             refs = dict(_HUB_IDS) if models is None else {name: str(models / file) for name, file in _FILES.items()}

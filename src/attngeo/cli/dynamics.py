@@ -31,7 +31,7 @@ def pretrain(
 ) -> None:
     """Pre-train a BERT, ModernBERT or LLaMA; the same command continues an interrupted run exactly."""
     with one_line_errors(debug):
-        from attngeo.dynamics.pretraining.pretrain import pretrain
+        from attngeo import pretrain
         from attngeo.io.progress import ProgressBar, is_main_process
 
         with ProgressBar(str(config)) as bar, printed_warnings(bar.say):

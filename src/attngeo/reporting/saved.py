@@ -20,6 +20,7 @@ from attngeo.organization.expansion.expansion import Expansion
 from attngeo.organization.organization import Organization
 from attngeo.organization.softmax.invariance_report import InvarianceReport
 from attngeo.weights.scoring.score_table import ScoreTable
+from attngeo.weights.sources import SUFFIXES
 
 _LOADERS: dict[str, Callable[[Path], Any]] = {
     "network tensor": NetworkTensor.load,
@@ -55,6 +56,12 @@ def load_given(ref: str) -> Any:
         if path.suffix == ".npz":  # which is never a model
             found = "is incomplete, damaged or not a file of attngeo" if kind is None else f"holds a saved {kind}"
             raise SourceError(f"{path}: {found}, expected a result that a report shows")
+    if not path.name.endswith((*SUFFIXES, *(f"{suffix}.index.json" for suffix in SUFFIXES))):
+        weights, results = ", ".join(SUFFIXES), ".npz, .json, .jsonl, .parquet"
+        raise SourceError(
+            f"{path}: neither weights nor a saved result; expected a model folder, a file of weights ({weights}) or "
+            f"a result that attngeo saved ({results})"
+        )
     return ref
 
 

@@ -32,10 +32,9 @@ def comparison_figure(comparison: ModelComparison) -> Figure:
     for row, frame in enumerate(stacks):
         name = f"{frame['stack'][0]}: " if len(stacks) > 1 else ""
         change, symmetry = (_map(frame, column) for column in ("change", "symmetry_change"))
-        _draw_map(figure, figure.add_subplot(grid[row, 0]), change, f"{name}change of the form", "viridis", (0, None))
-        limit = float(np.nanmax(np.abs(symmetry))) if np.isfinite(symmetry).any() else 1.0
-        limits = (-(limit or 1.0), limit or 1.0)
-        _draw_map(figure, figure.add_subplot(grid[row, 1]), symmetry, "change of symmetry", "RdBu_r", limits)
+        most, limit = _largest(change), _largest(symmetry)
+        _draw_map(figure, figure.add_subplot(grid[row, 0]), change, f"{name}change of the form", "viridis", (0, most))
+        _draw_map(figure, figure.add_subplot(grid[row, 1]), symmetry, "change of symmetry", "RdBu_r", (-limit, limit))
     _draw_relation(figure.add_subplot(grid[:, 2]), comparison.related)
     figure.suptitle(f"{short_name(comparison.a)} → {short_name(comparison.b)}")
     return figure
@@ -84,9 +83,12 @@ def _map(frame: pl.DataFrame, column: str) -> Floats:
     return values
 
 
-def _draw_map(
-    figure: Figure, ax: Axes, values: Floats, title: str, colours: str, limits: tuple[float | None, float | None]
-) -> None:
+def _largest(values: Floats) -> float:
+    """Return the largest magnitude, or 1 where nothing changed, so that the colours still say where 0 is."""
+    return float(np.abs(values[np.isfinite(values)]).max(initial=0.0)) or 1.0
+
+
+def _draw_map(figure: Figure, ax: Axes, values: Floats, title: str, colours: str, limits: tuple[float, float]) -> None:
     from matplotlib.ticker import MaxNLocator
 
     image = ax.imshow(

@@ -212,3 +212,15 @@ def test_without_a_number_of_heads_only_layers_are_compared():
     )
     assert found.changes["head"].null_count() == found.changes.height == 2
     assert compare(a, b, draws=99, num_heads=4).notes == ()
+
+
+def test_heads_are_not_matched_to_a_whole_layer(tmp_path):
+    """A folder without its config has the same weights; its layers are compared with layers, not with heads."""
+    encoder = attngeo.bundled.bundled("encoder")
+    (tmp_path / "model.safetensors").symlink_to(encoder / "model.safetensors")
+    for pair in ((encoder, tmp_path), (tmp_path, encoder)):
+        found = compare(*pair, draws=99)
+        assert found.identical and "only layers are compared" in found.notes[0]
+        assert found.related.cosine == pytest.approx(1) and found.related.statistic == pytest.approx(1)
+    alone = compare(tmp_path, tmp_path, draws=99)
+    assert found.related == alone.related

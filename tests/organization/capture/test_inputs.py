@@ -285,6 +285,11 @@ def test_inputs_of_no_known_kind_are_refused(inputs: Any) -> None:
         capture(tiny_model("bert"), inputs)
 
 
+def test_token_ids_without_a_name_are_refused_with_how_to_give_them(bert: Path) -> None:
+    with pytest.raises(InputError, match=r"it cannot read a sound; .* or token ids as \{\"input_ids\": ids\}"):
+        capture(bert, torch.arange(9)[None])
+
+
 def test_invalid_options_are_refused(bert: Path) -> None:
     with pytest.raises(InputError, match="stage 'scores': expected one of logits, probabilities"):
         capture(bert, "The heads.", stage="scores")

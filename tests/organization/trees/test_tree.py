@@ -27,6 +27,7 @@ def test_labels_are_numbered_by_smallest_element():
     ("levels", "order", "message"),
     [
         ([0, 1], None, "expected integer levels"),
+        ([[0, 1], [2]], None, "rows of different lengths"),
         ([[0.0, 0.0], [0.0, 1.0]], None, "expected integer levels"),
         (np.zeros((2, 0), int), None, "expected integer levels"),
         ([[0, 1], [0, 1]], None, "level 0 must be one folder"),

@@ -118,3 +118,11 @@ def test_heads_that_cancel_are_summed_in_float64_where_their_squares_underflow()
     layer.query[1, 0, 0] = layer.query[3, 1, 1] = np.float32(1e-30)
     factors = layer_factors(layer)
     assert factors.layer_query.w.dtype == np.float64
+
+
+def test_layers_compare_as_values():
+    def layer(**fields):
+        return random_layer(norm=Norm(np.ones(40, np.float32), centred=True), **fields)
+
+    assert layer() == layer() and layer() != layer(seed=1) and layer() != layer(heads=4) and layer() != layer(layer=1)
+    assert layer() != random_layer() and random_layer() != layer() and layer() != "layer"

@@ -10,8 +10,9 @@ import polars as pl
 import pytest
 
 import attngeo
+from attngeo.errors import InputError
 from attngeo.weights.scoring.published.comparison import compare_with_published, modality_of
-from attngeo.weights.scoring.published.scores import find_published, published
+from attngeo.weights.scoring.published.scores import find_published, list_published, published
 
 
 @pytest.fixture(scope="module")
@@ -157,3 +158,10 @@ def test_the_modality_follows_from_the_config(config, kind):
 def test_the_name_of_a_published_model_is_a_text():
     with pytest.raises(attngeo.AttngeoError, match="model: a int, expected the name of a published model"):
         attngeo.published(1)
+
+
+def test_an_unknown_modality_or_stack_is_refused_with_those_that_exist():
+    with pytest.raises(InputError, match=r"^modality 'text': expected one of audio, language, vision$"):
+        list_published(modality="text")
+    with pytest.raises(InputError, match=r"^stack 'encodr': expected one of decoder, encoder$"):
+        list_published(stack="encodr")

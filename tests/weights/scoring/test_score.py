@@ -219,8 +219,9 @@ def test_a_real_encoder_and_a_real_decoder(minilm, smollm2):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"layers": [True, False, True]}, "layers: expected layer numbers from 0, got True"),
+        ({"layers": [True, False, True]}, "layers: expected layer numbers from 0, got .True, False, True."),
         ({"layers": True}, "layers: expected layer numbers from 0, got True"),
+        ({"layers": "0-2"}, "layers: expected layer numbers from 0, got '0-2'"),
         ({"stack": []}, "stack: expected the name of a stack, or several names"),
         ({"stack": 1}, "stack: expected the name of a stack, or several names, got 1"),
         ({"num_heads": 2.0}, "num_heads is 2.0, expected a whole number from 1 on"),

@@ -240,6 +240,12 @@ def test_model_types_are_kept(table, tmp_path):
             ScoreTable.load(tmp_path / "t.parquet")
 
 
+def test_a_table_in_another_format_is_not_called_damaged(table, tmp_path):
+    table.frame.write_csv(tmp_path / "t.csv")
+    with pytest.raises(SourceError, match=r"t\.csv: is not a Parquet file, expected a score table saved by attngeo"):
+        ScoreTable.load(tmp_path / "t.csv")
+
+
 def test_damaged_frequencies_are_refused(table, tmp_path):
     good = ScoreTable.of([], (), [FREQUENCY]).frequencies
     for other in ({FREQUENCIES: "AAAA"}, {FREQUENCIES: "no base64"}, _frequencies_of(good.drop("pair"))):

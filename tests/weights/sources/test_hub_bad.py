@@ -130,7 +130,7 @@ def test_offline_and_not_in_the_cache(tmp_path: Path) -> None:
     error = machine.open("org/other").error
     assert (
         error is not None
-        and error.startswith(f"org/other: no such folder here, {hub.url} cannot be reached (")
+        and error.startswith(f"org/other: no such folder here, and {hub.url} cannot be reached (")
         and "\n" not in error
     )
 

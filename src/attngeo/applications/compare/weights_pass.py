@@ -48,6 +48,8 @@ class WeightsPass:
         for done, pair in enumerate(paired, 1):
             a, b = layer_factors(pair.a), layer_factors(pair.b)
             rows, *norms = change_rows(pair, a, b)
+            if not pair.heads_known:  # heads of one model cannot be matched to the whole layer of the other
+                a, b = (LayerFactors(side.layer_query, side.layer_key) for side in (a, b))
             if self.shape is not None and is_usable(pair, self.width):
                 forms = [reduced_forms(side, self.shape.dimensions) for side in (a, b)]  # [d'², H]
                 self._match(pair, rows, a, b, forms, norms)

@@ -87,7 +87,9 @@ def sound_features(source: Sound, loaded: LoadedModel, rate: int | None, truncat
     wave = waveform(source, rate, sampling_rate)  # [samples]
     if extractor is None:
         if getattr(config, "conv_kernel", None) is None:
-            raise InputError(f"{loaded.name}: no feature extractor was found with the model; pass one with processor=")
+            ids = "" if isinstance(source, str | os.PathLike) else ', or token ids as {"input_ids": ids}'
+            why = "no feature extractor was found with the model, so it cannot read a sound"
+            raise InputError(f"{loaded.name}: {why}; pass one with processor={ids}")
         return {"input_values": torch.from_numpy((wave - wave.mean()) / np.sqrt(wave.var() + 1e-7))[None]}
     longest = getattr(extractor, "n_samples", None)
     if longest and len(wave) > longest and not truncate:

@@ -41,7 +41,10 @@ class Tree(Drawable):
     order: Ints  # [n]
 
     def __init__(self, levels: ArrayLike, order: ArrayLike | None = None) -> None:
-        given = np.asarray(levels)
+        try:
+            given = np.asarray(levels)
+        except ValueError:
+            raise InputError("tree: expected integer levels [depth, n], got rows of different lengths") from None
         if given.ndim != 2 or 0 in given.shape or given.dtype.kind not in "iu":
             raise InputError(f"tree: expected integer levels [depth, n], got {given.dtype} of shape {given.shape}")
         levels = np.stack([canonical_labels(row) for row in given.astype(np.int64)])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from attngeo.arrays import Array, namespace
@@ -11,15 +11,18 @@ from attngeo.weights.layout.rotary import RotaryPairs
 from attngeo.weights.sources.checkpoint import FloatArray
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Norm:
     """The norm whose output the projections read. Folding it in gives C diag(g) M diag(g) C, with C only if centred."""
 
     gain: FloatArray  # [d]
     centred: bool  # True: LayerNorm, which subtracts the mean (C = I − 11ᵀ/d); False: RMSNorm
 
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Norm) and _same_fields(self, other)
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, eq=False)
 class AttentionWeights:
     """The queries and keys of one layer, for row vectors x: logits = x M_h xᵀ, M_h = query[h] key[h // (H/G)]ᵀ.
 
@@ -44,6 +47,9 @@ class AttentionWeights:
     numbers: tuple[int, ...] | None = None  # of the query heads in the full model, for a pruned layer; None: 0, 1, 2, …
     key_of: tuple[int, ...] | None = None  # the key head of each query head, where a pruned layer's groups are unequal
     tensors: tuple[str, ...] = field(default=(), repr=False)  # names of the query and the key tensor
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, AttentionWeights) and _same_fields(self, other)
 
     def __repr__(self) -> str:
         known = "" if self.heads_known else ", heads not known"
@@ -90,6 +96,18 @@ def layer_form_factors(
     stack: Any = namespace(query).stack
     summed = stack([_along(query, axis, slice(*span)).sum(axis) for span in zip(starts, stops, strict=True)], axis)
     return summed, stack([_along(key, axis, start) for start in starts], axis)
+
+
+def _same_fields(a: Any, b: Any) -> bool:
+    """Return whether two dataclasses of one type have equal fields; arrays are equal in shape and in all entries."""
+    for name in (each.name for each in fields(a)):
+        x, y = getattr(a, name), getattr(b, name)
+        if hasattr(x, "shape") and hasattr(y, "shape"):
+            if x.shape != y.shape or not bool((x == y).all()):
+                return False
+        elif x is not y and x != y:
+            return False
+    return True
 
 
 def _along(array: Any, axis: int, index: int | slice) -> Any:

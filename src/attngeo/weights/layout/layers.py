@@ -145,7 +145,7 @@ def chosen_layers(layers: int | Collection[int] | None) -> frozenset[int] | None
         raise InputError("layers: expected at least one layer number, got an empty collection")
     for number in numbers:
         if not is_whole(number, lowest=0):
-            raise InputError(f"layers: expected layer numbers from 0, got {number!r}")
+            raise InputError(f"layers: expected layer numbers from 0, got {layers!r}")
     return frozenset(int(number) for number in numbers)
 
 

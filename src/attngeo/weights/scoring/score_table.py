@@ -183,7 +183,8 @@ class ScoreTable:
         except OSError as error:
             raise SourceError(f"{path}: cannot be read ({error.strerror or error})") from error
         except ValueError as error:
-            raise SourceError(f"{path}: is damaged, expected a score table saved by attngeo") from error
+            found = "is damaged" if file_path(path).suffix == ".parquet" else "is not a Parquet file"
+            raise SourceError(f"{path}: {found}, expected a score table saved by attngeo") from error
         columns = {name: str(kind) for name, kind in frame.schema.items()}
         known = columns.items() <= COLUMNS.items() and columns.keys() >= FIRST_COLUMNS
         has_types = isinstance(types, dict) and all(isinstance(text, str) for text in types.values())

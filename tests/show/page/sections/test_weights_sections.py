@@ -15,6 +15,7 @@ from attngeo.show.page.sections import (
     rotary_section,
     scores_section,
 )
+from attngeo.show.page.sections.maps import heat_map
 from attngeo.weights.scoring import head_nulls, layer_nulls, list_published
 from attngeo.weights.scoring.head_form import extreme_heads, head_forms
 
@@ -104,10 +105,15 @@ def test_maps_hold_every_score_and_one_is_visible(minilm_scores):
 
 def test_a_pruned_head_is_a_gap(minilm_scores):
     frame = minilm_scores.frame.filter(~((pl.col("layer") == 2) & (pl.col("head") == 3)).fill_null(False))
-    (figure,) = maps_section(frame).figures
-    trace = figure.plotly["data"][0]
+    section = maps_section(frame)
+    (figure,) = section.figures
+    trace, *_, cross = figure.plotly["data"]
     assert trace["z"][2][3] is None and trace["customdata"][2][3] is None
     assert sum(value is None for row in trace["z"] for value in row) == 1
+    # White would be a score of 0: a cross marks the gap, whichever score is chosen.
+    assert (cross["x"], cross["y"]) == ([3], [2]) and section.reading.endswith(" A cross marks a cell without a head.")
+    (menu,) = figure.plotly["layout"]["updatemenus"]
+    assert all(button["args"][0]["visible"][-1] for button in menu["buttons"])
 
 
 def test_models_lie_before_the_published_ones(pair_scores, minilm_scores):
@@ -198,3 +204,17 @@ def test_heads_of_several_models_are_told_apart():
     titles = [figure.plotly["layout"]["annotations"][0]["text"].split("<br>")[0] for figure in figures]
     assert titles == ["<b>bundled/encoder"] * 2 + ["<b>bundled/decoder"] * 2
     assert head_forms_section([]).figures == ()
+
+
+def test_a_map_of_zeros_has_the_colour_of_zero():
+    """The changes of symmetry of a model that was not changed: 0 is the middle of the colours, not their lower end."""
+    labels = [["L0H0", "L0H1"]]
+    signed, unsigned = (heat_map(np.zeros((1, 2)), labels, "change", sign) for sign in (True, False))
+    assert (signed["zmin"], signed["zmax"]) == (-1, 1) and (unsigned["zmin"], unsigned["zmax"]) == (0, 1)
+
+
+def test_a_head_without_a_score_is_explained(minilm_scores):
+    zero = pl.col("head") == 3  # of every layer
+    frame = minilm_scores.frame.with_columns(pl.when(zero).then(None).otherwise("symmetry").alias("symmetry"))
+    assert "An empty cell is a head without a score" in maps_section(frame).reading
+    assert "empty cell" not in maps_section(minilm_scores.frame).reading

@@ -44,13 +44,14 @@ COLUMNS = {
 def change_rows(pair: LayerPair, a: LayerFactors, b: LayerFactors) -> tuple[list[Row], list[float], list[float]]:
     """Return the rows of one layer, the layer form first, and the norms ‖M‖ of all heads of either model.
 
-    Where the head count of a model is unknown, the whole layer is its one head.
+    Where the head count of either model is unknown, the whole layer is the one head of both.
     """
     rows_a, rows_b = (
         layer_rows(side, factors, Figures(ranks=True, rotary=turning_pairs(side)))
         for side, factors in ((pair.a, a), (pair.b, b))
     )
-    norms_a, norms_b = ([row["norm"] for row in rows[1:] or rows] for rows in (rows_a, rows_b))
+    forms = slice(1, None) if pair.heads_known else slice(1)
+    norms_a, norms_b = ([row["norm"] for row in rows[forms]] for rows in (rows_a, rows_b))
     labelled = pair.heads
     rows = [_row(pair, None, rows_a[0], rows_b[0], layer_change(a, b, (rows_a[0]["norm"], rows_b[0]["norm"])))]
     pairs = [(i, j) for _, i, j in labelled]

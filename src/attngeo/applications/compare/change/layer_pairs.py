@@ -21,6 +21,11 @@ class LayerPair:
     b: AttentionWeights
 
     @property
+    def heads_known(self) -> bool:
+        """Return whether the number of heads of both layers is known."""
+        return self.a.heads_known and self.b.heads_known
+
+    @property
     def heads(self) -> list[tuple[int, int, int]]:
         """Return (number, index in a, index in b) of the heads that both layers have.
 
@@ -29,7 +34,7 @@ class LayerPair:
         """
         of_a, of_b = self.a.head_numbers, self.b.head_numbers
         pruned = self.a.numbers is not None or self.b.numbers is not None
-        if not (self.a.heads_known and self.b.heads_known) or (len(of_a) != len(of_b) and not pruned):
+        if not self.heads_known or (len(of_a) != len(of_b) and not pruned):
             return []
         index = {number: j for j, number in enumerate(of_b)}
         return [(number, i, index[number]) for i, number in enumerate(of_a) if number in index]

@@ -21,7 +21,7 @@ from attngeo.show.page.sections.description import (
     rounded_number,
     whole_axis,
 )
-from attngeo.show.page.sections.maps import head_grid, heat_map
+from attngeo.show.page.sections.maps import gap_marks, head_grid, heat_map
 
 if TYPE_CHECKING:
     import polars as pl
@@ -83,7 +83,7 @@ def _map(part: pl.DataFrame, column: str, title: str, signed: bool, id: str, nam
     layers, heads = values.shape
     panel = Panel(
         title,
-        [heat_map(values, labels, title, signed)],
+        [heat_map(values, labels, title, signed), *gap_marks(labels)],
         whole_axis("head", heads),
         whole_axis("layer", layers, range=[-0.5, layers - 0.5]),
     )

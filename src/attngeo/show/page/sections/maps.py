@@ -12,6 +12,7 @@ from attngeo.io.names import short_name
 from attngeo.show.page.section import PageFigure, Section
 from attngeo.show.page.sections.description import (
     DIVERGING,
+    NULL_GREY,
     SEQUENTIAL,
     Panel,
     Trace,
@@ -32,6 +33,8 @@ READING = (
     "scores that cannot be negative go from dark to bright. The list above the map selects the score, and a click "
     "on a cell selects the head."
 )
+GAPS = "A cross marks a cell without a head."
+UNDEFINED = "An empty cell is a head without a score, because its query, its key or their product is zero."
 # Column → name and whether it has a sign.
 SCORES = {
     "symmetry": ("symmetry", True),
@@ -71,7 +74,12 @@ def maps_section(frame: pl.DataFrame, *, id: str = "maps") -> Section:
     """
     parts = frame.drop_nulls("head").partition_by("model", "stack", maintain_order=True)
     figures = [_map_figure(part, f"{id}-{number}") for number, part in enumerate(parts, 1)]
-    return Section(id, "Layer × head maps", READING, tuple(figures))
+    readings = [READING]
+    if any(gap_marks(head_grid(part, "layer")[1]) for part in parts):
+        readings.append(GAPS)
+    if any(part["symmetry"].null_count() for part in parts):
+        readings.append(UNDEFINED)
+    return Section(id, "Layer × head maps", " ".join(readings), tuple(figures))
 
 
 def _map_figure(part: pl.DataFrame, id: str) -> PageFigure:
@@ -82,15 +90,19 @@ def _map_figure(part: pl.DataFrame, id: str) -> PageFigure:
         name, signed = SCORES[score]
         values, labels = head_grid(part, score)
         traces.append(heat_map(values, labels, name, signed) | {"visible": number == 0})
+    marks = gap_marks(labels)
     rows, heads = len(traces[0]["z"]), len(traces[0]["z"][0])
     panel = Panel(
-        stack_name(model, stack), traces, whole_axis("head", heads), whole_axis("layer", rows, range=[-0.5, rows - 0.5])
+        stack_name(model, stack),
+        traces + marks,
+        whole_axis("head", heads),
+        whole_axis("layer", rows, range=[-0.5, rows - 0.5]),
     )
     description = figure(
         [panel],
         height=min(560, max(200, 22 * rows)),
         legend=False,
-        updatemenus=[_choice([SCORES[s][0] for s in shown])],
+        updatemenus=[_choice([SCORES[s][0] for s in shown], len(marks))],
     )
     table = columns(part.select("model", "stack", "layer", "head", *shown).iter_rows(named=True))
     label = f"Scores of each head of {short_name(model)}, {stack}, as a layer by head map."
@@ -112,7 +124,7 @@ def head_grid(rows: pl.DataFrame, column: str) -> tuple[Floats, list[list[str | 
 def heat_map(values: Floats, labels: Sequence[Sequence[str | None]], name: str, signed: bool) -> Trace:
     """Return a heat map of values [layers, heads]; the colours of a score with a sign are symmetric about 0."""
     known = values[np.isfinite(values)]
-    top = float(np.abs(known).max()) if known.size else 1.0
+    top = float(np.abs(known).max(initial=0.0)) or 1.0
     low = -top if signed else min(0.0, float(known.min(initial=0.0)))
     return {
         "type": "heatmap",
@@ -122,7 +134,7 @@ def heat_map(values: Floats, labels: Sequence[Sequence[str | None]], name: str, 
         "hoverongaps": False,
         "colorscale": DIVERGING if signed else SEQUENTIAL,
         "zmin": rounded_number(low),
-        "zmax": rounded_number(top or 1.0),
+        "zmax": rounded_number(top),
         "colorbar": colour_bar(""),
         "xgap": 1,
         "ygap": 1,
@@ -130,10 +142,32 @@ def heat_map(values: Floats, labels: Sequence[Sequence[str | None]], name: str, 
     }
 
 
-def _choice(names: Sequence[str]) -> dict[str, object]:
-    """Return a menu that shows one of several traces."""
+def gap_marks(labels: Sequence[Sequence[str | None]]) -> list[Trace]:
+    """Return crosses on the cells of a map that have no head; without them such a cell looks like a score of 0."""
+    gaps = [(head, layer) for layer, row in enumerate(labels) for head, label in enumerate(row) if label is None]
+    if not gaps:
+        return []
+    return [
+        {
+            "type": "scatter",
+            "mode": "markers",
+            "x": [head for head, _ in gaps],
+            "y": [layer for _, layer in gaps],
+            "marker": {"symbol": "x-thin", "size": 7, "line": {"color": NULL_GREY, "width": 1}},
+            "hovertemplate": "no head<extra></extra>",
+            "name": "no head",
+        }
+    ]
+
+
+def _choice(names: Sequence[str], always: int) -> dict[str, object]:
+    """Return a menu that shows one of several traces, and the `always` traces after them with each."""
     buttons = [
-        {"label": name, "method": "restyle", "args": [{"visible": [other == name for other in names]}]}
+        {
+            "label": name,
+            "method": "restyle",
+            "args": [{"visible": [other == name for other in names] + [True] * always}],
+        }
         for name in names
     ]
     return {

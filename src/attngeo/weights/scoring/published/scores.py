@@ -72,6 +72,8 @@ def list_published(
             rows = rows.filter(pl.col(column).str.to_lowercase().str.contains(text.lower(), literal=True))
     for column, word in (("modality", modality), ("stack", stack)):
         if word is not None:
+            if word not in (words := all_published()[column].unique().sort().to_list()):
+                raise InputError(f"{column} {word!r}: expected one of {', '.join(words)}")
             rows = rows.filter(pl.col(column) == word)
     if caution is not None:
         rows = rows.filter(pl.col("caution").is_not_null() if caution else pl.col("caution").is_null())

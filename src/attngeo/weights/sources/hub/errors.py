@@ -65,6 +65,7 @@ def one_line_errors(ref: HubRef, *, exists: bool = True) -> Iterator[None]:
     except IncompleteTransfer as error:
         raise SourceError(f"{ref}: {error}") from error
     except errors.HTTPError as error:  # type: ignore[attr-defined]  # of the transport: refused, reset, timed out
+        missing = missing and f"{missing}and "
         raise SourceError(f"{ref}: {missing}{endpoint} cannot be reached ({first_line(error)})") from error
     except OSError as error:
         # Nothing else is written to here.
