@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,8 +13,11 @@ import pytest
 
 pytest.importorskip("torch")
 
+import attngeo
+from attngeo.io.names import short_name
 from attngeo.organization import NetworkTensor
 from attngeo.reporting import missing
+from attngeo.reporting.assemble import page_of
 from attngeo.reporting.missing import Wanted, add_comparison, add_missing
 from attngeo.reporting.results import ModelResults, Results
 
@@ -38,6 +43,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[dict[str, Any]]]:
         "capture": tensor,
         "softmax_invariance": "invariance",
         "compare": "comparison",
+        "tell_apart": (),
     }
     for name, result in results.items():
 
@@ -88,3 +94,47 @@ def test_the_control_of_the_sparsity_uses_the_seed(calls: dict[str, list[dict[st
         found.append(results.models[0].sparsity["shuffled axes"].sparsity.l1)
     assert found[0] == found[1] != found[2]
     assert [options["stage"] for options in calls["capture"]] == ["probabilities"] * 3  # the logits are not needed
+
+
+def test_a_model_of_the_same_short_name_is_shown_too(tmp_path: Path) -> None:
+    """Two runs in folders of one name; a report names both, by as much of their paths as tells them apart."""
+    refs = [tmp_path / run / "run" / "checkpoint" for run in ("x", "y")]
+    for ref, name in zip(refs, ("decoder", "encoder"), strict=True):
+        shutil.copytree(attngeo.bundled.bundled(name), ref)
+    results = Results([ModelResults(short_name(refs[0]), refs[0])])
+    add_missing(results, Wanted())
+    add_comparison(results, refs[1], Wanted())
+    names = ["…/x/run/checkpoint", "…/y/run/checkpoint"]
+    assert [model.name for model in results.models] == names
+    for model, ref in zip(results.models, refs, strict=True):
+        assert model.scores is not None and model.scores.frame["symmetry"].equals(attngeo.score(ref).frame["symmetry"])
+        assert model.scores.frame["model"].unique().to_list() == [model.name] == list(model.scores.model_types)
+    assert {form.model for form in results.models[0].forms} == {names[0]}
+    page = page_of(results)
+    assert page.title.endswith(" and ".join(names)) and len(page.verdicts) == 2
+    assert [verdict.name.partition(",")[0] for verdict in page.verdicts] == names
+    (scores,) = (section for section in page.sections if section.id == "scores")
+    assert all(name in scores.figures[0].label for name in names)
+    assert page.sections[-1].title == f"Compared: {names[0]} → {names[1]}"
+
+
+def test_a_model_compared_with_itself_is_shown_once() -> None:
+    folder = str(attngeo.bundled.bundled("encoder"))
+    results = Results([ModelResults(short_name(folder), folder)])
+    add_missing(results, Wanted())
+    add_comparison(results, Path(folder), Wanted())
+    assert [model.name for model in results.models] == [short_name(folder)]
+
+
+def test_two_models_of_one_class_in_memory_are_told_apart() -> None:
+    from transformers import BertConfig, BertModel
+
+    config = BertConfig(vocab_size=32, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16)
+    first, second = BertModel(config), BertModel(config)
+    results = Results([ModelResults("BertModel", first)])
+    add_missing(results, Wanted())
+    add_comparison(results, second, Wanted())
+    names = ["BertModel (1)", "BertModel (2)"]
+    assert [model.name for model in results.models] == [model.scored_name for model in results.models] == names
+    [comparison] = results.comparisons
+    assert (comparison.a, comparison.b) == tuple(names)

@@ -12,7 +12,7 @@ import pytest
 
 import attngeo
 from attngeo.errors import AttngeoError, InputError, SourceError
-from attngeo.io.names import short_name
+from attngeo.io.names import distinct_names, short_name
 from attngeo.organization import NetworkTensor, organize, planted
 from attngeo.reporting.assemble import page_of
 from attngeo.reporting.results import sorted_results
@@ -104,6 +104,11 @@ def test_what_does_not_belong_together_is_refused(given, message):
 def test_names_are_compared_by_their_last_two_parts():
     assert short_name("/a/b/model/") == short_name(Path("b/model")) == "b/model"
     assert short_name("") == ""
+
+
+def test_longer_names_tell_models_apart():
+    assert distinct_names(["/a/b/model", "b/model", "/a/c/model"]) == ["…/a/b/model", "b/model", "c/model"]
+    assert [short_name(name) for name in ("…/a/b/model", "c/model")] == ["…/a/b/model", "c/model"]
 
 
 def test_saved_results_are_recognised(tmp_path):

@@ -8,10 +8,11 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from attngeo.arguments import is_whole
 from attngeo.errors import InputError
 from attngeo.weights.layout.config_scope import scope_of
 from attngeo.weights.layout.families import ends_with, family
-from attngeo.weights.layout.pruned_heads import pruned_heads
+from attngeo.weights.layout.pruned_heads import pruned_group, pruned_heads
 from attngeo.weights.layout.site import Location, facts_of
 from attngeo.weights.layout.sites import find_sites
 from attngeo.weights.layout.stacks import name_stacks
@@ -35,6 +36,7 @@ class AttentionModule:
     layer: int
     location: Location  # a Site, with the names of the tensors, where the layout table knows the module
     numbers: tuple[int, ...] | None = None  # of the query heads in the full model, for a pruned layer; None: 0, 1, 2, …
+    group: int = 1  # query heads of the full model that share a key head; a pruned module itself counts those it kept
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,7 +82,11 @@ def attention_stacks(model: PreTrainedModel) -> dict[str, Stack]:
         else:
             pruned = pruned_heads(config, stack, layer)
             numbers = None if pruned is None else pruned.numbers
-            attentions.setdefault(stack, []).append(AttentionModule(path, *dispatching[path], layer, location, numbers))
+            module, eager = dispatching[path]
+            own: Any = getattr(module, "num_key_value_groups", 1)
+            group = pruned_group(config, stack) or (own if is_whole(own, lowest=1) else 1)
+            found = AttentionModule(path, module, eager, layer, location, numbers, group)
+            attentions.setdefault(stack, []).append(found)
     return {
         name: Stack(name, tuple(sorted(members, key=lambda one: one.layer)), tuple(unsupported.get(name, ())))
         for name, members in attentions.items()

@@ -18,7 +18,8 @@ from attngeo.organization.capture.capture import capture
 from attngeo.organization.capture.network_tensor import NetworkTensor
 from attngeo.organization.organize import organize
 from attngeo.organization.softmax.invariance import softmax_invariance
-from attngeo.reporting.results import ModelResults, Results
+from attngeo.reporting.model_names import tell_apart
+from attngeo.reporting.results import ModelResults, Results, reference_name
 from attngeo.weights.scoring.head_form import extreme_heads, head_forms
 from attngeo.weights.scoring.rotary import offset_curves
 from attngeo.weights.scoring.score import score
@@ -69,8 +70,8 @@ def add_comparison(results: Results, against: Any, wanted: Wanted) -> None:
     models = [model for model in results.models if model.ref is not None]
     if not models:
         raise InputError("against: names a model to compare with, but no model was given, only results")
-    for model in models:
-        found = compare(
+    comparisons = [
+        compare(
             model.ref,
             against,
             inputs=wanted.inputs,
@@ -81,12 +82,17 @@ def add_comparison(results: Results, against: Any, wanted: Wanted) -> None:
             unproven=wanted.unproven,
             progress=wanted.progress,
         )
-        results.comparisons.append(found)
-    name = short_name(against) if isinstance(against, str | os.PathLike) else type(against).__name__
-    if all(model.name != name for model in results.models):
-        other = ModelResults(name, against)
+        for model in models
+    ]
+    other = next((model for model in results.models if model.is_of(against)), None)
+    if other is None:
+        other = ModelResults(short_name(reference_name(against)), against)
         other.scores = _scores(against, wanted)
         results.models.append(other)
+    renamed = tell_apart(results.models)
+    for model, found in zip(models, comparisons, strict=True):
+        both = model in renamed and other in renamed
+        results.comparisons.append(replace(found, a=model.name, b=other.name) if both else found)
 
 
 def _scores(ref: Any, wanted: Wanted) -> Any:

@@ -11,6 +11,7 @@ from attngeo.applications.compare.comparison import ModelComparison
 from attngeo.applications.compare.model_map import ModelMap
 from attngeo.applications.prune.loss_curve import LossCurve
 from attngeo.applications.prune.plan import PrunePlan
+from attngeo.arguments import file_path
 from attngeo.dynamics.monitoring.records import Record
 from attngeo.errors import InputError
 from attngeo.io.names import short_name
@@ -24,11 +25,11 @@ from attngeo.weights.scoring.rotary import OffsetCurves
 from attngeo.weights.scoring.score_table import ScoreTable
 
 
-@dataclass
+@dataclass(eq=False)
 class ModelResults:
     """What is known about one model; None or empty where it was neither given nor computed."""
 
-    name: str  # the last two parts of its path or hub id; "" where no result names it
+    name: str  # the last two parts of its path or hub id, more where models share them; "" where no result names it
     ref: Any = None  # a reference from which the rest can be computed
     scores: ScoreTable | None = None
     forms: tuple[HeadForm, ...] = ()
@@ -41,6 +42,32 @@ class ModelResults:
     training: list[Record] | None = None
     plan: PrunePlan | None = None
     losses: LossCurve | None = None
+
+    @property
+    def scored_name(self) -> str:
+        """Return the model's name in its score table; its own name where it was not scored."""
+        return self.name if self.scores is None else str(self.scores.frame["model"][0])
+
+    @property
+    def full_name(self) -> str:
+        """Return the path or hub id of the model, the class of one in memory, or the name in its score table."""
+        return self.scored_name if self.ref is None else reference_name(self.ref)
+
+    def is_of(self, ref: Any) -> bool:
+        """Return whether the results are those of `ref`: the same object, folder, file or hub id."""
+        if not isinstance(ref, str | os.PathLike):
+            return self.ref is ref
+        if self.ref is not None and not isinstance(self.ref, str | os.PathLike):
+            return False
+        mine, others = (os.path.realpath(file_path(name)) for name in (self.full_name, ref))
+        return mine == others
+
+
+def reference_name(ref: Any) -> str:
+    """Return the path or hub id of a model; for one in memory, where it was loaded from, or its class."""
+    if isinstance(ref, str | os.PathLike):
+        return os.fspath(ref)
+    return str(getattr(ref, "name_or_path", "") or type(ref).__name__)
 
 
 @dataclass
@@ -116,10 +143,7 @@ def _is_result(item: Any) -> bool:
 def _add_reference(results: Results, ref: Any) -> None:
     if not isinstance(ref, str | os.PathLike | Mapping) and not hasattr(ref, "state_dict"):
         raise InputError(f"report: cannot use {type(ref).__name__}, expected a model or a result of attngeo")
-    if isinstance(ref, str | os.PathLike):
-        name = short_name(ref)
-    else:
-        name = short_name(str(getattr(ref, "name_or_path", "") or type(ref).__name__))
+    name = short_name(reference_name(ref))
     for model in results.models:
         if model.name == name and model.ref is None:
             model.ref = ref

@@ -8,12 +8,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-pytest.importorskip("torch")
+torch = pytest.importorskip("torch")
 
-from attngeo.atlas.organizing import questions
-from attngeo.atlas.organizing.questions import Invariance, _shared_keys
-from attngeo.atlas.organizing.texts import Text
-from attngeo.organization import NetworkTensor, Tree
+from attngeo.applications.prune.plan import PrunePlan  # noqa: E402
+from attngeo.applications.prune.prune import prune  # noqa: E402
+from attngeo.atlas.organizing import questions  # noqa: E402
+from attngeo.atlas.organizing.questions import Invariance, Trees, _shared_keys  # noqa: E402
+from attngeo.atlas.organizing.texts import Text  # noqa: E402
+from attngeo.live.load import load_model  # noqa: E402
+from attngeo.organization import NetworkTensor, Tree  # noqa: E402
+from attngeo.organization.capture.capture import capture  # noqa: E402
+from tests.applications.prune.prunable_models import tiny_model  # noqa: E402
 
 
 @pytest.fixture
@@ -53,7 +58,30 @@ def test_pairs_that_share_a_key_head_are_compared_with_chance() -> None:
     heads = tuple(f"L{layer}H{head}" for layer in range(2) for head in range(4))
     # Joined first: L0H0 with L0H1 (one key head), L0H2 with L1H2, L1H0 with L1H1 (one key head), L0H3 with L1H3.
     tree = Tree([[0] * 8, [0, 0, 1, 2, 3, 3, 1, 2], range(8)])
-    found = _shared_keys(tree, heads, groups=2)
+    found = _shared_keys(tree, heads, {0: 2, 1: 2})
     assert found["shared_key"] == 0.5
     assert found["shared_key_chance"] == pytest.approx(4 / 28)  # of 28 pairs, 4 share a key head
-    assert _shared_keys(tree, heads, groups=1) == {}
+    assert _shared_keys(tree, heads, {0: 1, 1: 1}) == {}
+    found = _shared_keys(tree, heads, {0: 2, 1: 1})  # the second layer has a key per head
+    assert (found["shared_key"], found["shared_key_chance"]) == (0.25, pytest.approx(2 / 28))
+
+
+@pytest.mark.parametrize(
+    ("removed", "sharing"),
+    [
+        ([], 2 * 6),  # two layers of two key heads, each read by three heads
+        (["L0H2", "L0H5", "L1H2", "L1H5"], 2 * 2),  # each key head has lost one of its heads
+        (["L0H0", "L1H0", "L1H1"], (1 + 3) + (0 + 3)),  # groups of unequal size
+    ],
+)
+def test_heads_of_a_pruned_model_share_the_keys_of_the_full_model(
+    monkeypatch: pytest.MonkeyPatch, removed: list[str], sharing: int
+) -> None:
+    model = tiny_model("llama")
+    if removed:
+        model = prune(model, PrunePlan.from_heads(model, removed), refit=False)
+    tensor = capture(model, {"input_ids": torch.arange(3, 12)[None]}, stage="logits")
+    monkeypatch.setattr(Trees, "_capture", lambda *_: tensor)
+    row, _ = Trees(permuted=False).answer(load_model(model), Text("a text"))
+    heads = 12 - len(removed)
+    assert row["shared_key_chance"] == pytest.approx(sharing / (heads * (heads - 1) / 2))

@@ -12,7 +12,8 @@ import numpy as np
 
 from attngeo.applications.compare.compare import NEEDS_INPUTS, check_options, compare_layers, weights_of
 from attngeo.applications.compare.distance.captured import captured_geometry
-from attngeo.applications.compare.distance.network_distance import HEADS, fused_gromov_wasserstein
+from attngeo.applications.compare.distance.gromov_wasserstein import fused_gromov_wasserstein
+from attngeo.applications.compare.distance.network_distance import HEADS
 from attngeo.applications.compare.origin.relation import DRAWS, Relation
 from attngeo.arrays import Floats
 from attngeo.display import Drawable, draw
@@ -173,7 +174,7 @@ def compare_all(
                 related = Relation.none(str(error))
         if geometries is not None:
             g, h = geometries[i], geometries[j]
-            distance = fused_gromov_wasserstein(g.affinity, h.affinity, g.depth, h.depth, seed)
+            distance = fused_gromov_wasserstein(g.affinity, h.affinity, g.depth, h.depth)
         elif related.cosine is None or np.isnan(related.cosine):
             raise InputError(f"{names[i]} and {names[j]}: {related.verdict}; {NEEDS_INPUTS}")
         else:

@@ -15,7 +15,9 @@ from attngeo.arguments import whole_number
 from attngeo.atlas.columns import BASES, CONTRASTS
 from attngeo.atlas.options import Options
 from attngeo.atlas.organizing.texts import Text
+from attngeo.live.attention_modules import attention_stacks
 from attngeo.organization.capture.capture import capture
+from attngeo.organization.capture.inputs import choose_stack, modality
 from attngeo.organization.capture.network_tensor import NetworkTensor, check_stack, check_stage
 from attngeo.organization.expansion.controls import Comparison
 from attngeo.organization.organize import organize
@@ -26,7 +28,7 @@ from attngeo.weights.scoring.rows import Row, null_if_nan
 if TYPE_CHECKING:
     from attngeo.live.load import LoadedModel
 
-RESULT_VERSION = 1  # raised whenever the same network, text and options give other figures
+RESULT_VERSION = 2  # raised whenever the same network, text and options give other figures
 
 
 @dataclass(frozen=True)
@@ -76,9 +78,15 @@ class Trees(Question):
         organization = organize(tensor)
         comparison = organization.expand().compare(self.seed, permuted=self.permuted)
         tree, affinity = organization.trees[2], organization.affinities[2]  # of the heads
-        row = _sparsity(comparison) | _shared_keys(tree, tensor.heads, key_groups(loaded))
+        row = _sparsity(comparison) | _shared_keys(tree, tensor.heads, self._key_groups(loaded, text))
         row |= {"stage": self.stage, "depth": tree.depth, "tokens": len(tensor.queries), "heads": len(tensor.heads)}
         return row, _pairs(tree, affinity, tensor.heads)
+
+    def _key_groups(self, loaded: LoadedModel, text: Text) -> dict[int, int]:
+        """Return how many query heads of each layer of the full model share a key head; 1 where each has its own."""
+        reads = modality(text.content, loaded, self.stack)
+        stack = choose_stack(loaded, attention_stacks(loaded.model), self.stack, reads)
+        return {attention.layer: attention.group for attention in stack.attentions}
 
 
 @dataclass(frozen=True)
@@ -108,12 +116,6 @@ class Invariance(Question):
         return row, None
 
 
-def key_groups(loaded: LoadedModel) -> int:
-    """Return how many query heads of a layer read the same key head; 1 where each has its own."""
-    groups = [getattr(module, "num_key_value_groups", 1) for module in loaded.model.modules()]
-    return max((count for count in groups if isinstance(count, int)), default=1)
-
-
 def _sparsity(comparison: Comparison) -> Row:
     row: Row = {"gain": comparison.gain()}
     if "permuted: trees" in comparison:
@@ -128,13 +130,19 @@ def _sparsity(comparison: Comparison) -> Row:
     return row
 
 
-def _shared_keys(tree: Tree, heads: tuple[str, ...], groups: int) -> Row:
-    """Return how many pairs of heads that are joined first share a key head, and how many would by chance."""
-    if groups == 1:
+def _shared_keys(tree: Tree, heads: tuple[str, ...], groups: Mapping[int, int]) -> Row:
+    """Return how many pairs of heads that are joined first share a key head, and how many would by chance.
+
+    groups: layer → how many query heads of the full model share a key head
+    """
+    largest = max(groups.values(), default=1)
+    if largest == 1:
         return {}
-    # L3H7 → layer 3, key head 7 // groups.
-    layers, numbers = zip(*(map(int, head[1:].split("H")) for head in heads), strict=True)
-    key = np.asarray(layers) * len(heads) + np.asarray(numbers) // groups  # [heads]
+    # L3H7 → layer 3, key head 7 // groups[3]: pruned heads keep their numbers. A module that runs several times is
+    # several layers, which `groups` does not list.
+    layers, numbers = np.asarray([head[1:].split("H") for head in heads]).astype(int).T  # [heads] each
+    group = np.asarray([groups.get(layer, largest) for layer in layers.tolist()])
+    key = layers * (numbers.max() + 1) + numbers // group  # [heads]
     same = key[:, None] == key[None, :]  # [heads, heads]
     pairs = [(a, b) for folder in tree.smallest_folders() for a in folder for b in folder if a < b]
     all_pairs = len(heads) * (len(heads) - 1) / 2

@@ -17,14 +17,30 @@ _SHOWN = 4  # paths in a note
 _QUERIES = re.compile(r"(?:^|_)w?q(?:kv|content)?(?:_|$)|^query(?!.*(?:embed|feat))(?:_|$)", re.IGNORECASE)
 
 
+# Parts of a model that predict further tokens: "mtp.layers.0", "model.mtp_layers.0", ERNIE 4.5's "model.mtp_block.0".
+_FURTHER_TOKENS = re.compile(r"(?:^|\.)mtp(?:_\w+)?\.")
+
+
+def without_unused(sites: Sequence[Site]) -> tuple[list[Site], list[Site]]:
+    """Return the layers that the model runs with these weights, and the others; all where it would run none.
+
+    A checkpoint with nothing but layers that predict further tokens is a model of its own, which drafts them.
+    """
+    used = [site for site in sites if not is_unused(site)]
+    return (used, [site for site in sites if is_unused(site)]) if used else (list(sites), [])
+
+
 def is_unused(site: Site) -> bool:
     """Return whether the checkpoint holds key weights of a layer that the model does not run with them.
 
-    In Gemma 3n and Gemma 4 the last layers read the keys of an earlier one. Behind its last layer, a DeepSeek-V3 or
-    GLM-4.5 stores those that predict further tokens while it is trained.
+    In Gemma 3n and Gemma 4 the last layers read the keys of an earlier one. Layers that predict further tokens while
+    the model is trained (multi-token prediction) are stored behind the last layer by DeepSeek-V3 and GLM-4.5, and under
+    names of their own by Qwen 3.5, EXAONE 4.5, Nemotron-H and others.
     """
-    if site.scope is None or not site.indices:
+    if site.scope is None or not site.indices:  # a model of the reader's own, which may run all of its layers
         return False
+    if _FURTHER_TOKENS.search(site.path):
+        return True
     depth, shared, further = (
         value if is_whole(value := site.scope.get(key), lowest=1) else 0
         for key in ("num_hidden_layers", "num_kv_shared_layers", "num_nextn_predict_layers")

@@ -42,6 +42,22 @@ def pruned_heads(config: Mapping[str, Any] | None, stack: str, layer: int) -> He
         raise LayoutError(f"config.json: {CONFIG_KEY} does not describe the heads of {stack} layer {layer}") from None
 
 
+def pruned_group(config: Mapping[str, Any] | None, stack: str) -> int | None:
+    """Return how many query heads of a stack shared a key head before it was pruned; None where it was not.
+
+    >>> stacks = {"decoder": {"heads": 9, "key_heads": 3, "head_size": 64, "kept": {"0": [0, 2, 5]}}}
+    >>> pruned_group({"attngeo_pruned": {"stacks": stacks}}, "decoder")
+    3
+    """
+    if config is None or not is_pruned(config):
+        return None
+    try:
+        described = config[CONFIG_KEY]["stacks"].get(stack)
+        return None if described is None else int(described["heads"]) // int(described["key_heads"])
+    except (AttributeError, KeyError, TypeError, ValueError, ZeroDivisionError):
+        raise LayoutError(f"config.json: {CONFIG_KEY} does not describe the heads of {stack}") from None
+
+
 def pruned_sites(sites: Sequence[Site], config: Mapping[str, Any] | None) -> dict[str, Heads]:
     """Return the heads of each site of a pruned model, by its path; empty for models that were not pruned."""
     if not is_pruned(config):

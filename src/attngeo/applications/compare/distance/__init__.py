@@ -6,12 +6,8 @@ fused_gromov_wasserstein   the distance alone
 profile_difference         how two score profiles over depth differ
 """
 
+from attngeo.applications.compare.distance.gromov_wasserstein import fused_gromov_wasserstein
 from attngeo.applications.compare.distance.head_geometry import HeadGeometry
-from attngeo.applications.compare.distance.network_distance import (
-    NetworkDistance,
-    fused_gromov_wasserstein,
-    network_distance,
-    profile_difference,
-)
+from attngeo.applications.compare.distance.network_distance import NetworkDistance, network_distance, profile_difference
 
 __all__ = ["HeadGeometry", "NetworkDistance", "fused_gromov_wasserstein", "network_distance", "profile_difference"]

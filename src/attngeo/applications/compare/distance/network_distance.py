@@ -1,10 +1,6 @@
 """How far apart two networks of any shape are: fused Gromov–Wasserstein distance of their head geometries.
 
-    FGW² = min over couplings T of  ½ Σ T_ij (z_i − z_j)² + ½ Σ T_ij T_kl (K^A_ik − K^B_jl)²
-
-K are the head affinities on the same inputs, z the relative depths, and both networks give every head the same weight.
-The problem is not convex, so several starting points are tried and the smallest value counts. Null: the heads of one
-network are permuted, each keeping its affinities and getting the depth of another head.
+Null: the heads of one network are permuted, each keeping its affinities and getting the depth of another head.
 """
 
 from __future__ import annotations
@@ -13,14 +9,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from attngeo.applications.compare.distance.gromov_wasserstein import fused_gromov_wasserstein
 from attngeo.applications.compare.distance.head_geometry import HeadGeometry
 from attngeo.applications.compare.p_values import p_text, p_value
 from attngeo.arguments import whole_number
 from attngeo.arrays import Floats
-from attngeo.errors import AttngeoError
 
-DRAWS, RESTARTS, HEADS = 99, 5, 128  # at most HEADS heads of each network, a seeded choice
-BALANCE = 0.5  # share of the affinities in FGW; the rest is that of the depths
+DRAWS, HEADS = 99, 128  # at most HEADS heads of each network, a seeded choice
 
 
 @dataclass(frozen=True)
@@ -77,34 +72,14 @@ def network_distance(
     whole_number(seed, "seed")
     sizes = len(a.depth), len(b.depth)
     a, b = a.subset(HEADS, seed), b.subset(HEADS, seed)
-    value = fused_gromov_wasserstein(a.affinity, b.affinity, a.depth, b.depth, seed)
+    value = fused_gromov_wasserstein(a.affinity, b.affinity, a.depth, b.depth)
     null = np.empty(draws)
     for draw, rng in enumerate(np.random.default_rng([seed, 5]).spawn(draws)):
         depth = b.depth[rng.permutation(len(b.depth))]
-        null[draw] = fused_gromov_wasserstein(a.affinity, b.affinity, a.depth, depth, seed)
+        null[draw] = fused_gromov_wasserstein(a.affinity, b.affinity, a.depth, depth)
     p = p_value(-value, -null)  # small distances are the unlikely ones
     curves = float(np.mean(np.abs(a.curve - b.curve)))
     return NetworkDistance(value, float(null.mean()), float(null.std(ddof=1)), p, draws, *sizes, curves, *profiles)
-
-
-def fused_gromov_wasserstein(
-    affinity_a: Floats, affinity_b: Floats, depth_a: Floats, depth_b: Floats, seed: int = 0
-) -> float:
-    """Return FGW of two affinities [n_a, n_a], [n_b, n_b] with depths [n_a], [n_b], the smallest of several starts."""
-    try:
-        from ot import emd, unif
-        from ot.gromov import fused_gromov_wasserstein as solve
-    except ImportError:
-        raise AttngeoError("the distance of two networks needs POT: pip install 'attngeo[compare]'") from None
-    rng = np.random.default_rng([seed, 6])
-    cost = np.square(depth_a[:, None] - depth_b)  # [n_a, n_b]
-    p, q = unif(len(depth_a)), unif(len(depth_b))
-    # Starts: independent heads, the coupling of the depths alone, and random vertices of the set of couplings.
-    starts = [np.outer(p, q), emd(p, q, cost), *(emd(p, q, rng.random(cost.shape)) for _ in range(RESTARTS - 2))]
-    options = {"alpha": BALANCE, "symmetric": True, "log": True, "max_iter": 200, "tol_rel": 1e-7}
-    found = [float(solve(cost, affinity_a, affinity_b, p, q, G0=start, **options)[1]["fgw_dist"]) for start in starts]
-    best = min(found)
-    return best**0.5 if best > 1e-14 else 0.0  # below: rounding of a difference of sums of order 1
 
 
 def profile_difference(a: Floats, b: Floats) -> float:
