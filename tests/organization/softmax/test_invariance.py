@@ -10,7 +10,9 @@ import pytest
 from attngeo.errors import InputError
 from attngeo.organization import NetworkTensor, planted, softmax_invariance
 from attngeo.organization.capture.network_tensor import softmax
-from attngeo.organization.softmax.invariance import _head_contrasts, _interval, half_samples
+from attngeo.organization.geometry.tree_agreement import level_agreement, mean_information
+from attngeo.organization.questionnaire.flexible_tree import flexible_tree
+from attngeo.organization.softmax.invariance import _head_contrasts, _information_error, _interval, half_samples
 
 
 @pytest.fixture(scope="module")
@@ -78,6 +80,26 @@ def test_the_spread_over_half_samples_is_the_standard_error(n):
     means = [numbers[drawn].mean() for drawn in half_samples(n, 4000, rng)]
     assert np.std(means) == pytest.approx(numbers.std(ddof=1) / n**0.5, rel=0.05)
     assert all(len(set(drawn.tolist())) == n // 2 for drawn in half_samples(n, 3, rng))
+
+
+def test_the_standard_error_of_tree_information_is_its_spread_over_networks():
+    """Networks of 24 heads in six clusters."""
+    rng = np.random.default_rng(0)
+
+    def affinity(points):
+        distances = np.linalg.norm(points[:, None] - points, axis=-1)
+        return np.exp(-((distances / np.median(distances)) ** 2))
+
+    values, errors = [], []
+    for _ in range(200):
+        points = 3 * np.eye(6)[rng.integers(0, 6, 24)] + 0.6 * rng.normal(size=(24, 6))
+        noisy = [points + noise * rng.normal(size=points.shape) for noise in (0.7, 1.2)]
+        affinities = [affinity(cloud) for cloud in (points, *noisy)]
+        tree, after, control = map(flexible_tree, affinities)
+        own, of_control = (mean_information(level_agreement(tree, other)) for other in (after, control))
+        values.append(own - of_control)
+        errors.append(_information_error(*affinities, half_samples(24, 4, rng)))
+    assert np.sqrt(np.mean(np.square(errors))) == pytest.approx(np.std(values, ddof=1), rel=0.2)
 
 
 def test_an_interval_holds_95_of_100_draws():

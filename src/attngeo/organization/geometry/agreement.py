@@ -9,7 +9,7 @@ import numpy as np
 
 from attngeo.arrays import Floats
 from attngeo.organization.geometry.diffusion import diffusion_map
-from attngeo.organization.geometry.tree_agreement import LevelAgreement, level_agreement
+from attngeo.organization.geometry.tree_agreement import LevelAgreement, level_agreement, mean_information
 from attngeo.organization.trees.tree import Tree
 
 
@@ -24,7 +24,7 @@ class Agreement:
     @property
     def information(self) -> float:
         """Return the mean adjusted mutual information over the levels."""
-        return float(np.mean([level.information for level in self.levels])) if self.levels else nan
+        return mean_information(self.levels)
 
 
 def agreement(affinity: Floats, tree: Tree, other_affinity: Floats, other_tree: Tree) -> Agreement:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -84,6 +86,11 @@ def level_agreement(tree: Tree, other: Tree) -> tuple[LevelAgreement, ...]:
         information = adjusted_information(tree.levels[level], other.levels[match])
         levels.append(LevelAgreement(width, other.widths[match], information))
     return tuple(levels)
+
+
+def mean_information(levels: Sequence[LevelAgreement]) -> float:
+    """Return the mean adjusted mutual information over the levels; NaN where there is none."""
+    return float(np.mean([level.information for level in levels])) if levels else math.nan
 
 
 def adjusted_information(labels: Ints, others: Ints) -> float:

@@ -18,16 +18,17 @@ from attngeo.organization.capture.network_tensor import NetworkTensor, softmax
 from attngeo.organization.checks import checked
 from attngeo.organization.geometry.agreement import Agreement, agreement, procrustes, rank_correlation
 from attngeo.organization.geometry.diffusion import diffusion_map
-from attngeo.organization.geometry.tree_agreement import adjusted_information, level_agreement
+from attngeo.organization.geometry.tree_agreement import level_agreement, mean_information
 from attngeo.organization.haar.smoothness import Holder, holder
 from attngeo.organization.haar.transform import forward
 from attngeo.organization.organization import Organization
 from attngeo.organization.organize import organize
+from attngeo.organization.questionnaire.flexible_tree import flexible_tree
 from attngeo.organization.softmax.invariance_report import Contrast, HeadInvariance, InvarianceReport
 from attngeo.organization.softmax.paraproduct import paraproduct
-from attngeo.organization.trees.tree import Tree
 
 FEWEST_SAMPLES = 40  # of the bootstrap: a 95% interval leaves out one sample in 40 on each side
+TREE_SPLITS = 50  # of the heads into halves, for the standard error of the tree information
 
 
 @accepts_progress_bar
@@ -137,32 +138,49 @@ def _network_contrasts(
 ) -> list[Contrast]:
     """Return the contrasts of the head axis of the whole tensor.
 
-    The bootstrap draws heads: rows and columns of the affinities, elements of the trees. The diffusion maps are those
-    of the affinities drawn.
+    The bootstrap draws heads: rows and columns of the affinities. The diffusion maps are those of the affinities drawn.
     """
     before, after, control = (org.affinities[2] for org in organizations)
-    trees = [org.trees[2] for org in organizations]
-    matched = [_matched_levels(trees[0], tree) for tree in trees[1:]]
 
-    def figures(drawn: Ints, side: int) -> tuple[float, float, float]:
+    def figures(drawn: Ints, other: Floats) -> tuple[float, float]:
         cut = np.ix_(drawn, drawn)
-        one, other = before[cut], (after, control)[side][cut]
-        levels = [adjusted_information(a[drawn], b[drawn]) for a, b in matched[side]]
-        return (
-            rank_correlation(one, other),
-            float(np.mean(levels)) if levels else np.nan,
-            -procrustes(diffusion_map(one), diffusion_map(other)),  # negative, because smaller is better
-        )
+        distance = procrustes(diffusion_map(before[cut]), diffusion_map(other[cut]))
+        return rank_correlation(before[cut], other[cut]), -distance  # negative, because smaller is better
 
     draws = half_samples(len(before), bootstrap, rng)
-    better = np.asarray([np.subtract(figures(d, 0), figures(d, 1)) for d in draws]).reshape(-1, 3)
+    better = np.asarray([np.subtract(figures(d, after), figures(d, control)) for d in draws]).reshape(-1, 2)
     own, of_control = (side[2] for side in network)
-    names = ("heads: affinity rank correlation", "heads: tree information", "heads: Procrustes distance")
-    values = [(a.rank_correlation, a.information, a.procrustes) for a in (own, of_control)]
+    information = own.information - of_control.information
+    width = _information_error(before, after, control, draws[:TREE_SPLITS]) * student(len(before))
     return [
-        Contrast(name, value, control_value, *_interval(column))
-        for name, value, control_value, column in zip(names, *values, better.T, strict=True)
-    ]
+        Contrast("heads: affinity rank correlation", own.rank_correlation, of_control.rank_correlation,
+                 *_interval(better[:, 0])),
+        Contrast("heads: tree information", own.information, of_control.information,
+                 information - width, information + width),
+        Contrast("heads: Procrustes distance", own.procrustes, of_control.procrustes, *_interval(better[:, 1])),
+    ]  # fmt: skip
+
+
+def _information_error(before: Floats, after: Floats, control: Floats, halves: Sequence[Ints]) -> float:
+    """Return the standard error of the tree information minus that of the control; NaN where no tree has a level.
+
+    It is the root mean square of half the difference between a half of the heads and the other half, with trees that
+    are grown for each: drawing elements of fixed trees would leave out how much the trees themselves depend on the
+    heads. A difference of halves is free of the bias of a figure of fewer heads.
+    """
+
+    def information(drawn: Ints) -> float:
+        cut = np.ix_(drawn, drawn)
+        tree, *others = (flexible_tree(affinity[cut]) for affinity in (before, after, control))
+        own, of_control = (mean_information(level_agreement(tree, other)) for other in others)
+        return own - of_control
+
+    differences = []
+    for half in halves:
+        rest = np.setdiff1d(np.arange(len(before)), half)
+        differences.append((information(half) - information(rest)) / 2)
+    known = np.asarray(differences)[np.isfinite(differences)]
+    return float(np.sqrt(np.mean(known**2))) if len(known) else np.nan
 
 
 def half_samples(n: int, count: int, rng: np.random.Generator) -> list[Ints]:
@@ -202,9 +220,16 @@ def widening(n: int) -> float:
     >>> round(widening(4), 2), round(widening(16), 2), round(widening(270), 3)
     (1.87, 1.12, 1.006)
     """
-    from scipy.stats import norm, t
+    from scipy.stats import norm
 
-    return float(np.sqrt(n / (n - 1)) * t.ppf(0.975, n - 1) / norm.ppf(0.975)) if n > 1 else 1.0
+    return float(np.sqrt(n / (n - 1)) * student(n) / norm.ppf(0.975)) if n > 1 else 1.0
+
+
+def student(n: int) -> float:
+    """Return how many standard errors a 95% interval of a mean of n values reaches to each side; NaN for one value."""
+    from scipy.stats import t
+
+    return float(t.ppf(0.975, n - 1)) if n > 1 else np.nan
 
 
 # Name, sign that makes larger mean better, and the figure of one head.
@@ -218,15 +243,6 @@ _HEAD_FIGURES: tuple[tuple[str, int, Callable[[HeadInvariance], float]], ...] = 
     ("exponent of the logits", 1, lambda head: head.exponent.exponent),
     ("exponent of the residual", 1, lambda head: head.residual.exponent),
 )
-
-
-def _matched_levels(tree: Tree, other: Tree) -> list[tuple[Ints, Ints]]:
-    """Return the labels of the pairs of levels that `level_agreement` compares."""
-    pairs = level_agreement(tree, other)
-    return [
-        (tree.levels[tree.widths.index(pair.folders)], other.levels[other.widths.index(pair.folders_other)])
-        for pair in pairs
-    ]
 
 
 def _interval(draws: Floats) -> tuple[float, float]:
