@@ -68,7 +68,7 @@ def model_map_report(models: ModelMap) -> str:
         for pair in sorted(models.pairs, key=lambda pair: sorted((place[pair.a], place[pair.b])))
         if pair.verdict
     ]
-    return "\n".join([models.measure, *table, "", *verdicts, ""])
+    return "\n".join([models.measure, *table, "", *verdicts, *models.notes, ""])
 
 
 def _table(frame: pl.DataFrame, width: int) -> list[str]:

@@ -7,8 +7,10 @@ import polars as pl
 import pytest
 
 import attngeo
-from attngeo.applications.compare import ModelComparison, compare
+from attngeo.applications.compare import ModelComparison, compare, compare_all
 from attngeo.errors import AttngeoError, InputError, SourceError
+from attngeo.show.comparison_report import model_map_report
+from attngeo.show.page.sections.model_map import model_map_section
 from tests.applications.compare.llama_pairs import (
     HEADS,
     LAYERS,
@@ -208,10 +210,14 @@ def test_without_a_number_of_heads_only_layers_are_compared():
     )
     found = compare(a, b, draws=99)
     assert found.notes == (
-        "only layers are compared: the number of heads of state dict is not known (num_heads, --num-heads)",
+        "Only layers are compared: the number of heads of state dict is not known (num_heads, --num-heads)",
     )
     assert found.changes["head"].null_count() == found.changes.height == 2
     assert compare(a, b, draws=99, num_heads=4).notes == ()
+    several = compare_all([a, b, a], draws=99)
+    assert several.notes == found.notes and found.notes[0] in repr(several)
+    assert found.notes[0] in model_map_report(several)
+    assert found.notes[0] in model_map_section(several).notes
 
 
 def test_heads_are_not_matched_to_a_whole_layer(tmp_path):
@@ -220,7 +226,7 @@ def test_heads_are_not_matched_to_a_whole_layer(tmp_path):
     (tmp_path / "model.safetensors").symlink_to(encoder / "model.safetensors")
     for pair in ((encoder, tmp_path), (tmp_path, encoder)):
         found = compare(*pair, draws=99)
-        assert found.identical and "only layers are compared" in found.notes[0]
+        assert found.identical and "Only layers are compared" in found.notes[0]
         assert found.related.cosine == pytest.approx(1) and found.related.statistic == pytest.approx(1)
     alone = compare(tmp_path, tmp_path, draws=99)
     assert found.related == alone.related

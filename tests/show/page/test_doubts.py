@@ -25,3 +25,12 @@ def test_a_skew_layer_is_not_within_chance():
     )
     (spread, *_) = doubts(layers, verdicts(layers), ["bert"])
     assert spread.endswith("In bert, layers lie between -0.60 and 0.55; 1 of 4 is within chance.")
+
+
+def test_a_control_of_fewer_layers_says_so():
+    frame = score(bundled("encoder")).frame
+    layers = frame.filter(pl.col("head").is_null())
+    layers = layers.with_columns(symmetry_repaired=pl.Series([0.1, None, 0.3, None]))
+    own = two_digits((layers["symmetry"][0] + layers["symmetry"][2]) / 2)
+    (sentence,) = [line for line in doubts(layers, verdicts(layers), ["bert"]) if line.startswith("What layers share")]
+    assert f"they give 0.20 instead of {own} over the 2 of 4 layers that can be paired so" in sentence

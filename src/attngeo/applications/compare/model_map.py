@@ -58,6 +58,7 @@ class ModelMap(Drawable):
     names: tuple[str, ...]
     measure: str  # GEOMETRY or FORMS
     pairs: tuple[Pair, ...]  # each pair of models once
+    notes: tuple[str, ...] = ()  # remarks that a reader must know, of all pairs
 
     @property
     def distances(self) -> Floats:
@@ -118,7 +119,7 @@ class ModelMap(Drawable):
         for pair in sorted(self.pairs, key=lambda pair: pair.distance):
             verdict = f"; {pair.verdict}" if pair.verdict else ""
             lines.append(f"{pair.distance:8.4f}  {self.names[pair.a]}, {self.names[pair.b]}{verdict}")
-        return "\n".join(lines)
+        return "\n".join([*lines, *self.notes])
 
 
 @accepts_progress_bar
@@ -161,13 +162,15 @@ def compare_all(
     numbered = [(i, j) for i in range(len(models)) for j in range(i + 1, len(models))]
     names: dict[int, str] = {}
     weights = [weights_of(ref) for ref in models]
-    pairs = []
+    pairs: list[Pair] = []
+    notes: dict[str, None] = {}  # in order, each once
     for done, (i, j) in enumerate(numbered, 1):
         with open_layers(weights[i], **options) as a, open_layers(weights[j], **options) as b:
             names |= {i: a.model, j: b.model}
             try:
                 compared = compare_layers(a, b, has_inputs=geometries is not None, align=align, draws=draws, seed=seed)
                 related = compared.related
+                notes |= dict.fromkeys(compared.notes)
             except InputError as error:
                 if geometries is None:
                     raise
@@ -182,6 +185,5 @@ def compare_all(
         pairs.append(Pair(i, j, distance, related.p_value, related.verdict))
         if callable(progress):
             progress(done, len(numbered))
-    return ModelMap(
-        tuple(names[i] for i in range(len(models))), FORMS if geometries is None else GEOMETRY, tuple(pairs)
-    )
+    measure = FORMS if geometries is None else GEOMETRY
+    return ModelMap(tuple(names[i] for i in range(len(models))), measure, tuple(pairs), tuple(notes))

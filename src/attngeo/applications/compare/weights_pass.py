@@ -106,7 +106,7 @@ class WeightsPass:
         if self.without_heads:
             names = " and ".join(dict.fromkeys({"a": a, "b": b}[side] for side in sorted(self.without_heads)))
             notes.append(
-                f"only layers are compared: the number of heads of {names} is not known (num_heads, --num-heads)"
+                f"Only layers are compared: the number of heads of {names} is not known (num_heads, --num-heads)"
             )
         zero = [form_label(row) for row in self.rows if row["change"] is None]
         if zero:

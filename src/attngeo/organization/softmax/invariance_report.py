@@ -122,7 +122,8 @@ class InvarianceReport(Drawable):
 
     def __repr__(self) -> str:
         title = f"{self.name}: " if self.name else ""
-        lines = [f"{title}logits against their {self.comparison}, {len(self.heads)} single heads"]
+        heads = "1 single head" if len(self.heads) == 1 else f"{len(self.heads)} single heads"
+        lines = [f"{title}logits against their {self.comparison}, {heads}"]
         lines.append(f"{'':36}{'value':>8}{'control':>8}   better by (95% interval)")
         not_better = [c for c in self.contrasts if c.has_interval and not c.beats_control]
         for c in self.contrasts:

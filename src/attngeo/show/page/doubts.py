@@ -93,8 +93,10 @@ def _repaired(layers: pl.DataFrame, name: str) -> list[str]:
     if not both.height:
         return []
     own, other = (float(both[column].median()) for column in columns)  # type: ignore[arg-type]
+    fewer = f" over the {both.height} of {layers.height} layers that can be paired so" * (both.height < layers.height)
     text = (
         "What layers share: if the keys of other layers gave the same score, it would not come from how the queries "
         f"and keys of one layer fit each other. In {name} they give {two_digits(other)} instead of {two_digits(own)}"
+        f"{fewer}"
     )
     return [text + (", so much of it is shared." if own and abs(other) > abs(own) / 2 else ".")]

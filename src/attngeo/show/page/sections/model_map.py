@@ -88,7 +88,8 @@ def model_map_section(models: ModelMap, *, id: str = "models") -> Section:
         PageFigure(f"{id}-distances", f"Distances of {len(order)} models and the tree that joins them.", matrix, table),
         _plane(models, order, names, id),
     )
-    return Section(id, "Distances of models", READING, figures, (f"Distance: {models.measure}.", *verdicts))
+    notes = (f"Distance: {models.measure}.", *verdicts, *models.notes)
+    return Section(id, "Distances of models", READING, figures, notes)
 
 
 def _dendrogram(models: ModelMap) -> Trace:
