@@ -175,10 +175,9 @@ def _information_error(before: Floats, after: Floats, control: Floats, halves: S
         own, of_control = (mean_information(level_agreement(tree, other)) for other in others)
         return own - of_control
 
-    differences = []
-    for half in halves:
-        rest = np.setdiff1d(np.arange(len(before)), half)
-        differences.append((information(half) - information(rest)) / 2)
+    every = np.arange(len(before))
+    parts = [(half, np.setdiff1d(every, half)) for half in halves if len(half) < len(every)]  # not of a single head
+    differences = [(information(half) - information(rest)) / 2 for half, rest in parts]
     known = np.asarray(differences)[np.isfinite(differences)]
     return float(np.sqrt(np.mean(known**2))) if len(known) else np.nan
 
