@@ -48,6 +48,11 @@ class Cell:
         return f"{self.objective}-{self.size}-lr{self.lr:g}-{self.steps}{self.suffix}"
 
     @property
+    def width(self) -> int:
+        """The width d of the model."""
+        return int(self.size.partition("x")[2])
+
+    @property
     def suffix(self) -> str:
         """The settings other than the usual ones, as part of a file name."""
         return "".join("-" + re.sub(r"[^\w.-]+", "_", f"{key}{value}") for key, value in self.other)

@@ -52,8 +52,7 @@ def form_and_std(cell: Cell) -> tuple[str, float] | None:
     is_another_baseline = cell.start == "independent"  # independent at the usual scale, drawn anew
     if form is None or settings["self_bias"] or is_another_baseline:
         return None
-    width = int(cell.size.partition("x")[2])
-    return form, target_std(settings["scale"], width) or USUAL_STD
+    return form, target_std(settings["scale"], cell.width) or USUAL_STD
 
 
 def is_of_chosen_std(cell: Cell) -> bool:

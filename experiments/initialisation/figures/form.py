@@ -46,7 +46,7 @@ class _Column:
     @property
     def null(self) -> GaussianNull:
         """The null of layers with independent Gaussian factors; all heads together have the width as rank."""
-        width = int(self.runs[0].cell.size.partition("x")[2])
+        width = self.runs[0].cell.width
         if not self.is_average:
             return gaussian_null(width, width, width)
         heads = len(self.runs[0].records[0]["head_symmetry"][0])

@@ -36,13 +36,12 @@ def scale_figure(runs: Sequence[FinishedRun]) -> Figure:
     title_with_settings(left, f"{cell.objective} {cell.size}, lr {cell.lr:g}", cell, 44)
     seeds = max(len(same) for scale in found for same in scale.runs.values())
     panel_title(right, "", f"{seeds_text(seeds)}: points and mean")
-    width = int(cell.size.partition("x")[2])
     for ax in (left, right):
         ax.set_xscale("log")
         ax.set_xticks([scale.std for scale in found], [f"{scale.std:g}" for scale in found], minor=False)
         ax.minorticks_off()
         ax.set_xlabel("standard deviation of W_q and W_k")
-        for std, name in ((USUAL_STD, "usual"), (width**-0.5, "1/√d")):
+        for std, name in ((USUAL_STD, "usual"), (cell.width**-0.5, "1/√d")):
             ax.axvline(std, color=GREY, linewidth=0.8, linestyle=DASHED, zorder=1)
             ax.annotate(name, (std, 1), (3, -2), xycoords=("data", "axes fraction"), textcoords="offset points",
                         va="top", fontsize=7, color=GREY)  # fmt: skip

@@ -1,4 +1,4 @@
-"""Colours, sizes for print, axis styling, token labels and figure saving, shared by all figures.
+"""Colours and their limits, sizes for print, axis styling, token labels and figure saving, shared by all figures.
 
 Figures are made for a paper: one column (`COLUMN`) or the whole page (`PAGE`) wide, with letters of 7 to 9 points (6
 for tokens). No function uses matplotlib's `pyplot`, so figures need no display and nothing stays open.
@@ -13,6 +13,9 @@ from functools import partial, wraps
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Literal, ParamSpec
 
+import numpy as np
+
+from attngeo.arrays import Floats
 from attngeo.io.atomic import atomic_file, write_errors
 
 if TYPE_CHECKING:
@@ -117,6 +120,11 @@ def style_axes(ax: Axes, grid: Literal["both", "x", "y"] = "both") -> None:
     ax.spines[["top", "right"]].set_visible(False)
     ax.grid(axis=grid, color=GRID_GREY, linewidth=0.8)
     ax.set_axisbelow(True)
+
+
+def colour_limit(values: Floats) -> float:
+    """Return the largest magnitude, or 1 where all values are 0, so that the colours still say where 0 is."""
+    return float(np.abs(values[np.isfinite(values)]).max(initial=0.0)) or 1.0
 
 
 def stack_colour(stack: str) -> str:

@@ -9,7 +9,19 @@ import numpy as np
 from attngeo.applications.compare.p_values import p_text
 from attngeo.arrays import Floats
 from attngeo.io.names import short_name
-from attngeo.show.canvas import BLUE, COLOURS, DASHED, GREY, PAGE, SMALL, for_print, new_figure, panel_title, style_axes
+from attngeo.show.canvas import (
+    BLUE,
+    COLOURS,
+    DASHED,
+    GREY,
+    PAGE,
+    SMALL,
+    colour_limit,
+    for_print,
+    new_figure,
+    panel_title,
+    style_axes,
+)
 
 if TYPE_CHECKING:
     import polars as pl
@@ -32,7 +44,7 @@ def comparison_figure(comparison: ModelComparison) -> Figure:
     for row, frame in enumerate(stacks):
         name = f"{frame['stack'][0]}: " if len(stacks) > 1 else ""
         change, symmetry = (_map(frame, column) for column in ("change", "symmetry_change"))
-        most, limit = _largest(change), _largest(symmetry)
+        most, limit = colour_limit(change), colour_limit(symmetry)
         _draw_map(figure, figure.add_subplot(grid[row, 0]), change, f"{name}change of the form", "viridis", (0, most))
         _draw_map(figure, figure.add_subplot(grid[row, 1]), symmetry, "change of symmetry", "RdBu_r", (-limit, limit))
     _draw_relation(figure.add_subplot(grid[:, 2]), comparison.related)
@@ -81,11 +93,6 @@ def _map(frame: pl.DataFrame, column: str) -> Floats:
     values = np.full((int(layers.max()) + 1, int(columns.max()) + 1), np.nan)
     values[layers, columns] = rows[column].cast(float).fill_null(np.nan).to_numpy()
     return values
-
-
-def _largest(values: Floats) -> float:
-    """Return the largest magnitude, or 1 where nothing changed, so that the colours still say where 0 is."""
-    return float(np.abs(values[np.isfinite(values)]).max(initial=0.0)) or 1.0
 
 
 def _draw_map(figure: Figure, ax: Axes, values: Floats, title: str, colours: str, limits: tuple[float, float]) -> None:

@@ -12,7 +12,7 @@ from attngeo.organization import NetworkTensor, planted, softmax_invariance
 from attngeo.organization.capture.network_tensor import softmax
 from attngeo.organization.geometry.tree_agreement import level_agreement, mean_information
 from attngeo.organization.questionnaire.flexible_tree import flexible_tree
-from attngeo.organization.softmax.invariance import _head_contrasts, _information_error, _interval, half_samples
+from attngeo.organization.softmax.contrasts import _information_error, _interval, half_samples, head_contrasts
 
 
 @pytest.fixture(scope="module")
@@ -157,5 +157,5 @@ def test_the_intervals_of_means_over_few_heads_hold_the_truth(heads):
             SimpleNamespace(queries=a, keys=a, exponent=f, residual=f) for a, f in zip(agreements, fits, strict=True)
         ]
 
-    found = [_head_contrasts(sample(), sample(), 200, rng)[0] for _ in range(400)]
+    found = [head_contrasts(sample(), sample(), 200, rng)[0] for _ in range(400)]
     assert 0.92 < np.mean([contrast.low <= 0 <= contrast.high for contrast in found]) < 0.99

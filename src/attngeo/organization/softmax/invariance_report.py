@@ -37,7 +37,7 @@ class HeadInvariance:
 
 @dataclass(frozen=True)
 class Contrast:
-    """A figure, the same figure of the control, and the 95% bootstrap interval of the difference."""
+    """A figure, the same figure of the control, and the 95% interval of the difference."""
 
     figure: str
     value: float

@@ -18,7 +18,7 @@ from attngeo.weights.layout.attention_weights import AttentionWeights
 from attngeo.weights.layout.families import Family, ends_with, family
 from attngeo.weights.layout.head_counts import check_width, count_heads
 from attngeo.weights.layout.layer_plan import LayerPlan, Read
-from attngeo.weights.layout.left_out import left_out, without_unused
+from attngeo.weights.layout.left_out import is_unused, left_out
 from attngeo.weights.layout.norms import find_norm
 from attngeo.weights.layout.pruned_heads import pruned_sites
 from attngeo.weights.layout.qk_norms import QKNorms
@@ -177,7 +177,10 @@ def _find_layers(
     num_heads = None if num_heads is None else whole_number(num_heads, "num_heads", 1)
     shapes = {name: info.shape for name, info in checkpoint.tensors.items()}
     known = family(_model_type(checkpoint))
-    used, unused = without_unused(find_sites(shapes, checkpoint.config))
+    found = find_sites(shapes, checkpoint.config)
+    unused, used = _parted(found, is_unused)
+    if not used:  # nothing but layers that predict further tokens: a model of its own, which drafts them
+        unused, used = [], found
     skipped, confirmed = ([], used) if unproven else _parted(used, partial(_is_unconfirmed, known))
     sites = _counted_sites(checkpoint, shapes, confirmed, known, num_heads, unproven)
     chosen = _choose(checkpoint, name_stacks(sites, checkpoint.config), stack, layers)

@@ -15,19 +15,8 @@ _SHOWN = 4  # paths in a note
 # Names of modules that project queries: "q_proj", "to_q", "wqkv", "query_key_value", "wq_du", "sa_qcontent_proj"; not
 # "query_embed" or "query_feat", which hold learned queries.
 _QUERIES = re.compile(r"(?:^|_)w?q(?:kv|content)?(?:_|$)|^query(?!.*(?:embed|feat))(?:_|$)", re.IGNORECASE)
-
-
 # Parts of a model that predict further tokens: "mtp.layers.0", "model.mtp_layers.0", ERNIE 4.5's "model.mtp_block.0".
 _FURTHER_TOKENS = re.compile(r"(?:^|\.)mtp(?:_\w+)?\.")
-
-
-def without_unused(sites: Sequence[Site]) -> tuple[list[Site], list[Site]]:
-    """Return the layers that the model runs with these weights, and the others; all where it would run none.
-
-    A checkpoint with nothing but layers that predict further tokens is a model of its own, which drafts them.
-    """
-    used = [site for site in sites if not is_unused(site)]
-    return (used, [site for site in sites if is_unused(site)]) if used else (list(sites), [])
 
 
 def is_unused(site: Site) -> bool:

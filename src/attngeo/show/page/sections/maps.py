@@ -9,6 +9,7 @@ import numpy as np
 
 from attngeo.arrays import Floats
 from attngeo.io.names import short_name
+from attngeo.show.canvas import colour_limit
 from attngeo.show.page.section import PageFigure, Section
 from attngeo.show.page.sections.description import (
     DIVERGING,
@@ -123,9 +124,8 @@ def head_grid(rows: pl.DataFrame, column: str) -> tuple[Floats, list[list[str | 
 
 def heat_map(values: Floats, labels: Sequence[Sequence[str | None]], name: str, signed: bool) -> Trace:
     """Return a heat map of values [layers, heads]; the colours of a score with a sign are symmetric about 0."""
-    known = values[np.isfinite(values)]
-    top = float(np.abs(known).max(initial=0.0)) or 1.0
-    low = -top if signed else min(0.0, float(known.min(initial=0.0)))
+    top = colour_limit(values)
+    low = -top if signed else float(values[np.isfinite(values)].min(initial=0.0))
     return {
         "type": "heatmap",
         "z": rounded(values),
