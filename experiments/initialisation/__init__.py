@@ -1,6 +1,6 @@
 """The initialisation experiment: which initialisation saves training steps, measured over paired seeds.
 
-    python -m experiments.initialisation prepare|run|speed|table|figures|page|overlap
+    python -m experiments.initialisation prepare|run|speed|table|figures|page|overlap|frequencies
 
 grid             the cells of the experiment: initialisation, learning rate, seed
 packed_tokens    token files compressed for transport, and back
@@ -14,12 +14,14 @@ table, figures   the comparison as text and as figures
 report           a folder with all tables and figures
 page             the tables of docs/initialisation.md
 overlap          how much of a held-out text occurs in the training text
+frequencies      the loss of a model that knows only how often each token occurs
 """
 
 __all__ = [
     "claims",
     "figures",
     "fine_tuning",
+    "frequencies",
     "grid",
     "overlap",
     "own_rate",

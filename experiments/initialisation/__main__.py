@@ -1,6 +1,6 @@
 """The command line of the initialisation experiment.
 
-    python -m experiments.initialisation prepare|run|speed|table|figures|page|overlap
+    python -m experiments.initialisation prepare|run|speed|table|figures|page|overlap|frequencies
 
 It uses argparse and imports matplotlib late, so that `prepare`, `run` and `table` work on a machine without typer,
 polars, rich and matplotlib.
@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from attngeo.dynamics.data.prepare import prepare_tokens
-from attngeo.dynamics.data.tokens import Tokens
+from attngeo.dynamics.data.tokens import Tokens, open_tokens
 from attngeo.errors import AttngeoError, InputError
 from attngeo.io.atomic import check_writable, write_errors, write_file
 from attngeo.io.messages import messages_to, one_line
@@ -146,6 +146,15 @@ def overlap(options: argparse.Namespace) -> None:
     print(f"{share:.1%} of the {options.n}-grams of the held-out text occur in the training text")
 
 
+def frequencies(options: argparse.Namespace) -> None:
+    """Print the held-out loss of a model that knows only how often each token occurs."""
+    from experiments.initialisation.frequencies import frequency_loss
+    from experiments.initialisation.packed_tokens import unpacked
+
+    mean, deviation = frequency_loss(open_tokens(unpacked(options.tokens)))
+    print(f"{mean:.3f} nats per held-out token, with a standard deviation of {deviation:.3f} over the tokens")
+
+
 def _tokens(folder: Path, options: argparse.Namespace, progress: Progress) -> Tokens:
     return prepare_tokens(
         folder,
@@ -184,7 +193,7 @@ def _parser() -> argparse.ArgumentParser:
                      description="Which initialisation saves training steps? A grid of initialisations × learning "
                                  "rates × seeds as paired runs, and their comparison.")  # fmt: skip
     commands = parser.add_subparsers(
-        required=True, metavar="prepare|run|speed|table|figures|page|overlap", parser_class=_Parser
+        required=True, metavar="prepare|run|speed|table|figures|page|overlap|frequencies", parser_class=_Parser
     )
 
     def add(command: Callable[[argparse.Namespace], None], summary: str) -> argparse.ArgumentParser:
@@ -220,6 +229,8 @@ def _parser() -> argparse.ArgumentParser:
     shared.add_argument("--train", **_SEVERAL, required=True, metavar="TEXT", help="training text")
     shared.add_argument("--valid", **_SEVERAL, required=True, metavar="TEXT", help="held-out text")
     shared.add_argument("-n", type=int, default=12, metavar="N", help="words of an n-gram")
+    counted = add(frequencies, "the loss of a model that knows only how often each token occurs")
+    counted.add_argument("--tokens", type=Path, required=True, metavar="DIR", help="token files, packed or not")
     return parser
 
 

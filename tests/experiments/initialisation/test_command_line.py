@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import csv
+import math
+import statistics
 from pathlib import Path
 
 import pytest
@@ -132,3 +134,16 @@ def test_bad_input_is_one_line(tmp_path: Path, capsys: Capture) -> None:
         assert error_line(capsys, *run, "--set", name) == expected
     assert error_line(capsys, *run, "--set", "batch") == "set batch: expected KEY=VALUE"
     assert not (tmp_path / "r.gz").exists()
+
+
+def test_the_loss_of_token_frequencies_is_that_of_each_held_out_token(tmp_path: Path, capsys: Capture) -> None:
+    """Special tokens count neither among the frequencies nor among the predicted tokens."""
+    tokens = open_tokens(prepare_small_tokens(tmp_path))
+    seen = [int(token) for token in tokens.array("train") if token not in tokens.special]
+    ordinary = tokens.vocabulary - len(tokens.special)
+    losses = [-math.log((seen.count(token) + 1) / (len(seen) + ordinary)) for token in map(int, tokens.array("valid"))
+              if token not in tokens.special]  # fmt: skip
+    code, out, err = output(capsys, "frequencies", "--tokens", tokens.folder)
+    assert (code, err) == (0, "")
+    assert out == (f"{statistics.fmean(losses):.3f} nats per held-out token, with a standard deviation of "
+                   f"{statistics.pstdev(losses):.3f} over the tokens\n")  # fmt: skip
