@@ -10,6 +10,8 @@ from typing import Any
 
 from attngeo.errors import InputError
 
+LARGEST_SEED = 2**32 - 1  # torch's CPU generator uses 32 bits: a larger seed would draw the numbers of another
+
 
 def whole_number(value: Any, name: str, lowest: int | None = 0, highest: int | None = None) -> int:
     """Return `value` as an int; raise InputError unless it is a whole number from `lowest` to `highest`.

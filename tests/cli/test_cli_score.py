@@ -10,10 +10,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 import pytest
 
 import attngeo
+from tests.applications.compare.llama_pairs import random_model, save_model
 
 
 def run(*arguments: object, **env: str) -> subprocess.CompletedProcess[str]:
@@ -70,6 +72,16 @@ def test_a_piped_table_is_plain_text(minilm):
     assert lines[1].split()[:2] == ["layer", "symmetry"]
     assert [line.split()[0] for line in lines[2:8]] == list("012345")
     assert lines[-1].startswith("z: ")  # the legend
+
+
+def test_forms_without_a_score_are_named_once(tmp_path):
+    tensors = random_model(0, layers=2)
+    name = "model.layers.1.self_attn.q_proj.weight"
+    model = save_model(tmp_path / "model", tensors | {name: np.zeros_like(tensors[name])})
+    done = run("score", model, "--out", tmp_path / "scores.json")
+    text = f"{model}: no score where the query, the key or their product is zero: L1"
+    assert done.returncode == 0
+    assert done.stderr == f"attngeo: warning: {text}\nattngeo: wrote {tmp_path / 'scores.json'}\n"
 
 
 def test_json_rows_are_the_frame(minilm):

@@ -1,4 +1,4 @@
-"""Models that run are loaded from the hub by the real client, from a local server; wrong names are told apart first."""
+"""Models that run: from the hub by the real client, from a local server; wrong names and files are told apart first."""
 
 from __future__ import annotations
 
@@ -8,9 +8,12 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 import attngeo
 from attngeo.bundled import bundled
+from attngeo.errors import SourceError
+from attngeo.live.load import load_model
 from tests.weights.sources.hub_server import HubServer, Repo
 
 TEXT = "A cat sat on the mat."
@@ -52,3 +55,34 @@ def test_a_model_on_the_hub_runs_and_wrong_names_give_one_line(tmp_path: Path) -
     lines, log = captured(tmp_path, hub.url, "org/other")  # nobody listens there any more
     assert len(lines) == 1 and f"org/other: no such folder here, and {hub.url} cannot be reached" in lines[0]
     assert log == ""  # transformers by itself tries again for half a minute and says so six times
+
+
+NO_WEIGHTS = "expected *.safetensors, *.bin, *.pt, *.pth, *.ckpt or *.gguf"
+
+
+@pytest.mark.parametrize(
+    "ref, problem",
+    [
+        ("README.md", "not a file that attngeo reads, expected .safetensors, .bin, .pt, .pth, .ckpt, .gguf"),
+        ("model/config.json", "not a file that attngeo reads, expected .safetensors, .bin, .pt, .pth, .ckpt, .gguf"),
+        ("empty", f"is empty, {NO_WEIGHTS}"),
+        ("text", f"has no weights, {NO_WEIGHTS}"),
+        ("config", f"has no weights, {NO_WEIGHTS}"),
+        ("weights", "no config.json beside the weights, which transformers needs to run the model"),
+        ("weights/model.safetensors", "no config.json beside the weights, which transformers needs to run the model"),
+    ],
+)
+def test_files_without_a_model_that_can_run_are_refused_in_our_words(tmp_path, monkeypatch, ref, problem):
+    model = bundled("encoder")
+    files = {"README.md": b"words", "text/a.md": b"words", "config/config.json": (model / "config.json").read_bytes()}
+    files |= {f"{name}/model.safetensors": (model / "model.safetensors").read_bytes() for name in ("model", "weights")}
+    files |= {"model/config.json": files["config/config.json"]}
+    (tmp_path / "empty").mkdir()
+    for name, content in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(content)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SourceError) as caught:
+        load_model(ref)
+    assert str(caught.value) == f"{ref}: {problem}"
+    load_model("model/model.safetensors")

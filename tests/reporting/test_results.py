@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -54,6 +55,44 @@ def test_a_table_of_two_models_is_split():
     assert [model.name for model in sorted_results([both]).models] == ["bundled/encoder", "bundled/decoder"]
 
 
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """Two models in folders whose paths end in the same two names."""
+    folder = tmp_path_factory.mktemp("runs")
+    return [shutil.copytree(ref, folder / run / "run" / "model") for ref, run in ((ENCODER, "x"), (DECODER, "y"))]
+
+
+@pytest.mark.parametrize("given", [list, lambda refs: [attngeo.score(ref) for ref in refs]], ids=["models", "tables"])
+def test_models_of_the_same_short_name_are_told_apart(tmp_path, runs, given):
+    text = attngeo.report(given(runs), tmp_path / "report.html").read_text("utf-8")
+    assert "<title>Attention geometry of …/x/run/model and …/y/run/model</title>" in text
+
+
+def test_a_table_joins_the_model_of_its_path(runs):
+    tables = [attngeo.score(ref) for ref in runs]
+    for given in ([tables[1], *runs], [*runs, tables[1]]):
+        by_ref = {model.ref: model.scores for model in sorted_results(given).models}
+        assert by_ref == {runs[0]: None, runs[1]: tables[1]}
+    [model] = sorted_results([Path("elsewhere/run/model"), tables[1]]).models  # of one name, and there is no other
+    assert (model.ref, model.scores) == (Path("elsewhere/run/model"), tables[1])
+    models = sorted_results([Path("elsewhere/run/model"), *tables]).models
+    assert [model.scores for model in models] == [None, *tables]
+
+
+def test_two_models_of_one_class_in_memory_are_no_repetition():
+    torch = pytest.importorskip("torch")
+    first, second = torch.nn.Linear(2, 2), torch.nn.Linear(2, 2)
+    assert [model.ref for model in sorted_results([first, second]).models] == [first, second]
+    with pytest.raises(InputError, match="Linear: given twice, expected different models"):
+        sorted_results([first, first])
+
+
+def test_a_result_that_several_models_may_have_made_is_refused(runs):
+    message = "organisation of run/model: may be of several models: …/x/run/model, …/y/run/model"
+    with pytest.raises(InputError, match=message):
+        sorted_results([*runs, organization("run/model")])
+
+
 def test_each_model_has_its_own_rows_and_rotary_pairs():
     row = {"stack": "decoder", "layer": 0, "cross": False}
     pair = {"stack": "decoder", "layer": 0, "head": 0, "pair": 0}
@@ -89,8 +128,12 @@ def test_each_verdict_of_a_page_stands_beside_its_model():
         (lambda: [organization(), organization()], "two results of one kind"),
         (lambda: [attngeo.score(ENCODER), attngeo.score(ENCODER)], "two score tables"),
         (lambda: [organization(), organization(seed=1).expand()], "other trees"),
-        (lambda: [ENCODER, DECODER, RECORDS], "does not name its model"),
+        (
+            lambda: [ENCODER, DECODER, RECORDS],
+            "training records without a name: may be of several models: bundled/encoder, bundled/decoder",
+        ),
         (lambda: [ENCODER, ENCODER], "given twice"),
+        (lambda: [ENCODER, f"{ENCODER}/."], "given twice"),
         (lambda: [attngeo.score(ENCODER, layers=[0]), organization()], "the head L1H0, which the scores lack"),
         (lambda: [3.5], "cannot use float"),
         (lambda: [], "nothing was given"),

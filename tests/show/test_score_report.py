@@ -63,6 +63,13 @@ def test_the_default_columns(wide):
     assert titles(report(wide, wide.frame)) == ["layer", "head", *pairs]
 
 
+def test_normalised_queries_and_keys_are_noted_in_a_sentence(table):
+    rows = layers(table)
+    text = report(table, rows.with_columns(qk_norm=True))
+    assert "\nQueries and keys are normalised before their product: the form is only part of the score\n" in text
+    assert "normalised" not in report(table, rows)
+
+
 @pytest.mark.parametrize("style", [{}, {"bars": True}, {"bars": True, "colours": True}], ids=str)
 @pytest.mark.parametrize("width", [60, 80, WIDTH])
 def test_no_line_is_wider_than_the_terminal(wide, width, style):

@@ -50,12 +50,23 @@ Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an e
 
 
 def score_with_progress(ref: str, options: Mapping[str, Any]) -> ScoreTable:
-    """Return the scores of one model; show a progress bar and print warnings as lines while it is read."""
+    """Return the scores of one model; show a progress bar, and print warnings and notes as lines, each once."""
     from attngeo.io.progress import ProgressBar
     from attngeo.weights.scoring.score import score
 
-    with ProgressBar(ref) as bar, printed_warnings(bar.say):
-        return score(ref, progress=bar.step, **options)
+    said: set[str] = set()
+    with ProgressBar(ref) as bar:
+
+        def say(line: str) -> None:
+            said.add(line)
+            bar.say(line)
+
+        with printed_warnings(say):
+            table = score(ref, progress=bar.step, **options)
+        for note in table.notes:
+            if f"attngeo: warning: {one_line(note)}" not in said:
+                bar.say(f"attngeo: {note}")
+    return table
 
 
 def printed_warnings(say: Callable[[str], None]) -> AbstractContextManager[None]:

@@ -118,8 +118,6 @@ def score(
                 _check_rotates(ref, table)
             frames.append(_with_published(ref, table, published_as, layers is None) if published else table.frame)
             tables.append(table)
-            for note in table.notes:
-                typer.echo(f"attngeo: {note}", err=True)
         except Exception as error:
             print_error(error, ref, debug)
     if tables:

@@ -17,6 +17,8 @@ from attngeo.errors import AttngeoError, InputError, SourceError, first_line
 from attngeo.io.names import short_name
 from attngeo.live.attention_modules import forward_arguments, type_label
 from attngeo.weights.layout.pruned_heads import CONFIG_KEY
+from attngeo.weights.sources.discover import find_weights, weights_of_file
+from attngeo.weights.sources.folder import LocalFolder
 from attngeo.weights.sources.memory import unwrapped
 
 if TYPE_CHECKING:
@@ -141,18 +143,31 @@ def _check_given(tokenizer: Any, processor: Any) -> None:
 def _pretrained_arguments(ref: str) -> dict[str, str]:
     """Return the arguments with which from_pretrained finds `ref`; raise if there is no such model."""
     path = Path(os.path.expanduser(ref))
+    if path.is_dir() and not (path / "config.json").exists() and len(gguf_files := sorted(path.glob("*.gguf"))) == 1:
+        path = gguf_files[0]
     if path.is_dir():
-        gguf_files = sorted(path.glob("*.gguf"))
-        if not (path / "config.json").exists() and len(gguf_files) == 1:
-            path = gguf_files[0]
-        else:
-            return {"pretrained_model_name_or_path": str(path)}
+        _check_files(path, None, ref)
+        return {"pretrained_model_name_or_path": str(path)}
     if path.is_file():
+        _check_files(path.parent, path.name, ref)
         folder = {"pretrained_model_name_or_path": str(path.parent)}
         return folder | {"gguf_file": path.name} if path.suffix == ".gguf" else folder
     if not re.fullmatch(r"[\w-][\w.-]*(/[\w-][\w.-]*)?(@.+)?", ref) or path.suffix in (".gguf", ".safetensors", ".bin"):
         raise SourceError(f"{ref}: no such folder, and not a hub id; expected a folder, a GGUF file or `org/name`")
     return _hub_arguments(*ref.partition("@")[::2])
+
+
+def _check_files(folder: Path, file: str | None, ref: str) -> None:
+    """Raise where transformers finds no weights, or no config beside them: it says less about what is wrong.
+
+    file: the name of the file that is asked for, None for any
+    """
+    names = LocalFolder(ref, folder).names
+    if file is None and "adapter_config.json" in names:  # which names the model that it changes
+        return
+    weights = find_weights(names, ref) if file is None else weights_of_file(file, names, ref)
+    if weights.kind != "gguf" and "config.json" not in names:
+        raise SourceError(f"{ref}: no config.json beside the weights, which transformers needs to run the model")
 
 
 def _hub_arguments(repository: str, revision: str) -> dict[str, str]:

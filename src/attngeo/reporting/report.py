@@ -14,6 +14,7 @@ from attngeo.io.progress import Progress, accepts_progress_bar
 from attngeo.organization.capture.network_tensor import check_stage
 from attngeo.reporting.assemble import input_line, page_of
 from attngeo.reporting.missing import Wanted, add_comparison, add_missing
+from attngeo.reporting.model_names import tell_apart
 from attngeo.reporting.results import check_consistent, is_records, sorted_results
 from attngeo.show.page.assets import packed_plotly
 from attngeo.show.page.document import page_html
@@ -97,8 +98,10 @@ def report(
         raise InputError("full: asks for controls of the attention on an input, but no input was given")
     add_missing(results, wanted)
     check_consistent(results)
-    if against is not None:
-        add_comparison(results, against, wanted)
+    if against is None:
+        tell_apart(results.models)
+    else:
+        add_comparison(results, against, wanted)  # whose other model may share a name too
     lines = [line for model in results.models if (line := input_line(model)) is not None]
     html = page_html(page_of(results, tuple(lines)))
     with write_errors(target_path):

@@ -14,7 +14,7 @@ from attngeo.applications.prune.plan import PrunePlan
 from attngeo.arguments import file_path
 from attngeo.dynamics.monitoring.records import Record
 from attngeo.errors import InputError
-from attngeo.io.names import short_name
+from attngeo.io.names import distinct_names, short_name
 from attngeo.organization.capture.network_tensor import NetworkTensor
 from attngeo.organization.expansion.controls import Comparison
 from attngeo.organization.expansion.expansion import Expansion
@@ -87,8 +87,9 @@ class Results:
         if len(found) == 1:
             return found[0]
         if found:
-            names = ", ".join(model.name for model in found)
-            raise InputError(f"{what}: does not name its model, and there are several: {names}")
+            names = ", ".join(distinct_names([model.full_name for model in found]))
+            called = f"{what} of {name}" if name else f"{what} without a name"
+            raise InputError(f"{called}: may be of several models: {names}")
         if not self.models:
             self.models.append(ModelResults(name))
             return self.models[0]
@@ -111,6 +112,7 @@ def sorted_results(given: Iterable[Any]) -> Results:
             _add_scores(results, item)
         elif not _is_result(item):
             _add_reference(results, item)
+    _join_tables(results.models)
     for item in items:
         if _is_result(item) and not isinstance(item, ScoreTable):
             _add_result(results, item)
@@ -144,12 +146,8 @@ def _add_reference(results: Results, ref: Any) -> None:
     if not isinstance(ref, str | os.PathLike | Mapping) and not hasattr(ref, "state_dict"):
         raise InputError(f"report: cannot use {type(ref).__name__}, expected a model or a result of attngeo")
     name = short_name(reference_name(ref))
-    for model in results.models:
-        if model.name == name and model.ref is None:
-            model.ref = ref
-            return
-        if model.name == name:
-            raise InputError(f"{name}: given twice, expected different models")
+    if any(model.ref is not None and model.is_of(ref) for model in results.models):
+        raise InputError(f"{name}: given twice, expected different models")
     results.models.append(ModelResults(name, ref))
 
 
@@ -157,14 +155,21 @@ def _add_scores(results: Results, table: ScoreTable) -> None:
     for part in table.frame.partition_by("model", maintain_order=True):
         full = part["model"][0]
         name = short_name(full)
+        if any(model.ref is None and model.is_of(full) for model in results.models):
+            raise InputError(f"{name}: two score tables of this model were given, expected one")
         pairs = table.frequencies
         own = replace(table, frame=part, frequencies=None if pairs is None else pairs.filter(pairs["model"] == full))
-        model = next((model for model in results.models if model.name == name), None)
-        if model is None:
-            results.models.append(model := ModelResults(name))
-        elif model.scores is not None:
-            raise InputError(f"{name}: two score tables of this model were given, expected one")
-        model.scores = own
+        results.models.append(ModelResults(name, scores=own))
+
+
+def _join_tables(models: list[ModelResults]) -> None:
+    """Give each reference the score table of its model: of the same path, or the only one of the same name."""
+    for model in [model for model in models if model.ref is not None]:
+        alike = [other for other in models if other.name == model.name and other is not model]
+        for other in alike:
+            if other.ref is None and (len(alike) == 1 or other.is_of(model.ref)):
+                model.scores = other.scores
+                models.remove(other)
 
 
 def _add_result(results: Results, item: Any) -> None:

@@ -168,7 +168,7 @@ def _notes(part: pl.DataFrame, every_column: bool) -> list[str]:
         if empty:
             notes += wrap(f"without values: {', '.join(empty)}", 100)
     if part["qk_norm"].any():
-        notes.append("queries and keys are normalised before their product: the form is only part of the score")
+        notes.append("Queries and keys are normalised before their product: the form is only part of the score")
     if "population" in part.columns:
         if part["published_model"].null_count() < part.height:
             notes.append(f"published: {part['published_model'].drop_nulls()[0]}")

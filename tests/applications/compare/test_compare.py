@@ -230,3 +230,9 @@ def test_heads_are_not_matched_to_a_whole_layer(tmp_path):
         assert found.related.cosine == pytest.approx(1) and found.related.statistic == pytest.approx(1)
     alone = compare(tmp_path, tmp_path, draws=99)
     assert found.related == alone.related
+
+
+def test_stacks_of_different_names_are_noted_in_a_sentence():
+    encoder, decoder = (attngeo.bundled.bundled(name) for name in ("encoder", "decoder"))
+    note = f"The stack encoder of {encoder} is compared with the stack decoder of {decoder}"
+    assert compare(encoder, decoder).notes == (note,)

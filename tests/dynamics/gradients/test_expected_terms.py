@@ -196,7 +196,7 @@ def test_masks_depend_on_the_seed_and_their_number_alone():
 
 
 def test_other_seeds_give_other_masks():
-    drawn = [masked["labels"].flatten().tolist() for seed in (0, 1, 2, 2**31 - 1) for masked in batches(4, seed=seed)]
+    drawn = [masked["labels"].flatten().tolist() for seed in (0, 1, 2, 2**32 - 1) for masked in batches(4, seed=seed)]
     assert len({tuple(labels) for labels in drawn}) == 16
 
 
@@ -284,5 +284,5 @@ def test_masks_are_for_models_that_read_both_ways():
     ids = torch.arange(20, 32)[None]
     with pytest.raises(InputError, match="masks: the model reads from left to right"):
         gradient_terms(model, {"input_ids": ids}, masks=2, tokenizer=tokenizer)
-    with pytest.raises(InputError, match="seed is 2147483648, expected a whole number from 0 to 2147483647"):
-        gradient_terms(model, {"input_ids": ids}, masks=2, tokenizer=tokenizer, seed=2**31)
+    with pytest.raises(InputError, match="seed is 4294967296, expected a whole number from 0 to 4294967295"):
+        gradient_terms(model, {"input_ids": ids}, masks=2, tokenizer=tokenizer, seed=2**32)

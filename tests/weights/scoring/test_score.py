@@ -140,7 +140,7 @@ def test_progress_reports_the_number_of_layers(tmp_path):
     assert steps == [(1, 3), (2, 3), (3, 3)]
 
 
-def test_zero_heads_have_no_score_and_are_named_in_one_warning(tmp_path):
+def test_zero_heads_have_no_score_and_are_named_in_one_warning_and_one_note(tmp_path):
     queries = llama_tensors()["model.layers.1.self_attn.q_proj.weight"].copy()
     queries[5 * SIZE :] = 0
     name = "model.layers.2.self_attn.k_proj.weight"
@@ -151,10 +151,11 @@ def test_zero_heads_have_no_score_and_are_named_in_one_warning(tmp_path):
     with pytest.warns(UserWarning) as caught:
         table = attngeo.score(folder)
     names = "L1H5, L2, L2H0, L2H1, L2H2, L2H3, L2H4, L2H5"
-    assert [str(w.message) for w in caught] == [
-        f"{folder}: no score where the query, the key or their product is zero: {names}"
-    ]
+    text = f"{folder}: no score where the query, the key or their product is zero: {names}"
+    assert [str(w.message) for w in caught] == [text]
     assert caught[0].filename == __file__
+    assert table.notes == (text,)
+    assert (table + table).notes == attngeo.ScoreTable.load(table.save(tmp_path / "scores.parquet")).notes == (text,)
     for row in table.frame.iter_rows(named=True):
         zero = row["layer"] == 2 or (row["layer"], row["head"]) == (1, 5)
         for column in ("symmetry", "directionality", "symmetry_z", "directionality_p", "symmetry_folded"):

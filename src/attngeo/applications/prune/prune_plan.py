@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from attngeo.applications.prune.plan import PrunePlan, RemovedHead, stacks_of
-from attngeo.arguments import whole_number
+from attngeo.arguments import LARGEST_SEED, whole_number
 from attngeo.errors import InputError
 from attngeo.io.progress import accepts_progress_bar
 
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from attngeo.live.load import ModelRef, Processor
 
 SHARE = 0.3  # of the query heads that are removed by default
-LARGEST_SEED = 2**63 - 1  # torch's generators take 64 bits
 
 
 @accepts_progress_bar

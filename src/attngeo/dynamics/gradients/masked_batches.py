@@ -9,14 +9,12 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from attngeo.arguments import whole_number
+from attngeo.arguments import LARGEST_SEED, whole_number
 from attngeo.dynamics.data.masking import MaskedObjective
 from attngeo.errors import InputError
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
-
-_LARGEST_SEED = 2**31 - 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,7 +48,7 @@ def masked_batches(
         raise InputError(f"masks: {masks}, expected at least 2, because the masks are also compared by halves")
     if not 0 < share < 1:
         raise InputError(f"share: {share}, expected a share of the tokens between 0 and 1")
-    whole_number(seed, "seed", 0, _LARGEST_SEED)
+    whole_number(seed, "seed", 0, LARGEST_SEED)
     ids = batch.get("input_ids")
     if not isinstance(ids, Tensor) or ids.dim() != 2:
         raise InputError("batch: masks need input_ids of shape [sequences, tokens], without masks")

@@ -14,14 +14,13 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
-from attngeo.arguments import file_path
+from attngeo.arguments import LARGEST_SEED, file_path, whole_number
 from attngeo.dynamics.data.wordpiece import MAX_VOCABULARY
 from attngeo.dynamics.initialisation.by_name import check_initialisation
 from attngeo.errors import InputError, first_line
 from attngeo.io.names import nearest_name
 
 SIZES = {"4x256": (4, 256, 4), "12x768": (12, 768, 12), "24x1024": (24, 1024, 16)}  # layers, hidden, heads
-_MAX_SEED = 2**40 - 1  # seeds of torch's generators are multiples of it and have 64 bits
 # Settings that do not change the result of a run: two runs that differ only in these continue each other's checkpoints.
 RESULT_NEUTRAL = frozenset({"out", "tokens", "train", "valid", "compile", "checkpoints", "keep_model"})
 # Settings that early versions did not have, with the values that these versions used: the digest leaves them out there.
@@ -196,13 +195,12 @@ def _checked(config: PretrainConfig) -> PretrainConfig:
     for name in ("length", "batch", "steps", "evaluations", "vocab"):
         if getattr(config, name) < 1:
             raise InputError(f"{name} is {getattr(config, name)}, expected at least 1")
-    for name in ("checkpoints", "heads", "intermediate", "warmup", "seed"):
+    for name in ("checkpoints", "heads", "intermediate", "warmup"):
         if getattr(config, name) < 0:
             raise InputError(f"{name} is {getattr(config, name)}, expected at least 0")
     if config.vocab > MAX_VOCABULARY:
         raise InputError(f"vocab is {config.vocab}, expected at most {MAX_VOCABULARY}: token files hold 16-bit numbers")
-    if config.seed > _MAX_SEED:
-        raise InputError(f"seed is {config.seed}, expected at most {_MAX_SEED}")
+    whole_number(config.seed, "seed", 0, LARGEST_SEED)
     for name, low, high in (("lr", 0, 10), ("masked", 0, 1), ("clip", -1e-9, 1e9), ("weight_decay", -1e-9, 1)):
         if not low < getattr(config, name) < high:
             least = "above 0" if low == 0 else "at least 0"

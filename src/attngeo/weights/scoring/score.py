@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from torch import device as Device
 
 FOLDED = Figures(dominance=False)  # what is computed of folded forms
-NAMED_IN_WARNING = 20  # forms that a warning names; it only counts the others
+MOST_NAMED = 20  # forms without a score that the note names; it only counts the others
 
 
 @accepts_progress_bar
@@ -87,9 +87,11 @@ def score(
         model=model,
         progress=progress if callable(progress) else None,
     )
-    _warn_of_missing_scores(scored.rows)
+    missing = _missing_scores(scored.rows)
+    for text in missing:
+        warnings.warn(text, UserWarning, stacklevel=3)  # the caller of `score`, which is wrapped
     pairs = scored.frequencies if frequencies and heads else None
-    return ScoreTable.of(scored.rows, scored.notes, pairs, scored.model_types)
+    return ScoreTable.of(scored.rows, (*scored.notes, *missing), pairs, scored.model_types)
 
 
 @dataclass(frozen=True)
@@ -221,11 +223,9 @@ def _single_rows(
     return rows
 
 
-def _warn_of_missing_scores(rows: list[Row]) -> None:
-    """Emit one warning that names the forms without a score."""
+def _missing_scores(rows: list[Row]) -> list[str]:
+    """Return a note that names the forms without a score, or none."""
     several = len({row["stack"] for row in rows}) > 1
     names = [(f"{row['stack']} " if several else "") + form_label(row) for row in rows if row["directionality"] is None]
-    if names:
-        text = f"{rows[0]['model']}: no score where the query, the key or their product is zero: "
-        text += first_names(names, NAMED_IN_WARNING)
-        warnings.warn(text, UserWarning, stacklevel=4)  # the caller of `score`, which is wrapped
+    text = "no score where the query, the key or their product is zero"
+    return [f"{rows[0]['model']}: {text}: {first_names(names, MOST_NAMED)}"] if names else []

@@ -71,7 +71,7 @@ def pair_layers(a: Layers, b: Layers) -> PairedLayers:
     renamed = {stacks_b[0]: stacks_a[0]} if len(stacks_a) == len(stacks_b) == 1 else {}
     notes = []
     if renamed and stacks_a != stacks_b:
-        notes.append(f"the stack {stacks_a[0]} of {a.model} is compared with the stack {stacks_b[0]} of {b.model}")
+        notes.append(f"The stack {stacks_a[0]} of {a.model} is compared with the stack {stacks_b[0]} of {b.model}")
     plans_b = {(renamed.get(plan.stack, plan.stack), plan.layer): plan for plan in b.plans}
     common = [(plan, plans_b[plan.stack, plan.layer]) for plan in a.plans if (plan.stack, plan.layer) in plans_b]
     if not common:

@@ -6,7 +6,7 @@ std ∝ 1/d, which holds for every r. Directionality is drawn at full size, but 
 ρ_i² are independent and each is Σ_a λ_a z_a², with λ the spectrum of W_kᵀW_k and z standard normal. They are drawn from
 the shifted gamma distribution with the same first three cumulants (Σλ, 2Σλ², 8Σλ³, at their expectation over W_k);
 columns likewise, independently. Dominance comes from the same draws. Rows and columns are not quite independent, and
-the spectrum varies: at (d, r) = (64, 2) such draws are 7% too narrow, and 7.6% of all random forms would have p ≤ 0.05.
+the spectrum varies: for small forms such draws are too narrow, and more than 5% of random forms would have p ≤ 0.05.
 Small forms are therefore drawn with their whole factors.
 
 Under rotary position embedding, with n rotating pairs and u other dimensions per head (r = 2n + u), the symmetry has
@@ -18,17 +18,7 @@ that of a complex Wishart matrix [G, G] with d degrees of freedom, twice, and th
 attention factor f (YaRN, LongRoPE) multiplies what rotates by f⁴, so that u/r becomes u/(u + 2n f⁴), and λ of a pair
 f⁴ λ.
 
-Comparison with draws of the whole factors at full size (2,000 draws; 1,000 at r = 384; 400 and 200 for the two largest;
-± one standard error, which is about 0.03 and 2% for the values drawn here):
-
-    d     r     d × std of symmetry        std of directionality
-                full size       here       full size         here
-    64    8     1.40 ± 0.02     1.44       0.539 ± 0.009     0.546
-    64    64    1.39 ± 0.02     1.48       0.601 ± 0.010     0.601
-    384   32    1.40 ± 0.02     1.43       0.227 ± 0.004     0.239
-    384   384   1.41 ± 0.03     1.44       0.250 ± 0.006     0.247
-    1024  256   1.42 ± 0.05     1.42       0.151 ± 0.005     0.152
-    4096  128   1.42 ± 0.07     1.40       0.069 ± 0.003     0.076
+`tests/weights/scoring/nulls/test_gaussian.py` compares all of them with draws of the whole factors at full size.
 """
 
 from __future__ import annotations
