@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -86,3 +87,12 @@ def test_files_without_a_model_that_can_run_are_refused_in_our_words(tmp_path, m
         load_model(ref)
     assert str(caught.value) == f"{ref}: {problem}"
     load_model("model/model.safetensors")
+
+
+@pytest.mark.parametrize("file", ["other.safetensors", "pytorch_model.bin", "model-00001-of-00002.safetensors"])
+def test_a_file_is_refused_where_transformers_would_run_another_of_its_folder(tmp_path, file):
+    folder = shutil.copytree(bundled("encoder"), tmp_path / "model")
+    (folder / file).write_bytes((folder / "model.safetensors").read_bytes())
+    with pytest.raises(SourceError, match=r": transformers would run model\.safetensors of this folder instead"):
+        load_model(folder / file)
+    load_model(folder / "model.safetensors")

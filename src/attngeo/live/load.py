@@ -35,6 +35,13 @@ if TYPE_CHECKING:
 ModelRef: TypeAlias = "str | os.PathLike[str] | PreTrainedModel"
 Processor: TypeAlias = "ProcessorMixin | BaseImageProcessor | FeatureExtractionMixin"
 
+# The file of weights that transformers takes from a folder: the first of these that is there.
+_TAKEN_FIRST = (
+    "model.safetensors",
+    "model.safetensors.index.json",
+    "pytorch_model.bin",
+    "pytorch_model.bin.index.json",
+)
 # Weights that a checkpoint may lack without an effect on attention: they come after it, or serve training only.
 _NOT_USED_BY_ATTENTION = re.compile(r"pool|classifier|\bhead\b|masked_spec_embed|position_ids", re.IGNORECASE)
 _NOT_USED_WITH_HEAD = re.compile(r"pool|masked_spec_embed|position_ids", re.IGNORECASE)
@@ -158,7 +165,9 @@ def _pretrained_arguments(ref: str) -> dict[str, str]:
 
 
 def _check_files(folder: Path, file: str | None, ref: str) -> None:
-    """Raise where transformers finds no weights, or no config beside them: it says less about what is wrong.
+    """Raise where transformers finds no weights, no config beside them, or other weights than those asked for.
+
+    Of the first two it says less itself, and the last would be silent.
 
     file: the name of the file that is asked for, None for any
     """
@@ -168,6 +177,9 @@ def _check_files(folder: Path, file: str | None, ref: str) -> None:
     weights = find_weights(names, ref) if file is None else weights_of_file(file, names, ref)
     if weights.kind != "gguf" and "config.json" not in names:
         raise SourceError(f"{ref}: no config.json beside the weights, which transformers needs to run the model")
+    taken = next((name for name in _TAKEN_FIRST if name in names), file)
+    if weights.kind != "gguf" and file not in (None, taken):
+        raise SourceError(f"{ref}: transformers would run {taken} of this folder instead; move one of them")
 
 
 def _hub_arguments(repository: str, revision: str) -> dict[str, str]:

@@ -68,7 +68,7 @@ def test_a_pruned_copy_with_unequal_groups() -> None:
     heads = found.changes.drop_nulls("head")
     assert heads.select("layer", "head").rows() == [(0, h) for h in (0, 2, 3, 4, 5)] + [(1, h) for h in (0, 1, 2)]
     assert heads["change"].max() == 0 and (heads["match"] == heads["head"]).all()
-    assert found.notes[0].endswith("have no counterpart in LlamaForCausalLM: L0H1, L1H3, L1H4, L1H5")
+    assert found.notes[0].endswith("without a counterpart in LlamaForCausalLM: L0H1, L1H3, L1H4, L1H5")
     assert ", of 8 heads by 0%; most in L1, by " in found.words()[0]
     for row in found.changes.filter(pl.col("head").is_null()).iter_rows(named=True):
         attention = model.model.layers[row["layer"]].self_attn

@@ -97,9 +97,9 @@ class WeightsPass:
             labels += [f"L{pair.a.layer}H{number}" for number in side.head_numbers if number not in paired]
 
     def notes(self, a: str, b: str) -> list[str]:
-        """Return sentences about heads that only one of the models has, and forms that only one model has as zero."""
+        """Return remarks about heads that only one of the models has, and forms that only one model has as zero."""
         notes = [
-            f"{len(labels)} heads of {has} have no counterpart in {lacks}: {first_names(labels, SHOWN)}"
+            f"Heads of {has} without a counterpart in {lacks}: {first_names(labels, SHOWN)}"
             for labels, has, lacks in ((self.only_a, a, b), (self.only_b, b, a))
             if labels
         ]
@@ -110,7 +110,7 @@ class WeightsPass:
             )
         zero = [form_label(row) for row in self.rows if row["change"] is None]
         if zero:
-            notes.append(f"{len(zero)} forms are zero in {a}, but not in {b}: {first_names(zero, SHOWN)}")
+            notes.append(f"Forms that are zero in {a}, but not in {b}: {first_names(zero, SHOWN)}")
         return notes
 
     def _keep(self, b: LayerFactors, forms: list[AnyFloats]) -> None:
