@@ -1,11 +1,13 @@
-"""Fixtures of all tests: published models that `make models` fetches as files, and the number of torch threads."""
+"""Fixtures of all tests: published models that `make models` fetches, a browser, and the number of torch threads."""
 
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,6 +22,21 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # Started in the background by a shell script. Programs that the tests start would inherit it, and tests of Ctrl-C
     # would wait for ever.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(scope="session")
+def chromium() -> Iterator[Any]:
+    """A running Chromium. Without one, browser tests are skipped locally and fail in CI."""
+    path = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if path is None:
+        if os.environ.get("CI"):
+            pytest.fail("Chromium is missing: run `make browser`")
+        pytest.skip("needs Chromium: run `make browser`")
+    playwright = pytest.importorskip("playwright.sync_api")
+    with playwright.sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=path, args=["--no-sandbox"])
+        yield browser
+        browser.close()
 
 
 @pytest.fixture(scope="session")

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -69,3 +72,21 @@ def test_a_picture_of_a_notebook_is_inside_the_page() -> None:
     text = to_markdown({"cells": cells})
     assert text.startswith("# Title\n\n```python\nf()\n```") and 'src="data:image/png;base64,AAAA"' in text
     assert 'alt="&lt;Figure&gt;"' in text
+
+
+def test_the_contents_of_a_page_fit_beside_it(chromium: Any, tmp_path: Path) -> None:
+    """Furo shows the contents of a page on the right of windows from 82em (1312 pixels) on."""
+    pytest.importorskip("furo")
+    settings = {"html_theme": "furo", "html_static_path": [str(DOCS / "_static")], "html_css_files": ["attngeo.css"]}
+    (tmp_path / "conf.py").write_text("".join(f"{name} = {value!r}\n" for name, value in settings.items()))
+    (tmp_path / "index.rst").write_text(f"Page\n====\n\n{'word ' * 200}\n\nPart\n----\n\nText.\n")
+    command = [sys.executable, "-m", "sphinx", "-q", "-W", "-b", "html", str(tmp_path), str(tmp_path / "site")]
+    subprocess.run(command, check=True)
+    page = chromium.new_page()
+    page.goto((tmp_path / "site" / "index.html").as_uri())
+    beyond = {}
+    for width in (1280, 1312, 1313, 1400, 1488, 1551, 1552, 1640, 1920):
+        page.set_viewport_size({"width": width, "height": 800})
+        beyond[width] = page.evaluate("document.documentElement.scrollWidth - innerWidth")
+    page.close()
+    assert set(beyond.values()) == {0}, beyond

@@ -1,9 +1,7 @@
-"""One Chromium for all browser tests, pages that record what goes wrong in them, and the reports that tests look at."""
+"""Pages of the browser that record what goes wrong in them, and the reports that tests look at."""
 
 from __future__ import annotations
 
-import os
-import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -35,21 +33,6 @@ class Watched:
         """Fail if something went wrong in the page, or if it asked for anything."""
         assert self.errors == []
         assert self.requests == []
-
-
-@pytest.fixture(scope="session")
-def chromium() -> Iterator[Any]:
-    """A running Chromium. Without one, browser tests are skipped locally and fail in CI."""
-    path = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-    if path is None:
-        if os.environ.get("CI"):
-            pytest.fail("Chromium is missing: run `make browser`")
-        pytest.skip("needs Chromium: run `make browser`")
-    playwright = pytest.importorskip("playwright.sync_api")
-    with playwright.sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=path, args=["--no-sandbox"])
-        yield browser
-        browser.close()
 
 
 @pytest.fixture
