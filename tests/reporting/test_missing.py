@@ -118,6 +118,14 @@ def test_a_model_of_the_same_short_name_is_shown_too(tmp_path: Path) -> None:
     assert page.sections[-1].title == f"Compared: {names[0]} → {names[1]}"
 
 
+def test_the_title_lists_all_models() -> None:
+    assert page_of(Results([ModelResults("")])).title == "Attention geometry of a network"
+    assert page_of(Results([ModelResults("a")])).title == "Attention geometry of a"
+    assert page_of(Results([ModelResults("a"), ModelResults("b")])).title == "Attention geometry of a and b"
+    several = Results([ModelResults(name) for name in ("a", "b", "a", "c")])
+    assert page_of(several).title == "Attention geometry of a, b and c"
+
+
 def test_a_model_compared_with_itself_is_shown_once() -> None:
     folder = str(attngeo.bundled.bundled("encoder"))
     results = Results([ModelResults(short_name(folder), folder)])

@@ -37,7 +37,8 @@ def page_of(results: Results, about: tuple[str, ...] = ()) -> Page:
     """
     tables = [model.scores for model in results.models if model.scores is not None]
     table = sum(tables[1:], tables[0]) if tables else None
-    names = " and ".join(dict.fromkeys(_names(results))) or "a network"
+    *others, last = dict.fromkeys(filter(None, _names(results))) or ["a network"]
+    names = f"{', '.join(others)} and {last}" if others else last
     found = () if table is None else verdicts(table.frame, table.model_types)
     several = len(found) > 1
     called = [_called(verdict.model, verdict.stack if several else "") for verdict in found]
