@@ -23,6 +23,16 @@ def test_the_affinity_is_in_the_order_of_the_tree(minilm_organization):
     assert figure.table[names[3]] == pytest.approx(expected[:, 3].tolist(), **EXACT)
 
 
+def test_colours_of_the_heads_are_explained_and_visible_on_a_dark_page(minilm_organization):
+    section = head_tree_section(minilm_organization)
+    _, leaves, heat = section.figures[0].plotly["data"]
+    assert "coloured by layer" in section.reading
+    assert (
+        leaves["marker"]["line"] == head_map_section(minilm_organization).figures[0].plotly["data"][0]["marker"]["line"]
+    )
+    assert np.max(heat["z"]) > heat["zmax"] and "upper end of the colour bar" in section.reading
+
+
 def test_every_branch_of_the_tree_leads_from_a_folder_to_its_part(minilm_organization):
     (figure,) = head_tree_section(minilm_organization).figures
     line = figure.plotly["data"][0]

@@ -141,7 +141,8 @@ def test_models_lie_before_the_published_ones(pair_scores, minilm_scores):
 
 def test_energies_are_those_of_the_frequencies(smollm2_scores):
     frequencies = smollm2_scores.frequencies
-    energy, heads = rotary_section(frequencies).figures
+    section = rotary_section(frequencies)
+    energy, heads = section.figures
     sizes = frequencies.sort("layer", "head", "frequency", descending=[False, False, True])["energy"].to_numpy()
     expected = sizes.reshape(18, 32)
     (median,) = (trace for trace in energy.plotly["data"] if trace["name"] == "median head")
@@ -153,6 +154,7 @@ def test_energies_are_those_of_the_frequencies(smollm2_scores):
     assert equal["y"] == pytest.approx([1 / 32] * 2, **EXACT)
     (picture,) = heads.plotly["data"]
     np.testing.assert_allclose(np.array(picture["z"]), expected, rtol=1e-4)
+    assert expected.max() > picture["zmax"] and "upper end of the colour bar" in section.reading
     assert [row[0] for row in picture["customdata"]] == [f"L{n}H{h}" for n in (0, 1) for h in range(9)]
 
 

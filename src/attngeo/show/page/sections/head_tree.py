@@ -28,10 +28,10 @@ if TYPE_CHECKING:
     from attngeo.organization.trees.tree import Tree
 
 READING = (
-    "The tree on the left joins heads that treat this input alike, from all heads at the root to single heads. The "
-    "map shows the affinity of each pair of heads in the order of the tree: 1 means that two heads give the same "
-    "organised matrix, and bright blocks on the diagonal are groups of similar heads. A click on a dot selects that "
-    "head."
+    "The tree on the left joins heads that treat this input alike, from all heads at the root to single heads, the "
+    "dots, which are coloured by layer. The map shows the affinity of each pair of heads in the order of the tree: 1 "
+    "means that two heads give the same organised matrix, and bright blocks on the diagonal are groups of similar "
+    "heads. Values above the upper end of the colour bar have its colour. A click on a dot selects that head."
 )
 TREE_SHARE = 0.26  # of the width of the figure
 
@@ -113,7 +113,12 @@ def _tree_traces(tree: Tree, names: Sequence[str], layers: Sequence[int]) -> lis
         "customdata": list(names),
         "text": [str(layer) for layer in layers],
         "hovertemplate": "%{customdata}<extra></extra>",
-        "marker": {"size": 6, "color": list(layers), "colorscale": SEQUENTIAL},
+        "marker": {
+            "size": 6,
+            "color": list(layers),
+            "colorscale": SEQUENTIAL,
+            "line": {"width": 0.5, "color": "#ffffff"},
+        },
     }
     return [line, leaves]
 

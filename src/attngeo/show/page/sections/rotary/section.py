@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 FREQUENCY_READING = (
     "A rotary pair of dimensions turns by its frequency from one token to the next: pairs on the left of the first "
     "figure tell neighbours apart, pairs on the right see hardly any position. The line is the median head, the "
-    "bands hold half and nine tenths of the heads; in the map, each row is one head."
+    "bands hold half and nine tenths of the heads; in the map, each row is one head, and values above the upper end "
+    "of the colour bar have its colour."
 )
 OFFSET_READING = (
     " The symmetry s(Δ) compares a query and a key Δ tokens apart with the same two exchanged. Far away it varies "
