@@ -30,4 +30,5 @@ def test_tables_show_means_intervals_and_controls() -> None:
     text = "\n".join(tables(summary))
     assert "| bundled encoder, logits | 5 | 20.0% (10.0% to 30.0%) | 5.0% | 4.0% | 90% |" in text
     assert "| bundled encoder, logits | 20.0% (10.0% to 30.0%) | 4.00% |" in text
+    assert "| 90%: cosines per head | 99%: cosines per head |" in text  # not those of the whole tensor
     assert "| keys_procrustes | 0.20 ± 0.10, 0.04 ✗ |" in text and "| keys_correlation | 0.20 ± 0.10, 0.04 |" in text
