@@ -116,6 +116,7 @@ def test_models_of_one_name_have_a_column_each():
 
 def test_distances_are_in_the_order_of_the_dendrogram(three_models):
     distances, plane = model_map_section(three_models).figures
+    assert plane.plotly["layout"]["yaxis"]["scaleanchor"] == "x"  # lengths on the map are distances
     tree, heat = distances.plotly["data"]
     order = three_models.order
     np.testing.assert_allclose(np.array(heat["z"]), three_models.distances[np.ix_(order, order)], rtol=1e-4)

@@ -128,7 +128,8 @@ def _plane(models: ModelMap, order: list[int], names: list[str], id: str) -> Pag
         }
         for at, (x, y) in enumerate(points)
     ]
-    panel = Panel("map of the models", traces, axis("first coordinate"), axis("second coordinate"))
+    upwards = axis("second coordinate", scaleanchor="x")  # lengths on the map are distances
+    panel = Panel("map of the models", traces, axis("first coordinate"), upwards)
     rows = (
         {"model": models.names[i], "first coordinate": float(x), "second coordinate": float(y)}
         for i, (x, y) in zip(order, points, strict=True)
