@@ -91,7 +91,9 @@ def test_curves_and_exponents_are_those_of_the_comparison(minilm_sparsity):
 
 
 def test_contrasts_are_those_of_the_report(encoder_invariance):
-    network, heads = invariance_section(encoder_invariance).figures
+    section = invariance_section(encoder_invariance)
+    assert "95% interval of the difference" in section.reading  # of half samples for the network, else of a bootstrap
+    network, heads = section.figures
     shown = {}
     for trace in network.plotly["data"][1:]:
         for x, y in zip(trace["x"], trace["y"], strict=True):

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 READING = (
     "Each row compares the geometry of the logits with that of their softmax; the open circle is the control, in "
-    "which the values of each row are permuted. A blue dot is better than the control by more than the bootstrap "
-    "interval, an orange one is not; for Procrustes distances smaller is better, for all others larger. In the "
+    "which the values of each row are permuted. A blue dot is better than the control, judged by the 95% interval of "
+    "the difference, an orange one is not; for Procrustes distances smaller is better, for all others larger. In the "
     "second figure, heads above the dashed line have a residual that is smoother than their logits; the dotted line "
     "is at twice the exponent of the logits."
 )
