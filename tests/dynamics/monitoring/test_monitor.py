@@ -69,6 +69,20 @@ def test_a_continued_run_drops_the_records_of_later_steps(tmp_path: Path) -> Non
     assert len((tmp_path / "run.jsonl.old2").read_text().splitlines()) == 1
 
 
+@pytest.mark.parametrize("name", [None, "run.jsonl"])
+def test_a_loop_that_goes_back_drops_the_records_of_later_steps(tmp_path: Path, name: str | None) -> None:
+    monitor, model = Monitor(None if name is None else tmp_path / name, every=10), bert()
+    for step in (*range(41), *range(25, 31)):  # back to a checkpoint of step 25
+        monitor(step, model)
+    assert [row["step"] for row in monitor.records] == [0, 10, 20, 30]
+    for step in range(11):  # another run
+        monitor(step, model)
+    assert [row["step"] for row in monitor.records] == [0, 10]
+    if name is not None:
+        assert [row["step"] for row in read_records(tmp_path / name)] == [0, 10]
+        assert [row["step"] for row in read_records(tmp_path / f"{name}.old")] == [0, 10, 20, 30]
+
+
 def test_steps_may_be_numpy_or_torch_numbers(tmp_path: Path) -> None:
     path, model = tmp_path / "run.jsonl", bert()
     monitor = Monitor(path, every=2)

@@ -104,7 +104,7 @@ class Monitor(TrainerCallback):  # type: ignore[misc]  # transformers is untyped
         batch: measures the logits if no probe was given; a tensor, or tensors in a mapping or sequence
         """
         step = _whole_number(step)
-        if not self._begun:
+        if not self._begun or (self.last_measured is not None and step < self.last_measured):
             self.begin(step)
         return None if step % self.every else self.measure(step, model, batch)
 
@@ -114,7 +114,8 @@ class Monitor(TrainerCallback):  # type: ignore[misc]  # transformers is untyped
         Records of later steps are dropped. If all records are of this step or later, they belong to another run, and
         their file is renamed.
         """
-        self._begun, self.last_measured, self.records, self._file = True, None, [], None
+        self._begun, self.last_measured, self._file = True, None, None
+        self.records = [row for row in self.records if row["step"] < step]
         if self.path is None or _rank():
             return
         self.path.parent.mkdir(parents=True, exist_ok=True)
