@@ -293,6 +293,14 @@ def test_models_that_cannot_be_pruned() -> None:
         broken.model.layers[1].self_attn.v_proj.weight[0, 0] = torch.nan
     with pytest.raises(InputError, match=r"layers\.1\.self_attn\.v_proj\.weight: contains NaN"):
         PrunePlan.from_heads(broken, ["L0H1"])
+    for first, other in (
+        ("0.self_attn.q_proj", "0.self_attn.k_proj"),
+        ("0.self_attn.out_proj", "1.self_attn.out_proj"),
+    ):
+        tied = tiny_model("opt")
+        tied.model.decoder.layers.set_submodule(other, tied.model.decoder.layers.get_submodule(first))
+        with pytest.raises(InputError, match=rf"layers\.{other}: is the same module as .*\.layers\.{first}; expected"):
+            PrunePlan.from_heads(tied, ["L1H1"])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch announces another package for this function
         quantised = torch.ao.quantization.quantize_dynamic(tiny_model("llama"), {torch.nn.Linear}, dtype=torch.qint8)
