@@ -83,6 +83,17 @@ def test_a_loop_that_goes_back_drops_the_records_of_later_steps(tmp_path: Path, 
         assert [row["step"] for row in read_records(tmp_path / f"{name}.old")] == [0, 10, 20, 30]
 
 
+def test_modules_that_are_replaced_during_the_run_are_measured() -> None:
+    """Adapters are put into a model, or merged into new layers, while it is trained."""
+    monitor, model = Monitor(every=1), bert()
+    before = monitor(0, model)
+    attention = model.bert.encoder.layer[0].attention.self
+    attention.query = torch.nn.Linear(*attention.query.weight.shape)
+    found, expected = monitor(1, model), Monitor(every=1)(1, model)
+    assert found == expected and before is not None and found is not None
+    assert found["symmetry"][0] != before["symmetry"][0] and found["symmetry"][1:] == before["symmetry"][1:]
+
+
 def test_steps_may_be_numpy_or_torch_numbers(tmp_path: Path) -> None:
     path, model = tmp_path / "run.jsonl", bert()
     monitor = Monitor(path, every=2)
