@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any
 
 import torch
@@ -18,6 +19,7 @@ from attngeo.organization.capture.inputs import TEXT, maximum_tokens, modality, 
 WINDOW = 512  # tokens per row of a long text, at most
 _SMALLEST_WINDOW, _ROWS_WANTED = 16, 8  # a short text is cut into shorter rows, so that some can be held out
 BATCH_TOKENS = 2048  # positions per forward pass
+_MASKED_IDS = {"attention_mask": "input_ids", "decoder_attention_mask": "decoder_input_ids"}  # mask → tokens
 _HELD_OUT = 4  # every fourth row is held out
 
 
@@ -87,10 +89,19 @@ def split_rows(rows: Sequence[Batch]) -> tuple[list[Batch], list[Batch]]:
 
 
 def batched(rows: Sequence[Batch]) -> list[Batch]:
-    """Return batches of consecutive rows with at most BATCH_TOKENS positions; shorter rows are padded at their end."""
+    """Return batches of consecutive rows with at most BATCH_TOKENS positions; shorter rows are padded at their end.
+
+    Rows of one batch have the same inputs; a mask is added where one of them has none.
+    """
     longest = max(row.inputs["input_ids"].shape[1] if "input_ids" in row.inputs else 256 for row in rows)
     size = max(1, BATCH_TOKENS // longest)
-    return [_stacked(rows[start : start + size]) for start in range(0, len(rows), size)]
+    runs = [list(run) for _, run in groupby(rows, key=_names)]
+    return [_stacked(run[start : start + size]) for run in runs for start in range(0, len(run), size)]
+
+
+def _names(row: Batch) -> list[str]:
+    """Return the names of the inputs of a row, sorted, without the masks of its tokens."""
+    return sorted(name for name in row.inputs if _MASKED_IDS.get(name) not in row.inputs)
 
 
 def _with_decoder(one: Any, loaded: LoadedModel, stack: Stack, target: str | None) -> dict[str, Tensor]:
@@ -151,11 +162,11 @@ def _find(whole: list[int], part: list[int]) -> int:
 def _stacked(rows: Sequence[Batch]) -> Batch:
     if len(rows) == 1:
         return rows[0]
-    inputs = {name: _padded([row.inputs[name] for row in rows], 0) for name in rows[0].inputs}
-    for side in ("", "decoder_"):
-        masks = _masks(rows, f"{side}input_ids", f"{side}attention_mask")
+    inputs = {name: _padded([row.inputs[name] for row in rows], 0) for name in _names(rows[0])}
+    for mask, ids in _MASKED_IDS.items():
+        masks = _masks(rows, ids, mask)
         if masks is not None:
-            inputs[f"{side}attention_mask"] = _padded(masks, 0)
+            inputs[mask] = _padded(masks, 0)
     if any(row.targets is None for row in rows):
         return Batch(inputs, None)
     return Batch(inputs, _padded([row.targets for row in rows if row.targets is not None], IGNORED))
