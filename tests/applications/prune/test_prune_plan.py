@@ -346,6 +346,14 @@ def test_calibration_that_is_too_short() -> None:
     ids = torch.randint(3, 50, (4, 200))
     with pytest.raises(InputError, match="a row of 200 tokens, but the model reads at most 64"):
         prune_plan(tiny_model("gpt2"), {"input_ids": ids}, heads=2)
+    with pytest.raises(InputError, match="calibration inputs: no row has a token to predict"):
+        prune_plan(tiny_model("gpt2"), {"input_ids": ids[:, :1].repeat(30, 1)}, heads=2)
+
+
+@pytest.mark.parametrize("window", [16.0, "16", True])
+def test_a_window_is_a_whole_number_of_tokens(window: Any) -> None:
+    with pytest.raises(InputError, match=f"window is {window!r}, expected a whole number"):
+        prune_plan(bundled("decoder"), TEXT, heads=2, window=window)
 
 
 @pytest.mark.parametrize("count", [-1, 0, 5, 2.0, True, None])

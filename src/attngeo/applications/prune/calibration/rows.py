@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from attngeo.applications.prune.calibration.objective import IGNORED, Objective
+from attngeo.arguments import whole_number
 from attngeo.errors import InputError
 from attngeo.live.attention_modules import Stack, attention_stacks
 from attngeo.live.load import LoadedModel, quiet_transformers
@@ -76,7 +77,10 @@ def read_rows(
     prepared += [_with_decoder(one, loaded, stack, target) for one in others]
     _check_lengths(prepared, maximum_tokens(loaded))
     generator = torch.Generator().manual_seed(seed)
-    return [Batch(*objective.prepare(row, generator)) for row in prepared]
+    rows = [Batch(*objective.prepare(row, generator)) for row in prepared]
+    if all(row.targets is not None and bool((row.targets == IGNORED).all()) for row in rows):
+        raise InputError("calibration inputs: no row has a token to predict; expected at least two tokens per row")
+    return rows
 
 
 def split_rows(rows: Sequence[Batch]) -> tuple[list[Batch], list[Batch]]:
@@ -129,8 +133,7 @@ def _text_rows(texts: Sequence[str], loaded: LoadedModel, window: int | None) ->
         around = tokenizer("", add_special_tokens=True)["input_ids"]  # special tokens of an empty text
     special = len(around)
     limit = maximum_tokens(loaded) or WINDOW
-    if window is not None and not special + 2 <= window <= limit:
-        raise InputError(f"window is {window}, expected {special + 2} to {limit} tokens")
+    window = None if window is None else whole_number(window, "window", special + 2, limit)
     length = window or min(limit, WINDOW, max(_SMALLEST_WINDOW, sum(map(len, streams)) // _ROWS_WANTED))
     before, after = _surroundings(tokenizer, around)
     pieces = [
