@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
@@ -17,6 +18,7 @@ from attngeo.atlas.options import RESULT_VERSION
 from attngeo.atlas.reference import Reference, read_list
 from attngeo.atlas.store import MANIFEST, TABLES
 from attngeo.errors import AttngeoError, InputError
+from attngeo.weights.scoring.score import score_rows
 from attngeo.weights.scoring.score_table import COLUMNS
 from tests.atlas.small_models import LAYOUTS, make_models, model_files
 from tests.weights.made_checkpoints import write_files
@@ -160,6 +162,28 @@ def test_replaced_files_that_cannot_be_scored_leave_the_rows(atlas: attngeo.Atla
     (models[0] / "model.safetensors").write_bytes(b"short")
     assert atlas.add(models[0], workers=0).failed == 1
     assert atlas.frame().equals(before)
+
+
+@pytest.mark.parametrize("changed", ["model.safetensors", "log.txt"])
+def test_files_that_change_while_they_are_scored(
+    atlas: attngeo.Atlas, models: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changed: str
+) -> None:
+    """Rows of other weights must not get the name of the weights that were hashed: copies would be linked to them."""
+    copy = shutil.copytree(models[0], tmp_path / "copy")
+    write_files(tmp_path / "later", model_files("bert", 9, 2))
+
+    def training_goes_on(*arguments: Any, **options: Any) -> Any:
+        (models[0] / changed).write_bytes((tmp_path / "later" / "model.safetensors").read_bytes())
+        return score_rows(*arguments, **options)
+
+    with monkeypatch.context() as during:
+        during.setattr("attngeo.atlas.task.score_rows", training_goes_on)
+        assert atlas.add(models[0], workers=0).failed == (changed == "model.safetensors")
+    assert all("files changed" in message for message in atlas.failures()["message"])
+    assert atlas.add(copy, workers=0).failed == 0
+    expected = attngeo.score(copy, folded=True).frame["symmetry"].to_list()
+    assert atlas.frame().filter(model=str(copy))["symmetry"].to_list() == pytest.approx(expected, abs=1e-12)
+    assert atlas.add(models[0], workers=0, retry=True).failed == 0
 
 
 @pytest.mark.parametrize("change", ["weights", "heads", "norm", "rotary"])

@@ -19,6 +19,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -73,11 +74,11 @@ class AtlasWriteError(AttngeoError):
     """The folder of an atlas, or the cache, cannot be written: no model can be added, whatever its content."""
 
 
+@dataclass(frozen=True)
 class Store:
     """The files of one atlas."""
 
-    def __init__(self, root: Path) -> None:
-        self.root = root
+    root: Path
 
     def check(self) -> None:
         """Raise InputError unless the folder is an atlas that this version can read."""

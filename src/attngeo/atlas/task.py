@@ -16,7 +16,7 @@ from attngeo.atlas.options import RESULT_VERSION, ScoreOptions
 from attngeo.atlas.outcome import Outcome, State, write_failure
 from attngeo.atlas.reference import Reference, row_name
 from attngeo.atlas.store import AtlasWriteError, Store
-from attngeo.errors import AttngeoError
+from attngeo.errors import AttngeoError, SourceError
 from attngeo.io.messages import one_line
 from attngeo.io.plain import digest
 from attngeo.io.threads import one_core
@@ -113,6 +113,10 @@ def _add(store: Store, reference: Reference, options: ScoreOptions) -> tuple[Sta
         known = store.has("scores", part)
         if not known:
             scored = score_rows(checkpoint, model="", **asdict(options))
+            # Files here may be written again meanwhile; those of a commit never change.
+            touched = located.commit is None and reference.state() != located.state
+            if touched and fingerprint(layers, options) != part:
+                raise SourceError(f"{reference.model}: its files changed while they were read; try it again")
             store.write("scores", part, [scores | {"part": part} for scores in scored.rows])
         model_type = (checkpoint.config or {}).get("model_type")
     row |= {"part": part, "notes": "; ".join(notes) or None}

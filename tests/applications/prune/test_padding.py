@@ -58,6 +58,22 @@ def test_the_padding_of_short_rows_adds_no_moments(kind: str, masked: bool) -> N
         np.testing.assert_allclose(found.moments.fit, expected, atol=1e-5 * float(np.abs(expected).max()))
 
 
+def test_rows_with_different_inputs_are_not_mixed() -> None:
+    """Some rows may have a mask, positions or token types of their own; each row is read with what it has."""
+    model, objective = tiny_model("bert"), Objective(OUTPUT)
+    rows = rows_of("bert", objective, False) + rows_of("bert", objective, True)
+    for row in rows[1:4]:
+        ids = row.inputs["input_ids"]
+        row.inputs["position_ids"] = torch.arange(40, 40 + ids.shape[1])[None]
+    layers = prunable_layers(model)
+    for order in (rows, rows[::-1]):
+        assert [batch.rows for batch in batched(order)] in ([1, 3, 2], [2, 3, 1])
+        found = measure(model, layers, order, order)[0].moments
+        own = [measure(model, layers, [row], [row], gradients=False)[0].moments for row in order]
+        expected = sum(one.fit * one.tokens for one in own) / found.tokens
+        np.testing.assert_allclose(found.fit, expected, atol=1e-5 * float(np.abs(expected).max()))
+
+
 def test_an_output_is_compared_where_there_is_no_padding() -> None:
     model = tiny_model("bert")
     base = model.bert

@@ -246,6 +246,7 @@ def test_shared_layers_have_the_mean_entropy_of_their_uses() -> None:
         ({"share": 0.3, "heads": 2}, "share is 0.3 and heads is 2: expected one of the two"),
         ({"share": 1.0}, "share is 1.0, expected a number between 0 and 1"),
         ({"share": 0.0}, "share is 0.0, expected a number between 0 and 1"),
+        ({"share": "0.3"}, "share is '0.3', expected a finite number"),
         ({"heads": 0}, "heads is 0, expected a whole number from 1 on"),
         ({"heads": 1.5}, "heads is 1.5, expected a whole number from 1 on"),
         ({"seed": 2**32}, "seed is 4294967296, expected a whole number from 0 to 4294967295"),
@@ -293,6 +294,14 @@ def test_models_that_cannot_be_pruned() -> None:
         broken.model.layers[1].self_attn.v_proj.weight[0, 0] = torch.nan
     with pytest.raises(InputError, match=r"layers\.1\.self_attn\.v_proj\.weight: contains NaN"):
         PrunePlan.from_heads(broken, ["L0H1"])
+    for first, other in (
+        ("0.self_attn.q_proj", "0.self_attn.k_proj"),
+        ("0.self_attn.out_proj", "1.self_attn.out_proj"),
+    ):
+        tied = tiny_model("opt")
+        tied.model.decoder.layers.set_submodule(other, tied.model.decoder.layers.get_submodule(first))
+        with pytest.raises(InputError, match=rf"layers\.{other}: is the same module as .*\.layers\.{first}; expected"):
+            PrunePlan.from_heads(tied, ["L1H1"])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch announces another package for this function
         quantised = torch.ao.quantization.quantize_dynamic(tiny_model("llama"), {torch.nn.Linear}, dtype=torch.qint8)
@@ -337,6 +346,14 @@ def test_calibration_that_is_too_short() -> None:
     ids = torch.randint(3, 50, (4, 200))
     with pytest.raises(InputError, match="a row of 200 tokens, but the model reads at most 64"):
         prune_plan(tiny_model("gpt2"), {"input_ids": ids}, heads=2)
+    with pytest.raises(InputError, match="calibration inputs: no row has a token to predict"):
+        prune_plan(tiny_model("gpt2"), {"input_ids": ids[:, :1].repeat(30, 1)}, heads=2)
+
+
+@pytest.mark.parametrize("window", [16.0, "16", True])
+def test_a_window_is_a_whole_number_of_tokens(window: Any) -> None:
+    with pytest.raises(InputError, match=f"window is {window!r}, expected a whole number"):
+        prune_plan(bundled("decoder"), TEXT, heads=2, window=window)
 
 
 @pytest.mark.parametrize("count", [-1, 0, 5, 2.0, True, None])

@@ -14,6 +14,7 @@ from attngeo.atlas import Organized
 from attngeo.atlas.organizing import frames, job
 from attngeo.atlas.organizing.summary import mean_interval
 from attngeo.errors import InputError
+from attngeo.live.load import LoadedModel, load_model
 from attngeo.organization.geometry.agreement import agreement
 
 TEXTS = [
@@ -122,6 +123,25 @@ def test_replaced_files_replace_their_rows(encoder: Path, tmp_path: Path) -> Non
         atlas.organize(copy, TEXTS[:1], invariance=0, workers=0)
         found += atlas.organized()["content"].to_list()
     assert len(found) == 2 and found[0] != found[1]
+
+
+def test_files_that_change_before_they_are_loaded(
+    encoder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Tasks may wait long: results of other weights must not get the name of the content that was hashed."""
+    folder, decoder = shutil.copytree(encoder, tmp_path / "run"), attngeo.bundled.bundled("decoder")
+
+    def training_goes_on(ref: str) -> LoadedModel:
+        shutil.copytree(decoder, folder, dirs_exist_ok=True)
+        return load_model(ref)
+
+    atlas = attngeo.Atlas(tmp_path / "atlas")
+    with monkeypatch.context() as during:
+        during.setattr("attngeo.live.load.load_model", training_goes_on)
+        assert atlas.organize(folder, TEXTS[:2], invariance=0, workers=0) == Organized(0, 0, 2)
+    assert "files changed" in atlas.failures()["message"].item()
+    assert atlas.organize(encoder, TEXTS[:1], invariance=0, workers=0) == Organized(1, 0, 0)  # the weights before
+    assert atlas.organize(folder, TEXTS[:1], invariance=0, workers=0, retry=True) == Organized(1, 0, 0)
 
 
 def test_a_missing_part_is_found_and_restored(atlas: attngeo.Atlas, encoder: Path, tmp_path: Path) -> None:

@@ -69,6 +69,31 @@ def test_a_continued_run_drops_the_records_of_later_steps(tmp_path: Path) -> Non
     assert len((tmp_path / "run.jsonl.old2").read_text().splitlines()) == 1
 
 
+@pytest.mark.parametrize("name", [None, "run.jsonl"])
+def test_a_loop_that_goes_back_drops_the_records_of_later_steps(tmp_path: Path, name: str | None) -> None:
+    monitor, model = Monitor(None if name is None else tmp_path / name, every=10), bert()
+    for step in (*range(41), *range(25, 31)):  # back to a checkpoint of step 25
+        monitor(step, model)
+    assert [row["step"] for row in monitor.records] == [0, 10, 20, 30]
+    for step in range(11):  # another run
+        monitor(step, model)
+    assert [row["step"] for row in monitor.records] == [0, 10]
+    if name is not None:
+        assert [row["step"] for row in read_records(tmp_path / name)] == [0, 10]
+        assert [row["step"] for row in read_records(tmp_path / f"{name}.old")] == [0, 10, 20, 30]
+
+
+def test_modules_that_are_replaced_during_the_run_are_measured() -> None:
+    """Adapters are put into a model, or merged into new layers, while it is trained."""
+    monitor, model = Monitor(every=1), bert()
+    before = monitor(0, model)
+    attention = model.bert.encoder.layer[0].attention.self
+    attention.query = torch.nn.Linear(*attention.query.weight.shape)
+    found, expected = monitor(1, model), Monitor(every=1)(1, model)
+    assert found == expected and before is not None and found is not None
+    assert found["symmetry"][0] != before["symmetry"][0] and found["symmetry"][1:] == before["symmetry"][1:]
+
+
 def test_steps_may_be_numpy_or_torch_numbers(tmp_path: Path) -> None:
     path, model = tmp_path / "run.jsonl", bert()
     monitor = Monitor(path, every=2)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 import json
+import random
 import warnings
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -89,6 +92,28 @@ def test_monitor_and_track_give_the_same_records(tmp_path: Path) -> None:
     before = (tmp_path / "a" / "attngeo.jsonl").read_bytes()
     assert len(track(tmp_path / "a")) == 4  # every checkpoint has a record already
     assert (tmp_path / "a" / "attngeo.jsonl").read_bytes() == before
+
+
+@pytest.mark.parametrize("draws", [np.random.default_rng(0), random.Random(0), torch.Generator().manual_seed(0)])
+def test_a_data_set_with_its_own_generator_gives_training_the_same_rows(tmp_path: Path, draws: Any) -> None:
+    class ChangedTexts(RandomTexts):
+        """Rows in which one token, drawn anew each time, is replaced."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.draws = copy.deepcopy(draws)
+
+        def __getitem__(self, at: int) -> dict[str, Any]:
+            if isinstance(self.draws, torch.Generator):
+                place = int(torch.randint(12, (), generator=self.draws))
+            else:
+                place = int(12 * self.draws.random())
+            row = self.rows[at].clone()
+            row[place] = 7
+            return {"input_ids": row}
+
+    runs = [train(tmp_path, own, given={"train_dataset": ChangedTexts()}, max_steps=2) for own in ([], [Monitor()])]
+    assert losses(runs[0]) == losses(runs[1])
 
 
 def test_a_resumed_trainer_continues_its_records(tmp_path: Path) -> None:

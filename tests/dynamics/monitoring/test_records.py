@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import json
 import math
+import os
+import resource
 from dataclasses import replace
 from pathlib import Path
+
+import pytest
 
 import attngeo
 from attngeo.dynamics.monitoring.records import LayerFigures, RecordFile, make_record, read_records
 from attngeo.dynamics.monitoring.tracker_values import tracker_values
+from attngeo.errors import AttngeoError
 from tests.dynamics.monitoring.record_checks import recorded_steps
 
 
@@ -37,6 +42,22 @@ def test_two_writers_of_one_file_keep_the_records_of_each_other(tmp_path: Path) 
     path.unlink()
     monitor.add({"step": 500})
     assert recorded_steps(path) == [0, 50, 100, 200, 250, 300, 400, 500]
+
+
+def test_a_line_that_was_cut_short_does_not_spoil_the_next_one(tmp_path: Path) -> None:
+    """A disk that is full takes the beginning of a line; when there is space again, the file has to be sound."""
+    path = tmp_path / "a.jsonl"
+    records = RecordFile(path)
+    records.add({"step": 0})
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (os.path.getsize(path) + 5, limits[1]))
+    try:
+        with pytest.raises(AttngeoError, match=r"a\.jsonl: cannot be written"):
+            records.add({"step": 100})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    records.add({"step": 200})
+    assert recorded_steps(path) == [0, 100, 200]
 
 
 def test_records_of_earlier_versions_are_read_and_drawn(tmp_path: Path) -> None:

@@ -192,6 +192,20 @@ def test_half_precision_models_return_float32() -> None:
     assert np.abs(tensor.values - exact.values).max() < 0.1 * np.abs(exact.values).max()
 
 
+@pytest.mark.filterwarnings("ignore:TF32")
+@pytest.mark.parametrize("kind", ["roberta", "vit", "llama"])
+def test_half_precision_models_may_have_large_logits(kind: str) -> None:
+    """A logit of 200 has an error of up to 0.5 in bfloat16, which changes the model's own probabilities."""
+    model = tiny_model(kind)
+    with torch.no_grad():
+        for name, weight in model.named_parameters():
+            if any(part in name for part in ("q_proj.weight", "k_proj.weight", "query.weight", "key.weight")):
+                weight *= 16
+    with torch.backends.mkldnn.flags(enabled=False):  # some processors claim bfloat16 support and lack it
+        tensor = capture(model.to(torch.bfloat16), model_inputs(kind))
+    assert isinstance(tensor, NetworkTensor) and np.abs(tensor.values).max() > 100
+
+
 def test_a_saved_tensor_is_read_back(tmp_path: Any) -> None:
     tensor = capture(tiny_model("gemma2"), model_inputs("gemma2"))
     assert isinstance(tensor, NetworkTensor)

@@ -59,6 +59,13 @@ def test_a_text_for_a_model_in_a_folder(bert: Path) -> None:
     assert isinstance(alone, list) and alone[0] == tensor
 
 
+@pytest.mark.parametrize("ids", [torch.arange(5), [3, 4, 5]])
+def test_token_ids_without_a_batch_axis_are_an_error(ids: Any) -> None:
+    """Rows of a data set are lists of tokens, which are no batch of rows with one token each."""
+    with pytest.raises(InputError, match=r"input_ids has the shape \[\d\], expected \[rows, tokens\]"):
+        capture(tiny_model("llama"), {"input_ids": ids})
+
+
 def test_a_text_for_a_live_model(bert: Path, tokenizer: Any) -> None:
     live = tiny_model("bert")
     with pytest.raises(InputError, match="no tokenizer was found with the model"):

@@ -11,7 +11,7 @@ import pytest
 
 from tests.weights.made_checkpoints import safetensors_bytes, with_header
 from tests.weights.sources.hub_job import Machine
-from tests.weights.sources.hub_server import HubServer, Repo, Request
+from tests.weights.sources.hub_server import Handler, HubServer, Repo, Request
 from tests.weights.sources.test_hub import REQUESTS, SINGLE, USEFUL, assert_same_values, header_size, sharded
 
 DATA = header_size(SINGLE["model.safetensors"])
@@ -114,6 +114,23 @@ def test_missing_and_damaged_models_give_one_line(tmp_path: Path) -> None:
             assert outcome.error is not None and "\n" not in outcome.error, ref
             for part in parts:
                 assert part in outcome.error, outcome.error
+
+
+@pytest.mark.parametrize("page", [b"<html>Sign in</html>", b"{}", b"null", b'{"id": "a", "siblings": [1]}'])
+def test_an_answer_that_is_no_hubs_gives_one_line(tmp_path: Path, page: bytes) -> None:
+    """The login page of a network answers every request; so does a server that HF_ENDPOINT names by mistake."""
+
+    class Page(Handler):
+        def _answer(self) -> None:
+            self._send(200, page, {"Content-Type": "text/html"})
+
+    class Portal(HubServer):
+        handler = Page  # type: ignore[assignment]
+
+    with Portal({}) as portal:
+        error = Machine(tmp_path, portal.url).open("org/name").error
+    assert error is not None and error.startswith(f"org/name: {portal.url} does not answer as a hub does (")
+    assert "\n" not in error
 
 
 def test_offline_and_not_in_the_cache(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import struct
 from pathlib import Path
 from typing import Any
@@ -44,6 +45,16 @@ def test_a_missing_folder_is_an_error(tmp_path: Path, monkeypatch: pytest.Monkey
     assert_refused("/" + "x" * 5000, "/xxx", "…", "xxx: no such folder")
     assert_refused("", "no such folder")
     assert_refused("two words/and more", "no such folder")
+
+
+@pytest.mark.parametrize("name", ["x.safetensors", "x.gguf", "x.bin"])
+def test_a_pipe_is_an_error_and_not_waited_for(tmp_path: Path, name: str) -> None:
+    os.mkfifo(tmp_path / name)
+    writer = os.open(tmp_path / name, os.O_RDWR)  # so that opening it does not wait, where it is opened
+    try:
+        assert_refused(str(tmp_path / name), name, "is neither a folder nor a file")
+    finally:
+        os.close(writer)
 
 
 def test_a_reference_of_the_wrong_type_is_an_error() -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from attngeo.applications.prune.plan import PrunePlan, RemovedHead, stacks_of
-from attngeo.arguments import LARGEST_SEED, whole_number
+from attngeo.arguments import LARGEST_SEED, finite_number, whole_number
 from attngeo.errors import InputError
 from attngeo.io.progress import accepts_progress_bar
 
@@ -143,7 +143,7 @@ def check_options(share: float | None, heads: int | None, method: str, unit: str
         raise InputError(f"unit {unit!r}: expected one of {', '.join(UNITS)}")
     if share is not None and heads is not None:
         raise InputError(f"share is {share} and heads is {heads}: expected one of the two")
-    if share is not None and not 0 < share < 1:
+    if share is not None and not 0 < finite_number(share, "share") < 1:
         raise InputError(f"share is {share}, expected a number between 0 and 1")
     if heads is not None:
         whole_number(heads, "heads", 1)

@@ -98,7 +98,7 @@ class OrganizeJob:
         if self._has(task):
             return Outcome(task.reference, "known")
         try:
-            loaded = load_network(task.reference, task.content)
+            loaded = load_network(self.store, task.reference, task.content)
         except AttngeoError as error:
             return self._fail_network(task.reference, error)
         row, pairs = question.answer(loaded, task.text)

@@ -34,12 +34,16 @@ def find_content(store: Store, reference: Reference) -> str:
 
 
 @lru_cache(maxsize=1)
-def load_network(reference: Reference, content: str) -> LoadedModel:
+def load_network(store: Store, reference: Reference, content: str) -> LoadedModel:
     """Return the model. Tasks of one network follow each other, so that one model per process is kept."""
     from attngeo.live.load import load_model
 
-    # A branch may move while the call runs.
-    return load_model(reference.model if reference.revision is None else f"{reference.model}@{content}")
+    if reference.revision is not None:
+        return load_model(f"{reference.model}@{content}")  # a branch may move while the call runs
+    loaded = load_model(reference.model)
+    if find_content(store, reference) != content:
+        raise SourceError(f"{reference.model}: its files changed before they were read; try it again")
+    return loaded
 
 
 def _content_hash(path: Path) -> str:

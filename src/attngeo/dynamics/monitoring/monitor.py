@@ -93,7 +93,7 @@ class Monitor(TrainerCallback):  # type: ignore[misc]  # transformers is untyped
         self._file: RecordFile | None = None
         self._begun = False
         self.last_measured: int | None = None  # step of the last measurement, on every process
-        self._model: nn.Module | None = None
+        self._modules: list[nn.Module] = []  # of the model whose layers were found
         self._layers: Layers | None = None
         self._warned: set[str] = set()
 
@@ -104,7 +104,7 @@ class Monitor(TrainerCallback):  # type: ignore[misc]  # transformers is untyped
         batch: measures the logits if no probe was given; a tensor, or tensors in a mapping or sequence
         """
         step = _whole_number(step)
-        if not self._begun:
+        if not self._begun or (self.last_measured is not None and step < self.last_measured):
             self.begin(step)
         return None if step % self.every else self.measure(step, model, batch)
 
@@ -114,7 +114,8 @@ class Monitor(TrainerCallback):  # type: ignore[misc]  # transformers is untyped
         Records of later steps are dropped. If all records are of this step or later, they belong to another run, and
         their file is renamed.
         """
-        self._begun, self.last_measured, self.records, self._file = True, None, [], None
+        self._begun, self.last_measured, self._file = True, None, None
+        self.records = [row for row in self.records if row["step"] < step]
         if self.path is None or _rank():
             return
         self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -183,9 +184,11 @@ class Monitor(TrainerCallback):  # type: ignore[misc]  # transformers is untyped
         return isinstance(live, LiveCheckpoint) and live.sharded
 
     def _layers_of(self, model: nn.Module) -> Layers:
-        """Return the attention layers of `model`, found once per model."""
-        if self._layers is None or self._model is not model:
-            self._model, self._layers = model, open_layers(LiveCheckpoint(model), **self._options)
+        """Return the attention layers of `model`, found again only if one of its modules was replaced."""
+        modules = list(model.modules())
+        if self._layers is None or self._modules != modules:
+            self._layers = open_layers(LiveCheckpoint(model), **self._options)
+            self._modules = modules
         return self._layers
 
     def _logits(self, model: nn.Module, live: LiveCheckpoint, batch: Batch | None) -> list[Tensor | None]:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import copy
+import random
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -15,6 +17,7 @@ from attngeo.live.frozen import preserved_random_state
 if TYPE_CHECKING:
     from torch.utils.data import DataLoader
 
+_GENERATORS = (torch.Generator, np.random.Generator, np.random.RandomState, random.Random)
 Batch: TypeAlias = Tensor | Mapping[str, Any] | Sequence[Any]  # tensors, on their own or in mappings and sequences
 
 
@@ -38,20 +41,25 @@ def first_rows_of_loader(loader: DataLoader | None, count: int) -> Any:
     collate: Any = getattr(loader, "collate_fn", None)
     if collate is None or not hasattr(dataset, "__getitem__") or not hasattr(dataset, "__len__"):
         return None
-    with preserved_random_state(), _preserved_generator(collate):
+    collator = getattr(collate, "data_collator", collate)  # Trainer wraps the collator it was given
+    with preserved_random_state(), _preserved_generators(dataset, collator):
         return collate([dataset[index] for index in range(min(count, len(dataset)))])
 
 
 @contextmanager
-def _preserved_generator(collate: Any) -> Iterator[None]:
-    """Let a collator with its own random generator draw its masks from a copy of that generator."""
-    collator = getattr(collate, "data_collator", collate)  # Trainer wraps the collator it was given
-    if not hasattr(collator, "generator"):
-        yield
-        return
-    generator = collator.generator
+def _preserved_generators(*owners: Any) -> Iterator[None]:
+    """Let a data set and a collator that have random generators of their own draw from copies of them."""
+    # A collator of transformers makes its generator when it is first called.
+    generators = [
+        (owner, name, value)
+        for owner in owners
+        for name, value in getattr(owner, "__dict__", {}).items()
+        if isinstance(value, _GENERATORS) or (name == "generator" and value is None)
+    ]
     try:
-        collator.generator = copy.deepcopy(generator)
+        for owner, name, value in generators:
+            setattr(owner, name, copy.deepcopy(value))
         yield
     finally:
-        collator.generator = generator
+        for owner, name, value in generators:
+            setattr(owner, name, value)

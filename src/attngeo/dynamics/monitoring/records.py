@@ -202,5 +202,7 @@ def _size(path: Path) -> int:
 
 
 def _append(path: Path, text: str) -> None:
+    left = memoryview(text.encode())
     with open(path, "ab", buffering=0) as file:  # one write: a kill leaves a complete line or an incomplete last one
-        file.write(text.encode())
+        while left:  # a disk that is nearly full takes a part of it, and refuses the rest at the next try
+            left = left[file.write(left) :]

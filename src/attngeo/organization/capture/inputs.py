@@ -59,6 +59,10 @@ def _batch_rows(batch: Mapping[str, Any]) -> list[Any]:
     main = next((tensors[name] for name in (*_MAIN_ARGUMENTS, *tensors) if name in tensors), None)
     if main is None or any(value.dim() == 0 for value in tensors.values()) or 0 in main.shape:
         raise InputError("inputs: expected a mapping of names to tensors with a batch axis, the main one not empty")
+    for name in (TEXT, DECODER_IDS):
+        if name in tensors and tensors[name].dim() < 2:
+            shape = list(tensors[name].shape)
+            raise InputError(f"inputs: {name} has the shape {shape}, expected [rows, tokens]")
     rows = main.shape[0]
     if rows == 1:
         return [tensors]

@@ -130,7 +130,12 @@ class TensorRecorder:
         if weights is None or weights.shape[1:] != (query.shape[1], query.shape[2], key.shape[2]):
             raise InputError(f"{self.model_type}: {attention.path} does not return its attention probabilities")
         if rows is not None:
-            self._check_logits(attention, rows, sample, mask, weights)
+            own = weights
+            if weights.dtype in (torch.float16, torch.bfloat16):  # they may round large logits by 1 or more
+                mask = mask if mask is None or mask.dtype == torch.bool else mask.float()
+                tensors = (query.float(), key.float(), value.float(), mask)
+                own = attention.eager(attention.module, *tensors, **options)[1]
+            self._check_logits(attention, rows, sample, mask, own)
         else:
             self._write(heads, weights[0].float())
         self.masks[layer] = self._allowed(mask)

@@ -63,6 +63,8 @@ def _open_named(ref: str, config: Mapping[str, Any] | None) -> Checkpoint:
 
         if path.is_dir():
             return open_folder(LocalFolder(ref, path), config)
+        if not path.is_file():  # reading a pipe would wait for whoever writes to it
+            raise SourceError(f"{ref}: is neither a folder nor a file")
         folder = LocalFolder(ref, path.parent)
         return open_folder(folder, config, weights_of_file(path.name, folder.names, ref))
     from attngeo.weights.sources.hub.folder import hub_checkpoint  # late: local files do not need the hub

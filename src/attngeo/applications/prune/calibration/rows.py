@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from attngeo.applications.prune.calibration.objective import IGNORED, Objective
+from attngeo.arguments import whole_number
 from attngeo.errors import InputError
 from attngeo.live.attention_modules import Stack, attention_stacks
 from attngeo.live.load import LoadedModel, quiet_transformers
@@ -18,6 +20,7 @@ from attngeo.organization.capture.inputs import TEXT, maximum_tokens, modality, 
 WINDOW = 512  # tokens per row of a long text, at most
 _SMALLEST_WINDOW, _ROWS_WANTED = 16, 8  # a short text is cut into shorter rows, so that some can be held out
 BATCH_TOKENS = 2048  # positions per forward pass
+_MASKED_IDS = {"attention_mask": "input_ids", "decoder_attention_mask": "decoder_input_ids"}  # mask → tokens
 _HELD_OUT = 4  # every fourth row is held out
 
 
@@ -74,7 +77,10 @@ def read_rows(
     prepared += [_with_decoder(one, loaded, stack, target) for one in others]
     _check_lengths(prepared, maximum_tokens(loaded))
     generator = torch.Generator().manual_seed(seed)
-    return [Batch(*objective.prepare(row, generator)) for row in prepared]
+    rows = [Batch(*objective.prepare(row, generator)) for row in prepared]
+    if all(row.targets is not None and bool((row.targets == IGNORED).all()) for row in rows):
+        raise InputError("calibration inputs: no row has a token to predict; expected at least two tokens per row")
+    return rows
 
 
 def split_rows(rows: Sequence[Batch]) -> tuple[list[Batch], list[Batch]]:
@@ -87,10 +93,19 @@ def split_rows(rows: Sequence[Batch]) -> tuple[list[Batch], list[Batch]]:
 
 
 def batched(rows: Sequence[Batch]) -> list[Batch]:
-    """Return batches of consecutive rows with at most BATCH_TOKENS positions; shorter rows are padded at their end."""
+    """Return batches of consecutive rows with at most BATCH_TOKENS positions; shorter rows are padded at their end.
+
+    Rows of one batch have the same inputs; a mask is added where one of them has none.
+    """
     longest = max(row.inputs["input_ids"].shape[1] if "input_ids" in row.inputs else 256 for row in rows)
     size = max(1, BATCH_TOKENS // longest)
-    return [_stacked(rows[start : start + size]) for start in range(0, len(rows), size)]
+    runs = [list(run) for _, run in groupby(rows, key=_names)]
+    return [_stacked(run[start : start + size]) for run in runs for start in range(0, len(run), size)]
+
+
+def _names(row: Batch) -> list[str]:
+    """Return the names of the inputs of a row, sorted, without the masks of its tokens."""
+    return sorted(name for name in row.inputs if _MASKED_IDS.get(name) not in row.inputs)
 
 
 def _with_decoder(one: Any, loaded: LoadedModel, stack: Stack, target: str | None) -> dict[str, Tensor]:
@@ -118,8 +133,7 @@ def _text_rows(texts: Sequence[str], loaded: LoadedModel, window: int | None) ->
         around = tokenizer("", add_special_tokens=True)["input_ids"]  # special tokens of an empty text
     special = len(around)
     limit = maximum_tokens(loaded) or WINDOW
-    if window is not None and not special + 2 <= window <= limit:
-        raise InputError(f"window is {window}, expected {special + 2} to {limit} tokens")
+    window = None if window is None else whole_number(window, "window", special + 2, limit)
     length = window or min(limit, WINDOW, max(_SMALLEST_WINDOW, sum(map(len, streams)) // _ROWS_WANTED))
     before, after = _surroundings(tokenizer, around)
     pieces = [
@@ -151,11 +165,11 @@ def _find(whole: list[int], part: list[int]) -> int:
 def _stacked(rows: Sequence[Batch]) -> Batch:
     if len(rows) == 1:
         return rows[0]
-    inputs = {name: _padded([row.inputs[name] for row in rows], 0) for name in rows[0].inputs}
-    for side in ("", "decoder_"):
-        masks = _masks(rows, f"{side}input_ids", f"{side}attention_mask")
+    inputs = {name: _padded([row.inputs[name] for row in rows], 0) for name in _names(rows[0])}
+    for mask, ids in _MASKED_IDS.items():
+        masks = _masks(rows, ids, mask)
         if masks is not None:
-            inputs[f"{side}attention_mask"] = _padded(masks, 0)
+            inputs[mask] = _padded(masks, 0)
     if any(row.targets is None for row in rows):
         return Batch(inputs, None)
     return Batch(inputs, _padded([row.targets for row in rows if row.targets is not None], IGNORED))

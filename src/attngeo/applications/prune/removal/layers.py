@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -84,7 +85,8 @@ class PrunableLayer:
 def prunable_layers(model: PreTrainedModel) -> tuple[PrunableLayer, ...]:
     """Return the attention layers of `model`, self- and cross-attention, in the order of their stacks.
 
-    InputError where the model type is not supported, or where a projection is quantised, adapted or not finite.
+    InputError where the model type is not supported, or where a projection is quantised, adapted, not finite or used
+    twice.
     """
     if not hasattr(model, "config"):
         raise InputError(f"{type(model).__name__}: expected a transformers model with the head it was trained with")
@@ -98,6 +100,7 @@ def prunable_layers(model: PreTrainedModel) -> tuple[PrunableLayer, ...]:
     for stack in stacks.values():
         stack.check_supported(type_label(model), None)
         layers += [_layer(model, family, stack.name, attention, shapes) for attention in stack.attentions]
+    _check_own_projections(layers)
     return tuple(layers)
 
 
@@ -108,6 +111,15 @@ def _check_plain(model: PreTrainedModel) -> None:
             raise InputError(f"{name}: is no tensor, so the module is quantised; dequantise the model first")
         if ".base_layer." in name:
             raise InputError(f"{name.split('.base_layer.')[0]}: has an adapter; merge it before heads are removed")
+
+
+def _check_own_projections(layers: Iterable[PrunableLayer]) -> None:
+    """Raise InputError for a module that is two projections at once: a cut for one would change the other."""
+    paths: dict[nn.Module, str] = {}
+    for layer in layers:
+        for path, module in {**layer.inputs, layer.output_path: layer.output}.items():
+            if (first := paths.setdefault(module, path)) != path:
+                raise InputError(f"{path}: is the same module as {first}; expected a module of its own, such as a copy")
 
 
 def resolve(path: str, relative: str) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from attngeo.errors import SourceError, disk_is_full, first_line, reason
+from attngeo.errors import AttngeoError, SourceError, disk_is_full, first_line, reason
 
 TRANSIENT = (408, 429, 500, 502, 503, 504)  # HTTP status codes after which another try makes sense
 
@@ -40,6 +40,8 @@ def one_line_errors(ref: HubRef, *, exists: bool = True) -> Iterator[None]:
     endpoint = constants.ENDPOINT
     try:
         yield
+    except AttngeoError:
+        raise
     except errors.GatedRepoError as error:
         raise SourceError(
             f"{ref}: is gated; ask for access at {endpoint}/{ref.repo} and set HF_TOKEN to a token that has it"
@@ -71,3 +73,5 @@ def one_line_errors(ref: HubRef, *, exists: bool = True) -> Iterator[None]:
         # Nothing else is written to here.
         why = f"the cache cannot be written ({reason(error)})" if disk_is_full(error) else first_line(error)
         raise SourceError(f"{ref}: {why}") from error
+    except (ValueError, TypeError, KeyError) as error:  # of the client, about an answer that it cannot read
+        raise SourceError(f"{ref}: {endpoint} does not answer as a hub does ({first_line(error)})") from error
