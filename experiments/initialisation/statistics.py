@@ -86,11 +86,14 @@ def noncentrality(n: int, power: float = 0.8) -> float:
     return float(optimize.brentq(excess_power, 0.5, 8 * quantile))
 
 
-def steps_saved(records: Sequence[Mapping[str, Any]], target: float) -> float | None:
-    """Return 1 − (first evaluated step with a loss at or below `target`)/(all steps), or None if there is none."""
-    last = records[-1]["step"]
-    first = next((record["step"] for record in records if record["eval_loss"] <= target), None)
-    return None if first is None else 1 - first / last
+def steps_saved(run: FinishedRun, reference: FinishedRun) -> float | None:
+    """Return 1 − (first evaluated step with a loss at or below the last one of `reference`)/(all steps of `reference`).
+
+    None if there is no such step. A reference that ended below `until_loss` is reached where the loss is below that.
+    """
+    target = reference.loss if run.cell.until_loss is None else max(reference.loss, run.cell.until_loss)
+    first = next((record["step"] for record in run.records if record["eval_loss"] <= target), None)
+    return None if first is None else 1 - first / reference.records[-1]["step"]
 
 
 @dataclass(frozen=True)
@@ -131,7 +134,7 @@ def compare(runs: Iterable[FinishedRun], against: str = "baseline") -> list[Comp
         if start != against and seeds and set(seeds) <= set(reference):
             differences = tuple(own[seed].loss - reference[seed].loss for seed in seeds)
             difference = estimate(differences)
-            savings = [steps_saved(own[seed].records, reference[seed].loss) for seed in seeds]
+            savings = [steps_saved(own[seed], reference[seed]) for seed in seeds]
             reached = sum(saving is not None for saving in savings)
             saved = estimate([saving or 0.0 for saving in savings])
         losses = tuple(own[seed].loss for seed in seeds)

@@ -74,7 +74,9 @@ def _labels(columns: Sequence[RunsByStart]) -> dict[str, str]:
 
 def _draw_losses(ax: Axes, by_start: RunsByStart, labels: dict[str, str]) -> None:
     for start in sorted(by_start, key=rank):
-        _draw_seeds(ax, *curves(by_start[start], "eval_loss"), start, labels[start])
+        for seed in sorted(by_start[start]):
+            steps, losses = curves({seed: by_start[start][seed]}, "eval_loss")  # [evaluations], [1, evaluations]
+            _draw_line(ax, steps, losses[0], start, labels[start])
     runs = [run for seeds in by_start.values() for run in seeds.values()]
     lowest = min(run.loss for run in runs)
     first = max(run.records[0]["eval_loss"] for run in runs)
@@ -88,13 +90,12 @@ def _draw_differences(ax: Axes, by_start: RunsByStart, labels: dict[str, str], a
     reference = by_start.get(against, {})
     largest = 0.0
     for start in sorted(by_start, key=rank):
-        both = sorted(set(by_start[start]) & set(reference))
-        if both:
-            steps, own_losses = curves({seed: by_start[start][seed] for seed in both}, "eval_loss")
-            _, reference_losses = curves({seed: reference[seed] for seed in both}, "eval_loss")
-            differences = own_losses - reference_losses  # [seeds, evaluations]
-            _draw_seeds(ax, steps, differences, start, labels[start])
-            largest = max(largest, float(abs(differences).max()))
+        for seed in sorted(set(by_start[start]) & set(reference)):
+            pair = {0: reference[seed], 1: by_start[start][seed]}  # one of them may end earlier, at `until_loss`
+            steps, losses = curves(pair, "eval_loss")  # [evaluations], [2, evaluations]
+            difference = losses[1] - losses[0]
+            _draw_line(ax, steps, difference, start, labels[start])
+            largest = max(largest, float(abs(difference).max()))
     if largest > LINEAR:
         ax.set_yscale("symlog", linthresh=LINEAR, linscale=0.8)
         ax.yaxis.set_major_formatter(signed_number)
@@ -104,8 +105,7 @@ def _draw_differences(ax: Axes, by_start: RunsByStart, labels: dict[str, str], a
     ax.set_xlabel("step")
 
 
-def _draw_seeds(ax: Axes, steps: NDArray[np.int64], values: NDArray[np.float64], start: str, label: str) -> None:
-    """Draw values [seeds, evaluations], one thin line per seed."""
+def _draw_line(ax: Axes, steps: NDArray[np.int64], values: NDArray[np.float64], start: str, label: str) -> None:
+    """Draw the values [evaluations] of one seed as a thin line."""
     colour, line, _ = style_of(start)
-    for seed, row in enumerate(values):
-        ax.plot(steps, row, line, color=colour, linewidth=1.1, alpha=0.85, zorder=3, label="" if seed else label)
+    ax.plot(steps, values, line, color=colour, linewidth=1.1, alpha=0.85, zorder=3, label=label)

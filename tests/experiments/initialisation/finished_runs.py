@@ -15,6 +15,12 @@ def finished_run(start: str, seed: int, losses: list[float], **facts: Any) -> Fi
     return FinishedRun(Cell(start, 1e-3, seed, steps=100), records, {"seconds": 1.0, **facts})
 
 
+def run_until_5(start: str, seed: int, losses: dict[int, float]) -> FinishedRun:
+    """Return a run of at most 100 steps that ends below a loss of 5, with these held-out losses by step."""
+    records = tuple({"step": step, "eval_loss": loss} for step, loss in losses.items())
+    return FinishedRun(Cell(start, 1e-3, seed, steps=100, other=(("until_loss", 5.0),)), records, {"seconds": 1.0})
+
+
 RUNS = [
     finished_run("unit symmetric", 0, [9.0, 5.0, 4.0, 3.0, 2.0]),
     finished_run("baseline", 0, [9.0, 8.0, 6.0, 5.0, 4.0]),

@@ -21,6 +21,7 @@ from experiments.initialisation.report import write_report
 from experiments.initialisation.runs import read_runs
 from experiments.initialisation.statistics import compare
 from experiments.initialisation.table import as_csv, as_markdown, as_text, forms_as_csv
+from tests.experiments.initialisation.finished_runs import run_until_5
 from tests.experiments.initialisation.small_grids import prepare_small_tokens, run_in, small_grid
 
 
@@ -65,6 +66,15 @@ def test_a_figure_has_a_curve_per_initialisation(tmp_path: Path, tokens: Path) -
     assert {line.get_label() for line in upper.get_lines()} == {f"{start} (1 seed)" for start in starts}
     assert {line.get_label() for line in lower.get_lines()} == {f"{start} (1 seed)" for start in starts}
     assert lower.get_lines()[0].get_ydata().tolist() == [0.0] * 6  # the baseline minus itself
+
+
+def test_runs_that_end_at_a_loss_are_drawn_to_their_own_ends() -> None:
+    ends = {"baseline": (80, 100), "unit symmetric": (40, 60)}  # by seed
+    losses = {start: [{0: 9.0, 20: 7.0, 40: 6.0, end: 4.9} for end in both] for start, both in ends.items()}
+    runs = [run_until_5(start, seed, losses[start][seed]) for start in losses for seed in (0, 1)]
+    upper, lower = loss_figure(runs).axes
+    assert [line.get_xdata()[-1] for line in upper.get_lines()] == [80, 100, 40, 60]
+    assert [line.get_ydata().tolist() for line in lower.get_lines()][2:] == [[0.0, 0.0, 4.9 - 6.0], [0.0, 0.0, 0.0]]
 
 
 def test_curves_are_means_and_ranges_over_seeds(tmp_path: Path, tokens: Path) -> None:

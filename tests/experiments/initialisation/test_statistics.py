@@ -12,19 +12,33 @@ from experiments.initialisation.grid import Cell
 from experiments.initialisation.runs import FinishedRun
 from experiments.initialisation.statistics import compare, equivalence_p, estimate, noncentrality, steps_saved
 from experiments.initialisation.table import as_csv, as_markdown, as_text
-from tests.experiments.initialisation.finished_runs import RUNS, finished_run
+from tests.experiments.initialisation.finished_runs import RUNS, finished_run, run_until_5
 
 
 def test_steps_saved_count_to_the_first_evaluation_at_the_target() -> None:
-    records = finished_run("symmetric", 0, [9.0, 6.0, 5.0, 4.0, 3.0]).records  # at 0, 25, 50, 75, 100
-    assert steps_saved(records, 5.0) == 0.5  # a loss equal to the target counts, and nothing is interpolated
-    assert steps_saved(records, 5.5) == 0.5
-    assert steps_saved(records, 4.999) == 0.25
-    assert steps_saved(records, 3.0) == 0.0
-    assert steps_saved(records, 2.9) is None
-    assert (
-        steps_saved(finished_run("symmetric", 0, [9.0, 4.0, 6.0, 7.0, 3.5]).records, 4.5) == 0.75
-    )  # the first time counts
+    run = finished_run("symmetric", 0, [9.0, 6.0, 5.0, 4.0, 3.0])  # at 0, 25, 50, 75, 100
+
+    def saved(target: float, run: FinishedRun = run) -> float | None:
+        return steps_saved(run, finished_run("baseline", 0, [9.0, target]))
+
+    assert saved(5.0) == 0.5  # a loss equal to the target counts, and nothing is interpolated
+    assert saved(5.5) == 0.5
+    assert saved(4.999) == 0.25
+    assert saved(3.0) == 0.0
+    assert saved(2.9) is None
+    assert saved(4.5, finished_run("symmetric", 0, [9.0, 4.0, 6.0, 7.0, 3.5])) == 0.75  # the first time counts
+
+
+def test_runs_that_end_at_a_loss_save_steps_of_the_reference() -> None:
+    """The baselines are below 5 after 80 steps and never, the others after 20 and 60; 6.0 is reached at step 20."""
+    runs = [
+        run_until_5("baseline", 0, {0: 9.0, 40: 6.0, 80: 4.8}),
+        run_until_5("baseline", 1, {0: 9.0, 50: 7.0, 100: 6.0}),
+        run_until_5("unit symmetric", 0, {0: 9.0, 20: 4.9}),
+        run_until_5("unit symmetric", 1, {0: 9.0, 20: 5.5, 60: 4.9}),
+    ]
+    _, symmetric = compare(runs)
+    assert symmetric.reached == 2 and symmetric.saved == estimate([0.75, 0.8])
 
 
 def test_mean_interval_and_p_are_those_of_students_t() -> None:
