@@ -144,14 +144,16 @@ SCALE_TABLES: dict[str, Table] = {
 
 
 def tables(runs: Sequence[FinishedRun]) -> dict[str, str]:
-    """Return every table as Markdown; one that has nothing to compare is left out."""
+    """Return every table as Markdown; one that has nothing to compare is left out. Diverged runs are in no mean."""
     compared, tuned = compare(runs), accuracies(runs)
+    runs = [run for run in runs if run.diverged is None]
     losses = {name: table.rows(compared) for name, table in TABLES.items()}
     accuracy = {name: table.rows(tuned) for name, table in ACCURACY_TABLES.items()}
     made = {name: _markdown(rows) for name, rows in losses.items() if any(row.difference for row in rows)}
     for name, table in OWN_RATE_TABLES.items():
-        if some := [run for run in runs if table.has_setting_of(run.cell)]:
-            made[name] = _markdown(table.rows(compare(at_best_rates(some))), best_rates(some))
+        some = [run for run in runs if table.has_setting_of(run.cell)]
+        if "baseline" in (rates := best_rates(some)):
+            made[name] = _markdown(table.rows(compare(at_best_rates(some))), rates)
     for name, parts in FORM_TABLES.items():
         if some := [run for table in parts for run in table.rows(runs)]:
             made[name] = form_markdown(some, _NAMES)
@@ -195,7 +197,7 @@ def _row(one: Comparison, adjusted: float, rate: float | None) -> list[str]:
         rate_text(rate or one.cell.lr),
         _NAMES.get(one.cell.start, one.cell.start),
         str(len(one.seeds)),
-        loss_text(one.loss),
+        loss_text(one.loss) if one.losses else "",
     ]
     if one.difference is None or one.saved is None:
         return [*row, "", "", "", "", ""]

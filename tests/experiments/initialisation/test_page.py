@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from attngeo.errors import InputError
+from experiments.initialisation.grid import Cell
 from experiments.initialisation.overlap import overlap
 from experiments.initialisation.own_rate import at_best_rates, best_rates
 from experiments.initialisation.page.contrasts import Contrast, contrast_markdown
@@ -22,6 +23,10 @@ from tests.experiments.initialisation.finished_runs import finished_run
 
 ROOT = Path(__file__).parents[3]
 PAGE = ROOT / "docs/initialisation.md"
+FORM_RECORDS = tuple(
+    {"step": step, "eval_loss": loss, "symmetry": [loss / 10], "directionality": [0.0]}
+    for step, loss in ((0, 9.0), (9_500, 3.0))
+)
 
 
 @pytest.fixture(scope="module")
@@ -69,6 +74,32 @@ def test_initialisations_are_compared_at_their_own_best_rates(runs):
               for start in ("baseline", "unit symmetric")}  # fmt: skip
     difference = sum(losses["unit symmetric"]) / 5 - sum(losses["baseline"]) / 5
     assert by_start["unit symmetric"].difference.mean == pytest.approx(difference)
+
+
+def test_a_table_at_own_rates_needs_the_baseline_with_the_screening_seed():
+    other = (("architecture", "modernbert"),)
+    runs = [
+        FinishedRun(Cell(start, 2e-3, seed, other=other), FORM_RECORDS, {})
+        for start, seed in (("unit symmetric", 0), ("unit symmetric", 1), ("baseline", 1))
+    ]
+    assert "modernbert, own rates" not in tables(runs)
+    assert "modernbert, own rates" in tables(
+        [*runs, FinishedRun(Cell("baseline", 2e-3, 0, other=other), FORM_RECORDS, {})]
+    )
+
+
+def test_runs_that_diverged_are_in_no_table_of_forms_and_plateaus():
+    """One run diverged after its first evaluation, one before it."""
+    cells = [Cell(start, rate, 0) for start in ("baseline", "unit symmetric") for rate in (5e-4, 2e-3)]
+    runs = [FinishedRun(cell, FORM_RECORDS, {}) for cell in cells]
+    before = tables(runs)
+    diverged = [
+        FinishedRun(Cell("unit symmetric", cell.lr, 1), FORM_RECORDS[:1], {"diverged": 9}) for cell in cells[:2]
+    ]
+    diverged += [FinishedRun(Cell("unit independent", cell.lr, 0), (), {"diverged": 1}) for cell in cells[:2]]
+    after = tables([*runs, *diverged])
+    assert after["forms"] == before["forms"] and after["plateau"] == before["plateau"]
+    assert "| 5e-4 | unit scale, independent | 0 |  |" in after["tuned rate"]
 
 
 def test_contrasts_are_paired_by_seed_and_tested_for_difference_and_equivalence():
