@@ -44,11 +44,11 @@ def p_text(p: float) -> str:
 def rate_text(rate: float) -> str:
     """Return a learning rate as people write it.
 
-    >>> rate_text(0.0005)
-    '5e-4'
+    >>> rate_text(0.0005), rate_text(0.0015)
+    ('5e-4', '1.5e-3')
     """
-    digits, _, exponent = f"{rate:.0e}".partition("e")
-    return f"{digits}e{int(exponent)}"
+    digits, _, exponent = f"{rate:e}".partition("e")
+    return f"{float(digits):g}e{int(exponent)}"
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
