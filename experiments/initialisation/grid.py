@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from attngeo.arguments import finite_number
 from attngeo.dynamics.initialisation.by_name import check_initialisation
 from attngeo.dynamics.pretraining.config import RESULT_NEUTRAL, PretrainConfig, load_config
 from attngeo.errors import InputError
@@ -260,6 +261,8 @@ def _checked(cells: Iterable[Cell]) -> tuple[Cell, ...]:
     cells = tuple(cells)
     for cell in cells:
         cell.config("out", "tokens")
+        if cell.until_loss is not None:
+            finite_number(cell.until_loss, "until_loss")
     return cells
 
 

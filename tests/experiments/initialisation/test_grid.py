@@ -34,6 +34,8 @@ def test_settings_that_change_results_make_other_cells() -> None:
         group_cells(["pilot"], settings={"bach": 1})
     with pytest.raises(InputError, match="batch is 'x', expected a whole number"):
         group_cells(["pilot"], settings={"batch": "x"})
+    with pytest.raises(InputError, match="until_loss is 'low', expected a finite number"):
+        group_cells(["pilot"], settings={"until_loss": "low"})
 
 
 def test_duplicates_are_dropped() -> None:
