@@ -376,6 +376,10 @@ BAD = [
     ({"lr": 10**400}, "lr is inf, expected above 0 and under 10"),
     ({"tokens": "a\0b"}, "tokens is 'a\\x00b', expected a path"),
     ({"checkpoints": -1}, "checkpoints is -1, expected at least 0"),
+    (
+        {"start": "symmetric", "scale": -1},
+        "config: scale is -1.0, expected None, 'unit', 'half-unit' or a positive number",
+    ),
 ]
 
 
@@ -384,6 +388,10 @@ def test_settings_that_no_run_could_follow_are_an_error(change: dict[str, Any], 
     with pytest.raises(InputError) as caught:
         load_config({"out": "run", **change})
     assert expected in str(caught.value) and "\n" not in str(caught.value)
+    if not expected.startswith("no setting"):
+        with pytest.raises(InputError) as again:
+            load_config(PretrainConfig(**{"out": "run", **change}))
+        assert str(again.value) == str(caught.value)
 
 
 def test_configs_are_read_from_toml_files(tmp_path: Path) -> None:

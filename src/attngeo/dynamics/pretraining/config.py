@@ -17,6 +17,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 from attngeo.arguments import LARGEST_SEED, file_path, whole_number
 from attngeo.dynamics.data.wordpiece import MAX_VOCABULARY
 from attngeo.dynamics.initialisation.by_name import check_initialisation
+from attngeo.dynamics.initialisation.scale import target_std
 from attngeo.errors import InputError, first_line
 from attngeo.io.names import nearest_name
 
@@ -99,7 +100,7 @@ class PretrainConfig:
 
     def with_changes(self, **changes: Any) -> PretrainConfig:
         """Return a checked copy with other values of some fields."""
-        return _checked(replace(self, **changes))
+        return load_config(replace(self, **changes))
 
 
 def load_config(source: PretrainConfig | Mapping[str, Any] | str | Path) -> PretrainConfig:
@@ -111,7 +112,7 @@ def load_config(source: PretrainConfig | Mapping[str, Any] | str | Path) -> Pret
     (12, 768, 12)
     """
     if isinstance(source, PretrainConfig):
-        return _checked(source)
+        source = vars(source)
     if isinstance(source, Mapping):
         return _from_table(source, "config")
     if not isinstance(source, str | os.PathLike):  # a number would be the descriptor of an open file
@@ -188,6 +189,7 @@ def _checked(config: PretrainConfig) -> PretrainConfig:
     config.shape  # noqa: B018  # raises for an invalid size
     if config.scale is not None and config.start.startswith(("baseline", "authors", "mimetic")):
         raise InputError(f"scale = {config.scale!r}: the {config.start} initialisation has a scale of its own")
+    target_std(config.scale, config.shape[1])  # raises for an invalid scale
     _check_architecture(config)
     for name in ("out", "tokens", "tokenizer"):
         if "\0" in getattr(config, name):
