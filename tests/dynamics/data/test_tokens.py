@@ -252,6 +252,7 @@ def test_preparation_removes_what_a_killed_one_left_behind(tmp_path: Path, call:
     [
         ({"train": "many"}, "expected whole numbers"),
         ({"special": [-1]}, "expected whole numbers"),
+        ({"special": []}, r"0 special tokens, expected \[PAD\] \[UNK\]"),
         ({"digest": 3}, "expected whole numbers from 0 on and a digest"),
         ({"mask": 300}, "a special token is outside the vocabulary of 300"),
         ({"new": 1}, "no prepared token files"),

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 
+from attngeo.dynamics.data.wordpiece import train_tokenizer
 from attngeo.dynamics.monitoring.records import read_records
 from attngeo.dynamics.pretraining.architectures import Model
 from attngeo.dynamics.pretraining.batches import Batch, Batches, Rows, held_out_batches
@@ -65,6 +66,23 @@ def test_a_saved_model_loads_with_from_pretrained_and_has_the_same_loss(tmp_path
     )  # truncated to the positions of the model
     assert model(**long).logits.shape[:2] == (1, 32)
     assert json.loads((folder / "pretrain.json").read_text())["objective"] == objective
+
+
+def test_the_padding_token_of_a_saved_model_is_that_of_its_tokenizer(tmp_path: Path) -> None:
+    """A given tokenizer has [PAD] where others have a word, as that of ModernBERT."""
+    tokenizer = json.loads(train_tokenizer(lambda: iter(made_up_texts()), 300).to_str())
+    vocabulary = tokenizer["model"]["vocab"]
+    other = next(word for word, number in vocabulary.items() if number == 299)
+    vocabulary["[PAD]"], vocabulary[other] = 299, 0
+    next(token for token in tokenizer["added_tokens"] if token["content"] == "[PAD]")["id"] = 299
+    (tmp_path / "tokenizer.json").write_text(json.dumps(tokenizer))
+    given = {"tokenizer": str(tmp_path / "tokenizer.json"), "steps": 1, "warmup": 0}
+    for settings in ({}, {"architecture": "modernbert"}, {"architecture": "llama", "objective": "causal"}):
+        run = pretrain(run_settings(tmp_path, **given, **settings, out=str(tmp_path / f"run{len(str(settings))}")))
+        assert json.loads((run.folder / "model" / "config.json").read_text())["pad_token_id"] == 299
+    with pytest.raises(InputError, match=r"\[PAD\] is token 299 of its tokenizer, expected token 0 with norm = 'pre'"):
+        pretrain(run_settings(tmp_path, **given, norm="pre"))
+    assert pretrain(run_settings(tmp_path, **given, norm="pre", keep_model=False)).finished
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)

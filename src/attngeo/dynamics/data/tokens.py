@@ -9,6 +9,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from attngeo.dynamics.data.wordpiece import SPECIAL
 from attngeo.errors import InputError, first_line
 from attngeo.io.plain import parse_json
 
@@ -24,7 +25,7 @@ class Tokens:
     train: int  # number of tokens
     valid: int
     mask: int  # id of [MASK]
-    special: tuple[int, ...]  # ids that are never masked and never drawn as replacements
+    special: tuple[int, ...]  # ids of [PAD] [UNK] [CLS] [SEP] [MASK]: never masked and never drawn as replacements
     digest: str  # of both token files and the tokenizer; a run continues only on tokens with the same digest
 
     def array(self, part: Part) -> NDArray[np.uint16]:
@@ -45,6 +46,8 @@ def open_tokens(folder: Path) -> Tokens:
     numbers = (tokens.vocabulary, tokens.train, tokens.valid, tokens.mask, *tokens.special)
     if not all(type(number) is int and number >= 0 for number in numbers) or not isinstance(tokens.digest, str):
         raise InputError(f"{folder}/tokens.json: expected whole numbers from 0 on and a digest")
+    if len(tokens.special) != len(SPECIAL):
+        raise InputError(f"{folder}/tokens.json: {len(tokens.special)} special tokens, expected {' '.join(SPECIAL)}")
     if max(tokens.mask, *tokens.special) >= tokens.vocabulary:
         raise InputError(f"{folder}/tokens.json: a special token is outside the vocabulary of {tokens.vocabulary}")
     for part, size in sizes.items():

@@ -36,6 +36,10 @@ def build_model(config: PretrainConfig, tokens: Tokens, device: torch.device) ->
     if tokens.vocabulary > config.vocab:
         raise InputError(f"{tokens.folder}: its tokenizer has {tokens.vocabulary} tokens and does not fit a model with "
                          f"vocab = {config.vocab}")  # fmt: skip
+    pad = tokens.special[0]
+    if pad and config.norm == "pre" and config.keep_model:
+        raise InputError(f"{tokens.folder}: [PAD] is token {pad} of its tokenizer, expected token 0 with norm = 'pre'; "
+                         "transformers' model counts positions from it (or set keep_model = false)")  # fmt: skip
     kind = PreNormBert if config.norm == "pre" else _ARCHITECTURES[config.architecture]
     layers, hidden, heads = config.shape
     usual = 4 * hidden if config.architecture == "bert" else gated_intermediate(hidden)
@@ -47,6 +51,7 @@ def build_model(config: PretrainConfig, tokens: Tokens, device: torch.device) ->
         vocabulary=-(-tokens.vocabulary // 64) * 64,  # rounded up to whole tiles of the output product
         length=config.length,
         causal=config.objective == "causal",
+        pad=pad,
     )
     on_gpu = device.type == "cuda"
     bf16 = config.precision == "bf16" or (config.precision == "auto" and on_gpu)

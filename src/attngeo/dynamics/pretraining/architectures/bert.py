@@ -78,7 +78,7 @@ def bert_settings(shape: Shape) -> dict[str, object]:
         "initializer_range": 0.02,
         "hidden_dropout_prob": 0.0,
         "attention_probs_dropout_prob": 0.0,
-        "pad_token_id": 0,
+        "pad_token_id": shape.pad,
         "tie_word_embeddings": True,
         "use_cache": shape.causal,
         "dtype": "float32",

@@ -118,7 +118,7 @@ class Llama(Model):
             "attention_bias": False,
             "mlp_bias": False,
             "initializer_range": 0.02,
-            "pad_token_id": 0,
+            "pad_token_id": shape.pad,
             "bos_token_id": None,
             "eos_token_id": None,
             "tie_word_embeddings": True,

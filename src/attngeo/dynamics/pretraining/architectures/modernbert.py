@@ -129,7 +129,7 @@ class ModernBert(Model):
             "classifier_bias": False,
             "decoder_bias": True,
             "initializer_range": 0.02,
-            "pad_token_id": 0,
+            "pad_token_id": shape.pad,
             "bos_token_id": None,
             "eos_token_id": None,
             "cls_token_id": None,

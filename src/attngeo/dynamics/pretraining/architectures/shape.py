@@ -16,6 +16,7 @@ class Shape:
     vocabulary: int
     length: int  # number of positions
     causal: bool
+    pad: int = 0  # id of [PAD]
 
     @property
     def head_size(self) -> int:
