@@ -28,7 +28,7 @@ from attngeo.dynamics.gradients.expected_terms import expected_terms
 from attngeo.dynamics.gradients.gradient_terms import gradient_terms
 from attngeo.dynamics.gradients.growth import growth_sums, moves_by_terms, pair_kinds
 from attngeo.dynamics.gradients.head_terms import HeadTerms
-from attngeo.dynamics.gradients.layer_sums import _shuffled, _shuffled_context
+from attngeo.dynamics.gradients.layer_sums import _shuffled, _shuffled_context, _without_padding
 from attngeo.dynamics.gradients.masked_batches import MaskedBatches
 from attngeo.dynamics.gradients.single_pass import single_pass
 from attngeo.errors import InputError
@@ -175,6 +175,36 @@ def test_the_shuffled_control_keeps_each_prediction_in_its_context(causal):
     np.testing.assert_array_equal(np.sort(shuffled, -1), np.sort(beta, -1))  # each row keeps its coefficients
     assert bool(np.triu(shuffled, 1).any()) is not causal
     assert np.mean(shuffled[..., 1:, :] == beta[..., 1:, :]) < 0.7
+
+
+def test_the_shuffled_control_leaves_padding_out(bert):
+    """Which token pads a row changes the vectors there; with the attention masked they must not count."""
+    ids = torch.randint(5, 20, (3, 10), generator=torch.Generator().manual_seed(1))  # [rows, tokens]
+    text = torch.ones(3, 10, dtype=torch.int64)
+    text[0, 6:], text[1, :2] = 0, 0
+    labels = ids.masked_fill(text == 0, -100)
+    scores = []
+    for pad in (0, 30):
+        reads = [ids.index_fill(1, torch.tensor([k]), 4).masked_fill(text == 0, pad) for k in range(2, 6)]
+        given = [{"input_ids": read, "attention_mask": text, "labels": labels} for read in reads]
+        scores.append(expected_terms(bert, given, same_rows=True).scores)
+    for row, other in zip(*scores, strict=True):
+        for name in ("symmetry_split", "symmetry_shuffled", "pairing_shuffled"):
+            assert getattr(row, name) == pytest.approx(getattr(other, name), abs=1e-9), (row.label, name)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_orders_of_padded_rows_move_text_only(causal):
+    beta = np.ones((1, 1, 8, 8))
+    order = _shuffled_context(np.tril(beta) if causal else beta)
+    text = np.array([[True] * 8, [True] * 5 + [False] * 3, [False, True, False, True, True, True, True, False]])
+    moved = _without_padding(order, text)
+    assert (moved[0] == order).all()  # the numbers drawn for rows without padding stay the same
+    for row, is_text in zip(moved, text, strict=True):
+        for i in range(8):
+            assert sorted(row[i]) == list(range(8))
+            assert row[i][is_text].tolist() == [j for j in order[i] if is_text[j]]
+            assert not causal or (row[i][: i + 1][is_text[: i + 1]] <= i).all()
 
 
 def test_scores_of_known_averages():

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from torch import Tensor
 
-from attngeo.arrays import AnyFloats, to_numpy
+from attngeo.arrays import AnyFloats, Bools, to_numpy
 from attngeo.dynamics.gradients.expected_scores import ExpectedScores, ExpectedTerms
 from attngeo.dynamics.gradients.growth import pair_kinds
 from attngeo.dynamics.gradients.layer_sums import LayerSums
@@ -79,7 +79,8 @@ def expected_terms(
                 losses.append(terms.loss)
             for layer in terms.layers:
                 if (layer.stack, layer.layer) in sums:
-                    sums[layer.stack, layer.layer].add(layer, index % _HALVES, _kinds(model, batch, layer))
+                    kinds, text = _kinds(model, batch, layer), _text(model, batch, layer)
+                    sums[layer.stack, layer.layer].add(layer, index % _HALVES, kinds, text)
             if callable(progress):
                 progress(number * len(batches) + index + 1, len(rounds) * len(batches))
         for one in sums.values():
@@ -90,17 +91,34 @@ def expected_terms(
 
 def _kinds(model: PreTrainedModel, batch: Mapping[str, Tensor], layer: LayerTerms) -> AnyFloats | None:
     """Return the kind of each pair of positions of a layer, [S, N, N]; None where its token ids are not known."""
-    ids = _token_ids(model, batch, layer.stack)
+    ids = _by_token(_token_ids(model, batch, layer.stack), layer)
+    return None if ids is None else pair_kinds(ids)
+
+
+def _text(model: PreTrainedModel, batch: Mapping[str, Tensor], layer: LayerTerms) -> Bools | None:
+    """Return whether each position of a layer is text and not padding, [S, N]; None where there is no padding."""
+    name = "decoder_attention_mask" if _is_beside_encoder(model, layer.stack) else "attention_mask"
+    mask = _by_token(batch.get(name), layer)
+    return None if mask is None or mask.all() else mask.astype(bool)
+
+
+def _by_token(values: Tensor | None, layer: LayerTerms) -> AnyFloats | None:
+    """Return values of tokens [rows, N] for the sequences of a layer, [S, N]; None where they are not of its tokens."""
     sequences, length, _ = layer.x.shape
-    if ids is None or ids.dim() != 2 or ids.shape[1] != length:
+    if values is None or values.dim() != 2 or values.shape[1] != length:
         return None
     # A layer that the model uses several times (ALBERT) has the sequences of all its calls, one call after another.
-    return np.tile(pair_kinds(to_numpy(ids)), (sequences // len(ids), 1, 1))
+    return np.tile(to_numpy(values), (sequences // len(values), 1))
+
+
+def _is_beside_encoder(model: PreTrainedModel, stack: str) -> bool:
+    """Tell whether a stack is the decoder of a model with an encoder."""
+    return getattr(model.config, "is_encoder_decoder", False) and "decoder" in stack
 
 
 def _token_ids(model: PreTrainedModel, batch: Mapping[str, Tensor], stack: str) -> Tensor | None:
     """Return the token ids [S, N] that a stack reads; a decoder beside an encoder has its own, or reads the labels."""
-    if not (getattr(model.config, "is_encoder_decoder", False) and "decoder" in stack):
+    if not _is_beside_encoder(model, stack):
         return batch.get("input_ids")
     if "decoder_input_ids" in batch:
         return batch["decoder_input_ids"]
