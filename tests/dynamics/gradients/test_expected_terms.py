@@ -7,6 +7,7 @@ import math
 import numpy as np
 import pytest
 import torch
+from tokenizers import Tokenizer, models
 from transformers import (
     AlbertConfig,
     AlbertForMaskedLM,
@@ -19,6 +20,7 @@ from transformers import (
     BertForMaskedLM,
     LlamaConfig,
     LlamaForCausalLM,
+    PreTrainedTokenizerFast,
 )
 
 import attngeo
@@ -236,6 +238,7 @@ def test_other_seeds_give_other_masks():
         ({"tokenizer": object()}, "tokenizer: draws masks and needs masks"),
         ({"masks": 1}, "masks: 1, expected at least 2"),
         ({"masks": 4, "share": 1.5}, "share: 1.5"),
+        ({"masks": 4, "share": "half"}, "share is 'half', expected a finite number"),
         ({"masks": 4}, "tokenizer: masks need a tokenizer with a mask token"),
     ],
 )
@@ -250,6 +253,26 @@ def test_a_row_without_ordinary_tokens_is_named():
     ids = torch.full((1, 8), tokenizer.pad_token_id)
     with pytest.raises(InputError, match="0 ordinary tokens, expected at least 1 to mask"):
         gradient_terms(model, {"input_ids": ids}, masks=4, tokenizer=tokenizer)
+
+
+def test_masks_are_drawn_with_a_tokenizer_whose_ids_leave_gaps(bert):
+    words = Tokenizer(models.WordLevel({"[PAD]": 0, "[UNK]": 1, "a": 2, "b": 3, "[MASK]": 40}, unk_token="[UNK]"))
+    names = {"pad_token": "[PAD]", "unk_token": "[UNK]", "mask_token": "[MASK]"}
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=words, **names)
+    assert len(gradient_terms(bert, {"input_ids": torch.full((1, 8), 3)}, masks=2, tokenizer=tokenizer)) == 8
+    with pytest.raises(InputError, match="token ids 3 to 41, expected those of the tokenizer, below 41"):
+        gradient_terms(bert, {"input_ids": torch.tensor([[3, 41]])}, masks=2, tokenizer=tokenizer)
+
+
+def test_memory_that_is_no_number_is_named(bert):
+    with pytest.raises(InputError, match="memory is '1 GB', expected a finite number"):
+        expected_terms(bert, batches(2), memory="1 GB")
+
+
+def test_weights_without_values_are_named(bert):
+    ids = torch.full((1, 8), 7)
+    with pytest.raises(InputError, match="its weights are on the meta device and have no values yet"):
+        gradient_terms(bert.to("meta"), {"input_ids": ids, "labels": ids})
 
 
 def test_batches_of_different_shapes_are_named(bert):

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from torch import Tensor
 
+from attngeo.arguments import finite_number
 from attngeo.arrays import AnyFloats, Bools, to_numpy
 from attngeo.dynamics.gradients.expected_scores import ExpectedScores, ExpectedTerms
 from attngeo.dynamics.gradients.growth import pair_kinds
@@ -67,7 +68,7 @@ def expected_terms(
     if len(batches) < _HALVES:
         raise InputError(f"batches: {len(batches)}, expected at least {_HALVES}")
     first = single_pass(model, batches[0], layers=layers, loss=loss)
-    rounds = _rounds(first, same_rows, memory)
+    rounds = _rounds(first, same_rows, finite_number(memory, "memory"))
     scores: dict[_Key, ExpectedScores] = {}
     losses: list[float] = []
     for number, parts in enumerate(rounds):
@@ -126,7 +127,7 @@ def _token_ids(model: PreTrainedModel, batch: Mapping[str, Tensor], stack: str) 
     return None if shifted is None or "labels" not in batch else shifted(labels=batch["labels"])
 
 
-def _rounds(terms: GradientTerms, same_rows: bool, memory: int) -> list[dict[_Layer, list[int]]]:
+def _rounds(terms: GradientTerms, same_rows: bool, memory: float) -> list[dict[_Layer, list[int]]]:
     """Return the heads of each layer whose sums are kept at the same time, round by round."""
     rounds: list[dict[_Layer, list[int]]] = [{}]
     used = 0

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from attngeo.arguments import LARGEST_SEED, whole_number
+from attngeo.arguments import LARGEST_SEED, finite_number, whole_number
 from attngeo.dynamics.data.masking import MaskedObjective
 from attngeo.errors import InputError
 
@@ -46,7 +46,7 @@ def masked_batches(
     """Return `masks` maskings of the rows of `batch`: BERT's rule, which predicts `share` of the tokens of each row."""
     if whole_number(masks, "masks", None) < 2:
         raise InputError(f"masks: {masks}, expected at least 2, because the masks are also compared by halves")
-    if not 0 < share < 1:
+    if not 0 < finite_number(share, "share") < 1:
         raise InputError(f"share: {share}, expected a share of the tokens between 0 and 1")
     whole_number(seed, "seed", 0, LARGEST_SEED)
     ids = batch.get("input_ids")
@@ -57,7 +57,11 @@ def masked_batches(
         raise InputError("tokenizer: masks need a tokenizer with a mask token; a causal model is averaged over batches "
                          "instead, by expected_terms")  # fmt: skip
     special = tuple(sorted({*tokenizer.all_special_ids, mask}))
-    objective = MaskedObjective(mask, special, len(tokenizer), share)
+    vocabulary = 1 + max(tokenizer.get_vocab().values())  # ids may leave gaps
+    if not 0 <= int(ids.min()) <= int(ids.max()) < vocabulary:
+        raise InputError(f"batch: token ids {int(ids.min())} to {int(ids.max())}, expected those of the tokenizer, "
+                         f"below {vocabulary}")  # fmt: skip
+    objective = MaskedObjective(mask, special, vocabulary, share)
     predicted = objective.predicted(ids.shape[1])
     ordinary = int((~torch.isin(ids.cpu(), torch.tensor(special))).sum(1).min())
     if ordinary < predicted:

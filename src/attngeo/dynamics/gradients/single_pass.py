@@ -58,6 +58,8 @@ def single_pass(
 
 def _check_weights(model: PreTrainedModel) -> None:
     """Raise InputError if the model's weights cannot have gradients in this process."""
+    if any(parameter.is_meta for parameter in model.parameters()):
+        raise InputError(f"{type(model).__name__}: its weights are on the meta device and have no values yet")
     if any(parameter.is_inference() for parameter in model.parameters()):
         raise InputError(
             f"{type(model).__name__}: its weights were created in inference mode and cannot have gradients"
