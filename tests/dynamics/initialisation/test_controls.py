@@ -11,6 +11,7 @@ pytest.importorskip("transformers")
 
 import torch
 from torch import Tensor
+from transformers import BertConfig, BertModel
 
 import attngeo
 from attngeo.dynamics.initialisation.authors import authors_init_
@@ -106,6 +107,15 @@ def test_the_indefinite_initialisation_is_symmetric_at_every_offset() -> None:
     heads = attngeo.score(model, nulls=False, folded=False).frame.drop_nulls("head")
     for score in ("symmetry", "symmetry_rope"):
         assert heads[score].min() > 1 - 1e-6
+
+
+@pytest.mark.parametrize("name", _WITH_UNIT_SCALE)
+def test_keys_of_a_head_that_are_all_zero_stay_finite(name: str) -> None:
+    model = BertModel(BertConfig(num_hidden_layers=1, hidden_size=32, num_attention_heads=2, vocab_size=9))
+    with torch.no_grad():
+        model.encoder.layer[0].attention.self.key.weight[:16] = 0
+    initialise_(model, name, scale="unit")
+    assert all(torch.isfinite(parameter).all() for parameter in model.parameters())
 
 
 def test_random_rotations_are_uniform_rotations() -> None:

@@ -120,6 +120,7 @@ def skew_with(draw: torch.Generator) -> Callable[[LayerParameters], None]:
         gram = key.transpose(-1, -2) @ key  # [*g, 1, r, r], G = W_kᵀ W_k
         # s(M) = (tr GG + t² tr SGSG) / (tr GG − t² tr SGSG)
         t = (_trace(gram @ gram) / -_trace(s @ gram @ s @ gram)).sqrt()  # [*g, m, 1, 1]
+        t = t.nan_to_num(0.0)  # keys that are all zero stay so
         layer.query.copy_((key @ (torch.eye(size, dtype=s.dtype) + t * s)).transpose(-1, -2))
 
     return skew
