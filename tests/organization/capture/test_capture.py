@@ -136,8 +136,9 @@ def test_padding_is_removed() -> None:
     np.testing.assert_allclose(both[1].values, alone.values, atol=1e-5)
 
 
-def test_padding_before_a_causal_text_is_removed() -> None:
-    model = tiny_model("llama")
+@pytest.mark.parametrize("kind", ["llama", "gpt_oss"])  # the padding of gpt_oss attends to its sink alone
+def test_padding_before_a_causal_text_is_removed(kind: str) -> None:
+    model = tiny_model(kind)
     ids = torch.tensor([[0, 0, 5, 6, 7]])
     padded = capture(model, {"input_ids": ids, "attention_mask": (ids > 0).long()})
     alone = capture(model, {"input_ids": ids[:, 2:]})

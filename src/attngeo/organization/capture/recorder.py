@@ -122,7 +122,8 @@ class TensorRecorder:
         rows = None
         if self.stage == "logits":
             logits = attention_logits(query, key, mask, options)  # [H, Q, K]
-            rows = torch.linspace(0, query.shape[2] - 1, min(CHECKED_QUERIES, query.shape[2])).long()
+            rows = torch.arange(query.shape[2]) if self.kept[0] is None else self.kept[0]  # padding may attend to nothing
+            rows = rows[torch.linspace(0, len(rows) - 1, min(CHECKED_QUERIES, len(rows))).long()]
             sample = logits[:, rows].clone()  # [H, rows, K]
             self._write(heads, logits)
             del logits  # the eager function computes its own below; two layers at once would double the memory
