@@ -147,6 +147,16 @@ def test_padding_before_a_causal_text_is_removed(kind: str) -> None:
     np.testing.assert_array_equal(padded.mask, np.tri(3, dtype=bool))
 
 
+@pytest.mark.parametrize("samples", [400, 408])  # 12 positions; 408 is a multiple of 12
+@pytest.mark.parametrize(("kind", "positions"), [("wav2vec2", 7), ("wav2vec2-adapter", 7), ("sew", 3)])
+def test_padding_of_a_sound_is_removed(kind: str, positions: int, samples: int) -> None:
+    """The positions left are those that the model itself attends to, so none of them is masked."""
+    sound = {"input_values": torch.randn(1, samples, generator=torch.Generator().manual_seed(0))}
+    padded = capture(tiny_model(kind), sound | {"attention_mask": (torch.arange(samples)[None] < 240).long()})
+    assert isinstance(padded, NetworkTensor)
+    assert padded.shape[:2] == (positions, positions) and padded.mask is None
+
+
 def test_padding_of_the_keys_of_cross_attention_is_removed() -> None:
     tensors = model_inputs("bart") | {"attention_mask": torch.tensor([[1] * 6 + [0] * 3])}
     tensor = capture(tiny_model("bart"), tensors, stack="cross")
