@@ -204,6 +204,20 @@ def test_half_precision_models_return_float32() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:TF32")
+@pytest.mark.parametrize("kind", ["bert", "llama"])
+def test_autocast_narrows_only_the_model(kind: str) -> None:
+    """The products of queries and keys keep their digits, which bfloat16 would round to 8 bits."""
+    model = tiny_model(kind)
+    with torch.backends.mkldnn.flags(enabled=False), torch.autocast("cpu", dtype=torch.bfloat16):
+        tensor = capture(model, model_inputs(kind))
+    exact = capture(model, model_inputs(kind))
+    assert isinstance(tensor, NetworkTensor) and isinstance(exact, NetworkTensor)
+    assert np.abs(tensor.values - exact.values).max() < 0.1 * np.abs(exact.values).max()
+    rounded = torch.from_numpy(tensor.values).bfloat16().float().numpy()
+    assert (tensor.values != rounded).mean() > 0.9
+
+
+@pytest.mark.filterwarnings("ignore:TF32")
 @pytest.mark.parametrize("kind", ["roberta", "vit", "llama"])
 def test_half_precision_models_may_have_large_logits(kind: str) -> None:
     """A logit of 200 has an error of up to 0.5 in bfloat16, which changes the model's own probabilities."""
