@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from accelerate import cpu_offload
 
 from attngeo.errors import InputError
 from attngeo.organization.capture.capture import capture
@@ -215,6 +216,12 @@ def test_autocast_narrows_only_the_model(kind: str) -> None:
     assert np.abs(tensor.values - exact.values).max() < 0.1 * np.abs(exact.values).max()
     rounded = torch.from_numpy(tensor.values).bfloat16().float().numpy()
     assert (tensor.values != rounded).mean() > 0.9
+
+
+def test_a_model_whose_weights_are_offloaded() -> None:
+    model, tensors = tiny_model("llama"), model_inputs("llama")
+    expected = capture(model, tensors)
+    assert capture(cpu_offload(model, torch.device("cpu")), tensors) == expected
 
 
 @pytest.mark.filterwarnings("ignore:TF32")

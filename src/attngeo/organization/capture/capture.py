@@ -140,7 +140,8 @@ def _record(
 
 def _to_model(value: Tensor, model: PreTrainedModel) -> Tensor:
     """Move `value` to the model's device, and to its precision unless it holds integers (ids, masks)."""
-    return value.to(model.device, model.dtype) if value.is_floating_point() else value.to(model.device)
+    device = value.device if model.device.type == "meta" else model.device  # offloaded: accelerate moves its inputs
+    return value.to(device, model.dtype) if value.is_floating_point() else value.to(device)
 
 
 def _padding_filter(loaded: LoadedModel, model_input: ModelInput, stack: Stack, side: str) -> PaddingFilter:
