@@ -21,6 +21,7 @@ ENCODER_DECODER = {
 for side in ("encoder", "decoder"):
     ENCODER_DECODER |= {f"{side}_layers": 2, f"{side}_attention_heads": 4, f"{side}_ffn_dim": 48}
 CONVOLUTIONS = {"conv_dim": (16, 16), "conv_kernel": (10, 4), "conv_stride": (8, 4), "num_conv_pos_embeddings": 8}
+CONVOLUTIONS |= {"num_conv_pos_embedding_groups": 4}
 
 CONFIGS: dict[str, Any] = {
     "bert": lambda: tf.BertConfig(**TEXT),
@@ -43,7 +44,9 @@ CONFIGS: dict[str, Any] = {
     ),
     "vit": lambda: tf.ViTConfig(**SIZES, image_size=32, patch_size=8),
     "beit": lambda: tf.BeitConfig(**SIZES, image_size=32, patch_size=8, use_relative_position_bias=True),
-    "wav2vec2": lambda: tf.Wav2Vec2Config(**SIZES, **CONVOLUTIONS, num_conv_pos_embedding_groups=4),
+    "wav2vec2": lambda: tf.Wav2Vec2Config(**SIZES, **CONVOLUTIONS),
+    "wav2vec2-adapter": lambda: tf.Wav2Vec2Config(**SIZES, **CONVOLUTIONS, add_adapter=True),
+    "sew": lambda: tf.SEWConfig(**SIZES, **CONVOLUTIONS, squeeze_factor=2),
     "clip": lambda: tf.CLIPConfig(
         text_config=SIZES | {"vocab_size": 60, "max_position_embeddings": 16},
         vision_config=SIZES | {"image_size": 32, "patch_size": 8},

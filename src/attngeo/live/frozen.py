@@ -43,7 +43,7 @@ def frozen_model(
     True
     """
     first = next(model.parameters(), None)
-    device = "cpu" if first is None else first.device.type
+    device = "cpu" if first is None or first.is_meta else first.device.type  # meta: accelerate loads it for each use
     with ExitStack() as cleanup:
         if "torch._dynamo" in sys.modules:  # a few rows now and then do not justify a compilation for their shape
             cleanup.enter_context(torch.compiler.set_stance("force_eager"))

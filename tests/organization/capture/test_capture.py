@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from accelerate import cpu_offload
 
 from attngeo.errors import InputError
 from attngeo.organization.capture.capture import capture
@@ -136,14 +137,25 @@ def test_padding_is_removed() -> None:
     np.testing.assert_allclose(both[1].values, alone.values, atol=1e-5)
 
 
-def test_padding_before_a_causal_text_is_removed() -> None:
-    model = tiny_model("llama")
+@pytest.mark.parametrize("kind", ["llama", "gpt_oss"])  # the padding of gpt_oss attends to its sink alone
+def test_padding_before_a_causal_text_is_removed(kind: str) -> None:
+    model = tiny_model(kind)
     ids = torch.tensor([[0, 0, 5, 6, 7]])
     padded = capture(model, {"input_ids": ids, "attention_mask": (ids > 0).long()})
     alone = capture(model, {"input_ids": ids[:, 2:]})
     assert isinstance(padded, NetworkTensor) and isinstance(alone, NetworkTensor)
     np.testing.assert_allclose(padded.values, alone.values, atol=1e-5)  # rotary: only distances count
     np.testing.assert_array_equal(padded.mask, np.tri(3, dtype=bool))
+
+
+@pytest.mark.parametrize("samples", [400, 408])  # 12 positions; 408 is a multiple of 12
+@pytest.mark.parametrize(("kind", "positions"), [("wav2vec2", 7), ("wav2vec2-adapter", 7), ("sew", 3)])
+def test_padding_of_a_sound_is_removed(kind: str, positions: int, samples: int) -> None:
+    """The positions left are those that the model itself attends to, so none of them is masked."""
+    sound = {"input_values": torch.randn(1, samples, generator=torch.Generator().manual_seed(0))}
+    padded = capture(tiny_model(kind), sound | {"attention_mask": (torch.arange(samples)[None] < 240).long()})
+    assert isinstance(padded, NetworkTensor)
+    assert padded.shape[:2] == (positions, positions) and padded.mask is None
 
 
 def test_padding_of_the_keys_of_cross_attention_is_removed() -> None:
@@ -190,6 +202,26 @@ def test_half_precision_models_return_float32() -> None:
     assert isinstance(tensor, NetworkTensor) and isinstance(exact, NetworkTensor)
     assert tensor.values.dtype == np.float32
     assert np.abs(tensor.values - exact.values).max() < 0.1 * np.abs(exact.values).max()
+
+
+@pytest.mark.filterwarnings("ignore:TF32")
+@pytest.mark.parametrize("kind", ["bert", "llama"])
+def test_autocast_narrows_only_the_model(kind: str) -> None:
+    """The products of queries and keys keep their digits, which bfloat16 would round to 8 bits."""
+    model = tiny_model(kind)
+    with torch.backends.mkldnn.flags(enabled=False), torch.autocast("cpu", dtype=torch.bfloat16):
+        tensor = capture(model, model_inputs(kind))
+    exact = capture(model, model_inputs(kind))
+    assert isinstance(tensor, NetworkTensor) and isinstance(exact, NetworkTensor)
+    assert np.abs(tensor.values - exact.values).max() < 0.1 * np.abs(exact.values).max()
+    rounded = torch.from_numpy(tensor.values).bfloat16().float().numpy()
+    assert (tensor.values != rounded).mean() > 0.9
+
+
+def test_a_model_whose_weights_are_offloaded() -> None:
+    model, tensors = tiny_model("llama"), model_inputs("llama")
+    expected = capture(model, tensors)
+    assert capture(cpu_offload(model, torch.device("cpu")), tensors) == expected
 
 
 @pytest.mark.filterwarnings("ignore:TF32")

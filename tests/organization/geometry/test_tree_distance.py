@@ -146,6 +146,13 @@ def test_bad_input_raises_an_error_that_names_it():
             tree_distance(*arguments)
 
 
+@pytest.mark.parametrize(("alpha", "beta"), [(1e6, 0.0), (-1e4, 0.0), (0.0, -1e6), (0.0, 400.0)])
+def test_weights_that_overflow_are_named(alpha: float, beta: float) -> None:
+    trees = {1: Tree.dyadic(12), 2: Tree.dyadic(6)}
+    with pytest.raises(InputError, match=f"weights with alpha={alpha} and beta={beta} overflow"):
+        tree_distance(np.ones((3, 12, 6)), 0, trees, alpha, beta)
+
+
 def test_finite_numbers_whose_sum_overflows_are_accepted():
     large = np.full((2, 2), 3e38, np.float32)
     assert tree_distance(large, 0, {1: Tree.dyadic(2)}).max() == 0

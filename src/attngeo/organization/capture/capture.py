@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from inspect import signature
 from typing import TYPE_CHECKING
 
 from attngeo.errors import InputError
@@ -10,6 +11,7 @@ from attngeo.live.attention_modules import Stack, attention_stacks, forward_argu
 from attngeo.live.load import LoadedModel, ModelRef, Processor, load_model, run_model
 from attngeo.organization.capture.inputs import (
     DECODER_IDS,
+    SOUND,
     ModelInput,
     SingleInput,
     choose_stack,
@@ -138,7 +140,8 @@ def _record(
 
 def _to_model(value: Tensor, model: PreTrainedModel) -> Tensor:
     """Move `value` to the model's device, and to its precision unless it holds integers (ids, masks)."""
-    return value.to(model.device, model.dtype) if value.is_floating_point() else value.to(model.device)
+    device = value.device if model.device.type == "meta" else model.device  # offloaded: accelerate moves its inputs
+    return value.to(device, model.dtype) if value.is_floating_point() else value.to(device)
 
 
 def _padding_filter(loaded: LoadedModel, model_input: ModelInput, stack: Stack, side: str) -> PaddingFilter:
@@ -153,16 +156,32 @@ def _padding_filter(loaded: LoadedModel, model_input: ModelInput, stack: Stack, 
         row = mask[0].bool().cpu()  # [frames or tokens]
         if not row.any():
             raise InputError("attention_mask: all entries are 0, expected at least one position to attend to")
-        if len(row) != length and len(row) % length == 0:  # a convolution merges several frames into one position
-            row = row.reshape(length, -1).any(1)
-        elif len(row) != length and hasattr(loaded.model, "_get_feat_extract_output_lengths"):
-            positions = int(loaded.model._get_feat_extract_output_lengths(row.sum()))
-            row = torch.arange(length) < positions
+        if len(row) != length:
+            row = _positions_of(row, length, loaded.model, SOUND in model_input.tensors)
         if len(row) != length:
             raise InputError(f"attention_mask: {len(row)} entries, but the attention has {length} positions")
         return torch.nonzero(row)[:, 0]
 
     return kept_positions
+
+
+def _positions_of(row: Tensor, length: int, model: PreTrainedModel, is_waveform: bool) -> Tensor:
+    """Return which of `length` positions convolutions make of the samples or frames `row`; `row` where that is unknown.
+
+    row:         bool [samples or frames], false for padding
+    is_waveform: its kernels reach over several positions, so that the model itself has to count them
+    """
+    import torch
+
+    count = getattr(model, "_get_feat_extract_output_lengths", None)
+    if count is not None and (is_waveform or len(row) % length):
+        # An adapter shortens what comes after the attention.
+        options = {"add_adapter": False} if "add_adapter" in signature(count).parameters else {}
+        positions, longest = (int(count(samples, **options)) for samples in (row.sum(), torch.tensor(len(row))))
+        return torch.arange(length) < positions // max(longest // length, 1)  # SEW joins several positions to one
+    if len(row) % length == 0 and not is_waveform:  # several frames are merged into one position
+        return row.reshape(length, -1).any(1)
+    return row
 
 
 def _select(labels: tuple[str, ...], kept: Tensor | None) -> tuple[str, ...]:

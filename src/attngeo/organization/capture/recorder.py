@@ -121,8 +121,11 @@ class TensorRecorder:
         mask = mask if mask is None else mask[(None,) * (4 - mask.dim())]  # [1, 1 or H, 1 or Q, K]
         rows = None
         if self.stage == "logits":
-            logits = attention_logits(query, key, mask, options)  # [H, Q, K]
-            rows = torch.linspace(0, query.shape[2] - 1, min(CHECKED_QUERIES, query.shape[2])).long()
+            with torch.autocast(query.device.type, enabled=False):
+                logits = attention_logits(query, key, mask, options)  # [H, Q, K]
+            # Padding may attend to nothing, so it is not compared.
+            rows = torch.arange(query.shape[2]) if self.kept[0] is None else self.kept[0]
+            rows = rows[torch.linspace(0, len(rows) - 1, min(CHECKED_QUERIES, len(rows))).long()]
             sample = logits[:, rows].clone()  # [H, rows, K]
             self._write(heads, logits)
             del logits  # the eager function computes its own below; two layers at once would double the memory
@@ -131,10 +134,12 @@ class TensorRecorder:
             raise InputError(f"{self.model_type}: {attention.path} does not return its attention probabilities")
         if rows is not None:
             own = weights
-            if weights.dtype in (torch.float16, torch.bfloat16):  # they may round large logits by 1 or more
+            half = weights.dtype in (torch.float16, torch.bfloat16)
+            if half or torch.is_autocast_enabled(query.device.type):  # they may round large logits by 1 or more
                 mask = mask if mask is None or mask.dtype == torch.bool else mask.float()
                 tensors = (query.float(), key.float(), value.float(), mask)
-                own = attention.eager(attention.module, *tensors, **options)[1]
+                with torch.autocast(query.device.type, enabled=False):
+                    own = attention.eager(attention.module, *tensors, **options)[1]
             self._check_logits(attention, rows, sample, mask, own)
         else:
             self._write(heads, weights[0].float())

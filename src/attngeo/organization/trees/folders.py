@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -46,8 +47,10 @@ class Folders:
         Counting from the last level up has an advantage: a folder keeps its weight when the tree above it changes.
         """
         last = int(self.bottom.max())
-        if alpha * last > 1000:
-            raise InputError(f"tree: weights with alpha={alpha} overflow, because the tree has {last + 1} levels")
+        n = int(self.size[-1])
+        if abs(alpha) * last + abs(beta) * math.log2(n) > 1000:
+            what = f"{last + 1} levels and {n} elements"
+            raise InputError(f"tree: weights with alpha={alpha} and beta={beta} overflow, because the tree has {what}")
         steps = np.cumsum(2.0 ** (alpha * np.arange(last + 1)))  # [last + 1], Σ over all heights up to each
         spans = steps[last - self.top] - np.where(self.bottom == last, 0.0, steps[last - self.bottom - 1])
         return np.asarray(self.size**beta * spans, np.float64)

@@ -47,8 +47,10 @@ def test_the_distance_is_symmetric_and_grows_with_the_difference():
     a = geometry(position)
     near, far = (geometry(position + size * rng.normal(size=10)) for size in (0.1, 2))
     assert network_distance(a, near, draws=9).value < network_distance(a, far, draws=9).value
-    there, back = (network_distance(*pair, draws=9).value for pair in ((a, far), (far, a)))
-    assert there == pytest.approx(back, rel=0.05)  # each the smallest of several starts
+    for other in (far, *(geometry(rng.normal(size=count)) for count in range(11, 24))):  # as many heads, and more
+        pairs = (a, other), (other, a)
+        there, back = (fused_gromov_wasserstein(x.affinity, y.affinity, x.depth, y.depth) for x, y in pairs)
+        assert there == pytest.approx(back, rel=1e-9)
 
 
 def test_permuted_heads_are_further_apart_where_affinity_follows_depth():

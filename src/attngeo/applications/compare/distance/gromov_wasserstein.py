@@ -32,6 +32,8 @@ def fused_gromov_wasserstein(affinity_a: Floats, affinity_b: Floats, depth_a: Fl
         from ot.gromov import fused_gromov_wasserstein as solve
     except ImportError:
         raise AttngeoError("the distance of two networks needs POT: pip install 'attngeo[compare]'") from None
+    if len(depth_a) > len(depth_b):  # the smaller network first: both orders then end in the same local minimum
+        affinity_a, affinity_b, depth_a, depth_b = affinity_b, affinity_a, depth_b, depth_a
     p, q = unif(len(depth_a)), unif(len(depth_b))
     depths = np.square(depth_a[:, None] - depth_b)  # [n_a, n_b]
     rows = _row_distances(affinity_a, affinity_b)  # [n_a, n_b]
