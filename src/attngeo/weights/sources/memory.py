@@ -71,6 +71,9 @@ class MemoryCheckpoint(Checkpoint):
             raise nonfinite_error(info, _position(info, request, bad), float(flat[bad]))
         return values
 
+    def check_readable(self, name: str) -> None:
+        self._info(ReadRequest(name))
+
     def close(self) -> None:
         self._values = None
 
