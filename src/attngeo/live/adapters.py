@@ -22,13 +22,14 @@ def effective_weight(weight: Tensor, adapter: nn.Module | None, name: str) -> Te
     adapter: the module that adapts it; None: no adapter
     name:    the name of the tensor, for error messages
     """
-    value = double_copy(weight, name)
+    base = double_copy(weight, name)
     if adapter is None or getattr(adapter, "disable_adapters", False):
-        return value
+        return base
     if not hasattr(adapter, "lora_A"):
         raise LayoutError(f"{name}: adapted by {type(adapter).__name__}; only low-rank adapters (LoRA) are supported")
     if getattr(adapter, "merged", False):
-        return value
+        return base
+    value = base
     stored_in_out = bool(getattr(adapter, "fan_in_fan_out", False))  # Conv1D stores [in, out]
     for down, up, scale, magnitude in _low_rank_terms(adapter):
         change = scale * (double_copy(up, name) @ double_copy(down, name))  # [out, rank] @ [rank, in]
@@ -36,8 +37,8 @@ def effective_weight(weight: Tensor, adapter: nn.Module | None, name: str) -> Te
         if change.shape != value.shape:
             raise LayoutError(f"{name}: shape {list(value.shape)}, but its adapter adds {list(change.shape)}")
         value = value + change
-        if magnitude is not None:  # DoRA: the weights of each output keep a norm of their own
-            norms = torch.linalg.vector_norm(value, dim=0 if stored_in_out else 1, keepdim=True)
+        if magnitude is not None:  # DoRA: relative to the norms of W + scale·B A, without the adapters before it
+            norms = torch.linalg.vector_norm(base + change, dim=0 if stored_in_out else 1, keepdim=True)
             value = value * (double_copy(magnitude, name).reshape(norms.shape) / norms)
     return value
 

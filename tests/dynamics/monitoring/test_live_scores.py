@@ -198,6 +198,19 @@ def test_peft_adapters_are_added_to_the_weights(family: str, dora: bool) -> None
     assert difference_when_saved(row, model.merge_and_unload()) <= 1e-6
 
 
+@pytest.mark.parametrize("first_dora", [False, True])
+def test_dora_beside_another_active_adapter_is_added_as_the_layer_does(first_dora: bool) -> None:
+    peft = pytest.importorskip("peft")
+    torch.manual_seed(0)
+    options = {"r": 3, "target_modules": ["query", "key"], "init_lora_weights": False}
+    model = peft.get_peft_model(bert().double(), peft.LoraConfig(**options, use_dora=first_dora))
+    model.add_adapter("second", peft.LoraConfig(**options, use_dora=True))
+    model.base_model.set_adapter(["default", "second"])
+    row = Monitor()(0, model)
+    assert row is not None
+    assert difference_when_saved(row, model.merge_and_unload(adapter_names=["default", "second"])) <= 1e-6
+
+
 def test_merged_and_disabled_adapters_are_scored_as_the_layer_uses_them() -> None:
     peft = pytest.importorskip("peft")
     config = peft.LoraConfig(r=4, target_modules=["query", "key"], init_lora_weights=False)

@@ -8,10 +8,12 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+import attngeo
 from attngeo.errors import SourceError
 from attngeo.weights.sources.checkpoint import ReadRequest
 from attngeo.weights.sources.open import open_checkpoint
 from tests.weights.made_checkpoints import normal
+from tests.weights.tiny_models import bert
 
 torch = pytest.importorskip("torch")
 
@@ -70,6 +72,30 @@ class TinyModule(torch.nn.Module):  # type: ignore[misc, name-defined]
         self.query = torch.nn.Linear(4, 4, bias=False)
         self.tied = self.query
         self.key = torch.nn.utils.parametrizations.weight_norm(torch.nn.Linear(4, 4, bias=False))
+
+
+@pytest.mark.parametrize("model_type", ["vit", "mistral_large4"])  # other names, other order of a head's dimensions
+def test_a_module_has_the_scores_of_the_saved_model(tmp_path: Path, model_type: str) -> None:
+    from tools.proof.tiny_model import tiny_models
+
+    model = next(iter(tiny_models(model_type)))
+    model.save_pretrained(tmp_path)
+    options = {"nulls": False, "heads": False, "model": model_type}
+    in_memory, saved = attngeo.score(model, **options), attngeo.score(tmp_path, **options)
+    assert saved.frame["symmetry_folded"].null_count() == 0
+    assert in_memory == saved
+
+
+def test_a_module_that_transformers_cannot_save_is_read_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    from transformers import core_model_loading
+
+    def refuse(model: object, tensors: object) -> None:
+        raise NotImplementedError("a quantised weight")
+
+    model = bert()
+    monkeypatch.setattr(core_model_loading, "revert_weight_conversion", refuse)
+    with open_checkpoint(model) as checkpoint:
+        assert set(checkpoint.tensors) == set(model.state_dict())
 
 
 def test_tied_and_parametrised_weights_are_read_as_used() -> None:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from attngeo.errors import SourceError
+from attngeo.weights.layout.layers import open_layers
 from attngeo.weights.sources.checkpoint import ReadRequest
 from attngeo.weights.sources.open import open_checkpoint
 from tests.weights.made_checkpoints import (
@@ -20,7 +21,7 @@ from tests.weights.made_checkpoints import (
     write_files,
 )
 
-Q = "model.layers.0.self_attn.q_proj"
+Q, K = "model.layers.0.self_attn.q_proj", "model.layers.0.self_attn.k_proj"
 INTS = np.zeros((4, 4), np.int32)
 PACKS: list[tuple[str, dict[str, Array]]] = [
     ("GPTQ / AWQ", {f"{Q}.qweight": INTS, f"{Q}.qzeros": INTS, f"{Q}.scales": normal(4, 4, dtype=np.float16)}),
@@ -40,6 +41,20 @@ def test_packed_attention_is_refused_by_name(tmp_path: Path, packer: str, tensor
     with pytest.raises(SourceError, match=packer) as caught:
         open_checkpoint(tmp_path)
     assert next(iter(tensors)).rpartition(".")[0] in str(caught.value) and "expected" in str(caught.value)
+
+
+@pytest.mark.parametrize("in_memory", [False, True])
+def test_two_weights_in_a_byte_are_refused_for_their_type_not_their_shape(tmp_path: Path, in_memory: bool) -> None:
+    """NVFP4 and BitNet pack weights under their usual names."""
+    packed = {f"{Q}.weight": np.zeros((64, 32), np.uint8), f"{K}.weight": np.zeros((32, 32), np.uint8)}
+    tensors = llama_like_tensors(1) | packed
+    config = {**LLAMA_CONFIG, "quantization_config": {"quant_method": "modelopt"}}
+    write_files(tmp_path, {"model.safetensors": safetensors_bytes(tensors), "config.json": config})
+    with (
+        open_checkpoint(tensors if in_memory else tmp_path, config=config) as checkpoint,
+        pytest.raises(SourceError, match=r"q_proj.weight' is stored as (U8|uint8), packed by modelopt; floating-point"),
+    ):
+        open_layers(checkpoint)
 
 
 def test_packed_experts_do_not_matter(tmp_path: Path) -> None:

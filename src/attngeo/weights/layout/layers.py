@@ -227,11 +227,16 @@ def _counted_sites(
 ) -> list[Site]:
     """Return the sites with their heads counted; raise where they may not be scored."""
     _check_known(checkpoint, known, sites, unproven)
-    for site in sites:
-        if facts_of(site, known).width:
-            check_width(site, shapes)
-    pruned = pruned_sites(sites, checkpoint.config)
-    return [count_heads(site, shapes, num_heads, pruned.get(site.path)) for site in sites]
+    try:
+        for site in sites:
+            if facts_of(site, known).width:
+                check_width(site, shapes)
+        pruned = pruned_sites(sites, checkpoint.config)
+        return [count_heads(site, shapes, num_heads, pruned.get(site.path)) for site in sites]
+    except LayoutError:
+        for name in (name for site in sites for name in site.tensors):
+            checkpoint.check_readable(name)  # packed weights have other shapes; that they are packed says more
+        raise
 
 
 def _choose(

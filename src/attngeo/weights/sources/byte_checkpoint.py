@@ -86,6 +86,9 @@ class ByteCheckpoint(Checkpoint):
             apply_scale(values, factors, tensor.info, request.rows, self._block)
         return values
 
+    def check_readable(self, name: str) -> None:
+        self._readable(name)
+
     def stored(self, request: ReadRequest) -> StoredBytes | None:
         """Return what `read` would convert, as it is stored; None where that takes more than a cast to float32."""
         tensor = self._readable(request.name)

@@ -53,6 +53,10 @@ class Checkpoint(ABC):
         weights raise SourceError too.
         """
 
+    def check_readable(self, name: str) -> None:
+        """Raise SourceError if the tensor holds no plain floating-point weights; packed ones have another shape."""
+        return None
+
     def plan_reads(self, requests: Sequence[ReadRequest]) -> None:
         """Announce all reads to come, in order, so that a remote checkpoint can join and prefetch them. Optional."""
         return None

@@ -71,6 +71,9 @@ class MemoryCheckpoint(Checkpoint):
             raise nonfinite_error(info, _position(info, request, bad), float(flat[bad]))
         return values
 
+    def check_readable(self, name: str) -> None:
+        self._info(ReadRequest(name))
+
     def close(self) -> None:
         self._values = None
 
@@ -155,7 +158,25 @@ def module_checkpoint(module: torch.nn.Module, config: Mapping[str, Any] | None)
         if ".base_layer." in name and may_hold_attention(name):
             adapted = name.partition(".base_layer.")[0]
             raise SourceError(f"{type(module).__name__}: {adapted} has an adapter; merge it by merge_and_unload()")
-    return MemoryCheckpoint(type(module).__name__, config, without_wrappers(tensors))
+    return MemoryCheckpoint(type(module).__name__, config, _as_saved(module, without_wrappers(tensors)))
+
+
+def _as_saved(module: Any, tensors: Mapping[str, TensorLike]) -> Mapping[str, TensorLike]:
+    """Return the tensors of a module as transformers saves them: what is known of layouts is known of saved models.
+
+    Some model types have other names in memory, and some other orders of the dimensions of a head. Large tensors that
+    are not attention stay as they are, because converting them, such as experts, would copy them.
+    """
+    loading = sys.modules.get("transformers.core_model_loading")  # whoever has a model of transformers has imported it
+    revert = getattr(loading, "revert_weight_conversion", None)
+    if revert is None or not hasattr(getattr(module, "config", None), "to_dict"):
+        return tensors
+    read = {name: value for name, value in tensors.items() if len(value.shape) < 2 or may_hold_attention(name)}
+    try:
+        saved: Mapping[str, TensorLike] = revert(module, read)
+    except Exception:  # of any kind: transformers cannot save this model, because it is quantised or has lost parts
+        return tensors
+    return {**{name: value for name, value in tensors.items() if name not in read}, **saved}
 
 
 def mapping_checkpoint(values: Mapping[str, TensorLike], config: Mapping[str, Any] | None) -> MemoryCheckpoint:
