@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from attngeo.dynamics.data.tokens import Tokens
+from attngeo.errors import InputError
 
 
 def frequency_loss(tokens: Tokens) -> tuple[float, float]:
@@ -18,6 +19,8 @@ def frequency_loss(tokens: Tokens) -> tuple[float, float]:
     seen, asked = (
         np.bincount(tokens.array(part), minlength=tokens.vocabulary)[ordinary] for part in ("train", "valid")
     )
+    if not asked.any():
+        raise InputError(f"{tokens.folder}: has no held-out tokens to predict")
     losses = np.log((seen + 1).sum()) - np.log(seen + 1)  # [ordinary]
     mean = np.average(losses, weights=asked)
     return float(mean), float(np.sqrt(np.average((losses - mean) ** 2, weights=asked)))

@@ -179,7 +179,8 @@ def _check_files(folder: Path, file: str | None, ref: str) -> None:
         raise SourceError(f"{ref}: no config.json beside the weights, which transformers needs to run the model")
     taken = next((name for name in _TAKEN_FIRST if name in names), file)
     if weights.kind != "gguf" and file not in (None, taken):
-        raise SourceError(f"{ref}: transformers would run {taken} of this folder instead; move one of them")
+        raise SourceError(f"{ref}: transformers would run {taken} of this folder instead; move the file "
+                          "and a copy of config.json to a folder of their own")  # fmt: skip
 
 
 def _hub_arguments(repository: str, revision: str) -> dict[str, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 import math
 import statistics
 from pathlib import Path
@@ -147,3 +148,11 @@ def test_the_loss_of_token_frequencies_is_that_of_each_held_out_token(tmp_path: 
     assert (code, err) == (0, "")
     assert out == (f"{statistics.fmean(losses):.3f} nats per held-out token, with a standard deviation of "
                    f"{statistics.pstdev(losses):.3f} over the tokens\n")  # fmt: skip
+
+
+def test_the_loss_of_token_frequencies_needs_held_out_tokens(tmp_path: Path, capsys: Capture) -> None:
+    folder = prepare_small_tokens(tmp_path)
+    facts = json.loads((folder / "tokens.json").read_text())
+    (folder / "tokens.json").write_text(json.dumps(facts | {"valid": 0}))
+    (folder / "valid.bin").write_bytes(b"")
+    assert error_line(capsys, "frequencies", "--tokens", folder) == f"{folder}: has no held-out tokens to predict"
