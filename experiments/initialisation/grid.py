@@ -185,6 +185,14 @@ ARCHITECTURE_GROUPS: dict[str, tuple[Cell, ...]] = {
         steps=8_000,
         other=(("until_loss", 5.0), *_LONG_WARMUP),
     ),
+    "largest-screen": grid(
+        ("baseline", "unit symmetric"),
+        (1e-4, 2e-4),
+        range(2),
+        size="24x1024",
+        steps=600,
+        other=(("evaluations", 15), ("warmup", 400)),
+    ),
     "authors": grid(("authors",), (5e-4, 2e-4), (0,)) + grid(("authors",), (5e-5,), (0,), steps=21_000),  # corrected
 }
 FINE_TUNED = frozenset(

@@ -78,7 +78,7 @@ def _draw_losses(ax: Axes, by_start: RunsByStart, labels: dict[str, str]) -> Non
             steps, losses = curves({seed: by_start[start][seed]}, "eval_loss")  # [evaluations], [1, evaluations]
             _draw_line(ax, steps, losses[0], start, labels[start])
     runs = [run for seeds in by_start.values() for run in seeds.values()]
-    lowest = min(run.loss for run in runs)
+    lowest = min(record["eval_loss"] for run in runs for record in run.records)  # a loss may rise again
     first = max(run.records[0]["eval_loss"] for run in runs)
     # The fall of the first steps is the same for all; showing it would leave no room for the rest.
     ax.set_ylim(lowest - 0.03 * (first - lowest), lowest + 0.65 * (first - lowest))

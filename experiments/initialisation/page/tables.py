@@ -100,6 +100,9 @@ TABLES: dict[str, Table] = {
     "modernbert": Table((5e-4, 1e-3, 2e-3, 4e-3, 8e-3), _MODERN_ARMS, other=_MODERN),
     "modernbert, large screening": Table((5e-4, 1e-3), _TWO_ARMS, steps=1_500, size="12x768", other=_MODERN),
     "modernbert, large": Table((5e-4,), _TWO_ARMS, steps=5_000, size="12x768", other=_MODERN),
+    "largest, lower rates": Table(
+        (1e-4, 2e-4), _TWO_ARMS, steps=600, size="24x1024", other={"evaluations": 15, "warmup": 400}
+    ),
     "pre-norm": Table((1e-3,), _ARMS, other=_PRE_NORM),
     "causal, higher rate": Table((1e-3,), _ARMS, objective="causal"),
     "llama": Table((1e-3,), _ARMS, objective="causal", other=_LLAMA),

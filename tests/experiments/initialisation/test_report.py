@@ -21,7 +21,7 @@ from experiments.initialisation.report import write_report
 from experiments.initialisation.runs import read_runs
 from experiments.initialisation.statistics import compare
 from experiments.initialisation.table import as_csv, as_markdown, as_text, forms_as_csv
-from tests.experiments.initialisation.finished_runs import run_until_5
+from tests.experiments.initialisation.finished_runs import finished_run, run_until_5
 from tests.experiments.initialisation.small_grids import prepare_small_tokens, run_in, small_grid
 
 
@@ -75,6 +75,11 @@ def test_runs_that_end_at_a_loss_are_drawn_to_their_own_ends() -> None:
     upper, lower = loss_figure(runs).axes
     assert [line.get_xdata()[-1] for line in upper.get_lines()] == [80, 100, 40, 60]
     assert [line.get_ydata().tolist() for line in lower.get_lines()][2:] == [[0.0, 0.0, 4.9 - 6.0], [0.0, 0.0, 0.0]]
+
+
+def test_a_loss_that_rises_again_is_shown_in_full() -> None:
+    upper, _ = loss_figure([finished_run("baseline", 0, [9.9, 6.75, 6.91, 6.87])]).axes
+    assert upper.get_ylim()[0] < 6.75
 
 
 def test_curves_are_means_and_ranges_over_seeds(tmp_path: Path, tokens: Path) -> None:
@@ -161,8 +166,8 @@ def test_every_architecture_has_a_row_of_intervals_at_its_own_best_rates() -> No
     runs = read_runs([ROOT / "results" / "initialisation", ROOT / "results" / "initialisation_grid"])
     (ax,) = architecture_figure(runs).axes
     labels = [label.get_text() for label in ax.get_yticklabels()]
-    assert [label.partition("\n")[0] for label in labels[:3]] == [
-        "BERT, masked, 4x256", "BERT, masked, 12x768", "pre-norm BERT, masked, 4x256"
+    assert [label.partition("\n")[0] for label in labels[:4]] == [
+        "BERT, masked, 4x256", "BERT, masked, 12x768", "BERT, masked, 24x1024", "pre-norm BERT, masked, 4x256"
     ]  # fmt: skip
     (place,) = [place for place, label in enumerate(labels) if label.startswith("ModernBERT, masked, 4x256")]
     assert "lr 0.002, 0.004; 9,500 steps; 5 seeds" in labels[place]
