@@ -38,6 +38,10 @@ FOLDED = Figures(dominance=False)  # what is computed of folded forms
 MOST_NAMED = 20  # forms without a score that the note names; it only counts the others
 
 
+class NoteWarning(UserWarning):
+    """A warning of `score` that is one of the notes of its table too; whoever shows the notes can ignore it."""
+
+
 @accepts_progress_bar
 def score(
     ref: CheckpointRef,
@@ -90,7 +94,7 @@ def score(
     notes = scored.notes
     if (missing := missing_scores(scored.rows)) is not None:
         notes += (f"{scored.rows[0]['model']}: {missing}",)
-        warnings.warn(notes[-1], UserWarning, stacklevel=3)  # the caller of `score`, which is wrapped
+        warnings.warn(notes[-1], NoteWarning, stacklevel=3)  # the caller of `score`, which is wrapped
     pairs = scored.frequencies if frequencies and heads else None
     return ScoreTable.of(scored.rows, notes, pairs, scored.model_types)
 
