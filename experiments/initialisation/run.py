@@ -17,6 +17,7 @@ import torch
 from attngeo.dynamics.data.tokens import Tokens, open_tokens
 from attngeo.dynamics.monitoring.records import read_records
 from attngeo.dynamics.pretraining.architectures import Model
+from attngeo.dynamics.pretraining.checkpoint import load_checkpoint
 from attngeo.dynamics.pretraining.config import RESULT_NEUTRAL, PretrainConfig
 from attngeo.dynamics.pretraining.loop import Run, TrainingError, train
 from attngeo.dynamics.pretraining.processes import ProcessGroup, process_group
@@ -173,12 +174,30 @@ def _run_cell(
     is_low = partial(_is_below, Path(config.out) / "metrics.jsonl", cell.until_loss)
     stop = partial(_is_due, deadline, is_low)
     after = partial(_fine_tune, facts, tokens, config, processes) if fine_tuning else None
-    outcome = _train(config, tokens, processes, progress, stop=stop, after=after)
+    outcome: Run | TrainingError | None = _ended_before(config, tokens, is_low)
+    processes.wait()  # until all have looked; the first process removes the folder of a run that ended
+    if outcome is None:
+        outcome = _train(config, tokens, processes, progress, stop=stop, after=after)
     if isinstance(outcome, Run) and not outcome.finished and not is_low():
         say(f"{cell.key}: stopped at step {outcome.records[-1]['step']}, continues from {config.out}")
         return None
     facts |= _facts(processes, time.monotonic() - began, neutral) | {"config": _result_settings(config)}
     return _finished(cell, config, tokens, outcome, facts)
+
+
+def _ended_before(config: PretrainConfig, tokens: Tokens, is_low: Callable[[], bool]) -> Run | None:
+    """Return a run that ended because its loss was low, but was not recorded before its process was killed; else None.
+
+    Trained on, it would end at its next evaluation only.
+    """
+    folder = Path(config.out)
+    if not (folder / "metrics.jsonl").exists() or not is_low():
+        return None
+    run = Run(folder, config, tuple(read_records(folder / "metrics.jsonl")))
+    saved = load_checkpoint(folder / "checkpoint.pt", config)
+    # Without its checkpoint, the last record may be that of other settings or tokens: `train` will tell.
+    is_whole = saved is not None and (saved["step"], saved["tokens"]) == (run.records[-1]["step"], tokens.digest)
+    return run if is_whole and not run.finished else None
 
 
 def _keep(run: FinishedRun, config: PretrainConfig, results: Path, work: Path, processes: ProcessGroup) -> None:

@@ -21,7 +21,7 @@ from attngeo.errors import AttngeoError, InputError
 from attngeo.weights.scoring.score import score_rows
 from attngeo.weights.scoring.score_table import COLUMNS
 from tests.atlas.small_models import LAYOUTS, make_models, model_files
-from tests.weights.made_checkpoints import write_files
+from tests.weights.made_checkpoints import LLAMA_CONFIG, llama_like_tensors, safetensors_bytes, write_files
 
 
 @pytest.fixture
@@ -55,6 +55,18 @@ def test_rows_are_those_of_score(atlas: attngeo.Atlas, models: list[Path]) -> No
             gap = (found[name] - expected[name]).abs().max()
             assert found[name].null_count() == expected[name].null_count() and (gap is None or gap < 1e-12), name
     assert dict(atlas.models().select("model_type", "model").iter_rows()).keys() == LAYOUTS.keys()
+
+
+@pytest.mark.filterwarnings("ignore:.*no score where:UserWarning")
+def test_forms_without_a_score_are_named_in_the_notes(atlas: attngeo.Atlas, tmp_path: Path) -> None:
+    tensors = llama_like_tensors()
+    tensors["model.layers.1.self_attn.q_proj.weight"][:16] = 0  # the first head
+    content = {"config.json": LLAMA_CONFIG, "model.safetensors": safetensors_bytes(tensors)}
+    folder, copy = (write_files(tmp_path / name, content) for name in ("zero", "copy"))
+    assert atlas.add(folder, workers=0).scored == 1 and atlas.add(copy, workers=0).linked == 1
+    [note] = attngeo.score(folder).notes
+    assert note.endswith(": L1H0")
+    assert atlas.models()["notes"].to_list() == [note.removeprefix(f"{folder}: ")] * 2
 
 
 def test_options_are_those_of_score(atlas: attngeo.Atlas, models: list[Path]) -> None:

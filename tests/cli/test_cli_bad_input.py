@@ -216,14 +216,14 @@ def test_quantized_weights_are_refused_by_name(bert):
 
 
 @pytest.mark.parametrize("side", ["query", "key"])
-def test_an_all_zero_head_gives_a_warning(bert, side):
+def test_an_all_zero_head_is_named(bert, side):
     name = QUERY.replace("query", side)
     weight = bert_tensors()[name]
     weight[:4] = 0  # head 0: rows 0 to 3 of [out, in]
     replace_weights(bert, **{name: weight})
     done = score(bert, "--heads", "--format", "json")
     assert done.returncode == 0
-    assert done.stderr.startswith("attngeo: warning: ")
+    assert done.stderr.startswith("attngeo: ") and done.stderr.endswith(" is zero: L1H0\n")
     assert done.stderr.count("\n") == 1
     by_head = {(row["layer"], row["head"]): row["symmetry"] for row in json.loads(done.stdout)}
     assert [head for head, value in by_head.items() if value is None] == [(1, 0)]

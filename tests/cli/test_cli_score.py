@@ -81,7 +81,7 @@ def test_forms_without_a_score_are_named_once(tmp_path):
     done = run("score", model, "--out", tmp_path / "scores.json")
     text = f"{model}: no score where the query, the key or their product is zero: L1"
     assert done.returncode == 0
-    assert done.stderr == f"attngeo: warning: {text}\nattngeo: wrote {tmp_path / 'scores.json'}\n"
+    assert done.stderr == f"attngeo: {text}\nattngeo: wrote {tmp_path / 'scores.json'}\n"
 
 
 def test_json_rows_are_the_frame(minilm):

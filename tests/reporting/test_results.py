@@ -144,6 +144,13 @@ def test_what_does_not_belong_together_is_refused(given, message):
         sorted_results(given())
 
 
+def test_a_result_of_a_fourth_model_names_the_three_others(tmp_path):
+    copy = shutil.copytree(ENCODER, tmp_path / "third" / "model")
+    others = r"the other results are of bundled/encoder, bundled/decoder and third/model;"
+    with pytest.raises(InputError, match=others):
+        sorted_results([ENCODER, DECODER, copy, organization("other/model")])
+
+
 def test_names_are_compared_by_their_last_two_parts():
     assert short_name("/a/b/model/") == short_name(Path("b/model")) == "b/model"
     assert short_name("") == ""

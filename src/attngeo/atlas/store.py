@@ -53,7 +53,7 @@ TABLES = {
         "results": "Int64",  # version of the results; newer ones replace older ones
         "model_type": "String",  # of the config; null without one
         "part": "String",  # the file in scores/ with the rows of this model
-        "notes": "String",  # warnings
+        "notes": "String",  # warnings, layers that are left out, forms without a score
     },
     "failures": {
         "model": "String",
@@ -162,8 +162,12 @@ class Store:
 
     def row(self, table: str, name: str) -> dict[str, Any] | None:
         """Return the first row of a file; None if there is no such file."""
+        return next(iter(self.rows(table, name)), None)
+
+    def rows(self, table: str, name: str) -> list[dict[str, Any]]:
+        """Return all rows of a file; none if there is no such file."""
         frame = self._read(self.path(table, name), TABLES[table])
-        return None if frame is None or frame.is_empty() else frame.row(0, named=True)
+        return [] if frame is None else frame.to_dicts()
 
     def head_pairs(self, part: str) -> pl.DataFrame:
         """Return the pairs of heads of one network on one text."""

@@ -22,7 +22,7 @@ from attngeo.io.plain import digest
 from attngeo.io.threads import one_core
 from attngeo.weights.layout.layers import open_layers
 from attngeo.weights.scoring.rows import Row
-from attngeo.weights.scoring.score import score_rows
+from attngeo.weights.scoring.score import missing_scores, score_rows
 from attngeo.weights.sources.byte_file import bytes_read
 from attngeo.weights.sources.hub.throttle import Ledger
 
@@ -111,14 +111,16 @@ def _add(store: Store, reference: Reference, options: ScoreOptions) -> tuple[Sta
         part = fingerprint(layers, options)
         read = bytes_read() - before
         known = store.has("scores", part)
+        rows = store.rows("scores", part) if known else score_rows(checkpoint, model="", **asdict(options)).rows
         if not known:
-            scored = score_rows(checkpoint, model="", **asdict(options))
             # Files here may be written again meanwhile; those of a commit never change.
             touched = located.commit is None and reference.state() != located.state
             if touched and fingerprint(layers, options) != part:
                 raise SourceError(f"{reference.model}: its files changed while they were read; try it again")
-            store.write("scores", part, [scores | {"part": part} for scores in scored.rows])
+            store.write("scores", part, [scores | {"part": part} for scores in rows])
         model_type = (checkpoint.config or {}).get("model_type")
+    if (missing := missing_scores(rows)) is not None:
+        notes.append(missing)
     row |= {"part": part, "notes": "; ".join(notes) or None}
     row["model_type"] = model_type if isinstance(model_type, str) else None
     if located.commit is None:  # files that were replaced: nothing would tell their rows from those of the new ones

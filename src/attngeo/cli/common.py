@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import sys
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
@@ -52,20 +53,14 @@ Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an e
 def score_with_progress(ref: str, options: Mapping[str, Any]) -> ScoreTable:
     """Return the scores of one model; show a progress bar, and print warnings and notes as lines, each once."""
     from attngeo.io.progress import ProgressBar
-    from attngeo.weights.scoring.score import score
+    from attngeo.weights.scoring.score import NoteWarning, score
 
-    said: set[str] = set()
     with ProgressBar(ref) as bar:
-
-        def say(line: str) -> None:
-            said.add(line)
-            bar.say(line)
-
-        with printed_warnings(say):
+        with printed_warnings(bar.say):
+            warnings.simplefilter("ignore", NoteWarning)  # until the context ends; the notes are printed below
             table = score(ref, progress=bar.step, **options)
         for note in table.notes:
-            if f"attngeo: warning: {one_line(note)}" not in said:
-                bar.say(f"attngeo: {note}")
+            bar.say(f"attngeo: {one_line(note)}")
     return table
 
 

@@ -9,6 +9,7 @@ import typer
 
 from attngeo.cli.common import Debug, Layers, one_line_errors, parse_layers, print_text, printed_warnings, read_words
 from attngeo.errors import InputError
+from attngeo.io.names import joined_names
 
 if TYPE_CHECKING:
     from attngeo.arrays import Floats
@@ -185,7 +186,7 @@ def _read_input(inputs: dict[str, str | Path | None], ref: str | None) -> tuple[
     """
     given = {option: value for option, value in inputs.items() if value is not None}
     if len(given) != 1:
-        what = f"{' and '.join(given)} were given" if given else "none was given"
+        what = f"{joined_names(given)} were given" if given else "none was given"
         raise InputError(f"input: expected one of {', '.join(inputs)}; {what}")
     ((option, value),) = given.items()
     if option == "--tensor":

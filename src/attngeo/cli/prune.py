@@ -9,6 +9,7 @@ import typer
 
 from attngeo.cli.common import Debug, one_line_errors, print_text, printed_warnings, read_words
 from attngeo.errors import InputError
+from attngeo.io.names import joined_names
 
 app = typer.Typer(rich_markup_mode=None)
 
@@ -104,7 +105,7 @@ def _inputs(texts: list[Path] | None, images: list[Path] | None, sounds: list[Pa
     given = {"--text-file": texts, "--image": images, "--audio": sounds}
     named = [option for option, files in given.items() if files]
     if len(named) != 1:
-        found = " and ".join(named) or "none of them"
+        found = joined_names(named) or "none of them"
         raise InputError(f"calibration inputs: expected one of {', '.join(given)}, got {found}")
     if texts:
         return [read_words(path) for path in texts]

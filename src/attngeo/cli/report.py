@@ -10,6 +10,7 @@ import typer
 from attngeo.cli.common import Debug, Layers, NumHeads, Unproven, one_line_errors, parse_layers, printed_warnings
 from attngeo.cli.organization import Audio, Device, Image, Stack, Target, Text, TextFile, Truncate, read_content
 from attngeo.errors import InputError
+from attngeo.io.names import joined_names
 
 app = typer.Typer(rich_markup_mode=None)
 
@@ -81,7 +82,7 @@ def _read_input(given: dict[str, str | Path | None]) -> tuple[str | None, Any]:
     """Return the input option that was given and its content, or None twice."""
     options = {option: value for option, value in given.items() if value is not None}
     if len(options) > 1:
-        raise InputError(f"input: expected at most one of {', '.join(given)}; {' and '.join(options)} were given")
+        raise InputError(f"input: expected at most one of {', '.join(given)}; {joined_names(options)} were given")
     for option, value in options.items():
         return option, read_content(option, value)
     return None, None

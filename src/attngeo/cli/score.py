@@ -29,6 +29,7 @@ from attngeo.cli.common import (
     write_report,
 )
 from attngeo.errors import AttngeoError, InputError
+from attngeo.io.names import joined_names
 
 if TYPE_CHECKING:
     import polars as pl
@@ -142,7 +143,7 @@ def _with_published(ref: str, table: ScoreTable, name: str | None, whole: bool) 
     with open_checkpoint(ref) as checkpoint:
         frame = compare_with_published(table.frame, name, modality_of(checkpoint.config), whole=whole)
     if name is not None and frame["published_model"].null_count() == frame.height:
-        stacks = " and ".join(frame["stack"].unique(maintain_order=True))
+        stacks = joined_names(frame["stack"].unique(maintain_order=True))
         raise InputError(f"{ref}: --published-as {name}: no published layer corresponds to a layer of {stacks}")
     return frame
 

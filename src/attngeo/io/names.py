@@ -1,4 +1,4 @@
-"""Names for people: short names of models, the first of many names, the name that was meant."""
+"""Names for people: short names of models, all or the first of many names, the name that was meant."""
 
 from __future__ import annotations
 
@@ -50,6 +50,16 @@ def _distinct_end(path: list[str], others: Sequence[list[str]]) -> str:
         if all(other[-count:] != end for other in others):
             return "/".join(end if count == 2 else [_CUT, *end])
     return "/".join(path if len(path) < 3 else [_CUT, *path])
+
+
+def joined_names(names: Iterable[str]) -> str:
+    """Return all names as a phrase; empty if there are none.
+
+    >>> joined_names(["a"]), joined_names(["a", "b"]), joined_names(["a", "b", "c"])
+    ('a', 'a and b', 'a, b and c')
+    """
+    *others, last = [*names] or [""]
+    return f"{', '.join(others)} and {last}" if others else last
 
 
 def first_names(names: Sequence[str], most: int) -> str:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from attngeo import __version__
-from attngeo.io.names import short_name
+from attngeo.io.names import joined_names, short_name
 from attngeo.organization.capture.network_tensor import NetworkTensor
 from attngeo.reporting.results import ModelResults, Results
 from attngeo.show.page import sections as draw
@@ -37,8 +37,7 @@ def page_of(results: Results, about: tuple[str, ...] = ()) -> Page:
     """
     tables = [model.scores for model in results.models if model.scores is not None]
     table = sum(tables[1:], tables[0]) if tables else None
-    *others, last = dict.fromkeys(filter(None, _names(results))) or ["a network"]
-    names = f"{', '.join(others)} and {last}" if others else last
+    names = joined_names(dict.fromkeys(filter(None, _names(results)))) or "a network"
     found = () if table is None else verdicts(table.frame, table.model_types)
     several = len(found) > 1
     called = [_called(verdict.model, verdict.stack if several else "") for verdict in found]

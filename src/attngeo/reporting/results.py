@@ -14,7 +14,7 @@ from attngeo.applications.prune.plan import PrunePlan
 from attngeo.arguments import file_path
 from attngeo.dynamics.monitoring.records import Record
 from attngeo.errors import InputError
-from attngeo.io.names import distinct_names, short_name
+from attngeo.io.names import distinct_names, joined_names, short_name
 from attngeo.organization.capture.network_tensor import NetworkTensor
 from attngeo.organization.expansion.controls import Comparison
 from attngeo.organization.expansion.expansion import Expansion
@@ -96,7 +96,7 @@ class Results:
         if len(self.models) == 1 and not self.models[0].name:
             self.models[0].name = name
             return self.models[0]
-        names = " and ".join(model.name for model in self.models)
+        names = joined_names(model.name for model in self.models)
         raise InputError(
             f"{what} of {name}: the other results are of {names}; results of different models cannot be given as one, "
             "expected one report for each"

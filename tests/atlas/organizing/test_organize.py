@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import pytest
 import attngeo
 from attngeo.atlas import Organized
 from attngeo.atlas.organizing import frames, job
+from attngeo.atlas.organizing.network import is_read
 from attngeo.atlas.organizing.summary import mean_interval
 from attngeo.errors import InputError
 from attngeo.live.load import LoadedModel, load_model
@@ -118,8 +120,9 @@ def test_an_interrupted_call_resumes_and_workers_give_the_same_rows(
 def test_replaced_files_replace_their_rows(encoder: Path, tmp_path: Path) -> None:
     copy, atlas = shutil.copytree(encoder, tmp_path / "copy"), attngeo.Atlas(tmp_path / "atlas")
     found = []
-    for note in ("first", "second"):
-        (copy / "note.txt").write_text(note)
+    for end in ("", "\n"):
+        with open(copy / "tokenizer_config.json", "a") as file:
+            file.write(end)
         atlas.organize(copy, TEXTS[:1], invariance=0, workers=0)
         found += atlas.organized()["content"].to_list()
     assert len(found) == 2 and found[0] != found[1]
@@ -142,6 +145,34 @@ def test_files_that_change_before_they_are_loaded(
     assert "files changed" in atlas.failures()["message"].item()
     assert atlas.organize(encoder, TEXTS[:1], invariance=0, workers=0) == Organized(1, 0, 0)  # the weights before
     assert atlas.organize(folder, TEXTS[:1], invariance=0, workers=0, retry=True) == Organized(1, 0, 0)
+
+
+def test_files_that_are_not_read_may_change(encoder: Path, tmp_path: Path) -> None:
+    """All networks are hashed before the first is loaded; meanwhile a run writes its log beside the second."""
+    folder, beside = shutil.copytree(encoder, tmp_path / "run"), shutil.copytree(encoder, tmp_path / "other")
+    (beside / "config.json").write_text((encoder / "config.json").read_text() + "\n")  # of another content, so loaded
+    atlas = attngeo.Atlas(tmp_path / "atlas")
+
+    def training_goes_on(done: int, total: int) -> None:
+        (beside / "checkpoint-500").mkdir(exist_ok=True)
+        for name in ("README.md", "train.log", "notes.txt", "metrics.jsonl", "optimizer.pt", "trainer_state.json",
+                     "eval_results.json", "checkpoint-500/model.safetensors"):  # fmt: skip
+            (beside / name).write_text(f"{done} of {total}")
+
+    done = atlas.organize([folder, beside], TEXTS[:1], invariance=0, workers=0, progress=training_goes_on)
+    assert done == Organized(2, 0, 0), atlas.failures()["message"].to_list()
+    training_goes_on(3, 3)
+    assert atlas.organize(beside, TEXTS[:1], invariance=0, workers=0) == Organized(0, 1, 0)
+
+
+def test_every_file_that_a_tokenizer_reads_counts() -> None:
+    """Names of vocabularies are those of the classes of transformers."""
+    transformers = pytest.importorskip("transformers")
+    names = {"config.json", "special_tokens_map.json", "added_tokens.json", "tokenizer.model.v3", "tekken.json"}
+    for module in Path(transformers.__file__).parent.glob("models/*/tokenization_*.py"):
+        for table in re.findall(r"^VOCAB_FILES_NAMES = \{(.*?)\}", module.read_text(), re.M | re.S):
+            names |= set(re.findall(r': "(.*?)"', table))
+    assert len(names) > 20 and [name for name in sorted(names) if not is_read(name)] == []
 
 
 def test_a_missing_part_is_found_and_restored(atlas: attngeo.Atlas, encoder: Path, tmp_path: Path) -> None:

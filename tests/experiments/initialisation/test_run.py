@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -12,6 +13,7 @@ import pytest
 
 from attngeo.dynamics.data.prepare import prepare_tokens
 from attngeo.dynamics.data.tokens import open_tokens
+from attngeo.dynamics.monitoring.records import read_records
 from attngeo.dynamics.pretraining.pretrain import pretrain
 from attngeo.errors import AttngeoError, InputError
 from experiments.initialisation.claims import claim
@@ -82,6 +84,33 @@ def test_a_run_ends_when_its_loss_is_low_enough(tmp_path: Path, tokens: Path) ->
     losses = [row["eval_loss"] for row in low.records]
     assert losses[-1] < 5.6 <= min(losses[:-1]) and low.records[-1]["step"] < 200
     assert whole.records[-1]["step"] == 20
+
+
+def test_a_run_that_was_killed_before_it_was_recorded_takes_no_more_steps(tmp_path: Path, tokens: Path) -> None:
+    """Its loss was low enough, and it had been checkpointed."""
+    (wanted,) = custom_grid(["baseline"], [3e-3], 1, SMALL | {"until_loss": 5.6}, steps=200, size="2x32")
+    folder = tmp_path / "work" / wanted.key
+    killed = pretrain(
+        wanted.config(str(folder), str(tokens)),
+        stop=lambda: read_records(folder / "metrics.jsonl")[-1]["eval_loss"] < 5.6,
+    )
+    assert not killed.finished and killed.loss < 5.6
+    left, lines = run_in(tmp_path, (wanted,))
+    (run,) = read_runs([tmp_path / "runs.jsonl.xz"])
+    assert left == 0 and [row["step"] for row in run.records] == [row["step"] for row in killed.records], lines
+    assert run.loss == killed.loss and not folder.exists()
+
+
+def test_a_run_that_was_killed_before_its_checkpoint_takes_the_steps_again(tmp_path: Path, tokens: Path) -> None:
+    """The record of a low loss counts only if the checkpoint is of its step."""
+    (wanted,) = custom_grid(["baseline"], [3e-3], 1, SMALL | {"until_loss": 5.6}, steps=200, size="2x32")
+    folder = tmp_path / "work" / wanted.key
+    killed = pretrain(wanted.config(str(folder), str(tokens)), stop=lambda: True)  # at its first evaluation
+    with open(folder / "metrics.jsonl", "a") as file:
+        file.write(json.dumps({**killed.records[-1], "step": 40, "eval_loss": 1.0}) + "\n")
+    assert run_in(tmp_path, (wanted,))[0] == 0
+    (run,) = read_runs([tmp_path / "runs.jsonl.xz"])
+    assert 1.0 < run.loss < 5.6
 
 
 @pytest.mark.filterwarnings("ignore:.*a model with rotary embedding and a norm before its attention:UserWarning")

@@ -14,6 +14,7 @@ from safetensors.numpy import save_file
 import attngeo
 from attngeo.errors import InputError, LayoutError, SourceError
 from attngeo.weights.scoring.nulls.gaussian import gaussian_null
+from attngeo.weights.scoring.score import NoteWarning
 from attngeo.weights.sources.open import open_checkpoint
 from tests.weights import dense_scores as dense
 
@@ -152,7 +153,7 @@ def test_zero_heads_have_no_score_and_are_named_in_one_warning_and_one_note(tmp_
         table = attngeo.score(folder)
     names = "L1H5, L2, L2H0, L2H1, L2H2, L2H3, L2H4, L2H5"
     text = f"{folder}: no score where the query, the key or their product is zero: {names}"
-    assert [str(w.message) for w in caught] == [text]
+    assert [(str(w.message), w.category) for w in caught] == [(text, NoteWarning)]
     assert caught[0].filename == __file__
     assert table.notes == (text,)
     assert (table + table).notes == attngeo.ScoreTable.load(table.save(tmp_path / "scores.parquet")).notes == (text,)

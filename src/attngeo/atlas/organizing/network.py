@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,16 +11,23 @@ from typing import TYPE_CHECKING
 from attngeo.atlas.reference import Reference, row_name
 from attngeo.atlas.store import Store
 from attngeo.errors import SourceError, reason
+from attngeo.weights.sources.discover import is_weights
 from attngeo.weights.sources.folder import LocalFolder
 
 if TYPE_CHECKING:
     from attngeo.live.load import LoadedModel
 
+# Files beside the weights that transformers may read: settings, and vocabularies of tokenizers.
+_SETTINGS = re.compile(r"[^/]*\.(json|model|spm|codes|tokenizer)|tokenizer\.[^/]*|(vocab|merges|dict)\.txt")
+# What a Trainer writes into the folder of its run besides the model.
+_OF_TRAINING = re.compile(r"checkpoint-\d+/|trainer_state|\w+_results")
+
 
 def find_content(store: Store, reference: Reference) -> str:
     """Return what all results of a network depend on, and note it in the table of networks.
 
-    On the hub this is the commit, of files on this machine a hash of all of them: weights, config and tokenizer.
+    On the hub this is the commit, of files on this machine a hash of those that are read: weights, settings and
+    tokenizer. Others, such as logs and model cards, may change meanwhile.
     """
     located = reference.locate()
     name = row_name(reference, located.state)
@@ -46,8 +54,17 @@ def load_network(store: Store, reference: Reference, content: str) -> LoadedMode
     return loaded
 
 
+def is_read(name: str) -> bool:
+    """Return whether results may depend on a file of the folder of a model, judged by its name.
+
+    >>> [name for name in ("model.safetensors", "vocab.txt", "README.md", "train.log") if is_read(name)]
+    ['model.safetensors', 'vocab.txt']
+    """
+    return not _OF_TRAINING.match(name) and (is_weights(name) or _SETTINGS.fullmatch(name) is not None)
+
+
 def _content_hash(path: Path) -> str:
-    """Return a hash of a GGUF file, or of all files of the folder of a model."""
+    """Return a hash of a GGUF file, or of the files of a model's folder that are read."""
     content = hashlib.sha256()
     if not path.exists():
         raise SourceError(f"{path}: no such folder or file")
@@ -56,7 +73,8 @@ def _content_hash(path: Path) -> str:
             files = {"": path}  # complete in itself, and the same model under any name
         else:
             folder = path if path.is_dir() else path.parent
-            files = {name: folder / name for name in sorted(LocalFolder(str(path), folder).names)}
+            names = sorted(filter(is_read, LocalFolder(str(path), folder).names))
+            files = {name: folder / name for name in names}
         for name, file in files.items():
             with open(file, "rb") as opened:
                 inside = hashlib.file_digest(opened, "sha256").hexdigest()

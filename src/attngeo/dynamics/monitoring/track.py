@@ -12,6 +12,7 @@ from attngeo.dynamics.monitoring.checkpoint_figures import checkpoint_figures
 from attngeo.dynamics.monitoring.records import RECORDS_FILE, STATE, Record, RecordFile, make_record
 from attngeo.dynamics.monitoring.saved_checkpoints import SavedCheckpoint, find_checkpoints
 from attngeo.errors import InputError, SourceError
+from attngeo.io.names import joined_names
 from attngeo.io.progress import Progress, accepts_progress_bar
 from attngeo.weights.layout.layers import Layers, open_layers
 
@@ -164,7 +165,7 @@ def _head_count(row: Record) -> int:
 def _layers_text(row: Record) -> str:
     """Return how many layers of which stacks a record has."""
     stacks: Counter[str] = Counter(row.get("stack", ()))
-    return " and ".join(f"{count} {stack} layers" for stack, count in stacks.items()) or "no layers"
+    return joined_names(f"{count} {stack} layers" for stack, count in stacks.items()) or "no layers"
 
 
 def _close(a: float | None, b: float | None) -> bool:

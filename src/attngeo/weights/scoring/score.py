@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Collection, Generator, Iterable, Iterator, Mapping
+from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -36,6 +36,10 @@ if TYPE_CHECKING:
 
 FOLDED = Figures(dominance=False)  # what is computed of folded forms
 MOST_NAMED = 20  # forms without a score that the note names; it only counts the others
+
+
+class NoteWarning(UserWarning):
+    """A warning of `score` that is one of the notes of its table too; whoever shows the notes can ignore it."""
 
 
 @accepts_progress_bar
@@ -87,11 +91,12 @@ def score(
         model=model,
         progress=progress if callable(progress) else None,
     )
-    missing = _missing_scores(scored.rows)
-    for text in missing:
-        warnings.warn(text, UserWarning, stacklevel=3)  # the caller of `score`, which is wrapped
+    notes = scored.notes
+    if (missing := missing_scores(scored.rows)) is not None:
+        notes += (f"{scored.rows[0]['model']}: {missing}",)
+        warnings.warn(notes[-1], NoteWarning, stacklevel=3)  # the caller of `score`, which is wrapped
     pairs = scored.frequencies if frequencies and heads else None
-    return ScoreTable.of(scored.rows, (*scored.notes, *missing), pairs, scored.model_types)
+    return ScoreTable.of(scored.rows, notes, pairs, scored.model_types)
 
 
 @dataclass(frozen=True)
@@ -223,9 +228,9 @@ def _single_rows(
     return rows
 
 
-def _missing_scores(rows: list[Row]) -> list[str]:
-    """Return a note that names the forms without a score, or none."""
+def missing_scores(rows: Sequence[Row]) -> str | None:
+    """Return a note that names the forms of one model without a score; None if all have one."""
     several = len({row["stack"] for row in rows}) > 1
     names = [(f"{row['stack']} " if several else "") + form_label(row) for row in rows if row["directionality"] is None]
     text = "no score where the query, the key or their product is zero"
-    return [f"{rows[0]['model']}: {text}: {first_names(names, MOST_NAMED)}"] if names else []
+    return f"{text}: {first_names(names, MOST_NAMED)}" if names else None

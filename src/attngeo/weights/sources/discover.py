@@ -106,6 +106,15 @@ def _files_of_one_model(files: list[str], where: str) -> tuple[str, ...]:
     return tuple(own)
 
 
+def is_weights(name: str) -> bool:
+    """Return whether a file may hold weights, judged by its name; what trainers save to continue does not.
+
+    >>> is_weights("model-00001-of-00002.safetensors"), is_weights("optimizer.pt"), is_weights("README.md")
+    (True, False, False)
+    """
+    return name.endswith(tuple(SUFFIXES)) and not _NOT_WEIGHTS.match(PurePosixPath(name).name)
+
+
 def holds_weights(names: Sequence[str]) -> bool:
     """Return whether the top folder among `names` holds weights, those of an adapter included."""
     endings = (*SUFFIXES, *(f"{suffix}.index.json" for suffix in SUFFIXES))
