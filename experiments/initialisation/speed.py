@@ -79,11 +79,11 @@ def measure(
     """
     opened, processes = open_tokens(tokens), process_group()
     device = processes.device
-    matmul = None
+    matmul = copy = None
+    machine = device.type
     if device.type == "cuda":
-        matmul = matmul_rate(device)
-        say(f"{torch.cuda.get_device_name()}: bf16 matmul {matmul / 1e12:.0f} TFLOP/s, "
-            f"copy {copy_rate(device) / 1e12:.2f} TB/s")  # fmt: skip
+        matmul, copy, machine = matmul_rate(device), copy_rate(device), torch.cuda.get_device_name()
+        say(f"{machine}: bf16 matmul {matmul / 1e12:.0f} TFLOP/s, copy {copy / 1e12:.2f} TB/s")
     measurements = []
     for objective_name in objectives:
         for size in sizes:
@@ -109,8 +109,9 @@ def measure(
             rate = sorted(rates)[STRETCHES // 2]
             work = model.flops(config.batch, objective.predicted(config.length) * config.batch)
             row = {"objective": objective_name, "size": size, "steps_per_second": rate,
-                   "spread": max(rates) - min(rates), "flops": rate * work, "ready": ready,
-                   "loss": float(loss)}  # fmt: skip
+                   "spread": max(rates) - min(rates), "flops": rate * work, "ready": ready, "loss": float(loss),
+                   "device": machine, "torch": torch.__version__, "matmul_flops": matmul,
+                   "copied_bytes_per_second": copy}  # fmt: skip
             share = "" if matmul is None else f", {rate * work / matmul:.1%} of the matmul rate"
             named = " ".join(str(settings[key]) for key in ("architecture", "norm") if key in settings)
             say(f"{named or 'bert'} {objective_name} {size}: {rate:.1f} steps/s (spread {row['spread']:.1f}), "

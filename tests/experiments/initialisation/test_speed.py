@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+import torch
 
 from experiments.initialisation.__main__ import main
 from experiments.initialisation.speed import ARCHITECTURES, measure_architectures
@@ -25,4 +26,6 @@ def test_every_architecture_is_measured(tmp_path: Path, monkeypatch: pytest.Monk
     out = tmp_path / "speed.json"
     command = ["speed", "--tokens", str(tokens), "--architecture", "llama", "--size", "1x64", "--seconds", "0.05"]
     assert main([*command, "--out", str(out)]) == 0
-    assert json.loads(out.read_text())[0]["objective"] == "causal"
+    (row,) = json.loads(out.read_text())
+    assert row["objective"] == "causal" and row["torch"] == torch.__version__
+    assert (row["matmul_flops"] is None) == (row["device"] == "cpu")  # a share of it is measured on GPUs only
