@@ -35,6 +35,8 @@ from tools.proof.verdict import Verdict, assume
 
 # Config switches that give queries and keys a norm.
 _QK_SWITCHES = ("use_qk_norm", "qk_layernorm", "qk_ln", "qk_layer_norms")
+# Config switches that put another norm before the attention, in a tensor of another name (Falcon).
+_NORM_SWITCHES = ("new_decoder_architecture",)
 
 
 def prove_model(model: PreTrainedModel, model_type: str, *, rotation: bool = True) -> Verdict:
@@ -55,7 +57,9 @@ def prove_model(model: PreTrainedModel, model_type: str, *, rotation: bool = Tru
         extracted = extract_layers(folder)
     reduce_norms(model)
     verdict = Verdict(model_type, "right", qk_norm=reduced > 0, offset=offset, centred=centred, sites=uncounted)
-    return judge_layers(model, extracted, verdict, twins)
+    judge_layers(model, extracted, verdict, twins)
+    verdict.norms += [rule for rule in norms_by_switch(model, model_type) if rule not in verdict.norms]
+    return verdict
 
 
 @dataclass(frozen=True)
@@ -197,6 +201,15 @@ def centred_by_switch(model: PreTrainedModel) -> bool:
     for key in off:
         setattr(config, key, True)
     return qk_norms_centre(model) or (bool(off) and qk_norms_centre(build_model(type(model), config)))
+
+
+def norms_by_switch(model: PreTrainedModel, model_type: str) -> list[dict[str, Any]]:
+    """Return the rules for the norms before the attention of a twin that has other norms by a config switch."""
+    config = copy.deepcopy(model.config)
+    off = [key for key in _NORM_SWITCHES if getattr(config, key, None) is False]
+    for key in off:
+        setattr(config, key, True)
+    return prove_model(build_model(type(model), config), model_type, rotation=False).norms if off else []
 
 
 def _add_norm_rule(

@@ -93,6 +93,11 @@ def attention_stacks(model: PreTrainedModel) -> dict[str, Stack]:
     }
 
 
+def tensor_shapes(model: nn.Module) -> dict[str, tuple[int, ...]]:
+    """Return the shapes of the tensors of a model; the state of quantised modules also holds what is no tensor."""
+    return {name: tuple(value.shape) for name, value in model.state_dict().items() if hasattr(value, "shape")}
+
+
 def type_label(model: nn.Module) -> str:
     """Return how messages name the model: "model type t5", or its class if the config has no model type."""
     model_type = getattr(getattr(model, "config", None), "model_type", "")
@@ -138,10 +143,9 @@ def _attention_locations(
 ) -> list[Location]:
     """Return the attention sites that scoring finds, so that stacks get the same names, and all other modules."""
     known = family(str(config.get("model_type", "")))
-    shapes = {name: tuple(value.shape) for name, value in model.state_dict().items()}
     sites = [
         site
-        for site in find_sites(shapes, config)
+        for site in find_sites(tensor_shapes(model), config)
         if not any(ends_with(site.template, skip) for skip in facts_of(site, known).skip)
         or _enclosing_module(site.path, dispatching)
     ]

@@ -21,6 +21,7 @@ from attngeo.live.adapters import effective_weight, is_lora_layer
 from attngeo.weights.sources.checkpoint import Checkpoint, FloatArray, ReadRequest, TensorInfo
 from attngeo.weights.sources.diffusers_format import diffusers_config
 from attngeo.weights.sources.memory import transformer_inside, unwrapped
+from attngeo.weights.sources.quantized import refuse_quantised_attention
 from attngeo.weights.sources.wrapper_names import WRAPPER_WORDS
 
 # Modules that wrap another module; they are left out of tensor names.
@@ -56,6 +57,7 @@ class LiveCheckpoint(Checkpoint):
 
     def __init__(self, model: nn.Module) -> None:
         self.model = base_model(model)
+        refuse_quantised_attention(self.model)
         self.ref = type(self.model).__name__
         config: Any = getattr(self.model, "config", None)
         self.config = config.to_dict() if hasattr(config, "to_dict") else diffusers_config(self.model)

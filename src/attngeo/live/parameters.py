@@ -10,6 +10,7 @@ from typing import TypedDict, Unpack
 from torch import Tensor, nn
 
 from attngeo.errors import InputError, LayoutError
+from attngeo.live.block_structure import BlockStructure
 from attngeo.live.checkpoint import LiveCheckpoint
 from attngeo.weights.layout.layers import open_layers
 from attngeo.weights.layout.site import Site
@@ -75,13 +76,13 @@ def attention_parameters(model: nn.Module, **options: Unpack[LayerOptions]) -> A
         plans = opened.plans
         for remark in opened.left_out:
             warnings.warn(f"{checkpoint.ref}: {remark}", UserWarning, stacklevel=3)
-    parameters = checkpoint.plain_parameters
+    parameters, structure = checkpoint.plain_parameters, BlockStructure(checkpoint)
     found: dict[tuple[int, int], LayerParameters] = {}
     for plan in plans:
         if not plan.site.cross:
             query, key = query_key_views(plan.site, parameters)
-            pre_norm = plan.norm is not None and plan.norm.own_block
-            layer = LayerParameters(plan.stack, plan.layer, query, key, plan.site, pre_norm, plan.rotary is not None)
+            kind = structure.reads_own_norm(plan), structure.rotates(plan)
+            layer = LayerParameters(plan.stack, plan.layer, query, key, plan.site, *kind)
             # Layers that share one tensor under several names count once.
             found.setdefault((query.data_ptr(), key.data_ptr()), layer)
     if not found:

@@ -55,10 +55,11 @@ def test_forms_become_symmetric_and_nothing_else_changes(family: str, scale: Any
         assert {layer.stack for layer in result.layers} == {"encoder", "decoder"}
 
 
-@pytest.mark.parametrize("family", ["llama", "neox", "modernbert", "bert", "gpt2", "nomic_bert"])
+@pytest.mark.parametrize("family", ["llama", "neox", "modernbert", "falcon", "olmo", "bert", "gpt2", "nomic_bert"])
 def test_a_warning_names_models_that_lose_by_it(family: str) -> None:
     """Pre-norm with rotary embedding; neither a post-norm model, even if it rotates, nor one with learned positions."""
-    made = {"modernbert": _modernbert, "nomic_bert": _nomic_bert, **tiny_models.FAMILIES}[family]()
+    others = {"modernbert": _modernbert, "nomic_bert": _nomic_bert, "falcon": _falcon, "olmo": _olmo}
+    made = (others | tiny_models.FAMILIES)[family]()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         symmetric_init_(made, scale="unit")
@@ -81,6 +82,21 @@ def _nomic_bert() -> nn.Module:
     from transformers import CONFIG_MAPPING, AutoModel
 
     return AutoModel.from_config(CONFIG_MAPPING["nomic_bert"](vocab_size=64, pad_token_id=0, **_SIZE))
+
+
+def _falcon() -> nn.Module:
+    """A Falcon of the newer architecture (40B, 180B), whose norm before the attention is called ln_attn."""
+    from transformers import FalconConfig, FalconForCausalLM
+
+    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "num_kv_heads": 2}
+    return FalconForCausalLM(FalconConfig(vocab_size=64, new_decoder_architecture=True, **sizes))
+
+
+def _olmo() -> nn.Module:
+    """A model whose norm before the attention has no weights."""
+    from transformers import OlmoConfig, OlmoForCausalLM
+
+    return OlmoForCausalLM(OlmoConfig(vocab_size=64, pad_token_id=0, eos_token_id=1, **_SIZE))
 
 
 _SIZE = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4}

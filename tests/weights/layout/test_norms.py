@@ -24,12 +24,22 @@ def gemma2() -> Any:
         intermediate_size=40)).eval()  # fmt: skip
 
 
+def falcon() -> Any:
+    """Return a Falcon of the newer architecture (40B, 180B), whose attention and MLP read two norms."""
+    from transformers import FalconConfig, FalconForCausalLM
+
+    return FalconForCausalLM(FalconConfig(
+        vocab_size=60, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, num_kv_heads=2,
+        new_decoder_architecture=True)).eval()  # fmt: skip
+
+
 # Name → model, and whether its norm subtracts the mean.
 MODELS = {
     "bert": (tiny_models.bert, True),
     "gpt2": (tiny_models.gpt2, True),
     "llama": (tiny_models.llama, False),
     "gemma2": (gemma2, False),
+    "falcon": (falcon, True),
 }
 
 

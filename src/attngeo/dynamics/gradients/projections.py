@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from torch import Tensor, nn
 
 from attngeo.errors import AttngeoError, InputError
-from attngeo.live.attention_modules import AttentionModule, Stack, type_label
+from attngeo.live.attention_modules import AttentionModule, Stack, tensor_shapes, type_label
 from attngeo.weights.layout.families import ends_with, family
 from attngeo.weights.layout.head_counts import count_heads
 from attngeo.weights.layout.layers import check_highest
@@ -53,7 +53,7 @@ def self_attention_layers(
     model: PreTrainedModel, stacks: Iterable[Stack], layers: frozenset[int] | None
 ) -> tuple[tuple[AttentionModule, ...], dict[int, SelfAttentionLayer]]:
     """Return the self-attention modules in the requested layers (None: all), and their layers by id of the module."""
-    shapes = {name: tuple(value.shape) for name, value in model.state_dict().items()}
+    shapes = tensor_shapes(model)
     parameter_ids = {name: id(value) for name, value in model.named_parameters(remove_duplicate=False)}
     self_attentions = [
         (stack.name, attention) for stack in stacks for attention in stack.attentions if not attention.location.cross

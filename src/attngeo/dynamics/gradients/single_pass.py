@@ -18,6 +18,7 @@ from attngeo.live.attention_hook import recorded_attention
 from attngeo.live.attention_modules import attention_stacks, type_label
 from attngeo.live.load import load_model, run_model
 from attngeo.weights.layout.layers import chosen_layers
+from attngeo.weights.sources.quantized import quantised_error, quantised_modules
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -66,6 +67,8 @@ def _check_weights(model: PreTrainedModel) -> None:
         )
     if any(hasattr(parameter, "full_tensor") for parameter in model.parameters()):
         raise InputError(f"{type(model).__name__}: its weights are sharded, expected all of them in this process")
+    for path in quantised_modules(model):  # also outside of the attention: a module without gradients ends them
+        raise quantised_error(model, path)
 
 
 def _to_model(batch: Mapping[str, Any], model: PreTrainedModel) -> dict[str, Any]:

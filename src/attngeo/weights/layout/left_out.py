@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from attngeo.arguments import is_whole
 from attngeo.io.names import first_names
-from attngeo.weights.layout.site import Site, path_template
+from attngeo.weights.layout.diffusers.table import FROM_SECOND, TO_SECOND
+from attngeo.weights.layout.families import ends_with
+from attngeo.weights.layout.site import Location, Site, join_path, path_template
 from attngeo.weights.layout.storage.base import Shapes
 from attngeo.weights.layout.table import NOT_ATTENTION, TABLE
 
@@ -28,14 +30,10 @@ def is_unused(site: Site) -> bool:
     """
     if site.scope is None or not site.indices:  # a model of the reader's own, which may run all of its layers
         return False
-    if _FURTHER_TOKENS.search(site.path):
+    if _FURTHER_TOKENS.search(site.path) or _reads_other_keys(site):
         return True
-    depth, shared, further = (
-        value if is_whole(value := site.scope.get(key), lowest=1) else 0
-        for key in ("num_hidden_layers", "num_kv_shared_layers", "num_nextn_predict_layers")
-    )
-    number = site.indices[-1]
-    return (shared > 0 and number >= depth - shared > 0) or (further > 0 and number >= depth > 0)
+    depth, further = (_count(site, key) for key in ("num_hidden_layers", "num_nextn_predict_layers"))
+    return further > 0 and site.indices[-1] >= depth > 0
 
 
 def left_out(
@@ -48,13 +46,52 @@ def left_out(
     unused:  layers that the model does not run with these weights
     """
     skipped, unused = list(skipped), list(unused)
-    known = {site.path for site in (*scored, *skipped, *unused)}
+    sites = [*scored, *skipped, *unused]
+    incomplete = incomplete_layers(shapes, sites)
+    known = {site.path for site in sites}.union(*incomplete.values())
     remarks = {
         "no live model of this type confirmed them": [site.template for site in skipped],
         "the model does not run them with these weights": [site.path for site in unused],
         "their layout is unknown": unknown_layers(shapes, known),
     }
-    return tuple(_remark(reason, list(dict.fromkeys(names))) for reason, names in remarks.items() if names)
+    return remarks_about(incomplete | remarks)
+
+
+def remarks_about(reasons: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
+    """Return one remark per reason; none where `reasons` has no names for it."""
+    return tuple(_remark(reason, list(dict.fromkeys(names))) for reason, names in reasons.items() if names)
+
+
+def incomplete_layers(shapes: Shapes, sites: Iterable[Site]) -> dict[str, list[str]]:
+    """Return the paths of layers that have queries or keys, but not all tensors of their stack, by what they lack.
+
+    What a layer has to have is known from the other layers of its stack, `sites`. A layer with neither queries nor keys
+    may be one without attention, such as those of hybrid models.
+    """
+    sites = list(sites)
+    known = {site.path for site in sites}
+    stacks: dict[tuple[str, str], Site] = {}  # (leaf of queries or keys, template) → one layer of the stack
+    for site in sites:
+        if site.layout.suffix not in (TO_SECOND, FROM_SECOND):  # these are made of the tensors of two other layers
+            for leaf in (site.layout.query, site.layout.key):
+                stacks.setdefault((leaf, site.template), site)
+    reasons: dict[str, list[str]] = {}
+    for name in shapes:
+        for (leaf, template), site in stacks.items():
+            if not ends_with(name, leaf):
+                continue
+            start = name.removesuffix(leaf).rstrip(".")
+            path = join_path(start, site.layout.suffix)
+            if path in known or path_template(path) != template:
+                continue
+            known.add(path)
+            leaves = (site.layout.query, site.layout.key, *site.layout.others.values())
+            missing = [other for other in leaves if join_path(start, other) not in shapes]
+            if missing:
+                shares = _reads_other_keys(Location(path, site.cross, site.scope))
+                reason = "they read the keys of another layer" if shares else f"they lack {', '.join(missing)}"
+                reasons.setdefault(reason, []).append(path)
+    return reasons
 
 
 def unknown_layers(shapes: Shapes, known: set[str]) -> list[str]:
@@ -73,6 +110,18 @@ def unknown_layers(shapes: Shapes, known: set[str]) -> list[str]:
             continue
         templates[path_template(path)] = None
     return list(templates)
+
+
+def _reads_other_keys(layer: Location) -> bool:
+    """Return whether a layer is among the last ones, which share the keys of earlier layers."""
+    depth, shared = (_count(layer, key) for key in ("num_hidden_layers", "num_kv_shared_layers"))
+    return bool(layer.indices) and shared > 0 and layer.indices[-1] >= depth - shared > 0
+
+
+def _count(layer: Location, key: str) -> int:
+    """Return a number of layers that the config declares; 0 where it declares none."""
+    value = None if layer.scope is None else layer.scope.get(key)
+    return int(value) if value is not None and is_whole(value, lowest=1) else 0
 
 
 def _is_within(path: str, known: set[str]) -> bool:

@@ -72,3 +72,8 @@ def path_template(path: str) -> str:
     'encoder.layer.*.attention.self'
     """
     return ".".join(_NUMBER.sub(r"\1*", word) for word in path.split("."))
+
+
+def join_path(path: str, leaf: str) -> str:
+    """Return the name `leaf` below `path`; either may be empty."""
+    return f"{path}.{leaf}" if path and leaf else path or leaf

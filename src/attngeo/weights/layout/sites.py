@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from attngeo.errors import LayoutError
 from attngeo.weights.layout.config_scope import scope_of
 from attngeo.weights.layout.diffusers import DIFFUSERS_TABLE, is_cross
-from attngeo.weights.layout.site import Site, path_template
+from attngeo.weights.layout.site import Site, join_path
 from attngeo.weights.layout.storage.base import Shapes
 from attngeo.weights.layout.table import CROSS, NOT_ATTENTION, QK_GAINS, TABLE, Layout
 
@@ -41,12 +41,11 @@ def find_sites(shapes: Shapes, config: Mapping[str, Any] | None) -> list[Site]:
             path = name[: -len(layout.query)].rstrip(".")
             if layout.types is not None and not {model_type, _part_type(path, config)} & layout.types:
                 continue
-            own_path = _join(path, layout.suffix)
+            own_path = join_path(path, layout.suffix)
             if own_path not in sites and _fits(path, layout, shapes, config):
                 sites[own_path] = _site(path, own_path, layout, shapes, qk_norms.get(path, ()), config)
     attention = [site for site in sites.values() if site is not None]
     _check_no_adapters(sites, adapters)
-    _check_keys_present(attention, sites, by_leaf, config)
     return sorted(attention, key=lambda site: (site.template, site.indices))
 
 
@@ -63,7 +62,7 @@ def _part_type(path: str, config: Mapping[str, Any] | None) -> str:
 def _fits(path: str, layout: Layout, shapes: Shapes, config: Mapping[str, Any] | None) -> bool:
     """Return whether `path` has all tensors of `layout` and the config meets the layout's condition."""
     leaves = (layout.key, *layout.others.values())
-    if NOT_ATTENTION.search(path) or not all(_join(path, leaf) in shapes for leaf in leaves):
+    if NOT_ATTENTION.search(path) or not all(join_path(path, leaf) in shapes for leaf in leaves):
         return False
     if layout.condition is None:
         return True
@@ -87,8 +86,8 @@ def _site(
             raise LayoutError(f"{name}: a norm on queries or keys stored in an unknown way, so the form is not known")
     if layout.storage is None:
         return None
-    others = {role: _join(path, leaf) for role, leaf in layout.others.items()}
-    storage = layout.storage(_join(path, layout.query), _join(path, layout.key), others, layout.transposed)
+    others = {role: join_path(path, leaf) for role, leaf in layout.others.items()}
+    storage = layout.storage(join_path(path, layout.query), join_path(path, layout.key), others, layout.transposed)
     scope = scope_of(config, path) if config is not None else None
     cross = is_cross(own_path, scope) if scope is not None and "_class_name" in scope.config else None
     return Site(
@@ -104,7 +103,7 @@ def _site(
 def _qk_gains(path: str, layout: Layout, shapes: Shapes) -> tuple[str | None, str | None]:
     """Return the names of the QK-norm gains of queries and keys, None where there are none."""
     for leaves in QK_GAINS if layout.gains is None else (layout.gains,):
-        query, key = (name if (name := _join(path, leaf)) in shapes else None for leaf in leaves)
+        query, key = (name if (name := join_path(path, leaf)) in shapes else None for leaf in leaves)
         if query is not None or key is not None:
             return query, key
     return None, None
@@ -118,35 +117,3 @@ def _check_no_adapters(known_paths: Iterable[str], adapters: Mapping[str, str]) 
                 f"{adapters[path]}: an adapter changes the queries or keys, so the form is not that of the weights "
                 "alone; merge it into them first"
             )
-
-
-def _check_keys_present(
-    sites: Iterable[Site],
-    known_paths: Iterable[str],
-    by_leaf: Mapping[str, list[str]],
-    config: Mapping[str, Any] | None,
-) -> None:
-    """Raise LayoutError for a layer with queries but no keys, unless the model shares keys between layers."""
-    if any("shared" in key or "sharing" in key for key in _all_keys(config or {})):
-        return
-    paths = set(known_paths)
-    layouts = {(site.template, site.layout.query): site.layout for site in sites if site.query != site.key}
-    for (template, leaf), layout in layouts.items():
-        for name in by_leaf.get(leaf, ()):
-            path = name[: -len(leaf)].rstrip(".")
-            if path not in paths and path_template(path) == template:
-                raise LayoutError(f"{name}: no key tensor beside it; expected {path}.{layout.key} as in other layers")
-
-
-def _all_keys(config: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the keys of a config and of all mappings inside it."""
-    waiting: list[Mapping[str, Any]] = [config]
-    while waiting:
-        for key, value in waiting.pop().items():
-            yield str(key)  # the id2label of a live model has whole numbers as keys
-            if isinstance(value, Mapping):
-                waiting.append(value)
-
-
-def _join(path: str, leaf: str) -> str:
-    return f"{path}.{leaf}" if path and leaf else path or leaf

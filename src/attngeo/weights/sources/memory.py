@@ -14,7 +14,15 @@ from attngeo.weights.sources.byte_checkpoint import nonfinite_error
 from attngeo.weights.sources.checkpoint import Checkpoint, FloatArray, ReadRequest, RowSpans, TensorInfo
 from attngeo.weights.sources.diffusers_format import diffusers_config
 from attngeo.weights.sources.dtypes import all_finite
-from attngeo.weights.sources.quantized import apply_scale, block_size, may_hold_attention, refusal, scale_of
+from attngeo.weights.sources.quantized import (
+    apply_scale,
+    block_size,
+    may_hold_attention,
+    refusal,
+    refuse_packed,
+    refuse_quantised_attention,
+    scale_of,
+)
 from attngeo.weights.sources.wrapper_names import without_wrappers
 
 if TYPE_CHECKING:
@@ -145,6 +153,7 @@ def _configured(module: Any) -> Iterator[Any]:
 def module_checkpoint(module: torch.nn.Module, config: Mapping[str, Any] | None) -> MemoryCheckpoint:
     """Return a torch module as a checkpoint: its state dict by reference, its own config, its class name as `ref`."""
     module = transformer_inside(module) if config is None else unwrapped(module)
+    refuse_quantised_attention(module)
     values = dict(module.state_dict())
     for prefix, part in module.named_modules():
         # A parametrised weight is stored as the inputs of a function; the checkpoint offers what the model uses.
@@ -183,6 +192,7 @@ def mapping_checkpoint(values: Mapping[str, TensorLike], config: Mapping[str, An
     """Return a state dict, of torch tensors or NumPy arrays (also bfloat16 of ml_dtypes), as a checkpoint."""
     if not values:
         raise SourceError("state dict: is empty, expected tensors by name")
+    refuse_packed("state dict", [name for name in values if isinstance(name, str)])
     for name, value in values.items():
         if not isinstance(name, str) or not hasattr(value, "shape") or not hasattr(value, "dtype"):
             raise SourceError(f"state dict: {name!r} is a {type(value).__name__}, expected a tensor or an array")

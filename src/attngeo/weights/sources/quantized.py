@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
-from attngeo.errors import SourceError
+from attngeo.errors import InputError, SourceError
 from attngeo.weights.sources.checkpoint import FloatArray, RowSpans, TensorInfo
 from attngeo.weights.sources.dtypes import all_finite
 
@@ -25,7 +25,12 @@ _PACKED_SUFFIXES = {
     ".weight_packed": "compressed-tensors",
     ".codebooks": "AQLM",
     ".weight._data": "quanto",
+    "._packed_params.dtype": "torch.ao.quantization",
+    "._packed_params._packed_params": "torch.ao.quantization",
 }
+
+# Packages of torch with modules that hold packed weights.
+_TORCH_QUANTISED = ("torch.ao.nn.quantized.", "torch.ao.nn.intrinsic.quantized.", "torch.ao.nn.sparse.quantized.")
 
 # Modules that may hold queries or keys. Packed experts and MLPs do not matter, because they are never read.
 _ATTENTION = re.compile(r"att(n|ention)|(^|[._])w?(q|k|qk|qkv|query|key|query_key_value|in_proj)($|[._])", re.I)
@@ -124,6 +129,30 @@ def refuse_packed(ref: str, tensors: Collection[str]) -> None:
                     f"{ref}: tensor {name!r} belongs to weights packed by {library}, expected unpacked weights, FP8 "
                     "or GGUF"
                 )
+
+
+def quantised_modules(module: Any) -> Iterator[str]:
+    """Yield the paths of the modules inside a torch module that torch.ao.quantization has put in place of float ones.
+
+    They keep their weights packed, outside of parameters and buffers, and have no gradients.
+    """
+    for path, part in module.named_modules():
+        if type(part).__module__.startswith(_TORCH_QUANTISED) and not path.endswith("._packed_params"):
+            yield path
+
+
+def refuse_quantised_attention(module: Any) -> None:
+    """Raise InputError for a torch module whose attention weights torch.ao.quantization has packed."""
+    for path in filter(may_hold_attention, quantised_modules(module)):
+        raise quantised_error(module, path)
+
+
+def quantised_error(module: Any, path: str) -> InputError:
+    """Return the error for a torch module in which torch.ao.quantization has replaced the module at `path`."""
+    return InputError(
+        f"{type(module).__name__}: {path} is quantised by torch.ao.quantization, expected float weights; pass the "
+        "model as it was before quantisation (quantize_dynamic)"
+    )
 
 
 def refusal(dtype: str, config: Mapping[str, Any] | None) -> str:

@@ -61,6 +61,36 @@ def test_permuted_heads_are_further_apart_where_affinity_follows_depth():
     assert "geometries of 14 and 9 heads" in found.sentence() and "p ≤ 0.025" in found.sentence()
 
 
+@pytest.mark.parametrize("sizes", [(12, 12), (9, 14)])
+@pytest.mark.parametrize("seed", range(3))
+def test_the_p_value_is_the_same_in_both_orders(sizes, seed):
+    rng = np.random.default_rng(seed)
+    a, b = (geometry(rng.normal(size=n), (np.arange(n) // 3 + 0.5) / -(-n // 3)) for n in sizes)
+    there, back = network_distance(a, b, draws=39, seed=seed), network_distance(b, a, draws=39, seed=seed)
+    assert (there.heads_a, there.heads_b) == (back.heads_b, back.heads_a) == sizes
+    for name in ("value", "p_value", "null_mean", "null_std"):
+        assert getattr(there, name) == getattr(back, name)
+
+
+def test_the_p_value_is_the_same_in_both_orders_for_a_copy_with_other_heads_in_each_layer():
+    rng = np.random.default_rng(0)
+    depth = (np.arange(12) // 4 + 0.5) / 3
+    a, order = geometry(rng.normal(size=12), depth), np.array([3, 1, 2, 0, 7, 6, 5, 4, 9, 8, 11, 10])
+    b = HeadGeometry(a.affinity[np.ix_(order, order)], depth, a.curve, a.texts)
+    there, back = network_distance(a, b, draws=19), network_distance(b, a, draws=19)
+    assert there.value == 0 and there == back
+
+
+def test_the_p_value_of_unrelated_networks_is_uniform():
+    rng = np.random.default_rng(0)
+    found = np.array(
+        [network_distance(*(geometry(rng.normal(size=n)) for n in (7, 7)), draws=9).p_value for _ in range(300)]
+    )
+    for level in (0.1, 0.2, 0.5):
+        share = np.mean(found <= level + 1e-9)
+        assert abs(share - level) < 3 * (level * (1 - level) / len(found)) ** 0.5
+
+
 def test_different_inputs_are_refused():
     a, b = geometry(np.arange(4.0), text="thequickbrownfox"), geometry(np.arange(4.0), text="alazydog")
     with pytest.raises(InputError, match="captured on different inputs: input 0 begins with 'thequickbrownfox'"):

@@ -1,6 +1,9 @@
 """How far apart two networks of any shape are: fused Gromov–Wasserstein distance of their head geometries.
 
-Null: the heads of one network are permuted, each keeping its affinities and getting the depth of another head.
+Null: the heads of one network are permuted, each keeping its affinities and getting the place of another head in the
+list of heads, with the depth of that place. If the affinities of this network have nothing to do with depth, the
+observed distance and the permuted ones are exchangeable, so that the p-value is valid. Which network is permuted
+depends on neither the order in which the two are given nor that of their heads: see `_permuted_last`.
 """
 
 from __future__ import annotations
@@ -27,7 +30,7 @@ class NetworkDistance:
     """
 
     value: float  # FGW
-    null_mean: float  # with the heads of one network permuted
+    null_mean: float  # with the heads of one network permuted, of the one with more heads
     null_std: float
     p_value: float  # (1 + draws at or below the value) / (1 + draws)
     draws: int
@@ -57,7 +60,7 @@ def network_distance(
     seed: int = 0,
     profiles: tuple[float, float] | tuple[None, None] = (None, None),
 ) -> NetworkDistance:
-    """Return the distance of two networks on the same inputs.
+    """Return the distance of two networks on the same inputs; it and its p-value are the same in both orders.
 
     profiles: differences of the symmetry and the directionality profiles, where known
 
@@ -71,15 +74,32 @@ def network_distance(
     whole_number(draws, "draws", 2)
     whole_number(seed, "seed")
     sizes = len(a.depth), len(b.depth)
-    a, b = a.subset(HEADS, seed), b.subset(HEADS, seed)
-    value = fused_gromov_wasserstein(a.affinity, b.affinity, a.depth, b.depth)
+    kept, permuted = sorted((a.subset(HEADS, seed), b.subset(HEADS, seed)), key=_permuted_last)
+    value = fused_gromov_wasserstein(kept.affinity, permuted.affinity, kept.depth, permuted.depth)
     null = np.empty(draws)
     for draw, rng in enumerate(np.random.default_rng([seed, 5]).spawn(draws)):
-        depth = b.depth[rng.permutation(len(b.depth))]
-        null[draw] = fused_gromov_wasserstein(a.affinity, b.affinity, a.depth, depth)
+        order = rng.permutation(len(permuted.depth))
+        # The affinities are permuted rather than the depths: heads are listed in the order of their depths, the search
+        # starts once with the heads paired in this order, and the draws must have this start too.
+        affinity = permuted.affinity[np.ix_(order, order)]  # [n, n]
+        null[draw] = fused_gromov_wasserstein(kept.affinity, affinity, kept.depth, permuted.depth)
     p = p_value(-value, -null)  # small distances are the unlikely ones
     curves = float(np.mean(np.abs(a.curve - b.curve)))
     return NetworkDistance(value, float(null.mean()), float(null.std(ddof=1)), p, draws, *sizes, curves, *profiles)
+
+
+def _permuted_last(geometry: HeadGeometry) -> tuple[int, int, list[float], list[list[float]]]:
+    """Return a key that puts the network whose heads are permuted behind the other one.
+
+    It is the network with more heads, then with more depths, because it has more different permutations: those of a
+    network with one layer change nothing. Between two networks of one shape the choice is arbitrary. It compares the
+    sorted affinities, which are the same for every order of the heads: the p-value would not be valid if the choice
+    changed with the permutations. The affinities as they stand decide only between a network and its copy with the
+    heads in another order.
+    """
+    shape = len(geometry.depth), len(np.unique(geometry.depth))
+    # Lists compare by the first number that differs.
+    return *shape, np.sort(geometry.affinity, axis=None).tolist(), geometry.affinity.tolist()
 
 
 def profile_difference(a: Floats, b: Floats) -> float:

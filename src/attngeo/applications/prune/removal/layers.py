@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from attngeo.applications.prune.labels import Head
 from attngeo.applications.prune.removal.families import Family, pruning_family
 from attngeo.errors import InputError
-from attngeo.live.attention_modules import AttentionModule, attention_stacks, type_label
+from attngeo.live.attention_modules import AttentionModule, attention_stacks, tensor_shapes, type_label
 from attngeo.weights.layout.families import family as layout_facts
 from attngeo.weights.layout.head_counts import count_heads
 from attngeo.weights.layout.pruned_heads import CONFIG_KEY
@@ -94,7 +94,7 @@ def prunable_layers(model: PreTrainedModel) -> tuple[PrunableLayer, ...]:
     if getattr(model.config, CONFIG_KEY, None) is not None:
         raise InputError(f"{type_label(model)}: has lost heads already; prune the full model with one larger plan")
     _check_plain(model)
-    shapes = {name: tuple(value.shape) for name, value in model.state_dict().items()}
+    shapes = tensor_shapes(model)
     stacks = attention_stacks(model)
     layers = []
     for stack in stacks.values():

@@ -1,0 +1,88 @@
+"""Models whose linear layers torch.ao.quantization has quantised: one line of error, or the right result."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("transformers")
+
+import torch
+from torch import nn
+
+import attngeo
+from attngeo.dynamics.initialisation import mimetic_init_
+from attngeo.errors import InputError, SourceError
+from tests.weights import tiny_models
+
+IDS = torch.arange(5, 17)[None]  # [1, tokens]
+BATCH = {"input_ids": IDS, "labels": IDS}
+
+CALLS: dict[str, Callable[[Any], Any]] = {
+    "score": lambda model: attngeo.score(model),
+    "attention_layers": lambda model: list(attngeo.attention_layers(model)),
+    "compare": lambda model: attngeo.compare(model, model),
+    "compare_all": lambda model: attngeo.compare_all([model, model]),
+    "symmetric_init_": lambda model: attngeo.symmetric_init_(model),
+    "mimetic_init_": lambda model: mimetic_init_(model),
+    "Monitor": lambda model: attngeo.Monitor()(0, model, BATCH),
+    "gradient_terms": lambda model: attngeo.gradient_terms(model, BATCH),
+    "expected_terms": lambda model: attngeo.expected_terms(model, [BATCH, BATCH]),
+}
+
+
+def quantised(model: nn.Module, parts: str = "", dtype: torch.dtype = torch.qint8) -> Any:
+    """Return a copy of a model whose linear layers, those with `parts` in their path, are quantised."""
+    paths = {path for path, module in model.named_modules() if isinstance(module, nn.Linear) and parts in path}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch.ao.quantization is deprecated
+        return torch.ao.quantization.quantize_dynamic(model, paths, dtype=dtype)
+
+
+@pytest.mark.parametrize("call", CALLS)
+@pytest.mark.parametrize("dtype", [torch.qint8, torch.float16])
+@pytest.mark.parametrize("family", ["bert", "llama"])
+def test_quantised_attention_is_refused_in_one_line(family: str, dtype: torch.dtype, call: str) -> None:
+    model = quantised(tiny_models.FAMILIES[family](), dtype=dtype)
+    query = {"bert": "bert.encoder.layer.0.attention.self.query", "llama": "model.layers.0.self_attn.q_proj"}[family]
+    with pytest.raises(InputError) as caught:
+        CALLS[call](model)
+    assert str(caught.value) == (
+        f"{type(model).__name__}: {query} is quantised by torch.ao.quantization, expected float weights; "
+        "pass the model as it was before quantisation (quantize_dynamic)"
+    )
+
+
+def test_the_state_of_a_quantised_model_is_refused() -> None:
+    state = quantised(tiny_models.bert()).state_dict()
+    with pytest.raises(SourceError, match=r"query\._packed_params\..* packed by torch\.ao\.quantization"):
+        attngeo.score(state, num_heads=4)
+
+
+def test_other_quantised_layers_do_not_matter_to_the_weights() -> None:
+    plain = tiny_models.bert()
+    model = quantised(plain, "intermediate")
+    assert attngeo.score(model).frame.equals(attngeo.score(plain).frame)
+    assert attngeo.compare(model, plain).changes["change"].max() == 0
+    attngeo.symmetric_init_(model)
+    assert attngeo.score(model, heads=False).frame["symmetry"].min() == pytest.approx(1)
+
+
+def test_gradients_do_not_pass_through_quantised_layers() -> None:
+    path = "bert.encoder.layer.0.intermediate.dense"
+    with pytest.raises(InputError, match=f"{path} is quantised by torch.ao.quantization"):
+        attngeo.gradient_terms(quantised(tiny_models.bert(), "intermediate"), BATCH)
+
+
+@pytest.mark.parametrize("family", ["bert", "llama"])
+def test_quantised_models_are_captured_as_they_run(family: str) -> None:
+    plain = tiny_models.FAMILIES[family]()
+    exact, rounded = (attngeo.capture(model, {"input_ids": IDS}) for model in (plain, quantised(plain)))
+    assert exact.heads == rounded.heads
+    np.testing.assert_allclose(rounded.values, exact.values, atol=0.1 * float(np.abs(exact.values).max()))
+    assert not np.array_equal(rounded.values, exact.values)
