@@ -44,6 +44,11 @@ def _mamba_heads(config: Any) -> None:
     config.mamba_n_heads = config.mamba_expand * config.hidden_size // config.mamba_d_head
 
 
+def _granite(config: Any) -> None:
+    _mamba_heads(config)
+    config.layer_types = ["linear_attention", "full_attention"]
+
+
 def _bamba(config: Any) -> None:
     _mamba_heads(config)
     config.attn_layer_indices = [1]
@@ -55,7 +60,7 @@ ADJUSTMENTS: dict[str, Callable[[Any], Any]] = {
         kind: _head_size
         for kind in ("hunyuan_v1_dense", "hunyuan_v1_moe", "hunyuan_vl", "hunyuan_vl_text", "ministral")
     },
-    "granitemoehybrid": _mamba_heads,
+    "granitemoehybrid": _granite,
     **{
         kind: _set(prediction_length=8, context_length=8)
         for kind in ("time_series_transformer", "autoformer", "informer")

@@ -54,21 +54,21 @@ class RotatingTwins:
         reduce_norms(model)
         return model.eval()
 
-    def variants(self, count: int) -> Iterator[tuple[Runs, Any]]:
-        """Yield (runs, function from a layer to its part of the config) for each variant that runs.
+    def variants(self, config: Any, count: int) -> Iterator[tuple[Runs, Any]]:
+        """Yield (runs, function from a layer to its part of the config) for each variant of `config` that runs.
 
         count: number of products that a run has to have
         """
         for changes in VARIANTS:
-            config = copy.deepcopy(self.config)
+            varied = copy.deepcopy(config)
             try:
-                if not vary(config, changes):
+                if not vary(varied, changes):
                     continue
-                runs = rotating_runs(self.build(config), self.angles)
+                runs = rotating_runs(self.build(varied), self.angles)
             except Exception:  # the model does not accept the settings
                 continue
             if all(len(run) == count for run in runs):
-                stored = json.loads(config.to_json_string())
+                stored = json.loads(varied.to_json_string())
                 yield runs, _scopes(stored)
 
 
@@ -96,8 +96,6 @@ def judge_rotation(layers: list[LocatedLayer], twins: RotatingTwins, count: int,
     count: number of products that the model has at position zero; a twin must have as many, in the same order
     """
     found = _judge(layers, twins, twins.config, count)
-    if any(rule["pairs"] != "none" for rule in found.rules.values()):
-        add_settings_read(found, layers, twins.variants(count))
     verdict.rotary, verdict.rotary_unproved, verdict.rotary_worst = found.stored(), found.reasons, found.worst
     for changes in SWITCHED.get(verdict.model_type, ()):
         config = copy.deepcopy(twins.config)
@@ -109,7 +107,7 @@ def judge_rotation(layers: list[LocatedLayer], twins: RotatingTwins, count: int,
 
 
 def _judge(layers: list[LocatedLayer], twins: RotatingTwins, config: Any, count: int) -> RotaryVerdict:
-    """Return how the heads rotate under one config."""
+    """Return how the heads rotate under one config, and which of its settings they follow."""
     found = RotaryVerdict()
     try:
         model = twins.build(copy.deepcopy(config))
@@ -130,4 +128,6 @@ def _judge(layers: list[LocatedLayer], twins: RotatingTwins, config: Any, count:
         found.add(layer, outcome)
         if not isinstance(outcome, str):
             found.worst = max(found.worst, deviation)
+    if any(rule["pairs"] != "none" for rule in found.rules.values()):
+        add_settings_read(found, layers, twins.variants(config, count))
     return found

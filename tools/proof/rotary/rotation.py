@@ -20,7 +20,7 @@ from attngeo.weights.layout.attention_weights import AttentionWeights
 from attngeo.weights.layout.config_scope import Scope
 from attngeo.weights.layout.rope import make_pairs, rope_settings
 from attngeo.weights.layout.rope.axes import LAYOUTS
-from attngeo.weights.layout.rope.layer_kinds import NOPE, layer_kind
+from attngeo.weights.layout.rope.layer_kinds import NOPE, is_usual_kind, layer_kind
 from attngeo.weights.layout.rope.settings import SIZES
 from attngeo.weights.layout.rotary import RotaryPairs
 from attngeo.weights.layout.site import Site
@@ -62,17 +62,20 @@ class RotaryVerdict:
     rules: dict[tuple[str, str | None], Rule] = field(default_factory=dict)
     reasons: dict[str, str] = field(default_factory=dict)  # template → why its rotation is not proved
     worst: float = 0.0  # largest relative error of a rule that agrees
+    unusual: set[str | None] = field(default_factory=set)  # kinds that the default config of the type does not have
 
     def add(self, layer: LocatedLayer, outcome: Rule | str) -> None:
         """Keep the outcome of `examine` for one layer."""
         key = layer.site.template, layer.kind
+        if not is_usual_kind(layer.scope, layer.kind):
+            self.unusual.add(layer.kind)
         if isinstance(outcome, str):
             self.reasons[layer.site.template] = outcome
         elif self.rules.setdefault(key, outcome) != outcome:
             self.reasons[layer.site.template] = "layers of one kind rotate differently"
 
     def stored(self) -> list[Rule]:
-        """Return the rules to ship; where all kinds of layers that rotate at a template do so alike, one for all."""
+        """Return the rules to ship; where all usual kinds of layers at a template rotate alike, one for all of them."""
         rules: list[Rule] = []
         for template in dict.fromkeys(template for template, _ in self.rules):
             if template in self.reasons:
@@ -80,7 +83,7 @@ class RotaryVerdict:
             found = {kind: rule for (where, kind), rule in self.rules.items() if where == template}
             if NOPE in found:  # first, since the one for all would fit it too
                 rules.append({"site": template, "kind": NOPE, **found.pop(NOPE)})
-            alike = all(rule == next(iter(found.values())) for rule in found.values())
+            alike = all(rule == next(iter(found.values())) for rule in found.values()) and not self.unusual & set(found)
             for kind, rule in list(found.items())[:1] if alike else found.items():
                 rules.append({"site": template, **({} if alike or kind is None else {"kind": kind}), **rule})
         return rules
@@ -216,7 +219,7 @@ SWITCHED: dict[str, tuple[dict[str, Any], ...]] = {
     "falcon": ({"alibi": True},),
     "wav2vec2-conformer": ({"position_embeddings_type": "rotary"},),
     "wav2vec2-bert": ({"position_embeddings_type": "rotary"},),
-    "granitemoehybrid": ({"position_embedding_type": "rope"},),
+    "granitemoehybrid": ({"position_embedding_type": "rope"}, {"position_embedding_type": "nope"}),
     **{kind: ({"rope_interleave": False},) for kind in ("deepseek_v3", "glm4_moe_lite", "youtu", "longcat_flash")},
 }
 

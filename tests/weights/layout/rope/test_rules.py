@@ -55,6 +55,26 @@ def test_an_encoder_without_rotation_is_known_not_to_rotate() -> None:
         assert plan.rotary_known and plan.rotary is None
 
 
+@pytest.mark.parametrize("kinds", [["linear_attention", "full_attention"], ["mamba", "attention"]])  # newer, older
+def test_a_granite_hybrid_rotates_only_with_its_switch(kinds: list[str]) -> None:
+    """Its files say "nope" where nothing rotates; the layers without attention have no queries."""
+    weights = {name: tensor for name, tensor in llama().items() if ".layers.1." in name}
+    granite = {"model_type": "granitemoehybrid", "layer_types": kinds, "max_position_embeddings": 128}
+    for switch in ({}, {"position_embedding_type": "nope"}):
+        (plan,) = plans(weights, **granite, **switch)
+        assert plan.rotary_known and plan.rotary is None
+    (plan,) = plans(weights, **granite, position_embedding_type="rope", rope_theta=1e7)
+    assert plan.rotary_known and plan.rotary == RotaryPairs.halves(1e7 ** -(np.arange(4) / 4), window=128)
+
+
+def test_an_esm_follows_the_base_of_its_config() -> None:
+    names = "encoder.layer.{}.attention.self.{}.weight"
+    weights = {name.replace(".q.", ".query.").replace(".k.", ".key."): w for name, w in llama(names).items()}
+    for plan in plans(weights, model_type="esm", position_embedding_type="rotary", rope_theta=500.0):
+        assert plan.rotary is not None
+        assert plan.rotary.frequencies.tolist() == pytest.approx(500.0 ** -(np.arange(4) / 4))
+
+
 def test_nothing_is_known_without_a_model_type() -> None:
     with open_layers(llama(), num_heads=HEADS) as layers:
         assert all(not plan.rotary_known and plan.rotary is None for plan in layers.plans)

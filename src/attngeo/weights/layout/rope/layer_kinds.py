@@ -9,12 +9,21 @@ from attngeo.weights.layout.config_scope import Scope
 
 NOPE = "nope"  # a layer that the config excepts from rotation
 KINDS = ("layer_types", "layers_block_type")
+# Names in files that older versions of transformers wrote, which it still reads.
+_RENAMED = {
+    "attention": "full_attention",
+    "mamba": "linear_attention",
+    "deepseek_sparse_attention": "indexed_attention",
+    "qwen_sparse_attention": "indexed_attention",
+}
 
 
 def layer_kind(scope: Scope, index: int) -> str | None:
     """Return the kind of the layer with this number in its path; None where the config does not tell kinds apart.
 
     >>> layer_kind(Scope(None, {"sliding_window_pattern": 3}, {"layer_types": ["full_attention"]}), 2)
+    'full_attention'
+    >>> layer_kind(Scope(None, {"layer_types": ["mamba", "attention"]}, {}), 1)  # as older versions spelled it
     'full_attention'
     """
     rotating = _entry(scope, "no_rope_layers", index)
@@ -25,7 +34,7 @@ def layer_kind(scope: Scope, index: int) -> str | None:
     for key in KINDS:
         own = scope.config.get(key)
         if isinstance(own, (list, tuple)) and own:
-            return str(own[index]) if index < len(own) else None
+            return _RENAMED.get(str(own[index]), str(own[index])) if index < len(own) else None
     usual = next((value for key in KINDS if (value := scope.defaults.get(key))), None)
     if usual is None:
         return None
@@ -34,6 +43,12 @@ def layer_kind(scope: Scope, index: int) -> str | None:
     if (period := _count(scope, "global_attn_every_n_layers")) is not None:
         return "sliding_attention" if index % period else "full_attention"
     return str(usual[index % len(usual)])  # the defaults of a model type hold one period
+
+
+def is_usual_kind(scope: Scope, kind: str | None) -> bool:
+    """Return whether a model with the default config of its type has layers of this kind, or of no kind."""
+    usual = [scope.defaults[key] for key in KINDS if key in scope.defaults]
+    return kind is None or (kind != NOPE and (not usual or kind in usual[0]))
 
 
 def shortest_period(kinds: Sequence[Any]) -> list[Any]:

@@ -25,7 +25,7 @@ from attngeo.weights.layout.config_scope import Scope
 from attngeo.weights.layout.families import Family, ends_with, family
 from attngeo.weights.layout.rope.axes import on_two_axes
 from attngeo.weights.layout.rope.frequencies import frequencies
-from attngeo.weights.layout.rope.layer_kinds import KINDS, NOPE, layer_kind
+from attngeo.weights.layout.rope.layer_kinds import is_usual_kind, layer_kind
 from attngeo.weights.layout.rope.settings import SHARES, RopeConfigError, RopeSettings, named_in, rope_settings
 from attngeo.weights.layout.rotary import RotaryPairs
 from attngeo.weights.layout.site import Location, Site
@@ -133,17 +133,11 @@ def _rule_for(site: Location, kind: str | None, known: Family) -> Rule | None:
     for rule in (*known.rotary, *part.rotary):
         if (
             ends_with(site.template, str(rule["site"]))
-            and (rule["kind"] == kind if "kind" in rule else _kind_was_seen(site.scope, kind))
+            and (rule["kind"] == kind if "kind" in rule else is_usual_kind(site.scope, kind))
             and rule.get("when", {}) == switched
         ):
             return rule
     return None
-
-
-def _kind_was_seen(scope: Scope, kind: str | None) -> bool:
-    """Return whether a rule for all layers was found with layers of this kind among them."""
-    usual = [scope.defaults[key] for key in KINDS if key in scope.defaults]
-    return kind is None or (kind != NOPE and (not usual or kind in usual[0]))
 
 
 def _other_value(scope: Scope, key: str) -> Any:
