@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import attngeo
@@ -126,3 +127,27 @@ def test_nothing_is_missing_from_whole_models(kind: str) -> None:
                 less = {other: shape for other, shape in shapes.items() if other != name}
                 incomplete = incomplete_layers(less, find_sites(less, checkpoint.config))
                 assert list(incomplete.values()) == [[stack[-1].path]]
+
+
+@pytest.mark.parametrize("gate", ["A_log", "forget_gate.A_log"])  # in files, in live models
+def test_linear_attention_beside_latent_attention_is_not_an_incomplete_layer(gate: str, tmp_path: Path) -> None:
+    """Kimi Linear: the queries of both kinds of layers are called q_proj."""
+    random = np.random.default_rng(0)
+    shapes = {
+        "0.self_attn.q_proj.weight": (16, 8), "0.self_attn.k_proj.weight": (16, 8), f"0.self_attn.{gate}": (2,),
+        "1.self_attn.q_proj.weight": (24, 8), "1.self_attn.kv_a_proj_with_mqa.weight": (10, 8),
+        "1.self_attn.kv_a_layernorm.weight": (6,), "1.self_attn.kv_b_proj.weight": (24, 6),
+    }  # fmt: skip
+    tensors = {f"model.layers.{name}": random.normal(size=shape).astype("f4") for name, shape in shapes.items()}
+    config = {"model_type": "kimi_linear", "hidden_size": 8, "num_attention_heads": 2, "num_key_value_heads": 2,
+              "qk_nope_head_dim": 8, "qk_rope_head_dim": 4, "v_head_dim": 4, "kv_lora_rank": 6, "q_lora_rank": None,
+              "linear_head_dim": 8}  # fmt: skip
+    table = attngeo.score(saved(tmp_path, config, tensors), nulls=False)
+    assert table.frame["layer"].unique().to_list() == [1] and table.notes == ()
+
+
+def test_head_sizes_of_linear_attention_are_not_those_of_attention(tmp_path: Path) -> None:
+    """OLMo hybrids declare no head size for attention, but those of their linear attention."""
+    config = LLAMA_CONFIG | {"linear_key_head_dim": 96, "linear_value_head_dim": 192}
+    config.pop("head_dim", None)
+    assert attngeo.score(saved(tmp_path, config, llama_like_tensors()), nulls=False).frame.height

@@ -157,8 +157,8 @@ def other_key_heads(scope: Scope) -> set[int]:
 
 
 def head_sizes(scope: Scope) -> set[int]:
-    """Return every head size that the config itself declares, for layers of any kind; empty if it declares none."""
-    named = {key for key in scope.config if "head_dim" in key} | set(_SIZES)
+    """Return every head size that the config itself declares, for attention of any kind; empty if it declares none."""
+    named = {key for key in scope.config if "head_dim" in key and not key.startswith("linear_")} | set(_SIZES)
     return {value for key in named if isinstance(value := scope.config.get(key), int)}
 
 

@@ -20,6 +20,8 @@ _QUERIES = re.compile(r"(?:^|_)w?q(?:kv|content)?(?:_|$)|^query(?!.*(?:embed|fea
 # Parts of a model that predict further tokens: "mtp.layers.0", "model.mtp_layers.0", ERNIE 4.5's "model.mtp_block.0".
 _FURTHER_TOKENS = re.compile(r"(?:^|\.)mtp(?:_\w+)?\.")
 
+_OF_LINEAR_ATTENTION = [row.key for row in TABLE if row.storage is None]  # leaves that no attention layer has
+
 
 def is_unused(site: Site) -> bool:
     """Return whether the checkpoint holds key weights of a layer that the model does not run with them.
@@ -85,6 +87,8 @@ def incomplete_layers(shapes: Shapes, sites: Iterable[Site]) -> dict[str, list[s
             if path in known or path_template(path) != template:
                 continue
             known.add(path)
+            if any(join_path(start, other) in shapes for other in _OF_LINEAR_ATTENTION):
+                continue
             leaves = (site.layout.query, site.layout.key, *site.layout.others.values())
             missing = [other for other in leaves if join_path(start, other) not in shapes]
             if missing:

@@ -46,6 +46,9 @@ def _separate(*pairs: str) -> list[Layout]:
 TABLE: tuple[Layout, ...] = (
     Layout("qkv_proj.weight", "output_gate.weight", None, types=_types("minimax")),
     Layout("attn_qkv.weight", "ssm_out.weight", None),  # GGUF's gated delta nets
+    # Kimi delta attention, in files and in live models; its queries have the name of those of attention layers.
+    Layout("q_proj.weight", "A_log", None),
+    Layout("q_proj.weight", "forget_gate.A_log", None),
     # Latent attention comes before separate storage: its query may be called q_proj too.
     Layout(
         "q_b_proj.weight",

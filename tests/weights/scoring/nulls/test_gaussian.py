@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+import tracemalloc
+
 import numpy as np
 import pytest
 
@@ -53,7 +56,7 @@ def assert_null_agrees(d: int, r: int, count: int) -> None:
     assert gap.max() < 2.23 * np.sqrt(1 / DRAWS + 1 / count)
 
 
-@pytest.mark.parametrize(("d", "r"), [(64, 8), (96, 96), (384, 32)])
+@pytest.mark.parametrize(("d", "r"), [(64, 8), (64, 256), (96, 96), (384, 32)])
 def test_the_null_agrees_with_random_forms(d, r):
     assert_null_agrees(d, r, 400)
 
@@ -254,3 +257,13 @@ def test_a_cache_that_cannot_be_written_is_no_error(tmp_path, monkeypatch):
     monkeypatch.setenv("ATTNGEO_CACHE", str(blocked))
     assert len(gaussian_null(40, 40, 8).directionality) == DRAWS
     assert blocked.read_text() == "in the way"
+
+
+def test_the_null_of_many_heads_on_narrow_vectors_takes_little_memory():
+    """T5-11B has 128 heads of size 128 on vectors of width 1024: r is 16 d, and the reduced factors are [1024, 64]."""
+    tracemalloc.start()
+    std = nulls._draw_symmetry_std(1024, 16384, np.random.default_rng(0))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 400 * 1024 * 1024 * 4 / 2  # half of one array of r×r products at the reduced rank
+    assert std == pytest.approx(math.sqrt(2) / 1024, rel=0.15)  # the limit of a Gaussian M, of which r > d comes near
