@@ -159,8 +159,9 @@ def _draw_symmetry_std(d: int, r: int, rng: np.random.Generator) -> float:
     rank = max(min(r, 8), round(r * width / d))  # lower ranks have long tails and need many more draws
     draws = max(400, FACTOR_ENTRIES // (rank * width))
     query, key = rng.standard_normal((2, draws, rank, width), dtype=np.float32)
-    if rank > width:  # the form itself is smaller than its factors: M = M·I
-        query, key = key.swapaxes(1, 2) @ query, np.eye(width, dtype=np.float32)[None]  # [draws, width, width], [1, ...]
+    if rank > width:  # M is smaller than its factors; as factors of itself it is M·I
+        query = key.swapaxes(1, 2) @ query  # [draws, width, width]
+        key = np.eye(width, dtype=np.float32)[None]  # [1, width, width]
     query_t, key_t = query.swapaxes(1, 2), key.swapaxes(1, 2)  # [draws, width, rank]
     scores = symmetry(query @ key_t, query @ query_t, key @ key_t)  # [draws]
     return float(np.sqrt(np.square(scores - 1 / width, dtype=np.float64).mean())) * width / d
