@@ -84,6 +84,7 @@ ADJUSTMENTS: dict[str, Callable[[Any], Any]] = {
     **{kind: lambda config: _set(no_rope_layers=[1, 0])(config.text_config) for kind in ("llama4", "mistral_large4")},
     **{kind: _set(rotary_dim=8) for kind in ("gptj", "codegen")},
     "lfm2_moe": _set(layer_types=["conv", "full_attention"]),
+    "t5gemma2": lambda config: _set(mm_tokens_per_image=4)(config.encoder),  # of the 16 patches of a tiny image
     "esm": _set(vocab_size=33, mask_token_id=32, pad_token_id=1),
     "big_bird": _set(attention_type="original_full"),
     "bigbird_pegasus": _set(attention_type="original_full"),

@@ -24,7 +24,7 @@ llama mistral mixtral phi phi3 t5 bart vit beit deit dinov2 vit_mae detr mask2fo
 wav2vec2 hubert wavlm unispeech speech_to_text whisper speecht5 musicgen
 qwen2 qwen3 gemma2 gemma3 olmo2 falcon bloom mpt opt gpt_bigcode starcoder2 deepseek_v3 cohere
 codegen xlnet funnel qwen3_next gpt_oss stablelm persimmon xlm dinov3_vit siglip
-granitemoehybrid olmo_hybrid kimi_linear mimo_v2_flash
+granitemoehybrid olmo_hybrid kimi_linear mimo_v2_flash t5gemma2
 """
 
 

@@ -93,8 +93,8 @@ def _best_match(scope: Scope, path: str) -> Scope | None:
             ranked.append((2, len(name), key))
         elif re.search(_SYNONYMS.get(name, r"(?!)"), path, re.IGNORECASE):
             ranked.append((1, len(name), key))
-    if not ranked and scope.name is None and not any(True for _ in _declared(scope, _HEADS)):
-        # The whole config declares no heads: layers whose path names no part belong to the language model.
+    if not ranked and not any(True for _ in _declared(scope, _HEADS)):
+        # The config declares no heads itself: layers whose path names none of its parts belong to the language model.
         language = ("text_config", "llm_config", "thinker_config", "language_config")
         ranked = [(0, 0, key) for key in language if key in inner_configs]
     if not ranked:

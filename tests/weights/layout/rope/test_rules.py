@@ -75,6 +75,19 @@ def test_an_esm_follows_the_base_of_its_config() -> None:
         assert plan.rotary.frequencies.tolist() == pytest.approx(500.0 ** -(np.arange(4) / 4))
 
 
+def test_a_vision_tower_inside_an_encoder_does_not_rotate_with_it() -> None:
+    """T5Gemma 2: the path of the tower ends with that of the encoder's layers."""
+    names = "encoder.{}layers.{{}}.self_attn.{{}}_proj.weight"
+    weights = llama(names.format("")) | llama(names.format("vision_tower.encoder."))
+    text = CONFIG | {"model_type": "t5gemma2_text", "layer_types": ["full_attention"] * 2}
+    encoder = {"model_type": "t5gemma2_encoder", "text_config": text, "vision_config": CONFIG}
+    found = plans(weights, model_type="t5gemma2", encoder=encoder, decoder=text)
+    assert {(plan.stack, plan.rotary_known, plan.rotary is not None) for plan in found} == {
+        ("text", True, True),
+        ("vision", True, False),
+    }
+
+
 def test_nothing_is_known_without_a_model_type() -> None:
     with open_layers(llama(), num_heads=HEADS) as layers:
         assert all(not plan.rotary_known and plan.rotary is None for plan in layers.plans)

@@ -130,7 +130,8 @@ def _rule_for(site: Location, kind: str | None, known: Family) -> Rule | None:
     switched = {key: value for key in SWITCHES if (value := _other_value(site.scope, key)) is not None}
     # Of a part of a larger model that has a model type of its own, the rules of that type hold too.
     part = family(str(site.scope.config.get("model_type", "")))
-    for rule in (*known.rotary, *part.rotary):
+    # Longer endings first: "encoder.layers.*.self_attn" is also the ending of a vision tower inside that encoder.
+    for rule in (rule for rules in (known.rotary, part.rotary) for rule in sorted(rules, key=_by_length)):
         if (
             ends_with(site.template, str(rule["site"]))
             and (rule["kind"] == kind if "kind" in rule else is_usual_kind(site.scope, kind))
@@ -138,6 +139,10 @@ def _rule_for(site: Location, kind: str | None, known: Family) -> Rule | None:
         ):
             return rule
     return None
+
+
+def _by_length(rule: Rule) -> int:
+    return -len(str(rule["site"]))
 
 
 def _other_value(scope: Scope, key: str) -> Any:
