@@ -85,6 +85,16 @@ def test_float32_products_are_kept_only_where_they_are_precise(kind, d, r, monke
     assert_precise(*make_factors(kind, d, r, seed=d + r))
 
 
+@pytest.mark.parametrize("key_type", [np.float32, np.float64])
+def test_small_forms_are_computed_in_float64(key_type):
+    query, key = make_factors("common mean", 40, 6, seed=0)
+    (scores,) = score_forms(Factors(query.T[None].copy()), Factors(key.T[None].astype(key_type)))
+    form = dense.form(query, key)
+    assert abs(scores.symmetry - dense.symmetry(form)) < 1e-12
+    assert abs(scores.directionality - dense.directionality(form)) < 1e-12
+    assert scores.norm == pytest.approx(np.linalg.norm(form), rel=1e-12)
+
+
 @pytest.mark.parametrize("kind", ["gaussian", "nearly symmetric", "one huge row and column", "cancelling"])
 def test_scores_of_a_head_of_a_large_model(kind):
     assert_precise(*make_factors(kind, 4096, 128, seed=0))
