@@ -179,6 +179,8 @@ def test_reordering_keeps_labels_and_the_embedding_has_one_row_per_head():
     np.testing.assert_array_equal(moved.values, tensor.values[np.ix_(*orders)])
     assert moved.queries == tuple("abcdefghijkl"[i] for i in orders[0]) and moved.heads[0] == f"L0H{orders[2][0]}"
     plain = organize(array)
+    relabelled = NetworkTensor(array, queries=tuple("lkjihgfedcba"), heads=tensor.heads)
+    assert found == organize(tensor) and found != plain and found != organize(relabelled)
     np.testing.assert_array_equal(plain.reordered(), array[np.ix_(*(tree.order for tree in plain.trees))])
     assert found.embedding().shape == (8, 3) and found.embedding(2, axis=0).shape == (12, 2)
     assert isinstance(found, Organization) and "12 × 10 × 8" in repr(found)

@@ -103,6 +103,28 @@ def test_a_permuted_basis_is_found_by_alignment_only(base, folder, flips):
     assert stranger.p_value > 0.01
 
 
+def test_the_cosine_of_two_models_leaves_out_cross_attention(folder):
+    """The queries and keys of cross-attention live in two spaces, on which no one permutation acts."""
+    torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")
+    sizes = {"d_model": 24, "encoder_layers": 2, "decoder_layers": 2, "vocab_size": 40, "max_position_embeddings": 16}
+    heads = {"encoder_attention_heads": 4, "decoder_attention_heads": 4}
+    model = transformers.BartModel(transformers.BartConfig(**sizes, **heads, encoder_ffn_dim=8, decoder_ffn_dim=8))
+    model.save_pretrained(folder / "two-stacks")
+    with torch.no_grad():
+        for name, value in model.named_parameters():
+            if "encoder_attn" in name:
+                value.normal_()
+    model.save_pretrained(folder / "other-cross")
+    comparison = compare(folder / "two-stacks", folder / "other-cross")
+    assert comparison.related.cosine == pytest.approx(1)
+    by_stack = comparison.changes.filter(pl.col("head").is_null()).group_by("stack").agg(pl.col("change").min())
+    assert {stack: change > 0.5 for stack, change in by_stack.rows()} == {
+        "encoder": False,
+        "decoder": False,
+        "cross": True,
+    }
+
+
 def test_identical_weights_are_called_identical(base):
     comparison = compare(base, base)
     assert comparison.identical and comparison.words()[0].endswith("are identical.")

@@ -171,6 +171,29 @@ def test_a_text_becomes_rows_with_targets(name: str) -> None:
     assert all(torch.equal(a.inputs["input_ids"], b.inputs["input_ids"]) for a, b in zip(rows, again, strict=True))
 
 
+def test_the_loss_is_the_mean_over_all_predicted_tokens() -> None:
+    """Of all batches together: rows and batches that predict more tokens weigh more."""
+    model, batch = tiny_model("gpt2"), batch_of("gpt2")
+    first = Batch({name: value[:1] for name, value in batch.inputs.items()}, batch.targets[:1])
+    with torch.no_grad():
+        logits = [model(**one.inputs).logits for one in (batch, first)]
+    known = [one.targets != IGNORED for one in (batch, first)]
+    expected = torch.nn.functional.cross_entropy(
+        torch.cat([values[read] for values, read in zip(logits, known, strict=True)]),
+        torch.cat([batch.targets[known[0]], first.targets[known[1]]]),
+    )
+    assert mean_loss(model, [batch, first]) == pytest.approx(float(expected), rel=1e-5)
+
+
+def test_without_targets_the_loss_is_the_squared_difference_from_the_full_model() -> None:
+    model, batch = tiny_model("vit"), batch_of("vit")
+    with torch.no_grad():
+        output = model(**batch.inputs).logits
+    full = output + torch.randn(output.shape, generator=torch.Generator().manual_seed(0))
+    expected = float((output - full).square().sum() / full.square().sum())
+    assert mean_loss(model, [batch], [full]) == pytest.approx(expected, rel=1e-5)
+
+
 def test_padding_does_not_change_the_loss() -> None:
     loaded = load_model(bundled("encoder"), head=True)
     texts = [TEXT[:200], TEXT[200:260], TEXT[260:500]]

@@ -227,8 +227,9 @@ def test_bad_input_is_refused_with_a_reason() -> None:
     with pytest.raises(InputError, match="layers: expected layer numbers from 0, got '1'"):
         gradient_terms(model, inputs, layers="1")  # type: ignore[arg-type]
     assert [layer.layer for layer in gradient_terms(model, inputs, layers=1).layers] == [1]
-    with pytest.raises(InputError, match="batch: expected a mapping of names to tensors"):
-        gradient_terms(model, "text")  # type: ignore[arg-type]
+    for batch in ("text", {}):
+        with pytest.raises(InputError, match="batch: expected a mapping of names to tensors"):
+            gradient_terms(model, batch)  # type: ignore[arg-type]
     with pytest.raises(InputError, match=r"loss: nan on this batch, expected a finite number"):
         gradient_terms(model, inputs, loss=lambda output: output.loss * float("nan"))
     with pytest.raises(InputError, match=r"loss: nan on this batch, expected a finite number"):

@@ -98,6 +98,11 @@ def test_components_meet_only_at_the_root():
     np.testing.assert_array_equal(halves.levels[1], np.repeat([0, 1], 20))
 
 
+@pytest.mark.parametrize(("affinity", "components"), [(0.9e-8, [0, 1]), (1.1e-8, [0, 0])])
+def test_affinities_up_to_1e_8_do_not_connect(affinity, components):
+    np.testing.assert_array_equal(diffusion(np.array([[1.0, affinity], [affinity, 1.0]])).components, components)
+
+
 def test_binary_trees_halve_every_folder():
     tree = binary_tree(cosine_affinity(planted((37, 20, 5), 0)[0], 0))
     for above, below in zip(tree.levels, tree.levels[1:], strict=False):

@@ -93,13 +93,13 @@ def test_heads_with_two_widths_have_only_a_directionality():
         assert scores.directionality == pytest.approx(dense.directionality(dense.form(q.T, k.T)), abs=1e-6)
 
 
-@pytest.mark.parametrize("scale", [1e-30, 1e-40])
+@pytest.mark.parametrize("scales", [(1e-30, 1e-30), (1e-40, 1e-40), (1.0, 1e-40), (1e-40, 1.0)])
 @pytest.mark.parametrize("centred", [False, True])
-def test_weights_whose_squares_underflow_are_scored_plain_and_folded(scale, centred):
+def test_weights_whose_squares_underflow_are_scored_plain_and_folded(scales, centred):
     layer = random_layer(6, 2, 40, 4)
-    for side in (layer.query, layer.key):
+    for side, scale in zip((layer.query, layer.key), scales, strict=True):
         side[:] = (side.astype(np.float64) * scale).astype(np.float32)
-    rescaled = [form / scale**2 for form in dense_forms(layer)]
+    rescaled = [form / (scales[0] * scales[1]) for form in dense_forms(layer)]
     gain = np.random.default_rng(5).normal(1, 0.5, 40).astype(np.float32)
     outer = (np.eye(40) - centred / 40) @ np.diag(gain.astype(np.float64))
     plain, folded = layer_factors(layer), fold_norm(layer_factors(layer), Norm(gain, centred))

@@ -94,3 +94,14 @@ def test_a_zero_form_has_no_change():
     rng = np.random.default_rng(6)
     a = LayerFactors(Factors(np.zeros((HEADS, SIZE, WIDTH), np.float32)), factors(rng).key)
     assert np.isnan(head_changes(a, factors(rng), [(0, 0)], [(0.0, 1.0)])[0].change)
+
+
+@pytest.mark.parametrize("scale", [2.0**-40, 2.0**20])
+def test_changes_do_not_depend_on_the_scale_of_the_forms(scale):
+    rng = np.random.default_rng(3)
+    a, b = factors(rng), factors(rng)
+    pairs = [(0, 0), (1, 5)]
+    scaled = [LayerFactors(Factors(side.query.w * np.float32(scale)), side.key) for side in (a, b)]
+    expected = head_changes(a, b, pairs, norms(a, b, pairs))
+    for found, one in zip(head_changes(*scaled, pairs, norms(*scaled, pairs)), expected, strict=True):
+        assert (found.change, found.cosine) == pytest.approx((one.change, one.cosine), rel=1e-6)
