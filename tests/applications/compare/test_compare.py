@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import polars as pl
 import pytest
@@ -74,6 +76,13 @@ def test_a_fine_tune_is_related_and_a_stranger_is_not(fine_tuned, base, folder):
     stranger = compare(base, save_model(folder / "stranger", random_model(9))).related
     assert stranger.p_value > 0.01 and "no sign of a common origin" in stranger.verdict
     assert stranger.cosine < 0.2
+
+
+def test_cosines_do_not_depend_on_the_scale_of_the_forms(base, folder):
+    small = {name: np.float32(2**-12) * w if "q_proj" in name else w for name, w in random_model(0).items()}
+    comparison = compare(base, save_model(folder / "small", small))
+    assert comparison.related.cosine == pytest.approx(1, abs=1e-6)
+    assert comparison.changes["cosine"].to_list() == pytest.approx([1] * comparison.changes.height, abs=1e-6)
 
 
 def test_permuted_heads_are_matched(base, folder):
@@ -182,6 +191,8 @@ def test_a_comparison_saves_and_loads(fine_tuned, tmp_path):
     path = tmp_path / "comparison.parquet"
     fine_tuned.save(path)
     assert ModelComparison.load(path) == fine_tuned
+    for other in ({"a": "another"}, {"notes": ("a note",)}, {"changes": fine_tuned.changes[1:]}):
+        assert replace(fine_tuned, **other) != fine_tuned
     assert fine_tuned != compare(*[random_model(0)] * 2, num_heads=HEADS)
     with pytest.raises(InputError, match=r"saved as \.parquet"):
         fine_tuned.save(tmp_path / "comparison.json")
@@ -235,6 +246,7 @@ def test_without_a_number_of_heads_only_layers_are_compared():
         "Only layers are compared: the number of heads of state dict is not known (num_heads, --num-heads)",
     )
     assert found.changes["head"].null_count() == found.changes.height == 2
+    assert "the forms of 2 layers by" in found.words()[0] and "heads" not in found.words()[0]
     assert compare(a, b, draws=99, num_heads=4).notes == ()
     several = compare_all([a, b, a], draws=99)
     assert several.notes == found.notes and found.notes[0] in repr(several)

@@ -7,6 +7,7 @@ import pytest
 
 import attngeo
 from attngeo.applications.compare import compare_all
+from attngeo.applications.compare.distance.captured import captured_geometry
 from attngeo.errors import InputError
 from tests.applications.compare.llama_pairs import random_model, save_model, tuned
 
@@ -35,6 +36,15 @@ def test_forms_that_cannot_be_paired_have_a_distance_and_the_reason_for_no_verdi
     assert verdicts[0, 1].startswith("no verdict: ") and "have the widths 128 and 64" in verdicts[0, 1]
     assert verdicts[0, 2].startswith("the weights share an origin")  # trained from the same initial values
     assert all(pair.distance > 0 for pair in found.pairs)
+
+
+def test_a_stack_is_named_alone_or_as_the_only_one_of_a_list():
+    pytest.importorskip("ot")
+    text, encoder = "The heads of a network.", attngeo.bundled.bundled("encoder")
+    named, listed = (captured_geometry(encoder, text, stack=stack) for stack in ("encoder", ["encoder"]))
+    np.testing.assert_array_equal(named.affinity, listed.affinity)
+    with pytest.raises(InputError, match="stack: 2 stacks, expected one where inputs are given"):
+        captured_geometry(encoder, text, stack=["encoder", "decoder"])
 
 
 def test_too_few_models_or_draws_are_refused():

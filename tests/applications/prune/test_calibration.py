@@ -95,6 +95,21 @@ def test_gates_are_derivatives_of_the_loss_of_each_row(kind: str) -> None:
         assert measured[index].gate_fisher[head] == pytest.approx(float(slope.square().mean()), rel=1e-3)
 
 
+def test_every_row_of_every_batch_counts_once() -> None:
+    model, batch = tiny_model("gpt2"), batch_of("gpt2")
+    parts = [
+        Batch({name: value[some] for name, value in batch.inputs.items()}, batch.targets[some])
+        for some in (slice(0, 1), slice(1, 3))
+    ]
+    layers = prunable_layers(model)
+    together, *separate = (measure(model, layers, some, some)[0] for some in ([batch], [parts[0]], [parts[1]]))
+    by_parts = measure(model, layers, parts, parts)[0]
+    for name in ("gate_magnitude", "gate_fisher"):
+        expected = np.average([getattr(one, name) for one in separate], 0, [1, 2])
+        for found in (together, by_parts):
+            np.testing.assert_allclose(getattr(found, name), expected, rtol=1e-4)
+
+
 @torch.no_grad()
 def gated_losses(model: Any, layer: Any, head: int, gate: float, batch: Batch) -> Any:
     scale = torch.ones(layer.heads.queries, dtype=torch.float64)

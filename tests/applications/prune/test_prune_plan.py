@@ -187,6 +187,17 @@ def test_a_uniform_plan_has_equal_groups() -> None:
         prune(model, plan, refit=False)
 
 
+def test_stacks_of_single_heads_keep_them() -> None:
+    """The other stacks of the model can still lose heads."""
+    config = tiny_model("bart").config
+    config.encoder_attention_heads = 1
+    model = transformers.BartForConditionalGeneration(config).eval()
+    ids = torch.randint(3, 50, (8, 12), generator=torch.Generator().manual_seed(0))
+    rows = [{"input_ids": row[None], "decoder_input_ids": row[None]} for row in ids]
+    plan = prune_plan(model, rows, heads=9, method="magnitude")
+    assert len(plan.heads) == 9 and not any(label.startswith("encoder") for label in plan.labels)
+
+
 def test_plans_are_saved_with_their_statistics(decoder: Calibration, tmp_path: Path) -> None:
     plan = choose_heads(decoder, "unexplained", heads=4)
     plan.save(tmp_path / "plan.json")

@@ -94,8 +94,13 @@ def test_components_meet_only_at_the_root():
     np.testing.assert_array_equal(diffusion(affinity).components, labels)
     tree = flexible_tree(affinity)
     np.testing.assert_array_equal(tree.levels[1], labels)
+    np.testing.assert_array_equal(binary_tree(affinity).levels[1], labels == 2)  # 8 of 17 elements, the nearest to half
     halves = binary_tree(AFFINITIES["two components"])
     np.testing.assert_array_equal(halves.levels[1], np.repeat([0, 1], 20))
+
+
+def test_a_folder_of_equal_elements_is_halved_in_their_order():
+    np.testing.assert_array_equal(binary_tree(AFFINITIES["constant"]).levels[1], np.repeat([0, 1], (5, 4)))
 
 
 @pytest.mark.parametrize(("affinity", "components"), [(0.9e-8, [0, 1]), (1.1e-8, [0, 0])])
