@@ -15,6 +15,7 @@ from attngeo.applications.prune.calibration.losses import mean_loss, row_losses,
 from attngeo.applications.prune.calibration.measure import measure  # noqa: E402
 from attngeo.applications.prune.calibration.objective import IGNORED, MASKED, objective_of  # noqa: E402
 from attngeo.applications.prune.calibration.rows import Batch, batched, read_rows, split_rows  # noqa: E402
+from attngeo.applications.prune.calibration.statistics import Statistics  # noqa: E402
 from attngeo.applications.prune.removal.layers import prunable_layers  # noqa: E402
 from attngeo.bundled import bundled  # noqa: E402
 from attngeo.errors import InputError  # noqa: E402
@@ -216,6 +217,25 @@ def test_padding_does_not_change_the_loss() -> None:
     single, together = mean_loss(loaded.model, rows), mean_loss(loaded.model, batched(rows))
     assert len(batched(rows)) == 1
     assert single == pytest.approx(together, rel=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["gpt2", "vit"])  # with and without targets
+def test_statistics_are_saved_with_their_rows(kind: str, tmp_path: Path) -> None:
+    model, batch = tiny_model(kind), batch_of(kind)
+    layers = prunable_layers(model)
+    measured = measure(model, layers, [batch], [batch], gradients=False)
+    moments = {(layer.stack, layer.layer): one.moments for layer, one in zip(layers, measured, strict=True)}
+    saved = Statistics("print", moments, (batch,)).save(tmp_path / "statistics.npz")
+    again = Statistics.load(saved)
+    assert again.fingerprint == "print" and list(again.layers) == list(moments) and len(again.held_out) == 1
+    for key, one in moments.items():
+        assert again.layers[key].tokens == one.tokens
+        np.testing.assert_allclose(again.layers[key].fit, one.fit, rtol=1e-6)
+        np.testing.assert_allclose(again.layers[key].held_out, one.held_out, rtol=1e-6)
+    (row,) = again.held_out
+    assert row.inputs.keys() == batch.inputs.keys()
+    assert all(torch.equal(row.inputs[name], value) for name, value in batch.inputs.items())
+    assert row.targets is None if batch.targets is None else torch.equal(row.targets, batch.targets)
 
 
 def test_inputs_that_cannot_calibrate() -> None:

@@ -8,8 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from attngeo.weights.layout.attention_weights import Norm
+from attngeo.weights.layout.rotary import RotaryPairs
+from attngeo.weights.scoring.directionality import directionality
+from attngeo.weights.scoring.factored import Figures
 from attngeo.weights.scoring.factors import Factors
 from attngeo.weights.scoring.layer import LayerFactors, fold_norm, head_scores, layer_factors, layer_scores
+from attngeo.weights.scoring.rotary import rotary_average
 from tests.weights import dense_scores as dense
 from tests.weights.scoring.random_layer import dense_forms, random_layer
 
@@ -82,6 +86,19 @@ def test_centring_keeps_its_precision_where_the_mean_dominates():
     centre = np.eye(400) - 1 / 400
     for scores, form in zip(head_scores(factors.query, factors.key), dense_forms(layer), strict=True):
         assert_scores(scores, centre @ form @ centre)
+
+
+@pytest.mark.parametrize("at_once", [1, 10**9])
+def test_the_pairs_of_a_layer_are_averaged_in_parts_of_any_size(monkeypatch, at_once):
+    """In large layers one pair is more work than it takes to start a thread."""
+    monkeypatch.setattr("attngeo.weights.scoring.layer.WORTH_A_THREAD", at_once)
+    layer, rotary = random_layer(6, 2, 40, 8), RotaryPairs.halves([1.0, 0.4, 0.1])
+    factors = layer_factors(layer)
+    scores = layer_scores(factors.layer_query, factors.layer_key, Figures(rotary=rotary), 2)
+    query = np.stack([layer.query[:3].sum(0), layer.query[3:].sum(0)])  # [G, d, r]
+    average = rotary_average(query.astype(np.float64), layer.key.astype(np.float64), rotary)
+    assert scores.rotary.symmetry == pytest.approx(float(average.symmetry), abs=2e-6)
+    assert scores.rotary.directionality == pytest.approx(float(directionality(average.rows, average.columns)), abs=2e-6)
 
 
 def test_heads_with_two_widths_have_only_a_directionality():
