@@ -72,7 +72,9 @@ def test_iterations_are_recorded_and_stop_early():
     restless = organize(np.random.default_rng(0).normal(size=(30, 28, 12)), iterations=2, refine=False)
     assert restless.history[0].trees != restless.history[1].trees and not restless.settled
     assert not organize(array, iterations=1, refine=False).settled  # nothing to compare with
-    refined = organize(array)
+    calls.clear()
+    refined = organize(array, progress=lambda done, total: calls.append((done, total)))
+    assert calls[-1][0] == calls[-1][1]
     assert [step.stage for step in refined.history][-1] == "refined"
     assert refined.history[-1].l1 <= refined.history[-2].l1
 

@@ -134,6 +134,20 @@ def test_the_cosine_of_two_models_leaves_out_cross_attention(folder):
     }
 
 
+@pytest.mark.parametrize(("added", "shared"), [(3, True), (4, False)])
+def test_vocabularies_may_differ_by_a_hundredth(base, folder, added, shared):
+    """Of 300 tokens: some were added, or the embedding was padded."""
+    tensors = permuted(random_model(0))
+    name = "model.embed_tokens.weight"
+    tensors[name] = np.concatenate([tensors[name], np.zeros((added, tensors[name].shape[1]), np.float32)])
+    other = save_model(folder / f"added-{added}", tensors)
+    if shared:
+        assert compare(base, other, align=True).related.statistic > 0.95
+    else:
+        with pytest.raises(InputError, match=r"has 300 token embeddings, .* has 304; expected models with a shared"):
+            compare(base, other, align=True)
+
+
 def test_identical_weights_are_called_identical(base):
     comparison = compare(base, base)
     assert comparison.identical and comparison.words()[0].endswith("are identical.")

@@ -37,6 +37,7 @@ from attngeo.dynamics.gradients.masked_batches import MaskedBatches
 from attngeo.dynamics.gradients.single_pass import single_pass
 from attngeo.errors import InputError
 from tests.dynamics.gradients.gradient_models import ENCODER_DECODER, GROUPED, TEXT
+from tests.weights import dense_scores as dense
 
 
 @pytest.fixture
@@ -69,7 +70,13 @@ def test_an_average_is_the_mean_of_the_single_updates(bert, count):
         scores = expected[label]
         assert scores.norm == pytest.approx(np.linalg.norm(mean), rel=1e-10)
         assert scores.symmetry == pytest.approx(np.trace(mean @ mean) / np.linalg.norm(mean) ** 2, rel=1e-9)
+        assert scores.directionality == pytest.approx(dense.directionality(mean), rel=1e-9)
+        for spread, axis in ((scores.row_spread, 1), (scores.column_spread, 0)):
+            lengths = np.linalg.norm(mean, axis=axis)
+            assert spread == pytest.approx(lengths.std(ddof=1) / lengths.mean(), rel=1e-9)
         halves = updates[::2].mean(0), updates[1::2].mean(0)
+        agreement = np.vdot(*halves) / (np.linalg.norm(halves[0]) * np.linalg.norm(halves[1]))
+        assert scores.agreement == pytest.approx(agreement, rel=1e-9)
         assert scores.symmetry_split == pytest.approx(np.trace(halves[0] @ halves[1]) / np.vdot(*halves), rel=1e-9)
         beta = np.mean([terms[label].beta for terms in singles], axis=0) * ~np.eye(10, dtype=bool)
         assert scores.pairing == pytest.approx(np.vdot(beta, beta.swapaxes(1, 2)) / np.vdot(beta, beta), rel=1e-9)

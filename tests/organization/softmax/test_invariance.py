@@ -42,7 +42,12 @@ def test_the_report_shows_every_figure(report):
     assert f"{level.folders},{level.folders_other}: {level.information:.2f}" in text
     shown = report["keys: tree information"]
     assert shown.value == pytest.approx(np.mean([head.keys.information for head in report.heads]))
-    assert report.rows()[3]["head"] == "3"
+    row, head, control = report.rows()[3], report.heads[3], report.heads_control[3]
+    assert row["head"] == "3" and row["exponent"] == head.exponent.exponent
+    assert row["residual exponent"] == head.residual.exponent
+    assert row["residual exponent, control"] == control.residual.exponent
+    assert row["keys: Procrustes"] == head.keys.procrustes
+    assert row["queries: tree information, control"] == control.queries.information
 
 
 def test_logits_on_which_the_softmax_is_affine_agree_fully():
