@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -56,6 +58,14 @@ def test_models_in_a_plane_are_mapped_to_it():
         coordinates = ModelMap(tuple("abcde"), FORMS, tuple(pairs)).coordinates
         for pair in pairs:
             assert np.linalg.norm(coordinates[pair.a] - coordinates[pair.b]) == pytest.approx(pair.distance, abs=1e-6)
+
+
+def test_a_map_with_a_distance_below_zero_is_not_read(tmp_path):
+    pairs = [Pair(i, j, 0.5, None, "") for i, j in ((0, 1), (0, 2), (1, 2))]
+    assert ModelMap.load(ModelMap(tuple("abc"), FORMS, tuple(pairs)).save(tmp_path / "map.json")).pairs == tuple(pairs)
+    wrong = ModelMap(tuple("abc"), FORMS, (*pairs[:2], replace(pairs[2], distance=-0.5)))
+    with pytest.raises(InputError, match="the distances are not all numbers from 0 on"):
+        ModelMap.load(wrong.save(tmp_path / "map.json"))
 
 
 def test_a_stack_is_named_alone_or_as_the_only_one_of_a_list():

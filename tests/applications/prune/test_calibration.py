@@ -102,6 +102,7 @@ def test_every_row_of_every_batch_counts_once() -> None:
         Batch({name: value[some] for name, value in batch.inputs.items()}, batch.targets[some])
         for some in (slice(0, 1), slice(1, 3))
     ]
+    parts[1].inputs["position_ids"] = torch.arange(batch.targets.shape[1]).expand(2, -1)  # so they stay apart
     layers = prunable_layers(model)
     together, *separate = (measure(model, layers, some, some)[0] for some in ([batch], [parts[0]], [parts[1]]))
     by_parts = measure(model, layers, parts, parts)[0]

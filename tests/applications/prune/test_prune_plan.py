@@ -187,6 +187,10 @@ def test_a_uniform_plan_has_equal_groups() -> None:
         prune(model, plan, refit=False)
 
 
+def test_a_share_of_less_than_one_head_removes_one(decoder: Calibration) -> None:
+    assert len(choose_heads(decoder, "magnitude", share=0.001).heads) == 1
+
+
 def test_stacks_of_single_heads_keep_them() -> None:
     """The other stacks of the model can still lose heads."""
     config = tiny_model("bart").config
