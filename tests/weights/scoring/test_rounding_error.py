@@ -42,11 +42,15 @@ def test_the_estimate_is_near_the_true_error(kind, d, r):
 @pytest.mark.parametrize("square", [True, False])
 def test_many_forms_at_once_have_the_same_estimates(square):
     rng = np.random.default_rng(0)
-    query, key = rng.normal(size=(5, 4, 40)), rng.normal(size=(5, 4, 40 if square else 30))  # [n, r, d]
+    query, key = rng.normal(size=(8, 4, 40)), rng.normal(size=(8, 4, 40 if square else 30))  # [n, r, d]
+    key[:, :, 7] *= 5  # every form has an excess
     query[1] *= 10
     query[2, :, 3] *= 100
     key[3, :, :5] *= 30
     query[4] = key[4] if square else query[4]
+    query[5:7, 1], key[5:7, 1] = query[5:7, 0], -(1 - 1e-3) * key[5:7, 0]  # two dimensions cancel
+    query[6:, :, 3] *= 1000  # a directionality that is certain leaves the error of the symmetry
+    key[7] = query[7, :, : key.shape[2]]
     grams = query @ query.mT, key @ key.mT, query @ key.mT if square else None  # [n, r, r]
     forms = query.mT @ key  # [n, d_q, d_k]
     rows, columns = np.linalg.norm(forms, axis=2), np.linalg.norm(forms, axis=1)
@@ -55,13 +59,13 @@ def test_many_forms_at_once_have_the_same_estimates(square):
     sensitivity, spread = batched_sensitivity(rows, columns)
     batched = batched_error(squares, symmetry, sensitivity, spread, gram_terms(*grams))
     assert np.isfinite(batched).all()
-    for i in range(5):
+    for i in range(8):
         cross = grams[2][i] if square else None
         _, own = directionality_with_sensitivity(rows[i], columns[i], 2.0)
         assert sensitivity[i] == pytest.approx(own)
         assert spread[i] == pytest.approx(max(concentration(rows[i]), concentration(columns[i])))
         one = gram_error(rows[i], columns[i], grams[0][i], grams[1][i], cross, symmetry[i], squares[i], own)
-        assert batched[i] == pytest.approx(one)
+        assert batched[i] == pytest.approx(one, rel=1e-9, abs=0)
 
 
 def test_concentration_is_one_over_the_number_of_equal_norms():
