@@ -83,7 +83,7 @@ def test_matrices_have_their_own_defaults():
     array, _ = planted((40, 31), 3)
     found = organize(array)
     assert len(found.trees) == 2 and all(step.stage == "iteration" for step in found.history)
-    assert organize(array, iterations=10, alpha=1.0, beta=0.0, refine=False) == found
+    assert organize(array, iterations=10, alpha=1.0, beta=0.0, constant=1.0, refine=False) == found
     assert organize(array, alpha=0.0, beta=1.0).history != found.history
     better = organize(array, refine=True)
     assert better.history[-1].l1 < found.history[-1].l1

@@ -21,6 +21,7 @@ from attngeo.applications.prune.criteria.methods import METHODS  # noqa: E402
 from attngeo.applications.prune.loss_curve import LossCurve, loss_curve, plans  # noqa: E402
 from attngeo.applications.prune.plan import PrunePlan  # noqa: E402
 from attngeo.applications.prune.prune import prune  # noqa: E402
+from attngeo.applications.prune.prune_folder import prune_folder  # noqa: E402
 from attngeo.applications.prune.prune_plan import choose_heads, prune_plan  # noqa: E402
 from attngeo.applications.prune.removal.layers import prunable_layers  # noqa: E402
 from attngeo.bundled import bundled  # noqa: E402
@@ -185,6 +186,12 @@ def test_a_uniform_plan_has_equal_groups() -> None:
     plan = replace(PrunePlan.from_heads(model, ["L0H0", "L0H1", "L1H3", "L1H4"]), uniform=True)
     with pytest.raises(InputError, match="its layers or groups keep different numbers of heads"):
         prune(model, plan, refit=False)
+
+
+def test_a_folder_is_pruned_by_the_plan_of_its_method(decoder: Calibration, tmp_path: Path) -> None:
+    """The default method needs gradients, also where no other method is compared with it."""
+    found = prune_folder(str(bundled("decoder")), TEXT, tmp_path / "small", heads=3, refit=False)
+    assert found.plan.heads == choose_heads(decoder, "sensitivity", heads=3).heads
 
 
 def test_a_share_of_less_than_one_head_removes_one(decoder: Calibration) -> None:
