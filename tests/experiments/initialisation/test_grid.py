@@ -102,6 +102,5 @@ def test_the_groups_have_their_cells_and_fingerprints() -> None:
     every = {cell.key: cell for group in GROUPS.values() for cell in group}
     assert every["masked-4x256-lr0.0005-9500-baseline-seed0"].config("a", "b").fingerprint == "b5adc1dc2764d0f3"
     assert {key for key, cell in every.items() if cell.config("a", "b").evaluations != 100} == {
-        cell.key
-        for cell in GROUPS["largest-screen"]  # 600 steps
+        cell.key for cell in GROUPS["largest-screen"]  # 600 steps
     }
