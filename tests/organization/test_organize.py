@@ -69,7 +69,12 @@ def test_iterations_are_recorded_and_stop_early():
         assert step.l1 == pytest.approx(expand(array, step.trees).entropy())
     short = organize(array, iterations=2, refine=False)
     assert short.history == found.history[:2]
-    refined = organize(array)
+    restless = organize(np.random.default_rng(0).normal(size=(30, 28, 12)), iterations=2, refine=False)
+    assert restless.history[0].trees != restless.history[1].trees and not restless.settled
+    assert not organize(array, iterations=1, refine=False).settled  # nothing to compare with
+    calls.clear()
+    refined = organize(array, progress=lambda done, total: calls.append((done, total)))
+    assert calls[-1][0] == calls[-1][1]
     assert [step.stage for step in refined.history][-1] == "refined"
     assert refined.history[-1].l1 <= refined.history[-2].l1
 
@@ -78,7 +83,7 @@ def test_matrices_have_their_own_defaults():
     array, _ = planted((40, 31), 3)
     found = organize(array)
     assert len(found.trees) == 2 and all(step.stage == "iteration" for step in found.history)
-    assert organize(array, iterations=10, alpha=1.0, beta=0.0, refine=False) == found
+    assert organize(array, iterations=10, alpha=1.0, beta=0.0, constant=1.0, refine=False) == found
     assert organize(array, alpha=0.0, beta=1.0).history != found.history
     better = organize(array, refine=True)
     assert better.history[-1].l1 < found.history[-1].l1
@@ -179,6 +184,8 @@ def test_reordering_keeps_labels_and_the_embedding_has_one_row_per_head():
     np.testing.assert_array_equal(moved.values, tensor.values[np.ix_(*orders)])
     assert moved.queries == tuple("abcdefghijkl"[i] for i in orders[0]) and moved.heads[0] == f"L0H{orders[2][0]}"
     plain = organize(array)
+    relabelled = NetworkTensor(array, queries=tuple("lkjihgfedcba"), heads=tensor.heads)
+    assert found == organize(tensor) and found != plain and found != organize(relabelled)
     np.testing.assert_array_equal(plain.reordered(), array[np.ix_(*(tree.order for tree in plain.trees))])
     assert found.embedding().shape == (8, 3) and found.embedding(2, axis=0).shape == (12, 2)
     assert isinstance(found, Organization) and "12 × 10 × 8" in repr(found)

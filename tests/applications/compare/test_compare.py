@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import polars as pl
 import pytest
@@ -76,6 +78,13 @@ def test_a_fine_tune_is_related_and_a_stranger_is_not(fine_tuned, base, folder):
     assert stranger.cosine < 0.2
 
 
+def test_cosines_do_not_depend_on_the_scale_of_the_forms(base, folder):
+    small = {name: np.float32(2**-12) * w if "q_proj" in name else w for name, w in random_model(0).items()}
+    comparison = compare(base, save_model(folder / "small", small))
+    assert comparison.related.cosine == pytest.approx(1, abs=1e-6)
+    assert comparison.changes["cosine"].to_list() == pytest.approx([1] * comparison.changes.height, abs=1e-6)
+
+
 def test_permuted_heads_are_matched(base, folder):
     tensors = random_model(0)
     order = np.array([2, 0, 1])  # of the key heads, with their query heads
@@ -101,6 +110,42 @@ def test_a_permuted_basis_is_found_by_alignment_only(base, folder, flips):
     assert "shuffled tokens" in labels and "permuted bases" not in labels
     stranger = compare(base, save_model(folder / "stranger", random_model(9)), align=True).related
     assert stranger.p_value > 0.01
+
+
+def test_the_cosine_of_two_models_leaves_out_cross_attention(folder):
+    """The queries and keys of cross-attention live in two spaces, on which no one permutation acts."""
+    torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")
+    sizes = {"d_model": 24, "encoder_layers": 2, "decoder_layers": 2, "vocab_size": 40, "max_position_embeddings": 16}
+    heads = {"encoder_attention_heads": 4, "decoder_attention_heads": 4}
+    model = transformers.BartModel(transformers.BartConfig(**sizes, **heads, encoder_ffn_dim=8, decoder_ffn_dim=8))
+    model.save_pretrained(folder / "two-stacks")
+    with torch.no_grad():
+        for name, value in model.named_parameters():
+            if "encoder_attn" in name:
+                value.normal_()
+    model.save_pretrained(folder / "other-cross")
+    comparison = compare(folder / "two-stacks", folder / "other-cross")
+    assert comparison.related.cosine == pytest.approx(1)
+    by_stack = comparison.changes.filter(pl.col("head").is_null()).group_by("stack").agg(pl.col("change").min())
+    assert {stack: change > 0.5 for stack, change in by_stack.rows()} == {
+        "encoder": False,
+        "decoder": False,
+        "cross": True,
+    }
+
+
+@pytest.mark.parametrize(("added", "shared"), [(3, True), (4, False)])
+def test_vocabularies_may_differ_by_a_hundredth(base, folder, added, shared):
+    """Of 300 tokens: some were added, or the embedding was padded."""
+    tensors = permuted(random_model(0))
+    name = "model.embed_tokens.weight"
+    tensors[name] = np.concatenate([tensors[name], np.zeros((added, tensors[name].shape[1]), np.float32)])
+    other = save_model(folder / f"added-{added}", tensors)
+    if shared:
+        assert compare(base, other, align=True).related.statistic > 0.95
+    else:
+        with pytest.raises(InputError, match=r"has 300 token embeddings, .* has 304; expected models with a shared"):
+            compare(base, other, align=True)
 
 
 def test_identical_weights_are_called_identical(base):
@@ -160,6 +205,8 @@ def test_a_comparison_saves_and_loads(fine_tuned, tmp_path):
     path = tmp_path / "comparison.parquet"
     fine_tuned.save(path)
     assert ModelComparison.load(path) == fine_tuned
+    for other in ({"a": "another"}, {"notes": ("a note",)}, {"changes": fine_tuned.changes[1:]}):
+        assert replace(fine_tuned, **other) != fine_tuned
     assert fine_tuned != compare(*[random_model(0)] * 2, num_heads=HEADS)
     with pytest.raises(InputError, match=r"saved as \.parquet"):
         fine_tuned.save(tmp_path / "comparison.json")
@@ -213,6 +260,7 @@ def test_without_a_number_of_heads_only_layers_are_compared():
         "Only layers are compared: the number of heads of state dict is not known (num_heads, --num-heads)",
     )
     assert found.changes["head"].null_count() == found.changes.height == 2
+    assert "the forms of 2 layers by" in found.words()[0] and "heads" not in found.words()[0]
     assert compare(a, b, draws=99, num_heads=4).notes == ()
     several = compare_all([a, b, a], draws=99)
     assert several.notes == found.notes and found.notes[0] in repr(several)

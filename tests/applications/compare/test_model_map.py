@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 import attngeo
-from attngeo.applications.compare import compare_all
+from attngeo.applications.compare import compare, compare_all
+from attngeo.applications.compare.distance.captured import captured_geometry
+from attngeo.applications.compare.model_map import FORMS, ModelMap, Pair
 from attngeo.errors import InputError
 from tests.applications.compare.llama_pairs import random_model, save_model, tuned
 
@@ -35,6 +39,42 @@ def test_forms_that_cannot_be_paired_have_a_distance_and_the_reason_for_no_verdi
     assert verdicts[0, 1].startswith("no verdict: ") and "have the widths 128 and 64" in verdicts[0, 1]
     assert verdicts[0, 2].startswith("the weights share an origin")  # trained from the same initial values
     assert all(pair.distance > 0 for pair in found.pairs)
+
+
+def test_each_pair_is_compared_with_the_given_seed(tmp_path):
+    a, b = (save_model(tmp_path / str(seed), random_model(seed)) for seed in (0, 9))
+    found = [compare_all([a, b], draws=99, seed=seed).pairs[0].p_value for seed in range(4)]
+    assert found == [compare(a, b, draws=99, seed=seed).related.p_value for seed in range(4)]
+    assert len(set(found)) > 1
+
+
+def test_models_in_a_plane_are_mapped_to_it():
+    """Distances between points of the plane are those of their coordinates; they have no third dimension."""
+    points = np.random.default_rng(0).normal(size=(5, 2))
+    numbered = [(i, j) for i in range(5) for j in range(i + 1, 5)]
+    for flat in (1.0, 0.0):  # on a line, the second coordinate is 0
+        points[:, 1] *= flat
+        pairs = [Pair(i, j, float(np.linalg.norm(points[i] - points[j])), None, "") for i, j in numbered]
+        coordinates = ModelMap(tuple("abcde"), FORMS, tuple(pairs)).coordinates
+        for pair in pairs:
+            assert np.linalg.norm(coordinates[pair.a] - coordinates[pair.b]) == pytest.approx(pair.distance, abs=1e-6)
+
+
+def test_a_map_with_a_distance_below_zero_is_not_read(tmp_path):
+    pairs = [Pair(i, j, 0.5, None, "") for i, j in ((0, 1), (0, 2), (1, 2))]
+    assert ModelMap.load(ModelMap(tuple("abc"), FORMS, tuple(pairs)).save(tmp_path / "map.json")).pairs == tuple(pairs)
+    wrong = ModelMap(tuple("abc"), FORMS, (*pairs[:2], replace(pairs[2], distance=-0.5)))
+    with pytest.raises(InputError, match="the distances are not all numbers from 0 on"):
+        ModelMap.load(wrong.save(tmp_path / "map.json"))
+
+
+def test_a_stack_is_named_alone_or_as_the_only_one_of_a_list():
+    pytest.importorskip("ot")
+    text, encoder = "The heads of a network.", attngeo.bundled.bundled("encoder")
+    named, listed = (captured_geometry(encoder, text, stack=stack) for stack in ("encoder", ["encoder"]))
+    np.testing.assert_array_equal(named.affinity, listed.affinity)
+    with pytest.raises(InputError, match="stack: 2 stacks, expected one where inputs are given"):
+        captured_geometry(encoder, text, stack=["encoder", "decoder"])
 
 
 def test_too_few_models_or_draws_are_refused():

@@ -15,6 +15,7 @@ from attngeo.applications.prune.calibration.losses import mean_loss, row_losses,
 from attngeo.applications.prune.calibration.measure import measure  # noqa: E402
 from attngeo.applications.prune.calibration.objective import IGNORED, MASKED, objective_of  # noqa: E402
 from attngeo.applications.prune.calibration.rows import Batch, batched, read_rows, split_rows  # noqa: E402
+from attngeo.applications.prune.calibration.statistics import Statistics  # noqa: E402
 from attngeo.applications.prune.removal.layers import prunable_layers  # noqa: E402
 from attngeo.bundled import bundled  # noqa: E402
 from attngeo.errors import InputError  # noqa: E402
@@ -95,6 +96,22 @@ def test_gates_are_derivatives_of_the_loss_of_each_row(kind: str) -> None:
         assert measured[index].gate_fisher[head] == pytest.approx(float(slope.square().mean()), rel=1e-3)
 
 
+def test_every_row_of_every_batch_counts_once() -> None:
+    model, batch = tiny_model("gpt2"), batch_of("gpt2")
+    parts = [
+        Batch({name: value[some] for name, value in batch.inputs.items()}, batch.targets[some])
+        for some in (slice(0, 1), slice(1, 3))
+    ]
+    parts[1].inputs["position_ids"] = torch.arange(batch.targets.shape[1]).expand(2, -1)  # so they stay apart
+    layers = prunable_layers(model)
+    together, *separate = (measure(model, layers, some, some)[0] for some in ([batch], [parts[0]], [parts[1]]))
+    by_parts = measure(model, layers, parts, parts)[0]
+    for name in ("gate_magnitude", "gate_fisher"):
+        expected = np.average([getattr(one, name) for one in separate], 0, [1, 2])
+        for found in (together, by_parts):
+            np.testing.assert_allclose(getattr(found, name), expected, rtol=1e-4)
+
+
 @torch.no_grad()
 def gated_losses(model: Any, layer: Any, head: int, gate: float, batch: Batch) -> Any:
     scale = torch.ones(layer.heads.queries, dtype=torch.float64)
@@ -171,6 +188,29 @@ def test_a_text_becomes_rows_with_targets(name: str) -> None:
     assert all(torch.equal(a.inputs["input_ids"], b.inputs["input_ids"]) for a, b in zip(rows, again, strict=True))
 
 
+def test_the_loss_is_the_mean_over_all_predicted_tokens() -> None:
+    """Of all batches together: rows and batches that predict more tokens weigh more."""
+    model, batch = tiny_model("gpt2"), batch_of("gpt2")
+    first = Batch({name: value[:1] for name, value in batch.inputs.items()}, batch.targets[:1])
+    with torch.no_grad():
+        logits = [model(**one.inputs).logits for one in (batch, first)]
+    known = [one.targets != IGNORED for one in (batch, first)]
+    expected = torch.nn.functional.cross_entropy(
+        torch.cat([values[read] for values, read in zip(logits, known, strict=True)]),
+        torch.cat([batch.targets[known[0]], first.targets[known[1]]]),
+    )
+    assert mean_loss(model, [batch, first]) == pytest.approx(float(expected), rel=1e-5)
+
+
+def test_without_targets_the_loss_is_the_squared_difference_from_the_full_model() -> None:
+    model, batch = tiny_model("vit"), batch_of("vit")
+    with torch.no_grad():
+        output = model(**batch.inputs).logits
+    full = output + torch.randn(output.shape, generator=torch.Generator().manual_seed(0))
+    expected = float((output - full).square().sum() / full.square().sum())
+    assert mean_loss(model, [batch], [full]) == pytest.approx(expected, rel=1e-5)
+
+
 def test_padding_does_not_change_the_loss() -> None:
     loaded = load_model(bundled("encoder"), head=True)
     texts = [TEXT[:200], TEXT[200:260], TEXT[260:500]]
@@ -178,6 +218,25 @@ def test_padding_does_not_change_the_loss() -> None:
     single, together = mean_loss(loaded.model, rows), mean_loss(loaded.model, batched(rows))
     assert len(batched(rows)) == 1
     assert single == pytest.approx(together, rel=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["gpt2", "vit"])  # with and without targets
+def test_statistics_are_saved_with_their_rows(kind: str, tmp_path: Path) -> None:
+    model, batch = tiny_model(kind), batch_of(kind)
+    layers = prunable_layers(model)
+    measured = measure(model, layers, [batch], [batch], gradients=False)
+    moments = {(layer.stack, layer.layer): one.moments for layer, one in zip(layers, measured, strict=True)}
+    saved = Statistics("print", moments, (batch,)).save(tmp_path / "statistics.npz")
+    again = Statistics.load(saved)
+    assert again.fingerprint == "print" and list(again.layers) == list(moments) and len(again.held_out) == 1
+    for key, one in moments.items():
+        assert again.layers[key].tokens == one.tokens
+        np.testing.assert_allclose(again.layers[key].fit, one.fit, rtol=1e-6)
+        np.testing.assert_allclose(again.layers[key].held_out, one.held_out, rtol=1e-6)
+    (row,) = again.held_out
+    assert row.inputs.keys() == batch.inputs.keys()
+    assert all(torch.equal(row.inputs[name], value) for name, value in batch.inputs.items())
+    assert row.targets is None if batch.targets is None else torch.equal(row.targets, batch.targets)
 
 
 def test_inputs_that_cannot_calibrate() -> None:

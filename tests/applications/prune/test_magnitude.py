@@ -31,3 +31,10 @@ def test_magnitudes_have_the_norms_of_the_scored_forms(kind: str) -> None:
         circuits = [np.linalg.norm(values[layer.key_of[head]].T @ own) for head, own in enumerate(output)]
         np.testing.assert_allclose(magnitude(layer), norms * circuits, rtol=1e-5)
     assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
+
+
+def test_magnitudes_of_narrow_weights_are_those_of_the_same_numbers_in_float64() -> None:
+    model = tiny_model("llama", dtype=torch.bfloat16)
+    narrow = [magnitude(layer) for layer in prunable_layers(model)]
+    for own, layer in zip(narrow, prunable_layers(model.double()), strict=True):
+        np.testing.assert_allclose(own, magnitude(layer), rtol=1e-12)

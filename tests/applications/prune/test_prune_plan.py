@@ -21,6 +21,7 @@ from attngeo.applications.prune.criteria.methods import METHODS  # noqa: E402
 from attngeo.applications.prune.loss_curve import LossCurve, loss_curve, plans  # noqa: E402
 from attngeo.applications.prune.plan import PrunePlan  # noqa: E402
 from attngeo.applications.prune.prune import prune  # noqa: E402
+from attngeo.applications.prune.prune_folder import prune_folder  # noqa: E402
 from attngeo.applications.prune.prune_plan import choose_heads, prune_plan  # noqa: E402
 from attngeo.applications.prune.removal.layers import prunable_layers  # noqa: E402
 from attngeo.bundled import bundled  # noqa: E402
@@ -185,6 +186,27 @@ def test_a_uniform_plan_has_equal_groups() -> None:
     plan = replace(PrunePlan.from_heads(model, ["L0H0", "L0H1", "L1H3", "L1H4"]), uniform=True)
     with pytest.raises(InputError, match="its layers or groups keep different numbers of heads"):
         prune(model, plan, refit=False)
+
+
+def test_a_folder_is_pruned_by_the_plan_of_its_method(decoder: Calibration, tmp_path: Path) -> None:
+    """The default method needs gradients, also where no other method is compared with it."""
+    found = prune_folder(str(bundled("decoder")), TEXT, tmp_path / "small", heads=3, refit=False)
+    assert found.plan.heads == choose_heads(decoder, "sensitivity", heads=3).heads
+
+
+def test_a_share_of_less_than_one_head_removes_one(decoder: Calibration) -> None:
+    assert len(choose_heads(decoder, "magnitude", share=0.001).heads) == 1
+
+
+def test_stacks_of_single_heads_keep_them() -> None:
+    """The other stacks of the model can still lose heads."""
+    config = tiny_model("bart").config
+    config.encoder_attention_heads = 1
+    model = transformers.BartForConditionalGeneration(config).eval()
+    ids = torch.randint(3, 50, (8, 12), generator=torch.Generator().manual_seed(0))
+    rows = [{"input_ids": row[None], "decoder_input_ids": row[None]} for row in ids]
+    plan = prune_plan(model, rows, heads=9, method="magnitude")
+    assert len(plan.heads) == 9 and not any(label.startswith("encoder") for label in plan.labels)
 
 
 def test_plans_are_saved_with_their_statistics(decoder: Calibration, tmp_path: Path) -> None:

@@ -87,6 +87,16 @@ def test_a_layer_whose_heads_have_zero_outputs_stays_as_it_is(biased: bool) -> N
     assert (refit.penalty, refit.lost, refit.left) == (np.inf, 0, 0) and not refit.weight.any()
 
 
+@pytest.mark.parametrize("biased", [False, True])
+def test_a_head_that_stays_but_has_zero_outputs_does_not_hinder_the_others(biased: bool) -> None:
+    z, weight = outputs(0), np.random.default_rng(2).normal(size=(12, WIDTH))
+    z[:, 3:6] = 0  # the second of the heads that stay
+    own = moments(z, biased)
+    refit = refit_layer(LayerMoments(own, own, TOKENS), weight, np.arange(9))
+    assert refit.left < 0.5 * refit.lost
+    assert not refit.weight[3:6].any() and refit.weight[:3].all() and refit.weight[6:].all()
+
+
 @pytest.mark.parametrize("measure", ["stream", "sensitivity", "share"])
 @pytest.mark.parametrize("constant", [0.0, 0.7])
 @pytest.mark.parametrize("biased", [False, True])

@@ -18,6 +18,8 @@ from transformers import (
     BartForConditionalGeneration,
     BertConfig,
     BertForMaskedLM,
+    GPT2Config,
+    GPT2LMHeadModel,
     LlamaConfig,
     LlamaForCausalLM,
     PreTrainedTokenizerFast,
@@ -35,6 +37,7 @@ from attngeo.dynamics.gradients.masked_batches import MaskedBatches
 from attngeo.dynamics.gradients.single_pass import single_pass
 from attngeo.errors import InputError
 from tests.dynamics.gradients.gradient_models import ENCODER_DECODER, GROUPED, TEXT
+from tests.weights import dense_scores as dense
 
 
 @pytest.fixture
@@ -67,10 +70,42 @@ def test_an_average_is_the_mean_of_the_single_updates(bert, count):
         scores = expected[label]
         assert scores.norm == pytest.approx(np.linalg.norm(mean), rel=1e-10)
         assert scores.symmetry == pytest.approx(np.trace(mean @ mean) / np.linalg.norm(mean) ** 2, rel=1e-9)
+        assert scores.directionality == pytest.approx(dense.directionality(mean), rel=1e-9)
+        for spread, axis in ((scores.row_spread, 1), (scores.column_spread, 0)):
+            lengths = np.linalg.norm(mean, axis=axis)
+            assert spread == pytest.approx(lengths.std(ddof=1) / lengths.mean(), rel=1e-9)
         halves = updates[::2].mean(0), updates[1::2].mean(0)
+        agreement = np.vdot(*halves) / (np.linalg.norm(halves[0]) * np.linalg.norm(halves[1]))
+        assert scores.agreement == pytest.approx(agreement, rel=1e-9)
         assert scores.symmetry_split == pytest.approx(np.trace(halves[0] @ halves[1]) / np.vdot(*halves), rel=1e-9)
         beta = np.mean([terms[label].beta for terms in singles], axis=0) * ~np.eye(10, dtype=bool)
         assert scores.pairing == pytest.approx(np.vdot(beta, beta.swapaxes(1, 2)) / np.vdot(beta, beta), rel=1e-9)
+
+
+@pytest.mark.parametrize("count", [6, 3])
+def test_controls_shuffle_every_pass_in_the_same_way(bert, count):
+    given = batches(count)
+    expected = expected_terms(bert, given, same_rows=True)
+    singles = [single_pass(bert, batch) for batch in given]
+    order = _shuffled_context(singles[0].layers[0].beta)
+    off_diagonal = ~np.eye(10, dtype=bool)
+    for label in ("L0H1", "L1H3"):
+        heads = [terms[label] for terms in singles]
+        betas = np.array([np.take_along_axis(head.beta, order[None], -1) for head in heads])  # [count, S, N, N]
+        updates = np.array([np.einsum("sia,sij,sjb->ab", h.x, b, h.x) for h, b in zip(heads, betas, strict=True)])
+        first, second = updates[::2].mean(0), updates[1::2].mean(0)
+        scores = expected[label]
+        if (agreement := np.vdot(first, second)) > 0:
+            assert scores.symmetry_shuffled == pytest.approx(np.trace(first @ second) / agreement, rel=1e-8)
+        first, second = betas[::2].mean(0) * off_diagonal, betas[1::2].mean(0) * off_diagonal
+        if (agreement := np.vdot(first, second)) > 0:
+            swapped = np.vdot(first, second.swapaxes(1, 2))
+            assert scores.pairing_shuffled == pytest.approx(swapped / agreement, rel=1e-8)
+        betas = np.array([head.beta for head in heads])
+        first, second = betas[::2].mean(0) * off_diagonal, betas[1::2].mean(0) * off_diagonal
+        if (agreement := np.vdot(first, second)) > 0:
+            swapped = np.vdot(first, second.swapaxes(1, 2))
+            assert scores.pairing_split == pytest.approx(swapped / agreement, rel=1e-8)
 
 
 def test_little_memory_gives_the_same_scores_in_more_rounds(bert):
@@ -177,6 +212,7 @@ def test_the_shuffled_control_keeps_each_prediction_in_its_context(causal):
     np.testing.assert_array_equal(np.sort(shuffled, -1), np.sort(beta, -1))  # each row keeps its coefficients
     assert bool(np.triu(shuffled, 1).any()) is not causal
     assert np.mean(shuffled[..., 1:, :] == beta[..., 1:, :]) < 0.7
+    assert any(order[i, i] != i for i in range(12))  # a prediction is part of its own context
 
 
 def test_the_shuffled_control_leaves_padding_out(bert):
@@ -193,6 +229,29 @@ def test_the_shuffled_control_leaves_padding_out(bert):
     for row, other in zip(*scores, strict=True):
         for name in ("symmetry_split", "symmetry_shuffled", "pairing_shuffled"):
             assert getattr(row, name) == pytest.approx(getattr(other, name), abs=1e-9), (row.label, name)
+
+
+def test_a_decoder_alone_reads_the_tokens_and_the_padding_of_the_batch():
+    """Only a decoder beside an encoder has token ids and a mask of its own."""
+    torch.manual_seed(0)
+    gpt2 = GPT2LMHeadModel(GPT2Config(n_embd=32, n_head=4, n_layer=2, n_positions=32, vocab_size=50)).double().eval()
+    ids = torch.randint(5, 20, (4, 3, 10), generator=torch.Generator().manual_seed(1))  # [passes, rows, tokens]
+    text = torch.ones(3, 10, dtype=torch.int64)
+    text[0, 6:] = 0
+    scores = []
+    for pad in (0, 30):
+        given = [
+            {
+                "input_ids": rows.masked_fill(text == 0, pad),
+                "attention_mask": text,
+                "labels": rows.masked_fill(text == 0, -100),
+            }
+            for rows in ids
+        ]
+        scores.append(expected_terms(gpt2, given).scores)
+    for row, other in zip(*scores, strict=True):
+        assert row.symmetry_shuffled == pytest.approx(other.symmetry_shuffled, abs=1e-9)
+        assert row.growth_skew is not None
 
 
 @pytest.mark.parametrize("causal", [False, True])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from transformers import DiffLlamaConfig, DiffLlamaForCausalLM
 
 from attngeo.dynamics.gradients.gradient_terms import gradient_terms
 from attngeo.dynamics.gradients.head_terms import HeadTerms
+from attngeo.dynamics.gradients.recorder import _logit_leaf
 from attngeo.errors import InputError
 from tests.dynamics.gradients.gradient_models import GROUPED, assert_same, labelled_batch, model_with_loss
 from tests.weights.dense_scores import directionality, symmetry
@@ -28,6 +30,24 @@ def test_roles_add_up_to_the_update(kind: str) -> None:
             assert_same(role.share, (tokens * update).sum((2, 3)) / (update**2).sum())
         assert_same(head.context.row, head.x, 0)  # its own vector in the row space, a mixture in the column space
         assert_same(head.prediction.column, head.x, 0)
+
+
+def test_no_token_has_a_share_of_an_update_that_is_zero() -> None:
+    head = gradient_terms(model_with_loss("bert"), labelled_batch("bert"))["L0H1"]
+    still = replace(head, beta=0 * head.beta)
+    for role in (still.context, still.prediction):
+        assert not role.norm.any() and role.share.shape == role.norm.shape and np.isnan(role.share).all()
+    assert np.isnan(still.scores.pairing) and still.scores.norm == 0
+
+
+@pytest.mark.parametrize("shape", [(5, 5), (2, 1, 5, 5)])
+def test_a_mask_of_booleans_is_made_additive(shape: tuple[int, ...]) -> None:
+    query, key = torch.zeros(2, 4, 5, 8), torch.zeros(2, 2, 5, 8)
+    mask = torch.ones(shape, dtype=torch.bool).tril()
+    leaf, added = _logit_leaf(mask, query, key)
+    assert leaf is added and leaf.requires_grad and leaf.shape == (2, 4, 5, 5)
+    lowest = torch.finfo(torch.float32).min
+    assert torch.equal(leaf.detach(), torch.where(mask.expand(2, 4, 5, 5), 0.0, lowest))
 
 
 def test_scores_equal_those_of_the_dense_update() -> None:
@@ -227,8 +247,9 @@ def test_bad_input_is_refused_with_a_reason() -> None:
     with pytest.raises(InputError, match="layers: expected layer numbers from 0, got '1'"):
         gradient_terms(model, inputs, layers="1")  # type: ignore[arg-type]
     assert [layer.layer for layer in gradient_terms(model, inputs, layers=1).layers] == [1]
-    with pytest.raises(InputError, match="batch: expected a mapping of names to tensors"):
-        gradient_terms(model, "text")  # type: ignore[arg-type]
+    for batch in ("text", {}):
+        with pytest.raises(InputError, match="batch: expected a mapping of names to tensors"):
+            gradient_terms(model, batch)  # type: ignore[arg-type]
     with pytest.raises(InputError, match=r"loss: nan on this batch, expected a finite number"):
         gradient_terms(model, inputs, loss=lambda output: output.loss * float("nan"))
     with pytest.raises(InputError, match=r"loss: nan on this batch, expected a finite number"):

@@ -21,8 +21,13 @@ pytestmark = pytest.mark.filterwarnings("ignore:builtin type Swig:DeprecationWar
 
 def test_the_authors_draw_weights_and_biases_as_linear_layers_do() -> None:
     model = tiny_models.bert(hidden_size=128)
-    authors_init_(model, seed=1)
     attention = model.bert.encoder.layer[0].attention.self
+    before = float(attention.key.weight.detach().square().mean().sqrt())
+    done = authors_init_(model, seed=1)
+    first = done.layers[0]
+    assert (first.stack, first.layer) == ("encoder", 0) and len(done.layers) == len(model.bert.encoder.layer)
+    assert len(first.tensors) == 6 and {name.rpartition(".")[2] for name in first.tensors} == {"weight", "bias"}
+    assert first.std == pytest.approx((before, float(attention.key.weight.detach().square().mean().sqrt())), rel=1e-5)
     assert torch.equal(attention.query.weight, attention.key.weight)
     assert not torch.equal(attention.query.bias, attention.key.bias)
     for weight in (attention.key.weight, attention.value.weight):

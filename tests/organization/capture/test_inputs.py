@@ -14,6 +14,7 @@ from scipy.io import wavfile
 
 from attngeo.errors import AttngeoError, InputError, SourceError
 from attngeo.organization.capture.capture import capture
+from attngeo.organization.capture.media import is_sound_file
 from attngeo.organization.capture.network_tensor import NetworkTensor
 from tests.live.tiny_live_models import model_inputs, tiny_model
 
@@ -47,6 +48,14 @@ def tone(tmp_path_factory: pytest.TempPathFactory) -> Path:
     wave = np.sin(np.arange(800) / 5)[:, None] * [1, 0.5]
     wavfile.write(path, 8000, (wave * 2**14).astype(np.int16))
     return path
+
+
+def test_a_sound_file_is_known_by_its_first_bytes_or_its_name(tone: Path, tmp_path: Path) -> None:
+    plain, words = tmp_path / "plain", tmp_path / "words.txt"
+    plain.write_bytes(tone.read_bytes())
+    words.write_text("RIFF and WAVE")
+    assert is_sound_file(tone) and is_sound_file(plain) and is_sound_file("absent.MP3")
+    assert not is_sound_file(words) and not is_sound_file("absent.txt")
 
 
 def test_a_text_for_a_model_in_a_folder(bert: Path) -> None:

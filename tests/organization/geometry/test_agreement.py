@@ -49,7 +49,8 @@ def test_levels_are_matched_by_number_of_folders():
     repeated_levels = Tree(np.repeat(tree.levels, 2, axis=0))
     assert level_agreement(tree, repeated_levels) == own
     two_levels = Tree([[0] * 40, range(40)])
-    assert all(level.information == pytest.approx(0, abs=1e-12) for level in level_agreement(tree, two_levels))
+    with_root = level_agreement(tree, two_levels)
+    assert all(level.information == pytest.approx(0, abs=1e-12) and level.folders_other == 1 for level in with_root)
     assert level_agreement(two_levels, tree) == ()
     assert np.isnan(agreement(np.eye(40) + 1, two_levels, np.eye(40) + 1, tree).information)
 

@@ -19,6 +19,8 @@ from attngeo.organization import (
     planted,
 )
 from attngeo.organization.geometry.diffusion import diffusion
+from attngeo.organization.questionnaire.flexible_tree import _join
+from attngeo.organization.trees.partition import canonical_labels
 
 BUILDERS = (flexible_tree, binary_tree)
 
@@ -92,8 +94,18 @@ def test_components_meet_only_at_the_root():
     np.testing.assert_array_equal(diffusion(affinity).components, labels)
     tree = flexible_tree(affinity)
     np.testing.assert_array_equal(tree.levels[1], labels)
+    np.testing.assert_array_equal(binary_tree(affinity).levels[1], labels == 2)  # 8 of 17 elements, the nearest to half
     halves = binary_tree(AFFINITIES["two components"])
     np.testing.assert_array_equal(halves.levels[1], np.repeat([0, 1], 20))
+
+
+def test_a_folder_of_equal_elements_is_halved_in_their_order():
+    np.testing.assert_array_equal(binary_tree(AFFINITIES["constant"]).levels[1], np.repeat([0, 1], (5, 4)))
+
+
+@pytest.mark.parametrize(("affinity", "components"), [(0.9e-8, [0, 1]), (1.1e-8, [0, 0])])
+def test_affinities_up_to_1e_8_do_not_connect(affinity, components):
+    np.testing.assert_array_equal(diffusion(np.array([[1.0, affinity], [affinity, 1.0]])).components, components)
 
 
 def test_binary_trees_halve_every_folder():
@@ -138,3 +150,46 @@ def test_a_larger_constant_gives_finer_trees():
 def test_an_affinity_with_a_zero_row_has_no_diffusion_map():
     with pytest.raises(InputError, match="row 1 of the affinity sums to 0"):
         diffusion_map(np.diag([1.0, 0.0, 2.0]))
+
+
+def joined_step_by_step(distances: np.ndarray, constant: float) -> list[int]:
+    """Return the group of each folder by the rule as it is stated: one smallest entry of the whole matrix at a time."""
+    left, median = distances.copy(), np.median(distances)
+    groups = [{i} for i in range(len(left))]  # of each folder
+    looking = set(range(len(left)))
+    joined = False
+    while looking:
+        row = min(looking, key=lambda i: (left[i].min(), i))
+        column = int(left[row].argmin())
+        smallest = left[row, column]
+        if smallest == np.inf or (joined and smallest >= median):
+            break
+        sizes = len(groups[row]) * len(groups[column])
+        if sizes == 1 or smallest < median / constant * 2.0 ** (1 - sizes):
+            both = groups[row] | groups[column]
+            for i in both:
+                groups[i] = both
+            looking -= {row, column}
+            joined = True
+        else:
+            left[row, column] = np.inf
+    return [min(group) for group in groups] if joined else [0] * len(left)
+
+
+@given(seed=st.integers(0, 10**6), m=st.integers(2, 14), constant=st.sampled_from([0.25, 1.0, 4.0]))
+@settings(max_examples=200, deadline=None)
+def test_folders_are_joined_by_the_rule(seed, m, constant):
+    """Whole numbers have many ties, which the order of the folders decides; some folders are in other components."""
+    rng = np.random.default_rng(seed)
+    distances = np.triu(rng.integers(0, rng.choice([3, 9, 99]), (m, m)), 1).astype(float)
+    distances[np.triu(rng.random((m, m)) < 0.1, 1)] = np.inf
+    distances += distances.T
+    np.fill_diagonal(distances, np.inf)
+    expected = canonical_labels(np.asarray(joined_step_by_step(distances, constant)))
+    np.testing.assert_array_equal(canonical_labels(_join(distances, constant)), expected)
+
+
+def test_folders_at_equal_distances_are_joined_too():
+    """No distance is below the median, yet a level has at least one join."""
+    distances = np.where(np.eye(3), np.inf, 1.0)
+    np.testing.assert_array_equal(canonical_labels(_join(distances, 1.0)), [0, 0, 1])

@@ -25,6 +25,9 @@ def test_planted_tensors_agree_better_than_the_control(report):
     assert all(contrast.beats_control for contrast in report.contrasts), str(report)
     for contrast in report.contrasts:
         assert contrast.low <= contrast.high
+        if not contrast.figure.startswith("heads"):  # the interval of a mean over heads holds their own mean
+            better = (contrast.value - contrast.control) * (-1 if "Procrustes" in contrast.figure else 1)
+            assert contrast.low < better < contrast.high
 
 
 def test_the_residual_is_smoother_than_the_logits(report):
@@ -42,7 +45,12 @@ def test_the_report_shows_every_figure(report):
     assert f"{level.folders},{level.folders_other}: {level.information:.2f}" in text
     shown = report["keys: tree information"]
     assert shown.value == pytest.approx(np.mean([head.keys.information for head in report.heads]))
-    assert report.rows()[3]["head"] == "3"
+    row, head, control = report.rows()[3], report.heads[3], report.heads_control[3]
+    assert row["head"] == "3" and row["exponent"] == head.exponent.exponent
+    assert row["residual exponent"] == head.residual.exponent
+    assert row["residual exponent, control"] == control.residual.exponent
+    assert row["keys: Procrustes"] == head.keys.procrustes
+    assert row["queries: tree information, control"] == control.queries.information
 
 
 def test_logits_on_which_the_softmax_is_affine_agree_fully():
@@ -106,6 +114,19 @@ def test_an_interval_holds_95_of_100_draws():
     draws = np.random.default_rng(0).permutation(np.append(np.arange(1001.0), np.nan))
     assert _interval(draws) == (25.0, 975.0)
     assert np.isnan(_interval(np.full(3, np.nan))).all()
+
+
+def test_the_control_permutes_the_keys_of_each_row():
+    """Logits that do not depend on the key stay what they are, whatever differs between queries and heads."""
+    array, _ = planted((12, 8), 0)  # [queries, heads]
+    report = softmax_invariance(np.repeat(array[:, None], 12, axis=1), heads=[0], bootstrap=0)
+    assert report.network == report.network_control
+
+
+def test_iterations_are_those_of_the_tensor():
+    array, _ = planted((24, 20, 8), 3)
+    one, three = (softmax_invariance(array, heads=[0], bootstrap=0, iterations=count) for count in (1, 3))
+    assert one.network != three.network and one.heads == three.heads
 
 
 def test_the_same_seed_gives_the_same_report():

@@ -42,6 +42,12 @@ def test_labels_that_are_no_tree_raise_an_error_that_message_why(levels, order, 
         Tree(levels, order)
 
 
+def test_the_smallest_folders_contain_no_other_folder():
+    tree = Tree([[0] * 7, [0, 0, 0, 1, 1, 1, 1], [0, 0, 1, 2, 2, 3, 3], [0, 1, 2, 3, 4, 5, 6]])
+    assert tree.smallest_folders() == [[0, 1], [3, 4], [5, 6]]
+    assert Tree([[0, 0, 0], [0, 1, 2]]).smallest_folders() == [[0, 1, 2]] and Tree([[0]]).smallest_folders() == []
+
+
 def test_dyadic_trees_halve_the_elements_in_order():
     assert Tree.dyadic(5).levels.tolist() == [[0] * 5, [0, 0, 0, 1, 1], [0, 0, 1, 2, 3], [0, 1, 2, 3, 4]]
     assert Tree.dyadic(1).levels.tolist() == [[0]]

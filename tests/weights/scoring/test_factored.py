@@ -85,6 +85,17 @@ def test_float32_products_are_kept_only_where_they_are_precise(kind, d, r, monke
     assert_precise(*make_factors(kind, d, r, seed=d + r))
 
 
+@pytest.mark.parametrize("kind", ["gaussian", "common mean"])
+@pytest.mark.parametrize("key_type", [np.float32, np.float64])
+def test_small_forms_are_computed_in_float64(kind, key_type):
+    query, key = make_factors(kind, 40, 6, seed=0)
+    (scores,) = score_forms(Factors(query.T[None].copy()), Factors(key.T[None].astype(key_type)))
+    form = dense.form(query, key)
+    assert abs(scores.symmetry - dense.symmetry(form)) < 1e-12
+    assert abs(scores.directionality - dense.directionality(form)) < 1e-12
+    assert scores.norm == pytest.approx(np.linalg.norm(form), rel=1e-12)
+
+
 @pytest.mark.parametrize("kind", ["gaussian", "nearly symmetric", "one huge row and column", "cancelling"])
 def test_scores_of_a_head_of_a_large_model(kind):
     assert_precise(*make_factors(kind, 4096, 128, seed=0))
@@ -167,6 +178,16 @@ def test_slices_of_factors_share_their_gram_matrices():
     assert Factors(whole.w).energy() == pytest.approx(np.sum(whole.w**2))
 
 
+@pytest.mark.parametrize(("query_scale", "key_scale"), [(1e-170, 1.0), (1.0, 1e-170), (1e160, 1.0), (1e-200, 1e200)])
+def test_squares_beyond_the_range_of_float64_lose_no_digits(query_scale, key_scale):
+    query, key = (w.astype(np.float64) for w in make_factors("some large rows and columns", 200, 30, seed=0))
+    (scores,) = score_forms(Factors(query.T[None] * query_scale), Factors(key.T[None] * key_scale))
+    form = dense.form(query, key)
+    assert abs(scores.symmetry - dense.symmetry(form)) < TOLERANCE
+    assert abs(scores.directionality - dense.directionality(form)) < TOLERANCE
+    assert scores.norm == pytest.approx(query_scale * key_scale * np.linalg.norm(form), rel=TOLERANCE, abs=0)
+
+
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize(("query_scale", "key_scale"), [(1e-20, 1e15), (1e-30, 1.0), (1e-18, 1e-18), (1e-40, 1e30)])
 def test_factors_of_very_different_size_lose_no_digits(dtype, query_scale, key_scale, monkeypatch):
@@ -178,4 +199,4 @@ def test_factors_of_very_different_size_lose_no_digits(dtype, query_scale, key_s
     form = dense.form(query.astype(np.float64) / query_scale, key.astype(np.float64) / key_scale)
     assert abs(scores.symmetry - dense.symmetry(form)) < TOLERANCE
     assert abs(scores.directionality - dense.directionality(form)) < TOLERANCE
-    assert scores.norm == pytest.approx(query_scale * key_scale * np.linalg.norm(form), rel=TOLERANCE)
+    assert scores.norm == pytest.approx(query_scale * key_scale * np.linalg.norm(form), rel=TOLERANCE, abs=0)

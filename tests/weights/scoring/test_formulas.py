@@ -86,6 +86,24 @@ def test_directionality_of_a_batch_from_its_norms(convert, gamma):
 
 
 @both_libraries
+def test_two_norms_have_a_spread(convert):
+    assert float(coefficient_of_variation(convert(np.array([1.0, 3.0])))) == pytest.approx(2**0.5 / 2)
+    assert np.isnan(float(coefficient_of_variation(convert(np.array([1.0])))))
+
+
+@both_libraries
+def test_norms_that_cancel_are_not_below_zero(convert):
+    """Rows of W_q that are orthogonal to those of W_k up to rounding."""
+    rng = np.random.default_rng(0)
+    direction, others = rng.normal(size=3), rng.normal(size=(200, 3))
+    gram = 9 * np.outer(direction, direction)
+    query = others - np.outer(others @ direction, direction) / (direction @ direction)
+    assert ((query @ gram) * query).sum(-1).min() < 0
+    norms = np.asarray(row_norms(convert(query), convert(gram)))
+    assert norms.min() == 0 and norms.max() < 1e-6
+
+
+@both_libraries
 def test_norms_of_dense_forms(convert):
     query, key = factors(d_key=30)
     forms = query @ key.swapaxes(-1, -2)

@@ -8,8 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from attngeo.weights.layout.attention_weights import Norm
+from attngeo.weights.layout.rotary import RotaryPairs
+from attngeo.weights.scoring.directionality import directionality
+from attngeo.weights.scoring.factored import Figures
 from attngeo.weights.scoring.factors import Factors
 from attngeo.weights.scoring.layer import LayerFactors, fold_norm, head_scores, layer_factors, layer_scores
+from attngeo.weights.scoring.rotary import rotary_average
 from tests.weights import dense_scores as dense
 from tests.weights.scoring.random_layer import dense_forms, random_layer
 
@@ -84,6 +88,19 @@ def test_centring_keeps_its_precision_where_the_mean_dominates():
         assert_scores(scores, centre @ form @ centre)
 
 
+@pytest.mark.parametrize("at_once", [1, 10**9])
+def test_the_pairs_of_a_layer_are_averaged_in_parts_of_any_size(monkeypatch, at_once):
+    """In large layers one pair is more work than it takes to start a thread."""
+    monkeypatch.setattr("attngeo.weights.scoring.layer.WORTH_A_THREAD", at_once)
+    layer, rotary = random_layer(6, 2, 40, 8), RotaryPairs.halves([1.0, 0.4, 0.1])
+    factors = layer_factors(layer)
+    scores = layer_scores(factors.layer_query, factors.layer_key, Figures(rotary=rotary), 2)
+    query = np.stack([layer.query[:3].sum(0), layer.query[3:].sum(0)])  # [G, d, r]
+    average = rotary_average(query.astype(np.float64), layer.key.astype(np.float64), rotary)
+    assert scores.rotary.symmetry == pytest.approx(float(average.symmetry), abs=2e-6)
+    assert scores.rotary.directionality == pytest.approx(float(directionality(average.rows, average.columns)), abs=2e-6)
+
+
 def test_heads_with_two_widths_have_only_a_directionality():
     rng = np.random.default_rng(0)
     query, key = rng.normal(size=(2, 4, 30)).astype(np.float32), rng.normal(size=(2, 4, 20)).astype(np.float32)
@@ -93,13 +110,13 @@ def test_heads_with_two_widths_have_only_a_directionality():
         assert scores.directionality == pytest.approx(dense.directionality(dense.form(q.T, k.T)), abs=1e-6)
 
 
-@pytest.mark.parametrize("scale", [1e-30, 1e-40])
+@pytest.mark.parametrize("scales", [(1e-30, 1e-30), (1e-40, 1e-40), (1.0, 1e-40), (1e-40, 1.0)])
 @pytest.mark.parametrize("centred", [False, True])
-def test_weights_whose_squares_underflow_are_scored_plain_and_folded(scale, centred):
+def test_weights_whose_squares_underflow_are_scored_plain_and_folded(scales, centred):
     layer = random_layer(6, 2, 40, 4)
-    for side in (layer.query, layer.key):
+    for side, scale in zip((layer.query, layer.key), scales, strict=True):
         side[:] = (side.astype(np.float64) * scale).astype(np.float32)
-    rescaled = [form / scale**2 for form in dense_forms(layer)]
+    rescaled = [form / (scales[0] * scales[1]) for form in dense_forms(layer)]
     gain = np.random.default_rng(5).normal(1, 0.5, 40).astype(np.float32)
     outer = (np.eye(40) - centred / 40) @ np.diag(gain.astype(np.float64))
     plain, folded = layer_factors(layer), fold_norm(layer_factors(layer), Norm(gain, centred))

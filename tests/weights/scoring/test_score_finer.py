@@ -213,6 +213,14 @@ def test_heads_that_need_more_digits_have_the_same_pairs(scored, monkeypatch, ro
         np.testing.assert_allclose(found[name], expected[name], rtol=1e-10, err_msg=name)
 
 
+def test_shares_of_energy_and_phases_do_not_depend_on_the_scale(scored):
+    layers, small = (correlated_layers(1, rotary=ROTARIES["whole"]) for _ in range(2))
+    small[0].query[:] *= np.float32(2**-12)
+    frequencies, of_small = (scored(some, score).frequencies for some in (layers, small))
+    for name in ("energy", "phase", "preferred_offset"):
+        np.testing.assert_allclose(of_small[name], frequencies[name], rtol=1e-10, err_msg=name)
+
+
 def test_zero_heads_have_pairs_without_energy(scored):
     layers = correlated_layers(1, rotary=ROTARIES["whole"])
     layers[0].query[2] = 0

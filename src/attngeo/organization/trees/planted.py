@@ -53,7 +53,7 @@ def _random_tree(n: int, rng: np.random.Generator) -> Tree:
         cuts = []
         for a, b in pairwise(bounds):
             if b - a > 1:
-                cuts.append(a + min(max(round(rng.uniform(0.35, 0.65) * (b - a)), 1), b - a - 1))
+                cuts.append(a + round(rng.uniform(0.35, 0.65) * (b - a)))  # both parts have an element
         bounds = sorted(bounds + cuts)
 
 

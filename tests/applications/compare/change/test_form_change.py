@@ -94,3 +94,31 @@ def test_a_zero_form_has_no_change():
     rng = np.random.default_rng(6)
     a = LayerFactors(Factors(np.zeros((HEADS, SIZE, WIDTH), np.float32)), factors(rng).key)
     assert np.isnan(head_changes(a, factors(rng), [(0, 0)], [(0.0, 1.0)])[0].change)
+
+
+@pytest.mark.parametrize("scale", [1.0, 0.1, 1e-3, 1e-9, 1e9])
+def test_the_cosine_of_forms_of_different_size_keeps_its_digits(scale):
+    """‖M_A − M_B‖² alone says nothing about a form that is lost in its rounding."""
+    rng = np.random.default_rng(4)
+    a, b = factors(rng), factors(rng)
+    b = LayerFactors(Factors(a.query.w + b.query.w), Factors(a.key.w + b.key.w))
+    m_a, m_b = (sum(dense(layer, head) for head in range(HEADS)) for layer in (a, b))
+    expected = (m_a * m_b).sum() / (np.linalg.norm(m_a) * np.linalg.norm(m_b))
+    scaled = LayerFactors(Factors(b.query.w * np.float32(scale)), b.key)
+    assert layer_change(a, scaled, (np.linalg.norm(m_a), scale * np.linalg.norm(m_b))).cosine == pytest.approx(
+        expected, abs=2e-6
+    )
+    pairs = [(0, 0), (4, 4)]
+    plain, of_scaled = (head_changes(a, other, pairs, norms(a, other, pairs)) for other in (b, scaled))
+    assert [found.cosine for found in of_scaled] == pytest.approx([found.cosine for found in plain], abs=2e-6)
+
+
+@pytest.mark.parametrize("scale", [2.0**-40, 2.0**20])
+def test_changes_do_not_depend_on_the_scale_of_the_forms(scale):
+    rng = np.random.default_rng(3)
+    a, b = factors(rng), factors(rng)
+    pairs = [(0, 0), (1, 5)]
+    scaled = [LayerFactors(Factors(side.query.w * np.float32(scale)), side.key) for side in (a, b)]
+    expected = head_changes(a, b, pairs, norms(a, b, pairs))
+    for found, one in zip(head_changes(*scaled, pairs, norms(*scaled, pairs)), expected, strict=True):
+        assert (found.change, found.cosine) == pytest.approx((one.change, one.cosine), rel=1e-6)

@@ -161,10 +161,11 @@ def test_the_distance_is_smaller_than_from_many_random_starts():
     assert np.mean(ratios) < 1.0
 
 
+@pytest.mark.parametrize("seed", range(8))
 @pytest.mark.parametrize("sizes", [(7, 7), (8, 5)])
-def test_heads_are_exchanged_until_no_exchange_lowers_the_value(sizes):
+def test_heads_are_exchanged_until_no_exchange_lowers_the_value(sizes, seed):
     ot = pytest.importorskip("ot")
-    rng = np.random.default_rng(4)
+    rng = np.random.default_rng(seed)
     positions = [rng.normal(size=(n, 2)) for n in sizes]
     first, second = (np.exp(-np.linalg.norm(x[:, None] - x, axis=2)) for x in positions)
     depths = np.square(rng.random(sizes[0])[:, None] - rng.random(sizes[1]))
@@ -184,7 +185,7 @@ def test_heads_are_exchanged_until_no_exchange_lowers_the_value(sizes):
             columns = np.arange(sizes[1])
             columns[[r, s]] = columns[[s, r]]
             swapped.append(value(found[:, columns]))
-    assert value(found) < 0.9 * value(start) and min(swapped) >= value(found) - 1e-12
+    assert value(found) < value(start) and min(swapped) >= value(found) - 1e-12
 
 
 @pytest.mark.parametrize("draws", [0, 1, -1, 1.5])

@@ -107,6 +107,27 @@ def test_every_shape(monkeypatch, heads, d, r, block):
         assert theirs.rotary.directionality == pytest.approx(ours.rotary.directionality, abs=3e-6)
 
 
+@pytest.mark.parametrize("heads", [(6, 2), (2, 2)])
+def test_queries_and_keys_of_two_widths(heads):
+    """Such forms have no symmetry; their norms are averaged over offsets like those of any other."""
+    layer = random_layer(*heads, 40, 6)
+    layer = replace(layer, key=layer.key[:, :30])
+    figures = Figures(rotary=RotaryPairs.halves([1.0, 0.4], first=1))
+    batch = LayerBatch.of([as_tensors(layer)])
+    together = BatchedScores()
+    of_heads, of_layers = batch.head_scores(together, figures), batch.layer_scores(together, figures)
+    together.compute()
+    factors = layer_factors(layer)
+    pairs = [
+        *zip(head_scores(*factors.heads, figures=figures), *of_heads(), strict=True),
+        (layer_scores(factors.layer_query, factors.layer_key, figures, heads[1]), *of_layers()[0]),
+    ]
+    for ours, theirs in pairs:
+        assert np.isnan([theirs.symmetry, theirs.rotary.symmetry]).all()
+        assert theirs.directionality == pytest.approx(ours.directionality, abs=3e-6)
+        assert theirs.rotary.directionality == pytest.approx(ours.rotary.directionality, abs=3e-6)
+
+
 def hard_layer(kind: str) -> dict[str, Any]:
     tensors = llama_tensors()
     query = tensors["model.layers.1.self_attn.q_proj.weight"]

@@ -32,8 +32,8 @@ def test_forms_agree_with_the_score_table(model, request):
         dense = layers[layer].query[head].astype(float) @ layers[layer].key[head].astype(float).T
         np.testing.assert_allclose(form.row_norms, np.linalg.norm(dense, axis=1), rtol=1e-5)
         np.testing.assert_allclose(form.column_norms, np.linalg.norm(dense, axis=0), rtol=1e-5)
-        excess = form.row_norms - (form.row_norms.mean() + 2 * form.row_norms.std(ddof=1))
-        assert form.row_threshold == pytest.approx(float(form.row_norms[0] - excess[0]))
+        for norms, limit in ((form.row_norms, form.row_threshold), (form.column_norms, form.column_threshold)):
+            assert limit == pytest.approx(norms.mean() + 2 * norms.std(ddof=1))
         assert np.square(form.symmetric).sum() / form.norm**2 == pytest.approx((1 + form.symmetry) / 2, abs=1e-6)
 
 

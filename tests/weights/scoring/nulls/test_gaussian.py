@@ -92,6 +92,17 @@ def test_the_drawn_row_norms_have_the_right_moments():
     assert (centred**3).mean() == pytest.approx(8 * traces[2], rel=0.15)
 
 
+@pytest.mark.parametrize("n", [1, 2, 7, 40])
+def test_the_traces_of_one_dimension_are_moments_of_a_squared_length(n):
+    """A Gram matrix [1, 1] is χ² with n degrees of freedom, and for a pair, as a complex number, a gamma variable."""
+    squares = [n, n * (n + 2), n * (n + 2) * (n + 4)]
+    of_pair = [n, n * (n + 1), n * (n + 1) * (n + 2)]
+    for width, dimensions in ((n, 1), (1, n)):  # W Wᵀ and WᵀW have the same traces
+        assert nulls._gram_traces(width, dimensions, 0, 1) == pytest.approx(squares, rel=1e-12)
+        twice = [2 * 3 * moment * 0.7**power for power, moment in enumerate(of_pair, 1)]  # three pairs
+        assert nulls._gram_traces(width, 0, 3, dimensions, 0.7) == pytest.approx(twice, rel=1e-12)
+
+
 @pytest.mark.parametrize(("groups", "pairs", "fixed"), [(1, 6, 0), (3, 4, 6)])
 def test_the_traces_under_rotation_are_those_of_averaged_gram_matrices(groups, pairs, fixed):
     """Drawn Gram matrices of one factor, averaged over offsets as in `rotary_average`."""

@@ -80,6 +80,15 @@ def test_layers_that_share_their_weights_are_not_paired():
     assert first[0] and third[0]
 
 
+def test_layers_whose_keys_agree_in_a_dimension_are_paired():
+    """A dimension that no key reads is 0 in every layer."""
+    layers = [random_layer(6, 3, seed=i) for i in range(2)]
+    for layer in layers:
+        layer.key[:, 0] = 0
+    for row, layer, other in zip(repaired_rows(layers), layers, layers[::-1], strict=True):
+        assert_row(row[0], sum(dense.form(query, other.key[h // 2]) for h, query in enumerate(layer.query)))
+
+
 def test_only_the_first_and_the_last_layer_are_kept_in_memory():
     repaired = RepairedNull()
     kept = []

@@ -22,6 +22,7 @@ from attngeo.weights.scoring.factors import Factors
 from attngeo.weights.scoring.layer import LayerFactors
 from attngeo.weights.scoring.products import BLOCK, inner_product, product, symmetric_product
 
+UNEQUAL = 4  # the product of two forms whose norms differ by more than this factor is lost in ‖M_A‖² + ‖M_B‖²
 CANCELLED = 1e-3  # a sum this small beside its terms has lost float32 digits and is computed again in float64
 
 
@@ -83,6 +84,8 @@ def _change(
     if query_a.shape == query_b.shape:
         squared = squared_difference(query_a, query_b, key_a, key_b)
         inner = (norm_a**2 + norm_b**2 - squared) / 2
+        if max(norms) > UNEQUAL * min(norms):
+            inner = _inner(*(side.astype(np.float64) for side in (query_a, query_b, key_a, key_b)))
     else:  # heads of two sizes have no difference of factors, and their forms are far apart
         inner = _inner(query_a, query_b, key_a, key_b)
         squared = max(0.0, norm_a**2 + norm_b**2 - 2 * inner)

@@ -50,7 +50,7 @@ class HeadGeometry:
         if len(self.texts) != len(other.texts):
             raise InputError(f"networks captured on {len(self.texts)} and {len(other.texts)} inputs, expected the same")
         for index, (mine, others) in enumerate(zip(self.texts, other.texts, strict=True)):
-            if mine and others and mine != others and not _cut_short(mine, others):
+            if not _cut_short(mine, others):
                 begins = f"{mine[:20]!r} and {others[:20]!r}"
                 raise InputError(f"networks captured on different inputs: input {index} begins with {begins}")
 
@@ -83,5 +83,5 @@ def _text(network: NetworkTensor) -> str:
 
 
 def _cut_short(mine: str, others: str) -> bool:
-    """Return whether one text begins like the other: it was truncated to the window of its model."""
+    """Return whether one text begins with the other: it was truncated to the window of its model, or is not known."""
     return mine.startswith(others) or others.startswith(mine)
