@@ -12,8 +12,8 @@ import argparse
 import sys
 from pathlib import Path
 
-from experiments.initialisation.packed_tokens import unpacked
 from experiments.initialisation.speed import measure
+from experiments.initialisation.text.packed_tokens import unpacked
 
 
 def main() -> int:

@@ -112,8 +112,8 @@ def main() -> int:
     import transformers
 
     from attngeo.io.atomic import write_file
-    from experiments.initialisation.packed_tokens import unpacked
     from experiments.initialisation.speed import measure
+    from experiments.initialisation.text.packed_tokens import unpacked
 
     tokens = unpacked(options.tokens)
     report: dict[str, Any] = {

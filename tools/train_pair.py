@@ -21,7 +21,7 @@ from safetensors.torch import load_file, save
 from attngeo.dynamics.pretraining.config import load_config
 from attngeo.dynamics.pretraining.pretrain import pretrain
 from attngeo.io.atomic import write_file
-from experiments.initialisation.packed_tokens import unpacked
+from experiments.initialisation.text.packed_tokens import unpacked
 
 BUNDLED = Path(__file__).parents[1] / "src" / "attngeo" / "bundled"
 # The keys of a record that the demo shows; the others, such as steps per second, depend on the machine.

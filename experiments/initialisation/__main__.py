@@ -23,10 +23,10 @@ from attngeo.io.atomic import check_writable, write_errors, write_file
 from attngeo.io.messages import messages_to, one_line
 from attngeo.io.progress import Progress, ProgressBar, is_main_process
 from experiments.initialisation.grid import GROUPS, group_cells
-from experiments.initialisation.packed_tokens import pack
 from experiments.initialisation.runs import FinishedRun, read_runs
 from experiments.initialisation.statistics import compare
 from experiments.initialisation.table import FORMATS, as_text
+from experiments.initialisation.text.packed_tokens import pack
 
 _ARCHITECTURES = ("bert", "pre-norm-bert", "modernbert", "llama")
 _FORMAT_OF_SUFFIX = {".md": "markdown", ".csv": "csv"}
@@ -89,8 +89,8 @@ def run(options: argparse.Namespace) -> None:
 
 def speed(options: argparse.Namespace) -> None:
     """Measure steps per second of each architecture, and their share of the rate of bf16 matrix products."""
-    from experiments.initialisation.packed_tokens import unpacked
     from experiments.initialisation.speed import measure_architectures
+    from experiments.initialisation.text.packed_tokens import unpacked
 
     folder = unpacked(options.tokens)
     rows = measure_architectures(folder, options.architecture or _ARCHITECTURES, options.size, options.seconds, print)
@@ -140,7 +140,7 @@ def page(options: argparse.Namespace) -> None:
 
 def overlap(options: argparse.Namespace) -> None:
     """Print the share of the n-grams of words of a held-out text that occur in the training text."""
-    from experiments.initialisation.overlap import overlap_of_files
+    from experiments.initialisation.text.overlap import overlap_of_files
 
     share = overlap_of_files(options.train, options.valid, options.n)
     print(f"{share:.1%} of the {options.n}-grams of the held-out text occur in the training text")
@@ -148,8 +148,8 @@ def overlap(options: argparse.Namespace) -> None:
 
 def frequencies(options: argparse.Namespace) -> None:
     """Print the held-out loss of a model that knows only how often each token occurs."""
-    from experiments.initialisation.frequencies import frequency_loss
-    from experiments.initialisation.packed_tokens import unpacked
+    from experiments.initialisation.text.frequencies import frequency_loss
+    from experiments.initialisation.text.packed_tokens import unpacked
 
     mean, deviation = frequency_loss(open_tokens(unpacked(options.tokens)))
     print(f"{mean:.3f} nats per held-out token, with a standard deviation of {deviation:.3f} over the tokens")

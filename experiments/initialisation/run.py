@@ -17,7 +17,6 @@ import torch
 from attngeo.dynamics.data.tokens import Tokens, open_tokens
 from attngeo.dynamics.monitoring.records import read_records
 from attngeo.dynamics.pretraining.architectures import Model
-from attngeo.dynamics.pretraining.checkpoint import load_checkpoint
 from attngeo.dynamics.pretraining.config import RESULT_NEUTRAL, PretrainConfig
 from attngeo.dynamics.pretraining.loop import Run, TrainingError, train
 from attngeo.dynamics.pretraining.processes import ProcessGroup, process_group
@@ -28,8 +27,9 @@ from attngeo.io.progress import Progress
 from experiments.initialisation.claims import claim
 from experiments.initialisation.fine_tuning import fine_tune
 from experiments.initialisation.grid import FINE_TUNED, Cell, custom_grid, group_cells
-from experiments.initialisation.packed_tokens import unpacked
+from experiments.initialisation.low_loss import ended_before, is_below
 from experiments.initialisation.runs import FinishedRun, append_run, read_runs
+from experiments.initialisation.text.packed_tokens import unpacked
 
 Say = Callable[[str], None]
 _AT_EVERY_EVALUATION = frozenset({"step", "train_loss", "eval_loss"})
@@ -171,10 +171,10 @@ def _run_cell(
         return run
     began = time.monotonic()
     facts: dict[str, Any] = {}
-    is_low = partial(_is_below, Path(config.out) / "metrics.jsonl", cell.until_loss)
+    is_low = partial(is_below, Path(config.out) / "metrics.jsonl", cell.until_loss)
     stop = partial(_is_due, deadline, is_low)
     after = partial(_fine_tune, facts, tokens, config, processes) if fine_tuning else None
-    outcome: Run | TrainingError | None = _ended_before(config, tokens, is_low)
+    outcome: Run | TrainingError | None = ended_before(config, tokens, is_low)
     processes.wait()  # until all have looked; the first process removes the folder of a run that ended
     if outcome is None:
         outcome = _train(config, tokens, processes, progress, stop=stop, after=after)
@@ -183,21 +183,6 @@ def _run_cell(
         return None
     facts |= _facts(processes, time.monotonic() - began, neutral) | {"config": _result_settings(config)}
     return _finished(cell, config, tokens, outcome, facts)
-
-
-def _ended_before(config: PretrainConfig, tokens: Tokens, is_low: Callable[[], bool]) -> Run | None:
-    """Return a run that ended because its loss was low, but was not recorded before its process was killed; else None.
-
-    Trained on, it would end at its next evaluation only.
-    """
-    folder = Path(config.out)
-    if not (folder / "metrics.jsonl").exists() or not is_low():
-        return None
-    run = Run(folder, config, tuple(read_records(folder / "metrics.jsonl")))
-    saved = load_checkpoint(folder / "checkpoint.pt", config)
-    # Without its checkpoint, the last record may be that of other settings or tokens: `train` will tell.
-    is_whole = saved is not None and (saved["step"], saved["tokens"]) == (run.records[-1]["step"], tokens.digest)
-    return run if is_whole and not run.finished else None
 
 
 def _keep(run: FinishedRun, config: PretrainConfig, results: Path, work: Path, processes: ProcessGroup) -> None:
@@ -223,14 +208,6 @@ def _train(
         return train(config, tokens, processes, progress=progress, **options)
     except TrainingError as error:  # a run that diverges is a result; the other runs go on
         return error
-
-
-def _is_below(records: Path, loss: float | None) -> bool:
-    """Tell whether the last record has a held-out loss below `loss`; False where there is none to reach."""
-    if loss is None:
-        return False
-    rows = read_records(records)
-    return bool(rows) and rows[-1]["eval_loss"] < loss
 
 
 def _is_due(deadline: float, is_low: Callable[[], bool]) -> bool:

@@ -14,7 +14,7 @@ from pathlib import Path
 from attngeo.errors import AttngeoError
 from attngeo.io.atomic import write_errors, write_file
 from attngeo.io.messages import one_line
-from experiments.initialisation.packed_tokens import unpacked
+from experiments.initialisation.text.packed_tokens import unpacked
 from experiments.page_tables import replace_tables
 from experiments.updates.measure import Passes, Row
 from experiments.updates.run import STEPS, config_for, measured_run

@@ -10,7 +10,7 @@ import pytest
 from attngeo.dynamics.data.prepare import prepare_tokens
 from attngeo.dynamics.data.tokens import open_tokens
 from attngeo.errors import InputError
-from experiments.initialisation.packed_tokens import pack, unpacked
+from experiments.initialisation.text.packed_tokens import pack, unpacked
 from tests.dynamics.small_runs import write_corpus
 from tests.experiments.initialisation.small_grids import prepare_small_tokens
 

@@ -10,7 +10,6 @@ import pytest
 
 from attngeo.errors import InputError
 from experiments.initialisation.grid import Cell
-from experiments.initialisation.overlap import overlap
 from experiments.initialisation.own_rate import at_best_rates, best_rates
 from experiments.initialisation.page.contrasts import Contrast, contrast_markdown
 from experiments.initialisation.page.plateau import plateau_markdown
@@ -19,6 +18,7 @@ from experiments.initialisation.page.tables import tables, with_tables
 from experiments.initialisation.page.words import difference_text, holm, loss_text, p_text, saved_text
 from experiments.initialisation.runs import FinishedRun, read_runs
 from experiments.initialisation.statistics import Estimate, compare
+from experiments.initialisation.text.overlap import overlap
 from tests.experiments.initialisation.finished_runs import finished_run
 
 ROOT = Path(__file__).parents[3]

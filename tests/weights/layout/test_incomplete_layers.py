@@ -1,8 +1,9 @@
-"""A layer that lacks its queries or its keys is not scored, and a note names it."""
+"""A checkpoint with a layer that lacks its queries or its keys is refused, and the line names the layer."""
 
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +13,7 @@ import numpy as np
 import pytest
 
 import attngeo
+from attngeo.errors import LayoutError
 from tests.weights.made_checkpoints import LLAMA_CONFIG, llama_like_tensors, safetensors_bytes
 
 
@@ -31,22 +33,19 @@ def test_a_layer_without_its_queries_or_its_keys_is_named(missing: str, tmp_path
     tensors = llama_like_tensors()
     del tensors[f"model.layers.1.self_attn.{missing}"]
     saved(tmp_path, LLAMA_CONFIG, tensors)
-    note = f"layers are left out, because they lack {missing}: model.layers.1.self_attn"
-    for options in ({}, {"stack": "decoder"}):  # who selects a stack does not know that it is incomplete either
-        table = attngeo.score(tmp_path, nulls=False, **options)
-        assert table.frame["layer"].unique().sort().to_list() == [0, 2]
-        assert left_out(table) == [note]
-    done = subprocess.run(
-        [sys.executable, "-m", "attngeo", "score", str(tmp_path), "--no-nulls"], capture_output=True, text=True
-    )
-    assert done.returncode == 0 and note in done.stderr + done.stdout
+    lacks = f"model.layers.1.self_attn lacks {missing}, which other layers of its stack have"
+    for options in ({}, {"stack": "decoder"}):
+        with pytest.raises(LayoutError, match=re.escape(lacks)):
+            attngeo.score(tmp_path, nulls=False, **options)
+    done = subprocess.run([sys.executable, "-m", "attngeo", "score", str(tmp_path)], capture_output=True, text=True)
+    assert done.returncode == 2 and lacks in done.stderr
 
 
 def test_experts_shared_between_tokens_are_not_keys_shared_between_layers(tmp_path: Path) -> None:
     tensors = llama_like_tensors()
     del tensors["model.layers.1.self_attn.k_proj.weight"]
-    table = attngeo.score(saved(tmp_path, LLAMA_CONFIG | {"n_shared_experts": 1}, tensors), nulls=False)
-    assert left_out(table) == ["layers are left out, because they lack k_proj.weight: model.layers.1.self_attn"]
+    with pytest.raises(LayoutError, match=r"model\.layers\.1\.self_attn lacks k_proj\.weight"):
+        attngeo.score(saved(tmp_path, LLAMA_CONFIG | {"n_shared_experts": 1}, tensors), nulls=False)
 
 
 def test_missing_parts_of_latent_attention_are_named(tmp_path: Path) -> None:
@@ -63,8 +62,8 @@ def test_missing_parts_of_latent_attention_are_named(tmp_path: Path) -> None:
     layer = "model.layers.1.self_attn"
     for missing in (("q_b_proj.weight",), ("kv_b_proj.weight", "kv_a_proj_with_mqa.weight"), ("q_a_proj.weight",)):
         kept = {name: tensor for name, tensor in tensors.items() if name not in {f"{layer}.{m}" for m in missing}}
-        table = attngeo.score(saved(tmp_path, config, kept), nulls=False)
-        assert left_out(table) == [f"layers are left out, because they lack {', '.join(missing)}: {layer}"]
+        with pytest.raises(LayoutError, match=f"{layer} lacks {', '.join(missing)}, which"):
+            attngeo.score(saved(tmp_path, config, kept), nulls=False)
 
 
 def test_two_streams_that_share_one_product_are_told_apart(tmp_path: Path) -> None:
@@ -76,8 +75,8 @@ def test_two_streams_that_share_one_product_are_told_apart(tmp_path: Path) -> No
         joint_attention_dim=32, pooled_projection_dim=32, axes_dims_rope=(4, 4, 8))  # fmt: skip
     assert left_out(attngeo.score(model, nulls=False)) == []
     del model.transformer_blocks[1].attn.add_q_proj
-    lacks = "layers are left out, because they lack add_q_proj.weight: transformer_blocks.1.attn.second"
-    assert left_out(attngeo.score(model, nulls=False)) == [lacks]
+    with pytest.raises(LayoutError, match=r"transformer_blocks\.1\.attn\.second lacks add_q_proj\.weight"):
+        attngeo.score(model, nulls=False)
 
 
 def test_layers_that_read_the_keys_of_another_one_lack_nothing() -> None:
@@ -92,8 +91,8 @@ def test_layers_that_read_the_keys_of_another_one_lack_nothing() -> None:
     expected = [f"layers are left out, because they read the keys of another layer: {paths}"]
     assert left_out(attngeo.score(model, nulls=False)) == expected
     del model.layers[0].self_attn.k_proj  # which is its own
-    expected.insert(0, "layers are left out, because they lack k_proj.weight: layers.0.self_attn")
-    assert left_out(attngeo.score(model, nulls=False)) == expected
+    with pytest.raises(LayoutError, match=r"layers\.0\.self_attn lacks k_proj\.weight"):
+        attngeo.score(model, nulls=False)
 
 
 # Layers without attention (Jamba, Bamba, Zamba 2, Nemotron-H, LFM2, RecurrentGemma), linear attention (MiniMax,
@@ -118,7 +117,7 @@ def test_nothing_is_missing_from_whole_models(kind: str) -> None:
     checkpoint = open_checkpoint(model)
     shapes = {name: info.shape for name, info in checkpoint.tensors.items()}
     sites = find_sites(shapes, checkpoint.config)
-    assert sites and incomplete_layers(shapes, sites) == {}
+    assert sites and incomplete_layers(shapes, sites) == []
     # One tensor less is noticed wherever another layer of the stack has it.
     stacks = {site.template: [one for one in sites if one.template == site.template] for site in sites}
     for stack in stacks.values():
@@ -126,7 +125,7 @@ def test_nothing_is_missing_from_whole_models(kind: str) -> None:
             for name in (stack[-1].query, stack[-1].key):
                 less = {other: shape for other, shape in shapes.items() if other != name}
                 incomplete = incomplete_layers(less, find_sites(less, checkpoint.config))
-                assert list(incomplete.values()) == [[stack[-1].path]]
+                assert [layer.path for layer, _ in incomplete] == [stack[-1].path]
 
 
 @pytest.mark.parametrize("gate", ["A_log", "forget_gate.A_log"])  # in files, in live models

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 from attngeo.arguments import is_whole
+from attngeo.errors import LayoutError
 from attngeo.io.names import first_names
 from attngeo.weights.layout.diffusers.table import FROM_SECOND, TO_SECOND
 from attngeo.weights.layout.families import ends_with
@@ -19,8 +20,6 @@ _SHOWN = 4  # paths in a note
 _QUERIES = re.compile(r"(?:^|_)w?q(?:kv|content)?(?:_|$)|^query(?!.*(?:embed|feat))(?:_|$)", re.IGNORECASE)
 # Parts of a model that predict further tokens: "mtp.layers.0", "model.mtp_layers.0", ERNIE 4.5's "model.mtp_block.0".
 _FURTHER_TOKENS = re.compile(r"(?:^|\.)mtp(?:_\w+)?\.")
-
-_OF_LINEAR_ATTENTION = [row.key for row in TABLE if row.storage is None]  # leaves that no attention layer has
 
 
 def is_unused(site: Site) -> bool:
@@ -49,23 +48,32 @@ def left_out(
     """
     skipped, unused = list(skipped), list(unused)
     sites = [*scored, *skipped, *unused]
-    incomplete = incomplete_layers(shapes, sites)
-    known = {site.path for site in sites}.union(*incomplete.values())
+    known = {site.path for site in sites} | {layer.path for layer, _ in incomplete_layers(shapes, sites)}
     remarks = {
         "no live model of this type confirmed them": [site.template for site in skipped],
         "the model does not run them with these weights": [site.path for site in unused],
         "their layout is unknown": unknown_layers(shapes, known),
     }
-    return remarks_about(incomplete | remarks)
+    named = [_remark(reason, list(dict.fromkeys(names))) for reason, names in remarks.items() if names]
+    return (*keyless_layers(shapes, sites), *named)
 
 
-def remarks_about(reasons: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
-    """Return one remark per reason; none where `reasons` has no names for it."""
-    return tuple(_remark(reason, list(dict.fromkeys(names))) for reason, names in reasons.items() if names)
+def keyless_layers(shapes: Shapes, sites: Iterable[Site]) -> tuple[str, ...]:
+    """Return a remark about the layers of these stacks that read the keys of another layer; none if there are none."""
+    paths = [layer.path for layer, _ in incomplete_layers(shapes, sites) if _reads_other_keys(layer)]
+    return (_remark("they read the keys of another layer", paths),) if paths else ()
 
 
-def incomplete_layers(shapes: Shapes, sites: Iterable[Site]) -> dict[str, list[str]]:
-    """Return the paths of layers that have queries or keys, but not all tensors of their stack, by what they lack.
+def check_complete(shapes: Shapes, sites: Iterable[Site], ref: str) -> None:
+    """Raise LayoutError for a layer that lacks tensors which the other layers of its stack, `sites`, have."""
+    for layer, missing in incomplete_layers(shapes, sites):
+        if not _reads_other_keys(layer):
+            lacks = f"{layer.path} lacks {', '.join(missing)}"
+            raise LayoutError(f"{ref}: {lacks}, which other layers of its stack have")
+
+
+def incomplete_layers(shapes: Shapes, sites: Iterable[Site]) -> list[tuple[Location, list[str]]]:
+    """Return the layers that have queries or keys, but not all tensors of their stack, and what they lack.
 
     What a layer has to have is known from the other layers of its stack, `sites`. A layer with neither queries nor keys
     may be one without attention, such as those of hybrid models.
@@ -77,7 +85,7 @@ def incomplete_layers(shapes: Shapes, sites: Iterable[Site]) -> dict[str, list[s
         if site.layout.suffix not in (TO_SECOND, FROM_SECOND):  # these are made of the tensors of two other layers
             for leaf in (site.layout.query, site.layout.key):
                 stacks.setdefault((leaf, site.template), site)
-    reasons: dict[str, list[str]] = {}
+    incomplete: list[tuple[Location, list[str]]] = []
     for name in shapes:
         for (leaf, template), site in stacks.items():
             if not ends_with(name, leaf):
@@ -87,15 +95,12 @@ def incomplete_layers(shapes: Shapes, sites: Iterable[Site]) -> dict[str, list[s
             if path in known or path_template(path) != template:
                 continue
             known.add(path)
-            if any(join_path(start, other) in shapes for other in _OF_LINEAR_ATTENTION):
+            if _is_linear(start, leaf, shapes):
                 continue
             leaves = (site.layout.query, site.layout.key, *site.layout.others.values())
-            missing = [other for other in leaves if join_path(start, other) not in shapes]
-            if missing:
-                shares = _reads_other_keys(Location(path, site.cross, site.scope))
-                reason = "they read the keys of another layer" if shares else f"they lack {', '.join(missing)}"
-                reasons.setdefault(reason, []).append(path)
-    return reasons
+            if missing := [other for other in leaves if join_path(start, other) not in shapes]:
+                incomplete.append((Location(path, site.cross, site.scope), missing))
+    return incomplete
 
 
 def unknown_layers(shapes: Shapes, known: set[str]) -> list[str]:
@@ -110,7 +115,7 @@ def unknown_layers(shapes: Shapes, known: set[str]) -> list[str]:
         module, _, projection = path.rpartition(".")
         if leaf != "weight" or len(shape) != 2 or not _QUERIES.search(projection):
             continue
-        if NOT_ATTENTION.search(path) or _is_linear(module, projection, shapes) or _is_within(path, known):
+        if NOT_ATTENTION.search(path) or _is_linear(module, f"{projection}.weight", shapes) or _is_within(path, known):
             continue
         templates[path_template(path)] = None
     return list(templates)
@@ -134,11 +139,10 @@ def _is_within(path: str, known: set[str]) -> bool:
     return any(".".join(words[:count]) in known for count in range(len(words) + 1))
 
 
-def _is_linear(module: str, projection: str, shapes: Shapes) -> bool:
-    """Return whether a module is linear attention, which has no product of queries and keys."""
+def _is_linear(module: str, leaf: str, shapes: Shapes) -> bool:
+    """Return whether a module with queries at `leaf` is linear attention, which has no product of queries and keys."""
     return any(
-        layout.storage is None and layout.query == f"{projection}.weight" and f"{module}.{layout.key}" in shapes
-        for layout in TABLE
+        layout.storage is None and layout.query == leaf and join_path(module, layout.key) in shapes for layout in TABLE
     )
 
 
