@@ -18,7 +18,7 @@ from attngeo.weights.layout.attention_weights import AttentionWeights
 from attngeo.weights.layout.families import Family, ends_with, family
 from attngeo.weights.layout.head_counts import check_width, count_heads
 from attngeo.weights.layout.layer_plan import LayerPlan, Read
-from attngeo.weights.layout.left_out import check_complete, is_unused, keyless_layers, left_out
+from attngeo.weights.layout.left_out import is_unused, left_out, left_out_of_stacks
 from attngeo.weights.layout.norms import find_norm
 from attngeo.weights.layout.pruned_heads import pruned_sites
 from attngeo.weights.layout.qk_norms import QKNorms
@@ -203,9 +203,10 @@ def _find_layers(
             chosen, facts_of_sites, rotary_of_sites(chosen_sites, facts_of_sites, checkpoint.ref), strict=True
         )
     ]
-    check_complete(shapes, sites if stack is None else chosen_sites, checkpoint.ref)
-    # A user who selects a stack knows that it is a part of the model, but not that layers of the stack are left out.
-    remarks = left_out(shapes, sites, skipped, unused) if stack is None else keyless_layers(shapes, chosen_sites)
+    if stack is None:
+        remarks = left_out(shapes, sites, skipped, unused, checkpoint.ref)
+    else:
+        remarks = left_out_of_stacks(shapes, chosen_sites, checkpoint.ref)
     return Layers(checkpoint, tuple(plans), left_out=remarks)
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TypeAlias
 
 from attngeo.arguments import is_whole
 from attngeo.errors import LayoutError
@@ -15,11 +16,14 @@ from attngeo.weights.layout.storage.base import Shapes
 from attngeo.weights.layout.table import NOT_ATTENTION, TABLE
 
 _SHOWN = 4  # paths in a note
+_OTHER_KEYS = "they read the keys of another layer"
 # Names of modules that project queries: "q_proj", "to_q", "wqkv", "query_key_value", "wq_du", "sa_qcontent_proj"; not
 # "query_embed" or "query_feat", which hold learned queries.
 _QUERIES = re.compile(r"(?:^|_)w?q(?:kv|content)?(?:_|$)|^query(?!.*(?:embed|feat))(?:_|$)", re.IGNORECASE)
 # Parts of a model that predict further tokens: "mtp.layers.0", "model.mtp_layers.0", ERNIE 4.5's "model.mtp_block.0".
 _FURTHER_TOKENS = re.compile(r"(?:^|\.)mtp(?:_\w+)?\.")
+
+Incomplete: TypeAlias = list[tuple[Location, list[str]]]  # layers, and the tensors that each lacks
 
 
 def is_unused(site: Site) -> bool:
@@ -38,41 +42,39 @@ def is_unused(site: Site) -> bool:
 
 
 def left_out(
-    shapes: Shapes, scored: Iterable[Site], skipped: Iterable[Site], unused: Iterable[Site]
+    shapes: Shapes, scored: Iterable[Site], skipped: Iterable[Site], unused: Iterable[Site], ref: str
 ) -> tuple[str, ...]:
     """Return one remark per reason for which layers are left out; none where all layers are scored.
 
-    scored:  the layers that are scored
+    scored:  the layers that are scored; LayoutError where a layer of their stacks lacks tensors
     skipped: layers of a known layout that no live model of this type confirmed
     unused:  layers that the model does not run with these weights
     """
-    skipped, unused = list(skipped), list(unused)
+    scored, skipped, unused = list(scored), list(skipped), list(unused)
     sites = [*scored, *skipped, *unused]
-    known = {site.path for site in sites} | {layer.path for layer, _ in incomplete_layers(shapes, sites)}
+    incomplete = incomplete_layers(shapes, sites)
+    _check_complete(incomplete, scored, ref)
+    known = {site.path for site in sites} | {layer.path for layer, _ in incomplete}
     remarks = {
+        _OTHER_KEYS: _paths_without_keys(incomplete),
         "no live model of this type confirmed them": [site.template for site in skipped],
         "the model does not run them with these weights": [site.path for site in unused],
         "their layout is unknown": unknown_layers(shapes, known),
     }
-    named = [_remark(reason, list(dict.fromkeys(names))) for reason, names in remarks.items() if names]
-    return (*keyless_layers(shapes, sites), *named)
+    return _remarks(remarks)
 
 
-def keyless_layers(shapes: Shapes, sites: Iterable[Site]) -> tuple[str, ...]:
-    """Return a remark about the layers of these stacks that read the keys of another layer; none if there are none."""
-    paths = [layer.path for layer, _ in incomplete_layers(shapes, sites) if _reads_other_keys(layer)]
-    return (_remark("they read the keys of another layer", paths),) if paths else ()
+def left_out_of_stacks(shapes: Shapes, scored: Sequence[Site], ref: str) -> tuple[str, ...]:
+    """Return the remarks of `left_out` about the stacks of the layers `scored`, which a user has selected.
+
+    Such a user knows that they are a part of the model, but not that layers of these stacks are left out.
+    """
+    incomplete = incomplete_layers(shapes, scored)
+    _check_complete(incomplete, scored, ref)
+    return _remarks({_OTHER_KEYS: _paths_without_keys(incomplete)})
 
 
-def check_complete(shapes: Shapes, sites: Iterable[Site], ref: str) -> None:
-    """Raise LayoutError for a layer that lacks tensors which the other layers of its stack, `sites`, have."""
-    for layer, missing in incomplete_layers(shapes, sites):
-        if not _reads_other_keys(layer):
-            lacks = f"{layer.path} lacks {', '.join(missing)}"
-            raise LayoutError(f"{ref}: {lacks}, which other layers of its stack have")
-
-
-def incomplete_layers(shapes: Shapes, sites: Iterable[Site]) -> list[tuple[Location, list[str]]]:
+def incomplete_layers(shapes: Shapes, sites: Iterable[Site]) -> Incomplete:
     """Return the layers that have queries or keys, but not all tensors of their stack, and what they lack.
 
     What a layer has to have is known from the other layers of its stack, `sites`. A layer with neither queries nor keys
@@ -85,7 +87,7 @@ def incomplete_layers(shapes: Shapes, sites: Iterable[Site]) -> list[tuple[Locat
         if site.layout.suffix not in (TO_SECOND, FROM_SECOND):  # these are made of the tensors of two other layers
             for leaf in (site.layout.query, site.layout.key):
                 stacks.setdefault((leaf, site.template), site)
-    incomplete: list[tuple[Location, list[str]]] = []
+    incomplete: Incomplete = []
     for name in shapes:
         for (leaf, template), site in stacks.items():
             if not ends_with(name, leaf):
@@ -121,6 +123,19 @@ def unknown_layers(shapes: Shapes, known: set[str]) -> list[str]:
     return list(templates)
 
 
+def _check_complete(incomplete: Incomplete, scored: Sequence[Site], ref: str) -> None:
+    """Raise LayoutError for a layer that lacks tensors which the scored layers of its stack have."""
+    templates = {site.template for site in scored}
+    for layer, missing in incomplete:
+        if layer.template in templates and not _reads_other_keys(layer):
+            lacks = f"{layer.path} lacks {', '.join(missing)}"
+            raise LayoutError(f"{ref}: {lacks}, which other layers of its stack have")
+
+
+def _paths_without_keys(incomplete: Incomplete) -> list[str]:
+    return [layer.path for layer, _ in incomplete if _reads_other_keys(layer)]
+
+
 def _reads_other_keys(layer: Location) -> bool:
     """Return whether a layer is among the last ones, which share the keys of earlier layers."""
     depth, shared = (_count(layer, key) for key in ("num_hidden_layers", "num_kv_shared_layers"))
@@ -146,5 +161,10 @@ def _is_linear(module: str, leaf: str, shapes: Shapes) -> bool:
     )
 
 
-def _remark(reason: str, names: Sequence[str]) -> str:
-    return f"layers are left out, because {reason}: {first_names(names, _SHOWN)}"
+def _remarks(reasons: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
+    """Return a remark for each reason that has names of layers."""
+    return tuple(
+        f"layers are left out, because {reason}: {first_names(list(dict.fromkeys(names)), _SHOWN)}"
+        for reason, names in reasons.items()
+        if names
+    )
