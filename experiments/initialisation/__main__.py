@@ -93,7 +93,8 @@ def speed(options: argparse.Namespace) -> None:
     from experiments.initialisation.text.packed_tokens import unpacked
 
     folder = unpacked(options.tokens)
-    rows = measure_architectures(folder, options.architecture or _ARCHITECTURES, options.size, options.seconds, print)
+    names = options.architecture or _ARCHITECTURES
+    rows = measure_architectures(folder, names, options.size, options.seconds, options.profile, print)
     if options.out is not None:
         with write_errors(options.out):
             write_file(options.out, (json.dumps(rows, indent=2) + "\n").encode())
@@ -211,6 +212,7 @@ def _parser() -> argparse.ArgumentParser:
     measured.add_argument(
         "--seconds", type=float, default=1.0, metavar="X", help="length of a timed stretch; 5 are timed"
     )
+    measured.add_argument("--profile", action="store_true", help="also print the kernels that take most of the time")
     measured.add_argument("--out", type=Path, metavar="FILE", help="also write the measurements to this JSON file")
     for command, summary in ((table, "compare finished runs"), (figures, "draw finished runs")):
         added = add(command, summary)

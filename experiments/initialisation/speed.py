@@ -32,21 +32,18 @@ ARCHITECTURES: dict[str, dict[str, str]] = {
 
 
 def measure_architectures(
-    tokens: Path, names: Sequence[str], sizes: Sequence[str], seconds: float, say: Callable[[str], None]
+    tokens: Path, names: Sequence[str], sizes: Sequence[str], seconds: float, profile: bool, say: Callable[[str], None]
 ) -> list[dict[str, Any]]:
     """Return the speed of each architecture at each size, in stretches of about `seconds` seconds.
 
-    tokens: folder of plain token files
+    tokens:  folder of plain token files
+    profile: also print the kernels that take most of the time
     """
-    rows = []
-    for name in names:
-        settings = dict(ARCHITECTURES[name])
-        objective = settings.pop("objective", "masked")
-        for size in sizes:
-            steps = max(5, round(seconds * _EXPECTED_RATES.get(size, 20)))
-            (row,) = measure(tokens, [size], [objective], steps, False, say, **settings)
-            rows.append({"architecture": name, **row})
-    return rows
+    return [
+        measure(tokens, name, size, max(5, round(seconds * _EXPECTED_RATES.get(size, 20))), profile, say)
+        for name in names
+        for size in sizes
+    ]
 
 
 def matmul_rate(device: torch.device, n: int = 8192) -> float:
@@ -64,17 +61,17 @@ def copy_rate(device: torch.device, size: int = 1 << 32) -> float:
 
 def measure(
     tokens: Path,
-    sizes: Sequence[str],
-    objectives: Sequence[str],
+    name: str,
+    size: str,
     steps: int,
     profile: bool,
     say: Callable[[str], None],
     **settings: Any,
-) -> list[dict[str, Any]]:
-    """Return steps per second for each size and objective: the median of five stretches of `steps` steps.
+) -> dict[str, Any]:
+    """Return the steps per second of an architecture: the median of five stretches of `steps` steps.
 
     The time includes the preparation of the batches.
-    profile: also print the kernels that take most of the time
+    profile:  also print the kernels that take most of the time
     settings: of the config, in place of the usual ones
     """
     opened, processes = open_tokens(tokens), process_group()
@@ -84,44 +81,38 @@ def measure(
     if device.type == "cuda":
         matmul, copy, machine = matmul_rate(device), copy_rate(device), torch.cuda.get_device_name()
         say(f"{machine}: bf16 matmul {matmul / 1e12:.0f} TFLOP/s, copy {copy / 1e12:.2f} TB/s")
-    measurements = []
-    for objective_name in objectives:
-        for size in sizes:
-            config = Cell("baseline", 5e-4, 0, 9_500, size, objective_name).config("", str(tokens), **settings)
-            began = time.perf_counter()
-            model, objective = build_model(config, opened, device), build_objective(config, opened)
-            rows = Rows(opened, "train", config.length, device, config.batch)
-            batches = Batches(rows, objective, batch=config.batch, seed=0)
-            engine = Engine(model, config, processes)
-            for step in range(WARM_UP):
-                engine.step(batches.at(step), step)
-            _synchronize(device)
-            ready = time.perf_counter() - began
-            rates = []
-            step = WARM_UP
-            for _ in range(STRETCHES):
-                began = time.perf_counter()
-                for _ in range(steps):
-                    loss = engine.step(batches.at(step), step)
-                    step += 1
-                _synchronize(device)
-                rates.append(steps / (time.perf_counter() - began))
-            rate = sorted(rates)[STRETCHES // 2]
-            work = model.flops(config.batch, objective.predicted(config.length) * config.batch)
-            row = {"objective": objective_name, "size": size, "steps_per_second": rate,
-                   "spread": max(rates) - min(rates), "flops": rate * work, "ready": ready, "loss": float(loss),
-                   "device": machine, "torch": torch.__version__, "matmul_flops": matmul,
-                   "copied_bytes_per_second": copy}  # fmt: skip
-            share = "" if matmul is None else f", {rate * work / matmul:.1%} of the matmul rate"
-            named = " ".join(str(settings[key]) for key in ("architecture", "norm") if key in settings)
-            say(f"{named or 'bert'} {objective_name} {size}: {rate:.1f} steps/s (spread {row['spread']:.1f}), "
-                f"{rate * work / 1e12:.0f} TFLOP/s{share}; ready after {ready:.1f} s; "
-                f"loss {row['loss']:.3f} at step {step}")  # fmt: skip
-            measurements.append(row)
-            if profile:
-                say(_profile(engine, batches, step))
-            del engine, model, batches, rows
-    return measurements
+    settings = ARCHITECTURES[name] | settings
+    task = settings.pop("objective", "masked")
+    config = Cell("baseline", 5e-4, 0, 9_500, size, task).config("", str(tokens), **settings)
+    began = time.perf_counter()
+    model, objective = build_model(config, opened, device), build_objective(config, opened)
+    rows = Rows(opened, "train", config.length, device, config.batch)
+    batches = Batches(rows, objective, batch=config.batch, seed=0)
+    engine = Engine(model, config, processes)
+    for step in range(WARM_UP):
+        engine.step(batches.at(step), step)
+    _synchronize(device)
+    ready = time.perf_counter() - began
+    rates = []
+    step = WARM_UP
+    for _ in range(STRETCHES):
+        began = time.perf_counter()
+        for _ in range(steps):
+            loss = engine.step(batches.at(step), step)
+            step += 1
+        _synchronize(device)
+        rates.append(steps / (time.perf_counter() - began))
+    rate = sorted(rates)[STRETCHES // 2]
+    spread = max(rates) - min(rates)
+    flops = rate * model.flops(config.batch, objective.predicted(config.length) * config.batch)
+    share = "" if matmul is None else f", {flops / matmul:.1%} of the matmul rate"
+    say(f"{name} {task} {size}: {rate:.1f} steps/s (spread {spread:.1f}), {flops / 1e12:.0f} TFLOP/s{share}; "
+        f"ready after {ready:.1f} s; loss {float(loss):.3f} at step {step}")  # fmt: skip
+    if profile:
+        say(_profile(engine, batches, step))
+    return {"architecture": name, "objective": task, "size": size, "steps_per_second": rate, "spread": spread,
+            "flops": flops, "ready": ready, "loss": float(loss), "device": machine, "torch": torch.__version__,
+            "matmul_flops": matmul, "copied_bytes_per_second": copy}  # fmt: skip
 
 
 def _profile(engine: Engine, batches: Batches, step: int) -> str:

@@ -24,10 +24,10 @@ def symmetric_init_(model: nn.Module, *, scale: Scale = None, **options: Unpack[
     With scale="unit" it helps masked pre-training of models with learned positions that are slow to leave the first
     plateau of their loss: a post-norm BERT of 4 layers saved 33% of the steps at learning rate 5e-4 and 8% at the best
     rate, 2e-3, a pre-norm BERT 14% at 1e-3, most of it through the larger scale alone. It may need a lower rate in deep
-    models: a BERT of 24 layers did not train at 2e-4, where the usual initialisation did (one seed, 600 steps). A model
-    with rotary embedding and pre-norm ended worse with it: a ModernBERT by 0.1 nats, each at its best rate, a LLaMA by
-    0.03 at 1e-3. A causal BERT lost 0.02 at 5e-4 and nothing beyond chance at 1e-3 (docs/initialisation.md). It warns
-    on models with rotary embedding and pre-norm.
+    models: a BERT of 24 layers did not train at 2e-4, where the usual initialisation did (two seeds, 600 steps). A
+    model with rotary embedding and pre-norm ended worse with it: a ModernBERT by 0.1 nats, each at its best rate, a
+    LLaMA by 0.03 at 1e-3. A causal BERT lost 0.02 at 5e-4 and nothing beyond chance at 1e-3 (docs/initialisation.md).
+    It warns on models with rotary embedding and pre-norm.
 
     scale:   None keeps the scale of W_k. "unit" is std 1/√d: initial logits between different tokens are of order one,
              those of a token with itself about √r. A number is a std: in masked training of a BERT of width 256 at
