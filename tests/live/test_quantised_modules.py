@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -62,6 +63,18 @@ def test_the_state_of_a_quantised_model_is_refused() -> None:
     state = quantised(tiny_models.bert()).state_dict()
     with pytest.raises(SourceError, match=r"query\._packed_params\..* packed by torch\.ao\.quantization"):
         attngeo.score(state, num_heads=4)
+
+
+def test_the_file_of_a_quantised_model_is_refused(tmp_path: Path) -> None:
+    """Also where other things are beside the state dict; quantised layers outside of the attention do not matter."""
+    plain, file = tiny_models.bert(), tmp_path / "pytorch_model.bin"
+    plain.config.save_pretrained(tmp_path)
+    for content in (state := quantised(plain).state_dict(), {"model": state, "step": 3}):
+        torch.save(content, file)
+        with pytest.raises(SourceError, match=r"bin: tensor '.*query\._packed_params.* packed by torch\.ao\.quant"):
+            attngeo.score(tmp_path)
+    torch.save(quantised(plain, "intermediate").state_dict(), file)
+    assert attngeo.score(tmp_path).frame.drop("model").equals(attngeo.score(plain).frame.drop("model"))
 
 
 def test_other_quantised_layers_do_not_matter_to_the_weights() -> None:

@@ -24,7 +24,7 @@ from attngeo.weights.sources.discover import (
     parse_index,
     parse_json_object,
 )
-from attngeo.weights.sources.quantized import adapter_error, block_size, refuse_packed
+from attngeo.weights.sources.quantized import adapter_error, block_size, refuse_adapter, refuse_packed
 from attngeo.weights.sources.wrapper_names import without_wrappers
 
 
@@ -157,6 +157,7 @@ def open_folder(folder: Folder, config: Mapping[str, Any] | None, weights: Weigh
         stored_tensors = _union(folder, tables)
     else:
         stored_tensors = _indexed(folder, dict(zip(files, tables, strict=True)), weight_map)
+    refuse_adapter(folder.ref, stored_tensors)
     refuse_packed(folder.ref, stored_tensors)
     renamed = without_wrappers(stored_tensors)
     if renamed is not stored_tensors:

@@ -19,6 +19,7 @@ from attngeo.weights.sources.quantized import (
     block_size,
     may_hold_attention,
     refusal,
+    refuse_adapter,
     refuse_packed,
     refuse_quantised_attention,
     scale_of,
@@ -192,7 +193,9 @@ def mapping_checkpoint(values: Mapping[str, TensorLike], config: Mapping[str, An
     """Return a state dict, of torch tensors or NumPy arrays (also bfloat16 of ml_dtypes), as a checkpoint."""
     if not values:
         raise SourceError("state dict: is empty, expected tensors by name")
-    refuse_packed("state dict", [name for name in values if isinstance(name, str)])
+    names = [name for name in values if isinstance(name, str)]
+    refuse_adapter("state dict", names)
+    refuse_packed("state dict", names)
     for name, value in values.items():
         if not isinstance(name, str) or not hasattr(value, "shape") or not hasattr(value, "dtype"):
             raise SourceError(f"state dict: {name!r} is a {type(value).__name__}, expected a tensor or an array")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from attngeo.errors import SourceError, first_line
 from attngeo.weights.sources.memory import MemoryCheckpoint
-from attngeo.weights.sources.quantized import refuse_packed
+from attngeo.weights.sources.quantized import refuse_adapter, refuse_packed
 from attngeo.weights.sources.wrapper_names import without_wrappers
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def pickle_checkpoint(
     for tensor, shard in (weight_map or {}).items():
         if tensor not in values:
             raise SourceError(f"{ref}: the index lists tensor {tensor!r} in {shard!r}, which does not contain it")
-    refuse_packed(ref, values)
+    refuse_adapter(ref, values)
     return MemoryCheckpoint(ref, config, without_wrappers(values), without_wrappers(origin))
 
 
@@ -67,7 +67,7 @@ def load_state_dict(path: Path, name: str) -> dict[str, torch.Tensor]:
     except Exception as error:  # the unpickler raises errors of every kind for damaged files
         why = first_line(error).partition(". ")[0]
         raise SourceError(f"{name}: not a pickled state dict, or an incomplete or damaged one ({why})") from error
-    tensors = _find_tensors(content)
+    tensors = _find_tensors(content, name)
     if not tensors:
         raise SourceError(f"{name}: {_without_tensors(content)}")
     return tensors
@@ -123,11 +123,15 @@ def _without_tensors(content: object) -> str:
     return f"holds a {type(content).__name__} without tensors, expected a state dict of tensors"
 
 
-def _find_tensors(content: object, depth: int = 0) -> dict[str, torch.Tensor]:
-    """Return the tensors of a mapping, or those under one of the usual keys if there are more of them."""
+def _find_tensors(content: object, name: str, depth: int = 0) -> dict[str, torch.Tensor]:
+    """Return the tensors of a mapping, or those under one of the usual keys if there are more of them.
+
+    name: of the file, for messages
+    """
     import torch
 
     if not isinstance(content, Mapping) or depth > 2:
         return {}
+    refuse_packed(name, map(str, content))  # here, because torch.ao.quantization packs weights in tuples
     own = {str(key): value for key, value in content.items() if isinstance(value, torch.Tensor)}
-    return max([own, *(_find_tensors(content.get(key), depth + 1) for key in _STATE_KEYS)], key=len)
+    return max([own, *(_find_tensors(content.get(key), name, depth + 1) for key in _STATE_KEYS)], key=len)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -118,11 +118,18 @@ def _block_of(info: TensorInfo, scale: FloatArray, stated: tuple[int, int] | Non
     )
 
 
-def refuse_packed(ref: str, tensors: Collection[str]) -> None:
-    """Raise SourceError for adapters, and for attention weights that are packed in a way attngeo does not read."""
+def refuse_adapter(ref: str, tensors: Collection[str]) -> None:
+    """Raise SourceError if every tensor belongs to an adapter."""
     if tensors and all(_ADAPTER.search(name) for name in tensors):
         raise adapter_error(ref, None)
-    for name in tensors:
+
+
+def refuse_packed(ref: str, names: Iterable[str]) -> None:
+    """Raise SourceError for attention weights that are packed in a way attngeo does not read.
+
+    names: of the tensors, and of values that are no tensors where a format has them
+    """
+    for name in names:
         for suffix, library in _PACKED_SUFFIXES.items():
             if name.endswith(suffix) and may_hold_attention(name[: -len(suffix)]):
                 raise SourceError(
