@@ -155,13 +155,13 @@ _SCREENED = (5e-4, 1e-3, 2e-3, 4e-3)
 _MECHANISM = ("unit indefinite", "unit independent with self-bias", "unit small-skewed", "unit large-symmetric",
               "unit symmetric", "unit skewed", "unit independent", "baseline")  # fmt: skip
 _SCALES = ("std 0.03", "std 0.045", "unit", "std 0.09", "std 0.125")  # unit is std 0.0625 at width 256
-# What to recommend for each architecture. A group that follows a screening is run with the learning rates found there
-# (`--lr`).
+# What to recommend for each architecture. A group that follows a screening has the best learning rates found there.
 ARCHITECTURE_GROUPS: dict[str, tuple[Cell, ...]] = {
     "tuned-rate-screen": grid(_ARMS, _SCREENED, (0,)),
-    "tuned-rate": grid(_ARMS, (1e-3,), range(5)),
+    "tuned-rate": grid(_ARMS, (2e-3,), range(5)),
     "modernbert-screen": grid(_MODERN_ARMS, _SCREENED, (0,), other=_MODERN),
-    "modernbert": grid(_MODERN_ARMS, (1e-3,), range(5), other=_MODERN),
+    "modernbert": grid(_MODERN_ARMS, (2e-3,), range(5), other=_MODERN)
+    + grid(("unit symmetric",), (4e-3,), range(5), other=_MODERN),  # its own best rate
     "modernbert-large-screen": grid(
         ("baseline", "unit symmetric"), (5e-4, 1e-3), (0,), size="12x768", steps=1_500, other=_MODERN
     ),
