@@ -51,11 +51,10 @@ def final_norm(x: Tensor, weights: Weights) -> Tensor:
     return x
 
 
-def logits_of(x: Tensor, weights: Weights) -> Tensor:
-    """Return the logits [n, vocabulary] at n positions x [n, d]."""
-    dense, dense_bias, gain, bias, word, word_bias = weights
-    h = F.gelu(linear(x, dense, dense_bias))  # [n, d]
-    return linear(layer_norm(h, gain, bias, EPSILON), word, word_bias)
+def output_features(x: Tensor, weights: Weights) -> Tensor:
+    """Return the features [..., d] that the output layer maps to logits."""
+    dense, dense_bias, gain, bias = weights
+    return layer_norm(F.gelu(linear(x, dense, dense_bias)), gain, bias, EPSILON)
 
 
 def _add_and_norm(x: Tensor, y: Tensor, gain: Tensor, bias: Tensor) -> Tensor:
@@ -88,7 +87,7 @@ def bert_settings(shape: Shape) -> dict[str, object]:
 class Bert(Model):
     """BERT."""
 
-    functions = Functions(embed, attention_inputs, layer, final_norm, logits_of)
+    functions = Functions(embed, attention_inputs, layer, final_norm, output_features)
     embedding_names = (
         "bert.embeddings.word_embeddings.weight",
         "bert.embeddings.position_embeddings.weight",
@@ -116,9 +115,8 @@ class Bert(Model):
         "cls.predictions.transform.dense.bias",
         "cls.predictions.transform.LayerNorm.weight",
         "cls.predictions.transform.LayerNorm.bias",
-        "bert.embeddings.word_embeddings.weight",
-        "cls.predictions.bias",
     )
+    output_names = ("bert.embeddings.word_embeddings.weight", "cls.predictions.bias")
 
     @staticmethod
     def parameter_shapes(shape: Shape) -> Shapes:

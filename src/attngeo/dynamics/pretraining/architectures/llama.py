@@ -50,15 +50,10 @@ def final_norm(x: Tensor, weights: Weights) -> Tensor:
     return rms_norm(x, weights[0], _EPSILON)
 
 
-def logits_of(x: Tensor, weights: Weights) -> Tensor:
-    """Return the logits [n, vocabulary] at n positions x [n, d]."""
-    return linear(final_norm(x, weights), weights[1])
-
-
 class Llama(Model):
     """LLaMA."""
 
-    functions = Functions(embed, attention_inputs, layer, final_norm, logits_of)
+    functions = Functions(embed, attention_inputs, layer, final_norm, output_features=final_norm)
     embedding_names = ("model.embed_tokens.weight",)
     layer_path = "model.layers"
     layer_names = (
@@ -72,7 +67,8 @@ class Llama(Model):
         "mlp.up_proj.weight",
         "mlp.down_proj.weight",
     )
-    head_names = ("model.norm.weight", "model.embed_tokens.weight")
+    head_names = ("model.norm.weight",)
+    output_names = ("model.embed_tokens.weight",)
     rotary_base = 10_000.0
 
     @staticmethod

@@ -14,9 +14,9 @@ from typing import Any, ClassVar, TypeAlias, Union
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
-from attngeo.dynamics.pretraining.architectures.blocks import Rotation, SelectRows, Setting
+from attngeo.dynamics.pretraining.architectures.blocks import Rotation, SelectRows, Setting, linear
+from attngeo.dynamics.pretraining.architectures.output_loss import OutputLoss, loss_and_gradients, mean_loss
 from attngeo.dynamics.pretraining.architectures.shape import Shape
 from attngeo.weights.layout.rotary import RotaryPairs
 
@@ -43,7 +43,7 @@ class Functions:
     attention_inputs: Callable[[Tensor, Weights, Setting], tuple[Tensor, Tensor, Tensor]]  # x → q, k, v, rotated
     layer: Callable[[Tensor, Weights, Setting, Tensor | None], Tensor]  # x, weights, setting, self-bias → x
     final_norm: Callable[[Tensor, Weights], Tensor]  # x [..., d] → x [..., d]
-    logits_of: Callable[[Tensor, Weights], Tensor]  # x [n, d] before the final norm → logits [n, vocabulary]
+    output_features: Callable[[Tensor, Weights], Tensor]  # x [..., d] before the final norm → features [..., d]
 
 
 class Model(nn.Module):  # type: ignore[misc]  # torch is untyped here
@@ -58,7 +58,8 @@ class Model(nn.Module):  # type: ignore[misc]  # torch is untyped here
     embedding_names: ClassVar[tuple[str, ...]]
     layer_path: ClassVar[str]  # path of the layers, up to their number
     layer_names: ClassVar[tuple[str, ...]]  # within a layer
-    head_names: ClassVar[tuple[str, ...]]
+    head_names: ClassVar[tuple[str, ...]]  # between the last layer and the output layer
+    output_names: ClassVar[tuple[str, ...]]  # weight [vocabulary, d] of the output layer and, where it has one, bias
     rotary_base: ClassVar[float | None] = None  # the frequencies are base^(−2f/r); None: nothing rotates
 
     def __init__(
@@ -85,10 +86,11 @@ class Model(nn.Module):  # type: ignore[misc]  # torch is untyped here
             tuple(held.get(f"{self.layer_path}.{i}.{name}") for name in self.layer_names) for i in range(shape.layers)
         ]
         self.head_weights = tuple(held[name] for name in self.head_names)
+        self.output_weights = (*(held[name] for name in self.output_names), None)[:2]  # weight, bias or None
         of = self.functions
-        self._embed: Callable[..., Tensor] = _compiled(of.embed) if compiled else of.embed
-        self._layer: Callable[..., Tensor] = _compiled(of.layer) if compiled else of.layer
-        self._loss_of: Callable[..., Tensor] = _loss_function(of.logits_of, compiled)
+        made = _compiled if compiled else _as_it_is
+        self._embed, self._layer, self._output_features = made(of.embed), made(of.layer), made(of.output_features)
+        self._mean_loss, self._loss_and_gradients = made(mean_loss), made(loss_and_gradients)
 
     @staticmethod
     @abstractmethod
@@ -152,12 +154,16 @@ class Model(nn.Module):  # type: ignore[misc]  # torch is untyped here
 
     def loss(self, ids: Tensor, positions: Tensor, targets: Tensor) -> Tensor:
         """Return the mean loss in nats at `positions` [n] of the flattened rows ids [rows, length]; targets: [n]."""
-        x = self.encode(ids).flatten(0, 1)  # [rows·length, d]
-        return self._loss_of(SelectRows.apply(x, positions), targets, self.head_weights)
+        x = SelectRows.apply(self.encode(ids).flatten(0, 1), positions)  # [n, d]
+        h = self._output_features(x, self.head_weights)  # [n, d]
+        if torch.is_grad_enabled():
+            return OutputLoss.apply(h, *self.output_weights, targets, self._loss_and_gradients)
+        return self._mean_loss(h, *self.output_weights, targets)
 
     def forward(self, ids: Tensor) -> Tensor:
         """Return logits [rows, length, vocabulary] for token ids [rows, length]."""
-        return self.functions.logits_of(self.encode(ids).flatten(0, 1), self.head_weights).unflatten(0, ids.shape)
+        h = self.functions.output_features(self.encode(ids), self.head_weights)  # [rows, length, d]
+        return linear(h, *self.output_weights)
 
     def flops(self, rows: int, predicted: int) -> float:
         """Return the floating-point operations of one training step.
@@ -168,7 +174,10 @@ class Model(nn.Module):  # type: ignore[misc]  # torch is untyped here
         shape, tokens = self.shape, rows * self.shape.length
         layers, head = (
             sum(weight.numel() for weight in weights if weight is not None and weight.dim() == 2)
-            for weights in ([weight for weights in self.layer_weights for weight in weights], self.head_weights)
+            for weights in (
+                [weight for weights in self.layer_weights for weight in weights],
+                (*self.head_weights, *self.output_weights),
+            )
         )
         attention = 12.0 * shape.layers * shape.hidden * shape.length
         return float((6.0 * layers + attention) * tokens + 6.0 * head * predicted)
@@ -203,19 +212,13 @@ def _rotation(base: float, shape: Shape) -> Rotation:
 
 
 @cache  # one compilation for every model of a process
-def _compiled(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+def _compiled(function: Callable[..., Any]) -> Callable[..., Any]:
     import torch._dynamo
 
     torch._dynamo.config.recompile_limit = 64  # for several shapes, with and without gradients
-    compiled: Callable[..., Tensor] = torch.compile(function, dynamic=False)
+    compiled: Callable[..., Any] = torch.compile(function, dynamic=False)
     return compiled
 
 
-@cache
-def _loss_function(logits_of: Callable[..., Tensor], compiled: bool) -> Callable[..., Tensor]:
-    """Return the mean cross-entropy in nats at n positions x [n, d] with targets [n]."""
-
-    def loss_of(x: Tensor, targets: Tensor, weights: Weights) -> Tensor:
-        return F.cross_entropy(logits_of(x, weights).float(), targets)
-
-    return _compiled(loss_of) if compiled else loss_of
+def _as_it_is(function: Callable[..., Any]) -> Callable[..., Any]:
+    return function

@@ -53,17 +53,16 @@ def final_norm(x: Tensor, weights: Weights) -> Tensor:
     return layer_norm(x, weights[0], None, _EPSILON)
 
 
-def logits_of(x: Tensor, weights: Weights) -> Tensor:
-    """Return the logits [n, vocabulary] at n positions x [n, d]."""
-    dense, gain, word, word_bias = weights[1:]
-    h = F.gelu(linear(final_norm(x, weights), dense))  # [n, d]
-    return linear(layer_norm(h, gain, None, _EPSILON), word, word_bias)
+def output_features(x: Tensor, weights: Weights) -> Tensor:
+    """Return the features [..., d] that the output layer maps to logits."""
+    dense, gain = weights[1:]
+    return layer_norm(F.gelu(linear(final_norm(x, weights), dense)), gain, None, _EPSILON)
 
 
 class ModernBert(Model):
     """ModernBERT."""
 
-    functions = Functions(embed, attention_inputs, layer, final_norm, logits_of)
+    functions = Functions(embed, attention_inputs, layer, final_norm, output_features)
     embedding_names = ("model.embeddings.tok_embeddings.weight", "model.embeddings.norm.weight")
     layer_path = "model.layers"
     layer_names = (
@@ -74,13 +73,8 @@ class ModernBert(Model):
         "mlp.Wi.weight",
         "mlp.Wo.weight",
     )
-    head_names = (
-        "model.final_norm.weight",
-        "head.dense.weight",
-        "head.norm.weight",
-        "model.embeddings.tok_embeddings.weight",
-        "decoder.bias",
-    )
+    head_names = ("model.final_norm.weight", "head.dense.weight", "head.norm.weight")
+    output_names = ("model.embeddings.tok_embeddings.weight", "decoder.bias")
     rotary_base = 10_000.0  # the published models were trained with it before their context was extended
 
     @staticmethod

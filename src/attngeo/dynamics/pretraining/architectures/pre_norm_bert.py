@@ -52,15 +52,15 @@ def final_norm(x: Tensor, weights: Weights) -> Tensor:
     return layer_norm(x, gain, bias, _EPSILON)
 
 
-def logits_of(x: Tensor, weights: Weights) -> Tensor:
-    """Return the logits [n, vocabulary] at n positions x [n, d]."""
-    return bert.logits_of(final_norm(x, weights), weights[2:])
+def output_features(x: Tensor, weights: Weights) -> Tensor:
+    """Return the features [..., d] that the output layer maps to logits."""
+    return bert.output_features(final_norm(x, weights), weights[2:])
 
 
 class PreNormBert(Model):
     """BERT with norms before the sub-layers."""
 
-    functions = Functions(embed, attention_inputs, layer, final_norm, logits_of)
+    functions = Functions(embed, attention_inputs, layer, final_norm, output_features)
     embedding_names = tuple(name.replace("bert.", "roberta_prelayernorm.", 1) for name in bert.Bert.embedding_names)
     layer_path = "roberta_prelayernorm.encoder.layer"
     layer_names = tuple(
@@ -84,9 +84,8 @@ class PreNormBert(Model):
         "lm_head.dense.bias",
         "lm_head.layer_norm.weight",
         "lm_head.layer_norm.bias",
-        "roberta_prelayernorm.embeddings.word_embeddings.weight",
-        "lm_head.bias",
     )
+    output_names = ("roberta_prelayernorm.embeddings.word_embeddings.weight", "lm_head.bias")
 
     @staticmethod
     def parameter_shapes(shape: Shape) -> Shapes:
