@@ -151,6 +151,7 @@ _ARMS = ("baseline", "unit independent", "unit symmetric")
 _MODERN_ARMS = (*_ARMS, "half-unit symmetric")
 _MODERN = (("architecture", "modernbert"),)
 _LONG_WARMUP = (("warmup", 1_000),)
+_LONG: dict[str, Any] = {"size": "12x768", "steps": 8_000, "other": _LONG_WARMUP}
 _SCREENED = (5e-4, 1e-3, 2e-3, 4e-3)
 _MECHANISM = ("unit indefinite", "unit independent with self-bias", "unit small-skewed", "unit large-symmetric",
               "unit symmetric", "unit skewed", "unit independent", "baseline")  # fmt: skip
@@ -169,8 +170,7 @@ ARCHITECTURE_GROUPS: dict[str, tuple[Cell, ...]] = {
         ("baseline", "unit symmetric"), (5e-4,), range(3), size="12x768", steps=5_000, other=_MODERN
     ),
     "pre-norm": grid(_ARMS, (1e-3,), range(5), other=(("norm", "pre"),)),
-    "large-long": grid((*_ARMS, "unit skewed"), (5e-4,), range(2), size="12x768", steps=8_000, other=_LONG_WARMUP),
-    "large-long-third": grid((*_ARMS, "unit skewed"), (5e-4,), (2,), size="12x768", steps=8_000, other=_LONG_WARMUP),
+    "large-long": grid(_ARMS, (5e-4,), range(3), **_LONG) + grid(("unit skewed",), (5e-4,), range(2), **_LONG),
     "mechanism": grid(_MECHANISM, (2e-4, 5e-4), range(5)),
     "scale": grid(
         tuple(f"{scale} {start}" for scale in _SCALES for start in ("symmetric", "independent")), (5e-4,), range(3)

@@ -79,7 +79,7 @@ def test_every_item_of_the_comparison_has_its_cells() -> None:
     count = {name: len(group) for name, group in ARCHITECTURE_GROUPS.items()}
     assert count["tuned-rate-screen"] == 3 * 4 and count["tuned-rate"] == 15 and count["modernbert"] == 25
     assert (
-        count["large-long"] == 8
+        count["large-long"] == 11
         and count["mechanism"] == 8 * 2 * 5
         and count["scale"] == 30
         and count["causal-tuned"] == 18
