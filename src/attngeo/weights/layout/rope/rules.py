@@ -20,6 +20,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from attngeo.arguments import is_whole
 from attngeo.errors import AttngeoError
 from attngeo.weights.layout.config_scope import Scope
 from attngeo.weights.layout.families import Family, ends_with, family
@@ -115,7 +116,7 @@ def rotary_size(rule: Rule, settings: RopeSettings, scope: Scope, size: int) -> 
     value = scope.get(rule["size"])
     if value is None:  # GPT-J and GGUF: without a number all dimensions rotate
         return size
-    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= size:
+    if not is_whole(value, 0, size):
         raise RopeConfigError(str(rule["size"]), value, f"a whole number from 0 to {size}")
     return value
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from attngeo.arguments import is_whole
 from attngeo.arrays import Floats
 from attngeo.errors import LayoutError
 from attngeo.weights.layout.config_scope import Scope
@@ -126,7 +127,7 @@ def window(scope: Scope) -> int | None:
     """Return the number of positions the model was made for; None where the config does not say."""
     for key in ("max_position_embeddings", "n_positions", "max_sequence_length", "context_length", "seq_length"):
         value = scope.get(key)
-        if isinstance(value, int) and not isinstance(value, bool) and value > 0:
+        if is_whole(value, lowest=1):
             return value
     return None
 
