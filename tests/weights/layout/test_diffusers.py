@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import warnings
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -44,14 +42,7 @@ QUICK = [
 ]
 
 
-@pytest.fixture(autouse=True)
-def quiet_and_restored(one_torch_thread: None) -> Iterator[None]:
-    """Ignore warnings about tiny models, and drop the facts that a proof made attngeo assume."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        yield
-    families.families.cache_clear()
-    families.family.cache_clear()
+pytestmark = pytest.mark.usefixtures("restored_facts", "ignored_warnings", "one_torch_thread")
 
 
 @pytest.mark.parametrize(
