@@ -18,7 +18,7 @@ from attngeo.weights.layout.families import Family, family
 from attngeo.weights.layout.head_counts import check_width, count_heads
 from attngeo.weights.layout.layer_plan import LayerPlan, Read
 from attngeo.weights.layout.left_out import is_unused, left_out, left_out_of_stacks
-from attngeo.weights.layout.norms import find_norm
+from attngeo.weights.layout.preceding_norm import find_norm
 from attngeo.weights.layout.pruned_heads import pruned_sites
 from attngeo.weights.layout.qk_norms import QKNorms
 from attngeo.weights.layout.rope import rotary_of_sites
