@@ -126,12 +126,12 @@ def _size_key(rule: Rule, scope: Scope) -> str:
 
 
 def _rule_for(site: Location, kind: str | None, known: Family) -> Rule | None:
-    """Return the rule for layers of this kind at this place, under the switches of its config; None: none was found."""
+    """Return the rule for a layer of this kind, under the switches of its config; None: none was found."""
     assert site.scope is not None
     switched = {key: value for key in SWITCHES if (value := _other_value(site.scope, key)) is not None}
     # Of a part of a larger model that has a model type of its own, the rules of that type hold too.
     part = family(str(site.scope.config.get("model_type", "")))
-    # Longer endings first: "encoder.layers.*.self_attn" is also the ending of a vision tower inside that encoder.
+    # Longer endings first: "encoder.layers.*.self_attn" is also the ending of a vision stack inside that encoder.
     for rule in (rule for rules in (known.rotary, part.rotary) for rule in sorted(rules, key=_by_length)):
         if (
             ends_with(site.template, str(rule["site"]))
