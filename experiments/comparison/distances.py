@@ -17,15 +17,15 @@ STEPS = (0, 30, 100, 200, 300)
 TEXTS = 4  # rows of held-out tokens
 
 
-def run_geometries(kind: str, tokens: Tokens, seed: int, steps: Sequence[int] = STEPS) -> list[HeadGeometry]:
-    """Return the head geometry of one run at each of `steps`, on the same held-out rows."""
+def run_geometries(kind: str, tokens: Tokens, seed: int) -> list[HeadGeometry]:
+    """Return the head geometry of one run at each of `STEPS`, on the same held-out rows."""
     import torch
 
     ids = np.asarray(tokens.array("valid")[: TEXTS * LENGTH]).astype(np.int64).reshape(TEXTS, LENGTH)
     inputs = [{"input_ids": torch.from_numpy(row[None])} for row in ids]
     model = new_model(kind, tokens.vocabulary, seed)
     found = []
-    for _ in train_model(model, tokens, steps, order=0):
+    for _ in train_model(model, tokens, STEPS, order=0):
         model.eval()
         captured = capture(model, inputs)
         found.append(HeadGeometry.of([captured] if isinstance(captured, NetworkTensor) else captured))

@@ -33,10 +33,10 @@ def fine_tuned(path: Path, tokens: Tokens, steps: Sequence[int] = STEPS) -> dict
     return found
 
 
-def common_start(kind: str, tokens: Tokens, steps: Sequence[int] = STEPS) -> dict[int, ModelComparison]:
+def common_start(kind: str, tokens: Tokens) -> dict[int, ModelComparison]:
     """Return two models compared that were trained from the same initial values on rows in two orders."""
     models = [new_model(kind, tokens.vocabulary, 1000) for _ in range(2)]
-    runs = [train_model(model, tokens, steps, order=order) for order, model in enumerate(models)]
+    runs = [train_model(model, tokens, STEPS, order=order) for order, model in enumerate(models)]
     return {step: attngeo.compare(*models) for step, _ in zip(*runs, strict=True)}
 
 

@@ -102,7 +102,7 @@ def _one_draw(
     }  # fmt: skip
     if any(one.method in ("folders", "entropy") for one in wanted):
         begin = process_time()
-        assert calibration.geometry
+        assert calibration.organized
         yield common | {"method": "geometry", "draw": draw, "seconds": round(process_time() - begin, 3)}
     for method, seed in dict.fromkeys((one.method, one.seed) for one in wanted):
         begin = process_time()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -41,9 +41,7 @@ def config_for(objective: str, seed: int, out: Path, tokens: Path, **settings: A
     return load_config({"evaluations": values["steps"] // EVERY} | values)
 
 
-def measured_run(
-    config: PretrainConfig, steps: Collection[int], passes: Passes, say: Callable[[str], None] = print
-) -> list[Row]:
+def measured_run(config: PretrainConfig, steps: Collection[int], passes: Passes) -> list[Row]:
     """Train until the last of `steps` has been measured; return one row per head and step."""
     tokens = open_tokens(Path(config.tokens))
     given = batches(config, tokens, passes)
@@ -64,7 +62,7 @@ def measured_run(
             new = average_rows(copy, given, config.objective == "masked")
             same = {"objective": config.objective, "seed": config.seed, "step": step}
             rows.extend(same | row for row in new)
-            say(f"{config.objective}, seed {config.seed}, step {step}: {len(new)} heads")
+            print(f"{config.objective}, seed {config.seed}, step {step}: {len(new)} heads")
 
     train(config, tokens, process_group(), stop=lambda: reached > max(steps), observe=observe)
     return rows

@@ -6,7 +6,7 @@ import math
 import operator
 import os
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 from attngeo.errors import InputError
 
@@ -32,7 +32,7 @@ def whole_number(value: Any, name: str, lowest: int | None = 0, highest: int | N
     return operator.index(value)
 
 
-def is_whole(value: Any, lowest: int | None = None, highest: int | None = None) -> bool:
+def is_whole(value: Any, lowest: int | None = None, highest: int | None = None) -> TypeGuard[int]:
     """Tell whether `value` is a whole number from `lowest` to `highest`, as `whole_number` understands it.
 
     >>> is_whole(3, 0, 4), is_whole(3.0), is_whole(True)

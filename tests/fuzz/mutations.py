@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping
 from random import Random
 from typing import Any
 
-MEGABYTE = 1 << 20
 EXTREMES = (0, 1, 2, 3, 7, 255, 256, 65_535, 1 << 31, (1 << 32) - 1, 1 << 40, 1 << 62, 1 << 63, (1 << 64) - 1)
 
 

@@ -45,8 +45,8 @@ def llama_like_tensors(layers: int = 3, width: int = 64, dtype: Any = ml_dtypes.
     return tensors
 
 
-def safetensors_bytes(tensors: Mapping[str, Array], header: Mapping[str, Any] | None = None) -> bytes:
-    """Return a safetensors file with the tensors in the order given; `header` entries replace the true ones."""
+def safetensors_bytes(tensors: Mapping[str, Array]) -> bytes:
+    """Return a safetensors file with the tensors in the order given."""
     entries: dict[str, Any] = {}
     data = b""
     for name, array in tensors.items():
@@ -57,7 +57,7 @@ def safetensors_bytes(tensors: Mapping[str, Array], header: Mapping[str, Any] | 
             "data_offsets": [len(data), len(data) + len(content)],
         }
         data += content
-    return with_header(json.dumps({**entries, **(header or {})}).encode(), data)
+    return with_header(json.dumps(entries).encode(), data)
 
 
 def with_header(header: bytes, data: bytes = b"") -> bytes:

@@ -13,9 +13,9 @@ _QK_NORM = re.compile(
 )
 
 
-def randomise(model: nn.Module, seed: int = 0) -> None:
+def randomise(model: nn.Module) -> None:
     """Draw weights that keep signals of order one, gains far from one and no biases, so that no two heads are alike."""
-    generator = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if not parameter.is_floating_point() or parameter.numel() == 0:

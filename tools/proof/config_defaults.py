@@ -7,7 +7,7 @@ from typing import Any
 from transformers import PreTrainedConfig
 
 from attngeo.weights.layout.config_scope import DECLARED
-from attngeo.weights.layout.norms import SWITCHES
+from attngeo.weights.layout.preceding_norm import SWITCHES
 from attngeo.weights.layout.rope.layer_kinds import shortest_period
 from attngeo.weights.layout.rope.rules import SWITCHES as ROTARY_SWITCHES
 from attngeo.weights.layout.rope.settings import BASES, SHARES, SIZES

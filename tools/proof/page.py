@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from tools.proof.diffusers.page import diffusers_section
+from tools.proof.diffusers.page import cell, diffusers_section
 
 TOLERANCE = 1e-4  # as in `agreement`, which needs torch
 _TITLES = {
@@ -72,7 +72,7 @@ def coverage_page(everything: dict[str, dict[str, Any]], version: str) -> str:
             lines.append(", ".join(members))
         else:
             lines += ["| type | reason |", "|---|---|"]
-            lines += [f"| {kind} | {_cell(record[kind].get('reason', ''))} |" for kind in members]
+            lines += [f"| {kind} | {cell(record[kind].get('reason', ''))} |" for kind in members]
     return "\n".join(lines + _gguf_section(gguf) + diffusers_section()) + "\n"
 
 
@@ -126,7 +126,7 @@ def _gguf_section(record: dict[str, dict[str, Any]]) -> list[str]:
         "|---|---|---|---|---|",
         *(_row(kind, record[kind]) for kind in right),
         *(
-            f"| {kind} | {verdict['status']} | | | {_cell(verdict.get('reason', ''))} |"
+            f"| {kind} | {verdict['status']} | | | {cell(verdict.get('reason', ''))} |"
             for kind, verdict in sorted(record.items())
             if kind not in right
         ),
@@ -142,7 +142,7 @@ def _row(kind: str, verdict: dict[str, Any]) -> str:
     notes += [f"unknown layout: {', '.join(verdict['unknown'])}"] if verdict.get("unknown") else []
     notes += [verdict["note"]] if verdict.get("note") else []
     error = f"{verdict.get('worst', 0.0):.0e}"
-    return f"| {kind} | {stacks} | {error} | {_cell(rotary_text(verdict))} | {_cell('; '.join(notes))} |"
+    return f"| {kind} | {stacks} | {error} | {cell(rotary_text(verdict))} | {cell('; '.join(notes))} |"
 
 
 def rotary_state(verdict: dict[str, Any]) -> str:
@@ -166,8 +166,3 @@ def rotary_text(verdict: dict[str, Any]) -> str:
         where = f": {', '.join(missing)}" if rules else ""
         texts.append(f"not proved{where}")
     return "; ".join(dict.fromkeys(texts)) or "no"
-
-
-def _cell(text: str) -> str:
-    """Return `text` on one line, with the characters escaped that Markdown tables use."""
-    return " ".join(text.replace("|", "/").replace("*", "\\*").split())

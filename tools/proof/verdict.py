@@ -27,7 +27,7 @@ class Verdict:
     offset: bool = False  # QK-norms multiply by 1 + weight
     centred: bool = False  # QK-norms subtract the mean
     gainless: bool = False  # QK-norms subtract the mean and have no gain
-    norms: list[dict[str, Any]] = field(default_factory=list)  # rules of `attngeo.weights.layout.norms`
+    norms: list[dict[str, Any]] = field(default_factory=list)  # rules of `attngeo.weights.layout.preceding_norm`
     skip: list[str] = field(default_factory=list)  # templates that no product confirmed
     unknown: list[str] = field(default_factory=list)  # templates of query projections in an unknown layout
     cross: list[str] | None = None  # diffusers: templates of cross-attention

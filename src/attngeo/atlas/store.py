@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from attngeo.arguments import is_whole
 from attngeo.atlas.columns import HEAD_PAIRS, INVARIANCE, NETWORKS, ORGANIZED
 from attngeo.errors import AttngeoError, InputError
 from attngeo.io.archive import load_json, save_json
@@ -90,7 +91,7 @@ class Store:
         if not manifest.is_file():
             raise InputError(f"{self.root}: is not an atlas, it has no {MANIFEST}")
         version = load_json(manifest, "atlas").get("version")
-        if not isinstance(version, int) or isinstance(version, bool) or version < 1:
+        if not is_whole(version, lowest=1):
             raise InputError(f"{manifest}: version is {version!r}, expected a whole number from 1")
         if version > FORMAT_VERSION:
             raise InputError(

@@ -15,7 +15,8 @@ Commands, one module per group
     atlas_results  attngeo atlas organize, plot, published
     demo           attngeo demo
 
-    common         options, errors and output that the commands share
+    options        options that the commands share
+    common         errors and output that the commands share
     ray_option     the option --ray of the atlas
 """
 

@@ -12,24 +12,15 @@ from attngeo.cli.atlas_results import (
     ApiRequests,
     FileRequests,
     Folder,
+    NewFolder,
     Retry,
     Workers,
     organize,
     plot,
     published,
 )
-from attngeo.cli.common import (
-    Debug,
-    Format,
-    NumHeads,
-    Out,
-    Unproven,
-    one_line_errors,
-    output_format,
-    print_text,
-    printed_warnings,
-    write_output,
-)
+from attngeo.cli.common import one_line_errors, output_format, print_text, printed_warnings, write_output
+from attngeo.cli.options import Debug, Format, Nulls, NumHeads, Out, Unproven
 from attngeo.cli.ray_option import OptionalAddress, Ray, ray_argument
 from attngeo.errors import InputError
 
@@ -58,7 +49,7 @@ def group() -> None:
 
 @atlas.command(cls=OptionalAddress)
 def add(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The folder of the atlas; made if it does not exist.")],
+    folder: NewFolder,
     refs: Annotated[
         list[str] | None, typer.Argument(metavar="REF", help="Folders, files or hub ids org/name[@revision].")
     ] = None,
@@ -80,7 +71,7 @@ def add(
     api_requests: ApiRequests = 400,
     file_requests: FileRequests = 2400,
     heads: Annotated[bool, typer.Option(help="Also score each head.")] = True,
-    nulls: Annotated[bool, typer.Option(help="Compare with random weights and re-paired queries and keys.")] = True,
+    nulls: Nulls = True,
     folded: Annotated[
         bool, typer.Option(help="Also score with the preceding normalisation folded into the weights.")
     ] = True,

@@ -8,9 +8,6 @@ from typing import Annotated
 import typer
 
 from attngeo.cli.common import (
-    Debug,
-    Format,
-    Out,
     check_figure,
     one_line_errors,
     output_format,
@@ -19,10 +16,12 @@ from attngeo.cli.common import (
     write_figure,
     write_output,
 )
+from attngeo.cli.options import Debug, Format, Out, PerLayer, Permuted, Stack
 from attngeo.cli.ray_option import Ray, ray_argument
 from attngeo.errors import InputError
 
 Folder = Annotated[Path, typer.Argument(metavar="DIR", help="The folder of the atlas.")]
+NewFolder = Annotated[Path, typer.Argument(metavar="DIR", help="The folder of the atlas; made if it does not exist.")]
 Retry = Annotated[bool, typer.Option("--retry", help="Try models again that failed before.")]
 Workers = Annotated[
     int | None, typer.Option(metavar="N", help="Number of worker processes; 0: none. Default: one per core.")
@@ -36,7 +35,7 @@ FileRequests = Annotated[
 
 
 def organize(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The folder of the atlas; made if it does not exist.")],
+    folder: NewFolder,
     refs: Annotated[
         list[str] | None, typer.Argument(metavar="REF", help="Folders, GGUF files or hub ids org/name[@revision].")
     ] = None,
@@ -49,10 +48,8 @@ def organize(
     stage: Annotated[
         str, typer.Option(metavar="logits|probabilities", help="Attention before (default) or after the softmax.")
     ] = "logits",
-    stack: Annotated[
-        str | None, typer.Option(metavar="S", help="Stack to capture: encoder, decoder, cross, vision, …")
-    ] = None,
-    permuted: Annotated[bool, typer.Option(help="Also fit trees to permuted values, as a control.")] = True,
+    stack: Stack = None,
+    permuted: Permuted = True,
     invariance: Annotated[
         int | None,
         typer.Option(metavar="N", help="Measure the softmax invariance on the first N texts. Default: on all."),
@@ -142,7 +139,7 @@ def plot(
 
 def published(
     folder: Folder,
-    layers: Annotated[bool, typer.Option("--layers", help="One row per layer instead of medians per stack.")] = False,
+    layers: PerLayer = False,
     form: Format = None,
     out: Out = None,
     debug: Debug = False,

@@ -1,4 +1,4 @@
-"""Options, one-line errors, progress bars and output that the commands share."""
+"""One-line errors, progress bars, input files and output that the commands share."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -26,28 +26,6 @@ if TYPE_CHECKING:
 
 FORMATS = {".json": "json", ".csv": "csv", ".parquet": "parquet", ".tex": "latex", ".md": "markdown", ".txt": "table"}
 FIGURES = (".png", ".svg", ".pdf")
-
-Format = Annotated[
-    str | None,
-    typer.Option(
-        "--format",
-        metavar="|".join(sorted(FORMATS.values())),
-        help="Output format. Default: given by the suffix of --out, otherwise table.",
-    ),
-]
-Out = Annotated[
-    Path | None, typer.Option("--out", metavar="FILE", help="Write to this file instead of standard output.")
-]
-Layers = Annotated[str | None, typer.Option(metavar="0-5,8", help="Use only these layers.")]
-Stacks = Annotated[list[str] | None, typer.Option(metavar="S", help="Score only this stack; may be repeated.")]
-NumHeads = Annotated[
-    int | None, typer.Option(metavar="N", help="Number of heads, for checkpoints without a transformers config.")
-]
-Unproven = Annotated[
-    bool,
-    typer.Option("--unproven", help="Also score model types whose layout was never checked against a live model."),
-]
-Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
 
 
 def score_with_progress(ref: str, options: Mapping[str, Any]) -> ScoreTable:

@@ -8,9 +8,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from attngeo.cli.common import (
-    Debug,
-    NumHeads,
-    Unproven,
     check_figure,
     one_line_errors,
     output_format,
@@ -21,6 +18,7 @@ from attngeo.cli.common import (
     write_figure,
     write_output,
 )
+from attngeo.cli.options import ComparisonFigure, Debug, NumHeads, Unproven
 from attngeo.errors import InputError
 
 if TYPE_CHECKING:
@@ -54,9 +52,7 @@ def compare(
     stack: Annotated[str | None, typer.Option(metavar="S", help="Compare only this stack.")] = None,
     num_heads: NumHeads = None,
     unproven: Unproven = False,
-    figure: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Draw the comparison to a .png, .svg or .pdf file.")
-    ] = None,
+    figure: ComparisonFigure = None,
     out: Annotated[
         Path | None,
         typer.Option(

@@ -7,15 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from attngeo.cli.common import (
-    Debug,
-    check_figure,
-    one_line_errors,
-    print_text,
-    score_with_progress,
-    terminal_of,
-    write_figure,
-)
+from attngeo.cli.common import check_figure, one_line_errors, print_text, score_with_progress, terminal_of, write_figure
+from attngeo.cli.options import ComparisonFigure, Debug
 from attngeo.errors import InputError
 
 if TYPE_CHECKING:
@@ -40,9 +33,7 @@ def demo(
     models: Annotated[
         Path | None, typer.Option(metavar="DIR", help="With --real: read the two models from this folder.")
     ] = None,
-    figure: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Draw the comparison to a .png, .svg or .pdf file.")
-    ] = None,
+    figure: ComparisonFigure = None,
     debug: Debug = False,
 ) -> None:
     """Compare the two small models that ship with attngeo, an encoder and a decoder."""

@@ -7,19 +7,8 @@ from typing import Annotated
 
 import typer
 
-from attngeo.cli.common import (
-    Debug,
-    Layers,
-    NumHeads,
-    Stacks,
-    Unproven,
-    check_figure,
-    one_line_errors,
-    parse_layers,
-    print_text,
-    printed_warnings,
-    write_figure,
-)
+from attngeo.cli.common import check_figure, one_line_errors, parse_layers, print_text, printed_warnings, write_figure
+from attngeo.cli.options import Debug, Layers, NumHeads, Stacks, Unproven
 
 app = typer.Typer(rich_markup_mode=None)
 

@@ -6,9 +6,8 @@ from typing import Annotated
 
 import typer
 
-from attngeo.cli.common import Debug, one_line_errors, print_text, printed_warnings
-from attngeo.cli.organization import Device, Stack, Truncate
-from attngeo.cli.report import Stage
+from attngeo.cli.common import one_line_errors, print_text, printed_warnings
+from attngeo.cli.options import Debug, Device, Stack, Stage, Truncate
 
 app = typer.Typer(rich_markup_mode=None)
 

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
-from attngeo.cli.common import Debug, Layers, one_line_errors, parse_layers, print_text, printed_warnings, read_words
+from attngeo.cli.common import one_line_errors, parse_layers, print_text, printed_warnings, read_words
+from attngeo.cli.options import Audio, Debug, Device, Image, Layers, Permuted, Stack, Target, Text, TextFile, Truncate
 from attngeo.errors import InputError
 from attngeo.io.names import joined_names
 
@@ -23,20 +24,10 @@ Ref = Annotated[
     str | None,
     typer.Argument(metavar="REF", help="The model: a folder, a GGUF file or a hub id org/name. Not with --tensor."),
 ]
-Text = Annotated[str | None, typer.Option(metavar="TEXT", help="Input: this text.")]
-TextFile = Annotated[Path | None, typer.Option(metavar="FILE", help="Input: the text in this file (UTF-8).")]
-Image = Annotated[Path | None, typer.Option(metavar="FILE", help="Input: this image.")]
-Audio = Annotated[Path | None, typer.Option(metavar="FILE", help="Input: this sound (WAV).")]
 Tensor = Annotated[
     Path | None,
     typer.Option(metavar="FILE", help="Use a saved network tensor or an .npy array instead of running a model."),
 ]
-Stack = Annotated[str | None, typer.Option(metavar="S", help="Stack to capture: encoder, decoder, cross, vision, …")]
-Target = Annotated[str | None, typer.Option(metavar="TEXT", help="Input of the decoder, for encoder-decoder models.")]
-Truncate = Annotated[
-    bool, typer.Option("--truncate", help="Shorten an input that is longer than the model's context window.")
-]
-Device = Annotated[str | None, typer.Option(metavar="cpu|cuda", help="Device to compute on.")]
 
 
 @app.command()
@@ -66,7 +57,7 @@ def organize(
         ),
     ] = "flexible",
     start: Annotated[str, typer.Option(metavar="cosine|gaussian", help="The initial affinity.")] = "cosine",
-    permuted: Annotated[bool, typer.Option(help="Also fit trees to permuted values, as a control.")] = True,
+    permuted: Permuted = True,
     seed: Annotated[
         int, typer.Option(metavar="N", min=0, help="Random seed of the shuffled and permuted controls.")
     ] = 0,

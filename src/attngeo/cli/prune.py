@@ -7,7 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
-from attngeo.cli.common import Debug, one_line_errors, print_text, printed_warnings, read_words
+from attngeo.cli.common import one_line_errors, print_text, printed_warnings, read_words
+from attngeo.cli.options import Debug, Device
 from attngeo.errors import InputError
 from attngeo.io.names import joined_names
 
@@ -65,7 +66,7 @@ def prune(
         bool, typer.Option("--compare", help="Measure all criteria, with and without the refit.")
     ] = False,
     seed: Annotated[int, typer.Option(metavar="N", min=0, help="Seed of the masking and of random choices.")] = 0,
-    device: Annotated[str | None, typer.Option(metavar="cpu|cuda", help="Device to compute on.")] = None,
+    device: Device = None,
     debug: Debug = False,
 ) -> None:
     """Remove the attention heads that cost least on calibration inputs, refit the others, write the smaller model."""

@@ -6,7 +6,8 @@ from typing import Annotated
 
 import typer
 
-from attngeo.cli.common import Debug, Format, Out, one_line_errors, output_format, write_output, write_report
+from attngeo.cli.common import one_line_errors, output_format, write_output, write_report
+from attngeo.cli.options import Debug, Format, Out, PerLayer
 from attngeo.errors import AttngeoError
 
 app = typer.Typer(rich_markup_mode=None)
@@ -21,7 +22,7 @@ def published(
     caution: Annotated[
         bool | None, typer.Option("--caution/--no-caution", help="Only models with (without) a caution.")
     ] = None,
-    layers: Annotated[bool, typer.Option("--layers", help="One row per layer instead of medians per stack.")] = False,
+    layers: PerLayer = False,
     form: Format = None,
     out: Out = None,
     debug: Debug = False,

@@ -7,16 +7,27 @@ from typing import Annotated, Any
 
 import typer
 
-from attngeo.cli.common import Debug, Layers, NumHeads, Unproven, one_line_errors, parse_layers, printed_warnings
-from attngeo.cli.organization import Audio, Device, Image, Stack, Target, Text, TextFile, Truncate, read_content
+from attngeo.cli.common import one_line_errors, parse_layers, printed_warnings
+from attngeo.cli.options import (
+    Audio,
+    Debug,
+    Device,
+    Image,
+    Layers,
+    NumHeads,
+    Stack,
+    Stage,
+    Target,
+    Text,
+    TextFile,
+    Truncate,
+    Unproven,
+)
+from attngeo.cli.organization import read_content
 from attngeo.errors import InputError
 from attngeo.io.names import joined_names
 
 app = typer.Typer(rich_markup_mode=None)
-
-Stage = Annotated[
-    str, typer.Option(metavar="probabilities|logits", help="Attention after (default) or before the softmax.")
-]
 
 
 @app.command()

@@ -10,13 +10,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from attngeo.cli.common import (
-    Debug,
-    Format,
-    Layers,
-    NumHeads,
-    Out,
-    Stacks,
-    Unproven,
     check_figure,
     one_line_errors,
     output_format,
@@ -28,6 +21,7 @@ from attngeo.cli.common import (
     write_output,
     write_report,
 )
+from attngeo.cli.options import Debug, Format, Layers, Nulls, NumHeads, Out, Stacks, Unproven
 from attngeo.errors import AttngeoError, InputError
 from attngeo.io.names import joined_names
 
@@ -65,7 +59,7 @@ def score(
     layers: Layers = None,
     num_heads: NumHeads = None,
     unproven: Unproven = False,
-    nulls: Annotated[bool, typer.Option(help="Compare with random weights and re-paired queries and keys.")] = True,
+    nulls: Nulls = True,
     folded: Annotated[
         bool | None,
         typer.Option(

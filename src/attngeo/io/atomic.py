@@ -80,7 +80,7 @@ def atomic_folder(path: Path) -> Iterator[Path]:
             os.replace(temporary, target)
         except BaseException as error:
             shutil.rmtree(temporary, ignore_errors=True)
-            if isinstance(error, AttngeoError) and str(temporary) in str(error):  # a name that nobody knows
+            if isinstance(error, AttngeoError) and str(temporary) in str(error):  # the caller knows `path` only
                 raise type(error)(str(error).replace(str(temporary), str(path))) from error
             raise
 

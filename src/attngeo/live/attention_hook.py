@@ -6,14 +6,15 @@ function of ours there, which passes each call to the recorder.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Protocol
 
 from torch import Tensor, nn
 
-from attngeo.live.attention_modules import AttentionModule, Stack
+from attngeo.errors import InputError
+from attngeo.live.attention_modules import AttentionModule, Stack, type_label
 from attngeo.live.frozen import frozen_model
 
 if TYPE_CHECKING:
@@ -27,9 +28,6 @@ class AttentionRecorder(Protocol):
 
     attentions: tuple[AttentionModule, ...]  # the modules whose calls are recorded
 
-    def begin_forward(self, module: nn.Module, *_: Any) -> None:
-        """Note that the forward of a recorded module begins; one attention call is expected in it."""
-
     def attend(
         self,
         attention: AttentionModule,
@@ -39,7 +37,10 @@ class AttentionRecorder(Protocol):
         mask: Tensor | None,
         options: dict[str, Any],
     ) -> tuple[Tensor, Tensor | None]:
-        """Return the attention output and probabilities; query [B, H, Q, r], key and value [B, G, K, r]."""
+        """Return the attention output and probabilities; query [B, H, Q, r], key and value [B, G, K, r].
+
+        It is called at most once in each forward of the module.
+        """
 
 
 @contextmanager
@@ -62,31 +63,47 @@ def recorded_attention(
     AttentionMaskInterface.register(_IMPLEMENTATION, eager_mask)
     recorded = {id(attention.module): attention for attention in recorder.attentions}
     others = {id(attention.module): attention for stack in stacks.values() for attention in stack.attentions}
-    token = _active.set((recorder, recorded, others))
+    entered: set[int] = set()  # recorded modules whose forward has begun and has not called attention yet
+
+    def attend(
+        module: nn.Module,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        attention_mask: Tensor | None = None,  # some models pass it by this name
+        **options: Any,
+    ) -> Any:
+        if (attention := recorded.get(id(module))) is not None:
+            if id(module) not in entered or query.dim() != 4:
+                raise not_one_matrix(type_label(model), attention)
+            entered.discard(id(module))
+            return recorder.attend(attention, query, key, value, attention_mask, options)
+        if (attention := others.get(id(module))) is not None:
+            return attention.eager(module, query, key, value, attention_mask, **options)
+        return AttentionInterface()["sdpa"](module, query, key, value, attention_mask, **options)
+
+    token = _active.set(attend)
     try:
         with frozen_model(model, attention=_IMPLEMENTATION, parameter_gradients=parameter_gradients) as cleanup:
             for attention in recorder.attentions:
-                cleanup.callback(attention.module.register_forward_pre_hook(recorder.begin_forward).remove)
+                hook = attention.module.register_forward_pre_hook(lambda module, _: entered.add(id(module)))
+                cleanup.callback(hook.remove)
             yield cleanup
     finally:
         _active.reset(token)
 
 
-# The recorder in use, the modules it records, and all attention modules of the model; the latter two by id of module.
-_active: ContextVar[tuple[AttentionRecorder, Mapping[int, AttentionModule], Mapping[int, AttentionModule]]] = (
-    ContextVar("active_attention_recorder")
-)
+def not_one_matrix(model_label: str, attention: AttentionModule) -> InputError:
+    """Return the error about a module whose attention is not one queries × keys matrix per head."""
+    return InputError(
+        f"{model_label}: {attention.path} computes attention in windows or blocks, not as one queries × keys matrix"
+    )
 
 
-def _attend(
-    module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None = None, **options: Any
-) -> Any:
-    """Compute attention for `module`, through the recorder where it is recorded; called by transformers."""
-    from transformers import AttentionInterface
+# The attention function of the innermost context; transformers keeps the function it was given until the process ends.
+_active: ContextVar[Callable[..., Any]] = ContextVar("active_attention_function")
 
-    recorder, recorded, others = _active.get()
-    if (attention := recorded.get(id(module))) is not None:
-        return recorder.attend(attention, query, key, value, attention_mask, options)
-    if (attention := others.get(id(module))) is not None:
-        return attention.eager(module, query, key, value, attention_mask, **options)
-    return AttentionInterface()["sdpa"](module, query, key, value, attention_mask, **options)
+
+def _attend(module: nn.Module, *arguments: Any, **options: Any) -> Any:
+    """Compute attention for `module` as the context in use says; called by transformers."""
+    return _active.get()(module, *arguments, **options)

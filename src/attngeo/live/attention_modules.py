@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from attngeo.arguments import is_whole
 from attngeo.errors import InputError
 from attngeo.weights.layout.config_scope import scope_of
-from attngeo.weights.layout.families import ends_with, family
+from attngeo.weights.layout.families import family
 from attngeo.weights.layout.pruned_heads import pruned_group, pruned_heads
 from attngeo.weights.layout.site import Location, facts_of
 from attngeo.weights.layout.sites import find_sites
@@ -146,8 +146,7 @@ def _attention_locations(
     sites = [
         site
         for site in find_sites(tensor_shapes(model), config)
-        if not any(ends_with(site.template, skip) for skip in facts_of(site, known).skip)
-        or _enclosing_module(site.path, dispatching)
+        if not facts_of(site, known).skips(site.template) or _enclosing_module(site.path, dispatching)
     ]
     located = {_enclosing_module(site.path, dispatching) for site in sites}
     others = [

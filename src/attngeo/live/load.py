@@ -235,11 +235,16 @@ def _architecture(source: dict[str, str]) -> Any:
     """Return the class that the config names; for a GGUF file, whose config names none, that of a language model."""
     import transformers
 
-    names = transformers.AutoConfig.from_pretrained(**source).architectures or ()
-    found = getattr(transformers, str(next(iter(names), "")), None)
-    if isinstance(found, type) and issubclass(found, transformers.PreTrainedModel):
-        return found
-    return transformers.AutoModelForCausalLM if "gguf_file" in source else transformers.AutoModel
+    named = named_architecture(transformers.AutoConfig.from_pretrained(**source))
+    return named or (transformers.AutoModelForCausalLM if "gguf_file" in source else transformers.AutoModel)
+
+
+def named_architecture(config: Any) -> Any:
+    """Return the class of transformers that a config names first; None if it names no model class."""
+    import transformers
+
+    found = getattr(transformers, str(next(iter(config.architectures or ()), "")), None)
+    return found if isinstance(found, type) and issubclass(found, transformers.PreTrainedModel) else None
 
 
 @contextmanager

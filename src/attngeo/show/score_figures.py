@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from attngeo.weights.scoring.nulls.layer_nulls import LayerNulls
+    from attngeo.weights.scoring.nulls.layer_nulls import LayerNulls, NullLevel
 
 _LINE_STYLES = ("-", "--", ":")  # the next one when all colours are used
 
@@ -129,10 +129,15 @@ def _colours(stacks: Sequence[str]) -> list[str]:
     return [colour or next(left) for colour in own]
 
 
+def _levels(score: str, series: list[_Series], nulls: LayerNulls) -> list[NullLevel]:
+    """Return the nulls of these series, each once."""
+    levels = {nulls[key][score] for key in ((part.model, part.stack) for part in series) if key in nulls}
+    return sorted(levels, key=lambda level: (level.mean, level.std or 0.0))
+
+
 def _draw_nulls(ax: Axes, score: str, series: list[_Series], nulls: LayerNulls) -> None:
     """Draw the mean of each null as a line and ±1.96 standard deviations, where known, as a band."""
-    levels = {nulls[key][score] for key in ((part.model, part.stack) for part in series) if key in nulls}
-    for level in sorted(levels, key=lambda level: (level.mean, level.std or 0.0)):
+    for level in _levels(score, series, nulls):
         margin = 1.96 * (level.std or 0.0)
         ax.axhline(level.mean, color=GREY, linewidth=1, linestyle=DASHED, zorder=1)
         ax.axhspan(level.mean - margin, level.mean + margin, color=GREY, alpha=0.12, linewidth=0, zorder=0)
@@ -141,8 +146,8 @@ def _draw_nulls(ax: Axes, score: str, series: list[_Series], nulls: LayerNulls) 
 
 def _draw_head_nulls(ax: Axes, score: str, series: list[_Series], nulls: LayerNulls) -> None:
     """Draw ±1.96 standard deviations of each null of heads, where known, as dotted lines."""
-    levels = {nulls[key][score] for key in ((part.model, part.stack) for part in series) if key in nulls}
-    for level in sorted(levels, key=lambda level: (level.mean, level.std or 0.0)):
+    levels = _levels(score, series, nulls)
+    for level in levels:
         for sign in (-1, 1) if level.std else ():
             ax.axhline(level.mean + sign * 1.96 * (level.std or 0.0), color=GREY, linewidth=1, linestyle=":", zorder=1)
     ax.scatter([], [], s=7, color=GREY, label="single heads")

@@ -8,17 +8,13 @@ from typing import Any
 
 import torch
 import transformers as tf
-from transformers.utils import logging
 
 from attngeo.applications.prune.removal.layers import prunable_layers
+from tests.live.random_models import SIZES, VOCABULARY, encoder_decoder_options, opt_options, random_model
 
-SIZES = {"hidden_size": 32, "num_attention_heads": 4, "num_hidden_layers": 2, "intermediate_size": 40}
-VOCABULARY = {"vocab_size": 50, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
 TEXT = SIZES | VOCABULARY | {"max_position_embeddings": 64}
 GROUPED = TEXT | {"hidden_size": 48, "num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 6}  # not 48/6
-PAIR: dict[str, Any] = {"d_model": 32, "decoder_start_token_id": 2, "max_position_embeddings": 64, **VOCABULARY}
-for side in ("encoder", "decoder"):
-    PAIR |= {f"{side}_layers": 2, f"{side}_attention_heads": 4, f"{side}_ffn_dim": 40}
+PAIR = encoder_decoder_options(64)
 
 MODELS: dict[str, Any] = {
     "bert": lambda: (tf.BertForMaskedLM, tf.BertConfig(**TEXT)),
@@ -38,18 +34,7 @@ MODELS: dict[str, Any] = {
         tf.GPT2Config(n_embd=32, n_head=4, n_layer=2, n_positions=64, **VOCABULARY),
     ),
     "gpt_neox": lambda: (tf.GPTNeoXForCausalLM, tf.GPTNeoXConfig(**TEXT, rotary_pct=0.5)),
-    "opt": lambda: (
-        tf.OPTForCausalLM,
-        tf.OPTConfig(
-            hidden_size=32,
-            ffn_dim=40,
-            num_attention_heads=4,
-            num_hidden_layers=2,
-            max_position_embeddings=64,
-            word_embed_proj_dim=32,
-            **VOCABULARY,
-        ),
-    ),
+    "opt": lambda: (tf.OPTForCausalLM, tf.OPTConfig(**opt_options(64))),
     "llama": lambda: (tf.LlamaForCausalLM, tf.LlamaConfig(**GROUPED, attention_bias=True)),
     "mistral": lambda: (tf.MistralForCausalLM, tf.MistralConfig(**GROUPED, sliding_window=6)),
     "qwen2": lambda: (tf.Qwen2ForCausalLM, tf.Qwen2Config(**GROUPED)),
@@ -93,20 +78,7 @@ _PAIR = ["encoder/L0H2", "decoder/L1H0", "decoder/L1H1", "cross/L0H3", "cross/L1
 
 def tiny_model(kind: str, attention: str = "eager", dtype: torch.dtype = torch.float32) -> Any:
     """Return the same model at every call, in evaluation mode, with biases ≠ 0 and heads that prefer some tokens."""
-    level = logging.get_verbosity()
-    logging.set_verbosity_error()
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        architecture, config = MODELS[kind]()
-        model = architecture._from_config(config, attn_implementation=attention).float()
-        with torch.no_grad():
-            for name, weight in model.named_parameters():
-                if weight.dim() == 1 and "norm" not in name.lower() and "ln" not in name:
-                    weight.normal_(0, 0.3)
-                elif weight.dim() == 2:
-                    weight.normal_(0, 32**-0.5)
-    logging.set_verbosity(level)
-    return model.to(dtype).eval()
+    return random_model(*MODELS[kind](), attention, torch.float32).to(dtype)
 
 
 def removed_heads(kind: str) -> list[str]:

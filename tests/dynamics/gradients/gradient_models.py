@@ -7,20 +7,12 @@ from typing import Any
 import numpy as np
 import torch
 import transformers as tf
-from transformers.utils import logging
 
-SIZES = {"hidden_size": 32, "num_attention_heads": 4, "num_hidden_layers": 2, "intermediate_size": 40}
-VOCABULARY = {"vocab_size": 50, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
+from tests.live.random_models import SIZES, VOCABULARY, encoder_decoder_options, opt_options, random_model
+
 TEXT = SIZES | VOCABULARY | {"max_position_embeddings": 32}
 GROUPED = TEXT | {"num_key_value_heads": 2, "head_dim": 8}
-ENCODER_DECODER: dict[str, Any] = {
-    "d_model": 32,
-    "decoder_start_token_id": 2,
-    "max_position_embeddings": 32,
-    **VOCABULARY,
-}
-for side in ("encoder", "decoder"):
-    ENCODER_DECODER |= {f"{side}_layers": 2, f"{side}_attention_heads": 4, f"{side}_ffn_dim": 40}
+ENCODER_DECODER = encoder_decoder_options(32)
 
 MODELS: dict[str, Any] = {
     "bert": lambda: (tf.BertForMaskedLM, tf.BertConfig(**TEXT)),
@@ -49,18 +41,7 @@ MODELS: dict[str, Any] = {
         tf.AlbertForMaskedLM,
         tf.AlbertConfig(**TEXT | {"num_hidden_layers": 3}, embedding_size=16),
     ),
-    "opt": lambda: (
-        tf.OPTForCausalLM,
-        tf.OPTConfig(
-            hidden_size=32,
-            ffn_dim=40,
-            num_attention_heads=4,
-            num_hidden_layers=2,
-            max_position_embeddings=32,
-            word_embed_proj_dim=32,
-            **VOCABULARY,
-        ),
-    ),
+    "opt": lambda: (tf.OPTForCausalLM, tf.OPTConfig(**opt_options(32))),
     "esm": lambda: (tf.EsmForMaskedLM, tf.EsmConfig(**TEXT, position_embedding_type="rotary", mask_token_id=4)),
     "gpt_oss": lambda: (
         tf.GptOssForCausalLM,
@@ -95,22 +76,10 @@ SCALES: dict[str, tuple[float, float]] = dict.fromkeys(MODELS, (8**-0.5, 8**-0.5
 
 def model_with_loss(kind: str, attention: str = "eager", dtype: torch.dtype = torch.float64, **changes: Any) -> Any:
     """Return the same model at every call, with weights large enough for heads to prefer some tokens and biases ≠ 0."""
-    level = logging.get_verbosity()
-    logging.set_verbosity_error()
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        architecture, config = MODELS[kind]()
-        for name, value in changes.items():
-            setattr(config, name, value)
-        model = architecture._from_config(config, attn_implementation=attention).to(torch.float64)
-        with torch.no_grad():
-            for name, weight in model.named_parameters():
-                if weight.dim() == 1 and "norm" not in name.lower() and "ln" not in name:
-                    weight.normal_(0, 0.3)
-                elif weight.dim() == 2:
-                    weight.normal_(0, 32**-0.5)
-    logging.set_verbosity(level)
-    return model.to(dtype).eval()
+    architecture, config = MODELS[kind]()
+    for name, value in changes.items():
+        setattr(config, name, value)
+    return random_model(architecture, config, attention, torch.float64).to(dtype)
 
 
 # Under a sliding window padding attends to nothing, and float64 models with eager attention return NaN by themselves.

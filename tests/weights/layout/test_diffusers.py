@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import warnings
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -44,14 +42,7 @@ QUICK = [
 ]
 
 
-@pytest.fixture(autouse=True)
-def quiet_and_restored(one_torch_thread: None) -> Iterator[None]:
-    """Ignore warnings about tiny models, and drop the facts that a proof made attngeo assume."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        yield
-    families.families.cache_clear()
-    families.family.cache_clear()
+pytestmark = pytest.mark.usefixtures("restored_facts", "ignored_warnings", "one_torch_thread")
 
 
 @pytest.mark.parametrize(
@@ -72,12 +63,12 @@ def test_the_page_has_the_classes_it_must_have() -> None:
         assert facts.cross == (None if verdict["cross"] is None else tuple(verdict["cross"]))
 
 
-def live_model(name: str, example: int = 0) -> Any:
+def live_model(name: str) -> Any:
     """Return a tiny model with random weights, built with all positions zero."""
     from tools.proof.comparable_model import randomise
 
     with recorded_products():
-        model = getattr(diffusers, name)(**EXAMPLES[name][example].config).eval()
+        model = getattr(diffusers, name)(**EXAMPLES[name][0].config).eval()
     randomise(model)
     return model
 

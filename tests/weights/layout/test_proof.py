@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import warnings
-from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -13,7 +12,6 @@ pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
 from attngeo import AttentionWeights
-from attngeo.weights.layout import families
 from tools.proof.agreement import agreement
 from tools.proof.product_recorder import Product
 
@@ -28,12 +26,7 @@ granitemoehybrid olmo_hybrid kimi_linear mimo_v2_flash t5gemma2
 """
 
 
-@pytest.fixture(autouse=True)
-def restored_facts() -> Iterator[None]:
-    """Drop the facts that a proof made attngeo assume about a type."""
-    yield
-    families.families.cache_clear()
-    families.family.cache_clear()
+pytestmark = pytest.mark.usefixtures("restored_facts")
 
 
 @pytest.mark.parametrize("model_type", MODEL_TYPES.split())

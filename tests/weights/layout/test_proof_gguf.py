@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import warnings
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,20 +10,11 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from attngeo.weights.layout import families
 from attngeo.weights.layout.families import family
 from tools.proof.gguf import archs as gguf_archs
 from tools.proof.gguf import prove as gguf_proof
 
-
-@pytest.fixture(autouse=True)
-def restored_facts_and_no_warnings() -> Iterator[None]:
-    """Ignore the warnings about tiny models; afterwards drop the facts that a proof made attngeo assume."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        yield
-    families.families.cache_clear()
-    families.family.cache_clear()
+pytestmark = pytest.mark.usefixtures("restored_facts", "ignored_warnings")
 
 
 @pytest.mark.parametrize("name", gguf_archs.ARCHS)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import warnings
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -14,7 +12,6 @@ pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
 from attngeo import RotaryPairs
-from attngeo.weights.layout import families
 from attngeo.weights.layout.families import family
 
 SHARED = {"base", "scaling"}
@@ -45,14 +42,7 @@ EXPECTED: dict[str, list[dict[str, Any]]] = {
 }
 
 
-@pytest.fixture(autouse=True)
-def restored_facts_and_no_warnings() -> Iterator[None]:
-    """Ignore the warnings about tiny models; afterwards drop the facts that a proof made attngeo assume."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        yield
-    families.families.cache_clear()
-    families.family.cache_clear()
+pytestmark = pytest.mark.usefixtures("restored_facts", "ignored_warnings")
 
 
 @pytest.mark.parametrize("model_type", EXPECTED)

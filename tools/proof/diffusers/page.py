@@ -21,14 +21,9 @@ rotary embedding are empty.
 The section is written by `python -m tools.prove_diffusers`, which also writes the facts that the package ships."""
 
 
-def diffusers_section(record: dict[str, Any] | None = None) -> list[str]:
-    """Return the lines of the section.
-
-    record: the content of docs/coverage_diffusers.json: "version", "classes" (class → verdict), "others" (classes that
-            were not examined)
-    """
-    if record is None:
-        record = json.loads(RECORD.read_text("utf-8"))
+def diffusers_section() -> list[str]:
+    """Return the lines of the section, made from docs/coverage_diffusers.json."""
+    record = json.loads(RECORD.read_text("utf-8"))  # "version", "classes" (class → verdict), "others": not examined
     classes: dict[str, dict[str, Any]] = record["classes"]
     others = len(record["others"])
     refused = sum(verdict["status"] == "refused" for verdict in classes.values())
@@ -50,7 +45,7 @@ def diffusers_section(record: dict[str, Any] | None = None) -> list[str]:
         "| class | status | reason |",
         "|---|---|---|",
         *(
-            f"| {name} | {v['status']} | {_cell(v['reason'])} |"
+            f"| {name} | {v['status']} | {cell(v['reason'])} |"
             for name, v in sorted(classes.items())
             if name not in right
         ),
@@ -67,9 +62,9 @@ def _row(name: str, verdict: dict[str, Any]) -> str:
     notes += [f"left out: {', '.join(verdict['skip'])}"] if verdict["skip"] else []
     known = {rule["site"] for rule in verdict["rotary"]}
     rotation = "none" if known >= set(verdict["sites"]) else "not proved" if not known else "none in some layers"
-    return f"| {name} | {stacks} | {verdict['worst']:.0e} | {rotation} | {_cell('; '.join(notes))} |"
+    return f"| {name} | {stacks} | {verdict['worst']:.0e} | {rotation} | {cell('; '.join(notes))} |"
 
 
-def _cell(text: str) -> str:
+def cell(text: str) -> str:
     """Return `text` on one line, with the characters escaped that Markdown tables use."""
     return " ".join(text.replace("|", "/").replace("*", "\\*").split())

@@ -11,7 +11,7 @@ from attngeo.applications.prune.calibration.measure import LayerMeasurement, mea
 from attngeo.applications.prune.calibration.objective import Objective, objective_of
 from attngeo.applications.prune.calibration.rows import Batch, batched, read_rows, split_rows
 from attngeo.applications.prune.calibration.statistics import Statistics
-from attngeo.applications.prune.criteria.geometry import HeadGeometry, head_geometry
+from attngeo.applications.prune.criteria.organized_heads import OrganizedHeads, organized_heads
 from attngeo.applications.prune.fingerprint import fingerprint
 from attngeo.applications.prune.removal.layers import prunable_layers
 from attngeo.errors import InputError
@@ -35,9 +35,9 @@ class Calibration:
     rows: list[Batch]  # to fit with
 
     @cached_property
-    def geometry(self) -> list[HeadGeometry]:
-        """The geometry of the heads of each stack, captured in a second pass over a few rows."""
-        return head_geometry(self.model, [one.layer for one in self.measured], self.rows)
+    def organized(self) -> list[OrganizedHeads]:
+        """The heads of each stack, organised on a few rows that a second pass captures."""
+        return organized_heads(self.model, [one.layer for one in self.measured], self.rows)
 
 
 def calibrate(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from attngeo.arguments import file_path
@@ -29,7 +28,7 @@ def load_pruned(folder: str | os.PathLike[str], **options: Any) -> PreTrainedMod
     from transformers import AutoConfig
 
     from attngeo.applications.prune.removal.record import read_record
-    from attngeo.live.load import quiet_transformers
+    from attngeo.live.load import named_architecture, quiet_transformers
 
     path = file_path(folder)
     if not (path / "config.json").is_file():
@@ -40,7 +39,10 @@ def load_pruned(folder: str | os.PathLike[str], **options: Any) -> PreTrainedMod
     except Exception as error:
         raise SourceError(f"{path}: its config.json cannot be read ({first_line(error)})") from error
     record = read_record(config, str(path))
-    architecture = _architecture(config, path)
+    architecture = named_architecture(config)
+    if architecture is None:
+        name = next(iter(config.architectures or ()), "")
+        raise InputError(f"{path}: config.json names the architecture {name!r}, expected a class of transformers")
     loaded_class = architecture if record.get("uniform") else _cutting_class(architecture, record)
     try:
         with quiet_transformers():
@@ -53,16 +55,6 @@ def load_pruned(folder: str | os.PathLike[str], **options: Any) -> PreTrainedMod
         raise SourceError(f"{path}: the tensor {min(info['missing_keys'])} is not in the folder")
     model.__class__ = architecture
     return model.eval()
-
-
-def _architecture(config: Any, path: Path) -> Any:
-    import transformers
-
-    name = next(iter(config.architectures or ()), "")
-    found = getattr(transformers, str(name), None)
-    if not (isinstance(found, type) and issubclass(found, transformers.PreTrainedModel)):
-        raise InputError(f"{path}: config.json names the architecture {name!r}, expected a class of transformers")
-    return found
 
 
 def _cutting_class(architecture: Any, record: dict[str, Any]) -> Any:

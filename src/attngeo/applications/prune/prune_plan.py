@@ -103,7 +103,7 @@ def choose_heads(
     if all(len(own) == 1 for own in units):
         raise InputError(f"unit {unit!r}: every layer has a single {unit}, which has to be kept")
     costs = method_costs(
-        method, calibration.measured, units, lambda: calibration.geometry, kept=total - wanted, seed=seed
+        method, calibration.measured, units, lambda: calibration.organized, kept=total - wanted, seed=seed
     )
     if uniform:
         counts = uniform_counts(calibration.model.config, layers[0], wanted / total, unit)

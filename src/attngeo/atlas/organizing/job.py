@@ -58,14 +58,16 @@ class OrganizeJob:
         except AtlasWriteError:
             raise
         except Exception as error:
-            return self._fail(task, error)
+            return self.lose(task, error)
         if outcome.state != "failed":
             self.store.remove("failures", task.failure)
         return outcome
 
-    def lose(self, task: OrganizeTask, error: AttngeoError) -> Outcome:
-        """Write a row of failures."""
-        return self._fail(task, error)
+    def lose(self, task: OrganizeTask, error: Exception) -> Outcome:
+        """Write a row of failures about one text."""
+        options = f"{task.question.table} {task.question.text}".strip()
+        about = f"{task.text.opening!r}: "
+        return write_failure(self.store, task.failure, task.reference, options, RESULT_VERSION, error, about)
 
     def memory(self, task: OrganizeTask) -> int:
         """Return how many bytes of memory one task takes; a model of 4 bits per weight grows eightfold."""
@@ -112,12 +114,6 @@ class OrganizeJob:
     def _has(self, task: OrganizeTask) -> bool:
         tables = (task.question.table, "head_pairs")[: 1 + isinstance(task.question, Trees)]
         return all(self.store.has(table, task.part) for table in tables)
-
-    def _fail(self, task: OrganizeTask, error: Exception) -> Outcome:
-        """Write a row of failures about one text."""
-        options = f"{task.question.table} {task.question.text}".strip()
-        about = f"{task.text.opening!r}: "
-        return write_failure(self.store, task.failure, task.reference, options, RESULT_VERSION, error, about)
 
     def _fail_network(self, reference: Reference, error: AttngeoError) -> Outcome:
         """Write a row of failures about a network as a whole."""

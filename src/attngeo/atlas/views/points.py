@@ -45,7 +45,7 @@ def published_points(x: str, y: str) -> pl.DataFrame:
 
 
 def _group() -> pl.Expr:
-    """Return the group of a stack: the stacks of models with several towers are a group of their own."""
+    """Return the group of a stack: decoders, encoders, or other stacks, such as vision and text."""
     import polars as pl
 
     stack = pl.col("stack")

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from attngeo.errors import AttngeoError, InputError
 from attngeo.live.attention_modules import AttentionModule, Stack, tensor_shapes, type_label
-from attngeo.weights.layout.families import ends_with, family
+from attngeo.weights.layout.families import family
 from attngeo.weights.layout.head_counts import count_heads
 from attngeo.weights.layout.layers import check_highest
 from attngeo.weights.layout.pruned_heads import pruned_heads
@@ -86,7 +86,7 @@ def _layer(
         return SelfAttentionLayer((attention.path,) * 2, stack, attention.layer, site, {}, unknown)
     weights = parameter_ids.get(site.query, attention.path), parameter_ids.get(site.key, attention.path)
     known, missing = facts_of(site, family(str(getattr(model.config, "model_type", "")))), ""
-    if known.status != "right" or any(ends_with(site.template, skip) for skip in known.skip):
+    if known.status != "right" or known.skips(site.template):
         missing = f"{site.path}: the layout of {type_label(model)} was never checked against a live model"
     elif not site.storage.has_views:
         missing = f"{site.path}: latent attention, its queries and keys are products of several projections"

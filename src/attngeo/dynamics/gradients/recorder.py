@@ -59,14 +59,10 @@ class CallRecorder:
         """Record the inputs of the attention modules and the calls of their projections until `cleanup` closes."""
         for attention in self.attentions:
             owner = id(attention.module)
-            hook = attention.module.register_forward_pre_hook(self._record_input, with_kwargs=True)
+            hook = attention.module.register_forward_pre_hook(self._begin_forward, with_kwargs=True)
             cleanup.callback(hook.remove)
             for name, projection in self.layers[owner].projections.items():
                 cleanup.callback(projection.register_forward_hook(self._projection_hook(owner, name)).remove)
-
-    def begin_forward(self, module: nn.Module, *_: Any) -> None:
-        """Note that the forward of `module` begins; one attention call is expected in it."""
-        self._projection_calls[id(module)] = {}
 
     def attend(
         self,
@@ -78,12 +74,7 @@ class CallRecorder:
         options: dict[str, Any],
     ) -> tuple[Tensor, Tensor | None]:
         """Run the model's eager attention with a leaf as its mask; query [B, H, N, r], key and value [B, G, N, r]."""
-        projection_calls = self._projection_calls.pop(id(attention.module), None)
-        if projection_calls is None or query.dim() != 4:
-            raise InputError(
-                f"{self.model_type}: {attention.path} computes attention in windows or blocks, "
-                "not as one queries × keys matrix"
-            )
+        projection_calls = self._projection_calls.pop(id(attention.module))
         if query.shape[2] != key.shape[2]:
             raise InputError(
                 f"{self.model_type}: {attention.path} has {query.shape[2]} queries and {key.shape[2]} keys, expected "
@@ -102,7 +93,8 @@ class CallRecorder:
         )
         return output, weights
 
-    def _record_input(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def _begin_forward(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        self._projection_calls[id(module)] = {}
         self._module_inputs[id(module)] = kwargs.get("hidden_states", args[0] if args else None)
 
     def _projection_hook(self, owner: int, name: str) -> Callable[..., Tensor]:

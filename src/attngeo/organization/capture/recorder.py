@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
 from attngeo.errors import InputError
+from attngeo.live.attention_hook import not_one_matrix
 from attngeo.live.attention_logits import allowed_pairs, attention_logits
 from attngeo.live.attention_modules import AttentionModule, Stack
 
@@ -54,7 +55,6 @@ class TensorRecorder:
         self.lengths: tuple[int, int] | None = None  # queries and keys, padding included
         self.kept: tuple[Tensor | None, Tensor | None] = (None, None)  # positions that are not padding
         self._called: set[int] = set()
-        self._in_forward: set[int] = set()
 
     def finish_run(self) -> bool:
         """Return whether the run filled the array; if not, plan the next run by what this one recorded."""
@@ -91,10 +91,6 @@ class TensorRecorder:
             start += heads
         return full
 
-    def begin_forward(self, module: nn.Module, *_: Any) -> None:
-        """Note that the forward of `module` begins; one attention call is expected in it."""
-        self._in_forward.add(id(module))
-
     def attend(
         self,
         attention: AttentionModule,
@@ -105,12 +101,8 @@ class TensorRecorder:
         options: dict[str, Any],
     ) -> tuple[Tensor, Tensor | None]:
         """Run the model's eager attention and record it; query [1, H, Q, r], key and value [1, G, K, r]."""
-        if id(attention.module) not in self._in_forward or query.dim() != 4 or query.shape[0] != 1:
-            raise InputError(
-                f"{self.model_type}: {attention.path} computes attention in windows or blocks, "
-                "not as one queries × keys matrix"
-            )
-        self._in_forward.discard(id(attention.module))
+        if query.shape[0] != 1:
+            raise not_one_matrix(self.model_type, attention)
         layer = len(self.heads_of_calls) if self.layers_are_calls else attention.layer
         self.heads_of_calls.append(query.shape[1])
         self._called.add(id(attention.module))

@@ -24,7 +24,7 @@ from attngeo.weights.layout.families import Family, family
 from attngeo.weights.layout.head_counts import count_heads
 from attngeo.weights.layout.layer_plan import LayerPlan
 from attngeo.weights.layout.layers import Layers, attention_layers, chosen_layers, open_layers
-from attngeo.weights.layout.norms import NormLocation, find_norm
+from attngeo.weights.layout.preceding_norm import NormLocation, find_norm
 from attngeo.weights.layout.rotary import RotaryPairs
 from attngeo.weights.layout.site import Location, Site
 from attngeo.weights.layout.sites import find_sites

@@ -28,6 +28,10 @@ class Family:
     cross: tuple[str, ...] | None = None  # diffusers: templates of cross-attention; None: not known
     defaults: Mapping[str, Any] = field(default_factory=dict)  # values that a config of this type may leave out
 
+    def skips(self, template: str) -> bool:
+        """Return whether no live product confirmed the layers with this template."""
+        return any(ends_with(template, skip) for skip in self.skip)
+
 
 @cache
 def families() -> Mapping[str, Mapping[str, Any]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from attngeo.arguments import is_whole
 from attngeo.errors import LayoutError
 from attngeo.weights.layout import diffusers
 from attngeo.weights.layout.config_scope import query_heads, width
@@ -44,7 +45,7 @@ def declared_heads(site: Site, shapes: Shapes, num_heads: int | None) -> Declare
         if index >= len(count):
             raise LayoutError(f"config.json: {key} has {len(count)} entries, but {site.path} needs entry {index}")
         count = count[index]
-    if not isinstance(count, int) or isinstance(count, bool) or count < 1:
+    if not is_whole(count, lowest=1):
         raise LayoutError(f"config.json: {key} is {count!r}, expected a positive whole number of heads")
     _check_same(num_heads, count, key, site)
     return DeclaredHeads(key, count, site.scope, site.cross, gated_type)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from attngeo.weights.layout.attention_weights import AttentionWeights, Norm
-from attngeo.weights.layout.norms import NormLocation
+from attngeo.weights.layout.preceding_norm import NormLocation
 from attngeo.weights.layout.qk_norms import QKNorms
 from attngeo.weights.layout.rotary import RotaryPairs
 from attngeo.weights.layout.site import Site

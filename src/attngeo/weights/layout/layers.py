@@ -9,17 +9,16 @@ import os
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
-from functools import partial
 
 from attngeo.arguments import is_whole, whole_number
 from attngeo.errors import InputError, LayoutError, UnprovenError
 from attngeo.io.names import first_names
 from attngeo.weights.layout.attention_weights import AttentionWeights
-from attngeo.weights.layout.families import Family, ends_with, family
+from attngeo.weights.layout.families import Family, family
 from attngeo.weights.layout.head_counts import check_width, count_heads
 from attngeo.weights.layout.layer_plan import LayerPlan, Read
 from attngeo.weights.layout.left_out import is_unused, left_out, left_out_of_stacks
-from attngeo.weights.layout.norms import find_norm
+from attngeo.weights.layout.preceding_norm import find_norm
 from attngeo.weights.layout.pruned_heads import pruned_sites
 from attngeo.weights.layout.qk_norms import QKNorms
 from attngeo.weights.layout.rope import rotary_of_sites
@@ -181,7 +180,9 @@ def _find_layers(
     unused, used = _parted(found, is_unused)
     if not used:  # nothing but layers that predict further tokens: a model of its own, which drafts them
         unused, used = [], found
-    skipped, confirmed = ([], used) if unproven else _parted(used, partial(_is_unconfirmed, known))
+    skipped, confirmed = (
+        ([], used) if unproven else _parted(used, lambda site: facts_of(site, known).skips(site.template))
+    )
     sites = _counted_sites(checkpoint, shapes, confirmed, known, num_heads, unproven)
     chosen = _choose(checkpoint, name_stacks(sites, checkpoint.config), stack, layers)
     with_norms = not checkpoint.remote if norms is None else norms
@@ -217,11 +218,6 @@ def _model_type(checkpoint: Checkpoint) -> str:
 def _parted(sites: list[Site], belongs: Callable[[Site], bool]) -> tuple[list[Site], list[Site]]:
     """Return the sites for which `belongs` is true, and the others."""
     return [site for site in sites if belongs(site)], [site for site in sites if not belongs(site)]
-
-
-def _is_unconfirmed(known: Family, site: Site) -> bool:
-    """Return whether no live model confirmed the layout of a site; `known` are the facts about the whole model."""
-    return any(ends_with(site.template, skip) for skip in facts_of(site, known).skip)
 
 
 def _counted_sites(

@@ -1,4 +1,4 @@
-"""Attention layers of a checkpoint that are not scored, and why: nobody should take a part of a model for the whole."""
+"""Attention layers of a checkpoint that are not scored, and why: the others are only a part of the model."""
 
 from __future__ import annotations
 

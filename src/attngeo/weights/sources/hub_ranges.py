@@ -83,16 +83,17 @@ class RemoteFile(ByteFile):
     def fetch(self, start: int, stop: int) -> None:
         """Fetch [start, stop) into the folder, unless it is there already."""
         self._check_span(start, stop)
-        if self.holding(start, stop) is None:
-            try:
-                with cache_file(self._folder / f"{start}-{stop}") as file:
-                    for piece in self._fetch(start, stop, self._closed):
-                        file.write(piece)
-                        if self._closed.is_set():  # the rest is not needed
-                            raise SourceError(f"{self.name}: was read after it was closed")
-            except OSError as error:
-                raise SourceError(f"{self.name}: cannot be stored in {self._folder} ({error.strerror})") from error
-            self._held.append((start, stop))
+        if self.holding(start, stop) is not None:
+            return
+        try:
+            with cache_file(self._folder / f"{start}-{stop}") as file:
+                for piece in self._fetch(start, stop, self._closed):
+                    file.write(piece)
+                    if self._closed.is_set():  # the rest is not needed
+                        raise SourceError(f"{self.name}: was read after it was closed")
+        except OSError as error:
+            raise SourceError(f"{self.name}: cannot be stored in {self._folder} ({error.strerror})") from error
+        self._held.append((start, stop))
 
     @contextmanager
     def span(self, start: int, stop: int) -> Iterator[tuple[int, int]]:

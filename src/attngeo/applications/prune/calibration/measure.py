@@ -59,30 +59,27 @@ def measure(
 
     gradients: False leaves the figures of gates and gradients at 0, at a third of the time
     """
-    parts = ((batched(fit), True), (batched(held_out), False))
-    total, done = sum(len(batches) for batches, _ in parts), 0
+    passes = [(batch, True) for batch in batched(fit)] + [(batch, False) for batch in batched(held_out)]
     generator = torch.Generator().manual_seed(seed)
     recorders = [_Recorder(layer) for layer in layers]
     with frozen_model(model, parameter_gradients=True) as cleanup:
         for recorder in recorders:
             recorder.attach(model, cleanup)
-        for batches, fitting in parts:
-            for batch in batches:
-                batch = batch.to(model.device, model.dtype)
-                for recorder in recorders:
-                    recorder.begin(batch, fitting, gradients)
-                with torch.set_grad_enabled(fitting and gradients):
-                    output = run_model(model, batch.inputs)
-                    if fitting and gradients:
-                        loss = row_losses(output, batch, generator).sum()
-                        if not bool(torch.isfinite(loss)):
-                            raise InputError("calibration inputs: the loss is not finite")
-                        loss.backward()
-                for recorder in recorders:
-                    recorder.finish(batch.rows)
-                done += 1
-                if progress is not None:
-                    progress(done, total)
+        for done, (batch, fitting) in enumerate(passes, 1):
+            batch = batch.to(model.device, model.dtype)
+            for recorder in recorders:
+                recorder.begin(batch, fitting, gradients)
+            with torch.set_grad_enabled(fitting and gradients):
+                output = run_model(model, batch.inputs)
+                if fitting and gradients:
+                    loss = row_losses(output, batch, generator).sum()
+                    if not bool(torch.isfinite(loss)):
+                        raise InputError("calibration inputs: the loss is not finite")
+                    loss.backward()
+            for recorder in recorders:
+                recorder.finish(batch.rows)
+            if progress is not None:
+                progress(done, len(passes))
     return [recorder.result() for recorder in recorders]
 
 

@@ -44,10 +44,10 @@ class Objective:
         if self.masking is None:
             following = torch.where((read[:, :-1] != 0) & (read[:, 1:] != 0), ids[:, 1:], IGNORED)  # [1, T - 1]
             return inputs, torch.cat([following, torch.full_like(ids[:, :1], IGNORED)], 1)
-        places = read[0].nonzero()[:, 0]  # [tokens], where there is no padding
-        masked, positions, labels = (part[0] for part in self.masking.prepare(ids[None, :, places], generator))
-        changed = ids.scatter(1, places[None], masked)  # [1, T]
-        return {**inputs, "input_ids": changed}, torch.full_like(ids, IGNORED).scatter(1, places[positions], labels)
+        kept = read[0].nonzero()[:, 0]  # [tokens], where there is no padding
+        masked, positions, labels = (part[0] for part in self.masking.prepare(ids[None, :, kept], generator))
+        changed = ids.scatter(1, kept[None], masked)  # [1, T]
+        return {**inputs, "input_ids": changed}, torch.full_like(ids, IGNORED).scatter(1, kept[positions], labels)
 
 
 def objective_of(loaded: LoadedModel) -> Objective:

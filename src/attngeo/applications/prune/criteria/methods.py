@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 
 from attngeo.applications.prune.calibration.measure import LayerMeasurement
 from attngeo.applications.prune.criteria.downdate import ErrorCosts, RefitCosts, RefitMeasure
-from attngeo.applications.prune.criteria.geometry import HeadGeometry, by_layer, entropy_scores, folder_scores
 from attngeo.applications.prune.criteria.greedy import LayerCosts
+from attngeo.applications.prune.criteria.organized_heads import OrganizedHeads, by_layer, entropy_scores, folder_scores
 from attngeo.applications.prune.criteria.scores import magnitude, measured_scores, random_scores, unit_costs
 
 METHODS = (
@@ -33,15 +33,15 @@ def method_costs(
     method: str,
     measured: Sequence[LayerMeasurement],
     units: Units,
-    geometry: Callable[[], Sequence[HeadGeometry]],
+    organized: Callable[[], Sequence[OrganizedHeads]],
     *,
     kept: int,
     seed: int,
 ) -> list[LayerCosts]:
     """Return the costs of the units of each layer.
 
-    geometry: called by the methods that need the geometry of the heads, which takes a pass of its own
-    kept:     how many heads of the model are to stay, for the method "folders"
+    organized: called by the methods that need the organised heads, which take a pass of their own
+    kept:      how many heads of the model are to stay, for the method "folders"
     """
     layers = [one.layer for one in measured]
     pairs = list(zip(measured, units, strict=True))
@@ -56,7 +56,7 @@ def method_costs(
     elif method in ("folders", "entropy"):
         total = sum(layer.heads.queries for layer in layers)
         scored = []
-        for stack in geometry():
+        for stack in organized():
             share = kept * len(stack.heads) // total
             scored.append((stack, folder_scores(stack, share) if method == "folders" else entropy_scores(stack)))
         scores = by_layer(layers, scored)

@@ -10,6 +10,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
+from attngeo.arguments import is_whole
 from attngeo.errors import LayoutError
 from attngeo.weights.layout.config_scope import Scope
 from attngeo.weights.layout.diffusers.blocks import of_block
@@ -88,6 +89,6 @@ def _stated(scope: Scope, key: str) -> Any:
 
 
 def _whole(key: str, value: Any) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+    if not is_whole(value, lowest=1):
         raise LayoutError(f"config.json: {key} is {value!r}, expected a positive whole number")
     return value

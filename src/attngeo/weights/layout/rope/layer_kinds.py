@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from attngeo.arguments import is_whole
 from attngeo.weights.layout.config_scope import Scope
 
 NOPE = "nope"  # a layer that the config excepts from rotation
@@ -76,4 +77,4 @@ def _interval_given(scope: Scope) -> bool:
 
 def _count(scope: Scope, key: str) -> int | None:
     value = scope.config.get(key)
-    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
+    return value if is_whole(value, lowest=1) else None

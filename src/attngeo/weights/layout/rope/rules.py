@@ -20,6 +20,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from attngeo.arguments import is_whole
 from attngeo.errors import AttngeoError
 from attngeo.weights.layout.config_scope import Scope
 from attngeo.weights.layout.families import Family, ends_with, family
@@ -115,7 +116,7 @@ def rotary_size(rule: Rule, settings: RopeSettings, scope: Scope, size: int) -> 
     value = scope.get(rule["size"])
     if value is None:  # GPT-J and GGUF: without a number all dimensions rotate
         return size
-    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= size:
+    if not is_whole(value, 0, size):
         raise RopeConfigError(str(rule["size"]), value, f"a whole number from 0 to {size}")
     return value
 
@@ -125,12 +126,12 @@ def _size_key(rule: Rule, scope: Scope) -> str:
 
 
 def _rule_for(site: Location, kind: str | None, known: Family) -> Rule | None:
-    """Return the rule for layers of this kind at this place, under the switches of its config; None: none was found."""
+    """Return the rule for a layer of this kind, under the switches of its config; None: none was found."""
     assert site.scope is not None
     switched = {key: value for key in SWITCHES if (value := _other_value(site.scope, key)) is not None}
     # Of a part of a larger model that has a model type of its own, the rules of that type hold too.
     part = family(str(site.scope.config.get("model_type", "")))
-    # Longer endings first: "encoder.layers.*.self_attn" is also the ending of a vision tower inside that encoder.
+    # Longer endings first: "encoder.layers.*.self_attn" is also the ending of a vision stack inside that encoder.
     for rule in (rule for rules in (known.rotary, part.rotary) for rule in sorted(rules, key=_by_length)):
         if (
             ends_with(site.template, str(rule["site"]))

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from attngeo.arguments import is_whole
 from attngeo.arrays import Floats
 from attngeo.errors import LayoutError
 from attngeo.weights.layout.config_scope import Scope
@@ -94,8 +95,8 @@ def rope_settings(scope: Scope, kind: str | None = None) -> RopeSettings:
     >>> rope_settings(Scope(None, {"rope_theta": 500.0, "rope_scaling": {"type": "linear", "factor": 2.0}}, {})).kind
     'linear'
     """
-    own = _of_kind("rope_parameters", scope.config.get("rope_parameters"), kind)
-    usual = _of_kind("rope_parameters", scope.defaults.get("rope_parameters"), kind)
+    own = _of_kind(scope.config.get("rope_parameters"), kind)
+    usual = _of_kind(scope.defaults.get("rope_parameters"), kind)
     if own is None:
         own = _older(scope, kind)
     if not any(key in own for key in ("rope_type", "type", "factor")):
@@ -126,7 +127,7 @@ def window(scope: Scope) -> int | None:
     """Return the number of positions the model was made for; None where the config does not say."""
     for key in ("max_position_embeddings", "n_positions", "max_sequence_length", "context_length", "seq_length"):
         value = scope.get(key)
-        if isinstance(value, int) and not isinstance(value, bool) and value > 0:
+        if is_whole(value, lowest=1):
             return value
     return None
 
@@ -148,17 +149,17 @@ def _nested(parameters: Mapping[str, Any]) -> bool:
     return any(isinstance(value, Mapping) for value in parameters.values())
 
 
-def _of_kind(key: str, parameters: object, kind: str | None) -> dict[str, Any] | None:
-    """Return the parameters of layers of one kind; None where there are none at all."""
+def _of_kind(parameters: object, kind: str | None) -> dict[str, Any] | None:
+    """Return the `rope_parameters` of layers of one kind; None where there are none at all."""
     if parameters is None or parameters == {}:
         return None
     if not isinstance(parameters, Mapping):
-        raise RopeConfigError(key, parameters, "a mapping")
+        raise RopeConfigError("rope_parameters", parameters, "a mapping")
     if not _nested(parameters):
         return dict(parameters)
     chosen = parameters.get(kind) if kind is not None else None
     if not isinstance(chosen, Mapping):
-        raise RopeConfigError(key, list(parameters), f"an entry for layers of kind {kind}")
+        raise RopeConfigError("rope_parameters", list(parameters), f"an entry for layers of kind {kind}")
     return {**{name: value for name, value in parameters.items() if not isinstance(value, Mapping)}, **chosen}
 
 

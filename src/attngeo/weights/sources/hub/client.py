@@ -9,7 +9,7 @@ from threading import Event
 from urllib.parse import urlsplit
 
 from attngeo.errors import SourceError
-from attngeo.weights.sources.hub.errors import TRANSIENT, HubRef, IncompleteTransfer, one_line_errors
+from attngeo.weights.sources.hub.errors import TRANSIENT, HubRef, IncompleteTransfer, hub_errors
 from attngeo.weights.sources.hub.retry import TRIES, announced, retried, wait_after
 from attngeo.weights.sources.hub.snapshot import find_snapshot, model_cache
 
@@ -21,7 +21,7 @@ class HubModel:
         from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]
 
         self.ref = ref
-        with one_line_errors(ref, exists=False):
+        with hub_errors(ref, exists=False):
             validate_repo_id(ref.repo)  # before it becomes part of a path
         if ".." in ref.revision:
             raise SourceError(f"{ref}: {ref.revision!r} is not a revision")
@@ -47,7 +47,7 @@ class HubModel:
             from huggingface_hub import get_hf_file_metadata, hf_hub_url
 
             url = hf_hub_url(self.ref.repo, file, revision=self.snapshot.commit)
-            with one_line_errors(self.ref):
+            with hub_errors(self.ref):
                 size = retried(self.ref, lambda: get_hf_file_metadata(url)).size
             if size is None:
                 raise SourceError(f"{self.ref}: the hub does not tell the size of {file!r}")
@@ -61,7 +61,7 @@ class HubModel:
         """
         from huggingface_hub import hf_hub_download
 
-        with one_line_errors(self.ref), _no_progress_bars() if quiet else nullcontext():
+        with hub_errors(self.ref), _no_progress_bars() if quiet else nullcontext():
             commit = self.snapshot.commit
             return Path(retried(self.ref, lambda: hf_hub_download(self.ref.repo, file, revision=commit)))
 
@@ -73,7 +73,7 @@ class HubModel:
         from huggingface_hub.errors import HfHubHTTPError, HTTPError  # type: ignore[attr-defined]
 
         position, failed = start, 0
-        with one_line_errors(self.ref):
+        with hub_errors(self.ref):
             while position < stop:
                 redirect = self._redirects.get(file)
                 try:

@@ -29,7 +29,7 @@ class IncompleteTransfer(Exception):
 
 
 @contextmanager
-def one_line_errors(ref: HubRef, *, exists: bool = True) -> Iterator[None]:
+def hub_errors(ref: HubRef, *, exists: bool = True) -> Iterator[None]:
     """Turn whatever the client raises inside the context into a SourceError.
 
     exists: the model is known to exist; otherwise the message adds that `ref` is no local folder either

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from attngeo.errors import InputError, SourceError
-from attngeo.weights.sources.hub.errors import HubRef, one_line_errors
+from attngeo.weights.sources.hub.errors import HubRef, hub_errors
 from attngeo.weights.sources.hub.retry import retried
 
 
@@ -13,7 +13,7 @@ def list_models(organisation: str) -> list[str]:
 
     if not organisation or "/" in organisation or not organisation.isprintable() or " " in organisation:
         raise InputError(f"{organisation!r}: not an organisation of the hub, expected a name without a slash")
-    with one_line_errors(HubRef(organisation)):
+    with hub_errors(HubRef(organisation)):
         # The client itself repeats requests for pages that fail.
         found = sorted(model.id for model in HfApi().list_models(author=organisation))
     if not found:
@@ -29,7 +29,7 @@ def list_revisions(ref: HubRef) -> list[str]:
     from huggingface_hub import HfApi
 
     api = HfApi()
-    with one_line_errors(ref):
+    with hub_errors(ref):
         refs = retried(ref, lambda: api.list_repo_refs(ref.repo))
         names = [branch.name for branch in refs.branches] + [tag.name for tag in refs.tags]
         if names != ["main"]:

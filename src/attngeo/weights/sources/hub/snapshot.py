@@ -12,7 +12,7 @@ from urllib.parse import quote
 from attngeo.errors import SourceError
 from attngeo.io.cache import cache_dir, cache_file
 from attngeo.weights.sources.discover import is_relative_inside, parse_json_object
-from attngeo.weights.sources.hub.errors import TRANSIENT, HubRef, one_line_errors
+from attngeo.weights.sources.hub.errors import TRANSIENT, HubRef, hub_errors
 from attngeo.weights.sources.hub.retry import retried
 
 
@@ -33,7 +33,7 @@ def find_snapshot(ref: HubRef) -> Snapshot:
     """Return the commit that the revision names and its files; without a network, from the caches."""
     from huggingface_hub import HfApi, constants, errors
 
-    with one_line_errors(ref, exists=False):
+    with hub_errors(ref, exists=False):
         try:
             info = retried(
                 ref,

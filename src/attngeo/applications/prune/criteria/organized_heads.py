@@ -29,7 +29,7 @@ ROWS, POSITIONS = 4, 64  # rows that are captured, and token positions of each
 
 
 @dataclass(frozen=True, eq=False)
-class HeadGeometry:
+class OrganizedHeads:
     """The heads of one stack: their affinity, and the l1 entropy of each, averaged over rows.
 
     A layer that the model uses several times (ALBERT) has each of its heads once per use.
@@ -40,8 +40,10 @@ class HeadGeometry:
     entropy: Floats  # [n], Σ|Haar coefficients| / their l2 norm
 
 
-def head_geometry(model: PreTrainedModel, layers: Sequence[PrunableLayer], rows: Sequence[Batch]) -> list[HeadGeometry]:
-    """Return the geometry of the heads of each stack, from the logits of the first rows."""
+def organized_heads(
+    model: PreTrainedModel, layers: Sequence[PrunableLayer], rows: Sequence[Batch]
+) -> list[OrganizedHeads]:
+    """Return the heads of each stack, organised, from the logits of the first rows."""
     found = []
     for stack in stacks_of(layers):
         own = [layer for layer in layers if layer.stack == stack]
@@ -52,37 +54,37 @@ def head_geometry(model: PreTrainedModel, layers: Sequence[PrunableLayer], rows:
         heads = _heads_of_uses(captured[0].heads, own, used)  # type: ignore[union-attr]
         affinity = np.mean([one.affinities[2] for one in organised], 0)
         entropies = [np.asarray(one.expand().entropy("head", normalised=True)) for one in organised]  # [n] each
-        found.append(HeadGeometry(heads, affinity, np.mean(entropies, 0)))
+        found.append(OrganizedHeads(heads, affinity, np.mean(entropies, 0)))
     return found
 
 
-def folder_scores(geometry: HeadGeometry, kept: int) -> Floats:
+def folder_scores(stack: OrganizedHeads, kept: int) -> Floats:
     """Return scores [n] by which `kept` heads of a stack remain: the medoid of each folder, then those least like it.
 
     The folders are those of the finest level of the head tree that has at most `kept` of them.
     """
-    tree = flexible_tree(geometry.affinity)
+    tree = flexible_tree(stack.affinity)
     level = max((row for row in range(tree.depth) if tree.widths[row] <= max(1, kept)), default=0)
-    scores = np.empty(len(geometry.heads))
+    scores = np.empty(len(stack.heads))
     for folder in range(tree.widths[level]):
         members = np.flatnonzero(tree.levels[level] == folder)
-        inside = geometry.affinity[np.ix_(members, members)]
+        inside = stack.affinity[np.ix_(members, members)]
         medoid = int(np.argmax(inside.sum(0)))
         scores[members] = 1 - inside[:, medoid] / max(inside.max(), 1e-300)
         scores[members[medoid]] = 2.0
     return scores
 
 
-def entropy_scores(geometry: HeadGeometry) -> Floats:
+def entropy_scores(stack: OrganizedHeads) -> Floats:
     """Return scores [n] by which the heads whose logits are least sparse in the Haar basis go first."""
-    return -geometry.entropy
+    return -stack.entropy
 
 
-def by_layer(layers: Sequence[PrunableLayer], scored: Iterable[tuple[HeadGeometry, Floats]]) -> list[Floats]:
+def by_layer(layers: Sequence[PrunableLayer], scored: Iterable[tuple[OrganizedHeads, Floats]]) -> list[Floats]:
     """Return the scores [H] of each layer; a layer that is used many times has the mean over its uses."""
     of_head: dict[Head, list[float]] = {}
-    for geometry, scores in scored:
-        for head, score in zip(geometry.heads, scores, strict=True):
+    for stack, scores in scored:
+        for head, score in zip(stack.heads, scores, strict=True):
             of_head.setdefault(head, []).append(float(score))
     for layer in layers:
         if not all(head in of_head for head in layer.labels):
