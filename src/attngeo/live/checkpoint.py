@@ -7,7 +7,7 @@ only those that are read.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -18,9 +18,10 @@ from torch import Tensor, nn
 
 from attngeo.errors import SourceError
 from attngeo.live.adapters import effective_weight, is_lora_layer
+from attngeo.live.saved_tensors import SavedTensor, saved_tensors
 from attngeo.weights.sources.checkpoint import Checkpoint, FloatArray, ReadRequest, TensorInfo
 from attngeo.weights.sources.diffusers_format import diffusers_config
-from attngeo.weights.sources.memory import transformer_inside, unwrapped
+from attngeo.weights.sources.memory import as_saved, transformer_inside, unwrapped
 from attngeo.weights.sources.quantized import refuse_quantised_attention
 from attngeo.weights.sources.wrapper_names import WRAPPER_WORDS
 
@@ -55,7 +56,8 @@ class LiveCheckpoint(Checkpoint):
     [torch.float64, torch.float64, torch.float64, torch.float64]
     """
 
-    def __init__(self, model: nn.Module) -> None:
+    def __init__(self, model: nn.Module, *, saved_names: bool = False) -> None:
+        """saved_names: name and order the weights as transformers saves them, which is how scoring knows layouts"""
         self.model = base_model(model)
         refuse_quantised_attention(self.model)
         self.ref = type(self.model).__name__
@@ -68,6 +70,15 @@ class LiveCheckpoint(Checkpoint):
         for fsdp, path, module in _fsdp_units(self.model):
             with _gathered(fsdp):
                 self._collect(path, module, fsdp, None)
+        shapes = {name: info.shape for name, info in self.tensors.items()}
+        if saved_names:
+            self._saved = saved_tensors(self.model, shapes)
+        else:
+            self._saved = {name: SavedTensor(shape, (name,)) for name, shape in shapes.items()}
+        self.tensors = {
+            name: TensorInfo(name, saved.shape, self.tensors[saved.sources[0]].dtype, self.ref)
+            for name, saved in self._saved.items()
+        }
 
     def read(self, request: ReadRequest) -> FloatArray:
         values: FloatArray = np.ascontiguousarray(self.tensor(request).to("cpu", torch.float32).numpy())
@@ -77,9 +88,9 @@ class LiveCheckpoint(Checkpoint):
 
     def tensor(self, request: ReadRequest) -> Tensor:
         """Return the requested rows as a float64 tensor on the device of the weight; the caller owns it."""
-        weight = self._weights[request.name]
-        with _gathered(weight.fsdp):
-            value = effective_weight(weight.value, weight.adapter if weight.leaf == "weight" else None, request.name)
+        saved = self._saved[request.name]
+        values = {name: self._value(name) for name in saved.sources}
+        value = as_saved(self.model, values)[request.name] if saved.converted else values[saved.sources[0]]
         if request.rows is not None:
             value = torch.cat([value[start:stop] for start, stop in request.rows])
         return value
@@ -97,11 +108,19 @@ class LiveCheckpoint(Checkpoint):
     def device(self) -> torch.device:
         return next(iter(self._weights.values())).value.device
 
-    def module_of(self, path: str) -> nn.Module | None:
-        """Return the module at `path`, or the nearest around it; None where that is the whole model."""
-        while path and path not in self.modules:
+    def module_of(self, tensors: Iterable[str]) -> nn.Module | None:
+        """Return the innermost module around the projections in `tensors`; None where that is the whole model."""
+        paths = [_around(name) for tensor in tensors for name in self._saved[tensor].sources]
+        path = paths[0]
+        while path and not (path in self.modules and all(f"{other}.".startswith(f"{path}.") for other in paths)):
             path = path.rpartition(".")[0]
         return self.modules[path] if path else None
+
+    def _value(self, name: str) -> Tensor:
+        """Return the weight called `name` in memory, as a float64 tensor on its device."""
+        weight = self._weights[name]
+        with _gathered(weight.fsdp):
+            return effective_weight(weight.value, weight.adapter if weight.leaf == "weight" else None, name)
 
     def _collect(self, path: str, module: nn.Module, fsdp: nn.Module | None, adapter: nn.Module | None) -> None:
         """Register the weights of `module` and of the modules inside it, up to the next FSDP unit."""
@@ -157,6 +176,12 @@ def _gathered(fsdp: nn.Module | None) -> AbstractContextManager[Any]:
     gathered: AbstractContextManager[Any]
     gathered = FullyShardedDataParallel.summon_full_params(fsdp, recurse=False, writeback=False)
     return gathered
+
+
+def _around(name: str) -> str:
+    """Return the path of the module around a projection: "attn" for "attn.q_proj.weight" and "attn.in_proj_weight"."""
+    path, _, leaf = name.rpartition(".")
+    return path.rpartition(".")[0] if leaf == "weight" else path
 
 
 def _join(path: str, name: str) -> str:

@@ -20,7 +20,7 @@ from transformers import (
 from transformers.masking_utils import eager_mask
 
 from attngeo.dynamics.gradients.gradient_terms import gradient_terms
-from attngeo.errors import LayoutError
+from attngeo.errors import InputError, LayoutError
 from attngeo.live.parameters import attention_parameters, query_key_views
 from tests.dynamics.gradients.gradient_models import (
     GROUPED,
@@ -219,6 +219,15 @@ def test_modules_with_tied_weights_are_one_layer() -> None:
     model(**labelled_batch("bert")).loss.backward()
     assert layer.weights is not None
     assert_same(layer.weights.query_gradient, first.query.weight.grad.reshape(4, 8, 32).mT)
+
+
+def test_shared_weights_under_different_scales_are_refused() -> None:
+    """With one scale for both calls, the gradient would be off by 8%."""
+    model = model_with_loss("gpt2")  # divides the logits by the number of the layer
+    first, second = model.transformer.h
+    second.attn.c_attn = first.attn.c_attn
+    with pytest.raises(InputError, match=r"h\.0\.attn: called with the scales 0\.354 and 0\.177 in one run, "):
+        gradient_terms(model, labelled_batch("gpt2"))
 
 
 def test_latent_attention_has_an_update_and_a_reason_for_missing_weights() -> None:

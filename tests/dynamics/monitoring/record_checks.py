@@ -33,10 +33,12 @@ def difference(row: dict[str, Any], ref: Any) -> float:
     for scored in frame.iter_rows(named=True):
         index = layers.index((scored["stack"], scored["layer"]))
         for name in ("symmetry", "directionality", "dominance", "self_attending", "symmetry_rope"):
-            if name not in row or scored[name] is None:
-                continue
-            value = row[name][index] if scored["head"] is None else row[f"head_{name}"][index][scored["head"]]
-            largest = max(largest, abs(value - scored[name]))
+            value = None
+            if name in row:
+                value = row[name][index] if scored["head"] is None else row[f"head_{name}"][index][scored["head"]]
+            assert (value is None) == (scored[name] is None), (name, value, scored[name])
+            if value is not None:
+                largest = max(largest, abs(value - scored[name]))
     return largest
 
 

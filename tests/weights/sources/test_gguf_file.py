@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from attngeo.errors import SourceError
+from attngeo.weights.layout.layers import open_layers
 from attngeo.weights.sources.checkpoint import ReadRequest
 from attngeo.weights.sources.open import open_checkpoint
 from tests.weights.made_checkpoints import Array, normal
@@ -102,6 +103,17 @@ def test_plain_types_and_metadata_are_read(tmp_path: Path) -> None:
     assert config["head_dim"] == 32 and config["num_hidden_layers"] == 2
     assert config["gguf"]["llama.rope.kind"] == "none"
     assert not any(key.startswith("tokenizer.") for key in config["gguf"])
+
+
+@pytest.mark.parametrize("metadata", [{"rope__scale_linear": 4}, {"rope__scaling__factor": 4}])
+def test_a_factor_without_a_scaling_type_is_that_of_linear_scaling(tmp_path: Path, metadata: dict[str, int]) -> None:
+    """The first GGUF files have one number, `rope.scale_linear`; llama.cpp scales linearly where no type is stated."""
+    tensors = {f"blk.0.attn_{side}.weight": normal(64, 64, seed=i) for i, side in enumerate("qk")}
+    file = write_gguf(tmp_path / "m.gguf", tensors, attention__head_count=2, **metadata)
+    with open_layers(file) as layers:
+        assert layers.checkpoint.config is not None
+        assert layers.checkpoint.config["rope_scaling"] == {"rope_type": "linear", "factor": 4}
+        assert [plan.rotary_known for plan in layers.plans] == [False]  # not proved against a live model
 
 
 def test_integers_are_refused(tmp_path: Path) -> None:

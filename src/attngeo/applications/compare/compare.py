@@ -97,7 +97,7 @@ def weights_of(ref: CheckpointRef) -> CheckpointRef:
     if torch is not None and isinstance(ref, torch.nn.Module):
         from attngeo.live.checkpoint import LiveCheckpoint
 
-        return LiveCheckpoint(ref)
+        return LiveCheckpoint(ref, saved_names=True)
     return ref
 
 

@@ -212,6 +212,10 @@ def _summed_terms(
         raise InputError(
             f"{layer.location.path}: called on sequences of different lengths in one run, expected one length"
         )
+    if other := next((part.scale for part in parts if abs(part.scale / first.scale - 1) > _CONSTANT_TOLERANCE), None):
+        raise InputError(
+            f"{layer.location.path}: called with the scales {first.scale:.3g} and {other:.3g} in one run, expected one"
+        )
     missing = next((part.missing for part in parts if part.missing), "")
     weights = None
     if not missing:

@@ -187,8 +187,10 @@ class Monitor(TrainerCallback):  # type: ignore[misc]  # transformers is untyped
         """Return the attention layers of `model`, found again only if one of its modules was replaced."""
         modules = list(model.modules())
         if self._layers is None or self._modules != modules:
-            self._layers = open_layers(LiveCheckpoint(model), **self._options)
+            self._layers = open_layers(LiveCheckpoint(model, saved_names=True), **self._options)
             self._modules = modules
+            for remark in self._layers.left_out:
+                self.warn_once(remark)
         return self._layers
 
     def _logits(self, model: nn.Module, live: LiveCheckpoint, batch: Batch | None) -> list[Tensor | None]:
@@ -202,7 +204,7 @@ class Monitor(TrainerCallback):  # type: ignore[misc]  # transformers is untyped
             return [None] * self._layers.count
         try:
             rows = first_rows(batch, self.rows, live.device)
-            attentions = [live.module_of(plan.site.path) for plan in self._layers.plans]
+            attentions = [live.module_of(plan.site.tensors) for plan in self._layers.plans]
             return largest_logits(model, attentions, rows, single_process=not live.sharded)
         except Exception as error:
             self.warn_once(f"logits could not be measured ({first_line(error)})")

@@ -182,8 +182,11 @@ def _config(metadata: Mapping[str, Any]) -> dict[str, Any]:
     for key, name in _CONFIG.items():
         if (value := metadata.get(f"{arch}.{key}")) is not None:
             config[name] = value
-    if (scaling := metadata.get(f"{arch}.rope.scaling.type")) not in (None, "none"):
-        config["rope_scaling"] = {"rope_type": scaling, "factor": metadata.get(f"{arch}.rope.scaling.factor")}
+    # The first GGUF files have a factor under an older name; without a type, llama.cpp scales linearly.
+    factor = metadata.get(f"{arch}.rope.scaling.factor") or metadata.get(f"{arch}.rope.scale_linear")
+    scaling = metadata.get(f"{arch}.rope.scaling.type", "linear" if factor else "none")
+    if scaling != "none":
+        config["rope_scaling"] = {"rope_type": scaling, "factor": factor}
     if "num_attention_heads" in config:
         config.setdefault("num_key_value_heads", config["num_attention_heads"])
     config["gguf"] = {

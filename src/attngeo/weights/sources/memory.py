@@ -168,10 +168,10 @@ def module_checkpoint(module: torch.nn.Module, config: Mapping[str, Any] | None)
         if ".base_layer." in name and may_hold_attention(name):
             adapted = name.partition(".base_layer.")[0]
             raise SourceError(f"{type(module).__name__}: {adapted} has an adapter; merge it by merge_and_unload()")
-    return MemoryCheckpoint(type(module).__name__, config, _as_saved(module, without_wrappers(tensors)))
+    return MemoryCheckpoint(type(module).__name__, config, as_saved(module, without_wrappers(tensors)))
 
 
-def _as_saved(module: Any, tensors: Mapping[str, TensorLike]) -> Mapping[str, TensorLike]:
+def as_saved(module: Any, tensors: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the tensors of a module as transformers saves them: what is known of layouts is known of saved models.
 
     Some model types have other names in memory, and some other orders of the dimensions of a head. Large tensors that
@@ -183,7 +183,7 @@ def _as_saved(module: Any, tensors: Mapping[str, TensorLike]) -> Mapping[str, Te
         return tensors
     read = {name: value for name, value in tensors.items() if len(value.shape) < 2 or may_hold_attention(name)}
     try:
-        saved: Mapping[str, TensorLike] = revert(module, read)
+        saved: Mapping[str, Any] = revert(module, read)
     except Exception:  # of any kind: transformers cannot save this model, because it is quantised or has lost parts
         return tensors
     return {**{name: value for name, value in tensors.items() if name not in read}, **saved}
