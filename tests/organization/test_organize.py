@@ -155,6 +155,18 @@ def test_organize_ends_on_every_input(name, options):
     assert organize(array, **options) == found
 
 
+@pytest.mark.parametrize("make", [np.asarray, torch.tensor])
+def test_float32_logits_with_the_mask_added_are_refused(make):
+    """A masked entry is the least float32, so that a Haar coefficient, a sum of several, would be infinite."""
+    logits = rng.standard_normal((6, 5, 4)).astype(np.float32)
+    trees = organize(logits).trees
+    logits[np.triu_indices(6, 1, 5)] = np.finfo(np.float32).min
+    for call in (organize, lambda a: expand(a, trees)):
+        with pytest.raises(InputError, match=r"largest absolute value is 3.4e\+38, .* before the mask is added"):
+            call(make(logits))
+    assert np.isfinite(organize(make(logits.astype(np.float64))).history[-1].l1)
+
+
 @pytest.mark.parametrize("scale", [1e-300, 1e-200, 1e200, 1e300])
 @pytest.mark.parametrize("make", [np.asarray, torch.tensor])
 def test_numbers_whose_squares_float64_cannot_hold_are_refused(scale, make):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -69,12 +70,30 @@ def _check_size(values: Any, what: str) -> None:
     """Raise InputError unless sums of squares of the numbers neither overflow nor underflow in float64."""
     if values.itemsize < 8:  # squares of float32 are computed in float64, which holds all of them
         return
-    largest = max(float(values.max()), -float(values.min()))
+    largest = _largest(values)
     if largest and not SMALLEST <= largest <= 1 / SMALLEST:
         raise InputError(
             f"{what}: the largest absolute value is {largest:.3g}, expected 0 or one from {SMALLEST:g} to "
             f"{1 / SMALLEST:g}, whose squares float64 can hold; multiply by a constant first, which changes no tree"
         )
+
+
+def checked_for_haar(array: ArrayInput, what: str) -> Any:
+    """Return `checked(array)` if Haar coefficients of it, in its own precision, cannot overflow."""
+    values = checked(array, what)
+    if values.itemsize < 8:
+        largest, most = _largest(values), float(np.finfo(np.float32).max) / math.prod(values.shape) ** 0.5
+        if largest > most:
+            raise InputError(
+                f"{what}: the largest absolute value is {largest:.3g}, expected at most {most:.3g}, above which Haar "
+                "coefficients overflow float32; pass logits before the mask is added, or float64"
+            )
+    return values
+
+
+def _largest(values: Any) -> float:
+    """Return the largest absolute value."""
+    return max(float(values.max()), -float(values.min()))
 
 
 def checked_affinity(affinity: ArrayInput) -> Floats:

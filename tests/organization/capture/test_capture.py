@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 import torch
 from accelerate import cpu_offload
+from transformers import T5Gemma2Config, T5Gemma2Model
 
 from attngeo.errors import InputError
 from attngeo.organization.capture.capture import capture
 from attngeo.organization.capture.network_tensor import NetworkTensor
-from tests.live.tiny_live_models import eager_run, model_inputs, tiny_model
+from tests.live.tiny_live_models import SIZES, TEXT, eager_run, model_inputs, tiny_model
 
 # (model type, stack, positions of its layers among the softmax calls of one run)
 STACKS = [
@@ -162,6 +163,24 @@ def test_padding_of_the_keys_of_cross_attention_is_removed() -> None:
     tensors = model_inputs("bart") | {"attention_mask": torch.tensor([[1] * 6 + [0] * 3])}
     tensor = capture(tiny_model("bart"), tensors, stack="cross")
     assert isinstance(tensor, NetworkTensor) and tensor.shape == (5, 6, 8)
+
+
+def test_padding_of_the_encoder_is_removed_from_the_keys_of_a_merged_attention() -> None:
+    """The decoder of T5Gemma 2 attends to its own tokens and to those of the encoder at once."""
+    text = {**TEXT, "num_key_value_heads": 2, "head_dim": 8, "sliding_window": 6}
+    vision = {**SIZES, "image_size": 32, "patch_size": 8}
+    config = T5Gemma2Config(encoder={"text_config": text, "vision_config": vision}, decoder=text, eoi_token_index=58)
+    torch.manual_seed(0)
+    model = T5Gemma2Model._from_config(config, attn_implementation="eager").eval()
+    tensors = {"input_ids": torch.arange(5, 11)[None], "decoder_input_ids": torch.arange(20, 24)[None]}
+    alone = capture(model, {**tensors, "input_ids": tensors["input_ids"][:, :4]}, stack="decoder")
+    mask = torch.tensor([[1] * 4 + [0] * 2])
+    for more in ({}, {"decoder_attention_mask": torch.ones(1, 4, dtype=torch.long)}):
+        padded = capture(model, tensors | more | {"attention_mask": mask}, stack="decoder")
+        assert isinstance(padded, NetworkTensor) and isinstance(alone, NetworkTensor)
+        assert padded.shape == alone.shape == (4, 8, 8)
+        np.testing.assert_allclose(padded.values, alone.values, atol=1e-5)
+        np.testing.assert_array_equal(padded.mask, alone.mask)
 
 
 def test_requested_layers_and_head_labels() -> None:

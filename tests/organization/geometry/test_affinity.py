@@ -53,6 +53,17 @@ def test_gaussian_affinity_of_equal_and_nearly_equal_slices():
     assert gaussian_affinity(nearly_equal, 0).min() < 0.9
 
 
+@pytest.mark.parametrize("scale", [2.0**-100, 2.0**100])
+def test_gaussian_affinity_of_nearly_equal_float32_slices_does_not_depend_on_the_scale(scale):
+    rng = np.random.default_rng(3)
+    array = np.repeat(rng.standard_normal((3, 6)), 4, axis=0) + 1e-5 * rng.standard_normal((12, 6))
+    array = array.astype(np.float32)
+    expected = gaussian_affinity(array, 0)
+    assert expected[0, 1] < 0.99  # of two slices that are nearly equal
+    for scaled in (array * np.float32(scale), torch.tensor(array) * scale):
+        np.testing.assert_allclose(gaussian_affinity(scaled, 0), expected, rtol=1e-6)
+
+
 def test_cosine_affinity_of_zero_negative_and_equal_slices():
     array = np.array([[1.0, 2.0], [0.0, 0.0], [-1.0, -2.0], [0.0, 0.0], [1.0, 2.0], [2.0, 4.0]])
     affinity = cosine_affinity(array, 0)

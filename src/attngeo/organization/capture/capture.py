@@ -12,6 +12,7 @@ from attngeo.live.load import LoadedModel, ModelRef, Processor, load_model, run_
 from attngeo.organization.capture.inputs import (
     DECODER_IDS,
     SOUND,
+    TEXT,
     ModelInput,
     SingleInput,
     choose_stack,
@@ -146,14 +147,18 @@ def _to_model(value: Tensor, model: PreTrainedModel) -> Tensor:
 
 def _padding_filter(loaded: LoadedModel, model_input: ModelInput, stack: Stack, side: str) -> PaddingFilter:
     """Return the function: length of an axis → indices of the positions that are not padding, None if all are kept."""
-    mask = model_input.tensors.get("decoder_attention_mask" if side == "decoder" else "attention_mask")
-    if mask is None or mask.dim() != 2 or bool(mask.all()) or stack.name.startswith("vision"):
+    own, encoder = (_mask_row(model_input, one) for one in (side, "encoder"))
+    if stack.name.startswith("vision") or all(row is None or bool(row.all()) for row in (own, encoder)):
         return lambda length: None
 
-    def kept_positions(length: int) -> Tensor:
+    def kept_positions(length: int) -> Tensor | None:
         import torch
 
-        row = mask[0].bool().cpu()  # [frames or tokens]
+        row = own
+        if side == "decoder" and row is not None and encoder is not None and length == len(row) + len(encoder):
+            row = torch.cat([row, encoder])  # T5Gemma 2: one attention over the keys of the decoder and the encoder
+        if row is None or bool(row.all()):
+            return None
         if not row.any():
             raise InputError("attention_mask: all entries are 0, expected at least one position to attend to")
         if len(row) != length:
@@ -163,6 +168,15 @@ def _padding_filter(loaded: LoadedModel, model_input: ModelInput, stack: Stack, 
         return torch.nonzero(row)[:, 0]
 
     return kept_positions
+
+
+def _mask_row(model_input: ModelInput, side: str) -> Tensor | None:
+    """Return which frames or tokens of a side are not padding, bool [N]; None where nothing says how many there are."""
+    mask_name, ids_name = ("decoder_attention_mask", DECODER_IDS) if side == "decoder" else ("attention_mask", TEXT)
+    mask, ids = (model_input.tensors.get(name) for name in (mask_name, ids_name))
+    if mask is not None and mask.dim() == 2:
+        return mask[0].bool().cpu()
+    return None if ids is None else ids[0].new_ones(ids.shape[1]).bool().cpu()
 
 
 def _positions_of(row: Tensor, length: int, model: PreTrainedModel, is_waveform: bool) -> Tensor:

@@ -16,7 +16,7 @@ from attngeo.display import Drawable
 from attngeo.errors import InputError
 from attngeo.io.archive import load_arrays, naming_file, required_array, save_arrays
 from attngeo.io.progress import Progress, accepts_progress_bar
-from attngeo.organization.checks import checked
+from attngeo.organization.checks import checked, checked_for_haar
 from attngeo.organization.expansion.controls import TREES, Comparison, Profile, compare
 from attngeo.organization.haar.smoothness import Holder, holder
 from attngeo.organization.haar.sparsity import Sparsity, sparsity
@@ -174,7 +174,7 @@ def expand(array: ArrayInput, trees: Mapping[int, Tree] | Sequence[Tree]) -> Exp
     array([[ 6., -2.],
            [ 0.,  0.]])
     """
-    values = checked(array)
+    values = checked_for_haar(array, "array")
     by_axis = dict(trees) if isinstance(trees, Mapping) else dict(enumerate(trees))
     if sorted(by_axis) != list(range(values.ndim)):
         raise InputError(f"expand: expected a tree for each of the {values.ndim} axes, got axes {sorted(by_axis)}")

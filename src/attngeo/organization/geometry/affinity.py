@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from attngeo.arrays import AnyArray, ArrayInput, Floats, Ints, is_torch, to_numpy
@@ -55,7 +57,7 @@ def gaussian_affinity(array: ArrayInput, axis: int) -> Floats:
     slices = slices_first(values, checked_axis(axis, values.ndim))
     close = np.triu(squares < 1e-6 * (norms[:, None] + norms[None, :]), 1)
     for i, j in zip(*np.nonzero(close & (twin[:, None] != twin[None, :])), strict=True):
-        difference = slices[int(i)] - slices[int(j)]
+        difference = _doubles(slices[int(i)]) - _doubles(slices[int(j)])
         squares[i, j] = squares[j, i] = float((difference * difference).sum())
     squares = squares[np.ix_(twin, twin)]
     n = len(squares)
@@ -109,8 +111,8 @@ def _products(array: AnyArray, axis: int, centred: bool = False) -> tuple[Floats
 
     def task(lo: int, hi: int) -> None:
         for group in range(lo, hi):
-            part = flat[:, flat.shape[1] * group // parts : flat.shape[1] * (group + 1) // parts]  # [n, k/parts]
-            part = part.double() if is_torch(part) else part.astype(np.float64, copy=False)
+            span = slice(flat.shape[1] * group // parts, flat.shape[1] * (group + 1) // parts)
+            part = _doubles(flat[:, span])  # [n, k/parts]
             if centred:
                 part = part - part.mean(0)
             products[group] = part @ part.T
@@ -120,6 +122,11 @@ def _products(array: AnyArray, axis: int, centred: bool = False) -> tuple[Floats
         task(0, parts) if is_torch(flat) else threads.spread(task, parts, parts, cost=n * n * flat.shape[1])
     total = to_numpy(products.sum(0))
     return (total + total.T) / 2, _twins(flat, to_numpy(squares.sum(0)))
+
+
+def _doubles(array: AnyArray) -> Any:
+    """Return `array` in float64, whose range holds the squares of all float32 numbers."""
+    return array.double() if is_torch(array) else array.astype(np.float64, copy=False)
 
 
 def _twins(flat: AnyArray, squares: Floats) -> Ints:

@@ -11,7 +11,7 @@ import numpy as np
 from attngeo.arrays import AnyArray, ArrayInput, Floats, is_torch
 from attngeo.errors import InputError, first_line
 from attngeo.io.progress import Progress
-from attngeo.organization.checks import checked
+from attngeo.organization.checks import checked_for_haar
 from attngeo.organization.geometry.affinity import affinity_from_distance, cosine_affinity, gaussian_affinity
 from attngeo.organization.geometry.l1 import l1_norm
 from attngeo.organization.geometry.tree_agreement import closeness_correlation
@@ -119,7 +119,7 @@ def settle(values: AnyArray, settings: Settings, progress: Progress | None = Non
 
 def prepared(array: ArrayInput, device: str | None = None) -> Any:
     """Return the array, checked, as NumPy or torch; with `device`, as float64 on that torch device."""
-    return checked(_on_device(array, device), "tensor")
+    return checked_for_haar(_on_device(array, device), "tensor")
 
 
 def _on_device(array: ArrayInput, device: str | None) -> Any:

@@ -122,3 +122,17 @@ def test_changes_do_not_depend_on_the_scale_of_the_forms(scale):
     expected = head_changes(a, b, pairs, norms(a, b, pairs))
     for found, one in zip(head_changes(*scaled, pairs, norms(*scaled, pairs)), expected, strict=True):
         assert (found.change, found.cosine) == pytest.approx((one.change, one.cosine), rel=1e-6)
+
+
+@pytest.mark.parametrize("scale", [2.0**-70, 2.0**40])
+def test_changes_of_layers_of_different_size_do_not_depend_on_their_scale(scale):
+    """Products of two queries and of two keys are within the range of float32 here, but those of both are not."""
+    rng = np.random.default_rng(3)
+    a, b = factors(rng), factors(rng, SIZE // 2)
+    m_a, m_b = (sum(dense(layer, head) for head in range(HEADS)) for layer in (a, b))
+    norm_a, norm_b = np.linalg.norm(m_a), np.linalg.norm(m_b)
+    factor = np.float32(scale)
+    scaled = [LayerFactors(Factors(side.query.w * factor), Factors(side.key.w * factor)) for side in (a, b)]
+    found = layer_change(*scaled, (scale**2 * norm_a, scale**2 * norm_b))
+    assert found.change == pytest.approx(np.linalg.norm(m_a - m_b) / norm_a, rel=1e-6)
+    assert found.cosine == pytest.approx((m_a * m_b).sum() / (norm_a * norm_b), abs=1e-6)

@@ -117,7 +117,10 @@ def squared_difference(query_a: AnyFloats, query_b: AnyFloats, key_a: AnyFloats,
 
 def _inner(query_a: AnyFloats, query_b: AnyFloats, key_a: AnyFloats, key_b: AnyFloats) -> float:
     """Return ⟨M_A, M_B⟩; the factors [r, d] of the two forms may differ in r."""
-    return inner_product(product(query_a, query_b.T), product(key_a, key_b.T))  # [r_a, r_b]
+    sides = query_a, query_b, key_a, key_b
+    scales = [float(np.abs(side).max()) or 1.0 for side in sides]  # so that no product overflows or vanishes
+    query_a, query_b, key_a, key_b = (side / scale for side, scale in zip(sides, scales, strict=True))
+    return inner_product(product(query_a, query_b.T), product(key_a, key_b.T)) * math.prod(scales)  # of [r_a, r_b]
 
 
 def _gram(w: AnyFloats) -> AnyFloats:
