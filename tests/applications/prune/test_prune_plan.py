@@ -266,8 +266,8 @@ def test_shared_layers_have_the_mean_entropy_of_their_uses() -> None:
     ("options", "message"),
     [
         ({"share": 0.3, "heads": 2}, "share is 0.3 and heads is 2: expected one of the two"),
-        ({"share": 1.0}, "share is 1.0, expected a number between 0 and 1"),
-        ({"share": 0.0}, "share is 0.0, expected a number between 0 and 1"),
+        ({"share": 1.0}, "share is 1.0, expected a number above 0 and below 1"),
+        ({"share": 0.0}, "share is 0.0, expected a number above 0 and below 1"),
         ({"share": "0.3"}, "share is '0.3', expected a finite number"),
         ({"heads": 0}, "heads is 0, expected a whole number from 1 on"),
         ({"heads": 1.5}, "heads is 1.5, expected a whole number from 1 on"),
