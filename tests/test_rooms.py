@@ -129,3 +129,27 @@ def test_names_that_need_torch_say_so_without_it():
     """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert {"Monitor", "gradient_terms", "pretrain", "symmetric_init_", "watch"} <= set(done.stdout.split())
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "attngeo.capture('model', 'a text')",
+        "attngeo.prune_plan('model', 'a text')",
+        "attngeo.load_pruned('model')",
+        "prune_folder('model', 'a text', Path('new'))",
+    ],
+)
+def test_calls_that_need_torch_say_so_without_it(call: str) -> None:
+    code = f"""if True:
+        import sys
+        sys.modules["torch"] = None
+        from pathlib import Path
+        import attngeo
+        from attngeo.applications.prune.prune_folder import prune_folder
+        try:
+            {call}
+        except attngeo.AttngeoError as error:
+            print(error)
+    """
+    assert run(code) == "running a model needs torch and transformers: pip install 'attngeo[torch]'\n"

@@ -63,7 +63,7 @@ def test_all_methods_are_compared(tmp_path: Path) -> None:
         (("--text-file", DATA / "none.txt"), "none.txt: cannot be read"),
         (("--image", DATA / "none.png"), "none.png"),
         (("--audio", DATA / "none.wav"), "none.wav: no such file"),
-        (("--text-file", AUSTEN, "--share", 1.5), "share is 1.5, expected a number between 0 and 1"),
+        (("--text-file", AUSTEN, "--share", 1.5), "share is 1.5, expected a number above 0 and below 1"),
         (("--text-file", AUSTEN, "--share", 0.5, "--heads", 3), "expected one of the two"),
         (("--text-file", AUSTEN, "--method", "luck"), "method 'luck': expected one of"),
         (("--text-file", AUSTEN, "--uniform"), "uniform: model type bert"),

@@ -165,6 +165,12 @@ def test_published_gives_the_percentile_of_a_new_model(minilm):
     assert rows(minilm, "--published", "--layers", "0-4")[0]["population"] is None
 
 
+def test_published_says_where_it_adds_nothing(minilm):
+    assert "adds nothing" not in run("score", minilm, "--published").stderr
+    done = run("score", minilm, "--published", "--layers", "0-4")
+    assert done.returncode == 0 and "--published adds nothing: the model is not in the published tables" in done.stderr
+
+
 def test_published_as_selects_the_published_model(minilm):
     layers = rows(minilm, "--published-as", "bert-base-uncased")
     expected = attngeo.published("google-bert/bert-base-uncased")["symmetry"].to_list()[:6]

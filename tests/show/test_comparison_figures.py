@@ -5,7 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 import attngeo
+from attngeo.applications.compare.change import change_frame
+from attngeo.applications.compare.comparison import ModelComparison
 from attngeo.applications.compare.model_map import FORMS, ModelMap, Pair
+from attngeo.applications.compare.origin.relation import Relation
 from attngeo.show.comparison_figures import comparison_figure, model_map_figure
 
 
@@ -29,6 +32,13 @@ def test_the_colours_of_models_that_do_not_differ_begin_at_no_change() -> None:
     figure = comparison_figure(attngeo.compare(encoder, encoder, draws=99))
     maps = [ax.images[0].get_clim() for ax in figure.axes if ax.get_xlabel() == "head"]
     assert maps == [(0, 1), (-1, 1)]
+
+
+def test_models_without_comparable_forms_are_described_in_words() -> None:
+    related = Relation.none("wide and narrow have the widths 128 and 32: forms of different width have no cosine")
+    comparison = ModelComparison("wide", "narrow", change_frame([]), related)
+    drawn = "".join(text.get_text() for ax in comparison_figure(comparison).axes for text in ax.texts)
+    assert all("".join(line.split()) in "".join(drawn.split()) for line in comparison.words())
 
 
 def test_the_distances_of_models_are_drawn_in_the_order_of_their_names() -> None:

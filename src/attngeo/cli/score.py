@@ -139,6 +139,12 @@ def _with_published(ref: str, table: ScoreTable, name: str | None, whole: bool) 
     if name is not None and frame["published_model"].null_count() == frame.height:
         stacks = joined_names(frame["stack"].unique(maintain_order=True))
         raise InputError(f"{ref}: --published-as {name}: no published layer corresponds to a layer of {stacks}")
+    if frame["published_model"].is_null().all() and frame["population"].is_null().all():
+        reason = (
+            "the model is not in the published tables, and neither some of the layers of a model (--layers) nor "
+            "cross-attention nor a diffusers model is placed among others"
+        )
+        typer.echo(f"attngeo: {ref}: --published adds nothing: {reason}", err=True)
     return frame
 
 

@@ -92,6 +92,15 @@ class LoadedModel:
             return None
 
 
+def check_torch() -> None:
+    """Raise if torch or transformers, which run models, is not installed."""
+    try:
+        import torch  # noqa: F401
+        import transformers  # noqa: F401
+    except ImportError:
+        raise AttngeoError("running a model needs torch and transformers: pip install 'attngeo[torch]'") from None
+
+
 def load_model(
     ref: ModelRef,
     *,
@@ -107,11 +116,10 @@ def load_model(
 
     head: load the architecture that the config names, with the head it was trained with; by default the bare model
     """
-    try:
-        import torch
-        import transformers
-    except ImportError:
-        raise AttngeoError("running a model needs torch and transformers: pip install 'attngeo[torch]'") from None
+    check_torch()
+    import torch
+    import transformers
+
     _check_given(tokenizer, processor)
     given = {"tokenizer": tokenizer, "processor": processor}
     if isinstance(ref, torch.nn.Module):

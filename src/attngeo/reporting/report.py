@@ -64,6 +64,8 @@ def report(
     """
     target_path = file_path(path)
     check_writable(target_path)
+    if target_path.suffix.lower() not in ("", ".html", ".htm"):
+        raise InputError(f"{target_path}: a report is an HTML page, expected a name ending in .html")
     check_stage(stage)
     if inputs is None:
         for name, given in {"target": target, "truncate": truncate, "sampling_rate": sampling_rate}.items():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from textwrap import fill
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -37,7 +38,10 @@ _STACKS = 3  # rows of the figure, at most
 
 @for_print
 def comparison_figure(comparison: ModelComparison) -> Figure:
-    """Draw, per stack, the change of each head's form and symmetry as layer × head maps, and the relation."""
+    """Draw, per stack, the change of each head's form and symmetry as layer × head maps, and the relation.
+
+    Where no forms can be compared, the answers stand in words in the place of the maps.
+    """
     stacks = comparison.changes.partition_by("stack", maintain_order=True)[:_STACKS]
     figure = new_figure(PAGE, 2.4 * max(1, len(stacks)) + 0.4)
     grid = figure.add_gridspec(max(1, len(stacks)), 3, width_ratios=(1, 1, 0.7))
@@ -47,6 +51,10 @@ def comparison_figure(comparison: ModelComparison) -> Figure:
         most, limit = colour_limit(change), colour_limit(symmetry)
         _draw_map(figure, figure.add_subplot(grid[row, 0]), change, f"{name}change of the form", "viridis", (0, most))
         _draw_map(figure, figure.add_subplot(grid[row, 1]), symmetry, "change of symmetry", "RdBu_r", (-limit, limit))
+    if not stacks:
+        words = figure.add_subplot(grid[0, :2])
+        words.set_axis_off()
+        words.text(0, 1, "\n\n".join(fill(line, 80) for line in comparison.words()), va="top", fontsize=SMALL)
     _draw_relation(figure.add_subplot(grid[:, 2]), comparison.related)
     figure.suptitle(f"{short_name(comparison.a)} → {short_name(comparison.b)}")
     return figure

@@ -237,6 +237,27 @@ def test_losses_by_share(llama: Calibration, tmp_path: Path) -> None:
     assert curve.plot().axes[0].get_legend() is not None
 
 
+def test_shares_that_remove_the_same_heads_are_measured_once(decoder: Calibration) -> None:
+    """Of 16 heads, 30% and 31.25% are both 5."""
+    batches, steps = decoder.statistics.held_out, []
+    curve = loss_curve(
+        decoder,
+        batches,
+        ["output", "folders", "random"],
+        shares=(0.3, 0.3125),
+        refits=(False,),
+        seeds=(0, 1),
+        progress=lambda done, total: steps.append((done, total)),
+    )
+    assert [(one.method, one.heads, one.seed) for one in curve.points] == [
+        ("output", 5, 0),
+        ("folders", 5, 0),
+        ("random", 5, 0),
+        ("random", 5, 1),
+    ]
+    assert steps == [(1, 4), (2, 4), (3, 4), (4, 4)]
+
+
 def test_at_least_one_head_per_layer_is_kept(decoder: Calibration) -> None:
     plan = choose_heads(decoder, "random", share=0.9)
     assert len(plan.removed) == 12
@@ -266,8 +287,8 @@ def test_shared_layers_have_the_mean_entropy_of_their_uses() -> None:
     ("options", "message"),
     [
         ({"share": 0.3, "heads": 2}, "share is 0.3 and heads is 2: expected one of the two"),
-        ({"share": 1.0}, "share is 1.0, expected a number between 0 and 1"),
-        ({"share": 0.0}, "share is 0.0, expected a number between 0 and 1"),
+        ({"share": 1.0}, "share is 1.0, expected a number above 0 and below 1"),
+        ({"share": 0.0}, "share is 0.0, expected a number above 0 and below 1"),
         ({"share": "0.3"}, "share is '0.3', expected a finite number"),
         ({"heads": 0}, "heads is 0, expected a whole number from 1 on"),
         ({"heads": 1.5}, "heads is 1.5, expected a whole number from 1 on"),

@@ -191,7 +191,10 @@ def test_without_a_head_count_only_layers_are_scored():
         table = attngeo.score(state, unproven=True)
     assert table.frame["head"].null_count() == table.frame.height == 2
     assert "only layers are scored; set num_heads= (--num-heads)" in table.notes[0]
-    assert "rotary position embedding is not proved for this model, so the columns" in table.notes[1]
+    assert (
+        "whether and how this model rotates queries and keys by their positions is not proved, so the columns"
+        in table.notes[1]
+    )
     assert len(table.notes) == 2 and set(table.frame["rotary"]) == {"not proved"}
     assert table.frame["symmetry_rope"].null_count() == 2
     known = attngeo.score(state, unproven=True, num_heads=4)

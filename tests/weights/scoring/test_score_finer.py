@@ -159,7 +159,7 @@ def test_rotation_that_was_never_proved_is_said_once(scored):
     assert {row["rotary"] for row in found.rows} == {"not proved"}
     assert {row["symmetry_rope"] for row in found.rows} == {None}
     (note,) = found.notes
-    assert note.startswith("made: rotary position embedding is not proved for this model")
+    assert note.startswith("made: whether and how this model rotates queries and keys by their positions is not proved")
 
 
 def test_pairs_that_all_stand_still_are_no_rotation(scored):

@@ -25,10 +25,12 @@ def load_pruned(folder: str | os.PathLike[str], **options: Any) -> PreTrainedMod
     >>> [layer.attention.self.num_attention_heads for layer in small.bert.encoder.layer]
     [3, 4, 4, 3]
     """
+    from attngeo.live.load import check_torch, named_architecture, quiet_transformers
+
+    check_torch()
     from transformers import AutoConfig
 
     from attngeo.applications.prune.removal.record import read_record
-    from attngeo.live.load import named_architecture, quiet_transformers
 
     path = file_path(folder)
     if not (path / "config.json").is_file():

@@ -95,18 +95,21 @@ def loss_curve(
 
     reference = reference_outputs(calibration.model, batches)
     full = mean_loss(calibration.model, batches, reference)
-    runs = [(method, seed) for method in methods for seed in (seeds if method == "random" else seeds[:1])]
-    total, points = len(runs) * len(shares) * len(refits), []
-    for method, seed in runs:
-        for plan in plans(calibration, method, shares, unit, seed, uniform=uniform):
-            for refit in refits:
-                with warnings.catch_warnings():
-                    warnings.filterwarnings("ignore", "the refit was not applied")
-                    pruned = prune(calibration.model, plan, refit=refit)
-                loss = mean_loss(pruned, batches, reference)
-                points.append(LossPoint(method, len(plan.removed), plan.share, refit, loss, seed))
-                if progress is not None:
-                    progress(len(points), total)
+    runs = []
+    for method in methods:
+        for seed in seeds if method == "random" else seeds[:1]:
+            found = plans(calibration, method, shares, unit, seed, uniform=uniform)
+            unique = {plan.labels: plan for plan in found}  # of a small model, several shares may be the same heads
+            runs += [(seed, plan, refit) for plan in unique.values() for refit in refits]
+    points = []
+    for seed, plan, refit in runs:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "the refit was not applied")
+            pruned = prune(calibration.model, plan, refit=refit)
+        loss = mean_loss(pruned, batches, reference)
+        points.append(LossPoint(plan.method, len(plan.removed), plan.share, refit, loss, seed))
+        if progress is not None:
+            progress(len(points), len(runs))
     return LossCurve(calibration.name, calibration.objective.kind, full, tuple(points))
 
 

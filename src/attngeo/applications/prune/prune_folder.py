@@ -63,11 +63,13 @@ def prune_folder(
     draw:       writes the figure of a curve to a file; None: no figure
     Other options as in `prune_plan`.
     """
+    from attngeo.live.load import check_torch, load_model, quiet_transformers
+
+    check_torch()
     from attngeo.applications.prune.calibrate import calibrate
     from attngeo.applications.prune.calibration.losses import mean_loss, reference_outputs
     from attngeo.applications.prune.calibration.rows import batched, read_rows
     from attngeo.applications.prune.criteria.methods import METHODS, NEEDS_GRADIENTS
-    from attngeo.live.load import load_model, quiet_transformers
 
     check_options(share, heads, method, unit, seed)
     check_new_folder(out)

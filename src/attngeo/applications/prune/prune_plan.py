@@ -59,9 +59,11 @@ def prune_plan(
     >>> len(plan.labels), plan.method, plan.removed[0].figures.keys() >= {"own", "unexplained_share"}
     (4, 'sensitivity', True)
     """
+    from attngeo.live.load import check_torch, load_model
+
+    check_torch()
     from attngeo.applications.prune.calibrate import calibrate
     from attngeo.applications.prune.criteria.methods import NEEDS_GRADIENTS
-    from attngeo.live.load import load_model
 
     check_options(share, heads, method, unit, seed)
     loaded = load_model(model_or_ref, tokenizer=tokenizer, processor=processor, device=device, head=True)
@@ -144,7 +146,7 @@ def check_options(share: float | None, heads: int | None, method: str, unit: str
     if share is not None and heads is not None:
         raise InputError(f"share is {share} and heads is {heads}: expected one of the two")
     if share is not None and not 0 < finite_number(share, "share") < 1:
-        raise InputError(f"share is {share}, expected a number between 0 and 1")
+        raise InputError(f"share is {share}, expected a number above 0 and below 1")
     if heads is not None:
         whole_number(heads, "heads", 1)
     whole_number(seed, "seed", 0, LARGEST_SEED)

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 NAMED = 14  # models that get a colour, a marker and a line of the legend; more would not be told apart
+HEIGHT = 3.4  # inches, with up to five rows of the legend
 _MARKERS = ("o", "s")
 _MEANINGS = {
     "symmetry": "symmetry: 1 symmetric, −1 skew",
@@ -42,7 +43,7 @@ def atlas_figure(points: pl.DataFrame, published: pl.DataFrame, x: str, y: str) 
     groups = [name for name in ("encoders", "decoders", "other stacks") if name in points["group"].to_list()]
     groups = groups or ["encoders", "decoders"]
     styles = _styles(points)
-    figure = new_figure(COLUMN if len(groups) == 1 else PAGE, 3.4)
+    figure = new_figure(COLUMN if len(groups) == 1 else PAGE, HEIGHT)
     axes = figure.subplots(1, len(groups), sharex=True, sharey=True, squeeze=False)[0]
     for ax, group in zip(axes, groups, strict=True):
         behind = published.filter(published["group"] == group)
@@ -59,6 +60,8 @@ def atlas_figure(points: pl.DataFrame, published: pl.DataFrame, x: str, y: str) 
     entries = {label: handle for ax in axes for handle, label in zip(*ax.get_legend_handles_labels(), strict=True)}
     if entries:
         columns = 1 if max(map(len, entries)) > 60 else 2 + (len(groups) > 2)
+        rows = -(-len(entries) // columns)
+        figure.set_figheight(max(HEIGHT, HEIGHT + 0.14 * (rows - 5)))  # a long legend leaves the panels their height
         places = {"loc": "outside lower center", "ncols": columns, "frameon": False}
         figure.legend(list(entries.values()), list(entries), **places)
     return figure

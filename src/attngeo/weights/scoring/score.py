@@ -185,7 +185,10 @@ def _noted(
             unknown = "the number of heads is unknown, so only layers are scored; set num_heads= (--num-heads)"
             notes[f"{requested.model}: {unknown}"] = None
         if not weights.rotary_known:
-            unproved = "rotary position embedding is not proved for this model, so the columns named rope are null"
+            unproved = (
+                "whether and how this model rotates queries and keys by their positions is not proved, so the columns "
+                "named rope are null"
+            )
             notes[f"{requested.model}: {unproved}"] = None
         if not model_type and any(f".{name}".endswith(".qkv.weight") for name in weights.tensors):
             # The layout that most models share; a model of the reader's own may have another.

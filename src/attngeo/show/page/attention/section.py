@@ -15,8 +15,9 @@ if TYPE_CHECKING:
 READING = (
     "Each row is a query and each column a key, both in the order of their trees, which are drawn at the margins: "
     "positions that attend, or are attended to, in the same way lie side by side, so structure shows as blocks. Pick a "
-    "head in the tree, in the layer × head map or in the list; a click on a branch of a query or key tree enlarges it. "
-    "The slider says from how many Haar coefficients the picture is made: with few, only coarse blocks appear."
+    "head in the tree, in the layer × head map or in the list; heads that are close in the tree "
+    "have similar colours. A click on a branch of a query or key tree enlarges it. The slider says from how many Haar "
+    "coefficients the picture is made: with few, only coarse blocks appear."
 )
 
 

@@ -34,6 +34,7 @@ READING = (
     "scores that cannot be negative go from dark to bright. The list above the map selects the score, and a click "
     "on a cell selects the head."
 )
+SCALES = "Each map has a colour scale of its own."
 GAPS = "A cross marks a cell without a head."
 UNDEFINED = "An empty cell is a head without a score, because its query, its key or their product is zero."
 # Column → name and whether it has a sign.
@@ -76,6 +77,8 @@ def maps_section(frame: pl.DataFrame, *, id: str = "maps") -> Section:
     parts = frame.drop_nulls("head").partition_by("model", "stack", maintain_order=True)
     figures = [_map_figure(part, f"{id}-{number}") for number, part in enumerate(parts, 1)]
     readings = [READING]
+    if len(parts) > 1:
+        readings.append(SCALES)
     if any(gap_marks(head_grid(part, "layer")[1]) for part in parts):
         readings.append(GAPS)
     if any(part["symmetry"].null_count() for part in parts):
