@@ -3,8 +3,9 @@
     python -m tools.train_pair TOKENS [INTO]
 
 TOKENS is a folder of token files (`python -m experiments.initialisation prepare`), the same for both models. INTO, by
-default the folder of the package, receives for each model its weights in bfloat16, its config, its tokenizer and
-training.jsonl: the scores of every layer and head at 13 evaluations.
+default the folder of the package, receives for each model its weights, rounded to bfloat16 for size, its config, with
+which `from_pretrained` computes in float32, its tokenizer and training.jsonl: the scores of every layer and head at 13
+evaluations.
 """
 
 from __future__ import annotations
@@ -40,9 +41,7 @@ def train(name: str, tokens: Path, into: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     weights = {key: value.to(torch.bfloat16) for key, value in load_file(trained / "model.safetensors").items()}
     write_file(folder / "model.safetensors", save(weights, {"format": "pt"}))
-    facts = json.loads((trained / "config.json").read_text()) | {"dtype": "bfloat16"}
-    write_file(folder / "config.json", (json.dumps(facts, indent=1) + "\n").encode())
-    for file in ("tokenizer.json", "tokenizer_config.json"):
+    for file in ("config.json", "tokenizer.json", "tokenizer_config.json"):
         write_file(folder / file, (trained / file).read_bytes())
     rows = [json.dumps({key: record[key] for key in KEYS}) for record in run.records]
     write_file(folder / "training.jsonl", ("\n".join(rows) + "\n").encode())
