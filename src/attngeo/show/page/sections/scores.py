@@ -35,8 +35,8 @@ READING = (
     "95% of such heads: what lies outside is unlikely to be chance."
 )
 ROTARY_READING = (
-    " Queries and keys of this model are rotated by their positions: “over all offsets” averages over all distances "
-    "between two tokens, the plain score is that at distance 0."
+    " Queries and keys of this model are rotated by their positions: “over all offsets” averages over all offsets "
+    "(position of the key minus that of the query), the plain score is that at offset 0."
 )
 # Column → title
 TITLES = {
