@@ -4,7 +4,7 @@
     scores/PART.parquet            the rows of one model, named by its fingerprint
     models/KEY-REVISION.parquet    one row: a reference, its commit, and the part that holds its scores; that of
                                    files on this machine is replaced when they are
-    failures/KEY.parquet           one row: a reference that could not be scored, and why
+    failures/KEY.parquet           one row: a reference that could not be scored, and why; another failure replaces it
     networks/KEY-REVISION.parquet  one row: a model that was organised on texts
     organized/PART.parquet         one row: a network on a text; its heads, pair by pair, are in head_pairs/PART.parquet
     invariance/PART.parquet        one row: a network on a text, before and after the softmax
@@ -61,6 +61,7 @@ TABLES = {
         "revision": "String",
         "options": "String",
         "results": "Int64",
+        "part": "String",  # what could not be computed of a network on a text; null for scores and networks as a whole
         "kind": "String",  # class of the error
         "message": "String",
     },
