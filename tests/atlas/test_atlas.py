@@ -284,6 +284,22 @@ def test_failures_are_rows_until_they_are_tried_again(atlas: attngeo.Atlas, tmp_
     assert atlas.failures()["model"].to_list() == [str(missing)]
 
 
+def test_newer_results_replace_a_failure_of_older_ones(
+    atlas: attngeo.Atlas, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After an update of attngeo a model that failed is tried again, and then fails once or not at all."""
+    broken = write_files(tmp_path / "broken", model_files("bert") | {"model.safetensors": b"nothing"})
+    assert atlas.add(broken, workers=0).failed == 1
+    for step in (1, 2):
+        for module in ("task", "fingerprint"):
+            monkeypatch.setattr(f"attngeo.atlas.{module}.RESULT_VERSION", RESULT_VERSION + step)
+        if step == 2:
+            write_files(broken, model_files("bert"))
+        atlas.add(broken, workers=0)
+        assert atlas.failures()["results"].to_list() == [RESULT_VERSION + 1][: 2 - step]
+    assert atlas.models().height == 1
+
+
 def test_an_unexpected_error_is_a_failure_too(
     atlas: attngeo.Atlas, models: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import polars as pl
@@ -54,6 +55,32 @@ def test_an_empty_atlas_has_tables(tmp_path: Path) -> None:
     for table, frame in (("scores", atlas.frame()), ("models", atlas.models()), ("failures", atlas.failures())):
         found = atlas.sql(f"from {table}")
         assert found.height == 0 and found.schema == frame.schema
+
+
+@pytest.mark.parametrize("damage", [lambda data: b"", lambda data: data[:-1], lambda data: _flipped(data)])
+def test_a_damaged_part_is_an_error_as_in_python(tmp_path: Path, damage: Callable[[bytes], bytes]) -> None:
+    """DuckDB would leave the model out, or read other numbers: it does not know of the digest."""
+    models = make_models(tmp_path / "models", 2)
+    atlas = attngeo.Atlas(tmp_path / "atlas")
+    atlas.add(models, workers=0)
+    part = atlas.path / "scores" / f"{atlas.models()['part'][0]}.parquet"
+    whole = part.read_bytes()
+    part.write_bytes(damage(whole))
+    messages = []
+    for read in (atlas.frame, lambda: atlas.sql("select sum(symmetry) from scores")):
+        with pytest.raises(InputError, match=part.name) as raised:
+            read()
+        messages.append(str(raised.value))
+    assert messages[0] == messages[1]
+    part.unlink()
+    atlas.add(models, workers=0)
+    assert part.read_bytes() == whole and atlas.sql("from scores").height == atlas.frame().height
+
+
+def _flipped(data: bytes) -> bytes:
+    """Return a part with one damaged bit among its rows, which DuckDB reads without an error."""
+    at = len(data) - 8 - int.from_bytes(data[-8:-4], "little") - 12
+    return data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]
 
 
 @pytest.mark.parametrize(

@@ -30,17 +30,25 @@ class Outcome:
 
 
 def write_failure(
-    store: Store, name: str, reference: Reference, options: str, results: int, error: Exception, about: str = ""
+    store: Store,
+    name: str,
+    reference: Reference,
+    options: str,
+    results: int,
+    error: Exception,
+    part: str | None = None,
+    about: str = "",
 ) -> Outcome:
     """Write a row of failures, and return the outcome. A full disk is not the fault of a model, and is raised.
 
     name:    of the file
     results: version of the results
+    part:    that could not be computed, of a network on a text
     about:   what the message begins with
     """
     message = str(error) if isinstance(error, AttngeoError) else printable_line(first_line(error))
     if disk_is_full(error):
         raise AtlasWriteError(message) from error
     row = {"model": reference.model, "revision": reference.revision, "options": options, "results": results}
-    store.write("failures", name, [row | {"kind": type(error).__name__, "message": about + message}])
+    store.write("failures", name, [row | {"part": part, "kind": type(error).__name__, "message": about + message}])
     return Outcome(reference, "failed", about + message)

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from attngeo.atlas.store import TABLES, Store
-from attngeo.atlas.tables import FRAME_COLUMNS, IN_FRAME, STATE
+from attngeo.atlas.tables import FRAME_COLUMNS, IN_FRAME, STATE, check_parts, models_frame
 from attngeo.errors import InputError
 from attngeo.io.messages import one_line
 
@@ -39,6 +39,7 @@ def run_query(store: Store, query: str) -> pl.DataFrame:
     connection = duckdb.connect(":memory:", config=_CONFIG)
     try:
         _make_views(connection, store)
+        check_parts(store, models_frame(store))
         _lock(connection, store)
         statements = connection.extract_statements(query)
         if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT:
@@ -84,7 +85,7 @@ def _source(store: Store, table: str) -> str:
     columns = ", ".join(f"NULL::{_TYPES[kind]} AS {_columns([name])}" for name, kind in TABLES[table].items())
     empty = f"SELECT {columns} WHERE false"
     folder = _quoted(_literal(f"{store.root.absolute()}/{table}"))
-    files = [f"{folder[:-1]}/{name}.parquet'" for name in store.names(table) if store.has(table, name)]
+    files = [f"{folder[:-1]}/{name}.parquet'" for name in store.sound_names(table)]
     if not files:
         return f"({empty})"
     # Files of older versions lack columns, which the empty select adds.

@@ -4,7 +4,7 @@
     scores/PART.parquet            the rows of one model, named by its fingerprint
     models/KEY-REVISION.parquet    one row: a reference, its commit, and the part that holds its scores; that of
                                    files on this machine is replaced when they are
-    failures/KEY.parquet           one row: a reference that could not be scored, and why
+    failures/KEY.parquet           one row: a reference that could not be scored, and why; another failure replaces it
     networks/KEY-REVISION.parquet  one row: a model that was organised on texts
     organized/PART.parquet         one row: a network on a text; its heads, pair by pair, are in head_pairs/PART.parquet
     invariance/PART.parquet        one row: a network on a text, before and after the softmax
@@ -17,8 +17,8 @@ of a row is made by `reference.row_name`.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,7 +28,7 @@ from attngeo.atlas.columns import HEAD_PAIRS, INVARIANCE, NETWORKS, ORGANIZED
 from attngeo.errors import AttngeoError, InputError
 from attngeo.io.archive import load_json, save_json
 from attngeo.io.atomic import TEMPORARY, remove_abandoned, write_errors, write_file
-from attngeo.io.parquet import parquet_bytes, read_alike, read_parquet
+from attngeo.io.parquet import check_parquet, parquet_bytes, read_alike, read_parquet
 from attngeo.io.tables import table_of, with_all_columns
 from attngeo.weights.scoring.score_table import COLUMNS
 
@@ -61,6 +61,7 @@ TABLES = {
         "revision": "String",
         "options": "String",
         "results": "Int64",
+        "part": "String",  # what could not be computed of a network on a text; null for scores and networks as a whole
         "kind": "String",  # class of the error
         "message": "String",
     },
@@ -211,6 +212,17 @@ class Store:
             pass  # the file that is to blame is found below
         return [frame for path in paths if (frame := self._read(path, columns)) is not None]
 
+    def sound_names(self, table: str) -> list[str]:
+        """Return the names of the files that another program may read: none is empty, and a damaged one is an error."""
+        found = []
+        for name in self.names(table):
+            path = self.path(table, name)
+            with suppress(FileNotFoundError), _read_errors(path):
+                if path.stat().st_size:
+                    check_parquet(path)
+                    found.append(name)
+        return found
+
     def size(self) -> int:
         """Return the bytes of all files."""
         total = 0
@@ -223,17 +235,27 @@ class Store:
     def _read(self, path: Path, columns: Mapping[str, str]) -> pl.DataFrame | None:
         """Return the rows of one file; None if it does not exist. Columns that an older version lacks are null."""
         try:
-            if not path.stat().st_size:
-                return None
-            frame, _ = read_parquet(path)
+            with _read_errors(path):
+                if not path.stat().st_size:
+                    return None
+                frame, _ = read_parquet(path)
         except FileNotFoundError:
             return None
-        except OSError as error:
-            raise InputError(f"{path}: cannot be read ({error.strerror})") from None
-        except ValueError:
-            raise InputError(f"{path}: is damaged; delete it and add its model again") from None
         wrong = {name: str(kind) for name, kind in frame.schema.items() if columns.get(name, str(kind)) != str(kind)}
         if wrong:
             name, kind = next(iter(wrong.items()))
             raise InputError(f"{path}: column {name} has type {kind}, expected {columns[name]}")
         return with_all_columns(frame, columns)
+
+
+@contextmanager
+def _read_errors(path: Path) -> Iterator[None]:
+    """Turn the errors of reading a file into an InputError of one line, but for that of a file that does not exist."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror})") from None
+    except ValueError:
+        raise InputError(f"{path}: is damaged; delete it and add its model again") from None

@@ -34,12 +34,17 @@ def failures_frame(store: Store) -> pl.DataFrame:
 def scores_frame(store: Store) -> pl.DataFrame:
     """Return the scores of all models, sorted: those of a copy appear under its name too."""
     models = models_frame(store)  # first: the part of a model is written before its row
+    check_parts(store, models)
     scores = store.frame("scores")
-    missing = models.join(scores, on="part", how="anti")
-    if missing.height:
-        raise InputError(
-            f"{store.root}: the scores of {missing['model'][0]} are missing (scores/{missing['part'][0]}.parquet); "
-            "adding the model again restores them"
-        )
     joined = models.select(*IN_FRAME, "part").join(scores, on="part", how="inner")
     return joined.select(FRAME_COLUMNS).sort(*STATE, "part", "stack", "layer", "head", nulls_last=False)
+
+
+def check_parts(store: Store, models: pl.DataFrame) -> None:
+    """Raise InputError if the part of a model is missing: a join would leave the model out."""
+    for model, part in models.select("model", "part").iter_rows():
+        if not store.has("scores", part):
+            raise InputError(
+                f"{store.root}: the scores of {model} are missing (scores/{part}.parquet); adding the model again "
+                "restores them"
+            )

@@ -72,7 +72,8 @@ def score_reference(store: Store, reference: Reference, options: ScoreOptions) -
 
 def known_before(store: Store, reference: Reference, options: ScoreOptions, retry: bool) -> Outcome | None:
     """Return the outcome of a reference that needs no task, without a request to the hub; None if a task is needed."""
-    if not retry and (failure := store.row("failures", failure_name(reference, options))) is not None:
+    failure = None if retry else store.row("failures", failure_name(reference, options))
+    if failure is not None and failure["results"] == RESULT_VERSION:
         return Outcome(reference, "failed", str(failure["message"]))
     state = reference.state()
     known = state is not None and _part_of(store, _model_name(reference, state, options)) is not None
@@ -85,8 +86,11 @@ def fail(store: Store, reference: Reference, options: ScoreOptions, error: Excep
 
 
 def failure_name(reference: Reference, options: ScoreOptions) -> str:
-    """Return the name of the file in the table of failures; the state of a model that fails may be unknown."""
-    return digest("failure", reference.model, reference.revision, options.text, RESULT_VERSION)
+    """Return the name of the file in the table of failures; the state of a model that fails may be unknown.
+
+    It is the same for all versions of the results, so that no failure of an older one stays behind.
+    """
+    return digest("failure", reference.model, reference.revision, options.text)
 
 
 def _add(store: Store, reference: Reference, options: ScoreOptions) -> tuple[State, int]:

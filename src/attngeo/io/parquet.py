@@ -1,4 +1,4 @@
-"""Parquet files with a digest of their data, so that a damaged file is refused before it is decoded.
+"""Parquet files with a digest of their content, so that a damaged file is refused before it is decoded.
 
 The decoder of polars can end the whole process on a damaged page, because it allocates what the page asks for. The
 digest is an entry of the file's own metadata, which other readers ignore.
@@ -8,29 +8,29 @@ from __future__ import annotations
 
 import hashlib
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 if TYPE_CHECKING:
     import polars as pl
 
-DIGEST = "attngeo_digest"  # key of the metadata: SHA-256 of all bytes before the metadata
-_UNKNOWN = hashlib.sha256(b"not known yet").hexdigest()  # in place of the digest
+DIGEST = "attngeo_digest"  # key of the metadata: SHA-256 of the file with _UNKNOWN in place of the digest
+_UNKNOWN = hashlib.sha256(b"not known yet").hexdigest()
 
 
 def parquet_bytes(frame: pl.DataFrame, metadata: Mapping[str, str]) -> bytes:
-    """Return a data frame as a Parquet file with `metadata` and a digest of its data."""
+    """Return a data frame as a Parquet file with `metadata` and a digest of its content."""
     import polars as pl
 
     content = io.BytesIO()
     frame.write_parquet(content, metadata={**metadata, DIGEST: _UNKNOWN})
     data = content.getvalue()
-    # The digest is not that of the metadata, which can therefore be changed: writing twice takes twice as long.
-    known = _digest(data)
+    known = hashlib.sha256(data).hexdigest()
     body, mark, end = data.rpartition(_UNKNOWN.encode())
     data = body + known.encode() + end
-    if not mark or pl.read_parquet_metadata(io.BytesIO(data)).get(DIGEST) != known or _digest(data) != known:
+    if not mark or pl.read_parquet_metadata(io.BytesIO(data)).get(DIGEST) != known:
         raise RuntimeError(f"polars {pl.__version__} does not write the metadata of a Parquet file as plain text")
     return data
 
@@ -51,37 +51,56 @@ def read_alike(contents: Sequence[bytes]) -> pl.DataFrame:
     """
     import polars as pl
 
-    try:
+    with _value_errors():
         for data in contents:
             _checked_metadata(data)
         files: list[IO[bytes]] = [io.BytesIO(data) for data in contents]
         return pl.read_parquet(files)
-    except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
-        raise ValueError(f"not Parquet files with the same columns ({type(error).__name__})") from error
 
 
 def parse_parquet(data: bytes) -> tuple[pl.DataFrame, dict[str, str]]:
     """Return the data frame and the metadata of the bytes of a Parquet file; ValueError as `read_parquet`."""
     import polars as pl
 
-    try:
+    with _value_errors():
         metadata = _checked_metadata(data)
         return pl.read_parquet(io.BytesIO(data)), metadata
-    except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
-        raise ValueError(f"not a Parquet file, or a damaged one ({type(error).__name__})") from error
+
+
+def check_parquet(path: Path) -> None:
+    """Raise as `read_parquet` does, without decoding the data: for other readers, which know nothing of the digest."""
+    with _value_errors():
+        _checked_metadata(path.read_bytes())
 
 
 def _checked_metadata(data: bytes) -> dict[str, str]:
-    """Return the metadata; ValueError if the digest in it is not that of the data."""
+    """Return the metadata; ValueError if the digest in it is not that of the file."""
     import polars as pl
 
     metadata = pl.read_parquet_metadata(io.BytesIO(data))
-    if DIGEST in metadata and metadata[DIGEST] != _digest(data):
+    if DIGEST in metadata and metadata[DIGEST] not in (_digest(data, metadata[DIGEST]), _digest_of_rows(data)):
         raise ValueError("the digest of the data is wrong")
     return metadata
 
 
-def _digest(data: bytes) -> str:
-    """Return the SHA-256 of the bytes before the metadata, whose length is in the last 8 bytes before the end mark."""
+def _digest(data: bytes, known: str) -> str:
+    """Return the SHA-256 of a file in which `known` takes the place of the digest."""
+    body, _, end = data.rpartition(known.encode())
+    return hashlib.sha256(body + _UNKNOWN.encode() + end).hexdigest()
+
+
+def _digest_of_rows(data: bytes) -> str:
+    """Return the digest that the first versions wrote: of the bytes before the metadata, whose length ends the file."""
     length = int.from_bytes(data[-8:-4], "little")
     return hashlib.sha256(data[: max(0, len(data) - 8 - length)]).hexdigest()
+
+
+@contextmanager
+def _value_errors() -> Iterator[None]:
+    """Turn the errors and panics of polars into a ValueError."""
+    import polars as pl
+
+    try:
+        yield
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
+        raise ValueError(f"not a Parquet file, or a damaged one ({type(error).__name__})") from error

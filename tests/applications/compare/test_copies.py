@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import polars as pl
 import pytest
@@ -117,6 +118,20 @@ def test_a_quantised_gguf_copy(tmp_path: Path, kind: str, largest: float) -> Non
     )
     assert row["change"] == pytest.approx(np.linalg.norm(before - after) / np.linalg.norm(before), rel=1e-3)
     assert found.related.p_value == 0.001 and found.related.cosine > 0.95
+
+
+@pytest.mark.parametrize("scale", ["weight_scale_inv", "weight_scale", "scale_weight", "qscale_weight", "scale"])
+def test_a_copy_in_fp8(tmp_path: Path, scale: str) -> None:
+    """Each library names the scale in its own way; the change is that of the rounding, not that of the scale."""
+    tensors = random_model(0, width=64, layers=1)
+    stored = dict(tensors)
+    for side in "qk":
+        name = f"model.layers.0.self_attn.{side}_proj"
+        unit = np.float32(np.abs(tensors[f"{name}.weight"]).max() / 448)
+        stored[f"{name}.weight"] = (tensors[f"{name}.weight"] / unit).astype(ml_dtypes.float8_e4m3fn)
+        stored[f"{name}.{scale}"] = unit
+    found = compare(save_model(tmp_path / "base", tensors), save_model(tmp_path / "copy", stored), draws=99)
+    assert found.changes["change"].min() > 0 and found.changes["change"].max() < 0.05
 
 
 def _head_form(query: np.ndarray, key: np.ndarray, head: int) -> np.ndarray:

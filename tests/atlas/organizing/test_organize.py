@@ -234,6 +234,17 @@ def test_a_failing_text_and_a_failing_model_are_rows(encoder: Path, tmp_path: Pa
     assert len(said) == 1 and atlas.failures().filter(pl.col("model") == str(broken)).height == 1
 
 
+def test_replaced_files_replace_their_failures(encoder: Path, tmp_path: Path) -> None:
+    copy, atlas = shutil.copytree(encoder, tmp_path / "copy"), attngeo.Atlas(tmp_path / "atlas")
+    parts = []
+    for end in ("", "\n"):
+        with open(copy / "tokenizer_config.json", "a") as file:
+            file.write(end)
+        assert atlas.organize(copy, ["word " * 300], invariance=0, workers=0).failed == 1
+        parts += atlas.failures()["part"].to_list()
+    assert len(parts) == 2 and parts[0] != parts[1]
+
+
 def test_options_that_cannot_be_used(encoder: Path, tmp_path: Path) -> None:
     atlas = attngeo.Atlas(tmp_path / "atlas")
     for options, message in (

@@ -142,6 +142,21 @@ def test_the_cache_is_keyed_by_commit(tmp_path: Path) -> None:
         np.testing.assert_array_equal(found.tensors[name], 2 * TENSORS[name].astype("f4"))
 
 
+def test_a_commit_that_a_silent_hub_may_have_replaced_is_named(tmp_path: Path) -> None:
+    with HubServer({"org/name": Repo(SINGLE)}) as hub:
+        machine = Machine(tmp_path, hub.url)
+        machine.open("org/name", REQUESTS[0])
+        old = hub.repos["org/name"].commit
+        hub.repos = {"org/name": Repo({**SINGLE, "README.md": b"newer"})}
+        hub.gate = lambda request: (503, {}) if request.api else None
+        line = f"attngeo: org/name: {hub.url} does not answer, commit {old} is read from the cache\n"
+        busy = machine.open("org/name", REQUESTS[0])
+        assert_same_values(busy.tensors, REQUESTS[:1])
+        assert busy.log == line
+        assert machine.open("org/name", REQUESTS[0], HF_HUB_OFFLINE="1").log == ""
+    assert machine.open("org/name", REQUESTS[0]).log == line
+
+
 def test_the_token_is_sent_to_the_hub_and_not_to_its_storage(tmp_path: Path) -> None:
     with HubServer({"org/private": Repo(SINGLE, token="secret"), "org/gated": Repo(SINGLE, gated=True)}) as hub:
         machine = Machine(tmp_path, hub.url)

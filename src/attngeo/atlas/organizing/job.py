@@ -37,8 +37,9 @@ class OrganizeTask:
 
     @property
     def failure(self) -> str:
-        """Return the name of the file in the table of failures."""
-        return digest("organize", self.reference.model, self.reference.revision, self.part)
+        """Return the name of the file in the table of failures; it does not depend on the content, which may change."""
+        about = (self.text.content, self.question.table, self.question.text)
+        return digest("organize", self.reference.model, self.reference.revision, *about)
 
 
 @dataclass(frozen=True)
@@ -67,7 +68,8 @@ class OrganizeJob:
         """Write a row of failures about one text."""
         options = f"{task.question.table} {task.question.text}".strip()
         about = f"{task.text.opening!r}: "
-        return write_failure(self.store, task.failure, task.reference, options, RESULT_VERSION, error, about)
+        version, part = RESULT_VERSION, task.part
+        return write_failure(self.store, task.failure, task.reference, options, version, error, part, about)
 
     def memory(self, task: OrganizeTask) -> int:
         """Return how many bytes of memory one task takes; a model of 4 bits per weight grows eightfold."""
@@ -77,7 +79,7 @@ class OrganizeJob:
         """Return the outcome of a task that need not be run; None if it must be."""
         if self._has(task):
             return Outcome(task.reference, "known")
-        return None if retry else self._failed_before(task.reference, task.failure)
+        return None if retry else self._failed_before(task.reference, task.failure, task.part)
 
     def known_failure(self, reference: Reference) -> Outcome | None:
         """Return the outcome of a network that could not be found or loaded in an earlier call, else None."""
@@ -119,9 +121,11 @@ class OrganizeJob:
         """Write a row of failures about a network as a whole."""
         return write_failure(self.store, _network_failure(reference), reference, "organize", RESULT_VERSION, error)
 
-    def _failed_before(self, reference: Reference, name: str) -> Outcome | None:
+    def _failed_before(self, reference: Reference, name: str, part: str | None = None) -> Outcome | None:
         failure = self.store.row("failures", name)
-        return None if failure is None else Outcome(reference, "failed", str(failure["message"]))
+        if failure is None or failure["part"] != part:
+            return None
+        return Outcome(reference, "failed", str(failure["message"]))
 
 
 def _network_failure(reference: Reference) -> str:

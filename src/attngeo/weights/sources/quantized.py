@@ -53,7 +53,8 @@ def scale_of(info: TensorInfo, tensors: Mapping[str, TensorInfo]) -> str | None:
     if not is_float8(info.dtype):
         return None
     stem = info.name.removesuffix("weight")
-    names = (f"{info.name}_scale_inv", f"{info.name}_scale", f"{stem}scale_weight", f"{stem}scale")
+    own = ("scale_weight", "qscale_weight", "scale")  # qscale_weight: of Mistral's own format
+    names = (f"{info.name}_scale_inv", f"{info.name}_scale", *(f"{stem}{name}" for name in own))
     return next((name for name in names if name in tensors and name != info.name), None)
 
 

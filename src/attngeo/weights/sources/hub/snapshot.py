@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import re
 import shutil
 from dataclasses import dataclass
@@ -14,6 +15,8 @@ from attngeo.io.cache import cache_dir, cache_file
 from attngeo.weights.sources.discover import is_relative_inside, parse_json_object
 from attngeo.weights.sources.hub.errors import TRANSIENT, HubRef, hub_errors
 from attngeo.weights.sources.hub.retry import retried
+
+log = logging.getLogger("attngeo")
 
 
 @dataclass(frozen=True)
@@ -30,7 +33,7 @@ def model_cache(ref: HubRef) -> Path:
 
 
 def find_snapshot(ref: HubRef) -> Snapshot:
-    """Return the commit that the revision names and its files; without a network, from the caches."""
+    """Return the commit that the revision names and its files; from the caches if the hub does not answer."""
     from huggingface_hub import HfApi, constants, errors
 
     with hub_errors(ref, exists=False):
@@ -48,6 +51,10 @@ def find_snapshot(ref: HubRef) -> Snapshot:
             answered = isinstance(error, errors.HfHubHTTPError) and error.response.status_code not in TRANSIENT
             if answered or (known := _recall(ref)) is None:
                 raise
+            if not constants.is_offline_mode():  # the revision may name another commit by now
+                log.warning(
+                    "%s: %s does not answer, commit %s is read from the cache", ref, constants.ENDPOINT, known.commit
+                )
             return known
         # The server's names become paths in the cache, and must not lead out of it.
         siblings = [file for file in info.siblings or [] if is_relative_inside(file.rfilename)]
