@@ -19,6 +19,7 @@ def messages_to(say: Callable[[str], None]) -> Iterator[None]:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("default")
+            warnings.simplefilter("ignore", ResourceWarning)  # an interrupt may leave a file open for a moment
             warnings.showwarning = lambda message, *_, **__: say(f"warning: {one_line(message)}")
             yield
     finally:

@@ -166,7 +166,8 @@ def test_without_a_head_count_only_layers_are_scored() -> None:
     assert whole.frame["head"].null_count() == len(whole.frame) == 3
     note, rotary = whole.notes
     assert "only layers are scored" in note and "num_heads" in note
-    assert "rotary position embedding is not proved" in rotary  # a state dict does not say whether anything rotates
+    # A state dict does not say whether anything rotates.
+    assert "whether and how this model rotates queries and keys by their positions is not proved" in rotary
     split = attngeo.score(model.state_dict(), num_heads=HEADS, nulls=False)
     assert split.notes == (rotary,) and len(split.frame) == 3 * (1 + HEADS)
     for column in ("symmetry", "directionality", "norm"):

@@ -59,7 +59,7 @@ class ExpectedTerms:
     >>> rows = torch.arange(20, 68).reshape(4, 1, 12)  # [batches, rows, tokens]
     >>> terms = attngeo.expected_terms(model, [{"input_ids": ids, "labels": ids} for ids in rows])
     >>> terms
-    ExpectedTerms(4 passes, mean loss 6.84, 16 heads)
+    ExpectedTerms(4 passes, mean loss 6.86, 16 heads)
     """
 
     passes: int

@@ -77,7 +77,7 @@ class GradientTerms:
     >>> ids = torch.arange(20, 32)[None]  # [batch, tokens]
     >>> terms = attngeo.gradient_terms(model, {"input_ids": ids, "labels": ids})
     >>> terms
-    GradientTerms(loss 3, 16 heads in 4 layers, 1 × 12 tokens of width 128)
+    GradientTerms(loss 3.03005, 16 heads in 4 layers, 1 × 12 tokens of width 128)
     >>> -1 < terms["L0H3"].update.symmetry() < 1, terms["L0H3"].context.norm.shape
     (True, (1, 12))
     """
