@@ -88,9 +88,11 @@ class Model(nn.Module):  # type: ignore[misc]  # torch is untyped here
         self.head_weights = tuple(held[name] for name in self.head_names)
         self.output_weights = (*(held[name] for name in self.output_names), None)[:2]  # weight, bias or None
         of = self.functions
-        made = _compiled if compiled else _as_it_is
-        self._embed, self._layer, self._output_features = made(of.embed), made(of.layer), made(of.output_features)
-        self._mean_loss, self._loss_and_gradients = made(mean_loss), made(loss_and_gradients)
+        prepared = _compiled if compiled else _uncompiled
+        self._embed, self._layer, self._output_features = (
+            prepared(function) for function in (of.embed, of.layer, of.output_features)
+        )
+        self._mean_loss, self._loss_and_gradients = prepared(mean_loss), prepared(loss_and_gradients)
 
     @staticmethod
     @abstractmethod
@@ -220,5 +222,5 @@ def _compiled(function: Callable[..., Any]) -> Callable[..., Any]:
     return compiled
 
 
-def _as_it_is(function: Callable[..., Any]) -> Callable[..., Any]:
+def _uncompiled(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
