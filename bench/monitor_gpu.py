@@ -31,11 +31,11 @@ def lean(device: Any) -> tuple[Any, Callable[[int], Any], Any]:
     """Return model, step function and batch of `attngeo pretrain`: compiled layers, fused AdamW, one CUDA graph."""
     import torch
 
-    from attngeo.dynamics.pretraining.architectures import Bert, Shape
-    from attngeo.dynamics.pretraining.batches import Batch
-    from attngeo.dynamics.pretraining.config import PretrainConfig
-    from attngeo.dynamics.pretraining.engine import Engine
-    from attngeo.dynamics.pretraining.processes import ProcessGroup
+    from attngeo.training.pretraining.architectures import Bert, Shape
+    from attngeo.training.pretraining.batches import Batch
+    from attngeo.training.pretraining.config import PretrainConfig
+    from attngeo.training.pretraining.engine import Engine
+    from attngeo.training.pretraining.processes import ProcessGroup
 
     on_gpu = device.type == "cuda"
     kind = torch.bfloat16 if on_gpu else torch.float32
@@ -98,7 +98,7 @@ def cost(make: Callable[[Any], Any], device: Any, folder: Path) -> dict[str, Any
     """Return the milliseconds of a step and of a measurement, alone and between steps that are already queued."""
     import torch
 
-    from attngeo.dynamics.monitoring.monitor import Monitor
+    from attngeo.training.monitoring.monitor import Monitor
 
     def synchronised_time() -> float:
         if device.type == "cuda":

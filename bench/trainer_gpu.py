@@ -46,9 +46,9 @@ def trainer_rate(size: str, tokens: Path) -> float:
     """Return the Trainer's steps per second: the median of four stretches."""
     from transformers import BertConfig, BertForMaskedLM, Trainer, TrainerCallback, TrainingArguments
 
-    from attngeo.dynamics.data.tokens import open_tokens
-    from attngeo.dynamics.pretraining.batches import Batches, Rows
-    from attngeo.dynamics.pretraining.build import build_objective
+    from attngeo.training.data.tokens import open_tokens
+    from attngeo.training.pretraining.batches import Batches, Rows
+    from attngeo.training.pretraining.build import build_objective
     from experiments.initialisation.grid import Cell
 
     opened = open_tokens(tokens)

@@ -8,9 +8,9 @@ import pytest
 import attngeo
 from attngeo import Tree
 from attngeo.arguments import finite_number, whole_number, whole_numbers
-from attngeo.dynamics.monitoring import find_checkpoints, read_records
-from attngeo.dynamics.pretraining.config import load_config
 from attngeo.errors import InputError
+from attngeo.training.monitoring import find_checkpoints, read_records
+from attngeo.training.pretraining.config import load_config
 
 
 def test_integers_of_every_library_are_whole_numbers():
@@ -55,10 +55,10 @@ def test_results_are_written_to_and_read_from_the_home_folder(tmp_path, monkeypa
     (tmp_path / "home").mkdir()
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.chdir(tmp_path)
-    tree, table = Tree.dyadic(4), attngeo.score(attngeo.bundled.bundled("encoder"), heads=False)
+    tree, table = Tree.dyadic(4), attngeo.score(attngeo.bundled("encoder"), heads=False)
     assert Tree.load(tree.save("~/tree.npz")) == Tree.load("~/tree.npz") == tree
     assert attngeo.ScoreTable.load(table.save("~/scores.parquet")) == attngeo.ScoreTable.load("~/scores.parquet")
-    models = attngeo.compare_all([attngeo.bundled.bundled("encoder")] * 2, draws=99)
+    models = attngeo.compare_all([attngeo.bundled("encoder")] * 2, draws=99)
     assert attngeo.ModelMap.load(models.save("~/map.json")) == models
     layer = torch.nn.ModuleDict({f"{name}_proj": torch.nn.Linear(8, 8) for name in "qk"})
     model = torch.nn.ModuleDict({"layers": torch.nn.ModuleList([layer])})

@@ -15,7 +15,7 @@ import attngeo
 ROOT = Path(__file__).resolve().parents[1]
 FOLDERS = (ROOT / "src" / "attngeo", ROOT / "experiments")
 
-NEED_TRANSFORMERS = ("attngeo.dynamics", "attngeo.live", "attngeo.organization.capture")
+NEED_TRANSFORMERS = ("attngeo.training", "attngeo.live", "attngeo.organization.capture")
 # Names that an example would not make clearer: a version, an exception.
 WITHOUT_EXAMPLE = {"__version__", "AttngeoError"}
 

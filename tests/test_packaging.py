@@ -172,9 +172,9 @@ def test_the_wheel_says_what_it_is(wheel):
 def test_the_wheel_works_on_its_own(wheel, tmp_path):
     wheel.extractall(tmp_path)
     script = (
-        "import attngeo, attngeo.bundled\n"
+        "import attngeo\n"
         "print(attngeo.__file__)\n"
-        "print(attngeo.score(attngeo.bundled.bundled('encoder'), nulls=False).frame.height)\n"
+        "print(attngeo.score(attngeo.bundled('encoder'), nulls=False).frame.height)\n"
     )
     environment = os.environ | {"PYTHONPATH": str(tmp_path)}
     done = subprocess.run(

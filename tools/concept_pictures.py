@@ -28,7 +28,7 @@ DRAWS = 1000  # of the null
 
 def forms(name: str) -> list[attngeo.Form]:
     """Return the form of each layer of a bundled model, the sum of the forms of its heads."""
-    layers = attngeo.attention_layers(attngeo.bundled.bundled(name))
+    layers = attngeo.attention_layers(attngeo.bundled(name))
     # One key head per query head: the sum over heads is a product of the factors side by side.
     return [attngeo.Form(np.hstack(list(layer.query)), np.hstack(list(layer.key))) for layer in layers]
 

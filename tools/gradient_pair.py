@@ -22,19 +22,19 @@ from matplotlib.figure import Figure
 from torch import Tensor
 from transformers import AutoTokenizer
 
-from attngeo.dynamics.data.tokens import Part, Tokens
-from attngeo.dynamics.gradients.gradient_terms import gradient_terms
-from attngeo.dynamics.gradients.head_terms import HeadTerms
-from attngeo.dynamics.gradients.result import GradientTerms
-from attngeo.dynamics.pretraining.batches import Batch, Rows, held_out_batches
-from attngeo.dynamics.pretraining.build import build_model, build_objective
-from attngeo.dynamics.pretraining.checkpoint import load_checkpoint
-from attngeo.dynamics.pretraining.config import PretrainConfig, load_config
-from attngeo.dynamics.pretraining.pretrain import pretrain, tokens_for
-from attngeo.dynamics.pretraining.processes import process_group
 from attngeo.io.atomic import write_file
 from attngeo.show.canvas import BLUE, GREY, ORANGE, new_figure, panel_title, save_figure, style_axes
 from attngeo.show.gradient_figures import gradient_figure
+from attngeo.training.data.tokens import Part, Tokens
+from attngeo.training.gradients.gradient_terms import gradient_terms
+from attngeo.training.gradients.head_terms import HeadTerms
+from attngeo.training.gradients.result import GradientTerms
+from attngeo.training.pretraining.batches import Batch, Rows, held_out_batches
+from attngeo.training.pretraining.build import build_model, build_objective
+from attngeo.training.pretraining.checkpoint import load_checkpoint
+from attngeo.training.pretraining.config import PretrainConfig, load_config
+from attngeo.training.pretraining.pretrain import pretrain, tokens_for
+from attngeo.training.pretraining.processes import process_group
 from attngeo.weights.scoring.form import Form
 from experiments.updates.measure import transformers_model
 

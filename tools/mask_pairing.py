@@ -13,7 +13,7 @@ import torch
 from transformers import AutoModelForMaskedLM, AutoTokenizer, BertForMaskedLM
 
 import attngeo
-from attngeo.dynamics.data.corpus import documents
+from attngeo.training.data.corpus import documents
 
 LENGTH = 128
 FIGURES = ("pairing", "pairing_split", "pairing_shuffled", "symmetry_split", "symmetry_shuffled")
@@ -36,7 +36,7 @@ def main() -> None:
     parser.add_argument("--masks", type=int, default=64)
     parser.add_argument("--rows", type=int, default=8)
     options = parser.parse_args()
-    folder = attngeo.bundled.bundled("encoder")
+    folder = attngeo.bundled("encoder")
     trained, tokenizer = AutoModelForMaskedLM.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
     batch = {"input_ids": first_rows(options.text, tokenizer, options.rows)}
     torch.manual_seed(0)

@@ -19,9 +19,9 @@ from pathlib import Path
 import torch
 from safetensors.torch import load_file, save
 
-from attngeo.dynamics.pretraining.config import load_config
-from attngeo.dynamics.pretraining.pretrain import pretrain
 from attngeo.io.atomic import write_file
+from attngeo.training.pretraining.config import load_config
+from attngeo.training.pretraining.pretrain import pretrain
 from experiments.initialisation.text.packed_tokens import unpacked
 
 BUNDLED = Path(__file__).parents[1] / "src" / "attngeo" / "bundled"

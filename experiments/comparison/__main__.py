@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from attngeo.applications.compare import ModelComparison
-from attngeo.dynamics.data.prepare import prepare_tokens
-from attngeo.dynamics.data.tokens import Tokens
 from attngeo.io.plain import as_plain
 from attngeo.io.progress import ProgressBar
+from attngeo.training.data.prepare import prepare_tokens
+from attngeo.training.data.tokens import Tokens
 from experiments.comparison import distances, power, real_models
 from experiments.comparison.false_positives import independent_rejections, trained_rejections
 from experiments.comparison.small_models import KINDS, new_model, trained_models

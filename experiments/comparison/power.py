@@ -10,7 +10,7 @@ import torch
 
 import attngeo
 from attngeo.applications.compare import ModelComparison
-from attngeo.dynamics.data.tokens import Tokens
+from attngeo.training.data.tokens import Tokens
 from experiments.comparison.small_models import new_model, train_model
 
 STEPS = (1, 10, 100, 1000)

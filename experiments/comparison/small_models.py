@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from attngeo.dynamics.data.masking import MaskedObjective
-from attngeo.dynamics.data.tokens import Tokens
+from attngeo.training.data.masking import MaskedObjective
+from attngeo.training.data.tokens import Tokens
 
 KINDS = ("bert", "llama")
 LAYERS, WIDTH, HEADS, LENGTH, ROWS = 2, 64, 4, 64, 16

@@ -19,14 +19,14 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from attngeo.dynamics.data.tokens import Part, Tokens
-from attngeo.dynamics.pretraining.architectures import Model
-from attngeo.dynamics.pretraining.architectures.blocks import SelectRows
-from attngeo.dynamics.pretraining.batches import Batch
-from attngeo.dynamics.pretraining.config import PretrainConfig
-from attngeo.dynamics.pretraining.engine import Engine
-from attngeo.dynamics.pretraining.processes import ProcessGroup
 from attngeo.errors import InputError
+from attngeo.training.data.tokens import Part, Tokens
+from attngeo.training.pretraining.architectures import Model
+from attngeo.training.pretraining.architectures.blocks import SelectRows
+from attngeo.training.pretraining.batches import Batch
+from attngeo.training.pretraining.config import PretrainConfig
+from attngeo.training.pretraining.engine import Engine
+from attngeo.training.pretraining.processes import ProcessGroup
 
 Task = Literal["order", "same document"]
 TASKS: tuple[Task, ...] = ("order", "same document")

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from attngeo.dynamics.data.tokens import Tokens
-from attngeo.dynamics.monitoring.records import read_records
-from attngeo.dynamics.pretraining.checkpoint import load_checkpoint
-from attngeo.dynamics.pretraining.config import PretrainConfig
-from attngeo.dynamics.pretraining.loop import Run
+from attngeo.training.data.tokens import Tokens
+from attngeo.training.monitoring.records import read_records
+from attngeo.training.pretraining.checkpoint import load_checkpoint
+from attngeo.training.pretraining.config import PretrainConfig
+from attngeo.training.pretraining.loop import Run
 
 
 def is_below(records: Path, loss: float | None) -> bool:

@@ -14,16 +14,16 @@ from typing import Any
 
 import torch
 
-from attngeo.dynamics.data.tokens import Tokens, open_tokens
-from attngeo.dynamics.monitoring.records import read_records
-from attngeo.dynamics.pretraining.architectures import Model
-from attngeo.dynamics.pretraining.config import RESULT_NEUTRAL, PretrainConfig
-from attngeo.dynamics.pretraining.loop import Run, TrainingError, train
-from attngeo.dynamics.pretraining.processes import ProcessGroup, process_group
 from attngeo.errors import InputError
 from attngeo.io.atomic import check_writable, write_errors
 from attngeo.io.lock import folder_lock
 from attngeo.io.progress import Progress
+from attngeo.training.data.tokens import Tokens, open_tokens
+from attngeo.training.monitoring.records import read_records
+from attngeo.training.pretraining.architectures import Model
+from attngeo.training.pretraining.config import RESULT_NEUTRAL, PretrainConfig
+from attngeo.training.pretraining.loop import Run, TrainingError, train
+from attngeo.training.pretraining.processes import ProcessGroup, process_group
 from experiments.initialisation.claims import claim
 from experiments.initialisation.fine_tuning import fine_tune
 from experiments.initialisation.grid import FINE_TUNED, Cell, custom_grid, group_cells

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from attngeo.dynamics.initialisation.scale import target_std
 from attngeo.errors import InputError
+from attngeo.training.initialisation.scale import target_std
 from experiments.initialisation.grid import Cell, start_settings
 from experiments.initialisation.runs import FinishedRun
 

@@ -9,11 +9,11 @@ from typing import Any
 
 import torch
 
-from attngeo.dynamics.data.tokens import open_tokens
-from attngeo.dynamics.pretraining.batches import Batches, Rows
-from attngeo.dynamics.pretraining.build import build_model, build_objective
-from attngeo.dynamics.pretraining.engine import Engine
-from attngeo.dynamics.pretraining.processes import process_group
+from attngeo.training.data.tokens import open_tokens
+from attngeo.training.pretraining.batches import Batches, Rows
+from attngeo.training.pretraining.build import build_model, build_objective
+from attngeo.training.pretraining.engine import Engine
+from attngeo.training.pretraining.processes import process_group
 from experiments.initialisation.grid import Cell
 
 WARM_UP = 10  # steps before the first stretch

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from attngeo.bundled import bundled
+from attngeo.data import bundled
 from attngeo.live.load import LoadedModel, load_model
 from experiments.pruning.reactions import reactions
 from experiments.pruning.smiles_tokenizer import smiles_tokenizer

@@ -12,14 +12,14 @@ from torch import Tensor
 from transformers import BertConfig, BertForMaskedLM, BertLMHeadModel, PreTrainedModel
 
 from attngeo.arrays import to_numpy
-from attngeo.dynamics.data.tokens import Tokens
-from attngeo.dynamics.gradients.expected_terms import expected_terms
-from attngeo.dynamics.gradients.masked_batches import MaskedBatches
-from attngeo.dynamics.pretraining.architectures import Model
-from attngeo.dynamics.pretraining.batches import Rows
-from attngeo.dynamics.pretraining.build import build_objective
-from attngeo.dynamics.pretraining.config import PretrainConfig
 from attngeo.live.parameters import attention_parameters
+from attngeo.training.data.tokens import Tokens
+from attngeo.training.gradients.expected_terms import expected_terms
+from attngeo.training.gradients.masked_batches import MaskedBatches
+from attngeo.training.pretraining.architectures import Model
+from attngeo.training.pretraining.batches import Rows
+from attngeo.training.pretraining.build import build_objective
+from attngeo.training.pretraining.config import PretrainConfig
 from attngeo.weights.scoring.form import Form
 
 Row = dict[str, Any]

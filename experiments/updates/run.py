@@ -6,11 +6,11 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
-from attngeo.dynamics.data.tokens import open_tokens
-from attngeo.dynamics.pretraining.architectures import Model
-from attngeo.dynamics.pretraining.config import PretrainConfig, load_config
-from attngeo.dynamics.pretraining.loop import train
-from attngeo.dynamics.pretraining.processes import process_group
+from attngeo.training.data.tokens import open_tokens
+from attngeo.training.pretraining.architectures import Model
+from attngeo.training.pretraining.config import PretrainConfig, load_config
+from attngeo.training.pretraining.loop import train
+from attngeo.training.pretraining.processes import process_group
 from experiments.updates.measure import (
     Passes,
     Row,

@@ -40,6 +40,7 @@ Train a model
     expected_terms      average these terms over many batches → ExpectedTerms
 
 Building blocks
+    bundled             the folder of a small model that ships with attngeo, an encoder or a decoder
     attention_layers    the queries and keys of a model, one layer at a time, as AttentionWeights
     AttentionWeights    the queries and keys of one layer
     Form                one bilinear form W_q W_kᵀ, kept as its factors
@@ -48,8 +49,8 @@ Building blocks
     AttngeoError        the base class of all errors that attngeo raises on purpose
 
 Names are imported on first use, so `import attngeo` loads neither NumPy nor torch. The packages `attngeo.weights`,
-`attngeo.live`, `attngeo.organization`, `attngeo.dynamics`, `attngeo.applications`, `attngeo.atlas`, `attngeo.bundled`,
-`attngeo.show` and `attngeo.reporting` offer the functions and classes from which these are built.
+`attngeo.live`, `attngeo.organization`, `attngeo.training`, `attngeo.applications`, `attngeo.atlas`, `attngeo.show` and
+`attngeo.reporting` offer the functions and classes from which these are built.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ from typing import TYPE_CHECKING
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from attngeo import applications, atlas, bundled, dynamics, live, organization, reporting, show, weights  # noqa: F401
+    from attngeo import applications, atlas, live, organization, reporting, show, training, weights  # noqa: F401
     from attngeo.applications.compare.compare import compare
     from attngeo.applications.compare.comparison import ModelComparison
     from attngeo.applications.compare.model_map import ModelMap, compare_all
@@ -69,16 +70,7 @@ if TYPE_CHECKING:
     from attngeo.applications.prune.prune import prune
     from attngeo.applications.prune.prune_plan import prune_plan
     from attngeo.atlas.atlas import Atlas
-    from attngeo.dynamics.gradients.expected_scores import ExpectedTerms
-    from attngeo.dynamics.gradients.expected_terms import expected_terms
-    from attngeo.dynamics.gradients.gradient_terms import gradient_terms
-    from attngeo.dynamics.gradients.result import GradientTerms
-    from attngeo.dynamics.initialisation.symmetric import symmetric_init_
-    from attngeo.dynamics.monitoring.lightning_monitor import LightningMonitor
-    from attngeo.dynamics.monitoring.monitor import Monitor
-    from attngeo.dynamics.monitoring.track import track
-    from attngeo.dynamics.monitoring.watch import watch
-    from attngeo.dynamics.pretraining.pretrain import pretrain
+    from attngeo.data import bundled
     from attngeo.errors import AttngeoError
     from attngeo.organization.capture.capture import capture
     from attngeo.organization.capture.network_tensor import NetworkTensor
@@ -91,6 +83,16 @@ if TYPE_CHECKING:
     from attngeo.organization.softmax.paraproduct import Paraproduct, paraproduct
     from attngeo.organization.trees.tree import Tree
     from attngeo.reporting.report import report
+    from attngeo.training.gradients.expected_scores import ExpectedTerms
+    from attngeo.training.gradients.expected_terms import expected_terms
+    from attngeo.training.gradients.gradient_terms import gradient_terms
+    from attngeo.training.gradients.result import GradientTerms
+    from attngeo.training.initialisation.symmetric import symmetric_init_
+    from attngeo.training.monitoring.lightning_monitor import LightningMonitor
+    from attngeo.training.monitoring.monitor import Monitor
+    from attngeo.training.monitoring.track import track
+    from attngeo.training.monitoring.watch import watch
+    from attngeo.training.pretraining.pretrain import pretrain
     from attngeo.weights.layout.attention_weights import AttentionWeights
     from attngeo.weights.layout.layers import attention_layers
     from attngeo.weights.layout.rotary import RotaryPairs
@@ -122,6 +124,7 @@ __all__ = [
     "Tree",
     "__version__",
     "attention_layers",
+    "bundled",
     "capture",
     "compare",
     "compare_all",
@@ -149,14 +152,14 @@ _HOME = {
     "AttngeoError": "attngeo.errors",
     "Comparison": "attngeo.organization.expansion.controls",
     "Expansion": "attngeo.organization.expansion.expansion",
-    "ExpectedTerms": "attngeo.dynamics.gradients.expected_scores",
+    "ExpectedTerms": "attngeo.training.gradients.expected_scores",
     "Form": "attngeo.weights.scoring.form",
-    "GradientTerms": "attngeo.dynamics.gradients.result",
+    "GradientTerms": "attngeo.training.gradients.result",
     "InvarianceReport": "attngeo.organization.softmax.invariance_report",
-    "LightningMonitor": "attngeo.dynamics.monitoring.lightning_monitor",
+    "LightningMonitor": "attngeo.training.monitoring.lightning_monitor",
     "ModelComparison": "attngeo.applications.compare.comparison",
     "ModelMap": "attngeo.applications.compare.model_map",
-    "Monitor": "attngeo.dynamics.monitoring.monitor",
+    "Monitor": "attngeo.training.monitoring.monitor",
     "NetworkTensor": "attngeo.organization.capture.network_tensor",
     "Organization": "attngeo.organization.organization",
     "Paraproduct": "attngeo.organization.softmax.paraproduct",
@@ -165,29 +168,30 @@ _HOME = {
     "ScoreTable": "attngeo.weights.scoring.score_table",
     "Tree": "attngeo.organization.trees.tree",
     "attention_layers": "attngeo.weights.layout.layers",
+    "bundled": "attngeo.data",
     "capture": "attngeo.organization.capture.capture",
     "compare": "attngeo.applications.compare.compare",
     "compare_all": "attngeo.applications.compare.model_map",
-    "expected_terms": "attngeo.dynamics.gradients.expected_terms",
-    "gradient_terms": "attngeo.dynamics.gradients.gradient_terms",
+    "expected_terms": "attngeo.training.gradients.expected_terms",
+    "gradient_terms": "attngeo.training.gradients.gradient_terms",
     "load_pruned": "attngeo.applications.prune.load_pruned",
     "organize": "attngeo.organization.organize",
     "paraproduct": "attngeo.organization.softmax.paraproduct",
-    "pretrain": "attngeo.dynamics.pretraining.pretrain",
+    "pretrain": "attngeo.training.pretraining.pretrain",
     "prune": "attngeo.applications.prune.prune",
     "prune_plan": "attngeo.applications.prune.prune_plan",
     "published": "attngeo.weights.scoring.published",
     "report": "attngeo.reporting.report",
     "score": "attngeo.weights.scoring.score",
     "softmax_invariance": "attngeo.organization.softmax.invariance",
-    "symmetric_init_": "attngeo.dynamics.initialisation.symmetric",
-    "track": "attngeo.dynamics.monitoring.track",
-    "watch": "attngeo.dynamics.monitoring.watch",
+    "symmetric_init_": "attngeo.training.initialisation.symmetric",
+    "track": "attngeo.training.monitoring.track",
+    "watch": "attngeo.training.monitoring.watch",
 }
 
 
 # Rooms that are reachable as attributes without an import of their own.
-_ROOMS = ("applications", "atlas", "bundled", "dynamics", "live", "organization", "reporting", "show", "weights")
+_ROOMS = ("applications", "atlas", "live", "organization", "reporting", "show", "training", "weights")
 
 
 if not TYPE_CHECKING:  # a type checker takes the names from above, and reports those that do not exist

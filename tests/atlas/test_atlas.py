@@ -419,5 +419,5 @@ def test_parts_of_other_versions_are_read(atlas: attngeo.Atlas, models: list[Pat
 def test_bad_options_are_errors_and_no_failures_of_the_models(tmp_path, options, message):
     atlas = attngeo.Atlas(tmp_path / "atlas")
     with pytest.raises(InputError, match=message):
-        atlas.add(attngeo.bundled.bundled("encoder"), **({"workers": 0} | options))
+        atlas.add(attngeo.bundled("encoder"), **({"workers": 0} | options))
     assert not (tmp_path / "atlas").exists()

@@ -127,7 +127,7 @@ def test_dots_do_not_lead_out_of_the_atlas(atlas: attngeo.Atlas) -> None:
 
 def test_a_folder_whose_name_is_not_text_is_one_line(tmp_path: Path) -> None:
     atlas = attngeo.Atlas(os.fsdecode(os.path.join(os.fsencode(tmp_path), b"caf\xe9")))
-    atlas.add(attngeo.bundled.bundled("encoder"), workers=0, heads=False, nulls=False)
+    atlas.add(attngeo.bundled("encoder"), workers=0, heads=False, nulls=False)
     assert atlas.frame().height == 4
     with pytest.raises(InputError, match="is not valid UTF-8, DuckDB cannot open it"):
         atlas.sql("select 1")

@@ -77,7 +77,7 @@ def test_query_and_export(folder: Path, tmp_path: Path) -> None:
 def test_organize_prints_means_over_texts(tmp_path: Path) -> None:
     texts = tmp_path / "texts.txt"
     texts.write_text("The heads of a layer read the same text.\n\nEach of them looks for something else in it.\n")
-    arguments = ("organize", tmp_path / "atlas", attngeo.bundled.bundled("encoder"), "--texts", texts)
+    arguments = ("organize", tmp_path / "atlas", attngeo.bundled("encoder"), "--texts", texts)
     done = run(*arguments, "--invariance", 0, "--workers", 0)
     assert done.exit_code == 0, done.stderr
     assert done.stderr.endswith("2 results computed, 0 known before, 0 failed\n")

@@ -10,7 +10,7 @@ from attngeo.applications.compare import ModelComparison, ModelMap
 from attngeo.cli.app import app
 from tests.applications.compare.llama_pairs import random_model, save_model, tuned
 
-ENCODER, DECODER = (str(attngeo.bundled.bundled(name)) for name in ("encoder", "decoder"))
+ENCODER, DECODER = (str(attngeo.bundled(name)) for name in ("encoder", "decoder"))
 
 
 @pytest.fixture(scope="module")

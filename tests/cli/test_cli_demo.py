@@ -10,8 +10,9 @@ import pytest
 from typer.testing import CliRunner
 
 import attngeo
-from attngeo.bundled import NAMES, bundled, training
 from attngeo.cli import app
+from attngeo.data import NAMES, bundled
+from attngeo.training import bundled_records
 
 SCORES = ("symmetry", "directionality")
 
@@ -54,9 +55,9 @@ def test_bundled_models(tmp_path: Path, suffix: str, signature: bytes) -> None:
     encoder_median, _, decoder_median, _ = printed_medians(out)
     assert encoder_median > 0.4 and abs(decoder_median) < 0.2
     rows = printed_rows(out, "step", "loss", *SCORES, "loss", *SCORES)
-    assert [int(row[0]) for row in rows] == [row["step"] for row in training("encoder")]
+    assert [int(row[0]) for row in rows] == [row["step"] for row in bundled_records("encoder")]
     assert [[row[1], row[4]] for row in rows] == [
-        [f"{one['eval_loss']:.3f}" for one in both] for both in zip(*map(training, NAMES), strict=True)
+        [f"{one['eval_loss']:.3f}" for one in both] for both in zip(*map(bundled_records, NAMES), strict=True)
     ]
 
 

@@ -19,7 +19,7 @@ from attngeo.cli.app import app
 
 pytest.importorskip("transformers")
 
-DECODER = str(attngeo.bundled.bundled("decoder"))
+DECODER = str(attngeo.bundled("decoder"))
 DATA = Path(__file__).parents[1] / "data"
 AUSTEN, MELVILLE = DATA / "austen.txt", DATA / "melville.txt"
 SMALL_SIDE = {"layers": 1, "attention_heads": 2, "ffn_dim": 16}  # of an encoder or a decoder

@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 import attngeo
 from attngeo.cli import app
 
-ENCODER, DECODER = (str(attngeo.bundled.bundled(name)) for name in attngeo.bundled.NAMES)
+ENCODER, DECODER = (str(attngeo.bundled(name)) for name in ("encoder", "decoder"))
 run = CliRunner()
 
 

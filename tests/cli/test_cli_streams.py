@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from attngeo.bundled import bundled
 from attngeo.cli.common import print_error
+from attngeo.data import bundled
 
 ENCODER = str(bundled("encoder"))
 

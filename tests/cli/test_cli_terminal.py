@@ -10,7 +10,7 @@ import sys
 
 import pytest
 
-from attngeo.bundled import NAMES, bundled
+from attngeo.data import NAMES, bundled
 from attngeo.weights.scoring.score_table import COLUMNS
 
 fcntl, pty, termios = (pytest.importorskip(name) for name in ("fcntl", "pty", "termios"))  # not on Windows

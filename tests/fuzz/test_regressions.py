@@ -173,7 +173,7 @@ def test_a_result_with_half_a_character_is_damaged(tmp_path: Path) -> None:
     "change", [{"symmetry": 0.5}, {"layer": [[0], [1]]}, {"stack": ["a"]}, {"symmetry": ["x", 0.1]}, {"step": -1}]
 )
 def test_records_with_wrong_lists(tmp_path: Path, change: dict[str, object]) -> None:
-    from attngeo.dynamics.monitoring.records import read_records
+    from attngeo.training.monitoring.records import read_records
 
     row = {"step": 1, "stack": ["decoder"] * 2, "layer": [0, 1], "symmetry": [0.1, None]}
     path = tmp_path / "attngeo.jsonl"
@@ -256,7 +256,7 @@ def test_a_sound_file_with_a_damaged_header(tmp_path: Path) -> None:
 
 
 def test_a_config_with_a_number_of_5000_digits(tmp_path: Path) -> None:
-    from attngeo.dynamics.pretraining.config import load_config
+    from attngeo.training.pretraining.config import load_config
 
     (tmp_path / "run.toml").write_text(f'out = "run"\nseed = {"9" * 5000}\n')
     with pytest.raises(InputError, match=r"run\.toml: not TOML"):
@@ -285,7 +285,7 @@ def test_damaged_token_files(tmp_path: Path, name: str, content: bytes) -> None:
 
 
 def test_corpus_lines_that_nest_too_deeply(tmp_path: Path) -> None:
-    from attngeo.dynamics.data.corpus import documents
+    from attngeo.training.data.corpus import documents
 
     (tmp_path / "corpus.jsonl").write_bytes(DEEP)
     with pytest.raises(InputError, match=r"corpus\.jsonl: line 1 is not JSON"):

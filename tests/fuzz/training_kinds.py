@@ -50,7 +50,7 @@ def _mutate_corpus(rng: Random, files: Files) -> Files:
 
 
 def _read_corpus(rng: Random, folder: Path, out: Path) -> None:
-    from attngeo.dynamics.data.corpus import documents
+    from attngeo.training.data.corpus import documents
 
     for path in sorted(folder.iterdir()):
         assert list(documents([str(path)]))
@@ -59,7 +59,7 @@ def _read_corpus(rng: Random, folder: Path, out: Path) -> None:
 @cache
 def token_files() -> Files:
     """Token files prepared from a small text."""
-    from attngeo.dynamics.data.prepare import prepare_tokens
+    from attngeo.training.data.prepare import prepare_tokens
 
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder) / "corpus.txt"
@@ -85,8 +85,8 @@ def _mutate_tokens(rng: Random, files: Files) -> Files:
 
 def _read_tokens(rng: Random, folder: Path, out: Path) -> None:
     import attngeo
-    from attngeo.dynamics.data.tokens import open_tokens
-    from attngeo.dynamics.data.wordpiece import load_tokenizer
+    from attngeo.training.data.tokens import open_tokens
+    from attngeo.training.data.wordpiece import load_tokenizer
 
     tokens = open_tokens(folder)
     assert tokens.array("train").shape == (tokens.train,)
@@ -131,7 +131,7 @@ def _toml_value(value: Any) -> str:
 
 
 def _read_config(rng: Random, folder: Path, out: Path) -> None:
-    from attngeo.dynamics.pretraining.config import load_config
+    from attngeo.training.pretraining.config import load_config
 
     config = load_config(folder / "run.toml")
     assert config.shape and config.fingerprint
@@ -164,8 +164,8 @@ def _mutate_records(rng: Random, files: Files) -> Files:
 def _read_records(rng: Random, folder: Path, out: Path) -> None:
     """Read records, continue them with a scored checkpoint, and (sometimes) draw them."""
     import attngeo
-    from attngeo.dynamics.monitoring.records import read_records
     from attngeo.show.training_curves import training_figure
+    from attngeo.training.monitoring.records import read_records
 
     path = folder / "attngeo.jsonl"
     records = read_records(path)

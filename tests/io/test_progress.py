@@ -146,7 +146,7 @@ def test_results_do_not_depend_on_the_bar() -> None:
     assert organize(array, progress=True) == organize(array, progress=False) == organize(array)
     options = {"bootstrap": 40, "heads": [0]}
     assert softmax_invariance(array, progress=True, **options) == softmax_invariance(array, **options)
-    encoder = attngeo.bundled.bundled("encoder")
+    encoder = attngeo.bundled("encoder")
     assert attngeo.score(encoder, progress=True).frame.equals(attngeo.score(encoder).frame)
 
 

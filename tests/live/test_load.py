@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import attngeo
-from attngeo.bundled import bundled
+from attngeo.data import bundled
 from attngeo.errors import SourceError
 from attngeo.live.load import load_model
 from tests.weights.sources.hub_server import HubServer, Repo

@@ -17,8 +17,8 @@ import torch
 from torch import nn
 
 import attngeo
-from attngeo.dynamics.initialisation import mimetic_init_
 from attngeo.errors import InputError, SourceError
+from attngeo.training.initialisation import mimetic_init_
 from tests.weights import tiny_models
 
 IDS = torch.arange(5, 17)[None]  # [1, tokens]

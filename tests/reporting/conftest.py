@@ -68,7 +68,7 @@ def open_page(chromium: Any) -> Iterator[Callable[..., Watched]]:
 def pair_report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A report of the bundled encoder and decoder on a sentence."""
     pytest.importorskip("torch")
-    models = [attngeo.bundled.bundled(name) for name in attngeo.bundled.NAMES]
+    models = [attngeo.bundled(name) for name in ("encoder", "decoder")]
     return attngeo.report(models, tmp_path_factory.mktemp("pair") / "report.html", inputs=TEXT)
 
 
@@ -76,5 +76,5 @@ def pair_report(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def encoder_organization() -> attngeo.Organization:
     """The organised attention of the bundled encoder on a sentence."""
     pytest.importorskip("torch")
-    tensor = attngeo.capture(attngeo.bundled.bundled("encoder"), TEXT, stage="probabilities")
+    tensor = attngeo.capture(attngeo.bundled("encoder"), TEXT, stage="probabilities")
     return attngeo.organize(tensor)

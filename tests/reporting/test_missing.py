@@ -100,7 +100,7 @@ def test_a_model_of_the_same_short_name_is_shown_too(tmp_path: Path) -> None:
     """Two runs in folders of one name; a report names both, by as much of their paths as tells them apart."""
     refs = [tmp_path / run / "run" / "checkpoint" for run in ("x", "y")]
     for ref, name in zip(refs, ("decoder", "encoder"), strict=True):
-        shutil.copytree(attngeo.bundled.bundled(name), ref)
+        shutil.copytree(attngeo.bundled(name), ref)
     results = Results([ModelResults(short_name(refs[0]), refs[0])])
     add_missing(results, Wanted())
     add_comparison(results, refs[1], Wanted())
@@ -127,7 +127,7 @@ def test_the_title_lists_all_models() -> None:
 
 
 def test_a_model_compared_with_itself_is_shown_once() -> None:
-    folder = str(attngeo.bundled.bundled("encoder"))
+    folder = str(attngeo.bundled("encoder"))
     results = Results([ModelResults(short_name(folder), folder)])
     add_missing(results, Wanted())
     add_comparison(results, Path(folder), Wanted())

@@ -21,7 +21,7 @@ from attngeo.reporting.saved import load_given
 from attngeo.weights.scoring import head_nulls, layer_nulls, list_published
 from attngeo.weights.scoring.score_table import ScoreTable
 
-ENCODER, DECODER = (attngeo.bundled.bundled(name) for name in attngeo.bundled.NAMES)
+ENCODER, DECODER = (attngeo.bundled(name) for name in ("encoder", "decoder"))
 RECORDS = [{"step": 0, "symmetry": [0.1]}, {"step": 10, "symmetry": [0.2]}]
 
 

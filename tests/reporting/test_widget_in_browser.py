@@ -17,7 +17,7 @@ RENDER = """async ([module, css, data]) => {
 
 
 def test_the_widget_draws_a_head(open_page, tmp_path):
-    organization = attngeo.organize(attngeo.capture(attngeo.bundled.bundled("encoder"), "The sea was calm."))
+    organization = attngeo.organize(attngeo.capture(attngeo.bundled("encoder"), "The sea was calm."))
     view = organization.view()
     path = tmp_path / "cell.html"
     path.write_text(PAGE, "utf-8")

@@ -13,7 +13,7 @@ from attngeo.show.comparison_figures import comparison_figure, model_map_figure
 
 
 def test_maps_and_the_relation_are_those_of_the_comparison() -> None:
-    comparison = attngeo.compare(*(attngeo.bundled.bundled(name) for name in ("encoder", "decoder")), draws=99)
+    comparison = attngeo.compare(*(attngeo.bundled(name) for name in ("encoder", "decoder")), draws=99)
     heads = comparison.changes.drop_nulls("head")
     maps = [ax for ax in comparison_figure(comparison).axes if ax.get_xlabel() == "head"]
     for ax, column in zip(maps, ("change", "symmetry_change"), strict=True):
@@ -28,7 +28,7 @@ def test_maps_and_the_relation_are_those_of_the_comparison() -> None:
 
 def test_the_colours_of_models_that_do_not_differ_begin_at_no_change() -> None:
     """A change of the form has no sign, so its colours have none either; the symmetry rose or fell by 0."""
-    encoder = attngeo.bundled.bundled("encoder")
+    encoder = attngeo.bundled("encoder")
     figure = comparison_figure(attngeo.compare(encoder, encoder, draws=99))
     maps = [ax.images[0].get_clim() for ax in figure.axes if ax.get_xlabel() == "head"]
     assert maps == [(0, 1), (-1, 1)]

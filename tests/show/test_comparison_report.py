@@ -12,7 +12,7 @@ from attngeo.show.comparison_report import comparison_report, model_map_report
 
 @pytest.fixture(scope="module")
 def comparison():
-    a, b = (attngeo.bundled.bundled(name) for name in ("encoder", "decoder"))
+    a, b = (attngeo.bundled(name) for name in ("encoder", "decoder"))
     return attngeo.compare(a, b, draws=99)
 
 

@@ -8,8 +8,9 @@ import polars as pl
 import pytest
 
 import attngeo
-from attngeo.bundled import NAMES, bundled, training
+from attngeo.data import NAMES, bundled
 from attngeo.show.demo_report import demo_figure, demo_text
+from attngeo.training import bundled_records
 from attngeo.weights.scoring.nulls.layer_nulls import NullLevel
 from attngeo.weights.scoring.published.verdict import verdicts
 
@@ -34,7 +35,7 @@ def test_the_null_is_printed_as_given(frame: pl.DataFrame) -> None:
 
 
 def test_training_is_shown_where_it_is_known(frame: pl.DataFrame) -> None:
-    records = {name: training(name) for name in NAMES}
+    records = {name: bundled_records(name) for name in NAMES}
     assert "over training" in demo_text(frame, nulls(0.1), (), records)
     assert "over training" not in demo_text(frame, nulls(0.1), (), {})
     assert len(demo_figure(frame, nulls(0.1), {}).axes) == 2

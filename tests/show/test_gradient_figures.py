@@ -6,9 +6,9 @@ import io
 
 import numpy as np
 
-from attngeo.dynamics.gradients.gradient_terms import gradient_terms
 from attngeo.show.gradient_figures import gradient_figure
-from tests.dynamics.gradients.gradient_models import assert_same, labelled_batch, model_with_loss
+from attngeo.training.gradients.gradient_terms import gradient_terms
+from tests.training.gradients.gradient_models import assert_same, labelled_batch, model_with_loss
 
 
 def test_contributions_by_position_are_means_over_heads_and_sequences() -> None:

@@ -36,18 +36,18 @@ def curve(methods: int) -> LossCurve:
 
 FIGURES: dict[str, Callable[[Any, Any], Any]] = {
     "score": lambda _, __: (
-        attngeo.score(attngeo.bundled.bundled("encoder")) + attngeo.score(attngeo.bundled.bundled("decoder"))
+        attngeo.score(attngeo.bundled("encoder")) + attngeo.score(attngeo.bundled("decoder"))
     ).plot(),
     "heads": lambda organization, _: show.heads_figure(organization),
     "slices": lambda organization, _: show.slices_figure(organization),
     "trees": lambda organization, _: show.trees_figure(organization),
     "tree": lambda organization, _: show.tree_figure(organization.trees[0]),
     "sparsity": lambda organization, _: show.sparsity_figure(organization.expand().compare(0)),
-    "training": lambda _, __: show.training_figure(attngeo.bundled.training("encoder")),
+    "training": lambda _, __: show.training_figure(attngeo.training.bundled_records("encoder")),
     "pruning": lambda _, __: show.pruning_figure(curve(2)),
     "all criteria": lambda _, __: show.pruning_figure(curve(11)),
     "comparison": lambda _, __: show.comparison_figure(
-        attngeo.compare(attngeo.bundled.bundled("encoder"), attngeo.bundled.bundled("decoder"))
+        attngeo.compare(attngeo.bundled("encoder"), attngeo.bundled("decoder"))
     ),
     "offsets": lambda _, smollm2: show.offset_figure(offset_curves(str(smollm2), layers=[0, 29])),
 }

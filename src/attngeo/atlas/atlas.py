@@ -58,7 +58,7 @@ class Atlas:
     call of `add`.
 
     >>> atlas = attngeo.Atlas("atlas")
-    >>> atlas.add([attngeo.bundled.bundled(name) for name in ("encoder", "decoder")], workers=0)
+    >>> atlas.add([attngeo.bundled(name) for name in ("encoder", "decoder")], workers=0)
     Added(scored=2, linked=0, known=0, failed=0)
     >>> frame = atlas.frame()
     >>> frame.filter(frame["head"].is_null()).group_by("stack").len().sort("stack").rows()
@@ -162,7 +162,7 @@ class Atlas:
 
         >>> atlas = attngeo.Atlas("organized")
         >>> texts = ["The heads of a layer read the same text.", "Each of them looks for something else in it."]
-        >>> print(atlas.organize(attngeo.bundled.bundled("encoder"), texts, invariance=0, workers=0))
+        >>> print(atlas.organize(attngeo.bundled("encoder"), texts, invariance=0, workers=0))
         2 results computed, 0 known before, 0 failed
         >>> atlas.organized().select("tokens", "heads").rows()
         [(14, 16), (13, 16)]
@@ -235,7 +235,7 @@ class Atlas:
         and `head_pairs` are the results of `organize()`. A query can read the atlas and nothing else.
 
         >>> atlas = attngeo.Atlas("sql")
-        >>> _ = atlas.add(attngeo.bundled.bundled("encoder"), workers=0)
+        >>> _ = atlas.add(attngeo.bundled("encoder"), workers=0)
         >>> atlas.sql("select count(*) as layers from scores where head is null").item()
         4
         """
@@ -251,7 +251,7 @@ class Atlas:
                    checkpoints: draw symmetry and directionality of its layers over the steps instead
 
         >>> atlas = attngeo.Atlas("plot")
-        >>> _ = atlas.add([attngeo.bundled.bundled(name) for name in ("encoder", "decoder")], workers=0)
+        >>> _ = atlas.add([attngeo.bundled(name) for name in ("encoder", "decoder")], workers=0)
         >>> [panel.get_title("left") for panel in atlas.plot().axes]
         ['encoders', 'decoders']
         """

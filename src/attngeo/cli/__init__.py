@@ -10,7 +10,7 @@ Commands, one module per group
     compare        attngeo compare
     report         attngeo report
     explore        attngeo explore
-    dynamics       attngeo pretrain, attngeo track
+    training       attngeo pretrain, attngeo track
     atlas          attngeo atlas add, status, query, export
     atlas_results  attngeo atlas organize, plot, published
     demo           attngeo demo

@@ -57,11 +57,11 @@ COMMANDS = {
         "Remove the attention heads that cost least on calibration inputs, refit the others, write the smaller model.",
     ),
     "pretrain": (
-        "dynamics",
+        "training",
         "Pre-train a BERT, ModernBERT or LLaMA; the same command continues an interrupted run exactly.",
     ),
     "track": (
-        "dynamics",
+        "training",
         "Score the checkpoints of a training run in order of step; the same command continues with new ones.",
     ),
     "atlas": (

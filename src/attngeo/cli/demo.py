@@ -12,7 +12,7 @@ from attngeo.cli.options import ComparisonFigure, Debug
 from attngeo.errors import InputError
 
 if TYPE_CHECKING:
-    from attngeo.dynamics.monitoring.records import Record
+    from attngeo.training.monitoring.records import Record
 
 app = typer.Typer(rich_markup_mode=None)
 
@@ -54,8 +54,8 @@ def demo(
             refs = dict(_HUB_IDS) if models is None else {name: str(models / file) for name, file in _FILES.items()}
             intro = f"An encoder, {refs['encoder']},\nand a decoder, {refs['decoder']}:\n"
         else:
-            from attngeo.bundled import NAMES, bundled
-            from attngeo.bundled import training as training_records
+            from attngeo.data import NAMES, bundled
+            from attngeo.training.monitoring.records import bundled_records as training_records
 
             refs = {name: str(bundled(name)) for name in NAMES}
             training = {name: training_records(name) for name in NAMES}

@@ -51,7 +51,7 @@ class LiveCheckpoint(Checkpoint):
 
     >>> from transformers import AutoModel
     >>> from attngeo.weights.layout.layers import open_layers
-    >>> checkpoint = LiveCheckpoint(AutoModel.from_pretrained(attngeo.bundled.bundled("encoder")))
+    >>> checkpoint = LiveCheckpoint(AutoModel.from_pretrained(attngeo.bundled("encoder")))
     >>> [weights.query.dtype for weights in open_layers(checkpoint).read_with(checkpoint.tensor)]
     [torch.float64, torch.float64, torch.float64, torch.float64]
     """

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from attngeo.applications.compare.compare import compare
-from attngeo.dynamics.monitoring.records import RECORDS_FILE, read_records
 from attngeo.errors import InputError
 from attngeo.io.names import short_name
 from attngeo.io.progress import Progress
@@ -20,6 +19,7 @@ from attngeo.organization.organize import organize
 from attngeo.organization.softmax.invariance import softmax_invariance
 from attngeo.reporting.model_names import tell_apart
 from attngeo.reporting.results import ModelResults, Results, reference_name
+from attngeo.training.monitoring.records import RECORDS_FILE, read_records
 from attngeo.weights.scoring.head_form import extreme_heads, head_forms
 from attngeo.weights.scoring.rotary import offset_curves
 from attngeo.weights.scoring.score import score

@@ -59,7 +59,7 @@ def report(
     device:          torch device to compute on
     progress:        called with (parts done, all parts) of the longest steps; True draws a progress bar
 
-    >>> attngeo.report(attngeo.bundled.bundled("encoder"), "report.html", inputs="The sea was calm.")
+    >>> attngeo.report(attngeo.bundled("encoder"), "report.html", inputs="The sea was calm.")
     PosixPath('report.html')
     """
     target_path = file_path(path)

@@ -12,7 +12,6 @@ from attngeo.applications.compare.model_map import ModelMap
 from attngeo.applications.prune.loss_curve import LossCurve
 from attngeo.applications.prune.plan import PrunePlan
 from attngeo.arguments import file_path
-from attngeo.dynamics.monitoring.records import Record
 from attngeo.errors import InputError
 from attngeo.io.names import distinct_names, joined_names, short_name
 from attngeo.organization.capture.network_tensor import NetworkTensor
@@ -20,6 +19,7 @@ from attngeo.organization.expansion.controls import Comparison
 from attngeo.organization.expansion.expansion import Expansion
 from attngeo.organization.organization import Organization
 from attngeo.organization.softmax.invariance_report import InvarianceReport
+from attngeo.training.monitoring.records import Record
 from attngeo.weights.scoring.head_form import HeadForm
 from attngeo.weights.scoring.rotary import OffsetCurves
 from attngeo.weights.scoring.score_table import ScoreTable

@@ -10,7 +10,6 @@ from attngeo.applications.compare.comparison import ABOUT, ModelComparison
 from attngeo.applications.compare.model_map import ModelMap
 from attngeo.applications.prune.loss_curve import LossCurve
 from attngeo.applications.prune.plan import PrunePlan
-from attngeo.dynamics.monitoring.records import read_records
 from attngeo.errors import SourceError
 from attngeo.io.archive import saved_kind
 from attngeo.io.parquet import read_parquet
@@ -19,6 +18,7 @@ from attngeo.organization.expansion.controls import Comparison
 from attngeo.organization.expansion.expansion import Expansion
 from attngeo.organization.organization import Organization
 from attngeo.organization.softmax.invariance_report import InvarianceReport
+from attngeo.training.monitoring.records import read_records
 from attngeo.weights.scoring.score_table import ScoreTable
 from attngeo.weights.sources import SUFFIXES
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import polars as pl
     from matplotlib.figure import Figure
 
-    from attngeo.dynamics.monitoring.records import Record
+    from attngeo.training.monitoring.records import Record
     from attngeo.weights.scoring.nulls.layer_nulls import LayerNulls, NullLevel
     from attngeo.weights.scoring.published.verdict import Verdict
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from matplotlib.typing import ColorType
 
-    from attngeo.dynamics.monitoring.records import Record
+    from attngeo.training.monitoring.records import Record
 
     Layer = tuple[str, int]  # stack and number; the stack is "" where records do not name it
 

@@ -215,7 +215,7 @@ def test_a_comparison_saves_and_loads(fine_tuned, tmp_path):
         ModelComparison.load(path)
     with pytest.raises(AttngeoError, match="No such file"):
         ModelComparison.load(tmp_path / "missing.parquet")
-    attngeo.score(attngeo.bundled.bundled("encoder"), nulls=False).save(path)
+    attngeo.score(attngeo.bundled("encoder"), nulls=False).save(path)
     with pytest.raises(AttngeoError, match="is not a comparison"):
         ModelComparison.load(path)
 
@@ -234,7 +234,7 @@ def test_a_pruned_copy_is_matched_by_the_numbers_of_its_heads(tmp_path):
     from attngeo.applications.prune.plan import PrunePlan
     from attngeo.applications.prune.prune import prune
 
-    encoder = attngeo.bundled.bundled("encoder")
+    encoder = attngeo.bundled("encoder")
     model = transformers.AutoModelForMaskedLM.from_pretrained(encoder)
     pruned = prune(model, PrunePlan.from_heads(model, ["L0H1", "L3H2"]), refit=False)
     comparison = compare(encoder, pruned)
@@ -270,7 +270,7 @@ def test_without_a_number_of_heads_only_layers_are_compared():
 
 def test_heads_are_not_matched_to_a_whole_layer(tmp_path):
     """A folder without its config has the same weights; its layers are compared with layers, not with heads."""
-    encoder = attngeo.bundled.bundled("encoder")
+    encoder = attngeo.bundled("encoder")
     (tmp_path / "model.safetensors").symlink_to(encoder / "model.safetensors")
     for pair in ((encoder, tmp_path), (tmp_path, encoder)):
         found = compare(*pair, draws=99)
@@ -281,6 +281,6 @@ def test_heads_are_not_matched_to_a_whole_layer(tmp_path):
 
 
 def test_stacks_of_different_names_are_noted_in_a_sentence():
-    encoder, decoder = (attngeo.bundled.bundled(name) for name in ("encoder", "decoder"))
+    encoder, decoder = (attngeo.bundled(name) for name in ("encoder", "decoder"))
     note = f"The stack encoder of {encoder} is compared with the stack decoder of {decoder}"
     assert compare(encoder, decoder).notes == (note,)

@@ -27,7 +27,7 @@ def test_related_models_are_closest(tmp_path):
 def test_forms_that_cannot_be_paired_have_a_distance_and_the_reason_for_no_verdict(tmp_path):
     pytest.importorskip("ot")
     transformers = pytest.importorskip("transformers")
-    encoder, decoder = (attngeo.bundled.bundled(name) for name in ("encoder", "decoder"))
+    encoder, decoder = (attngeo.bundled(name) for name in ("encoder", "decoder"))
     tokenizer = transformers.AutoTokenizer.from_pretrained(encoder)
     sizes = {"hidden_size": 64, "num_attention_heads": 2, "num_hidden_layers": 3, "intermediate_size": 64}
     narrow = transformers.BertForMaskedLM(transformers.BertConfig(**sizes, vocab_size=len(tokenizer)))
@@ -70,7 +70,7 @@ def test_a_map_with_a_distance_below_zero_is_not_read(tmp_path):
 
 def test_a_stack_is_named_alone_or_as_the_only_one_of_a_list():
     pytest.importorskip("ot")
-    text, encoder = "The heads of a network.", attngeo.bundled.bundled("encoder")
+    text, encoder = "The heads of a network.", attngeo.bundled("encoder")
     named, listed = (captured_geometry(encoder, text, stack=stack) for stack in ("encoder", ["encoder"]))
     np.testing.assert_array_equal(named.affinity, listed.affinity)
     with pytest.raises(InputError, match="stack: 2 stacks, expected one where inputs are given"):
@@ -78,7 +78,7 @@ def test_a_stack_is_named_alone_or_as_the_only_one_of_a_list():
 
 
 def test_too_few_models_or_draws_are_refused():
-    encoder = attngeo.bundled.bundled("encoder")
+    encoder = attngeo.bundled("encoder")
     with pytest.raises(InputError, match="1 model, expected at least two"):
         compare_all([encoder])
     with pytest.raises(InputError, match="draws is 5, expected at least 99"):
@@ -93,7 +93,7 @@ def test_too_few_models_or_draws_are_refused():
 
 
 def test_the_models_may_come_from_any_iterable():
-    models = [attngeo.bundled.bundled(name) for name in ("encoder", "decoder")]
+    models = [attngeo.bundled(name) for name in ("encoder", "decoder")]
     assert compare_all(iter(models), draws=99) == compare_all(models, draws=99)
 
 

@@ -17,7 +17,7 @@ from attngeo.applications.prune.calibration.objective import IGNORED, MASKED, ob
 from attngeo.applications.prune.calibration.rows import Batch, batched, read_rows, split_rows  # noqa: E402
 from attngeo.applications.prune.calibration.statistics import Statistics  # noqa: E402
 from attngeo.applications.prune.removal.layers import prunable_layers  # noqa: E402
-from attngeo.bundled import bundled  # noqa: E402
+from attngeo.data import bundled  # noqa: E402
 from attngeo.errors import InputError  # noqa: E402
 from attngeo.live.load import load_model  # noqa: E402
 from tests.applications.prune.prunable_models import MODELS, inputs_for, tiny_model  # noqa: E402

@@ -18,11 +18,11 @@ import attngeo  # noqa: E402
 from attngeo.applications.prune.load_pruned import load_pruned  # noqa: E402
 from attngeo.applications.prune.plan import PrunePlan  # noqa: E402
 from attngeo.applications.prune.prune import prune  # noqa: E402
-from attngeo.dynamics.monitoring.checkpoint_figures import checkpoint_figures  # noqa: E402
-from attngeo.dynamics.monitoring.records import FIGURES  # noqa: E402
-from attngeo.dynamics.monitoring.tracker_values import layer_values  # noqa: E402
 from attngeo.errors import InputError, SourceError  # noqa: E402
 from attngeo.live.load import load_model, quiet_transformers  # noqa: E402
+from attngeo.training.monitoring.checkpoint_figures import checkpoint_figures  # noqa: E402
+from attngeo.training.monitoring.records import FIGURES  # noqa: E402
+from attngeo.training.monitoring.tracker_values import layer_values  # noqa: E402
 from attngeo.weights.layout.layers import open_layers  # noqa: E402
 from attngeo.weights.scoring.nulls.gaussian import gaussian_null  # noqa: E402
 from tests.applications.prune.prunable_models import (  # noqa: E402
@@ -144,13 +144,13 @@ def test_capture_names_heads_as_in_the_full_model(kind: str) -> None:
 
 def test_a_folder_runs_wherever_a_model_is_named(tmp_path: Path) -> None:
     """`capture`, and all that is built on it, takes the folder of a pruned model as it takes any other."""
-    model = AutoModelForMaskedLM.from_pretrained(attngeo.bundled.bundled("encoder"), dtype=torch.float32).eval()
+    model = AutoModelForMaskedLM.from_pretrained(attngeo.bundled("encoder"), dtype=torch.float32).eval()
     plan = PrunePlan.from_heads(model, ["L0H1", "L3H2"])
     small = prune(model, plan, refit=False)
     save(small, tmp_path / "pruned")
-    AutoTokenizer.from_pretrained(attngeo.bundled.bundled("encoder")).save_pretrained(tmp_path / "pruned")
+    AutoTokenizer.from_pretrained(attngeo.bundled("encoder")).save_pretrained(tmp_path / "pruned")
     text = "It is a truth universally acknowledged"
-    tokenizer = AutoTokenizer.from_pretrained(attngeo.bundled.bundled("encoder"))
+    tokenizer = AutoTokenizer.from_pretrained(attngeo.bundled("encoder"))
     found, expected = attngeo.capture(tmp_path / "pruned", text), attngeo.capture(small, text, tokenizer=tokenizer)
     assert found.heads == expected.heads and len(found.heads) == 14
     np.testing.assert_allclose(found.values, expected.values, atol=1e-5)

@@ -23,7 +23,7 @@ from attngeo.applications.prune.calibration.rows import Batch, batched  # noqa: 
 from attngeo.applications.prune.plan import PrunePlan  # noqa: E402
 from attngeo.applications.prune.prune import prune  # noqa: E402
 from attngeo.applications.prune.removal.layers import prunable_layers  # noqa: E402
-from attngeo.dynamics.data.masking import MaskedObjective  # noqa: E402
+from attngeo.training.data.masking import MaskedObjective  # noqa: E402
 from tests.applications.prune.prunable_models import PAIRS, tiny_model  # noqa: E402
 
 LENGTHS = (11, 6, 9)

@@ -24,7 +24,7 @@ from attngeo.applications.prune.prune import prune  # noqa: E402
 from attngeo.applications.prune.prune_folder import prune_folder  # noqa: E402
 from attngeo.applications.prune.prune_plan import choose_heads, prune_plan  # noqa: E402
 from attngeo.applications.prune.removal.layers import prunable_layers  # noqa: E402
-from attngeo.bundled import bundled  # noqa: E402
+from attngeo.data import bundled  # noqa: E402
 from attngeo.errors import InputError  # noqa: E402
 from attngeo.live.load import load_model, quiet_transformers  # noqa: E402
 from tests.applications.prune.prunable_models import assert_close, gated, removed_heads, tiny_model  # noqa: E402

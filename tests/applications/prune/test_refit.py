@@ -21,7 +21,7 @@ from attngeo.applications.prune.prune import prune  # noqa: E402
 from attngeo.applications.prune.prune_plan import prune_plan  # noqa: E402
 from attngeo.applications.prune.refit import PENALTIES, refit_layer  # noqa: E402
 from attngeo.applications.prune.removal.layers import prunable_layers  # noqa: E402
-from attngeo.bundled import bundled  # noqa: E402
+from attngeo.data import bundled  # noqa: E402
 from attngeo.errors import InputError  # noqa: E402
 from attngeo.live.load import load_model  # noqa: E402
 from tests.applications.prune.prunable_models import removed_heads, tiny_model  # noqa: E402

@@ -29,7 +29,7 @@ HEADS = 3  # on their own, to be fast
 
 @pytest.fixture(scope="module")
 def encoder() -> Path:
-    return Path(attngeo.bundled.bundled("encoder"))
+    return Path(attngeo.bundled("encoder"))
 
 
 @pytest.fixture(scope="module")
@@ -132,7 +132,7 @@ def test_files_that_change_before_they_are_loaded(
     encoder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Tasks may wait long: results of other weights must not get the name of the content that was hashed."""
-    folder, decoder = shutil.copytree(encoder, tmp_path / "run"), attngeo.bundled.bundled("decoder")
+    folder, decoder = shutil.copytree(encoder, tmp_path / "run"), attngeo.bundled("decoder")
 
     def training_goes_on(ref: str) -> LoadedModel:
         shutil.copytree(decoder, folder, dirs_exist_ok=True)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from attngeo.dynamics.data.prepare import prepare_tokens
+from attngeo.training.data.prepare import prepare_tokens
 from experiments.initialisation.grid import Cell, custom_grid
 from experiments.initialisation.run import run_grid
-from tests.dynamics.small_runs import SETTINGS, write_corpus
+from tests.training.small_runs import SETTINGS, write_corpus
 
 SMALL = {key: SETTINGS[key] for key in ("heads", "length", "batch", "evaluations", "warmup")}
 

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from attngeo.dynamics.data.tokens import open_tokens
+from attngeo.training.data.tokens import open_tokens
 from experiments.initialisation.__main__ import main
 from experiments.initialisation.runs import append_run
-from tests.dynamics.small_runs import write_corpus
 from tests.experiments.initialisation.finished_runs import RUNS
 from tests.experiments.initialisation.small_grids import prepare_small_tokens
+from tests.training.small_runs import write_corpus
 
 GRID = ["--size", "2x32", "--steps", "20", "--lr", "0.001", "--seeds", "2", "--set", "heads=2", "--set", "length=32",
         "--set", "batch=8", "evaluations=5", "warmup=4"]  # fmt: skip

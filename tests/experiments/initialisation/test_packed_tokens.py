@@ -7,12 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from attngeo.dynamics.data.prepare import prepare_tokens
-from attngeo.dynamics.data.tokens import open_tokens
 from attngeo.errors import InputError
+from attngeo.training.data.prepare import prepare_tokens
+from attngeo.training.data.tokens import open_tokens
 from experiments.initialisation.text.packed_tokens import pack, unpacked
-from tests.dynamics.small_runs import write_corpus
 from tests.experiments.initialisation.small_grids import prepare_small_tokens
+from tests.training.small_runs import write_corpus
 
 
 def test_packed_tokens_are_unpacked_into_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,18 +11,18 @@ from pathlib import Path
 
 import pytest
 
-from attngeo.dynamics.data.prepare import prepare_tokens
-from attngeo.dynamics.data.tokens import open_tokens
-from attngeo.dynamics.monitoring.records import read_records
-from attngeo.dynamics.pretraining.pretrain import pretrain
 from attngeo.errors import AttngeoError, InputError
+from attngeo.training.data.prepare import prepare_tokens
+from attngeo.training.data.tokens import open_tokens
+from attngeo.training.monitoring.records import read_records
+from attngeo.training.pretraining.pretrain import pretrain
 from experiments.initialisation.claims import claim
 from experiments.initialisation.grid import GROUPS, custom_grid
 from experiments.initialisation.run import run_experiment, run_grid
 from experiments.initialisation.runs import FinishedRun, append_run, read_runs
 from experiments.initialisation.statistics import compare
-from tests.dynamics.small_runs import SETTINGS, without_speed, write_corpus
 from tests.experiments.initialisation.small_grids import SMALL, prepare_small_tokens, run_in, small_grid
+from tests.training.small_runs import SETTINGS, without_speed, write_corpus
 
 
 @pytest.fixture

@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from attngeo.dynamics.data.tokens import open_tokens
-from attngeo.dynamics.pretraining.build import build_model
-from attngeo.dynamics.pretraining.processes import process_group
+from attngeo.training.data.tokens import open_tokens
+from attngeo.training.pretraining.build import build_model
+from attngeo.training.pretraining.processes import process_group
 from attngeo.weights.scoring.form import Form
 from experiments.updates.__main__ import main, read_all
 from experiments.updates.measure import change, change_columns, head_forms, persistence, transformers_copy

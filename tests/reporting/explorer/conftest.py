@@ -13,7 +13,7 @@ from attngeo.reporting.explorer import ExplorerServer, TextSession
 
 @pytest.fixture(scope="package")
 def server() -> Iterator[ExplorerServer]:
-    with ExplorerServer(TextSession(attngeo.bundled.bundled("encoder"))) as running:
+    with ExplorerServer(TextSession(attngeo.bundled("encoder"))) as running:
         thread = threading.Thread(target=running.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
         yield running

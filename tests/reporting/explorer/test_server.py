@@ -42,7 +42,7 @@ def organise(server: ExplorerServer, **fields: Any) -> tuple[int, Any]:
 def test_a_text_is_organised_as_organize_does(server):
     status, data = organise(server, side="left", text=TEXT)
     assert status == 200
-    found = attngeo.organize(attngeo.capture(attngeo.bundled.bundled("encoder"), TEXT, stage="probabilities"))
+    found = attngeo.organize(attngeo.capture(attngeo.bundled("encoder"), TEXT, stage="probabilities"))
     assert data["shape"] == list(found.values.shape)
     assert [tree["order"] for tree in data["trees"]] == [tree.order.tolist() for tree in found.trees]
 
@@ -120,7 +120,7 @@ def test_the_report_of_what_is_shown(server):
 
 
 def test_there_is_no_report_of_an_empty_side():
-    session = TextSession(attngeo.bundled.bundled("decoder"))
+    session = TextSession(attngeo.bundled("decoder"))
     with pytest.raises(InputError, match="organise a text first"):
         session.report_html("right")
 
@@ -187,7 +187,7 @@ def test_a_port_in_use_and_a_model_without_tokenizer_are_one_line(session, tmp_p
         port = taken.getsockname()[1]
         with pytest.raises(InputError, match=f"port {port} of 127.0.0.1: cannot be used"):
             ExplorerServer(session, port=port)
-    model = attngeo.bundled.bundled("encoder")
+    model = attngeo.bundled("encoder")
     for name in ("config.json", "model.safetensors"):
         (tmp_path / name).symlink_to(f"{model}/{name}")
     with pytest.raises(InputError, match="no tokenizer"):
@@ -198,13 +198,13 @@ def test_a_text_is_never_taken_for_the_path_of_an_image(tmp_path):
     transformers = pytest.importorskip("transformers")
     sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
     transformers.ViTModel(transformers.ViTConfig(**sizes, image_size=32, patch_size=16)).save_pretrained(tmp_path)
-    transformers.AutoTokenizer.from_pretrained(attngeo.bundled.bundled("encoder")).save_pretrained(tmp_path)
+    transformers.AutoTokenizer.from_pretrained(attngeo.bundled("encoder")).save_pretrained(tmp_path)
     with pytest.raises(InputError, match="reads images or sounds, expected a model or stack that reads text"):
         TextSession(tmp_path)
 
 
 def test_the_command_serves_until_it_is_interrupted():
-    command = [sys.executable, "-m", "attngeo", "explore", str(attngeo.bundled.bundled("encoder"))]
+    command = [sys.executable, "-m", "attngeo", "explore", str(attngeo.bundled("encoder"))]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
         assert running.stdout is not None and running.stderr is not None
         address = running.stdout.readline().removeprefix("attngeo: ").strip()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import polars as pl
 
 from attngeo import score
-from attngeo.bundled import bundled
+from attngeo.data import bundled
 from attngeo.show.page.doubts import doubts
 from attngeo.weights.scoring.published.verdict import two_digits, verdicts
 

@@ -14,7 +14,7 @@ from attngeo.show.page import widget as module
 
 @pytest.fixture(scope="module")
 def organization():
-    return attngeo.organize(attngeo.capture(attngeo.bundled.bundled("encoder"), "The sea was calm."))
+    return attngeo.organize(attngeo.capture(attngeo.bundled("encoder"), "The sea was calm."))
 
 
 def test_the_widget_holds_what_a_notebook_needs(organization):

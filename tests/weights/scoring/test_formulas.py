@@ -154,6 +154,6 @@ def test_the_formulas_import_without_polars_torch_and_matplotlib():
         "for name in ('polars', 'torch', 'matplotlib', 'typer', 'rich', 'numba', 'transformers'):\n"
         "    sys.modules[name] = None\n"
         "from attngeo.weights.scoring import directionality, norms, symmetry\n"
-        "import attngeo.dynamics.monitoring"
+        "import attngeo.training.monitoring"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -240,7 +240,7 @@ def test_options_of_the_wrong_kind_are_named(tmp_path, options, message):
 
 
 def test_a_number_of_heads_that_contradicts_the_config_is_refused():
-    encoder = attngeo.bundled.bundled("encoder")
+    encoder = attngeo.bundled("encoder")
     assert attngeo.score(encoder, num_heads=4, nulls=False) == attngeo.score(encoder, nulls=False)
     with pytest.raises(LayoutError, match=r"num_heads is 2, but the config declares 4 heads \(num_attention_heads\)"):
         attngeo.score(encoder, num_heads=2)

@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from attngeo.bundled import bundled
+from attngeo.data import bundled
 from attngeo.errors import AttngeoError, InputError, SourceError
 from attngeo.io.parquet import parquet_bytes
 from attngeo.weights.scoring.score import score

@@ -6,7 +6,7 @@ import polars as pl
 import pytest
 
 import attngeo
-from attngeo.bundled import bundled
+from attngeo.data import bundled
 from attngeo.weights.scoring.nulls.gaussian import gaussian_null
 from attngeo.weights.scoring.published.scores import list_published
 from attngeo.weights.scoring.published.verdict import Verdict, two_digits, verdicts

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from attngeo.bundled import bundled
+from attngeo.data import bundled
 from tests.weights.sources.hub_server import HubServer, Repo, Request
 
 FILES = {path.name: path.read_bytes() for path in bundled("encoder").iterdir() if path.is_file()}

@@ -64,7 +64,7 @@ def compare(
     unproven:  accept a layout that has never been checked against a live model of its type
     progress:  called with (layers compared, all layers); True draws a progress bar
 
-    >>> encoder = attngeo.bundled.bundled("encoder")
+    >>> encoder = attngeo.bundled("encoder")
     >>> attngeo.compare(encoder, encoder).words()[0]
     'Changed: nothing, the query and key weights of ... are identical.'
     """

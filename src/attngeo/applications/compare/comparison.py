@@ -43,7 +43,7 @@ class _About:
 class ModelComparison(Drawable):
     """Two models compared: `changes` per layer and head, `related` with a p-value, `distance` where inputs were given.
 
-    >>> encoder, decoder = (attngeo.bundled.bundled(name) for name in ("encoder", "decoder"))
+    >>> encoder, decoder = (attngeo.bundled(name) for name in ("encoder", "decoder"))
     >>> comparison = attngeo.compare(encoder, decoder)  # they were trained from the same initial values
     >>> comparison.related.p_value, comparison.changes.height
     (0.001, 20)

@@ -141,7 +141,7 @@ def compare_all(
     The relation of each pair is tested where their forms can be compared. Options as in `compare`; `progress` is
     called with (pairs done, all pairs).
 
-    >>> encoder, decoder = (attngeo.bundled.bundled(name) for name in ("encoder", "decoder"))
+    >>> encoder, decoder = (attngeo.bundled(name) for name in ("encoder", "decoder"))
     >>> found = compare_all([encoder, decoder, encoder], draws=99)
     >>> [round(pair.distance, 2) for pair in found.pairs]
     [0.98, 0.0, 0.98]

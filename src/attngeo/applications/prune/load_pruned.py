@@ -18,7 +18,7 @@ def load_pruned(folder: str | os.PathLike[str], **options: Any) -> PreTrainedMod
     options: those of `from_pretrained`, such as dtype, device_map and attn_implementation
 
     >>> from transformers import AutoModelForMaskedLM
-    >>> model = AutoModelForMaskedLM.from_pretrained(attngeo.bundled.bundled("encoder"))
+    >>> model = AutoModelForMaskedLM.from_pretrained(attngeo.bundled("encoder"))
     >>> plan = attngeo.PrunePlan.from_heads(model, ["L0H1", "L3H2"])
     >>> attngeo.prune(model, plan, refit=False).save_pretrained("pruned")
     >>> small = attngeo.load_pruned("pruned")

@@ -61,7 +61,7 @@ class PrunePlan(_SavedFields):
     """The heads of a model to be removed, in the order in which they were chosen.
 
     >>> from transformers import AutoModelForMaskedLM
-    >>> model = AutoModelForMaskedLM.from_pretrained(attngeo.bundled.bundled("encoder"))
+    >>> model = AutoModelForMaskedLM.from_pretrained(attngeo.bundled("encoder"))
     >>> plan = attngeo.PrunePlan.from_heads(model, ["L0H1", "L3H2"])
     >>> print(plan)
     2 of 16 heads (12.5%) of bert, chosen by hand: L0H1, L3H2

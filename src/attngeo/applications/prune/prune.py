@@ -41,7 +41,7 @@ def prune(
     `save_pretrained` writes a folder that `attngeo.load_pruned` loads.
 
     >>> from transformers import AutoModelForMaskedLM
-    >>> model = AutoModelForMaskedLM.from_pretrained(attngeo.bundled.bundled("encoder"))
+    >>> model = AutoModelForMaskedLM.from_pretrained(attngeo.bundled("encoder"))
     >>> small = attngeo.prune(model, attngeo.PrunePlan.from_heads(model, ["L0H1", "L3H2"]), refit=False)
     >>> model.num_parameters() - small.num_parameters()  # 2 heads · 4 matrices of 128 × 32, and 3 biases of 32
     32960

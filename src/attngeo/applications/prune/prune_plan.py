@@ -54,8 +54,8 @@ def prune_plan(
 
     Every layer keeps at least one head. A quarter of the inputs is held out: the refit chooses its penalty on it.
 
-    >>> words = Path(attngeo.bundled.bundled("decoder"), "tokenizer.json").read_text()[:30000]
-    >>> plan = attngeo.prune_plan(attngeo.bundled.bundled("decoder"), words, heads=4)
+    >>> words = Path(attngeo.bundled("decoder"), "tokenizer.json").read_text()[:30000]
+    >>> plan = attngeo.prune_plan(attngeo.bundled("decoder"), words, heads=4)
     >>> len(plan.labels), plan.method, plan.removed[0].figures.keys() >= {"own", "unexplained_share"}
     (4, 'sensitivity', True)
     """

@@ -33,7 +33,7 @@ class Superseded(Exception):
 class TextSession:
     """A model that is loaded once and organises one text at a time.
 
-    >>> session = TextSession(attngeo.bundled.bundled("encoder"))
+    >>> session = TextSession(attngeo.bundled("encoder"))
     >>> session.organise("left", "The sea was calm.")["shape"]
     [9, 9, 16]
     """

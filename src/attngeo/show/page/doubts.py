@@ -20,7 +20,7 @@ def doubts(frame: pl.DataFrame, verdicts: Sequence[Verdict], names: Sequence[str
     names: how to call each verdict's model in a sentence
 
     >>> from attngeo.weights.scoring.published.verdict import verdicts
-    >>> frame = attngeo.score(attngeo.bundled.bundled("encoder")).frame
+    >>> frame = attngeo.score(attngeo.bundled("encoder")).frame
     >>> doubts(frame, verdicts(frame), ["bert"])[0]
     'Single layers: ... In bert, layers lie between 0.35 and 0.63; none is within chance.'
     """

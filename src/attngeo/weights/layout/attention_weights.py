@@ -29,7 +29,7 @@ class AttentionWeights:
     The arrays are float32 NumPy arrays. `Layers.read_with` also makes them of other arrays, such as the tensors of a
     model in training.
 
-    >>> weights = next(iter(attngeo.attention_layers(attngeo.bundled.bundled("encoder"))))
+    >>> weights = next(iter(attngeo.attention_layers(attngeo.bundled("encoder"))))
     >>> weights
     AttentionWeights(encoder L0, query [4, 128, 32], key [4, 128, 32])
     """

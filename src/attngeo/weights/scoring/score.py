@@ -73,7 +73,7 @@ def score(
     model:       the name in the table; by default that of `ref`
     progress:    called with (number of layers scored, number of all layers); True draws a progress bar
 
-    >>> table = attngeo.score(attngeo.bundled.bundled("encoder"))  # a small model that ships with attngeo
+    >>> table = attngeo.score(attngeo.bundled("encoder"))  # a small model that ships with attngeo
     >>> table.summary().select("stack", "level", "count").rows()
     [('encoder', 'layer', 4), ('encoder', 'head', 16)]
     """

@@ -78,7 +78,7 @@ FREQUENCIES, FREQUENCIES_DIGEST = "attngeo_frequencies", "attngeo_frequencies_di
 class ScoreTable:
     """Symmetry and directionality of the layers and heads of one model, or of several models one after the other.
 
-    >>> table = attngeo.score(attngeo.bundled.bundled("encoder"))
+    >>> table = attngeo.score(attngeo.bundled("encoder"))
     >>> layers = table.frame.filter(table.frame["head"].is_null())
     >>> layers["symmetry"].round(2).to_list()
     [0.61, 0.35, 0.59, 0.63]

@@ -34,7 +34,7 @@ def open_checkpoint(
     config: the transformers config, or the path of a config.json, instead of the one beside the weights
 
     >>> from attngeo.weights.sources.checkpoint import ReadRequest
-    >>> with open_checkpoint(attngeo.bundled.bundled("encoder")) as checkpoint:
+    >>> with open_checkpoint(attngeo.bundled("encoder")) as checkpoint:
     ...     checkpoint.read(ReadRequest("bert.encoder.layer.0.attention.self.query.weight")).shape
     (128, 128)
     """

@@ -10,7 +10,7 @@ import pytest
 from attngeo.applications.compare.compare import compare
 from attngeo.applications.compare.origin.permuted_basis import statistic
 from attngeo.applications.compare.origin.relation import Relation, judged
-from attngeo.bundled import bundled
+from attngeo.data import bundled
 from tests.applications.compare.llama_pairs import random_model, save_model
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import attngeo
-from attngeo.bundled import NAMES, bundled
+from attngeo.data import NAMES, bundled
 
 TEXT = "Some heads look at the next word, some at the previous one, and many at the first token of the sentence."
 

@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from attngeo.bundled import bundled, training
+from attngeo.data import bundled, training
 from attngeo.show.page import Section
 from attngeo.show.page.sections import (
     comparison_section,

@@ -6,7 +6,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from attngeo.bundled import bundled
+from attngeo.data import bundled
 from attngeo.show.canvas import BLUE, ORANGE
 from attngeo.show.page.sections import (
     head_forms_section,

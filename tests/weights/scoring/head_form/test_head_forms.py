@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 
 import attngeo
-from attngeo.bundled import bundled
+from attngeo.data import bundled
 from attngeo.errors import InputError
 from attngeo.weights.scoring.head_form import extreme_heads, head_forms
 

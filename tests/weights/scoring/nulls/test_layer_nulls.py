@@ -6,7 +6,7 @@ import polars as pl
 import pytest
 
 import attngeo
-from attngeo.bundled import NAMES, bundled
+from attngeo.data import NAMES, bundled
 from attngeo.weights.scoring.nulls.gaussian import gaussian_null, rotary_null
 from attngeo.weights.scoring.nulls.layer_nulls import SCORES, head_nulls, layer_nulls
 

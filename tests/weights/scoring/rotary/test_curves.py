@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import attngeo
-from attngeo.bundled import bundled
+from attngeo.data import bundled
 from attngeo.errors import InputError
 from attngeo.weights.scoring.rotary import OffsetCurves, offset_curves
 from attngeo.weights.sources.memory import MemoryCheckpoint

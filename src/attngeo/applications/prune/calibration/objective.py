@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from attngeo.dynamics.data.masking import MaskedObjective
 from attngeo.errors import InputError
 from attngeo.live.load import LoadedModel
+from attngeo.training.data.masking import MaskedObjective
 from attngeo.weights.layout.families import family
 
 if TYPE_CHECKING:

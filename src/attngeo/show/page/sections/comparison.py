@@ -47,7 +47,7 @@ DISTANCE_READING = (
 def comparison_section(comparison: ModelComparison, *, id: str = "comparison") -> Section:
     """Return the maps of the changes per stack, the relation, and the distance where it was measured.
 
-    >>> encoder, decoder = (attngeo.bundled.bundled(name) for name in ("encoder", "decoder"))
+    >>> encoder, decoder = (attngeo.bundled(name) for name in ("encoder", "decoder"))
     >>> section = comparison_section(attngeo.compare(encoder, decoder))
     >>> [figure.id for figure in section.figures]
     ['comparison-change-1', 'comparison-symmetry-1', 'comparison-related']

@@ -38,7 +38,7 @@ def head_forms_section(forms: Sequence[HeadForm], *, id: str = "forms") -> Secti
     forms: as `head_forms` returns them
 
     >>> from attngeo.weights.scoring.head_form import head_forms
-    >>> section = head_forms_section(head_forms(attngeo.bundled.bundled("encoder"), [("encoder", 2, 1)]))
+    >>> section = head_forms_section(head_forms(attngeo.bundled("encoder"), [("encoder", 2, 1)]))
     >>> [figure.id for figure in section.figures]
     ['forms-norms', 'forms-spectra']
     """

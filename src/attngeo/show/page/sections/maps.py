@@ -70,7 +70,7 @@ def maps_section(frame: pl.DataFrame, *, id: str = "maps") -> Section:
 
     frame: columns as in `ScoreTable.frame`
 
-    >>> section = maps_section(attngeo.score(attngeo.bundled.bundled("encoder")).frame)
+    >>> section = maps_section(attngeo.score(attngeo.bundled("encoder")).frame)
     >>> [button["label"] for button in section.figures[0].plotly["layout"]["updatemenus"][0]["buttons"]][:3]
     ['symmetry', 'directionality', 'dominance']
     """

@@ -37,7 +37,7 @@ def plane_section(summary: pl.DataFrame, published: pl.DataFrame, *, id: str = "
     published: as `list_published` returns it, one row per model and stack
 
     >>> from attngeo.weights.scoring import list_published
-    >>> table = attngeo.score(attngeo.bundled.bundled("encoder"))
+    >>> table = attngeo.score(attngeo.bundled("encoder"))
     >>> (figure,) = plane_section(table.summary(), list_published(caution=False)).figures
     >>> [trace["name"] for trace in figure.plotly["data"]]
     ['published encoder', 'published decoder', 'bundled/encoder']

@@ -55,7 +55,7 @@ def scores_section(frame: pl.DataFrame, layers: LayerNulls, heads: LayerNulls, *
     heads:  the nulls of the heads, as `head_nulls` returns them
 
     >>> from attngeo.weights.scoring import head_nulls, layer_nulls
-    >>> frame = attngeo.score(attngeo.bundled.bundled("encoder")).frame
+    >>> frame = attngeo.score(attngeo.bundled("encoder")).frame
     >>> section = scores_section(frame, layer_nulls(frame), head_nulls(frame))
     >>> [figure.id for figure in section.figures]
     ['scores-symmetry', 'scores-directionality']

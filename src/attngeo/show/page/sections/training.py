@@ -25,7 +25,7 @@ from attngeo.show.page.sections.description import (
 from attngeo.show.training_curves import record_layers
 
 if TYPE_CHECKING:
-    from attngeo.dynamics.monitoring.records import Record
+    from attngeo.training.monitoring.records import Record
 
 READING = (
     "Each curve belongs to one run. Of the scores, the line is the median layer and the band reaches from the "
@@ -85,7 +85,7 @@ def training_section(training: Mapping[str, Sequence[Record]], *, id: str = "tra
     training: the name of each run and its records, as `attngeo.Monitor`, `attngeo track` or `attngeo pretrain` write
               them
 
-    >>> section = training_section({name: attngeo.bundled.training(name) for name in attngeo.bundled.NAMES})
+    >>> section = training_section({name: attngeo.training.bundled_records(name) for name in ("encoder", "decoder")})
     >>> [figure.id for figure in section.figures]
     ['training-eval-loss', 'training-symmetry', 'training-directionality', 'training-max-logit']
     """

@@ -49,7 +49,7 @@ def extreme_heads(frame: pl.DataFrame) -> list[tuple[str, int, int]]:
 
     frame: columns as in `ScoreTable.frame`, of one model; heads of cross-attention and heads that are zero are left out
 
-    >>> extreme_heads(attngeo.score(attngeo.bundled.bundled("encoder")).frame)
+    >>> extreme_heads(attngeo.score(attngeo.bundled("encoder")).frame)
     [('encoder', 3, 2), ('encoder', 0, 3), ('encoder', 1, 3)]
     """
     import polars as pl
@@ -76,7 +76,7 @@ def head_forms(
     num_heads, unproven: as in `score`
     model:     the name in the result; by default that of `ref`
 
-    >>> (form,) = head_forms(attngeo.bundled.bundled("encoder"), [("encoder", 2, 1)])
+    >>> (form,) = head_forms(attngeo.bundled("encoder"), [("encoder", 2, 1)])
     >>> form.label, form.row_norms.shape, form.symmetric.shape
     ('L2H1', (128,), (64,))
     >>> share = np.square(form.symmetric).sum() / form.norm**2  # of the energy in the symmetric part

@@ -48,7 +48,7 @@ def head_nulls(frame: pl.DataFrame) -> LayerNulls:
 
     A head has a smaller rank than its layer, so its scores spread otherwise by chance. A stack without heads has none.
 
-    >>> frame = attngeo.score(attngeo.bundled.bundled("encoder")).frame
+    >>> frame = attngeo.score(attngeo.bundled("encoder")).frame
     >>> (of_heads,), (of_layers,) = head_nulls(frame).values(), layer_nulls(frame).values()
     >>> of_heads["self_attending"].std > of_layers["self_attending"].std
     True

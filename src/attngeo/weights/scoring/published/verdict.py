@@ -34,7 +34,7 @@ CENTRAL = (0.1, 0.9)  # the range of published models that "as in published …"
 class Verdict:
     """The symmetry of one stack of a model, compared with chance and with published models.
 
-    >>> (verdict,) = verdicts(attngeo.score(attngeo.bundled.bundled("encoder")).frame)
+    >>> (verdict,) = verdicts(attngeo.score(attngeo.bundled("encoder")).frame)
     >>> print(verdict.sentence)
     4 layers, clearly symmetric (median 0.60, chance 0.0078 ± 0.011), above most published encoders
     """
@@ -89,7 +89,7 @@ def verdicts(frame: pl.DataFrame, model_types: Mapping[str, str] | None = None) 
     The z of the median layer is the median of the layers' z. The layers of a stack nearly always have one shape; z is
     then a linear function of the score, so this is exactly the z of the median score.
 
-    >>> [verdict.sentence for verdict in verdicts(attngeo.score(attngeo.bundled.bundled("decoder")).frame)]
+    >>> [verdict.sentence for verdict in verdicts(attngeo.score(attngeo.bundled("decoder")).frame)]
     ['4 layers, not distinguishable from chance (median -0.024, chance 0.0078 ± 0.011), below most published decoders']
     """
     nulls = layer_nulls(frame)

@@ -1,0 +1,251 @@
+"""`Monitor`: scores of a model during training, as a callback of transformers' Trainer or from any torch loop."""
+
+from __future__ import annotations
+
+import operator
+import os
+import warnings
+from collections.abc import Collection
+from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, SupportsIndex
+
+import torch
+from torch import Tensor, nn
+
+from attngeo.arguments import file_path
+from attngeo.display import draw
+from attngeo.errors import AttngeoError, InputError, first_line
+from attngeo.live.checkpoint import LiveCheckpoint
+from attngeo.training.monitoring.largest_logits import largest_logits
+from attngeo.training.monitoring.live_scores import copy_to_cpu, measure_layers
+from attngeo.training.monitoring.loggers import Logger, log_values
+from attngeo.training.monitoring.probe_rows import Batch, first_rows, first_rows_of_loader
+from attngeo.training.monitoring.records import RECORDS_FILE, Record, RecordFile, make_record, read_records
+from attngeo.training.monitoring.tracker_values import layer_values
+from attngeo.weights.layout.layers import Layers, open_layers
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from transformers import TrainerControl, TrainerState, TrainingArguments
+
+try:
+    from transformers import TrainerCallback
+except ImportError:  # a plain loop needs no transformers
+    TrainerCallback = object
+
+
+class Monitor(TrainerCallback):  # type: ignore[misc]  # transformers is untyped here
+    """Measure the form of every layer and head of a model in training, and its largest attention logits.
+
+    path:   a JSON Lines file, one line per measured step; by default none, under a Trainer `attngeo.jsonl` in its
+            output folder
+    every:  number of steps from one measurement to the next
+    logger: an object with `.log(dict, step)` or `.log(dict)`
+    probe:  a batch whose first `rows` rows the logits are measured on. By default the batch given to the call, under a
+            Trainer the first rows of its data set. Without any of them no logits are measured.
+    rows:   number of rows of the probe that are used
+    heads:  measure the heads too, not only the layers
+    num_heads, stack, layers, unproven: as in `attngeo.score`
+
+    A run that continues at step n drops the records of later steps. Only the first process writes. If the weights are
+    sharded, all processes have to call the monitor; only queries and keys are gathered. Logits need a forward pass
+    through the whole model, so for sharded weights they are measured only on a batch or probe that was given.
+
+    >>> Trainer(model, args, train_dataset=data, callbacks=[attngeo.Monitor(every=100)]).train()   # doctest: +SKIP
+
+    Or in a training loop of one's own:
+
+    >>> import torch
+    >>> from transformers import AutoModelForMaskedLM
+    >>> model = AutoModelForMaskedLM.from_pretrained(attngeo.bundled("encoder"))
+    >>> batches = [{"input_ids": torch.arange(20, 32)[None]}]  # [batch, tokens]
+    >>> monitor = attngeo.Monitor("run/attngeo.jsonl", every=100)
+    >>> for step, batch in enumerate(batches):
+    ...     record = monitor(step, model, batch)  # before the optimiser's step, so that step 0 is the initialisation
+    >>> len(Path("run/attngeo.jsonl").read_text().splitlines())
+    1
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str] | None = None,
+        *,
+        every: int = 100,
+        logger: Logger | None = None,
+        probe: Batch | None = None,
+        rows: int = 8,
+        heads: bool = True,
+        num_heads: int | None = None,
+        stack: str | Collection[str] | None = None,
+        layers: int | Collection[int] | None = None,
+        unproven: bool = False,
+    ) -> None:
+        if any(type(number) is not int or number < 1 for number in (every, rows)):
+            raise InputError(f"every is {every!r} and rows is {rows!r}, expected positive whole numbers")
+        if logger is not None and not callable(getattr(logger, "log", None)):
+            raise InputError(f"logger: a {type(logger).__name__} has no method .log(dict, step)")
+        self.path = None if path is None else file_path(path)
+        self.every, self.logger, self.probe, self.rows, self.heads = every, logger, probe, rows, heads
+        self.records: list[Record] = []  # of this run so far, on the first process
+        self._given = (self.path, probe)  # arguments; each Trainer gets its own path and probe where they are None
+        self._options: dict[str, Any] = {"num_heads": num_heads, "stack": stack, "layers": layers, "unproven": unproven}
+        self._file: RecordFile | None = None
+        self._begun = False
+        self.last_measured: int | None = None  # step of the last measurement, on every process
+        self._modules: list[nn.Module] = []  # of the model whose layers were found
+        self._layers: Layers | None = None
+        self._warned: set[str] = set()
+
+    def __call__(self, step: SupportsIndex, model: nn.Module, batch: Batch | None = None) -> Record | None:
+        """Measure if `step` is a multiple of `every`, and return the record; to be called before each training step.
+
+        step:  the number of optimiser steps taken so far, as a Trainer counts them
+        batch: measures the logits if no probe was given; a tensor, or tensors in a mapping or sequence
+        """
+        step = _whole_number(step)
+        if not self._begun or (self.last_measured is not None and step < self.last_measured):
+            self.begin(step)
+        return None if step % self.every else self.measure(step, model, batch)
+
+    def begin(self, step: int) -> None:
+        """Start a run at `step`, or continue one.
+
+        Records of later steps are dropped. If all records are of this step or later, they belong to another run, and
+        their file is renamed.
+        """
+        self._begun, self.last_measured, self._file = True, None, None
+        self.records = [row for row in self.records if row["step"] < step]
+        if self.path is None or _rank():
+            return
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        if self.path.exists() and all(row["step"] >= step for row in read_records(self.path)):
+            os.replace(self.path, _unused_name(self.path))
+        self._file = RecordFile(self.path, step)
+        self.records = self._file.rows
+
+    def measure(self, step: SupportsIndex, model: nn.Module, batch: Batch | None = None) -> Record | None:
+        """Measure now, write the record and return it; return None on all processes but the first."""
+        step = _whole_number(step)
+        if not self._begun:
+            self.begin(step)
+        self.last_measured = step
+        layers, rank = self._layers_of(model), _rank()
+        live = layers.checkpoint
+        assert isinstance(live, LiveCheckpoint)
+        if rank and not live.sharded:
+            return None
+        with torch.no_grad():
+            figures = measure_layers(layers.read_with(live.tensor), self.heads)
+            logits = self._logits(model if live.sharded else live.model, live, batch)
+            if rank:
+                return None
+            row = make_record(step, copy_to_cpu(figures, logits))
+        self._keep(row)
+        return row
+
+    def plot(self) -> Figure:
+        """Draw the symmetry and directionality of every layer over the steps."""
+        return draw("training_figure", self.records)
+
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **given: Any
+    ) -> None:
+        path, self.probe = self._given
+        self.path = Path(args.output_dir) / RECORDS_FILE if path is None else path
+        self.begin(state.global_step)
+        if state.global_step % self.every == 0:
+            self._measure_trainer(state, given)
+
+    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **given: Any) -> None:
+        if state.global_step % self.every == 0 or state.global_step >= state.max_steps:
+            self._measure_trainer(state, given)
+
+    def on_train_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **given: Any) -> None:
+        # The last step of a run that was stopped early. By now the Trainer may have replaced its weights by the best.
+        replaced = args.load_best_model_at_end and state.best_model_checkpoint is not None
+        if self.last_measured != state.global_step and not (replaced and state.best_global_step != state.global_step):
+            self._measure_trainer(state, given)
+
+    def _measure_trainer(self, state: TrainerState, given: dict[str, Any]) -> None:
+        self.find_probe(given["model"], given.get("train_dataloader"))
+        self.measure(state.global_step, given["model"])
+
+    def find_probe(self, model: nn.Module, loader: Any) -> None:
+        """Use the first rows of the loader's data set as probe, if none was given and one process holds all weights."""
+        if self.probe is None and not _rank() and not self._sharded(model):
+            try:
+                self.probe = first_rows_of_loader(loader, self.rows)
+            except Exception as error:
+                self.warn_once(f"there are no rows to measure logits on ({first_line(error)}); set probe=")
+
+    def _sharded(self, model: nn.Module) -> bool:
+        live = self._layers_of(model).checkpoint
+        return isinstance(live, LiveCheckpoint) and live.sharded
+
+    def _layers_of(self, model: nn.Module) -> Layers:
+        """Return the attention layers of `model`, found again only if one of its modules was replaced."""
+        modules = list(model.modules())
+        if self._layers is None or self._modules != modules:
+            self._layers = open_layers(LiveCheckpoint(model, saved_names=True), **self._options)
+            self._modules = modules
+            for remark in self._layers.left_out:
+                self.warn_once(remark)
+        return self._layers
+
+    def _logits(self, model: nn.Module, live: LiveCheckpoint, batch: Batch | None) -> list[Tensor | None]:
+        """Return the largest |logit| of each head, [H], per layer.
+
+        If the model cannot run on the batch, a warning is emitted and training continues.
+        """
+        assert self._layers is not None
+        batch = self.probe if self.probe is not None else batch
+        if batch is None:
+            return [None] * self._layers.count
+        try:
+            rows = first_rows(batch, self.rows, live.device)
+            attentions = [live.module_of(plan.site.tensors) for plan in self._layers.plans]
+            return largest_logits(model, attentions, rows, single_process=not live.sharded)
+        except Exception as error:
+            self.warn_once(f"logits could not be measured ({first_line(error)})")
+            return [None] * self._layers.count
+
+    def _keep(self, row: Record) -> None:
+        """Write a record and pass it to the logger; neither a full disk nor a failing logger stops the training."""
+        if self._file is not None:
+            try:
+                self._file.add(row)
+            except AttngeoError as error:
+                self.warn_once(str(error))
+        else:
+            self.records.append(row)
+        if self.logger is not None:
+            try:
+                log_values(self.logger, layer_values(row), row["step"])
+            except Exception as error:
+                self.warn_once(f"the logger fails ({first_line(error)})")
+
+    def warn_once(self, text: str) -> None:
+        """Emit a warning, once per text."""
+        if text not in self._warned:
+            self._warned.add(text)
+            warnings.warn(f"attngeo.Monitor: {text}", UserWarning, stacklevel=3)
+
+
+def _whole_number(step: SupportsIndex) -> int:
+    """Return a step as an int that JSON can hold; NumPy and torch have whole numbers of their own."""
+    try:
+        return operator.index(step)
+    except TypeError:
+        raise InputError(f"step is {step!r}, expected a whole number") from None
+
+
+def _unused_name(path: Path) -> Path:
+    """Return run.jsonl.old, .old2 and so on: the first name that no earlier run uses."""
+    names = (path.with_name(f"{path.name}.old{number if number > 1 else ''}") for number in count(1))
+    return next(name for name in names if not name.exists())
+
+
+def _rank() -> int:
+    distributed = torch.distributed
+    return int(distributed.get_rank()) if distributed.is_available() and distributed.is_initialized() else 0

@@ -1,0 +1,218 @@
+"""Records: the measurements of a training run as JSON Lines, one line per step, and the file that holds them."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from bisect import bisect_left
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from attngeo.arguments import file_path
+from attngeo.data import bundled
+from attngeo.errors import SourceError
+from attngeo.io.atomic import write_errors, write_file
+from attngeo.io.plain import parse_json
+
+Record = dict[str, Any]  # key → value; every record has `step`, a whole number
+RECORDS_FILE = "attngeo.jsonl"  # the file in the folder of a run that a Monitor and `track` write
+
+# Measured of every layer (a list over layers) and, with the prefix "head_", of every head of it.
+FIGURES = (
+    "symmetry",
+    "directionality",
+    "norm",
+    "row_spread",
+    "column_spread",
+    "dominance",
+    "self_attending",
+    "symmetry_rope",
+)
+OPTIONAL = ("symmetry_rope",)  # left out of a record in which no layer has it
+LOGIT = "max_logit"
+STATE = "files"  # of a saved checkpoint: a digest of the names, sizes and times of its files
+DIGITS = 7  # significant digits; the scores agree with `attngeo.score` to 1e-6
+
+
+@dataclass(frozen=True)
+class LayerFigures:
+    """The figures of one attention layer, in the order of FIGURES; NaN where a figure does not exist.
+
+    row_spread and column_spread are std/mean of the norms of the rows and of the columns of M, and dominance is the
+    logarithm of their ratio.
+    """
+
+    stack: str
+    layer: int
+    whole: Sequence[float]  # of the layer form
+    heads: Sequence[Sequence[float]] = ()
+    logits: Sequence[float] | None = None  # the largest |attention logit| of every head
+    numbers: Sequence[int] | None = None  # of the heads in the full model, for a pruned layer; None: 0, 1, 2, …
+
+
+def make_record(step: int, layers: Sequence[LayerFigures]) -> Record:
+    """Return the record of one step: lists over the layers, lists of lists over their heads.
+
+    >>> figures = [0.5, -0.1, 2.0, 0.3, 0.4, -0.3, 0.1, math.nan]  # in the order of FIGURES
+    >>> make_record(0, [LayerFigures("encoder", 0, figures)])["symmetry"]
+    [0.5]
+    """
+    row: Record = {"step": step, "stack": [one.stack for one in layers], "layer": [one.layer for one in layers]}
+    for index, name in enumerate(FIGURES):
+        row[name] = [_rounded(one.whole[index]) for one in layers]
+    if any(one.logits for one in layers):
+        row[LOGIT] = [_rounded(max(one.logits)) if one.logits else None for one in layers]
+    if any(one.heads for one in layers):
+        if any(one.numbers is not None for one in layers):  # of a pruned model
+            row["head"] = [list(range(len(one.heads)) if one.numbers is None else one.numbers) for one in layers]
+        for index, name in enumerate(FIGURES):
+            row[f"head_{name}"] = [[_rounded(head[index]) for head in one.heads] for one in layers]
+        if LOGIT in row:
+            row[f"head_{LOGIT}"] = [[_rounded(value) for value in one.logits or ()] for one in layers]
+    for name in OPTIONAL:
+        if all(value is None for value in row[name]):
+            del row[name]
+            row.pop(f"head_{name}", None)
+    return row
+
+
+def _rounded(value: float) -> float | None:
+    return float(f"{value:.{DIGITS}g}") if math.isfinite(value) else None
+
+
+class RecordFile:
+    """A JSON Lines file of records in order of step.
+
+    path:      the file; records that it already holds are kept
+    last_step: records of later steps are dropped, as when a run continues from a checkpoint
+    writing:   False for processes that only keep their records in memory
+
+    A Monitor and `track` may write the same file: records that the other added in the meantime are kept.
+    """
+
+    def __init__(self, path: Path, last_step: float = math.inf, writing: bool = True) -> None:
+        self.path, self.writing = path, writing
+        self.rows = [row for row in read_records(path) if row["step"] <= last_step] if path.exists() else []
+        self._size = -1  # of the file when this process last wrote it
+        self._rewrite()
+
+    def add(self, row: Record) -> None:
+        """Add a record: appended in one write, or inserted if the file holds its step or a later one."""
+        merged = self.writing and _size(self.path) != self._size and self._merge_others()
+        index = bisect_left(self.rows, row["step"], key=lambda other: other["step"])
+        last = index == len(self.rows)
+        self.rows[index : index + (not last and self.rows[index]["step"] == row["step"])] = [row]
+        if last and not merged:
+            self._write(lambda: _append(self.path, _line(row)))
+        else:
+            self._rewrite()
+
+    def _merge_others(self) -> bool:
+        """Add the records that another process wrote; return False where they cannot be read."""
+        own = {row["step"] for row in self.rows}
+        try:
+            others = read_records(self.path) if self.path.exists() else []
+        except SourceError:
+            return False  # the write that follows reports what is wrong
+        self.rows += [row for row in others if row["step"] not in own]
+        self.rows.sort(key=lambda row: row["step"])
+        return True
+
+    def _rewrite(self) -> None:
+        self._write(lambda: write_file(self.path, "".join(map(_line, self.rows)).encode()))
+
+    def _write(self, write: Callable[[], None]) -> None:
+        with write_errors(self.path):
+            if self.writing:
+                write()
+                self._size = _size(self.path)
+
+
+def bundled_records(name: str) -> list[Record]:
+    """Return what the bundled "encoder" or "decoder" recorded at 13 evaluations of its training.
+
+    >>> [record["step"] for record in bundled_records("decoder")][::4]
+    [0, 5333, 10667, 16000]
+    """
+    return read_records(bundled(name) / "training.jsonl")
+
+
+def read_records(path: str | os.PathLike[str]) -> list[Record]:
+    """Return the records of a JSON Lines file; an incomplete last line, which a killed process left, is left out."""
+    path = file_path(path)
+    try:
+        *lines, last = path.read_bytes().split(b"\n")
+    except OSError as error:
+        raise SourceError(f"{path}: cannot be read ({error.strerror or error})") from error
+    if last and not _is_incomplete(last):
+        lines.append(last)  # a record without a line break, or what is not a record at all: it must not be dropped
+    rows = []
+    for number, line in enumerate(lines, 1):
+        try:
+            row = parse_json(line)
+        except ValueError:
+            row = None
+        if not isinstance(row, dict) or not _is_count(row.get("step")):
+            raise SourceError(
+                f"{path}: line {number} is not a record, expected a JSON object with a whole number `step`"
+            )
+        if (wrong := _wrong_list(row)) is not None:
+            raise SourceError(f"{path}: line {number}: {wrong} is not a list with one value per layer")
+        rows.append(row)
+    return rows
+
+
+def _is_incomplete(line: bytes) -> bool:
+    """Return whether a line is the beginning of a record."""
+    try:
+        parse_json(line)
+    except ValueError:
+        return line.startswith(b"{")
+    return False
+
+
+def _wrong_list(row: Record) -> str | None:
+    """Return the key of a record whose value is not the list over layers that it should be, or None."""
+    lengths = set()
+    for key in ("stack", "layer", *FIGURES, LOGIT):
+        values = row.get(key)
+        if values is None:
+            continue
+        sound = {"stack": _is_text, "layer": _is_count}.get(key, _is_figure)
+        if not isinstance(values, list) or not all(map(sound, values)):
+            return key
+        lengths.add(len(values))
+        if len(lengths) > 1:
+            return key
+    return None
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str)
+
+
+def _is_count(value: object) -> bool:
+    return type(value) is int and 0 <= value < 1 << 53
+
+
+def _is_figure(value: object) -> bool:
+    """Return whether a value is a number or, where a figure does not exist, null."""
+    return value is None or (type(value) in (int, float) and abs(value) < 1e300)  # type: ignore[arg-type]
+
+
+def _line(row: Mapping[str, Any]) -> str:
+    return json.dumps(row, separators=(",", ":")) + "\n"
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0
+
+
+def _append(path: Path, text: str) -> None:
+    left = memoryview(text.encode())
+    with open(path, "ab", buffering=0) as file:  # one write: a kill leaves a complete line or an incomplete last one
+        while left:  # a disk that is nearly full takes a part of it, and refuses the rest at the next try
+            left = left[file.write(left) :]

@@ -1,0 +1,199 @@
+"""Documents are read from every kind of source in bounded memory; errors name the place of what is not text."""
+
+from __future__ import annotations
+
+import bz2
+import codecs
+import gzip
+import io
+import json
+import lzma
+import os
+import subprocess
+import sys
+import tracemalloc
+from pathlib import Path
+
+import pytest
+
+from attngeo.errors import InputError
+from attngeo.training.data.corpus import MAX_DOCUMENT, check_sources, documents
+from tests.conftest import ROOT
+from tests.training.data.dataset_hub import dataset_hub
+
+TEXTS = ["one two\nthree", "vier, fünf", "шесть", "seven"]
+PLAIN = "\n\n".join(TEXTS).encode() + b"\n"
+
+
+def parquet(texts: list[str | None], field: str = "text") -> bytes:
+    """Return a parquet file with the texts in the column `field` and numbers in another column."""
+    import pyarrow as pa
+    from pyarrow.parquet import write_table
+
+    buffer = io.BytesIO()
+    write_table(pa.table({"other": list(range(len(texts))), field: texts}), buffer)
+    return buffer.getvalue()
+
+
+CONTENT = {
+    "a.txt": PLAIN,
+    "windows.txt": PLAIN.replace(b"\n", b"\r\n"),
+    "marked.txt": codecs.BOM_UTF8 + PLAIN,
+    "a.txt.xz": lzma.compress(PLAIN),
+    "a.txt.gz": gzip.compress(PLAIN),
+    "a.txt.bz2": bz2.compress(PLAIN),
+    "a.jsonl": "".join(json.dumps({"id": 1, "text": text}) + "\n" for text in TEXTS).encode(),
+    "marked.jsonl": codecs.BOM_UTF8 + "\n".join(json.dumps({"text": text}) for text in TEXTS).encode(),
+    "a.jsonl.xz": lzma.compress("\n".join(json.dumps({"text": text}) for text in TEXTS).encode()),
+    "a.json": "".join(json.dumps({"id": 1, "text": text}) + "\n" for text in TEXTS).encode(),
+    "A.JSONL.GZ": gzip.compress("\n".join(json.dumps({"text": text}) for text in TEXTS).encode()),
+    "a.parquet": parquet([*TEXTS, None, "  "]),
+}
+
+
+@pytest.mark.parametrize("name", CONTENT)
+def test_every_format_gives_the_same_documents(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_bytes(CONTENT[name])
+    assert list(documents([str(tmp_path / name)])) == TEXTS
+
+
+def test_sources_are_read_in_order_and_the_field_can_be_named(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"body": "first"}\n\n{"body": "second"}\n')
+    (tmp_path / "b.parquet").write_bytes(parquet(["third"], "body"))
+    assert list(documents([str(tmp_path / "a.jsonl"), str(tmp_path / "b.parquet")], "body")) == [
+        "first",
+        "second",
+        "third",
+    ]
+
+
+@pytest.mark.parametrize("name", ["long.txt", "long.jsonl"])
+def test_a_long_document_is_yielded_in_pieces_and_nothing_is_lost(tmp_path: Path, name: str) -> None:
+    text = "0123456789" * (MAX_DOCUMENT // 4)  # one line of two and a half pieces
+    (tmp_path / name).write_text(json.dumps({"text": text}) + "\n" if name.endswith("jsonl") else text)
+    pieces = list(documents([str(tmp_path / name)]))
+    assert len(pieces) == 3 and max(map(len, pieces)) <= MAX_DOCUMENT and "".join(pieces) == text
+
+
+def test_memory_stays_bounded(tmp_path: Path) -> None:
+    with lzma.open(tmp_path / "large.txt.xz", "wb", preset=0) as file:
+        for _ in range(60):
+            file.write(b"the same words over and over " * 40_000 + b"\n\n")  # 70 MB in all
+    tracemalloc.start()
+    try:
+        size = sum(map(len, documents([str(tmp_path / "large.txt.xz")])))
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert size > 69e6 and peak < 20e6
+
+
+def test_hub_data_sets_are_read_with_splits_and_subsets(tmp_path: Path) -> None:
+    """The datasets library reads a local server and a folder; a missing split or data set is an error of one line."""
+    (tmp_path / "set").mkdir()
+    (tmp_path / "set" / "train.jsonl").write_bytes(CONTENT["a.jsonl"])
+    (tmp_path / "set" / "test.jsonl").write_text('{"id": 1, "text": "of a folder"}\n')
+    sources = ["org/name", "org/name@test", "org/name/other@train", f"{tmp_path}/set@test", "org/name@nope", "org/none"]
+    splits = [{"split": split, "path": f"main/{split}-*"} for split in ("train", "test")]
+    subsets = [
+        {"config_name": "main", "data_files": splits, "default": True},
+        {"config_name": "other", "data_files": "o/*"},
+    ]
+    files = {
+        "README.md": f"---\n{json.dumps({'configs': subsets})}\n---\n".encode(),
+        "main/train-00000-of-00001.parquet": parquet(TEXTS),
+        "main/test-00000-of-00001.parquet": parquet(["held out"]),
+        "o/train.parquet": parquet(["another subset"]),
+    }
+    code = f"""
+from attngeo.training.data.corpus import documents
+from attngeo.errors import InputError
+found = []
+for source in {sources}:
+    try:
+        found.append(list(documents(["hub:" + source])))
+    except InputError as error:
+        found.append(str(error))
+print(found)
+"""
+    with dataset_hub("org/name", files) as url:
+        plain, test, other, folder, split, missing = eval(printed_by(code, tmp_path, HF_ENDPOINT=url))
+    assert (plain, test, other, folder) == (TEXTS, ["held out"], ["another subset"], ["of a folder"])
+    assert split.startswith("hub:org/name@nope: cannot be read") and "\n" not in split
+    assert missing.startswith("hub:org/none: cannot be read") and "\n" not in missing
+
+
+def printed_by(code: str, home: Path, **environment: str) -> str:
+    """Return the last line the code prints in a process with these environment variables."""
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "HF_HOME": str(home / "hf"), "USE_TORCH": "0", **environment},  # torch is not needed
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip().splitlines()[-1]
+
+
+BAD = {
+    "blank.txt": (b"\n \n\n", "contains no text"),
+    "blank.jsonl": (b"\n", "contains no text"),
+    "empty.parquet": (parquet([]), "contains no text"),
+    "zero.txt": (b"text\n" * 9 + b"\0", "byte 45 is zero"),
+    "latin.txt": ("größe".encode("latin-1"), "byte 2 is not UTF-8"),
+    "picture.txt": (b"\x89PNG\r\n\x1a\n", "byte 0 is not UTF-8"),
+    "no.xz": (PLAIN, "not a valid .xz file"),
+    "no.gz": (PLAIN, "reading failed after 0 decompressed bytes"),
+    "cut.xz": (lzma.compress(PLAIN * 9)[:-30], "reading failed after"),
+    "no.jsonl": (b'{"text": "a"}\n{"text"\n', "line 2 is not JSON"),
+    "list.jsonl": (b"[1]\n", "line 1: is a list, expected an object with the field 'text'"),
+    "other.jsonl": (b'{"body": "a"}\n', "line 1: no field 'text'; its fields are body (set text_field)"),
+    "number.jsonl": (b'{"text": 3}\n', "line 1: field 'text' is of type int, expected a string"),
+    "deep.jsonl": (b"[" * 100_000 + b"\n", "line 1 is not JSON"),
+    "digits.jsonl": (b'{"text": ' + b"9" * 5_000 + b"}\n", "line 1 is not JSON"),
+    "array.json": (b'[{"text": "a"},\n{"text": "b"}]', "line 1 is not JSON"),
+    "half.jsonl": (
+        b'{"text": "a"}\n{"text": "b \\ud83d c"}\n',
+        r"line 2: field 'text' contains \ud83d, half of a surrogate pair",
+    ),
+    "other.parquet": (parquet(["a"], "body"), "no column 'text'; its columns are other, body (set text_field)"),
+    "no.parquet": (PLAIN, "cannot be read as parquet"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_an_error_names_the_file_and_what_is_not_text(tmp_path: Path, name: str) -> None:
+    content, expected = BAD[name]
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(InputError) as caught:
+        list(documents([str(tmp_path / name)]))
+    assert str(caught.value).startswith(f"{tmp_path / name}: ") and expected in str(caught.value)
+
+
+def test_the_offset_of_an_invalid_byte_is_counted_from_the_start_of_the_file(tmp_path: Path) -> None:
+    """This also holds where the end of a chunk cuts a character."""
+    path = tmp_path / "a.txt"
+    path.write_bytes(b"a" * ((1 << 20) - 1) + "ü".encode()[:1] + b"b")
+    with pytest.raises(InputError, match=f"byte {(1 << 20) - 1} is not UTF-8"):
+        list(documents([str(path)]))
+
+
+def test_missing_and_empty_files_are_reported_before_any_work(tmp_path: Path) -> None:
+    (tmp_path / "empty.txt").touch()
+    bad = {
+        "none.txt": "no such text file",
+        "": "is a folder, expected a text file",
+        "empty.txt": "is empty, expected text",
+    }
+    for name, expected in bad.items():
+        with pytest.raises(InputError, match=expected):
+            check_sources([str(tmp_path / name)])
+    check_sources(["hub:org/name"])
+
+
+def test_one_empty_source_among_others_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_bytes(PLAIN)
+    (tmp_path / "b.txt").write_text("\n\n")
+    with pytest.raises(InputError, match=r"b\.txt: contains no text"):
+        list(documents([str(tmp_path / "a.txt"), str(tmp_path / "b.txt")]))

@@ -1,0 +1,217 @@
+"""Every architecture computes what transformers computes, trains, resumes, and takes every initialisation."""
+
+from __future__ import annotations
+
+import json
+import math
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("transformers")
+
+import torch
+
+from attngeo.errors import InputError
+from attngeo.training.initialisation.by_name import INITIALISATIONS, initialise_
+from attngeo.training.monitoring.monitor import Monitor
+from attngeo.training.pretraining.architectures import Bert, Llama, Model, ModernBert, PreNormBert, Shape
+from attngeo.training.pretraining.config import load_config
+from attngeo.training.pretraining.measure import form_scores, largest_logits, mean_self_logits
+from attngeo.training.pretraining.pretrain import pretrain
+from attngeo.weights.scoring.score import score
+from tests.training.initialisation.scored_symmetry import symmetry_scores
+from tests.training.small_runs import run_settings, without_speed
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:builtin type Swig:DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore:.*a model with rotary embedding and a norm before its attention:UserWarning"),
+]
+
+CASES: dict[str, tuple[type[Model], bool, str, dict[str, Any]]] = {
+    # kind, causal, class of transformers, settings of a run
+    "bert": (Bert, False, "BertForMaskedLM", {}),
+    "bert decoder": (Bert, True, "BertLMHeadModel", {"objective": "causal"}),
+    "pre-norm bert": (PreNormBert, False, "RobertaPreLayerNormForMaskedLM", {"norm": "pre"}),
+    "pre-norm bert decoder": (
+        PreNormBert,
+        True,
+        "RobertaPreLayerNormForCausalLM",
+        {"norm": "pre", "objective": "causal"},
+    ),
+    "modernbert": (ModernBert, False, "ModernBertForMaskedLM", {"architecture": "modernbert"}),
+    "llama": (Llama, True, "LlamaForCausalLM", {"architecture": "llama", "objective": "causal"}),
+}
+ROTARY = ("modernbert", "llama")
+
+
+def made(name: str, seed: int = 0, hidden: int = 64, **settings: Any) -> Model:
+    """Return an initialised model whose gains and biases are not 1 and 0."""
+    kind, causal, _, _ = CASES[name]
+    model = kind(Shape(3, hidden, 4, 96, 320, 24, causal), **settings)
+    model.initialise(seed)
+    draw = torch.Generator().manual_seed(7)
+    with torch.no_grad():
+        for weight in model.parameters():
+            if weight.dim() == 1:
+                weight.add_(torch.randn(weight.shape, generator=draw) * 0.2)
+            else:
+                weight.mul_(4.0)  # so that a wrong rotation or norm shows
+    return model
+
+
+def token_ids(seed: int = 1) -> torch.Tensor:
+    return torch.randint(1, 320, (3, 24), generator=torch.Generator().manual_seed(seed))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_logits_are_those_of_transformers(name: str, tmp_path: Path) -> None:
+    import transformers
+    from safetensors.torch import save_file
+
+    model = made(name).eval()
+    save_file({key: value.contiguous() for key, value in model.state_dict().items()}, tmp_path / "model.safetensors")
+    (tmp_path / "config.json").write_text(json.dumps(model.config.to_dict()))
+    theirs, info = getattr(transformers, CASES[name][2]).from_pretrained(tmp_path, output_loading_info=True)
+    assert not info["unexpected_keys"] and not info["missing_keys"]
+    with torch.no_grad():
+        expected = theirs.eval()(input_ids=token_ids()).logits
+        assert float(expected.abs().max()) > 1
+        assert torch.allclose(model(token_ids()), expected, atol=1e-4)
+    record = Monitor()(0, theirs, {"input_ids": token_ids()})  # of the keys that each query may attend to
+    assert record is not None and largest_logits(model, token_ids()) == pytest.approx(record["max_logit"], rel=1e-3)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_run_is_saved_scored_and_resumed(name: str, tmp_path: Path) -> None:
+    """In one process, the run continues from a checkpoint at every evaluation and ends with the same bits."""
+    settings = {**CASES[name][3], "start": "symmetric", "scale": "half-unit", "evaluations": 2, "steps": 8}
+    whole = pretrain(run_settings(tmp_path, **settings, out=str(tmp_path / "whole")))
+    table = run_settings(tmp_path, **settings, checkpoints=0) | {"checkpoints": 0}
+    for _ in range(4):
+        run = pretrain(table, stop=lambda: True)
+        if run.finished:
+            break
+    assert without_speed(run.records) == without_speed(whole.records)
+    models = [(tmp_path / folder / "model" / "model.safetensors").read_bytes() for folder in ("run", "whole")]
+    assert models[0] == models[1]
+    first, last = run.records[0], run.records[-1]
+    assert last["eval_loss"] < first["eval_loss"]
+    assert first["symmetry"] == pytest.approx([1, 1], abs=1e-5)
+    assert first["std_key"] == pytest.approx([0.5 / math.sqrt(32)] * 2, rel=1e-4)
+    frame = score(str(run.folder / "model"), nulls=False, folded=False, heads=False).frame
+    rotary = ("symmetry_rope", "directionality_rope") if name in ROTARY else ()
+    for figure in ("symmetry", "directionality", "dominance", "self_attending", *rotary):
+        assert last[figure] == pytest.approx(frame[figure].to_list(), abs=2e-5), figure
+    assert ("symmetry_rope" in last) == (name in ROTARY)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_every_initialisation_applies(name: str) -> None:
+    symmetric = made(name)
+    initialise_(symmetric, "symmetric", scale="unit")
+    assert min(symmetry_scores(symmetric)[False]) > 1 - 1e-6
+    for start in INITIALISATIONS[1:]:
+        model, before = made(name), dict(made(name).named_parameters())
+        result = initialise_(model, start, scale=None if start.startswith(("authors", "mimetic")) else "unit")
+        assert result is not None and len(result.layers) == 3
+        written = {tensor for layer in result.layers for tensor in layer.tensors}
+        changed = {key for key, value in model.named_parameters() if not torch.equal(value, before[key])}
+        assert changed and changed <= written, start
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_scores_rotary_scores_and_logits(name: str) -> None:
+    """The rotary symmetry is the average over offsets, and every layer and head has its figures."""
+    model = made(name, seed=3)
+    mine = form_scores(model)
+    if name in ROTARY:
+        query, key = (w.detach().double()[16:32] for w in model.query_key(2))  # [r, d], second head of the third layer
+        angles = 10_000.0 ** (-torch.arange(8).double() / 8)  # θ of the pairs (i, i + 8)
+        above = below = 0.0
+        for offset in torch.randint(-(10**7), 10**7, (2_000,), generator=torch.Generator().manual_seed(0)).tolist():
+            cos, sin = torch.cos(offset * angles).diag(), torch.sin(offset * angles).diag()
+            turn = torch.cat([torch.cat([cos, -sin], 1), torch.cat([sin, cos], 1)])  # [r, r], R_Δ
+            there, back = query.T @ turn @ key, query.T @ turn.T @ key  # M_Δ, M_{−Δ}
+            above += float((there * back.T).sum())
+            below += float((there.square().sum() + back.square().sum()) / 2)
+        assert mine["head_symmetry_rope"][2][1] == pytest.approx(above / below, abs=3e-3)
+        assert abs(mine["head_symmetry"][2][1] - above / below) > 6e-3
+    else:
+        assert model.rotary is None and "symmetry_rope" not in mine
+    assert len(mine["head_symmetry"]) == 3 and len(mine["head_dominance"][0]) == 4 and len(mine["norm"]) == 3
+    largest = largest_logits(model, token_ids())
+    means = mean_self_logits(model, token_ids())
+    assert len(largest) == len(means) == 3 and max(map(abs, means)) <= max(largest)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_self_bias_is_added_to_the_logits_of_tokens_with_themselves(name: str) -> None:
+    """With a large bias every token reads itself alone, so that the other tokens of the row do not matter."""
+    plain, biased, zero = made(name), made(name, self_bias=[1e4] * 3), made(name, self_bias=[0.0] * 3)
+    one, other = token_ids(1), token_ids(2)
+    other[:, 5] = one[:, 5]
+    with torch.no_grad():
+        assert torch.allclose(zero(one), plain(one), atol=1e-4)
+        assert torch.allclose(biased(one)[:, 5], biased(other)[:, 5], atol=1e-4)
+        assert not torch.allclose(plain(one)[:, 5], plain(other)[:, 5], atol=1e-2)
+    raised = mean_self_logits(made(name, self_bias=[1.0, 0.0, 0.0]), token_ids())
+    assert raised[0] == pytest.approx(mean_self_logits(plain, token_ids())[0] + 1.0, rel=1e-3)
+
+
+def test_a_self_bias_does_not_warn_of_an_initialisation_that_is_not_used(tmp_path: Path) -> None:
+    bias = {"architecture": "modernbert", "self_bias": True, "steps": 2, "warmup": 1, "evaluations": 1}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        assert pretrain(run_settings(tmp_path, **bias, keep_model=False)).records[0]["self_bias"]
+
+
+def test_the_self_bias_of_a_run_is_that_of_the_unit_symmetric_initialisation(tmp_path: Path) -> None:
+    small = {"steps": 2, "warmup": 1, "evaluations": 1, "keep_model": False}
+    bias = {"start": "independent", "scale": "unit", "self_bias": True, "out": str(tmp_path / "biased")}
+    first = pretrain(run_settings(tmp_path, **small, **bias)).records[0]
+    assert first["self_bias"] == pytest.approx([math.sqrt(16)] * 2, rel=0.5)  # about √r
+    assert min(first["self_bias"]) > 2 and max(map(abs, first["self_attending"])) < 0.2
+    with pytest.raises(InputError, match="self_bias = true: transformers has no model with it"):
+        load_config({"out": "a", "self_bias": True})
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_layer_compiles_as_one_graph(name: str) -> None:
+    """A layer and its gradients are traced without a break, for every layer of the model."""
+    model = made(name, self_bias=[0.5] * 3 if name == "bert" else None)
+    torch._dynamo.reset()
+    compiled = torch.compile(model.functions.layer, backend="aot_eager", fullgraph=True, dynamic=False)
+    x = torch.randn(3, 24, 64, generator=torch.Generator().manual_seed(2))
+    for number, weights in enumerate(model.layer_weights):
+        arguments = x, weights, model.setting, model.layer_bias(number)
+        held = [weight for weight in weights if weight is not None]
+        gradients = []
+        for function in (model.functions.layer, compiled):
+            gradients.append(torch.autograd.grad(function(*arguments).square().mean(), held))
+        assert all(torch.allclose(a, b, atol=1e-5) for a, b in zip(*gradients, strict=True))
+
+
+BAD = [
+    ({"architecture": "llama"}, "objective is 'masked', expected 'causal' with architecture = 'llama'"),
+    ({"architecture": "modernbert", "objective": "causal"}, "objective is 'causal', expected 'masked'"),
+    ({"architecture": "modernbert", "norm": "pre"}, "modernbert is always pre-norm"),
+    ({"architecture": "gpt"}, "architecture is 'gpt', expected 'bert', 'modernbert', 'llama'"),
+    ({"architecture": "modernbert", "size": "2x30", "heads": 2}, "head size 15 is odd"),
+]
+
+
+@pytest.mark.parametrize(("change", "expected"), BAD, ids=[str(change) for change, _ in BAD])
+def test_settings_that_do_not_fit_the_architecture_are_an_error(change: dict[str, Any], expected: str) -> None:
+    with pytest.raises(InputError) as caught:
+        load_config({"out": "run", **change})
+    assert expected in str(caught.value)
+
+
+def test_earlier_checkpoints_keep_their_fingerprint() -> None:
+    """Settings added since then are left out of the digest where they have the value of then."""
+    assert load_config({"out": "a"}).fingerprint == "b5adc1dc2764d0f3"
+    assert load_config({"out": "a", "norm": "pre"}).fingerprint != load_config({"out": "a"}).fingerprint

@@ -1,0 +1,437 @@
+"""Pre-training computes what transformers' BERT computes, pairs runs, and reports every kind of failure in one line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from attngeo.errors import AttngeoError, InputError, SourceError
+from attngeo.io.lock import folder_lock
+from attngeo.training.data.wordpiece import train_tokenizer
+from attngeo.training.monitoring.records import read_records
+from attngeo.training.pretraining.architectures import Model
+from attngeo.training.pretraining.batches import Batch, Batches, Rows, held_out_batches
+from attngeo.training.pretraining.build import build_model, build_objective
+from attngeo.training.pretraining.config import PretrainConfig, load_config
+from attngeo.training.pretraining.engine import Engine, learning_rate
+from attngeo.training.pretraining.loop import TrainingError, evaluation_and_checkpoint_steps
+from attngeo.training.pretraining.pretrain import pretrain, tokens_for
+from attngeo.training.pretraining.processes import ProcessGroup
+from tests.training.small_runs import made_up_texts, run_settings, write_corpus
+
+ALONE = ProcessGroup(torch.device("cpu"))
+OBJECTIVES = ("masked", "causal")
+
+
+def parts(config: PretrainConfig) -> tuple[Model, Batches, list[Batch]]:
+    """Return the initialised model, the training batches and the held-out batches of a config."""
+    tokens = tokens_for(config)
+    objective = build_objective(config, tokens)
+    train, valid = (Rows(tokens, part, config.length, ALONE.device, config.batch) for part in ("train", "valid"))
+    stream = Batches(train, objective, batch=config.batch, seed=config.seed)
+    return build_model(config, tokens, ALONE.device), stream, held_out_batches(valid, objective, config.batch)
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_a_saved_model_loads_with_from_pretrained_and_has_the_same_loss(tmp_path: Path, objective: str) -> None:
+    from transformers import AutoModelForCausalLM, AutoModelForMaskedLM, AutoTokenizer
+
+    held_out_text = write_corpus(tmp_path, "valid.txt", count=20, seed=1)
+    run = pretrain(run_settings(tmp_path, objective=objective, valid=[held_out_text]))
+    assert run.finished and [row["step"] for row in run.records] == [0, 4, 8, 12, 16, 20]
+    folder = run.folder / "model"
+    kind = AutoModelForMaskedLM if objective == "masked" else AutoModelForCausalLM
+    model = kind.from_pretrained(folder).eval()
+    assert type(model).__name__ == ("BertForMaskedLM" if objective == "masked" else "BertLMHeadModel")
+    held_out = parts(run.config)[2]
+    assert len(held_out) > 1  # the loss is their mean
+    losses = []
+    for batch in held_out:
+        if objective == "causal":
+            labels = batch.ids  # transformers shifts the labels
+        else:
+            labels = torch.full_like(batch.ids, -100)
+            labels.view(-1)[batch.positions] = batch.targets
+        with torch.no_grad():
+            losses.append(float(model(input_ids=batch.ids, labels=labels).loss))
+    assert sum(losses) / len(losses) == pytest.approx(run.loss, rel=1e-5)
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    assert tokenizer.mask_token_id == tokens_for(run.config).mask
+    long = tokenizer(
+        " ".join(made_up_texts(3)), truncation=True, return_tensors="pt"
+    )  # truncated to the positions of the model
+    assert model(**long).logits.shape[:2] == (1, 32)
+    assert json.loads((folder / "pretrain.json").read_text())["objective"] == objective
+
+
+def test_the_padding_token_of_a_saved_model_is_that_of_its_tokenizer(tmp_path: Path) -> None:
+    """A given tokenizer has [PAD] where others have a word, as that of ModernBERT."""
+    tokenizer = json.loads(train_tokenizer(lambda: iter(made_up_texts()), 300).to_str())
+    vocabulary = tokenizer["model"]["vocab"]
+    other = next(word for word, number in vocabulary.items() if number == 299)
+    vocabulary["[PAD]"], vocabulary[other] = 299, 0
+    next(token for token in tokenizer["added_tokens"] if token["content"] == "[PAD]")["id"] = 299
+    (tmp_path / "tokenizer.json").write_text(json.dumps(tokenizer))
+    given = {"tokenizer": str(tmp_path / "tokenizer.json"), "steps": 1, "warmup": 0}
+    for settings in ({}, {"architecture": "modernbert"}, {"architecture": "llama", "objective": "causal"}):
+        run = pretrain(run_settings(tmp_path, **given, **settings, out=str(tmp_path / f"run{len(str(settings))}")))
+        assert json.loads((run.folder / "model" / "config.json").read_text())["pad_token_id"] == 299
+    with pytest.raises(InputError, match=r"\[PAD\] is token 299 of its tokenizer, expected token 0 with norm = 'pre'"):
+        pretrain(run_settings(tmp_path, **given, norm="pre"))
+    assert pretrain(run_settings(tmp_path, **given, norm="pre", keep_model=False)).finished
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_losses_are_those_of_transformers_bert(tmp_path: Path, objective: str) -> None:
+    """Ten steps have the losses of a plain loop over transformers' model with AdamW, clipping and the same schedule."""
+    from transformers import BertConfig, BertForMaskedLM, BertLMHeadModel
+
+    unusual = {"betas": [0.8, 0.95], "weight_decay": 0.1, "clip": 0.5}  # not AdamW's defaults
+    config = load_config(run_settings(tmp_path, objective=objective, lr=3e-3, **unusual))
+    model, stream, _ = parts(config)
+    made = BertConfig(**model.config.to_dict())
+    theirs = (BertForMaskedLM if objective == "masked" else BertLMHeadModel)(made)
+    missing, unexpected = theirs.load_state_dict(model.state_dict(), strict=False)
+    assert not unexpected and set(missing) <= {"cls.predictions.decoder.weight", "cls.predictions.decoder.bias"}
+    theirs.tie_weights()
+    groups = [
+        {"params": [w for w in theirs.parameters() if w.dim() == 2], "weight_decay": 0.1},
+        {"params": [w for w in theirs.parameters() if w.dim() != 2], "weight_decay": 0.0},
+    ]
+    optimizer = torch.optim.AdamW(groups, betas=(0.8, 0.95))
+    engine = Engine(model, config, ALONE)
+    for step in range(10):
+        batch = stream.at(step)
+        for group in optimizer.param_groups:
+            group["lr"] = learning_rate(step, config)
+        logits = theirs(input_ids=batch.ids).logits.flatten(0, 1)[batch.positions]
+        loss = torch.nn.functional.cross_entropy(logits, batch.targets)
+        optimizer.zero_grad()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(theirs.parameters(), 0.5)
+        optimizer.step()
+        assert float(engine.step(batch, step)) == pytest.approx(loss.item(), rel=1e-5)
+
+
+def test_an_engine_is_restored_in_place(tmp_path: Path) -> None:
+    """Weights and moments, in the memory that a recorded step reads: on a GPU a run continues this way."""
+    config = load_config(run_settings(tmp_path, lr=3e-3))
+    model, stream, _ = parts(config)
+    engine = Engine(model, config, ALONE)
+    for step in range(5):
+        engine.step(stream.at(step), step)
+    saved = engine.state()
+    memory = [weight.data_ptr() for weight in model.parameters()]
+    expected = [float(engine.step(stream.at(step), step)) for step in range(5, 9)]
+    engine.restore(saved)
+    assert [float(engine.step(stream.at(step), step)) for step in range(5, 9)] == expected
+    assert [weight.data_ptr() for weight in model.parameters()] == memory
+
+
+def test_paired_runs_share_data_masks_and_every_weight_outside_queries_and_keys(tmp_path: Path) -> None:
+    base, stream, held_out = parts(load_config(run_settings(tmp_path)))
+    starts = [("symmetric", None), ("symmetric", "unit"), ("independent", "unit"), ("rotated", "unit"),
+              ("self-attending", "unit"), ("skewed", "unit"), ("negative", "unit"), ("mimetic-0.7", None)]  # fmt: skip
+    for start, scale in starts:
+        model, other_stream, other_held_out = parts(load_config(run_settings(tmp_path, start=start, scale=scale)))
+        weights = dict(model.named_parameters())
+        changed = [name for name in weights if not torch.equal(weights[name], base.get_parameter(name))]
+        assert changed and all(".self.query.weight" in name or ".self.key.weight" in name for name in changed), start
+        for step in (0, 7, 40):
+            assert torch.equal(stream.at(step).ids, other_stream.at(step).ids)
+            assert torch.equal(stream.at(step).positions, other_stream.at(step).positions)
+        assert all(torch.equal(a.ids, b.ids) for a, b in zip(held_out, other_held_out, strict=True))
+    other, _, same = parts(load_config(run_settings(tmp_path, seed=1)))
+    names = [name for name, weight in base.named_parameters() if weight.dim() == 2]
+    assert not any(torch.equal(base.get_parameter(name), other.get_parameter(name)) for name in names)
+    assert all(torch.equal(a.ids, b.ids) for a, b in zip(held_out, same, strict=True))  # whatever the seed
+
+
+def test_the_loss_falls_and_the_records_are_on_disk(tmp_path: Path) -> None:
+    run = pretrain(run_settings(tmp_path, steps=150, lr=3e-3))
+    first, last = run.records[0]["eval_loss"], run.records[-1]["eval_loss"]
+    assert last < first - 0.8
+    assert [dict(row) for row in run.records] == read_records(run.folder / "metrics.jsonl")
+    model, stream, _ = parts(run.config)
+    engine = Engine(model, run.config, ALONE)
+    losses = [float(engine.step(stream.at(step), step)) for step in range(30)]  # up to the second evaluation
+    assert run.records[1]["train_loss"] == pytest.approx(sum(losses) / 30, rel=1e-9)
+
+
+def test_the_training_loss_is_the_mean_since_the_last_evaluation(tmp_path: Path) -> None:
+    """20 steps in 3 parts: the second has 6 steps, one fewer than the first."""
+    run = pretrain(run_settings(tmp_path, evaluations=3, checkpoints=1))
+    model, stream, _ = parts(run.config)
+    engine = Engine(model, run.config, ALONE)
+    losses = [float(engine.step(stream.at(step), step)) for step in range(20)]
+    assert [row["step"] for row in run.records] == [0, 7, 13, 20] and run.records[0]["train_loss"] is None
+    for row, some in zip(run.records[1:], (losses[:7], losses[7:13], losses[13:]), strict=True):
+        assert row["train_loss"] == pytest.approx(sum(some) / len(some), rel=1e-6)
+
+
+def test_the_recorded_scores_are_those_of_attngeo_score(tmp_path: Path) -> None:
+    from attngeo import score
+
+    run = pretrain(run_settings(tmp_path, start="symmetric"))
+    frame = score(str(run.folder / "model"), nulls=False, folded=False).frame
+    for name in ("symmetry", "directionality"):
+        layers = frame.filter(frame["head"].is_null())[name].to_list()
+        assert run.records[-1][name] == pytest.approx(layers, abs=2e-5)
+        heads = frame.filter(frame["head"].is_not_null()).sort("layer", "head")[name].to_list()
+        mine = [value for layer in run.records[-1][f"head_{name}"] for value in layer]
+        assert mine == pytest.approx(heads, abs=2e-5)
+    weights = torch.load(run.folder / "checkpoint.pt", weights_only=True)["weights"]
+    for side in ("query", "key"):
+        stds = [weights[f"bert.encoder.layer.{i}.attention.self.{side}.weight"].square().mean().sqrt() for i in (0, 1)]
+        assert run.records[-1][f"std_{side}"] == pytest.approx(list(map(float, stds)), rel=1e-4)
+    assert run.records[0]["symmetry"] == pytest.approx([1, 1], abs=1e-5)
+
+
+def test_progress_is_reported_and_a_stopped_run_continues(tmp_path: Path) -> None:
+    seen: list[tuple[int, int | None]] = []
+    run = pretrain(run_settings(tmp_path), progress=lambda *call: seen.append(call), stop=lambda: True)
+    assert not run.finished and run.records[-1]["step"] == 0
+    assert (256, None) in seen
+    run = pretrain(run_settings(tmp_path), progress=lambda *call: seen.append(call))
+    assert run.finished and seen[-1] == (20, 20)
+    assert pretrain(run_settings(tmp_path)).records == run.records  # finished: nothing more is done
+
+
+def test_the_learning_rate_rises_and_falls_linearly() -> None:
+    config = load_config({"out": "a", "steps": 100, "warmup": 10, "lr": 1.0})
+    rates = [learning_rate(step, config) for step in range(100)]
+    assert rates[:10] == pytest.approx([0.1 * n for n in range(1, 11)])
+    assert rates[10] == 1.0 and rates[99] == pytest.approx(1 / 90)
+
+
+def test_every_checkpoint_follows_an_evaluation() -> None:
+    config = load_config({"out": "a", "steps": 100, "evaluations": 20, "checkpoints": 7})
+    evaluated, saved = evaluation_and_checkpoint_steps(config)
+    assert evaluated == set(range(0, 101, 5)) and saved == {15, 30, 45, 60, 75, 90, 100}
+    assert evaluation_and_checkpoint_steps(config.with_changes(checkpoints=0))[1] == set()
+    assert evaluation_and_checkpoint_steps(config.with_changes(evaluations=300))[0] == set(range(101))
+
+
+# ---- failures
+
+
+def test_a_loss_that_is_not_finite_stops_the_run_and_keeps_the_last_good_checkpoint(tmp_path: Path) -> None:
+    table = run_settings(tmp_path)
+    stopped = iter([False, True])
+    pretrain(table, stop=lambda: next(stopped))
+    checkpoint = tmp_path / "run" / "checkpoint.pt"
+    state = torch.load(checkpoint, weights_only=True)
+    assert state["step"] == 4
+    # the loss of the next batch overflows
+    state["weights"]["cls.predictions.transform.dense.bias"][0] = float("inf")
+    torch.save(state, checkpoint)
+    before = checkpoint.read_bytes()
+    with pytest.raises(TrainingError, match=r"loss is nan at step 5; stopped, the last good checkpoint is .*int\.pt"):
+        pretrain(table)
+    assert checkpoint.read_bytes() == before
+    assert [row["step"] for row in read_records(tmp_path / "run" / "metrics.jsonl")] == [0, 4]
+
+
+def test_an_initialisation_that_overflows_is_reported_at_step_0(tmp_path: Path) -> None:
+    with pytest.raises(TrainingError, match="held-out loss is nan at step 0; stopped, there is no checkpoint yet"):
+        pretrain(run_settings(tmp_path, start="symmetric", scale=1e30))
+    assert read_records(tmp_path / "run" / "metrics.jsonl") == []
+
+
+def test_weights_that_are_not_finite_after_the_last_step_are_not_saved(tmp_path: Path) -> None:
+    """Every training loss is finite, the held-out loss is not: the last update made the weights not finite."""
+    table = run_settings(tmp_path, steps=4, evaluations=1, checkpoints=1, clip=0.0)
+    pretrain(table, stop=lambda: True)
+    checkpoint = tmp_path / "run" / "checkpoint.pt"
+    good = torch.load(checkpoint, weights_only=True)
+    name = "bert.embeddings.word_embeddings.weight"
+    config = load_config(table)
+    model, stream, _ = parts(config)
+    engine = Engine(model, config, ALONE)
+    for step in range(3):
+        engine.step(stream.at(step), step)
+    state = {**good, **engine.state(), "step": 3}
+    # a first moment so large that the fourth update overflows
+    state["moments"][name]["exp_avg"].fill_(3e38)
+    state["moments"][name]["exp_avg_sq"].zero_()
+    torch.save(state, checkpoint)
+    (tmp_path / "run" / "metrics.jsonl").write_text(
+        '{"step":3}\n'
+    )  # a checkpoint is written after the record of its step
+    before = checkpoint.read_bytes()
+    with pytest.raises(TrainingError, match="held-out loss is nan at step 4"):
+        pretrain(table)
+    assert checkpoint.read_bytes() == before
+
+
+def test_a_checkpoint_of_another_config_is_an_error(tmp_path: Path) -> None:
+    pretrain(run_settings(tmp_path))
+    with pytest.raises(SourceError, match=r"checkpoint of another config \(lr was 0.001, is 0.002\)"):
+        pretrain(run_settings(tmp_path, lr=2e-3))
+    pretrain(run_settings(tmp_path, checkpoints=1, compile="no"))  # these do not change the result
+
+
+def test_a_trained_model_without_a_checkpoint_is_not_overwritten(tmp_path: Path) -> None:
+    """Nothing tells whether it belongs to this config, and the new run would delete its records."""
+    pretrain(run_settings(tmp_path, checkpoints=0))
+    before = {path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()}
+    for change in ({}, {"lr": 2e-3}):
+        with pytest.raises(InputError, match="run: holds a trained model and no checkpoint to continue from"):
+            pretrain(run_settings(tmp_path, checkpoints=0, **change))
+    assert {path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()} == before
+
+
+def test_a_checkpoint_of_other_tokens_is_an_error(tmp_path: Path) -> None:
+    pretrain(run_settings(tmp_path))
+    other = write_corpus(tmp_path, "other.txt", seed=5)
+    with pytest.raises(InputError, match=r"checkpoint\.pt: was trained on other tokens"):
+        pretrain(run_settings(tmp_path, train=[other], tokens=str(tmp_path / "others")))
+
+
+@pytest.mark.parametrize("content", [b"", b"not a checkpoint", b"PK\x03\x04 cut short"])
+def test_a_broken_checkpoint_is_an_error(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "checkpoint.pt").write_bytes(content)
+    with pytest.raises(SourceError, match=r"checkpoint\.pt: not a checkpoint of attngeo pretrain"):
+        pretrain(run_settings(tmp_path))
+    assert (tmp_path / "run" / "checkpoint.pt").read_bytes() == content
+
+
+@pytest.mark.parametrize("change", [{"step": "4"}, {"weights": {}}, {"moments": 3}, {"config": "[1"}])
+def test_a_checkpoint_with_other_content_is_an_error(tmp_path: Path, change: dict[str, Any]) -> None:
+    table = run_settings(tmp_path)
+    stops = iter([False, True])
+    pretrain(table, stop=lambda: next(stops))
+    path = tmp_path / "run" / "checkpoint.pt"
+    torch.save({**torch.load(path, weights_only=True), **change}, path)
+    with pytest.raises(
+        SourceError, match=r"checkpoint\.pt: (not a checkpoint|its weights are not those of this model)"
+    ):
+        pretrain(table)
+
+
+@pytest.mark.parametrize("content", [b"3", b"\xff", b"{", None])
+def test_a_broken_tokenizer_is_an_error_before_training(tmp_path: Path, content: bytes | None) -> None:
+    tokens_for(load_config(run_settings(tmp_path)))
+    file = tmp_path / "tokens" / "tokenizer_config.json"
+    file.write_bytes(content) if content is not None else file.unlink()
+    with pytest.raises(InputError, match="tokens: its tokenizer cannot be read"):
+        pretrain(run_settings(tmp_path))
+    assert not (tmp_path / "run" / "metrics.jsonl").exists()
+
+
+def test_two_runs_in_one_folder_are_an_error(tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    with folder_lock(tmp_path / "run"), pytest.raises(AttngeoError, match="another process is using this folder"):
+        pretrain(run_settings(tmp_path))
+
+
+def test_an_out_that_is_a_file_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "run").write_text("a file")
+    with pytest.raises(InputError, match="run: cannot be made a folder"):
+        pretrain(run_settings(tmp_path))
+
+
+def test_a_corpus_that_is_too_short_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"train\.bin: \d+ tokens, fewer than the 4096 rows of 32 of one batch"):
+        pretrain(run_settings(tmp_path, batch=4096))
+    few = write_corpus(tmp_path, "few.txt", count=60)
+    with pytest.raises(InputError, match=r"valid\.bin: 0 tokens, fewer than one row of 32; name more held-out text"):
+        pretrain(run_settings(tmp_path, train=[few], tokens=str(tmp_path / "few")))
+
+
+def test_rows_with_too_few_ordinary_tokens_are_warned_of(tmp_path: Path) -> None:
+    train, valid = tmp_path / "short.txt", tmp_path / "valid.txt"
+    train.write_text("\n\n".join(["ab"] * 400), "utf-8")  # [CLS] ab [SEP], so that a third of a row can be masked
+    valid.write_text("ab ba " * 100, "utf-8")
+    settings = run_settings(tmp_path, train=[str(train)], valid=[str(valid)], masked=0.5, steps=4, keep_model=False)
+    with pytest.warns(UserWarning, match=r"train\.bin: \d+ of \d+ rows have fewer than 16 ordinary tokens"):
+        pretrain(settings)
+
+
+def test_a_vocabulary_smaller_than_the_tokenizer_is_an_error(tmp_path: Path) -> None:
+    with pytest.warns(UserWarning, match="warmup is 4, steps is 1: lr is never reached"):
+        pretrain(run_settings(tmp_path, steps=1))
+    with pytest.raises(InputError, match="its tokenizer has 300 tokens and does not fit a model with vocab = 200"):
+        pretrain(run_settings(tmp_path, steps=4, vocab=200, train=[], out=str(tmp_path / "new")))
+
+
+def test_a_config_without_text_and_tokens_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="neither train"):
+        pretrain({"out": str(tmp_path / "run")})
+
+
+BAD = [
+    ({"learning_rate": 1.0}, "no setting 'learning_rate'"),
+    ({"sed": 1}, "no setting 'sed', did you mean 'seed'?"),
+    ({"step": 10}, "no setting 'step', did you mean 'steps'?"),
+    ({"steps": 0}, "steps is 0, expected at least 1"),
+    ({"steps": "many"}, "config: steps is 'many', expected a whole number"),
+    ({"steps": True}, "steps is True, expected a whole number"),
+    ({"batch": 2.5}, "batch is 2.5, expected a whole number"),
+    ({"train": 3}, "train is 3, expected"),
+    ({"objective": "mask"}, "objective is 'mask', expected 'masked', 'causal'"),
+    ({"start": "symetric"}, "start 'symetric' does not exist, did you mean 'symmetric'?"),
+    ({"start": "authors", "scale": "unit"}, "the authors initialisation has a scale of its own"),
+    ({"start": "symmetric", "scale": "big"}, "scale is 'big', expected 'unit', 'half-unit' or a number"),
+    ({"size": "4by256"}, "size is '4by256', expected layers x hidden such as 4x256"),
+    ({"size": "2x30", "heads": 4}, "size 2x30: 30 does not divide into 4 heads"),
+    ({"size": "2x200"}, "size 2x200: 200 does not divide into 3 heads of 64 or more; set heads"),
+    ({"size": "²x30"}, "size is '²x30', expected layers x hidden"),
+    ({"vocab": 65_537}, "vocab is 65537, expected at most 65536: token files hold 16-bit numbers"),
+    ({"seed": 2**32}, "config: seed is 4294967296, expected a whole number from 0 to 4294967295"),
+    ({"seed": -1}, "config: seed is -1, expected a whole number from 0 to 4294967295"),
+    ({"lr": 0.0}, "config: lr is 0.0, expected above 0 and under 10"),
+    ({"lr": float("nan")}, "lr is nan, expected above 0 and under 10"),
+    ({"masked": 1.5}, "masked is 1.5, expected above 0 and under 1"),
+    ({"betas": [0.9]}, "betas is [0.9], expected two numbers"),
+    ({"length": 2}, "length is 2, expected at least 4"),
+    ({"size": "1x" + "9" * 5_000}, "expected layers x hidden such as 4x256"),
+    ({"lr": 10**400}, "lr is inf, expected above 0 and under 10"),
+    ({"tokens": "a\0b"}, "tokens is 'a\\x00b', expected a path"),
+    ({"checkpoints": -1}, "checkpoints is -1, expected at least 0"),
+    (
+        {"start": "symmetric", "scale": -1},
+        "config: scale is -1.0, expected None, 'unit', 'half-unit' or a positive number",
+    ),
+]
+
+
+@pytest.mark.parametrize(("change", "expected"), BAD, ids=[str(change) for change, _ in BAD])
+def test_settings_that_no_run_could_follow_are_an_error(change: dict[str, Any], expected: str) -> None:
+    with pytest.raises(InputError) as caught:
+        load_config({"out": "run", **change})
+    assert expected in str(caught.value) and "\n" not in str(caught.value)
+    if not expected.startswith("no setting"):
+        with pytest.raises(InputError) as again:
+            load_config(PretrainConfig(**{"out": "run", **change}))
+        assert str(again.value) == str(caught.value)
+
+
+def test_configs_are_read_from_toml_files(tmp_path: Path) -> None:
+    path = tmp_path / "a.toml"
+    path.write_text('out = "run"\ntrain = "one.txt"\nscale = 2\nstart = "symmetric"\n')
+    config = load_config(path)
+    assert config.train == ("one.txt",) and config.scale == 2.0 and load_config(config) == config
+    for content, expected in (
+        (b"out = ", "not TOML"),
+        (b"\xff", "not TOML"),
+        (b"a = " + b"9" * 5_000, "not TOML"),
+        (b"a = " + b"[" * 10**5, "not TOML"),
+        (b"seed = 1", "out must be set"),
+    ):
+        path.write_bytes(content)
+        with pytest.raises(InputError, match=f"a.toml: {expected}"):
+            load_config(path)
+    with pytest.raises(InputError, match=r"none\.toml: cannot be read"):
+        load_config(tmp_path / "none.toml")
+
+
+def test_a_size_gives_layers_width_and_heads() -> None:
+    shapes = {size: load_config({"out": "a", "size": size}).shape for size in ("4x256", "12x768", "24x1024", "2x96")}
+    assert shapes == {"4x256": (4, 256, 4), "12x768": (12, 768, 12), "24x1024": (24, 1024, 16), "2x96": (2, 96, 1)}
+    assert load_config({"out": "a", "size": "4x256", "heads": 8}).shape == (4, 256, 8)

@@ -1,0 +1,131 @@
+"""A run that is killed at any moment, several times, ends with the same bits as an undisturbed one on a CPU."""
+
+from __future__ import annotations
+
+import json
+import random
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from attngeo.errors import InputError, SourceError
+from attngeo.training.monitoring.records import read_records
+from attngeo.training.pretraining.config import load_config
+from attngeo.training.pretraining.pretrain import pretrain
+from tests.training.small_runs import run_settings, start_python, without_speed
+
+# A run that reaches its end waits there: however late the kill comes, it finds the process alive.
+TRAIN = """
+import json, sys, time
+from attngeo.training.pretraining.pretrain import pretrain
+
+def report(done, total):
+    if total:
+        print(done, flush=True)
+        if done == total:
+            time.sleep(600)
+
+pretrain(json.loads(sys.argv[1]), progress=report)
+"""
+
+
+def start_and_kill(table: dict[str, Any], after: int, wait: float) -> None:
+    """Start the run and kill it `wait` seconds after it reported step `after`."""
+    work = start_python(["-c", TRAIN, json.dumps(table)])
+    assert work.stdout is not None
+    while int(work.stdout.readline() or after) < after:
+        pass
+    time.sleep(wait)
+    work.kill()
+    error = work.communicate()[1]
+    assert work.returncode == -signal.SIGKILL, error
+
+
+def test_a_run_killed_at_any_moment_ends_with_the_same_losses(tmp_path: Path) -> None:
+    shape = {"steps": 120, "evaluations": 24, "checkpoints": 12, "start": "self-attending"}
+    table = run_settings(tmp_path, **shape)
+    whole = pretrain(run_settings(tmp_path, **shape, out=str(tmp_path / "whole")))
+    pace = 20 / min(
+        row["steps_per_second"] for row in whole.records if row["steps_per_second"]
+    )  # seconds between two reports
+    rng, kills = random.Random(), []
+    for after in (0, rng.randrange(20, 60), rng.randrange(60, 100)):
+        start_and_kill(table, after, rng.uniform(0, pace / 2))
+        kills.append(read_records(tmp_path / "run" / "metrics.jsonl")[-1]["step"])
+    assert pretrain(table).finished
+    assert any(0 < step < 120 for step in kills), kills  # at least one kill came in the middle of the run
+    assert without_speed(read_records(tmp_path / "run" / "metrics.jsonl")) == without_speed(whole.records)
+    ours, theirs = (torch.load(tmp_path / name / "checkpoint.pt", weights_only=True) for name in ("run", "whole"))
+    assert ours["step"] == theirs["step"] == 120
+    for name, weight in theirs["weights"].items():
+        assert torch.equal(ours["weights"][name], weight), name
+        for key, value in theirs["moments"][name].items():
+            assert torch.equal(ours["moments"][name][key], value), (name, key)
+    models = [(tmp_path / name / "model" / "model.safetensors").read_bytes() for name in ("run", "whole")]
+    assert models[0] == models[1]
+
+
+@pytest.mark.parametrize("objective", ["masked", "causal"])
+def test_a_run_stopped_at_every_evaluation_ends_with_the_same_losses(tmp_path: Path, objective: str) -> None:
+    """In one process, the run continues from a checkpoint at every evaluation."""
+    whole = pretrain(run_settings(tmp_path, objective=objective, out=str(tmp_path / "whole")))
+    table = run_settings(tmp_path, objective=objective, checkpoints=0)
+    for _ in range(10):
+        run = pretrain(table, stop=lambda: True)
+        if run.finished:
+            break
+    assert without_speed(run.records) == without_speed(whole.records)
+
+
+def test_an_incomplete_record_and_records_after_the_checkpoint_are_dropped(tmp_path: Path) -> None:
+    table = run_settings(tmp_path)
+    stops = iter([False, False, True])
+    pretrain(table, stop=lambda: next(stops))
+    path = tmp_path / "run" / "metrics.jsonl"
+    path.write_text(path.read_text() + '{"step":12,"eval_loss":0.0}\n{"step":1')
+    resumed = pretrain(table)
+    whole = pretrain(run_settings(tmp_path, out=str(tmp_path / "whole")))
+    assert without_speed(resumed.records) == without_speed(whole.records) == without_speed(read_records(path))
+
+
+@pytest.mark.parametrize("lost", [1, 99])
+def test_missing_records_are_an_error(tmp_path: Path, lost: int) -> None:
+    """The last records of a finished run, or all of them, are gone: an error says so, and the rest stays."""
+    table = run_settings(tmp_path)
+    pretrain(table)
+    path = tmp_path / "run" / "metrics.jsonl"
+    lines = path.read_text().splitlines(keepends=True)
+    path.write_text("".join(lines[:-lost]))
+    if lost > len(lines):
+        path.unlink()
+    with pytest.raises(
+        SourceError, match=r"metrics\.jsonl: no record of step 20, after which checkpoint\.pt was written"
+    ):
+        pretrain(table)
+    path.write_text("".join(lines))
+    assert len(pretrain(table).records) == len(lines)
+
+
+def test_an_incomplete_checkpoint_of_a_killed_run_is_removed(tmp_path: Path) -> None:
+    table = run_settings(tmp_path)
+    pretrain(table, stop=lambda: True)
+    (tmp_path / "run" / ".part-0123456789abcdef").write_bytes(b"half of it")
+    assert pretrain(table).finished
+    assert not list((tmp_path / "run").glob(".part-*"))
+
+
+def test_fingerprints_do_not_change() -> None:
+    """A changed default would make the checkpoints of earlier versions unusable: it must not go unnoticed."""
+    assert (
+        load_config({"out": "a"}).fingerprint == load_config({"out": "b", "compile": "no", "train": ["c"]}).fingerprint
+    )
+    assert load_config({"out": "a", "seed": 1}).fingerprint != load_config({"out": "a"}).fingerprint
+
+
+def test_a_config_is_no_number():
+    with pytest.raises(InputError, match="config: a int, expected"):
+        load_config(1)  # would be read from, and closed, as the standard output

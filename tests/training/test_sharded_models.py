@@ -1,0 +1,44 @@
+"""Sharded models: functions that need all weights in one process refuse them by name and do not change them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("transformers")
+
+from torch import distributed  # noqa: E402
+from torch.distributed.device_mesh import init_device_mesh  # noqa: E402
+from torch.distributed.fsdp import fully_shard  # noqa: E402
+
+from attngeo.errors import InputError, LayoutError  # noqa: E402
+from attngeo.training.gradients.gradient_terms import gradient_terms  # noqa: E402
+from attngeo.training.initialisation.symmetric import symmetric_init_  # noqa: E402
+from tests.training.gradients.gradient_models import labelled_batch, model_with_loss  # noqa: E402
+
+
+@pytest.fixture
+def sharded() -> Iterator[Any]:
+    """A BERT under FSDP 2, in a group of one process."""
+    distributed.init_process_group("gloo", store=distributed.HashStore(), rank=0, world_size=1)
+    try:
+        yield fully_shard(model_with_loss("bert"), mesh=init_device_mesh("cpu", (1,)))
+    finally:
+        distributed.destroy_process_group()
+
+
+def test_a_sharded_model_is_not_initialised(sharded: Any) -> None:
+    before = {name: value.full_tensor().clone() for name, value in sharded.named_parameters()}
+    with pytest.raises(LayoutError, match="BertForMaskedLM: its weights are sharded; initialise the model before"):
+        symmetric_init_(sharded)
+    assert all(torch.equal(value.full_tensor(), before[name]) for name, value in sharded.named_parameters())
+
+
+def test_gradient_terms_refuse_a_sharded_model(sharded: Any) -> None:
+    with pytest.raises(
+        InputError, match="BertForMaskedLM: its weights are sharded, expected all of them in this process"
+    ):
+        gradient_terms(sharded, labelled_batch("bert"))
