@@ -48,13 +48,18 @@ def prune(
         ),
     ] = "sensitivity",
     unit: Annotated[
-        str, typer.Option(metavar="query|group", help="Remove query heads, or whole key groups.")
-    ] = "query",
+        str | None,
+        typer.Option(
+            metavar="group|query",
+            help="Remove whole groups of query heads that share a key head, or equally many query heads of every "
+            "group. Default: group.",
+        ),
+    ] = None,
     uniform: Annotated[
         bool,
         typer.Option(
             "--uniform",
-            help="Remove the same number of heads from every layer and group, so that transformers loads the result.",
+            help="Remove the same number of heads from every layer, so that transformers loads the result.",
         ),
     ] = False,
     refit: Annotated[bool, typer.Option(help="Refit the output projections of the heads that stay.")] = True,

@@ -70,9 +70,9 @@ GROUPED_KINDS = ("llama", "mistral", "qwen2", "qwen3", "gemma2", "phi3")
 PAIRS = ("t5", "bart", "whisper")
 GENERATING = ("gpt2", "gpt_neox", "opt", *GROUPED_KINDS, *PAIRS)
 EAGER_ONLY = ("gemma2",)  # soft-capped logits
-# Heads to remove, unequally many in each layer; with grouped keys, a whole group among them.
+# Heads to remove, unequally many in each layer; with grouped keys, one of every group of a layer, or a whole group.
 _DEFAULT = ["L0H2", "L1H0", "L1H3", "L1H1"]
-_GROUPED = ["L0H1", "L1H3", "L1H4", "L1H5", "L1H0"]
+_GROUPED = ["L0H1", "L0H5", "L1H3", "L1H4", "L1H5"]
 _PAIR = ["encoder/L0H2", "decoder/L1H0", "decoder/L1H1", "cross/L0H3", "cross/L1H1", "cross/L1H2", "encoder/L1H0"]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -25,17 +26,18 @@ def test_a_plan_prints_as_one_short_line() -> None:
 def test_smaller_plans_are_the_beginning_of_the_largest(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of 16 heads, 30% are 4.8: the nearest number is removed, as `prune_plan` does."""
     asked: list[float] = []
+    measured = SimpleNamespace(measured=[])
 
     def choose(*_: Any, share: float, **__: Any) -> PrunePlan:
         asked.append(share)
         return made_plan(max(1, round(share * 16)))
 
     monkeypatch.setattr(sys.modules[prune_plan.__module__], "choose_heads", choose)
-    found = list(plans(None, "error", (0.01, 0.3, 0.5, 0.7)))  # type: ignore[arg-type]
+    found = list(plans(measured, "error", (0.01, 0.3, 0.5, 0.7)))  # type: ignore[arg-type]
     assert [len(plan.removed) for plan in found] == [1, 5, 8, 11] and asked == [0.7]
     assert all(plan.removed == found[-1].removed[: len(plan.removed)] for plan in found)
     asked.clear()
-    assert [len(plan.removed) for plan in plans(None, "folders", (0.3, 0.7))] == [5, 11]  # type: ignore[arg-type]
+    assert [len(plan.removed) for plan in plans(measured, "folders", (0.3, 0.7))] == [5, 11]  # type: ignore[arg-type]
     assert asked == [0.3, 0.7]  # whose small choices are not the beginning of large ones
 
 

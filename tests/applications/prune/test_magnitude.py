@@ -28,7 +28,7 @@ def test_magnitudes_have_the_norms_of_the_scored_forms(kind: str) -> None:
         norms = scored.filter(layer=layer.layer)["norm"].to_numpy()  # [H]
         values = layer.inputs[layer.value].weight.detach().numpy().reshape(layer.heads.keys, layer.heads.size, -1)
         output = layer.output_weight.detach().numpy().reshape(layer.heads.queries, layer.heads.size, -1)  # [H, r, d]
-        circuits = [np.linalg.norm(values[layer.key_of[head]].T @ own) for head, own in enumerate(output)]
+        circuits = [np.linalg.norm(values[head // layer.heads.group].T @ own) for head, own in enumerate(output)]
         np.testing.assert_allclose(magnitude(layer), norms * circuits, rtol=1e-5)
     assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
 

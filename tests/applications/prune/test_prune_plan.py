@@ -137,7 +137,7 @@ def test_a_count_that_the_config_rejects_is_not_used() -> None:
         )
     )  # fmt: skip
     calibration = calibrate(load_model(model), calibration_inputs("llama"))
-    plan = choose_heads(calibration, "output", share=1 / 8, uniform=True)
+    plan = choose_heads(calibration, "output", share=1 / 8, unit="query", uniform=True)
     assert plan.notes == ("4 heads are removed instead of 2: the nearest number that the config accepts",)
     assert prune(model, plan, refit=False).config.num_attention_heads == 6
     with pytest.raises(InputError, match="unit 'group': every layer has a single group"):
@@ -149,11 +149,12 @@ def test_the_losses_of_a_uniform_removal_are_those_of_uniform_plans() -> None:
     with torch.no_grad():
         model.model.layers[-1].self_attn.o_proj.weight.mul_(20)  # without `uniform`, all heads would go elsewhere
     calibration = calibrate(load_model(model), calibration_inputs("llama"))
-    plan = choose_heads(calibration, "output", share=0.5, uniform=True)
+    plan = choose_heads(calibration, "output", share=0.5, unit="query", uniform=True)
     batches = list(calibration.statistics.held_out)
-    curve = loss_curve(calibration, batches, ["output"], shares=[plan.share], refits=[False], uniform=True)
+    options: dict[str, Any] = {"shares": [plan.share], "refits": [False], "unit": "query"}
+    curve = loss_curve(calibration, batches, ["output"], **options, uniform=True)
     assert curve.points[0].loss == mean_loss(prune(model, plan, refit=False), batches)
-    (other,) = loss_curve(calibration, batches, ["output"], shares=[plan.share], refits=[False]).points
+    (other,) = loss_curve(calibration, batches, ["output"], **options).points
     assert other.heads == len(plan.removed) and other.loss != curve.points[0].loss
 
 
@@ -180,11 +181,10 @@ def test_uniform_plans_are_loaded_by_transformers(kind: str, unit: str, tmp_path
         assert plan.notes == ("6 heads are removed instead of 4: the nearest number that the config accepts",)
 
 
-def test_a_uniform_plan_has_equal_groups() -> None:
-    """Layers that keep four heads of two groups each, but one and three of them, would be read as two and two."""
+def test_a_uniform_plan_has_equal_layers() -> None:
     model = tiny_model("llama")
-    plan = replace(PrunePlan.from_heads(model, ["L0H0", "L0H1", "L1H3", "L1H4"]), uniform=True)
-    with pytest.raises(InputError, match="its layers or groups keep different numbers of heads"):
+    plan = replace(PrunePlan.from_heads(model, ["L0H0", "L0H3", "L1H3", "L1H4", "L1H5"]), uniform=True)
+    with pytest.raises(InputError, match="its layers keep different numbers of heads"):
         prune(model, plan, refit=False)
 
 
@@ -312,6 +312,10 @@ def test_impossible_options(options: dict[str, Any], message: str, decoder: Cali
         (["L0H9"], "L0H9: no such head; layer 0 has the heads 0, 1, 2, 3, 4, 5"),
         (["L7H0"], "L7H0: no such layer; the layers are 0 to 1"),
         ([f"L0H{head}" for head in range(6)], "L0: all heads of the layer would be removed"),
+        (
+            ["L1H4"],
+            r"L1: the group of H3 to H5 would keep 2 query heads and that of H0 to H2 would keep 3; remove whole",
+        ),
         (["head 3"], "'head 3': not the label of a head"),
         (["cross/L0H1"], "cross/L0H1: the model has no stack cross; it has decoder"),
         ([], "heads: expected a list of labels"),

@@ -24,7 +24,7 @@ from attngeo.applications.prune.removal.layers import prunable_layers  # noqa: E
 from attngeo.data import bundled  # noqa: E402
 from attngeo.errors import InputError  # noqa: E402
 from attngeo.live.load import load_model  # noqa: E402
-from tests.applications.prune.prunable_models import removed_heads, tiny_model  # noqa: E402
+from tests.applications.prune.prunable_models import tiny_model  # noqa: E402
 
 HEADS, SIZE, WIDTH, TOKENS = 4, 3, 5, 200
 
@@ -268,7 +268,7 @@ def test_a_refit_that_raises_the_loss_is_not_applied() -> None:
 
 def test_a_refit_needs_calibration() -> None:
     model = tiny_model("llama")
-    plan = PrunePlan.from_heads(model, removed_heads("llama"))
+    plan = PrunePlan.from_heads(model, ["L0H0", "L0H3"])
     with pytest.raises(InputError, match="refit: no calibration; pass inputs="):
         prune(model, plan)
     assert prune(model, plan, inputs=calibration_inputs("llama")).config.attngeo_pruned["refit"]["tokens"] == 360

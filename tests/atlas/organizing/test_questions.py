@@ -71,7 +71,7 @@ def test_pairs_that_share_a_key_head_are_compared_with_chance() -> None:
     [
         ([], 2 * 6),  # two layers of two key heads, each read by three heads
         (["L0H2", "L0H5", "L1H2", "L1H5"], 2 * 2),  # each key head has lost one of its heads
-        (["L0H0", "L1H0", "L1H1"], (1 + 3) + (0 + 3)),  # groups of unequal size
+        (["L0H0", "L0H3", "L1H0", "L1H1", "L1H2"], (1 + 1) + 3),  # one of every group, and a whole group
     ],
 )
 def test_heads_of_a_pruned_model_share_the_keys_of_the_full_model(

@@ -78,7 +78,7 @@ def loss_curve(
     *,
     shares: Sequence[float] = SHARES,
     refits: Sequence[bool] = (False, True),
-    unit: str = "query",
+    unit: str | None = None,
     uniform: bool = False,
     seeds: Sequence[int] = (0,),
     progress: Callable[[int, int], None] | None = None,
@@ -117,7 +117,7 @@ def plans(
     calibration: Calibration,
     method: str,
     shares: Sequence[float],
-    unit: str = "query",
+    unit: str | None = None,
     seed: int = 0,
     *,
     uniform: bool = False,
@@ -125,7 +125,8 @@ def plans(
     """Yield the plan of each share; where the choice is greedy, smaller plans are the beginning of the largest."""
     from attngeo.applications.prune.prune_plan import choose_heads
 
-    if method in _DRAWN_FOR_SHARE or unit == "group" or uniform:
+    grouped = any(one.layer.heads.group > 1 for one in calibration.measured)
+    if method in _DRAWN_FOR_SHARE or grouped or uniform:
         for share in shares:
             yield choose_heads(calibration, method, share=share, unit=unit, uniform=uniform, seed=seed)
         return

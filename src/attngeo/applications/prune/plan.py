@@ -50,9 +50,9 @@ class _SavedFields:
     stacks: tuple[str, ...]  # all stacks of the model
     total: int  # query heads of the full model
     method: str  # the criterion; "hand": the heads were named by the user
-    unit: str  # "query": single query heads, "group": key heads with all their query heads
+    unit: str  # "group": key heads with all their query heads, "query": query heads of every group
     removed: tuple[RemovedHead, ...]
-    uniform: bool = False  # every layer and group loses the same number, so that transformers loads the pruned model
+    uniform: bool = False  # every layer loses the same number, so that transformers loads the pruned model
     notes: tuple[str, ...] = ()  # what a user should know: a layer that was not emptied, a count that was rounded
 
 
@@ -90,7 +90,8 @@ class PrunePlan(_SavedFields):
     def from_heads(cls, model: PreTrainedModel, heads: Sequence[str]) -> PrunePlan:
         """Return the plan that removes the heads with these labels: "L0H1", or "cross/L0H1" in encoder-decoder models.
 
-        InputError for a head that does not exist or is named twice, and for a layer that would lose all its heads.
+        InputError for a head that does not exist or is named twice, for a layer that would lose all its heads, and for
+        groups of query heads with one key head that would keep different numbers of heads.
         """
         from attngeo.applications.prune.fingerprint import fingerprint
         from attngeo.applications.prune.removal.layers import prunable_layers
@@ -120,7 +121,8 @@ class PrunePlan(_SavedFields):
     def kept_heads(self, layers: Sequence[PrunableLayer]) -> dict[tuple[str, int], tuple[int, ...]]:
         """Return the numbers of the heads that each (stack, layer) keeps.
 
-        InputError where the plan names heads that `layers` do not have, a head twice, or all heads of a layer.
+        InputError where the plan names heads that `layers` do not have, a head twice, or all heads of a layer, and
+        where the groups of a layer would keep different numbers of heads.
         """
         twice = [head for head, count in Counter(self.heads).items() if count > 1]
         if twice:
@@ -134,10 +136,12 @@ class PrunePlan(_SavedFields):
             (layer.stack, layer.layer): tuple(head.head for head in layer.labels if head not in gone)
             for layer in layers
         }
-        for (stack, layer), left in kept.items():
+        for layer in layers:
+            name = Head(layer.stack, layer.layer, 0).short(self.stacks).rpartition("H")[0]
+            left = kept[layer.stack, layer.layer]
             if not left:
-                name = Head(stack, layer, 0).short(self.stacks).rpartition("H")[0]
                 raise InputError(f"{name}: all heads of the layer would be removed; at least one has to be kept")
+            check_groups(name, left, layer.heads.group)
         return kept
 
     def _why_missing(self, head: Head, layers: Sequence[PrunableLayer]) -> str:
@@ -194,3 +198,22 @@ class PrunePlan(_SavedFields):
 def stacks_of(layers: Sequence[PrunableLayer]) -> tuple[str, ...]:
     """Return the names of the stacks, in order."""
     return tuple(dict.fromkeys(layer.stack for layer in layers))
+
+
+def check_groups(name: str, kept: Sequence[int], group: int) -> None:
+    """Raise InputError unless the key heads of the layer `name` keep equally many query heads, or none.
+
+    >>> check_groups("L2", [0, 1, 2, 5], 3)
+    Traceback (most recent call last):
+        ...
+    attngeo.errors.InputError: L2: the group of H3 to H5 would keep 1 query head and that of H0 to H2 would keep 3; \
+remove whole groups, or equally many heads from every group
+    """
+    sizes = Counter(head // group for head in kept)
+    (most, largest), (least, smallest) = sizes.most_common()[0], sizes.most_common()[-1]
+    if smallest < largest:
+        few, many = (f"H{one * group} to H{(one + 1) * group - 1}" for one in (least, most))
+        raise InputError(
+            f"{name}: the group of {few} would keep {smallest} query head{'s' * (smallest > 1)} and that of {many} "
+            f"would keep {largest}; remove whole groups, or equally many heads from every group"
+        )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -185,11 +184,10 @@ def _output_parameters(layers: Sequence[PrunableLayer]) -> dict[str, Any]:
 
 
 def _set_uniform(pruned: PreTrainedModel, layer: PrunableLayer, kept: Mapping[tuple[str, int], Sequence[int]]) -> None:
-    """Write the head counts of a uniform plan into the config; InputError where layers or groups differ."""
-    from attngeo.applications.prune.criteria.uniform import UniformCounts, set_counts
+    """Write the head counts of a uniform plan into the config; InputError where layers differ."""
+    from attngeo.applications.prune.criteria.uniform import set_counts
 
-    groups = {tuple(sorted(Counter(head // layer.heads.group for head in heads).values())) for heads in kept.values()}
-    sizes = next(iter(groups))
-    if len(groups) != 1 or len(set(sizes)) != 1:
-        raise InputError("the plan is marked uniform, but its layers or groups keep different numbers of heads")
-    set_counts(pruned.config, UniformCounts(sum(sizes), len(sizes)), layer.heads.size)
+    counts = {(len(heads), len({head // layer.heads.group for head in heads})) for heads in kept.values()}
+    if len(counts) != 1:
+        raise InputError("the plan is marked uniform, but its layers keep different numbers of heads")
+    set_counts(pruned.config, *counts.pop(), layer.heads.size)

@@ -45,7 +45,7 @@ def prune_folder(
     share: float | None = None,
     heads: int | None = None,
     method: str = "sensitivity",
-    unit: str = "query",
+    unit: str | None = None,
     uniform: bool = False,
     target: str | None = None,
     refit: bool = True,

@@ -29,7 +29,7 @@ def prune_plan(
     share: float | None = None,
     heads: int | None = None,
     method: str = "sensitivity",
-    unit: str = "query",
+    unit: str | None = None,
     uniform: bool = False,
     window: int | None = None,
     target: str | None = None,
@@ -46,8 +46,9 @@ def prune_plan(
     share, heads  how many of the model's query heads are removed: a share of them (0.3 by default), or a number
     method        "sensitivity", "unexplained", "refit", "error", "gradient", "fisher", "magnitude", "output",
                   "folders", "entropy" or "random"
-    unit          "query": query heads one by one; "group": key heads with all query heads that read them
-    uniform       remove the same number from every layer and group, so that transformers itself loads the result
+    unit          "group": key heads with all query heads that read them; "query": query heads, equally many of every
+                  group of a layer. By default "group" where query heads share key heads.
+    uniform       remove the same number from every layer, so that transformers itself loads the result
     window        tokens per row that a text is cut into; by default the model's maximum, at most 512
     target        what the decoder of an encoder-decoder reads, where the inputs are sounds
     seed          of the masking, and of random choices
@@ -85,15 +86,15 @@ def choose_heads(
     *,
     share: float | None = None,
     heads: int | None = None,
-    unit: str = "query",
+    unit: str | None = None,
     uniform: bool = False,
     seed: int = 0,
 ) -> PrunePlan:
     """Return the plan that a criterion makes of a calibration; options as in `prune_plan`."""
     from attngeo.applications.prune.criteria.greedy import choose
     from attngeo.applications.prune.criteria.methods import method_costs
-    from attngeo.applications.prune.criteria.uniform import choose_uniform, uniform_counts
-    from attngeo.applications.prune.criteria.units import layer_units
+    from attngeo.applications.prune.criteria.uniform import choose_uniform, uniform_steps
+    from attngeo.applications.prune.criteria.units import layer_units, split_groups, unit_places
 
     check_options(share, heads, method, unit, seed)
     layers = [one.layer for one in calibration.measured]
@@ -101,22 +102,27 @@ def choose_heads(
     wanted = heads if heads is not None else max(1, round((SHARE if share is None else share) * total))
     if heads is not None and heads >= total:
         raise InputError(f"heads is {heads}, but the model has {total}; expected fewer")
+    if unit is None:
+        unit = "group" if any(layer.heads.group > 1 for layer in layers) else "query"
     units = [layer_units(layer, unit) for layer in layers]
+    places = [unit_places(layer, unit) for layer in layers]
     if all(len(own) == 1 for own in units):
         raise InputError(f"unit {unit!r}: every layer has a single {unit}, which has to be kept")
     costs = method_costs(
         method, calibration.measured, units, lambda: calibration.organized, kept=total - wanted, seed=seed
     )
     if uniform:
-        counts = uniform_counts(calibration.model.config, layers[0], wanted / total, unit)
-        choices = choose_uniform(layers, costs, units, counts)
+        steps = uniform_steps(calibration.model.config, layers[0], wanted / total, unit)
+        choices = choose_uniform(costs, places, steps)
         reason = "the nearest number that the config accepts"
     else:
-        size = max(len(heads_of_unit) for own in units for heads_of_unit in own)
-        count = max(1, round(wanted / size))
-        choices = choose(costs, count)
-        least = {"query": "query head", "group": "group"}[unit]
-        reason = "only whole groups go" if len(choices) == count else f"every layer keeps at least one {least}"
+        split = any(split_groups(layer, unit) for layer in layers)
+        size = max(len(set(place)) * len(own[0]) for place, own in zip(places, units, strict=True))  # of a step
+        choices = choose(costs, places, max(1, round(wanted / size)))
+        least = "group a query head" if split else "layer a group" if unit == "group" else "layer a query head"
+        reason = f"every {least.replace(' a ', ' keeps at least one ', 1)}"
+        if abs(sum(len(units[one.layer][one.unit]) for one in choices) - wanted) < size:
+            reason = "every group of a layer loses equally many" if split else "only whole groups go"
     removed = _removed(layers, units, choices)
     notes = () if len(removed) == wanted else (f"{len(removed)} heads are removed instead of {wanted}: {reason}",)
     return PrunePlan(
@@ -134,14 +140,14 @@ def choose_heads(
     )
 
 
-def check_options(share: float | None, heads: int | None, method: str, unit: str, seed: int) -> None:
+def check_options(share: float | None, heads: int | None, method: str, unit: str | None, seed: int) -> None:
     """Raise InputError for an amount, a method, a unit or a seed that does not exist."""
     from attngeo.applications.prune.criteria.methods import METHODS
     from attngeo.applications.prune.criteria.units import UNITS
 
     if method not in METHODS:
         raise InputError(f"method {method!r}: expected one of {', '.join(METHODS)}")
-    if unit not in UNITS:
+    if unit is not None and unit not in UNITS:
         raise InputError(f"unit {unit!r}: expected one of {', '.join(UNITS)}")
     if share is not None and heads is not None:
         raise InputError(f"share is {share} and heads is {heads}: expected one of the two")

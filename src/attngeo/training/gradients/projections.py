@@ -96,8 +96,6 @@ def _layer(
         missing = str(error)
     if site.heads is None and not missing:
         missing = f"{site.path}: the head count is not known"
-    if site.heads is not None and site.heads.key_of is not None and not missing:
-        missing = f"{site.path}: a pruned layer whose key heads are read by unequal numbers of query heads"
     names = dict.fromkeys((*site.storage.inputs, *site.tensors))
     modules = {name: module for name in names if (module := _module_of_weight(model, name)) is not None}
     if len(modules) < len(names) and not missing:

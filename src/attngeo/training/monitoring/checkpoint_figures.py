@@ -77,7 +77,7 @@ def _rope_symmetries(weights: AttentionWeights, heads: bool) -> Floats:
         return np.full(1 + len(weights.query), np.nan)
     query, key = weights.query.astype(np.float64), weights.key.astype(np.float64)
     size = weights.group_size
-    of_layer = rotary_average(*layer_form_factors(query, key, weights.key_of), weights.rotary).symmetry  # [G, d, r]
+    of_layer = rotary_average(*layer_form_factors(query, key), weights.rotary).symmetry  # [G, d, r]
     if not heads:
         return np.array([of_layer])
     of_heads = rotary_average(query[:, None], np.repeat(key, size, 0)[:, None], weights.rotary).symmetry  # [H]

@@ -114,7 +114,7 @@ def _batches(layers: Iterable[AttentionWeights]) -> Iterator[list[AttentionWeigh
 
 
 def _batch_key(weights: AttentionWeights) -> tuple[object, ...]:
-    same = (weights.heads_known, weights.key_of, weights.cross, weights.rotary)
+    same = (weights.heads_known, weights.cross, weights.rotary)
     return weights.query.shape, weights.key.shape, weights.query.device, *same
 
 
@@ -124,7 +124,7 @@ def _measure_batch(batch: Sequence[AttentionWeights], heads: bool) -> DeviceFigu
     scale = _normalise(query) * _normalise(key)  # [n]
     size = batch[0].group_size
     # The layer form M = Σ_g (Σ_{h in g} W_q^h)(W_k^g)ᵀ has the groups side by side as its factors.
-    summed, groups = layer_form_factors(query, key, batch[0].key_of, axis=1)  # [n, G, d_q, r], [n, G, d_k, r]
+    summed, groups = layer_form_factors(query, key, axis=1)  # [n, G, d_q, r], [n, G, d_k, r]
     of_layers = form_figures(*(side.movedim(1, 2).flatten(2) for side in (summed, groups)))  # factors [n, d, G·r]
     of_heads = of_layers.new_empty(len(batch), 0, len(FIGURES))
     rotary, rope = batch[0].rotary, FIGURES.index("symmetry_rope")

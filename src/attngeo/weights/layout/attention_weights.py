@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from attngeo.arrays import Array, namespace
+from attngeo.arrays import Array
 from attngeo.weights.layout.rotary import RotaryPairs
 from attngeo.weights.sources.checkpoint import FloatArray
 
@@ -37,7 +37,7 @@ class AttentionWeights:
     stack: str  # "encoder", "decoder", "cross", "text", "vision", "audio", …
     layer: int  # from 0 within the stack
     query: FloatArray  # [H, d_q, r]
-    key: FloatArray  # [G, d_k, r], H a multiple of G; with `key_of`, one copy per query head, [H, d_k, r]
+    key: FloatArray  # [G, d_k, r], H a multiple of G
     heads_known: bool = True  # False: the head count is unknown, and H = G = 1 holds the whole layer
     cross: bool = False  # queries and keys read different sequences
     qk_norm: bool = False  # queries and keys are normalised before their product; both include the gains
@@ -45,7 +45,6 @@ class AttentionWeights:
     rotary_known: bool = False  # False: the layer may rotate, but how was never checked against a live model
     norm: Norm | None = None  # the norm before the attention; None: not asked for, or not known
     numbers: tuple[int, ...] | None = None  # of the query heads in the full model, for a pruned layer; None: 0, 1, 2, …
-    key_of: tuple[int, ...] | None = None  # the key head of each query head, where a pruned layer's groups are unequal
     tensors: tuple[str, ...] = field(default=(), repr=False)  # names of the query and the key tensor
 
     def __eq__(self, other: object) -> bool:
@@ -58,13 +57,13 @@ class AttentionWeights:
 
     @property
     def group_size(self) -> int:
-        """Return H/G, the number of query heads that share one key head; 1 where each has its copy."""
+        """Return H/G, the number of query heads that share one key head."""
         return len(self.query) // len(self.key)
 
     @property
     def groups(self) -> int:
-        """Return G, the number of key heads, copies not counted."""
-        return len(self.key) if self.key_of is None else max(self.key_of) + 1
+        """Return G, the number of key heads."""
+        return len(self.key)
 
     @property
     def head_numbers(self) -> Sequence[int]:
@@ -72,30 +71,21 @@ class AttentionWeights:
         return range(len(self.query)) if self.numbers is None else self.numbers
 
 
-def layer_form_factors(
-    query: Array, key: Array, key_of: Sequence[int] | None = None, axis: int = 0
-) -> tuple[Array, Array]:
+def layer_form_factors(query: Array, key: Array, axis: int = 0) -> tuple[Array, Array]:
     """Return the factors of the layer form M = Σ_g (Σ_{h in g} W_q^h)(W_k^g)ᵀ, both with G heads along `axis`.
 
-    query:  H heads along `axis`
-    key:    G heads along `axis`; with `key_of`, one copy per query head
-    key_of: the key head of each query head, in ascending order; None: every key head is read by H/G query heads
+    query: H heads along `axis`
+    key:   G heads along `axis`; key head g is read by the query heads g·H/G, …, (g + 1)·H/G − 1
 
-    >>> query, key = np.array([[1.0], [2.0], [4.0]]), np.array([[5.0], [5.0], [7.0]])
-    >>> [side.ravel().tolist() for side in layer_form_factors(query, key, (0, 0, 1))]
-    [[3.0, 4.0], [5.0, 7.0]]
+    >>> query, key = np.array([[1.0], [2.0], [4.0], [8.0]]), np.array([[5.0], [7.0]])
+    >>> [side.ravel().tolist() for side in layer_form_factors(query, key)]
+    [[3.0, 12.0], [5.0, 7.0]]
     """
-    if key_of is None and query.shape[axis] == key.shape[axis]:
+    if query.shape[axis] == key.shape[axis]:
         return query, key
-    if key_of is None:
-        groups = key.shape[axis]
-        summed: Array = query.reshape(*query.shape[:axis], groups, -1, *query.shape[axis + 1 :]).sum(axis + 1)
-        return summed, key
-    starts: list[int] = [head for head, group in enumerate(key_of) if head == 0 or key_of[head - 1] != group]
-    stops = [*starts[1:], len(key_of)]
-    stack: Any = namespace(query).stack
-    summed = stack([_along(query, axis, slice(*span)).sum(axis) for span in zip(starts, stops, strict=True)], axis)
-    return summed, stack([_along(key, axis, start) for start in starts], axis)
+    groups = key.shape[axis]
+    summed: Array = query.reshape(*query.shape[:axis], groups, -1, *query.shape[axis + 1 :]).sum(axis + 1)
+    return summed, key
 
 
 def _same_fields(a: Any, b: Any) -> bool:
@@ -108,8 +98,3 @@ def _same_fields(a: Any, b: Any) -> bool:
         elif x is not y and x != y:
             return False
     return True
-
-
-def _along(array: Any, axis: int, index: int | slice) -> Any:
-    """Return array[..., index, ...] with the index at `axis`."""
-    return array[(*(slice(None) for _ in range(axis)), index)]

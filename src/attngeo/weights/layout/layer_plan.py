@@ -61,7 +61,6 @@ class LayerPlan:
             rotary_known=self.rotary_known,
             norm=None if self.norm is None else _norm(self.norm, tensors),
             numbers=self.heads.numbers,
-            key_of=self.heads.key_of,
             tensors=(self.site.query, self.site.key),
         )
 

@@ -1,8 +1,9 @@
 """The heads that pruned layers still have. `attngeo.prune` writes them into the config; here they are read back.
 
-    "attngeo_pruned": {"stacks": {"decoder": {"heads": 9, "key_heads": 3, "head_size": 64, "kept": {"0": [0, 2, 5]}}}}
+    "attngeo_pruned": {"stacks": {"decoder": {"heads": 9, "key_heads": 3, "head_size": 64, "kept": {"0": [0, 3, 6]}}}}
 
-A stack states the head counts of the full model, and the numbers of the query heads that each layer has kept.
+A stack states the head counts of the full model, and the numbers of the query heads that each layer has kept. The key
+heads that a layer has kept are read by equally many of them.
 """
 
 from __future__ import annotations
@@ -27,10 +28,10 @@ def is_pruned(config: Mapping[str, Any] | None) -> bool:
 def pruned_heads(config: Mapping[str, Any] | None, stack: str, layer: int) -> Heads | None:
     """Return the heads of one layer of a pruned model; None where the config says nothing about the layer.
 
-    >>> stacks = {"decoder": {"heads": 9, "key_heads": 3, "head_size": 64, "kept": {"0": [0, 2, 5]}}}
+    >>> stacks = {"decoder": {"heads": 9, "key_heads": 3, "head_size": 64, "kept": {"0": [0, 2, 3, 5]}}}
     >>> heads = pruned_heads({"attngeo_pruned": {"stacks": stacks}}, "decoder", 0)
-    >>> heads.queries, heads.keys, heads.numbers, heads.key_of
-    (3, 2, (0, 2, 5), (0, 0, 1))
+    >>> heads.queries, heads.keys, heads.numbers
+    (4, 2, (0, 2, 3, 5))
     """
     if config is None or not is_pruned(config):
         return None
@@ -45,7 +46,7 @@ def pruned_heads(config: Mapping[str, Any] | None, stack: str, layer: int) -> He
 def pruned_group(config: Mapping[str, Any] | None, stack: str) -> int | None:
     """Return how many query heads of a stack shared a key head before it was pruned; None where it was not.
 
-    >>> stacks = {"decoder": {"heads": 9, "key_heads": 3, "head_size": 64, "kept": {"0": [0, 2, 5]}}}
+    >>> stacks = {"decoder": {"heads": 9, "key_heads": 3, "head_size": 64, "kept": {"0": [0, 2, 3, 5]}}}
     >>> pruned_group({"attngeo_pruned": {"stacks": stacks}}, "decoder")
     3
     """
@@ -72,8 +73,7 @@ def _heads(described: Mapping[str, int], kept: Sequence[int]) -> Heads:
         raise ValueError
     if not kept or list(kept) != sorted(set(kept)) or not all(type(n) is int and 0 <= n < queries for n in kept):
         raise ValueError
-    groups = Counter(head // (queries // keys) for head in kept)  # key head → query heads that read it
-    equal = len(set(groups.values())) == 1
-    position = {key: index for index, key in enumerate(sorted(groups))}
-    key_of = tuple(position[head // (queries // keys)] for head in kept)
-    return Heads(len(kept), len(groups), size, numbers=tuple(kept), key_of=None if equal else key_of)
+    sizes = set(Counter(head // (queries // keys) for head in kept).values())  # query heads that read a key head
+    if len(sizes) > 1:
+        raise ValueError
+    return Heads(len(kept), len(kept) // sizes.pop(), size, numbers=tuple(kept))

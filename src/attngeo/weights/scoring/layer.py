@@ -11,7 +11,7 @@ import numpy as np
 
 from attngeo.arrays import AnyFloats, contiguous
 from attngeo.io.threads import WORTH_A_THREAD, each
-from attngeo.weights.layout.attention_weights import AttentionWeights, Norm, layer_form_factors
+from attngeo.weights.layout.attention_weights import AttentionWeights, Norm
 from attngeo.weights.scoring.factored import (
     PLAIN,
     Figures,
@@ -33,17 +33,16 @@ class LayerFactors:
     """The factors of all heads of one layer."""
 
     query: Factors  # [H, r, d_q]
-    key: Factors  # [G, r, d_k]; with `key_of`, one copy per query head, [H, r, d_k]
-    key_of: tuple[int, ...] | None = None  # the key head of each query head, where a pruned layer's groups are unequal
+    key: Factors  # [G, r, d_k]
 
     @property
     def groups(self) -> int:
-        """G, the number of key heads, copies not counted."""
-        return len(self.key.w) if self.key_of is None else max(self.key_of) + 1
+        """G, the number of key heads."""
+        return len(self.key.w)
 
     @property
     def group_size(self) -> int:
-        """The number of query heads that share one key head; 1 where each has its copy."""
+        """The number of query heads that share one key head."""
         return len(self.query.w) // len(self.key.w)
 
     @property
@@ -64,10 +63,6 @@ class LayerFactors:
     @cached_property
     def layer_query(self) -> Factors:
         """The left factor of the layer form M = Σ_g (Σ_{h in g} W_q^h)(W_k^g)ᵀ, `[1, G r, d_q]`."""
-        if self.key_of is not None:  # unequal groups cannot be kept as summands, so float64 keeps the digits
-            query = self.query.double().w
-            summed, _ = layer_form_factors(query, query, self.key_of)  # [G, r, d_q]
-            return Factors(summed.reshape(1, -1, summed.shape[2]))
         grouped = self.grouped_query
         h, r, d = self.query.w.shape
         if self.group_size == 1:
@@ -81,14 +76,13 @@ class LayerFactors:
     @cached_property
     def layer_key(self) -> Factors:
         """The right factor of the layer form, `[1, G r, d_k]`."""
-        _, key = layer_form_factors(self.key.w, self.key.w, self.key_of)  # [G, r, d_k]
-        return Factors(key.reshape(1, -1, key.shape[2]))
+        return Factors(self.key.w.reshape(1, -1, self.key.w.shape[2]))
 
 
 def layer_factors(weights: AttentionWeights) -> LayerFactors:
     """Return the factors of a layer; they share memory with `weights` if the checkpoint stores [out, in]."""
     query, key = (contiguous(w.swapaxes(1, 2)) for w in (weights.query, weights.key))
-    return LayerFactors(Factors(query), Factors(key), weights.key_of)
+    return LayerFactors(Factors(query), Factors(key))
 
 
 # Memory of folded factors that are no longer used, by shape: first touching new memory takes longer than folding.
@@ -109,7 +103,7 @@ def fold_norm(plain: LayerFactors, norm: Norm, memory: Memory | None = None) -> 
         Factors(_folded(side.w, norm, exponent, _taken(name, side.w, memory)))
         for name, side, exponent in zip(("query", "key"), (plain.query, plain.key), exponents, strict=True)
     )
-    folded = LayerFactors(query, key, plain.key_of)
+    folded = LayerFactors(query, key)
     if plain.group_size > 1 and plain.layer_query.w.dtype == np.float32 and not exponents[0]:
         # Folding is linear, so the sum of the heads of each group need not be computed again.
         out = _taken("layer", plain.layer_query.w, memory)

@@ -26,7 +26,7 @@ def magnitude(layer: PrunableLayer) -> Floats:
     layer.qk_norms.include(query, key, tensors)
     value = _values(layer, tensors)  # [G, d, r]
     output = layer.output_weight.detach().double().cpu().numpy().reshape(heads.queries, heads.size, -1)  # [H, r, d]
-    of_head = list(layer.key_of)
+    of_head = np.arange(heads.queries) // heads.group
     form = squared_norm(_gram(query), _gram(key)[of_head])  # [H], ‖W_q W_kᵀ‖²
     circuit = squared_norm(_gram(value)[of_head], output @ output.swapaxes(1, 2))  # [H], ‖W_v W_o‖²
     scores: Floats = np.sqrt(np.maximum(form, 0) * np.maximum(circuit, 0))

@@ -1,12 +1,12 @@
-"""Removal of the same number of heads from every layer and group, so that the config of the model type can say it."""
+"""Removal of the same number of heads from every layer, so that the config of the model type can say it."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from attngeo.applications.prune.criteria.greedy import Choice, LayerCosts
+from attngeo.applications.prune.criteria.greedy import Choice, LayerCosts, next_step
+from attngeo.applications.prune.criteria.units import split_groups
 from attngeo.applications.prune.removal.layers import PrunableLayer
 from attngeo.errors import InputError
 
@@ -16,60 +16,42 @@ if TYPE_CHECKING:
 UNIFORM_TYPES = ("llama", "mistral", "qwen2", "qwen3", "gemma2")
 
 
-@dataclass(frozen=True)
-class UniformCounts:
-    """The head counts that every layer has after a uniform removal."""
-
-    queries: int
-    keys: int
-
-
-def uniform_counts(config: PreTrainedConfig, layer: PrunableLayer, share: float, unit: str) -> UniformCounts:
-    """Return the counts nearest to removing `share` of the heads that the config accepts.
-
-    unit: "query": every group loses the same number of query heads (key heads go where each has one query head);
-          "group": every layer loses the same number of groups
-    """
+def uniform_steps(config: PreTrainedConfig, layer: PrunableLayer, share: float, unit: str) -> int:
+    """Return how many steps every layer makes, so that nearest to `share` of its heads go and the config accepts it."""
     if config.model_type not in UNIFORM_TYPES:
         raise InputError(f"uniform: model type {config.model_type}; its config allows {', '.join(UNIFORM_TYPES)} only")
-    heads, keys, group = layer.heads.queries, layer.heads.keys, layer.heads.group
-    if unit == "query" and group > 1:
-        candidates = [UniformCounts(keys * kept, keys) for kept in range(1, group)]
-    else:
-        candidates = [UniformCounts(group * kept, kept) for kept in range(1, keys)]
-    accepted = [counts for counts in candidates if _accepts(config, counts, layer.heads.size)]
+    heads, split = layer.heads, split_groups(layer, unit)
+    most = (heads.group if split else heads.keys) - 1
+    lost = heads.keys if split else heads.group  # query heads of one step
+    left = {steps: heads.queries - steps * lost for steps in range(1, most + 1)}
+    accepted = [n for n in left if _accepts(config, left[n], heads.keys if split else heads.keys - n, heads.size)]
     if not accepted:
-        raise InputError(f"uniform: {heads} query and {keys} key heads leave no smaller count that the config accepts")
-    return min(accepted, key=lambda counts: (abs(counts.queries - (1 - share) * heads), -counts.queries))
+        raise InputError(
+            f"uniform: {heads.queries} query and {heads.keys} key heads leave no smaller count that the config accepts"
+        )
+    return min(accepted, key=lambda steps: (abs(left[steps] - (1 - share) * heads.queries), steps))
 
 
-def set_counts(config: PreTrainedConfig, counts: UniformCounts, size: int) -> None:
+def set_counts(config: PreTrainedConfig, queries: int, keys: int, size: int) -> None:
     """Write the head counts into a config, with the head size, which is not width / heads any more."""
-    config.num_attention_heads, config.num_key_value_heads, config.head_dim = counts.queries, counts.keys, size
+    config.num_attention_heads, config.num_key_value_heads, config.head_dim = queries, keys, size
 
 
-def choose_uniform(
-    layers: Sequence[PrunableLayer], costs: Sequence[LayerCosts], units: Sequence[Any], counts: UniformCounts
-) -> list[Choice]:
-    """Return the cheapest units of each group (or of each layer, where whole groups go), equally many everywhere."""
+def choose_uniform(layers: Sequence[LayerCosts], places: Sequence[Sequence[int]], steps: int) -> list[Choice]:
+    """Return the removals of `steps` steps of every layer."""
     chosen: list[Choice] = []
-    for index, (layer, cost, own) in enumerate(zip(layers, costs, units, strict=True)):
-        whole = counts.keys < layer.heads.keys
-        places = {unit: 0 if whole else layer.key_of[heads[0]] for unit, heads in enumerate(own)}
-        left = {place: counts.keys if whole else counts.queries // counts.keys for place in set(places.values())}
-        size = {place: sum(other == place for other in places.values()) for place in left}
-        while any(size[place] > left[place] for place in left):
-            current = cost.costs()
-            _, unit = min((current[unit].cost, unit) for unit in current if size[places[unit]] > left[places[unit]])
-            chosen.append(Choice(index, unit, current[unit]))
-            cost.remove(unit)
-            size[places[unit]] -= 1
+    for index, (layer, own) in enumerate(zip(layers, places, strict=True)):
+        for _ in range(steps):
+            step = next_step(index, layer, own)
+            for choice in step:
+                layer.remove(choice.unit)
+            chosen += step
     return chosen
 
 
-def _accepts(config: PreTrainedConfig, counts: UniformCounts, size: int) -> bool:
+def _accepts(config: PreTrainedConfig, queries: int, keys: int, size: int) -> bool:
     """Return whether a config of this type can be made with these head counts."""
-    plain = config.to_dict() | {"num_attention_heads": counts.queries, "num_key_value_heads": counts.keys}
+    plain = config.to_dict() | {"num_attention_heads": queries, "num_key_value_heads": keys}
     try:
         type(config)(**{**plain, "head_dim": size})
     except Exception:  # configs validate themselves and raise errors of several kinds

@@ -3,7 +3,7 @@
     families    the model types that are supported
     layers      the attention layers of a model with all their projections
     cut         cut the projections down to the heads that are kept
-    attention   attention with unequal key groups, or with a position bias of the full model
+    attention   attention with a position bias of the full model
     own_config  a module's view of the model's config
     record      what a pruned model says about itself in its config
 

@@ -6,7 +6,6 @@ projection that read it. A key head goes when no query head reads it any more.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -35,13 +34,11 @@ def keep_heads_(layers: Sequence[PrunableLayer], kept: Mapping[tuple[str, int], 
 def _cut_layer(layer: PrunableLayer, stays: Sequence[bool]) -> None:
     """Remove the query heads h with stays[h] False, and the key heads that none of the others reads."""
     queries = [head for head, keep in enumerate(stays) if keep]
-    sizes = Counter(layer.key_of[head] for head in queries)  # key head → query heads that read it
-    keys = sorted(sizes)
+    keys = sorted({head // layer.heads.group for head in queries})
     for path, rows in _input_rows(layer, queries, keys).items():
         _keep_outputs(layer.inputs[path], rows)
     _keep_inputs(layer.output, blocks(queries, layer.heads.size))
-    counts = tuple(sizes[key] for key in keys)
-    _set_attributes(layer, queries, counts)
+    _set_attributes(layer, queries, len(keys))
 
 
 def _input_rows(layer: PrunableLayer, queries: Sequence[int], keys: Sequence[int]) -> dict[str, Ints]:
@@ -107,20 +104,18 @@ def _selected(parameter: nn.Parameter, axis: int, entries: Ints) -> nn.Parameter
     return nn.Parameter(values, requires_grad=parameter.requires_grad)
 
 
-def _set_attributes(layer: PrunableLayer, queries: Sequence[int], group_sizes: tuple[int, ...]) -> None:
+def _set_attributes(layer: PrunableLayer, queries: Sequence[int], keys: int) -> None:
     """Set the attributes by which the module's forward knows its heads."""
     module, family = layer.module, layer.family
-    equal = len(set(group_sizes)) == 1
     count = len(queries)
     values: dict[str, Any] = dict.fromkeys(_COUNTS, count) | dict.fromkeys(_ROWS, count * layer.heads.size)
-    values |= {"num_key_value_heads": len(group_sizes), "num_key_value_groups": group_sizes[0] if equal else 1}
+    values |= {"num_key_value_heads": keys, "num_key_value_groups": count // keys}
     for name, value in values.items():
         if hasattr(module, name) and name != family.bias_heads:
             setattr(module, name, value)
     module.kept_heads = tuple(layer.labels[head].head for head in queries)
     own = dict.fromkeys(family.own_config, count)
-    if not equal or family.bias_heads is not None:
-        bias = module.kept_heads if family.bias_heads is not None else None
-        use_pruned_attention(module, own, None if equal else group_sizes, bias)
+    if family.bias_heads is not None:
+        use_pruned_attention(module, own, module.kept_heads)
     elif own:
         module.config = OwnConfig(module.config, own)

@@ -48,11 +48,6 @@ class PrunableLayer:
         return tuple(Head(self.stack, self.layer, number) for number in numbers)
 
     @property
-    def key_of(self) -> tuple[int, ...]:
-        """The key head that each query head reads."""
-        return tuple(head // self.heads.group for head in range(self.heads.queries))
-
-    @property
     def output_weight(self) -> Tensor:
         """W_o [H·r, d], rows in blocks per head, for row vectors z: output = z W_o; a view of the parameter."""
         weight: Tensor = self.output.weight

@@ -21,8 +21,7 @@ Shapes = Mapping[str, tuple[int, ...]]  # by tensor name
 class Heads:
     """The heads of one layer: H query heads, G key heads, all of size r.
 
-    G divides H, and key head g is read by the query heads g·H/G, …, (g + 1)·H/G − 1. A pruned layer may differ: its key
-    heads can be read by unequal numbers of query heads (`key_of`).
+    G divides H, and key head g is read by the query heads g·H/G, …, (g + 1)·H/G − 1.
     """
 
     queries: int
@@ -30,17 +29,11 @@ class Heads:
     size: int
     gated: bool = False  # query rows are [H, (query, output gate), r]
     numbers: tuple[int, ...] | None = None  # of the query heads in the full model, for a pruned layer; None: 0, 1, 2, …
-    key_of: tuple[int, ...] | None = None  # the key head of each query head, where the groups are unequal; else None
 
     @property
     def group(self) -> int:
-        """Return m = H/G, the number of query heads that share one key head; 1 where the groups are unequal."""
-        return self.queries // self.keys if self.key_of is None else 1
-
-    @property
-    def pairs(self) -> int:
-        """Return the number of key heads that `Storage.views` returns: G, or H where the groups are unequal."""
-        return self.keys if self.key_of is None else self.queries
+        """Return m = H/G, the number of query heads that share one key head."""
+        return self.queries // self.keys
 
 
 @dataclass(frozen=True)
@@ -124,15 +117,14 @@ class Storage(ABC):
     def views(self, tensors: Mapping[str, Array], heads: Heads) -> tuple[Array, Array]:
         """Return queries [*g, m, r, d] and keys [*g, r, d] as views of `tensors`.
 
-        The axes *g (one axis or two) count the key heads; m query heads share one key head. Where a pruned layer has
-        unequal groups, the keys are a copy with one key head per query head. `tensors` may hold just the rows that
-        `requests` asks for.
+        The axes *g (one axis or two) count the key heads; m query heads share one key head. `tensors` may hold just
+        the rows that `requests` asks for.
         """
 
     def factors(self, tensors: Mapping[str, Array], heads: Heads) -> tuple[Array, Array]:
         """Return queries [H, d_q, r] and keys [G, d_k, r]: views of `tensors` where their strides allow it."""
         query, key = self.views(tensors, heads)
-        return _heads_first(query, heads.queries), _heads_first(key, heads.pairs)
+        return _heads_first(query, heads.queries), _heads_first(key, heads.keys)
 
     # Helpers.
 
@@ -184,13 +176,6 @@ def split_rows(rows: Array, *sizes: int) -> Array:
     """
     split: Array = rows.reshape(*sizes, rows.shape[-1])
     return split
-
-
-def split_keys(rows: Array, heads: Heads) -> Array:
-    """Return key rows [G·r, d] as [G, r, d]; where the groups are unequal, as a copy [H, r, d] for the query heads."""
-    keys = split_rows(rows, heads.keys, heads.size)
-    repeated: Array = keys if heads.key_of is None else keys[list(heads.key_of)]
-    return repeated
 
 
 def _heads_first(rows: Array, count: int) -> Array:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from attngeo.arrays import Array
 from attngeo.errors import LayoutError
 from attngeo.weights.layout.config_scope import key_heads
-from attngeo.weights.layout.storage.base import DeclaredHeads, Heads, Shapes, Storage, ValueRows, split_keys, split_rows
+from attngeo.weights.layout.storage.base import DeclaredHeads, Heads, Shapes, Storage, ValueRows, split_rows
 from attngeo.weights.sources.checkpoint import ReadRequest
 
 
@@ -63,8 +63,8 @@ class Blocks(Fused):
 
     def split(self, rows: Array, heads: Heads) -> tuple[Array, Array]:
         first_key, last_key = heads.queries * heads.size, (heads.queries + heads.keys) * heads.size
-        query = split_rows(rows[:first_key], heads.pairs, heads.group, heads.size)  # [G, m, r, d]
-        return query, split_keys(rows[first_key:last_key], heads)
+        query = split_rows(rows[:first_key], heads.keys, heads.group, heads.size)  # [G, m, r, d]
+        return query, split_rows(rows[first_key:last_key], heads.keys, heads.size)
 
 
 class PerHead(Fused):

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from attngeo.arrays import Array
 from attngeo.errors import LayoutError
-from attngeo.weights.layout.storage.base import DeclaredHeads, Heads, Shapes, Storage, ValueRows, split_keys
+from attngeo.weights.layout.storage.base import DeclaredHeads, Heads, Shapes, Storage, ValueRows, split_rows
 from attngeo.weights.layout.storage.separate import heads_of_two, split_queries
 from attngeo.weights.sources.checkpoint import ReadRequest
 
@@ -29,4 +29,4 @@ class KeyValue(Storage):
 
     def views(self, tensors: Mapping[str, Array], heads: Heads) -> tuple[Array, Array]:
         query, key = self.matrix(tensors[self.query]), self.matrix(tensors[self.key])  # [H·r, d], [2·G·r, d]
-        return split_queries(query, heads), split_keys(key[: heads.keys * heads.size], heads)
+        return split_queries(query, heads), split_rows(key[: heads.keys * heads.size], heads.keys, heads.size)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from attngeo.arrays import Array
 from attngeo.errors import LayoutError
 from attngeo.weights.layout.config_scope import head_sizes, key_heads, other_key_heads
-from attngeo.weights.layout.storage.base import DeclaredHeads, Heads, Shapes, Storage, ValueRows, split_keys, split_rows
+from attngeo.weights.layout.storage.base import DeclaredHeads, Heads, Shapes, Storage, ValueRows, split_rows
 from attngeo.weights.sources.checkpoint import ReadRequest
 
 
@@ -34,7 +34,7 @@ class Separate(Storage):
 
     def views(self, tensors: Mapping[str, Array], heads: Heads) -> tuple[Array, Array]:
         query, key = self.matrix(tensors[self.query]), self.matrix(tensors[self.key])  # [H·r, d], [G·r, d]
-        return split_queries(query, heads), split_keys(key, heads)
+        return split_queries(query, heads), split_rows(key, heads.keys, heads.size)
 
     def expected_rows(self, heads: Heads) -> dict[str, int]:
         return {self.query: heads.queries * heads.size, self.key: heads.keys * heads.size}
@@ -46,9 +46,7 @@ class Separate(Storage):
 def split_queries(query: Array, heads: Heads) -> Array:
     """Return query rows [H·r, d], or [H·2·r, d] with output gates, as [G, m, r, d]."""
     parts = (2,) if heads.gated else ()
-    rows = split_rows(
-        query, heads.pairs, heads.group, *parts, heads.size
-    )  # [G, m, r, d] or [G, m, (query, gate), r, d]
+    rows = split_rows(query, heads.keys, heads.group, *parts, heads.size)  # [G, m, r, d] or [G, m, (query, gate), r, d]
     queries: Array = rows[:, :, 0] if heads.gated else rows
     return queries
 

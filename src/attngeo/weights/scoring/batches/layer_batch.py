@@ -38,7 +38,7 @@ class LayerBatch:
 
     layers: tuple[AttentionWeights, ...]
     query: Tensor  # [L, H, r, d_q]
-    key: Tensor  # [L, G, r, d_k]; one copy per query head where the groups of a pruned layer are unequal
+    key: Tensor  # [L, G, r, d_k]
 
     @classmethod
     def of(cls, layers: Sequence[AttentionWeights]) -> LayerBatch:
@@ -50,13 +50,8 @@ class LayerBatch:
 
     @property
     def groups(self) -> int:
-        """G, the number of key heads, copies not counted."""
+        """G, the number of key heads."""
         return self.layers[0].groups
-
-    @property
-    def key_of(self) -> tuple[int, ...] | None:
-        """The key head of each query head, where the groups are unequal."""
-        return self.layers[0].key_of
 
     @cached_property
     def heads(self) -> tuple[Side, Side]:
@@ -67,7 +62,7 @@ class LayerBatch:
     @cached_property
     def forms(self) -> tuple[Side, Side]:
         """The factors of the layer forms, `[L, 1, G r, d_q]` and `[L, 1, G r, d_k]`; heads of a group are summed."""
-        query, key = layer_form_factors(self.query, self.key, self.key_of, axis=1)
+        query, key = layer_form_factors(self.query, self.key, axis=1)
         return Side(query.flatten(1, 2).unsqueeze(1)), Side(key.flatten(1, 2).unsqueeze(1))
 
     def first(self) -> LayerBatch:
@@ -145,8 +140,7 @@ def layer_batches(layers: Iterable[AttentionWeights]) -> Iterator[LayerBatch]:
 def _kind(weights: AttentionWeights) -> tuple[Any, ...]:
     norm = None if weights.norm is None else weights.norm.centred
     shapes = tuple(weights.query.shape), tuple(weights.key.shape)
-    heads = weights.heads_known, weights.key_of
-    return weights.stack, shapes, heads, weights.rotary, weights.rotary_known, weights.cross, norm
+    return weights.stack, shapes, weights.heads_known, weights.rotary, weights.rotary_known, weights.cross, norm
 
 
 def _at_once(weights: AttentionWeights) -> int:

@@ -13,7 +13,7 @@ from attngeo.weights.scoring.device.batched import BatchedScores
 from attngeo.weights.scoring.device.fetching import Fetched
 from attngeo.weights.scoring.device.products import Side
 from attngeo.weights.scoring.factored import Figures
-from attngeo.weights.scoring.nulls.repaired import fill_repaired, other_groups
+from attngeo.weights.scoring.nulls.repaired import derangement, fill_repaired
 from attngeo.weights.scoring.rows import Row
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class RepairedBatches:
         fills = [_start_forms(together, batch, kept.layer_key, figures)]
         kept.layer_key = batch.forms[1][-1:].copy()
         if heads and batch.groups > 1:
-            partner = _positions(batch.groups, batch.key_of, len(batch.layers), batch.key.device)
+            partner = _positions(batch.groups, len(batch.layers), batch.key.device)
             fills.append(_fill_heads(batch.head_scores(together, figures, batch.heads[1][partner])))
         elif heads:
             fills.append(_start_heads(together, batch, kept.head_key, figures))
@@ -127,10 +127,10 @@ def _fill_heads(scores: LaterLayerScores) -> Fill:
 
 
 @lru_cache(maxsize=16)
-def _positions(groups: int, key_of: tuple[int, ...] | None, layers: int, device: Device) -> Tensor:
+def _positions(groups: int, layers: int, device: Device) -> Tensor:
     """Return the positions of other keys of the same layer for each group of queries of some layers, on the device."""
     import torch
 
-    partner = torch.tensor(other_groups(groups, key_of))
+    partner = torch.tensor(derangement(groups))
     starts = len(partner) * torch.arange(layers)
     return (starts[:, None] + partner).flatten().to(device)

@@ -70,8 +70,7 @@ class RepairedNull:
         figures = Figures(dominance=False, rotary=rotary)
         query, key = factors.heads
         if factors.groups > 1:
-            partner = other_groups(factors.groups, factors.key_of)
-            fill_repaired(rows, head_scores(query, key, partner, figures))
+            fill_repaired(rows, head_scores(query, key, derangement(factors.groups), figures))
         else:
             self._pair(
                 ("head", stack, query.w.shape, key.w.shape, 1),
@@ -90,18 +89,6 @@ class RepairedNull:
         """Pair the first layer of each kind with the keys of the last one."""
         for kind, forms in self.first.items():
             forms.pair_with(self.last[kind])
-
-
-def other_groups(groups: int, key_of: Sequence[int] | None) -> list[int]:
-    """Return, for each group of queries, the position of the keys of another group.
-
-    key_of: the key head of each query head, where each query head has a copy of its keys
-
-    >>> other_groups(2, None), other_groups(2, (0, 0, 1))
-    ([1, 0], [2, 2, 0])
-    """
-    partner = derangement(groups)
-    return partner if key_of is None else [key_of.index(partner[group]) for group in key_of]
 
 
 def derangement(groups: int) -> list[int]:

@@ -90,7 +90,7 @@ def offset_curves(
 def _layer_curve(weights: AttentionWeights, rotary: RotaryPairs, offsets: Floats) -> OffsetCurve:
     """Return the curve of a layer form."""
     query, key = (side.astype(np.float64) for side in (weights.query, weights.key))
-    query, key = layer_form_factors(query, key, weights.key_of)  # [G, d, r]
+    query, key = layer_form_factors(query, key)  # [G, d, r]
     last = len(offsets)
     window = rotary.window
     count = max(last, window or 0)
