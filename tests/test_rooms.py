@@ -19,7 +19,7 @@ ROOMS = sorted({path.parent.name for path in SOURCE.glob("*/__init__.py")} - {"c
 
 
 def name_of(path: Path) -> str:
-    """Return a folder or module of the package as Python names it: src/attngeo/io/lock.py -> attngeo.io.lock."""
+    """Return a folder or module of the package as Python names it: src/attngeo/io/lock.py -> attngeo.io.files."""
     base = SOURCE.parent if path.is_relative_to(SOURCE) else ROOT
     return ".".join(path.relative_to(base).with_suffix("").parts)
 
