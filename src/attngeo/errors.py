@@ -44,7 +44,7 @@ def one_line(text: object) -> str:
     because they cannot be encoded for output. A damaged file can hold names of any length: the longest quoted names and
     other words lose their middle first, then the line does, so that it keeps the advice at its end.
 
-    >>> one_line("two\n  lines"), len(one_line("no tensor " + "x" * 1000)), one_line("x" * 1000 + ", expected y")[-14:]
+    >>> one_line("two\\n  lines"), len(one_line("no tensor " + "x" * 1000)), one_line("x" * 1000 + ", expected y")[-14:]
     ('two lines', 300, 'x, expected y')
     """
     lines = str(text).splitlines()
