@@ -45,7 +45,7 @@ def one_line(text: object) -> str:
     other words lose their middle first, then the line does, so that it keeps the advice at its end.
 
     >>> one_line("two\\n  lines"), len(one_line("no tensor " + "x" * 1000)), one_line("x" * 1000 + ", expected y")[-14:]
-    ('two lines', 300, 'x, expected y')
+    ('two lines', 300, 'xx, expected y')
     """
     lines = str(text).splitlines()
     line = " ".join(part.strip() for part in lines if part.strip()) if len(lines) > 1 else str(text)
