@@ -18,7 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from attngeo.io.atomic import write_file
+from attngeo.io.files import write_file
 
 EVERY, TARGET = 100, 0.01
 TINY = "--tiny" in sys.argv

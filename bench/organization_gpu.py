@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from attngeo.io import threads
-from attngeo.io.atomic import write_file
+from attngeo.io.files import write_file
 from attngeo.organization import Organization, Tree, organize, planted, tree_distance
 from attngeo.organization.kernels import dispatch
 

@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from attngeo.io.atomic import write_file
+from attngeo.io.files import write_file
 from bench import scoring as shapes
 
 TINY = "--tiny" in sys.argv

@@ -111,7 +111,7 @@ def main() -> int:
         return 0
     import transformers
 
-    from attngeo.io.atomic import write_file
+    from attngeo.io.files import write_file
     from experiments.initialisation.speed import measure
     from experiments.initialisation.text.packed_tokens import unpacked
 

@@ -20,16 +20,18 @@ from attngeo.errors import AttngeoError, InputError, disk_is_full, first_line, r
         ("ends\n", "ends"),
     ],
 )
-def test_a_message_is_one_printable_line(message: str, line: str) -> None:
+def test_a_message_is_one_one_line(message: str, line: str) -> None:
     error = InputError(message)
     assert str(error) == line
     assert str(pickle.loads(pickle.dumps(error))) == line
 
 
-def test_the_middle_of_a_very_long_message_is_left_out() -> None:
-    message = str(AttngeoError(f"begin{'x' * 10_000}end"))
-    assert message.startswith("beginxxx") and message.endswith("xxxend") and " … " in message
-    assert len(message) < 1010
+@pytest.mark.parametrize("name", ["x" * 10_000, "x y" * 4000, "x.y/z " * 2000])
+def test_a_long_name_loses_its_middle_and_the_message_keeps_its_advice(name: str) -> None:
+    message = str(AttngeoError(f"weights.bin: no tensor {name!r}, did you mean 'x'? See `attngeo score --help`."))
+    assert message.startswith("weights.bin: no tensor 'x") and "…" in message
+    assert message.endswith("', did you mean 'x'? See `attngeo score --help`.")
+    assert 250 < len(message) <= 300
 
 
 def test_the_reason_is_that_of_the_operating_system() -> None:

@@ -21,7 +21,7 @@ from torch import Tensor
 from transformers import CONFIG_MAPPING, MODEL_MAPPING, PreTrainedModel
 
 from attngeo.errors import AttngeoError, first_line
-from attngeo.io.atomic import write_file
+from attngeo.io.files import write_file
 from attngeo.live.attention_modules import attention_stacks
 from attngeo.organization.capture.capture import capture
 from attngeo.organization.capture.network_tensor import NetworkTensor

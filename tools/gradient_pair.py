@@ -22,7 +22,7 @@ from matplotlib.figure import Figure
 from torch import Tensor
 from transformers import AutoTokenizer
 
-from attngeo.io.atomic import write_file
+from attngeo.io.files import write_file
 from attngeo.show.canvas import BLUE, GREY, ORANGE, new_figure, panel_title, save_figure, style_axes
 from attngeo.show.gradient_figures import gradient_figure
 from attngeo.training.data.tokens import Part, Tokens

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from attngeo.errors import LayoutError
-from attngeo.io.atomic import write_file
+from attngeo.io.files import write_file
 from attngeo.weights.layout import families
 from tools.proof.page import coverage_page
 from tools.proof.verdict import Verdict, assume, write_lines

@@ -14,7 +14,7 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-from attngeo.io.atomic import write_file
+from attngeo.io.files import write_file
 from tools.proof.diffusers.page import RECORD
 from tools.proof.page import coverage_page
 from tools.proof.verdict import write_lines

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from attngeo.io.atomic import write_file
+from attngeo.io.files import write_file
 
 _FREQUENT = 64  # colours that are kept exactly
 

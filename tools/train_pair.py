@@ -19,7 +19,7 @@ from pathlib import Path
 import torch
 from safetensors.torch import load_file, save
 
-from attngeo.io.atomic import write_file
+from attngeo.io.files import write_file
 from attngeo.training.pretraining.config import load_config
 from attngeo.training.pretraining.pretrain import pretrain
 from experiments.initialisation.text.packed_tokens import unpacked

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from attngeo.applications.compare import ModelComparison
-from attngeo.io.plain import as_plain
+from attngeo.io.archive import as_plain
 from attngeo.io.progress import ProgressBar
 from attngeo.training.data.prepare import prepare_tokens
 from attngeo.training.data.tokens import Tokens

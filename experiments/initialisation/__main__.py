@@ -17,9 +17,8 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from attngeo.errors import AttngeoError, InputError
-from attngeo.io.atomic import check_writable, write_errors, write_file
-from attngeo.io.messages import messages_to, one_line
-from attngeo.io.progress import Progress, ProgressBar, is_main_process
+from attngeo.io.files import check_writable, write_errors, write_file
+from attngeo.io.progress import Progress, ProgressBar, is_main_process, messages_to, one_line
 from attngeo.training.data.prepare import prepare_tokens
 from attngeo.training.data.tokens import Tokens, open_tokens
 from experiments.initialisation.grid import GROUPS, group_cells

@@ -8,7 +8,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from attngeo.errors import AttngeoError
-from attngeo.io.lock import folder_lock
+from attngeo.io.files import folder_lock
 
 
 @contextmanager

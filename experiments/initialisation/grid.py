@@ -10,7 +10,7 @@ from typing import Any
 from attngeo.arguments import finite_number
 from attngeo.errors import InputError
 from attngeo.io.names import nearest_name
-from attngeo.training.initialisation.by_name import check_initialisation
+from attngeo.training.initialise import check_initialisation
 from attngeo.training.pretraining.config import RESULT_NEUTRAL, PretrainConfig, load_config
 
 # Settings that may replace the usual ones of a grid; all others are fixed by the grid or its tokens. Those that change

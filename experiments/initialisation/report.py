@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from attngeo.errors import InputError
-from attngeo.io.atomic import write_errors, write_file
+from attngeo.io.files import write_errors, write_file
 from attngeo.show.canvas import save_figure
 from experiments.initialisation.figures import (
     architecture_figure,

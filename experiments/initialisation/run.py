@@ -15,8 +15,7 @@ from typing import Any
 import torch
 
 from attngeo.errors import InputError
-from attngeo.io.atomic import check_writable, write_errors
-from attngeo.io.lock import folder_lock
+from attngeo.io.files import check_writable, folder_lock, write_errors
 from attngeo.io.progress import Progress
 from attngeo.training.data.tokens import Tokens, open_tokens
 from attngeo.training.monitoring.records import read_records

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from attngeo.errors import SourceError, reason
-from attngeo.io.atomic import write_errors, write_file
-from attngeo.io.plain import parse_json
+from attngeo.io.archive import parse_json
+from attngeo.io.files import write_errors, write_file
 from experiments.initialisation.grid import Cell
 
 Item = TypeVar("Item")

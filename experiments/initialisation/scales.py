@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from attngeo.errors import InputError
-from attngeo.training.initialisation.scale import target_std
+from attngeo.training.initialise import target_std
 from experiments.initialisation.grid import Cell, start_settings
 from experiments.initialisation.runs import FinishedRun
 

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from attngeo.applications.prune.criteria.methods import METHODS
 from attngeo.applications.prune.loss_curve import SHARES
-from attngeo.io.atomic import write_file
+from attngeo.io.files import write_file
 from experiments.pruning.page import with_tables
 from experiments.pruning.records import read_records
 from experiments.pruning.run import Settings, run

@@ -11,9 +11,8 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from attngeo.errors import AttngeoError
-from attngeo.io.atomic import write_errors, write_file
-from attngeo.io.messages import one_line
+from attngeo.errors import AttngeoError, one_line
+from attngeo.io.files import write_errors, write_file
 from experiments.initialisation.text.packed_tokens import unpacked
 from experiments.page_tables import replace_tables
 from experiments.updates.measure import Passes, Row

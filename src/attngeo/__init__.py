@@ -87,7 +87,7 @@ if TYPE_CHECKING:
     from attngeo.training.gradients.expected_terms import expected_terms
     from attngeo.training.gradients.gradient_terms import gradient_terms
     from attngeo.training.gradients.result import GradientTerms
-    from attngeo.training.initialisation.symmetric import symmetric_init_
+    from attngeo.training.initialise import symmetric_init_
     from attngeo.training.monitoring.lightning_monitor import LightningMonitor
     from attngeo.training.monitoring.monitor import Monitor
     from attngeo.training.monitoring.track import track
@@ -184,7 +184,7 @@ _HOME = {
     "report": "attngeo.reporting.report",
     "score": "attngeo.weights.scoring.score",
     "softmax_invariance": "attngeo.organization.softmax.invariance",
-    "symmetric_init_": "attngeo.training.initialisation.symmetric",
+    "symmetric_init_": "attngeo.training.initialise",
     "track": "attngeo.training.monitoring.track",
     "watch": "attngeo.training.monitoring.watch",
 }

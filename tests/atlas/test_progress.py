@@ -22,7 +22,7 @@ from tests.atlas.small_models import make_models
 # A clock that jumps by a minute at each call, so that each step prints a line.
 PIPED = """
 import sys, attngeo, itertools
-from attngeo.io.progress import progress_bar as progress
+from attngeo.io import progress
 clock = itertools.count(0.0, 60.0)
 class time: monotonic = staticmethod(lambda: next(clock))
 progress.time = time

@@ -61,7 +61,7 @@ from pathlib import Path
 for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
     signal.signal(number, handler)  # also where the tests were started by nohup, which lets them be ignored
 import attngeo.cli.app
-from attngeo.io.atomic import atomic_folder
+from attngeo.io.files import atomic_folder
 
 def command(prog_name):
     with atomic_folder(Path({str(tmp_path / "results")!r})):
@@ -109,7 +109,7 @@ module.main()
 
 
 @pytest.mark.parametrize("name", ["two\nlines", "\x1b[31mred"])
-def test_an_error_about_any_name_is_one_printable_line(name: str, tmp_path: Path) -> None:
+def test_an_error_about_any_name_is_one_one_line(name: str, tmp_path: Path) -> None:
     done = run("score", f"{tmp_path}/{name}")
     assert done.returncode == 2
     assert len(done.stderr.splitlines()) == 1

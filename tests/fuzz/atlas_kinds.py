@@ -56,7 +56,7 @@ def _mutate_part(rng: Random, files: Files) -> Files:
 def _other_columns(rng: Random, data: bytes) -> bytes:
     import polars as pl
 
-    from attngeo.io.parquet import parquet_bytes, parse_parquet
+    from attngeo.io.tables import parquet_bytes, parse_parquet
 
     frame, _ = parse_parquet(data)
     name = rng.choice(frame.columns)

@@ -54,7 +54,7 @@ def _mutate_comparison(rng: Random, data: bytes) -> bytes:
     import polars as pl
 
     from attngeo.applications.compare.comparison import ABOUT
-    from attngeo.io.parquet import parquet_bytes, read_parquet
+    from attngeo.io.tables import parquet_bytes, read_parquet
 
     if rng.random() < 0.5:
         return mutate_bytes(rng, data)

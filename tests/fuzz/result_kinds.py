@@ -89,7 +89,7 @@ def _table_files() -> Files:
 def _mutate_table(rng: Random, data: bytes) -> bytes:
     import polars as pl
 
-    from attngeo.io.parquet import parquet_bytes
+    from attngeo.io.tables import parquet_bytes
 
     if rng.random() < 0.6:
         return mutate_bytes(rng, data)

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from attngeo.errors import AttngeoError
-from attngeo.io.lock import folder_lock
+from attngeo.io.files import folder_lock
 
 HOLD = """
 import sys
 from pathlib import Path
-from attngeo.io.lock import folder_lock
+from attngeo.io.files import folder_lock
 with folder_lock(Path(sys.argv[1])):
     print("held", flush=True)
     sys.stdin.read()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import warnings
 
-from attngeo.io.messages import messages_to
+from attngeo.io.progress import messages_to
 
 
 def test_warnings_and_log_messages_are_said_in_one_line_each() -> None:

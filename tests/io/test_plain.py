@@ -11,7 +11,7 @@ import pytest
 
 from attngeo.arrays import Floats, Ints
 from attngeo.errors import InputError
-from attngeo.io.plain import as_plain, from_plain, parse_json
+from attngeo.io.archive import as_plain, from_plain, parse_json
 
 
 @dataclass(frozen=True)

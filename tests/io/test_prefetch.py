@@ -11,7 +11,7 @@ from contextlib import closing
 
 import pytest
 
-from attngeo.io.prefetch import prefetch
+from attngeo.io.threads import prefetch
 
 
 def test_prefetch_keeps_the_order_and_fetches_ahead():
@@ -71,7 +71,7 @@ def test_an_interrupt_ends_the_wait_for_an_item():
     """Also after polars has been imported: its handler of the signal lets waits without a limit go on."""
     script = """
 import polars, threading
-from attngeo.io.prefetch import prefetch
+from attngeo.io.threads import prefetch
 waiting = threading.Event()
 def items():
     yield print("begun", flush=True)

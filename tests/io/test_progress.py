@@ -16,7 +16,7 @@ from attngeo.organization import organize, planted, softmax_invariance
 terminals_only = pytest.mark.skipif(not hasattr(os, "openpty"), reason="this system has no pseudo-terminals")
 
 ORGANIZE = """
-import attngeo, attngeo.io.progress.progress_bar as progress
+import attngeo, attngeo.io.progress as progress
 from attngeo.organization import planted
 progress.PATIENCE = 0.0
 for _ in range(20):
@@ -26,7 +26,7 @@ for _ in range(20):
 # `slow` work goes on until the bar is drawn; a bar that needs a minute to appear is a failure.
 WORK = """
 import time
-from attngeo.io.progress import progress_bar as progress
+from attngeo.io import progress
 progress.PATIENCE = {patience}
 with progress.ProgressBar("<model>") as bar:
     bar.step(1, 3)
@@ -40,7 +40,7 @@ SAY = 'bar.say("a line")'
 
 # A clock that the script sets by hand.
 LOG = """
-from attngeo.io.progress import progress_bar as progress
+from attngeo.io import progress
 now = 0.0
 progress.time.monotonic = lambda: now
 with progress.ProgressBar("model") as bar:
@@ -89,7 +89,7 @@ def test_work_goes_on_without_a_bar_where_rich_is_missing() -> None:
     script = """
 import sys
 sys.modules["rich.console"] = None
-from attngeo.io.progress import progress_bar as progress
+from attngeo.io import progress
 progress.PATIENCE = 0.0
 with progress.ProgressBar("model") as bar:
     bar._timer.join()
@@ -160,7 +160,7 @@ def test_every_public_function_with_progress_draws_a_bar_when_asked() -> None:
 # `slow` work, as above, that has more to say than how much is done.
 DETAIL = """
 import time
-from attngeo.io.progress import progress_bar as progress
+from attngeo.io import progress
 progress.PATIENCE = 0.0
 with progress.ProgressBar("models") as bar:
     deadline = time.monotonic() + 60

@@ -18,7 +18,7 @@ from torch import nn
 
 import attngeo
 from attngeo.errors import InputError, SourceError
-from attngeo.training.initialisation import mimetic_init_
+from attngeo.training.initialise import initialise_
 from tests.weights import tiny_models
 
 IDS = torch.arange(5, 17)[None]  # [1, tokens]
@@ -30,7 +30,7 @@ CALLS: dict[str, Callable[[Any], Any]] = {
     "compare": lambda model: attngeo.compare(model, model),
     "compare_all": lambda model: attngeo.compare_all([model, model]),
     "symmetric_init_": lambda model: attngeo.symmetric_init_(model),
-    "mimetic_init_": lambda model: mimetic_init_(model),
+    "initialise_": lambda model: initialise_(model, "mimetic-0.7"),
     "Monitor": lambda model: attngeo.Monitor()(0, model, BATCH),
     "gradient_terms": lambda model: attngeo.gradient_terms(model, BATCH),
     "expected_terms": lambda model: attngeo.expected_terms(model, [BATCH, BATCH]),

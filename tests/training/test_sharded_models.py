@@ -16,7 +16,7 @@ from torch.distributed.fsdp import fully_shard  # noqa: E402
 
 from attngeo.errors import InputError, LayoutError  # noqa: E402
 from attngeo.training.gradients.gradient_terms import gradient_terms  # noqa: E402
-from attngeo.training.initialisation.symmetric import symmetric_init_  # noqa: E402
+from attngeo.training.initialise import symmetric_init_  # noqa: E402
 from tests.training.gradients.gradient_models import labelled_batch, model_with_loss  # noqa: E402
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
-from attngeo.io.atomic import write_file
+from attngeo.io.files import write_file
 from attngeo.weights.layout import families
 
 

@@ -11,9 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from attngeo.errors import InputError
-from attngeo.io.atomic import atomic_file, write_errors, write_file
-from attngeo.io.cache import cache_dir
-from attngeo.io.lock import folder_lock
+from attngeo.io.files import atomic_file, cache_dir, folder_lock, write_errors, write_file
 from attngeo.training.data.tokens import Tokens
 
 _PARTS = 16  # decompressed at the same time

@@ -24,8 +24,7 @@ from urllib.parse import quote
 
 from attngeo.atlas.reference import Reference
 from attngeo.errors import InputError
-from attngeo.io.cache import cache_dir
-from attngeo.io.lock import folder_lock
+from attngeo.io.files import cache_dir, folder_lock
 from attngeo.weights.sources.hub.retry import LONGEST_WAIT
 from attngeo.weights.sources.hub.throttle import Kind, Ledger, throttled
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from attngeo.atlas.options import RESULT_VERSION, ScoreOptions
-from attngeo.io.prefetch import prefetch
+from attngeo.io.threads import prefetch
 from attngeo.weights.layout.attention_weights import AttentionWeights
 from attngeo.weights.layout.layers import Layers
 from attngeo.weights.layout.rotary import RotaryPairs

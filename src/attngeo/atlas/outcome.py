@@ -7,7 +7,7 @@ from typing import Literal
 
 from attngeo.atlas.reference import Reference
 from attngeo.atlas.store import AtlasWriteError, Store
-from attngeo.errors import AttngeoError, disk_is_full, first_line, printable_line
+from attngeo.errors import AttngeoError, disk_is_full, first_line, one_line
 
 # scored: new rows; linked: the same weights were scored before, under another name or revision;
 # known: nothing to do; failed: there is a row in the table of failures
@@ -46,7 +46,7 @@ def write_failure(
     part:    that could not be computed, of a network on a text
     about:   what the message begins with
     """
-    message = str(error) if isinstance(error, AttngeoError) else printable_line(first_line(error))
+    message = str(error) if isinstance(error, AttngeoError) else one_line(first_line(error))
     if disk_is_full(error):
         raise AtlasWriteError(message) from error
     row = {"model": reference.model, "revision": reference.revision, "options": options, "results": results}

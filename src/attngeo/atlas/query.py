@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from attngeo.atlas.store import TABLES, Store
 from attngeo.atlas.tables import FRAME_COLUMNS, IN_FRAME, STATE, check_parts, models_frame
-from attngeo.errors import InputError
-from attngeo.io.messages import one_line
+from attngeo.errors import InputError, one_line
 
 if TYPE_CHECKING:
     import duckdb

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from attngeo.errors import AttngeoError, InputError
-from attngeo.io.plain import digest
-from attngeo.io.text import read_text
+from attngeo.io.archive import digest
+from attngeo.io.files import read_text
 from attngeo.weights.sources.checkpoint import Checkpoint
 from attngeo.weights.sources.folder import file_state
 from attngeo.weights.sources.open import hub_reference, looks_like_path, open_checkpoint

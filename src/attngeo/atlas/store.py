@@ -27,9 +27,8 @@ from attngeo.arguments import is_whole
 from attngeo.atlas.columns import HEAD_PAIRS, INVARIANCE, NETWORKS, ORGANIZED
 from attngeo.errors import AttngeoError, InputError
 from attngeo.io.archive import load_json, save_json
-from attngeo.io.atomic import TEMPORARY, remove_abandoned, write_errors, write_file
-from attngeo.io.parquet import check_parquet, parquet_bytes, read_alike, read_parquet
-from attngeo.io.tables import table_of, with_all_columns
+from attngeo.io.files import TEMPORARY, remove_unfinished, write_errors, write_file
+from attngeo.io.tables import check_parquet, parquet_bytes, read_alike, read_parquet, table_of, with_all_columns
 from attngeo.weights.scoring.score_table import COLUMNS
 
 if TYPE_CHECKING:
@@ -119,7 +118,7 @@ class Store:
                 self.check()
                 for table in TABLES:
                     (self.root / table).mkdir(exist_ok=True)
-                    remove_abandoned(self.root / table, ABANDONED)
+                    remove_unfinished(self.root / table, ABANDONED)
         except InputError:
             raise
         except AttngeoError as error:

@@ -16,9 +16,8 @@ from attngeo.atlas.options import RESULT_VERSION, ScoreOptions
 from attngeo.atlas.outcome import Outcome, State, write_failure
 from attngeo.atlas.reference import Reference, row_name
 from attngeo.atlas.store import AtlasWriteError, Store
-from attngeo.errors import AttngeoError, SourceError
-from attngeo.io.messages import one_line
-from attngeo.io.plain import digest
+from attngeo.errors import AttngeoError, SourceError, one_line
+from attngeo.io.archive import digest
 from attngeo.io.threads import one_core
 from attngeo.weights.layout.layers import open_layers
 from attngeo.weights.scoring.rows import Row

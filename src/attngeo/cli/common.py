@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from attngeo.errors import AttngeoError, InputError, printable_line
-from attngeo.io.messages import messages_to, one_line
-from attngeo.io.text import read_text
+from attngeo.errors import AttngeoError, InputError, one_line
+from attngeo.io.files import read_text
+from attngeo.io.progress import messages_to
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -60,7 +60,7 @@ def write_output(content: bytes, out: Path | None) -> None:
     if out is None:
         _print(content.decode())
     else:
-        from attngeo.io.atomic import write_errors, write_file
+        from attngeo.io.files import write_errors, write_file
 
         with write_errors(out):
             write_file(out, content)
@@ -116,7 +116,7 @@ def output_format(form: str | None, out: Path | None) -> str:
     Whatever is wrong with the two options is raised here, before any work is done.
     """
     if out is not None:
-        from attngeo.io.atomic import check_writable
+        from attngeo.io.files import check_writable
 
         check_writable(out)
     suffix = out.suffix.lower() if out else ""
@@ -133,7 +133,7 @@ def output_format(form: str | None, out: Path | None) -> str:
 def check_figure(figure: Path | None) -> None:
     """Raise if the file named by --figure could not be written."""
     if figure is not None:
-        from attngeo.io.atomic import check_writable
+        from attngeo.io.files import check_writable
 
         check_writable(figure)
         if figure.suffix.lower() not in FIGURES:
@@ -186,10 +186,10 @@ def print_error(error: Exception, ref: str | None, debug: bool) -> None:
         traceback.print_exception(error)
     line = one_line(error)
     if isinstance(error, OSError) and isinstance(error.filename, str) and error.strerror:
-        line = f"{printable_line(error.filename)}: {error.strerror}"  # the file first, as in all messages
+        line = f"{one_line(error.filename)}: {error.strerror}"  # the file first, as in all messages
     elif not isinstance(error, (AttngeoError, OSError)):
         line = f"unexpected {type(error).__name__}: {line} (--debug shows where)"
-    name = None if ref is None else one_line(printable_line(ref))
+    name = None if ref is None else one_line(ref)
     if name is not None and not re.search(rf"(?<![\w.]){re.escape(name)}(?![\w.])", line):
         line = f"{name}: {line}"
     typer.echo(f"attngeo: error: {line}", err=True)

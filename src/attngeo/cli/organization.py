@@ -70,7 +70,7 @@ def organize(
 ) -> None:
     """Run a model on an input, find the hierarchy of its queries, keys and heads, and measure its sparsity."""
     with one_line_errors(debug):
-        from attngeo.io.atomic import atomic_folder, check_new_folder
+        from attngeo.io.files import atomic_folder, check_new_folder
         from attngeo.io.progress import ProgressBar
 
         inputs = {"--text": text, "--text-file": text_file, "--image": image, "--audio": audio, "--tensor": tensor}
@@ -141,7 +141,7 @@ def invariance(
 ) -> None:
     """Measure whether the softmax preserves the geometry of the attention logits, compared with a control."""
     with one_line_errors(debug):
-        from attngeo.io.atomic import atomic_folder, check_new_folder
+        from attngeo.io.files import atomic_folder, check_new_folder
         from attngeo.io.progress import ProgressBar
 
         inputs = {"--text": text, "--text-file": text_file, "--image": image, "--audio": audio, "--tensor": tensor}

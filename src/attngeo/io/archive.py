@@ -1,40 +1,54 @@
 """Save each result to one file: named arrays and a JSON description (.npz), or JSON alone.
 
-Files are written atomically. Reading checks everything that a damaged file could get wrong before memory is allocated
-for it, and raises InputError with the name of the file.
+Files are written atomically. What a file holds is never trusted: sizes are checked before memory is allocated for them,
+values against the types of their fields, and everything that a damaged file could get wrong is an InputError with the
+name of the file.
+
+    save_arrays, load_arrays   arrays and a description
+    save_json, load_json       a description alone
+    saved_kind                 what kind of result a file holds
+    load_npy                   an array of NumPy's
+    as_plain, from_plain       a dataclass as plain JSON values and back
+    parse_json, digest         a JSON parser with one kind of error, and a hash of plain values
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import os
 import tokenize
 import zipfile
-import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import MISSING, asdict, fields, is_dataclass
 from pathlib import Path
-from typing import IO, Any
+from types import NoneType, UnionType
+from typing import IO, TYPE_CHECKING, Any, TypeVar, cast, get_args, get_origin, get_type_hints
 
 import numpy as np
 from numpy.typing import NDArray
 
 from attngeo.arguments import file_path
 from attngeo.errors import InputError
-from attngeo.io.atomic import atomic_file, check_writable, write_errors
-from attngeo.io.plain import parse_json, plain_value
+from attngeo.io.files import atomic_file, check_writable, write_errors
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 Array = NDArray[Any]
+T = TypeVar("T")
+
 DESCRIPTION = "about"  # name of the array that holds the JSON description, as UTF-8 bytes
-_CHUNK = 1 << 20  # bytes copied at a time, so that a large array is in memory only once
-_DEFLATE = 1100  # bytes that one compressed byte can stand for, at most
-_HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
 # What the zip, NumPy and JSON readers, and code that uses what they return, raise for a damaged file.
 _DAMAGE = (
-    OSError, EOFError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError, MemoryError,
-    SyntaxError, RuntimeError, zipfile.BadZipFile, zlib.error, tokenize.TokenError,
+    OSError, EOFError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError, MemoryError, SyntaxError,
+    RuntimeError, zipfile.BadZipFile, tokenize.TokenError,
 )  # fmt: skip
+
+
+# ---- files
 
 
 def save_arrays(path: str | Path, kind: str, arrays: Mapping[str, Any], description: Mapping[str, Any]) -> Path:
@@ -53,25 +67,19 @@ def save_arrays(path: str | Path, kind: str, arrays: Mapping[str, Any], descript
 def load_arrays(path: str | Path, kind: str) -> tuple[dict[str, Array], dict[str, Any]]:
     """Return the arrays and the JSON description of a file that `save_arrays` wrote for the same kind."""
     path = _existing(path)
-    try:
+    with _reading(path, f"a file of attngeo, expected a saved {kind}"):
         with zipfile.ZipFile(path) as archive:
             arrays = {info.filename.removesuffix(".npy"): _read_entry(archive, info) for info in archive.infolist()}
-        description = _writable_again(parse_json(arrays.pop(DESCRIPTION).tobytes()))
-        found = description["kind"]
-    except (InputError, *_DAMAGE):
-        raise _not_ours(path, kind) from None
-    _check_kind(path, found, kind)
+        description = _described(arrays.pop(DESCRIPTION).tobytes())
+    _check_kind(path, description["kind"], kind)
     return arrays, description
 
 
 def load_npy(path: str | Path) -> Array:
     """Return the array of an .npy file; object arrays are refused, because they would run code."""
     path = _existing(path)
-    try:
-        with path.open("rb") as file:
-            return _read_npy(file, path.stat().st_size)
-    except (InputError, *_DAMAGE):
-        raise InputError(f"{path}: is incomplete, damaged or not an array saved by NumPy") from None
+    with _reading(path, "an array saved by NumPy"), path.open("rb") as file:
+        return _read_npy(file, path.stat().st_size)
 
 
 def save_json(path: str | Path, kind: str, plain: Mapping[str, Any]) -> Path:
@@ -86,12 +94,9 @@ def save_json(path: str | Path, kind: str, plain: Mapping[str, Any]) -> Path:
 def load_json(path: str | Path, kind: str) -> dict[str, Any]:
     """Return the content of a file that `save_json` wrote for the same kind."""
     path = _existing(path)
-    try:
-        plain = _writable_again(parse_json(path.read_bytes()))
-        found = plain.pop("kind")
-    except _DAMAGE:
-        raise _not_ours(path, kind) from None
-    _check_kind(path, found, kind)
+    with _reading(path, f"a file of attngeo, expected a saved {kind}"):
+        plain = _described(path.read_bytes())
+    _check_kind(path, plain.pop("kind"), kind)
     return plain
 
 
@@ -100,11 +105,11 @@ def saved_kind(path: str | Path) -> str | None:
     path = _existing(path)
     try:
         if path.suffix == ".json":
-            found = parse_json(path.read_bytes())["kind"]
+            found = _described(path.read_bytes())["kind"]
         else:
             with zipfile.ZipFile(path) as archive:
                 about = _read_entry(archive, archive.getinfo(f"{DESCRIPTION}.npy"))
-            found = parse_json(about.tobytes())["kind"]
+            found = _described(about.tobytes())["kind"]
     except (InputError, *_DAMAGE):
         return None
     return found if isinstance(found, str) else None
@@ -129,40 +134,43 @@ def naming_file(path: str | Path) -> Iterator[None]:
 
 
 def _read_entry(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> Array:
-    """Return one array of an .npz file, after its sizes were checked against the size of the file."""
-    if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-        raise InputError(f"{info.filename} is compressed by method {info.compress_type}, expected stored or deflated")
-    most = info.compress_size * (1 if info.compress_type == zipfile.ZIP_STORED else _DEFLATE)
-    if info.file_size > most:
-        raise InputError(f"{info.filename} claims {info.file_size} bytes, but at most {most} are stored")
+    """Return one array of an .npz file, which stores its arrays uncompressed."""
+    if info.compress_type != zipfile.ZIP_STORED or info.file_size != info.compress_size:
+        raise InputError(f"{info.filename} is compressed, expected stored bytes")
     with archive.open(info) as file:
-        return _read_npy(file, info.file_size)
+        array = _read_npy(file, info.file_size)
+        file.read(1)  # the checksum of a zip entry is compared at its end
+        return array
 
 
 def _read_npy(file: IO[bytes], size: int) -> Array:
-    """Return the array in an .npy file of `size` bytes; its header must agree with that size."""
+    """Return the array in an .npy file of `size` bytes, if the shape in its header needs no more than the file has."""
     version = np.lib.format.read_magic(file)
-    if version not in _HEADERS:
-        raise InputError(f"NumPy format version {version}, expected 1.0 or 2.0")
-    shape, fortran_order, dtype = _HEADERS[version](file)
-    if dtype.hasobject or dtype.itemsize == 0 or any(n < 0 for n in shape):
-        raise InputError(f"an array of {dtype} and shape {shape}, expected numbers")
-    length = math.prod(shape) * dtype.itemsize  # bytes
-    if length > size:
-        raise InputError(f"an array of {dtype} and shape {shape} needs {length} bytes, the file has {size}")
-    data = np.empty(length, np.uint8)
-    for start in range(0, length, _CHUNK):
-        part = data[start : start + _CHUNK]
-        part[:] = np.frombuffer(file.read(part.size), np.uint8)  # of another size where the file ends: ValueError
-    file.read(1)  # the checksum of a zip entry is compared at its end
-    array = data.view(dtype)
-    return array.reshape(shape[::-1]).T if fortran_order else array.reshape(shape)
+    read_header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    shape, _, dtype = read_header(file)
+    if math.prod(shape) * dtype.itemsize > size or dtype.itemsize == 0:
+        raise InputError(f"an array of {dtype} and shape {shape} does not fit into {size} bytes")
+    file.seek(0)
+    array: Array = np.load(file, allow_pickle=False)
+    return array
 
 
-def _writable_again(plain: Any) -> dict[str, Any]:
-    """Return a JSON object, or raise ValueError if it holds half of a surrogate pair, which UTF-8 cannot express."""
+def _described(data: bytes) -> dict[str, Any]:
+    """Return a JSON object with a kind; ValueError also for half of a surrogate pair, which UTF-8 cannot express."""
+    plain = parse_json(data)
     json.dumps(plain, ensure_ascii=False).encode()
-    return dict(plain)
+    if not isinstance(plain, dict) or "kind" not in plain:
+        raise ValueError("no JSON object with a kind")
+    return plain
+
+
+@contextmanager
+def _reading(path: Path, what: str) -> Iterator[None]:
+    """Turn any error of a reader into an InputError that says what the file is not."""
+    try:
+        yield
+    except (InputError, *_DAMAGE):
+        raise InputError(f"{path}: is incomplete, damaged or not {what}") from None
 
 
 @contextmanager
@@ -181,10 +189,119 @@ def _existing(path: str | Path) -> Path:
     return path
 
 
-def _not_ours(path: Path, kind: str) -> InputError:
-    return InputError(f"{path}: is incomplete, damaged or not a file of attngeo, expected a saved {kind}")
-
-
 def _check_kind(path: Path, found: object, kind: str) -> None:
     if found != kind:
         raise InputError(f"{path}: holds a saved {found}, expected a saved {kind}")
+
+
+# ---- plain values
+
+
+def parse_json(data: bytes | str) -> Any:
+    """Return the value of a JSON document in UTF-8; everything wrong with it is a ValueError."""
+    try:
+        return json.loads(data.decode("utf-8") if isinstance(data, bytes) else data)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+
+
+def digest(*values: Any) -> str:
+    """Return a hash of plain values: 40 hexadecimal digits.
+
+    >>> digest("a", 1) == digest("a", 1), digest("a", 1) == digest("a1")
+    (True, False)
+    """
+    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:40]
+
+
+def as_plain(result: DataclassInstance) -> dict[str, Any]:
+    """Return a dataclass as dictionaries, lists, numbers and strings; NaN becomes None.
+
+    Two results with the same plain values are equal, also where both hold NaN.
+    """
+    return cast("dict[str, Any]", plain_value(asdict(result)))
+
+
+def plain_value(value: Any) -> Any:
+    """Return `value` in the types that JSON has; numbers that are not finite become None."""
+    if isinstance(value, Mapping):
+        return {key: plain_value(inner) for key, inner in value.items()}
+    if isinstance(value, np.ndarray | list | tuple):
+        return [plain_value(inner) for inner in (value.tolist() if isinstance(value, np.ndarray) else value)]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def from_plain(kind: type[T], plain: object) -> T:
+    """Return the dataclass of type `kind` of which `as_plain` gives `plain`, with None as NaN.
+
+    >>> from dataclasses import make_dataclass
+    >>> Line = make_dataclass("Line", [("slope", float), ("error", float)])
+    >>> from_plain(Line, {"slope": 1, "error": None})
+    Line(slope=1.0, error=nan)
+    >>> from_plain(Line, {"slope": "steep", "error": None})
+    Traceback (most recent call last):
+    attngeo.errors.InputError: slope is 'steep', expected a number
+    """
+    return cast(T, _typed(kind, plain, ""))
+
+
+def _typed(kind: Any, plain: Any, name: str) -> Any:
+    """Return `plain` as a value of the type `kind`: a dataclass, a container of types, or a plain type.
+
+    name: of the value within the file, for error messages
+    """
+    if is_dataclass(kind) and isinstance(kind, type):
+        return _dataclass(kind, plain, name)
+    origin, arguments = get_origin(kind), get_args(kind)
+    if origin is UnionType:  # X | None
+        (inner,) = (choice for choice in arguments if choice is not NoneType)
+        return None if plain is None else _typed(inner, plain, name)
+    if origin is tuple and isinstance(plain, list):
+        return tuple(_typed(arguments[0], item, f"{name}[{at}]") for at, item in enumerate(plain))
+    if origin is dict and isinstance(plain, Mapping):
+        key_type, value_type = arguments
+        return {_key(key_type, key, name): _typed(value_type, item, f"{name}[{key!r}]") for key, item in plain.items()}
+    if origin is np.ndarray and isinstance(plain, list):
+        dtype = np.dtype(get_args(arguments[1])[0])
+        item_type = float if dtype.kind == "f" else int
+        return np.asarray([_typed(item_type, item, f"{name}[{at}]") for at, item in enumerate(plain)], dtype)
+    if kind is float and (plain is None or type(plain) in (int, float)):
+        return math.nan if plain is None else _number(plain, name)
+    if kind is int and type(plain) is int and abs(plain) < 1 << 63:
+        return plain
+    if kind in (str, bool) and type(plain) is kind:
+        return plain
+    expected = {float: "a number", int: "a whole number", str: "text", bool: "true or false", dict: "an object"}
+    raise InputError(f"{name} is {plain!r}, expected {expected.get(origin or kind, 'a list')}")
+
+
+def _dataclass(kind: Any, plain: Any, name: str) -> Any:
+    if not isinstance(plain, Mapping):
+        raise InputError(f"{name or 'the file'} holds {plain!r}, expected an object")
+    hints = get_type_hints(kind)
+    prefix = f"{name}." if name else ""
+    for field in fields(kind):
+        if field.name not in plain and field.default is MISSING and field.default_factory is MISSING:
+            raise InputError(f"{prefix}{field.name} is missing")
+    known = {field.name for field in fields(kind)}
+    for key in plain:
+        if key not in known:
+            raise InputError(f"{prefix}{key} is unknown, expected {', '.join(sorted(known))}")
+    return kind(**{key: _typed(hints[key], value, f"{prefix}{key}") for key, value in plain.items()})
+
+
+def _key(kind: Any, key: str, name: str) -> Any:
+    try:
+        return kind(key)
+    except ValueError:
+        raise InputError(f"{name} has the key {key!r}, expected a number") from None
+
+
+def _number(plain: float, name: str) -> float:
+    try:
+        number = float(plain)
+    except OverflowError:
+        number = math.inf
+    if not math.isfinite(number):
+        raise InputError(f"{name} is {plain!r}, expected a finite number")
+    return number

@@ -8,6 +8,8 @@ of one head that costs more than it gains, and how the work is divided changes l
     together                run a few longer jobs at the same time, each of which may use `each`
     one_core                run everything on one core, in worker processes
     single_threaded_blas    limit BLAS to one thread
+    prefetch                fetch the next item of an iterable while the caller works on the current one
+    next_item, result_of    waits without a limit that Ctrl-C ends
 """
 
 from __future__ import annotations
@@ -16,14 +18,15 @@ import os
 import sys
 import threading
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar, copy_context
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from itertools import pairwise
 from math import inf
+from queue import Empty, Full, Queue, SimpleQueue
 from typing import Any, TypeVar
 
 Item = TypeVar("Item")
@@ -254,3 +257,101 @@ def spans(length: int, multiply_adds: int) -> list[slice]:
     parts = max(1, min(2 * cores.count, multiply_adds // WORTH_A_THREAD, length))
     edges = [length * i // parts for i in range(parts + 1)]
     return [slice(start, stop) for start, stop in pairwise(edges)]
+
+
+# ---- waiting
+#
+# A signal that comes in the moment before a wait begins is noticed when the wait ends; once polars is imported, so is
+# one that comes during a wait without a limit. Therefore a wait is cut into short ones.
+
+_SHORT = 0.5  # seconds
+
+
+def next_item(queue: Queue[Item] | SimpleQueue[Item]) -> Item:
+    """Return the next item of a queue, whenever it comes.
+
+    >>> queue: Queue[int] = Queue()
+    >>> queue.put(1)
+    >>> next_item(queue)
+    1
+    """
+    while True:
+        try:
+            return queue.get(timeout=_SHORT)
+        except Empty:
+            continue
+
+
+def result_of(future: Future[Item]) -> Item:
+    """Return the result of a future, or raise its exception, whenever it has ended.
+
+    >>> from concurrent.futures import ThreadPoolExecutor
+    >>> with ThreadPoolExecutor() as pool:
+    ...     result_of(pool.submit(abs, -1))
+    1
+    """
+    while not future.done():
+        wait([future], _SHORT)
+    return future.result()
+
+
+# ---- prefetching
+
+_END = object()
+
+
+def prefetch(items: Iterable[Item], *, stop: Callable[[], None] | None = None) -> Generator[Item, None, None]:
+    """Yield the items of an iterable while a thread fetches the next one.
+
+    stop: called where the generator is closed before its end; it makes the thread's present fetch end soon
+
+    An exception raised in the thread is raised here, after the items before it. The thread has ended when the generator
+    is closed.
+
+    >>> list(prefetch(range(3)))
+    [0, 1, 2]
+    """
+    queue: Queue[object] = Queue(1)
+    stopped = threading.Event()
+    ended = False
+    failure: list[BaseException] = []
+
+    def put(item: object) -> bool:
+        """Put an item into the queue; return False if the consumer has stopped."""
+        while not stopped.is_set():
+            try:
+                queue.put(item, timeout=0.1)
+                return True
+            except Full:
+                continue
+        return False
+
+    def fetch() -> None:
+        try:
+            for item in items:
+                if not put(item):
+                    return
+                del item  # so that its memory is freed when the consumer is done with it
+        except BaseException as error:
+            failure.append(error)
+        put(_END)
+
+    thread = threading.Thread(target=fetch, name="attngeo-read", daemon=True)
+    thread.start()
+    try:
+        while (item := next_item(queue)) is not _END:
+            yield item  # type: ignore[misc]
+            del item
+        ended = True
+        if failure:
+            raise failure[0]
+    finally:  # also when the consumer stops early: it may close the source, from which the thread must not read then
+        stopped.set()
+        if stop is not None and not ended:
+            stop()
+        while thread.is_alive():
+            try:
+                queue.get(timeout=0.1)
+            except Empty:
+                continue
+        thread.join()

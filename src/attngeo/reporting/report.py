@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from attngeo.arguments import file_path, whole_number
 from attngeo.errors import InputError
-from attngeo.io.atomic import check_writable, write_errors, write_file
+from attngeo.io.files import check_writable, write_errors, write_file
 from attngeo.io.progress import Progress, accepts_progress_bar
 from attngeo.organization.capture.network_tensor import check_stage
 from attngeo.reporting.assemble import input_line, page_of

@@ -12,7 +12,7 @@ from attngeo.applications.prune.loss_curve import LossCurve
 from attngeo.applications.prune.plan import PrunePlan
 from attngeo.errors import SourceError
 from attngeo.io.archive import saved_kind
-from attngeo.io.parquet import read_parquet
+from attngeo.io.tables import read_parquet
 from attngeo.organization.capture.network_tensor import NetworkTensor
 from attngeo.organization.expansion.controls import Comparison
 from attngeo.organization.expansion.expansion import Expansion

@@ -16,7 +16,7 @@ from typing import IO, TYPE_CHECKING, Literal, ParamSpec
 import numpy as np
 
 from attngeo.arrays import Floats
-from attngeo.io.atomic import atomic_file, write_errors
+from attngeo.io.files import atomic_file, write_errors
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -1,6 +1,6 @@
 """How training changes the QK form.
 
-    initialisation   initialisations of queries and keys: symmetric, controls, and published recipes
+    initialise       initialisations of queries and keys: symmetric, controls, and published recipes
     data             corpora, a WordPiece tokenizer, and token files
     pretraining      pre-train a BERT, ModernBERT or LLaMA
     monitoring       scores of a model during training, and of the checkpoints it leaves
@@ -13,4 +13,4 @@ Most of these need torch, so only the last is imported here; import from the sub
 
 from attngeo.training.monitoring.records import bundled_records
 
-__all__ = ["bundled_records", "data", "gradients", "initialisation", "monitoring", "pretraining"]
+__all__ = ["bundled_records", "data", "gradients", "initialise", "monitoring", "pretraining"]

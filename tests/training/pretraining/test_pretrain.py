@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from attngeo.errors import AttngeoError, InputError, SourceError
-from attngeo.io.lock import folder_lock
+from attngeo.io.files import folder_lock
 from attngeo.training.data.wordpiece import train_tokenizer
 from attngeo.training.monitoring.records import read_records
 from attngeo.training.pretraining.architectures import Model

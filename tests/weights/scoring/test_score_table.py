@@ -11,7 +11,7 @@ import pytest
 
 from attngeo.data import bundled
 from attngeo.errors import AttngeoError, InputError, SourceError
-from attngeo.io.parquet import parquet_bytes
+from attngeo.io.tables import parquet_bytes
 from attngeo.weights.scoring.score import score
 from attngeo.weights.scoring.score_table import (
     COLUMNS,

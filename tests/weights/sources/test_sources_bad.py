@@ -41,7 +41,7 @@ def test_a_missing_folder_is_an_error(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.chdir(tmp_path)
     (tmp_path / "here").mkdir()
     for ref in ("./nowhere", "../nowhere", "~/nowhere-at-all", "here/a/b", "model.safetensors", "/" + "x" * 500):
-        assert_refused(ref, "no such", ref)
+        assert_refused(ref, "no such", ref[:100])
     assert_refused("/" + "x" * 5000, "/xxx", "…", "xxx: no such folder")
     assert_refused("", "no such folder")
     assert_refused("two words/and more", "no such folder")

@@ -14,10 +14,9 @@ from attngeo.applications.compare.origin.relation import Relation
 from attngeo.arguments import file_path
 from attngeo.display import Drawable, draw
 from attngeo.errors import InputError
-from attngeo.io.archive import naming_file
-from attngeo.io.atomic import write_errors, write_file
-from attngeo.io.parquet import parquet_bytes, read_parquet
-from attngeo.io.plain import as_plain, from_plain, parse_json
+from attngeo.io.archive import as_plain, from_plain, naming_file, parse_json
+from attngeo.io.files import write_errors, write_file
+from attngeo.io.tables import parquet_bytes, read_parquet
 
 if TYPE_CHECKING:
     import polars as pl

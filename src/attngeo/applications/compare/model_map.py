@@ -18,8 +18,7 @@ from attngeo.applications.compare.origin.relation import DRAWS, Relation
 from attngeo.arrays import Floats
 from attngeo.display import Drawable, draw
 from attngeo.errors import InputError
-from attngeo.io.archive import load_json, naming_file, save_json
-from attngeo.io.plain import as_plain, from_plain
+from attngeo.io.archive import as_plain, from_plain, load_json, naming_file, save_json
 from attngeo.io.progress import Progress, accepts_progress_bar
 from attngeo.weights.layout.layers import open_layers
 

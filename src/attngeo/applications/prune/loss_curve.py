@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 from attngeo.applications.prune.plan import PrunePlan
 from attngeo.display import Drawable, draw
 from attngeo.errors import InputError
-from attngeo.io.archive import load_json, naming_file, save_json
-from attngeo.io.plain import as_plain, from_plain
+from attngeo.io.archive import as_plain, from_plain, load_json, naming_file, save_json
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

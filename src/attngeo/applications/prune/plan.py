@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING
 from attngeo.applications.prune.labels import Head, parse_head
 from attngeo.arguments import file_path, whole_number
 from attngeo.errors import InputError
-from attngeo.io.archive import load_json, naming_file, save_json, saved_kind
+from attngeo.io.archive import as_plain, from_plain, load_json, naming_file, save_json, saved_kind
 from attngeo.io.names import first_names
-from attngeo.io.plain import as_plain, from_plain
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

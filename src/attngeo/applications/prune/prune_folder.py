@@ -13,7 +13,7 @@ from attngeo.applications.prune.plan import PrunePlan
 from attngeo.applications.prune.prune import prune
 from attngeo.applications.prune.prune_plan import check_options, choose_heads
 from attngeo.errors import AttngeoError, first_line
-from attngeo.io.atomic import atomic_folder, check_new_folder
+from attngeo.io.files import atomic_folder, check_new_folder
 
 
 @dataclass(frozen=True)

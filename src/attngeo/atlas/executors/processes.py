@@ -11,7 +11,7 @@ from attngeo.atlas.executors.interface import Job, WorkerLost
 from attngeo.atlas.executors.worker_handle import WorkerHandle
 from attngeo.atlas.outcome import Outcome
 from attngeo.errors import AttngeoError
-from attngeo.io.waiting import next_item
+from attngeo.io.threads import next_item
 
 TRIES = 5  # worker processes that one task may lose before it counts as failed
 

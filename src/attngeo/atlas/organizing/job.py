@@ -14,7 +14,7 @@ from attngeo.atlas.outcome import Outcome, write_failure
 from attngeo.atlas.reference import Reference
 from attngeo.atlas.store import AtlasWriteError, Store
 from attngeo.errors import AttngeoError
-from attngeo.io.plain import digest
+from attngeo.io.archive import digest
 from attngeo.io.threads import one_core
 from attngeo.weights.sources.hub.throttle import Ledger
 

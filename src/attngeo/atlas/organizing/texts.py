@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from attngeo.errors import InputError
-from attngeo.io.text import read_text
+from attngeo.io.files import read_text
 
 OPENING = 60  # characters of a text that its rows repeat
 

@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 from attngeo.arguments import whole_number
 from attngeo.display import Drawable, draw
 from attngeo.errors import InputError
-from attngeo.io.archive import load_json, naming_file, save_json
-from attngeo.io.plain import as_plain, from_plain
+from attngeo.io.archive import as_plain, from_plain, load_json, naming_file, save_json
 from attngeo.io.progress import Progress
 from attngeo.organization.haar.smoothness import Holder, holder
 from attngeo.organization.haar.sparsity import ENERGIES, Sparsity, sparsity

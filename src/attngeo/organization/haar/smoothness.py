@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from attngeo.arrays import AnyArray, Floats, Ints, to_numpy
 from attngeo.errors import InputError
-from attngeo.io.plain import as_plain
+from attngeo.io.archive import as_plain
 from attngeo.organization.trees.tree import Tree
 
 FEWEST = 8  # least number of coefficients in a bin

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from attngeo.arrays import AnyArray, Floats, Ints, to_numpy
-from attngeo.io.plain import as_plain
+from attngeo.io.archive import as_plain
 from attngeo.organization.geometry.l1 import l1_norm
 from attngeo.organization.haar.magnitude_bins import MagnitudeBins
 

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from attngeo.display import Drawable, draw
 from attngeo.errors import InputError
-from attngeo.io.archive import load_json, naming_file, save_json
-from attngeo.io.plain import as_plain, from_plain
+from attngeo.io.archive import as_plain, from_plain, load_json, naming_file, save_json
 from attngeo.organization.geometry.agreement import Agreement
 from attngeo.organization.haar.smoothness import Holder
 

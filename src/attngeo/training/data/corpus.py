@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import IO
 
 from attngeo.errors import InputError, first_line
-from attngeo.io.plain import parse_json
+from attngeo.io.archive import parse_json
 
 MAX_DOCUMENT = 1 << 20  # characters; a longer document is yielded in several pieces, so that memory stays bounded
 _MAX_JSON_LINE = 1 << 28  # characters; a JSON line cannot be parsed in pieces

@@ -14,8 +14,7 @@ import numpy as np
 
 from attngeo.arguments import whole_number
 from attngeo.errors import AttngeoError, InputError
-from attngeo.io.atomic import atomic_file, remove_unfinished, write_file
-from attngeo.io.lock import folder_lock
+from attngeo.io.files import atomic_file, folder_lock, remove_unfinished, write_file
 from attngeo.io.progress import Progress
 from attngeo.training.data.corpus import check_sources, documents, source_identity
 from attngeo.training.data.tokens import Part, Tokens, open_tokens

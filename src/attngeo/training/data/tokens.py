@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attngeo.errors import InputError, first_line
-from attngeo.io.plain import parse_json
+from attngeo.io.archive import parse_json
 from attngeo.training.data.wordpiece import SPECIAL
 
 Part = Literal["train", "valid"]

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from attngeo.errors import InputError, first_line
-from attngeo.io.atomic import write_file
+from attngeo.io.files import write_file
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer

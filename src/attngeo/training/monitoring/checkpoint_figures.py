@@ -8,8 +8,7 @@ from contextlib import closing
 import numpy as np
 
 from attngeo.arrays import Floats
-from attngeo.io.prefetch import prefetch
-from attngeo.io.threads import shared_cores
+from attngeo.io.threads import prefetch, shared_cores
 from attngeo.training.monitoring.records import FIGURES, LayerFigures
 from attngeo.weights.layout.attention_weights import AttentionWeights, layer_form_factors
 from attngeo.weights.layout.layers import Layers

@@ -14,8 +14,8 @@ from typing import Any
 from attngeo.arguments import file_path
 from attngeo.data import bundled
 from attngeo.errors import SourceError
-from attngeo.io.atomic import write_errors, write_file
-from attngeo.io.plain import parse_json
+from attngeo.io.archive import parse_json
+from attngeo.io.files import write_errors, write_file
 
 Record = dict[str, Any]  # key → value; every record has `step`, a whole number
 RECORDS_FILE = "attngeo.jsonl"  # the file in the folder of a run that a Monitor and `track` write

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from attngeo.arguments import file_path
 from attngeo.errors import InputError, SourceError
-from attngeo.io.plain import digest
+from attngeo.io.archive import digest
 from attngeo.training.monitoring.records import read_records
 from attngeo.weights.sources.discover import SUFFIXES
 from attngeo.weights.sources.folder import file_state

@@ -9,7 +9,7 @@ import torch
 from attngeo.errors import InputError
 from attngeo.training.data.masking import MaskedObjective
 from attngeo.training.data.tokens import Tokens
-from attngeo.training.initialisation.by_name import initialise_
+from attngeo.training.initialise import initialise_
 from attngeo.training.pretraining.architectures import (
     Bert,
     Llama,

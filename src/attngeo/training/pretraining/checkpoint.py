@@ -11,8 +11,8 @@ from typing import Any
 import torch
 
 from attngeo.errors import AttngeoError, InputError, SourceError, reason
-from attngeo.io.atomic import atomic_file, write_file
-from attngeo.io.plain import parse_json
+from attngeo.io.archive import parse_json
+from attngeo.io.files import atomic_file, write_file
 from attngeo.training.pretraining.architectures import Model
 from attngeo.training.pretraining.config import RESULT_NEUTRAL, PretrainConfig
 

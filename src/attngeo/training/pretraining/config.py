@@ -18,8 +18,7 @@ from attngeo.arguments import LARGEST_SEED, file_path, whole_number
 from attngeo.errors import InputError, first_line
 from attngeo.io.names import nearest_name
 from attngeo.training.data.wordpiece import MAX_VOCABULARY
-from attngeo.training.initialisation.by_name import check_initialisation
-from attngeo.training.initialisation.scale import target_std
+from attngeo.training.initialise import check_initialisation, target_std
 
 SIZES = {"4x256": (4, 256, 4), "12x768": (12, 768, 12), "24x1024": (24, 1024, 16)}  # layers, hidden, heads
 # Settings that do not change the result of a run: two runs that differ only in these continue each other's checkpoints.
@@ -185,10 +184,8 @@ def _float(value: float) -> float:
 
 def _checked(config: PretrainConfig) -> PretrainConfig:
     """Return the config, or raise if a run could not follow it."""
-    check_initialisation(config.start)
+    check_initialisation(config.start, config.scale)
     config.shape  # noqa: B018  # raises for an invalid size
-    if config.scale is not None and config.start.startswith(("baseline", "authors", "mimetic")):
-        raise InputError(f"scale = {config.scale!r}: the {config.start} initialisation has a scale of its own")
     target_std(config.scale, config.shape[1])  # raises for an invalid scale
     _check_architecture(config)
     for name in ("out", "tokens", "tokenizer"):

@@ -13,8 +13,7 @@ from typing import Any
 import torch
 
 from attngeo.errors import AttngeoError, InputError, SourceError, first_line
-from attngeo.io.atomic import remove_unfinished
-from attngeo.io.lock import folder_lock
+from attngeo.io.files import folder_lock, remove_unfinished
 from attngeo.io.progress import Progress
 from attngeo.training.data.tokens import Tokens
 from attngeo.training.monitoring.records import RecordFile

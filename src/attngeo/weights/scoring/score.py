@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING
 
 from attngeo.errors import InputError
 from attngeo.io.names import first_names
-from attngeo.io.prefetch import prefetch
 from attngeo.io.progress import Progress, accepts_progress_bar
-from attngeo.io.threads import shared_cores, together
+from attngeo.io.threads import prefetch, shared_cores, together
 from attngeo.weights.layout.attention_weights import AttentionWeights
 from attngeo.weights.layout.layers import Layers, open_layers
 from attngeo.weights.scoring.batches import layer_batches, rows_of_batches

@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING
 from attngeo.arguments import file_path
 from attngeo.display import draw
 from attngeo.errors import InputError, SourceError
-from attngeo.io.atomic import write_errors, write_file
-from attngeo.io.parquet import parquet_bytes, parse_parquet, read_parquet
-from attngeo.io.plain import parse_json
-from attngeo.io.tables import table_of, with_all_columns
+from attngeo.io.archive import parse_json
+from attngeo.io.files import write_errors, write_file
+from attngeo.io.tables import parquet_bytes, parse_parquet, read_parquet, table_of, with_all_columns
 from attngeo.weights.scoring.nulls.layer_nulls import head_nulls, layer_nulls
 from attngeo.weights.scoring.rotary.frequencies import FREQUENCY_COLUMNS
 from attngeo.weights.scoring.rows import Row

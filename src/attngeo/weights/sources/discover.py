@@ -9,7 +9,7 @@ from pathlib import PurePosixPath
 from typing import Any, Literal
 
 from attngeo.errors import SourceError
-from attngeo.io.plain import parse_json
+from attngeo.io.archive import parse_json
 
 Kind = Literal["safetensors", "pickle", "gguf"]
 

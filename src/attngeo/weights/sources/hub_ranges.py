@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from attngeo.errors import SourceError
-from attngeo.io.atomic import remove_abandoned
-from attngeo.io.cache import cache_file
+from attngeo.io.files import cache_file, remove_unfinished
 from attngeo.weights.sources.byte_file import ByteFile, LocalFile, Span
 
 WASTE = 0.03  # bytes in gaps that may be fetched to save a request, as a share of the bytes asked for
@@ -70,7 +69,7 @@ class RemoteFile(ByteFile):
         self._held: list[Interval] = []
         self._closed = threading.Event()
         if folder.is_dir():
-            remove_abandoned(folder, ABANDONED)
+            remove_unfinished(folder, ABANDONED)
             names = [entry for entry in os.listdir(folder) if re.fullmatch(r"\d+-\d+", entry)]
             for start, stop in (map(int, entry.split("-")) for entry in names):
                 if (folder / f"{start}-{stop}").stat().st_size == stop - start:

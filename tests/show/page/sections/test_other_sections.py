@@ -7,11 +7,11 @@ from statistics import median
 
 import numpy as np
 import pytest
+from attngeo.bundled import training
 
 from attngeo.applications.compare.model_map import FORMS, ModelMap, Pair
 from attngeo.applications.compare.origin.relation import Relation
 from attngeo.applications.prune.loss_curve import LossCurve, LossPoint
-from attngeo.bundled import training
 from attngeo.show.canvas import BLUE, ORANGE
 from attngeo.show.page.sections import comparison_section, model_map_section, pruning_section, training_section
 

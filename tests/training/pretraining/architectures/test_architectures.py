@@ -16,15 +16,15 @@ pytest.importorskip("transformers")
 import torch
 
 from attngeo.errors import InputError
-from attngeo.training.initialisation.by_name import INITIALISATIONS, initialise_
+from attngeo.training.initialise import INITIALISATIONS, initialise_
 from attngeo.training.monitoring.monitor import Monitor
 from attngeo.training.pretraining.architectures import Bert, Llama, Model, ModernBert, PreNormBert, Shape
 from attngeo.training.pretraining.config import load_config
 from attngeo.training.pretraining.measure import form_scores, largest_logits, mean_self_logits
 from attngeo.training.pretraining.pretrain import pretrain
 from attngeo.weights.scoring.score import score
-from tests.training.initialisation.scored_symmetry import symmetry_scores
 from tests.training.small_runs import run_settings, without_speed
+from tests.training.test_initialise import symmetry_scores
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:builtin type Swig:DeprecationWarning"),

@@ -7,7 +7,7 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 
 from attngeo.errors import InputError
-from attngeo.io.prefetch import prefetch
+from attngeo.io.threads import prefetch
 from attngeo.weights.layout.attention_weights import AttentionWeights
 from attngeo.weights.layout.layer_plan import LayerPlan
 from attngeo.weights.layout.layers import Layers

@@ -10,7 +10,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from attngeo.errors import InputError, first_line
-from attngeo.io.waiting import result_of
+from attngeo.io.threads import result_of
 from attngeo.weights.layout.attention_weights import AttentionWeights
 from attngeo.weights.layout.layer_plan import LayerPlan
 from attngeo.weights.layout.layers import Layers

@@ -36,7 +36,7 @@ from numpy.typing import NDArray
 from attngeo.arrays import Floats
 from attngeo.errors import InputError
 from attngeo.io.archive import load_npy
-from attngeo.io.cache import cache_dir, cache_file
+from attngeo.io.files import cache_dir, cache_file
 from attngeo.weights.scoring.directionality import directionality_of_excess, excess
 from attngeo.weights.scoring.dominance import dominance
 from attngeo.weights.scoring.symmetry import symmetry

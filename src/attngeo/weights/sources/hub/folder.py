@@ -14,7 +14,7 @@ from typing import Any
 
 from attngeo.errors import SourceError
 from attngeo.io.progress import byte_text
-from attngeo.io.waiting import result_of
+from attngeo.io.threads import result_of
 from attngeo.weights.sources.byte_checkpoint import StoredTensor
 from attngeo.weights.sources.byte_file import ByteFile, LocalFile
 from attngeo.weights.sources.checkpoint import Checkpoint

@@ -11,7 +11,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from attngeo.errors import SourceError
-from attngeo.io.cache import cache_dir, cache_file
+from attngeo.io.files import cache_dir, cache_file
 from attngeo.weights.sources.discover import is_relative_inside, parse_json_object
 from attngeo.weights.sources.hub.errors import TRANSIENT, HubRef, hub_errors
 from attngeo.weights.sources.hub.retry import retried

@@ -13,7 +13,7 @@ import pytest
 
 from attngeo.errors import AttngeoError
 from attngeo.io.archive import save_json
-from attngeo.io.atomic import (
+from attngeo.io.files import (
     atomic_file,
     atomic_folder,
     check_new_folder,
@@ -99,7 +99,7 @@ def test_a_full_disk_keeps_the_old_file_and_leaves_nothing(tmp_path):
         "import resource, signal, sys\n"
         "from pathlib import Path\n"
         "from attngeo.errors import AttngeoError\n"
-        "from attngeo.io.atomic import write_errors, write_file\n"
+        "from attngeo.io.files import write_errors, write_file\n"
         "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))\n"  # fails in write and once more in close
         "path = Path(sys.argv[1])\n"
@@ -123,7 +123,7 @@ def test_a_killed_process_leaves_the_old_file(tmp_path):
     script = (
         "import os, signal, sys\n"
         "from pathlib import Path\n"
-        "from attngeo.io.atomic import atomic_file\n"
+        "from attngeo.io.files import atomic_file\n"
         "with atomic_file(Path(sys.argv[1])) as file:\n"
         "    file.write(b'half')\n"
         "    file.flush()\n"

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 from pathlib import Path
 
 import polars as pl
 import pytest
 
-from attngeo.io.parquet import DIGEST, parquet_bytes, read_parquet
+from attngeo.io.tables import parquet_bytes, read_parquet
 
 FRAME = pl.DataFrame({"name": ["a", "b", None], "value": [1.5, None, -2.0]})
 
@@ -52,23 +51,6 @@ def test_a_damaged_byte_of_the_metadata_is_noticed(tmp_path: Path) -> None:
         if not frame.equals(FRAME):
             silent.append(at)
     assert not silent
-
-
-def test_a_digest_of_the_rows_alone_is_still_read(tmp_path: Path) -> None:
-    """As the first versions wrote it."""
-    path = tmp_path / "table.parquet"
-    whole = parquet_bytes(FRAME, {})
-    _, metadata = read_parquet(_written(path, whole))
-    rows = whole[: len(whole) - 8 - int.from_bytes(whole[-8:-4], "little")]
-    older = whole.replace(metadata[DIGEST].encode(), hashlib.sha256(rows).hexdigest().encode())
-    assert read_parquet(_written(path, older))[0].equals(FRAME)
-    with pytest.raises(ValueError, match="the digest of the data is wrong"):
-        read_parquet(_written(path, older[:4] + bytes([older[4] ^ 1]) + older[5:]))
-
-
-def _written(path: Path, data: bytes) -> Path:
-    path.write_bytes(data)
-    return path
 
 
 @pytest.mark.parametrize("data", [b"", b"PAR1", b"PAR1" * 5, b"words that are no table"])

@@ -1,14 +1,17 @@
-"""Write files and folders atomically: each appears complete, or not at all.
+"""Files and folders: written atomically, locked, cached, and read as text.
 
-Content goes to a temporary file (or folder) in the same directory, which is renamed when it is complete. A crash
-halfway leaves what was there before, and several processes may write the same path.
+A file or a folder that is written atomically appears complete, or not at all: its content goes to a temporary file (or
+folder) in the same directory, which is renamed when it is complete. A crash halfway leaves what was there before, and
+several processes may write the same path.
 
     atomic_file, write_file           replace a file
     atomic_folder                     make a folder
-    remove_unfinished                 delete what killed processes left behind, in a folder that is locked
-    remove_abandoned                  the same by age, in a folder that others may be writing to
+    remove_unfinished                 delete what killed processes left behind
     check_writable, check_new_folder  find out early that a path cannot be written
     write_errors                      report the errors of the operating system in one line
+    folder_lock                       keep other processes out of a folder
+    cache_dir, cache_file             the cache folder, and files in it
+    read_text                         the text that a user names
 """
 
 from __future__ import annotations
@@ -17,13 +20,14 @@ import os
 import secrets
 import shutil
 import stat
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
-from attngeo.errors import AttngeoError
+from attngeo.errors import AttngeoError, InputError
 
 TEMPORARY = ".part-"  # of the names of temporary files and folders
 
@@ -85,18 +89,15 @@ def atomic_folder(path: Path) -> Iterator[Path]:
             raise
 
 
-def remove_unfinished(folder: Path) -> None:
-    """Delete the temporary files that killed processes left in `folder`; the caller must hold the folder's lock."""
-    for path in folder.glob(f"{TEMPORARY}*"):
-        if path.is_file():
-            path.unlink(missing_ok=True)
+def remove_unfinished(folder: Path, seconds: float = 0) -> None:
+    """Delete the temporary files that killed processes left in `folder`.
 
-
-def remove_abandoned(folder: Path, seconds: float) -> None:
-    """Delete the temporary files in `folder` that nobody has written to for so long; others may be at work there."""
+    seconds: only those that nobody has written to for so long; by default all, for a caller who holds the lock of the
+        folder
+    """
     for path in folder.glob(f"{TEMPORARY}*"):
         with suppress(OSError):  # another process removed it first
-            if path.is_file() and time.time() - path.stat().st_mtime > seconds:
+            if path.is_file() and time.time() - path.stat().st_mtime >= seconds:
                 path.unlink()
 
 
@@ -156,3 +157,63 @@ def _discard(file: IO[bytes], temporary: Path) -> None:
     with suppress(OSError):  # a full disk reports its error once more
         file.close()
     temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def folder_lock(folder: Path, *, wait: bool = False) -> Iterator[None]:
+    """Hold the lock of `folder` inside the context. Platforms without file locks get no lock.
+
+    wait: if another process holds the lock, wait for it; by default this is an error
+
+    >>> with folder_lock(Path(".")):
+    ...     print("no other process is at work in this folder")
+    no other process is at work in this folder
+    """
+    try:
+        import fcntl
+    except ImportError:  # Windows
+        yield
+        return
+    handle = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT, 0o666)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        except BlockingIOError:
+            raise AttngeoError(f"{folder}: another process is using this folder") from None
+        yield
+    finally:
+        os.close(handle)
+
+
+def cache_dir() -> Path:
+    """Return the cache folder, which may not exist yet; the environment is read at every call."""
+    if own := os.environ.get("ATTNGEO_CACHE"):
+        return Path(own).expanduser()
+    if xdg := os.environ.get("XDG_CACHE_HOME"):
+        return Path(xdg).expanduser() / "attngeo"
+    if sys.platform == "darwin":
+        return Path.home() / "Library" / "Caches" / "attngeo"
+    if sys.platform == "win32" and (local := os.environ.get("LOCALAPPDATA")):
+        return Path(local) / "attngeo" / "Cache"
+    return Path.home() / ".cache" / "attngeo"
+
+
+@contextmanager
+def cache_file(path: Path) -> Iterator[IO[bytes]]:
+    """Open a file of the cache for writing, atomically; its folder is made if it does not exist."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with atomic_file(path) as file:
+        yield file
+
+
+def read_text(path: Path) -> str:
+    """Return the text in a UTF-8 file, without a byte order mark; InputError in one line where it is none."""
+    try:
+        text = path.read_text("utf-8-sig")
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror})") from None
+    except UnicodeDecodeError:
+        raise InputError(f"{path}: not UTF-8 text") from None
+    if "\0" in text:
+        raise InputError(f"{path}: contains a zero byte; expected UTF-8 text, found binary data")
+    return text

@@ -1,0 +1,538 @@
+"""Every initialisation keeps what it promises, changes nothing else, and is refused without a trace where it cannot."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("transformers")
+
+import torch
+import transformers as tf
+from torch import Tensor, nn
+
+import attngeo
+from attngeo.errors import InputError, LayoutError
+from attngeo.training.initialise import INITIALISATIONS, initialise_
+from tests.weights import tiny_models
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:builtin type Swig:DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore:.*a model with rotary embedding and a norm before its attention:UserWarning"),
+]
+
+SCALED = ("symmetric", "independent", "negative", "rotated", "self-attending", "skewed", "indefinite",
+          "large-symmetric", "small-skewed")  # fmt: skip
+OWN_SCALE = tuple(name for name in INITIALISATIONS[1:] if name not in SCALED)
+DRAWING = ("rotated", "skewed", "small-skewed", *OWN_SCALE)
+SIZE = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4}
+
+
+def symmetry_scores(ref: Any) -> dict[bool, list[float]]:
+    """Return {cross: symmetry of every layer and head}, as `attngeo.score` finds it."""
+    frame = attngeo.score(ref, nulls=False, folded=False).frame
+    return {
+        bool(cross): [s for s, c in zip(frame["symmetry"], frame["cross"], strict=True) if c == cross]
+        for cross in set(frame["cross"])
+    }
+
+
+def is_symmetric(ref: Any) -> bool:
+    return all(abs(s - 1) < 1e-6 for s in symmetry_scores(ref)[False])
+
+
+def unchanged_since_now(model: nn.Module) -> Callable[[], bool]:
+    """Return a function that tells whether every parameter is still what it is now."""
+    before = {name: value.clone() for name, value in model.named_parameters()}
+    return lambda: all(value.equal(before[name]) for name, value in model.named_parameters())
+
+
+def factors(model: Any) -> tuple[Tensor, Tensor]:
+    """Return queries and keys [layers, heads, d, r] in float64."""
+    layers = list(attngeo.attention_layers(model))
+    query, key = ([torch.from_numpy(getattr(layer, side)) for layer in layers] for side in ("query", "key"))
+    return torch.stack(query).double(), torch.stack(key).double()
+
+
+def symmetry(m: Tensor) -> Tensor:
+    return (m * m.mT).sum((-1, -2)) / m.square().sum((-1, -2))
+
+
+def trace(m: Tensor) -> Tensor:
+    return m.diagonal(dim1=-2, dim2=-1).sum(-1)
+
+
+# ---- the symmetric initialisation
+
+
+@pytest.mark.parametrize("family", tiny_models.FAMILIES)
+@pytest.mark.parametrize("scale", [None, "unit", 0.05])
+def test_forms_become_symmetric_and_nothing_else_changes(family: str, scale: Any) -> None:
+    model, before = tiny_models.FAMILIES[family](), tiny_models.FAMILIES[family]()
+    result = attngeo.symmetric_init_(model, scale=scale)
+    scores = symmetry_scores(model)
+    assert all(abs(s - 1) < 1e-6 for s in scores[False])
+    written = {name for layer in result.layers for name in layer.tensors}
+    old = dict(before.named_parameters())
+    assert all(torch.equal(value, old[name]) for name, value in model.named_parameters() if name not in written)
+    layers = [[one for one in attngeo.attention_layers(made) if not one.cross] for made in (model, before)]
+    for new, was, done in zip(*layers, result.layers, strict=True):
+        # Within a fused tensor, what is neither query nor key keeps its bits; with scale None the keys do too.
+        changed = sum(int((model.get_parameter(name) != old[name]).sum()) for name in done.tensors)
+        assert changed == new.query.size + (0 if scale is None else new.key.size)
+        std = float((was.key.astype(float) ** 2).mean() ** 0.5)
+        assert done.std == pytest.approx((std, {None: std, "unit": 1 / math.sqrt(32), 0.05: 0.05}[scale]), rel=1e-6)
+        assert scale is not None or (new.key == was.key).all()
+    if family == "t5":
+        assert len(result.cross) == 2 and max(map(abs, scores[True])) < 0.9
+        assert {layer.stack for layer in result.layers} == {"encoder", "decoder"}
+
+
+PRE_NORM_AND_ROTARY: dict[str, Callable[[], nn.Module]] = {
+    "llama": tiny_models.llama,
+    "neox": tiny_models.neox,
+    "modernbert": lambda: tf.ModernBertForMaskedLM(tf.ModernBertConfig(vocab_size=64, pad_token_id=0, **SIZE)),
+    # Of the newer architecture (40B, 180B), whose norm before the attention is called ln_attn.
+    "falcon": lambda: tf.FalconForCausalLM(
+        tf.FalconConfig(vocab_size=64, new_decoder_architecture=True, num_kv_heads=2, **SIZE)
+    ),
+    # Its norm before the attention has no weights.
+    "olmo": lambda: tf.OlmoForCausalLM(tf.OlmoConfig(vocab_size=64, pad_token_id=0, eos_token_id=1, **SIZE)),
+}
+OTHERS: dict[str, Callable[[], nn.Module]] = {
+    "bert": tiny_models.bert,
+    "gpt2": tiny_models.gpt2,
+    # Post-norm with rotary embedding.
+    "nomic_bert": lambda: tf.AutoModel.from_config(
+        tf.CONFIG_MAPPING["nomic_bert"](vocab_size=64, pad_token_id=0, **SIZE)
+    ),
+}
+
+
+@pytest.mark.parametrize("family", [*PRE_NORM_AND_ROTARY, *OTHERS])
+def test_a_warning_names_models_that_lose_by_it(family: str) -> None:
+    """Pre-norm with rotary embedding; neither a post-norm model, even if it rotates, nor one with learned positions."""
+    model = (PRE_NORM_AND_ROTARY | OTHERS)[family]()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        attngeo.symmetric_init_(model, scale="unit")
+    messages = [str(one.message) for one in caught if one.category is UserWarning]
+    assert len(messages) == (family in PRE_NORM_AND_ROTARY)
+    assert all(text.startswith(f"{type(model).__name__}: a model with rotary embedding") for text in messages)
+
+
+def test_grouped_queries_copy_the_key_head_they_read() -> None:
+    model = tiny_models.llama()
+    attngeo.symmetric_init_(model)
+    attention = model.model.layers[1].self_attn
+    assert torch.equal(attention.q_proj.weight.view(4, 8, 32), attention.k_proj.weight.view(2, 8, 32)[[0, 0, 1, 1]])
+
+
+def test_an_initialised_model_can_be_saved_and_loaded(tmp_path: Path) -> None:
+    model = tiny_models.bert()
+    attngeo.symmetric_init_(model, scale="unit")
+    model.save_pretrained(tmp_path)
+    assert is_symmetric(tmp_path)
+    again = tf.AutoModelForMaskedLM.from_pretrained(tmp_path)
+    assert all(torch.equal(a, b) for a, b in zip(model.parameters(), again.parameters(), strict=True))
+
+
+def test_shared_layers_are_scaled_once() -> None:
+    model = tf.AlbertForMaskedLM(tf.AlbertConfig(vocab_size=60, embedding_size=16, **SIZE))
+    assert len(attngeo.symmetric_init_(model, scale="unit").layers) == 1
+    assert is_symmetric(model)
+
+
+def test_layers_that_share_a_tensor_under_two_names_are_written_once() -> None:
+    model, single = tiny_models.bert(), tiny_models.bert(num_hidden_layers=1)
+    first, second = (layer.attention.self for layer in model.bert.encoder.layer)
+    second.query, second.key = first.query, first.key
+    single.bert.encoder.layer[0].attention.self.load_state_dict(first.state_dict())
+    assert [layer.layer for layer in initialise_(model, "self-attending", scale="unit").layers] == [0]
+    initialise_(single, "self-attending", scale="unit")
+    assert torch.equal(first.key.weight, single.bert.encoder.layer[0].attention.self.key.weight)
+
+
+def test_a_module_without_a_config_is_initialised_with_num_heads() -> None:
+    layer = torch.nn.TransformerEncoderLayer(16, 2, 32, batch_first=True)
+    result = attngeo.symmetric_init_(layer, num_heads=2)
+    assert result.layers and torch.equal(layer.self_attn.in_proj_weight[:16], layer.self_attn.in_proj_weight[16:32])
+
+
+# Ways to store queries and keys that `tiny_models` does not have.
+TOKENS = {"vocab_size": 60, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
+STORED: dict[str, Callable[[], nn.Module]] = {
+    "codegen": lambda: tf.CodeGenModel(
+        tf.CodeGenConfig(vocab_size=60, n_embd=32, n_head=4, n_layer=2, n_positions=40, rotary_dim=4)
+    ),
+    "phi3": lambda: tf.Phi3Model(tf.Phi3Config(**SIZE, **TOKENS, num_key_value_heads=2)),
+    "falcon": lambda: tf.FalconModel(tf.FalconConfig(**SIZE, new_decoder_architecture=True, num_kv_heads=2)),
+    "qwen3_next": lambda: tf.Qwen3NextModel(
+        tf.Qwen3NextConfig(**SIZE, **TOKENS, num_experts=2, num_experts_per_tok=1, moe_intermediate_size=16,
+                           num_key_value_heads=2, head_dim=8, layer_types=["full_attention"] * 2)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", STORED)
+def test_every_kind_of_storage_can_be_written(kind: str) -> None:
+    torch.manual_seed(0)
+    model = STORED[kind]()
+    before = {name: value.clone() for name, value in model.named_parameters()}
+    result = attngeo.symmetric_init_(model)
+    assert len(result.layers) == 2 and len(symmetry_scores(model)[False]) == 2 * (4 + 1) and is_symmetric(model)
+    for layer in result.layers:
+        changed = sum(int((model.get_parameter(name) != before[name]).sum()) for name in layer.tensors)
+        assert changed <= 32 * 32  # the queries, [4 · 8, 32], and nothing else
+    written = {name for layer in result.layers for name in layer.tensors}
+    assert all(torch.equal(value, before[name]) for name, value in model.named_parameters() if name not in written)
+
+
+def test_a_decoder_keeps_its_name_where_the_encoder_is_not_scored() -> None:
+    """LongT5's encoder attends in blocks and is left out; the decoder must not be called encoder for that."""
+    sizes = {"vocab_size": 60, "d_model": 32, "d_kv": 8, "d_ff": 40, "num_layers": 2, "num_heads": 4}
+    model = tf.LongT5ForConditionalGeneration(tf.LongT5Config(**sizes, decoder_start_token_id=0))
+    left_out = r"left out, .* confirmed them: encoder\.block\.\*\.layer\.\*\.LocalSelfAttention"
+    with pytest.warns(UserWarning, match=left_out):
+        result = attngeo.symmetric_init_(model)
+    assert [(layer.stack, layer.layer) for layer in result.layers] == [("decoder", 0), ("decoder", 1)]
+    assert all(name.startswith("decoder.block.") for layer in result.layers for name in layer.tensors)
+
+
+def test_layers_compiled_one_by_one_are_initialised() -> None:
+    model = tiny_models.bert()
+    layers = model.bert.encoder.layer
+    layers[0] = torch.compile(layers[0], backend="eager")
+    assert [layer.layer for layer in attngeo.symmetric_init_(model).layers] == [0, 1]
+    for layer in (layers[0]._orig_mod, layers[1]):
+        assert torch.equal(layer.attention.self.query.weight, layer.attention.self.key.weight)
+
+
+def test_the_result_prints_the_layers_and_the_change_of_scale() -> None:
+    result = attngeo.symmetric_init_(tiny_models.t5(), scale=0.05)
+    assert str(result).startswith("symmetric, std 0.05: 4 layers (decoder, encoder), std of W_k ")
+    assert str(result).endswith(" → 0.05; 2 cross-attention layers unchanged")
+    assert repr(result) == f"Initialisation({result})"  # what a notebook shows
+
+
+def test_a_convolution_with_a_1x1_kernel_is_written_in_place() -> None:
+    """Its kernel axes are dropped by a view: writing into a copy would be lost."""
+    model = tiny_models.bert()
+    convolution = torch.nn.Conv2d(32, 32, 1)
+    strided = torch.empty(32, 1, 32, 1).transpose(1, 2)
+    convolution.weight = torch.nn.Parameter(strided.copy_(convolution.weight.detach()))
+    attention = model.bert.encoder.layer[0].attention.self
+    attention.query = convolution
+    assert len(attngeo.symmetric_init_(model).layers) == 2
+    assert torch.equal(convolution.weight.detach().flatten(1), attention.key.weight.detach())
+
+
+# ---- all initialisations
+
+
+@pytest.mark.parametrize("name", INITIALISATIONS[1:])
+def test_the_same_seed_gives_the_same_weights_and_only_the_promised_ones_change(name: str) -> None:
+    scale = "unit" if name in SCALED else None
+    once, twice, other, before = (tiny_models.bert() for _ in range(4))
+    for model, seed in ((once, 5), (twice, 5), (other, 6)):
+        initialise_(model, name, scale=scale, seed=seed)
+    assert all(torch.equal(a, b) for a, b in zip(once.parameters(), twice.parameters(), strict=True))
+    differ = any(not torch.equal(a, b) for a, b in zip(once.parameters(), other.parameters(), strict=True))
+    assert differ == (name in DRAWING)
+    changed = {key for key, value in before.named_parameters() if not torch.equal(value, once.get_parameter(key))}
+    allowed: tuple[str, ...] = ("query.weight", "key.weight")
+    if name == "authors":
+        allowed += ("query.bias", "key.bias", "value.weight", "value.bias")
+    elif "value" in name:
+        allowed += ("value.weight", "attention.output.dense.weight")
+    assert all(one.endswith(allowed) for one in changed)
+    assert all(any(one.endswith(ending) for one in changed) for ending in allowed)
+
+
+def test_the_baseline_changes_nothing_and_other_names_are_refused() -> None:
+    model = tiny_models.bert()
+    unchanged = unchanged_since_now(model)
+    assert initialise_(model, "baseline") is None
+    with pytest.raises(InputError, match="start 'symetric' does not exist, did you mean 'symmetric'"):
+        initialise_(model, "symetric")
+    with pytest.raises(InputError, match="start 'x' does not exist; there are baseline, symmetric, "):
+        initialise_(model, "x")
+    for name in ("baseline", *OWN_SCALE):
+        with pytest.raises(InputError, match=f"scale = 'unit': the {name} initialisation has a scale of its own"):
+            initialise_(model, name, scale="unit")
+    assert unchanged()
+
+
+def test_controls_keep_what_they_promise() -> None:
+    x = torch.randn(50, 128, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    m = {}
+    for name in SCALED:
+        model = tiny_models.bert(hidden_size=128, num_attention_heads=4)
+        initialise_(model, name, scale="unit", seed=3)
+        query, key = factors(model)
+        m[name] = query @ key.mT  # [layers, heads, d, d]
+        if name == "rotated":  # every dimension of the model keeps its norm in the head space
+            assert torch.allclose(query.norm(dim=-1), key.norm(dim=-1), rtol=1e-5)
+            turns = (torch.linalg.pinv(key) @ query).flatten(0, 1)  # [layers·heads, r, r], S of each head
+            eye = torch.eye(32, dtype=turns.dtype)
+            assert torch.allclose(turns @ turns.mT, eye, atol=1e-5)
+            assert torch.allclose(torch.linalg.det(turns), torch.ones(len(turns), dtype=turns.dtype), atol=1e-4)
+            distances = torch.cdist(turns.flatten(1), turns.flatten(1))  # about √(2r) = 8 between two random ones
+            assert float((distances + 8 * torch.eye(len(turns))).min()) > 6
+    wanted = m["symmetric"]
+    assert torch.allclose(m["negative"], -wanted, rtol=1e-5)
+    assert symmetry(m["independent"]).abs().max() < 0.1
+    assert symmetry(m["rotated"]).abs().max() < 0.2  # of the order of 1/r
+    assert torch.allclose(trace(m["self-attending"]), trace(wanted), rtol=1e-4)
+    assert symmetry(m["self-attending"]).max() < 0.8
+    assert torch.linalg.matrix_rank(m["self-attending"], rtol=1e-4).max() == 32
+    diagonal = torch.einsum("nd,lhde,ne->lhn", x, m["skewed"], x)
+    assert torch.allclose(diagonal, torch.einsum("nd,lhde,ne->lhn", x, wanted, x), rtol=1e-4)
+    assert symmetry(m["skewed"]).abs().max() < 1e-5
+    assert symmetry(m["indefinite"]).min() > 1 - 1e-6
+    assert (trace(m["indefinite"]) / trace(wanted)).abs().max() < 0.15  # of the order of √(2/(r·d)) = 0.02, per head
+    values = torch.linalg.eigvalsh((m["indefinite"] + m["indefinite"].mT) / 2)
+    assert int((values > 1e-6).sum(-1).max()) == int((values < -1e-6).sum(-1).max()) == 16
+    norm = {name: form.norm(dim=(-1, -2)) for name, form in m.items()}
+    assert torch.allclose(norm["indefinite"], norm["symmetric"], rtol=0.15)  # smaller by (1 + r/d)^½
+    assert torch.allclose(norm["small-skewed"], norm["symmetric"], rtol=1e-4)
+    assert torch.allclose(norm["large-symmetric"], norm["skewed"], rtol=1e-4)
+    assert torch.allclose(m["small-skewed"], m["skewed"] / 2**0.5, rtol=1e-4, atol=1e-7)
+    assert torch.allclose(m["large-symmetric"], wanted * 2**0.5, rtol=1e-4, atol=1e-7)
+
+
+def test_the_indefinite_initialisation_is_symmetric_at_every_offset() -> None:
+    """Two dimensions that rotate together have the same sign; otherwise it would be symmetric at offset 0 only."""
+    model = tiny_models.llama()
+    initialise_(model, "indefinite", scale="unit")
+    heads = attngeo.score(model, nulls=False, folded=False).frame.drop_nulls("head")
+    for score in ("symmetry", "symmetry_rope"):
+        assert heads[score].min() > 1 - 1e-6
+
+
+def test_random_rotations_are_uniform() -> None:
+    """The entries of a uniform rotation have mean 0 and variance 1/r; here r = 2 and 512 heads."""
+    model = tiny_models.bert(hidden_size=512, num_attention_heads=256)
+    initialise_(model, "rotated", scale="unit")
+    query, key = factors(model)
+    turns = (torch.linalg.pinv(key) @ query).flatten(0, 1)  # [heads, r, r]
+    assert float(turns.mean(0).abs().max()) < 5 * (1 / 2 / len(turns)) ** 0.5
+    assert float((turns.square().mean(0) - 1 / 2).abs().max()) < 0.08
+
+
+@pytest.mark.parametrize("name", SCALED)
+def test_keys_of_a_head_that_are_all_zero_stay_finite(name: str) -> None:
+    model = tf.BertModel(tf.BertConfig(num_hidden_layers=1, hidden_size=32, num_attention_heads=2, vocab_size=9))
+    with torch.no_grad():
+        model.encoder.layer[0].attention.self.key.weight[:16] = 0
+    initialise_(model, name, scale="unit")
+    assert all(torch.isfinite(parameter).all() for parameter in model.parameters())
+
+
+def test_the_authors_draw_weights_and_biases_as_linear_layers_do() -> None:
+    model = tiny_models.bert(hidden_size=128)
+    attention = model.bert.encoder.layer[0].attention.self
+    before = float(attention.key.weight.detach().square().mean().sqrt())
+    first, *rest = initialise_(model, "authors", seed=1).layers
+    assert (first.stack, first.layer) == ("encoder", 0) and len(rest) == 1
+    assert len(first.tensors) == 6 and {name.rpartition(".")[2] for name in first.tensors} == {"weight", "bias"}
+    assert first.std == pytest.approx((before, float(attention.key.weight.detach().square().mean().sqrt())), rel=1e-5)
+    assert torch.equal(attention.query.weight, attention.key.weight)
+    assert not torch.equal(attention.query.bias, attention.key.bias)
+    for weight in (attention.key.weight, attention.value.weight):
+        assert float(weight.detach().std()) == pytest.approx(1 / math.sqrt(3 * 128), rel=0.02)
+        assert float(weight.detach().abs().max()) <= 1 / math.sqrt(128)
+    assert float(attention.value.bias.detach().abs().max()) > 0
+
+
+def test_mimetic_forms_are_the_best_approximation_of_their_target() -> None:
+    model = tiny_models.bert(hidden_size=64, num_attention_heads=2)
+    initialise_(model, "mimetic-0.7-value", seed=torch.Generator().manual_seed(2))
+    noise = torch.randn(64, 64, generator=torch.Generator().manual_seed(2), dtype=torch.float64) / 8
+    u, sigma, v = torch.linalg.svd(0.7 * noise + 0.7 * torch.eye(64, dtype=torch.float64))
+    attention = model.bert.encoder.layer[0].attention
+    query, key = (getattr(attention.self, side).weight.detach().double()[:32] for side in ("query", "key"))
+    assert torch.allclose(query.T @ key, u[:, :32] * sigma[:32] @ v[:32], atol=1e-5)
+    product = attention.self.value.weight.detach().T @ attention.output.dense.weight.detach().T  # W_v W_o
+    assert float(product.diagonal().mean()) == pytest.approx(-0.4, abs=0.05)
+
+
+def test_mimetic_writes_values_into_a_fused_tensor() -> None:
+    model, without = tiny_models.gpt2(), tiny_models.gpt2()
+    initialise_(model, "mimetic-0.3-value")
+    initialise_(without, "mimetic-0.3")
+    one, other = (each.transformer.h[0].attn for each in (model, without))
+    fused = one.c_attn.weight.detach()  # [d, (q, k, v)]
+    assert torch.equal(fused[:, :64], other.c_attn.weight[:, :64])
+    product = fused[:, 64:].double() @ one.c_proj.weight.detach().double()  # W_v W_o = 0.4 Z − 0.4 I
+    rest = product + 0.4 * torch.eye(32, dtype=torch.float64)
+    assert 0.9 < float(rest.square().mean().sqrt()) / (0.4 / 32**0.5) < 1.1
+
+
+# ---- random streams
+
+BOUND = 0.14  # independent draws stay below 0.11 over all lags; a shared stream gives 0.36
+
+
+def largest_correlation(one: Tensor, other: Tensor) -> float:
+    """Return the largest |correlation| of two matrices, read row by row, over all lags between them."""
+    a, b = (w.detach().double().flatten() for w in (one, other))
+    a, b = (a - a.mean()) / a.std(), (b - b.mean()) / b.std()
+    n = len(a) + len(b)
+    products = torch.fft.irfft(torch.fft.rfft(a, n).conj() * torch.fft.rfft(b, n), n)  # [n], one sum per lag
+    return float(products.abs().max()) / min(len(a), len(b))
+
+
+def correlation_with_other_weights(name: str, seed: Any) -> float:
+    """Return the largest correlation of a matrix that an initialisation wrote with one that it did not.
+
+    Every matrix of the model is drawn with a seed that follows from the model's.
+    """
+    model = tiny_models.bert(hidden_size=64, vocab_size=256)
+    with torch.no_grad():
+        for number, weight in enumerate(model.parameters()):
+            if weight.dim() == 2:
+                weight.copy_(torch.randn(weight.shape, generator=torch.Generator().manual_seed(number)) * 0.02)
+    result = initialise_(model, name, seed=seed)
+    written = {tensor for layer in result.layers for tensor in layer.tensors}
+    matrices = {key: weight for key, weight in model.named_parameters() if weight.dim() == 2 and len(weight) > 2}
+    return max(
+        largest_correlation(matrices[key], weight)
+        for key in written & matrices.keys()
+        for other, weight in matrices.items()
+        if other not in written
+    )
+
+
+@pytest.mark.parametrize("name", INITIALISATIONS[1:])
+def test_what_is_written_correlates_with_no_other_weight(name: str) -> None:
+    assert correlation_with_other_weights(name, 0) < BOUND
+
+
+def test_a_stream_shared_with_the_embeddings_would_be_seen() -> None:
+    shared = torch.Generator().manual_seed(0)  # the seed of the first matrix
+    assert correlation_with_other_weights("authors", shared) > 2 * BOUND
+
+
+# ---- what is refused
+
+
+def test_weights_that_cannot_be_rescaled_leave_every_layer_unchanged() -> None:
+    model = tiny_models.bert()
+    self_attention = model.bert.encoder.layer[1].attention.self  # layer 0 could be written
+    self_attention.key.weight.data.zero_()
+    unchanged = unchanged_since_now(model)
+    with pytest.raises(InputError, match=r"encoder layer 1 \(.*\): its key weights have std 0, so that no factor"):
+        attngeo.symmetric_init_(model, scale="unit")
+    assert unchanged()
+    self_attention.key.weight.data[3, 4] = math.inf
+    unchanged = unchanged_since_now(model)
+    with pytest.raises(InputError, match=r"encoder layer 1 .* its key weights contain NaN or infinity"):
+        attngeo.symmetric_init_(model)
+    assert unchanged()
+
+
+@pytest.mark.parametrize(
+    ("name", "make", "message"),
+    [
+        ("skewed", lambda: tiny_models.bert(hidden_size=36), "head size 9 is odd; the skewed initialisation"),
+        ("indefinite", lambda: tiny_models.bert(hidden_size=36), "head size 9 is odd"),
+        ("self-attending", tiny_models.llama, "2 query heads share a key head"),
+        ("mimetic-0.7", tiny_models.llama, "2 query heads share a key head"),
+        (
+            "rotated",
+            lambda: torch.nn.TransformerEncoderLayer(16, 2, 32, batch_first=True),
+            "the rotated initialisation needs the head count",
+        ),
+    ],
+)
+def test_heads_that_do_not_fit_are_refused(name: str, make: Callable[[], nn.Module], message: str) -> None:
+    model = make()
+    unchanged = unchanged_since_now(model)
+    with pytest.raises((InputError, LayoutError), match=message):
+        initialise_(model, name)
+    assert unchanged()
+
+
+def test_other_controls_allow_grouped_keys() -> None:
+    for name in ("rotated", "skewed", "independent", "negative", "authors"):
+        result = initialise_(tiny_models.llama(), name)
+        assert result is not None and len(result.layers) == 2
+
+
+def test_a_missing_value_projection_is_named() -> None:
+    model = tiny_models.bert()
+    model.bert.encoder.layer[1].attention.self.value = torch.nn.Identity()
+    unchanged = unchanged_since_now(model)
+    for name in ("mimetic-0.7-value", "authors"):
+        with pytest.raises(LayoutError, match=r"encoder layer 1 .*: no value projection found"):
+            initialise_(model, name)
+        assert unchanged()
+
+
+@pytest.mark.parametrize("scale", [[1], "Unit", "units", True, 0, -1.0, math.nan])
+def test_a_scale_is_unit_or_a_positive_number(scale: Any) -> None:
+    model = tiny_models.bert()
+    unchanged = unchanged_since_now(model)
+    with pytest.raises(InputError, match="expected None, 'unit', 'half-unit' or a positive number"):
+        attngeo.symmetric_init_(model, scale=scale)
+    assert unchanged()
+
+
+@pytest.mark.parametrize("seed", ["1", 1.0, None, True, math.nan])
+@pytest.mark.parametrize("name", ["skewed", "mimetic-0.3", "authors"])
+def test_a_seed_is_a_whole_number(name: str, seed: Any) -> None:
+    model = tiny_models.bert()
+    unchanged = unchanged_since_now(model)
+    with pytest.raises(InputError, match=r"seed is .*, expected a whole number"):
+        initialise_(model, name, seed=seed)
+    assert unchanged()
+
+
+def test_adapted_queries_and_keys_are_refused_and_other_adapters_do_not_matter() -> None:
+    """Beside an adapter the form would not be symmetric; an adapted layer must not be skipped silently either."""
+    peft = pytest.importorskip("peft")
+
+    def adapted(**targets: Any) -> Any:
+        return peft.get_peft_model(tiny_models.bert(), peft.LoraConfig(r=4, init_lora_weights=False, **targets))
+
+    for targets in ({"target_modules": ["query", "value"]}, {"target_modules": ["key"], "layers_to_transform": [0]}):
+        model = adapted(**targets)
+        unchanged = unchanged_since_now(model)
+        with pytest.raises(LayoutError, match=r"layer\.0\.attention\.self\.\w+\.weight: is adapted"):
+            attngeo.symmetric_init_(model)
+        assert unchanged()
+    model = adapted(target_modules=["value"])
+    assert len(attngeo.symmetric_init_(model).layers) == 2 and is_symmetric(model.unload())
+
+
+def test_weights_that_cannot_be_written_are_named() -> None:
+    with pytest.raises(InputError, match="OrderedDict: expected a torch module"):
+        attngeo.symmetric_init_(tiny_models.bert().state_dict())
+    with pytest.raises(LayoutError, match="the layers asked for are all cross-attention"):
+        attngeo.symmetric_init_(tiny_models.t5(), stack="cross")
+    with torch.inference_mode():
+        model = tiny_models.bert()
+    with pytest.raises(LayoutError, match="was made in inference mode"):
+        attngeo.symmetric_init_(model)
+    model = tiny_models.bert()
+    torch.nn.utils.parametrizations.weight_norm(model.bert.encoder.layer[0].attention.self.query)
+    with pytest.raises(LayoutError, match=r"layer\.0\..*query\.weight: is adapted, or computed from other parameters"):
+        attngeo.symmetric_init_(model)
+
+
+def test_latent_attention_cannot_be_written() -> None:
+    model = tf.DeepseekV3ForCausalLM(tf.DeepseekV3Config(
+        vocab_size=60, hidden_size=32, num_hidden_layers=1, num_attention_heads=2, num_key_value_heads=2,
+        intermediate_size=40, q_lora_rank=8, kv_lora_rank=8, qk_nope_head_dim=8, qk_rope_head_dim=8, v_head_dim=8,
+        first_k_dense_replace=1, n_routed_experts=2, n_group=1, topk_group=1, num_experts_per_tok=1,
+        moe_intermediate_size=16))  # fmt: skip
+    unchanged = unchanged_since_now(model)
+    with pytest.raises(LayoutError, match="latent attention; its queries and keys are products"):
+        attngeo.symmetric_init_(model)
+    assert unchanged()
