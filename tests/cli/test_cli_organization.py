@@ -2,52 +2,23 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from click.testing import Result
 from PIL import Image
 from transformers import BertTokenizer
-from typer.testing import CliRunner
 
-from attngeo.cli import app
 from attngeo.organization import Comparison, Expansion, InvarianceReport, NetworkTensor, Organization
 from attngeo.organization.trees.planted import planted
 from attngeo.show.organization_text import invariance_summary
+from tests.cli.commands import call, error_line, run, run_script
 from tests.live.tiny_live_models import tiny_model
 
 PASSAGE = Path(__file__).resolve().parents[1] / "data" / "austen.txt"
 FILES = {"summary.txt", "tensor.npz", "organization.npz", "expansion.npz", "comparison.json"}
 PICTURES = {"slices.png", "trees.png", "sparsity.png", "heads.png"}
-
-
-def run(*arguments: object) -> subprocess.CompletedProcess[str]:
-    """Run `attngeo ARGUMENTS` offline in a process of its own."""
-    return subprocess.run(
-        [sys.executable, "-m", "attngeo", *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        env={**os.environ, "HF_HUB_OFFLINE": "1"},
-    )
-
-
-def call(*arguments: object) -> Result:
-    """Run `attngeo ARGUMENTS` in this process, where torch is loaded already."""
-    return CliRunner().invoke(app, list(map(str, arguments)))
-
-
-def error_line(done: Result) -> str:
-    """Check that the command failed with one line on stderr and nothing on stdout; return the line."""
-    assert done.exit_code == 2 and done.stdout == "", (done.exit_code, done.stdout, done.stderr)
-    lines = done.stderr.splitlines()
-    assert len(lines) == 1 and lines[0].startswith("attngeo: error: "), done.stderr
-    return lines[0].removeprefix("attngeo: error: ")
 
 
 @pytest.fixture(scope="module")
@@ -89,7 +60,7 @@ def test_organize_a_saved_tensor_without_torch(tensor: Path, tmp_path: Path) -> 
         "try: main()\nexcept SystemExit as done: assert not done.code, done.code\n"
         "sys.exit('torch imported' if 'torch' in sys.modules else 0)"
     )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    done = run_script(script)
     assert done.returncode == 0, done.stderr
     assert "planted: logits, 20 × 16 × 12" in done.stdout
     for name in PICTURES:
@@ -103,7 +74,7 @@ def test_organize_a_matrix(tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()  # an empty folder may be filled
     options = ("--tree", "binary", "--no-permuted", "--out", tmp_path / "out")
     done = call("organize", "--tensor", tmp_path / "matrix.npy", *options)
-    assert done.exit_code == 0, done.stderr
+    assert done.returncode == 0, done.stderr
     assert "permuted" not in done.stdout
     assert "values, 24 × 18 (queries × keys)" in done.stdout
     assert {path.name for path in (tmp_path / "out").iterdir()} == (FILES | PICTURES) - {"tensor.npz", "heads.png"}
@@ -111,7 +82,7 @@ def test_organize_a_matrix(tmp_path: Path) -> None:
 
 def test_invariance_of_a_saved_tensor(tensor: Path, tmp_path: Path) -> None:
     done = call("invariance", "--tensor", tensor, "--out", tmp_path / "out")
-    assert done.exit_code == 0, done.stderr
+    assert done.returncode == 0, done.stderr
     assert "heads: affinity rank correlation" in done.stdout and "control" in done.stdout
     assert {path.name for path in (tmp_path / "out").iterdir()} == {
         "summary.txt", "invariance.json", "invariance.png", "tensor.npz"
@@ -121,7 +92,7 @@ def test_invariance_of_a_saved_tensor(tensor: Path, tmp_path: Path) -> None:
     assert done.stdout.startswith(f"{report}\n\naffinity rank correlation: ")
     assert [head.head for head in report.heads] == list(NetworkTensor.load(tensor).heads)
     again = call("invariance", "--tensor", tensor, "--masked", "--seed", "3")
-    assert again.exit_code == 0 and "planted: logits against their masked softmax" in again.stdout
+    assert again.returncode == 0 and "planted: logits against their masked softmax" in again.stdout
 
 
 def test_organize_an_image(tmp_path: Path) -> None:
@@ -129,7 +100,7 @@ def test_organize_an_image(tmp_path: Path) -> None:
     Image.linear_gradient("L").save(tmp_path / "picture.png")
     options = ("--image", tmp_path / "picture.png", "--stage", "probabilities", "--out", tmp_path / "out")
     done = call("organize", tmp_path / "model", *options)
-    assert done.exit_code == 0, done.stderr
+    assert done.returncode == 0, done.stderr
     assert "model: probabilities, 17 × 17 × 8" in done.stdout
     assert NetworkTensor.load(tmp_path / "out" / "tensor.npz").queries[:2] == ("[CLS]", "0,0")
     options = ("--image", tmp_path / "picture.png", "--stack", "text", "--out", tmp_path / "other")
@@ -147,7 +118,7 @@ def test_a_text_that_is_too_long_is_refused_or_truncated(tmp_path: Path) -> None
     assert line.startswith("text: 102 tokens, but") and "reads at most 64" in line and "--truncate" in line
     assert not (tmp_path / "out").exists()
     done = call(*given, "--truncate")
-    assert done.exit_code == 0 and "64 × 64 × 8" in done.stdout, done.stderr
+    assert done.returncode == 0 and "64 × 64 × 8" in done.stdout, done.stderr
 
 
 BAD: list[tuple[Any, str]] = [

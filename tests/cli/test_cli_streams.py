@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import os
 import signal
 import subprocess
@@ -10,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from attngeo.__main__ import main
 from attngeo.cli.common import print_error
 from attngeo.data import bundled
 
@@ -122,3 +125,11 @@ def test_an_error_of_the_operating_system_begins_with_the_file(capsys: pytest.Ca
     assert capsys.readouterr().err == (
         "attngeo: error: run/\\x1b: Permission denied\nattngeo: error: [Errno 28] No space left on device\n"
     )
+
+
+def test_the_command_prints_to_a_stream_of_any_kind(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The standard output of a notebook is no text file."""
+    monkeypatch.setattr(sys, "argv", ["attngeo", "--version"])
+    with contextlib.redirect_stdout(io.StringIO()) as printed, pytest.raises(SystemExit) as done:
+        main()
+    assert not done.value.code and printed.getvalue().startswith("attngeo ")

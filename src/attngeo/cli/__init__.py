@@ -3,8 +3,7 @@
 app, main      the command `attngeo` and its entry point (module `app`)
 
 Commands, one module per group
-    score          attngeo score
-    published      attngeo published
+    score          attngeo score, attngeo published
     organization   attngeo organize, attngeo invariance
     prune          attngeo prune
     compare        attngeo compare

@@ -6,6 +6,7 @@ to stderr.
 
 from __future__ import annotations
 
+import io
 import os
 import signal
 import sys
@@ -29,7 +30,7 @@ COMMANDS = {
         "Print symmetry, directionality and dominance of each layer of a checkpoint, without loading the model.",
     ),
     "published": (
-        "published",
+        "score",
         "Print the scores published with arXiv 2502.10927, with a caution where they are known to be wrong.",
     ),
     "organize": (
@@ -145,8 +146,9 @@ def main() -> None:
     _clean_up_when_ended()
     sys.unraisablehook = _interrupt_again
     for stream in (sys.stdout, sys.stderr):
-        # A name in any script can be printed, even if the terminal cannot show it.
-        stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+        if isinstance(stream, io.TextIOWrapper):  # a notebook's stream prints every character anyway
+            # A name in any script can be printed, even if the terminal cannot show it.
+            stream.reconfigure(errors="backslashreplace")
     try:
         app(prog_name="attngeo")
     except KeyboardInterrupt:

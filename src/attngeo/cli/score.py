@@ -1,4 +1,4 @@
-"""`attngeo score`: the symmetry and the directionality of the layers and heads of checkpoints."""
+"""`attngeo score` and `attngeo published`: the scores of checkpoints, and those published with arXiv 2502.10927."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from attngeo.cli.common import (
     write_output,
     write_report,
 )
-from attngeo.cli.options import Debug, Format, Layers, Nulls, NumHeads, Out, Stacks, Unproven
+from attngeo.cli.options import Debug, Format, Layers, Nulls, NumHeads, Out, PerLayer, Stacks, Unproven
 from attngeo.errors import AttngeoError, InputError
 from attngeo.io.names import joined_names
 
@@ -211,3 +211,35 @@ def _check_published(name: str, refs: list[str]) -> None:
     if len(refs) > 1:
         raise AttngeoError(f"--published-as {name}: names one model, but {len(refs)} were given")
     published(name)
+
+
+@app.command()
+def published(
+    model: Annotated[str | None, typer.Option(metavar="TEXT", help="Only hub ids that contain TEXT.")] = None,
+    family: Annotated[str | None, typer.Option(metavar="TEXT", help="Only families that contain TEXT.")] = None,
+    modality: Annotated[str | None, typer.Option(metavar="language|vision|audio", help="Only this modality.")] = None,
+    stack: Annotated[str | None, typer.Option(metavar="encoder|decoder", help="Only this stack.")] = None,
+    caution: Annotated[
+        bool | None, typer.Option("--caution/--no-caution", help="Only models with (without) a caution.")
+    ] = None,
+    layers: PerLayer = False,
+    form: Format = None,
+    out: Out = None,
+    debug: Debug = False,
+) -> None:
+    """Print the scores published with arXiv 2502.10927, with a caution where they are known to be wrong."""
+    with one_line_errors(debug):
+        form = output_format(form, out)
+        from attngeo.show.score_report import published_report
+        from attngeo.show.tables import encode
+        from attngeo.weights.scoring.published.scores import list_published
+
+        frame = list_published(
+            model=model, family=family, modality=modality, stack=stack, caution=caution, layers=layers
+        )
+        if not frame.height:
+            raise AttngeoError("no published model matches; `attngeo published` lists them all")
+        if form == "table":
+            write_report(published_report(frame), out)
+        else:
+            write_output(encode(frame, form), out)
