@@ -34,8 +34,7 @@ def lean(device: Any) -> tuple[Any, Callable[[int], Any], Any]:
     from attngeo.training.pretraining.architectures import Bert, Shape
     from attngeo.training.pretraining.batches import Batch
     from attngeo.training.pretraining.config import PretrainConfig
-    from attngeo.training.pretraining.engine import Engine
-    from attngeo.training.pretraining.processes import ProcessGroup
+    from attngeo.training.pretraining.engine import Engine, ProcessGroup
 
     on_gpu = device.type == "cuda"
     kind = torch.bfloat16 if on_gpu else torch.float32

@@ -27,14 +27,13 @@ from attngeo.show.canvas import BLUE, GREY, ORANGE, new_figure, panel_title, sav
 from attngeo.show.gradient_figures import gradient_figure
 from attngeo.training.data.tokens import Part, Tokens
 from attngeo.training.gradients.gradient_terms import gradient_terms
-from attngeo.training.gradients.head_terms import HeadTerms
-from attngeo.training.gradients.result import GradientTerms
+from attngeo.training.gradients.terms import GradientTerms, HeadTerms
 from attngeo.training.pretraining.batches import Batch, Rows, held_out_batches
 from attngeo.training.pretraining.build import build_model, build_objective
 from attngeo.training.pretraining.checkpoint import load_checkpoint
 from attngeo.training.pretraining.config import PretrainConfig, load_config
+from attngeo.training.pretraining.engine import process_group
 from attngeo.training.pretraining.pretrain import pretrain, tokens_for
-from attngeo.training.pretraining.processes import process_group
 from attngeo.weights.scoring.form import Form
 from experiments.updates.measure import transformers_model
 

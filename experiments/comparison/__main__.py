@@ -17,8 +17,7 @@ from typing import Any
 from attngeo.applications.compare import ModelComparison
 from attngeo.io.archive import as_plain
 from attngeo.io.progress import ProgressBar
-from attngeo.training.data.prepare import prepare_tokens
-from attngeo.training.data.tokens import Tokens
+from attngeo.training.data.tokens import Tokens, prepare_tokens
 from experiments.comparison import distances, power, real_models
 from experiments.comparison.false_positives import independent_rejections, trained_rejections
 from experiments.comparison.small_models import KINDS, new_model, trained_models

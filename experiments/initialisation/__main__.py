@@ -16,11 +16,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from attngeo.errors import AttngeoError, InputError
+from attngeo.errors import AttngeoError, InputError, one_line
 from attngeo.io.files import check_writable, write_errors, write_file
-from attngeo.io.progress import Progress, ProgressBar, is_main_process, messages_to, one_line
-from attngeo.training.data.prepare import prepare_tokens
-from attngeo.training.data.tokens import Tokens, open_tokens
+from attngeo.io.progress import Progress, ProgressBar, is_main_process, messages_to
+from attngeo.training.data.tokens import Tokens, open_tokens, prepare_tokens
 from experiments.initialisation.grid import GROUPS, group_cells
 from experiments.initialisation.runs import FinishedRun, read_runs
 from experiments.initialisation.statistics import compare

@@ -25,8 +25,7 @@ from attngeo.training.pretraining.architectures import Model
 from attngeo.training.pretraining.architectures.blocks import SelectRows
 from attngeo.training.pretraining.batches import Batch
 from attngeo.training.pretraining.config import PretrainConfig
-from attngeo.training.pretraining.engine import Engine
-from attngeo.training.pretraining.processes import ProcessGroup
+from attngeo.training.pretraining.engine import Engine, ProcessGroup
 
 Task = Literal["order", "same document"]
 TASKS: tuple[Task, ...] = ("order", "same document")
@@ -123,7 +122,7 @@ class Classifier(nn.Module):  # type: ignore[misc]  # torch is untyped here
     def logits(self, ids: Tensor, positions: Tensor) -> Tensor:
         """Return the logits [rows, 2] of rows ids [rows, length], read at `positions` [rows] of the flattened rows."""
         x = SelectRows.apply(self.model.encode(ids).flatten(0, 1), positions)  # [rows, d]
-        x = self.model.functions.final_norm(x, self.model.head_weights)
+        x = self.model.final_norm(x, self.model.head_weights)
         return F.linear(x.float(), self.weight, self.bias)
 
     def loss(self, ids: Tensor, positions: Tensor, targets: Tensor) -> Tensor:

@@ -9,7 +9,7 @@ from attngeo.training.data.tokens import Tokens
 from attngeo.training.monitoring.records import read_records
 from attngeo.training.pretraining.checkpoint import load_checkpoint
 from attngeo.training.pretraining.config import PretrainConfig
-from attngeo.training.pretraining.loop import Run
+from attngeo.training.pretraining.pretrain import Run
 
 
 def is_below(records: Path, loss: float | None) -> bool:

@@ -19,10 +19,9 @@ from attngeo.io.files import check_writable, folder_lock, write_errors
 from attngeo.io.progress import Progress
 from attngeo.training.data.tokens import Tokens, open_tokens
 from attngeo.training.monitoring.records import read_records
-from attngeo.training.pretraining.architectures import Model
 from attngeo.training.pretraining.config import RESULT_NEUTRAL, PretrainConfig
-from attngeo.training.pretraining.loop import Run, TrainingError, train
-from attngeo.training.pretraining.processes import ProcessGroup, process_group
+from attngeo.training.pretraining.engine import ProcessGroup, process_group
+from attngeo.training.pretraining.pretrain import Run, TrainingError, train
 from experiments.initialisation.claims import claim
 from experiments.initialisation.fine_tuning import fine_tune
 from experiments.initialisation.grid import FINE_TUNED, Cell, custom_grid, group_cells
@@ -172,14 +171,15 @@ def _run_cell(
     facts: dict[str, Any] = {}
     is_low = partial(is_below, Path(config.out) / "metrics.jsonl", cell.until_loss)
     stop = partial(_is_due, deadline, is_low)
-    after = partial(_fine_tune, facts, tokens, config, processes) if fine_tuning else None
     outcome: Run | TrainingError | None = ended_before(config, tokens, is_low)
     processes.wait()  # until all have looked; the first process removes the folder of a run that ended
     if outcome is None:
-        outcome = _train(config, tokens, processes, progress, stop=stop, after=after)
+        outcome = _train(config, tokens, processes, progress, stop=stop)
     if isinstance(outcome, Run) and not outcome.finished and not is_low():
         say(f"{cell.key}: stopped at step {outcome.records[-1]['step']}, continues from {config.out}")
         return None
+    if fine_tuning and isinstance(outcome, Run) and outcome.finished and outcome.model is not None:
+        facts["fine_tuning"] = fine_tune(outcome.model, tokens, config, processes)
     facts |= _facts(processes, time.monotonic() - began, neutral) | {"config": _result_settings(config)}
     return _finished(cell, config, tokens, outcome, facts)
 
@@ -212,13 +212,6 @@ def _train(
 def _is_due(deadline: float, is_low: Callable[[], bool]) -> bool:
     """Tell whether a run stops now: the slice of time is over, or its loss is low enough."""
     return time.monotonic() > deadline or is_low()
-
-
-def _fine_tune(
-    facts: dict[str, Any], tokens: Tokens, config: PretrainConfig, processes: ProcessGroup, model: Model
-) -> None:
-    """Fine-tune the trained model and add its accuracies to the facts of the run."""
-    facts["fine_tuning"] = fine_tune(model, tokens, config, processes)
 
 
 def _result_settings(config: PretrainConfig) -> dict[str, Any]:

@@ -12,8 +12,7 @@ import torch
 from attngeo.training.data.tokens import open_tokens
 from attngeo.training.pretraining.batches import Batches, Rows
 from attngeo.training.pretraining.build import build_model, build_objective
-from attngeo.training.pretraining.engine import Engine
-from attngeo.training.pretraining.processes import process_group
+from attngeo.training.pretraining.engine import Engine, process_group
 from experiments.initialisation.grid import Cell
 
 WARM_UP = 10  # steps before the first stretch

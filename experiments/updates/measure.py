@@ -15,7 +15,7 @@ from attngeo.arrays import to_numpy
 from attngeo.live.parameters import attention_parameters
 from attngeo.training.data.tokens import Tokens
 from attngeo.training.gradients.expected_terms import expected_terms
-from attngeo.training.gradients.masked_batches import MaskedBatches
+from attngeo.training.gradients.gradient_terms import MaskedBatches
 from attngeo.training.pretraining.architectures import Model
 from attngeo.training.pretraining.batches import Rows
 from attngeo.training.pretraining.build import build_objective

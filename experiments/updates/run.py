@@ -9,8 +9,8 @@ from typing import Any
 from attngeo.training.data.tokens import open_tokens
 from attngeo.training.pretraining.architectures import Model
 from attngeo.training.pretraining.config import PretrainConfig, load_config
-from attngeo.training.pretraining.loop import train
-from attngeo.training.pretraining.processes import process_group
+from attngeo.training.pretraining.engine import process_group
+from attngeo.training.pretraining.pretrain import train
 from experiments.updates.measure import (
     Passes,
     Row,

@@ -83,10 +83,9 @@ if TYPE_CHECKING:
     from attngeo.organization.softmax.paraproduct import Paraproduct, paraproduct
     from attngeo.organization.trees.tree import Tree
     from attngeo.reporting.report import report
-    from attngeo.training.gradients.expected_scores import ExpectedTerms
-    from attngeo.training.gradients.expected_terms import expected_terms
+    from attngeo.training.gradients.expected_terms import ExpectedTerms, expected_terms
     from attngeo.training.gradients.gradient_terms import gradient_terms
-    from attngeo.training.gradients.result import GradientTerms
+    from attngeo.training.gradients.terms import GradientTerms
     from attngeo.training.initialise import symmetric_init_
     from attngeo.training.monitoring.lightning_monitor import LightningMonitor
     from attngeo.training.monitoring.monitor import Monitor
@@ -152,9 +151,9 @@ _HOME = {
     "AttngeoError": "attngeo.errors",
     "Comparison": "attngeo.organization.expansion.controls",
     "Expansion": "attngeo.organization.expansion.expansion",
-    "ExpectedTerms": "attngeo.training.gradients.expected_scores",
+    "ExpectedTerms": "attngeo.training.gradients.expected_terms",
     "Form": "attngeo.weights.scoring.form",
-    "GradientTerms": "attngeo.training.gradients.result",
+    "GradientTerms": "attngeo.training.gradients.terms",
     "InvarianceReport": "attngeo.organization.softmax.invariance_report",
     "LightningMonitor": "attngeo.training.monitoring.lightning_monitor",
     "ModelComparison": "attngeo.applications.compare.comparison",

@@ -59,7 +59,7 @@ def _read_corpus(rng: Random, folder: Path, out: Path) -> None:
 @cache
 def token_files() -> Files:
     """Token files prepared from a small text."""
-    from attngeo.training.data.prepare import prepare_tokens
+    from attngeo.training.data.tokens import prepare_tokens
 
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder) / "corpus.txt"

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from attngeo.training.gradients.result import GradientTerms
+    from attngeo.training.gradients.terms import GradientTerms
 
 _ROLES = {"context": (BLUE, "-"), "prediction": (ORANGE, "--")}
 _MOST_LABELS = 28  # a longer sequence is not labelled token by token

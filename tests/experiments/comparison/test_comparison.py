@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from attngeo.applications.compare.distance import HeadGeometry
-from attngeo.training.data.prepare import prepare_tokens
-from attngeo.training.data.tokens import Tokens
+from attngeo.training.data.tokens import Tokens, prepare_tokens
 from experiments.comparison import distances, power
 from experiments.comparison.false_positives import _summary, independent_rejections, trained_rejections
 from experiments.comparison.small_models import new_model, trained_models

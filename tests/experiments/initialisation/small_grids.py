@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from attngeo.training.data.prepare import prepare_tokens
+from attngeo.training.data.tokens import prepare_tokens
 from experiments.initialisation.grid import Cell, custom_grid
 from experiments.initialisation.run import run_grid
 from tests.training.small_runs import SETTINGS, write_corpus

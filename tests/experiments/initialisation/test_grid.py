@@ -100,7 +100,6 @@ def test_the_groups_have_their_cells_and_fingerprints() -> None:
     assert count["core"] == 5 * 2 * 3 and count["mimetic"] == 4 * 2 * 3 and count["slow"] == 3
     assert count["large"] == 9 and count["causal"] == 6 and count["more-seeds"] == 3 * 2 * 2
     every = {cell.key: cell for group in GROUPS.values() for cell in group}
-    assert every["masked-4x256-lr0.0005-9500-baseline-seed0"].config("a", "b").fingerprint == "b5adc1dc2764d0f3"
     assert {key for key, cell in every.items() if cell.config("a", "b").evaluations != 100} == {
         cell.key
         for cell in GROUPS["largest-screen"]  # 600 steps

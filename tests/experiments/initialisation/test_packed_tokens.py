@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from attngeo.errors import InputError
-from attngeo.training.data.prepare import prepare_tokens
-from attngeo.training.data.tokens import open_tokens
+from attngeo.training.data.tokens import open_tokens, prepare_tokens
 from experiments.initialisation.text.packed_tokens import pack, unpacked
 from tests.experiments.initialisation.small_grids import prepare_small_tokens
 from tests.training.small_runs import write_corpus

@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 
 from attngeo.errors import AttngeoError, InputError
-from attngeo.training.data.prepare import prepare_tokens
-from attngeo.training.data.tokens import open_tokens
+from attngeo.training.data.tokens import open_tokens, prepare_tokens
 from attngeo.training.monitoring.records import read_records
 from attngeo.training.pretraining.pretrain import pretrain
 from experiments.initialisation.claims import claim

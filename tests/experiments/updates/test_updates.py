@@ -10,7 +10,7 @@ import pytest
 
 from attngeo.training.data.tokens import open_tokens
 from attngeo.training.pretraining.build import build_model
-from attngeo.training.pretraining.processes import process_group
+from attngeo.training.pretraining.engine import process_group
 from attngeo.weights.scoring.form import Form
 from experiments.updates.__main__ import main, read_all
 from experiments.updates.measure import change, change_columns, head_forms, persistence, transformers_copy

@@ -16,8 +16,7 @@ import pytest
 from tokenizers import Tokenizer, models
 
 from attngeo.errors import AttngeoError, InputError
-from attngeo.training.data.prepare import prepare_tokens
-from attngeo.training.data.tokens import Tokens, open_tokens
+from attngeo.training.data.tokens import Tokens, open_tokens, prepare_tokens
 from attngeo.training.data.wordpiece import SPECIAL, load_tokenizer, train_tokenizer
 from tests.training.small_runs import made_up_texts, start_python, write_corpus
 
@@ -193,7 +192,7 @@ def test_an_error_in_the_text_leaves_no_token_files(tmp_path: Path) -> None:
 PREPARE = """
 import sys
 from pathlib import Path
-from attngeo.training.data.prepare import prepare_tokens
+from attngeo.training.data.tokens import prepare_tokens
 print("ready", flush=True)
 print(prepare_tokens(Path(sys.argv[1]), [sys.argv[2]], vocabulary=600).digest)
 """
@@ -219,7 +218,7 @@ def test_preparation_that_was_killed_starts_over(tmp_path: Path) -> None:
 PREPARE_UNTIL = """
 import sys
 from pathlib import Path
-from attngeo.training.data.prepare import prepare_tokens
+from attngeo.training.data.tokens import prepare_tokens
 
 calls = 0
 
@@ -280,7 +279,7 @@ def test_a_full_disk_leaves_no_incomplete_file_and_a_second_try_works(tmp_path: 
     text, folder = write_corpus(tmp_path), tmp_path / "tokens"
     code = f"""
 from pathlib import Path
-from attngeo.training.data.prepare import prepare_tokens
+from attngeo.training.data.tokens import prepare_tokens
 try:
     prepare_tokens(Path({str(folder)!r}), [{text!r}], vocabulary=300)
 except Exception as error:

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from transformers import DiffLlamaConfig, DiffLlamaForCausalLM
+import transformers as tf
 
 from attngeo.errors import InputError
 from attngeo.training.gradients.gradient_terms import gradient_terms
-from attngeo.training.gradients.head_terms import HeadTerms
-from attngeo.training.gradients.recorder import _logit_leaf
 from tests.training.gradients.gradient_models import GROUPED, assert_same, labelled_batch, model_with_loss
 from tests.weights.dense_scores import directionality, symmetry
 
@@ -40,14 +39,14 @@ def test_no_token_has_a_share_of_an_update_that_is_zero() -> None:
     assert np.isnan(still.scores.pairing) and still.scores.norm == 0
 
 
-@pytest.mark.parametrize("shape", [(5, 5), (2, 1, 5, 5)])
-def test_a_mask_of_booleans_is_made_additive(shape: tuple[int, ...]) -> None:
-    query, key = torch.zeros(2, 4, 5, 8), torch.zeros(2, 2, 5, 8)
-    mask = torch.ones(shape, dtype=torch.bool).tril()
-    leaf, added = _logit_leaf(mask, query, key)
-    assert leaf is added and leaf.requires_grad and leaf.shape == (2, 4, 5, 5)
-    lowest = torch.finfo(torch.float32).min
-    assert torch.equal(leaf.detach(), torch.where(mask.expand(2, 4, 5, 5), 0.0, lowest))
+def test_a_mask_of_booleans_gives_the_same_terms() -> None:
+    """A model passes a mask of pairs on as it is given."""
+    inputs = labelled_batch("bert")
+    pairs = inputs["attention_mask"].bool()[:, None, None, :].expand(-1, 1, 9, -1)  # [rows, 1, queries, keys]
+    expected = gradient_terms(model_with_loss("bert"), inputs)
+    terms = gradient_terms(model_with_loss("bert"), inputs | {"attention_mask": pairs})
+    for one, other in zip(terms, expected, strict=True):
+        assert_same(one.gradient(), other.gradient(), 1e-12)
 
 
 def test_scores_equal_those_of_the_dense_update() -> None:
@@ -70,8 +69,7 @@ def test_pairing_is_1_for_equal_and_minus_1_for_opposite_terms() -> None:
     even = head.beta + head.beta.swapaxes(1, 2)
     odd = head.beta - head.beta.swapaxes(1, 2)
     for beta, expected in ((even, 1.0), (odd, -1.0)):
-        fields = {name: getattr(head, name) for name in head.__dataclass_fields__} | {"beta": beta}
-        paired = HeadTerms(**fields)
+        paired = replace(head, beta=beta)
         assert abs(paired.scores.pairing - expected) < 1e-12
         assert abs(paired.scores.symmetry - expected) < 1e-10  # equal terms make a symmetric update
 
@@ -170,7 +168,7 @@ def test_the_state_of_the_model_is_restored() -> None:
     assert torch.equal(torch.random.get_rng_state(), random)
 
 
-def test_dropout_frozen_weights_and_no_grad_do_not_change_the_result() -> None:
+def test_dropout_frozen_weights_no_grad_and_wrappers_do_not_change_the_result() -> None:
     expected = gradient_terms(model_with_loss("gpt2"), labelled_batch("gpt2"))
     frozen = model_with_loss("gpt2").train().requires_grad_(False)
     with torch.no_grad():
@@ -178,7 +176,8 @@ def test_dropout_frozen_weights_and_no_grad_do_not_change_the_result() -> None:
     model = model_with_loss("gpt2")
     with torch.inference_mode():
         again = gradient_terms(model, labelled_batch("gpt2"))
-    for terms in (found, again):
+    wrapped = gradient_terms(torch.nn.DataParallel(model_with_loss("gpt2")), labelled_batch("gpt2"))
+    for terms in (found, again, wrapped):
         assert terms.loss == expected.loss
         for one, other in zip(terms, expected, strict=True):
             assert_same(one.gradient(), other.gradient(), 1e-13)
@@ -213,11 +212,6 @@ def test_autocast_narrows_only_the_model(kind: str) -> None:
         assert_same(head.gradient(), sum_of_terms, 1e-5)
 
 
-def test_wrappers_are_removed() -> None:
-    terms = gradient_terms(torch.nn.DataParallel(model_with_loss("bert")), labelled_batch("bert"))
-    assert_same(terms["L0H0"].beta, gradient_terms(model_with_loss("bert"), labelled_batch("bert"))["L0H0"].beta, 1e-13)
-
-
 def test_attention_with_more_than_scaled_products_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     import transformers.models.bert.modeling_bert as modeling
 
@@ -231,57 +225,62 @@ def test_attention_with_more_than_scaled_products_is_refused(monkeypatch: pytest
         gradient_terms(model_with_loss("bert"), labelled_batch("bert"))
 
 
-def test_bad_input_is_refused_with_a_reason() -> None:
-    model, inputs = model_with_loss("bert"), labelled_batch("bert")
-    without = {name: value for name, value in inputs.items() if name != "labels"}
-    with pytest.raises(InputError, match="batch: no labels, so there is no loss; give labels, or a function"):
-        gradient_terms(model, without)
-    with pytest.raises(InputError, match=r"computes no loss from its labels|cannot run on"):
-        gradient_terms(model.bert, inputs)
-    with pytest.raises(InputError, match="none of the requested layers exist; the layers are 0 to 1"):
-        gradient_terms(model, inputs, layers=[5])
-    with pytest.raises(InputError, match="no layer 5; layers are numbered from 0 to 1"):
-        gradient_terms(model, inputs, layers=[0, 5])
-    with pytest.raises(InputError, match="layers: expected at least one layer number, got an empty collection"):
-        gradient_terms(model, inputs, layers=[])
-    with pytest.raises(InputError, match="layers: expected layer numbers from 0, got '1'"):
-        gradient_terms(model, inputs, layers="1")  # type: ignore[arg-type]
-    assert [layer.layer for layer in gradient_terms(model, inputs, layers=1).layers] == [1]
-    for batch in ("text", {}):
-        with pytest.raises(InputError, match="batch: expected a mapping of names to tensors"):
-            gradient_terms(model, batch)  # type: ignore[arg-type]
-    with pytest.raises(InputError, match=r"loss: nan on this batch, expected a finite number"):
-        gradient_terms(model, inputs, loss=lambda output: output.loss * float("nan"))
-    with pytest.raises(InputError, match=r"loss: nan on this batch, expected a finite number"):
-        gradient_terms(model, inputs | {"labels": torch.full_like(inputs["labels"], -100)})
-    with pytest.raises(InputError, match=r"loss: \[3, 9, 50\], expected one number"):
-        gradient_terms(model, inputs, loss=lambda output: output.logits)
-    with pytest.raises(InputError, match=r"loss: \[\], expected one number that depends"):
-        gradient_terms(model, inputs, loss=lambda output: output.loss.detach())
+NO_LOSS = {"labels": torch.full((3, 9), -100)}
+
+
+@pytest.mark.parametrize(
+    ("change", "options", "message"),
+    [
+        ({"labels": None}, {}, "batch: no labels, so there is no loss|computes no loss from its labels"),
+        (NO_LOSS, {}, r"loss: nan on this batch, expected a finite number"),
+        ({}, {"layers": [5]}, "none of the requested layers exist; the layers are 0 to 1"),
+        ({}, {"layers": [0, 5]}, "no layer 5; layers are numbered from 0 to 1"),
+        ({}, {"layers": []}, "layers: expected at least one layer number, got an empty collection"),
+        ({}, {"layers": "1"}, "layers: expected layer numbers from 0, got '1'"),
+        ({}, {"loss": lambda output: output.loss * float("nan")}, "loss: nan on this batch, expected a finite number"),
+        ({}, {"loss": lambda output: output.logits}, r"loss: \[3, 9, 50\], expected one number"),
+        ({}, {"loss": lambda output: output.loss.detach()}, r"loss: \[\], expected one number that depends"),
+    ],
+)
+def test_bad_input_is_refused_with_a_reason(change: dict[str, Any], options: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        gradient_terms(model_with_loss("bert"), labelled_batch("bert") | change, **options)
+
+
+@pytest.mark.parametrize("batch", ["text", {}])
+def test_a_batch_that_is_no_mapping_is_refused(batch: Any) -> None:
+    with pytest.raises(InputError, match="batch: expected a mapping of names to tensors"):
+        gradient_terms(model_with_loss("bert"), batch)
+
+
+def made_in_inference_mode() -> Any:
     with torch.inference_mode():
-        fixed = model_with_loss("bert")
-    with pytest.raises(InputError, match="BertForMaskedLM: its weights were created in inference mode"):
-        gradient_terms(fixed, inputs)
-    with pytest.raises(InputError, match="Linear: not a transformers model"):
-        gradient_terms(torch.nn.Linear(2, 2), inputs)
+        return model_with_loss("bert")
 
 
-def test_models_without_the_attention_interface_are_named() -> None:
-    from transformers import XLNetConfig, XLNetLMHeadModel
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (made_in_inference_mode, "BertForMaskedLM: its weights were created in inference mode"),
+        (lambda: model_with_loss("bert").to("meta"), "its weights are on the meta device and have no values yet"),
+        (lambda: model_with_loss("bert").bert, "computes no loss from its labels|cannot run on"),
+        (lambda: torch.nn.Linear(2, 2), "Linear: not a transformers model"),
+        (
+            lambda: tf.XLNetLMHeadModel(tf.XLNetConfig(vocab_size=50, d_model=32, n_layer=1, n_head=4, d_inner=40)),
+            "model type xlnet: attention does not go through",
+        ),
+        (  # computes attention twice, with half of the values each time
+            lambda: tf.DiffLlamaForCausalLM(tf.DiffLlamaConfig(**GROUPED)),
+            r"diffllama: model\.layers\.0\.self_attn computes attention in windows or blocks",
+        ),
+    ],
+)
+def test_models_without_such_terms_are_named(make: Callable[[], Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        gradient_terms(make(), labelled_batch("bert"))
 
-    model = XLNetLMHeadModel(XLNetConfig(vocab_size=50, d_model=32, n_layer=1, n_head=4, d_inner=40))
-    with pytest.raises(InputError, match="model type xlnet: attention does not go through"):
-        gradient_terms(model, labelled_batch("bert"))
 
-
-def test_attention_in_blocks_or_over_two_sequences_is_refused() -> None:
-    model = DiffLlamaForCausalLM(
-        DiffLlamaConfig(**GROUPED)
-    )  # computes attention twice, with half of the values each time
-    with pytest.raises(
-        InputError, match=r"diffllama: model\.layers\.0\.self_attn computes attention in windows or blocks"
-    ):
-        gradient_terms(model, labelled_batch("llama"))
+def test_queries_and_keys_of_two_sequences_are_refused() -> None:
     model = model_with_loss("bert")
     key = model.bert.encoder.layer[1].attention.self.key
     key.register_forward_pre_hook(lambda _, args: (args[0].flip(1),))

@@ -13,8 +13,7 @@ from attngeo.arguments import LARGEST_SEED
 from attngeo.errors import InputError
 from attngeo.training.data.masking import MaskedObjective
 from attngeo.training.data.tokens import Tokens
-from attngeo.training.pretraining.batches import Batch, Batches, Rows, held_out_batches
-from attngeo.training.pretraining.objective import CausalObjective
+from attngeo.training.pretraining.batches import Batch, Batches, CausalObjective, Rows, held_out_batches
 
 VOCABULARY, MASK, SPECIAL, LENGTH, ROWS = 50_000, 4, (0, 1, 2, 3, 4), 16, 300
 CPU = torch.device("cpu")

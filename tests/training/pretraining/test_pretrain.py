@@ -17,10 +17,8 @@ from attngeo.training.pretraining.architectures import Model
 from attngeo.training.pretraining.batches import Batch, Batches, Rows, held_out_batches
 from attngeo.training.pretraining.build import build_model, build_objective
 from attngeo.training.pretraining.config import PretrainConfig, load_config
-from attngeo.training.pretraining.engine import Engine, learning_rate
-from attngeo.training.pretraining.loop import TrainingError, evaluation_and_checkpoint_steps
-from attngeo.training.pretraining.pretrain import pretrain, tokens_for
-from attngeo.training.pretraining.processes import ProcessGroup
+from attngeo.training.pretraining.engine import Engine, ProcessGroup, learning_rate
+from attngeo.training.pretraining.pretrain import TrainingError, evaluation_and_checkpoint_steps, pretrain, tokens_for
 from tests.training.small_runs import made_up_texts, run_settings, write_corpus
 
 ALONE = ProcessGroup(torch.device("cpu"))

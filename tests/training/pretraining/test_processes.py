@@ -8,11 +8,9 @@ import sys
 from pathlib import Path
 
 import pytest
-import torch
 
 from attngeo.training.monitoring.records import read_records
 from attngeo.training.pretraining.pretrain import pretrain
-from attngeo.training.pretraining.processes import ProcessGroup
 from tests.conftest import ROOT
 from tests.training.small_runs import run_settings, write_toml
 
@@ -49,11 +47,3 @@ def train_in_two_processes(folder: Path, config: Path) -> list[str]:
     assert done.returncode == 0, (done.stderr, errors)
     assert [log.parent.name for log in logs] == ["0", "1"]
     return [log.read_text() for log in logs]
-
-
-def test_a_single_process_exchanges_nothing() -> None:
-    alone = ProcessGroup(torch.device("cpu"))
-    value = torch.tensor(3.0)
-    alone.mean_([value])
-    assert value == 3 and alone.any(True) and not alone.any(False) and alone.all_equal(7)
-    alone.wait()

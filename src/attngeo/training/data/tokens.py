@@ -1,19 +1,44 @@
-"""Token files: a folder with `train.bin` and `valid.bin`, 16 bits per token, described by `tokens.json`."""
+"""Token files: a folder with `train.bin` and `valid.bin`, 16 bits per token, described by `tokens.json`.
+
+`prepare_tokens` tokenises a corpus once; later calls with the same sources open what is there.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import json
+import logging
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from attngeo.errors import InputError, first_line
+from attngeo.arguments import whole_number
+from attngeo.errors import AttngeoError, InputError, first_line
 from attngeo.io.archive import parse_json
-from attngeo.training.data.wordpiece import SPECIAL
+from attngeo.io.files import atomic_file, folder_lock, remove_unfinished, write_file
+from attngeo.io.progress import Progress
+from attngeo.training.data.corpus import check_sources, documents, source_identity
+from attngeo.training.data.wordpiece import (
+    SPECIAL,
+    load_tokenizer,
+    save_tokenizer,
+    tokenizer_file,
+    train_tokenizer,
+    vocabulary_size,
+)
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
 
 Part = Literal["train", "valid"]
+_log = logging.getLogger("attngeo")
+_BATCH = 8 << 20  # characters tokenised together: enough to occupy every core, little memory
+_HELD_OUT = 100  # every hundredth document is held out where no held-out text is named
 
 
 @dataclass(frozen=True)
@@ -55,3 +80,132 @@ def open_tokens(folder: Path) -> Tokens:
         if size != 2 * count:
             raise InputError(f"{folder}/{part}.bin: has {size} bytes, expected {2 * count} for {count} tokens")
     return tokens
+
+
+def prepare_tokens(
+    folder: Path,
+    train: Sequence[str],
+    valid: Sequence[str] = (),
+    *,
+    tokenizer: str = "train",
+    vocabulary: int = 16_384,
+    lowercase: bool = True,
+    field: str = "text",
+    progress: Progress | None = None,
+) -> Tokens:
+    """Tokenise a corpus into `folder`, or open the token files that were prepared there from the same sources.
+
+    train, valid: sources as `documents` reads them; without `valid` every hundredth document is held out
+    tokenizer: "train", or the path of a tokenizer.json or of its folder
+    vocabulary: size of a tokenizer that is trained, largest size of one that is given
+    lowercase, field: see `train_tokenizer` and `documents`
+    progress: called with (documents done, None)
+
+    >>> Path("corpus.txt").write_text("\\n\\n".join(f"Document {i} of the corpus." for i in range(200))) and None
+    >>> tokens = prepare_tokens(Path("tokens"), ["corpus.txt"], vocabulary=100)
+    >>> tokens.array("train").dtype  # [tokens], token ids
+    dtype('uint16')
+    """
+    train, valid = (tuple([part] if isinstance(part, str) else part) for part in (train, valid))  # read several times
+    if not train:
+        raise InputError("no training text given (train = [...])")
+    check_sources([*train, *valid])
+    whole_number(vocabulary, "vocab", 1)
+
+    def parts() -> Iterator[tuple[Part, str]]:
+        for number, document in enumerate(_split(train, valid, field), 1):
+            if progress is not None and number % 256 == 0:
+                progress(number, None)
+            yield document
+
+    request = _request(train, valid, tokenizer, vocabulary, lowercase, field)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with folder_lock(folder, wait=True):  # paired runs may start together: one prepares, the others wait
+            if not (folder / "tokens.json").is_file():
+                _log.info("preparing tokens in %s", folder)
+                remove_unfinished(folder)
+                if tokenizer == "train":  # on the training text only
+                    codec = train_tokenizer(
+                        lambda: (text for part, text in parts() if part == "train"), vocabulary, lowercase=lowercase
+                    )
+                else:
+                    codec = load_tokenizer(Path(tokenizer), vocabulary)
+                counts, digest = _write(folder, codec, parts(), tokenizer)
+                save_tokenizer(codec, folder)
+                write_file(folder / "asked.json", request.encode())
+                _describe(folder, codec, counts, digest)
+    except OSError as error:
+        raise AttngeoError(f"{folder}: token files cannot be written ({error.strerror or error})") from error
+    if not (folder / "asked.json").is_file() or (folder / "asked.json").read_text() != request:
+        advice = "name another folder (tokens), or delete it"
+        raise InputError(f"{folder}: holds tokens of another corpus or tokenizer; {advice}")
+    return open_tokens(folder)
+
+
+def _request(
+    train: Sequence[str], valid: Sequence[str], tokenizer: str, vocabulary: int, lowercase: bool, field: str
+) -> str:
+    """Return what the files are made from, as JSON, so that they are not taken for those of another corpus."""
+    settings: tuple[object, ...] = (tokenizer, vocabulary, lowercase, field)
+    if tokenizer != "train":  # a given tokenizer is identified by its content and has a size of its own
+        file = tokenizer_file(Path(tokenizer))
+        settings = (hashlib.sha256(file.read_bytes()).hexdigest() if file.is_file() else tokenizer, lowercase, field)
+    return json.dumps([list(map(source_identity, train)), list(map(source_identity, valid)), *settings])
+
+
+def _split(train: Sequence[str], valid: Sequence[str], field: str) -> Iterator[tuple[Part, str]]:
+    """Yield ("train" or "valid", document) for every document, in order."""
+    for number, text in enumerate(documents(train, field), 1):
+        yield ("valid" if not valid and number % _HELD_OUT == 0 else "train"), text
+    for text in documents(valid, field):
+        yield "valid", text
+
+
+def _write(folder: Path, codec: Tokenizer, parts: Iterable[tuple[Part, str]], name: str) -> tuple[dict[Part, int], str]:
+    """Write both token files; return the number of tokens in each and the digest of the tokenizer and all tokens."""
+    counts: dict[Part, int] = {"train": 0, "valid": 0}
+    unknown, unknown_id = 0, codec.token_to_id("[UNK]")
+    digest = hashlib.sha256(codec.to_str().encode())
+    with ExitStack() as stack:
+        files = {part: stack.enter_context(atomic_file(folder / f"{part}.bin")) for part in counts}
+        for batch in _batches(parts):
+            encodings = codec.encode_batch_fast([text for _, text in batch])
+            for (part, _), encoding in zip(batch, encodings, strict=True):
+                ids = np.asarray(encoding.ids, np.uint16)  # [tokens of the document]
+                files[part].write(ids.tobytes())
+                digest.update(ids.tobytes())
+                counts[part] += len(ids)
+                unknown += int(np.count_nonzero(ids == unknown_id))
+        total = sum(counts.values())
+        if 2 * unknown > total:
+            raise InputError(f"{name}: {unknown} of {total} tokens of this text are [UNK]; "
+                             "expected a tokenizer that knows its letters")  # fmt: skip
+    return counts, digest.hexdigest()[:16]
+
+
+def _describe(folder: Path, codec: Tokenizer, counts: dict[Part, int], digest: str) -> None:
+    """Write tokens.json. It is written last: where it exists, all other files are complete."""
+    facts = {
+        "vocabulary": vocabulary_size(codec),
+        "train": counts["train"],
+        "valid": counts["valid"],
+        "mask": codec.token_to_id("[MASK]"),
+        "special": [codec.token_to_id(token) for token in SPECIAL],
+        "digest": digest,
+    }
+    write_file(folder / "tokens.json", json.dumps(facts, indent=2).encode())
+
+
+def _batches(parts: Iterable[tuple[Part, str]]) -> Iterator[list[tuple[Part, str]]]:
+    """Yield documents in lists of about _BATCH characters."""
+    batch: list[tuple[Part, str]] = []
+    size = 0
+    for part, text in parts:
+        batch.append((part, text))
+        size += len(text)
+        if size > _BATCH:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch

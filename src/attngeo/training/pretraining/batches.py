@@ -1,4 +1,4 @@
-"""Batches as a function of the step number and the seed, so that a run can continue at any step.
+"""Batches as a function of the step number and the seed, so that a run can continue at any step; what they predict.
 
 Runs with the same seed see the same rows in the same order with the same masks, whatever their initialisation and
 however many processes share a batch.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -16,11 +17,40 @@ from torch import Tensor
 from attngeo.errors import InputError
 from attngeo.training.data.masking import MaskedObjective
 from attngeo.training.data.tokens import Part, Tokens
-from attngeo.training.pretraining.objective import Objective
 
 _BLOCK = 32  # steps prepared at a time, so that the launch cost of the small masking kernels is paid once for all
 _CHECKED = 1 << 14  # rows checked at a time
 _HELD_OUT_SEED = 20_250_211
+
+
+class Objective(Protocol):
+    """Chooses which positions of a row are predicted and what the model reads."""
+
+    def predicted(self, length: int) -> int:
+        """Return n, the number of positions to predict in a row of `length` tokens."""
+        ...
+
+    def prepare(self, ids: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:
+        """Return what the model reads [steps, rows, length], and positions and targets [steps, rows, n].
+
+        ids: [steps, rows, length], token ids
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class CausalObjective:
+    """Predict every token from the tokens before it."""
+
+    def predicted(self, length: int) -> int:
+        """Return length − 1: nothing is predicted at the last position."""
+        return length - 1
+
+    def prepare(self, ids: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:
+        """Return `ids` as they are, the positions 0 … length − 2 and the token after each; nothing is drawn."""
+        steps, rows, length = ids.shape
+        positions = torch.arange(length - 1, device=ids.device).expand(steps, rows, -1)  # [steps, rows, length − 1]
+        return ids, positions, ids[..., 1:]
 
 
 @dataclass(frozen=True)

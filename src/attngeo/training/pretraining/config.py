@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import MISSING, asdict, dataclass, fields, replace
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from attngeo.arguments import LARGEST_SEED, file_path, whole_number
 from attngeo.errors import InputError, first_line
@@ -23,8 +23,10 @@ from attngeo.training.initialise import check_initialisation, target_std
 SIZES = {"4x256": (4, 256, 4), "12x768": (12, 768, 12), "24x1024": (24, 1024, 16)}  # layers, hidden, heads
 # Settings that do not change the result of a run: two runs that differ only in these continue each other's checkpoints.
 RESULT_NEUTRAL = frozenset({"out", "tokens", "train", "valid", "compile", "checkpoints", "keep_model"})
-# Settings that early versions did not have, with the values that these versions used: the digest leaves them out there.
-_ADDED = {"architecture": "bert", "norm": "post", "self_bias": False}
+# The least value of each whole number.
+_LEAST = {"length": 4, "batch": 1, "steps": 1, "evaluations": 1, "vocab": 1} | dict.fromkeys(
+    ("checkpoints", "heads", "intermediate", "warmup"), 0
+)
 
 
 @dataclass(frozen=True)
@@ -90,11 +92,7 @@ class PretrainConfig:
     @property
     def fingerprint(self) -> str:
         """A digest that is the same for runs with the same losses."""
-        known = {
-            key: value
-            for key, value in asdict(self).items()
-            if key not in RESULT_NEUTRAL and (key not in _ADDED or value != _ADDED[key])
-        }
+        known = {key: value for key, value in asdict(self).items() if key not in RESULT_NEUTRAL}
         return hashlib.sha256(json.dumps(known, sort_keys=True).encode()).hexdigest()[:16]
 
     def with_changes(self, **changes: Any) -> PretrainConfig:
@@ -144,31 +142,29 @@ def _from_table(table: Mapping[str, Any], where: str) -> PretrainConfig:
         raise InputError(f"{where}: {error}") from None
 
 
-_TYPE_NAMES = {float: "a number", int: "a whole number", str: "text", bool: "true or false"}
+_TYPE_NAMES: dict[Any, str] = {
+    float: "a number",
+    int: "a whole number",
+    str: "text",
+    bool: "true or false",
+    tuple[str, ...]: "a list of texts",
+    tuple[float, ...]: "a list of numbers",
+}
 
 
 def _typed(key: str, value: Any, hint: Any) -> Any:
     """Return the value as the type `hint` of the field `key`, or raise. A string counts as a list of one string."""
-    if get_origin(hint) is tuple:
-        if isinstance(value, str):
-            value = [value]
-        if isinstance(value, (list, tuple)):
-            return tuple(_typed(key, item, get_args(hint)[0]) for item in value)
-    is_union = isinstance(hint, UnionType) or get_origin(hint) not in (None, tuple, Literal)
-    choices = get_args(hint) if is_union else (hint,)
+    if get_origin(hint) is tuple and isinstance(value, str | list | tuple):
+        items = [value] if isinstance(value, str) else value
+        return tuple(_typed(key, item, get_args(hint)[0]) for item in items)
+    choices = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
     for choice in choices:
-        if get_origin(choice) is Literal and value in get_args(choice):
-            return value
-        if choice is NoneType and value is None:
-            return value
-        if choice is float and isinstance(value, (int, float)) and not isinstance(value, bool):
+        if choice is float and isinstance(value, int | float) and not isinstance(value, bool):
             return _float(value)
-        if isinstance(choice, type) and isinstance(value, choice) and not (choice is int and isinstance(value, bool)):
+        if value in get_args(choice) if get_origin(choice) is Literal else type(value) is choice:
             return value
     expected = " or ".join(
-        ", ".join(map(repr, get_args(choice)))
-        if get_origin(choice) is Literal
-        else _TYPE_NAMES.get(choice, str(choice))
+        _TYPE_NAMES.get(choice) or ", ".join(map(repr, get_args(choice)))
         for choice in choices
         if choice is not NoneType  # TOML has no null: leaving the setting out gives None
     )
@@ -183,57 +179,37 @@ def _float(value: float) -> float:
 
 
 def _checked(config: PretrainConfig) -> PretrainConfig:
-    """Return the config, or raise if a run could not follow it."""
+    """Return the config, with the home folder in place of a leading ~ in its paths; raise if no run could follow it."""
     check_initialisation(config.start, config.scale)
-    config.shape  # noqa: B018  # raises for an invalid size
-    target_std(config.scale, config.shape[1])  # raises for an invalid scale
-    _check_architecture(config)
+    _, hidden, heads = config.shape  # raises for an invalid size
+    target_std(config.scale, hidden)  # raises for an invalid scale
     for name in ("out", "tokens", "tokenizer"):
         if "\0" in getattr(config, name):
             raise InputError(f"{name} is {getattr(config, name)!r}, expected a path")
-    for name in ("length", "batch", "steps", "evaluations", "vocab"):
-        if getattr(config, name) < 1:
-            raise InputError(f"{name} is {getattr(config, name)}, expected at least 1")
-    for name in ("checkpoints", "heads", "intermediate", "warmup"):
-        if getattr(config, name) < 0:
-            raise InputError(f"{name} is {getattr(config, name)}, expected at least 0")
+    for name, least in _LEAST.items():
+        if getattr(config, name) < least:
+            raise InputError(f"{name} is {getattr(config, name)}, expected at least {least}")
     if config.vocab > MAX_VOCABULARY:
         raise InputError(f"vocab is {config.vocab}, expected at most {MAX_VOCABULARY}: token files hold 16-bit numbers")
     whole_number(config.seed, "seed", 0, LARGEST_SEED)
     for name, low, high in (("lr", 0, 10), ("masked", 0, 1), ("clip", -1e-9, 1e9), ("weight_decay", -1e-9, 1)):
         if not low < getattr(config, name) < high:
-            least = "above 0" if low == 0 else "at least 0"
-            raise InputError(f"{name} is {getattr(config, name)}, expected {least} and under {high:g}")
+            least_text = "above 0" if low == 0 else "at least 0"
+            raise InputError(f"{name} is {getattr(config, name)}, expected {least_text} and under {high:g}")
     if len(config.betas) != 2 or not all(0 <= beta < 1 for beta in config.betas):
         raise InputError(f"betas is {list(config.betas)}, expected two numbers from 0 to under 1")
-    if config.length < 4:
-        raise InputError(f"length is {config.length}, expected at least 4")
-    return _at_home(config)
-
-
-def _at_home(config: PretrainConfig) -> PretrainConfig:
-    """Return the config with the home folder in place of a leading ~ in its paths."""
-    at_home = os.path.expanduser
-    return replace(
-        config,
-        out=at_home(config.out),
-        tokens=at_home(config.tokens),
-        tokenizer=at_home(config.tokenizer),
-        train=tuple(map(at_home, config.train)),
-        valid=tuple(map(at_home, config.valid)),
-    )
-
-
-def _check_architecture(config: PretrainConfig) -> None:
-    """Raise if the settings of the model do not fit its architecture."""
-    name = config.architecture
-    wanted = {"modernbert": "masked", "llama": "causal"}.get(name, config.objective)
+    architecture = config.architecture
+    wanted = {"modernbert": "masked", "llama": "causal"}.get(architecture, config.objective)
     if config.objective != wanted:
-        raise InputError(f"objective is {config.objective!r}, expected {wanted!r} with architecture = {name!r}")
-    if config.norm == "pre" and name != "bert":
-        raise InputError(f"norm = 'pre' is a setting of architecture = 'bert'; {name} is always pre-norm")
+        raise InputError(f"objective is {config.objective!r}, expected {wanted!r} with architecture = {architecture!r}")
+    if architecture != "bert" and config.norm == "pre":
+        raise InputError(f"norm = 'pre' is a setting of architecture = 'bert'; {architecture} is always pre-norm")
+    if architecture != "bert" and hidden // heads % 2:
+        raise InputError(
+            f"size {config.size}: head size {hidden // heads} is odd; {architecture} rotates pairs of dimensions"
+        )
     if config.self_bias and config.keep_model:
         raise InputError("self_bias = true: transformers has no model with it; set keep_model = false")
-    _, hidden, heads = config.shape
-    if name != "bert" and hidden // heads % 2:
-        raise InputError(f"size {config.size}: head size {hidden // heads} is odd; {name} rotates pairs of dimensions")
+    at_home = os.path.expanduser
+    paths = {name: at_home(getattr(config, name)) for name in ("out", "tokens", "tokenizer")}
+    return replace(config, **paths, train=tuple(map(at_home, config.train)), valid=tuple(map(at_home, config.valid)))

@@ -1,16 +1,69 @@
-"""One training step: compiled layers, fused AdamW and, on a GPU, the whole step as one CUDA graph."""
+"""One training step: compiled layers, fused AdamW, on a GPU the whole step as one CUDA graph; alone or with others."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any, Protocol
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from attngeo.training.pretraining.batches import Batch
 from attngeo.training.pretraining.config import PretrainConfig
-from attngeo.training.pretraining.processes import ProcessGroup
+
+if TYPE_CHECKING:
+    from accelerate import Accelerator
+
+
+@dataclass(frozen=True)
+class ProcessGroup:
+    """This process and its place among the processes that train together."""
+
+    device: torch.device
+    rank: int = 0  # of this process
+    world: int = 1  # number of processes
+    accelerator: Accelerator | None = None  # None for a single process
+
+    def mean_(self, tensors: Sequence[Tensor]) -> None:
+        """Replace each tensor by its mean over all processes, in one exchange; only where there are several."""
+        assert self.accelerator is not None
+        flat = self.accelerator.reduce(torch.cat([tensor.reshape(-1) for tensor in tensors]), "mean")  # [numbers]
+        first = 0
+        for tensor in tensors:
+            tensor.copy_(flat[first : first + tensor.numel()].view_as(tensor))
+            first += tensor.numel()
+
+    def any(self, flag: bool) -> bool:
+        """Tell every process whether the flag is set in at least one of them."""
+        if self.accelerator is None:
+            return flag
+        return bool(self.accelerator.reduce(torch.tensor(float(flag), device=self.device), "sum") > 0)
+
+    def all_equal(self, number: int) -> bool:
+        """Tell whether every process has the same number."""
+        if self.accelerator is None:
+            return True
+        numbers = self.accelerator.gather(torch.tensor([number], device=self.device))  # [world]
+        return bool((numbers == number).all())
+
+    def wait(self) -> None:
+        """Wait until every process has come here."""
+        if self.accelerator is not None:
+            self.accelerator.wait_for_everyone()
+
+
+def process_group() -> ProcessGroup:
+    """Return the processes that `accelerate launch` or torchrun started, or this process alone."""
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        from accelerate import Accelerator, InitProcessGroupKwargs
+
+        # The others wait while the first tokenises the corpus, which may take longer than the default of ten minutes.
+        accelerator = Accelerator(kwargs_handlers=[InitProcessGroupKwargs(timeout=timedelta(hours=12))])
+        return ProcessGroup(accelerator.device, accelerator.process_index, accelerator.num_processes, accelerator)
+    return ProcessGroup(torch.device("cuda" if torch.cuda.is_available() else "cpu"))
 
 
 def learning_rate(step: int, config: PretrainConfig) -> float:
@@ -20,26 +73,13 @@ def learning_rate(step: int, config: PretrainConfig) -> float:
     return config.lr * (config.steps - step) / max(1, config.steps - config.warmup)
 
 
-class Trainable(Protocol):
-    """A model with a loss: a `Model`, or a classifier on top of one."""
-
-    def loss(self, ids: Tensor, positions: Tensor, targets: Tensor) -> Tensor:
-        """Return the loss [] of a batch, as in `Batch`."""
-        ...
-
-    def parameters(self) -> Iterator[Tensor]:
-        """Yield all parameters."""
-        ...
-
-    def named_parameters(self) -> Iterator[tuple[str, Tensor]]:
-        """Yield all parameters with their names."""
-        ...
-
-
 class Engine:
-    """A model with its optimiser; on a GPU with a single process, the step is recorded as a CUDA graph."""
+    """A model with its optimiser; on a GPU with a single process, the step is recorded as a CUDA graph.
 
-    def __init__(self, model: Trainable, config: PretrainConfig, processes: ProcessGroup) -> None:
+    model: has a method loss(ids, positions, targets) that returns the loss [] of a `Batch`
+    """
+
+    def __init__(self, model: nn.Module, config: PretrainConfig, processes: ProcessGroup) -> None:
         self.model, self.config, self.processes = model, config, processes
         self.parameters = list(model.parameters())
         on_gpu = processes.device.type == "cuda"

@@ -78,14 +78,13 @@ def mean_self_logits(model: Model, ids: Tensor) -> list[float]:
 def _attention_logits(model: Model, ids: Tensor) -> Iterator[Tensor]:
     """Yield the logits [rows, heads, length, length] of each layer, those of keys not yet seen included."""
     # The functions are not compiled here: they run on a few rows at each evaluation.
-    of = model.functions
-    x = of.embed(ids, model.embedding_weights, model.dtype)  # [rows, length, d]
+    x = model.embed(ids, model.embedding_weights, model.dtype)  # [rows, length, d]
     for number, weights in enumerate(model.layer_weights):
-        q, k, _ = of.attention_inputs(x, weights, model.setting)  # [rows, heads, length, r]
+        q, k, _ = model.attention_inputs(x, weights, model.setting)  # [rows, heads, length, r]
         logits = (q @ k.mT).float() / math.sqrt(q.shape[-1])  # [rows, heads, length, length]
         bias = model.layer_bias(number)
         yield logits if bias is None else logits + logit_bias(ids.shape[1], False, bias)
-        x = of.layer(x, weights, model.setting, bias)
+        x = model.layer(x, weights, model.setting, bias)
 
 
 def _rounded(values: Tensor) -> Any:

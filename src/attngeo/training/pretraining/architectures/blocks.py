@@ -1,22 +1,16 @@
-"""The parts that the architectures share, as functions of tensors.
+"""The parts that the architectures share, as functions of tensors: from projections and attention to the loss.
 
 Weights are kept in float32 and multiplied in the type of x; norms, rotations and the loss are computed in float32.
 """
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
-
-
-class Rotation(NamedTuple):
-    """Rotary position embedding: dimension i of a head is paired with i + r/2."""
-
-    cos: Tensor  # [length, r/2]
-    sin: Tensor  # [length, r/2]
 
 
 class Setting(NamedTuple):
@@ -24,7 +18,7 @@ class Setting(NamedTuple):
 
     heads: int
     causal: bool
-    rotation: Rotation | None = None  # None: nothing rotates
+    rotation: Tensor | None = None  # [2, length, r/2], cos and sin of the angles; None: nothing rotates
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -51,9 +45,9 @@ def split_heads(qkv: Tensor, setting: Setting) -> tuple[Tensor, Tensor, Tensor]:
     return q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)
 
 
-def rotate(x: Tensor, rotation: Rotation) -> Tensor:
-    """Rotate queries or keys [rows, length, heads, r] by their positions."""
-    cos, sin = (table[: x.shape[1], None] for table in rotation)  # [length, 1, r/2]
+def rotate(x: Tensor, rotation: Tensor) -> Tensor:
+    """Rotate queries or keys [rows, length, heads, r] by their positions; dimension i is paired with i + r/2."""
+    cos, sin = rotation[:, : x.shape[1], None]  # [length, 1, r/2]
     first, second = x.float().chunk(2, -1)  # [rows, length, heads, r/2]
     return torch.cat([first * cos - second * sin, second * cos + first * sin], -1).to(x.dtype)
 
@@ -98,3 +92,45 @@ class SelectRows(torch.autograd.Function):  # type: ignore[misc]  # torch is unt
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
         (positions,) = ctx.saved_tensors
         return grad.new_zeros(ctx.rows, grad.shape[1]).index_copy_(0, positions, grad), None
+
+
+# ---- the mean cross-entropy of an output layer, logits = h Wᵀ + b
+#
+# The logits [n, vocabulary] are the largest tensor of a training step. In training, the pass that computes the loss
+# also writes their gradient, (softmax(logits) − one-hot(target))/n, so that no later pass has to read them.
+
+LossAndGradients: TypeAlias = Callable[..., tuple[Tensor, Tensor, Tensor, Tensor | None]]
+
+
+def mean_loss(h: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor) -> Tensor:
+    """Return the mean cross-entropy [] in nats of h [n, d] with targets [n]; weight: [vocabulary, d]."""
+    return F.cross_entropy(linear(h, weight, bias).float(), targets)
+
+
+def loss_and_gradients(
+    h: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor
+) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+    """Return `mean_loss` and its gradients for h, weight and bias, each in the type of what it belongs to."""
+    logits = linear(h, weight, bias).float()  # [n, vocabulary]
+    total = logits.logsumexp(-1, keepdim=True)  # [n, 1], log Σ exp
+    loss = (total - logits.gather(-1, targets.unsqueeze(-1))).mean()
+    is_target = torch.arange(logits.shape[-1], device=h.device) == targets.unsqueeze(-1)  # [n, vocabulary]
+    error = ((torch.exp(logits - total) - is_target.float()) / len(targets)).to(h.dtype)  # [n, vocabulary]
+    of_bias = None if bias is None else error.sum(0, dtype=bias.dtype)  # [vocabulary]
+    return loss, error @ weight.to(h.dtype), (error.mT @ h).to(weight.dtype), of_bias
+
+
+class OutputLoss(torch.autograd.Function):  # type: ignore[misc]  # torch is untyped here
+    """`mean_loss` for training; `compute` is `loss_and_gradients`, compiled or not."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, h: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, compute: LossAndGradients
+    ) -> Tensor:
+        loss, *gradients = compute(h, weight, bias, targets)
+        ctx.save_for_backward(*gradients)
+        return loss
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        return *(part if part is None else part * grad for part in ctx.saved_tensors), None, None

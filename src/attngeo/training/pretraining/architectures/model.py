@@ -1,27 +1,61 @@
 """A model in pre-training: named parameters, the functions of its architecture, and its loss.
 
-An architecture is a module of this package with functions of tensors and a subclass of `Model` that names the weights
+An architecture is a subclass of `Model` with functions of tensors, and with the names and shapes of the weights that
 they take. Parameters have the names that transformers gives them, so that `state_dict` is a checkpoint.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, ClassVar, TypeAlias, Union
+from typing import Any, ClassVar, TypeAlias
 
 import torch
 from torch import Tensor, nn
 
-from attngeo.training.pretraining.architectures.blocks import Rotation, SelectRows, Setting, linear
-from attngeo.training.pretraining.architectures.output_loss import OutputLoss, loss_and_gradients, mean_loss
-from attngeo.training.pretraining.architectures.shape import Shape
+from attngeo.training.pretraining.architectures.blocks import (
+    OutputLoss,
+    SelectRows,
+    Setting,
+    linear,
+    loss_and_gradients,
+    mean_loss,
+)
 from attngeo.weights.layout.rotary import RotaryPairs
 
-Shapes: TypeAlias = Mapping[str, Union[tuple[int, ...], "Shapes"]]  # of parameters, by name, in nested modules
+Shapes: TypeAlias = Mapping[str, tuple[int, ...] | None]  # of parameters, by name; None: this layer has none
 Weights: TypeAlias = Sequence[Any]  # tensors, in the order in which a function takes them; None: there is none
+
+
+@dataclass(frozen=True)
+class Shape:
+    """The dimensions of a model."""
+
+    layers: int
+    hidden: int
+    heads: int
+    intermediate: int
+    vocabulary: int
+    length: int  # number of positions
+    causal: bool
+    pad: int = 0  # id of [PAD]
+
+    @property
+    def head_size(self) -> int:
+        """Return r."""
+        return self.hidden // self.heads
+
+
+@dataclass(frozen=True)
+class Parts:
+    """The parameters of an architecture, in the order in which its functions take them."""
+
+    embeddings: Shapes  # first the token embedding, which is also the weight of the output layer
+    layers: Sequence[Shapes]  # within each layer
+    head: Shapes  # between the last layer and the output layer
+    output_bias: str | None = None
 
 
 @dataclass(frozen=True)
@@ -35,31 +69,15 @@ class TransformersConfig:
         return dict(self.settings)
 
 
-@dataclass(frozen=True)
-class Functions:
-    """The computation of an architecture. Weights are arguments, so that one compilation serves all layers."""
-
-    embed: Callable[[Tensor, Weights, torch.dtype], Tensor]  # ids [rows, length] → x [rows, length, d]
-    attention_inputs: Callable[[Tensor, Weights, Setting], tuple[Tensor, Tensor, Tensor]]  # x → q, k, v, rotated
-    layer: Callable[[Tensor, Weights, Setting, Tensor | None], Tensor]  # x, weights, setting, self-bias → x
-    final_norm: Callable[[Tensor, Weights], Tensor]  # x [..., d] → x [..., d]
-    output_features: Callable[[Tensor, Weights], Tensor]  # x [..., d] before the final norm → features [..., d]
-
-
 class Model(nn.Module):  # type: ignore[misc]  # torch is untyped here
-    """A model in pre-training.
+    """A model in pre-training. The functions of a layer take its weights, so that one compilation serves all layers.
 
     dtype: type of the matrix products and of the activations between layers
     compiled: whether the functions of a layer are compiled with torch.compile
     self_bias: number per layer that is added to the logit of each token with itself; it is not trained
     """
 
-    functions: ClassVar[Functions]
-    embedding_names: ClassVar[tuple[str, ...]]
     layer_path: ClassVar[str]  # path of the layers, up to their number
-    layer_names: ClassVar[tuple[str, ...]]  # within a layer
-    head_names: ClassVar[tuple[str, ...]]  # between the last layer and the output layer
-    output_names: ClassVar[tuple[str, ...]]  # weight [vocabulary, d] of the output layer and, where it has one, bias
     rotary_base: ClassVar[float | None] = None  # the frequencies are base^(−2f/r); None: nothing rotates
 
     def __init__(
@@ -71,47 +89,92 @@ class Model(nn.Module):  # type: ignore[misc]  # torch is untyped here
     ) -> None:
         super().__init__()
         self.shape, self.dtype = shape, dtype
-        self.config = TransformersConfig(self.transformers_config(shape))
-        for name, part in self.parameter_shapes(shape).items():
-            self.add_module(name, _module(part))  # type: ignore[arg-type]
-        self.self_bias = None if self_bias is None else tuple(self_bias)
-        rotation = None if self.rotary_base is None else _rotation(self.rotary_base, shape)
-        for name in ("cos", "sin"):
-            self.register_buffer(f"_{name}", getattr(rotation, name, None), persistent=False)
-        self.register_buffer("_bias", None if self_bias is None else torch.tensor(self.self_bias), persistent=False)
-        held = dict(self.named_parameters())
-        self.embedding_weights = tuple(held[name] for name in self.embedding_names)
-        # A weight that a layer does not have is None (the first norm of ModernBERT).
+        self.config = TransformersConfig(_common_settings(shape) | self.transformers_config(shape))
+        parts = self.parts(shape)
+        self.embedding_weights = self._register("", parts.embeddings)
         self.layer_weights: list[Weights] = [
-            tuple(held.get(f"{self.layer_path}.{i}.{name}") for name in self.layer_names) for i in range(shape.layers)
+            self._register(f"{self.layer_path}.{number}.", layer) for number, layer in enumerate(parts.layers)
         ]
-        self.head_weights = tuple(held[name] for name in self.head_names)
-        self.output_weights = (*(held[name] for name in self.output_names), None)[:2]  # weight, bias or None
-        of = self.functions
-        prepared = _compiled if compiled else _uncompiled
-        self._embed, self._layer, self._output_features = (
-            prepared(function) for function in (of.embed, of.layer, of.output_features)
+        self.head_weights = self._register("", parts.head)
+        bias = self._register("", {parts.output_bias: (shape.vocabulary,)}) if parts.output_bias else (None,)
+        self.output_weights = (self.embedding_weights[0], *bias)
+        self.self_bias = None if self_bias is None else tuple(self_bias)
+        self.register_buffer("_bias", None if self_bias is None else torch.tensor(self.self_bias), persistent=False)
+        rotation = None if self.rotary_base is None else _rotation(self.rotary_base, shape)
+        self.register_buffer("_rotation", rotation, persistent=False)
+        functions: list[Callable[..., Any]] = [
+            self.embed,
+            self.layer,
+            self.output_features,
+            mean_loss,
+            loss_and_gradients,
+        ]
+        self._embed, self._layer, self._output_features, self._mean_loss, self._loss_and_gradients = (
+            _compiled(function) if compiled else function for function in functions
         )
-        self._mean_loss, self._loss_and_gradients = prepared(mean_loss), prepared(loss_and_gradients)
+
+    def _register(self, path: str, shapes: Shapes) -> Weights:
+        """Register parameters without values in nested modules, and return them in the same order."""
+        weights: list[nn.Parameter | None] = []
+        for name, shape in shapes.items():
+            module: nn.Module = self
+            *words, leaf = f"{path}{name}".split(".")
+            for word in words if shape else ():
+                if word not in module._modules:
+                    module.add_module(word, nn.Module())
+                module = module._modules[word]
+            weights.append(None if shape is None else nn.Parameter(torch.empty(*shape)))
+            if shape is not None:
+                module.register_parameter(leaf, weights[-1])
+        return tuple(weights)
+
+    # ---- what an architecture defines
 
     @staticmethod
     @abstractmethod
-    def parameter_shapes(shape: Shape) -> Shapes:
-        """Return the shapes of all parameters by name."""
+    def parts(shape: Shape) -> Parts:
+        """Return the names and shapes of all parameters."""
 
     @staticmethod
     @abstractmethod
     def transformers_config(shape: Shape) -> dict[str, object]:
-        """Return the content of transformers' config.json."""
+        """Return what transformers' config.json has beside the settings that all architectures have in common."""
 
     @abstractmethod
     def query_key(self, layer: int) -> tuple[Tensor, Tensor]:
         """Return the query and key weights of a layer, as they are stored: [out, in]."""
 
     @staticmethod
+    @abstractmethod
+    def embed(ids: Tensor, weights: Weights, dtype: torch.dtype) -> Tensor:
+        """Return the embeddings [rows, length, d] of token ids [rows, length]."""
+
+    @staticmethod
+    @abstractmethod
+    def attention_inputs(x: Tensor, weights: Weights, setting: Setting) -> tuple[Tensor, Tensor, Tensor]:
+        """Return q, k, v [rows, heads, length, r] of one layer for its input x [rows, length, d]; q, k are rotated."""
+
+    @staticmethod
+    @abstractmethod
+    def layer(x: Tensor, weights: Weights, setting: Setting, self_bias: Tensor | None) -> Tensor:
+        """Return the output [rows, length, d] of one layer for its input x [rows, length, d]."""
+
+    @staticmethod
+    @abstractmethod
+    def final_norm(x: Tensor, weights: Weights) -> Tensor:
+        """Return the normalised output of the last layer, [..., d]."""
+
+    @staticmethod
+    @abstractmethod
+    def output_features(x: Tensor, weights: Weights) -> Tensor:
+        """Return the features [..., d] that the output layer maps to logits, for x before the final norm."""
+
+    @staticmethod
     def initial_std(name: str, shape: Shape) -> float:
         """Return the std of the initial values of a matrix."""
         return 0.02
+
+    # ---- what all have in common
 
     @property
     def rotary(self) -> RotaryPairs | None:
@@ -125,8 +188,7 @@ class Model(nn.Module):  # type: ignore[misc]  # torch is untyped here
     @property
     def setting(self) -> Setting:
         """What all layers have in common."""
-        rotation = None if self._cos is None else Rotation(self._cos, self._sin)
-        return Setting(self.shape.heads, self.shape.causal, rotation)
+        return Setting(self.shape.heads, self.shape.causal, self._rotation)
 
     def layer_bias(self, layer: int) -> Tensor | None:
         """Return the self-bias of a layer, []; None where there is none."""
@@ -164,7 +226,7 @@ class Model(nn.Module):  # type: ignore[misc]  # torch is untyped here
 
     def forward(self, ids: Tensor) -> Tensor:
         """Return logits [rows, length, vocabulary] for token ids [rows, length]."""
-        h = self.functions.output_features(self.encode(ids), self.head_weights)  # [rows, length, d]
+        h = self.output_features(self.encode(ids), self.head_weights)  # [rows, length, d]
         return linear(h, *self.output_weights)
 
     def flops(self, rows: int, predicted: int) -> float:
@@ -173,44 +235,43 @@ class Model(nn.Module):  # type: ignore[misc]  # torch is untyped here
         6·parameters·tokens + 12·layers·d·length·tokens for the layers, and 6·parameters·predicted for the output head,
         which is computed at the predicted positions only. Parameters are those of matrices.
         """
+
+        def entries(weights: Iterable[Tensor | None]) -> int:
+            return sum(weight.numel() for weight in weights if weight is not None and weight.dim() == 2)
+
         shape, tokens = self.shape, rows * self.shape.length
-        layers, head = (
-            sum(weight.numel() for weight in weights if weight is not None and weight.dim() == 2)
-            for weights in (
-                [weight for weights in self.layer_weights for weight in weights],
-                (*self.head_weights, *self.output_weights),
-            )
-        )
+        layers = sum(map(entries, self.layer_weights))
+        head = entries((*self.head_weights, *self.output_weights))
         attention = 12.0 * shape.layers * shape.hidden * shape.length
         return float((6.0 * layers + attention) * tokens + 6.0 * head * predicted)
 
 
-def linear_shapes(out: int, into: int, *, bias: bool = True) -> dict[str, tuple[int, ...]]:
-    """Return the parameters of a linear map."""
-    return {"weight": (out, into), "bias": (out,)} if bias else {"weight": (out, into)}
+def with_bias(name: str, *shape: int) -> dict[str, tuple[int, ...]]:
+    """Return the parameters of a linear map, of shape [out, in], or of a norm, [d], with their bias."""
+    return {f"{name}.weight": shape, f"{name}.bias": shape[:1]}
 
 
-def norm_shapes(d: int, *, bias: bool = True) -> dict[str, tuple[int, ...]]:
-    """Return the parameters of a norm."""
-    return {"weight": (d,), "bias": (d,)} if bias else {"weight": (d,)}
+def _common_settings(shape: Shape) -> dict[str, object]:
+    """Return the settings that every config.json has under the same names."""
+    return {
+        "num_hidden_layers": shape.layers,
+        "hidden_size": shape.hidden,
+        "num_attention_heads": shape.heads,
+        "intermediate_size": shape.intermediate,
+        "vocab_size": shape.vocabulary,
+        "max_position_embeddings": shape.length,
+        "initializer_range": 0.02,
+        "pad_token_id": shape.pad,
+        "tie_word_embeddings": True,
+        "dtype": "float32",
+    }
 
 
-def _module(shapes: Shapes) -> nn.Module:
-    """Return nested modules with uninitialised parameters of the shapes given."""
-    module = nn.Module()
-    for name, part in shapes.items():
-        if isinstance(part, tuple):
-            module.register_parameter(name, nn.Parameter(torch.empty(*part)))
-        else:
-            module.add_module(name, _module(part))
-    return module
-
-
-def _rotation(base: float, shape: Shape) -> Rotation:
-    """Return cos and sin [length, r/2] of the angles p·θ_f, computed in float32 as transformers does."""
+def _rotation(base: float, shape: Shape) -> Tensor:
+    """Return cos and sin [2, length, r/2] of the angles p·θ_f, computed in float32 as transformers does."""
     frequencies = 1.0 / base ** (torch.arange(0, shape.head_size, 2).float() / shape.head_size)  # [r/2]
     angles = torch.arange(shape.length).float()[:, None] * frequencies  # [length, r/2]
-    return Rotation(angles.cos(), angles.sin())
+    return torch.stack([angles.cos(), angles.sin()])
 
 
 @cache  # one compilation for every model of a process
@@ -220,7 +281,3 @@ def _compiled(function: Callable[..., Any]) -> Callable[..., Any]:
     torch._dynamo.config.recompile_limit = 64  # for several shapes, with and without gradients
     compiled: Callable[..., Any] = torch.compile(function, dynamic=False)
     return compiled
-
-
-def _uncompiled(function: Callable[..., Any]) -> Callable[..., Any]:
-    return function
