@@ -88,9 +88,8 @@ if TYPE_CHECKING:
     from attngeo.training.gradients.terms import GradientTerms
     from attngeo.training.initialise import symmetric_init_
     from attngeo.training.monitoring.lightning_monitor import LightningMonitor
-    from attngeo.training.monitoring.monitor import Monitor
+    from attngeo.training.monitoring.monitor import Monitor, watch
     from attngeo.training.monitoring.track import track
-    from attngeo.training.monitoring.watch import watch
     from attngeo.training.pretraining.pretrain import pretrain
     from attngeo.weights.layout.attention_weights import AttentionWeights
     from attngeo.weights.layout.layers import attention_layers
@@ -185,7 +184,7 @@ _HOME = {
     "softmax_invariance": "attngeo.organization.softmax.invariance",
     "symmetric_init_": "attngeo.training.initialise",
     "track": "attngeo.training.monitoring.track",
-    "watch": "attngeo.training.monitoring.watch",
+    "watch": "attngeo.training.monitoring.monitor",
 }
 
 

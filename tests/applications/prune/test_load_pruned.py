@@ -20,7 +20,7 @@ from attngeo.applications.prune.plan import PrunePlan  # noqa: E402
 from attngeo.applications.prune.prune import prune  # noqa: E402
 from attngeo.errors import InputError, SourceError  # noqa: E402
 from attngeo.live.load import load_model, quiet_transformers  # noqa: E402
-from attngeo.training.monitoring.tracker_values import layer_values  # noqa: E402
+from attngeo.training.monitoring.records import layer_values  # noqa: E402
 from tests.applications.prune.prunable_models import (  # noqa: E402
     EAGER_ONLY,
     MODELS,

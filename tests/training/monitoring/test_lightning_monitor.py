@@ -20,8 +20,7 @@ from lightning.pytorch.loggers import CSVLogger, TensorBoardLogger  # noqa: E402
 import attngeo  # noqa: E402
 from attngeo.errors import InputError  # noqa: E402
 from tests.training.monitoring.record_checks import difference  # noqa: E402
-from tests.training.monitoring.test_monitor_trainer import RandomTexts, mask_randomly  # noqa: E402
-from tests.training.monitoring.test_watch import scalars  # noqa: E402
+from tests.training.monitoring.test_trainer import RandomTexts, mask_randomly, scalars  # noqa: E402
 from tests.weights.tiny_models import bert  # noqa: E402
 
 

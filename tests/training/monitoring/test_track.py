@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import shutil
 import signal
 import subprocess
@@ -18,10 +19,14 @@ from typer.testing import CliRunner
 
 from attngeo.cli import app
 from attngeo.errors import AttngeoError, InputError, SourceError
-from attngeo.training.monitoring.records import read_records
-from attngeo.training.monitoring.track import track
-from tests.training.monitoring.checkpoint_folders import CONFIG, random_weights, save_checkpoint
-from tests.training.monitoring.record_checks import difference, recorded_steps
+from attngeo.training.monitoring import RecordFile, find_checkpoints, read_records, track
+from tests.training.monitoring.record_checks import (
+    CONFIG,
+    difference,
+    random_weights,
+    recorded_steps,
+    save_checkpoint,
+)
 
 
 @pytest.fixture
@@ -31,6 +36,8 @@ def run(tmp_path: Path) -> Path:
         save_checkpoint(folder, step)
     (folder / "runs").mkdir()  # other content of a run's folder
     (folder / "README.md").write_text("checkpoint-7")
+    save_checkpoint(folder, 1000, "tmp-checkpoint-{}")
+    save_checkpoint(folder, 1500, ".checkpoint-{}")
     return folder
 
 
@@ -42,13 +49,20 @@ def run_track(*words: Any) -> Any:
 def test_every_checkpoint_is_scored_in_order_of_step(run: Path) -> None:
     rows = track(run)
     assert [row["step"] for row in rows] == recorded_steps(run / "attngeo.jsonl") == [100, 500, 1000]
-    for row in rows:
-        assert difference(row, run / f"checkpoint-{row['step']}") <= 1e-6
-    form = (random_weights(500)["encoder.layer.1.attention.self.query.weight"].T.astype(np.float64)
-            @ random_weights(500)["encoder.layer.1.attention.self.key.weight"])  # fmt: skip
-    row_norms, column_norms = np.linalg.norm(form, axis=1), np.linalg.norm(form, axis=0)
-    assert rows[1]["row_spread"][1] == pytest.approx(row_norms.std(ddof=1) / row_norms.mean(), rel=1e-5)
-    assert rows[1]["column_spread"][1] == pytest.approx(column_norms.std(ddof=1) / column_norms.mean(), rel=1e-5)
+    assert all(difference(row, run / f"checkpoint-{row['step']}") <= 1e-6 for row in rows)
+    query, key = (random_weights(500)[f"encoder.layer.1.attention.self.{side}.weight"] for side in ("query", "key"))
+    form = query.T.astype(np.float64) @ key
+    for name, axis in (("row_spread", 1), ("column_spread", 0)):
+        norms = np.linalg.norm(form, axis=axis)
+        assert rows[1][name][1] == pytest.approx(norms.std(ddof=1) / norms.mean(), rel=1e-5)
+    assert [row["step"] for row in track(run, run / "some.jsonl", every=500)] == [500, 1000]
+
+
+@pytest.mark.parametrize("name", ["step-{}", "step_{}", "ckpt-{}", "global_step{}", "epoch=0-step={}", "iter_{}"])
+def test_common_names_of_checkpoints_are_found(tmp_path: Path, name: str) -> None:
+    save_checkpoint(tmp_path, 30, name)
+    save_checkpoint(tmp_path, 4, name)
+    assert [saved.step for saved in find_checkpoints(tmp_path)] == [4, 30]
 
 
 def test_track_continues_where_it_stopped(run: Path) -> None:
@@ -76,6 +90,7 @@ def scored_again(run: Path) -> list[str]:
 @pytest.mark.parametrize("step", [100, 1000])
 def test_a_checkpoint_that_was_written_again_is_scored_again(run: Path, step: int) -> None:
     before = track(run)
+    run = run.rename(run.with_name("renamed"))
     assert scored_again(run) == []
     shutil.rmtree(run / f"checkpoint-{step}")
     save_checkpoint(run, step, run=1)
@@ -83,26 +98,29 @@ def test_a_checkpoint_that_was_written_again_is_scored_again(run: Path, step: in
     after = read_records(run / "attngeo.jsonl")
     assert [new["step"] for old, new in zip(before, after, strict=True) if new != old] == [step]
     assert all(difference(row, run / f"checkpoint-{row['step']}") <= 1e-6 for row in after)
-    assert scored_again(run) == []
 
 
-def test_a_file_of_weights_that_was_written_again_is_scored_again(tmp_path: Path) -> None:
-    for step in (10, 20, 30):
-        save_file(random_weights(step), tmp_path / f"step_{step}.safetensors")
-    before = track(tmp_path)
-    save_file(random_weights(20, run=1), tmp_path / "step_20.safetensors")
-    assert scored_again(tmp_path) == ["step_20.safetensors: scored again, because its files have changed"]
-    after = read_records(tmp_path / "attngeo.jsonl")
-    assert [new["step"] for old, new in zip(before, after, strict=True) if new != old] == [20]
+def test_files_of_weights_are_scored_with_the_config_of_the_run(tmp_path: Path) -> None:
+    for step in (10, 20):
+        save_file(random_weights(step), tmp_path / f"model_step_{step}.safetensors")
+    assert track(tmp_path, heads=True)[0].get("head_symmetry") is None  # the number of heads is unknown
+    (tmp_path / "attngeo.jsonl").unlink()
+    (tmp_path / "config.json").write_text(json.dumps(CONFIG))
+    assert len(track(tmp_path)[0]["head_symmetry"][0]) == 4
+    save_file(random_weights(20, run=1), tmp_path / "model_step_20.safetensors")
+    assert scored_again(tmp_path) == ["model_step_20.safetensors: scored again, because its files have changed"]
 
 
-def test_unchanged_checkpoints_are_not_read_again_after_the_run_was_renamed(run: Path) -> None:
-    track(run)
-    assert scored_again(run.rename(run.with_name("renamed"))) == []
+def test_folders_of_weights_use_the_config_of_the_run(run: Path) -> None:
+    expected = track(run, run / "with.jsonl")
+    for step in (100, 500, 1000):
+        (run / f"checkpoint-{step}" / "config.json").rename(run / "config.json")
+    rows = [row | {"files": old["files"]} for row, old in zip(track(run), expected, strict=True)]
+    assert rows == expected and len(expected[0]["head_symmetry"][0]) == 4  # the config states the number of heads
 
 
-def test_records_without_the_state_of_files_are_kept(run: Path) -> None:
-    """Those of a Monitor, which measures a model that is not in a file."""
+def test_records_of_a_monitor_are_kept(run: Path) -> None:
+    """They have no state of files: a Monitor measures a model that is not in a file."""
     rows = [{key: value for key, value in row.items() if key != "files"} for row in track(run)]
     (run / "attngeo.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
     assert track(run) == rows
@@ -113,57 +131,16 @@ def test_track_killed_and_restarted_writes_the_same_file(tmp_path: Path, moment:
     folder = tmp_path / "run"
     for step in range(1, 7):
         save_checkpoint(folder, step)
-    code = (
-        "import os, signal; from attngeo.training.monitoring.track import track\n"
-        f"track({str(folder)!r}, progress=lambda done, _: done == {moment} and os.kill(os.getpid(), signal.SIGKILL))"
+    code = (  # it needs no torch
+        "import os, signal, sys; sys.modules['torch'] = None; import attngeo\n"
+        f"attngeo.track({str(folder)!r}, progress=lambda done, _: done == {moment} "
+        "and os.kill(os.getpid(), signal.SIGKILL))"
     )
     assert subprocess.run([sys.executable, "-c", code]).returncode == -signal.SIGKILL
     assert recorded_steps(folder / "attngeo.jsonl") == list(range(1, moment + 1))
     track(folder)
     track(folder, tmp_path / "uninterrupted.jsonl")
     assert (folder / "attngeo.jsonl").read_bytes() == (tmp_path / "uninterrupted.jsonl").read_bytes()
-
-
-def test_heads_that_were_not_recorded_are_not_left_out_silently(run: Path) -> None:
-    track(run, heads=False)
-    before = (run / "attngeo.jsonl").read_bytes()
-    with pytest.raises(InputError, match=r"holds 0 heads of encoder layer 0, but 4 are wanted; .* --no-heads"):
-        track(run)
-    assert (run / "attngeo.jsonl").read_bytes() == before
-    assert len(track(run, heads=False)) == 3
-    (run / "attngeo.jsonl").unlink()
-    track(run)
-    assert "head_symmetry" in track(run, heads=False)[0]  # more than was asked for
-    for folder in run.glob("checkpoint-*"):
-        (folder / "config.json").unlink()  # which declares 4 heads
-    assert len(track(run, num_heads=4, unproven=True)) == 3
-    with pytest.raises(InputError, match="holds 4 heads of encoder layer 0, but 2 are wanted"):
-        track(run, num_heads=2, unproven=True)
-
-
-@pytest.mark.parametrize("content", ["a list of groceries", '{"model_type":"bert"}', "[1, 2]"])
-def test_a_file_that_holds_no_records_is_not_overwritten(run: Path, content: str) -> None:
-    (run / "notes").write_text(content)  # without a line break at its end, as the last line of a killed run
-    with pytest.raises(SourceError, match="notes: line 1 is not a record"):
-        track(run, run / "notes")
-    assert (run / "notes").read_text() == content
-
-
-def test_a_last_record_without_a_line_break_is_kept(run: Path) -> None:
-    lines = [json.dumps(row) for row in track(run)]
-    (run / "attngeo.jsonl").write_text("\n".join(lines))
-    assert [row["step"] for row in read_records(run / "attngeo.jsonl")] == [100, 500, 1000]
-    (run / "attngeo.jsonl").write_text("\n".join(lines)[:-1])  # cut off by a kill
-    assert [row["step"] for row in read_records(run / "attngeo.jsonl")] == [100, 500]
-
-
-def test_files_of_weights_use_the_config_of_the_run(tmp_path: Path) -> None:
-    for step in (10, 20):
-        save_file(random_weights(step), tmp_path / f"model_step_{step}.safetensors")
-    assert track(tmp_path, heads=True)[0].get("head_symmetry") is None  # the number of heads is unknown
-    (tmp_path / "attngeo.jsonl").unlink()
-    (tmp_path / "config.json").write_text(json.dumps(CONFIG))
-    assert len(track(tmp_path)[0]["head_symmetry"][0]) == 4
 
 
 def test_pickle_checkpoints_are_scored(tmp_path: Path) -> None:
@@ -183,98 +160,11 @@ def test_the_final_model_of_attngeo_pretrain_is_scored(tmp_path: Path) -> None:
     assert [row["step"] for row in track(tmp_path)] == [90]
 
 
-def test_every_selects_multiples_of_a_step(run: Path) -> None:
-    assert [row["step"] for row in track(run, every=500)] == [500, 1000]
-    with pytest.raises(SourceError, match="multiple of 7"):
-        track(run, every=7)
-
-
-def test_an_incomplete_newest_checkpoint_is_left_out_without_an_error(run: Path) -> None:
-    path = save_checkpoint(run, 3000) / "model.safetensors"
-    os.truncate(path, path.stat().st_size // 2)
-    result = run_track(run)
-    assert result.exit_code == 0 and "checkpoint-3000: left out" in result.stderr
-    assert recorded_steps(run / "attngeo.jsonl") == [100, 500, 1000]
-    shutil.copy(save_checkpoint(run.parent / "x", 3000) / "model.safetensors", path)
-    assert run_track(run).exit_code == 0 and recorded_steps(run / "attngeo.jsonl")[-1] == 3000
-
-
-def test_an_unreadable_checkpoint_is_named_and_the_others_are_scored(run: Path) -> None:
-    path = run / "checkpoint-500" / "model.safetensors"
-    os.truncate(path, path.stat().st_size // 2)
-    result = run_track(run)
-    last = result.stderr.strip().splitlines()[-1]
-    assert result.exit_code == 2 and last.startswith("attngeo: error: ") and "checkpoint-500" in last
-    assert "2 of 3" in last and recorded_steps(run / "attngeo.jsonl") == [100, 1000]
-
-
-def test_a_run_with_only_unreadable_checkpoints_is_an_error(tmp_path: Path) -> None:
-    (tmp_path / "checkpoint-1").mkdir()
-    result = run_track(tmp_path)
-    assert result.exit_code == 2 and "checkpoint-1: is empty" in result.stderr
-
-
-def test_records_of_another_run_are_refused_and_kept(run: Path, tmp_path: Path) -> None:
-    track(run)
-    other = tmp_path / "other"
-    save_checkpoint(other, 500, run=1)
-    save_checkpoint(other, 900, run=1)
-    before = (run / "attngeo.jsonl").read_bytes()
-    result = run_track(other, "--out", run / "attngeo.jsonl")
-    assert result.exit_code == 2 and "holds another run, at step 500" in result.stderr
-    assert len(result.stderr.splitlines()) == 1
-    assert (run / "attngeo.jsonl").read_bytes() == before
-    deeper = tmp_path / "deeper"
-    save_checkpoint(deeper, 7, layers=3)
-    with pytest.raises(InputError, match="another run, with 2 encoder layers where checkpoint-7 has 3"):
-        track(deeper, run / "attngeo.jsonl")
-    assert (run / "attngeo.jsonl").read_bytes() == before
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("no json\n", "line 1 is not a record"),
-        ('{"step": 1}\n[2]\n', "line 2"),
-        ('{"loss": 1}\n', "expected a JSON object with a whole number `step`"),
-    ],
-)
-def test_a_file_without_records_is_refused_and_kept(run: Path, text: str, message: str) -> None:
-    (run / "attngeo.jsonl").write_text(text)
-    result = run_track(run)
-    assert result.exit_code == 2 and message in result.stderr and len(result.stderr.splitlines()) == 1
-    assert (run / "attngeo.jsonl").read_text() == text
-
-
-def test_a_folder_without_checkpoints_is_an_error(tmp_path: Path) -> None:
-    for folder, message in [(tmp_path, "no checkpoints"), (tmp_path / "nowhere", "cannot be listed")]:
-        result = run_track(folder)
-        assert result.exit_code == 2 and message in result.stderr and len(result.stderr.splitlines()) == 1
-    assert not list(tmp_path.iterdir())
-
-
-def test_two_checkpoints_of_one_step_are_refused(run: Path) -> None:
-    save_checkpoint(run, 500, "step-{}")
-    with pytest.raises(InputError, match="checkpoint-500 and step-500 are both of step 500"):
-        track(run)
-
-
-def test_an_output_that_cannot_be_written_is_an_error(run: Path) -> None:
-    with pytest.raises(AttngeoError, match="cannot be written"):
-        track(run, run / "nowhere" / "records.jsonl")
-
-
-def test_track_reads_safetensors_without_torch(run: Path) -> None:
-    code = f"import sys; sys.modules['torch'] = None; import attngeo; attngeo.track({str(run)!r})"
-    subprocess.run([sys.executable, "-c", code], check=True)
-    assert recorded_steps(run / "attngeo.jsonl") == [100, 500, 1000]
-
-
 def test_track_draws_the_curves_of_its_records(run: Path) -> None:
     result = run_track(run, "--figure", run / "curves.png")
     assert result.exit_code == 0 and (run / "curves.png").read_bytes()[:4] == b"\x89PNG"
     assert f"attngeo: drew {run / 'curves.png'}" in result.stderr
-    from attngeo.show.training_curves import training_figure as curves
+    from attngeo.show import training_figure as curves
 
     rows = read_records(run / "attngeo.jsonl")
     axes = curves(rows).axes
@@ -288,32 +178,126 @@ def test_track_draws_the_curves_of_its_records(run: Path) -> None:
         curves([{"step": 0, "loss": 1.0}])
 
 
-def test_records_of_other_layers_are_refused_and_kept(run: Path) -> None:
+# ---- records of something else
+
+
+def test_records_of_other_heads_layers_and_runs_are_refused_and_kept(run: Path, tmp_path: Path) -> None:
+    other, deeper, records = tmp_path / "other", tmp_path / "deeper", run / "attngeo.jsonl"
+    save_checkpoint(other, 500, run=1)
+    save_checkpoint(other, 900, run=1)
+    save_checkpoint(deeper, 7, layers=3)
+
+    def refused(folder: Path, message: str, **options: Any) -> None:
+        before = records.read_bytes()
+        with pytest.raises(InputError, match=message):
+            track(folder, records, **options)
+        assert records.read_bytes() == before
+
+    track(run, heads=False)
+    refused(run, r"holds 0 heads of encoder layer 0, but 4 are wanted; .* --no-heads")
+    assert len(track(run, heads=False)) == 3
+    records.unlink()
     track(run, layers=[1])
-    before = (run / "attngeo.jsonl").read_bytes()
     for layers in (None, [0]):
-        with pytest.raises(
-            InputError, match=r"holds 1 layers from encoder layer 1 on, but \d from encoder layer 0 on are selected"
-        ):
-            track(run, layers=layers)
-    assert (run / "attngeo.jsonl").read_bytes() == before
+        refused(run, r"holds 1 layers from encoder layer 1 on, but \d from encoder layer 0 on are", layers=layers)
     assert track(run, layers=[1])[0]["layer"] == [1]
+    records.unlink()
+    track(run)
+    refused(other, "holds another run, at step 500")
+    refused(deeper, "another run, with 2 encoder layers where checkpoint-7 has 3")
+    assert "head_symmetry" in track(run, heads=False)[0]  # more than was asked for
+    for folder in run.glob("checkpoint-*"):
+        (folder / "config.json").unlink()  # which declares 4 heads
+    assert len(track(run, num_heads=4, unproven=True)) == 3
+    refused(run, "holds 4 heads of encoder layer 0, but 2 are wanted", num_heads=2, unproven=True)
 
 
-def test_an_unreadable_older_checkpoint_is_an_error_even_if_the_newest_is_unreadable_too(run: Path) -> None:
-    for step in (500, 1000):
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("no json\n", "line 1 is not a record"),
+        ("a list of groceries", "line 1 is not a record"),  # without a line break, as the last line of a killed run
+        ('{"model_type":"bert"}', "expected a JSON object with a whole number `step`"),
+        ('{"step": 1}\n[2]\n', "line 2"),
+    ],
+)
+def test_a_file_without_records_is_refused_and_kept(run: Path, text: str, message: str) -> None:
+    (run / "attngeo.jsonl").write_text(text)
+    result = run_track(run)
+    assert result.exit_code == 2 and message in result.stderr and len(result.stderr.splitlines()) == 1
+    assert (run / "attngeo.jsonl").read_text() == text
+
+
+def test_a_last_record_without_a_line_break_is_kept(run: Path) -> None:
+    lines = [json.dumps(row) for row in track(run)]
+    (run / "attngeo.jsonl").write_text("\n".join(lines))
+    assert [row["step"] for row in read_records(run / "attngeo.jsonl")] == [100, 500, 1000]
+    (run / "attngeo.jsonl").write_text("\n".join(lines)[:-1])  # cut off by a kill
+    assert [row["step"] for row in read_records(run / "attngeo.jsonl")] == [100, 500]
+
+
+def test_two_writers_of_one_file_keep_the_records_of_each_other(tmp_path: Path) -> None:
+    """Checkpoints are scored during training; neither loses the records of the other."""
+    path = tmp_path / "a.jsonl"
+    monitor = RecordFile(path)
+    for step in (0, 100, 200):
+        monitor.add({"step": step})
+    tracking = RecordFile(path)
+    tracking.add({"step": 50})
+    monitor.add({"step": 300})
+    tracking.add({"step": 250})
+    assert recorded_steps(path) == [0, 50, 100, 200, 250, 300]
+
+
+def test_a_line_that_was_cut_short_does_not_spoil_the_next_one(tmp_path: Path) -> None:
+    """A disk that is full takes the beginning of a line; when there is space again, the file has to be sound."""
+    path = tmp_path / "a.jsonl"
+    records = RecordFile(path)
+    records.add({"step": 0})
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (os.path.getsize(path) + 5, limits[1]))
+    try:
+        with pytest.raises(AttngeoError, match=r"a\.jsonl: cannot be written"):
+            records.add({"step": 100})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    records.add({"step": 200})
+    assert recorded_steps(path) == [0, 100, 200]
+
+
+# ---- what cannot be read
+
+
+def test_an_incomplete_newest_checkpoint_is_left_out_without_an_error(run: Path) -> None:
+    path = save_checkpoint(run, 3000) / "model.safetensors"
+    os.truncate(path, path.stat().st_size // 2)
+    result = run_track(run)
+    assert result.exit_code == 0 and "checkpoint-3000: left out" in result.stderr
+    assert recorded_steps(run / "attngeo.jsonl") == [100, 500, 1000]
+    shutil.copy(save_checkpoint(run.parent / "x", 3000) / "model.safetensors", path)
+    assert run_track(run).exit_code == 0 and recorded_steps(run / "attngeo.jsonl")[-1] == 3000
+
+
+@pytest.mark.parametrize(("steps", "message"), [([500], "2 of 3"), ([500, 1000], "and 1 more; 1 of 3 checkpoints")])
+def test_an_unreadable_older_checkpoint_is_named_and_the_others_are_scored(
+    run: Path, steps: list[int], message: str
+) -> None:
+    for step in steps:
         (run / f"checkpoint-{step}" / "model.safetensors").write_bytes(b"half")
-    with pytest.raises(SourceError, match=r"checkpoint-500/.* and 1 more; 1 of 3 checkpoints are in"):
-        track(run)
-    assert recorded_steps(run / "attngeo.jsonl") == [100]
+    result = run_track(run)
+    last = result.stderr.strip().splitlines()[-1]
+    assert result.exit_code == 2 and last.startswith("attngeo: error: ") and "500/model.safetensors" in last
+    assert message in last and recorded_steps(run / "attngeo.jsonl") == [s for s in (100, 500, 1000) if s not in steps]
 
 
-def test_folders_of_weights_use_the_config_of_the_run(run: Path) -> None:
-    expected = track(run, run / "with.jsonl")
-    for step in (100, 500, 1000):
-        (run / f"checkpoint-{step}" / "config.json").rename(run / "config.json")
-    rows = [row | {"files": old["files"]} for row, old in zip(track(run), expected, strict=True)]
-    assert rows == expected and len(expected[0]["head_symmetry"][0]) == 4  # the config states the number of heads
+def test_folders_without_readable_checkpoints_are_an_error(tmp_path: Path) -> None:
+    for folder, message in [(tmp_path, "no checkpoints"), (tmp_path / "nowhere", "cannot be listed")]:
+        result = run_track(folder)
+        assert result.exit_code == 2 and message in result.stderr and len(result.stderr.splitlines()) == 1
+    assert not list(tmp_path.iterdir())
+    (tmp_path / "checkpoint-1").mkdir()
+    result = run_track(tmp_path)
+    assert result.exit_code == 2 and "checkpoint-1: is empty" in result.stderr
 
 
 @pytest.mark.parametrize(
@@ -322,11 +306,19 @@ def test_folders_of_weights_use_the_config_of_the_run(run: Path) -> None:
         ({"num_heads": "2"}, "num_heads is '2', expected a whole number from 1 on"),
         ({"stack": 1}, "stack: expected the name of a stack"),
         ({"every": 1.5}, "every is 1.5, expected a whole number from 1 on"),
+        ({"every": 7}, "multiple of 7"),
+        ({"out": "nowhere/records.jsonl"}, "cannot be written"),
     ],
 )
-def test_options_of_the_wrong_kind_are_refused_also_where_records_exist(
-    run: Path, options: dict[str, Any], message: str
-) -> None:
+def test_bad_options_are_refused_also_where_records_exist(run: Path, options: dict[str, Any], message: str) -> None:
     track(run)
-    with pytest.raises(InputError, match=message):
+    if "out" in options:
+        options = {"out": run / options["out"]}
+    with pytest.raises((AttngeoError, SourceError), match=message):
         track(run, **options)
+
+
+def test_two_checkpoints_of_one_step_are_refused(run: Path) -> None:
+    save_checkpoint(run, 500, "step-{}")
+    with pytest.raises(InputError, match="checkpoint-500 and step-500 are both of step 500"):
+        track(run)

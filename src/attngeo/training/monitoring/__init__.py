@@ -8,19 +8,21 @@ These names are imported here; they need no torch.
     tracker_values              a record as the names and numbers that trackers show
 
 The following modules import torch, so that their names are imported from them directly.
-    watch            attach a Monitor to transformers' Trainer and its trackers
+    monitor             Monitor: a call in any torch loop, or a callback of transformers' Trainer; watch
     lightning_monitor   LightningMonitor: a callback of Lightning's Trainer
-    monitor          Monitor: a callback of transformers' Trainer, or a call in any torch loop
-    live_scores      scores of all layers and heads on the device that holds their weights
-    largest_logits   the largest attention logit of every head on a few rows
-    probe_rows       the rows on which logits are measured
-    loggers          pass values to a logger
+    live_scores         scores of all layers and heads on the device that holds their weights
+    largest_logits      the largest attention logit of every head on a few rows
 """
 
-from attngeo.training.monitoring.records import LayerFigures, Record, RecordFile, make_record, read_records
-from attngeo.training.monitoring.saved_checkpoints import SavedCheckpoint, find_checkpoints
-from attngeo.training.monitoring.track import track
-from attngeo.training.monitoring.tracker_values import tracker_values
+from attngeo.training.monitoring.records import (
+    LayerFigures,
+    Record,
+    RecordFile,
+    make_record,
+    read_records,
+    tracker_values,
+)
+from attngeo.training.monitoring.track import SavedCheckpoint, find_checkpoints, track
 
 __all__ = [
     "LayerFigures",

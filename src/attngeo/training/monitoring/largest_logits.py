@@ -6,18 +6,27 @@ position embedding and normalisation included. Hooks on the attention modules te
 
 from __future__ import annotations
 
+import copy
 import inspect
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+import random
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, TypeAlias
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
 from attngeo.live.attention_logits import allowed_pairs, logit_scale, repeat_keys
-from attngeo.live.frozen import frozen_model
+from attngeo.live.frozen import frozen_model, preserved_random_state
 
+if TYPE_CHECKING:
+    from torch.utils.data import DataLoader
+
+_GENERATORS = (torch.Generator, np.random.Generator, np.random.RandomState, random.Random)
+Batch: TypeAlias = Tensor | Mapping[str, Any] | Sequence[Any]  # tensors, on their own or in mappings and sequences
 LOGITS_AT_ONCE = 2**26  # the queries are processed in chunks with at most this many logits
 
 
@@ -64,12 +73,8 @@ class LogitRecorder(TorchFunctionMode):  # type: ignore[misc]  # torch is untype
 
     def by_layer(self, layers: int) -> list[Tensor | None]:
         """Return the largest |logit| per head for each layer; the maximum if a layer made several calls."""
-        calls = self.calls
-        if len(calls) == layers and all(layer < 0 for layer, _ in calls):
-            # No call could be attributed to a module, but there is one for each layer: they run in order.
-            calls = [(index, logit) for index, (_, logit) in enumerate(calls)]
         largest: list[Tensor | None] = [None] * layers
-        for layer, logit in calls:
+        for layer, logit in self.calls:
             if layer >= 0:
                 before = largest[layer]
                 largest[layer] = logit if before is None or before.shape != logit.shape else before.maximum(logit)
@@ -136,3 +141,50 @@ def _minimal_arguments(model: nn.Module, batch: Mapping[str, Any]) -> Mapping[st
     accepted = inspect.signature(type(model).forward).parameters
     extra = {name: value for name, value in (("use_cache", False), ("logits_to_keep", 1)) if name in accepted}
     return {name: value for name, value in batch.items() if name != "labels"} | extra
+
+
+# ---- the few rows of a batch or of a data set on which the logits are measured
+
+
+def first_rows(batch: Any, count: int, device: torch.device) -> Any:
+    """Return `batch` (a tensor, or tensors in mappings and sequences) with only its first rows, on `device`."""
+    if isinstance(batch, Tensor):
+        return (batch[:count] if batch.dim() else batch).to(device)
+    if isinstance(batch, Mapping):
+        return {name: first_rows(part, count, device) for name, part in batch.items()}
+    if isinstance(batch, (list, tuple)):
+        return [first_rows(part, count, device) for part in batch]
+    return batch
+
+
+def first_rows_of_loader(loader: DataLoader | None, count: int) -> Any:
+    """Return the first items of the loader's data set, collated; None if the data set has no single items.
+
+    The random numbers that training draws afterwards are the same as without this call.
+    """
+    dataset: Any = getattr(loader, "dataset", None)
+    collate: Any = getattr(loader, "collate_fn", None)
+    if collate is None or not hasattr(dataset, "__getitem__") or not hasattr(dataset, "__len__"):
+        return None
+    collator = getattr(collate, "data_collator", collate)  # Trainer wraps the collator it was given
+    with preserved_random_state(), _preserved_generators(dataset, collator):
+        return collate([dataset[index] for index in range(min(count, len(dataset)))])
+
+
+@contextmanager
+def _preserved_generators(*owners: Any) -> Iterator[None]:
+    """Let a data set and a collator that have random generators of their own draw from copies of them."""
+    # A collator of transformers makes its generator when it is first called.
+    generators = [
+        (owner, name, value)
+        for owner in owners
+        for name, value in getattr(owner, "__dict__", {}).items()
+        if isinstance(value, _GENERATORS) or (name == "generator" and value is None)
+    ]
+    try:
+        for owner, name, value in generators:
+            setattr(owner, name, copy.deepcopy(value))
+        yield
+    finally:
+        for owner, name, value in generators:
+            setattr(owner, name, value)

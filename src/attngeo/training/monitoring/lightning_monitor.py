@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from attngeo.errors import InputError, first_line
 from attngeo.training.monitoring.monitor import Monitor
-from attngeo.training.monitoring.records import RECORDS_FILE, Record
-from attngeo.training.monitoring.tracker_values import Detail, check_detail, tracker_values
+from attngeo.training.monitoring.records import RECORDS_FILE, Detail, Record, check_detail, tracker_values
 
 if TYPE_CHECKING:
     from lightning.pytorch import LightningModule, Trainer

@@ -1,14 +1,20 @@
-"""`Monitor`: scores of a model during training, as a callback of transformers' Trainer or from any torch loop."""
+"""`Monitor`: scores of a model during training, from any torch loop or as a callback of transformers' Trainer.
+
+`watch` attaches one to a Trainer and passes its figures to the trackers of that Trainer.
+"""
 
 from __future__ import annotations
 
+import copy
+import inspect
 import operator
 import os
 import warnings
-from collections.abc import Collection
+from collections.abc import Callable, Collection
+from functools import wraps
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, SupportsIndex
+from typing import TYPE_CHECKING, Any, Protocol, SupportsIndex
 
 import torch
 from torch import Tensor, nn
@@ -17,22 +23,40 @@ from attngeo.arguments import file_path
 from attngeo.display import draw
 from attngeo.errors import AttngeoError, InputError, first_line
 from attngeo.live.checkpoint import LiveCheckpoint
-from attngeo.training.monitoring.largest_logits import largest_logits
+from attngeo.training.monitoring.largest_logits import Batch, first_rows, first_rows_of_loader, largest_logits
 from attngeo.training.monitoring.live_scores import copy_to_cpu, measure_layers
-from attngeo.training.monitoring.loggers import Logger, log_values
-from attngeo.training.monitoring.probe_rows import Batch, first_rows, first_rows_of_loader
-from attngeo.training.monitoring.records import RECORDS_FILE, Record, RecordFile, make_record, read_records
-from attngeo.training.monitoring.tracker_values import layer_values
+from attngeo.training.monitoring.records import (
+    RECORDS_FILE,
+    Detail,
+    Record,
+    RecordFile,
+    check_detail,
+    layer_values,
+    make_record,
+    read_records,
+    tracker_values,
+)
 from attngeo.weights.layout.layers import Layers, open_layers
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-    from transformers import TrainerControl, TrainerState, TrainingArguments
+    from transformers import Trainer, TrainerControl, TrainerState, TrainingArguments
 
 try:
     from transformers import TrainerCallback
 except ImportError:  # a plain loop needs no transformers
     TrainerCallback = object
+
+
+# Callbacks that print what is logged. They would print every figure.
+_CONSOLE = {"PrinterCallback", "ProgressCallback", "NotebookProgressCallback", "RichProgressCallback"}
+
+
+class Logger(Protocol):
+    """An object with `.log(dict, step)` or `.log(dict)`, such as the wandb module."""
+
+    @property
+    def log(self) -> Callable[..., object]: ...
 
 
 class Monitor(TrainerCallback):  # type: ignore[misc]  # transformers is untyped here
@@ -221,7 +245,7 @@ class Monitor(TrainerCallback):  # type: ignore[misc]  # transformers is untyped
             self.records.append(row)
         if self.logger is not None:
             try:
-                log_values(self.logger, layer_values(row), row["step"])
+                _log(self.logger, layer_values(row), row["step"])
             except Exception as error:
                 self.warn_once(f"the logger fails ({first_line(error)})")
 
@@ -230,6 +254,15 @@ class Monitor(TrainerCallback):  # type: ignore[misc]  # transformers is untyped
         if text not in self._warned:
             self._warned.add(text)
             warnings.warn(f"attngeo.Monitor: {text}", UserWarning, stacklevel=3)
+
+
+def _log(logger: Logger, values: dict[str, float], step: int) -> None:
+    """Call `logger.log` with the values and the step; if it accepts no `step`, the step is one of the values."""
+    parameters = inspect.signature(logger.log).parameters
+    if "step" in parameters or any(one.kind is one.VAR_KEYWORD for one in parameters.values()):
+        logger.log(values, step=step)
+    else:
+        logger.log({"step": step, **values})
 
 
 def _whole_number(step: SupportsIndex) -> int:
@@ -249,3 +282,108 @@ def _unused_name(path: Path) -> Path:
 def _rank() -> int:
     distributed = torch.distributed
     return int(distributed.get_rank()) if distributed.is_available() and distributed.is_initialized() else 0
+
+
+# ---- the trackers of a Trainer
+
+
+def watch(trainer: Trainer, every: int = 100, *, detail: Detail = "stacks", **options: Any) -> Monitor:
+    """Measure the model of `trainer` while it trains, and report the figures to the trackers that the Trainer uses.
+
+    trainer: a transformers Trainer, or one of its subclasses, such as those of trl
+    every:   number of steps from one measurement to the next
+    detail:  what the trackers get. "stacks": median and quartiles of each figure over the layers of each stack, under
+             names such as "attngeo/encoder/symmetry/median". "layers" adds each layer, "heads" each layer and head.
+    options: those of `attngeo.Monitor`
+
+    The records are written as by `attngeo.Monitor`, to `attngeo.jsonl` in the output folder, with all layers and heads.
+    A second call replaces the monitor of the first.
+
+    >>> import torch, transformers
+    >>> model = transformers.AutoModelForCausalLM.from_pretrained(attngeo.bundled("decoder"))
+    >>> texts = [{"input_ids": torch.arange(20, 32), "labels": torch.arange(20, 32)}] * 8
+    >>> arguments = transformers.TrainingArguments("run", max_steps=2, report_to=[], use_cpu=True, save_strategy="no")
+    >>> trainer = transformers.Trainer(model, arguments, train_dataset=texts)
+    >>> monitor = attngeo.watch(trainer, every=1)
+    >>> _ = trainer.train()  # doctest: +SKIP
+    >>> [record["step"] for record in monitor.records]  # doctest: +SKIP
+    [0, 1, 2]
+    """
+    check_detail(detail)
+    handler = getattr(trainer, "callback_handler", None)
+    callbacks = getattr(handler, "callbacks", None)
+    if not isinstance(callbacks, list):
+        raise InputError(f"trainer: a {type(trainer).__name__}, expected a transformers Trainer")
+    others = [callback for callback in callbacks if not isinstance(callback, TrainerMonitor)]
+    if any(isinstance(callback, Monitor) for callback in others):
+        raise InputError("trainer: a Monitor is among its callbacks already; remove it, or do not call watch")
+    monitor = TrainerMonitor(handler, detail, every=every, **options)
+    # The monitor comes before the trackers, so that they see its values and are still open when training ends.
+    callbacks[:] = [monitor, *others]
+    for callback in filter(_prints, others):
+        _do_not_print_figures(callback)
+    return monitor
+
+
+class TrainerMonitor(Monitor):
+    """A Monitor that passes its values to the other callbacks of a Trainer.
+
+    The values are added to what the Trainer logs at the measured step. Where it logs nothing at that step, they are
+    passed on by themselves before the next step begins.
+    """
+
+    def __init__(self, handler: Any, detail: Detail, **options: Any) -> None:
+        super().__init__(**options)
+        self._handler, self._detail = handler, detail
+        self._values: dict[str, float] = {}  # of the last measurement, until they are passed on
+
+    def on_log(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, logs: Any = None, **given: Any
+    ) -> None:
+        if self._values and logs is not None and self.last_measured == state.global_step:
+            logs.update(self._values)
+            self._values = {}
+
+    def on_step_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **given: Any
+    ) -> None:
+        self._pass_on(args, state, control, given)
+
+    def on_train_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **given: Any) -> None:
+        super().on_train_end(args, state, control, **given)
+        self._pass_on(args, state, control, given)
+
+    def _keep(self, row: Record) -> None:
+        super()._keep(row)
+        self._values = tracker_values(row, self._detail)
+
+    def _pass_on(self, args: Any, state: Any, control: Any, given: dict[str, Any]) -> None:
+        """Pass values that no log of the Trainer has taken to the other callbacks, as a log of their own."""
+        values, self._values = self._values, {}
+        if not values:
+            return
+        for callback in list(self._handler.callbacks):
+            if callback is not self and not _prints(callback):
+                try:
+                    callback.on_log(args, state, copy.copy(control), logs=dict(values), **given)
+                except Exception as error:
+                    self.warn_once(f"{type(callback).__name__} fails ({first_line(error)})")
+
+
+def _prints(callback: Any) -> bool:
+    return any(kind.__name__ in _CONSOLE for kind in type(callback).__mro__)
+
+
+def _do_not_print_figures(callback: Any) -> None:
+    """Let a callback that prints what is logged get it without the figures of a monitor."""
+    print_log = callback.on_log
+    if getattr(print_log, "without_figures", False):
+        return
+
+    @wraps(print_log)
+    def on_log(args: Any, state: Any, control: Any, logs: Any = None, **given: Any) -> Any:
+        others = {name: value for name, value in (logs or {}).items() if not name.startswith("attngeo/")}
+        return print_log(args, state, control, logs=others, **given)
+
+    on_log.without_figures = True  # type: ignore[attr-defined]
+    callback.on_log = on_log

@@ -1,4 +1,4 @@
-"""Records: the measurements of a training run as JSON Lines, one line per step, and the file that holds them."""
+"""Records: the measurements of a training run, the JSON Lines file that holds them, and their values for trackers."""
 
 from __future__ import annotations
 
@@ -9,11 +9,13 @@ from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
+
+import numpy as np
 
 from attngeo.arguments import file_path
 from attngeo.data import bundled
-from attngeo.errors import SourceError
+from attngeo.errors import InputError, SourceError
 from attngeo.io.archive import parse_json
 from attngeo.io.files import write_errors, write_file
 
@@ -34,6 +36,8 @@ FIGURES = (
 OPTIONAL = ("symmetry_rope",)  # left out of a record in which no layer has it
 LOGIT = "max_logit"
 STATE = "files"  # of a saved checkpoint: a digest of the names, sizes and times of its files
+Detail = Literal["stacks", "layers", "heads"]  # what trackers get
+_QUARTILES = {"lower_quartile": 0.25, "median": 0.5, "upper_quartile": 0.75}
 DIGITS = 7  # significant digits; the scores agree with `attngeo.score` to 1e-6
 
 
@@ -216,3 +220,53 @@ def _append(path: Path, text: str) -> None:
     with open(path, "ab", buffering=0) as file:  # one write: a kill leaves a complete line or an incomplete last one
         while left:  # a disk that is nearly full takes a part of it, and refuses the rest at the next try
             left = left[file.write(left) :]
+
+
+# ---- values for trackers
+
+
+def check_detail(detail: object) -> None:
+    """Raise InputError unless `detail` is one of the names of Detail."""
+    if detail not in get_args(Detail):
+        raise InputError(f"detail is {detail!r}, expected 'stacks', 'layers' or 'heads'")
+
+
+def tracker_values(row: Record, detail: Detail = "stacks") -> dict[str, float]:
+    """Return the median and the quartiles of each figure over the layers of each stack; missing figures are left out.
+
+    detail: "layers" adds each layer, "heads" each layer and each head
+
+    >>> row = {"step": 0, "stack": ["encoder"] * 3, "layer": [0, 1, 2], "symmetry": [0.1, 0.2, 0.6]}
+    >>> values = tracker_values(row)
+    >>> values["attngeo/encoder/symmetry/median"], round(values["attngeo/encoder/symmetry/upper_quartile"], 3)
+    (0.2, 0.4)
+    >>> tracker_values(row, "layers")["attngeo/encoder/L2/symmetry"]
+    0.6
+    """
+    values: dict[str, float] = {}
+    for stack in dict.fromkeys(row["stack"]):
+        for name in (*FIGURES, LOGIT):
+            figures = [value for own, value in zip(row["stack"], row.get(name, ()), strict=False) if own == stack]
+            known = sorted(value for value in figures if value is not None)
+            for key, share in _QUARTILES.items() if known else ():
+                values[f"attngeo/{stack}/{name}/{key}"] = float(np.quantile(known, share))
+            if known and name == LOGIT:  # one layer is enough to make training unstable
+                values[f"attngeo/{stack}/{name}/max"] = known[-1]
+    return values if detail == "stacks" else values | layer_values(row, heads=detail == "heads")
+
+
+def layer_values(row: Record, heads: bool = True) -> dict[str, float]:
+    """Return each figure of each layer and, if `heads`, of each head: "attngeo/encoder/L3H7/symmetry" → number."""
+    values: dict[str, float | None] = {}
+    for index, (stack, layer) in enumerate(zip(row["stack"], row["layer"], strict=True)):
+        for name in (*FIGURES, LOGIT):
+            values[f"attngeo/{stack}/L{layer}/{name}"] = _at(row, name, index)
+            of_heads = (_at(row, f"head_{name}", index) or ()) if heads else ()
+            numbers = _at(row, "head", index) or range(len(of_heads))  # a pruned layer names its heads
+            for head, value in zip(numbers, of_heads, strict=False):
+                values[f"attngeo/{stack}/L{layer}H{head}/{name}"] = value
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _at(row: Mapping[str, Any], name: str, index: int) -> Any:
+    return row[name][index] if name in row else None
