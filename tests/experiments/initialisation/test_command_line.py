@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
 import math
 import statistics
 from pathlib import Path
@@ -89,28 +88,6 @@ def test_only_the_runs_of_a_group_are_compared(capsys: Capture) -> None:
     assert error_line(capsys, "table", *results, "--group", "prenorm").startswith("group 'prenorm' does not exist")
 
 
-def test_the_figures_are_written_to_a_folder(tmp_path: Path, capsys: Capture) -> None:
-    results, folder = tmp_path / "runs.jsonl.xz", tmp_path / "figures"
-    tokens = prepare_small_tokens(tmp_path)
-    assert output(capsys, "run", "--tokens", tokens, "--results", results, *GRID)[0] == 0
-    code, out, err = output(capsys, "figures", results, "--out", folder, "--against", "unit symmetric")
-    assert code == 0 and out == "" and f"wrote {folder}/saved.png\n" in err
-    assert {"losses-masked-2x32.png", "saved.png", "table.csv"} <= {path.name for path in folder.iterdir()}
-    with open(folder / "table.csv") as file:
-        assert {row["against"] for row in csv.DictReader(file)} == {"unit symmetric"}
-
-
-def test_tokens_are_prepared_and_packed(tmp_path: Path, capsys: Capture) -> None:
-    tokens, into = prepare_small_tokens(tmp_path), tmp_path / "again"
-    code, out, _ = output(capsys, "prepare", "--train", tmp_path / "corpus.txt", "--into", into, "--vocab", "300",
-                          "--pack", tmp_path / "packed")  # fmt: skip
-    assert code == 0 and (into / "train.bin").read_bytes() == (tokens / "train.bin").read_bytes()
-    first, second = out.splitlines()
-    opened = open_tokens(tokens)
-    assert first == f"{into}: {opened.train} training and {opened.valid} held-out tokens, vocabulary 300"
-    assert second.startswith("packed: ") and second.endswith(f"MiB in {tmp_path / 'packed'}")
-
-
 def test_bad_input_is_one_line(tmp_path: Path, capsys: Capture) -> None:
     results = write_runs(tmp_path)
     assert "the following arguments are required: --tokens, --results" in error_line(capsys, "run")
@@ -148,11 +125,3 @@ def test_the_loss_of_token_frequencies_is_that_of_each_held_out_token(tmp_path: 
     assert (code, err) == (0, "")
     assert out == (f"{statistics.fmean(losses):.3f} nats per held-out token, with a standard deviation of "
                    f"{statistics.pstdev(losses):.3f} over the tokens\n")  # fmt: skip
-
-
-def test_the_loss_of_token_frequencies_needs_held_out_tokens(tmp_path: Path, capsys: Capture) -> None:
-    folder = prepare_small_tokens(tmp_path)
-    facts = json.loads((folder / "tokens.json").read_text())
-    (folder / "tokens.json").write_text(json.dumps(facts | {"valid": 0}))
-    (folder / "valid.bin").write_bytes(b"")
-    assert error_line(capsys, "frequencies", "--tokens", folder) == f"{folder}: has no held-out tokens to predict"

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 import torch
 
-from attngeo.errors import InputError
 from attngeo.training.data.tokens import Tokens, open_tokens
 from attngeo.training.pretraining.build import build_model
 from attngeo.training.pretraining.config import load_config
@@ -53,11 +52,6 @@ def test_passages_are_of_one_document_or_of_two(tmp_path: Path) -> None:
     assert (same == (labels == 1)).all() and 200 < labels.sum() < 300
     assert not (left[same, 0] == right[same, 0]).any()  # two passages, not one twice
     assert (np.diff(right) == 1).all()
-
-
-def test_a_text_without_long_documents_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"train\.bin: 0 documents of two passages of 63 tokens"):
-        pairs(counting_tokens(tmp_path, documents=20), "train", "order", 128, 10, 0)
 
 
 @pytest.mark.parametrize(

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from attngeo.errors import AttngeoError, InputError
-from attngeo.training.data.tokens import open_tokens, prepare_tokens
-from attngeo.training.monitoring.records import read_records
+from attngeo.training.data.tokens import prepare_tokens
 from attngeo.training.pretraining.pretrain import pretrain
 from experiments.initialisation.claims import claim
-from experiments.initialisation.grid import GROUPS, custom_grid
-from experiments.initialisation.run import run_experiment, run_grid
-from experiments.initialisation.runs import FinishedRun, append_run, read_runs
+from experiments.initialisation.grid import custom_grid
+from experiments.initialisation.run import run_grid
+from experiments.initialisation.runs import read_runs
 from experiments.initialisation.statistics import compare
 from tests.experiments.initialisation.small_grids import SMALL, prepare_small_tokens, run_in, small_grid
 from tests.training.small_runs import SETTINGS, without_speed, write_corpus
@@ -85,46 +82,6 @@ def test_a_run_ends_when_its_loss_is_low_enough(tmp_path: Path, tokens: Path) ->
     assert whole.records[-1]["step"] == 20
 
 
-def test_a_run_that_was_killed_before_it_was_recorded_takes_no_more_steps(tmp_path: Path, tokens: Path) -> None:
-    """Its loss was low enough, and it had been checkpointed."""
-    (wanted,) = custom_grid(["baseline"], [3e-3], 1, SMALL | {"until_loss": 5.6}, steps=200, size="2x32")
-    folder = tmp_path / "work" / wanted.key
-    killed = pretrain(
-        wanted.config(str(folder), str(tokens)),
-        stop=lambda: read_records(folder / "metrics.jsonl")[-1]["eval_loss"] < 5.6,
-    )
-    assert not killed.finished and killed.loss < 5.6
-    left, lines = run_in(tmp_path, (wanted,))
-    (run,) = read_runs([tmp_path / "runs.jsonl.xz"])
-    assert left == 0 and [row["step"] for row in run.records] == [row["step"] for row in killed.records], lines
-    assert run.loss == killed.loss and not folder.exists()
-
-
-def test_a_run_that_was_killed_before_its_checkpoint_takes_the_steps_again(tmp_path: Path, tokens: Path) -> None:
-    """The record of a low loss counts only if the checkpoint is of its step."""
-    (wanted,) = custom_grid(["baseline"], [3e-3], 1, SMALL | {"until_loss": 5.6}, steps=200, size="2x32")
-    folder = tmp_path / "work" / wanted.key
-    killed = pretrain(wanted.config(str(folder), str(tokens)), stop=lambda: True)  # at its first evaluation
-    with open(folder / "metrics.jsonl", "a") as file:
-        file.write(json.dumps({**killed.records[-1], "step": 40, "eval_loss": 1.0}) + "\n")
-    assert run_in(tmp_path, (wanted,))[0] == 0
-    (run,) = read_runs([tmp_path / "runs.jsonl.xz"])
-    assert 1.0 < run.loss < 5.6
-
-
-@pytest.mark.filterwarnings("ignore:.*a model with rotary embedding and a norm before its attention:UserWarning")
-def test_the_facts_of_a_run_say_everything_it_depends_on(tmp_path: Path, tokens: Path) -> None:
-    modern = custom_grid(
-        ["half-unit symmetric"], [1e-3], 1, SMALL | {"architecture": "modernbert"}, steps=4, size="2x32"
-    )
-    run_in(tmp_path, modern)
-    (run,) = read_runs([tmp_path / "runs.jsonl.xz"])
-    config = run.facts["config"]
-    assert config["architecture"] == "modernbert" and config["scale"] == "half-unit" and config["seed"] == 0
-    assert run.facts["tokens"] == open_tokens(tokens).digest and "fine_tuning" not in run.facts
-    assert all(len(row["symmetry_rope"]) == len(row["dominance"]) == 2 for row in (run.records[0], run.records[-1]))
-
-
 def test_runs_of_other_tokens_are_an_error(tmp_path: Path, tokens: Path) -> None:
     """They would be compared as pairs although they saw other data."""
     run_in(tmp_path, small_grid(("baseline",), seeds=1))
@@ -132,9 +89,6 @@ def test_runs_of_other_tokens_are_an_error(tmp_path: Path, tokens: Path) -> None
     prepare_tokens(other, [write_corpus(tmp_path, "other.txt", seed=5)], vocabulary=300)
     with pytest.raises(InputError, match=r"other: masked-2x32.*-baseline-seed0 was trained on other tokens"):
         run_grid(small_grid(seeds=1), other, tmp_path / "runs.jsonl.xz", work=tmp_path / "work")
-    (before,) = read_runs([tmp_path / "runs.jsonl.xz"])
-    append_run(tmp_path / "old.jsonl.xz", replace(before, facts={}))  # as early versions wrote them
-    assert run_in(tmp_path, small_grid(("baseline",), seeds=1), "old.jsonl.xz")[1] == ["1 runs, 1 finished before"]
 
 
 def test_slices_of_time_do_not_change_the_results(tmp_path: Path, tokens: Path) -> None:
@@ -188,35 +142,6 @@ def test_no_run_is_lost_when_the_results_cannot_be_written(tmp_path: Path, token
     assert not kept.exists()
 
 
-@pytest.mark.parametrize("name", ["seeds", "steps"])
-def test_a_custom_grid_of_zero_runs_is_an_error(name: str) -> None:
-    with pytest.raises(InputError, match=f"{name} is 0, expected at least 1"):
-        run_experiment(Path("a"), Path("b"), custom={name: 0})
-
-
-def test_options_that_cannot_be_combined_or_parsed_are_an_error() -> None:
-    with pytest.raises(InputError, match="set batch: expected KEY=VALUE"):
-        run_experiment(Path("a"), Path("b"), settings=["batch"])
-    with pytest.raises(InputError, match="seeds: a setting of a custom grid, cannot be combined with group core"):
-        run_experiment(Path("a"), Path("b"), groups=["core"], custom={"seeds": 2})
-
-
-def test_it_runs_where_typer_polars_and_matplotlib_are_missing(tmp_path: Path, tokens: Path) -> None:
-    append_run(tmp_path / "runs.jsonl.xz", finished_pilot(tmp_path))
-    code = f"""
-import sys
-for name in ("typer", "polars", "matplotlib", "plotly", "numba", "rich", "transformers", "pytest"):
-    sys.modules[name] = None
-from experiments.initialisation.__main__ import main
-sys.exit(main(["run", "--tokens", {str(tokens)!r}, "--results", {str(tmp_path / "runs.jsonl.xz")!r},
-               "--done", {str(tmp_path / "runs.jsonl.xz")!r}, "--group", "pilot", "--start", "baseline",
-               "--work", {str(tmp_path / "work")!r}, "--minutes", "0"]))
-"""
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env={**os.environ})
-    assert done.returncode == 0, done.stderr
-    assert "0 runs left" in done.stderr and "final loss" in done.stdout
-
-
 def test_it_trains_where_typer_polars_and_matplotlib_are_missing(tmp_path: Path, tokens: Path) -> None:
     settings = [f"{key}={value}" for key, value in SMALL.items()]
     code = f"""
@@ -232,11 +157,3 @@ sys.exit(main(["run", "--tokens", {str(tokens)!r}, "--results", {str(tmp_path / 
     assert "0 runs left" in done.stderr and len(read_runs([tmp_path / "runs.jsonl.xz"])) == 2
     # The default work folder is beside the results.
     assert [path.name for path in (tmp_path / "runs.work").iterdir()] == [".lock"]
-
-
-def finished_pilot(folder: Path) -> FinishedRun:
-    """Return a small run as if it were the first of the pilot."""
-    (cell,) = small_grid(("baseline",), seeds=1)
-    run_in(folder, (cell,), "small.jsonl.xz")
-    (run,) = read_runs([folder / "small.jsonl.xz"])
-    return replace(run, cell=GROUPS["pilot"][0])

@@ -37,17 +37,11 @@ def test_a_file_without_finished_runs_is_an_error(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        {"cell": {"start": "baseline"}},
         {"cell": {"start": "baseline", "lr": "x", "seed": 0}},
-        {"cell": {"start": "baseline", "lr": 1e-3, "seed": 0, "other": [["batch", {}]]}},
         {"facts": {"diverged": "soon"}},
-        {"facts": 3},
         {"records": []},
-        {"records": [{"step": 0, "eval_loss": 1.0}]},
         {"records": [{"step": 9, "eval_loss": 1.0}, {"step": 3, "eval_loss": 1.0}]},
         {"records": [{"step": 9, "eval_loss": float("nan")}]},
-        {"records": [{"step": 9, "eval_loss": "low"}]},
-        {"records": [{"step": 9}]},
     ],
 )
 def test_a_line_that_is_no_finished_run_is_an_error(tmp_path: Path, change: dict[str, Any]) -> None:

@@ -7,34 +7,12 @@ import re
 from pathlib import Path
 
 import pytest
-import torch
 
-from experiments.initialisation.__main__ import main
-from experiments.initialisation.speed import ARCHITECTURES, measure, measure_architectures
+from experiments.initialisation.speed import measure
 from tests.experiments.initialisation.small_grids import prepare_small_tokens
 
 ROOT = Path(__file__).parents[3]
 NAMES = {"BERT": "bert", "pre-norm BERT": "pre-norm-bert", "ModernBERT": "modernbert", "LLaMA": "llama"}
-
-
-@pytest.mark.usefixtures("one_torch_thread")
-def test_every_architecture_is_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    lines: list[str] = []
-    for settings in ARCHITECTURES.values():
-        monkeypatch.setitem(settings, "length", 16)
-        monkeypatch.setitem(settings, "batch", 4)
-    tokens = prepare_small_tokens(tmp_path)
-    rows = measure_architectures(tokens, list(ARCHITECTURES), ["1x64"], 0.05, False, lines.append)
-    assert [row["architecture"] for row in rows] == list(ARCHITECTURES)
-    assert all(row["steps_per_second"] > 0 for row in rows) and [line.split(":")[0] for line in lines] == [
-        "bert masked 1x64", "pre-norm-bert masked 1x64", "modernbert masked 1x64", "llama causal 1x64"
-    ]  # fmt: skip
-    out = tmp_path / "speed.json"
-    command = ["speed", "--tokens", str(tokens), "--architecture", "llama", "--size", "1x64", "--seconds", "0.05"]
-    assert main([*command, "--out", str(out)]) == 0
-    (row,) = json.loads(out.read_text())
-    assert row["objective"] == "causal" and row["torch"] == torch.__version__
-    assert (row["matmul_flops"] is None) == (row["device"] == "cpu")  # a share of it is measured on GPUs only
 
 
 @pytest.mark.usefixtures("one_torch_thread")

@@ -81,16 +81,6 @@ def test_the_comparison_is_paired_by_seed() -> None:
     assert authors.difference is not None and authors.difference.mean == 1.0
 
 
-def test_another_initialisation_can_be_the_reference() -> None:
-    baseline, symmetric, authors = compare(RUNS, "unit symmetric")
-    assert symmetric.difference is None and symmetric.seeds == (0, 1, 2)
-    assert baseline.difference == estimate([2.0, 1.0]) and baseline.reached == 0
-    assert authors.difference is not None and authors.difference.mean == 3.0
-    text = as_text([baseline, symmetric, authors])
-    assert "against unit symmetric [95%]" in text and "baseline's" not in text and "{" not in text
-    assert {row["against"] for row in csv.DictReader(as_csv([authors]).splitlines())} == {"unit symmetric"}
-
-
 def test_runs_of_different_settings_are_not_compared() -> None:
     other = FinishedRun(Cell("baseline", 1e-3, 0, steps=100, other=(("batch", 8),)), RUNS[1].records, {})
     table = compare([*RUNS, other])
@@ -118,7 +108,18 @@ def test_equivalence_is_shown_where_the_90_percent_interval_lies_within_the_marg
     assert math.isnan(equivalence_p([0.0], 1.0))
 
 
-def test_differences_are_kept_by_seed() -> None:
-    by_start = {one.cell.start: one for one in compare(RUNS)}
-    assert by_start["unit symmetric"].differences == (-2.0, -1.0)
-    assert by_start["baseline"].differences == ()
+def test_every_format_has_the_numbers_of_the_comparison() -> None:
+    table = compare(RUNS)
+    text = as_text(table).splitlines()
+    assert text[0].split("  ")[0] == "setting" and text[1].split() == [
+        "masked", "4x256", "lr", "0.001", "100", "steps", "baseline", "2", "4.2500"]  # fmt: skip
+    d, s = (estimate(values) for values in ([-2.0, -1.0], [0.5, 0.25]))
+    assert f"{d.mean:+.4f} [{d.low:+.4f}, {d.high:+.4f}]" in text[2]
+    assert f"{s.mean:.0%} [{s.low:.0%}, {s.high:.0%}]" in text[2] and text[2].endswith("2/2")
+    assert "not reached" in text[3]
+    markdown = as_markdown(table).splitlines()
+    assert markdown[0].count("|") == markdown[1].count("|") == markdown[3].count("|")
+    rows = list(csv.DictReader(as_csv(table).splitlines()))
+    assert float(rows[1]["difference_low"]) == d.low and float(rows[1]["saved_detectable"]) == s.detectable
+    assert rows[0]["difference"] == "" and rows[2]["difference_p"] == "" and float(rows[2]["difference"]) == 1.0
+    assert rows[1]["reached"] == "2" and rows[1]["lr"] == "0.001"

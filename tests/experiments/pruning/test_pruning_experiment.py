@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import lzma
-import re
 from pathlib import Path
 
 import numpy as np
@@ -11,13 +10,11 @@ import pytest
 
 pytest.importorskip("transformers")
 
-from attngeo.errors import InputError
 from experiments.pruning.__main__ import main
-from experiments.pruning.measures import blocks, disagreement
 from experiments.pruning.page import with_tables
 from experiments.pruning.reactions import reactions
 from experiments.pruning.records import Record, Series, ratio, read_records
-from experiments.pruning.run import Settings, removals, run
+from experiments.pruning.run import Settings, run
 from experiments.pruning.smiles_tokenizer import smiles_tokenizer
 from experiments.pruning.subjects import subjects
 from experiments.pruning.table import RULE, tables
@@ -43,33 +40,11 @@ def test_reaction_strings_are_in_the_vocabulary(rxnfp: Path) -> None:
     assert tokens == ["[CLS]", *[unknown] * 4, "Br", *[unknown] * 2, "C", *[unknown] * 3, "[SEP]"]
 
 
-def test_reactions_are_well_formed() -> None:
-    for text in reactions(500, seed=3):
-        precursors, product = text.split(">>")
-        assert precursors.split(".") == sorted(precursors.split("."))
-        for molecule in (*precursors.split("."), product):
-            atoms = re.sub(r"\[[^\]]*\]", "A", molecule)
-            assert all(atoms.count(number) % 2 == 0 for number in "123"), molecule
-            assert atoms.count("(") == atoms.count(")"), molecule
-
-
+@pytest.mark.slow
 def test_the_pretrained_model_knows_the_reactions(rxnfp: Path, tmp_path: Path) -> None:
     subject = subjects(rxnfp.parents[2], tmp_path)["rxnfp"]
     (full, *_) = run(subject, Settings(evaluation_tokens=1024, methods=("random",), shares=(0.3,)))
     assert np.mean(full["losses"]) < 0.05
-
-
-def test_disagreement_of_similarities() -> None:
-    generator = np.random.default_rng(0)
-    one, other = generator.normal(size=(2, 64, 8))
-    np.testing.assert_allclose(disagreement(one, one, sets=4), 0, atol=1e-12)
-    assert disagreement(one, 3 * one, sets=4).max() < 1e-12
-    assert abs(disagreement(one, other, sets=4).mean() - 1) < 0.3
-
-
-def test_windows_are_put_together_into_blocks() -> None:
-    np.testing.assert_allclose(blocks(np.arange(64.0))[:2], [0.5, 2.5])
-    np.testing.assert_allclose(blocks(np.arange(5.0)), np.arange(5.0))
 
 
 @pytest.fixture(scope="module")
@@ -92,17 +67,6 @@ def test_draws_have_no_passage_in_common(corpus: Path, monkeypatch: pytest.Monke
     lines = [{line for line in text.splitlines() if line.endswith("text.")} for text in texts]
     assert all(len(found) > 50 for found in lines)
     assert [len(a & b) for i, a in enumerate(lines) for b in lines[:i]] == [0] * 6
-
-
-def test_what_needs_no_calibration_is_measured_once() -> None:
-    settings = Settings(methods=("random", "gradient"), shares=(0.3,), seeds=(0, 1))
-    assert [(one.method, one.seed, one.refit) for one in removals(settings, 1)] == [
-        ("random", 0, True),
-        ("random", 1, True),
-        ("gradient", 0, False),
-        ("gradient", 0, True),
-    ]
-    assert len(removals(settings, 0)) == 6
 
 
 def test_a_run_is_resumed(corpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -140,11 +104,6 @@ def test_tables_of_records() -> None:
     assert f"| {RULE} | 0.600 / 0.600 |" in made["losses, decoder"]
     assert "| bundled decoder | 60% [60, 60] | 60% [60, 60] | 60% [60, 60] | 60% [60, 60] |" in made["targets"]
     assert "losses, rxnfp" not in made and "groups" not in made
-
-
-def test_a_page_that_names_an_unknown_table_is_refused() -> None:
-    with pytest.raises(InputError, match="table 'other': no records"):
-        with_tables("<!-- table: other -->\n<!-- end -->", made_records())
 
 
 def test_every_table_of_the_page_is_made_from_the_logs() -> None:

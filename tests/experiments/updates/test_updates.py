@@ -8,13 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from attngeo.training.data.tokens import open_tokens
-from attngeo.training.pretraining.build import build_model
-from attngeo.training.pretraining.engine import process_group
 from attngeo.weights.scoring.form import Form
 from experiments.updates.__main__ import main, read_all
-from experiments.updates.measure import change, change_columns, head_forms, persistence, transformers_copy
-from experiments.updates.run import config_for
+from experiments.updates.measure import change, change_columns, persistence
 from experiments.updates.tables import tables
 from tests.experiments.initialisation.small_grids import prepare_small_tokens
 
@@ -72,15 +68,6 @@ def test_persistence_is_the_cosine_of_each_part():
     assert set(persistence(later, nothing).values()) == {None}
 
 
-@pytest.mark.parametrize("objective", ["masked", "causal"])
-def test_the_copy_of_a_model_has_its_forms(tokens, tmp_path, objective):
-    settings = {key: json.loads(value) for key, value in (setting.split("=", 1) for setting in SMALL)}
-    config = config_for(objective, 0, tmp_path, tokens, **settings)
-    model = build_model(config, open_tokens(tokens), process_group().device)
-    forms = head_forms(transformers_copy(model))
-    assert [len(layer) for layer in forms] == [2, 2] and forms[0][0][0].shape == (32, 16)
-
-
 def test_tables_have_a_line_per_step_and_layers_a_column_each(rows, tmp_path):
     path, page = tmp_path / "updates.jsonl", tmp_path / "page.md"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -91,15 +78,6 @@ def test_tables_have_a_line_per_step_and_layers_a_column_each(rows, tmp_path):
     lines = page.read_text().splitlines()
     assert lines[1].startswith("| step | pairing of β |") and [line.split()[1] for line in lines[3:5]] == ["0", "10"]
     assert "| layer 0 | layer 1 |" in page.read_text() and "old" not in page.read_text()
-
-
-def test_growth_and_persistence_have_a_table_once_every_head_is_measured(rows):
-    made = tables(rows)
-    assert [line.split(" | ")[1] for line in made["updates, growth"].splitlines()[2:]] == ["10", "10"]
-    assert made["updates, growth"].splitlines()[0].count("‖M_s‖²") == 4
-    assert "| symmetric parts | skew parts |" in made["updates, persistence"].splitlines()[0]
-    missing = [*rows[:-1], rows[-1] | {"growth_skew_rest": None}]
-    assert set(made) - set(tables(missing)) == {"updates, growth"}
 
 
 def test_growth_is_summed_over_pairs_and_the_heads_with_more_of_the_symmetric_part_are_counted():

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import json
-import random
 import resource
-import signal
 import subprocess
-import time
 from pathlib import Path
 from typing import Any
 
@@ -84,12 +81,6 @@ def test_rare_letters_do_not_fill_the_vocabulary() -> None:
     assert tokenizer.get_vocab_size() == 300
 
 
-def test_progress_is_reported(tmp_path: Path) -> None:
-    seen: list[tuple[int, int | None]] = []
-    prepare_small(tmp_path, progress=lambda done, total: seen.append((done, total)))
-    assert seen == [(256, None)] * 3  # letters, words, tokens
-
-
 def test_a_given_tokenizer_is_used_without_truncation_and_padding(tmp_path: Path) -> None:
     vocabulary = {token: 2 * number for number, token in enumerate([*SPECIAL, "ab", "##c"])}  # ids may leave gaps
     codec = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))
@@ -149,16 +140,10 @@ def test_a_tokenizer_of_another_script_is_an_error(tmp_path: Path) -> None:
     assert not (tmp_path / "new" / "tokens.json").exists()
 
 
-def test_tokens_of_another_corpus_are_an_error(tmp_path: Path) -> None:
+def test_a_text_edited_in_place_is_another_corpus(tmp_path: Path) -> None:
     prepare_small(tmp_path)
     with pytest.raises(InputError, match=r"another corpus or tokenizer; name another folder \(tokens\)"):
         prepare_small(tmp_path, vocabulary=200)
-    with pytest.raises(InputError, match="holds tokens of another corpus or tokenizer"):
-        prepare_tokens(tmp_path / "tokens", [write_corpus(tmp_path, count=301)], vocabulary=300)
-
-
-def test_a_text_edited_in_place_is_another_corpus(tmp_path: Path) -> None:
-    prepare_small(tmp_path)
     path = Path(write_corpus(tmp_path))
     text = path.read_bytes()
     path.write_bytes(text[:-9] + text[-9:].swapcase())
@@ -198,23 +183,6 @@ print(prepare_tokens(Path(sys.argv[1]), [sys.argv[2]], vocabulary=600).digest)
 """
 
 
-def test_preparation_that_was_killed_starts_over(tmp_path: Path) -> None:
-    text, folder = write_corpus(tmp_path, count=4_000), tmp_path / "tokens"
-    draw, cut_short = random.Random(1), 0
-    for longest in (0.02, 0.3, 0.6):
-        work = start_python(["-c", PREPARE, str(folder), text])
-        assert work.stdout is not None and work.stdout.readline() == "ready\n"
-        time.sleep(draw.uniform(0.01, longest))
-        work.kill()
-        work.communicate()
-        cut_short += work.returncode == -signal.SIGKILL and not (folder / "tokens.json").exists()
-    assert cut_short
-    undisturbed = prepare_tokens(tmp_path / "other", [text], vocabulary=600)
-    assert prepare_tokens(folder, [text], vocabulary=600).digest == undisturbed.digest
-    assert (folder / "train.bin").read_bytes() == (tmp_path / "other" / "train.bin").read_bytes()
-    assert not list(folder.glob(".part-*"))
-
-
 PREPARE_UNTIL = """
 import sys
 from pathlib import Path
@@ -241,7 +209,9 @@ def test_preparation_removes_what_a_killed_one_left_behind(tmp_path: Path, call:
     work.kill()
     work.communicate()
     assert len(list(folder.glob(".part-*"))) == (2 if call == 8 else 0) and not (folder / "tokens.json").exists()
-    prepare_tokens(folder, [text], vocabulary=600)
+    undisturbed = prepare_tokens(tmp_path / "other", [text], vocabulary=600)
+    assert prepare_tokens(folder, [text], vocabulary=600).digest == undisturbed.digest
+    assert (folder / "train.bin").read_bytes() == (tmp_path / "other" / "train.bin").read_bytes()
     names = {"train.bin", "valid.bin", "tokens.json", "asked.json", "tokenizer.json", "tokenizer_config.json", ".lock"}
     assert {file.name for file in folder.iterdir()} == names
 
