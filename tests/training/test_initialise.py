@@ -171,17 +171,6 @@ def test_every_kind_of_storage_can_be_written(kind: str) -> None:
     assert all(torch.equal(value, before[name]) for name, value in model.named_parameters() if name not in written)
 
 
-def test_a_decoder_keeps_its_name_where_the_encoder_is_not_scored() -> None:
-    """LongT5's encoder attends in blocks and is left out; the decoder must not be called encoder for that."""
-    sizes = {"vocab_size": 60, "d_model": 32, "d_kv": 8, "d_ff": 40, "num_layers": 2, "num_heads": 4}
-    model = tf.LongT5ForConditionalGeneration(tf.LongT5Config(**sizes, decoder_start_token_id=0))
-    left_out = r"left out, .* confirmed them: encoder\.block\.\*\.layer\.\*\.LocalSelfAttention"
-    with pytest.warns(UserWarning, match=left_out):
-        result = attngeo.symmetric_init_(model)
-    assert [(layer.stack, layer.layer) for layer in result.layers] == [("decoder", 0), ("decoder", 1)]
-    assert all(name.startswith("decoder.block.") for layer in result.layers for name in layer.tensors)
-
-
 def test_layers_compiled_one_by_one_are_initialised() -> None:
     model = tiny_models.bert()
     layers = model.bert.encoder.layer

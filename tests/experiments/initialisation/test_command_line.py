@@ -62,18 +62,6 @@ def write_runs(folder: Path) -> Path:
     return folder / "runs.jsonl.xz"
 
 
-def test_the_table_can_be_formatted_and_written(tmp_path: Path, capsys: Capture) -> None:
-    results = write_runs(tmp_path)
-    assert output(capsys, "table", results)[1].startswith("setting  ")
-    csv_text = output(capsys, "table", tmp_path, "--format", "csv")[1]
-    assert csv_text.startswith("objective,size,lr,steps,other,start,seeds,loss,against,difference")
-    assert "against unit symmetric [95%]" in output(capsys, "table", results, "--against", "unit symmetric")[1]
-    assert output(capsys, "table", results, "--out", tmp_path / "t.md") == (0, "", f"wrote {tmp_path}/t.md\n")
-    assert (tmp_path / "t.md").read_text().startswith("| setting | start | seeds |")
-    output(capsys, "table", results, "--out", tmp_path / "t.csv")
-    assert (tmp_path / "t.csv").read_text() == csv_text
-
-
 def test_only_the_runs_of_a_group_are_compared(capsys: Capture) -> None:
     """Seed 0 of the group is in one file, the other seeds in others; the files also hold runs of other groups."""
     results = [ROOT / "results" / "initialisation", ROOT / "results" / "initialisation_grid"]

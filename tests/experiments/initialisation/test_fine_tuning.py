@@ -69,6 +69,7 @@ def test_fine_tuning_learns_and_restores_the_model(tmp_path: Path, model: dict[s
     assert all(torch.equal(weight, before[name]) for name, weight in built.named_parameters())
 
 
+@pytest.mark.slow
 def test_a_task_that_can_be_learnt_is_learnt(tmp_path: Path) -> None:
     """Each document has tokens of its own, so that few tokens say whether two passages are of one document."""
     tokens = counting_tokens(tmp_path)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from pathlib import Path
 
 import pytest
@@ -48,32 +47,6 @@ def test_the_report_has_every_table_and_figure(tmp_path: Path, tokens: Path) -> 
     for name in pictures:
         assert written[f"{name}.png"].startswith(b"\x89PNG") and written[f"{name}.png"].endswith(b"IEND\xaeB`\x82")
         assert written[f"{name}.pdf"].startswith(b"%PDF")
-
-
-def test_curves_are_means_and_ranges_over_seeds(tmp_path: Path, tokens: Path) -> None:
-    """The encoder is in the first column and the decoder in the second."""
-    run_in(tmp_path, small_grid(("baseline",)))
-    run_in(tmp_path, small_grid(("baseline",), objective="causal"))
-    runs = read_runs([tmp_path / "runs.jsonl.xz"])
-    axes = form_figure(runs).axes
-    assert [ax.get_title(loc="left") for ax in axes[:2]] == ["BERT, encoder (masked)", "BERT, decoder (causal)"]
-    kinds = [("masked", "symmetry"), ("causal", "symmetry"), ("masked", "directionality"), ("causal", "directionality")]
-    for ax, (objective, score) in zip(axes, kinds, strict=True):
-        same = [run for run in runs if run.cell.objective == objective]
-        for layer, line in enumerate(ax.get_lines()[:2]):
-            mean = [sum(run.records[i][score][layer] for run in same) / 2 for i in (0, 5)]  # of six
-            assert line.get_ydata().tolist() == pytest.approx(mean)
-    rows = list(csv.DictReader(forms_as_csv(runs).splitlines()))
-    assert [(row["objective"], row["layer"], row["seeds"]) for row in rows] == [
-        (objective, layer, "2") for objective in ("masked", "causal") for layer in "01"
-    ]
-    ends = [run.records[-1]["directionality"][1] for run in runs[2:]]
-    assert [float(rows[3][f"directionality{kind}"]) for kind in ("_low", "", "_high")] == pytest.approx(
-        [min(ends), sum(ends) / 2, max(ends)]
-    )
-    masked = [run for run in runs if run.cell.objective == "masked"]
-    lines = loss_figure(masked).axes[0].get_lines()  # one per seed
-    assert [line.get_ydata()[-1] for line in lines] == pytest.approx([run.loss for run in masked])
 
 
 ROOT = Path(__file__).resolve().parents[3]

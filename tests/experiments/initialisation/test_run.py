@@ -50,6 +50,7 @@ def test_a_grid_is_run_once_and_gives_what_pretrain_gives(tmp_path: Path, tokens
     )
 
 
+@pytest.mark.slow
 def test_two_processes_share_a_grid(tmp_path: Path, tokens: Path) -> None:
     """Each run is made by one of them, and what one has begun is left out by the other."""
     settings = [f"{key}={value}" for key, value in SMALL.items()]
@@ -142,6 +143,7 @@ def test_no_run_is_lost_when_the_results_cannot_be_written(tmp_path: Path, token
     assert not kept.exists()
 
 
+@pytest.mark.slow
 def test_it_trains_where_typer_polars_and_matplotlib_are_missing(tmp_path: Path, tokens: Path) -> None:
     settings = [f"{key}={value}" for key, value in SMALL.items()]
     code = f"""

@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
-from itertools import chain, islice
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -118,6 +118,16 @@ def _scalar_loss(
 
 
 @dataclass(frozen=True, eq=False)
+class _OwnGradients:
+    """The model's own gradients of one attention call."""
+
+    logits: Tensor  # [B, H, N, N], after the soft-cap
+    query: Tensor  # [B, H, N, r]
+    key: Tensor  # [B, G, N, r]
+    projected: Mapping[str, Tensor]  # tensor name → [B, N, out], of the output of its projection
+
+
+@dataclass(frozen=True, eq=False)
 class _CallGradients:
     """One attention call with its gradients, all in float32 or float64."""
 
@@ -137,53 +147,23 @@ def layer_terms(
     device = calls[0].query.device.type
     under_autocast = torch.is_autocast_enabled(device)
     with torch.autocast(device, enabled=False):  # only the model runs in autocast; these sums keep their precision
-        gradients = _gradients_by_call(loss, calls)
+        nodes = [[call.logit_leaf, call.query, call.key, *call.projected.values()] for call in calls]
+        # A tensor that the loss ignores has the gradient 0.
+        found = iter(torch.autograd.grad(loss, [*chain(*nodes)], retain_graph=True, materialize_grads=True))
         by_layer: dict[Any, tuple[SelfAttentionLayer, list[_CallGradients]]] = {}
-        for call, (leaf, query, key, *projected) in zip(calls, gradients, strict=True):
-            if leaf is None and query is not None:
-                raise InputError(f"{model_type}: {call.path} ignores its attention mask, so β cannot be computed")
+        for call in calls:
+            own = _OwnGradients(next(found), next(found), next(found), {name: next(found) for name in call.projected})
             tolerance = _NARROW_TOLERANCE if under_autocast else _TOLERANCE.get(call.query.dtype, _NARROW_TOLERANCE)
-            part = _call_gradients(
-                call,
-                leaf=_or_zeros(leaf, call.logit_leaf),
-                own_query=_or_zeros(query, call.query),
-                own_key=_or_zeros(key, call.key),
-                own_projected={
-                    name: _or_zeros(gradient, output)
-                    for (name, output), gradient in zip(call.projected.items(), projected, strict=True)
-                },
-                model_type=model_type,
-                tolerance=tolerance,
-            )
+            part = _call_gradients(call, own, model_type, tolerance)
             by_layer.setdefault(call.layer.weights, (call.layer, []))[1].append(part)
         several_stacks = len({layer.stack for layer, _ in by_layer.values()}) > 1
         return [_summed_terms(layer, parts, parameters, several_stacks) for layer, parts in by_layer.values()]
 
 
-def _gradients_by_call(loss: Tensor, calls: Sequence[AttentionCall]) -> list[list[Tensor | None]]:
-    """Return, for each call, ∂L/∂ of its logit leaf, queries, keys and projected vectors; None where L ignores them."""
-    nodes = [[call.logit_leaf, call.query, call.key, *call.projected.values()] for call in calls]
-    gradients = iter(torch.autograd.grad(loss, [*chain(*nodes)], retain_graph=True, allow_unused=True))
-    return [list(islice(gradients, len(tensors))) for tensors in nodes]
-
-
-def _call_gradients(
-    call: AttentionCall,
-    *,
-    leaf: Tensor,
-    own_query: Tensor,
-    own_key: Tensor,
-    own_projected: Mapping[str, Tensor],
-    model_type: str,
-    tolerance: float,
-) -> _CallGradients:
-    """Return β and the weight gradients of one call; raise InputError if they disagree with the model's gradients.
-
-    leaf:      [B, H, N, N], ∂L/∂ of the logits after the soft-cap
-    own_query: [B, H, N, r], the model's own ∂L/∂q̂; own_key and own_projected likewise
-    """
+def _call_gradients(call: AttentionCall, own: _OwnGradients, model_type: str, tolerance: float) -> _CallGradients:
+    """Return β and the weight gradients of one call; raise InputError if they disagree with the model's gradients."""
     query, key, c = _widened(call.query), _widened(call.key), call.scale
-    beta = -_widened(leaf)  # [B, H, N, N]
+    beta = -_widened(own.logits)  # [B, H, N, N]
     group = query.shape[1] // key.shape[1]  # query heads per key head
     keys = repeat_keys(key, query.shape[1])  # [B, H, N, r]
     if call.softcap is not None:  # the logits are cap·tanh(s/cap)
@@ -191,9 +171,9 @@ def _call_gradients(
     to_query = -c * (beta @ keys)  # [B, H, N, r], ∂L/∂q̂
     to_key = -c * (beta.mT @ query).unflatten(1, (-1, group)).sum(2)  # [B, G, N, r], ∂L/∂k̂
     bounds = c * (beta.abs() @ keys.abs()).max(), c * group * (beta.mT.abs() @ query.abs()).max()
-    for from_beta, own, bound in ((to_query, own_query, bounds[0]), (to_key, own_key, bounds[1])):
+    for from_beta, of_model, bound in ((to_query, own.query, bounds[0]), (to_key, own.key, bounds[1])):
         # If β explains the whole gradient, then scale, soft-cap, bias and mask are what they seem to be.
-        if not (error := (from_beta - _widened(own)).abs().max()) <= tolerance * abs(bound):
+        if not (error := (from_beta - _widened(of_model)).abs().max()) <= tolerance * abs(bound):
             raise InputError(
                 f"{model_type}: {call.path} does more with its queries and keys than scaled products, soft-cap, bias "
                 f"and mask: the gradients that follow from β differ from the model's own by {float(error / bound):.1g}"
@@ -202,7 +182,7 @@ def _call_gradients(
     factors, weight_gradients, missing = (1.0, 1.0), (), call.layer.missing
     if not missing:
         factors = _constant_factors(call, query, key)
-        weight_gradients, missing = _weight_gradients(call, x, to_query, to_key, own_projected, tolerance)
+        weight_gradients, missing = _weight_gradients(call, x, to_query, to_key, own.projected, tolerance)
     # Constant factors move from the queries and keys into the scale: q̂ and k̂ are the projections, rotated or not.
     query, key, scale = query / factors[0], key / factors[1], c * factors[0] * factors[1]
     return _CallGradients(x, beta, query, key, scale, weight_gradients, missing)
@@ -226,9 +206,7 @@ def _weight_gradients(
         return (), f"{absent[0]}: was not used, the queries or keys come from another tensor"
     nodes = [call.projected[name] for name in names]  # [B, N, out]
     vectors = [to_query.to(call.query.dtype), to_key.to(call.key.dtype)]
-    pulled_back = torch.autograd.grad([call.query, call.key], nodes, vectors, retain_graph=True, allow_unused=True)
-    if any(gradient is None for gradient in pulled_back):
-        return (), f"{call.path}: the queries or keys do not come from {' and '.join(names)}"
+    pulled_back = torch.autograd.grad([call.query, call.key], nodes, vectors, retain_graph=True, materialize_grads=True)
     from_beta = _projected_heads(call, dict(zip(names, pulled_back, strict=True)))
     for heads, own in zip(from_beta, _projected_heads(call, own_projected), strict=True):
         if not (heads - own).abs().max() <= max(tolerance, _NORM_TOLERANCE) * heads.abs().max():
@@ -317,10 +295,6 @@ def _summed_terms(
     prefix = f"{layer.stack} " if several_stacks else ""
     labels = tuple(f"{prefix}L{layer.layer}H{head}" for head in range(first.beta.shape[1]))
     return LayerTerms(layer.stack, layer.layer, labels, x, beta, query, key, first.scale, weights, missing)
-
-
-def _or_zeros(gradient: Tensor | None, like: Tensor) -> Tensor:
-    return torch.zeros_like(like) if gradient is None else gradient
 
 
 def _widened(value: Tensor) -> Tensor:

@@ -40,7 +40,7 @@ def largest_logits(
     single_process   no other process takes part in the forward pass, so that work after the last attention can be
                      omitted where transformers allows it
     """
-    recorder = LogitRecorder()
+    recorder = LogitRecorder(len(attentions))
     attention = "sdpa" if getattr(model, "_supports_sdpa", False) else None
     with frozen_model(model, attention=attention) as cleanup:
         for index, module in enumerate(attentions):
@@ -55,30 +55,23 @@ def largest_logits(
                 model(*batch)
             else:
                 model(batch)
-    return recorder.by_layer(len(attentions))
+    return recorder.largest
 
 
 class LogitRecorder(TorchFunctionMode):  # type: ignore[misc]  # torch is untyped here
-    """Context manager that records the largest |logit| of each head, [H], of every attention call inside it."""
+    """Context manager that records the largest |logit| of each head, [H], of the attention calls of each layer."""
 
-    def __init__(self) -> None:
+    def __init__(self, layers: int) -> None:
         super().__init__()
-        self.layer = -1  # the layer that is running, −1 if no module with hooks is
-        self.calls: list[tuple[int, Tensor]] = []  # layer, largest |logit| per head
+        self.layer: int | None = None  # the layer that is running
+        self.largest: list[Tensor | None] = [None] * layers  # the maximum where a layer makes several calls
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func is F.scaled_dot_product_attention:
-            self.calls.append((self.layer, largest_logit_per_head(*args, **(kwargs or {}))))
+        if func is F.scaled_dot_product_attention and self.layer is not None:
+            logit, before = largest_logit_per_head(*args, **(kwargs or {})), self.largest[self.layer]
+            several = before is not None and before.shape == logit.shape
+            self.largest[self.layer] = torch.maximum(before, logit) if several else logit
         return func(*args, **(kwargs or {}))
-
-    def by_layer(self, layers: int) -> list[Tensor | None]:
-        """Return the largest |logit| per head for each layer; the maximum if a layer made several calls."""
-        largest: list[Tensor | None] = [None] * layers
-        for layer, logit in self.calls:
-            if layer >= 0:
-                before = largest[layer]
-                largest[layer] = logit if before is None or before.shape != logit.shape else before.maximum(logit)
-        return largest
 
 
 def largest_logit_per_head(
@@ -121,7 +114,7 @@ def largest_logit_per_head(
 
 def _layer_hooks(recorder: LogitRecorder, layer: int) -> tuple[Callable[..., None], Callable[..., None]]:
     """Return the hooks that set `recorder.layer` when a module is entered and restore it when it is left."""
-    outer: list[int] = []
+    outer: list[int | None] = []
 
     def enter(*_: Any) -> None:
         outer.append(recorder.layer)

@@ -15,14 +15,12 @@ pytest.importorskip("transformers")
 
 import torch
 
-from attngeo.training.initialise import INITIALISATIONS, initialise_
 from attngeo.training.monitoring.monitor import Monitor
 from attngeo.training.pretraining.architectures import Bert, Llama, Model, ModernBert, PreNormBert, Shape
 from attngeo.training.pretraining.measure import largest_logits, mean_self_logits
 from attngeo.training.pretraining.pretrain import pretrain
 from attngeo.weights.scoring.score import score
 from tests.training.small_runs import run_settings, without_speed
-from tests.training.test_initialise import symmetry_scores
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:builtin type Swig:DeprecationWarning"),
@@ -108,20 +106,6 @@ def test_a_run_is_saved_scored_and_resumed(name: str, tmp_path: Path) -> None:
         of_heads = [value for layer in last[f"head_{figure}"] for value in layer]
         assert of_heads == pytest.approx(heads[figure].to_list(), abs=2e-5), figure
     assert ("symmetry_rope" in last) == (name in ROTARY)
-
-
-@pytest.mark.parametrize("name", CASES)
-def test_every_initialisation_applies(name: str) -> None:
-    symmetric = made(name)
-    initialise_(symmetric, "symmetric", scale="unit")
-    assert min(symmetry_scores(symmetric)[False]) > 1 - 1e-6
-    for start in INITIALISATIONS[1:]:
-        model, before = made(name), dict(made(name).named_parameters())
-        result = initialise_(model, start, scale=None if start.startswith(("authors", "mimetic")) else "unit")
-        assert result is not None and len(result.layers) == 3
-        written = {tensor for layer in result.layers for tensor in layer.tensors}
-        changed = {key for key, value in model.named_parameters() if not torch.equal(value, before[key])}
-        assert changed and changed <= written, start
 
 
 @pytest.mark.parametrize("name", CASES)
