@@ -42,7 +42,12 @@ def transformer_layers(model: Any) -> list[Any]:
 
 WRAPPERS = {"ddp": data_parallel, "fsdp2": fully_sharded}
 MODELS = {"bert": bert, "llama": llama, "gpt2": gpt2}
-CASES = [("bert", "ddp"), ("bert", "fsdp2"), ("llama", "fsdp2"), ("gpt2", "fsdp2")]
+CASES = [
+    ("bert", "ddp"),
+    ("bert", "fsdp2"),
+    ("llama", "fsdp2"),
+    ("gpt2", "fsdp2"),
+]
 
 
 def train_all_cases(rank: int, folder: str) -> None:
