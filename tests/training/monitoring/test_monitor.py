@@ -155,7 +155,7 @@ def test_models_and_options_that_cannot_be_monitored_are_refused() -> None:
         with pytest.raises(LayoutError, match=message):
             record(model)
     for every in (0, 1.5, "5", True):
-        with pytest.raises(InputError, match=f"every is {every!r} and rows is 8, expected positive whole numbers"):
+        with pytest.raises(InputError, match=f"every is {every!r}, expected a whole number from 1 on"):
             Monitor(every=every)  # type: ignore[arg-type]
     with pytest.raises(InputError, match=r"logger: a int has no method .log\(dict, step\)"):
         Monitor(logger=3)  # type: ignore[arg-type]

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import copy
 import inspect
-import operator
 import os
 import warnings
 from collections.abc import Callable, Collection
@@ -19,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Protocol, SupportsIndex
 import torch
 from torch import Tensor, nn
 
-from attngeo.arguments import file_path
+from attngeo.arguments import file_path, whole_number
 from attngeo.display import draw
 from attngeo.errors import AttngeoError, InputError, first_line
 from attngeo.live.checkpoint import LiveCheckpoint
@@ -105,12 +104,11 @@ class Monitor(TrainerCallback):  # type: ignore[misc]  # transformers is untyped
         layers: int | Collection[int] | None = None,
         unproven: bool = False,
     ) -> None:
-        if any(type(number) is not int or number < 1 for number in (every, rows)):
-            raise InputError(f"every is {every!r} and rows is {rows!r}, expected positive whole numbers")
         if logger is not None and not callable(getattr(logger, "log", None)):
             raise InputError(f"logger: a {type(logger).__name__} has no method .log(dict, step)")
         self.path = None if path is None else file_path(path)
-        self.every, self.logger, self.probe, self.rows, self.heads = every, logger, probe, rows, heads
+        self.every, self.rows = whole_number(every, "every", 1), whole_number(rows, "rows", 1)
+        self.logger, self.probe, self.heads = logger, probe, heads
         self.records: list[Record] = []  # of this run so far, on the first process
         self._given = (self.path, probe)  # arguments; each Trainer gets its own path and probe where they are None
         self._options: dict[str, Any] = {"num_heads": num_heads, "stack": stack, "layers": layers, "unproven": unproven}
@@ -127,7 +125,7 @@ class Monitor(TrainerCallback):  # type: ignore[misc]  # transformers is untyped
         step:  the number of optimiser steps taken so far, as a Trainer counts them
         batch: measures the logits if no probe was given; a tensor, or tensors in a mapping or sequence
         """
-        step = _whole_number(step)
+        step = whole_number(step, "step", None)
         if not self._begun or (self.last_measured is not None and step < self.last_measured):
             self.begin(step)
         return None if step % self.every else self.measure(step, model, batch)
@@ -150,7 +148,7 @@ class Monitor(TrainerCallback):  # type: ignore[misc]  # transformers is untyped
 
     def measure(self, step: SupportsIndex, model: nn.Module, batch: Batch | None = None) -> Record | None:
         """Measure now, write the record and return it; return None on all processes but the first."""
-        step = _whole_number(step)
+        step = whole_number(step, "step", None)
         if not self._begun:
             self.begin(step)
         self.last_measured = step
@@ -263,14 +261,6 @@ def _log(logger: Logger, values: dict[str, float], step: int) -> None:
         logger.log(values, step=step)
     else:
         logger.log({"step": step, **values})
-
-
-def _whole_number(step: SupportsIndex) -> int:
-    """Return a step as an int that JSON can hold; NumPy and torch have whole numbers of their own."""
-    try:
-        return operator.index(step)
-    except TypeError:
-        raise InputError(f"step is {step!r}, expected a whole number") from None
 
 
 def _unused_name(path: Path) -> Path:

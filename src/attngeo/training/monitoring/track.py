@@ -7,7 +7,9 @@ import re
 from collections import Counter
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from attngeo.arguments import file_path, whole_number
 from attngeo.errors import InputError, SourceError
@@ -36,29 +38,6 @@ class SavedCheckpoint:
         """Return a digest that changes whenever the files may have changed; None if they cannot be listed."""
         state = file_state(self.path)
         return None if state is None else digest(*state)
-
-
-@dataclass(frozen=True)
-class Selection:
-    """Which layers and heads of each checkpoint are scored; the fields are those of `attngeo.score`."""
-
-    num_heads: int | None
-    stack: str | Collection[str] | None
-    layers: int | Collection[int] | None
-    unproven: bool
-
-    def open(self, saved: SavedCheckpoint, layers: int | Collection[int] | None = None) -> Layers:
-        """Open a checkpoint; if it has no config of its own, the one in the folder of the run is used."""
-        of_run, own = saved.path.parent / "config.json", saved.path / "config.json"
-        config = of_run if of_run.is_file() and not own.is_file() else None
-        return open_layers(
-            saved.path,
-            config=config,
-            num_heads=self.num_heads,
-            stack=self.stack,
-            layers=self.layers if layers is None else layers,
-            unproven=self.unproven,
-        )
 
 
 @accepts_progress_bar
@@ -94,9 +73,9 @@ def track(
     checkpoints = [saved for saved in find_checkpoints(folder) if saved.step % every == 0]
     if not checkpoints:
         raise SourceError(f"{folder}: no checkpoint at a step that is a multiple of {every}")
-    selection = Selection(num_heads, stack, layers, unproven)
+    opened = partial(_open, num_heads=num_heads, stack=stack, unproven=unproven)
     records = RecordFile(folder / RECORDS_FILE if out is None else file_path(out))
-    _check_same_run(checkpoints, records, selection, heads)
+    _check_same_run(checkpoints, records, opened, layers, heads)
     recorded = {row["step"]: row.get(STATE) for row in records.rows}
     unreadable: list[tuple[SavedCheckpoint, str]] = []
     for done, saved in enumerate(checkpoints):
@@ -106,7 +85,7 @@ def track(
         if saved.step in recorded and recorded[saved.step] in (None, state):  # None: measured by a Monitor
             continue
         try:
-            with selection.open(saved) as source:
+            with opened(saved, layers) as source:
                 row = make_record(saved.step, checkpoint_figures(source, heads)) | {STATE: state}
         except SourceError as error:
             unreadable.append((saved, str(error)))
@@ -158,7 +137,20 @@ def find_checkpoints(folder: str | os.PathLike[str]) -> list[SavedCheckpoint]:
     return [by_step[step] for step in sorted(by_step)]
 
 
-def _check_same_run(checkpoints: list[SavedCheckpoint], records: RecordFile, selection: Selection, heads: bool) -> None:
+def _open(saved: SavedCheckpoint, layers: int | Collection[int] | None, **options: Any) -> Layers:
+    """Open a checkpoint; if it has no config of its own, the one in the folder of the run is used."""
+    of_run, own = saved.path.parent / "config.json", saved.path / "config.json"
+    config = of_run if of_run.is_file() and not own.is_file() else None
+    return open_layers(saved.path, config=config, layers=layers, **options)
+
+
+def _check_same_run(
+    checkpoints: list[SavedCheckpoint],
+    records: RecordFile,
+    opened: Callable[..., Layers],
+    layers: int | Collection[int] | None,
+    heads: bool,
+) -> None:
     """Raise unless existing records are of this run, of the selected layers and, if wanted, of as many heads.
 
     The first layer of one recorded checkpoint is scored again and compared.
@@ -169,9 +161,9 @@ def _check_same_run(checkpoints: list[SavedCheckpoint], records: RecordFile, sel
     for saved in sorted(known, key=lambda one: (rows[one.step].get(STATE) == one.state(), one.step), reverse=True):
         row = rows[saved.step]
         try:
-            with selection.open(saved) as source:
+            with opened(saved, layers) as source:
                 selected = [(plan.stack, plan.layer) for plan in source.plans]
-            with selection.open(saved, layers=row["layer"][:1]) as source:
+            with opened(saved, row["layer"][:1]) as source:
                 again = make_record(saved.step, checkpoint_figures(source, heads))
             stack, number, symmetry = row["stack"][0], row["layer"][0], row["symmetry"][0]
         except (SourceError, KeyError, IndexError, TypeError):
