@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from attngeo.errors import SourceError
-from experiments.initialisation.grid import Cell
+from attngeo.errors import InputError, SourceError
+from experiments.initialisation.grid import Cell, custom_grid
 from experiments.initialisation.runs import FinishedRun, append_run, read_runs
 from tests.experiments.initialisation.finished_runs import RUNS
 
@@ -49,3 +49,17 @@ def test_a_line_that_is_no_finished_run_is_an_error(tmp_path: Path, change: dict
     (tmp_path / "runs.jsonl.xz").write_bytes(lzma.compress(json.dumps(row).encode()))
     with pytest.raises(SourceError, match=r"runs\.jsonl\.xz: not a file of finished runs \(.+\)"):
         read_runs([tmp_path])
+
+
+def test_an_initialisation_is_named_with_its_scale_and_its_self_bias() -> None:
+    cells = custom_grid(["std 0.03 symmetric", "half-unit symmetric", "unit independent with self-bias"], [1e-3], 1)
+    configs = [cell.config("a", "b") for cell in cells]
+    assert [(config.start, config.scale, config.self_bias) for config in configs] == [
+        ("symmetric", 0.03, False),
+        ("symmetric", "half-unit", False),
+        ("independent", "unit", True),
+    ]
+    assert cells[2].key == "masked-4x256-lr0.001-9500-unit-independent-with-self-bias-seed0"
+    for start, expected in (("std x symmetric", "expected a number after std"), ("std 0.1", "start '' does not exist")):
+        with pytest.raises(InputError, match=expected):
+            custom_grid([start], [1e-3], 1)

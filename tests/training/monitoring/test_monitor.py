@@ -8,7 +8,6 @@ import logging
 import os
 import subprocess
 import sys
-import warnings
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +22,7 @@ from attngeo.errors import InputError, LayoutError  # noqa: E402
 from attngeo.training.monitoring.monitor import Monitor  # noqa: E402
 from attngeo.training.monitoring.records import read_records  # noqa: E402
 from tests.training.monitoring.record_checks import (  # noqa: E402
+    difference,
     difference_when_saved,
     make_batch,
     random_tokens,
@@ -226,27 +226,20 @@ def test_a_logger_that_fails_does_not_stop_training(tmp_path: Path, logger: Any,
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_scores_are_those_of_the_saved_checkpoint(family: str) -> None:
+def test_scores_are_those_of_the_saved_checkpoint(family: str, tmp_path: Path) -> None:
+    """Those of `attngeo.score` are compared with averages over offsets and with dense forms in its own tests."""
     model = FAMILIES[family]()
     row = record(model)
     assert "max_logit" not in row and ("symmetry_rope" in row) == (family in ("llama", "neox"))
     assert difference_when_saved(row, model) <= 1e-6
-    for stack, tau, heads in zip(row["stack"], row["self_attending"], row["head_self_attending"], strict=True):
-        assert (tau is None) == (heads == [None] * 4) == (stack == "cross")  # which attends to other tokens
-
-
-# Separate weights in memory in place of a fused one (GTE), another order of the dimensions of a head (Mistral Large 4),
-# other names, which decide whether a layer is left out (RF-DETR).
-@pytest.mark.parametrize("model_type", ["gte", "mistral_large4", "rf_detr"])
-def test_scores_of_types_that_transformers_saves_otherwise_are_those_of_the_saved_model(model_type: str) -> None:
-    from tools.proof.tiny_model import tiny_models
-
-    model = next(iter(tiny_models(model_type)))
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        row = record(model)
-    assert any("layers are left out" in str(warning.message) for warning in caught) == (model_type != "gte")
-    assert difference_when_saved(row, model) <= 1e-6
+    model.save_pretrained(tmp_path / "step-0")
+    (tracked,) = track(tmp_path)
+    assert difference(tracked, tmp_path / "step-0") <= 1e-6
+    for found in (row, tracked):
+        for stack, tau, heads in zip(
+            found["stack"], found["self_attending"], found["head_self_attending"], strict=True
+        ):
+            assert (tau is None) == (heads == [None] * 4) == (stack == "cross")  # which attends to other tokens
 
 
 SMALL = {"vocab_size": 60, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 40}
@@ -298,35 +291,6 @@ def test_norms_and_finer_figures_are_those_of_the_dense_form() -> None:
         }
         for name, value in expected.items():
             assert (row[name][1] if at is None else row[f"head_{name}"][1][at]) == pytest.approx(value, rel=1e-6)
-
-
-def average_symmetry(query: Any, key: Any) -> float:
-    """Return s̄ of a layer form from the dense forms at 4,000 offsets; query, key: [H, r, d] as in q_proj and k_proj."""
-    numerator = denominator = 0.0
-    first, second = key[:, :4], key[:, 4:]  # the two dimensions of each pair
-    frequencies = 10_000.0 ** (-np.arange(4) / 4)
-    for angle in np.outer(np.arange(1, 4001), frequencies)[..., None]:  # [4, 1]
-        forward, backward = (
-            np.einsum("hrd,hre->de", query, np.concatenate([cos * first - sin * second, sin * first + cos * second], 1))
-            for cos, sin in ((np.cos(angle), np.sin(angle)), (np.cos(angle), -np.sin(angle)))
-        )
-        numerator += 2 * (forward * backward.T).sum()
-        denominator += (forward**2).sum() + (backward**2).sum()
-    return float(numerator / denominator)
-
-
-def test_symmetry_under_rotation_is_the_average_over_offsets(tmp_path: Path) -> None:
-    model = llama()
-    for layer in model.model.layers:  # between symmetric and not
-        layer.self_attn.q_proj.weight.data[:16] += layer.self_attn.k_proj.weight.data
-    model.save_pretrained(tmp_path / "step-0")
-    row, (saved,) = record(model), track(tmp_path)
-    query, key = factors(model, 0)
-    for found in (row, saved):
-        assert found["symmetry_rope"][0] == pytest.approx(average_symmetry(query, key), abs=2e-3)
-        assert found["head_symmetry_rope"][0][1] == pytest.approx(average_symmetry(query[1:2], key[1:2]), abs=2e-3)
-        np.testing.assert_allclose(found["head_symmetry_rope"], row["head_symmetry_rope"], atol=1e-6)
-    assert abs(row["symmetry_rope"][0] - row["symmetry"][0]) > 0.01
 
 
 class LowRank(torch.nn.Linear):  # type: ignore[misc]
