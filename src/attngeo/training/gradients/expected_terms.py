@@ -277,6 +277,9 @@ class _LayerSums:
     def _tensor(self, array: AnyFloats | Ints) -> Tensor:
         return torch.from_numpy(array).to(self.device)
 
+    def _doubles(self, *arrays: AnyFloats) -> tuple[Tensor, ...]:
+        return tuple(self._tensor(array).double() for array in arrays)
+
     def add(self, layer: LayerTerms, half: int, kinds: AnyFloats | None, text: Bools | None) -> None:
         """Add one pass; kinds and text as `_pairs_and_text` returns them."""
         if layer.x.shape != self.first.x.shape:
@@ -289,13 +292,8 @@ class _LayerSums:
         if self.beta is not None:
             self.beta[half] += beta
         if self.growth is not None and kinds is not None and layer.weights is not None:
-            weights, vectors = (
-                tuple(self._tensor(part).double() for part in parts)  # [h, d, r] each, and [S, h, N, r] each
-                for parts in (
-                    (layer.weights.query[self.heads], layer.weights.key[self.heads]),
-                    (layer.query[:, self.heads], layer.key[:, self.heads]),
-                )
-            )
+            weights = self._doubles(layer.weights.query[self.heads], layer.weights.key[self.heads])  # [h, d, r] each
+            vectors = self._doubles(layer.query[:, self.heads], layer.key[:, self.heads])  # [S, h, N, r] each
             self.growth += _growth(x.double(), beta.double(), weights, vectors, layer.scale, self._tensor(kinds))
 
     def _shuffled(self, beta: Tensor, text: Bools | None) -> Tensor:
@@ -305,12 +303,7 @@ class _LayerSums:
 
     def scores(self) -> Iterator[ExpectedScores]:
         """Yield the scores of the averages, head by head."""
-        counts = self._tensor(self.counts)
-        update, shuffled = (to_numpy(total / counts[:, None, None, None]) for total in (self.update, self.shuffled))
-        betas = self.beta, None if self.beta is None else self._shuffled(self.beta, self.first_text)
-        halves, control = (
-            None if beta is None else to_numpy(beta / counts[:, None, None, None, None]) for beta in betas
-        )
+        counts = self._tensor(self.counts)[:, None, None]  # [2, 1, 1]
         for number, head in enumerate(self.heads):
             one = self.first.head(head)
             growth: list[Growth | None] = [None, None]
@@ -318,20 +311,22 @@ class _LayerSums:
                 parts = self.growth[number] / (self.counts.sum() * energy)  # [2, 3]
                 growth = [Growth(*part) for part in parts.tolist()]
             pairings: dict[str, Any] = dict.fromkeys(("pairing", "pairing_split", "pairing_shuffled"))
-            if halves is not None and control is not None:
-                mean = np.average(halves[:, :, number], 0, self.counts)  # [S, N, N]
+            if self.beta is not None:
+                beta = self.beta[:, :, [number]] / counts[..., None, None]  # [2, S, 1, N, N]
+                halves, control = to_numpy(beta), to_numpy(self._shuffled(beta, self.first_text))
+                mean = np.average(halves, 0, self.counts)[:, 0]  # [S, N, N]
                 pairings = {
                     "pairing": _pairing(mean, mean),
-                    "pairing_split": _pairing(*halves[:, :, number]),
-                    "pairing_shuffled": _pairing(*control[:, :, number]),
+                    "pairing_split": _pairing(*halves[:, :, 0]),
+                    "pairing_shuffled": _pairing(*control[:, :, 0]),
                 }
             yield ExpectedScores(
                 label=one.label,
                 stack=one.stack,
                 layer=one.layer,
                 head=one.head,
-                **_update_scores(update[:, number], self.counts),
-                symmetry_shuffled=_split_symmetry(shuffled[:, number]),
+                **_update_scores(to_numpy(self.update[:, number] / counts), self.counts),
+                symmetry_shuffled=_split_symmetry(to_numpy(self.shuffled[:, number] / counts)),
                 **pairings,
                 growth_symmetric=growth[0],
                 growth_skew=growth[1],
