@@ -462,6 +462,18 @@ def test_every_attention_implementation_gives_the_same_logits_of_the_first_rows(
     assert expected["max_logit"] != record(model, {"input_ids": ids})["max_logit"]
 
 
+def test_the_model_of_attngeo_pretrain_is_monitored_too() -> None:
+    """Its layers are functions, so that no module tells which layer a logit belongs to."""
+    from attngeo.training.pretraining.architectures import Bert, Shape
+    from attngeo.training.pretraining.measure import form_scores, largest_logits
+
+    model = Bert(Shape(3, 32, 4, 64, 60, 12, causal=True))
+    model.initialise(0)
+    row = record(model, random_tokens())
+    np.testing.assert_allclose(row["head_symmetry"], form_scores(model)["head_symmetry"], rtol=1e-4)
+    np.testing.assert_allclose(row["max_logit"], largest_logits(model, random_tokens()), rtol=1e-4)
+
+
 def test_a_batch_that_does_not_fit_the_model_costs_only_the_logits() -> None:
     monitor = Monitor(every=1)
     with pytest.warns(UserWarning, match="logits could not be measured"):

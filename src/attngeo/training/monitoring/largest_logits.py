@@ -55,6 +55,8 @@ def largest_logits(
                 model(*batch)
             else:
                 model(batch)
+    if len(recorder.unattributed) == len(attentions) and not any(one is not None for one in recorder.largest):
+        return [*recorder.unattributed]  # a model whose layers are functions: they run in order
     return recorder.largest
 
 
@@ -65,12 +67,17 @@ class LogitRecorder(TorchFunctionMode):  # type: ignore[misc]  # torch is untype
         super().__init__()
         self.layer: int | None = None  # the layer that is running
         self.largest: list[Tensor | None] = [None] * layers  # the maximum where a layer makes several calls
+        self.unattributed: list[Tensor] = []  # of calls outside of the modules with hooks
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func is F.scaled_dot_product_attention and self.layer is not None:
-            logit, before = largest_logit_per_head(*args, **(kwargs or {})), self.largest[self.layer]
-            several = before is not None and before.shape == logit.shape
-            self.largest[self.layer] = torch.maximum(before, logit) if several else logit
+        if func is F.scaled_dot_product_attention:
+            logit = largest_logit_per_head(*args, **(kwargs or {}))
+            if self.layer is None:
+                self.unattributed.append(logit)
+            else:
+                before = self.largest[self.layer]
+                several = before is not None and before.shape == logit.shape
+                self.largest[self.layer] = torch.maximum(before, logit) if several else logit
         return func(*args, **(kwargs or {}))
 
 
