@@ -20,10 +20,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import attngeo
-from attngeo.atlas.options import ScoreOptions
 from attngeo.atlas.reference import Reference
 from attngeo.atlas.store import Store
-from attngeo.atlas.task import ScoreJob
+from attngeo.atlas.task import ScoreTask
 from attngeo.io.threads import one_core
 from bench._memory import resident_bytes
 from tests.atlas.hub_server import UnreliableHub, small_repos
@@ -138,14 +137,14 @@ def overhead(folder: Path) -> bool:
     models = make_models(folder / "models", 72, layers=4, layouts=list(MORE_LAYOUTS))
     atlas = attngeo.Atlas(folder / "atlas")
     atlas.add(models[:12], workers=0)
-    job = ScoreJob(Store(atlas.path), ScoreOptions())
+    store = Store(atlas.path)
     extra, scoring = [], []
     for model in models[12:]:
         start = time.perf_counter()
         with one_core():
             attngeo.score(model, folded=True)
         middle = time.perf_counter()
-        assert job.run(Reference.parse(model)).state == "scored"
+        assert ScoreTask(Reference.parse(model)).run(store).state == "scored"
         extra.append(time.perf_counter() - middle - (middle - start))
         scoring.append(middle - start)
     median = statistics.median(extra)

@@ -14,9 +14,9 @@ import pytest
 
 import attngeo
 from attngeo.atlas import Added
-from attngeo.atlas.options import RESULT_VERSION
 from attngeo.atlas.reference import Reference, read_list
 from attngeo.atlas.store import MANIFEST, TABLES
+from attngeo.atlas.task import ScoreTask
 from attngeo.errors import AttngeoError, InputError
 from attngeo.weights.scoring.score import score_rows
 from attngeo.weights.scoring.score_table import COLUMNS
@@ -69,16 +69,15 @@ def test_forms_without_a_score_are_named_in_the_notes(atlas: attngeo.Atlas, tmp_
     assert atlas.models()["notes"].to_list() == [note.removeprefix(f"{folder}: ")] * 2
 
 
-def test_options_are_those_of_score(atlas: attngeo.Atlas, models: list[Path]) -> None:
-    atlas.add(models[0], workers=0)
-    atlas.add(models[0], workers=0, folded=False, nulls=False)
-    whole, plain = atlas.frame().partition_by("options", maintain_order=True)
-    assert (whole["options"][0], plain["options"][0]) == ("", '{"nulls": false, "folded": false}')
+def test_options_are_those_of_score_and_give_rows_of_their_own(atlas: attngeo.Atlas, models: list[Path]) -> None:
+    for options in ({}, {"folded": False, "nulls": False}, {"heads": False}):
+        assert atlas.add(models[0], workers=0, **options).scored == 1
+    whole, layers, plain = atlas.frame().partition_by("options", maintain_order=True)
+    texts = ("", '{"heads": false}', '{"nulls": false, "folded": false}')
+    assert tuple(frame["options"][0] for frame in (whole, layers, plain)) == texts
     assert whole["symmetry"].equals(plain["symmetry"])
     for name in ("symmetry_folded", "symmetry_z", "directionality_p", "symmetry_repaired"):
         assert whole[name].null_count() < whole.height and plain[name].null_count() == plain.height, name
-    atlas.add(models[0], workers=0, heads=False)
-    layers = atlas.frame().filter(options='{"heads": false}')
     assert layers["head"].null_count() == layers.height and layers["symmetry_folded"].null_count() < layers.height
 
 
@@ -95,28 +94,28 @@ def test_other_readers_need_no_attngeo(atlas: attngeo.Atlas, models: list[Path])
 
 
 def test_newer_results_replace_older_ones(
-    atlas: attngeo.Atlas, models: list[Path], monkeypatch: pytest.MonkeyPatch
+    atlas: attngeo.Atlas, models: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """After an update of attngeo whose rows differ, a model that is added again has one set of rows, the new one."""
-    atlas.add(models[:2], workers=0)
+    """After an update of attngeo whose rows differ, models that are added again have one set of rows, the new one."""
+    broken = write_files(tmp_path / "broken", model_files("bert") | {"model.safetensors": b"nothing"})
+    atlas.add([*models[:2], broken], workers=0)
     older, rows = dict(atlas.models().select("model", "part").rows()), atlas.frame().height
-    for module in ("task", "fingerprint"):
-        monkeypatch.setattr(f"attngeo.atlas.{module}.RESULT_VERSION", RESULT_VERSION + 1)
-    assert atlas.add(models[0], workers=0) == Added(scored=1, linked=0, known=0, failed=0)
-    found = {
-        model: (version, part) for model, version, part in atlas.models().select("model", "results", "part").rows()
-    }
-    assert found[str(models[0])][0] == RESULT_VERSION + 1 and found[str(models[0])][1] != older[str(models[0])]
-    assert found[str(models[1])] == (RESULT_VERSION, older[str(models[1])])
-    assert atlas.frame().height == rows
+    monkeypatch.setattr(ScoreTask, "version", newer := ScoreTask.version + 1)
+    assert atlas.add([models[0], broken], workers=0) == Added(scored=1, linked=0, known=0, failed=1)
+    found = {name: (version, part) for name, version, part in atlas.models().select("model", "results", "part").rows()}
+    assert found[str(models[0])][0] == newer and found[str(models[0])][1] != older[str(models[0])]
+    assert found[str(models[1])] == (newer - 1, older[str(models[1])])
+    assert atlas.frame().height == rows and atlas.failures()["results"].to_list() == [newer]
     pytest.importorskip("duckdb")
-    assert atlas.sql("from models").sort("model").equals(atlas.models())
-    assert atlas.sql("from scores").height == rows
+    assert atlas.sql("from models").sort("model").equals(atlas.models()) and atlas.sql("from scores").height == rows
+    monkeypatch.setattr(ScoreTask, "version", newer + 1)
+    write_files(broken, model_files("bert"))
+    assert atlas.add(broken, workers=0).failed == 0 and atlas.failures().is_empty()
 
 
 def test_new_columns_need_a_new_version_of_results() -> None:
     columns = hashlib.sha256(json.dumps(COLUMNS).encode()).hexdigest()[:8]
-    assert (RESULT_VERSION, columns) == (3, "0d0a7a3a"), "raise RESULT_VERSION when the rows of a model change"
+    assert (ScoreTask.version, columns) == (3, "0d0a7a3a"), "raise the version when the rows of a model change"
 
 
 # ---- adding again
@@ -230,15 +229,6 @@ def test_value_projections_do_not_matter(atlas: attngeo.Atlas, tmp_path: Path) -
     assert atlas.add([a, b], workers=0) == Added(scored=1, linked=1, known=0, failed=0)
 
 
-def test_options_are_part_of_what_a_row_depends_on(atlas: attngeo.Atlas, models: list[Path]) -> None:
-    atlas.add(models[0], workers=0)
-    assert atlas.add(models[0], workers=0, nulls=False).scored == 1
-    assert atlas.add(models[0], workers=0, heads=False).scored == 1
-    frame = atlas.frame()
-    assert sorted(frame["options"].unique()) == ["", '{"heads": false}', '{"nulls": false}']
-    assert frame.filter(options='{"nulls": false}')["symmetry_z"].null_count() == 10
-
-
 def test_a_lost_part_is_scored_again(atlas: attngeo.Atlas, models: list[Path]) -> None:
     atlas.add(models[:2], workers=0)
     before = atlas.frame()
@@ -282,22 +272,6 @@ def test_failures_are_rows_until_they_are_tried_again(atlas: attngeo.Atlas, tmp_
     assert atlas.add([broken, missing], workers=0) == Added(scored=0, linked=0, known=0, failed=2)
     assert atlas.add([broken, missing], workers=0, retry=True) == Added(scored=1, linked=0, known=0, failed=1)
     assert atlas.failures()["model"].to_list() == [str(missing)]
-
-
-def test_newer_results_replace_a_failure_of_older_ones(
-    atlas: attngeo.Atlas, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """After an update of attngeo a model that failed is tried again, and then fails once or not at all."""
-    broken = write_files(tmp_path / "broken", model_files("bert") | {"model.safetensors": b"nothing"})
-    assert atlas.add(broken, workers=0).failed == 1
-    for step in (1, 2):
-        for module in ("task", "fingerprint"):
-            monkeypatch.setattr(f"attngeo.atlas.{module}.RESULT_VERSION", RESULT_VERSION + step)
-        if step == 2:
-            write_files(broken, model_files("bert"))
-        atlas.add(broken, workers=0)
-        assert atlas.failures()["results"].to_list() == [RESULT_VERSION + 1][: 2 - step]
-    assert atlas.models().height == 1
 
 
 def test_an_unexpected_error_is_a_failure_too(
@@ -393,15 +367,9 @@ def test_a_list_names_its_bad_line(tmp_path: Path) -> None:
         read_list(path)
 
 
-def test_parts_of_other_versions_are_read(atlas: attngeo.Atlas, models: list[Path]) -> None:
+def test_a_file_with_other_columns_is_named(atlas: attngeo.Atlas, models: list[Path]) -> None:
     atlas.add(models[:2], workers=0)
-    before = atlas.frame()
     part = atlas.path / "scores" / f"{atlas.models()['part'][0]}.parquet"
-    older = pl.read_parquet(part).drop("rank_skew").with_columns(later=pl.lit(1))
-    older.write_parquet(part)
-    after = atlas.frame()
-    assert after.drop("rank_skew").equals(before.drop("rank_skew"))
-    assert after.filter(model=str(models[0]))["rank_skew"].null_count() == 10
     pl.read_parquet(part).with_columns(layer=pl.lit("one")).write_parquet(part)
     with pytest.raises(InputError, match=f"{part.name}: column layer has type String, expected Int64"):
         atlas.frame()

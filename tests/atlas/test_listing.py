@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 import attngeo
-from attngeo.atlas.listing import hub_models, hub_revisions
-from attngeo.atlas.reference import read_list
+from attngeo.atlas.reference import hub_models, hub_revisions, read_list
 from attngeo.errors import AttngeoError
 from attngeo.weights.scoring.published.scores import published
 from tests.atlas.small_models import model_files

@@ -70,16 +70,14 @@ def test_no_space_left(small_disk: Path, tmp_path: Path) -> None:
 
 def test_no_space_left_for_the_cache(small_disk: Path, tmp_path: Path) -> None:
     """A full cache is not the fault of a model: it ends the call, and no model counts as failed."""
-    (small_disk / "filling").write_bytes(bytes(88 << 10))
+    (small_disk / "filling").write_bytes(bytes(92 << 10))
     repos = {f"org/{i}": Repo(as_bytes(model_files("llama", i))) for i in range(2)}
     with HubServer(repos) as hub:
         arguments = ("add", tmp_path / "atlas", *repos, "--workers", "1")
         done = attngeo_command(tmp_path, hub.url, *arguments, cache=small_disk)
     [line] = done.stderr.splitlines()
     assert done.returncode == 2
-    assert line.startswith("attngeo: error: org/") and line.endswith(
-        "the cache cannot be written (No space left on device)"
-    )
+    assert line.startswith("attngeo: error: org/") and line.endswith("(No space left on device)")
     assert attngeo.Atlas(tmp_path / "atlas").failures().is_empty()
 
 

@@ -7,9 +7,7 @@ Organized      what one call of `Atlas.organize` did
 hub_models, hub_revisions   references to all models of an organisation, to all revisions of a model
 """
 
-from attngeo.atlas.atlas import Added, Atlas
-from attngeo.atlas.listing import hub_models, hub_revisions
-from attngeo.atlas.organized import Organized
-from attngeo.atlas.status import AtlasStatus
+from attngeo.atlas.atlas import Added, Atlas, AtlasStatus, Organized
+from attngeo.atlas.reference import hub_models, hub_revisions
 
 __all__ = ["Added", "Atlas", "AtlasStatus", "Organized", "hub_models", "hub_revisions"]

@@ -78,8 +78,7 @@ def add(
     """Score models into the atlas; it skips those that it holds, so the same command continues an interrupted one."""
     with one_line_errors(debug):
         from attngeo.atlas.atlas import Atlas
-        from attngeo.atlas.listing import hub_models, hub_revisions
-        from attngeo.atlas.reference import read_list
+        from attngeo.atlas.reference import hub_models, hub_revisions, read_list
         from attngeo.io.progress import ProgressBar
 
         names = [*(refs or ()), *(name for path in lists or () for name in read_list(path))]

@@ -64,7 +64,7 @@ def organize(
     """Organise networks over many texts: head trees, sparsity and softmax invariance, with means over the texts."""
     with one_line_errors(debug):
         from attngeo.atlas.atlas import Atlas
-        from attngeo.atlas.organizing.texts import read_texts
+        from attngeo.atlas.organize import read_texts
         from attngeo.io.progress import ProgressBar
         from attngeo.show.atlas.report import summary_report
 

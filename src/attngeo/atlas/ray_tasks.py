@@ -9,16 +9,16 @@ import os
 import socket
 import time
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import chain, islice
 from math import inf
 from typing import Any
 
-from attngeo.atlas.executors.interface import Job, WorkerLost
-from attngeo.atlas.outcome import Outcome
-from attngeo.atlas.store import AtlasWriteError
+from attngeo.atlas.executors import WorkerLost
+from attngeo.atlas.store import AtlasWriteError, Store
+from attngeo.atlas.task import Outcome, Task
 from attngeo.errors import AttngeoError, InputError, first_line
 from attngeo.io.threads import core_count
 
@@ -29,12 +29,11 @@ LOOK_SECONDS = 10.0  # between two looks at the nodes of a cluster
 LEAST_OBJECT_STORE = 80 << 20  # bytes, the least that Ray allows; a task and its outcome need a few kB
 # Settings of Ray, unless the user has others.
 SETTINGS = {"RAY_USAGE_STATS_ENABLED": "0"}  # no reports about its usage
-# To give up within seconds, with no messages but the error, where no Ray answers; by default it takes 40 s.
+# To give up within seconds where no Ray answers; by default it takes 40 s.
 ONE_TRY = {
     "RAY_gcs_server_port_wait_time_s": "1",
     "RAY_gcs_rpc_server_connect_timeout_s": "2",
     "RAY_py_gcs_connect_timeout_s": "5",
-    "RAY_BACKEND_LOG_LEVEL": "fatal",
 }
 # Which hub is meant must not depend on the node. Tokens stay out: a cluster shows these settings to all its users.
 PASSED_ON = ("HF_ENDPOINT",)
@@ -52,15 +51,15 @@ class RayTasks:
             _check_address(address)
         _import(SETTINGS if address is None else SETTINGS | ONE_TRY)
 
-    def run(self, job: Job, tasks: Sequence[Any]) -> Iterator[Outcome]:
+    def run(self, store: Store, tasks: Sequence[Task]) -> Generator[Outcome, None, None]:
         if tasks:
             with _connected(self._address, self._workers) as ray:
-                yield from self._outcomes(ray, job, tasks)
+                yield from self._outcomes(ray, store, tasks)
 
-    def _outcomes(self, ray: Any, job: Job, tasks: Sequence[Any]) -> Iterator[Outcome]:
+    def _outcomes(self, ray: Any, store: Store, tasks: Sequence[Task]) -> Iterator[Outcome]:
         # Lost tasks are started again below, where a model that ends every process can be told from a lost node.
         remote = ray.remote(num_cpus=1, max_retries=0)(run_task)
-        shared, left = ray.put(job), iter(tasks)
+        shared, left = ray.put(store), iter(tasks)
         again: list[_Try] = []  # tasks whose process was lost
         running: dict[Any, _Try] = {}
         looked = -inf
@@ -70,7 +69,7 @@ class RayTasks:
                     most, memory = _capacity(ray)
                     most, looked = self._workers or most, time.monotonic()
                 for next_try in islice(chain(_drain(again), map(_Try, left)), max(0, most - len(running))):
-                    needed = min(job.memory(next_try.task), memory)
+                    needed = min(next_try.task.memory(), memory)
                     running[remote.options(memory=needed).remote(shared, next_try.task)] = next_try
                 if not running:
                     return
@@ -78,7 +77,7 @@ class RayTasks:
                 outcome = _result(ray, finished, running.pop(finished))
                 if isinstance(outcome, _Try) and outcome.lost >= TRIES:
                     why = f"its process on Ray ended, {outcome.lost} times; too little memory is a likely cause"
-                    outcome = job.lose(outcome.task, WorkerLost(why))
+                    outcome = outcome.task.fail(store, WorkerLost(why))
                 if isinstance(outcome, _Try):
                     again.append(outcome)
                 else:
@@ -90,14 +89,14 @@ class RayTasks:
 
 @dataclass(frozen=True)
 class _Try:
-    task: Any
+    task: Task
     lost: int = 0  # processes that ended during this task, on nodes that live on
 
 
-def run_task(job: Job, task: Any) -> Outcome | AtlasWriteError:
+def run_task(store: Store, task: Task) -> Outcome | AtlasWriteError:
     """Do one task in a process of Ray; an error is returned, because Ray wraps those that are raised."""
     try:
-        return job.run(task)
+        return task.run(store)
     except AtlasWriteError as error:
         return error
 
@@ -153,8 +152,7 @@ def _connected(address: str | None, workers: int | None) -> Iterator[Any]:
         if passed := {name: os.environ[name] for name in PASSED_ON if name in os.environ}:
             options["runtime_env"] = {"env_vars": passed}
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # where it fails, the error says enough
+        with _silent():
             ray.init(**options)
     except Exception as error:
         where = f"no Ray answers at {address}" if address else "no Ray could be started on this machine"
@@ -166,6 +164,21 @@ def _connected(address: str | None, workers: int | None) -> Iterator[Any]:
         yield ray
     finally:
         ray.shutdown()
+
+
+@contextmanager
+def _silent() -> Iterator[None]:
+    """Hide the warnings of Ray, and what it writes about failed attempts past Python: the error says enough."""
+    shown, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 2)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)
+            yield
+    finally:
+        os.dup2(shown, 2)
+        os.close(shown)
+        os.close(nowhere)
 
 
 def _import(settings: dict[str, str]) -> None:
