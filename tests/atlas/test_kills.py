@@ -14,7 +14,7 @@ from attngeo.atlas import Added
 from tests.atlas.kills import ROOT, contents, fill_with_kills, finished, start_add
 from tests.atlas.processes import wait_until
 from tests.atlas.ray_cluster import RayCluster
-from tests.atlas.small_models import MORE_LAYOUTS, make_models
+from tests.atlas.small_models import make_models
 
 MODELS = 30
 # One process of xdist runs them all, so that a Ray is started once.
@@ -28,7 +28,7 @@ pytestmark = [
 def names(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A list of models in folders."""
     folder = tmp_path_factory.mktemp("models")
-    models = make_models(folder, MODELS, layouts=list(MORE_LAYOUTS))
+    models = make_models(folder, MODELS)
     path = folder / "models.txt"
     path.write_text("".join(f"{model}\n" for model in models))
     return path
