@@ -7,13 +7,11 @@ from __future__ import annotations
 
 import os
 import socket
-import time
 import warnings
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from itertools import chain, islice
-from math import inf
+from itertools import islice
 from typing import Any
 
 from attngeo.atlas.executors import WorkerLost
@@ -25,7 +23,6 @@ from attngeo.io.threads import core_count
 TRIES = 20  # processes that one task may lose on nodes that live on; a lost node is never the fault of a model
 AHEAD = 2  # tasks per core that Ray knows of, so that a core that becomes free need not wait for the driver
 CONNECT_SECONDS = 10
-LOOK_SECONDS = 10.0  # between two looks at the nodes of a cluster
 LEAST_OBJECT_STORE = 80 << 20  # bytes, the least that Ray allows; a task and its outcome need a few kB
 # Settings of Ray, unless the user has others.
 SETTINGS = {"RAY_USAGE_STATS_ENABLED": "0"}  # no reports about its usage
@@ -62,26 +59,25 @@ class RayTasks:
         shared, left = ray.put(store), iter(tasks)
         again: list[_Try] = []  # tasks whose process was lost
         running: dict[Any, _Try] = {}
-        looked = -inf
         try:
             while True:
-                if time.monotonic() - looked > LOOK_SECONDS:  # nodes may join a cluster, or leave it
-                    most, memory = _capacity(ray)
-                    most, looked = self._workers or most, time.monotonic()
-                for next_try in islice(chain(_drain(again), map(_Try, left)), max(0, most - len(running))):
-                    needed = min(next_try.task.memory(), memory)
-                    running[remote.options(memory=needed).remote(shared, next_try.task)] = next_try
+                most, memory = _capacity(ray)  # nodes may join a cluster, or leave it
+                room = max(0, (self._workers or most) - len(running))
+                upcoming, again = again[:room], again[room:]
+                for one in (*upcoming, *map(_Try, islice(left, room - len(upcoming)))):
+                    needed = min(one.task.memory(), memory)
+                    running[remote.options(memory=needed).remote(shared, one.task)] = one
                 if not running:
                     return
                 [finished], _ = ray.wait(list(running), num_returns=1)
                 outcome = _result(ray, finished, running.pop(finished))
-                if isinstance(outcome, _Try) and outcome.lost >= TRIES:
-                    why = f"its process on Ray ended, {outcome.lost} times; too little memory is a likely cause"
-                    outcome = outcome.task.fail(store, WorkerLost(why))
-                if isinstance(outcome, _Try):
+                if isinstance(outcome, Outcome):
+                    yield outcome
+                elif outcome.lost < TRIES:
                     again.append(outcome)
                 else:
-                    yield outcome
+                    why = f"its process on Ray ended, {outcome.lost} times; too little memory is a likely cause"
+                    yield outcome.task.fail(store, WorkerLost(why))
         finally:
             for reference in running:  # after an error, or if the caller wants no more
                 ray.cancel(reference, force=True)
@@ -115,11 +111,6 @@ def _result(ray: Any, finished: Any, last: _Try) -> Outcome | _Try:
         raise outcome
     assert isinstance(outcome, Outcome)
     return outcome
-
-
-def _drain(tries: list[_Try]) -> Iterator[_Try]:
-    while tries:
-        yield tries.pop()
 
 
 def _capacity(ray: Any) -> tuple[int, int]:

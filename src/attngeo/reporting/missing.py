@@ -52,7 +52,9 @@ def add_missing(results: Results, wanted: Wanted, against: Any = None) -> None:
     models = [model for model in results.models if model.ref is not None]
     for model in models if len(models) > 1 else ():
         open_layers(model.ref, **wanted.heads, **wanted.parts).checkpoint.close()
-    runs = [model for model in models if wanted.inputs is not None and model.tensor is None and model.organization is None]
+    runs = [
+        model for model in models if wanted.inputs is not None and model.tensor is None and model.organization is None
+    ]
     refs = [model.ref for model in runs] + ([] if against is None or wanted.inputs is None else [against])
     check_inputs(refs, wanted.inputs, **wanted.parts, **wanted.reading)
     for model in models:

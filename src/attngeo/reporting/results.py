@@ -132,10 +132,17 @@ def sorted_results(given: Iterable[Any]) -> Results:
     return results
 
 
-_RESULTS = (
-    ScoreTable, NetworkTensor, Organization, Expansion, Comparison, InvarianceReport, PrunePlan, LossCurve,
-    ModelComparison, ModelMap, OffsetCurves,
-)  # fmt: skip
+# Type of a result of one model → what it is called, and the field of `ModelResults` that holds it.
+_KINDS: dict[type, tuple[str, str]] = {
+    NetworkTensor: ("network tensor", "tensor"),
+    Organization: ("organisation", "organization"),
+    Expansion: ("expansion", "expansion"),
+    Comparison: ("sparsity", "sparsity"),
+    InvarianceReport: ("invariance report", "invariance"),
+    PrunePlan: ("prune plan", "plan"),
+    LossCurve: ("loss curve", "losses"),
+    OffsetCurves: ("offset curves", "curves"),
+}
 
 
 def is_records(item: Any) -> bool:
@@ -149,7 +156,7 @@ def is_records(item: Any) -> bool:
 
 
 def _is_result(item: Any) -> bool:
-    return isinstance(item, _RESULTS) or is_records(item)
+    return isinstance(item, (ScoreTable, ModelComparison, ModelMap, *_KINDS)) or is_records(item)
 
 
 def _add_reference(results: Results, ref: Any) -> None:
@@ -189,34 +196,12 @@ def _add_result(results: Results, item: Any) -> None:
     if isinstance(item, ModelMap):
         results.maps.append(item)
         return
-    what, field_name, name = _kind(item)
-    model = results.model(short_name(name), what)
-    if getattr(model, field_name) is not None:
+    what, kind = _KINDS.get(type(item), ("training records", "training"))
+    named = item.tensor if isinstance(item, Organization) else item
+    model = results.model(short_name(getattr(named, "name", "") or getattr(named, "model", "")), what)
+    if getattr(model, kind) is not None:
         raise InputError(f"{model.name}: two results of one kind ({what}) were given, expected one")
-    setattr(model, field_name, item)
-
-
-def _kind(item: Any) -> tuple[str, str, str]:
-    """Return what a result is called, the field of `ModelResults` that holds it, and the name of its model."""
-    match item:
-        case NetworkTensor():
-            return "network tensor", "tensor", item.name
-        case Organization():
-            return "organisation", "organization", getattr(item.tensor, "name", "")
-        case Expansion():
-            return "expansion", "expansion", ""
-        case Comparison():
-            return "sparsity", "sparsity", ""
-        case InvarianceReport():
-            return "invariance report", "invariance", item.name
-        case PrunePlan():
-            return "prune plan", "plan", item.model
-        case LossCurve():
-            return "loss curve", "losses", item.model
-        case OffsetCurves():
-            return "offset curves", "curves", item.model
-        case _:
-            return "training records", "training", ""
+    setattr(model, kind, item)
 
 
 def check_consistent(results: Results) -> None:
