@@ -27,7 +27,7 @@ def check_inputs(
 
     >>> check_inputs([attngeo.bundled(name) for name in ("decoder", "encoder")], "word " * 300)
     Traceback (most recent call last):
-    attngeo.errors.InputError: text: 301 tokens, but ... reads at most 128; ...
+    attngeo.errors.InputError: text: 302 tokens, but ... reads at most 128; ...
     """
     models = list(refs)
     for ref in models if len(models) > 1 else ():

@@ -74,14 +74,14 @@ def report(
     packed_plotly()  # says so at once where plotly is not installed
     results = sorted_results(_as_list(results_or_refs))
     wanted = Wanted(
-        inputs,
-        stage,
-        full,
-        seed,
-        {"num_heads": num_heads, "unproven": unproven},
-        {"stack": stack, "layers": (layers,) if isinstance(layers, int) else layers},
-        {"target": target, "truncate": truncate, "sampling_rate": sampling_rate},
-        {"device": device, "progress": progress if callable(progress) else None},
+        inputs=inputs,
+        stage=stage,
+        full=full,
+        seed=seed,
+        heads={"num_heads": num_heads, "unproven": unproven},
+        parts={"stack": stack, "layers": (layers,) if isinstance(layers, int) else layers},
+        reading={"target": target, "truncate": truncate, "sampling_rate": sampling_rate},
+        computing={"device": device, "progress": progress if callable(progress) else None},
     )
     if all(model.ref is None for model in results.models):
         if inputs is not None:
