@@ -15,7 +15,7 @@ def workers_of(pid: int) -> list[int]:
     for entry in Path("/proc").iterdir():
         try:
             parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1]) if entry.name.isdecimal() else 0
-            if parent == pid and b"attngeo.atlas.executors.worker" in (entry / "cmdline").read_bytes():
+            if parent == pid and b"attngeo.atlas.executors import work" in (entry / "cmdline").read_bytes():
                 found.append(int(entry.name))
         except (OSError, ValueError):
             continue  # it has ended meanwhile

@@ -1,4 +1,4 @@
-"""Worker processes give the same rows as the calling process; `test_kills` kills them."""
+"""Worker processes give the same rows as the calling process, end with it, and are replaced if they die."""
 
 from __future__ import annotations
 
@@ -6,23 +6,21 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import attngeo
-from attngeo.atlas import Added
-from attngeo.atlas.executors import Job, processes, worker_handle
-from attngeo.atlas.outcome import Outcome
+from attngeo.atlas import Added, executors
 from attngeo.errors import AttngeoError, InputError
+from tests.atlas.deadly_task import deadly_tasks
+from tests.atlas.kills import ROOT, contents, start_add
 from tests.atlas.processes import wait_until, workers_of
 from tests.atlas.small_models import make_models
 
-ROOT = Path(__file__).resolve().parents[2]
-MODELS = 18
-
+MODELS = 8
 needs_proc = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc")
 
 
@@ -32,55 +30,43 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 
 
 @pytest.fixture(scope="module")
-def undisturbed(models: list[Path], tmp_path_factory: pytest.TempPathFactory) -> attngeo.Atlas:
+def undisturbed(models: list[Path], tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     atlas = attngeo.Atlas(tmp_path_factory.mktemp("undisturbed") / "atlas")
     assert atlas.add(models, workers=0).scored == MODELS
-    return atlas
+    return contents(atlas.path)
 
 
-def parts(atlas: attngeo.Atlas) -> dict[str, bytes]:
-    """Return the files of all tables that other readers would read."""
-    return {str(path.relative_to(atlas.path)): path.read_bytes() for path in atlas.path.glob("*/*.parquet")}
-
-
-def driver(atlas: Path, models: list[Path]) -> subprocess.Popen[bytes]:
-    """Start a process that adds models with two workers."""
-    script = "import sys, attngeo\nattngeo.Atlas(sys.argv[1]).add(sys.argv[2:], workers=2)\n"
-    return subprocess.Popen([sys.executable, "-c", script, str(atlas), *map(str, models)], cwd=ROOT)
-
-
-def test_processes_give_the_same_bytes(models: list[Path], undisturbed: attngeo.Atlas, tmp_path: Path) -> None:
+def test_processes_give_the_same_bytes(models: list[Path], undisturbed: dict[str, bytes], tmp_path: Path) -> None:
     steps: list[tuple[int, int]] = []
     atlas = attngeo.Atlas(tmp_path / "atlas")
     added = atlas.add(models, workers=2, progress=lambda done, total: steps.append((done, total)))
     assert added == Added(scored=MODELS, linked=0, known=0, failed=0)
     assert steps == [(done, MODELS) for done in range(1, MODELS + 1)]
-    assert parts(atlas) == parts(undisturbed)
+    assert contents(atlas.path) == undisturbed
 
 
-def test_two_drivers_at_once(models: list[Path], undisturbed: attngeo.Atlas, tmp_path: Path) -> None:
-    processes = [driver(tmp_path / "atlas", order) for order in (models, models[::-1])]
-    assert [process.wait(60) for process in processes] == [0, 0]
-    assert parts(attngeo.Atlas(tmp_path / "atlas")) == parts(undisturbed)
-
-
-def test_a_model_that_ends_every_worker_fails_alone(
-    models: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_two_calls_at_once_give_the_same_bytes(
+    models: list[Path], undisturbed: dict[str, bytes], tmp_path: Path
 ) -> None:
-    deadly = (
-        "import sys; sys.path[:] = {path!r}; from attngeo.atlas import task; import os\n"
-        "from attngeo.atlas.executors import worker\n"
-        "score = task.score_reference\n"
-        "def end(store, reference, options):\n"
-        "    os.kill(os.getpid(), 9) if reference.model.endswith('001-gpt2') else None\n"
-        "    return score(store, reference, options)\n"
-        "task.score_reference = end\n"
-        "worker.main()\n"
-    )
-    monkeypatch.setattr(worker_handle, "START", deadly)
-    monkeypatch.setattr(processes, "TRIES", 2)
+    calls = []
+    for name, order in (("one", models), ("other", models[::-1])):
+        names = tmp_path / name
+        names.write_text("".join(f"{model}\n" for model in order))
+        calls.append(start_add(tmp_path / "atlas", names, "--workers", "1"))
+    assert [call.wait(60) for call in calls] == [0, 0]
+    assert contents(tmp_path / "atlas") == undisturbed
+
+
+def test_a_model_that_ends_every_worker_fails_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(executors, "TRIES", 2)
     atlas = attngeo.Atlas(tmp_path / "atlas")
-    assert atlas.add(models[:4], workers=1) == Added(scored=3, linked=0, known=0, failed=1)
+    atlas.add([])
+    outcomes = executors.LocalProcesses(1).run(atlas._store, deadly_tasks("a", "deadly", "b"))
+    assert [(outcome.reference.model, outcome.state) for outcome in outcomes] == [
+        ("a", "scored"),
+        ("deadly", "failed"),
+        ("b", "scored"),
+    ]
     [failure] = atlas.failures().iter_rows(named=True)
     assert failure["kind"] == "WorkerLost" and "signal 9, 2 times" in failure["message"]
 
@@ -88,7 +74,7 @@ def test_a_model_that_ends_every_worker_fails_alone(
 def test_workers_that_cannot_start_are_an_error(
     models: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(worker_handle, "START", "import sys; sys.exit(3)")
+    monkeypatch.setattr(executors, "START", "import sys; sys.exit(3)")
     with pytest.raises(AttngeoError, match="no worker process could be started, it ended with exit code 3"):
         attngeo.Atlas(tmp_path / "atlas").add(models, workers=2)
     with pytest.raises(InputError, match="workers is -1"):
@@ -102,11 +88,11 @@ def test_by_default_there_is_a_worker_per_core(
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: {0, 1, 5}, raising=False)
     counts = []
 
-    def run(self: processes.LocalProcesses, job: Job, tasks: Sequence[Any]) -> Iterator[Outcome]:
+    def run(self: executors.LocalProcesses, store: object, tasks: Sequence[Any]) -> Any:
         counts.append(self.count)
-        return iter(())
+        yield from ()
 
-    monkeypatch.setattr(processes.LocalProcesses, "run", run)
+    monkeypatch.setattr(executors.LocalProcesses, "run", run)
     attngeo.Atlas(tmp_path / "atlas").add(models)
     assert counts == [3]
 
@@ -124,9 +110,11 @@ def test_an_interrupt_ends_a_call_whose_tasks_take_long(tmp_path: Path) -> None:
     """Also after polars has been imported, which the driver does before its workers start."""
     script = (
         "import polars\n"
+        "from pathlib import Path\n"
         "from attngeo.atlas.executors import LocalProcesses\n"
-        "from tests.atlas.deadly_job import DeadlyJob\n"
-        f"list(LocalProcesses(1).run(DeadlyJob(), [{str(tmp_path / 'begun')!r}]))"
+        "from attngeo.atlas.store import Store\n"
+        "from tests.atlas.deadly_task import deadly_tasks\n"
+        f"list(LocalProcesses(1).run(Store(Path('.')), deadly_tasks({str(tmp_path / 'begun')!r})))"
     )
     process = subprocess.Popen([sys.executable, "-c", script], cwd=ROOT, stderr=subprocess.PIPE, text=True)
     wait_until((tmp_path / "begun").exists)
@@ -137,12 +125,12 @@ def test_an_interrupt_ends_a_call_whose_tasks_take_long(tmp_path: Path) -> None:
 
 
 @needs_proc
-def test_an_interrupt_ends_the_workers(models: list[Path], tmp_path: Path) -> None:
+def test_an_error_of_the_caller_ends_the_workers(models: list[Path], tmp_path: Path) -> None:
     def interrupt(done: int, total: int) -> None:
         raise KeyboardInterrupt
 
     atlas = attngeo.Atlas(tmp_path / "atlas")
     with pytest.raises(KeyboardInterrupt):
         atlas.add(models, workers=2, progress=interrupt)
-    wait_until(lambda: not workers_of(os.getpid()))
-    assert 0 < atlas.status().models < MODELS
+    assert not workers_of(os.getpid())
+    assert 0 < atlas.status().models < MODELS and atlas.failures().is_empty()

@@ -1,51 +1,22 @@
-"""Models of the hub in an atlas, from a local server: commits are recognised before any tensor is read."""
+"""Models of the hub in an atlas, from a local server: which are read, how often, and what happens if it fails."""
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
-from collections.abc import Mapping
-from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+
+import pytest
 
 import attngeo
-from attngeo.atlas import HubLimits
-from tests.atlas.small_models import model_files
+from attngeo.atlas import hub_models, hub_revisions
+from attngeo.atlas.reference import read_list
+from attngeo.errors import AttngeoError
+from attngeo.weights.scoring.published.scores import published
+from tests.atlas.hub import FAULTS, UnreliableHub, atlas_command, small_repo, small_repos
+from tests.atlas.kills import ROOT
 from tests.weights.made_checkpoints import write_files
 from tests.weights.sources.hub_server import HubServer, Repo
 
-ROOT = Path(__file__).resolve().parents[2]
-SCRIPT = (
-    "import sys, json, attngeo.atlas, dataclasses\n"
-    "limits = attngeo.atlas.HubLimits(**json.loads(sys.argv[3]))\n"
-    "added = attngeo.Atlas(sys.argv[1]).add(sys.argv[4:], workers=int(sys.argv[2]), retry=True, hub_limits=limits)\n"
-    "print(json.dumps(dataclasses.asdict(added)))\n"
-)
-
-
-def add(home: Path, url: str, *refs: str, workers: int = 0, limits: HubLimits | None = None) -> dict[str, int]:
-    """Add models in a process of its own, because the client reads its environment when it is imported."""
-    shown = json.dumps({} if limits is None else asdict(limits))
-    kept = {key: value for key, value in os.environ.items() if not key.startswith(("HF_", "ATTNGEO_", "XDG_"))}
-    environment = {
-        **kept,
-        "HF_ENDPOINT": url,
-        "HF_HOME": str(home / "hf"),
-        "XDG_CACHE_HOME": str(home / "cache"),
-        "HF_HUB_DISABLE_XET": "1",
-    }
-    arguments = [sys.executable, "-W", "error", "-c", SCRIPT, str(home / "atlas"), str(workers), shown, *refs]
-    done = subprocess.run(arguments, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stderr
-    counts: dict[str, int] = json.loads(done.stdout)
-    return {state: count for state, count in counts.items() if count}
-
-
-def as_bytes(files: Mapping[str, bytes | Mapping[str, Any]]) -> dict[str, bytes]:
-    return {name: data if isinstance(data, bytes) else json.dumps(data).encode() for name, data in files.items()}
+MODELS = 24
 
 
 def listings(hub: HubServer) -> int:
@@ -54,40 +25,34 @@ def listings(hub: HubServer) -> int:
 
 
 def test_commits_are_recognised_and_copies_linked(tmp_path: Path) -> None:
-    content = as_bytes(model_files("llama"))
-    repos = {
-        "org/name": Repo(content, revisions=("main", "v1")),
-        "org/copy": Repo({**content, "README.md": b"mine"}),
-        "org/bert": Repo(as_bytes(model_files("bert"))),
-    }
-    commit = repos["org/name"].commit
+    model = small_repo("llama", revisions=("main", "v1"))
+    repos = {"org/name": model, "org/copy": Repo({**model.files, "README.md": b"mine"}), "org/bert": small_repo("bert")}
+    commit = model.commit
     with HubServer(repos) as hub:
-        assert add(tmp_path, hub.url, "org/name") == {"scored": 1}
+
+        def added(*refs: str, workers: int = 0) -> str:
+            """Return what a call did, without what it said about failures; nothing is remembered of requests before."""
+            hub.requests.clear()
+            done = atlas_command(tmp_path, hub.url, "add", tmp_path / "atlas", *refs, "--workers", workers)
+            [line] = [line for line in done.stderr.splitlines() if " known before, " in line]
+            return line.partition("atlas: ")[2]
+
+        assert added("org/name").startswith("1 scored, 0 linked")
         ranges = hub.ranges()
         assert len(set(ranges)) == len(ranges)  # the second pass over the weights reads the cache
         assert listings(hub) == 1
-
-        hub.requests.clear()
-        assert add(tmp_path, hub.url, "org/name", f"{hub.url}/org/name/tree/main") == {"known": 1}
+        assert "1 known before, 0 failed" in added("org/name", f"{hub.url}/org/name/tree/main")
         assert not hub.ranges() and listings(hub) == 1
-
-        hub.requests.clear()
-        assert add(tmp_path, hub.url, "org/name@v1", f"org/name@{commit}") == {"linked": 2}
+        assert "2 linked to the same weights" in added("org/name@v1", f"org/name@{commit}")
         assert not hub.ranges()
-
-        hub.requests.clear()
-        assert add(tmp_path, hub.url, f"org/name@{commit}") == {"known": 1}
-        assert not hub.requests
-
-        assert add(tmp_path, hub.url, "org/copy", "org/bert", "org/none", workers=2) == {
-            "scored": 1, "linked": 1, "failed": 1,
-        }  # fmt: skip
+        assert "1 known before" in added(f"org/name@{commit}") and not hub.requests
+        done = added("org/copy", "org/bert", "org/none", workers=2)
+        assert done == "1 scored, 1 linked to the same weights, 0 known before, 1 failed"
 
     atlas = attngeo.Atlas(tmp_path / "atlas")
-    local = write_files(tmp_path / "local", content)
+    local = write_files(tmp_path / "local", dict(model.files))
     assert atlas.add(local, workers=0).linked == 1  # rows do not depend on where a model is stored
-    rows = atlas.models().select("model", "revision", "commit", "model_type").rows()
-    assert rows == [
+    assert atlas.models().select("model", "revision", "commit", "model_type").rows() == [
         (str(local), None, None, "llama"),
         ("org/bert", "main", repos["org/bert"].commit, "bert"),
         ("org/copy", "main", repos["org/copy"].commit, "llama"),
@@ -97,3 +62,99 @@ def test_commits_are_recognised_and_copies_linked(tmp_path: Path) -> None:
     ]
     assert atlas.status().parts == 2
     assert atlas.failures().select("model", "revision", "kind").rows() == [("org/none", "main", "SourceError")]
+
+
+@pytest.mark.xdist_group("atlas")
+def test_a_hub_that_limits_and_fails(tmp_path: Path) -> None:
+    repos = small_repos(MODELS)
+    with UnreliableHub(repos, limits={"api": 16, "file": 60}, share=0.08, seed=3) as hub:
+        run = atlas_command(tmp_path, hub.url, "add", tmp_path / "atlas", *repos, "--workers", 2)
+    assert run.returncode == 0, run.stderr
+    assert f"{MODELS} scored, 0 linked to the same weights, 0 known before, 0 failed\n" in run.stderr
+    assert set(hub.faults) == set(FAULTS) and 0 < hub.refused < MODELS
+    assert hub.fetched_twice() == 0
+    # Of each file only the queries, keys and norms: a third of fused and separate tensors are values.
+    assert hub.sent(".safetensors") < sum(len(repo.files["model.safetensors"]) for repo in repos.values())
+    local = [write_files(tmp_path / "models" / name, dict(repo.files)) for name, repo in list(repos.items())[:12]]
+    added = attngeo.Atlas(tmp_path / "atlas").add(local, workers=0)
+    assert added.linked == len(local)  # the bytes that arrived are those of the files
+
+
+def test_an_organisation_and_the_revisions_of_a_run(tmp_path: Path) -> None:
+    names = ("bert", "gpt2", "llama", "qwen3", "t5")
+    repos = {f"org/{name}": small_repo(name) for name in names}
+    repos["other/run"] = small_repo("bert", 9, revisions=("main", "step1", "step20"))
+    old = repos["other/single"] = small_repo("bert", 8)
+    asked = ("--org", "org", "--revisions", "other/run", "--revisions", "other/single", "--workers", "0")
+    with HubServer(repos) as hub:
+        done = atlas_command(tmp_path, hub.url, "add", tmp_path / "atlas", *asked)
+        assert done.returncode == 0, done.stderr
+        pages = [request for request in hub.requests if request.path.startswith("/api/models?")]
+        assert len(pages) == 3  # five models, two per page
+        none = atlas_command(tmp_path, hub.url, "add", tmp_path / "atlas", "--org", "nobody")
+        assert none.returncode == 2 and none.stderr == f"attngeo: error: nobody: has no models at {hub.url}\n"
+    models = attngeo.Atlas(tmp_path / "atlas").models()
+    assert models.select("model", "revision").rows() == [
+        *((f"org/{name}", "main") for name in names),
+        *(("other/run", revision) for revision in ("main", "step1", "step20")),
+        ("other/single", old.commit),  # its only branch is main, so that its commits are the revisions
+    ]
+    run = models.filter(model="other/run")
+    assert run["part"].n_unique() == 1 and run["commit"].n_unique() == 1
+
+
+@pytest.mark.parametrize(
+    ("function", "name", "message"),
+    [
+        *((hub_models, name, "not an organisation") for name in ("", "a/b", "two words")),
+        (hub_revisions, "org/name@v1", "names one revision"),
+        (hub_revisions, "./folder", "a path"),
+    ],
+)
+def test_names_that_are_no_organisation_or_model(function, name: str, message: str) -> None:
+    with pytest.raises(AttngeoError, match=message):
+        function(name)
+
+
+def test_published_models_are_scored_and_set_beside_the_published_scores(tmp_path: Path) -> None:
+    """Stand-ins with random weights and the depth of the real models; the list is the one in docs/, shortened.
+
+    `test_every_published_row_has_a_score_beside_it` has all of it.
+    """
+    layouts = {
+        "google/bert_uncased_L-2_H-128_A-2": ("bert", 2),
+        "EleutherAI/pythia-14m": ("gpt_neox", 6),
+        "openai-community/gpt2": ("gpt2", 12),
+    }
+    listed = tmp_path / "models.txt"
+    listed.write_text("\n".join(name for name in read_list(ROOT / "docs" / "published_models.txt") if name in layouts))
+    repos = {name: small_repo(kind, layers=depth) for name, (kind, depth) in layouts.items()}
+    with HubServer(repos) as hub:
+        done = atlas_command(tmp_path, hub.url, "add", tmp_path / "atlas", "--list", listed, "--workers", "0")
+        assert done.returncode == 0, done.stderr
+    atlas = attngeo.Atlas(tmp_path / "atlas")
+    rows = atlas.published(layers=True)
+    assert rows.height == 2 + 6 + 12 and rows["symmetry_published"].null_count() == 0
+    medians = atlas.published()
+    assert dict(medians.select("model", "layers").iter_rows()) == {name: depth for name, (_, depth) in layouts.items()}
+    assert (medians["symmetry_difference"].abs() > 0.01).any()  # random weights are not the published ones
+
+
+@pytest.mark.slow
+def test_every_published_row_has_a_score_beside_it(tmp_path: Path) -> None:
+    """Stand-ins for all 151 models, with the stacks and the depth of the real ones."""
+    expected = published()
+    repos = {}
+    for name, stacks in expected.partition_by("hub_id", as_dict=True).items():
+        layout = "t5" if stacks["stack"].n_unique() == 2 else {"encoder": "bert", "decoder": "gpt2"}[stacks["stack"][0]]
+        repos[str(name[0])] = small_repo(layout, len(repos), stacks["layer"].n_unique())
+    options = ("--list", ROOT / "docs" / "published_models.txt", "--no-nulls", "--no-heads", "--workers", "2")
+    with HubServer(repos) as hub:
+        done = atlas_command(tmp_path, hub.url, "add", tmp_path / "atlas", *options)
+        assert done.returncode == 0, done.stderr
+    found = attngeo.Atlas(tmp_path / "atlas").published(layers=True)
+    both = found.join(expected, left_on=["model", "stack", "layer"], right_on=["hub_id", "stack", "layer"])
+    assert found.height == both.height == expected.height
+    for score in ("symmetry", "directionality"):
+        assert both[f"{score}_published"].equals(both[f"{score}_right"], null_equal=True, check_names=False)
+    assert both["caution"].equals(both["caution_right"], null_equal=True, check_names=False)

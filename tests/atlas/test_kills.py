@@ -14,9 +14,9 @@ from attngeo.atlas import Added
 from tests.atlas.kills import ROOT, contents, fill_with_kills, finished, start_add
 from tests.atlas.processes import wait_until
 from tests.atlas.ray_cluster import RayCluster
-from tests.atlas.small_models import MORE_LAYOUTS, make_models
+from tests.atlas.small_models import make_models
 
-MODELS = 60
+MODELS = 30
 # One process of xdist runs them all, so that a Ray is started once.
 pytestmark = [
     pytest.mark.xdist_group("atlas"),
@@ -28,7 +28,7 @@ pytestmark = [
 def names(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A list of models in folders."""
     folder = tmp_path_factory.mktemp("models")
-    models = make_models(folder, MODELS, layouts=list(MORE_LAYOUTS))
+    models = make_models(folder, MODELS)
     path = folder / "models.txt"
     path.write_text("".join(f"{model}\n" for model in models))
     return path
@@ -72,22 +72,24 @@ def test_ray(names: Path, undisturbed: dict[str, bytes], cluster: RayCluster, tm
     assert contents(atlas) == undisturbed
 
 
-# A job whose second task ends every process that tries it.
+# The second of these tasks ends every process that tries it.
 DEADLY = """
-import os, sys
-from attngeo.atlas.executors import RayTasks, ray_tasks
-from attngeo.atlas.outcome import Outcome
-from attngeo.atlas.reference import Reference
-from tests.atlas.deadly_job import DeadlyJob
+import sys
+from pathlib import Path
+import attngeo
+from attngeo.atlas import ray_tasks
+from tests.atlas.deadly_task import deadly_tasks
+atlas = attngeo.Atlas(sys.argv[2])
+atlas.add([])
 ray_tasks.TRIES = 3
-outcomes = RayTasks(sys.argv[1], None).run(DeadlyJob(), ["a", "deadly", "b"])
+outcomes = ray_tasks.RayTasks(sys.argv[1], None).run(atlas._store, deadly_tasks("a", "deadly", "b"))
 print(sorted(f"{outcome.reference.model} {outcome.state} {outcome.message}" for outcome in outcomes))
 """
 
 
 @pytest.mark.slow
-def test_a_task_that_ends_every_process_of_ray_is_given_up(cluster: RayCluster) -> None:
-    command = [sys.executable, "-c", DEADLY, cluster.address]
+def test_a_task_that_ends_every_process_of_ray_is_given_up(cluster: RayCluster, tmp_path: Path) -> None:
+    command = [sys.executable, "-c", DEADLY, cluster.address, str(tmp_path / "atlas")]
     run = subprocess.run(command, cwd=ROOT, env=cluster.environment, capture_output=True, text=True)
     lost = "its process on Ray ended, 3 times; too little memory is a likely cause"
     assert run.stdout.splitlines()[-1] == f"['a scored ', 'b scored ', 'deadly failed {lost}']", run.stderr

@@ -5,18 +5,19 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import attngeo
+from tests.atlas.hub import atlas_command, small_repo
 from tests.atlas.kills import ROOT, contents
-from tests.atlas.small_models import make_models, model_files
-from tests.atlas.test_hub import as_bytes
-from tests.atlas.test_listing import attngeo_command
-from tests.weights.sources.hub_server import HubServer, Repo
+from tests.atlas.small_models import make_models
+from tests.weights.sources.hub_server import HubServer
 
-MODELS = 12
+MODELS = 8
 
 
 @pytest.fixture
@@ -35,19 +36,9 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
         subprocess.run(["umount", folder], check=True)
 
 
-def add(atlas: Path, models: list[Path], workers: int) -> subprocess.CompletedProcess[str]:
-    command = [
-        sys.executable,
-        "-m",
-        "attngeo",
-        "atlas",
-        "add",
-        str(atlas),
-        *map(str, models),
-        "--workers",
-        str(workers),
-    ]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+def add(atlas: Path, models: list[Path], workers: int, **options: Any) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "attngeo", "atlas", "add", atlas, *models, "--workers", workers]
+    return subprocess.run(list(map(str, command)), cwd=ROOT, capture_output=True, text=True, **options)
 
 
 def test_no_space_left(small_disk: Path, tmp_path: Path) -> None:
@@ -70,16 +61,14 @@ def test_no_space_left(small_disk: Path, tmp_path: Path) -> None:
 
 def test_no_space_left_for_the_cache(small_disk: Path, tmp_path: Path) -> None:
     """A full cache is not the fault of a model: it ends the call, and no model counts as failed."""
-    (small_disk / "filling").write_bytes(bytes(88 << 10))
-    repos = {f"org/{i}": Repo(as_bytes(model_files("llama", i))) for i in range(2)}
+    (small_disk / "filling").write_bytes(bytes(92 << 10))
+    repos = {f"org/{i}": small_repo("llama", i) for i in range(2)}
     with HubServer(repos) as hub:
         arguments = ("add", tmp_path / "atlas", *repos, "--workers", "1")
-        done = attngeo_command(tmp_path, hub.url, *arguments, cache=small_disk)
+        done = atlas_command(tmp_path, hub.url, *arguments, cache=small_disk)
     [line] = done.stderr.splitlines()
     assert done.returncode == 2
-    assert line.startswith("attngeo: error: org/") and line.endswith(
-        "the cache cannot be written (No space left on device)"
-    )
+    assert line.startswith("attngeo: error: org/") and line.endswith("(No space left on device)")
     assert attngeo.Atlas(tmp_path / "atlas").failures().is_empty()
 
 
@@ -87,10 +76,7 @@ def test_a_limit_on_the_size_of_files(tmp_path: Path) -> None:
     """The same error for users who cannot mount: the kernel refuses files of more than 2 kB."""
     resource = pytest.importorskip("resource")
     models = make_models(tmp_path / "models", 2)
-    command = [sys.executable, "-m", "attngeo", "atlas", "add", str(tmp_path / "atlas"), *map(str, models)]
-    done = subprocess.run(
-        [*command, "--workers", "1"], cwd=ROOT, capture_output=True, text=True,
-        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (2048, 2048)),
-    )  # fmt: skip
+    limit = partial(resource.setrlimit, resource.RLIMIT_FSIZE, (2048, 2048))
+    done = add(tmp_path / "atlas", models, 1, preexec_fn=limit)
     assert done.returncode == 2 and done.stderr.endswith("cannot be written (File too large)\n"), done.stderr
     assert attngeo.Atlas(tmp_path / "atlas").status().models == 0

@@ -13,7 +13,7 @@ from transformers import BertTokenizer
 from attngeo.organization import Comparison, Expansion, InvarianceReport, NetworkTensor, Organization
 from attngeo.organization.trees.planted import planted
 from attngeo.show.organization_text import invariance_summary
-from tests.cli.commands import call, error_line, run, run_script
+from tests.cli.commands import call, error_line, run_script
 from tests.live.tiny_live_models import tiny_model
 
 PASSAGE = Path(__file__).resolve().parents[1] / "data" / "austen.txt"
@@ -33,7 +33,7 @@ def tensor(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_organize_a_real_encoder(minilm: Path, tmp_path: Path) -> None:
     out, sentences = tmp_path / "out", tmp_path / "sentences.txt"
     sentences.write_text(PASSAGE.read_text("utf-8")[:330], "utf-8")  # enough tokens for trees of several levels
-    done = run("organize", minilm, "--text-file", sentences, "--layers", "0-1", "--out", out)
+    done = call("organize", minilm, "--text-file", sentences, "--layers", "0-1", "--out", out)
     assert done.returncode == 0, done.stderr
     assert done.stderr == f"attngeo: wrote {out}\n"
     assert {path.name for path in out.iterdir()} == FILES | PICTURES

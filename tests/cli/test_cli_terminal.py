@@ -12,6 +12,7 @@ import pytest
 
 from attngeo.data import NAMES, bundled
 from attngeo.weights.scoring.score_table import COLUMNS
+from tests.cli.commands import call
 
 fcntl, pty, termios = (pytest.importorskip(name) for name in ("fcntl", "pty", "termios"))  # not on Windows
 
@@ -47,7 +48,7 @@ def on_a_terminal(*arguments: object, columns: int = 120, **env: str) -> str:
 
 def piped(*arguments: object) -> str:
     """Return what `attngeo ARGUMENTS` prints to a pipe."""
-    done = subprocess.run([sys.executable, "-m", "attngeo", *map(str, arguments)], capture_output=True, text=True)
+    done = call(*arguments)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

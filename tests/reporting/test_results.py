@@ -16,8 +16,7 @@ from attngeo.errors import AttngeoError, InputError, SourceError
 from attngeo.io.names import distinct_names, short_name
 from attngeo.organization import NetworkTensor, organize, planted
 from attngeo.reporting.assemble import page_of
-from attngeo.reporting.results import sorted_results
-from attngeo.reporting.saved import load_given
+from attngeo.reporting.results import load_given, sorted_results
 from attngeo.weights.scoring import head_nulls, layer_nulls, list_published
 from attngeo.weights.scoring.score_table import ScoreTable
 

@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from attngeo.arguments import whole_number
-from attngeo.atlas.budget import HubLimits, ledger_for
-from attngeo.atlas.executors import Executor, InProcess, LocalProcesses, RayTasks
-from attngeo.atlas.options import ScoreOptions
-from attngeo.atlas.organized import Organized
-from attngeo.atlas.outcome import Outcome
-from attngeo.atlas.progress import CallProgress
-from attngeo.atlas.query import run_query
-from attngeo.atlas.reference import Reference
-from attngeo.atlas.status import AtlasStatus, read_status
+from attngeo.atlas.executors import Executor, InProcess, LocalProcesses
+from attngeo.atlas.frames import failures_frame, models_frame, run_query, scores_frame
+from attngeo.atlas.progress import CallProgress, RunningCall, running_calls
+from attngeo.atlas.ray_tasks import RayTasks
+from attngeo.atlas.reference import references
 from attngeo.atlas.store import Store
-from attngeo.atlas.tables import failures_frame, models_frame, scores_frame
-from attngeo.atlas.task import ScoreJob, known_before
+from attngeo.atlas.task import Outcome, ScoreOptions, ScoreTask, Task
 from attngeo.display import draw
 from attngeo.errors import InputError
 from attngeo.io.progress import accepts_progress_bar
@@ -49,6 +46,51 @@ class Added:
             f"{self.scored} scored, {self.linked} linked to the same weights, {self.known} known before, "
             f"{self.failed} failed"
         )
+
+
+@dataclass(frozen=True)
+class Organized:
+    """What became of the tasks of one call of `Atlas.organize`, one per network, text and question.
+
+    >>> print(Organized(organized=120, known=0, failed=2))
+    120 results computed, 0 known before, 2 failed
+    """
+
+    organized: int
+    known: int  # answers that were in the atlas
+    failed: int  # now, or in an earlier call and not tried again
+
+    def __str__(self) -> str:
+        results = "result" if self.organized == 1 else "results"
+        return f"{self.organized} {results} computed, {self.known} known before, {self.failed} failed"
+
+
+@dataclass(frozen=True)
+class AtlasStatus:
+    """The size of an atlas at one moment.
+
+    >>> print(AtlasStatus(models=3, copies=1, failures=2, parts=2, bytes=21_000))
+    3 models (1 with the weights of another one), 2 failures, 2 parts, 21.0 kB
+    """
+
+    models: int  # models at one revision, scored with one set of options
+    copies: int  # those among them whose scores are those of another one
+    failures: int
+    parts: int  # files with scores
+    bytes: int  # of all files
+    organized: int = 0  # answers of networks on texts: trees and sparsity, softmax invariance
+    running: tuple[RunningCall, ...] = ()  # calls that are adding to it now
+
+    def __str__(self) -> str:
+        copies = f" ({self.copies} with the weights of another one)" if self.copies else ""
+        counts = [_count(self.models, "model") + copies, _count(self.failures, "failure"), _count(self.parts, "part")]
+        if self.organized:
+            counts.append(_count(self.organized, "result") + " of networks on texts")
+        return "\n".join([", ".join([*counts, f"{self.bytes / 1000:,.1f} kB"]), *map(str, self.running)])
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
 class Atlas:
@@ -87,7 +129,6 @@ class Atlas:
         folded: bool = True,
         num_heads: int | None = None,
         unproven: bool = False,
-        hub_limits: HubLimits | None = None,
         progress: Callable[[int, int], None] | None = None,
         say: Callable[[str], None] | None = None,
     ) -> Added:
@@ -98,35 +139,18 @@ class Atlas:
         ray:      True: run the tasks on a local Ray started for the call; an address: on that Ray cluster
         retry:    try references again that failed in an earlier call
         heads, nulls, folded, num_heads, unproven: as in `attngeo.score`
-        hub_limits: how many requests all workers together may send to the hub
         progress: called with (number of references done, number of all references)
         say:      called with one line about each reference that fails
 
         A model that cannot be scored becomes a row of `failures()`, and the others are scored.
         """
-        references = _references(refs)
         num_heads = None if num_heads is None else whole_number(num_heads, "num_heads", 1)
         options = ScoreOptions(heads, nulls, folded, num_heads, unproven)
+        tasks = [ScoreTask(reference, options) for reference in references(refs)]
         executor = _executor(workers, ray)
         self._store.create()
-        job = ScoreJob(Store(self.path.absolute()), options, ledger_for(references, hub_limits))
-        with CallProgress(self.path, len(references), progress, say) as call:
-            for outcome in self._outcomes(references, job, retry, executor):
-                call.add(outcome)
-        counts = call.counts
+        counts = self._run(tasks, (), executor, retry, progress, say)
         return Added(counts["scored"], counts["linked"], counts["known"], counts["failed"])
-
-    def _outcomes(
-        self, references: list[Reference], job: ScoreJob, retry: bool, executor: Executor
-    ) -> Iterator[Outcome]:
-        """Yield the outcome of each reference: first of those that need no task."""
-        tasks = []
-        for reference in references:
-            if (known := known_before(self._store, reference, job.options, retry)) is not None:
-                yield known
-            else:
-                tasks.append(reference)
-        yield from executor.run(job, tasks)
 
     @accepts_progress_bar
     def organize(
@@ -144,7 +168,6 @@ class Atlas:
         workers: int | None = None,
         ray: bool | str = False,
         retry: bool = False,
-        hub_limits: HubLimits | None = None,
         progress: Callable[[int, int], None] | None = None,
         say: Callable[[str], None] | None = None,
     ) -> Organized:
@@ -158,7 +181,7 @@ class Atlas:
         invariance:       measure the softmax invariance on this many of the first texts; None: on all, 0: on none
         invariance_heads: number of heads organised one by one for the invariance, drawn for each text; 0: all
         seed:             of the controls and of the choice of heads
-        workers, ray, retry, hub_limits, progress, say: as in `add`
+        workers, ray, retry, progress, say: as in `add`
 
         >>> atlas = attngeo.Atlas("organized")
         >>> texts = ["The heads of a layer read the same text.", "Each of them looks for something else in it."]
@@ -167,38 +190,62 @@ class Atlas:
         >>> atlas.organized().select("tokens", "heads").rows()
         [(14, 16), (13, 16)]
         """
-        from attngeo.atlas.organizing.call import organize_networks
-        from attngeo.atlas.organizing.job import OrganizeJob
-        from attngeo.atlas.organizing.questions import Invariance, Trees
-        from attngeo.atlas.organizing.texts import checked_texts
+        from attngeo.atlas.organize import Invariance, Trees, checked_texts, load_network, organize_tasks
 
-        references = _references(refs)
+        named = references(refs)
         invariance = None if invariance is None else whole_number(invariance, "invariance")
         trees = Trees(stack, truncate, seed, stage, permuted)
         contrasts = Invariance(stack, truncate, seed, invariance_heads)
         checked = checked_texts(texts)
         executor = _executor(workers, ray)
         self._store.create()
-        job = OrganizeJob(Store(self.path.absolute()), ledger_for(references, hub_limits))
-        return organize_networks(job, executor, references, checked, trees, contrasts, invariance, retry, progress, say)
+        failures, tasks = organize_tasks(self._store, named, checked, trees, contrasts, invariance, retry)
+        counts = self._run(tasks, failures, executor, retry, progress, say)
+        load_network.cache_clear()  # where the tasks ran in this process
+        return Organized(counts["scored"], counts["known"], counts["failed"])
+
+    def _run(
+        self,
+        tasks: Sequence[Task],
+        done: Sequence[Outcome],
+        executor: Executor,
+        retry: bool,
+        progress: Callable[[int, int], None] | None,
+        say: Callable[[str], None] | None,
+    ) -> Counter[str]:
+        """Run the tasks whose results the atlas lacks, and return how many ended in which state, with those `done`."""
+        store = Store(self.path.absolute())
+        with CallProgress(store.root, len(tasks) + len(done), progress, say) as call:
+            for outcome in done:
+                call.add(outcome)
+            left = []
+            for task in tasks:
+                if (known := task.outcome_before(store, retry)) is None:
+                    left.append(task)
+                else:
+                    call.add(known)
+            with closing(executor.run(store, left)) as outcomes:
+                for outcome in outcomes:
+                    call.add(outcome)
+        return call.counts
 
     def organized(self) -> pl.DataFrame:
         """Return head trees and sparsity of organised networks: one row per network, options and text."""
-        from attngeo.atlas.organizing.frames import organized_frame
+        from attngeo.atlas.summary import networks_frame
 
         self._store.check()
-        return organized_frame(self._store)
+        return networks_frame(self._store, "organized")
 
     def invariance(self) -> pl.DataFrame:
         """Return the softmax invariance of organised networks: one row per network, options and text."""
-        from attngeo.atlas.organizing.frames import invariance_frame
+        from attngeo.atlas.summary import networks_frame
 
         self._store.check()
-        return invariance_frame(self._store)
+        return networks_frame(self._store, "invariance")
 
     def agreement(self) -> pl.DataFrame:
         """Return how well head geometries on two texts agree: one row per network, options and pair of texts."""
-        from attngeo.atlas.organizing.frames import agreement_frame
+        from attngeo.atlas.summary import agreement_frame
 
         self._store.check()
         return agreement_frame(self._store)
@@ -208,7 +255,7 @@ class Atlas:
 
         The figures are those of `organized()`, `invariance()` and `agreement()`.
         """
-        from attngeo.atlas.organizing.summary import summarize
+        from attngeo.atlas.summary import summarize
 
         self._store.check()
         return summarize(self._store)
@@ -273,13 +320,13 @@ class Atlas:
     def status(self) -> AtlasStatus:
         """Return how many models and failures the atlas holds; other processes may be writing to it."""
         self._store.check()
-        return read_status(self._store)
-
-
-def _references(refs: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -> list[Reference]:
-    """Return each reference once."""
-    names = [refs] if isinstance(refs, str | os.PathLike) else refs
-    return list(dict.fromkeys(map(Reference.parse, names)))
+        failures = failures_frame(self._store).height
+        models = models_frame(self._store)
+        parts, organized, invariance = (len(self._store.names(t)) for t in ("scores", "organized", "invariance"))
+        copies = models.height - models["part"].n_unique()
+        running = tuple(running_calls(self.path))
+        size = self._store.size()
+        return AtlasStatus(models.height, copies, failures, parts, size, organized + invariance, running)
 
 
 def _executor(workers: int | None, ray: bool | str) -> Executor:

@@ -12,29 +12,29 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from attngeo.atlas.outcome import Outcome
+from attngeo.atlas.task import Outcome
 from attngeo.errors import AttngeoError
-from attngeo.io.archive import load_json, save_json
+from attngeo.io.archive import as_plain, from_plain, load_json, save_json
 from attngeo.io.progress import ProgressBar, byte_text, time_left
 
 RUNNING = "running"  # folder in an atlas with one small file per call that is at work
+KIND = "running call"  # of these files
 EVERY = 1.0  # seconds between two writes of it
 FORGOTTEN = 86_400.0  # seconds after which a call on another machine counts as ended
 
 
 @dataclass(frozen=True)
 class RunningCall:
-    """A call of `add` that is at work, as it last described itself.
+    """A call of `add` or `organize` that is at work, as it last described itself.
 
     >>> print(RunningCall(120, 500, 2, 3_400_000, 60.0, 60.0, 4711, "node1"))
     running on node1 (process 4711): 120 of 500 done, 2 failed, 3.4 MB read, 3 min left
     """
 
-    done: int  # references
+    done: int  # tasks
     total: int
     failed: int
     read: int  # bytes of weights
@@ -74,18 +74,19 @@ class CallProgress:
         self,
         root: Path,
         total: int,
-        progress: ProgressBar | Callable[[int, int], None] | None,
+        progress: Callable[[int, int], None] | None,
         say: Callable[[str], None] | None,
     ) -> None:
         self.counts: Counter[str] = Counter()
         self._total, self._read = total, 0
         self._progress, self._say = progress, say
+        self._said: set[str] = set()
         self._began = time.monotonic()
         self._written = -EVERY
         self._path = root / RUNNING / f"{socket.gethostname()}-{os.getpid()}-{id(self)}.json"
 
     def __enter__(self) -> CallProgress:
-        _forget_ended_calls(self._path.parents[1])
+        running_calls(self._path.parents[1], forget=True)
         self._write()
         return self
 
@@ -97,8 +98,10 @@ class CallProgress:
         """Count one outcome."""
         self.counts[outcome.state] += 1
         self._read += outcome.read
-        if outcome.state == "failed" and self._say is not None:
-            self._say(outcome.line)
+        line = outcome.line
+        if outcome.state == "failed" and self._say is not None and line not in self._said:
+            self._said.add(line)  # a network that cannot be loaded fails on each text
+            self._say(line)
         done, failed = self.counts.total(), self.counts["failed"]
         if isinstance(self._progress, ProgressBar):
             self._progress.step(done, self._total, _detail(failed, self._read))
@@ -110,48 +113,30 @@ class CallProgress:
     def _write(self) -> None:
         """Describe this call for other processes; a folder that cannot be written is not worth an error here."""
         self._written = time.monotonic()
-        call = RunningCall(
-            self.counts.total(),
-            self._total,
-            self.counts["failed"],
-            self._read,
-            self._written - self._began,
-            time.time(),
-            os.getpid(),
-            socket.gethostname(),
-        )
+        numbers = (self.counts.total(), self._total, self.counts["failed"], self._read, self._written - self._began)
+        call = RunningCall(*numbers, time.time(), os.getpid(), socket.gethostname())
         with suppress(OSError, AttngeoError):
             self._path.parent.mkdir(exist_ok=True)
-            save_json(self._path, "running call", asdict(call))
+            save_json(self._path, KIND, as_plain(call))
 
 
-def running_calls(root: Path) -> list[RunningCall]:
-    """Return the calls that are at work in an atlas."""
-    return [call for path in _files(root) if (call := _read(path)) is not None and call.alive]
+def running_calls(root: Path, forget: bool = False) -> list[RunningCall]:
+    """Return the calls that are at work in an atlas.
 
-
-def _forget_ended_calls(root: Path) -> None:
-    """Remove the files of calls that were killed."""
-    for path in _files(root):
-        call = _read(path)
-        if call is None or not call.alive:
-            with suppress(OSError):
+    forget: remove the files of calls that were killed
+    """
+    calls = []
+    for path in sorted((root / RUNNING).glob("*.json")):
+        with suppress(OSError):  # it has just been removed
+            try:
+                call = from_plain(RunningCall, load_json(path, KIND))
+            except AttngeoError:  # removed, or damaged
+                call = None
+            if call is not None and call.alive:
+                calls.append(call)
+            elif forget:
                 path.unlink()
-
-
-def _files(root: Path) -> list[Path]:
-    return sorted((root / RUNNING).glob("*.json"))
-
-
-def _read(path: Path) -> RunningCall | None:
-    """Return what a file says; None if it has just been removed, or is damaged."""
-    try:
-        plain: dict[str, Any] = load_json(path, "running call")
-        call = RunningCall(**plain)
-    except (AttngeoError, OSError, TypeError):
-        return None
-    wanted: dict[str, tuple[type, ...]] = {"float": (int, float), "int": (int,), "str": (str,)}
-    return call if all(isinstance(plain[f.name], wanted[str(f.type)]) for f in fields(call)) else None
+    return calls
 
 
 def _detail(failed: int, read: int) -> str:

@@ -1,11 +1,11 @@
-"""References to models: which model a line names, which state of it is meant, and lists of references in files."""
+"""References to models: which model a line names, which state of it is meant, and lists of many references."""
 
 from __future__ import annotations
 
 import os
 import re
 import unicodedata
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -53,9 +53,12 @@ class Reference:
 
     def state(self) -> str | None:
         """Return what `locate` will return as the state, where that needs no request to the hub; else None."""
-        if self.revision is None:
-            return _file_state(Path(self.model))
-        return self.revision if _COMMIT.fullmatch(self.revision) else None
+        if self.revision is not None:
+            return self.revision if _COMMIT.fullmatch(self.revision) else None
+        path = Path(self.model)
+        # What lies beside a file of weights may be its config, or another part of the weights.
+        state = file_state(path if path.is_dir() else path.parent) if path.exists() else None
+        return None if state is None else digest(os.path.realpath(path), *state)
 
     def size(self) -> int | None:
         """Return the bytes of the files on this machine; None if the model is on the hub or cannot be found."""
@@ -70,13 +73,22 @@ class Reference:
     def locate(self) -> Located:
         """Find the model. On the hub this costs one request; no weights are read."""
         if self.revision is None:
-            return Located(None, _file_state(Path(self.model)) or "", lambda: open_checkpoint(self.model))
+            return Located(None, self.state() or "", lambda: open_checkpoint(self.model))
         from attngeo.weights.sources.hub.client import HubModel
         from attngeo.weights.sources.hub.folder import hub_checkpoint
 
         found = HubModel(hub_reference(str(self)))
         commit = found.snapshot.commit
         return Located(commit, commit, lambda: hub_checkpoint(found, None))
+
+
+@dataclass(frozen=True)
+class Located:
+    """One state of a model: its commit on the hub, or the present content of its files."""
+
+    commit: str | None  # None: files on this machine
+    state: str
+    open: Callable[[], Checkpoint]
 
 
 def row_name(reference: Reference, state: str, *about: Any) -> str:
@@ -90,27 +102,15 @@ def row_name(reference: Reference, state: str, *about: Any) -> str:
     return f"{digest(reference.model, state, *about)}-{digest(reference.revision)[:8]}"
 
 
-@dataclass(frozen=True)
-class Located:
-    """One state of a model: its commit on the hub, or the present content of its files."""
-
-    commit: str | None  # None: files on this machine
-    state: str
-    open: Callable[[], Checkpoint]
-
-
-def _file_state(path: Path) -> str | None:
-    """Return a digest of the state of a folder, or of that in which a file lies; None if it cannot be listed.
-
-    What lies beside a file of weights may be its config, or another part of the weights.
-    """
-    state = file_state(path if os.path.isdir(path) else path.parent) if os.path.exists(path) else None
-    return None if state is None else digest(os.path.realpath(path), *state)
+def references(refs: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -> list[Reference]:
+    """Return each of one or several references once."""
+    names = [refs] if isinstance(refs, str | os.PathLike) else refs
+    return list(dict.fromkeys(map(Reference.parse, names)))
 
 
 def read_list(path: str | os.PathLike[str]) -> list[str]:
     """Return the references in a text file, one per line; empty lines and what follows a # are left out."""
-    references = []
+    found = []
     for number, line in enumerate(read_text(Path(path)).splitlines(), 1):
         # A # inside a name is part of it.
         name = re.split(r"(?:^|\s)#", line, maxsplit=1)[0].strip()
@@ -120,7 +120,30 @@ def read_list(path: str | os.PathLike[str]) -> list[str]:
             Reference.parse(name)
         except InputError as error:
             raise InputError(f"{path}: line {number}: {error}") from None
-        references.append(name)
-    if not references:
+        found.append(name)
+    if not found:
         raise InputError(f"{path}: no references, expected one per line")
-    return references
+    return found
+
+
+def hub_models(organisation: str) -> list[str]:
+    """Return the hub ids of all models of an organisation or a user, for `Atlas.add`."""
+    from attngeo.weights.sources.hub.listing import list_models
+
+    return list_models(organisation)
+
+
+def hub_revisions(ref: str) -> list[str]:
+    """Return references to all revisions of a model on the hub, `org/name@revision`, for `Atlas.add`.
+
+    These are its branches and tags. If it has only the branch `main`, they are the commits of that branch.
+    """
+    from attngeo.weights.sources.hub.listing import list_revisions
+
+    if looks_like_path(ref) or os.path.exists(ref):
+        raise InputError(f"{ref}: a path, expected a hub id org/name")
+    model = hub_reference(ref)
+    if model.revision != "main":
+        raise InputError(f"{ref}: names one revision, expected a hub id without @{model.revision}")
+    name = f"{model.repo}/{model.path}" if model.path else model.repo
+    return [f"{name}@{revision}" for revision in list_revisions(model)]

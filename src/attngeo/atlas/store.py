@@ -11,7 +11,7 @@
 
 Each file is written once, atomically, by whoever finishes first; another writer would write the same rows. A part is
 written before the row that refers to it. Nothing is ever appended, so that any number of processes may write. The name
-of a row is made by `reference.row_name`.
+of a row is made by `reference.row_name`; results of a newer version of attngeo replace the file of older ones.
 """
 
 from __future__ import annotations
@@ -24,11 +24,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from attngeo.arguments import is_whole
-from attngeo.atlas.columns import HEAD_PAIRS, INVARIANCE, NETWORKS, ORGANIZED
 from attngeo.errors import AttngeoError, InputError
 from attngeo.io.archive import load_json, save_json
 from attngeo.io.files import TEMPORARY, remove_unfinished, write_errors, write_file
-from attngeo.io.tables import check_parquet, parquet_bytes, read_alike, read_parquet, table_of, with_all_columns
+from attngeo.io.tables import check_parquet, parquet_bytes, read_alike, read_parquet, table_of
 from attngeo.weights.scoring.score_table import COLUMNS
 
 if TYPE_CHECKING:
@@ -40,7 +39,43 @@ ABANDONED = 3600  # seconds after which an unfinished file belongs to no living 
 # Tables whose rows cost nothing to restore: they are not forced to disk, which takes longer than writing them. After a
 # power failure such a file may be empty, which counts as absent; the next call writes it again.
 CHEAP = ("models", "networks", "failures")
-TOGETHER = 500  # files that are read by one call
+TOGETHER = 500  # files that are read by one call, which is four times as fast as one call for each
+
+# ---- the columns of organised networks
+
+# Short name in columns → name of a basis in `Comparison`.
+BASES = {
+    "trees": "trees",
+    "shuffled": "shuffled axes",
+    "dyadic": "dyadic trees",
+    "cosines": "cosines per head",
+    "permuted_trees": "permuted: trees",
+    "permuted_dyadic": "permuted: dyadic trees",
+}
+# Name in columns → name of a figure in `InvarianceReport`; each also has a column that ends in `_control`.
+CONTRASTS = {
+    "heads_correlation": "heads: affinity rank correlation",
+    "heads_information": "heads: tree information",
+    "heads_procrustes": "heads: Procrustes distance",
+    "queries_correlation": "queries: affinity rank correlation",
+    "queries_information": "queries: tree information",
+    "queries_procrustes": "queries: Procrustes distance",
+    "keys_correlation": "keys: affinity rank correlation",
+    "keys_information": "keys: tree information",
+    "keys_procrustes": "keys: Procrustes distance",
+    "logits_exponent": "exponent of the logits",
+    "residual_exponent": "exponent of the residual",
+}
+_OF_A_TEXT = {
+    "part": "String",  # hash of everything the row depends on
+    "content": "String",
+    "options": "String",  # those that are not the defaults, as JSON
+    "results": "Int64",  # version of the results
+    "text": "String",  # hash of the text
+    "opening": "String",  # its first words
+    "tokens": "Int64",
+    "heads": "Int64",  # that were captured
+}
 
 # Table → column → polars type.
 TABLES = {
@@ -64,10 +99,43 @@ TABLES = {
         "kind": "String",  # class of the error
         "message": "String",
     },
-    "networks": NETWORKS,
-    "organized": ORGANIZED,
-    "head_pairs": HEAD_PAIRS,
-    "invariance": INVARIANCE,
+    # A model whose attention was organised.
+    "networks": {
+        "model": "String",
+        "revision": "String",
+        "commit": "String",
+        "content": "String",  # the commit, or a hash of the files: what the results depend on
+    },
+    # One network on one text: the trees of its heads, and the sparsity along all trees, with controls.
+    "organized": _OF_A_TEXT
+    | {
+        "stage": "String",  # logits or probabilities
+        "depth": "Int64",  # levels of the tree of the heads
+        "gain": "Float64",  # 1 − (l1/l2 along the trees) / (l1/l2 along dyadic trees)
+        "gain_permuted": "Float64",  # the same for permuted values, which have no structure
+        **{
+            f"{figure}_{basis}": "Float64"
+            for figure in ("l1_l2", "share90", "share99", "exponent")
+            for basis in BASES
+            if (figure, basis) != ("exponent", "cosines")
+        },
+        "shared_key": "Float64",  # share of the pairs of heads joined first that share a key head; null: none do
+        "shared_key_chance": "Float64",  # the same for a tree with shuffled heads
+    },
+    # The heads of one network on one text, pair by pair.
+    "head_pairs": {
+        "part": "String",
+        "head": "String",
+        "other": "String",
+        "affinity": "Float32",
+        "level": "Int64",  # the last level of the tree on which both are in one folder
+    },
+    # One network on one text: its geometry before and after the softmax, with the control.
+    "invariance": _OF_A_TEXT
+    | {
+        "chosen": "Int64",  # heads that were organised on their own
+        **{name + suffix: "Float64" for name in CONTRASTS for suffix in ("", "_control")},
+    },
 }
 
 
@@ -85,9 +153,8 @@ class Store:
         """Raise InputError unless the folder is an atlas that this version can read."""
         manifest = self.root / MANIFEST
         if not self.root.is_dir():
-            raise InputError(
-                f"{self.root}: {'is a file' if self.root.exists() else 'no such folder'}, expected an atlas"
-            )
+            found = "is a file" if self.root.exists() else "no such folder"
+            raise InputError(f"{self.root}: {found}, expected an atlas")
         if not manifest.is_file():
             raise InputError(f"{self.root}: is not an atlas, it has no {MANIFEST}")
         version = load_json(manifest, "atlas").get("version")
@@ -103,26 +170,19 @@ class Store:
         """Return whether the folder does not exist, or is empty but for a file that another process is writing."""
         try:
             return all(name.startswith(TEMPORARY) for name in os.listdir(self.root))
-        except FileNotFoundError:
-            return True
-        except OSError:
-            return False
+        except OSError as error:
+            return isinstance(error, FileNotFoundError)
 
     def create(self) -> None:
         """Make the folders if they do not exist, and remove what killed processes left behind."""
-        try:
-            with write_errors(self.root):
-                if self.is_new():
-                    self.root.mkdir(parents=True, exist_ok=True)
-                    save_json(self.root / MANIFEST, "atlas", {"version": FORMAT_VERSION})
-                self.check()
-                for table in TABLES:
-                    (self.root / table).mkdir(exist_ok=True)
-                    remove_unfinished(self.root / table, ABANDONED)
-        except InputError:
-            raise
-        except AttngeoError as error:
-            raise AtlasWriteError(str(error)) from error
+        with _writing(self.root):
+            if self.is_new():
+                self.root.mkdir(parents=True, exist_ok=True)
+                save_json(self.root / MANIFEST, "atlas", {"version": FORMAT_VERSION})
+            self.check()
+            for table in TABLES:
+                (self.root / table).mkdir(exist_ok=True)
+                remove_unfinished(self.root / table, ABANDONED)
 
     # One file.
 
@@ -140,20 +200,14 @@ class Store:
     def write(self, table: str, name: str, rows: Sequence[Mapping[str, Any]]) -> None:
         """Write the rows of one file, or nothing."""
         path = self.path(table, name)
-        try:
-            with write_errors(path):
-                write_file(path, parquet_bytes(table_of(rows, TABLES[table]), {}), durable=table not in CHEAP)
-        except AttngeoError as error:
-            raise AtlasWriteError(str(error)) from error
+        with _writing(path):
+            write_file(path, parquet_bytes(table_of(rows, TABLES[table]), {}), durable=table not in CHEAP)
 
     def remove(self, table: str, name: str) -> None:
         """Delete a file, if it exists."""
         path = self.path(table, name)
-        try:
-            with write_errors(path):
-                path.unlink(missing_ok=True)
-        except AttngeoError as error:
-            raise AtlasWriteError(str(error)) from error
+        with _writing(path):
+            path.unlink(missing_ok=True)
 
     def remove_earlier(self, table: str, name: str) -> None:
         """Delete the other files of a table whose names begin with the first part of `name`."""
@@ -173,7 +227,7 @@ class Store:
     def head_pairs(self, part: str) -> pl.DataFrame:
         """Return the pairs of heads of one network on one text."""
         path = self.path("head_pairs", part)
-        if (frame := self._read(path, HEAD_PAIRS)) is None:
+        if (frame := self._read(path, TABLES["head_pairs"])) is None:
             raise InputError(f"{path}: is missing; organising its model again restores it")
         return frame
 
@@ -195,31 +249,24 @@ class Store:
         import polars as pl
 
         columns = TABLES[table]
-        paths = [self.path(table, name) for name in self.names(table)]
+        files = [self.path(table, name) for name in self.names(table)]
         frames = [table_of([], columns)]
-        for first in range(0, len(paths), TOGETHER):
-            frames += self._read_all(paths[first : first + TOGETHER], columns)
+        for first in range(0, len(files), TOGETHER):
+            paths = files[first : first + TOGETHER]
+            try:
+                frames.append(_with_columns(read_alike([path.read_bytes() for path in paths]), columns, paths[0]))
+            except (OSError, ValueError):  # of one of them, which is named where each is read by itself
+                frames += [frame for path in paths if (frame := self._read(path, columns)) is not None]
         return pl.concat(frames)
 
-    def _read_all(self, paths: Sequence[Path], columns: Mapping[str, str]) -> list[pl.DataFrame]:
-        """Return the rows of several files: together if all are sound and of this version, else one by one."""
-        try:
-            together = read_alike([path.read_bytes() for path in paths])
-            if {name: str(kind) for name, kind in together.schema.items()} == columns:
-                return [together.select(list(columns))]
-        except (OSError, ValueError):
-            pass  # the file that is to blame is found below
-        return [frame for path in paths if (frame := self._read(path, columns)) is not None]
-
-    def sound_names(self, table: str) -> list[str]:
-        """Return the names of the files that another program may read: none is empty, and a damaged one is an error."""
+    def sound_files(self, table: str) -> list[Path]:
+        """Return the files that another program may read: none is empty, and a damaged one is an error."""
         found = []
-        for name in self.names(table):
-            path = self.path(table, name)
+        for path in (self.path(table, name) for name in self.names(table)):
             with suppress(FileNotFoundError), _read_errors(path):
                 if path.stat().st_size:
                     check_parquet(path)
-                    found.append(name)
+                    found.append(path)
         return found
 
     def size(self) -> int:
@@ -232,19 +279,32 @@ class Store:
         return total
 
     def _read(self, path: Path, columns: Mapping[str, str]) -> pl.DataFrame | None:
-        """Return the rows of one file; None if it does not exist. Columns that an older version lacks are null."""
-        try:
-            with _read_errors(path):
-                if not path.stat().st_size:
-                    return None
-                frame, _ = read_parquet(path)
-        except FileNotFoundError:
-            return None
-        wrong = {name: str(kind) for name, kind in frame.schema.items() if columns.get(name, str(kind)) != str(kind)}
-        if wrong:
-            name, kind = next(iter(wrong.items()))
-            raise InputError(f"{path}: column {name} has type {kind}, expected {columns[name]}")
-        return with_all_columns(frame, columns)
+        """Return the rows of one file; None if it does not exist, or is empty."""
+        with suppress(FileNotFoundError), _read_errors(path):
+            if path.stat().st_size:
+                return _with_columns(read_parquet(path)[0], columns, path)
+        return None
+
+
+def _with_columns(frame: pl.DataFrame, columns: Mapping[str, str], path: Path) -> pl.DataFrame:
+    """Return the frame of a file; InputError unless it has the columns of its table."""
+    found = {name: str(kind) for name, kind in frame.schema.items()}
+    for name, kind in columns.items():
+        if found.get(name) != kind:
+            raise InputError(f"{path}: column {name} has type {found.get(name, 'none')}, expected {kind}")
+    return frame.select(list(columns))
+
+
+@contextmanager
+def _writing(path: Path) -> Iterator[None]:
+    """Turn the errors of writing into an AtlasWriteError of one line."""
+    try:
+        with write_errors(path):
+            yield
+    except InputError:
+        raise
+    except AttngeoError as error:
+        raise AtlasWriteError(str(error)) from error
 
 
 @contextmanager
@@ -252,7 +312,7 @@ def _read_errors(path: Path) -> Iterator[None]:
     """Turn the errors of reading a file into an InputError of one line, but for that of a file that does not exist."""
     try:
         yield
-    except FileNotFoundError:
+    except (FileNotFoundError, InputError):
         raise
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror})") from None

@@ -1,146 +1,267 @@
-"""`score_reference`: one task of an atlas, the scores of one model, written to its folder.
+"""The tasks of an atlas: `Task`, what all of them have in common, and `ScoreTask`, which scores one model.
 
-Whatever happens in between, the task can be repeated: it writes a part, then the row that refers to it.
+Whatever happens in between, a task can be repeated: it writes a part, then the row that refers to it.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields, is_dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from attngeo.atlas.budget import keeping_budget
-from attngeo.atlas.fingerprint import fingerprint
-from attngeo.atlas.options import RESULT_VERSION, ScoreOptions
-from attngeo.atlas.outcome import Outcome, State, write_failure
+import numpy as np
+
 from attngeo.atlas.reference import Reference, row_name
 from attngeo.atlas.store import AtlasWriteError, Store
-from attngeo.errors import AttngeoError, SourceError, one_line
+from attngeo.errors import AttngeoError, SourceError, disk_is_full, first_line, one_line
 from attngeo.io.archive import digest
 from attngeo.io.threads import one_core
-from attngeo.weights.layout.layers import open_layers
+from attngeo.weights.layout.layers import Layers, open_layers
 from attngeo.weights.scoring.rows import Row
 from attngeo.weights.scoring.score import missing_scores, score_rows
 from attngeo.weights.sources.byte_file import bytes_read
-from attngeo.weights.sources.hub.throttle import Ledger
+
+if TYPE_CHECKING:
+    from hashlib import _Hash
 
 # Bytes of memory of one task. Measured: 0.1 GB, and 9 times the queries and keys of the largest layer in float32, which
 # are a small share of a large checkpoint; 3 GB are enough for a layer of width 8192.
 BASE_MEMORY, MEMORY_PER_BYTE, MOST_MEMORY = 300 << 20, 4, 3 << 30
 
+# scored: new rows; linked: the same weights were scored before, under another name or revision;
+# known: nothing to do; failed: there is a row in the table of failures
+State = Literal["scored", "linked", "known", "failed"]
+
 
 @dataclass(frozen=True)
-class ScoreJob:
-    """What the tasks of one call of `Atlas.add` share. A task is a `Reference`."""
+class Outcome:
+    """What became of one task."""
 
-    store: Store
-    options: ScoreOptions
-    ledger: Ledger | None = None  # of the requests to the hub; None: no model is there
+    reference: Reference
+    state: State
+    message: str = ""  # of a failure
+    read: int = 0  # bytes of weights that were read, each counted once
 
-    def run(self, task: Reference) -> Outcome:
-        """Score one model into the atlas."""
-        with keeping_budget(self.ledger, task):
-            return score_reference(self.store, task, self.options)
+    @property
+    def line(self) -> str:
+        """Return the message of a failure with the name of the model."""
+        return self.message if self.reference.model in self.message else f"{self.reference}: {self.message}"
 
-    def lose(self, task: Reference, error: AttngeoError) -> Outcome:
-        """Write a row of failures."""
-        return fail(self.store, task, self.options, error)
 
-    def memory(self, task: Reference) -> int:
-        """Return how many bytes of memory scoring one model takes."""
-        size = task.size()
+@dataclass(frozen=True)
+class Options:
+    """Options that are part of the name of a result."""
+
+    @property
+    def text(self) -> str:
+        """Return the options that differ from the defaults, as JSON; empty if none does.
+
+        >>> ScoreOptions(nulls=False).text
+        '{"nulls": false}'
+        """
+        changed = {f.name: getattr(self, f.name) for f in fields(self) if getattr(self, f.name) != f.default}
+        return json.dumps(changed) if changed else ""
+
+
+@dataclass(frozen=True)
+class Task:
+    """Something to compute about one model. It is pickled for other processes, and may be repeated in another one."""
+
+    version: ClassVar[int]  # of the results: raised whenever the same weights and options give others
+    reference: Reference
+
+    @property
+    def failure(self) -> str:
+        """Return the name of the file in the table of failures, which does not depend on the state of the model."""
+        raise NotImplementedError
+
+    @property
+    def about(self) -> dict[str, Any]:
+        """Return what a row of failures says: the options, and the part where that is known before the task is run."""
+        raise NotImplementedError
+
+    def is_known(self, store: Store) -> bool:
+        """Return whether the atlas has the result, as far as that can be told without a request to the hub."""
+        raise NotImplementedError
+
+    def work(self, store: Store) -> Outcome:
+        """Compute the result and write it into the atlas."""
+        raise NotImplementedError
+
+    def memory(self) -> int:
+        """Return how many bytes of memory the task needs."""
+        raise NotImplementedError
+
+    def named(self, message: str) -> str:
+        """Return the message of a failure with what the failure is about, where the model does not say enough."""
+        return message
+
+    def run(self, store: Store) -> Outcome:
+        """Do the task, unless the atlas has its result; an error becomes a row of failures.
+
+        Only an error in writing the atlas itself, or the cache, is raised, as AtlasWriteError.
+        """
+        try:
+            with one_core():
+                outcome = self.work(store)
+        except AtlasWriteError:
+            raise
+        except Exception as error:
+            return self.fail(store, error)
+        if outcome.state != "failed":
+            store.remove("failures", self.failure)
+        return outcome
+
+    def fail(self, store: Store, error: Exception) -> Outcome:
+        """Write a row of failures, and return the outcome. A full disk is not the fault of a model, and is raised."""
+        message = str(error) if isinstance(error, AttngeoError) else one_line(first_line(error))
+        if disk_is_full(error):
+            raise AtlasWriteError(message) from error
+        message = self.named(message)
+        row = {"model": self.reference.model, "revision": self.reference.revision, "results": self.version}
+        row |= self.about | {"kind": type(error).__name__, "message": message}
+        store.write("failures", self.failure, [row])
+        return Outcome(self.reference, "failed", message)
+
+    def failed_before(self, store: Store) -> Outcome | None:
+        """Return the outcome of a task that failed in an earlier call, and would do the same again; else None."""
+        row = store.row("failures", self.failure)
+        if row is None or (row["results"], row["part"]) != (self.version, self.about.get("part")):
+            return None
+        return Outcome(self.reference, "failed", str(row["message"]))
+
+    def outcome_before(self, store: Store, retry: bool) -> Outcome | None:
+        """Return the outcome of a task that need not be run; None if it must be."""
+        if not retry and (failed := self.failed_before(store)) is not None:
+            return failed
+        return Outcome(self.reference, "known") if self.is_known(store) else None
+
+
+# ---- scores
+
+
+@dataclass(frozen=True)
+class ScoreOptions(Options):
+    """Options of `attngeo.score` that an atlas accepts."""
+
+    heads: bool = True
+    nulls: bool = True
+    folded: bool = True  # also for models on the hub, so that rows do not depend on where a model is stored
+    num_heads: int | None = None
+    unproven: bool = False
+
+
+@dataclass(frozen=True)
+class ScoreTask(Task):
+    """Score one model."""
+
+    version = 3
+    options: ScoreOptions = ScoreOptions()
+
+    @property
+    def failure(self) -> str:
+        return digest("failure", self.reference.model, self.reference.revision, self.options.text)
+
+    @property
+    def about(self) -> dict[str, Any]:
+        return {"options": self.options.text}
+
+    def is_known(self, store: Store) -> bool:
+        state = self.reference.state()
+        return state is not None and self._part(store, self._row_name(state)) is not None
+
+    def memory(self) -> int:
+        size = self.reference.size()
         return MOST_MEMORY if size is None else min(BASE_MEMORY + MEMORY_PER_BYTE * size, MOST_MEMORY)
 
+    def work(self, store: Store) -> Outcome:
+        reference, options = self.reference, self.options
+        located = reference.locate()
+        name = self._row_name(located.state)
+        if self._part(store, name) is not None:
+            return Outcome(reference, "known")
+        row: Row = {"model": reference.model, "revision": reference.revision, "commit": located.commit}
+        row |= {"options": options.text, "results": self.version}
+        # Asked for by another revision.
+        same_commit = store.names("models", prefix=name.partition("-")[0]) if located.commit else []
+        if same_commit and self._part(store, same_commit[0]) is not None:
+            store.write("models", name, [(store.row("models", same_commit[0]) or {}) | row])
+            return Outcome(reference, "linked")
+        notes: list[str] = []
+        before = bytes_read()
+        with _collected(notes), located.open() as checkpoint:
+            layers = open_layers(
+                checkpoint, num_heads=options.num_heads, norms=options.folded, unproven=options.unproven
+            )
+            notes += layers.left_out
+            part = fingerprint(layers, options)
+            read = bytes_read() - before  # not counting a second reading
+            known = store.has("scores", part)
+            rows = store.rows("scores", part) if known else score_rows(checkpoint, model="", **asdict(options)).rows
+            if not known:
+                # Files here may be written again meanwhile; those of a commit never change.
+                touched = located.commit is None and reference.state() != located.state
+                if touched and fingerprint(layers, options) != part:
+                    raise SourceError(f"{reference.model}: its files changed while they were read; try it again")
+                store.write("scores", part, [scores | {"part": part} for scores in rows])
+            model_type = (checkpoint.config or {}).get("model_type")
+        if (missing := missing_scores(rows)) is not None:
+            notes.append(missing)
+        row |= {"part": part, "notes": "; ".join(notes) or None}
+        row["model_type"] = model_type if isinstance(model_type, str) else None
+        if located.commit is None:  # files that were replaced: nothing would tell their rows from those of the new ones
+            store.remove_earlier("models", name)
+        store.write("models", name, [row])
+        return Outcome(reference, "linked" if known else "scored", read=read)
 
-def score_reference(store: Store, reference: Reference, options: ScoreOptions) -> Outcome:
-    """Score one model into the atlas, unless it holds the model already; an error becomes a row of failures.
+    def _row_name(self, state: str) -> str:
+        """Return the name of the file in the table of models."""
+        return row_name(self.reference, state, self.options.text)
 
-    Only an error in writing the atlas itself, or the cache, is raised, as AtlasWriteError.
+    def _part(self, store: Store, name: str) -> str | None:
+        """Return the part of a model in the atlas; None if the model, or its part, is missing or of another version."""
+        row = store.row("models", name)
+        known = row is not None and row["results"] == self.version and store.has("scores", row["part"])
+        return row["part"] if row is not None and known else None
+
+
+def fingerprint(layers: Layers, options: ScoreOptions) -> str:
+    """Return the hash of the weights that are scored, how they are laid out in heads, and the options: 40 digits.
+
+    Names of tensors, files and the model are not part of it, so that a renamed copy has the same fingerprint. All
+    layers are read once.
     """
-    try:
-        with one_core():
-            state, read = _add(store, reference, options)
-    except AtlasWriteError:
-        raise
-    except Exception as error:
-        return fail(store, reference, options, error)
-    store.remove("failures", failure_name(reference, options))
-    return Outcome(reference, state, read=read)
+    content = hashlib.sha256()
+    _add(content, [ScoreTask.version, options.heads, options.nulls])
+    for weights in layers:
+        for name in HASHED:
+            _add(content, getattr(weights, name))
+    return content.hexdigest()[:40]
 
 
-def known_before(store: Store, reference: Reference, options: ScoreOptions, retry: bool) -> Outcome | None:
-    """Return the outcome of a reference that needs no task, without a request to the hub; None if a task is needed."""
-    failure = None if retry else store.row("failures", failure_name(reference, options))
-    if failure is not None and failure["results"] == RESULT_VERSION:
-        return Outcome(reference, "failed", str(failure["message"]))
-    state = reference.state()
-    known = state is not None and _part_of(store, _model_name(reference, state, options)) is not None
-    return Outcome(reference, "known") if known else None
+# What the rows of a layer depend on.
+HASHED = (
+    "stack", "layer", "query", "key", "heads_known", "cross", "qk_norm", "rotary", "rotary_known", "norm", "numbers",
+)  # fmt: skip
 
 
-def fail(store: Store, reference: Reference, options: ScoreOptions, error: Exception) -> Outcome:
-    """Write a row of failures, and return the outcome."""
-    return write_failure(store, failure_name(reference, options), reference, options.text, RESULT_VERSION, error)
-
-
-def failure_name(reference: Reference, options: ScoreOptions) -> str:
-    """Return the name of the file in the table of failures; the state of a model that fails may be unknown.
-
-    It is the same for all versions of the results, so that no failure of an older one stays behind.
-    """
-    return digest("failure", reference.model, reference.revision, options.text)
-
-
-def _add(store: Store, reference: Reference, options: ScoreOptions) -> tuple[State, int]:
-    """Return what became of a reference, and how many bytes of weights were read, not counting a second reading."""
-    located = reference.locate()
-    name = _model_name(reference, located.state, options)
-    if _part_of(store, name) is not None:
-        return "known", 0
-    row: Row = {"model": reference.model, "revision": reference.revision, "commit": located.commit}
-    row |= {"options": options.text, "results": RESULT_VERSION}
-    # Asked for by another revision.
-    same_commit = store.names("models", prefix=name.partition("-")[0]) if located.commit else []
-    if same_commit and (part := _part_of(store, same_commit[0])) is not None:
-        other = store.row("models", same_commit[0]) or {}
-        store.write("models", name, [other | row | {"part": part}])
-        return "linked", 0
-    notes: list[str] = []
-    before = bytes_read()
-    with _collected(notes), located.open() as checkpoint:
-        layers = open_layers(checkpoint, num_heads=options.num_heads, norms=options.folded, unproven=options.unproven)
-        notes += layers.left_out
-        part = fingerprint(layers, options)
-        read = bytes_read() - before
-        known = store.has("scores", part)
-        rows = store.rows("scores", part) if known else score_rows(checkpoint, model="", **asdict(options)).rows
-        if not known:
-            # Files here may be written again meanwhile; those of a commit never change.
-            touched = located.commit is None and reference.state() != located.state
-            if touched and fingerprint(layers, options) != part:
-                raise SourceError(f"{reference.model}: its files changed while they were read; try it again")
-            store.write("scores", part, [scores | {"part": part} for scores in rows])
-        model_type = (checkpoint.config or {}).get("model_type")
-    if (missing := missing_scores(rows)) is not None:
-        notes.append(missing)
-    row |= {"part": part, "notes": "; ".join(notes) or None}
-    row["model_type"] = model_type if isinstance(model_type, str) else None
-    if located.commit is None:  # files that were replaced: nothing would tell their rows from those of the new ones
-        store.remove_earlier("models", name)
-    store.write("models", name, [row])
-    return ("linked" if known else "scored"), read
-
-
-def _model_name(reference: Reference, state: str, options: ScoreOptions) -> str:
-    """Return the name of the file in the table of models."""
-    return row_name(reference, state, options.text, RESULT_VERSION)
-
-
-def _part_of(store: Store, name: str) -> str | None:
-    """Return the part of a model in the atlas; None if the model, or its part, is missing."""
-    row = store.row("models", name) if store.has("models", name) else None
-    return str(row["part"]) if row is not None and store.has("scores", str(row["part"])) else None
+def _add(content: _Hash, value: Any) -> None:
+    """Add a value to a hash: of an array its layout and its bytes, of a dataclass each field."""
+    if is_dataclass(value):
+        for field in fields(value):
+            _add(content, getattr(value, field.name))
+    elif isinstance(value, np.ndarray):
+        # The order of the values in memory changes the last digits of products.
+        _add(content, [value.dtype.str, value.shape, value.strides])
+        # Queries and keys are views of stored rows [r, d]: with their last axes swapped they are mostly contiguous.
+        content.update(np.ascontiguousarray(value.swapaxes(-1, -2) if value.ndim > 1 else value).data)
+    else:
+        text = json.dumps(value).encode()
+        content.update(len(text).to_bytes(8, "little") + text)
 
 
 @contextmanager

@@ -7,16 +7,13 @@ Commands, one module per group
     organization   attngeo organize, attngeo invariance
     prune          attngeo prune
     compare        attngeo compare
-    report         attngeo report
-    explore        attngeo explore
+    report         attngeo report, attngeo explore
     training       attngeo pretrain, attngeo track
-    atlas          attngeo atlas add, status, query, export
-    atlas_results  attngeo atlas organize, plot, published
+    atlas          attngeo atlas add, organize, status, query, plot, published, export
     demo           attngeo demo
 
-    options        options that the commands share
+    options        what turns a function into a command, and the options that commands share
     common         errors and output that the commands share
-    ray_option     the option --ray of the atlas
 """
 
 from attngeo.cli.app import app, main

@@ -50,7 +50,7 @@ COMMANDS = {
         "Write one HTML file that shows models and their attention on an input; it opens offline.",
     ),
     "explore": (
-        "explore",
+        "report",
         "Serve a page where you enter a text and see the organised attention of a model; Ctrl-C stops it.",
     ),
     "prune": (

@@ -16,7 +16,7 @@ import typer
 
 from attngeo.errors import AttngeoError, InputError, one_line
 from attngeo.io.files import read_text
-from attngeo.io.progress import messages_to
+from attngeo.io.progress import ProgressBar, messages_to
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -30,16 +30,21 @@ FIGURES = (".png", ".svg", ".pdf")
 
 def score_with_progress(ref: str, options: Mapping[str, Any]) -> ScoreTable:
     """Return the scores of one model; show a progress bar, and print warnings and notes as lines, each once."""
-    from attngeo.io.progress import ProgressBar
     from attngeo.weights.scoring.score import NoteWarning, score
 
-    with ProgressBar(ref) as bar:
-        with printed_warnings(bar.say):
-            warnings.simplefilter("ignore", NoteWarning)  # until the context ends; the notes are printed below
-            table = score(ref, progress=bar.step, **options)
+    with progress_bar(ref) as bar:
+        warnings.simplefilter("ignore", NoteWarning)  # until the context ends; the notes are printed below
+        table = score(ref, progress=bar.step, **options)
         for note in table.notes:
             bar.say(f"attngeo: {one_line(note)}")
     return table
+
+
+@contextmanager
+def progress_bar(label: str) -> Iterator[ProgressBar]:
+    """Show a progress bar; warnings and log messages of attngeo are printed above it."""
+    with ProgressBar(label) as bar, printed_warnings(bar.say):
+        yield bar
 
 
 def printed_warnings(say: Callable[[str], None]) -> AbstractContextManager[None]:
@@ -69,10 +74,7 @@ def write_output(content: bytes, out: Path | None) -> None:
 
 def write_report(report: str, out: Path | None) -> None:
     """Write a report to the file `out` atomically, or to stdout where it is None."""
-    if out is None:
-        print_text(report)
-    else:
-        write_output(report.encode(), out)
+    print_text(report) if out is None else write_output(report.encode(), out)
 
 
 def print_text(text: str) -> None:
@@ -94,7 +96,7 @@ def _print(text: str) -> None:
         raise AttngeoError(f"standard output: cannot be written ({error.strerror or error})") from error
 
 
-def terminal_of(out: Path | None) -> Terminal:
+def terminal_of(out: Path | None = None) -> Terminal:
     """Return what stdout can show: bars and colours on a terminal, plain text in a file or a pipe.
 
     `NO_COLOR` turns colours off (https://no-color.org), and a terminal that calls itself dumb gets plain text.
@@ -138,24 +140,6 @@ def check_figure(figure: Path | None) -> None:
         check_writable(figure)
         if figure.suffix.lower() not in FIGURES:
             raise AttngeoError(f"--figure {figure}: expected a name ending in {', '.join(FIGURES)}")
-
-
-def parse_layers(text: str | None) -> tuple[int, ...] | None:
-    """Return the layers that the option --layers names.
-
-    >>> parse_layers("0-2,8")
-    (0, 1, 2, 8)
-    """
-    if text is None:
-        return None
-    layers: set[int] = set()
-    for part in text.split(","):
-        span = re.fullmatch(r"\s*(\d+)\s*(?:-\s*(\d+)\s*)?", part)
-        first, last = (int(span[1]), int(span[2] or span[1])) if span else (1, 0)
-        if not first <= last < 10_000:
-            raise AttngeoError(f"--layers {text}: expected numbers and ranges such as 0-5,8")
-        layers.update(range(first, last + 1))
-    return tuple(sorted(layers))
 
 
 def read_words(path: Path) -> str:

@@ -9,16 +9,15 @@ import typer
 
 from attngeo.cli.common import (
     check_figure,
-    one_line_errors,
     output_format,
     print_text,
-    printed_warnings,
+    progress_bar,
     read_words,
     terminal_of,
     write_figure,
     write_output,
 )
-from attngeo.cli.options import ComparisonFigure, Debug, NumHeads, Unproven
+from attngeo.cli.options import ComparisonFigure, NumHeads, Unproven, command
 from attngeo.errors import InputError
 
 if TYPE_CHECKING:
@@ -28,8 +27,9 @@ if TYPE_CHECKING:
 app = typer.Typer(rich_markup_mode=None)
 
 
-@app.command()
+@command(app)
 def compare(
+    *,
     refs: Annotated[list[str], typer.Argument(metavar="REF", help="Two or more models: folders, files or hub ids.")],
     text: Annotated[
         list[str] | None, typer.Option(metavar="TEXT", help="Input for the distance: this text; may be repeated.")
@@ -61,38 +61,30 @@ def compare(
             ".txt, .md, .tex, .csv and .json hold the report or the table of changes.",
         ),
     ] = None,
-    debug: Debug = False,
 ) -> None:
     """Say what changed between two models, whether they are related and, on a text, how far apart they are."""
-    with one_line_errors(debug):
-        if len(refs) < 2:
-            raise InputError(f"{refs[0]}: one model only, expected at least two to compare")
-        if out is not None:
-            output_format(None, out)
-            if len(refs) > 2 and out.suffix != ".json":
-                raise InputError(f"--out {out}: the distances of {len(refs)} models are saved as .json")
-        check_figure(figure)
-        texts = [*(text or ()), *(read_words(path) for path in text_file or ())]
-        options: dict[str, Any] = {"inputs": texts or None, "align": align, "draws": draws, "seed": seed}
-        options |= {"truncate": truncate, "stack": stack, "num_heads": num_heads, "unproven": unproven}
-        result = _compare(refs, options)
-        _print(result, None if heads else 20, out)
-        if figure is not None:
-            write_figure(result.plot(), figure)
+    if len(refs) < 2:
+        raise InputError(f"{refs[0]}: one model only, expected at least two to compare")
+    form = "table" if out is None else output_format(None, out)
+    if out is not None and len(refs) > 2 and out.suffix != ".json":
+        raise InputError(f"--out {out}: the distances of {len(refs)} models are saved as .json")
+    check_figure(figure)
+    texts = [*(text or ()), *(read_words(path) for path in text_file or ())]
+    options: dict[str, Any] = {"inputs": texts or None, "align": align, "draws": draws, "seed": seed}
+    options |= {"truncate": truncate, "stack": stack, "num_heads": num_heads, "unproven": unproven}
 
-
-def _compare(refs: list[str], options: dict[str, Any]) -> ModelComparison | ModelMap:
     from attngeo.applications.compare.compare import compare
     from attngeo.applications.compare.model_map import compare_all
-    from attngeo.io.progress import ProgressBar
 
-    with ProgressBar("compare") as bar, printed_warnings(bar.say):
-        if len(refs) > 2:
-            return compare_all(refs, progress=bar.step, **options)
-        return compare(*refs, progress=bar.step, **options)
+    with progress_bar("compare") as bar:
+        options["progress"] = bar.step
+        result = compare(*refs, **options) if len(refs) == 2 else compare_all(refs, **options)
+    _print(result, None if heads else 20, out, form)
+    if figure is not None:
+        write_figure(result.plot(), figure)
 
 
-def _print(result: ModelComparison | ModelMap, heads: int | None, out: Path | None) -> None:
+def _print(result: ModelComparison | ModelMap, heads: int | None, out: Path | None, form: str) -> None:
     """Print the report; write the result, or its table, to `out`."""
     from attngeo.applications.compare.comparison import ModelComparison
     from attngeo.show.comparison_report import comparison_report, model_map_report
@@ -100,13 +92,12 @@ def _print(result: ModelComparison | ModelMap, heads: int | None, out: Path | No
 
     if isinstance(result, ModelComparison):
         report = comparison_report(result, heads)
-        print_text(comparison_report(result, heads, terminal_of(None).width))
+        print_text(comparison_report(result, heads, terminal_of().width))
     else:
         report = model_map_report(result)
         print_text(report)
     if out is None:
         return
-    form = output_format(None, out)
     if not isinstance(result, ModelComparison) or form == "parquet":
         result.save(out)
         typer.echo(f"attngeo: wrote {out}", err=True)

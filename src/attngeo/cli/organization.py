@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
-from attngeo.cli.common import one_line_errors, parse_layers, print_text, printed_warnings, read_words
-from attngeo.cli.options import Audio, Debug, Device, Image, Layers, Permuted, Stack, Target, Text, TextFile, Truncate
+from attngeo.cli.common import print_text, progress_bar
+from attngeo.cli.options import Captured, Device, Input, Permuted, command
 from attngeo.errors import InputError
-from attngeo.io.names import joined_names
 
 if TYPE_CHECKING:
     from attngeo.arrays import Floats
     from attngeo.organization.capture.network_tensor import NetworkTensor
-    from attngeo.organization.expansion.controls import Comparison
-    from attngeo.organization.organization import Organization
 
 app = typer.Typer(rich_markup_mode=None)
 
@@ -24,28 +22,40 @@ Ref = Annotated[
     str | None,
     typer.Argument(metavar="REF", help="The model: a folder, a GGUF file or a hub id org/name. Not with --tensor."),
 ]
-Tensor = Annotated[
-    Path | None,
-    typer.Option(metavar="FILE", help="Use a saved network tensor or an .npy array instead of running a model."),
-]
 
 
-@app.command()
+@dataclass
+class InputOrTensor(Input):
+    """The input of a model, or what a model made of one."""
+
+    tensor: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Use a saved network tensor or an .npy array instead of running a model."),
+    ] = None
+
+    def read(self, ref: str | None) -> dict[str, Any]:
+        """Return the input of the model `ref`, or the tensor; what is wrong is raised before a model is loaded."""
+        given = self.given(least=1)
+        assert given is not None
+        if given[0] == "--tensor":
+            if ref is not None:
+                raise InputError(f"REF {ref}: no model is run where --tensor is given, expected one or the other")
+            return {"tensor": _read_tensor(given[1])}
+        if ref is None:
+            raise InputError("REF: missing, name a model: a folder, a GGUF file or a hub id")
+        return self.arguments()
+
+
+@command(app)
 def organize(
+    *,
     ref: Ref = None,
-    text: Text = None,
-    text_file: TextFile = None,
-    image: Image = None,
-    audio: Audio = None,
-    tensor: Tensor = None,
+    given: InputOrTensor,
     stage: Annotated[
         str | None,
         typer.Option(metavar="logits|probabilities", help="Attention before (default) or after the softmax."),
     ] = None,
-    stack: Stack = None,
-    layers: Layers = None,
-    target: Target = None,
-    truncate: Truncate = False,
+    captured: Captured,
     iterations: Annotated[
         int | None, typer.Option(metavar="N", help="Iterations of the questionnaire. Default: 3, or 10 for a matrix.")
     ] = None,
@@ -66,69 +76,52 @@ def organize(
         Path | None,
         typer.Option(metavar="DIR", help="New folder for the summary, the figures and the results. Required."),
     ] = None,
-    debug: Debug = False,
 ) -> None:
     """Run a model on an input, find the hierarchy of its queries, keys and heads, and measure its sparsity."""
-    with one_line_errors(debug):
-        from attngeo.io.files import atomic_folder, check_new_folder
-        from attngeo.io.progress import ProgressBar
+    from attngeo.io.files import atomic_folder, check_new_folder
 
-        inputs = {"--text": text, "--text-file": text_file, "--image": image, "--audio": audio, "--tensor": tensor}
-        option, value = _read_input(inputs, ref)
-        if out is None:
-            raise InputError("--out: missing, name a new folder for the results")
-        check_new_folder(out)
-        with ProgressBar(ref or str(tensor)) as bar, printed_warnings(bar.say):
-            network = _network(
-                ref,
-                option,
-                value,
-                device,
-                layers=layers,
-                stage=stage,
-                stack=stack,
-                target=target,
-                truncate=truncate,
-            )
+    read = given.read(ref)
+    if out is None:
+        raise InputError("--out: missing, name a new folder for the results")
+    check_new_folder(out)
+    with progress_bar(ref or str(given.tensor)) as bar:
+        network = _network(ref, read, device, captured.arguments() | {"stage": stage})
 
-            from attngeo.organization.organize import organize
-            from attngeo.show.organization_text import organization_summary
+        from attngeo.organization.organize import organize
+        from attngeo.show.canvas import save_figure
+        from attngeo.show.organization_text import organization_summary
 
-            organization = organize(
-                network,
-                iterations=iterations,
-                tree=tree,  # type: ignore[arg-type]
-                start=start,  # type: ignore[arg-type]
-                device=device,
-                progress=bar.step,
-            )
-            expansion = organization.expand()
-            comparison = expansion.compare(seed, permuted=permuted, device=device, progress=bar.step)
-            summary = organization_summary(organization, expansion, comparison)
-            with atomic_folder(out) as folder:
-                (folder / "summary.txt").write_text(summary, "utf-8")
-                organization.save(folder / "organization.npz")
-                expansion.save(folder / "expansion.npz")
-                comparison.save(folder / "comparison.json")
-                if hasattr(network, "save"):
-                    network.save(folder / "tensor.npz")
-                _draw_organization(organization, comparison, folder)
-        print_text(summary)
-        typer.echo(f"attngeo: wrote {out}", err=True)
+        organization = organize(
+            network,
+            iterations=iterations,
+            tree=tree,  # type: ignore[arg-type]
+            start=start,  # type: ignore[arg-type]
+            device=device,
+            progress=bar.step,
+        )
+        expansion = organization.expand()
+        comparison = expansion.compare(seed, permuted=permuted, device=device, progress=bar.step)
+        summary = organization_summary(organization, expansion, comparison)
+        with atomic_folder(out) as folder:
+            (folder / "summary.txt").write_text(summary, "utf-8")
+            organization.save(folder / "organization.npz")
+            expansion.save(folder / "expansion.npz")
+            comparison.save(folder / "comparison.json")
+            if hasattr(network, "save"):
+                network.save(folder / "tensor.npz")
+            for kind in ("slices", "trees", "heads")[: len(organization.trees)]:
+                save_figure(organization.plot(kind), folder / f"{kind}.png")  # type: ignore[arg-type]
+            save_figure(comparison.plot(), folder / "sparsity.png")
+    print_text(summary)
+    typer.echo(f"attngeo: wrote {out}", err=True)
 
 
-@app.command()
+@command(app)
 def invariance(
+    *,
     ref: Ref = None,
-    text: Text = None,
-    text_file: TextFile = None,
-    image: Image = None,
-    audio: Audio = None,
-    tensor: Tensor = None,
-    stack: Stack = None,
-    layers: Layers = None,
-    target: Target = None,
-    truncate: Truncate = False,
+    given: InputOrTensor,
+    captured: Captured,
     masked: Annotated[
         bool, typer.Option("--masked", help="Use the softmax under the mask of the model. Default: over whole rows.")
     ] = False,
@@ -137,82 +130,47 @@ def invariance(
     out: Annotated[
         Path | None, typer.Option(metavar="DIR", help="New folder for the report, the figure and the tensor.")
     ] = None,
-    debug: Debug = False,
 ) -> None:
     """Measure whether the softmax preserves the geometry of the attention logits, compared with a control."""
-    with one_line_errors(debug):
-        from attngeo.io.files import atomic_folder, check_new_folder
-        from attngeo.io.progress import ProgressBar
+    from attngeo.io.files import atomic_folder, check_new_folder
 
-        inputs = {"--text": text, "--text-file": text_file, "--image": image, "--audio": audio, "--tensor": tensor}
-        option, value = _read_input(inputs, ref)
-        if out is not None:
-            check_new_folder(out)
-        with ProgressBar(ref or str(tensor)) as bar, printed_warnings(bar.say):
-            network = _network(ref, option, value, device, layers=layers, stack=stack, target=target, truncate=truncate)
+    read = given.read(ref)
+    if out is not None:
+        check_new_folder(out)
+    with progress_bar(ref or str(given.tensor)) as bar:
+        network = _network(ref, read, device, captured.arguments())
 
-            from attngeo.organization.softmax.invariance import softmax_invariance
-            from attngeo.show.organization_text import invariance_summary
+        from attngeo.organization.softmax.invariance import softmax_invariance
+        from attngeo.show.organization_text import invariance_summary
 
-            report = softmax_invariance(network, masked=masked, seed=seed, device=device, progress=bar.step)
-        summary = invariance_summary(report)
-        if out is not None:
-            from attngeo.show.canvas import save_figure
+        report = softmax_invariance(network, masked=masked, seed=seed, device=device, progress=bar.step)
+    summary = invariance_summary(report)
+    if out is not None:
+        from attngeo.show.canvas import save_figure
 
-            with atomic_folder(out) as folder:
-                (folder / "summary.txt").write_text(summary, "utf-8")
-                report.save(folder / "invariance.json")
-                if hasattr(network, "save"):
-                    network.save(folder / "tensor.npz")
-                save_figure(report.plot(), folder / "invariance.png")
-        print_text(summary)
-        if out is not None:
-            typer.echo(f"attngeo: wrote {out}", err=True)
+        with atomic_folder(out) as folder:
+            (folder / "summary.txt").write_text(summary, "utf-8")
+            report.save(folder / "invariance.json")
+            if hasattr(network, "save"):
+                network.save(folder / "tensor.npz")
+            save_figure(report.plot(), folder / "invariance.png")
+    print_text(summary)
+    if out is not None:
+        typer.echo(f"attngeo: wrote {out}", err=True)
 
 
-def _read_input(inputs: dict[str, str | Path | None], ref: str | None) -> tuple[str, Any]:
-    """Return the one input option that was given and its content.
-
-    Whatever is wrong with these options is raised here, before the model is loaded.
-    """
-    given = {option: value for option, value in inputs.items() if value is not None}
-    if len(given) != 1:
-        what = f"{joined_names(given)} were given" if given else "none was given"
-        raise InputError(f"input: expected one of {', '.join(inputs)}; {what}")
-    ((option, value),) = given.items()
-    if option == "--tensor":
-        if ref is not None:
-            raise InputError(f"REF {ref}: no model is run where --tensor is given, expected one or the other")
-        return option, _read_tensor(Path(value))
-    if ref is None:
-        raise InputError("REF: missing, name a model: a folder, a GGUF file or a hub id")
-    return option, read_content(option, value)
-
-
-def read_content(option: str, value: str | Path) -> Any:
-    """Return the text, the image, or the sampling rate and the waveform that an input option names."""
-    if option == "--text-file":
-        return read_words(Path(value))
-    if option == "--text":
-        return value
-    from attngeo.organization.capture.media import read_image, read_sound
-
-    return read_image(value) if option == "--image" else read_sound(value)
-
-
-def _network(ref: str | None, option: str, value: Any, device: str | None, **options: Any) -> NetworkTensor | Floats:
-    """Return the tensor that was given, or the one that the model `ref` produces for the input `value`."""
+def _network(
+    ref: str | None, read: dict[str, Any], device: str | None, options: dict[str, Any]
+) -> NetworkTensor | Floats:
+    """Return the tensor that was given, or the one that the model `ref` produces for its input."""
     chosen = {name: choice for name, choice in options.items() if choice not in (None, False)}
-    chosen |= {"layers": parse_layers(options["layers"])} if "layers" in chosen else {}
-    if option == "--tensor":
+    if "tensor" in read:
         for name in chosen:
             raise InputError(f"--{name}: selects what to capture from a model, but --tensor is already captured")
-        return cast("NetworkTensor | Floats", value)
+        return cast("NetworkTensor | Floats", read["tensor"])
     from attngeo.organization.capture.capture import capture
 
-    if option == "--audio":
-        chosen["sampling_rate"], value = value
-    return cast("NetworkTensor", capture(ref, value, device=device, **chosen))  # one input gives one tensor
+    return cast("NetworkTensor", capture(ref, device=device, **read, **chosen))  # one input gives one tensor
 
 
 def _read_tensor(path: Path) -> NetworkTensor | Floats:
@@ -226,11 +184,3 @@ def _read_tensor(path: Path) -> NetworkTensor | Floats:
 
     tensor: Floats = checked(load_npy(path), str(path))
     return tensor
-
-
-def _draw_organization(organization: Organization, comparison: Comparison, folder: Path) -> None:
-    from attngeo.show.canvas import save_figure
-
-    for kind in ("slices", "trees", "heads")[: len(organization.trees)]:
-        save_figure(organization.plot(kind), folder / f"{kind}.png")  # type: ignore[arg-type]
-    save_figure(comparison.plot(), folder / "sparsity.png")

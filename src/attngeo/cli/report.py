@@ -1,53 +1,31 @@
-"""`attngeo report`: models and results as one HTML file."""
+"""`attngeo report` and `attngeo explore`: models and results as one HTML file, and a page that organises any text."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from attngeo.cli.common import one_line_errors, parse_layers, printed_warnings
-from attngeo.cli.options import (
-    Audio,
-    Debug,
-    Device,
-    Image,
-    Layers,
-    NumHeads,
-    Stack,
-    Stage,
-    Target,
-    Text,
-    TextFile,
-    Truncate,
-    Unproven,
-)
-from attngeo.cli.organization import read_content
-from attngeo.errors import InputError
-from attngeo.io.names import joined_names
+from attngeo.cli.common import print_text, printed_warnings, progress_bar
+from attngeo.cli.options import Captured, Device, Input, NumHeads, Stack, Stage, Truncate, Unproven, command
 
 app = typer.Typer(rich_markup_mode=None)
 
 
-@app.command()
+@command(app)
 def report(
+    *,
     refs: Annotated[
         list[str],
         typer.Argument(metavar="REF", help="Models (folders, files or hub ids), or files with saved results."),
     ],
-    text: Text = None,
-    text_file: TextFile = None,
-    image: Image = None,
-    audio: Audio = None,
+    given: Input,
     against: Annotated[
         str | None, typer.Option(metavar="REF", help="Also show what changed between this model and the others.")
     ] = None,
     stage: Stage = "probabilities",
-    stack: Stack = None,
-    layers: Layers = None,
-    target: Target = None,
-    truncate: Truncate = False,
+    captured: Captured,
     full: Annotated[
         bool,
         typer.Option("--full", help="Also compute softmax invariance and the control of permuted values (slow)."),
@@ -57,43 +35,55 @@ def report(
     seed: Annotated[int, typer.Option(metavar="N", min=0, help="Random seed of the controls.")] = 0,
     device: Device = None,
     out: Annotated[Path, typer.Option(metavar="FILE", help="The file to write.")] = Path("report.html"),
-    debug: Debug = False,
 ) -> None:
     """Write one HTML file that shows models and their attention on an input; it opens offline."""
-    with one_line_errors(debug):
-        from attngeo.io.progress import ProgressBar
+    options = given.arguments() | captured.arguments()
+    with progress_bar("report") as bar:
+        from attngeo.reporting.report import report
+        from attngeo.reporting.results import load_given
 
-        option, inputs = _read_input({"--text": text, "--text-file": text_file, "--image": image, "--audio": audio})
-        chosen: dict[str, Any] = {"stack": stack, "layers": parse_layers(layers), "target": target}
-        if option == "--audio":
-            chosen["sampling_rate"], inputs = inputs
-        with ProgressBar("report") as bar, printed_warnings(bar.say):
-            from attngeo.reporting.report import report
-            from attngeo.reporting.saved import load_given
-
-            written = report(
-                [load_given(ref) for ref in refs],
-                out,
-                inputs=inputs,
-                against=against,
-                stage=stage,
-                truncate=truncate,
-                full=full,
-                num_heads=num_heads,
-                unproven=unproven,
-                seed=seed,
-                device=device,
-                progress=bar.step,
-                **chosen,
-            )
-        typer.echo(f"attngeo: wrote {written} ({written.stat().st_size / 1e6:.1f} MB)", err=True)
+        written = report(
+            [load_given(ref) for ref in refs],
+            out,
+            against=against,
+            stage=stage,
+            full=full,
+            num_heads=num_heads,
+            unproven=unproven,
+            seed=seed,
+            device=device,
+            progress=bar.step,
+            **options,
+        )
+    typer.echo(f"attngeo: wrote {written} ({written.stat().st_size / 1e6:.1f} MB)", err=True)
 
 
-def _read_input(given: dict[str, str | Path | None]) -> tuple[str | None, Any]:
-    """Return the input option that was given and its content, or None twice."""
-    options = {option: value for option, value in given.items() if value is not None}
-    if len(options) > 1:
-        raise InputError(f"input: expected at most one of {', '.join(given)}; {joined_names(options)} were given")
-    for option, value in options.items():
-        return option, read_content(option, value)
-    return None, None
+@command(app)
+def explore(
+    *,
+    ref: Annotated[str, typer.Argument(metavar="REF", help="A model folder, a file or a hub id.")],
+    port: Annotated[int, typer.Option(metavar="P", min=0, max=65535, help="Port; 0 takes a free one.")] = 0,
+    host: Annotated[
+        str,
+        typer.Option(
+            metavar="ADDRESS", help="Address to listen on. The default accepts only requests from this machine."
+        ),
+    ] = "127.0.0.1",
+    stage: Stage = "probabilities",
+    stack: Stack = None,
+    truncate: Truncate = False,
+    device: Device = None,
+) -> None:
+    """Serve a page where you enter a text and see the organised attention of a model; Ctrl-C stops it."""
+    from attngeo.reporting.explorer import LOOPBACK
+    from attngeo.reporting.explorer import explore as serve
+
+    if host not in LOOPBACK:
+        typer.echo(f"attngeo: other machines can reach the page at {host} if they know its address", err=True)
+    typer.echo(f"attngeo: loading {ref}", err=True)
+
+    def say(text: str) -> None:
+        print_text(f"attngeo: {text}\n")
+
+    with printed_warnings(lambda line: typer.echo(line, err=True)):
+        serve(ref, port=port, host=host, stage=stage, stack=stack, truncate=truncate, device=device, say=say)

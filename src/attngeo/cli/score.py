@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from attngeo.cli.common import (
     check_figure,
-    one_line_errors,
-    output_format,
-    parse_layers,
     print_error,
     score_with_progress,
     terminal_of,
     write_figure,
-    write_output,
     write_report,
 )
-from attngeo.cli.options import Debug, Format, Layers, Nulls, NumHeads, Out, PerLayer, Stacks, Unproven
+from attngeo.cli.options import Debug, Nulls, Output, PerLayer, Scored, command
 from attngeo.errors import AttngeoError, InputError
 from attngeo.io.names import joined_names
 
@@ -34,8 +29,9 @@ if TYPE_CHECKING:
 app = typer.Typer(rich_markup_mode=None)
 
 
-@app.command()
+@command(app)
 def score(
+    *,
     refs: Annotated[list[str], typer.Argument(metavar="REF", help="A folder, a file or a hub id org/name[@revision].")],
     heads: Annotated[bool, typer.Option("--heads", help="Also print a row for each head.")] = False,
     every_column: Annotated[
@@ -55,10 +51,7 @@ def score(
         str | None,
         typer.Option(metavar="ORG/NAME", help="Hub id of REF in the published tables; implies --published."),
     ] = None,
-    stack: Stacks = None,
-    layers: Layers = None,
-    num_heads: NumHeads = None,
-    unproven: Unproven = False,
+    where: Scored,
     nulls: Nulls = True,
     folded: Annotated[
         bool | None,
@@ -74,36 +67,25 @@ def score(
     figure: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Draw the scores to a .png, .svg or .pdf file.")
     ] = None,
-    form: Format = None,
-    out: Out = None,
+    output: Output,
     debug: Debug = False,
 ) -> None:
     """Print symmetry, directionality and dominance of each layer of a checkpoint, without loading the model."""
     refs = list(dict.fromkeys(refs))
-    with one_line_errors(debug):
-        form = output_format(form, out)
-        check_figure(figure)
-        if published_as is not None:
-            published = True
-            _check_published(published_as, refs)
-        if frequencies and published:
-            raise AttngeoError("--frequencies: the published tables have none; leave --published out")
-        where = {
-            "num_heads": num_heads,
-            "stack": tuple(stack) if stack else None,
-            "layers": parse_layers(layers),
-            "unproven": unproven,
-        }
-        options = where | {
-            "heads": frequencies
-            or heads
-            or figure is not None
-            or form == "table",  # the summary and the figure show heads too
-            "nulls": nulls and not frequencies,
-            "folded": False if frequencies else folded,
-            "frequencies": frequencies,
-            "device": device,
-        }
+    check_figure(figure)
+    if published_as is not None:
+        published = True
+        _check_published(published_as, refs)
+    if frequencies and published:
+        raise AttngeoError("--frequencies: the published tables have none; leave --published out")
+    options = where.arguments() | {
+        # the summary and the figure show heads too
+        "heads": frequencies or heads or figure is not None or output.form == "table",
+        "nulls": nulls and not frequencies,
+        "folded": False if frequencies else folded,
+        "frequencies": frequencies,
+        "device": device,
+    }
     tables: list[ScoreTable] = []
     frames: list[pl.DataFrame] = []
     for ref in refs:
@@ -111,19 +93,19 @@ def score(
             table = score_with_progress(ref, options)
             if frequencies:
                 _check_rotates(ref, table)
-            frames.append(_with_published(ref, table, published_as, layers is None) if published else table.frame)
+            whole = where.layers is None
+            frames.append(_with_published(ref, table, published_as, whole) if published else table.frame)
             tables.append(table)
         except Exception as error:
             print_error(error, ref, debug)
     if tables:
-        with one_line_errors(debug):
-            table = sum(tables[1:], tables[0])
-            if frequencies:
-                _write_frequencies(table, every_column, form, out)
-            else:
-                _write_scores(table, frames, heads, every_column, form, out)
-            if figure is not None:
-                write_figure(_frequency_figure(table, where) if frequencies else table.plot(), figure)
+        table = sum(tables[1:], tables[0])
+        if frequencies:
+            _write_frequencies(table, every_column, output)
+        else:
+            _write_scores(table, frames, heads, every_column, output)
+        if figure is not None:
+            write_figure(_frequency_figure(table, where) if frequencies else table.plot(), figure)
     raise typer.Exit(0 if len(tables) == len(refs) else 1 if tables else 2)
 
 
@@ -149,25 +131,24 @@ def _with_published(ref: str, table: ScoreTable, name: str | None, whole: bool) 
 
 
 def _write_scores(
-    table: ScoreTable, frames: list[pl.DataFrame], heads: bool, every_column: bool, form: str, out: Path | None
+    table: ScoreTable, frames: list[pl.DataFrame], heads: bool, every_column: bool, output: Output
 ) -> None:
     import polars as pl
 
     from attngeo.show.score_report import score_report
-    from attngeo.show.tables import encode
     from attngeo.weights.scoring.published.verdict import verdicts
 
     frame = pl.concat(frames)
     frame = frame if heads else frame.filter(pl.col("head").is_null())
-    if form == "table":
+    out = output.out
+    if output.form == "table":
         found = verdicts(table.frame, table.model_types)
-        report = score_report(frame, table.summary(), found, terminal_of(out), every_column)
-        write_report(report, out)
-    elif out is not None and out.suffix == ".parquet" and form == "parquet" and frame.columns == table.frame.columns:
+        write_report(score_report(frame, table.summary(), found, terminal_of(out), every_column), out)
+    elif out is not None and out.suffix == ".parquet" == f".{output.form}" and frame.columns == table.frame.columns:
         replace(table, frame=frame).save(out)  # so that ScoreTable.load and `attngeo report` read it
         typer.echo(f"attngeo: wrote {out}", err=True)
     else:
-        write_output(encode(frame, form), out)
+        output.write(frame)
 
 
 def _check_rotates(ref: str, table: ScoreTable) -> None:
@@ -180,28 +161,27 @@ def _check_rotates(ref: str, table: ScoreTable) -> None:
         raise InputError(f"{ref}: --frequencies: {reason}, expected a model with rotary position embedding")
 
 
-def _write_frequencies(table: ScoreTable, every_row: bool, form: str, out: Path | None) -> None:
+def _write_frequencies(table: ScoreTable, every_row: bool, output: Output) -> None:
     """Write one row per layer as a table; in other formats, and with --all, one row per head and pair."""
     from attngeo.show.rotary.report import frequency_report
-    from attngeo.show.tables import encode
     from attngeo.weights.scoring.rotary.frequency_summary import FAST, SLOW, frequency_summary
 
     assert table.frequencies is not None
-    if form == "table" and not every_row:
-        report = frequency_report(frequency_summary(table.frequencies), FAST, SLOW, terminal_of(out))
-        write_report(report, out)
+    if output.form == "table" and not every_row:
+        summary = frequency_summary(table.frequencies)
+        write_report(frequency_report(summary, FAST, SLOW, terminal_of(output.out)), output.out)
     else:
-        write_output(encode(table.frequencies, form), out)
+        output.write(table.frequencies)
 
 
-def _frequency_figure(table: ScoreTable, where: Mapping[str, Any]) -> Figure:
+def _frequency_figure(table: ScoreTable, where: Scored) -> Figure:
     """Return the figure of energy against frequency and of symmetry against offset of each model."""
     from attngeo.show.rotary.figures import rotary_figure
     from attngeo.weights.scoring.rotary.curves import offset_curves
 
     assert table.frequencies is not None
     refs = table.frequencies["model"].unique(maintain_order=True)
-    return rotary_figure(table.frequencies, [offset_curves(ref, **where) for ref in refs])
+    return rotary_figure(table.frequencies, [offset_curves(ref, **where.arguments()) for ref in refs])
 
 
 def _check_published(name: str, refs: list[str]) -> None:
@@ -213,8 +193,9 @@ def _check_published(name: str, refs: list[str]) -> None:
     published(name)
 
 
-@app.command()
+@command(app)
 def published(
+    *,
     model: Annotated[str | None, typer.Option(metavar="TEXT", help="Only hub ids that contain TEXT.")] = None,
     family: Annotated[str | None, typer.Option(metavar="TEXT", help="Only families that contain TEXT.")] = None,
     modality: Annotated[str | None, typer.Option(metavar="language|vision|audio", help="Only this modality.")] = None,
@@ -223,23 +204,16 @@ def published(
         bool | None, typer.Option("--caution/--no-caution", help="Only models with (without) a caution.")
     ] = None,
     layers: PerLayer = False,
-    form: Format = None,
-    out: Out = None,
-    debug: Debug = False,
+    output: Output,
 ) -> None:
     """Print the scores published with arXiv 2502.10927, with a caution where they are known to be wrong."""
-    with one_line_errors(debug):
-        form = output_format(form, out)
-        from attngeo.show.score_report import published_report
-        from attngeo.show.tables import encode
-        from attngeo.weights.scoring.published.scores import list_published
+    from attngeo.show.score_report import published_report
+    from attngeo.weights.scoring.published.scores import list_published
 
-        frame = list_published(
-            model=model, family=family, modality=modality, stack=stack, caution=caution, layers=layers
-        )
-        if not frame.height:
-            raise AttngeoError("no published model matches; `attngeo published` lists them all")
-        if form == "table":
-            write_report(published_report(frame), out)
-        else:
-            write_output(encode(frame, form), out)
+    frame = list_published(model=model, family=family, modality=modality, stack=stack, caution=caution, layers=layers)
+    if not frame.height:
+        raise AttngeoError("no published model matches; `attngeo published` lists them all")
+    if output.form == "table":
+        write_report(published_report(frame), output.out)
+    else:
+        output.write(frame)

@@ -7,30 +7,29 @@ from typing import Annotated
 
 import typer
 
-from attngeo.cli.common import check_figure, one_line_errors, parse_layers, print_text, printed_warnings, write_figure
-from attngeo.cli.options import Debug, Layers, NumHeads, Stacks, Unproven
+from attngeo.cli.common import check_figure, print_text, progress_bar, write_figure
+from attngeo.cli.options import Scored, command
 
 app = typer.Typer(rich_markup_mode=None)
 
 
-@app.command()
+@command(app)
 def pretrain(
     config: Annotated[Path, typer.Argument(metavar="CONFIG.toml", help="File with the settings of the run.")],
-    debug: Debug = False,
 ) -> None:
     """Pre-train a BERT, ModernBERT or LLaMA; the same command continues an interrupted run exactly."""
-    with one_line_errors(debug):
-        from attngeo import pretrain
-        from attngeo.io.progress import ProgressBar, is_main_process
+    from attngeo import pretrain
+    from attngeo.io.progress import is_main_process
 
-        with ProgressBar(str(config)) as bar, printed_warnings(bar.say):
-            run = pretrain(config, progress=bar.step)
-        if is_main_process():
-            print_text(f"{run.folder}: held-out loss {run.loss:.4f} after {run.config.steps} steps\n")
+    with progress_bar(str(config)) as bar:
+        run = pretrain(config, progress=bar.step)
+    if is_main_process():
+        print_text(f"{run.folder}: held-out loss {run.loss:.4f} after {run.config.steps} steps\n")
 
 
-@app.command()
+@command(app)
 def track(
+    *,
     folder: Annotated[
         Path,
         typer.Argument(metavar="RUN_FOLDER", help="Holds checkpoints named checkpoint-N or step-N, folders or files."),
@@ -41,42 +40,29 @@ def track(
     ] = None,
     every: Annotated[int, typer.Option(metavar="N", help="Score only steps that are multiples of N.")] = 1,
     heads: Annotated[bool, typer.Option(help="Also record each head.")] = True,
-    stack: Stacks = None,
-    layers: Layers = None,
-    num_heads: NumHeads = None,
-    unproven: Unproven = False,
+    where: Scored,
     figure: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Draw the scores over training to a .png, .svg or .pdf file.")
     ] = None,
-    debug: Debug = False,
 ) -> None:
     """Score the checkpoints of a training run in order of step; the same command continues with new ones."""
-    with one_line_errors(debug):
-        from attngeo.io.progress import ProgressBar
-        from attngeo.training.monitoring.records import RECORDS_FILE, read_records
-        from attngeo.training.monitoring.track import track
+    from attngeo.training.monitoring.records import RECORDS_FILE, read_records
+    from attngeo.training.monitoring.track import track
 
-        path = folder / RECORDS_FILE if out is None else out
-        check_figure(figure)
-        try:
-            with ProgressBar(str(folder)) as bar, printed_warnings(bar.say):
-                records = track(
-                    folder,
-                    path,
-                    every=every,
-                    heads=heads,
-                    num_heads=num_heads,
-                    stack=tuple(stack) if stack else None,
-                    layers=parse_layers(layers),
-                    unproven=unproven,
-                    progress=bar.step,
-                    say=lambda line: bar.say(f"attngeo: {line}"),
-                )
-        finally:  # finished steps are drawn even if an error stopped the others
-            if figure is not None and path.is_file() and (done := read_records(path)):
-                from attngeo.show.training_curves import training_figure
+    path = folder / RECORDS_FILE if out is None else out
+    check_figure(figure)
+    try:
+        with progress_bar(str(folder)) as bar:
 
-                write_figure(training_figure(done), figure)
-        first, last = records[0]["step"], records[-1]["step"]
-        steps = f"{len(records)} steps, {first} to {last}," if len(records) > 1 else "1 step"
-        typer.echo(f"attngeo: {steps} in {path}", err=True)
+            def say(line: str) -> None:
+                bar.say(f"attngeo: {line}")
+
+            records = track(folder, path, every=every, heads=heads, progress=bar.step, say=say, **where.arguments())
+    finally:  # finished steps are drawn even if an error stopped the others
+        if figure is not None and path.is_file() and (done := read_records(path)):
+            from attngeo.show.training_curves import training_figure
+
+            write_figure(training_figure(done), figure)
+    first, last = records[0]["step"], records[-1]["step"]
+    steps = f"{len(records)} steps, {first} to {last}," if len(records) > 1 else "1 step"
+    typer.echo(f"attngeo: {steps} in {path}", err=True)

@@ -108,6 +108,7 @@ def load_model(
     processor: Processor | None = None,
     device: str | None = None,
     head: bool = False,
+    weights: bool = True,
 ) -> LoadedModel:
     """Return the model behind `ref`: a folder, a GGUF file, a hub id `org/name[@revision]`, or a transformers model.
 
@@ -115,6 +116,7 @@ def load_model(
     it is; wrappers such as DataParallel are removed.
 
     head: load the architecture that the config names, with the head it was trained with; by default the bare model
+    weights: False: leave the weights of a reference out where its config is enough to make the model, which cannot run
     """
     check_torch()
     import torch
@@ -139,6 +141,8 @@ def load_model(
 
         name = str(parse_address(name)) if is_address(name) else name
     source = _pretrained_arguments(name)
+    if not weights and (empty := _from_config(source)) is not None:
+        return LoadedModel(empty, short_name(name), source, given)
     model = (_pruned(source, head) or _from_pretrained(name, source, head)).eval()
     try:
         model = model.to(torch.device(device)) if device is not None else model
@@ -220,6 +224,19 @@ def _from_pretrained(name: str, source: dict[str, str], head: bool) -> PreTraine
         which = f"tensors {missing[0]} and {more} more" if more else f"tensor {missing[0]}"
         verb = "are" if more else "is"
         raise SourceError(f"{name}: the {which} of {type(model).__name__} {verb} not in the checkpoint")
+    return model
+
+
+def _from_config(source: dict[str, str]) -> PreTrainedModel | None:
+    """Return the bare model that a config describes, with no memory behind its weights; None if that is not enough."""
+    import torch
+    from transformers import AutoConfig, AutoModel
+
+    try:
+        with quiet_transformers(), torch.device("meta"):
+            model: PreTrainedModel = AutoModel.from_config(AutoConfig.from_pretrained(**source))
+    except Exception:  # whatever is wrong, loading the model will say
+        return None
     return model
 
 

@@ -14,8 +14,7 @@ from attngeo.io.progress import Progress, accepts_progress_bar
 from attngeo.organization.capture.network_tensor import check_stage
 from attngeo.reporting.assemble import input_line, page_of
 from attngeo.reporting.missing import Wanted, add_comparison, add_missing
-from attngeo.reporting.model_names import tell_apart
-from attngeo.reporting.results import check_consistent, is_records, sorted_results
+from attngeo.reporting.results import check_consistent, is_records, sorted_results, tell_apart
 from attngeo.show.page.assets import packed_plotly
 from attngeo.show.page.document import page_html
 
@@ -77,17 +76,12 @@ def report(
     wanted = Wanted(
         inputs=inputs,
         stage=stage,
-        stack=stack,
-        layers=(layers,) if isinstance(layers, int) else layers,
-        target=target,
-        truncate=truncate,
-        sampling_rate=sampling_rate,
         full=full,
-        num_heads=num_heads,
-        unproven=unproven,
         seed=seed,
-        device=device,
-        progress=progress if callable(progress) else None,
+        heads={"num_heads": num_heads, "unproven": unproven},
+        parts={"stack": stack, "layers": (layers,) if isinstance(layers, int) else layers},
+        reading={"target": target, "truncate": truncate, "sampling_rate": sampling_rate},
+        computing={"device": device, "progress": progress if callable(progress) else None},
     )
     if all(model.ref is None for model in results.models):
         if inputs is not None:
@@ -98,7 +92,7 @@ def report(
     attention = [part for model in results.models for part in (model.tensor, model.organization, model.expansion)]
     if full and inputs is None and all(part is None for part in attention):
         raise InputError("full: asks for controls of the attention on an input, but no input was given")
-    add_missing(results, wanted)
+    add_missing(results, wanted, against)
     check_consistent(results)
     if against is None:
         tell_apart(results.models)

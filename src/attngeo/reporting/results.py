@@ -1,28 +1,38 @@
-"""What a report is about: the results of each model, sorted from what the caller gave."""
+"""What a report is about: the results of each model, sorted from what the caller gave.
+
+ModelResults, Results   what is known about one model, and about all
+sorted_results          results and references, sorted by model
+load_given              a saved result from its file, so that the command line can show results as well as models
+tell_apart              names by which readers can tell the models apart
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
-from attngeo.applications.compare.comparison import ModelComparison
+from attngeo.applications.compare.comparison import ABOUT, ModelComparison
 from attngeo.applications.compare.model_map import ModelMap
 from attngeo.applications.prune.loss_curve import LossCurve
 from attngeo.applications.prune.plan import PrunePlan
 from attngeo.arguments import file_path
-from attngeo.errors import InputError
+from attngeo.errors import InputError, SourceError
+from attngeo.io.archive import saved_kind
 from attngeo.io.names import distinct_names, joined_names, short_name
+from attngeo.io.tables import read_parquet
 from attngeo.organization.capture.network_tensor import NetworkTensor
 from attngeo.organization.expansion.controls import Comparison
 from attngeo.organization.expansion.expansion import Expansion
 from attngeo.organization.organization import Organization
 from attngeo.organization.softmax.invariance_report import InvarianceReport
-from attngeo.training.monitoring.records import Record
+from attngeo.training.monitoring.records import Record, read_records
 from attngeo.weights.scoring.head_form import HeadForm
 from attngeo.weights.scoring.rotary import OffsetCurves
 from attngeo.weights.scoring.score_table import ScoreTable
+from attngeo.weights.sources import SUFFIXES
 
 
 @dataclass(eq=False)
@@ -122,10 +132,17 @@ def sorted_results(given: Iterable[Any]) -> Results:
     return results
 
 
-_RESULTS = (
-    ScoreTable, NetworkTensor, Organization, Expansion, Comparison, InvarianceReport, PrunePlan, LossCurve,
-    ModelComparison, ModelMap, OffsetCurves,
-)  # fmt: skip
+# Type of a result of one model → what it is called, and the field of `ModelResults` that holds it.
+_KINDS: dict[type, tuple[str, str]] = {
+    NetworkTensor: ("network tensor", "tensor"),
+    Organization: ("organisation", "organization"),
+    Expansion: ("expansion", "expansion"),
+    Comparison: ("sparsity", "sparsity"),
+    InvarianceReport: ("invariance report", "invariance"),
+    PrunePlan: ("prune plan", "plan"),
+    LossCurve: ("loss curve", "losses"),
+    OffsetCurves: ("offset curves", "curves"),
+}
 
 
 def is_records(item: Any) -> bool:
@@ -139,7 +156,7 @@ def is_records(item: Any) -> bool:
 
 
 def _is_result(item: Any) -> bool:
-    return isinstance(item, _RESULTS) or is_records(item)
+    return isinstance(item, (ScoreTable, ModelComparison, ModelMap, *_KINDS)) or is_records(item)
 
 
 def _add_reference(results: Results, ref: Any) -> None:
@@ -179,34 +196,12 @@ def _add_result(results: Results, item: Any) -> None:
     if isinstance(item, ModelMap):
         results.maps.append(item)
         return
-    what, field_name, name = _kind(item)
-    model = results.model(short_name(name), what)
-    if getattr(model, field_name) is not None:
+    what, kind = _KINDS.get(type(item), ("training records", "training"))
+    named = item.tensor if isinstance(item, Organization) else item
+    model = results.model(short_name(getattr(named, "name", "") or getattr(named, "model", "")), what)
+    if getattr(model, kind) is not None:
         raise InputError(f"{model.name}: two results of one kind ({what}) were given, expected one")
-    setattr(model, field_name, item)
-
-
-def _kind(item: Any) -> tuple[str, str, str]:
-    """Return what a result is called, the field of `ModelResults` that holds it, and the name of its model."""
-    match item:
-        case NetworkTensor():
-            return "network tensor", "tensor", item.name
-        case Organization():
-            return "organisation", "organization", getattr(item.tensor, "name", "")
-        case Expansion():
-            return "expansion", "expansion", ""
-        case Comparison():
-            return "sparsity", "sparsity", ""
-        case InvarianceReport():
-            return "invariance report", "invariance", item.name
-        case PrunePlan():
-            return "prune plan", "plan", item.model
-        case LossCurve():
-            return "loss curve", "losses", item.model
-        case OffsetCurves():
-            return "offset curves", "curves", item.model
-        case _:
-            return "training records", "training", ""
+    setattr(model, kind, item)
 
 
 def check_consistent(results: Results) -> None:
@@ -226,3 +221,94 @@ def check_consistent(results: Results) -> None:
                     f"{model.name}: the organisation has the head {missing[0]}, which the scores lack; "
                     "results of different models cannot be given as one"
                 )
+
+
+# ---- names
+
+
+def tell_apart(models: Sequence[ModelResults]) -> tuple[ModelResults, ...]:
+    """Rename the models that a page would call by one name, in all of their results, and return them."""
+    shown = [short_name(model.scored_name) for model in models]
+    alike = [model for model, name in zip(models, shown, strict=True) if shown.count(name) > 1]
+    for model, name in zip(alike, distinct_names([model.full_name for model in alike]), strict=True):
+        _rename(model, name)
+    return tuple(alike)
+
+
+def _rename(model: ModelResults, name: str) -> None:
+    """Give a model, and those of its results that a page names, another name."""
+    model.name = name
+    model.forms = tuple(replace(form, model=name) for form in model.forms)
+    for kind in ("curves", "plan", "losses"):
+        if (result := getattr(model, kind)) is not None:
+            setattr(model, kind, replace(result, model=name))
+    if model.scores is not None:
+        model.scores = _renamed(model.scores, name)
+
+
+def _renamed(table: ScoreTable, name: str) -> ScoreTable:
+    """Return the score table of one model under another name; remarks keep the full name."""
+    import polars as pl
+
+    column, kind = pl.lit(name).alias("model"), table.model_types.get(table.frame["model"][0])
+    return replace(
+        table,
+        frame=table.frame.with_columns(column),
+        frequencies=None if table.frequencies is None else table.frequencies.with_columns(column),
+        model_types={} if kind is None else {name: kind},
+    )
+
+
+# ---- files
+
+_LOADERS: dict[str, Callable[[Path], Any]] = {
+    "network tensor": NetworkTensor.load,
+    "organization": Organization.load,
+    "expansion": Expansion.load,
+    "comparison": Comparison.load,
+    "invariance report": InvarianceReport.load,
+    "prune plan": PrunePlan.load,
+    "pruning losses": LossCurve.load,
+    "model map": ModelMap.load,
+}
+
+
+def load_given(ref: str) -> Any:
+    """Return the result in the file `ref`, or `ref` itself where it names a model.
+
+    Results are recognised by their content: .npz, .json and .parquet files that attngeo wrote, and .jsonl files of
+    training records.
+    """
+    path = Path(ref)
+    if not path.is_file():
+        return ref
+    if path.suffix == ".jsonl":
+        if not (records := read_records(path)):
+            raise SourceError(f"{path}: holds no records, expected those of a training run")
+        return records
+    if path.suffix == ".parquet":
+        return _load_table(path)
+    if path.suffix in (".npz", ".json"):
+        kind = saved_kind(path)
+        if kind in _LOADERS:
+            return _LOADERS[kind](path)
+        if path.suffix == ".npz":  # which is never a model
+            found = "is incomplete, damaged or not a file of attngeo" if kind is None else f"holds a saved {kind}"
+            raise SourceError(f"{path}: {found}, expected a result that a report shows")
+    if not path.name.endswith((*SUFFIXES, *(f"{suffix}.index.json" for suffix in SUFFIXES))):
+        weights, results = ", ".join(SUFFIXES), ".npz, .json, .jsonl, .parquet"
+        raise SourceError(
+            f"{path}: neither weights nor a saved result; expected a model folder, a file of weights ({weights}) or "
+            f"a result that attngeo saved ({results})"
+        )
+    return ref
+
+
+def _load_table(path: Path) -> ScoreTable | ModelComparison:
+    try:
+        _, metadata = read_parquet(path)
+    except OSError as error:
+        raise SourceError(f"{path}: cannot be read ({error.strerror or error})") from None
+    except ValueError:
+        raise SourceError(f"{path}: is damaged, expected a score table or a comparison saved by attngeo") from None
+    return ModelComparison.load(path) if ABOUT in metadata else ScoreTable.load(path)

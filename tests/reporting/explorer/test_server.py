@@ -17,9 +17,7 @@ import pytest
 
 import attngeo
 from attngeo.errors import InputError
-from attngeo.reporting.explorer import ExplorerServer, TextSession
-from attngeo.reporting.explorer.server import LARGEST_REQUEST
-from attngeo.reporting.explorer.text_session import MOST_CHARACTERS, Superseded
+from attngeo.reporting.explorer import LARGEST_REQUEST, MOST_CHARACTERS, ExplorerServer, Superseded, TextSession
 
 TEXT = "The old man looked at the sea and said nothing."
 
@@ -57,7 +55,7 @@ def test_the_report_is_that_of_the_text_on_its_side(session, monkeypatch):
         path.write_text(str(list(given[2].values.shape)))
         return path
 
-    monkeypatch.setattr("attngeo.reporting.explorer.text_session.report", shape_of)
+    monkeypatch.setattr("attngeo.reporting.explorer.report", shape_of)
     assert {side: json.loads(session.report_html(side)) for side in texts} == shapes
 
 
@@ -127,7 +125,7 @@ def test_there_is_no_report_of_an_empty_side():
 
 def test_a_newer_text_cancels_an_older_one_of_the_same_side(session, monkeypatch):
     """The older call is held inside its first progress step until the newer one has been asked for."""
-    from attngeo.reporting.explorer import text_session
+    from attngeo.reporting import explorer as text_session
 
     begun, go_on, outcomes = threading.Event(), threading.Event(), {}
     real = text_session.organize

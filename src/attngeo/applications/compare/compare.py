@@ -22,6 +22,7 @@ from attngeo.arguments import whole_number
 from attngeo.errors import InputError
 from attngeo.io.progress import Progress, accepts_progress_bar
 from attngeo.io.threads import shared_cores
+from attngeo.organization.check_input import check_inputs
 from attngeo.weights.layout.families import family
 from attngeo.weights.layout.layers import Layers, open_layers
 from attngeo.weights.sources.open import CheckpointRef
@@ -72,6 +73,8 @@ def compare(
     options: dict[str, Any] = {"stack": stack, "num_heads": num_heads, "unproven": unproven}
     weights = weights_of(a), weights_of(b)
     with open_layers(weights[0], **options) as layers_a, open_layers(weights[1], **options) as layers_b:
+        if inputs is not None and (stack is None or isinstance(stack, str)):
+            check_inputs((a, b), inputs, stack=stack, truncate=truncate)
         call = progress if callable(progress) else None
         comparison = compare_layers(
             layers_a, layers_b, has_inputs=inputs is not None, align=align, draws=draws, seed=seed, progress=call

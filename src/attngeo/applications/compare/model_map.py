@@ -20,6 +20,7 @@ from attngeo.display import Drawable, draw
 from attngeo.errors import InputError
 from attngeo.io.archive import as_plain, from_plain, load_json, naming_file, save_json
 from attngeo.io.progress import Progress, accepts_progress_bar
+from attngeo.organization.check_input import check_inputs
 from attngeo.weights.layout.layers import open_layers
 
 if TYPE_CHECKING:
@@ -154,6 +155,8 @@ def compare_all(
     options: dict[str, Any] = {"stack": stack, "num_heads": num_heads, "unproven": unproven}
     geometries = None
     if inputs is not None:
+        if stack is None or isinstance(stack, str):
+            check_inputs(models, inputs, stack=stack, truncate=truncate)
         geometries = [captured_geometry(ref, inputs, stack=stack, truncate=truncate) for ref in models]
         for geometry in geometries[1:]:
             geometries[0].check_same_inputs(geometry)

@@ -7,32 +7,31 @@ from __future__ import annotations
 
 import os
 import socket
-import time
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from itertools import chain, islice
-from math import inf
+from itertools import islice
 from typing import Any
 
-from attngeo.atlas.executors.interface import Job, WorkerLost
-from attngeo.atlas.executors.ray_ledger import with_shared_ledger
-from attngeo.atlas.outcome import Outcome
-from attngeo.atlas.store import AtlasWriteError
+from attngeo.atlas.executors import WorkerLost
+from attngeo.atlas.store import AtlasWriteError, Store
+from attngeo.atlas.task import Outcome, Task
 from attngeo.errors import AttngeoError, InputError, first_line
 from attngeo.io.threads import core_count
 
 TRIES = 20  # processes that one task may lose on nodes that live on; a lost node is never the fault of a model
 AHEAD = 2  # tasks per core that Ray knows of, so that a core that becomes free need not wait for the driver
 CONNECT_SECONDS = 10
-LOOK_SECONDS = 10.0  # between two looks at the nodes of a cluster
 LEAST_OBJECT_STORE = 80 << 20  # bytes, the least that Ray allows; a task and its outcome need a few kB
-# How a client of HTTP/2 begins, with an empty frame of settings; the fourth byte of a frame is its type.
-HTTP2, SETTINGS_FRAME = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\4\0\0\0\0\0", b"\4"
 # Settings of Ray, unless the user has others.
 SETTINGS = {"RAY_USAGE_STATS_ENABLED": "0"}  # no reports about its usage
-ONE_TRY = {"RAY_gcs_server_port_wait_time_s": "1"}  # to connect to a cluster, which takes 40 s if none answers
+# To give up within seconds where no Ray answers; by default it takes 40 s.
+ONE_TRY = {
+    "RAY_gcs_server_port_wait_time_s": "1",
+    "RAY_gcs_rpc_server_connect_timeout_s": "2",
+    "RAY_py_gcs_connect_timeout_s": "5",
+}
 # Which hub is meant must not depend on the node. Tokens stay out: a cluster shows these settings to all its users.
 PASSED_ON = ("HF_ENDPOINT",)
 
@@ -49,38 +48,36 @@ class RayTasks:
             _check_address(address)
         _import(SETTINGS if address is None else SETTINGS | ONE_TRY)
 
-    def run(self, job: Job, tasks: Sequence[Any]) -> Iterator[Outcome]:
+    def run(self, store: Store, tasks: Sequence[Task]) -> Generator[Outcome, None, None]:
         if tasks:
             with _connected(self._address, self._workers) as ray:
-                yield from self._outcomes(ray, job, tasks)
+                yield from self._outcomes(ray, store, tasks)
 
-    def _outcomes(self, ray: Any, job: Job, tasks: Sequence[Any]) -> Iterator[Outcome]:
-        job = with_shared_ledger(ray, job)
+    def _outcomes(self, ray: Any, store: Store, tasks: Sequence[Task]) -> Iterator[Outcome]:
         # Lost tasks are started again below, where a model that ends every process can be told from a lost node.
         remote = ray.remote(num_cpus=1, max_retries=0)(run_task)
-        shared, left = ray.put(job), iter(tasks)
+        shared, left = ray.put(store), iter(tasks)
         again: list[_Try] = []  # tasks whose process was lost
         running: dict[Any, _Try] = {}
-        looked = -inf
         try:
             while True:
-                if time.monotonic() - looked > LOOK_SECONDS:  # nodes may join a cluster, or leave it
-                    most, memory = _capacity(ray)
-                    most, looked = self._workers or most, time.monotonic()
-                for next_try in islice(chain(_drain(again), map(_Try, left)), max(0, most - len(running))):
-                    needed = min(job.memory(next_try.task), memory)
-                    running[remote.options(memory=needed).remote(shared, next_try.task)] = next_try
+                most, memory = _capacity(ray)  # nodes may join a cluster, or leave it
+                room = max(0, (self._workers or most) - len(running))
+                upcoming, again = again[:room], again[room:]
+                for one in (*upcoming, *map(_Try, islice(left, room - len(upcoming)))):
+                    needed = min(one.task.memory(), memory)
+                    running[remote.options(memory=needed).remote(shared, one.task)] = one
                 if not running:
                     return
                 [finished], _ = ray.wait(list(running), num_returns=1)
                 outcome = _result(ray, finished, running.pop(finished))
-                if isinstance(outcome, _Try) and outcome.lost >= TRIES:
-                    why = f"its process on Ray ended, {outcome.lost} times; too little memory is a likely cause"
-                    outcome = job.lose(outcome.task, WorkerLost(why))
-                if isinstance(outcome, _Try):
+                if isinstance(outcome, Outcome):
+                    yield outcome
+                elif outcome.lost < TRIES:
                     again.append(outcome)
                 else:
-                    yield outcome
+                    why = f"its process on Ray ended, {outcome.lost} times; too little memory is a likely cause"
+                    yield outcome.task.fail(store, WorkerLost(why))
         finally:
             for reference in running:  # after an error, or if the caller wants no more
                 ray.cancel(reference, force=True)
@@ -88,14 +85,14 @@ class RayTasks:
 
 @dataclass(frozen=True)
 class _Try:
-    task: Any
+    task: Task
     lost: int = 0  # processes that ended during this task, on nodes that live on
 
 
-def run_task(job: Job, task: Any) -> Outcome | AtlasWriteError:
+def run_task(store: Store, task: Task) -> Outcome | AtlasWriteError:
     """Do one task in a process of Ray; an error is returned, because Ray wraps those that are raised."""
     try:
-        return job.run(task)
+        return task.run(store)
     except AtlasWriteError as error:
         return error
 
@@ -114,11 +111,6 @@ def _result(ray: Any, finished: Any, last: _Try) -> Outcome | _Try:
         raise outcome
     assert isinstance(outcome, Outcome)
     return outcome
-
-
-def _drain(tries: list[_Try]) -> Iterator[_Try]:
-    while tries:
-        yield tries.pop()
 
 
 def _capacity(ray: Any) -> tuple[int, int]:
@@ -151,8 +143,7 @@ def _connected(address: str | None, workers: int | None) -> Iterator[Any]:
         if passed := {name: os.environ[name] for name in PASSED_ON if name in os.environ}:
             options["runtime_env"] = {"env_vars": passed}
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # where it fails, the error says enough
+        with _silent():
             ray.init(**options)
     except Exception as error:
         where = f"no Ray answers at {address}" if address else "no Ray could be started on this machine"
@@ -166,6 +157,21 @@ def _connected(address: str | None, workers: int | None) -> Iterator[Any]:
         ray.shutdown()
 
 
+@contextmanager
+def _silent() -> Iterator[None]:
+    """Hide the warnings of Ray, and what it writes about failed attempts past Python: the error says enough."""
+    shown, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 2)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)
+            yield
+    finally:
+        os.dup2(shown, 2)
+        os.close(shown)
+        os.close(nowhere)
+
+
 def _import(settings: dict[str, str]) -> None:
     """Import ray, which reads its settings from the environment."""
     for name, value in settings.items():
@@ -177,17 +183,13 @@ def _import(settings: dict[str, str]) -> None:
 
 
 def _check_address(address: str) -> None:
-    """Raise unless something at `host:port` speaks HTTP/2, as Ray does; Ray itself would try for a minute."""
+    """Raise unless something listens at `host:port`; whether it is a Ray, connecting will show."""
     host, _, port = address.removeprefix("ray://").rpartition(":")
     if address == "auto":
         return
     if not host or not port.isdecimal():
         raise InputError(f"{address}: not the address of a Ray, expected HOST:PORT, ray://HOST:PORT or auto")
     try:
-        with socket.create_connection((host, int(port)), CONNECT_SECONDS) as connection:
-            if os.environ.get("RAY_USE_TLS", "0") == "0":
-                connection.sendall(HTTP2)
-                if connection.recv(9)[3:4] != SETTINGS_FRAME:
-                    raise InputError(f"no Ray answers at {address}, another program does")
+        socket.create_connection((host, int(port)), CONNECT_SECONDS).close()
     except (OSError, OverflowError) as error:
         raise InputError(f"no Ray answers at {address} ({getattr(error, 'strerror', None) or error})") from error

@@ -12,21 +12,29 @@ from attngeo.atlas.reference import read_list
 from attngeo.atlas.views import beside_published, model_points, training_records
 from attngeo.errors import InputError
 from attngeo.weights.scoring.published.scores import published
-from tests.atlas.small_models import LAYOUTS, make_models, model_files
+from tests.atlas.kills import ROOT
+from tests.atlas.small_models import make_models, model_files
 from tests.weights.made_checkpoints import write_files
 
-ROOT = Path(__file__).resolve().parents[3]
+BERT = "google/bert_uncased_L-2_H-128_A-2"
 
 
 @pytest.fixture(scope="module")
 def atlas(tmp_path_factory: pytest.TempPathFactory) -> attngeo.Atlas:
     folder = tmp_path_factory.mktemp("views")
-    models = make_models(folder / "models", len(LAYOUTS))
+    models = make_models(folder / "models", 6)
     run = [write_files(folder / "run" / f"checkpoint-{step}", model_files("bert", step)) for step in (100, 20, 3)]
     other = write_files(folder / "run" / "best", model_files("bert", 7))
     atlas = attngeo.Atlas(folder / "atlas")
     assert atlas.add([*models, *run, other], workers=0, nulls=False).failed == 0
     return atlas
+
+
+def on_hub(atlas: attngeo.Atlas, pattern: str, **columns: pl.Expr | str) -> pl.DataFrame:
+    """Return the rows of the models whose names match, as those of models on the hub."""
+    rows = atlas.frame().filter(pl.col("model").str.contains(pattern))
+    named = {name: pl.lit(value) if isinstance(value, str) else value for name, value in columns.items()}
+    return rows.with_columns(**({"revision": pl.lit("main")} | named))
 
 
 def test_points_are_medians_over_self_attention_layers(atlas: attngeo.Atlas) -> None:
@@ -36,34 +44,28 @@ def test_points_are_medians_over_self_attention_layers(atlas: attngeo.Atlas) -> 
     t5 = points.filter(pl.col("model").str.ends_with("t5"))
     assert sorted(t5["stack"]) == ["decoder", "encoder"]  # cross-attention has no symmetry
     layers = frame.filter(pl.col("model").str.ends_with("t5"), pl.col("head").is_null(), stack="encoder")
-    assert t5.filter(stack="encoder")["x"].item() == layers["symmetry"].median()
-    assert t5.filter(stack="encoder")["layers"].item() == 2
+    assert t5.filter(stack="encoder").select("x", "layers").row(0) == (layers["symmetry"].median(), 2)
     with pytest.raises(InputError, match="nothing: not a column of scores, expected one of"):
         model_points(frame, "nothing", "symmetry")
 
 
-def test_the_plane_has_a_panel_per_group_and_published_models_behind(atlas: attngeo.Atlas) -> None:
+def test_the_plane_has_a_panel_per_group_and_published_models_behind(
+    atlas: attngeo.Atlas, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     figure = atlas.plot()
     assert [ax.get_title("left") for ax in figure.axes] == ["encoders", "decoders"]
     labels = [text.get_text() for text in figure.legends[0].get_texts()]
     assert labels[0].startswith("published") and len(labels) == 1 + 10
-    published_dots = figure.axes[0].collections[0].get_offsets()
-    assert len(published_dots) > 50
+    assert len(figure.axes[0].collections[0].get_offsets()) > 50  # published models
     other = atlas.plot("dominance", "symmetry")
     assert not any("published" in text.get_text() for text in other.legends[0].get_texts())
-
-
-def test_an_atlas_without_scores_cannot_be_drawn(tmp_path: Path) -> None:
+    monkeypatch.setattr("attngeo.show.atlas.figures.NAMED", 3)
+    labels = [text.get_text() for text in atlas.plot().legends[0].get_texts()]
+    assert labels == ["published, arXiv 2502.10927", "10 models of the atlas"]
     empty = attngeo.Atlas(tmp_path / "atlas")
     empty.add([])
     with pytest.raises(InputError, match="has no scores to draw"):
         empty.plot()
-
-
-def test_many_models_share_one_style(atlas: attngeo.Atlas, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("attngeo.show.atlas.figures.NAMED", 3)
-    labels = [text.get_text() for text in atlas.plot().legends[0].get_texts()]
-    assert labels == ["published, arXiv 2502.10927", "10 models of the atlas"]
 
 
 def test_the_course_of_a_run_is_in_order_of_steps(atlas: attngeo.Atlas) -> None:
@@ -80,9 +82,8 @@ def test_the_course_of_a_run_is_in_order_of_steps(atlas: attngeo.Atlas) -> None:
 
 
 def test_hub_revisions_are_checkpoints_of_a_run(atlas: attngeo.Atlas) -> None:
-    frame = atlas.frame().filter(pl.col("model").str.contains("checkpoint"))
-    step = pl.col("model").str.extract(r"-(\d+)$")
-    hub = frame.with_columns(revision=pl.lit("step") + step, model=pl.lit("org/name"))
+    step = pl.lit("step") + pl.col("model").str.extract(r"-(\d+)$")
+    hub = on_hub(atlas, "checkpoint", revision=step, model="org/name")
     assert [record["step"] for record in training_records(hub, "org/name")] == [3, 20, 100]
     twice = pl.concat([hub, hub.filter(revision="step3").with_columns(revision=pl.lit("stage2-step3"))])
     with pytest.raises(InputError, match="step3 and stage2-step3 have the same step, 3"):
@@ -91,10 +92,7 @@ def test_hub_revisions_are_checkpoints_of_a_run(atlas: attngeo.Atlas) -> None:
 
 def test_two_commits_of_a_revision_are_two_states(atlas: attngeo.Atlas) -> None:
     """The branch `main` of a model moved between two calls: nothing is a median over the layers of both."""
-    name = "google/bert_uncased_L-2_H-128_A-2"
-    frame = atlas.frame().filter(pl.col("model").str.contains("checkpoint-(3|20)$"))
-    commit = pl.col("model").str.extract(r"-(\d+)$")
-    hub = frame.with_columns(commit=commit, model=pl.lit(name), revision=pl.lit("main"))
+    hub = on_hub(atlas, "checkpoint-(3|20)$", commit=pl.col("model").str.extract(r"-(\d+)$"), model=BERT)
     states = {value: hub.filter(pl.col("head").is_null(), commit=value) for value in ("3", "20")}
     for medians in (model_points(hub, "symmetry", "dominance").rename({"x": "symmetry"}), beside_published(hub)):
         assert sorted(medians["commit"]) == ["20", "3"] and set(medians["layers"]) == {2}
@@ -104,31 +102,22 @@ def test_two_commits_of_a_revision_are_two_states(atlas: attngeo.Atlas) -> None:
     steps = hub.with_columns(revision=pl.lit("step1"))
     other = hub.filter(commit="3").with_columns(revision=pl.lit("step2"))
     with pytest.raises(InputError, match="the atlas has scores of two states of step1, expected one per step"):
-        training_records(pl.concat([steps, other]), name)
-
-
-# ---- published figures
+        training_records(pl.concat([steps, other]), BERT)
 
 
 def test_scores_stand_beside_the_published_ones(atlas: attngeo.Atlas) -> None:
-    bert = atlas.frame().filter(pl.col("model").str.ends_with("000-bert"))
-    named = bert.with_columns(model=pl.lit("google/bert_uncased_L-2_H-128_A-2"), revision=pl.lit("main"))
-    layers = beside_published(pl.concat([named, bert]), layers=True)  # files on this machine have no published scores
-    expected = published("google/bert_uncased_L-2_H-128_A-2")
+    local = atlas.frame().filter(pl.col("model").str.ends_with("000-bert"))  # which has no published scores
+    named = on_hub(atlas, "000-bert$", model=BERT)
+    layers = beside_published(pl.concat([named, local]), layers=True)
+    expected = published(BERT)
     assert layers["symmetry_published"].to_list() == expected["symmetry"].to_list()
     assert layers["layer"].to_list() == [0, 1]
-    medians = beside_published(named)
-    assert medians["layers"].to_list() == [2] and medians["symmetry_published"].item() == expected["symmetry"].median()
-    gap = medians["symmetry"].item() - medians["symmetry_published"].item()
-    assert medians["symmetry_difference"].item() == pytest.approx(gap)
-    assert beside_published(bert).height == 0
-
-
-def test_an_old_name_of_a_published_model_is_recognised(atlas: attngeo.Atlas) -> None:
-    gpt2 = atlas.frame().filter(pl.col("model").str.ends_with("001-gpt2"))
-    named = gpt2.with_columns(model=pl.lit("gpt2"), revision=pl.lit("main"))  # now openai-community/gpt2
-    layers = beside_published(named, layers=True)
-    assert layers["symmetry_published"].to_list() == published("gpt2")["symmetry"][:2].to_list()
+    [medians] = beside_published(named).to_dicts()
+    assert (medians["layers"], medians["symmetry_published"]) == (2, expected["symmetry"].median())
+    assert medians["symmetry_difference"] == pytest.approx(medians["symmetry"] - medians["symmetry_published"])
+    assert beside_published(local).height == 0
+    old = beside_published(on_hub(atlas, "001-gpt2$", model="gpt2"), layers=True)  # now openai-community/gpt2
+    assert old["symmetry_published"].to_list() == published("gpt2")["symmetry"][:2].to_list()
 
 
 def test_the_list_file_names_every_published_model() -> None:

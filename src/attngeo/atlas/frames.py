@@ -1,4 +1,8 @@
-"""SQL over an atlas, by DuckDB, which reads the Parquet files in place and may touch nothing else."""
+"""The tables of scored models as data frames, and SQL over all tables by DuckDB.
+
+models_frame, failures_frame, scores_frame   a table of an atlas
+run_query                                    a SELECT over the tables, which DuckDB reads in place and nothing else
+"""
 
 from __future__ import annotations
 
@@ -7,12 +11,47 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from attngeo.atlas.store import TABLES, Store
-from attngeo.atlas.tables import FRAME_COLUMNS, IN_FRAME, STATE, check_parts, models_frame
 from attngeo.errors import InputError, one_line
 
 if TYPE_CHECKING:
     import duckdb
     import polars as pl
+
+STATE = ("model", "revision", "commit", "options")  # what identifies a row of the table of models
+IN_FRAME = (*STATE, "model_type")  # columns of the table of models that stand beside the scores
+FRAME_COLUMNS = (*IN_FRAME, *(name for name in TABLES["scores"] if name != "part"), "part")
+
+
+def models_frame(store: Store) -> pl.DataFrame:
+    """Return one row per model, revision, commit and options."""
+    # Files that were touched and not changed give the same row twice.
+    return store.frame("models").unique(maintain_order=True).sort(*STATE, "part")
+
+
+def failures_frame(store: Store) -> pl.DataFrame:
+    """Return one row per reference that could not be scored."""
+    return store.frame("failures").sort("model", "revision", "options", "results")
+
+
+def scores_frame(store: Store) -> pl.DataFrame:
+    """Return the scores of all models, sorted: those of a copy appear under its name too."""
+    models = models_frame(store)  # first: the part of a model is written before its row
+    check_parts(store, models)
+    joined = models.select(*IN_FRAME, "part").join(store.frame("scores"), on="part", how="inner")
+    return joined.select(FRAME_COLUMNS).sort(*STATE, "part", "stack", "layer", "head", nulls_last=False)
+
+
+def check_parts(store: Store, models: pl.DataFrame) -> None:
+    """Raise InputError if the part of a model is missing: a join would leave the model out."""
+    for model, part in models.select("model", "part").iter_rows():
+        if not store.has("scores", part):
+            raise InputError(
+                f"{store.root}: the scores of {model} are missing (scores/{part}.parquet); adding the model again "
+                "restores them"
+            )
+
+
+# ---- SQL
 
 VIEWS = ("models", "scores", "failures", "organized", "invariance", "head_pairs")  # in the order they are made
 # Type of a column in polars → in DuckDB.
@@ -37,9 +76,14 @@ def run_query(store: Store, query: str) -> pl.DataFrame:
         raise InputError(f"{store.root}: is not valid UTF-8, DuckDB cannot open it; rename the folder") from None
     connection = duckdb.connect(":memory:", config=_CONFIG)
     try:
-        _make_views(connection, store)
+        for name in VIEWS:
+            connection.execute(f"CREATE VIEW {name} AS {_view(store, name)}")
         check_parts(store, models_frame(store))
-        _lock(connection, store)
+        # Forbid everything but reading the folder: other files, the network, extensions, and changes of these settings.
+        root = f"{store.root.absolute()}/"
+        connection.execute(f"SET allowed_directories = [{', '.join({_quoted(root), _quoted(_literal(root))})}]")
+        connection.execute("SET enable_external_access = false")
+        connection.execute("SET lock_configuration = true")
         statements = connection.extract_statements(query)
         if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT:
             kinds = ", ".join(statement.type.name for statement in statements) or "nothing"
@@ -51,53 +95,28 @@ def run_query(store: Store, query: str) -> pl.DataFrame:
         connection.close()
 
 
-def _make_views(connection: duckdb.DuckDBPyConnection, store: Store) -> None:
-    newest = f"results = max(results) OVER (PARTITION BY {_columns(STATE)})"
-    views = {
-        "models": f"SELECT DISTINCT * FROM {_source(store, 'models')} QUALIFY {newest}",
-        "failures": f"SELECT * FROM {_source(store, 'failures')}",
-        # With the columns, and in the order, of `Atlas.frame`.
-        "scores": (
-            f"SELECT {_columns(FRAME_COLUMNS)} FROM (SELECT {_columns((*IN_FRAME, 'part'))} FROM models) "
-            f"JOIN {_source(store, 'scores')} USING (part)"
-        ),
-        "organized": _of_networks(store, "organized"),
-        "invariance": _of_networks(store, "invariance"),
-        "head_pairs": f"SELECT * FROM {_source(store, 'head_pairs')}",
-    }
-    for name in VIEWS:
-        connection.execute(f"CREATE VIEW {name} AS {views[name]}")
-
-
-def _of_networks(store: Store, table: str) -> str:
-    """Return the select of results of organised networks, with the columns of the frames in Python."""
-    columns = _columns(dict.fromkeys((*TABLES["networks"], *TABLES[table])))
-    newest = "results = max(results) OVER (PARTITION BY content, options, text)"
-    return (
-        f"SELECT {columns} FROM (SELECT DISTINCT * FROM {_source(store, 'networks')}) "
-        f"JOIN (SELECT * FROM {_source(store, table)} QUALIFY {newest}) USING (content)"
-    )
+def _view(store: Store, name: str) -> str:
+    """Return the SELECT of a view, with the columns of the same table in Python."""
+    source = _source(store, name)
+    if name == "models":
+        return f"SELECT DISTINCT * FROM {source}"
+    if name == "scores":
+        models = f"(SELECT {_columns((*IN_FRAME, 'part'))} FROM models)"
+        return f"SELECT {_columns(FRAME_COLUMNS)} FROM {models} JOIN {source} USING (part)"
+    if "content" in TABLES[name]:  # of a network
+        columns = _columns(dict.fromkeys((*TABLES["networks"], *TABLES[name])))
+        networks = f"(SELECT DISTINCT * FROM {_source(store, 'networks')})"
+        return f"SELECT {columns} FROM {networks} JOIN {source} USING (content)"
+    return f"SELECT * FROM {source}"
 
 
 def _source(store: Store, table: str) -> str:
-    """Return what a view selects from: the files of a table, with the columns that this version knows."""
+    """Return what a view selects from: the files of a table."""
+    files = [_quoted(_literal(str(path.absolute()))) for path in store.sound_files(table)]
+    if files:
+        return f"(SELECT {_columns(TABLES[table])} FROM read_parquet([{', '.join(files)}], union_by_name = true))"
     columns = ", ".join(f"NULL::{_TYPES[kind]} AS {_columns([name])}" for name, kind in TABLES[table].items())
-    empty = f"SELECT {columns} WHERE false"
-    folder = _quoted(_literal(f"{store.root.absolute()}/{table}"))
-    files = [f"{folder[:-1]}/{name}.parquet'" for name in store.sound_names(table)]
-    if not files:
-        return f"({empty})"
-    # Files of older versions lack columns, which the empty select adds.
-    return f"({empty} UNION ALL BY NAME SELECT * FROM read_parquet([{', '.join(files)}], union_by_name = true))"
-
-
-def _lock(connection: duckdb.DuckDBPyConnection, store: Store) -> None:
-    """Forbid everything but reading the folder: other files, the network, extensions, and changes of these settings."""
-    root = f"{store.root.absolute()}/"
-    folders = ", ".join({_quoted(root), _quoted(_literal(root))})
-    connection.execute(f"SET allowed_directories = [{folders}]")
-    connection.execute("SET enable_external_access = false")
-    connection.execute("SET lock_configuration = true")
+    return f"(SELECT {columns} WHERE false)"
 
 
 def _result(connection: duckdb.DuckDBPyConnection, query: str) -> pl.DataFrame:
@@ -110,9 +129,8 @@ def _result(connection: duckdb.DuckDBPyConnection, query: str) -> pl.DataFrame:
 
     found = connection.sql(query)
     names = [str(name) for name in found.columns]
-    if len(set(names)) < len(names):
-        twice = next(name for name in names if names.count(name) > 1)
-        raise InputError(f"SQL: two columns are called {twice}, name one of them with AS")
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise InputError(f"SQL: two columns are called {twice[0]}, name one of them with AS")
     kinds = [_plain(str(kind)) for kind in found.types]
     # DuckDB itself turns values into text: as Python values, times with a zone need another library.
     columns = [_columns([name]) for name in names]
@@ -121,9 +139,9 @@ def _result(connection: duckdb.DuckDBPyConnection, query: str) -> pl.DataFrame:
     frame = {}
     for i, (name, kind) in enumerate(zip(names, kinds, strict=True)):
         values = [row[i] for row in rows]
-        if kind == "Int128" and all(value is None or abs(value) < 2**63 for value in values):
-            kind = "Int64"  # a sum of whole numbers has 128 bits, and mostly needs fewer
-        frame[name] = pl.Series(name, values, pl.Float64 if kind == "Int128" else getattr(pl, kind))
+        if kind == "Int128":  # a sum of whole numbers has 128 bits, and mostly needs fewer
+            kind = "Int64" if all(value is None or abs(value) < 2**63 for value in values) else "Float64"
+        frame[name] = pl.Series(name, values, getattr(pl, kind))
     return pl.DataFrame(frame)
 
 
