@@ -8,7 +8,7 @@ from typing import Any
 
 from attngeo.applications.compare.comparison import ABOUT, ModelComparison
 from attngeo.applications.compare.model_map import ModelMap
-from attngeo.applications.prune.loss_curve import LossCurve
+from attngeo.applications.prune.curve import LossCurve
 from attngeo.applications.prune.plan import PrunePlan
 from attngeo.errors import SourceError
 from attngeo.io.archive import saved_kind

@@ -15,9 +15,7 @@ pytest.importorskip("transformers")
 from transformers import AutoModelForMaskedLM, AutoTokenizer  # noqa: E402
 
 import attngeo  # noqa: E402
-from attngeo.applications.prune.load_pruned import load_pruned  # noqa: E402
-from attngeo.applications.prune.plan import PrunePlan  # noqa: E402
-from attngeo.applications.prune.prune import prune  # noqa: E402
+from attngeo import PrunePlan, load_pruned, prune  # noqa: E402
 from attngeo.errors import InputError, SourceError  # noqa: E402
 from attngeo.live.load import load_model, quiet_transformers  # noqa: E402
 from attngeo.training.monitoring.tracker_values import layer_values  # noqa: E402
@@ -149,7 +147,7 @@ def test_a_folder_that_is_not_pruned_or_damaged(kind: str, tmp_path: Path) -> No
     with pytest.raises(attngeo.AttngeoError):
         attngeo.score(tmp_path / "small")
     config.write_text(re.sub(r'"1": \[\s+0,', '"1": [99,', text))
-    with pytest.raises(InputError, match="disagree about decoder layer 1"):
+    with pytest.raises(attngeo.AttngeoError, match="does not describe the heads of decoder layer 1"):
         load_pruned(tmp_path / "small")
     config.write_text(text.replace('"head_size": 6', '"head_size": 5'))
     with pytest.raises(attngeo.AttngeoError, match="rows, but the config declares heads that need"):
