@@ -93,22 +93,31 @@ def removals(
     """Yield the loss of the full model on `batches`, and then that of each pruned model, with the model.
 
     planned: plans and their seeds; where the refit of the first plan is not applied, a warning says so
+    batches: evaluation inputs, or the rows that the calibration held out
     refits:  without the refit, with it, or both
     advance: called after each batch
     """
     from attngeo.applications.prune.rows import mean_loss, reference_outputs
 
-    model = calibration.model
+    model, held_out = calibration.model, batches is calibration.statistics.held_out
     reference = reference_outputs(model, batches)
     yield LossPoint("full", 0, 0.0, False, mean_loss(model, batches, reference, advance)), model
     for number, (plan, seed) in enumerate(planned):
-        for refit in refits:
+        for refit in (True,) if held_out and True in refits else refits:
             with warnings.catch_warnings():
                 if number > 0:
                     warnings.filterwarnings("ignore", "the refit was not applied")
                 pruned = prune(model, plan, refit=refit)
-            loss = mean_loss(pruned, batches, reference, advance)
-            yield LossPoint(plan.method, len(plan.removed), plan.share, refit, loss, seed), pruned
+            if held_out and refit:  # both losses were measured there, to see whether the refit helps
+                found = getattr(pruned.config, CONFIG_KEY)["refit"]
+                before, after = found["loss_without"], found["loss_with"]
+                losses = {False: before, True: after if found["applied"] else before}
+                for _ in range(2 * len(batches)):
+                    advance()
+            else:
+                losses = {refit: mean_loss(pruned, batches, reference, advance)}
+            for applied, loss in losses.items():
+                yield LossPoint(plan.method, len(plan.removed), plan.share, applied, loss, seed), pruned
 
 
 @dataclass(frozen=True)
@@ -171,7 +180,7 @@ def prune_folder(
 
     loaded = load_full(ref, device=device)
     options: dict[str, Any] = {"tokens": tokens, "target": target}
-    batches: list[Batch] = []
+    batches: Sequence[Batch] = ()
     if evaluation is not None:
         batches = batched(read_rows(evaluation, loaded, objective_of(loaded), **options, seed=seed + 1))
     methods, refits = METHODS if compare else (method,), REFITS if refit else (False,)
@@ -186,7 +195,7 @@ def prune_folder(
 
     gradients = any(one in NEEDS_GRADIENTS for one in methods)
     calibration = calibrate(loaded, inputs, **options, seed=seed, gradients=gradients, progress=calibrated)
-    batches = batches or list(calibration.statistics.held_out)
+    batches = batches or calibration.statistics.held_out
     plan = choose_heads(calibration, method, share=share, heads=heads, unit=unit, uniform=uniform, seed=seed)
     planned = {(plan.labels, method, seed): (plan, seed)}
     shares = sorted({plan.share, *(SHARES if curve and not uniform else ())})
