@@ -243,6 +243,18 @@ def test_a_text_becomes_rows_with_targets(name: str) -> None:
     assert plan.statistics.tokens == pytest.approx(0.75 * len(ids), rel=0.15)
 
 
+@pytest.mark.parametrize("left", [True, False])
+@pytest.mark.parametrize("name", ["encoder", "decoder"])
+def test_the_padding_of_a_user_is_not_predicted(name: str, left: bool) -> None:
+    words, padding = torch.arange(10, 40), torch.zeros(20, dtype=torch.long)
+    ids = torch.cat([padding, words] if left else [words, padding])[None]
+    rows = [{"input_ids": ids, "attention_mask": (ids != 0).long()}] * 8
+    (batch,) = attngeo.prune_plan(attngeo.bundled(name), rows, heads=1).statistics.held_out
+    known = batch.targets != -100
+    assert (batch.inputs["input_ids"][ids.expand(2, -1) == 0] == 0).all() and not known[ids.expand(2, -1) == 0].any()
+    assert known.sum(1).tolist() == [29 if name == "decoder" else 4] * 2  # 15% of 30 words are masked
+
+
 def test_of_a_long_text_windows_are_drawn_from_all_of_it() -> None:
     words = [f"word {number}" for number in range(3000)]
     tokenizer = transformers.AutoTokenizer.from_pretrained(attngeo.bundled("decoder"))

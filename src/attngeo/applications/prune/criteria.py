@@ -193,8 +193,8 @@ def _organized_scores(calibration: Calibration, method: str, kept: int) -> list[
     total = sum(layer.heads.queries for layer in calibration.layers)
     of_head: dict[Head, list[float]] = {}
     for stack in calibration.organized:
-        stay = kept * len(stack.heads) // total
-        scores = -stack.entropy if method == "entropy" else folder_scores(stack.affinity, stay)
+        folders = folder_scores(stack.affinity, kept * len(stack.heads) // total)
+        scores = {"folders": folders, "entropy": -stack.entropy}[method]
         for head, score in zip(stack.heads, scores, strict=True):
             of_head.setdefault(head, []).append(float(score))
     for layer in calibration.layers:

@@ -15,7 +15,6 @@ import copy
 import os
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -135,9 +134,8 @@ def _refit(
             if moments is None or not len(moments.fit) == len(moments.held_out) == size:
                 raise InputError(f"refit: the statistics of {key[0]} layer {key[1]} are not of {size} entries")
             change = refit_layer(moments, layer.weight, blocks(kept[key], layer.heads.size))
-            changes = [(cut.output_weight, change.weight)]
-            if change.bias is not None:
-                changes.append((cut.output.bias, change.bias))
+            weight, bias = cut.output_weight, cut.output.bias
+            changes = [(weight, change[: len(weight)]), *([] if bias is None else [(bias, change[-1])])]
             for parameter, added in changes:
                 saved.append((parameter, parameter.clone()))
                 parameter.copy_((parameter.double() + torch.from_numpy(added).to(parameter.device)).to(parameter.dtype))
@@ -156,70 +154,42 @@ def _refit(
     return {"applied": applied, "loss_without": before, "loss_with": after, "tokens": statistics.tokens}
 
 
-@dataclass(frozen=True, eq=False)
-class Refit:
-    """The change of one layer's output projection."""
+def refit_layer(moments: LayerMoments, weight: Floats, stays: Ints) -> Floats:
+    """Return what the refit adds to the rows `stays` of W_o [H·r, d], [|S|, d], and then to the bias if there is one.
 
-    weight: Floats  # [|S|, d], what is added to the rows that stay
-    bias: Floats | None  # [d], what is added to the bias; None: there is none
-    penalty: float  # the chosen λ, as a multiple of the mean diagonal of C; infinite: the weights stay as they are
-    lost: float  # error on held-out tokens without the refit: tr(W_Rᵀ C_RR W_R)
-    left: float  # error on held-out tokens with it
+    It is 0 where no penalty makes the error on held-out tokens smaller.
 
-
-def refit_layer(moments: LayerMoments, weight: Floats, stays: Ints) -> Refit:
-    """Return the refit of a layer of which the rows `stays` of W_o [H·r, d] are kept.
-
+    >>> from attngeo.applications.prune.measure import LayerMoments
     >>> z = np.random.default_rng(0).normal(size=(200, 2))
     >>> z = np.hstack([z, z @ [[1.0], [1.0]]])  # the third entry is the sum of the other two
-    >>> from attngeo.applications.prune.measure import LayerMoments
     >>> moments = LayerMoments(z.T @ z, z.T @ z, 200)
-    >>> refit = refit_layer(moments, np.array([[0.0], [0.0], [3.0]]), np.array([0, 1]))
-    >>> refit.weight.round(1).tolist(), refit.penalty, bool(refit.left < 0.01 * refit.lost)
-    ([[3.0], [3.0]], 0.001, True)
+    >>> refit_layer(moments, np.array([[0.0], [0.0], [3.0]]), np.array([0, 1])).round(1).tolist()
+    [[3.0], [3.0]]
     """
     rows, width = weight.shape
-    biased = len(moments.fit) > rows
     gone = np.setdiff1d(np.arange(rows), stays)
-    inside = np.append(stays, rows) if biased else stays  # the constant is the last entry
-    lost = _error(moments.held_out, inside, gone, np.zeros((len(inside), width)), weight)
-    best = Refit(np.zeros((len(stays), width)), np.zeros(width) if biased else None, np.inf, lost, lost)
-    for penalty in PENALTIES:
-        change = _solve(moments.fit, inside, gone, weight, penalty, biased)  # [|S| (+ 1), d]
-        left = _error(moments.held_out, inside, gone, change, weight)
-        if left < best.left:
-            best = Refit(change[: len(stays)], change[-1] if biased else None, penalty, lost, left)
-    return best
-
-
-def _solve(moments: Floats, inside: Ints, gone: Ints, weight: Floats, penalty: float, biased: bool) -> Floats:
-    """Return (C_SS + λI)⁻¹ C_SR W_R, with the constant, if there is one, as the last entry of S and unpenalised.
-
-    It is 0 where C_SR W_R = 0, as in a layer whose heads all have zero outputs: C_SS may then be singular for any λ.
-    """
-    rows = len(weight)
-    shared = moments[np.ix_(inside, gone)] @ weight[gone]  # [|S| (+ 1), d]
-    if not shared.any():
-        return np.zeros_like(shared)
-    scale = float(np.trace(moments[:rows, :rows])) / rows  # the mean diagonal of C
-    diagonal = np.full(len(inside), penalty * scale)
-    if biased:
-        diagonal[-1] = 0
-    matrix = moments[np.ix_(inside, inside)] + np.diag(diagonal)
-    try:
-        change = np.asarray(np.linalg.solve(matrix, shared), np.float64)
-    except np.linalg.LinAlgError:
-        change = np.full((len(inside), weight.shape[1]), np.nan)
-    if not np.isfinite(change).all():
-        raise InputError("refit: is not finite; the head outputs on the calibration inputs are not finite")
-    return change
-
-
-def _error(moments: Floats, inside: Ints, gone: Ints, change: Floats, weight: Floats) -> float:
-    """Return the mean of ‖z_R W_R − z_S·change‖² over the tokens of `moments`."""
+    inside = np.append(stays, np.arange(rows, len(moments.fit)))  # with the constant, the last entry
+    lost = weight[gone]  # [|R|, d], W_R
+    shared = moments.fit[np.ix_(inside, gone)] @ lost  # [|S| (+ 1), d], C_SR W_R
     entries = np.concatenate([inside, gone])
-    difference = np.concatenate([-change, weight[gone]])  # [n, d]
-    return float(np.sum(difference * (moments[np.ix_(entries, entries)] @ difference)))
+    held_out = moments.held_out[np.ix_(entries, entries)]
+
+    def error(change: Floats) -> float:
+        """Return the mean of ‖z_R W_R − z_S·change‖² over the held-out tokens."""
+        difference = np.concatenate([-change, lost])  # [n, d]
+        return float(np.sum(difference * (held_out @ difference)))
+
+    best: Floats = np.zeros((len(inside), width))
+    if not shared.any():  # as where all heads of the layer have zero outputs; C_SS may then be singular for any λ
+        return best
+    diagonal = np.zeros(len(inside))
+    for penalty in PENALTIES:
+        diagonal[: len(stays)] = penalty * np.trace(moments.fit[:rows, :rows]) / rows
+        change: Floats = np.linalg.solve(moments.fit[np.ix_(inside, inside)] + np.diag(diagonal), shared)
+        if not np.isfinite(change).all():
+            raise InputError("refit: is not finite; the head outputs on the calibration inputs are not finite")
+        best = min(best, change, key=error)
+    return best
 
 
 def load_pruned(folder: str | os.PathLike[str], **options: Any) -> PreTrainedModel:
