@@ -22,6 +22,8 @@ from attngeo.training.monitoring.tracker_values import layer_values  # noqa: E40
 from tests.applications.prune.prunable_models import (  # noqa: E402
     EAGER_ONLY,
     MODELS,
+    assert_close,
+    gated,
     inputs_for,
     removed_heads,
     tiny_model,
@@ -74,6 +76,23 @@ def test_bfloat16(kind: str, tmp_path: Path) -> None:
     with torch.no_grad():
         assert torch.equal(loaded(**inputs_for(kind)).logits, small(**inputs_for(kind)).logits)
     assert load_pruned(tmp_path / "small", dtype=torch.float32).dtype == torch.float32
+
+
+def test_a_model_from_a_gguf_file_is_saved_and_loaded(tmp_path: Path) -> None:
+    """transformers does not save a model that it read from such a file."""
+    from tools.proof.gguf.archs import ARCHS
+    from tools.proof.gguf.prove import build, write_gguf
+
+    arch = ARCHS["llama"][0]
+    write_gguf(tmp_path / "model.gguf", "llama", arch, build(arch))
+    model, ids = load_model(tmp_path / "model.gguf", head=True).model, {"input_ids": torch.arange(1, 9)[None]}
+    config = model.config
+    group = config.num_attention_heads // config.num_key_value_heads
+    heads = [f"L0H{head}" for head in range(group)]
+    small = prune(model, PrunePlan.from_heads(model, heads), refit=False)
+    save(small, tmp_path / "small")
+    with torch.no_grad(), gated(model, heads):
+        assert_close(load_pruned(tmp_path / "small")(**ids).logits, model(**ids).logits)
 
 
 @pytest.mark.parametrize("kind", MODELS)

@@ -89,6 +89,9 @@ def prune(
     pruned = copy.deepcopy(model)
     cut_layers = prunable_layers(pruned)
     keep_heads_(cut_layers, kept)
+    quantizer: Any = getattr(pruned, "hf_quantizer", None)
+    if quantizer is not None and not quantizer.is_serializable():  # a GGUF file's: its weights were dequantised
+        quantizer.remove_quantization_config(pruned)
     facts: dict[str, Any] = {"method": plan.method, "fingerprint": plan.fingerprint, "uniform": plan.uniform}
     if plan.uniform:
         counts = {(len(heads), len({head // layers[0].heads.group for head in heads})) for heads in kept.values()}
@@ -185,7 +188,9 @@ def refit_layer(moments: LayerMoments, weight: Floats, stays: Ints) -> Floats:
     diagonal = np.zeros(len(inside))
     for penalty in PENALTIES:
         diagonal[: len(stays)] = penalty * np.trace(moments.fit[:rows, :rows]) / rows
-        change: Floats = np.linalg.solve(moments.fit[np.ix_(inside, inside)] + np.diag(diagonal), shared)
+        change = np.asarray(
+            np.linalg.solve(moments.fit[np.ix_(inside, inside)] + np.diag(diagonal), shared), np.float64
+        )
         if not np.isfinite(change).all():
             raise InputError("refit: is not finite; the head outputs on the calibration inputs are not finite")
         best = min(best, change, key=error)
