@@ -100,7 +100,7 @@ def prune(
                 refit=refit,
                 evaluation=[read_words(path) for path in eval_file or ()] or None,
                 draw=lambda curve, path: save_figure(curve.plot(), path),
-                progress=lambda done, total: bar.step(done, total, "batches"),
+                progress=lambda done, total: bar.step(done, total, "batches run"),
             )
         print_text(pruning_report(result.plan, result.curve))
         print_text(f"{result.summary}\n")

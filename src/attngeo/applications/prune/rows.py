@@ -45,10 +45,6 @@ class Batch:
     inputs: dict[str, Tensor]
     targets: Tensor | None  # [B, T], IGNORED where nothing is predicted; None: the model predicts no tokens
 
-    @property
-    def rows(self) -> int:
-        return int(next(iter(self.inputs.values())).shape[0])
-
     def mask(self, encoder: bool = False) -> Tensor | None:
         """Return which positions [B, T] are no padding; None: all.
 
