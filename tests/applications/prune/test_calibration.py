@@ -25,6 +25,7 @@ from tests.applications.prune.prunable_models import (  # noqa: E402
 )
 
 TEXT = (Path(__file__).parents[2] / "data" / "austen.txt").read_text()
+HEADS = (0, 0, 0, 0, 1, 1, 1, 1), (0, 1, 2, 3) * 2  # layers and heads of the small GPT-2
 PENALTIES = (1e-3, 1e-2, 1e-1, 1.0, 10.0)
 
 
@@ -63,7 +64,7 @@ def dense_costs(kind: str, method: str, model: Any, rows: list[Any], removed: li
         return float(((z[:, gone] @ weight[gone]) ** 2).sum(1).mean())
     n = len(weight)
     c = second_moments(z)
-    if layer.output.bias is not None:  # the bias gives back what the others' constant does
+    if layer.output.bias is not None:  # the bias gives back the mean of what is lost
         c = c[:n, :n] - np.outer(c[:n, n], c[:n, n]) / c[n, n]
     c = c + 0.01 * np.mean(np.diag(c)) * np.eye(n)
     stays = np.setdiff1d(np.arange(n), gone)
@@ -102,22 +103,16 @@ def stream_gradients(model: Any, layer: Any, rows: list[Any]) -> np.ndarray:
 @pytest.mark.parametrize("method", ["error", "refit", "sensitivity"])
 @pytest.mark.parametrize(("kind", "unit"), [("gpt2", "query"), ("llama", "query"), ("llama", "group")])
 def test_costs_are_those_of_dense_matrices(kind: str, unit: str, method: str) -> None:
-    """Of one unit, whichever is the cheapest, and step by step of all that a layer loses."""
+    """Summed over the steps in which a layer loses heads."""
     model, rows = tiny_model(kind), calibration_inputs(kind)
     plan = attngeo.prune_plan(model, rows, heads=6, method=method, unit=unit)
-    step = {"query": 1 if kind == "gpt2" else 2, "group": 3}[unit]  # query heads
-    first = plan.labels[:step]
-    units = [1] * step if unit == "query" else [step]
-    costs = [one.cost for one in plan.removed[:step]]
-    total = sum(costs[: len(units)])
-    assert total == pytest.approx(dense_costs(kind, method, model, rows, list(first)), rel=1e-4)
-    if kind == "gpt2":  # no other head is cheaper
-        every = [f"L{layer}H{head}" for layer in range(2) for head in range(4)]
-        assert first[0] == min(every, key=lambda one: dense_costs(kind, method, model, rows, [one]))
-    layer = plan.labels[0][:2]
-    own = [(label, one.cost) for label, one in zip(plan.labels, plan.removed, strict=True) if label.startswith(layer)]
-    total = sum(cost for _, cost in own) / (3 if unit == "group" else 1)
-    assert total == pytest.approx(dense_costs(kind, method, model, rows, [label for label, _ in own]), rel=1e-4)
+    costs = {label: one.cost or 0 for label, one in zip(plan.labels, plan.removed, strict=True)}
+    own = [label for label in costs if label[:2] == plan.labels[0][:2]]  # what the layer of the first head loses
+    total = sum(costs[label] for label in own) / (3 if unit == "group" else 1)  # each head has the cost of its group
+    assert total == pytest.approx(dense_costs(kind, method, model, rows, own), rel=1e-4)
+    if kind == "gpt2":  # the first head alone, and no other is cheaper
+        alone = {label: dense_costs(kind, method, model, rows, [label]) for label in map("L{}H{}".format, *HEADS)}
+        assert alone[plan.labels[0]] == min(alone.values()) == pytest.approx(costs[plan.labels[0]], rel=1e-4)
 
 
 def test_a_copy_of_a_head_costs_nothing_after_the_refit() -> None:

@@ -21,7 +21,6 @@ from tests.applications.prune.prunable_models import (  # noqa: E402
     assert_close,
     gated,
     inputs_for,
-    layers_of,
     removed_heads,
     tiny_model,
 )
@@ -57,23 +56,6 @@ def test_outputs_are_those_of_the_model_whose_heads_are_gated(kind: str, attenti
     before = copy.deepcopy(model.state_dict())
     assert_same_outputs(small_model(model, heads), model, heads, batch)
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())  # the given one stays
-
-
-@pytest.mark.parametrize("kind", MODELS)
-def test_the_heads_are_gone(kind: str) -> None:
-    model, heads = tiny_model(kind), removed_heads(kind)
-    small = small_model(model, heads)
-    layers = layers_of(model)
-    stacks = {layer.stack for layer in layers}
-    for layer in layers:
-        gone = sum(label.short(stacks) in heads for label in layer.labels)
-        rows = small.get_submodule(layer.output_path).weight.numel() // layer.output_weight.shape[1]
-        assert rows == (layer.heads.queries - gone) * layer.heads.size
-        left = {label.head // layer.heads.group for label in layer.labels if label.short(stacks) not in heads}
-        values = small.get_submodule(layer.value).weight.numel() // model.config.hidden_size
-        fused = f"{layer.value}.weight" in layer.site.tensors
-        heads_stored = len(left) + (layer.heads.queries - gone + len(left) if fused else 0)
-        assert values == heads_stored * layer.heads.size
 
 
 @pytest.mark.parametrize("kind", MODELS)
