@@ -37,23 +37,21 @@ def full_model() -> Any:
 
 
 def removals() -> dict[str, list[str]]:
-    """Return the labels of the heads that each way of pruning removes."""
-    rng = np.random.default_rng(0)
-    every = [f"L{layer}H{head}" for layer in range(LAYERS) for head in range(HEADS)]
-    kept = {f"L{layer}H{rng.integers(HEADS)}" for layer in range(LAYERS)}  # each layer keeps one
-    open_heads = [label for label in every if label not in kept]
-    draw = rng.permutation(len(open_heads))
-    group = {layer: rng.permutation(GROUPS) for layer in range(LAYERS)}
-    size = HEADS // GROUPS
+    """Return the labels of the heads that each way of pruning removes; all groups keep equally many query heads."""
+    rng, size = np.random.default_rng(0), HEADS // GROUPS
+    groups = [(layer, group) for layer in range(LAYERS) for group in range(GROUPS)]
+    kept = [(layer, int(rng.integers(GROUPS))) for layer in range(LAYERS)]  # each layer keeps one
+    free = [one for one in groups if one not in kept]
+    drawn = [free[number] for number in rng.permutation(len(free))]
+
+    def labels(some: list[tuple[int, int]], heads: range) -> list[str]:
+        return [f"L{layer}H{group * size + head}" for layer, group in some for head in heads]
+
     return {
-        "30% of the query heads": [open_heads[i] for i in draw[: round(0.3 * len(every))]],
-        "50% of the query heads": [open_heads[i] for i in draw[: round(0.5 * len(every))]],
-        "one query head of each group (33%)": [
-            f"L{layer}H{g * size + 1}" for layer in range(LAYERS) for g in range(GROUPS)
-        ],
-        "one group of each layer (33%)": [
-            f"L{layer}H{group[layer][0] * size + i}" for layer in range(LAYERS) for i in range(size)
-        ],
+        "30% of the groups": labels(drawn[: round(0.3 * len(groups))], range(size)),
+        "50% of the groups": labels(drawn[: round(0.5 * len(groups))], range(size)),
+        "one group of each layer (33%)": labels([(layer, (group + 1) % GROUPS) for layer, group in kept], range(size)),
+        "one query head of each group (33%)": labels(groups, range(1)),
     }
 
 

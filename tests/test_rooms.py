@@ -131,7 +131,7 @@ def test_calls_that_need_torch_say_so_without_it(call: str) -> None:
         sys.modules["torch"] = None
         from pathlib import Path
         import attngeo
-        from attngeo.applications.prune.prune_folder import prune_folder
+        from attngeo.applications.prune.curve import prune_folder
         try:
             {call}
         except attngeo.AttngeoError as error:

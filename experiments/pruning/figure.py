@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from math import isnan, nan
 from typing import TYPE_CHECKING
 
-from attngeo.applications.prune.loss_curve import SHARES
+from attngeo.applications.prune.curve import SHARES
 from attngeo.show.canvas import (
     BLACK,
     BLUE,
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 # Colour and marker of each method; those that are left out are in the tables.
 _STYLES = {
     RULE: (BLUE, "o"),
-    "unexplained": (SKY, "s"),
-    "refit": (GREEN, "D"),
+    "sensitivity": (SKY, "s"),
+    "unexplained": (GREEN, "D"),
     "error": (YELLOW, "v"),
     "gradient": (ORANGE, "^"),
     "folders": (PINK, "P"),

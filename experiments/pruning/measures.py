@@ -9,8 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from attngeo.applications.prune.calibration.losses import token_losses
-from attngeo.applications.prune.calibration.rows import Batch
+from attngeo.applications.prune.rows import Batch, token_losses
 from attngeo.live.frozen import frozen_model
 from attngeo.live.load import run_model
 

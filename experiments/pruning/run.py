@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from attngeo.applications.prune.calibrate import Calibration, calibrate
-from attngeo.applications.prune.calibration.objective import objective_of
-from attngeo.applications.prune.calibration.rows import Batch, batched, read_rows
-from attngeo.applications.prune.criteria.methods import METHODS
-from attngeo.applications.prune.loss_curve import SHARES, plans
-from attngeo.applications.prune.prune import prune
+from attngeo.applications.prune import prune
+from attngeo.applications.prune.choose import choose_heads
+from attngeo.applications.prune.criteria import METHODS
+from attngeo.applications.prune.curve import SHARES
+from attngeo.applications.prune.measure import Calibration, calibrate
+from attngeo.applications.prune.rows import Batch, batched, objective_of, read_rows
 from attngeo.live.load import LoadedModel
 from experiments.pruning.measures import Losses, blocks, disagreement, sentence_embeddings, window_losses
 from experiments.pruning.records import Record
@@ -28,7 +28,7 @@ Measure = Callable[[Any], Losses]
 class Settings:
     """What is measured."""
 
-    split: str = "development"  # evaluation texts: "development", or "fresh" once the rule is frozen
+    split: str = "development"  # evaluation texts, one of SPLITS
     tokens: int = 8192  # of calibration, held-out quarter included
     evaluation_tokens: int = 16384
     draws: tuple[int, ...] = (0,)  # of calibration texts
@@ -36,7 +36,7 @@ class Settings:
     methods: tuple[str, ...] = METHODS
     seeds: tuple[int, ...] = (0, 1, 2, 3, 4)  # of random removals
     refits: tuple[bool, ...] = (False, True)
-    unit: str = "query"
+    unit: str = "query"  # "equal": query heads, equally many of every group, as the option "query" is today
 
 
 @dataclass(frozen=True)
@@ -106,9 +106,10 @@ def _one_draw(
         yield common | {"method": "geometry", "draw": draw, "seconds": round(process_time() - begin, 3)}
     for method, seed in dict.fromkeys((one.method, one.seed) for one in wanted):
         begin = process_time()
-        chosen = dict(
-            zip(settings.shares, plans(calibration, method, settings.shares, settings.unit, seed), strict=True)
-        )
+        unit = "query" if settings.unit == "equal" else settings.unit
+        chosen = {
+            share: choose_heads(calibration, method, share=share, unit=unit, seed=seed) for share in settings.shares
+        }
         seconds = process_time() - begin
         for one in wanted:
             if (one.method, one.seed) == (method, seed):
@@ -126,7 +127,8 @@ def _one_draw(
                 }  # fmt: skip
 
 
-_WITHOUT_CALIBRATION = ("random", "magnitude")  # the same heads whatever the calibration texts are
+_WITHOUT_CALIBRATION = ("random",)  # the same heads whatever the calibration texts are
+_ALL = 10**9  # tokens: no fewer are read
 
 
 def _removal(record: Record) -> Removal:
@@ -142,13 +144,13 @@ def _calibrated(loaded: LoadedModel, texts: Sequence[str], tokens: int, draw: in
     else:
         lengths = np.cumsum([len(tokenizer(text)["input_ids"]) for text in texts])
         texts = texts[: int(np.searchsorted(lengths, tokens)) + 1]
-    return calibrate(loaded, list(texts), seed=draw)
+    return calibrate(loaded, list(texts), tokens=_ALL, seed=draw, gradients=True)
 
 
 def _measure(subject: Subject, loaded: LoadedModel, settings: Settings) -> Measure:
     """Return the measure of a model: one value per window or set of sentences."""
     texts = subject.evaluation(settings.split, settings.evaluation_tokens)
-    rows = _first(read_rows(texts, loaded, objective_of(loaded), seed=7), settings.evaluation_tokens)
+    rows = _first(read_rows(texts, loaded, objective_of(loaded), tokens=_ALL, seed=7), settings.evaluation_tokens)
     order = np.argsort([row.inputs["input_ids"].shape[1] for row in rows], kind="stable")  # less padding
     batches, back = batched([rows[index] for index in order]), np.argsort(order)
     if subject.sentences:

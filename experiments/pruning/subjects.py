@@ -20,17 +20,19 @@ PASSAGE = 1500  # characters that are taken from one place of the corpus
 CALIBRATION = (0, 16_000_000)  # characters of the training text that calibration passages come from
 DEVELOPMENT = (16_000_000, 24_000_000)
 FRESH = (0, 2_300_000)  # of the validation text
+CONFIRMATION = (100_000_000, 108_000_000)  # of the training text, beyond what the bundled models were trained on
+SPLITS = ("development", "fresh", "confirmation")
 DRAW = 200  # passages that are set apart for each draw
 
 
 @dataclass(frozen=True)
 class Subject:
-    """A model and its texts. Calibration, development and fresh texts share no passage."""
+    """A model and its texts. Texts for calibration and for each of SPLITS share no passage."""
 
     name: str
     load: Callable[[], LoadedModel]
     calibration: Callable[[int, int], list[str]]  # (draw, tokens) → texts
-    evaluation: Callable[[str, int], list[str]]  # ("development" or "fresh", tokens) → texts
+    evaluation: Callable[[str, int], list[str]]  # (one of SPLITS, tokens) → texts
     sentences: bool = False  # measured by the similarities of sentence embeddings instead of a loss
 
 
@@ -43,6 +45,8 @@ def subjects(models: Path, corpus: Path) -> dict[str, Subject]:
     def held_out(split: str, tokens: int) -> list[str]:
         if split == "development":
             return [_passages(corpus / "english-train.txt.xz", DEVELOPMENT, 0, tokens)]
+        if split == "confirmation":
+            return [_passages(corpus / "english-train.txt.xz", CONFIRMATION, 0, tokens)]
         return [_passages(corpus / "english-valid.txt.xz", FRESH, 0, tokens)]
 
     def sentences(draw: int, tokens: int) -> list[str]:
@@ -66,7 +70,7 @@ def subjects(models: Path, corpus: Path) -> dict[str, Subject]:
             "rxnfp",
             lambda: _load_rxnfp(rxnfp),
             lambda draw, tokens: reactions(tokens // 40, seed=draw),
-            lambda split, tokens: reactions(tokens // 40, seed=1000 + (split == "fresh"), evaluation=True),
+            lambda split, tokens: reactions(tokens // 40, seed=1000 + SPLITS.index(split), evaluation=True),
         ),
     ]
     return {subject.name: subject for subject in found}

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from statistics import mean
 
-from attngeo.applications.prune.criteria.methods import METHODS
-from attngeo.applications.prune.loss_curve import SHARES
+from attngeo.applications.prune.curve import SHARES
 from experiments.page_tables import pipe_table
+from experiments.pruning.default import CANDIDATES, TOKENS, unit_of
 from experiments.pruning.records import Ratio, Record, Series, ratio
 
 SUBJECTS = {
@@ -17,17 +17,23 @@ SUBJECTS = {
     "rxnfp": "rxnfp's BERT",
     "minilm": "MiniLM",
 }
-RULE = "sensitivity"  # the default of `attngeo.prune_plan`
+RULE = "refit"  # the default of `attngeo.prune_plan`
 SHARE = 0.3  # at which the rule is judged
-CANDIDATES = ("sensitivity", "unexplained", "refit", "error", "fisher", "gradient")
+# All criteria in the logs; `attngeo` had those that it has no longer when they were measured.
+METHODS = (
+    "refit", "error", "sensitivity", "unexplained", "gradient", "fisher", "magnitude", "output", "folders", "entropy",
+    "random",
+)  # fmt: skip
 
 
 def tables(records: Sequence[Record], rule: str = RULE) -> dict[str, str]:
     """Return every table of the page by name; one without records is left out."""
     made: dict[str, Callable[[], list[list[str]]]] = {
         "targets": lambda: targets(records, rule),
-        "development": lambda: development(records),
-        "calibration": lambda: calibration(records, rule),
+        "development": lambda: choice(records, "development", CANDIDATES),
+        "confirmation": lambda: choice(records, "confirmation", (*CANDIDATES, "random")),
+        "restriction": lambda: restriction(records),
+        "calibration": lambda: calibration(records),
         "groups": lambda: groups(records),
         "organisation": lambda: organisation(records),
         "seconds": lambda: seconds(records),
@@ -60,26 +66,40 @@ def targets(records: Sequence[Record], rule: str) -> list[list[str]]:
     return rows
 
 
-def development(records: Sequence[Record]) -> list[list[str]]:
-    """Return the increases of the candidates on development texts, with refit, and what gradient gives without it."""
-    rows = [["model", "gradient, without refit", *(f"{method}, with refit" for method in CANDIDATES)]]
+def choice(records: Sequence[Record], split: str, methods: Sequence[str]) -> list[list[str]]:
+    """Return the increases of the candidates with refit on the texts of the choice of the default, and their ratio."""
+    rows = [["model", *methods, f"{RULE} / sensitivity"]]
     for subject, name in SUBJECTS.items():
-        series = Series(subject, "development")
-        cells = [series.increase(records, "gradient", SHARE, False)]
-        cells += [series.increase(records, method, SHARE, True) for method in CANDIDATES]
+        series = Series(subject, split, TOKENS, unit_of(subject))
+        cells = [series.increase(records, method, SHARE, True) for method in methods]
+        if any(cell is not None for cell in cells):
+            ours, theirs = (series.increases(records, method, SHARE, True) for method in (RULE, "sensitivity"))
+            rows.append([name, *map(_number, cells), _text(ratio(ours, theirs))])
+    return rows
+
+
+def restriction(records: Sequence[Record]) -> list[list[str]]:
+    """Return what groups of equal size cost on SmolLM2: the increases with the refit, by what is removed."""
+    rows = [["30% of the heads of SmolLM2", *CANDIDATES]]
+    units = {"query": "any query heads", "equal": "as many query heads of every group", "group": "whole groups"}
+    for unit, name in units.items():
+        series = Series("smollm2", unit=unit)
+        cells = [series.increase(_first_draw(records), method, SHARE, True) for method in CANDIDATES]
         rows += [[name, *map(_number, cells)]] if any(cell is not None for cell in cells) else []
     return rows
 
 
-def calibration(records: Sequence[Record], rule: str) -> list[list[str]]:
-    """Return the increase of the loss with refit by number of calibration tokens: the rule / gradient importance."""
+def calibration(records: Sequence[Record]) -> list[list[str]]:
+    """Return the increase of the loss with refit by number of calibration tokens: sensitivity / gradient importance."""
     sizes = sorted({one["tokens"] for one in records if one.get("tokens") and one["split"] == "fresh"})
     rows = [["model", *(f"{size:,}" for size in sizes)]] if len(sizes) > 1 else [[]]
     for subject, name in SUBJECTS.items():
         cells = []
         for size in sizes:
             series = Series(subject, tokens=size)
-            pair = [series.increase(_first_draw(records), method, SHARE, True) for method in (rule, "gradient")]
+            pair = [
+                series.increase(_first_draw(records), method, SHARE, True) for method in ("sensitivity", "gradient")
+            ]
             cells.append("" if pair[0] is None else " / ".join(map(_number, pair)))
         rows += [[name, *cells]] if sum(map(bool, cells)) > 1 else []
     return rows
@@ -110,7 +130,7 @@ def organisation(records: Sequence[Record]) -> list[list[str]]:
 
 def seconds(records: Sequence[Record]) -> list[list[str]]:
     """Return processor seconds: the passes over the calibration texts, and the choice of heads by each method."""
-    own = [one for one in records if one.get("tokens") == 8192 and one["unit"] == "query"]
+    own = [one for one in records if one.get("tokens") == 8192 and one.get("unit") == "query"]
     steps = ("calibration", "geometry", *METHODS)
     rows = [["model", *steps]]
     for subject, name in SUBJECTS.items():

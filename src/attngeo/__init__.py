@@ -65,10 +65,9 @@ if TYPE_CHECKING:
     from attngeo.applications.compare.compare import compare
     from attngeo.applications.compare.comparison import ModelComparison
     from attngeo.applications.compare.model_map import ModelMap, compare_all
-    from attngeo.applications.prune.load_pruned import load_pruned
+    from attngeo.applications.prune.choose import prune_plan
     from attngeo.applications.prune.plan import PrunePlan
-    from attngeo.applications.prune.prune import prune
-    from attngeo.applications.prune.prune_plan import prune_plan
+    from attngeo.applications.prune.prune import load_pruned, prune
     from attngeo.atlas.atlas import Atlas
     from attngeo.data import bundled
     from attngeo.errors import AttngeoError
@@ -172,12 +171,12 @@ _HOME = {
     "compare_all": "attngeo.applications.compare.model_map",
     "expected_terms": "attngeo.training.gradients.expected_terms",
     "gradient_terms": "attngeo.training.gradients.gradient_terms",
-    "load_pruned": "attngeo.applications.prune.load_pruned",
+    "load_pruned": "attngeo.applications.prune.prune",
     "organize": "attngeo.organization.organize",
     "paraproduct": "attngeo.organization.softmax.paraproduct",
     "pretrain": "attngeo.training.pretraining.pretrain",
     "prune": "attngeo.applications.prune.prune",
-    "prune_plan": "attngeo.applications.prune.prune_plan",
+    "prune_plan": "attngeo.applications.prune.choose",
     "published": "attngeo.weights.scoring.published",
     "report": "attngeo.reporting.report",
     "score": "attngeo.weights.scoring.score",

@@ -30,7 +30,7 @@ def _plan() -> Any:
 
     ids = torch.randint(3, 50, (8, 16), generator=torch.Generator().manual_seed(0))
     rows = [{"input_ids": row[None]} for row in ids]
-    return attngeo.prune_plan(_model(), rows, heads=4, method="unexplained")
+    return attngeo.prune_plan(_model(), rows, heads=3, method="sensitivity")
 
 
 def _plan_files() -> Files:
@@ -62,11 +62,11 @@ def _read_plan(rng: Random, folder: Path, out: Path) -> None:
 
 @cache
 def _losses() -> Any:
-    from attngeo.applications.prune.loss_curve import LossCurve, LossPoint
+    from attngeo.applications.prune.curve import LossCurve, LossPoint
 
     points = [
         LossPoint(method, 3 * step, 0.1 * step, refit, 3.0 + step, seed)
-        for method in ("unexplained", "random")
+        for method in ("refit", "random")
         for step in (1, 2)
         for refit in (False, True)
         for seed in (0, 1)
@@ -80,7 +80,7 @@ def _loss_files() -> Files:
 
 
 def _read_losses(rng: Random, folder: Path, out: Path) -> None:
-    from attngeo.applications.prune.loss_curve import LossCurve
+    from attngeo.applications.prune.curve import LossCurve
     from attngeo.show.pruning import loss_table
 
     loaded = LossCurve.load(folder / "losses.json")

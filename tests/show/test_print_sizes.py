@@ -11,7 +11,7 @@ from matplotlib.text import Text
 
 import attngeo
 from attngeo import show
-from attngeo.applications.prune.loss_curve import LossCurve, LossPoint
+from attngeo.applications.prune.curve import LossCurve, LossPoint
 from attngeo.organization import organize, planted
 from attngeo.weights.scoring.rotary import offset_curves
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from attngeo.applications.prune.loss_curve import LossCurve, LossPoint
+from attngeo.applications.prune.curve import LossCurve, LossPoint
 from attngeo.applications.prune.plan import PrunePlan, RemovedHead
 from attngeo.show.pruning import loss_table, pruning_report
 

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from attngeo.applications.prune.choose import METHOD, TOKENS
 from attngeo.cli.common import one_line_errors, print_text, printed_warnings, read_words
 from attngeo.cli.options import Debug, Device
 from attngeo.errors import InputError
@@ -43,10 +44,9 @@ def prune(
         str,
         typer.Option(
             metavar="M",
-            help="Criterion that chooses the heads: sensitivity, unexplained, refit, error, gradient, fisher, "
-            "magnitude, output, folders, entropy or random.",
+            help="Criterion that chooses the heads: refit, error, sensitivity, folders, entropy or random.",
         ),
-    ] = "sensitivity",
+    ] = METHOD,
     unit: Annotated[
         str | None,
         typer.Option(
@@ -63,25 +63,33 @@ def prune(
         ),
     ] = False,
     refit: Annotated[bool, typer.Option(help="Refit the output projections of the heads that stay.")] = True,
+    tokens: Annotated[
+        int,
+        typer.Option(metavar="N", help="Tokens that are used of longer texts, in windows drawn over all of them."),
+    ] = TOKENS,
     eval_file: Annotated[
         list[Path] | None,
         typer.Option(metavar="FILE", help="Text to measure the loss on. Default: the held-out quarter of the inputs."),
     ] = None,
-    compare: Annotated[
-        bool, typer.Option("--compare", help="Measure all criteria, with and without the refit.")
+    curve: Annotated[
+        bool, typer.Option("--curve", help="Measure the loss without 10, 30, 50 and 70% of the heads as well.")
     ] = False,
-    seed: Annotated[int, typer.Option(metavar="N", min=0, help="Seed of the masking and of random choices.")] = 0,
+    compare: Annotated[bool, typer.Option("--compare", help="Measure all criteria.")] = False,
+    seed: Annotated[
+        int, typer.Option(metavar="N", min=0, help="Seed of the windows of text, the masking and random choices.")
+    ] = 0,
     device: Device = None,
     debug: Debug = False,
 ) -> None:
     """Remove the attention heads that cost least on calibration inputs, refit the others, write the smaller model."""
     with one_line_errors(debug):
-        from attngeo.applications.prune.prune_folder import prune_folder
+        from attngeo.applications.prune.curve import prune_folder
         from attngeo.io.progress import ProgressBar
         from attngeo.show.canvas import save_figure
         from attngeo.show.pruning import pruning_report
 
         options: dict[str, Any] = {"share": share, "heads": heads, "method": method, "unit": unit, "uniform": uniform}
+        options |= {"tokens": tokens, "curve": curve, "compare": compare, "seed": seed, "device": device}
         with ProgressBar(f"prune {ref}") as bar, printed_warnings(bar.say):
             result = prune_folder(
                 ref,
@@ -91,17 +99,14 @@ def prune(
                 target=target,
                 refit=refit,
                 evaluation=[read_words(path) for path in eval_file or ()] or None,
-                compare=compare,
-                seed=seed,
-                device=device,
                 draw=lambda curve, path: save_figure(curve.plot(), path),
-                progress=bar.step,
+                progress=lambda done, total: bar.step(done, total, "batches run"),
             )
         print_text(pruning_report(result.plan, result.curve))
         print_text(f"{result.summary}\n")
-        tokens = result.plan.statistics.tokens if result.plan.statistics else None
-        if text_file and tokens is not None and tokens <= _TOO_FEW_TOKENS:
-            few = f"{tokens} calibration tokens to fit with are too few to choose heads well"
+        read = result.plan.statistics.tokens if result.plan.statistics else None
+        if text_file and read is not None and read <= _TOO_FEW_TOKENS:
+            few = f"{read} calibration tokens to fit with are too few to choose heads well"
             typer.echo(f"attngeo: {few}; use about 16,000 (docs/pruning.md)", err=True)
         typer.echo(f"attngeo: wrote {out}", err=True)
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from attngeo.applications.compare.comparison import ABOUT, ModelComparison
 from attngeo.applications.compare.model_map import ModelMap
-from attngeo.applications.prune.loss_curve import LossCurve
+from attngeo.applications.prune.curve import LossCurve
 from attngeo.applications.prune.plan import PrunePlan
 from attngeo.arguments import file_path
 from attngeo.errors import InputError, SourceError

@@ -22,7 +22,7 @@ from attngeo.show.tables import aligned
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from attngeo.applications.prune.loss_curve import LossCurve
+    from attngeo.applications.prune.curve import LossCurve
     from attngeo.applications.prune.plan import PrunePlan
 
 

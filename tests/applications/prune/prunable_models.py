@@ -6,10 +6,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
 import torch
 import transformers as tf
 
-from attngeo.applications.prune.removal.layers import prunable_layers
+from attngeo.applications.prune.removal import prunable_layers as layers_of
 from tests.live.random_models import SIZES, VOCABULARY, encoder_decoder_options, opt_options, random_model
 
 TEXT = SIZES | VOCABULARY | {"max_position_embeddings": 64}
@@ -104,11 +105,73 @@ def inputs_for(kind: str, padded: bool = True) -> dict[str, Any]:
     return batch | ({"decoder_input_ids": ids[:, :7]} if kind in ("t5", "bart") else {})
 
 
+def headless_model(kind: str) -> Any:
+    """Return the model without its language-model head: its loss is the distance from its own full output."""
+    model = tiny_model(kind)
+    if kind not in PAIRS:
+        return model if kind == "vit" else model.base_model
+    classes = {"t5": tf.T5Model, "bart": tf.BartModel, "whisper": tf.WhisperModel}
+    headless = classes[kind](model.config)
+    weights = {name.removeprefix("model."): value for name, value in model.state_dict().items()}
+    headless.load_state_dict(weights, strict=False)
+    return headless.eval()
+
+
+def calibration_inputs(kind: str, padded: bool = False, rows: int = 24) -> list[dict[str, Any]]:
+    """Return rows for a calibration; padded: of different lengths, and some with padding of their own."""
+    generator = torch.Generator().manual_seed(3)
+    if kind == "vit":
+        return [{"pixel_values": torch.randn(1, 3, 32, 32, generator=generator)} for _ in range(rows)]
+    found: list[dict[str, Any]] = []
+    for number in range(rows):
+        length = 20 - 3 * (number % 5) if padded else 20
+        row = {"input_ids": torch.randint(3, 50, (1, length), generator=generator)}
+        if padded and number % 3 == 0:
+            row["attention_mask"] = (torch.arange(length) < length - 2).long()[None]
+        if kind == "whisper":
+            row = {"decoder_input_ids": row["input_ids"]}
+            row["input_features"] = torch.randn(1, 8, 64, generator=generator)
+        found.append(row)
+    return found
+
+
+def record(model: Any, layer: Any, rows: list[dict[str, Any]]) -> list[np.ndarray]:
+    """Return what the output projection of a layer reads, and 1 if it has a bias, divided by the norm of the stream.
+
+    One array [tokens, H·r (+ 1)] for each use of the layer, over all positions that are no padding.
+    """
+    uses: list[list[np.ndarray]] = []
+    for row in rows:
+        streams: list[Any] = []
+        outputs: list[Any] = []
+        hooks = [
+            layer.stream_module(model).register_forward_pre_hook(
+                lambda _, args, named, kept=streams: kept.append(args[0] if args else named["hidden_states"]),
+                with_kwargs=True,
+            ),
+            layer.output.register_forward_pre_hook(lambda _, args, kept=outputs: kept.append(args[0])),
+        ]
+        if "input_ids" in row and model.config.is_encoder_decoder:
+            start = torch.full_like(row["input_ids"][:, :1], model.config.decoder_start_token_id)
+            row = row | {"decoder_input_ids": torch.cat([start, row["input_ids"][:, :-1]], 1)}
+        with torch.no_grad():
+            model(**row)
+        for hook in hooks:
+            hook.remove()
+        uses = uses or [[] for _ in outputs]
+        for kept, stream, z in zip(uses, streams, outputs, strict=True):
+            reads = "decoder_input_ids" not in row or layer.stack == "encoder"
+            mask = row["attention_mask"][0].bool() if reads and "attention_mask" in row else slice(None)
+            z = torch.cat([z, torch.ones_like(z[..., :1])], 2) if layer.output.bias is not None else z
+            kept.append((z.double() / stream.double().norm(dim=2, keepdim=True))[0, mask].numpy())
+    return [np.concatenate(parts) for parts in uses]
+
+
 @contextmanager
 def gated(model: Any, heads: list[str]) -> Iterator[None]:
     """Set the outputs of these heads to zero before the output projection, inside the context."""
     handles = []
-    layers = prunable_layers(model)
+    layers = layers_of(model)
     stacks = list(dict.fromkeys(layer.stack for layer in layers))
     for layer in layers:
         gate = torch.tensor([float(label.short(stacks) not in heads) for label in layer.labels])  # [H]

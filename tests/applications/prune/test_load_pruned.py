@@ -15,15 +15,15 @@ pytest.importorskip("transformers")
 from transformers import AutoModelForMaskedLM, AutoTokenizer  # noqa: E402
 
 import attngeo  # noqa: E402
-from attngeo.applications.prune.load_pruned import load_pruned  # noqa: E402
-from attngeo.applications.prune.plan import PrunePlan  # noqa: E402
-from attngeo.applications.prune.prune import prune  # noqa: E402
+from attngeo import PrunePlan, load_pruned, prune  # noqa: E402
 from attngeo.errors import InputError, SourceError  # noqa: E402
 from attngeo.live.load import load_model, quiet_transformers  # noqa: E402
 from attngeo.training.monitoring.records import layer_values  # noqa: E402
 from tests.applications.prune.prunable_models import (  # noqa: E402
     EAGER_ONLY,
     MODELS,
+    assert_close,
+    gated,
     inputs_for,
     removed_heads,
     tiny_model,
@@ -76,6 +76,23 @@ def test_bfloat16(kind: str, tmp_path: Path) -> None:
     with torch.no_grad():
         assert torch.equal(loaded(**inputs_for(kind)).logits, small(**inputs_for(kind)).logits)
     assert load_pruned(tmp_path / "small", dtype=torch.float32).dtype == torch.float32
+
+
+def test_a_model_from_a_gguf_file_is_saved_and_loaded(tmp_path: Path) -> None:
+    """transformers does not save a model that it read from such a file."""
+    from tools.proof.gguf.archs import ARCHS
+    from tools.proof.gguf.prove import build, write_gguf
+
+    arch = ARCHS["llama"][0]
+    write_gguf(tmp_path / "model.gguf", "llama", arch, build(arch))
+    model, ids = load_model(tmp_path / "model.gguf", head=True).model, {"input_ids": torch.arange(1, 9)[None]}
+    config = model.config
+    group = config.num_attention_heads // config.num_key_value_heads
+    heads = [f"L0H{head}" for head in range(group)]
+    small = prune(model, PrunePlan.from_heads(model, heads), refit=False)
+    save(small, tmp_path / "small")
+    with torch.no_grad(), gated(model, heads):
+        assert_close(load_pruned(tmp_path / "small")(**ids).logits, model(**ids).logits)
 
 
 @pytest.mark.parametrize("kind", MODELS)
@@ -149,7 +166,7 @@ def test_a_folder_that_is_not_pruned_or_damaged(kind: str, tmp_path: Path) -> No
     with pytest.raises(attngeo.AttngeoError):
         attngeo.score(tmp_path / "small")
     config.write_text(re.sub(r'"1": \[\s+0,', '"1": [99,', text))
-    with pytest.raises(InputError, match="disagree about decoder layer 1"):
+    with pytest.raises(attngeo.AttngeoError, match="does not describe the heads of decoder layer 1"):
         load_pruned(tmp_path / "small")
     config.write_text(text.replace('"head_size": 6', '"head_size": 5'))
     with pytest.raises(attngeo.AttngeoError, match="rows, but the config declares heads that need"):

@@ -72,13 +72,13 @@ def test_draws_have_no_passage_in_common(corpus: Path, monkeypatch: pytest.Monke
 def test_a_run_is_resumed(corpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("experiments.pruning.subjects.CALIBRATION", (0, 2_000_000))
     subject = subjects(Path("models"), corpus)["decoder"]
-    settings = Settings("fresh", 1024, 1024, shares=(0.25,), methods=("magnitude", "gradient"))
+    settings = Settings("fresh", 1024, 1024, shares=(0.25,), methods=("error", "sensitivity"))
     records = list(run(subject, settings))
-    assert [one["method"] for one in records] == ["full", "calibration", *["magnitude"] * 2, *["gradient"] * 2]
+    assert [one["method"] for one in records] == ["full", "calibration", *["error"] * 2, *["sensitivity"] * 2]
     assert {one["heads"] for one in records[2:]} == {4}
     assert all(np.mean(one["losses"]) > np.mean(records[0]["losses"]) for one in records[2:])
     again = list(run(subject, settings, records[:-1]))
-    assert [one["method"] for one in again] == ["calibration", "gradient"]
+    assert [one["method"] for one in again] == ["calibration", "sensitivity"]
     assert again[-1]["losses"] == records[-1]["losses"]
     assert list(run(subject, settings, records)) == []
 

@@ -5,13 +5,16 @@
     prune         a model and a plan → a smaller model
     load_pruned   the folder of a pruned model → the model
 
-Sub-packages: `removal` (how heads are taken out of a live model), `calibration` (what is measured on inputs) and
-`criteria` (what a removal costs). They need torch and import it when they are used.
+rows      calibration inputs, what is predicted in them, and the loss
+measure   the pass over them: second moments of the head outputs, gradients
+criteria  what the removal of heads costs
+choose    the choice of the cheapest heads
+removal   which projections hold the heads of a live model, and how they are cut
+curve     losses by share of heads removed, and `attngeo prune`
 """
 
-from attngeo.applications.prune.load_pruned import load_pruned
+from attngeo.applications.prune.choose import prune_plan
 from attngeo.applications.prune.plan import PrunePlan, RemovedHead
-from attngeo.applications.prune.prune import prune
-from attngeo.applications.prune.prune_plan import prune_plan
+from attngeo.applications.prune.prune import load_pruned, prune
 
 __all__ = ["PrunePlan", "RemovedHead", "load_pruned", "prune", "prune_plan"]

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from attngeo.applications.prune.labels import Head, parse_head
 from attngeo.arguments import file_path, whole_number
 from attngeo.errors import InputError
 from attngeo.io.archive import as_plain, from_plain, load_json, naming_file, save_json, saved_kind
@@ -18,10 +18,50 @@ from attngeo.io.names import first_names
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-    from attngeo.applications.prune.calibration.statistics import Statistics
-    from attngeo.applications.prune.removal.layers import PrunableLayer
+    from attngeo.applications.prune.measure import Statistics
+    from attngeo.applications.prune.removal import PrunableLayer
 
 _KIND = "prune plan"
+_LABEL = re.compile(r"(?:(?P<stack>[^/\s]+)/)?L(?P<layer>\d{1,9})H(?P<head>\d{1,9})")
+
+
+@dataclass(frozen=True, order=True)
+class Head:
+    """One query head, by its stack, its layer and its number in the full model."""
+
+    stack: str
+    layer: int
+    head: int
+
+    def __str__(self) -> str:
+        return f"{self.stack}/L{self.layer}H{self.head}"
+
+    def short(self, stacks: Collection[str]) -> str:
+        """Return the label without the stack where the model has a single one.
+
+        >>> Head("decoder", 3, 7).short(["decoder"]), Head("cross", 3, 7).short(["decoder", "cross"])
+        ('L3H7', 'cross/L3H7')
+        """
+        return f"L{self.layer}H{self.head}" if len(stacks) == 1 else str(self)
+
+
+def parse_head(label: str, stacks: Collection[str]) -> Head:
+    """Return the head that `label` names in a model with these stacks; the stack may be left out if there is one.
+
+    >>> parse_head("L3H7", ["decoder"])
+    Head(stack='decoder', layer=3, head=7)
+    """
+    match = _LABEL.fullmatch(label) if isinstance(label, str) else None
+    if match is None:
+        raise InputError(f"{label!r}: not the label of a head; expected L3H7 or, with its stack, decoder/L3H7")
+    stack = match["stack"]
+    if stack is None and len(stacks) != 1:
+        raise InputError(
+            f"{label}: the model has the stacks {', '.join(stacks)}; write for example {next(iter(stacks))}/{label}"
+        )
+    if stack is not None and stack not in stacks:
+        raise InputError(f"{label}: the model has no stack {stack}; it has {', '.join(stacks)}")
+    return Head(stack or next(iter(stacks)), int(match["layer"]), int(match["head"]))
 
 
 @dataclass(frozen=True)
@@ -32,7 +72,6 @@ class RemovedHead:
     layer: int
     head: int  # query head, numbered as in the full model
     cost: float | None = None  # by the criterion of the plan, when the head was chosen; None: it was chosen by hand
-    figures: dict[str, float] = field(default_factory=dict)  # what the criterion computed for the head
 
     @property
     def label(self) -> Head:
@@ -92,8 +131,7 @@ class PrunePlan(_SavedFields):
         InputError for a head that does not exist or is named twice, for a layer that would lose all its heads, and for
         groups of query heads with one key head that would keep different numbers of heads.
         """
-        from attngeo.applications.prune.fingerprint import fingerprint
-        from attngeo.applications.prune.removal.layers import prunable_layers
+        from attngeo.applications.prune.removal import fingerprint, prunable_layers, stacks_of
 
         if isinstance(heads, str) or not heads:
             raise InputError(f"heads: expected a list of labels such as ['L0H1', 'L3H7'], got {heads!r}")
@@ -126,29 +164,24 @@ class PrunePlan(_SavedFields):
         twice = [head for head, count in Counter(self.heads).items() if count > 1]
         if twice:
             raise InputError(f"{twice[0].short(self.stacks)}: named twice; expected each head once")
-        present = {head: layer for layer in layers for head in layer.labels}
-        missing = [head for head in self.heads if head not in present]
-        if missing:
-            raise InputError(f"{missing[0].short(self.stacks)}: {self._why_missing(missing[0], layers)}")
         gone = set(self.heads)
-        kept = {
-            (layer.stack, layer.layer): tuple(head.head for head in layer.labels if head not in gone)
-            for layer in layers
-        }
+        for head in self.heads:
+            present = {one.layer: one.heads.queries for one in layers if one.stack == head.stack}
+            if head.layer not in present:
+                which = f"layer; the layers are {min(present)} to {max(present)}" if present else "stack"
+                raise InputError(f"{head.short(self.stacks)}: no such {which}")
+            if not 0 <= head.head < present[head.layer]:
+                where = f"layer {head.layer} has the heads 0 to {present[head.layer] - 1}"
+                raise InputError(f"{head.short(self.stacks)}: no such head; {where}")
+        kept = {}
         for layer in layers:
             name = Head(layer.stack, layer.layer, 0).short(self.stacks).rpartition("H")[0]
-            left = kept[layer.stack, layer.layer]
+            left = tuple(head.head for head in layer.labels if head not in gone)
             if not left:
                 raise InputError(f"{name}: all heads of the layer would be removed; at least one has to be kept")
             check_groups(name, left, layer.heads.group)
+            kept[layer.stack, layer.layer] = left
         return kept
-
-    def _why_missing(self, head: Head, layers: Sequence[PrunableLayer]) -> str:
-        numbers = {layer.layer: layer for layer in layers if layer.stack == head.stack}
-        if head.layer not in numbers:
-            return f"no such layer; the layers are {min(numbers)} to {max(numbers)}" if numbers else "no such stack"
-        present = ", ".join(str(one.head) for one in numbers[head.layer].labels)
-        return f"no such head; layer {head.layer} has the heads {present}"
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write the plan to a JSON file, and its statistics to an .npz file of the same name beside it."""
@@ -159,9 +192,9 @@ class PrunePlan(_SavedFields):
         if self.statistics is not None:
             self.statistics.save(beside)
         elif beside.is_file():
-            from attngeo.applications.prune.calibration.statistics import KIND
+            from attngeo.applications.prune.measure import STATISTICS
 
-            if saved_kind(beside) == KIND:
+            if saved_kind(beside) == STATISTICS:
                 beside.unlink()  # of a former plan of this name; `load` would take them for those of this one
         plain = as_plain(replace(self, statistics=None))
         plain.pop("statistics")
@@ -173,14 +206,12 @@ class PrunePlan(_SavedFields):
         path = file_path(path)
         plain = load_json(path, _KIND)
         with naming_file(path):
-            if plain.pop("statistics", None) is not None:
-                raise InputError("statistics is unknown")
             plan = from_plain(_SavedFields, plain)
             if not 0 < len(plan.removed) < plan.total:
                 raise InputError(f"removes {len(plan.removed)} of {plan.total} heads, expected some of them")
         statistics = None
         if path.with_suffix(".npz").exists():
-            from attngeo.applications.prune.calibration.statistics import Statistics
+            from attngeo.applications.prune.measure import Statistics
 
             statistics = Statistics.load(path.with_suffix(".npz"))
         return cls(**vars(plan), statistics=statistics)
@@ -192,11 +223,6 @@ class PrunePlan(_SavedFields):
 
     def __repr__(self) -> str:
         return f"PrunePlan({self})"
-
-
-def stacks_of(layers: Sequence[PrunableLayer]) -> tuple[str, ...]:
-    """Return the names of the stacks, in order."""
-    return tuple(dict.fromkeys(layer.stack for layer in layers))
 
 
 def check_groups(name: str, kept: Sequence[int], group: int) -> None:

@@ -73,13 +73,13 @@ def three_models(minilm: Path) -> attngeo.ModelMap:
 def pruning() -> tuple[Any, Any]:
     """A plan for the bundled decoder, and its losses by two criteria."""
     pytest.importorskip("transformers")
-    from attngeo.applications.prune.calibrate import calibrate
-    from attngeo.applications.prune.loss_curve import loss_curve
-    from attngeo.applications.prune.prune_plan import choose_heads
-    from attngeo.live.load import load_model
+    from attngeo.applications.prune.curve import LossCurve, LossPoint
 
     text = (Path(__file__).parents[3] / "data" / "austen.txt").read_text()
-    calibration = calibrate(load_model(bundled("decoder"), head=True), text, gradients=False)
-    batches = list(calibration.statistics.held_out)[:1]
-    curve = loss_curve(calibration, batches, ["output", "random"], shares=(0.25, 0.5), refits=(True,), seeds=(0, 1))
-    return choose_heads(calibration, "output", share=0.5), curve
+    plan = attngeo.prune_plan(bundled("decoder"), text, share=0.5)
+    points = [
+        LossPoint(method, heads, heads / 16, True, 4.2 + heads / 40 + seed, seed)
+        for method, seed in (("refit", 0), ("random", 0), ("random", 1))
+        for heads in (4, 8)
+    ]
+    return plan, LossCurve("bundled/decoder", "next token", 4.3, tuple(points))

@@ -11,7 +11,7 @@ from attngeo.bundled import training
 
 from attngeo.applications.compare.model_map import FORMS, ModelMap, Pair
 from attngeo.applications.compare.origin.relation import Relation
-from attngeo.applications.prune.loss_curve import LossCurve, LossPoint
+from attngeo.applications.prune.curve import LossCurve, LossPoint
 from attngeo.show.canvas import BLUE, ORANGE
 from attngeo.show.page.sections import comparison_section, model_map_section, pruning_section, training_section
 
@@ -54,9 +54,12 @@ def test_losses_and_plan_are_those_of_the_results(pruning):
     losses, heads = pruning_section(plan, curve).figures
     full, *methods = losses.plotly["data"]
     assert full["y"] == pytest.approx([curve.full] * 2, **EXACT)
-    for trace, method in zip(methods, ("output", "random"), strict=True):
-        expected = [curve.full + curve.increase(method, share / 100, True) for share in trace["x"]]
-        assert trace["y"] == pytest.approx(expected, **EXACT)
+    for trace, method in zip(methods, ("refit", "random"), strict=True):
+        of_shares = [
+            [point.loss for point in curve.points if (point.method, 100 * point.share) == (method, share)]
+            for share in trace["x"]
+        ]
+        assert trace["y"] == pytest.approx([sum(losses) / len(losses) for losses in of_shares], **EXACT)
     assert methods[1]["name"] == "random (2 seeds)"
     spread = [point.loss for point in curve.points if point.method == "random" and point.share == 0.25]
     assert methods[1]["error_y"]["array"][0] == pytest.approx(max(spread) - sum(spread) / 2, rel=1e-3)

@@ -24,7 +24,7 @@ from attngeo.show.page.sections.description import (
 )
 
 if TYPE_CHECKING:
-    from attngeo.applications.prune.loss_curve import LossCurve, LossPoint
+    from attngeo.applications.prune.curve import LossCurve, LossPoint
     from attngeo.applications.prune.plan import PrunePlan
 
 CURVE_READING = (
@@ -42,7 +42,7 @@ _SYMBOLS = ("circle", "square", "diamond", "triangle-up", "triangle-down", "cros
 def pruning_section(plan: PrunePlan | None = None, curve: LossCurve | None = None, *, id: str = "pruning") -> Section:
     """Return the loss curve, the heads of a plan, or both.
 
-    >>> from attngeo.applications.prune.loss_curve import LossCurve, LossPoint
+    >>> from attngeo.applications.prune.curve import LossCurve, LossPoint
     >>> points = (LossPoint("refit", 4, 0.25, True, 3.1), LossPoint("refit", 8, 0.5, True, 3.4))
     >>> (figure,) = pruning_section(curve=LossCurve("model", "masked tokens", 3.0, points)).figures
     >>> figure.plotly["data"][1]["y"]
