@@ -72,16 +72,16 @@ if TYPE_CHECKING:
     from attngeo.atlas.atlas import Atlas
     from attngeo.data import bundled
     from attngeo.errors import AttngeoError
-    from attngeo.organization.capture.capture import capture
-    from attngeo.organization.capture.network_tensor import NetworkTensor
-    from attngeo.organization.expansion.controls import Comparison
-    from attngeo.organization.expansion.expansion import Expansion
-    from attngeo.organization.organization import Organization
+    from attngeo.organization.capture import capture
+    from attngeo.organization.tensor import NetworkTensor
+    from attngeo.organization.expansion import Comparison
+    from attngeo.organization.expansion import Expansion
+    from attngeo.organization.organize import Organization
     from attngeo.organization.organize import organize
-    from attngeo.organization.softmax.invariance import softmax_invariance
-    from attngeo.organization.softmax.invariance_report import InvarianceReport
-    from attngeo.organization.softmax.paraproduct import Paraproduct, paraproduct
-    from attngeo.organization.trees.tree import Tree
+    from attngeo.organization.invariance import softmax_invariance
+    from attngeo.organization.invariance import InvarianceReport
+    from attngeo.organization.paraproduct import Paraproduct, paraproduct
+    from attngeo.organization.tree import Tree
     from attngeo.reporting.report import report
     from attngeo.training.gradients.expected_scores import ExpectedTerms
     from attngeo.training.gradients.expected_terms import expected_terms
@@ -150,40 +150,40 @@ _HOME = {
     "Atlas": "attngeo.atlas.atlas",
     "AttentionWeights": "attngeo.weights.layout.attention_weights",
     "AttngeoError": "attngeo.errors",
-    "Comparison": "attngeo.organization.expansion.controls",
-    "Expansion": "attngeo.organization.expansion.expansion",
+    "Comparison": "attngeo.organization.expansion",
+    "Expansion": "attngeo.organization.expansion",
     "ExpectedTerms": "attngeo.training.gradients.expected_scores",
     "Form": "attngeo.weights.scoring.form",
     "GradientTerms": "attngeo.training.gradients.result",
-    "InvarianceReport": "attngeo.organization.softmax.invariance_report",
+    "InvarianceReport": "attngeo.organization.invariance",
     "LightningMonitor": "attngeo.training.monitoring.lightning_monitor",
     "ModelComparison": "attngeo.applications.compare.comparison",
     "ModelMap": "attngeo.applications.compare.model_map",
     "Monitor": "attngeo.training.monitoring.monitor",
-    "NetworkTensor": "attngeo.organization.capture.network_tensor",
-    "Organization": "attngeo.organization.organization",
-    "Paraproduct": "attngeo.organization.softmax.paraproduct",
+    "NetworkTensor": "attngeo.organization.tensor",
+    "Organization": "attngeo.organization.organize",
+    "Paraproduct": "attngeo.organization.paraproduct",
     "PrunePlan": "attngeo.applications.prune.plan",
     "RotaryPairs": "attngeo.weights.layout.rotary",
     "ScoreTable": "attngeo.weights.scoring.score_table",
-    "Tree": "attngeo.organization.trees.tree",
+    "Tree": "attngeo.organization.tree",
     "attention_layers": "attngeo.weights.layout.layers",
     "bundled": "attngeo.data",
-    "capture": "attngeo.organization.capture.capture",
+    "capture": "attngeo.organization.capture",
     "compare": "attngeo.applications.compare.compare",
     "compare_all": "attngeo.applications.compare.model_map",
     "expected_terms": "attngeo.training.gradients.expected_terms",
     "gradient_terms": "attngeo.training.gradients.gradient_terms",
     "load_pruned": "attngeo.applications.prune.load_pruned",
     "organize": "attngeo.organization.organize",
-    "paraproduct": "attngeo.organization.softmax.paraproduct",
+    "paraproduct": "attngeo.organization.paraproduct",
     "pretrain": "attngeo.training.pretraining.pretrain",
     "prune": "attngeo.applications.prune.prune",
     "prune_plan": "attngeo.applications.prune.prune_plan",
     "published": "attngeo.weights.scoring.published",
     "report": "attngeo.reporting.report",
     "score": "attngeo.weights.scoring.score",
-    "softmax_invariance": "attngeo.organization.softmax.invariance",
+    "softmax_invariance": "attngeo.organization.invariance",
     "symmetric_init_": "attngeo.training.initialise",
     "track": "attngeo.training.monitoring.track",
     "watch": "attngeo.training.monitoring.watch",

@@ -11,7 +11,7 @@ from PIL import Image
 from transformers import BertTokenizer
 
 from attngeo.organization import Comparison, Expansion, InvarianceReport, NetworkTensor, Organization
-from attngeo.organization.trees.planted import planted
+from attngeo.organization.planted import planted
 from attngeo.show.organization_text import invariance_summary
 from tests.cli.commands import call, error_line, run, run_script
 from tests.live.tiny_live_models import tiny_model

@@ -244,7 +244,7 @@ def test_json_results_with_values_of_a_wrong_type(
 def test_a_sound_file_with_a_damaged_header(tmp_path: Path) -> None:
     from scipy.io import wavfile
 
-    from attngeo.organization.capture.media import read_sound
+    from attngeo.organization.inputs import read_sound
 
     path = tmp_path / "sound.wav"
     wavfile.write(path, 8000, np.zeros(100, np.int16))

@@ -14,9 +14,9 @@ from attngeo.io.names import joined_names
 
 if TYPE_CHECKING:
     from attngeo.arrays import Floats
-    from attngeo.organization.capture.network_tensor import NetworkTensor
-    from attngeo.organization.expansion.controls import Comparison
-    from attngeo.organization.organization import Organization
+    from attngeo.organization.tensor import NetworkTensor
+    from attngeo.organization.expansion import Comparison
+    from attngeo.organization.organize import Organization
 
 app = typer.Typer(rich_markup_mode=None)
 
@@ -151,7 +151,7 @@ def invariance(
         with ProgressBar(ref or str(tensor)) as bar, printed_warnings(bar.say):
             network = _network(ref, option, value, device, layers=layers, stack=stack, target=target, truncate=truncate)
 
-            from attngeo.organization.softmax.invariance import softmax_invariance
+            from attngeo.organization.invariance import softmax_invariance
             from attngeo.show.organization_text import invariance_summary
 
             report = softmax_invariance(network, masked=masked, seed=seed, device=device, progress=bar.step)
@@ -195,7 +195,7 @@ def read_content(option: str, value: str | Path) -> Any:
         return read_words(Path(value))
     if option == "--text":
         return value
-    from attngeo.organization.capture.media import read_image, read_sound
+    from attngeo.organization.inputs import read_image, read_sound
 
     return read_image(value) if option == "--image" else read_sound(value)
 
@@ -208,7 +208,7 @@ def _network(ref: str | None, option: str, value: Any, device: str | None, **opt
         for name in chosen:
             raise InputError(f"--{name}: selects what to capture from a model, but --tensor is already captured")
         return cast("NetworkTensor | Floats", value)
-    from attngeo.organization.capture.capture import capture
+    from attngeo.organization.capture import capture
 
     if option == "--audio":
         chosen["sampling_rate"], value = value
@@ -218,7 +218,7 @@ def _network(ref: str | None, option: str, value: Any, device: str | None, **opt
 def _read_tensor(path: Path) -> NetworkTensor | Floats:
     """Return a saved network tensor, or the array in an .npy file."""
     if path.suffix != ".npy":
-        from attngeo.organization.capture.network_tensor import NetworkTensor
+        from attngeo.organization.tensor import NetworkTensor
 
         return NetworkTensor.load(path)
     from attngeo.io.archive import load_npy

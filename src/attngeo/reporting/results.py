@@ -14,11 +14,11 @@ from attngeo.applications.prune.plan import PrunePlan
 from attngeo.arguments import file_path
 from attngeo.errors import InputError
 from attngeo.io.names import distinct_names, joined_names, short_name
-from attngeo.organization.capture.network_tensor import NetworkTensor
-from attngeo.organization.expansion.controls import Comparison
-from attngeo.organization.expansion.expansion import Expansion
-from attngeo.organization.organization import Organization
-from attngeo.organization.softmax.invariance_report import InvarianceReport
+from attngeo.organization.tensor import NetworkTensor
+from attngeo.organization.expansion import Comparison
+from attngeo.organization.expansion import Expansion
+from attngeo.organization.organize import Organization
+from attngeo.organization.invariance import InvarianceReport
 from attngeo.training.monitoring.records import Record
 from attngeo.weights.scoring.head_form import HeadForm
 from attngeo.weights.scoring.rotary import OffsetCurves

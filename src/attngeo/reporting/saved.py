@@ -13,11 +13,11 @@ from attngeo.applications.prune.plan import PrunePlan
 from attngeo.errors import SourceError
 from attngeo.io.archive import saved_kind
 from attngeo.io.tables import read_parquet
-from attngeo.organization.capture.network_tensor import NetworkTensor
-from attngeo.organization.expansion.controls import Comparison
-from attngeo.organization.expansion.expansion import Expansion
-from attngeo.organization.organization import Organization
-from attngeo.organization.softmax.invariance_report import InvarianceReport
+from attngeo.organization.tensor import NetworkTensor
+from attngeo.organization.expansion import Comparison
+from attngeo.organization.expansion import Expansion
+from attngeo.organization.organize import Organization
+from attngeo.organization.invariance import InvarianceReport
 from attngeo.training.monitoring.records import read_records
 from attngeo.weights.scoring.score_table import ScoreTable
 from attngeo.weights.sources import SUFFIXES

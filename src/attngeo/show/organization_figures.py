@@ -33,11 +33,11 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from attngeo.arrays import Floats
-    from attngeo.organization.expansion.controls import Comparison
-    from attngeo.organization.haar.smoothness import Holder
-    from attngeo.organization.organization import Organization
-    from attngeo.organization.softmax.invariance_report import InvarianceReport
-    from attngeo.organization.trees.tree import Tree
+    from attngeo.organization.expansion import Comparison
+    from attngeo.organization.smoothness import Holder
+    from attngeo.organization.organize import Organization
+    from attngeo.organization.invariance import InvarianceReport
+    from attngeo.organization.tree import Tree
 
 _AXES = ("queries", "keys", "heads")
 _LABEL = (0.17, 0.055)  # width and height of the label of a head, as shares of the range of the points

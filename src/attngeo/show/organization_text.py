@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
-    from attngeo.organization.expansion.controls import Comparison
-    from attngeo.organization.expansion.expansion import Expansion
-    from attngeo.organization.organization import Organization
-    from attngeo.organization.softmax.invariance_report import InvarianceReport
-    from attngeo.organization.trees.tree import Tree
+    from attngeo.organization.expansion import Comparison
+    from attngeo.organization.expansion import Expansion
+    from attngeo.organization.organize import Organization
+    from attngeo.organization.invariance import InvarianceReport
+    from attngeo.organization.tree import Tree
 
 _WIDTH = 80  # characters per line, as in most terminals
 _AXES = ("queries", "keys", "heads")

@@ -17,7 +17,7 @@ from attngeo.atlas.organizing.network import is_read
 from attngeo.atlas.organizing.summary import mean_interval
 from attngeo.errors import InputError
 from attngeo.live.load import LoadedModel, load_model
-from attngeo.organization.geometry.agreement import agreement
+from attngeo.organization.agreement import agreement
 
 TEXTS = [
     "The heads of a layer read the same text, and each of them looks for something else in it.",

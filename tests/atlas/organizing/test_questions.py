@@ -17,7 +17,7 @@ from attngeo.atlas.organizing.questions import Invariance, Trees, _shared_keys  
 from attngeo.atlas.organizing.texts import Text  # noqa: E402
 from attngeo.live.load import load_model  # noqa: E402
 from attngeo.organization import NetworkTensor, Tree  # noqa: E402
-from attngeo.organization.capture.capture import capture  # noqa: E402
+from attngeo.organization.capture import capture  # noqa: E402
 from tests.applications.prune.prunable_models import tiny_model  # noqa: E402
 
 

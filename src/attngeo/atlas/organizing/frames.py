@@ -8,8 +8,8 @@ import numpy as np
 
 from attngeo.atlas.columns import NETWORKS
 from attngeo.atlas.store import Store
-from attngeo.organization.geometry.agreement import agreement
-from attngeo.organization.trees.tree import Tree
+from attngeo.organization.agreement import agreement
+from attngeo.organization.tree import Tree
 from attngeo.weights.scoring.rows import null_if_nan
 
 if TYPE_CHECKING:

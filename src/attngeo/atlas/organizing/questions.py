@@ -16,13 +16,13 @@ from attngeo.atlas.columns import BASES, CONTRASTS
 from attngeo.atlas.options import Options
 from attngeo.atlas.organizing.texts import Text
 from attngeo.live.attention_modules import attention_stacks
-from attngeo.organization.capture.capture import capture
-from attngeo.organization.capture.inputs import choose_stack, modality
-from attngeo.organization.capture.network_tensor import NetworkTensor, check_stack, check_stage
-from attngeo.organization.expansion.controls import Comparison
+from attngeo.organization.capture import capture
+from attngeo.organization.inputs import choose_stack, modality
+from attngeo.organization.tensor import NetworkTensor, check_stack, check_stage
+from attngeo.organization.expansion import Comparison
 from attngeo.organization.organize import organize
-from attngeo.organization.softmax.invariance import softmax_invariance
-from attngeo.organization.trees.tree import Tree
+from attngeo.organization.invariance import softmax_invariance
+from attngeo.organization.tree import Tree
 from attngeo.weights.scoring.rows import Row, null_if_nan
 
 if TYPE_CHECKING:

@@ -12,10 +12,10 @@ from typing import Any
 from attngeo.errors import InputError
 from attngeo.io.progress import Progress
 from attngeo.live.load import ModelRef, load_model
-from attngeo.organization.capture.capture import capture
-from attngeo.organization.capture.inputs import TEXT, modality
-from attngeo.organization.capture.network_tensor import NetworkTensor, check_stack, check_stage
-from attngeo.organization.organization import Organization
+from attngeo.organization.capture import capture
+from attngeo.organization.inputs import TEXT, modality
+from attngeo.organization.tensor import NetworkTensor, check_stack, check_stage
+from attngeo.organization.organize import Organization
 from attngeo.organization.organize import organize
 from attngeo.reporting.report import report
 from attngeo.show.page.attention import attention_data

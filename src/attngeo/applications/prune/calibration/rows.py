@@ -15,7 +15,7 @@ from attngeo.arguments import whole_number
 from attngeo.errors import InputError
 from attngeo.live.attention_modules import Stack, attention_stacks
 from attngeo.live.load import LoadedModel, quiet_transformers
-from attngeo.organization.capture.inputs import TEXT, maximum_tokens, modality, prepare_input, split_inputs
+from attngeo.organization.inputs import TEXT, maximum_tokens, modality, prepare_input, split_inputs
 
 WINDOW = 512  # tokens per row of a long text, at most
 _SMALLEST_WINDOW, _ROWS_WANTED = 16, 8  # a short text is cut into shorter rows, so that some can be held out

@@ -18,9 +18,9 @@ from attngeo.applications.prune.plan import stacks_of
 from attngeo.applications.prune.removal.layers import PrunableLayer
 from attngeo.arrays import Floats
 from attngeo.errors import InputError
-from attngeo.organization.capture.capture import capture
+from attngeo.organization.capture import capture
 from attngeo.organization.organize import organize
-from attngeo.organization.questionnaire.flexible_tree import flexible_tree
+from attngeo.organization.grow import flexible_tree
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

@@ -12,7 +12,7 @@ from attngeo.show.page.section import PageFigure, Section
 from attngeo.show.page.sections.description import Panel, Trace, axis, columns, figure, rounded, rounded_number
 
 if TYPE_CHECKING:
-    from attngeo.organization.expansion.controls import Comparison, Profile
+    from attngeo.organization.expansion import Comparison, Profile
 
 READING = (
     "The first figure shows the error that is left when only the largest coefficients are kept: the lower a curve, "
