@@ -10,7 +10,7 @@ Organise a network
     organize            find the hierarchy of a network tensor → Organization: a tree and an affinity for each axis
     softmax_invariance  compare the geometry before and after the softmax → InvarianceReport
     paraproduct         expand a function of a matrix along two trees → Paraproduct
-    NetworkTensor, Organization, Expansion, Comparison, InvarianceReport, Paraproduct, Tree
+    NetworkTensor, Organization, Expansion, SparsityControls, InvarianceReport, Paraproduct, Tree
 
 Compare models
     compare             what changed from one model to another, are they related, how far apart → ModelComparison
@@ -73,14 +73,11 @@ if TYPE_CHECKING:
     from attngeo.data import bundled
     from attngeo.errors import AttngeoError
     from attngeo.organization.capture import capture
-    from attngeo.organization.tensor import NetworkTensor
-    from attngeo.organization.expansion import Comparison
-    from attngeo.organization.expansion import Expansion
-    from attngeo.organization.organize import Organization
-    from attngeo.organization.organize import organize
-    from attngeo.organization.invariance import softmax_invariance
-    from attngeo.organization.invariance import InvarianceReport
+    from attngeo.organization.expansion import Expansion, SparsityControls
+    from attngeo.organization.invariance import InvarianceReport, softmax_invariance
+    from attngeo.organization.organize import Organization, organize
     from attngeo.organization.paraproduct import Paraproduct, paraproduct
+    from attngeo.organization.tensor import NetworkTensor
     from attngeo.organization.tree import Tree
     from attngeo.reporting.report import report
     from attngeo.training.gradients.expected_scores import ExpectedTerms
@@ -105,7 +102,6 @@ __all__ = [
     "Atlas",
     "AttentionWeights",
     "AttngeoError",
-    "Comparison",
     "Expansion",
     "ExpectedTerms",
     "Form",
@@ -121,6 +117,7 @@ __all__ = [
     "PrunePlan",
     "RotaryPairs",
     "ScoreTable",
+    "SparsityControls",
     "Tree",
     "__version__",
     "attention_layers",
@@ -150,7 +147,7 @@ _HOME = {
     "Atlas": "attngeo.atlas.atlas",
     "AttentionWeights": "attngeo.weights.layout.attention_weights",
     "AttngeoError": "attngeo.errors",
-    "Comparison": "attngeo.organization.expansion",
+    "SparsityControls": "attngeo.organization.expansion",
     "Expansion": "attngeo.organization.expansion",
     "ExpectedTerms": "attngeo.training.gradients.expected_scores",
     "Form": "attngeo.weights.scoring.form",

@@ -122,7 +122,7 @@ def test_descriptions_that_nest_too_deeply(tmp_path: Path, name: str) -> None:
 def test_json_results_that_nest_too_deeply(tmp_path: Path) -> None:
     (tmp_path / "saved").write_bytes(DEEP)
     with pytest.raises(InputError, match="incomplete, damaged or not a file of attngeo"):
-        attngeo.Comparison.load(tmp_path / "saved")
+        attngeo.SparsityControls.load(tmp_path / "saved")
     content = io.BytesIO()
     score_table().frame.write_parquet(content, metadata={"attngeo_notes": DEEP.decode()})
     (tmp_path / "scores.parquet").write_bytes(content.getvalue())

@@ -7,7 +7,7 @@ import pytest
 from scipy.fft import dctn
 
 from attngeo.errors import InputError
-from attngeo.organization import Comparison, Expansion, Tree, expand, organize, planted
+from attngeo.organization import Expansion, SparsityControls, Tree, expand, organize, planted
 from attngeo.organization.haar import forward, inverse
 
 torch = pytest.importorskip("torch")
@@ -117,7 +117,7 @@ def test_the_permuted_control_fits_trees_with_the_same_settings():
 def test_comparisons_compare_save_and_load(planted_expansion, tmp_path):
     array, _, expansion = planted_expansion
     for comparison in (expansion.compare(), organize(array).expand().compare(), expand(*tiny_matrix()).compare()):
-        again = Comparison.load(comparison.save(tmp_path / "c.json"))
+        again = SparsityControls.load(comparison.save(tmp_path / "c.json"))
         assert again == comparison and str(again.rows()) == str(comparison.rows()) and str(again) == str(comparison)
     assert expansion.compare(1) == expansion.compare(1) != expansion.compare(2)
 

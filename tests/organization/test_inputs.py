@@ -107,6 +107,16 @@ def test_a_text_longer_than_the_model_reads_is_refused_or_truncated(bert: Path) 
     assert tensor.shape[:2] == (64, 64) and tensor.queries[-1] == "[SEP]"
 
 
+def test_a_text_that_is_too_long_is_refused_before_the_model_is_loaded(bert: Path, tmp_path: Path) -> None:
+    """Weights that cannot be read are not found out about: nothing was loaded but the tokenizer and the config."""
+    for path in bert.iterdir():
+        (tmp_path / path.name).write_bytes(path.read_bytes()[: 100 if path.suffix == ".safetensors" else None])
+    with pytest.raises(InputError, match=r"text: 122 tokens, but .* reads at most 64; .*--truncate"):
+        capture(tmp_path, "the head " * 60)
+    with pytest.raises(SourceError, match="transformers cannot load it"):
+        capture(tmp_path, "the head " * 20)
+
+
 def test_roberta_reads_fewer_tokens_than_it_has_positions(tokenizer: Any) -> None:
     model = tiny_model("roberta")  # 64 positions, the first one used is padding_idx + 1
     assert single(capture(model, "the " * 200, tokenizer=tokenizer, truncate=True)).shape[0] == 63

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-# Short name in columns → name of a basis in `Comparison`.
+# Short name in columns → name of a basis in `SparsityControls`.
 BASES = {
     "trees": "trees",
     "shuffled": "shuffled axes",

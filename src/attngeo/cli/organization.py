@@ -14,9 +14,9 @@ from attngeo.io.names import joined_names
 
 if TYPE_CHECKING:
     from attngeo.arrays import Floats
-    from attngeo.organization.tensor import NetworkTensor
-    from attngeo.organization.expansion import Comparison
+    from attngeo.organization.expansion import SparsityControls
     from attngeo.organization.organize import Organization
+    from attngeo.organization.tensor import NetworkTensor
 
 app = typer.Typer(rich_markup_mode=None)
 
@@ -228,7 +228,7 @@ def _read_tensor(path: Path) -> NetworkTensor | Floats:
     return tensor
 
 
-def _draw_organization(organization: Organization, comparison: Comparison, folder: Path) -> None:
+def _draw_organization(organization: Organization, comparison: SparsityControls, folder: Path) -> None:
     from attngeo.show.canvas import save_figure
 
     for kind in ("slices", "trees", "heads")[: len(organization.trees)]:

@@ -5,7 +5,7 @@ Results
     Organization         a tree and an affinity per axis, all steps, the reordered tensor, the diffusion map
     Step                 the state after one iteration of `organize`
     expand, Expansion    Haar coefficients along the trees: entropy, sparsity, smoothness
-    Comparison           the same figures together with those of controls
+    SparsityControls     the same figures together with those of controls
     softmax_invariance   the geometry before and after the softmax → InvarianceReport
     paraproduct          A(f) split along two trees → Paraproduct: exact value, approximation, residual
     NetworkTensor        queries × keys × heads of one input, with labels and mask
@@ -32,7 +32,7 @@ Modules
 
 from attngeo.organization.affinity import affinity_from_distance, cosine_affinity, diffusion_map, gaussian_affinity
 from attngeo.organization.distance import tree_distance
-from attngeo.organization.expansion import Comparison, Expansion, expand
+from attngeo.organization.expansion import Expansion, SparsityControls, expand
 from attngeo.organization.grow import binary_tree, flexible_tree, haar_tree
 from attngeo.organization.invariance import InvarianceReport, softmax_invariance
 from attngeo.organization.organize import Organization, organize
@@ -43,12 +43,12 @@ from attngeo.organization.tensor import NetworkTensor
 from attngeo.organization.tree import Tree
 
 __all__ = [
-    "Comparison",
     "Expansion",
     "InvarianceReport",
     "NetworkTensor",
     "Organization",
     "Paraproduct",
+    "SparsityControls",
     "Step",
     "Tree",
     "affinity_from_distance",

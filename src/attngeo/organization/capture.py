@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from attngeo.errors import InputError
 from attngeo.live.attention_modules import Stack, attention_stacks, forward_arguments, submodel_for, type_label
-from attngeo.live.load import LoadedModel, ModelRef, Processor, load_model, run_model
+from attngeo.live.load import LoadedModel, ModelRef, Processor, check_torch, load_model, run_model
 from attngeo.organization.inputs import (
     DECODER_IDS,
     SOUND,
@@ -20,6 +20,7 @@ from attngeo.organization.inputs import (
     position_labels,
     prepare_input,
     split_inputs,
+    tokenizer_for,
 )
 from attngeo.organization.tensor import NetworkTensor, check_stack, check_stage
 from attngeo.weights.layout.layers import check_highest, chosen_layers
@@ -75,6 +76,9 @@ def capture(
     check_stack(stack)
     wanted_layers = chosen_layers(layers)
     single_inputs, is_single = split_inputs(inputs)
+    if not truncate:
+        check_torch()
+        tokenizer = tokenizer_for(model_or_ref, [*single_inputs, target], tokenizer)
     loaded = load_model(model_or_ref, tokenizer=tokenizer, processor=processor, device=device)
     stacks = attention_stacks(loaded.model)
     tensors = []

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, reduce
+from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, overload
 
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 
 Row: TypeAlias = dict[str, str | float | None]  # column name → value
 
+LARGEST_PERMUTED = 1 << 25  # values that trees are fitted to as a control; of a larger array, a block of its values
 TREES, DYADIC = "trees", "dyadic trees"
 PERMUTED = {TREES: "permuted: trees", DYADIC: "permuted: dyadic trees"}
 
@@ -53,7 +55,7 @@ class Profile:
 
 
 @dataclass(frozen=True)
-class Comparison(Drawable):
+class SparsityControls(Drawable):
     """The figures of the organised trees, followed by those of the controls.
 
     >>> comparison = organize(planted((32, 32, 12), seed=0)[0]).expand().compare()
@@ -64,6 +66,7 @@ class Comparison(Drawable):
     """
 
     profiles: tuple[Profile, ...]
+    block: tuple[int, ...] = ()  # shape of the block of permuted values that trees were fitted to; (): all of them
 
     def __getitem__(self, name: str) -> Profile:
         """Return the profile of a basis, for example comparison["dyadic trees"]."""
@@ -105,7 +108,7 @@ class Comparison(Drawable):
         return save_json(path, "comparison", as_plain(self))
 
     @classmethod
-    def load(cls, path: str | Path) -> Comparison:
+    def load(cls, path: str | Path) -> SparsityControls:
         """Return the comparison that `save` wrote."""
         stored = load_json(path, "comparison")
         with naming_file(path):
@@ -124,42 +127,19 @@ class Comparison(Drawable):
         if PERMUTED[TREES] in self:
             permuted = f"{100 * self.gain(permuted=True):.1f}%"
             verdict += f"; {permuted} for trees fitted to permuted values, which have no structure"
+            if self.block:
+                verdict += f" (to a block of {' × '.join(map(str, self.block))} of them)"
         return "\n".join([*lines, verdict])
 
 
-def compare(
-    own: Profile,
-    array: NDArray[Any],
-    trees: tuple[Tree, ...],
-    settings: Mapping[str, Any],
-    seed: int,
-    device: str | None = None,
-    progress: Progress | None = None,
-) -> Comparison:
-    """Return the profile `own` of an array along its trees together with the profiles of the controls.
-
-    settings: settings of the questionnaire for the permuted control, which is left out if they are empty
-    seed:     seed of the shuffled axes and of the permuted values
-    """
-    rng = np.random.default_rng(whole_number(seed, "seed"))
-    profiles = [own, *_controls(array, trees, rng)]
-    if settings:
-        noise = rng.permuted(array)  # the same values in random places
-        values = prepared(noise, device)
-        fitted = settle(values, Settings.of(values.ndim, **settings), progress).trees
-        profiles += [_on_trees(PERMUTED[TREES], noise, fitted), _on_trees(PERMUTED[DYADIC], noise, _dyadic(noise))]
-    return Comparison(tuple(profiles))
-
-
-def _controls(array: NDArray[Any], trees: tuple[Tree, ...], rng: np.random.Generator) -> Iterator[Profile]:
-    """Yield the profiles of the controls that need no fitting."""
-    from scipy.fft import dctn
-
-    yield _on_trees("shuffled axes", array[np.ix_(*(rng.permutation(n) for n in array.shape))], trees)
-    yield _on_trees(DYADIC, array, _dyadic(array))
-    if array.ndim == 3:
-        yield Profile("cosines per head", sparsity(dctn(array, axes=(0, 1), norm="ortho")), None)
-    yield Profile("cosines", sparsity(dctn(array, norm="ortho")), None)
+def _permuted(array: NDArray[Any], rng: np.random.Generator) -> tuple[NDArray[Any], tuple[int, ...]]:
+    """Return the values of an array in random places, and (); of a large array a block of them, and its shape."""
+    side = max(array.shape)
+    while prod(block := tuple(min(n, side) for n in array.shape)) > LARGEST_PERMUTED:
+        side -= 1
+    if block == array.shape:
+        return rng.permuted(array), ()
+    return array.reshape(-1)[rng.integers(0, array.size, block)], block
 
 
 def _dyadic(array: NDArray[Any]) -> tuple[Tree, ...]:
@@ -167,12 +147,12 @@ def _dyadic(array: NDArray[Any]) -> tuple[Tree, ...]:
 
 
 def _on_trees(name: str, array: NDArray[Any], trees: tuple[Tree, ...]) -> Profile:
-    """Return the profile of an array in the Haar basis of the trees."""
-    coefficients = forward(array, dict(enumerate(trees)))
+    """Return the profile of an array, which is overwritten, in the Haar basis of the trees."""
+    coefficients = forward(array, dict(enumerate(trees)), overwrite=True)
     return Profile(name, sparsity(coefficients), holder(coefficients, trees))
 
 
-def _check(comparison: Comparison) -> None:
+def _check(comparison: SparsityControls) -> None:
     """Raise InputError if a comparison from a file lacks a basis or figures that its methods need."""
     for name in (TREES, DYADIC):
         if name not in comparison:
@@ -269,21 +249,41 @@ class Expansion(Drawable):
         permuted: bool = True,
         device: str | None = None,
         progress: Progress | bool | None = None,
-    ) -> Comparison:
+    ) -> SparsityControls:
         """Return sparsity and smoothness together with those of controls: shuffled axes, dyadic trees, cosines.
 
         Trees fitted to the values they are judged on gain something even without structure. If `organize` fitted the
         trees, `permuted` therefore adds two more controls: trees fitted with the same settings to the same values in
-        random places, and dyadic trees on those values. This takes as long as `organize` did.
+        random places, and dyadic trees on those values. Of an array with more than 2²⁵ values they are fitted to a
+        block of that many, drawn at random, which takes a bounded time; trees gain less on a smaller array. `block` has
+        its shape.
 
         seed:     seed of the shuffled axes and of the permuted values
         device:   torch device for fitting the permuted control
         progress: `progress(done, total)` is called after every axis; True draws a progress bar
         """
-        own = Profile(TREES, self.sparsity, self.holder)
-        settings = self.settings if permuted else {}
-        call = progress if callable(progress) else None
-        return compare(own, to_numpy(self.inverse()), self.trees, settings, seed, device, call)
+        from scipy.fft import dctn
+
+        rng = np.random.default_rng(whole_number(seed, "seed"))
+        # At most three arrays of this size are held at a time, the coefficients among them.
+        shuffled = self._array()[np.ix_(*(rng.permutation(tree.size) for tree in self.trees))]
+        profiles = [Profile(TREES, self.sparsity, self.holder), _on_trees("shuffled axes", shuffled, self.trees)]
+        del shuffled
+        array = self._array()
+        noise, block = _permuted(array, rng) if permuted and self.settings else (None, ())
+        cosines = []
+        if array.ndim == 3:
+            cosines.append(Profile("cosines per head", sparsity(dctn(array, axes=(0, 1), norm="ortho")), None))
+        cosines.append(Profile("cosines", sparsity(dctn(array, norm="ortho")), None))
+        profiles += [_on_trees(DYADIC, array, _dyadic(array)), *cosines]
+        del array
+        if noise is not None:
+            values = prepared(noise, device)
+            call = progress if callable(progress) else None
+            fitted = settle(values, Settings.of(noise.ndim, **self.settings), call).trees
+            profiles.append(_on_trees(PERMUTED[TREES], noise.copy(), fitted))
+            profiles.append(_on_trees(PERMUTED[DYADIC], noise, _dyadic(noise)))
+        return SparsityControls(tuple(profiles), block)
 
     def plot(self) -> Figure:
         """Return a figure of the best-n-term curve and the smoothness, with the controls that need no fitting."""
@@ -308,6 +308,10 @@ class Expansion(Drawable):
                 raise InputError(f"coefficients of shape {coefficients.shape} do not match trees of sizes {sizes}")
             settings = Settings.stored(about.get("settings", {}))
         return cls(coefficients, trees, settings)
+
+    def _array(self) -> NDArray[Any]:
+        """Return the original array as a NumPy array of its own."""
+        return np.ascontiguousarray(to_numpy(self.inverse()))
 
     def _numpy(self) -> NDArray[Any]:
         array: NDArray[Any] = to_numpy(self.coefficients)

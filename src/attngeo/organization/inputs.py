@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attngeo.errors import InputError
+from attngeo.io.names import short_name
 from attngeo.live.attention_modules import Stack, forward_arguments, type_label
 from attngeo.live.load import LoadedModel, quiet_transformers
 
@@ -32,6 +33,8 @@ TEXT, IMAGE, SOUND, DECODER_IDS = "input_ids", "pixel_values", "input_values", "
 _MAIN_ARGUMENTS = (TEXT, IMAGE, SOUND, "input_features")
 _DEFAULT_STACKS = {TEXT: "text", IMAGE: "vision", SOUND: "audio"}
 _UNLIMITED = 10**8  # tokenizers without a maximum length state an absurd one
+_LENGTHS = ("max_position_embeddings", "n_positions", "n_ctx")  # where configs state the longest text
+_SHORT = 32  # characters; a text of so few has fewer tokens than any model reads
 
 
 @dataclass(frozen=True, eq=False)
@@ -182,10 +185,7 @@ def _tokenize(text: str, loaded: LoadedModel, truncate: bool) -> dict[str, Tenso
         count = tensors[TEXT].shape[1]
         if limit is not None and count > limit:
             if not truncate:
-                raise InputError(
-                    f"text: {count} tokens, but {loaded.name} reads at most {limit}; "
-                    "truncate the text with truncate=True (--truncate)"
-                )
+                raise _too_long(count, loaded.name, limit)
             tensors = dict(tokenizer(text, return_tensors="pt", truncation=True, max_length=limit))
     if count == 0:
         raise InputError("text: contains no token of this model's vocabulary")
@@ -194,14 +194,52 @@ def _tokenize(text: str, loaded: LoadedModel, truncate: bool) -> dict[str, Tenso
 
 def maximum_tokens(loaded: LoadedModel) -> int | None:
     """Return the length of the longest text the model reads: the smallest of the stated limits, None without one."""
-    config = loaded.model.config.get_text_config()
-    limits = [getattr(config, name, None) for name in ("max_position_embeddings", "n_positions", "n_ctx")]
-    limits.append(getattr(loaded.tokenizer, "model_max_length", None))
+    limits = [_stated_maximum(loaded.model.config, loaded.tokenizer)]
     for path, module in loaded.model.named_modules():
         if path.endswith("position_embeddings") and getattr(module, "padding_idx", None) is not None:
             limits.append(module.num_embeddings - module.padding_idx - 1)  # RoBERTa's positions start after padding_idx
-    known = [int(limit) for limit in limits if isinstance(limit, int) and 0 < limit < _UNLIMITED]
-    return min(known, default=None)
+    return min((limit for limit in limits if limit is not None), default=None)
+
+
+def _stated_maximum(config: Any, tokenizer: Any) -> int | None:
+    """Return the smallest length that a config and a tokenizer state, None if there is none."""
+    limits = [getattr(config.get_text_config(), name, None) for name in _LENGTHS]
+    limits.append(getattr(tokenizer, "model_max_length", None))
+    return min((int(limit) for limit in limits if isinstance(limit, int) and 0 < limit < _UNLIMITED), default=None)
+
+
+def _too_long(count: int, name: str, limit: int) -> InputError:
+    advice = "truncate the text with truncate=True (--truncate)"
+    return InputError(f"text: {count} tokens, but {name} reads at most {limit}; {advice}")
+
+
+def tokenizer_for(ref: Any, texts: Sequence[Any], given: Any) -> Any:
+    """Return the tokenizer of a model in a file or folder; raise InputError for a text longer than the model reads.
+
+    It is called before the model is loaded, which may take long. Where nothing can be too long, or the files cannot be
+    read, it returns the tokenizer that was given, and the loaded model decides.
+    """
+    long = [text for text in texts if isinstance(text, str) and len(text) > _SHORT]
+    path = Path(os.path.expanduser(ref)) if isinstance(ref, str | os.PathLike) else None
+    if not long or path is None or not path.exists():
+        return given
+    from transformers import AutoConfig, AutoTokenizer
+
+    folder = path if path.is_dir() else path.parent
+    source = {"pretrained_model_name_or_path": str(folder)}
+    source |= {"gguf_file": path.name} if path.suffix == ".gguf" else {}
+    try:
+        with quiet_transformers():
+            tokenizer = given or AutoTokenizer.from_pretrained(**source)
+            limit = _stated_maximum(AutoConfig.from_pretrained(**source), tokenizer)
+            count = max(len(tokenizer(text)[TEXT]) for text in long)
+            if not set(tokenizer.get_vocab()) - set(tokenizer.all_special_tokens):  # transformers invented it
+                return given
+    except Exception:  # transformers has no single error for what it cannot read
+        return given
+    if limit is not None and count > limit:
+        raise _too_long(count, short_name(os.fspath(ref)), limit)
+    return tokenizer
 
 
 def _decoder_ids(loaded: LoadedModel, tensors: Mapping[str, Tensor], target: str | None, truncate: bool) -> Tensor:

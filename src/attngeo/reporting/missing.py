@@ -14,9 +14,9 @@ from attngeo.io.names import short_name
 from attngeo.io.progress import Progress
 from attngeo.live.load import load_model
 from attngeo.organization.capture import capture
-from attngeo.organization.tensor import NetworkTensor
-from attngeo.organization.organize import organize
 from attngeo.organization.invariance import softmax_invariance
+from attngeo.organization.organize import organize
+from attngeo.organization.tensor import NetworkTensor
 from attngeo.reporting.model_names import tell_apart
 from attngeo.reporting.results import ModelResults, Results, reference_name
 from attngeo.training.monitoring.records import RECORDS_FILE, read_records

@@ -14,11 +14,10 @@ from attngeo.applications.prune.plan import PrunePlan
 from attngeo.arguments import file_path
 from attngeo.errors import InputError
 from attngeo.io.names import distinct_names, joined_names, short_name
-from attngeo.organization.tensor import NetworkTensor
-from attngeo.organization.expansion import Comparison
-from attngeo.organization.expansion import Expansion
-from attngeo.organization.organize import Organization
+from attngeo.organization.expansion import Expansion, SparsityControls
 from attngeo.organization.invariance import InvarianceReport
+from attngeo.organization.organize import Organization
+from attngeo.organization.tensor import NetworkTensor
 from attngeo.training.monitoring.records import Record
 from attngeo.weights.scoring.head_form import HeadForm
 from attngeo.weights.scoring.rotary import OffsetCurves
@@ -37,7 +36,7 @@ class ModelResults:
     tensor: NetworkTensor | None = None
     organization: Organization | None = None
     expansion: Expansion | None = None
-    sparsity: Comparison | None = None
+    sparsity: SparsityControls | None = None
     invariance: InvarianceReport | None = None
     training: list[Record] | None = None
     plan: PrunePlan | None = None
@@ -123,7 +122,7 @@ def sorted_results(given: Iterable[Any]) -> Results:
 
 
 _RESULTS = (
-    ScoreTable, NetworkTensor, Organization, Expansion, Comparison, InvarianceReport, PrunePlan, LossCurve,
+    ScoreTable, NetworkTensor, Organization, Expansion, SparsityControls, InvarianceReport, PrunePlan, LossCurve,
     ModelComparison, ModelMap, OffsetCurves,
 )  # fmt: skip
 
@@ -195,7 +194,7 @@ def _kind(item: Any) -> tuple[str, str, str]:
             return "organisation", "organization", getattr(item.tensor, "name", "")
         case Expansion():
             return "expansion", "expansion", ""
-        case Comparison():
+        case SparsityControls():
             return "sparsity", "sparsity", ""
         case InvarianceReport():
             return "invariance report", "invariance", item.name

@@ -13,11 +13,10 @@ from attngeo.applications.prune.plan import PrunePlan
 from attngeo.errors import SourceError
 from attngeo.io.archive import saved_kind
 from attngeo.io.tables import read_parquet
-from attngeo.organization.tensor import NetworkTensor
-from attngeo.organization.expansion import Comparison
-from attngeo.organization.expansion import Expansion
-from attngeo.organization.organize import Organization
+from attngeo.organization.expansion import Expansion, SparsityControls
 from attngeo.organization.invariance import InvarianceReport
+from attngeo.organization.organize import Organization
+from attngeo.organization.tensor import NetworkTensor
 from attngeo.training.monitoring.records import read_records
 from attngeo.weights.scoring.score_table import ScoreTable
 from attngeo.weights.sources import SUFFIXES
@@ -26,7 +25,7 @@ _LOADERS: dict[str, Callable[[Path], Any]] = {
     "network tensor": NetworkTensor.load,
     "organization": Organization.load,
     "expansion": Expansion.load,
-    "comparison": Comparison.load,
+    "comparison": SparsityControls.load,
     "invariance report": InvarianceReport.load,
     "prune plan": PrunePlan.load,
     "pruning losses": LossCurve.load,

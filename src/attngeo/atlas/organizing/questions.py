@@ -17,11 +17,11 @@ from attngeo.atlas.options import Options
 from attngeo.atlas.organizing.texts import Text
 from attngeo.live.attention_modules import attention_stacks
 from attngeo.organization.capture import capture
+from attngeo.organization.expansion import SparsityControls
 from attngeo.organization.inputs import choose_stack, modality
-from attngeo.organization.tensor import NetworkTensor, check_stack, check_stage
-from attngeo.organization.expansion import Comparison
-from attngeo.organization.organize import organize
 from attngeo.organization.invariance import softmax_invariance
+from attngeo.organization.organize import organize
+from attngeo.organization.tensor import NetworkTensor, check_stack, check_stage
 from attngeo.organization.tree import Tree
 from attngeo.weights.scoring.rows import Row, null_if_nan
 
@@ -116,7 +116,7 @@ class Invariance(Question):
         return row, None
 
 
-def _sparsity(comparison: Comparison) -> Row:
+def _sparsity(comparison: SparsityControls) -> Row:
     row: Row = {"gain": comparison.gain()}
     if "permuted: trees" in comparison:
         row["gain_permuted"] = comparison.gain(permuted=True)

@@ -14,9 +14,8 @@ from attngeo.io.progress import Progress
 from attngeo.live.load import ModelRef, load_model
 from attngeo.organization.capture import capture
 from attngeo.organization.inputs import TEXT, modality
+from attngeo.organization.organize import Organization, organize
 from attngeo.organization.tensor import NetworkTensor, check_stack, check_stage
-from attngeo.organization.organize import Organization
-from attngeo.organization.organize import organize
 from attngeo.reporting.report import report
 from attngeo.show.page.attention import attention_data
 from attngeo.weights.scoring.score import score

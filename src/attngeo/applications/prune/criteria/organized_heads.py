@@ -19,8 +19,8 @@ from attngeo.applications.prune.removal.layers import PrunableLayer
 from attngeo.arrays import Floats
 from attngeo.errors import InputError
 from attngeo.organization.capture import capture
-from attngeo.organization.organize import organize
 from attngeo.organization.grow import flexible_tree
+from attngeo.organization.organize import organize
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
