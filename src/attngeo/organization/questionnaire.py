@@ -46,9 +46,9 @@ class Settings:
     def of(cls, dimensions: int, **given: Any) -> Settings:
         """Return the settings that are given, with the defaults of a matrix (2 dimensions) or a tensor (3) for None."""
         tensor = dimensions == 3
-        defaults = (
-            {"iterations": 3, "alpha": 0.0, "beta": 1.0} if tensor else {"iterations": 10, "alpha": 1.0, "beta": 0.0}
-        )
+        defaults: dict[str, Any] = {"iterations": 3, "alpha": 0.0, "beta": 1.0}
+        if not tensor:
+            defaults = {"iterations": 10, "alpha": 1.0, "beta": 0.0}
         defaults["refine"] = tensor and given["tree"] == "flexible"
         return cls(**{name: defaults[name] if value is None else value for name, value in given.items()})
 
