@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from importlib import import_module
+
 import numpy as np
 import pytest
 from scipy.fft import dctn
@@ -112,6 +114,20 @@ def test_the_permuted_control_fits_trees_with_the_same_settings():
     calls = []
     expansion.compare(progress=lambda done, total: calls.append((done, total)))
     assert calls[-1][0] == calls[-1][1]
+
+
+def test_the_permuted_control_of_a_large_array_is_a_block_of_its_values_and_says_so(tmp_path, monkeypatch):
+    array, _ = planted((24, 20, 10), seed=1)
+    whole = organize(array).expand().compare()
+    monkeypatch.setattr(import_module("attngeo.organization.expansion"), "LARGEST_PERMUTED", 2000)
+    expansion = organize(array).expand()
+    controls = expansion.compare(seed=3)
+    assert whole.block == () and controls.block == (14, 14, 10)
+    assert str(controls).endswith("which have no structure (to a block of 14 × 14 × 10 of them)")
+    assert len(controls.profiles) == len(whole.profiles) and controls.gain() == pytest.approx(whole.gain())
+    assert abs(controls.gain(permuted=True)) < 0.15 < controls.gain()
+    assert expansion.compare(seed=3) == controls == SparsityControls.load(controls.save(tmp_path / "c.json"))
+    assert expansion.compare(seed=4)["permuted: trees"] != controls["permuted: trees"]
 
 
 def test_comparisons_compare_save_and_load(planted_expansion, tmp_path):

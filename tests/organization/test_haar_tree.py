@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
-
 import numpy as np
 import pytest
 
 from attngeo.errors import InputError
 from attngeo.organization import Tree, expand, planted
-from attngeo.organization.grow import _average, expanded_slices, haar_tree
+from attngeo.organization.grow import expanded_slices, haar_tree
 from attngeo.organization.haar import forward
 
 
@@ -63,16 +61,3 @@ def test_the_slices_are_left_as_they_were_and_whole_numbers_are_not_rounded():
 def test_bad_slices_and_sizes_are_named(slices, sizes, message):
     with pytest.raises(InputError, match=message):
         haar_tree(slices, sizes)
-
-
-@pytest.mark.parametrize("library", ["numpy", "torch"])
-def test_groups_of_any_size_are_replaced_by_their_weighted_means(library):
-    slices = np.random.default_rng(0).normal(size=(7, 5))
-    rows, start = np.array([0, 3, 5, 1, 2, 6]), np.array([0, 3, 4, 6])  # three groups, of 3, 1 and 2 rows
-    share = np.array([0.5, 0.3, 0.2, 1.0, 0.25, 0.75])
-    expected = slices.copy()
-    for lo, hi in pairwise(start):
-        expected[rows[lo]] = share[lo:hi] @ slices[rows[lo:hi]]
-    found = slices.copy() if library == "numpy" else pytest.importorskip("torch").from_numpy(slices.copy())
-    _average(found, rows, share, start)
-    np.testing.assert_allclose(np.asarray(found), expected, rtol=1e-12)

@@ -62,11 +62,6 @@ def test_a_large_tensor_is_quantised_in_chunks(tensor, monkeypatch):
     np.testing.assert_array_equal(parts.position, whole.position)
 
 
-def test_stops_are_powers_of_2_that_add_coefficients():
-    assert quantised._stops(np.array([1, 9, 3, 2, 8, 4], np.int16)).tolist() == [8, 4, 2, 1]
-    assert quantised._stops(np.array([5, 33, 40], np.int16)).tolist() == [32, 4, 1]
-
-
 def test_a_tensor_of_zeros_needs_no_coefficient():
     _, trees = planted((6, 5, 4), seed=0)
     kept = quantise(np.zeros((6, 5, 4)), trees)

@@ -41,8 +41,8 @@ def inverse(coefficients: AnyArray, trees: Mapping[int, Tree]) -> Any:
 
 def _transform(array: AnyArray, trees: Mapping[int, Tree], inverse: bool, overwrite: bool) -> Any:
     shape = tuple(array.shape)
-    for axis, tree in trees.items():
-        axis = checked_axis(axis, len(shape))
+    by_axis = {checked_axis(axis, len(shape)): tree for axis, tree in trees.items()}
+    for axis, tree in sorted(by_axis.items(), reverse=True):
         if shape[axis] != tree.size:
             raise InputError(f"tree of axis {axis}: has {tree.size} elements, the array has {shape[axis]} there")
         flat = array.reshape(prod(shape[:axis]), shape[axis], prod(shape[axis + 1 :]))
