@@ -19,7 +19,7 @@ import numpy as np
 
 from attngeo.io import threads
 from attngeo.organization import Tree, organize, planted
-from attngeo.organization.haar.transform import forward
+from attngeo.organization.haar import forward
 from bench._memory import peak_bytes
 from bench._questionnaire import direct_organize
 

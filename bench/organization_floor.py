@@ -15,11 +15,7 @@ from typing import Any
 import numpy as np
 
 from attngeo.io import threads
-from attngeo.organization import organize, planted
-from attngeo.organization.geometry import l1
-from attngeo.organization.geometry.folder_mean_distance import FolderMeanDistances
-from attngeo.organization.geometry.partial_sums import sum_in_groups
-from attngeo.organization.kernels import dispatch
+from attngeo.organization import grow, kernels, organize, planted, questionnaire
 
 SHAPES = ((128, 128, 144), (256, 256, 128), (256, 256, 192))
 RUNS = 5
@@ -39,12 +35,12 @@ def speed() -> float:
     """Return how many minima with their additions all threads compute per second, on eight rows in the first cache."""
     import numba
 
-    from attngeo.organization.kernels.distances_numba import COORDINATES, add_minima_tiles
+    from attngeo.organization.cpu_kernels import COORDINATES, _add_minima
 
     @numba.njit(nogil=True)  # type: ignore[untyped-decorator]
     def repeat(points: Any, minima: Any, times: int) -> None:
         for _ in range(times):
-            add_minima_tiles(points, minima, points.shape[1])
+            _add_minima(points, points, minima, points.shape[1], True)
 
     points = np.random.default_rng(0).standard_normal((8, COORDINATES))
     times = 20_000
@@ -58,28 +54,27 @@ class ComparisonCounter:
 
     def __init__(self) -> None:
         self.needed = self.seconds = 0.0
-        self._compiled, self._sum_in_groups = FolderMeanDistances._compiled, sum_in_groups
 
     def __enter__(self) -> ComparisonCounter:
-        def compiled(this: Any, jit: Any, first: Any, sides: Any, *rest: Any) -> Any:
-            n = this._slices.shape[0]
-            self.needed += n * (n - 1) / 2 * len(first.chosen) * sum(len(side.chosen) for side in sides)
-            return self._timed(self._compiled, this, jit, first, sides, *rest)
+        self._originals = questionnaire.slice_distances, grow.l1_distances
 
-        def counted(jit: Any, work: Any, total: int, shape: Any, cost: Any = None, upper_only: bool = True) -> Any:
-            rows, columns = shape[1:]
-            self.needed += total * (rows * (rows - 1) / 2 if upper_only else rows * columns)
-            return self._timed(self._sum_in_groups, jit, work, total, shape, cost, upper_only)
+        def slice_distances(slices: Any, trees: Any, *rest: Any) -> Any:
+            n = len(slices)
+            folders = [tree.folders.count for tree in trees]
+            return self._timed(self._originals[0], n * (n - 1) / 2 * np.prod(folders), slices, trees, *rest)
 
-        FolderMeanDistances._compiled = compiled  # type: ignore[method-assign, assignment]
-        l1.sum_in_groups = counted  # type: ignore[attr-defined]
+        def l1_distances(points: Any, rows: Any, columns: Any = None) -> Any:
+            pairs = len(rows) * (len(rows) - 1) / 2 if columns is None else len(rows) * len(columns)
+            return self._timed(self._originals[1], pairs * points.shape[1], points, rows, columns)
+
+        questionnaire.slice_distances, grow.l1_distances = slice_distances, l1_distances
         return self
 
     def __exit__(self, *_: object) -> None:
-        FolderMeanDistances._compiled = self._compiled  # type: ignore[method-assign]
-        l1.sum_in_groups = self._sum_in_groups  # type: ignore[attr-defined]
+        questionnaire.slice_distances, grow.l1_distances = self._originals
 
-    def _timed(self, work: Any, *arguments: Any) -> Any:
+    def _timed(self, work: Any, needed: float, *arguments: Any) -> Any:
+        self.needed += needed
         start = time.perf_counter()
         result = work(*arguments)
         self.seconds += time.perf_counter() - start
@@ -87,7 +82,7 @@ class ComparisonCounter:
 
 
 def main() -> int:
-    if dispatch.numba_kernels() is None:
+    if kernels.cpu() is None:
         print("numba is not installed: nothing to compare with the floor")
         return 0
     peak = speed()

@@ -17,8 +17,7 @@ import numpy as np
 
 from attngeo.io import threads
 from attngeo.io.files import write_file
-from attngeo.organization import Organization, Tree, organize, planted, tree_distance
-from attngeo.organization.kernels import dispatch
+from attngeo.organization import Organization, Tree, kernels, organize, planted, tree_distance
 
 GOLDENS = Path(__file__).parents[1] / "tests" / "goldens"
 PLANTED = ((64, 64, 24), (128, 128, 48), (96, 150, 37), (256, 256, 128))
@@ -26,6 +25,7 @@ LARGE, SMALL = (512, 512, 384), (256, 256, 192)
 TARGET = 20.0  # speed-up over two CPU threads
 STAGES = (
     "cosine_affinity",
+    "slice_distances",
     "affinity_from_distance",
     "flexible_tree",
     "expanded_slices",
@@ -96,11 +96,10 @@ def seconds_per_stage(array: np.ndarray) -> dict[str, float]:
     """Return the seconds of one call by stage; the GPU is synchronised after each stage."""
     import torch
 
-    from attngeo.organization.geometry.tree_distance import SliceDistances
-    from attngeo.organization.questionnaire import iterate
+    from attngeo.organization import questionnaire
 
     seconds: dict[str, float] = {}
-    functions: list[tuple[Any, str]] = [(iterate, name) for name in STAGES] + [(SliceDistances, "through")]
+    functions: list[tuple[Any, str]] = [(questionnaire, name) for name in STAGES]
     originals = [getattr(owner, name) for owner, name in functions]
 
     def timed_stage(name: str, work: Any) -> Any:
@@ -136,7 +135,7 @@ def main() -> int:
         return 0
     arguments = [argument for argument in sys.argv[1:] if argument != "--cpu"]
     report: dict[str, Any] = {"gpu": torch.cuda.get_device_name(), "torch": torch.__version__}
-    report["numba"] = dispatch.numba_kernels() is not None
+    report["numba"] = kernels.cpu() is not None
     try:
         import triton
 

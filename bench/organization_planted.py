@@ -16,9 +16,9 @@ from collections.abc import Callable
 import numpy as np
 
 from attngeo.organization import Tree, haar_tree, organize, planted
-from attngeo.organization.geometry.tree_agreement import closeness_correlation
-from attngeo.organization.haar.transform import forward
-from attngeo.organization.questionnaire.haar_tree import expanded_slices
+from attngeo.organization.agreement import closeness_correlation
+from attngeo.organization.grow import expanded_slices
+from attngeo.organization.haar import forward
 
 SHAPES = ((64, 64, 24), (128, 128, 48), (96, 150, 37), (256, 256, 128))
 SEEDS = range(5)

@@ -23,8 +23,8 @@ from transformers import CONFIG_MAPPING, MODEL_MAPPING, PreTrainedModel
 from attngeo.errors import AttngeoError, first_line
 from attngeo.io.files import write_file
 from attngeo.live.attention_modules import attention_stacks
-from attngeo.organization.capture.capture import capture
-from attngeo.organization.capture.network_tensor import NetworkTensor
+from attngeo.organization.capture import capture
+from attngeo.organization.tensor import NetworkTensor
 from tools.proof.example_inputs import example_inputs
 from tools.proof.tiny_model import config_and_model_class, tiny_configs
 

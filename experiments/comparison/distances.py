@@ -8,8 +8,8 @@ import numpy as np
 
 from attngeo.applications.compare.distance import HeadGeometry, fused_gromov_wasserstein
 from attngeo.arrays import Floats
-from attngeo.organization.capture.capture import capture
-from attngeo.organization.capture.network_tensor import NetworkTensor
+from attngeo.organization.capture import capture
+from attngeo.organization.tensor import NetworkTensor
 from attngeo.training.data.tokens import Tokens
 from experiments.comparison.small_models import LENGTH, new_model, train_model
 

@@ -10,7 +10,7 @@ Organise a network
     organize            find the hierarchy of a network tensor → Organization: a tree and an affinity for each axis
     softmax_invariance  compare the geometry before and after the softmax → InvarianceReport
     paraproduct         expand a function of a matrix along two trees → Paraproduct
-    NetworkTensor, Organization, Expansion, Comparison, InvarianceReport, Paraproduct, Tree
+    NetworkTensor, Organization, Expansion, SparsityControls, InvarianceReport, Paraproduct, Tree
 
 Compare models
     compare             what changed from one model to another, are they related, how far apart → ModelComparison
@@ -71,16 +71,13 @@ if TYPE_CHECKING:
     from attngeo.atlas.atlas import Atlas
     from attngeo.data import bundled
     from attngeo.errors import AttngeoError
-    from attngeo.organization.capture.capture import capture
-    from attngeo.organization.capture.network_tensor import NetworkTensor
-    from attngeo.organization.expansion.controls import Comparison
-    from attngeo.organization.expansion.expansion import Expansion
-    from attngeo.organization.organization import Organization
-    from attngeo.organization.organize import organize
-    from attngeo.organization.softmax.invariance import softmax_invariance
-    from attngeo.organization.softmax.invariance_report import InvarianceReport
-    from attngeo.organization.softmax.paraproduct import Paraproduct, paraproduct
-    from attngeo.organization.trees.tree import Tree
+    from attngeo.organization.capture import capture
+    from attngeo.organization.expansion import Expansion, SparsityControls
+    from attngeo.organization.invariance import InvarianceReport, softmax_invariance
+    from attngeo.organization.organize import Organization, organize
+    from attngeo.organization.paraproduct import Paraproduct, paraproduct
+    from attngeo.organization.tensor import NetworkTensor
+    from attngeo.organization.tree import Tree
     from attngeo.reporting.report import report
     from attngeo.training.gradients.expected_terms import ExpectedTerms, expected_terms
     from attngeo.training.gradients.gradient_terms import gradient_terms
@@ -102,7 +99,6 @@ __all__ = [
     "Atlas",
     "AttentionWeights",
     "AttngeoError",
-    "Comparison",
     "Expansion",
     "ExpectedTerms",
     "Form",
@@ -118,6 +114,7 @@ __all__ = [
     "PrunePlan",
     "RotaryPairs",
     "ScoreTable",
+    "SparsityControls",
     "Tree",
     "__version__",
     "attention_layers",
@@ -147,40 +144,40 @@ _HOME = {
     "Atlas": "attngeo.atlas.atlas",
     "AttentionWeights": "attngeo.weights.layout.attention_weights",
     "AttngeoError": "attngeo.errors",
-    "Comparison": "attngeo.organization.expansion.controls",
-    "Expansion": "attngeo.organization.expansion.expansion",
+    "SparsityControls": "attngeo.organization.expansion",
+    "Expansion": "attngeo.organization.expansion",
     "ExpectedTerms": "attngeo.training.gradients.expected_terms",
     "Form": "attngeo.weights.scoring.form",
     "GradientTerms": "attngeo.training.gradients.terms",
-    "InvarianceReport": "attngeo.organization.softmax.invariance_report",
+    "InvarianceReport": "attngeo.organization.invariance",
     "LightningMonitor": "attngeo.training.monitoring.lightning_monitor",
     "ModelComparison": "attngeo.applications.compare.comparison",
     "ModelMap": "attngeo.applications.compare.model_map",
     "Monitor": "attngeo.training.monitoring.monitor",
-    "NetworkTensor": "attngeo.organization.capture.network_tensor",
-    "Organization": "attngeo.organization.organization",
-    "Paraproduct": "attngeo.organization.softmax.paraproduct",
+    "NetworkTensor": "attngeo.organization.tensor",
+    "Organization": "attngeo.organization.organize",
+    "Paraproduct": "attngeo.organization.paraproduct",
     "PrunePlan": "attngeo.applications.prune.plan",
     "RotaryPairs": "attngeo.weights.layout.rotary",
     "ScoreTable": "attngeo.weights.scoring.score_table",
-    "Tree": "attngeo.organization.trees.tree",
+    "Tree": "attngeo.organization.tree",
     "attention_layers": "attngeo.weights.layout.layers",
     "bundled": "attngeo.data",
-    "capture": "attngeo.organization.capture.capture",
+    "capture": "attngeo.organization.capture",
     "compare": "attngeo.applications.compare.compare",
     "compare_all": "attngeo.applications.compare.model_map",
     "expected_terms": "attngeo.training.gradients.expected_terms",
     "gradient_terms": "attngeo.training.gradients.gradient_terms",
     "load_pruned": "attngeo.applications.prune.prune",
     "organize": "attngeo.organization.organize",
-    "paraproduct": "attngeo.organization.softmax.paraproduct",
+    "paraproduct": "attngeo.organization.paraproduct",
     "pretrain": "attngeo.training.pretraining.pretrain",
     "prune": "attngeo.applications.prune.prune",
     "prune_plan": "attngeo.applications.prune.choose",
     "published": "attngeo.weights.scoring.published",
     "report": "attngeo.reporting.report",
     "score": "attngeo.weights.scoring.score",
-    "softmax_invariance": "attngeo.organization.softmax.invariance",
+    "softmax_invariance": "attngeo.organization.invariance",
     "symmetric_init_": "attngeo.training.initialise",
     "track": "attngeo.training.monitoring.track",
     "watch": "attngeo.training.monitoring.monitor",

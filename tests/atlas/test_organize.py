@@ -18,7 +18,7 @@ from attngeo.atlas import Organized
 from attngeo.atlas import organize as organizing
 from attngeo.atlas.organize import is_read, read_texts
 from attngeo.errors import InputError
-from attngeo.organization.geometry.agreement import agreement
+from attngeo.organization.agreement import agreement
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")

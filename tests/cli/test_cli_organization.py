@@ -10,8 +10,8 @@ import pytest
 from PIL import Image
 from transformers import BertTokenizer
 
-from attngeo.organization import Comparison, Expansion, InvarianceReport, NetworkTensor, Organization
-from attngeo.organization.trees.planted import planted
+from attngeo.organization import Expansion, InvarianceReport, NetworkTensor, Organization, SparsityControls
+from attngeo.organization.planted import planted
 from attngeo.show.organization_text import invariance_summary
 from tests.cli.commands import call, error_line, run_script
 from tests.live.tiny_live_models import tiny_model
@@ -49,7 +49,7 @@ def test_organize_a_real_encoder(minilm: Path, tmp_path: Path) -> None:
         assert any(f"L{layer}H" in line and number in line for line in done.stdout.splitlines())
     for section in ("joined first", "entropy of the network", "shuffled axes", "dyadic trees", "cosines per head"):
         assert section in done.stdout
-    comparison = Comparison.load(out / "comparison.json")
+    comparison = SparsityControls.load(out / "comparison.json")
     assert str(comparison) in done.stdout and "permuted: trees" in comparison
 
 

@@ -32,7 +32,7 @@ def _mutate_image(rng: Random, files: Files) -> Files:
 
 
 def _read_image(rng: Random, folder: Path, out: Path) -> None:
-    from attngeo.organization.capture.media import read_image
+    from attngeo.organization.inputs import read_image
 
     for path in folder.iterdir():
         assert read_image(path).mode == "RGB"
@@ -47,7 +47,7 @@ def _sound_files() -> Files:
 
 
 def _read_sound(rng: Random, folder: Path, out: Path) -> None:
-    from attngeo.organization.capture.media import waveform
+    from attngeo.organization.inputs import waveform
 
     assert waveform(folder / "sound.wav", None, 16_000).ndim == 1
 

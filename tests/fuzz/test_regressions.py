@@ -122,7 +122,7 @@ def test_descriptions_that_nest_too_deeply(tmp_path: Path, name: str) -> None:
 def test_json_results_that_nest_too_deeply(tmp_path: Path) -> None:
     (tmp_path / "saved").write_bytes(DEEP)
     with pytest.raises(InputError, match="incomplete, damaged or not a file of attngeo"):
-        attngeo.Comparison.load(tmp_path / "saved")
+        attngeo.SparsityControls.load(tmp_path / "saved")
     content = io.BytesIO()
     score_table().frame.write_parquet(content, metadata={"attngeo_notes": DEEP.decode()})
     (tmp_path / "scores.parquet").write_bytes(content.getvalue())
@@ -244,7 +244,7 @@ def test_json_results_with_values_of_a_wrong_type(
 def test_a_sound_file_with_a_damaged_header(tmp_path: Path) -> None:
     from scipy.io import wavfile
 
-    from attngeo.organization.capture.media import read_sound
+    from attngeo.organization.inputs import read_sound
 
     path = tmp_path / "sound.wav"
     wavfile.write(path, 8000, np.zeros(100, np.int16))

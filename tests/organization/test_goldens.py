@@ -14,11 +14,11 @@ from attngeo.organization import (
     diffusion_map,
     expand,
     flexible_tree,
+    kernels,
     organize,
     tree_distance,
 )
-from attngeo.organization.geometry.diffusion import diffusion, normalised
-from attngeo.organization.kernels import dispatch
+from attngeo.organization.affinity import diffusion, normalised
 
 GOLDENS = Path(__file__).parents[1] / "goldens"
 FILES = ("matrix_a0_b1", "matrix_a1_b0", "tensor_small", "tensor_structured")
@@ -32,10 +32,10 @@ def golden(request):
 
 
 @pytest.fixture(params=["numba", "numpy"], autouse=True)
-def kernels(request, monkeypatch):
+def implementation(request, monkeypatch):
     if request.param == "numpy":
-        monkeypatch.setattr(dispatch, "numba_kernels", lambda: None)
-    elif dispatch.numba_kernels() is None:
+        monkeypatch.setattr(kernels, "cpu", lambda: None)
+    elif kernels.cpu() is None:
         pytest.skip("needs numba")
 
 

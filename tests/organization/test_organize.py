@@ -16,13 +16,13 @@ from attngeo.organization import (
     Tree,
     expand,
     gaussian_affinity,
+    kernels,
     organize,
     paraproduct,
     planted,
     softmax_invariance,
     tree_distance,
 )
-from attngeo.organization.kernels import dispatch
 
 torch = pytest.importorskip("torch")
 
@@ -115,7 +115,7 @@ def test_threads_libraries_and_kernels_give_the_same_trees(monkeypatch):
     ):
         assert other.trees == expected.trees
         np.testing.assert_allclose(other.affinities[0], expected.affinities[0], rtol=1e-9)
-    monkeypatch.setattr(dispatch, "numba_kernels", lambda: None)
+    monkeypatch.setattr(kernels, "cpu", lambda: None)
     assert organize(array).trees == expected.trees
 
 
@@ -257,7 +257,7 @@ def rewrite_about(path, change):
     ("change", "message"),
     [
         (lambda about: about["settings"].pop("alpha"), "settings: expected iterations, alpha, beta"),
-        (lambda about: about["settings"].update(epsilon="wide"), "settings: epsilon is 'wide', expected a number"),
+        (lambda about: about["settings"].update(epsilon="wide"), "epsilon is 'wide', expected a finite number"),
         (lambda about: about["settings"].update(tree="oak"), "unknown tree 'oak'"),
         (lambda about: about["history"][0].update(l1="small"), "history: l1 is 'small', expected a number"),
         (lambda about: about["history"][0].update(stage="late"), "history: stage is 'late'"),

@@ -7,7 +7,7 @@ import pytest
 
 import attngeo
 from attngeo.organization import NetworkTensor, organize, planted
-from attngeo.organization.expansion.quantised import quantise
+from attngeo.organization.quantised import quantise
 
 REBUILD = """([head, stop]) => {
   const { network } = attngeo.page.views[0];

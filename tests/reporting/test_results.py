@@ -175,7 +175,7 @@ def test_saved_results_are_recognised(tmp_path):
         "organization.npz": "Organization",
         "expansion.npz": "Expansion",
         "tensor.npz": "NetworkTensor",
-        "comparison.json": "Comparison",
+        "comparison.json": "SparsityControls",
         "scores.parquet": "ScoreTable",
         "compared.parquet": "ModelComparison",
         "run.jsonl": "list",

@@ -29,12 +29,12 @@ from attngeo.io.archive import digest
 from attngeo.io.files import read_text
 from attngeo.live.attention_modules import attention_stacks
 from attngeo.live.load import LoadedModel, load_model
-from attngeo.organization.capture.capture import capture
-from attngeo.organization.capture.inputs import choose_stack, modality
-from attngeo.organization.capture.network_tensor import NetworkTensor, check_stack, check_stage
+from attngeo.organization.capture import capture
+from attngeo.organization.inputs import choose_stack, modality
+from attngeo.organization.invariance import softmax_invariance
 from attngeo.organization.organize import organize
-from attngeo.organization.softmax.invariance import softmax_invariance
-from attngeo.organization.trees.tree import Tree
+from attngeo.organization.tensor import NetworkTensor, check_stack, check_stage
+from attngeo.organization.tree import Tree
 from attngeo.weights.scoring.rows import Row, null_if_nan
 from attngeo.weights.sources.discover import is_weights
 from attngeo.weights.sources.folder import LocalFolder

@@ -43,7 +43,7 @@ TOGETHER = 500  # files that are read by one call, which is four times as fast a
 
 # ---- the columns of organised networks
 
-# Short name in columns → name of a basis in `Comparison`.
+# Short name in columns → name of a basis in `SparsityControls`.
 BASES = {
     "trees": "trees",
     "shuffled": "shuffled axes",

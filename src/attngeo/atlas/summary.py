@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from attngeo.atlas.store import CONTRASTS, TABLES, Store
-from attngeo.organization.geometry.agreement import agreement
-from attngeo.organization.trees.tree import Tree
+from attngeo.organization.agreement import agreement
+from attngeo.organization.tree import Tree
 from attngeo.weights.scoring.rows import null_if_nan
 
 if TYPE_CHECKING:

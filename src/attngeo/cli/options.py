@@ -184,7 +184,7 @@ class Input:
             return {"inputs": value}
         if option == "--text-file":
             return {"inputs": read_words(value)}
-        from attngeo.organization.capture.media import read_image, read_sound
+        from attngeo.organization.inputs import read_image, read_sound
 
         if option == "--image":
             return {"inputs": read_image(value)}

@@ -14,7 +14,7 @@ from attngeo.errors import InputError
 
 if TYPE_CHECKING:
     from attngeo.arrays import Floats
-    from attngeo.organization.capture.network_tensor import NetworkTensor
+    from attngeo.organization.tensor import NetworkTensor
 
 app = typer.Typer(rich_markup_mode=None)
 
@@ -140,7 +140,7 @@ def invariance(
     with progress_bar(ref or str(given.tensor)) as bar:
         network = _network(ref, read, device, captured.arguments())
 
-        from attngeo.organization.softmax.invariance import softmax_invariance
+        from attngeo.organization.invariance import softmax_invariance
         from attngeo.show.organization_text import invariance_summary
 
         report = softmax_invariance(network, masked=masked, seed=seed, device=device, progress=bar.step)
@@ -168,7 +168,7 @@ def _network(
         for name in chosen:
             raise InputError(f"--{name}: selects what to capture from a model, but --tensor is already captured")
         return cast("NetworkTensor | Floats", read["tensor"])
-    from attngeo.organization.capture.capture import capture
+    from attngeo.organization.capture import capture
 
     return cast("NetworkTensor", capture(ref, device=device, **read, **chosen))  # one input gives one tensor
 
@@ -176,7 +176,7 @@ def _network(
 def _read_tensor(path: Path) -> NetworkTensor | Floats:
     """Return a saved network tensor, or the array in an .npy file."""
     if path.suffix != ".npy":
-        from attngeo.organization.capture.network_tensor import NetworkTensor
+        from attngeo.organization.tensor import NetworkTensor
 
         return NetworkTensor.load(path)
     from attngeo.io.archive import load_npy

@@ -120,7 +120,7 @@ def _inputs(texts: list[Path] | None, images: list[Path] | None, sounds: list[Pa
         raise InputError(f"calibration inputs: expected one of {', '.join(given)}, got {found}")
     if texts:
         return [read_words(path) for path in texts]
-    from attngeo.organization.capture.media import read_image
+    from attngeo.organization.inputs import read_image
 
     if images:
         return [read_image(path) for path in images]

@@ -5,7 +5,7 @@ Results
     Organization         a tree and an affinity per axis, all steps, the reordered tensor, the diffusion map
     Step                 the state after one iteration of `organize`
     expand, Expansion    Haar coefficients along the trees: entropy, sparsity, smoothness
-    Comparison           the same figures together with those of controls
+    SparsityControls     the same figures together with those of controls
     softmax_invariance   the geometry before and after the softmax → InvarianceReport
     paraproduct          A(f) split along two trees → Paraproduct: exact value, approximation, residual
     NetworkTensor        queries × keys × heads of one input, with labels and mask
@@ -19,42 +19,36 @@ Steps of the algorithm
     diffusion_map                           coordinates of the elements, from an affinity
     planted                                 random tensors with known trees, for tests
 
-Packages, each of which uses only those below it
-    softmax         the paraproduct and softmax invariance
-    expansion       Haar expansion of a tensor and its controls
-    questionnaire   the iteration that finds the trees
-    haar            the Haar transform, sparsity, smoothness
-    geometry        affinities, the tree distance, diffusion, agreement
-    trees           partition trees
-    capture         from a model and an input to the network tensor
-    kernels         compiled loops for CPU and GPU
+Modules
+    capture, inputs, recorder, tensor            from a model and an input to the network tensor
+    tree, folders, haar_rotations, planted       partition trees and their Haar basis
+    affinity, distance, agreement                the geometry of the slices of an axis
+    haar, sparsity, smoothness                   the Haar transform and what its coefficients show
+    grow, questionnaire, organize                trees of one axis; of all axes in turn; the result
+    expansion, quantised                         coefficients with controls; the few that rebuild any head
+    paraproduct, invariance                      what the softmax does to the geometry
+    kernels, cpu_kernels, gpu_kernels, checks    compiled loops; checks of input
 """
 
-from attngeo.organization.capture.network_tensor import NetworkTensor
-from attngeo.organization.expansion.controls import Comparison
-from attngeo.organization.expansion.expansion import Expansion, expand
-from attngeo.organization.geometry.affinity import affinity_from_distance, cosine_affinity, gaussian_affinity
-from attngeo.organization.geometry.diffusion import diffusion_map
-from attngeo.organization.geometry.tree_distance import tree_distance
-from attngeo.organization.organization import Organization
-from attngeo.organization.organize import organize
-from attngeo.organization.questionnaire.binary_tree import binary_tree
-from attngeo.organization.questionnaire.flexible_tree import flexible_tree
-from attngeo.organization.questionnaire.haar_tree import haar_tree
-from attngeo.organization.questionnaire.iterate import Step
-from attngeo.organization.softmax.invariance import softmax_invariance
-from attngeo.organization.softmax.invariance_report import InvarianceReport
-from attngeo.organization.softmax.paraproduct import Paraproduct, paraproduct
-from attngeo.organization.trees.planted import planted
-from attngeo.organization.trees.tree import Tree
+from attngeo.organization.affinity import affinity_from_distance, cosine_affinity, diffusion_map, gaussian_affinity
+from attngeo.organization.distance import tree_distance
+from attngeo.organization.expansion import Expansion, SparsityControls, expand
+from attngeo.organization.grow import binary_tree, flexible_tree, haar_tree
+from attngeo.organization.invariance import InvarianceReport, softmax_invariance
+from attngeo.organization.organize import Organization, organize
+from attngeo.organization.paraproduct import Paraproduct, paraproduct
+from attngeo.organization.planted import planted
+from attngeo.organization.questionnaire import Step
+from attngeo.organization.tensor import NetworkTensor
+from attngeo.organization.tree import Tree
 
 __all__ = [
-    "Comparison",
     "Expansion",
     "InvarianceReport",
     "NetworkTensor",
     "Organization",
     "Paraproduct",
+    "SparsityControls",
     "Step",
     "Tree",
     "affinity_from_distance",

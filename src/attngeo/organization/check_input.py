@@ -7,7 +7,7 @@ from typing import Any
 
 from attngeo.live.attention_modules import attention_stacks, type_label
 from attngeo.live.load import load_model
-from attngeo.organization.capture.inputs import choose_stack, modality, prepare_input, split_inputs
+from attngeo.organization.inputs import choose_stack, modality, prepare_input, split_inputs
 from attngeo.weights.layout.layers import chosen_layers
 
 

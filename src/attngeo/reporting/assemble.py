@@ -8,7 +8,7 @@ from typing import Any
 
 from attngeo import __version__
 from attngeo.io.names import joined_names, short_name
-from attngeo.organization.capture.network_tensor import NetworkTensor
+from attngeo.organization.tensor import NetworkTensor
 from attngeo.reporting.results import ModelResults, Results
 from attngeo.show.page import sections as draw
 from attngeo.show.page.attention import attention_section

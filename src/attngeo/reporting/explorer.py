@@ -33,11 +33,10 @@ from attngeo import __version__
 from attngeo.errors import AttngeoError, InputError, first_line
 from attngeo.io.progress import Progress
 from attngeo.live.load import ModelRef, load_model
-from attngeo.organization.capture.capture import capture
-from attngeo.organization.capture.inputs import TEXT, modality
-from attngeo.organization.capture.network_tensor import NetworkTensor, check_stack, check_stage
-from attngeo.organization.organization import Organization
-from attngeo.organization.organize import organize
+from attngeo.organization.capture import capture
+from attngeo.organization.inputs import TEXT, modality
+from attngeo.organization.organize import Organization, organize
+from attngeo.organization.tensor import NetworkTensor, check_stack, check_stage
 from attngeo.reporting.report import report
 from attngeo.show.page.attention import attention_data
 from attngeo.show.page.explorer_page import explorer_html

@@ -12,11 +12,11 @@ from attngeo.applications.compare.compare import compare
 from attngeo.errors import InputError
 from attngeo.io.names import short_name
 from attngeo.live.load import load_model
-from attngeo.organization.capture.capture import capture
-from attngeo.organization.capture.network_tensor import NetworkTensor
+from attngeo.organization.capture import capture
 from attngeo.organization.check_input import check_inputs
+from attngeo.organization.invariance import softmax_invariance
 from attngeo.organization.organize import organize
-from attngeo.organization.softmax.invariance import softmax_invariance
+from attngeo.organization.tensor import NetworkTensor
 from attngeo.reporting.results import ModelResults, Results, reference_name, tell_apart
 from attngeo.training.monitoring.records import RECORDS_FILE, Record, read_records
 from attngeo.weights.layout.layers import open_layers

@@ -11,7 +11,7 @@ from attngeo.arguments import file_path, whole_number
 from attngeo.errors import InputError
 from attngeo.io.files import check_writable, write_errors, write_file
 from attngeo.io.progress import Progress, accepts_progress_bar
-from attngeo.organization.capture.network_tensor import check_stage
+from attngeo.organization.tensor import check_stage
 from attngeo.reporting.assemble import input_line, page_of
 from attngeo.reporting.missing import Wanted, add_comparison, add_missing
 from attngeo.reporting.results import check_consistent, is_records, sorted_results, tell_apart
@@ -19,7 +19,7 @@ from attngeo.show.page.assets import packed_plotly
 from attngeo.show.page.document import page_html
 
 if TYPE_CHECKING:
-    from attngeo.organization.capture.inputs import SingleInput
+    from attngeo.organization.inputs import SingleInput
 
 
 @accepts_progress_bar

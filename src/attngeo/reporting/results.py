@@ -23,11 +23,10 @@ from attngeo.errors import InputError, SourceError
 from attngeo.io.archive import saved_kind
 from attngeo.io.names import distinct_names, joined_names, short_name
 from attngeo.io.tables import read_parquet
-from attngeo.organization.capture.network_tensor import NetworkTensor
-from attngeo.organization.expansion.controls import Comparison
-from attngeo.organization.expansion.expansion import Expansion
-from attngeo.organization.organization import Organization
-from attngeo.organization.softmax.invariance_report import InvarianceReport
+from attngeo.organization.expansion import Expansion, SparsityControls
+from attngeo.organization.invariance import InvarianceReport
+from attngeo.organization.organize import Organization
+from attngeo.organization.tensor import NetworkTensor
 from attngeo.training.monitoring.records import Record, read_records
 from attngeo.weights.scoring.head_form import HeadForm
 from attngeo.weights.scoring.rotary import OffsetCurves
@@ -47,7 +46,7 @@ class ModelResults:
     tensor: NetworkTensor | None = None
     organization: Organization | None = None
     expansion: Expansion | None = None
-    sparsity: Comparison | None = None
+    sparsity: SparsityControls | None = None
     invariance: InvarianceReport | None = None
     training: list[Record] | None = None
     plan: PrunePlan | None = None
@@ -137,7 +136,7 @@ _KINDS: dict[type, tuple[str, str]] = {
     NetworkTensor: ("network tensor", "tensor"),
     Organization: ("organisation", "organization"),
     Expansion: ("expansion", "expansion"),
-    Comparison: ("sparsity", "sparsity"),
+    SparsityControls: ("sparsity", "sparsity"),
     InvarianceReport: ("invariance report", "invariance"),
     PrunePlan: ("prune plan", "plan"),
     LossCurve: ("loss curve", "losses"),
@@ -265,7 +264,7 @@ _LOADERS: dict[str, Callable[[Path], Any]] = {
     "network tensor": NetworkTensor.load,
     "organization": Organization.load,
     "expansion": Expansion.load,
-    "comparison": Comparison.load,
+    "comparison": SparsityControls.load,
     "invariance report": InvarianceReport.load,
     "prune plan": PrunePlan.load,
     "pruning losses": LossCurve.load,

@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     from matplotlib.axis import XAxis, YAxis
     from matplotlib.figure import Figure
 
-    from attngeo.organization.capture.network_tensor import NetworkTensor
-    from attngeo.organization.organization import Organization
-    from attngeo.organization.softmax.paraproduct import Paraproduct
-    from attngeo.organization.trees.tree import Tree
+    from attngeo.organization.organize import Organization
+    from attngeo.organization.paraproduct import Paraproduct
+    from attngeo.organization.tensor import NetworkTensor
+    from attngeo.organization.tree import Tree
 
 _MOST_LABELS = 18  # an axis with more elements is not labelled one by one
 

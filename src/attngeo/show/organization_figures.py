@@ -33,11 +33,11 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from attngeo.arrays import Floats
-    from attngeo.organization.expansion.controls import Comparison
-    from attngeo.organization.haar.smoothness import Holder
-    from attngeo.organization.organization import Organization
-    from attngeo.organization.softmax.invariance_report import InvarianceReport
-    from attngeo.organization.trees.tree import Tree
+    from attngeo.organization.expansion import SparsityControls
+    from attngeo.organization.invariance import InvarianceReport
+    from attngeo.organization.organize import Organization
+    from attngeo.organization.smoothness import Holder
+    from attngeo.organization.tree import Tree
 
 _AXES = ("queries", "keys", "heads")
 _LABEL = (0.17, 0.055)  # width and height of the label of a head, as shares of the range of the points
@@ -138,7 +138,7 @@ def _spread_out(x: Floats, y: Floats, count: int) -> list[int]:
 
 
 @for_print
-def sparsity_figure(comparison: Comparison) -> Figure:
+def sparsity_figure(comparison: SparsityControls) -> Figure:
     """Draw the best-n-term error of each basis, and how its coefficients shrink with the size of their supports."""
     figure = new_figure(PAGE, 3.8)
     left, right = figure.subplots(1, 2)

@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
-    from attngeo.organization.expansion.controls import Comparison
-    from attngeo.organization.expansion.expansion import Expansion
-    from attngeo.organization.organization import Organization
-    from attngeo.organization.softmax.invariance_report import InvarianceReport
-    from attngeo.organization.trees.tree import Tree
+    from attngeo.organization.expansion import Expansion, SparsityControls
+    from attngeo.organization.invariance import InvarianceReport
+    from attngeo.organization.organize import Organization
+    from attngeo.organization.tree import Tree
 
 _WIDTH = 80  # characters per line, as in most terminals
 _AXES = ("queries", "keys", "heads")
@@ -42,7 +41,7 @@ exponent: mixed-Hölder exponent of the logits, and of the residual of the parap
 control: the same after permuting the values of each row of each head before the softmax"""
 
 
-def organization_summary(organization: Organization, expansion: Expansion, comparison: Comparison) -> str:
+def organization_summary(organization: Organization, expansion: Expansion, comparison: SparsityControls) -> str:
     """Return the summary that `attngeo organize` prints, one section per aspect, each with what its numbers mean."""
     sections = [_title(organization), _history(organization)]
     if len(organization.trees) == 3:
@@ -64,7 +63,7 @@ def invariance_summary(report: InvarianceReport) -> str:
     return f"{report}\n\n{_INVARIANCE_LEGEND}\n"
 
 
-def _sparsity_legend(comparison: Comparison) -> str:
+def _sparsity_legend(comparison: SparsityControls) -> str:
     names = dict.fromkeys(re.split(r"[ :]", profile.name)[0] for profile in comparison.profiles)
     return "\n".join([*_COLUMN_LEGEND, *(f"{name}: {_BASIS_LEGEND[name]}" for name in names if name in _BASIS_LEGEND)])
 

@@ -28,7 +28,7 @@ from attngeo.weights.layout.layers import Layers, open_layers
 from attngeo.weights.sources.open import CheckpointRef
 
 if TYPE_CHECKING:
-    from attngeo.organization.capture.inputs import SingleInput
+    from attngeo.organization.inputs import SingleInput
 
 NEEDS_INPUTS = "inputs (--text, --text-file) are needed to measure their distance"
 

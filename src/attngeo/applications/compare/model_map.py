@@ -26,7 +26,7 @@ from attngeo.weights.layout.layers import open_layers
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from attngeo.organization.capture.inputs import SingleInput
+    from attngeo.organization.inputs import SingleInput
 
 GEOMETRY = "fused Gromov–Wasserstein distance of the head geometries"
 FORMS = "1 − mean matched |cosine| of the forms"

@@ -28,9 +28,9 @@ from attngeo.applications.prune.plan import Head, parse_head
 from attngeo.applications.prune.removal import PrunableLayer, blocks
 from attngeo.arrays import Floats
 from attngeo.errors import InputError
-from attngeo.organization.capture.capture import capture
+from attngeo.organization.capture import capture
+from attngeo.organization.grow import flexible_tree
 from attngeo.organization.organize import organize
-from attngeo.organization.questionnaire.flexible_tree import flexible_tree
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

@@ -21,7 +21,7 @@ from attngeo.errors import InputError
 from attngeo.live.attention_modules import attention_stacks
 from attngeo.live.frozen import frozen_model
 from attngeo.live.load import LoadedModel, quiet_transformers, run_model
-from attngeo.organization.capture.inputs import TEXT, maximum_tokens, modality, prepare_input, split_inputs
+from attngeo.organization.inputs import TEXT, maximum_tokens, modality, prepare_input, split_inputs
 from attngeo.training.data.masking import MaskedObjective
 from attngeo.weights.layout.families import family
 

@@ -10,7 +10,7 @@ from attngeo.show.page.assets import read_asset, widget_script
 from attngeo.show.page.attention import attention_data
 
 if TYPE_CHECKING:
-    from attngeo.organization.organization import Organization
+    from attngeo.organization.organize import Organization
 
 
 def attention_view(organization: Organization) -> Any:

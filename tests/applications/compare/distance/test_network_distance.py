@@ -13,7 +13,7 @@ from attngeo.applications.compare.distance import (
 )
 from attngeo.applications.compare.distance.gromov_wasserstein import exchange_heads
 from attngeo.errors import InputError
-from attngeo.organization.capture.network_tensor import NetworkTensor
+from attngeo.organization.tensor import NetworkTensor
 
 pytest.importorskip("ot")
 

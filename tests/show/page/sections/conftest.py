@@ -45,7 +45,7 @@ def minilm_organization(minilm: Path) -> attngeo.Organization:
 
 
 @pytest.fixture(scope="session")
-def minilm_sparsity(minilm_organization: attngeo.Organization) -> attngeo.Comparison:
+def minilm_sparsity(minilm_organization: attngeo.Organization) -> attngeo.SparsityControls:
     return minilm_organization.expand().compare()
 
 

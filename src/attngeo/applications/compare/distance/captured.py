@@ -11,12 +11,12 @@ from attngeo.applications.compare.distance.head_geometry import HeadGeometry
 from attngeo.applications.compare.distance.network_distance import profile_difference
 from attngeo.arrays import Floats
 from attngeo.errors import InputError
-from attngeo.organization.capture.capture import capture
-from attngeo.organization.capture.network_tensor import NetworkTensor
+from attngeo.organization.capture import capture
+from attngeo.organization.tensor import NetworkTensor
 from attngeo.weights.scoring.score import score
 
 if TYPE_CHECKING:
-    from attngeo.organization.capture.inputs import SingleInput
+    from attngeo.organization.inputs import SingleInput
 
 Profiles = tuple[Floats, Floats]  # symmetry and directionality of the layers, [layers] each
 

@@ -10,9 +10,9 @@ import numpy as np
 
 from attngeo.arrays import Floats
 from attngeo.errors import InputError
-from attngeo.organization.capture.network_tensor import NetworkTensor
-from attngeo.organization.haar.sparsity import Sparsity
 from attngeo.organization.organize import organize
+from attngeo.organization.sparsity import Sparsity
+from attngeo.organization.tensor import NetworkTensor
 
 SHARES = np.geomspace(1e-4, 1, 64)  # shares of the coefficients at which sparsity curves are compared
 

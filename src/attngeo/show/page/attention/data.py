@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from attngeo.organization.expansion.quantised import HEAD_ENERGY, quantise
-from attngeo.organization.trees.tree import Tree
+from attngeo.organization.quantised import HEAD_ENERGY, quantise
+from attngeo.organization.tree import Tree
 from attngeo.show.organization_text import axis_labels
 from attngeo.show.page.attention.packed import packed_coefficients
 
 if TYPE_CHECKING:
-    from attngeo.organization.organization import Organization
+    from attngeo.organization.organize import Organization
 
 AXES = ("queries", "keys", "heads")
 

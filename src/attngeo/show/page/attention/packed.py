@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attngeo.arrays import Ints
-from attngeo.organization.expansion.quantised import QuantisedExpansion
+from attngeo.organization.quantised import QuantisedExpansion
 
 
 def packed_coefficients(kept: QuantisedExpansion) -> dict[str, Any]:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from attngeo.organization.expansion.quantised import ENERGY, HEAD_ENERGY
+from attngeo.organization.quantised import ENERGY, HEAD_ENERGY
 from attngeo.show.organization_text import compact_labels
 from attngeo.show.page.attention.data import attention_data
 from attngeo.show.page.document import AttentionSection
 
 if TYPE_CHECKING:
-    from attngeo.organization.organization import Organization
+    from attngeo.organization.organize import Organization
 
 READING = (
     "Each row is a query and each column a key, both in the order of their trees, which are drawn at the margins: "

@@ -22,7 +22,7 @@ from attngeo.show.page.sections.description import (
 )
 
 if TYPE_CHECKING:
-    from attngeo.organization.organization import Organization
+    from attngeo.organization.organize import Organization
 
 READING = (
     "Each dot is one head, coloured by its layer; heads that treat this input alike lie close together. The first "

@@ -24,8 +24,8 @@ from attngeo.show.page.sections.description import (
 )
 
 if TYPE_CHECKING:
-    from attngeo.organization.organization import Organization
-    from attngeo.organization.trees.tree import Tree
+    from attngeo.organization.organize import Organization
+    from attngeo.organization.tree import Tree
 
 READING = (
     "The tree on the left joins heads that treat this input alike, from all heads at the root to single heads, the "

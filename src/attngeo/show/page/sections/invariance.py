@@ -21,7 +21,7 @@ from attngeo.show.page.sections.description import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from attngeo.organization.softmax.invariance_report import Contrast, HeadInvariance, InvarianceReport
+    from attngeo.organization.invariance import Contrast, HeadInvariance, InvarianceReport
 
 READING = (
     "Each row compares the geometry of the logits with that of their softmax; the open circle is the control, in "

@@ -12,7 +12,7 @@ from attngeo.show.page.section import PageFigure, Section
 from attngeo.show.page.sections.description import Panel, Trace, axis, columns, figure, rounded, rounded_number
 
 if TYPE_CHECKING:
-    from attngeo.organization.expansion.controls import Comparison, Profile
+    from attngeo.organization.expansion import Profile, SparsityControls
 
 READING = (
     "The first figure shows the error that is left when only the largest coefficients are kept: the lower a curve, "
@@ -28,7 +28,7 @@ _SYMBOLS = {"solid": "circle", "dash": "diamond-open", "dot": "x", "dashdot": "s
 _SMALLEST = 3e-3  # error at which the first figure ends
 
 
-def sparsity_section(comparison: Comparison, *, id: str = "sparsity") -> Section:
+def sparsity_section(comparison: SparsityControls, *, id: str = "sparsity") -> Section:
     """Return the best-n-term errors and the regularity of every basis.
 
     >>> from attngeo.organization import organize, planted

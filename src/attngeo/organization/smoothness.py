@@ -1,0 +1,165 @@
+"""The mixed-Hölder exponent α of an array: how fast its Haar coefficients shrink with their supports.
+
+    |⟨T, ψ_R⟩| ≤ C |R|^{α + ½}        R: support of the Haar function, |R|: its share of the array
+
+In a log-log plot of coefficients against supports the slope is α + ½. A larger α means a smoother array; white noise
+has α = −½.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attngeo.arrays import AnyArray, Floats, Ints, to_numpy
+from attngeo.errors import InputError
+from attngeo.io.archive import as_plain
+from attngeo.organization.tree import Tree
+
+FEWEST = 8  # least number of coefficients in a bin
+FLOOR = 1e-12  # bins this small relative to the largest are rounding
+ROUNDING = 4.0  # roundings of a whole support that a bin must exceed
+
+
+@dataclass(frozen=True)
+class Line:
+    """A weighted least-squares line in log-log scale; the exponent is α = slope − ½."""
+
+    slope: float
+    error: float  # standard error of the slope, NaN for fewer than three bins
+
+    @property
+    def exponent(self) -> float:
+        """Return α = slope − ½."""
+        return self.slope - 0.5
+
+
+@dataclass(frozen=True, eq=False)
+class Holder:
+    """The fit of the exponent: lines through the root mean squares and the 95th percentiles of all bins."""
+
+    rms: Line
+    high: Line
+    support: Floats  # [bins] mean log₂ |R|
+    log_rms: Floats  # [bins] log₂ of the root mean square
+    log_high: Floats  # [bins] log₂ of the 95th percentile, NaN if that is 0
+    counts: Ints  # [bins] number of coefficients
+
+    @property
+    def exponent(self) -> float:
+        """Return α of the line through the root mean squares."""
+        return self.rms.exponent
+
+    @property
+    def error(self) -> float:
+        """Return the standard error of that α."""
+        return self.rms.error
+
+    def line(self, support: Floats) -> Floats:
+        """Return log₂ of the root mean square [k] on the fitted line, at log₂ |R| = support [k]."""
+        middle, level = (np.average(values, weights=self.counts) for values in (self.support, self.log_rms))
+        return np.asarray(level + self.rms.slope * (support - middle))
+
+    def __eq__(self, other: object) -> bool:
+        return as_plain(self) == as_plain(other) if isinstance(other, Holder) else NotImplemented
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        low, high = self.rms, self.high
+        return f"Holder(α {low.exponent:.3f} ± {low.error:.3f}; 95th percentile {high.exponent:.3f} ± {high.error:.3f})"
+
+
+def holder(coefficients: AnyArray, trees: Sequence[Tree]) -> Holder:
+    """Return the mixed-Hölder fit of Haar coefficients along one tree per axis.
+
+    |R| is the product of the supports' shares of their axes. Coefficients with a constant factor are left out. The rest
+    are binned by ⌊log₂ |R|⌋; bins with fewer than 8 coefficients, and bins that hold nothing but rounding, are left
+    out, and each other bin is weighted by its number of coefficients. The slope is NaN where fewer than two bins are
+    left, as for a constant array.
+    """
+    sizes = tuple(tree.size for tree in trees)
+    if tuple(np.shape(coefficients)) != sizes:
+        raise InputError(f"holder: coefficients of shape {np.shape(coefficients)} do not match trees of sizes {sizes}")
+    values = np.asarray(to_numpy(coefficients))
+    precision = np.finfo(np.result_type(values, np.float32)).eps
+    inner = values[(slice(1, None),) * len(sizes)]
+    support, rms, high, counts = [], [], [], []
+    for mean, sizes_here in _by_support(inner, [np.log2(tree.rotations.share[1:]) for tree in trees]):
+        if len(sizes_here) < FEWEST:
+            continue
+        support.append(mean)
+        rms.append(float(np.sqrt(np.einsum("i,i->", sizes_here, sizes_here, dtype=np.float64) / len(sizes_here))))
+        high.append(_high(sizes_here))
+        counts.append(len(sizes_here))
+    x, weights = np.asarray(support), np.asarray(counts, np.int64)
+    typical, largest = np.asarray(rms), np.asarray(high)
+    # A coefficient is a difference of sums over its support, each of about √|R| times the norm of the array.
+    noise = ROUNDING * float(precision) * _norm(values) * np.exp2(x / 2)  # [bins]
+    kept = typical > np.maximum(noise, FLOOR * typical.max(initial=0.0))
+    x, weights, typical, largest = x[kept], weights[kept], typical[kept], largest[kept]
+    positive = largest > 0
+    log_rms, log_high = np.log2(typical), np.log2(largest, out=np.full(len(largest), np.nan), where=positive)
+    lines = _line(x, log_rms, weights), _line(x[positive], log_high[positive], weights[positive])
+    return Holder(*lines, x, log_rms, log_high, weights)
+
+
+def _norm(values: NDArray[Any]) -> float:
+    """Return the l2 norm of the coefficients, which is that of the array."""
+    return float(np.sqrt(np.square(values, dtype=np.float64).sum()))
+
+
+def _by_support(inner: NDArray[Any], logs: Sequence[Floats]) -> Iterator[tuple[float, NDArray[Any]]]:
+    """Yield the mean log₂ |R| and all |coefficients| of each bin ⌊log₂ |R|⌋, in ascending order.
+
+    inner: coefficients without constant factors
+    logs:  per axis, log₂ of the supports' shares of the axis
+    """
+    # With the columns of the other axes in the order of their supports, the bins of a row are slices of it.
+    rest: Any = reduce(np.add.outer, logs[1:], np.zeros(())).reshape(-1)
+    order = np.argsort(rest, kind="stable")
+    rest = rest[order]
+    totals = np.append(0.0, np.cumsum(rest))
+    groups: defaultdict[int, list[NDArray[Any]]] = defaultdict(list)
+    sums: defaultdict[int, float] = defaultdict(float)
+    for first, row in zip(logs[0].tolist(), inner, strict=True):
+        # The small constant keeps exact powers of two, such as 1/2 · 1/2, from falling into the bin below by rounding.
+        bins = np.floor(rest + (first + 1e-9)).astype(np.int64)
+        sizes = np.abs(row.reshape(-1)[order])
+        bounds = [0, *(np.flatnonzero(np.diff(bins)) + 1).tolist(), len(bins)]
+        for start, end in pairwise(bounds) if len(bins) else ():
+            groups[int(bins[start])].append(sizes[start:end])
+            sums[int(bins[start])] += float(totals[end] - totals[start]) + (end - start) * first
+    for index in sorted(groups):
+        together = np.concatenate(groups.pop(index))
+        yield sums[index] / len(together), together
+
+
+def _high(sizes: NDArray[Any]) -> float:
+    """Return the 95th percentile, interpolated like `np.quantile`, without a copy in float64."""
+    at = 0.95 * (len(sizes) - 1)
+    low = int(at)
+    ordered = np.partition(sizes, [low, min(low + 1, len(sizes) - 1)])
+    below, above = float(ordered[low]), float(ordered[min(low + 1, len(sizes) - 1)])
+    return below + (at - low) * (above - below)
+
+
+def _line(x: Floats, y: Floats, weights: Ints) -> Line:
+    """Return the weighted least-squares line through the points (x, y)."""
+    if len(x) < 2:
+        return Line(float("nan"), float("nan"))
+    share = weights / weights.sum()
+    across, up = x - share @ x, y - share @ y
+    spread = share @ across**2
+    slope = float(share @ (across * up) / spread)
+    if len(x) < 3:
+        return Line(slope, float("nan"))
+    left = share @ (up - slope * across) ** 2 / (len(x) - 2)
+    return Line(slope, float(np.sqrt(left / spread)))
