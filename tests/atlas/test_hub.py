@@ -7,12 +7,10 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import attngeo
-from attngeo.atlas import HubLimits
 from tests.atlas.small_models import model_files
 from tests.weights.made_checkpoints import write_files
 from tests.weights.sources.hub_server import HubServer, Repo
@@ -20,15 +18,13 @@ from tests.weights.sources.hub_server import HubServer, Repo
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = (
     "import sys, json, attngeo.atlas, dataclasses\n"
-    "limits = attngeo.atlas.HubLimits(**json.loads(sys.argv[3]))\n"
-    "added = attngeo.Atlas(sys.argv[1]).add(sys.argv[4:], workers=int(sys.argv[2]), retry=True, hub_limits=limits)\n"
+    "added = attngeo.Atlas(sys.argv[1]).add(sys.argv[3:], workers=int(sys.argv[2]), retry=True)\n"
     "print(json.dumps(dataclasses.asdict(added)))\n"
 )
 
 
-def add(home: Path, url: str, *refs: str, workers: int = 0, limits: HubLimits | None = None) -> dict[str, int]:
+def add(home: Path, url: str, *refs: str, workers: int = 0) -> dict[str, int]:
     """Add models in a process of its own, because the client reads its environment when it is imported."""
-    shown = json.dumps({} if limits is None else asdict(limits))
     kept = {key: value for key, value in os.environ.items() if not key.startswith(("HF_", "ATTNGEO_", "XDG_"))}
     environment = {
         **kept,
@@ -37,7 +33,7 @@ def add(home: Path, url: str, *refs: str, workers: int = 0, limits: HubLimits | 
         "XDG_CACHE_HOME": str(home / "cache"),
         "HF_HUB_DISABLE_XET": "1",
     }
-    arguments = [sys.executable, "-W", "error", "-c", SCRIPT, str(home / "atlas"), str(workers), shown, *refs]
+    arguments = [sys.executable, "-W", "error", "-c", SCRIPT, str(home / "atlas"), str(workers), *refs]
     done = subprocess.run(arguments, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     counts: dict[str, int] = json.loads(done.stdout)

@@ -1,8 +1,7 @@
-"""Sixty models from a hub that limits requests and fails now and then: all are scored, the budget is kept."""
+"""Forty models from a hub that limits requests and fails now and then: all are scored, after the waits it asks for."""
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -15,15 +14,8 @@ from tests.atlas.hub_server import FAULTS, UnreliableHub, small_repos
 from tests.weights.made_checkpoints import write_files
 
 ROOT = Path(__file__).resolve().parents[2]
-MODELS = 60
-SECONDS = 4.0
-CLIENT = {"api": 40, "files": 120}  # in any four seconds; the server allows a quarter more, as the real one does
-SCRIPT = """
-import json, sys, attngeo
-from attngeo.atlas import HubLimits
-limits = HubLimits(**json.loads(sys.argv[2]))
-print(attngeo.Atlas(sys.argv[1]).add(sys.argv[3:], workers=2, hub_limits=limits))
-"""
+MODELS = 40
+SCRIPT = "import sys, attngeo; print(attngeo.Atlas(sys.argv[1]).add(sys.argv[2:], workers=2))"
 pytestmark = pytest.mark.xdist_group("atlas")
 
 
@@ -36,9 +28,8 @@ def environment(home: Path, url: str) -> dict[str, str]:
 
 def test_a_hub_that_limits_and_fails(tmp_path: Path) -> None:
     repos = small_repos(MODELS)
-    limits = {"api": CLIENT["api"] * 5 // 4, "file": CLIENT["files"] * 5 // 4}
-    with UnreliableHub(repos, limits=limits, seconds=SECONDS, share=0.05, seed=3) as hub:
-        arguments = [str(tmp_path / "atlas"), json.dumps({**CLIENT, "seconds": SECONDS}), *repos]
+    with UnreliableHub(repos, limits={"api": 16, "file": 60}, seconds=1.0, share=0.05, seed=3) as hub:
+        arguments = [str(tmp_path / "atlas"), *repos]
         run = subprocess.run(
             [sys.executable, "-W", "error", "-c", SCRIPT, *arguments],
             cwd=ROOT, env=environment(tmp_path, hub.url), capture_output=True, text=True, timeout=110,
@@ -46,7 +37,7 @@ def test_a_hub_that_limits_and_fails(tmp_path: Path) -> None:
     assert run.returncode == 0, run.stderr
     assert run.stdout == f"{MODELS} scored, 0 linked to the same weights, 0 known before, 0 failed\n"
     assert set(hub.faults) == set(FAULTS) and hub.faults.total() > 10
-    assert hub.refused == 0 and hub.most_in_a_window("api") <= limits["api"]
+    assert 0 < hub.refused < MODELS
     assert hub.fetched_twice() == 0
     # Of each file only the queries, keys and norms: a third of fused and separate tensors are values.
     whole = sum(len(repo.files["model.safetensors"]) for repo in repos.values())

@@ -4,14 +4,12 @@ Atlas          the folder: add models, read the table, query it with SQL
 AtlasStatus    how many models an atlas holds
 Added          what one call of `Atlas.add` did
 Organized      what one call of `Atlas.organize` did
-HubLimits      how many requests a call may send to the hub
 hub_models, hub_revisions   references to all models of an organisation, to all revisions of a model
 """
 
 from attngeo.atlas.atlas import Added, Atlas
-from attngeo.atlas.budget import HubLimits
 from attngeo.atlas.listing import hub_models, hub_revisions
 from attngeo.atlas.organized import Organized
 from attngeo.atlas.status import AtlasStatus
 
-__all__ = ["Added", "Atlas", "AtlasStatus", "HubLimits", "Organized", "hub_models", "hub_revisions"]
+__all__ = ["Added", "Atlas", "AtlasStatus", "Organized", "hub_models", "hub_revisions"]

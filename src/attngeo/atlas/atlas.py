@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from attngeo.arguments import whole_number
-from attngeo.atlas.budget import HubLimits, ledger_for
 from attngeo.atlas.executors import Executor, InProcess, LocalProcesses, RayTasks
 from attngeo.atlas.options import ScoreOptions
 from attngeo.atlas.organized import Organized
@@ -87,7 +86,6 @@ class Atlas:
         folded: bool = True,
         num_heads: int | None = None,
         unproven: bool = False,
-        hub_limits: HubLimits | None = None,
         progress: Callable[[int, int], None] | None = None,
         say: Callable[[str], None] | None = None,
     ) -> Added:
@@ -98,7 +96,6 @@ class Atlas:
         ray:      True: run the tasks on a local Ray started for the call; an address: on that Ray cluster
         retry:    try references again that failed in an earlier call
         heads, nulls, folded, num_heads, unproven: as in `attngeo.score`
-        hub_limits: how many requests all workers together may send to the hub
         progress: called with (number of references done, number of all references)
         say:      called with one line about each reference that fails
 
@@ -109,7 +106,7 @@ class Atlas:
         options = ScoreOptions(heads, nulls, folded, num_heads, unproven)
         executor = _executor(workers, ray)
         self._store.create()
-        job = ScoreJob(Store(self.path.absolute()), options, ledger_for(references, hub_limits))
+        job = ScoreJob(Store(self.path.absolute()), options)
         with CallProgress(self.path, len(references), progress, say) as call:
             for outcome in self._outcomes(references, job, retry, executor):
                 call.add(outcome)
@@ -144,7 +141,6 @@ class Atlas:
         workers: int | None = None,
         ray: bool | str = False,
         retry: bool = False,
-        hub_limits: HubLimits | None = None,
         progress: Callable[[int, int], None] | None = None,
         say: Callable[[str], None] | None = None,
     ) -> Organized:
@@ -158,7 +154,7 @@ class Atlas:
         invariance:       measure the softmax invariance on this many of the first texts; None: on all, 0: on none
         invariance_heads: number of heads organised one by one for the invariance, drawn for each text; 0: all
         seed:             of the controls and of the choice of heads
-        workers, ray, retry, hub_limits, progress, say: as in `add`
+        workers, ray, retry, progress, say: as in `add`
 
         >>> atlas = attngeo.Atlas("organized")
         >>> texts = ["The heads of a layer read the same text.", "Each of them looks for something else in it."]
@@ -179,7 +175,7 @@ class Atlas:
         checked = checked_texts(texts)
         executor = _executor(workers, ray)
         self._store.create()
-        job = OrganizeJob(Store(self.path.absolute()), ledger_for(references, hub_limits))
+        job = OrganizeJob(Store(self.path.absolute()))
         return organize_networks(job, executor, references, checked, trees, contrasts, invariance, retry, progress, say)
 
     def organized(self) -> pl.DataFrame:

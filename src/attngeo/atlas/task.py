@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 
-from attngeo.atlas.budget import keeping_budget
 from attngeo.atlas.fingerprint import fingerprint
 from attngeo.atlas.options import RESULT_VERSION, ScoreOptions
 from attngeo.atlas.outcome import Outcome, State, write_failure
@@ -23,7 +22,6 @@ from attngeo.weights.layout.layers import open_layers
 from attngeo.weights.scoring.rows import Row
 from attngeo.weights.scoring.score import missing_scores, score_rows
 from attngeo.weights.sources.byte_file import bytes_read
-from attngeo.weights.sources.hub.throttle import Ledger
 
 # Bytes of memory of one task. Measured: 0.1 GB, and 9 times the queries and keys of the largest layer in float32, which
 # are a small share of a large checkpoint; 3 GB are enough for a layer of width 8192.
@@ -36,12 +34,10 @@ class ScoreJob:
 
     store: Store
     options: ScoreOptions
-    ledger: Ledger | None = None  # of the requests to the hub; None: no model is there
 
     def run(self, task: Reference) -> Outcome:
         """Score one model into the atlas."""
-        with keeping_budget(self.ledger, task):
-            return score_reference(self.store, task, self.options)
+        return score_reference(self.store, task, self.options)
 
     def lose(self, task: Reference, error: AttngeoError) -> Outcome:
         """Write a row of failures."""

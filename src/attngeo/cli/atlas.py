@@ -9,8 +9,6 @@ import typer
 from typer.core import TyperGroup
 
 from attngeo.cli.atlas_results import (
-    ApiRequests,
-    FileRequests,
     Folder,
     NewFolder,
     Retry,
@@ -68,8 +66,6 @@ def add(
     retry: Retry = False,
     workers: Workers = None,
     ray: Ray = None,
-    api_requests: ApiRequests = 400,
-    file_requests: FileRequests = 2400,
     heads: Annotated[bool, typer.Option(help="Also score each head.")] = True,
     nulls: Nulls = True,
     folded: Annotated[
@@ -82,15 +78,13 @@ def add(
     """Score models into the atlas; it skips those that it holds, so the same command continues an interrupted one."""
     with one_line_errors(debug):
         from attngeo.atlas.atlas import Atlas
-        from attngeo.atlas.budget import HubLimits
         from attngeo.atlas.listing import hub_models, hub_revisions
         from attngeo.atlas.reference import read_list
         from attngeo.io.progress import ProgressBar
 
-        limits = HubLimits(api_requests, file_requests)
         names = [*(refs or ()), *(name for path in lists or () for name in read_list(path))]
-        names += [name for org in orgs or () for name in hub_models(org, limits)]
-        names += [name for ref in revisions or () for name in hub_revisions(ref, limits)]
+        names += [name for org in orgs or () for name in hub_models(org)]
+        names += [name for ref in revisions or () for name in hub_revisions(ref)]
         if not names:
             raise InputError("no models named, expected REF..., --list FILE, --org NAME or --revisions REF")
         with ProgressBar(str(folder)) as bar, printed_warnings(bar.say):
@@ -104,7 +98,6 @@ def add(
                 folded=folded,
                 num_heads=num_heads,
                 unproven=unproven,
-                hub_limits=limits,
                 progress=bar,
                 say=lambda line: bar.say(f"attngeo: failed: {line}"),
             )

@@ -26,12 +26,6 @@ Retry = Annotated[bool, typer.Option("--retry", help="Try models again that fail
 Workers = Annotated[
     int | None, typer.Option(metavar="N", help="Number of worker processes; 0: none. Default: one per core.")
 ]
-ApiRequests = Annotated[
-    int, typer.Option(metavar="N", help="Listings that all workers may request from the hub in five minutes.")
-]
-FileRequests = Annotated[
-    int, typer.Option(metavar="N", help="Contents of files that all workers may request from the hub in five minutes.")
-]
 
 
 def organize(
@@ -65,14 +59,11 @@ def organize(
     retry: Retry = False,
     workers: Workers = None,
     ray: Ray = None,
-    api_requests: ApiRequests = 400,
-    file_requests: FileRequests = 2400,
     debug: Debug = False,
 ) -> None:
     """Organise networks over many texts: head trees, sparsity and softmax invariance, with means over the texts."""
     with one_line_errors(debug):
         from attngeo.atlas.atlas import Atlas
-        from attngeo.atlas.budget import HubLimits
         from attngeo.atlas.organizing.texts import read_texts
         from attngeo.io.progress import ProgressBar
         from attngeo.show.atlas.report import summary_report
@@ -97,7 +88,6 @@ def organize(
                 workers=workers,
                 ray=ray_argument(ray),
                 retry=retry,
-                hub_limits=HubLimits(api_requests, file_requests),
                 progress=bar,
                 say=lambda line: bar.say(f"attngeo: failed: {line}"),
             )

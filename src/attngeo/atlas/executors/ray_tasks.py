@@ -17,7 +17,6 @@ from math import inf
 from typing import Any
 
 from attngeo.atlas.executors.interface import Job, WorkerLost
-from attngeo.atlas.executors.ray_ledger import with_shared_ledger
 from attngeo.atlas.outcome import Outcome
 from attngeo.atlas.store import AtlasWriteError
 from attngeo.errors import AttngeoError, InputError, first_line
@@ -28,11 +27,15 @@ AHEAD = 2  # tasks per core that Ray knows of, so that a core that becomes free 
 CONNECT_SECONDS = 10
 LOOK_SECONDS = 10.0  # between two looks at the nodes of a cluster
 LEAST_OBJECT_STORE = 80 << 20  # bytes, the least that Ray allows; a task and its outcome need a few kB
-# How a client of HTTP/2 begins, with an empty frame of settings; the fourth byte of a frame is its type.
-HTTP2, SETTINGS_FRAME = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\4\0\0\0\0\0", b"\4"
 # Settings of Ray, unless the user has others.
 SETTINGS = {"RAY_USAGE_STATS_ENABLED": "0"}  # no reports about its usage
-ONE_TRY = {"RAY_gcs_server_port_wait_time_s": "1"}  # to connect to a cluster, which takes 40 s if none answers
+# To give up within seconds, with no messages but the error, where no Ray answers; by default it takes 40 s.
+ONE_TRY = {
+    "RAY_gcs_server_port_wait_time_s": "1",
+    "RAY_gcs_rpc_server_connect_timeout_s": "2",
+    "RAY_py_gcs_connect_timeout_s": "5",
+    "RAY_BACKEND_LOG_LEVEL": "fatal",
+}
 # Which hub is meant must not depend on the node. Tokens stay out: a cluster shows these settings to all its users.
 PASSED_ON = ("HF_ENDPOINT",)
 
@@ -55,7 +58,6 @@ class RayTasks:
                 yield from self._outcomes(ray, job, tasks)
 
     def _outcomes(self, ray: Any, job: Job, tasks: Sequence[Any]) -> Iterator[Outcome]:
-        job = with_shared_ledger(ray, job)
         # Lost tasks are started again below, where a model that ends every process can be told from a lost node.
         remote = ray.remote(num_cpus=1, max_retries=0)(run_task)
         shared, left = ray.put(job), iter(tasks)
@@ -177,17 +179,13 @@ def _import(settings: dict[str, str]) -> None:
 
 
 def _check_address(address: str) -> None:
-    """Raise unless something at `host:port` speaks HTTP/2, as Ray does; Ray itself would try for a minute."""
+    """Raise unless something listens at `host:port`; whether it is a Ray, connecting will show."""
     host, _, port = address.removeprefix("ray://").rpartition(":")
     if address == "auto":
         return
     if not host or not port.isdecimal():
         raise InputError(f"{address}: not the address of a Ray, expected HOST:PORT, ray://HOST:PORT or auto")
     try:
-        with socket.create_connection((host, int(port)), CONNECT_SECONDS) as connection:
-            if os.environ.get("RAY_USE_TLS", "0") == "0":
-                connection.sendall(HTTP2)
-                if connection.recv(9)[3:4] != SETTINGS_FRAME:
-                    raise InputError(f"no Ray answers at {address}, another program does")
+        socket.create_connection((host, int(port)), CONNECT_SECONDS).close()
     except (OSError, OverflowError) as error:
         raise InputError(f"no Ray answers at {address} ({getattr(error, 'strerror', None) or error})") from error

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from attngeo.atlas.budget import keeping_budget
 from attngeo.atlas.organizing.network import find_content, load_network
 from attngeo.atlas.organizing.questions import RESULT_VERSION, Question, Trees
 from attngeo.atlas.organizing.texts import Text
@@ -16,7 +15,6 @@ from attngeo.atlas.store import AtlasWriteError, Store
 from attngeo.errors import AttngeoError
 from attngeo.io.archive import digest
 from attngeo.io.threads import one_core
-from attngeo.weights.sources.hub.throttle import Ledger
 
 BASE_MEMORY = 1 << 30  # bytes, with torch and transformers loaded
 
@@ -44,17 +42,16 @@ class OrganizeTask:
 
 @dataclass(frozen=True)
 class OrganizeJob:
-    """What the tasks of one call of `Atlas.organize` share: the atlas, and the budget of requests to the hub."""
+    """What the tasks of one call of `Atlas.organize` share: the atlas."""
 
     store: Store
-    ledger: Ledger | None = None  # None: no model is on the hub
 
     def run(self, task: OrganizeTask) -> Outcome:
         """Answer one question, unless the atlas has the answer; an error becomes a row of failures."""
         if (failure := self.known_failure(task.reference)) is not None:
             return failure  # another task of this call could not load the network
         try:
-            with keeping_budget(self.ledger, task.reference), one_core(), _one_torch_thread():
+            with one_core(), _one_torch_thread():
                 outcome = self._answer(task)
         except AtlasWriteError:
             raise
@@ -88,8 +85,7 @@ class OrganizeJob:
     def find(self, reference: Reference) -> str | Outcome:
         """Return what all results of a network depend on, or the outcome if it cannot be found."""
         try:
-            with keeping_budget(self.ledger, reference):
-                content = find_content(self.store, reference)
+            content = find_content(self.store, reference)
         except AtlasWriteError:
             raise
         except AttngeoError as error:
