@@ -21,7 +21,7 @@ from attngeo.weights.sources.quantized import (
     refusal,
     refuse_adapter,
     refuse_packed,
-    refuse_quantised_attention,
+    refuse_unreadable,
     scale_of,
 )
 from attngeo.weights.sources.wrapper_names import without_wrappers
@@ -154,7 +154,7 @@ def _configured(module: Any) -> Iterator[Any]:
 def module_checkpoint(module: torch.nn.Module, config: Mapping[str, Any] | None) -> MemoryCheckpoint:
     """Return a torch module as a checkpoint: its state dict by reference, its own config, its class name as `ref`."""
     module = transformer_inside(module) if config is None else unwrapped(module)
-    refuse_quantised_attention(module)
+    refuse_unreadable(module)
     values = dict(module.state_dict())
     for prefix, part in module.named_modules():
         # A parametrised weight is stored as the inputs of a function; the checkpoint offers what the model uses.

@@ -73,32 +73,13 @@ def load_state_dict(path: Path, name: str) -> dict[str, torch.Tensor]:
     return tensors
 
 
-class _Ignored:
-    """Stands for an object of any other class in a Lightning checkpoint; its content is dropped."""
-
-    def __new__(cls, *_: object) -> _Ignored:
-        return super().__new__(cls)
-
-    def __init__(self, *_: object) -> None: ...
-
-    def __setstate__(self, _: object) -> None: ...
-
-
 def _load(path: Path) -> object:
-    """Return the content of a pickle, read by torch's restricted unpickler.
-
-    Lightning saves hyper-parameters beside the weights, which may be objects of any class. In a `.ckpt` file their
-    classes are neither imported nor called: each object becomes an `_Ignored`.
-    """
+    """Return the content of a pickle, read by torch's restricted unpickler."""
     import torch
-    from torch.serialization import get_unsafe_globals_in_checkpoint, safe_globals
 
-    zipped = zipfile.is_zipfile(path)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch warns of an odd pickle before it refuses it: one line is enough
-        others = get_unsafe_globals_in_checkpoint(str(path)) if zipped and path.suffix == ".ckpt" else []
-        with safe_globals([(_Ignored, other) for other in others if not other.startswith("builtins.")]):
-            return torch.load(str(path), map_location="cpu", weights_only=True, mmap=zipped)
+        return torch.load(str(path), map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path))
 
 
 def _refusal(message: str) -> str:
@@ -106,7 +87,10 @@ def _refusal(message: str) -> str:
     named = re.search(r"GLOBAL ([\w.]+)|(?:class|function|global):? ([\w.]+\.[\w.]+)", message)
     if named:
         what = (named[1] or named[2]).rstrip(".")
-        return f"its pickle calls {what!r} and was refused (nothing was run); a plain state dict of tensors expected"
+        return (
+            f"its pickle calls {what!r} and was refused (nothing was run); expected tensors alone: "
+            "torch.save(model.state_dict(), FILE)"
+        )
     if "Unsupported operand" in message or "persistent" in message or "must be" in message:
         return "its pickle does more than list tensors and was refused (nothing was run); a plain state dict expected"
     return "not a pickled state dict, or an incomplete or damaged one; a state dict of tensors expected"

@@ -149,10 +149,15 @@ def quantised_modules(module: Any) -> Iterator[str]:
             yield path
 
 
-def refuse_quantised_attention(module: Any) -> None:
-    """Raise InputError for a torch module whose attention weights torch.ao.quantization has packed."""
+def refuse_unreadable(module: Any) -> None:
+    """Raise InputError for a torch module whose attention weights are packed or flattened."""
     for path in filter(may_hold_attention, quantised_modules(module)):
         raise quantised_error(module, path)
+    if any(type(part).__name__ == "FullyShardedDataParallel" for part in module.modules()):
+        raise InputError(
+            f"{type(module).__name__}: FullyShardedDataParallel (FSDP 1) flattens its weights; shard the model by FSDP "
+            "2, torch.distributed.fsdp.fully_shard"
+        )
 
 
 def quantised_error(module: Any, path: str) -> InputError:
