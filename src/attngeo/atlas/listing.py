@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from attngeo.errors import InputError
-from attngeo.weights.sources.hub.listing import list_models, list_revisions
+from attngeo.weights.sources.hub import list_models, list_revisions
 from attngeo.weights.sources.open import hub_reference, looks_like_path
 
 

@@ -71,11 +71,11 @@ class Reference:
         """Find the model. On the hub this costs one request; no weights are read."""
         if self.revision is None:
             return Located(None, _file_state(Path(self.model)) or "", lambda: open_checkpoint(self.model))
-        from attngeo.weights.sources.hub.client import HubModel
-        from attngeo.weights.sources.hub.folder import hub_checkpoint
+        from attngeo.weights.sources.hub import HubModel
+        from attngeo.weights.sources.hub_files import hub_checkpoint
 
         found = HubModel(hub_reference(str(self)))
-        commit = found.snapshot.commit
+        commit = found.commit
         return Located(commit, commit, lambda: hub_checkpoint(found, None))
 
 

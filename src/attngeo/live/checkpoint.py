@@ -18,11 +18,10 @@ from torch import Tensor, nn
 from attngeo.errors import SourceError
 from attngeo.live.adapters import effective_weight, is_lora_layer
 from attngeo.live.saved_tensors import SavedTensor, saved_tensors
-from attngeo.weights.sources.checkpoint import Checkpoint, FloatArray, ReadRequest, TensorInfo
+from attngeo.weights.sources.checkpoint import WRAPPER_WORDS, Checkpoint, FloatArray, ReadRequest, TensorInfo
 from attngeo.weights.sources.diffusers_format import diffusers_config
 from attngeo.weights.sources.memory import as_saved, transformer_inside, unwrapped
 from attngeo.weights.sources.quantized import refuse_unreadable
-from attngeo.weights.sources.wrapper_names import WRAPPER_WORDS
 
 # Modules that wrap another module; they are left out of tensor names.
 _WRAPPER_NAMES = WRAPPER_WORDS | {"base_layer"}

@@ -7,7 +7,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attngeo.weights.sources.hub_ranges import LARGEST, WASTE, envelope, join
+from attngeo.weights.sources.hub_files import LARGEST, WASTE, envelope, join
 
 intervals = st.lists(
     st.tuples(st.integers(0, 10_000), st.integers(1, 500)).map(lambda pair: (pair[0], sum(pair))), max_size=30

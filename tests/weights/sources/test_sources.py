@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from attngeo.errors import SourceError
-from attngeo.weights.sources.byte_checkpoint import ByteCheckpoint
 from attngeo.weights.sources.checkpoint import ReadRequest
 from attngeo.weights.sources.open import open_checkpoint
 from tests.weights.made_checkpoints import (
@@ -77,24 +76,6 @@ def test_rows_are_read_in_the_order_asked_for(
         values = checkpoint.read(ReadRequest("w", tuple(rows)))
     expected = np.concatenate([array[a:b] for a, b in rows] or [array[:0]]).astype(np.float32)
     np.testing.assert_array_equal(values, expected)
-
-
-@pytest.mark.parametrize("step", [1, 7, 64])
-@pytest.mark.parametrize("rows", [None, ((4, 9), (0, 0), (1, 2), (9, 11))], ids=str)
-def test_stored_bytes_are_read_piece_by_piece(
-    tmp_path: Path, rows: tuple[tuple[int, int], ...] | None, step: int
-) -> None:
-    array = normal(11, 3, dtype=np.float16)
-    write_files(tmp_path, {"w.safetensors": safetensors_bytes({"odd": normal(3, dtype=np.float32), "w": array})})
-    expected = array if rows is None else np.concatenate([array[a:b] for a, b in rows])
-    with open_checkpoint(tmp_path) as checkpoint:
-        assert isinstance(checkpoint, ByteCheckpoint)
-        stored = checkpoint.stored(ReadRequest("w", rows))
-        assert stored is not None and (stored.size, stored.shape) == (expected.nbytes, expected.shape)
-        data = bytearray(stored.size)
-        for start in range(0, stored.size, step):
-            stored.fill(memoryview(data)[start : start + step], start)
-    assert bytes(data) == expected.tobytes()
 
 
 def test_rows_beyond_the_tensor_are_an_error(tmp_path: Path) -> None:

@@ -16,8 +16,8 @@ from safetensors.torch import save_file  # noqa: E402
 
 import attngeo  # noqa: E402
 from attngeo.errors import LayoutError, SourceError  # noqa: E402
+from attngeo.weights.sources.checkpoint import without_wrappers  # noqa: E402
 from attngeo.weights.sources.open import open_checkpoint  # noqa: E402
-from attngeo.weights.sources.wrapper_names import without_wrappers  # noqa: E402
 from tests.weights.tiny_models import FAMILIES, bert, gpt2, llama  # noqa: E402
 
 PREFIXES = ["module.", "_orig_mod.", "model.", "module._orig_mod.", "_orig_mod.module.model.", "module.model.model."]

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 from attngeo.atlas.reference import Reference, row_name
 from attngeo.atlas.store import Store
 from attngeo.errors import SourceError, reason
-from attngeo.weights.sources.discover import is_weights
-from attngeo.weights.sources.folder import LocalFolder
+from attngeo.weights.sources.folder import LocalFolder, is_weights
 
 if TYPE_CHECKING:
     from attngeo.live.load import LoadedModel

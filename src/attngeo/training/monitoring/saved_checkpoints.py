@@ -11,8 +11,7 @@ from attngeo.arguments import file_path
 from attngeo.errors import InputError, SourceError
 from attngeo.io.archive import digest
 from attngeo.training.monitoring.records import read_records
-from attngeo.weights.sources.discover import SUFFIXES
-from attngeo.weights.sources.folder import file_state
+from attngeo.weights.sources.folder import SUFFIXES, file_state
 
 _STEP = re.compile(r"(?:^|.*[-_.])(?:checkpoint|ckpt|global_?step|step|iter(?:ation)?)[-_=]?(\d+)", re.IGNORECASE)
 

@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 
 from attngeo.errors import SourceError
-from attngeo.weights.sources.byte_checkpoint import StoredTensor
-from attngeo.weights.sources.byte_file import ByteFile
+from attngeo.weights.sources.byte_file import ByteFile, StoredTensor
 from attngeo.weights.sources.checkpoint import FloatArray, TensorInfo
 from attngeo.weights.sources.dtypes import Bytes, Codec, all_finite, fits_array, float_codec
 from attngeo.weights.sources.quantized import refusal

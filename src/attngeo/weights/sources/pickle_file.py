@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from attngeo.errors import SourceError, first_line
+from attngeo.weights.sources.checkpoint import without_wrappers
 from attngeo.weights.sources.memory import MemoryCheckpoint
 from attngeo.weights.sources.quantized import refuse_adapter, refuse_packed
-from attngeo.weights.sources.wrapper_names import without_wrappers
 
 if TYPE_CHECKING:
     import torch

@@ -8,8 +8,7 @@ from collections.abc import Mapping
 from typing import Any, TypeGuard
 
 from attngeo.errors import SourceError
-from attngeo.weights.sources.byte_checkpoint import StoredTensor
-from attngeo.weights.sources.byte_file import ByteFile
+from attngeo.weights.sources.byte_file import ByteFile, StoredTensor
 from attngeo.weights.sources.checkpoint import TensorInfo
 from attngeo.weights.sources.dtypes import BITS, fits_array, float_codec, is_float
 from attngeo.weights.sources.quantized import refusal
