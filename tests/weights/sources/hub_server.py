@@ -5,15 +5,12 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-import socket
-import struct
 import threading
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
-from typing import Literal, Self
+from typing import Self
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 LARGE = (".safetensors", ".bin", ".gguf", ".pt")  # reached by a redirect to the storage host, as on the hub
@@ -31,7 +28,6 @@ class Request:
     sent: int  # body bytes
     token: str | None
     storage: bool  # sent to the storage host, not to the hub itself
-    time: float = 0.0  # when it arrived
 
     @property
     def api(self) -> bool:
@@ -46,9 +42,7 @@ class Repo:
     gated: bool = False
     token: str | None = None  # a private model needs it
     commit: str = ""
-    sizes: bool = True  # whether the listing contains them
     revisions: tuple[str, ...] = ("main",)
-    older: tuple[str, ...] = ()  # commits before the present one, newest first
     moved_to: str | None = None  # the name to which the hub redirects, as for models that had no organisation
 
     def __post_init__(self) -> None:
@@ -58,8 +52,8 @@ class Repo:
 
 
 Fault = Callable[[Request], str | None]  # "503", "403", "cut", "empty", "whole", "shift", or None for none
-# Of a request of any kind: the status and headers of a refusal, "reset" to end the connection, or None to let it pass.
-Gate = Callable[[Request], tuple[int, Mapping[str, str]] | Literal["reset"] | None]
+# Of a request of any kind: the status and headers of a refusal, or None to let it pass.
+Gate = Callable[[Request], tuple[int, Mapping[str, str]] | None]
 
 
 @dataclass
@@ -114,7 +108,6 @@ class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     hub: HubServer
     storage: bool
-    arrived = 0.0
 
     def do_GET(self) -> None:
         self._answer()
@@ -126,15 +119,9 @@ class Handler(BaseHTTPRequestHandler):
         pass
 
     def _answer(self) -> None:
-        self.arrived = time.time()
         path = unquote(urlsplit(self.path).path)
         refusal = self.hub.gate(self._record(0, 0, "", None)) if self.hub.gate else None
-        if refusal == "reset":
-            self.hub.requests.append(self._record(0, 0, "", None))
-            self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-            self.connection.close()
-            self.close_connection = True
-        elif refusal is not None:
+        if refusal is not None:
             self._send(refusal[0], b"", refusal[1])
         elif path == "/api/models":
             self._models()
@@ -189,14 +176,14 @@ class Handler(BaseHTTPRequestHandler):
         else:
             date = "2025-01-01T00:00:00.000Z"
             about = {"authors": [{"user": "someone"}], "date": date, "title": "", "message": ""}
-            body = [{"id": commit, **about} for commit in (repo.commit, *repo.older)]
+            body = [{"id": repo.commit, **about}]
         self._send(200, json.dumps(body).encode(), {"Content-Type": "application/json"})
 
     def _info(self, name: str, revision: str) -> None:
         repo = self._repo(name, revision)
         if repo is not None:
             files = [
-                {"rfilename": file, "size": len(data) if repo.sizes else None, "blobId": repo.blobs[file][:40]}
+                {"rfilename": file, "size": len(data), "blobId": repo.blobs[file][:40]}
                 for file, data in repo.files.items()
             ]
             body = json.dumps({"id": name, "modelId": name, "sha": repo.commit, "siblings": files}).encode()
@@ -244,7 +231,7 @@ class Handler(BaseHTTPRequestHandler):
         return self.headers.get("Authorization", "").removeprefix("Bearer ") or None
 
     def _record(self, status: int, sent: int, file: str, span: tuple[int, int] | None) -> Request:
-        return Request(self.command, self.path, file, span, status, sent, self._token(), self.storage, self.arrived)
+        return Request(self.command, self.path, file, span, status, sent, self._token(), self.storage)
 
     def _send(
         self,
