@@ -101,46 +101,6 @@ def test_shards_are_read(tmp_path: Path, index: bool) -> None:
             np.testing.assert_array_equal(checkpoint.read(ReadRequest(name)), array.astype(np.float32))
 
 
-@pytest.mark.parametrize(
-    "config",
-    [{"quantization_config": {"quant_method": "fp8", "weight_block_size": [48, 40]}}, {}],
-    ids=["stated block", "inferred block"],
-)
-@pytest.mark.parametrize("rows", [None, ((0, 144),), ((10, 60), (90, 91), (130, 144))], ids=str)
-def test_fp8_is_multiplied_by_its_block_scales(
-    tmp_path: Path, config: dict[str, object], rows: tuple[tuple[int, int], ...] | None
-) -> None:
-    """X.weight is multiplied by X.weight_scale_inv, also for rows that start inside a block."""
-    weight, scale = normal(144, 120, dtype=ml_dtypes.float8_e4m3fn), np.abs(normal(3, 3, seed=1)) + 0.1
-    write_files(tmp_path, {"model.safetensors": safetensors_bytes({"q.weight": weight, "q.weight_scale_inv": scale})})
-    write_files(tmp_path, {"config.json": {"model_type": "deepseek_v3", **config}})
-    full = weight.astype(np.float32) * np.kron(scale, np.ones((48, 40), np.float32))
-    with open_checkpoint(tmp_path) as checkpoint:
-        values = checkpoint.read(ReadRequest("q.weight", rows))
-    np.testing.assert_array_equal(values, full if rows is None else np.concatenate([full[a:b] for a, b in rows]))
-
-
-def test_fp8_blocks_of_128_may_end_inside_the_tensor(tmp_path: Path) -> None:
-    weight, scale = normal(200, 300, dtype=ml_dtypes.float8_e4m3fn), np.abs(normal(2, 3, seed=1)) + 0.1
-    write_files(tmp_path, {"model.safetensors": safetensors_bytes({"q.weight": weight, "q.weight_scale_inv": scale})})
-    full = weight.astype(np.float32) * np.kron(scale, np.ones((128, 128), np.float32))[:200, :300]
-    with open_checkpoint(tmp_path) as checkpoint:
-        np.testing.assert_array_equal(checkpoint.read(ReadRequest("q.weight")), full)
-        np.testing.assert_array_equal(checkpoint.read(ReadRequest("q.weight", ((120, 140),))), full[120:140])
-
-
-@pytest.mark.parametrize("shape", [(), (1,), (6, 1), (6,)], ids=str)
-def test_fp8_is_multiplied_by_one_scale_or_one_per_row(tmp_path: Path, shape: tuple[int, ...]) -> None:
-    weight, scale = normal(6, 4, dtype=ml_dtypes.float8_e4m3fn), np.abs(normal(*shape, seed=1)) + np.float32(0.1)
-    write_files(
-        tmp_path, {"model.safetensors": safetensors_bytes({"q.weight": weight, "q.weight_scale": np.asarray(scale)})}
-    )
-    full = weight.astype(np.float32) * scale.reshape(-1, 1)
-    with open_checkpoint(tmp_path) as checkpoint:
-        np.testing.assert_array_equal(checkpoint.read(ReadRequest("q.weight")), full)
-        np.testing.assert_array_equal(checkpoint.read(ReadRequest("q.weight", ((4, 6),))), full[4:])
-
-
 ONE = safetensors_bytes({"w": np.ones((2, 2), np.float32)})
 TWO = safetensors_bytes({"w": np.full((2, 2), 2, np.float32)})
 

@@ -22,7 +22,7 @@ import numpy as np
 
 from attngeo.errors import SourceError, reason
 from attngeo.weights.sources.checkpoint import Checkpoint, FloatArray, ReadRequest, TensorInfo
-from attngeo.weights.sources.dtypes import Bytes, Codec
+from attngeo.weights.sources.dtypes import Bytes, Codec, all_finite
 from attngeo.weights.sources.quantized import apply_scale, scale_of
 
 if TYPE_CHECKING:
@@ -252,7 +252,7 @@ def _decode_span(tensor: StoredTensor, codec: Codec, start: int, stop: int, out:
             _fill(fd, position + offset, raw.data, tensor.info.file)
             if not codec.plain:
                 codec.decode(raw, part)
-            if not codec.finite(raw, part):
+            if not all_finite(part):
                 before = (start - tensor.start) // codec.unit * codec.values + first
                 raise nonfinite_error(tensor.info, part, before)
 
