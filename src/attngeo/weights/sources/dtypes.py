@@ -46,8 +46,8 @@ class Codec:
 def all_finite(values: FloatArray) -> bool:
     """Return whether `values` contain no NaN and no infinity.
 
-    Read as integers, infinities and NaNs are the largest numbers of their sign. Two maxima over the bits decide, several
-    times faster than `np.isfinite`.
+    Read as integers, infinities and NaNs are the largest numbers of their sign. Two maxima over the bits decide, which
+    is several times faster than `np.isfinite`.
     """
     bits = values.reshape(-1).view("<i4")
     return not bits.size or bool(bits.max() < 0x7F80 << 16 and bits.view("<u4").max() < 0xFF80 << 16)

@@ -19,7 +19,7 @@ from typing import Any, Literal
 from attngeo.errors import SourceError
 from attngeo.io.archive import parse_json
 from attngeo.weights.sources.byte_file import ByteCheckpoint, ByteFile, LocalFile, StoredTensor
-from attngeo.weights.sources.checkpoint import Checkpoint, without_wrappers
+from attngeo.weights.sources.checkpoint import Checkpoint, Tensor, without_wrappers
 from attngeo.weights.sources.diffusers_format import PIPELINE, pipeline_error, with_model_type
 from attngeo.weights.sources.quantized import adapter_error, block_size, refuse_adapter, refuse_packed
 
@@ -297,26 +297,24 @@ def open_folder(folder: Folder, config: Mapping[str, Any] | None, weights: Weigh
     weight_map = None if weights.index is None else _weight_map(folder, weights.index)
     files = weights.files if weight_map is None else tuple(dict.fromkeys(weight_map.values()))
     if weights.kind == "pickle":
-        from attngeo.weights.sources.pickle_file import check_torch, pickle_checkpoint
+        from attngeo.weights.sources.pickle_file import check_torch, load_state_dict, pickle_checkpoint
 
         check_torch(folder.label(files[0]))  # before anything is downloaded
         folder.announce_downloads(files)
-        paths = [(folder.label(name), folder.path(name)) for name in files]
-        return pickle_checkpoint(folder.ref, model_config, paths, weight_map)
+        states = {name: load_state_dict(folder.path(name), folder.label(name)) for name in files}
+        origin = {tensor: folder.label(name) for name, state in states.items() for tensor in state}
+        return pickle_checkpoint(folder.ref, model_config, _merged(folder, states, weight_map), origin)
     if weights.kind == "gguf":
         from attngeo.weights.sources.gguf_file import read_gguf
 
-        opened = [read_gguf(folder.open(name)) for name in files]
-        return ByteCheckpoint(
-            folder.ref, opened[0][1] if config is None else config, _union(folder, [table for table, _ in opened])
-        )
+        opened = {name: read_gguf(folder.open(name)) for name in files}
+        tables = {name: table for name, (table, _) in opened.items()}
+        own = opened[files[0]][1]
+        return ByteCheckpoint(folder.ref, own if config is None else config, _merged(folder, tables, weight_map))
     from attngeo.weights.sources.safetensors_file import read_safetensors
 
-    tables = folder.map(lambda name: read_safetensors(folder.open(name), settings), files)
-    if weight_map is None:
-        stored = _union(folder, tables)
-    else:
-        stored = _indexed(folder, dict(zip(files, tables, strict=True)), weight_map)
+    read = folder.map(lambda name: read_safetensors(folder.open(name), settings), files)
+    stored = _merged(folder, dict(zip(files, read, strict=True)), weight_map)
     refuse_adapter(folder.ref, stored)
     refuse_packed(folder.ref, stored)
     named = {name: replace(t, info=replace(t.info, name=name)) for name, t in without_wrappers(stored).items()}
@@ -360,24 +358,26 @@ def _weight_map(folder: Folder, index: str) -> dict[str, str]:
     return weight_map
 
 
-def _union(folder: Folder, tables: Sequence[Mapping[str, StoredTensor]]) -> dict[str, StoredTensor]:
-    union: dict[str, StoredTensor] = {}
-    for table in tables:
-        for name, stored in table.items():
-            if name in union:
-                both = f"{union[name].info.file} and {stored.info.file}"
+def _merged(
+    folder: Folder, tables: Mapping[str, Mapping[str, Tensor]], weight_map: Mapping[str, str] | None
+) -> dict[str, Tensor]:
+    """Return the tensors of several files by name; with an index those that it lists.
+
+    tables: file → its tensors
+    """
+    if weight_map is not None:
+        for name, file in weight_map.items():
+            if name not in tables[file]:
+                raise SourceError(f"{folder.label(file)}: has no tensor {name!r}, but the index lists it there")
+        return {name: tables[file][name] for name, file in weight_map.items()}
+    origin: dict[str, str] = {}
+    for file, table in tables.items():
+        for name in table:
+            if name in origin:
+                both = f"{folder.label(origin[name])} and {folder.label(file)}"
                 raise SourceError(f"{folder.ref}: tensor {name!r} is in both {both}; name the one file to read")
-            union[name] = stored
-    return union
-
-
-def _indexed(
-    folder: Folder, tables: Mapping[str, dict[str, StoredTensor]], weight_map: Mapping[str, str]
-) -> dict[str, StoredTensor]:
-    for name, shard in weight_map.items():
-        if name not in tables[shard]:
-            raise SourceError(f"{folder.label(shard)}: has no tensor {name!r}, but the index lists it there")
-    return {name: tables[shard][name] for name, shard in weight_map.items()}
+            origin[name] = file
+    return {name: tables[file][name] for name, file in origin.items()}
 
 
 def _describes_model(config: Mapping[str, Any]) -> bool:
