@@ -5,12 +5,14 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import socket
+import struct
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
-from typing import Self
+from typing import Literal, Self
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 LARGE = (".safetensors", ".bin", ".gguf", ".pt")  # reached by a redirect to the storage host, as on the hub
@@ -52,8 +54,8 @@ class Repo:
 
 
 Fault = Callable[[Request], str | None]  # "503", "403", "cut", "empty", "whole", "shift", or None for none
-# Of a request of any kind: the status and headers of a refusal, or None to let it pass.
-Gate = Callable[[Request], tuple[int, Mapping[str, str]] | None]
+# Of a request of any kind: the status and headers of a refusal, "reset" to end the connection, or None to let it pass.
+Gate = Callable[[Request], tuple[int, Mapping[str, str]] | Literal["reset"] | None]
 
 
 @dataclass
@@ -121,7 +123,12 @@ class Handler(BaseHTTPRequestHandler):
     def _answer(self) -> None:
         path = unquote(urlsplit(self.path).path)
         refusal = self.hub.gate(self._record(0, 0, "", None)) if self.hub.gate else None
-        if refusal is not None:
+        if refusal == "reset":
+            # Closing with unsent data and no lingering sends a reset instead of an orderly end.
+            self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            self.connection.close()
+            self.close_connection = True
+        elif refusal is not None:
             self._send(refusal[0], b"", refusal[1])
         elif path == "/api/models":
             self._models()

@@ -18,6 +18,7 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -86,7 +87,7 @@ class HubFolder(Folder):
         model, file = self._model, self._prefix + name
         if (path := model.cached(file)) is not None:
             return LocalFile(path, self.label(name))
-        fetch: Fetch = lambda start, stop, closed: model.pieces(file, start, stop, closed)  # noqa: E731
+        fetch = partial(model.pieces, file)
         self._opened.append(RemoteFile(self.label(name), model.files[file], self._ranges / file, fetch))
         return self._opened[-1]
 
