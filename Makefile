@@ -4,12 +4,12 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip install --no-input -q --disable-pip-version-check
 
-.PHONY: help setup models browser demo demo-real test test-all fuzz lint bench docs docs-check clean
+.PHONY: help setup models browser demo demo-real test test-all lint bench docs docs-check clean
 
 help:
 	@echo "make demo       the bundled encoder against the bundled decoder, drawn to out/demo.png"
 	@echo "make demo-real  the same for two published models, fetched first; out/demo-real.png"
-	@echo "make test       every kind of test on small inputs (make test-all: what it leaves out; make fuzz: 10,000 damaged files)"
+	@echo "make test       every kind of test on small inputs (make test-all: what it leaves out)"
 	@echo "make lint       style, types and the direction of imports"
 	@echo "make bench      the benchmarks"
 	@echo "make docs       the documentation site in out/site (make docs-check: every example of the pages, the slow ones too)"
@@ -53,9 +53,6 @@ test: setup models
 
 test-all: setup models
 	$(BIN)/python -m pytest -n 2 --dist loadgroup -m slow
-
-fuzz: setup
-	$(BIN)/python -m tests.fuzz --cases 10000
 
 lint: setup
 	$(BIN)/ruff check .

@@ -56,7 +56,8 @@ class ComparisonCounter:
         self.needed = self.seconds = 0.0
 
     def __enter__(self) -> ComparisonCounter:
-        self._originals = questionnaire.slice_distances, grow.l1_distances
+        self._modules: list[Any] = [questionnaire, grow]  # which import the two functions by name
+        self._originals = self._modules[0].slice_distances, self._modules[1].l1_distances
 
         def slice_distances(slices: Any, trees: Any, *rest: Any) -> Any:
             n = len(slices)
@@ -67,11 +68,11 @@ class ComparisonCounter:
             pairs = len(rows) * (len(rows) - 1) / 2 if columns is None else len(rows) * len(columns)
             return self._timed(self._originals[1], pairs * points.shape[1], points, rows, columns)
 
-        questionnaire.slice_distances, grow.l1_distances = slice_distances, l1_distances
+        self._modules[0].slice_distances, self._modules[1].l1_distances = slice_distances, l1_distances
         return self
 
     def __exit__(self, *_: object) -> None:
-        questionnaire.slice_distances, grow.l1_distances = self._originals
+        self._modules[0].slice_distances, self._modules[1].l1_distances = self._originals
 
     def _timed(self, work: Any, needed: float, *arguments: Any) -> Any:
         self.needed += needed

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
 
 import numpy as np
 import pytest
 
-from attngeo.errors import AttngeoError, InputError
+from attngeo.errors import InputError
 from attngeo.organization import (
     Expansion,
     InvarianceReport,
@@ -33,11 +32,9 @@ def tensor(mask: bool = True) -> NetworkTensor:
     return NetworkTensor(array, allowed if mask else None, *labels, "logits", "a model")
 
 
-def test_network_tensor_round_trip(tmp_path):
-    for made in (tensor(), tensor(mask=False)):
-        assert made.values.dtype == np.float32 and made.shape == (8, 7, 5)
-        assert NetworkTensor.load(made.save(tmp_path / "t.npz")) == made
+def test_tensors_with_a_mask_are_other_tensors(tmp_path):
     assert tensor() != tensor(mask=False) and tensor() != 3
+    assert NetworkTensor.load(tensor(mask=False).save(tmp_path / "t.npz")) == tensor(mask=False)
     assert repr(tensor()) == "NetworkTensor(logits, 8 queries × 7 keys × 5 heads, masked)"
 
 
@@ -171,54 +168,27 @@ def twin() -> Paraproduct:
     return paraproduct(tensor().values[:, :, 0], rows, columns)
 
 
-def test_saving_leaves_all_or_nothing(tmp_path, monkeypatch):
-    path = tmp_path / "t.npz"
-    tensor().save(path)
-    before = path.read_bytes()
-
-    def full_disk(file, **arrays):
-        file.write(b"half")
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(np, "savez", full_disk)
-    with pytest.raises(AttngeoError, match="No space left"):
-        tensor(mask=False).save(path)
-    assert path.read_bytes() == before and os.listdir(tmp_path) == ["t.npz"]
-    with pytest.raises(AttngeoError, match="does not exist"):
-        tensor().save(tmp_path / "no" / "t.npz")
-    with pytest.raises(AttngeoError, match="is a folder"):
-        tensor().save(tmp_path)
-
-
 def test_files_that_are_not_whole_or_not_ours(tmp_path):
     path = tensor().save(tmp_path / "t.npz")
     whole = path.read_bytes()
-    for cut in (0, 10, len(whole) // 2, len(whole) - 30):
-        path.write_bytes(whole[:cut])
+    spoilt = bytearray(whole)
+    spoilt[len(whole) // 3] ^= 255  # which the checksum of the archive shows
+    np.savez(tmp_path / "other.npz", x=np.ones(3))
+    for content in (*(whole[:cut] for cut in (0, 10, len(whole) - 30)), spoilt, (tmp_path / "other.npz").read_bytes()):
+        path.write_bytes(content)
         with pytest.raises(InputError, match="is incomplete, damaged or not a file of attngeo"):
             NetworkTensor.load(path)
-    spoilt = bytearray(whole)
-    spoilt[len(whole) // 3] ^= 255
-    path.write_bytes(bytes(spoilt))
-    with pytest.raises(InputError, match="incomplete, damaged"):
-        NetworkTensor.load(path)
-    np.save(tmp_path / "plain.npy", np.ones(3))
-    np.savez(tmp_path / "other.npz", x=np.ones(3))
-    for name in ("plain.npy", "other.npz"):
-        with pytest.raises(InputError, match="not a file of attngeo"):
-            Organization.load(tmp_path / name)
-    with pytest.raises(InputError, match="no such file"):
-        Expansion.load(tmp_path / "none.npz")
     path.write_bytes(whole)
-    with pytest.raises(InputError, match="holds a saved network tensor, expected a saved organization"):
-        Organization.load(path)
-    with pytest.raises(InputError, match="is a folder, expected a file"):
-        NetworkTensor.load(tmp_path)
     report = softmax_invariance(np.ones((2, 2, 1)), bootstrap=40).save(tmp_path / "r.json")
-    for spoilt in (report.read_text()[:-40], "[1]", "3", '{"kind": "tree"}', "words"):
-        report.write_text(spoilt)
-        with pytest.raises(InputError, match=r"is incomplete, damaged or not a file of attngeo|holds a saved tree"):
-            InvarianceReport.load(report)
+    report.write_text('{"kind": "tree"}')
+    for load, file, says in (
+        (Expansion.load, tmp_path / "none.npz", "no such file"),
+        (Organization.load, path, "holds a saved network tensor, expected a saved organization"),
+        (InvarianceReport.load, report, "holds a saved tree, expected a saved invariance report"),
+        (NetworkTensor.load, tmp_path, "is a folder, expected a file"),
+    ):
+        with pytest.raises(InputError, match=says):
+            load(file)
 
 
 VALUES = np.zeros((3, 4, 2), np.float32)

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import inspect
+import logging
 import os
 import subprocess
 import sys
+import warnings
 from typing import Any
 
 import pytest
 
 import attngeo
+from attngeo.io.progress import messages_to
 from attngeo.organization import organize, planted, softmax_invariance
 
 terminals_only = pytest.mark.skipif(not hasattr(os, "openpty"), reason="this system has no pseudo-terminals")
@@ -98,6 +101,12 @@ with progress.ProgressBar("model") as bar:
     assert printed_on_terminal(script) == "a line\r\n"
 
 
+@terminals_only
+def test_counts_beside_a_bar() -> None:
+    printed = printed_on_terminal(WORK.format(patience=0.0, slow=True, end='bar.step(2, 3, "1 failed")'))
+    assert "67%" in printed and "2 of 3, 1 failed" in printed
+
+
 def shown_in_notebook(script: str) -> list[Any]:
     """Return the outputs of a cell that runs in a real kernel."""
     nbclient, nbformat = pytest.importorskip("nbclient"), pytest.importorskip("nbformat")
@@ -118,17 +127,8 @@ def test_the_bar_of_work_that_failed_stays_where_it_was() -> None:
     assert shown.data["text/plain"].startswith("<model>: 2 of 3, ") and error.ename == "ZeroDivisionError"
 
 
-def test_a_notebook_shows_no_bar_for_quick_work() -> None:
-    assert shown_in_notebook(WORK.format(patience=60.0, slow=False, end="pass")) == []
-
-
-def test_ipython_is_not_imported_to_find_out_whether_a_notebook_runs() -> None:
+def test_no_bar_is_drawn_without_a_terminal_nor_ipython_imported() -> None:
     script = WORK.format(patience=0.0, slow=False, end=SAY) + "import sys; assert 'IPython' not in sys.modules"
-    subprocess.run([sys.executable, "-c", script], check=True, capture_output=True)
-
-
-def test_no_bar_is_drawn_without_a_terminal() -> None:
-    script = WORK.format(patience=0.0, slow=False, end=SAY)
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "a line\n")
 
@@ -157,20 +157,10 @@ def test_every_public_function_with_progress_draws_a_bar_when_asked() -> None:
     assert [one.__name__ for one in takes if not hasattr(one, "__wrapped__")] == []
 
 
-# `slow` work, as above, that has more to say than how much is done.
-DETAIL = """
-import time
-from attngeo.io import progress
-progress.PATIENCE = 0.0
-with progress.ProgressBar("models") as bar:
-    deadline = time.monotonic() + 60
-    while bar._bar is None and time.monotonic() < deadline:
-        time.sleep(0.01)
-    bar.step(2, 3, "1 failed")
-"""
-
-
-@terminals_only
-def test_counts_beside_a_bar() -> None:
-    printed = printed_on_terminal(DETAIL)
-    assert "67%" in printed and "2 of 3, 1 failed" in printed
+def test_warnings_and_log_messages_are_said_in_one_line_each() -> None:
+    said: list[str] = []
+    with messages_to(said.append):
+        warnings.warn("layer 3\n has no queries", UserWarning, stacklevel=1)
+        warnings.warn("unclosed file <_io.BufferedWriter>", ResourceWarning, stacklevel=1)  # of an interrupt
+        logging.getLogger("attngeo").info("a folder\n was made")
+    assert said == ["warning: layer 3 has no queries", "a folder was made"]

@@ -20,11 +20,6 @@ def test_frame_and_metadata_survive(tmp_path: Path) -> None:
     assert pl.read_parquet(path).equals(FRAME)  # any Parquet reader can read it
 
 
-def test_a_file_without_a_digest_is_read(tmp_path: Path) -> None:
-    FRAME.write_parquet(tmp_path / "table.parquet", metadata={"notes": "[]"})
-    assert read_parquet(tmp_path / "table.parquet")[0].equals(FRAME)
-
-
 def test_damaged_data_is_refused_before_it_is_decoded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "table.parquet"
     whole = parquet_bytes(FRAME, {})

@@ -14,6 +14,7 @@ from torch import distributed  # noqa: E402
 from torch.distributed.device_mesh import init_device_mesh  # noqa: E402
 from torch.distributed.fsdp import fully_shard  # noqa: E402
 
+import attngeo  # noqa: E402
 from attngeo.errors import InputError, LayoutError  # noqa: E402
 from attngeo.training.gradients.gradient_terms import gradient_terms  # noqa: E402
 from attngeo.training.initialise import symmetric_init_  # noqa: E402
@@ -42,3 +43,13 @@ def test_gradient_terms_refuse_a_sharded_model(sharded: Any) -> None:
         InputError, match="BertForMaskedLM: its weights are sharded, expected all of them in this process"
     ):
         gradient_terms(sharded, labelled_batch("bert"))
+
+
+@pytest.mark.filterwarnings("ignore")  # FSDP 1 is deprecated
+def test_a_model_under_fsdp_1_is_refused_with_the_name_of_its_successor(sharded: Any) -> None:
+    from torch.distributed.fsdp import FullyShardedDataParallel
+
+    model = FullyShardedDataParallel(model_with_loss("bert"), device_id=torch.device("cpu"))
+    for use in (lambda: attngeo.score(model), lambda: attngeo.Monitor()(0, model)):
+        with pytest.raises(InputError, match=r"\(FSDP 1\) flattens its weights; shard the model by FSDP 2, torch"):
+            use()

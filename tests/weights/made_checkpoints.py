@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import struct
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -71,3 +72,24 @@ def write_files(folder: Path, files: Mapping[str, bytes | Mapping[str, Any]]) ->
     for name, content in files.items():
         (folder / name).write_bytes(content if isinstance(content, bytes) else json.dumps(content).encode())
     return folder
+
+
+def gguf_bytes(metadata: Mapping[str, Any], tensors: Mapping[str, Array], architecture: str = "llama") -> bytes:
+    """Return a GGUF file by the official writer; keys of the metadata lack the architecture before them."""
+    import gguf
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "model.gguf"
+        writer = gguf.GGUFWriter(path, architecture)
+        writer.add_block_count(2)
+        writer.add_embedding_length(64)
+        for key, value in metadata.items():
+            add = {list: writer.add_array, str: writer.add_string, float: writer.add_float64}
+            add.get(type(value), writer.add_uint32)(f"{architecture}.{key}", value)
+        for name, array in tensors.items():
+            writer.add_tensor(name, array)
+        writer.write_header_to_file()
+        writer.write_kv_data_to_file()
+        writer.write_tensors_to_file()
+        writer.close()
+        return path.read_bytes()

@@ -74,11 +74,11 @@ class Reference:
         """Find the model. On the hub this costs one request; no weights are read."""
         if self.revision is None:
             return Located(None, self.state() or "", lambda: open_checkpoint(self.model))
-        from attngeo.weights.sources.hub.client import HubModel
-        from attngeo.weights.sources.hub.folder import hub_checkpoint
+        from attngeo.weights.sources.hub import HubModel
+        from attngeo.weights.sources.hub_files import hub_checkpoint
 
         found = HubModel(hub_reference(str(self)))
-        commit = found.snapshot.commit
+        commit = found.commit
         return Located(commit, commit, lambda: hub_checkpoint(found, None))
 
 
@@ -128,7 +128,7 @@ def read_list(path: str | os.PathLike[str]) -> list[str]:
 
 def hub_models(organisation: str) -> list[str]:
     """Return the hub ids of all models of an organisation or a user, for `Atlas.add`."""
-    from attngeo.weights.sources.hub.listing import list_models
+    from attngeo.weights.sources.hub import list_models
 
     return list_models(organisation)
 
@@ -138,7 +138,7 @@ def hub_revisions(ref: str) -> list[str]:
 
     These are its branches and tags. If it has only the branch `main`, they are the commits of that branch.
     """
-    from attngeo.weights.sources.hub.listing import list_revisions
+    from attngeo.weights.sources.hub import list_revisions
 
     if looks_like_path(ref) or os.path.exists(ref):
         raise InputError(f"{ref}: a path, expected a hub id org/name")

@@ -18,7 +18,6 @@ import hashlib
 import json
 import math
 import os
-import tokenize
 import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -41,11 +40,6 @@ Array = NDArray[Any]
 T = TypeVar("T")
 
 DESCRIPTION = "about"  # name of the array that holds the JSON description, as UTF-8 bytes
-# What the zip, NumPy and JSON readers, and code that uses what they return, raise for a damaged file.
-_DAMAGE = (
-    OSError, EOFError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError, MemoryError, SyntaxError,
-    RuntimeError, zipfile.BadZipFile, tokenize.TokenError,
-)  # fmt: skip
 
 
 # ---- files
@@ -110,7 +104,7 @@ def saved_kind(path: str | Path) -> str | None:
             with zipfile.ZipFile(path) as archive:
                 about = _read_entry(archive, archive.getinfo(f"{DESCRIPTION}.npy"))
             found = _described(about.tobytes())["kind"]
-    except (InputError, *_DAMAGE):
+    except Exception:  # of any kind: the file is damaged, or of another program
         return None
     return found if isinstance(found, str) else None
 
@@ -129,7 +123,7 @@ def naming_file(path: str | Path) -> Iterator[None]:
         yield
     except InputError as error:
         raise InputError(f"{path}: {error}") from None
-    except _DAMAGE:
+    except Exception:  # what the readers, and code that uses what they return, raise for a damaged file
         raise InputError(f"{path}: has unexpected content, expected a file as attngeo wrote it") from None
 
 
@@ -169,7 +163,7 @@ def _reading(path: Path, what: str) -> Iterator[None]:
     """Turn any error of a reader into an InputError that says what the file is not."""
     try:
         yield
-    except (InputError, *_DAMAGE):
+    except Exception:  # of any kind, from the readers of zip, NumPy and JSON
         raise InputError(f"{path}: is incomplete, damaged or not {what}") from None
 
 

@@ -61,7 +61,12 @@ def read_parquet(path: Path) -> tuple[pl.DataFrame, dict[str, str]]:
     OSError: the file cannot be read. ValueError: it is damaged or not a Parquet file. A file without a digest, which
     another program wrote, is read without that check.
     """
-    return parse_parquet(path.read_bytes())
+    import polars as pl
+
+    data = path.read_bytes()
+    with _value_errors():
+        metadata = _checked_metadata(data)
+        return pl.read_parquet(io.BytesIO(data)), metadata
 
 
 def read_alike(contents: Sequence[bytes]) -> pl.DataFrame:
@@ -76,15 +81,6 @@ def read_alike(contents: Sequence[bytes]) -> pl.DataFrame:
             _checked_metadata(data)
         files: list[IO[bytes]] = [io.BytesIO(data) for data in contents]
         return pl.read_parquet(files)
-
-
-def parse_parquet(data: bytes) -> tuple[pl.DataFrame, dict[str, str]]:
-    """Return the data frame and the metadata of the bytes of a Parquet file; ValueError as `read_parquet`."""
-    import polars as pl
-
-    with _value_errors():
-        metadata = _checked_metadata(data)
-        return pl.read_parquet(io.BytesIO(data)), metadata
 
 
 def check_parquet(path: Path) -> None:

@@ -17,16 +17,14 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from collections import Counter, deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar, copy_context
-from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from itertools import pairwise
 from math import inf
-from queue import Empty, Full, Queue, SimpleQueue
+from queue import Empty, Queue, SimpleQueue
 from typing import Any, TypeVar
 
 Item = TypeVar("Item")
@@ -50,28 +48,9 @@ def core_count() -> int:
 
 # ---- BLAS
 
-
-def _blas(with_scipy: bool) -> tuple[Any, ...]:
-    """Return threadpoolctl's controllers of the loaded BLAS libraries; none where it is not installed."""
-    if with_scipy:
-        with suppress(ImportError):
-            import scipy.linalg  # noqa: F401  # loads a BLAS of its own
-    return _blas_controllers("scipy.linalg" in sys.modules, "torch" in sys.modules)
-
-
-@cache
-def _blas_controllers(scipy: bool, torch: bool) -> tuple[Any, ...]:
-    """Return the controllers; the arguments say which packages are loaded, as each may bring a BLAS of its own."""
-    try:
-        from threadpoolctl import ThreadpoolController  # type: ignore[import-untyped]
-    except ImportError:
-        return ()
-    return tuple(ThreadpoolController().select(user_api="blas").lib_controllers)
-
-
 _blas_lock = threading.Lock()
-_blas_users: Counter[str] = Counter()  # path of a library -> number of contexts that limit it now
-_blas_threads: dict[str, int] = {}  # path of a library -> its number of threads before the first of them
+_blas_users = 0  # contexts that limit BLAS now
+_blas_limited: dict[str, tuple[Any, int]] = {}  # path of a library → its controller, its number of threads before
 
 
 @contextmanager
@@ -80,22 +59,37 @@ def single_threaded_blas(*, with_scipy: bool = True) -> Iterator[int]:
 
     The limit holds for the whole process. Contexts of several threads may overlap: the last one to end lifts it.
     """
-    libraries = _blas(with_scipy)
+    global _blas_users
+    if with_scipy:
+        with suppress(ImportError):
+            import scipy.linalg  # noqa: F401  # loads a BLAS of its own
     with _blas_lock:
-        for library in libraries:
-            if not _blas_users[library.filepath]:
-                _blas_threads[library.filepath] = library.num_threads or 1
+        _blas_users += 1
+        for library in _blas("scipy.linalg" in sys.modules, "torch" in sys.modules):
+            if library.filepath not in _blas_limited:
+                _blas_limited[library.filepath] = library, library.num_threads or 1
                 _set_blas_threads(library, 1)
-            _blas_users[library.filepath] += 1
-        before = max((_blas_threads[library.filepath] for library in libraries), default=1)
+        before = max((count for _, count in _blas_limited.values()), default=1)
     try:
         yield before
     finally:
         with _blas_lock:
-            for library in libraries:
-                _blas_users[library.filepath] -= 1
-                if not _blas_users[library.filepath]:
-                    _set_blas_threads(library, _blas_threads[library.filepath])
+            _blas_users -= 1
+            if not _blas_users:
+                for library, count in _blas_limited.values():
+                    _set_blas_threads(library, count)
+                _blas_limited.clear()
+
+
+@cache
+def _blas(scipy: bool, torch: bool) -> tuple[Any, ...]:
+    """Return threadpoolctl's controllers of the loaded BLAS libraries.
+
+    The arguments say which packages are loaded, as each may bring a BLAS of its own.
+    """
+    from threadpoolctl import ThreadpoolController  # type: ignore[import-untyped]
+
+    return tuple(ThreadpoolController().select(user_api="blas").lib_controllers)
 
 
 def _set_blas_threads(library: Any, count: int) -> None:
@@ -107,7 +101,10 @@ def _set_blas_threads(library: Any, count: int) -> None:
     release(force=True)
 
 
-# ---- spans of a range
+# ---- independent work
+
+# Among how many threads work is divided; None outside of `shared_cores`.
+_cores: ContextVar[int | None] = ContextVar("attngeo_cores", default=None)
 
 
 def spread(task: Callable[[int, int], object], total: int, parts: int | None = None, cost: float = inf) -> None:
@@ -118,95 +115,31 @@ def spread(task: Callable[[int, int], object], total: int, parts: int | None = N
     """
     workers = thread_count() if cost > WORTH_SPREADING else 1
     parts = min(total, parts if parts is not None else 4 * workers)
-    pending = deque((total * i // parts, total * (i + 1) // parts) for i in range(parts))
-    if workers == 1 or parts == 1:
-        for lo, hi in pending:
-            task(lo, hi)
-        return
-
-    pool = _pool(workers, os.getpid())
-    _work_off(pending, lambda span: task(*span), pool, min(workers, parts) - 1, here=True)
-
-
-def _work_off(
-    pending: deque[Item], work: Callable[[Item], object], pool: ThreadPoolExecutor, helpers: int, here: bool
-) -> None:
-    """Call `work` on all that is pending, in a few threads of the pool and, if `here`, in the calling thread too.
-
-    After an error nothing more is begun, and it is raised once nothing is at work any more.
-    """
-
-    def run() -> None:
-        try:
-            while item := _next(pending):
-                work(item)
-        except BaseException:
-            pending.clear()
-            raise
-
-    # NumPy keeps its floating-point error settings in the context.
-    futures = [pool.submit(copy_context().run, run) for _ in range(helpers)]
-    try:
-        if here:
-            run()
-        else:
-            wait(futures)
-    finally:
-        pending.clear()  # also where the wait was interrupted
-        # Nothing is left for a helper that has not begun; waiting for it could take forever in a pool full of waiters.
-        futures = [future for future in futures if not future.cancel()]
-        wait(futures)  # also after an error: they write to memory of the caller
-    for future in futures:
-        future.result()
-
-
-def _next(pending: deque[Item]) -> Item | None:
-    try:
-        return pending.popleft()  # atomic, so several threads may take from it
-    except IndexError:
-        return None
-
-
-@lru_cache(maxsize=2)
-def _pool(workers: int, process: int) -> ThreadPoolExecutor:
-    """Return the pool of this process; a forked process has none of its parent's threads and makes its own."""
-    return ThreadPoolExecutor(workers, thread_name_prefix=f"attngeo-{process}")
-
-
-# ---- independent products
-
-
-@dataclass(frozen=True)
-class _Cores:
-    count: int
-    pool: ThreadPoolExecutor | None  # None: work is not divided
-    inside: bool = False  # whether the current thread belongs to the pool
-
-
-# None outside of `shared_cores`. Worker threads have _ONE_CORE, so that work is never divided twice.
-_cores: ContextVar[_Cores | None] = ContextVar("attngeo_cores", default=None)
-_ONE_CORE = _Cores(1, None)
+    edges = [total * i // parts for i in range(parts + 1)] if parts else []
+    _divide(lambda span: task(*span), list(pairwise(edges)), workers, _cores.get())
 
 
 @contextmanager
 def shared_cores() -> Iterator[None]:
     """Within this context each product runs on one core, and `each` runs several products at a time."""
-    if _cores.get() is not None or not _blas(with_scipy=False):
+    if _cores.get() is not None:
         yield
         return
-    with single_threaded_blas(with_scipy=False) as count, ThreadPoolExecutor(count, "attngeo-score") as pool:
-        token = _cores.set(_Cores(count, pool) if count > 1 else _ONE_CORE)
-        try:
-            yield
-        finally:
-            _cores.reset(token)
+    with _one_core_each(None):
+        yield
 
 
 @contextmanager
 def one_core() -> Iterator[None]:
     """Within this context each product runs on one core and `each` does not divide work: one of several processes."""
-    with single_threaded_blas(with_scipy=False):
-        token = _cores.set(_ONE_CORE)
+    with _one_core_each(1):
+        yield
+
+
+@contextmanager
+def _one_core_each(cores: int | None) -> Iterator[None]:
+    with single_threaded_blas(with_scipy=False) as count:
+        token = _cores.set(cores or count)
         try:
             yield
         finally:
@@ -215,48 +148,71 @@ def one_core() -> Iterator[None]:
 
 def each(work: Callable[[Item], Result], items: Iterable[Item], multiply_adds: int) -> list[Result]:
     """Return `work(item)` for every item, in threads if one item takes at least `WORTH_A_THREAD` multiply-adds."""
-    items = list(items)
-    cores = _cores.get()
-    if cores is None or cores.pool is None or len(items) == 1 or multiply_adds < WORTH_A_THREAD:
-        return [work(item) for item in items]
-    return _in_pool(work, items, cores, _ONE_CORE)
+    cores = _cores.get() or 1
+    return _divide(work, list(items), cores if multiply_adds >= WORTH_A_THREAD else 1, 1 if cores > 1 else None)
 
 
 def together(jobs: Sequence[Callable[[], Result]], multiply_adds: int) -> list[Result]:
     """Return the results of a few jobs, run at the same time if they take at least `WORTH_A_THREAD` multiply-adds.
 
-    What a job does between its products then takes no time from the others. It may divide its work with `each`: it does
-    so itself, helped by threads that have nothing else to do.
+    What a job does between its products then takes no time from the others. It may divide its work with `each`, helped
+    by threads that have nothing else to do.
     """
-    cores = _cores.get()
-    if cores is None or cores.pool is None or len(jobs) == 1 or multiply_adds < WORTH_A_THREAD:
-        return [job() for job in jobs]
-    return _in_pool(lambda job: job(), jobs, cores, replace(cores, inside=True))
-
-
-def _in_pool(work: Callable[[Item], Result], items: Sequence[Item], cores: _Cores, left: _Cores) -> list[Result]:
-    """Return `work(item)` for every item, in threads of the pool, with `left` as the cores that an item may use."""
-    assert cores.pool is not None
-    results: dict[int, Result] = {}
-
-    def run(numbered: tuple[int, Item]) -> None:
-        _cores.set(left)
-        results[numbered[0]] = work(numbered[1])
-
-    helpers = min(cores.count, len(items)) - cores.inside
-    # Each item has a context of its own, so that the caller, who may work on one, keeps its cores.
-    _work_off(deque(enumerate(items)), lambda item: copy_context().run(run, item), cores.pool, helpers, cores.inside)
-    return [results[i] for i in range(len(items))]
+    cores = _cores.get() or 1
+    return _divide(lambda job: job(), jobs, cores if multiply_adds >= WORTH_A_THREAD else 1, _cores.get())
 
 
 def spans(length: int, multiply_adds: int) -> list[slice]:
     """Cut an axis for `each`: two slices per core where the work is worth it, one slice otherwise."""
-    cores = _cores.get()
-    if cores is None or cores.pool is None:
-        return [slice(0, length)]
-    parts = max(1, min(2 * cores.count, multiply_adds // WORTH_A_THREAD, length))
+    cores = _cores.get() or 1
+    parts = 1 if cores == 1 else max(1, min(2 * cores, multiply_adds // WORTH_A_THREAD, length))
     edges = [length * i // parts for i in range(parts + 1)]
     return [slice(start, stop) for start, stop in pairwise(edges)]
+
+
+def _divide(work: Callable[[Item], Result], items: Sequence[Item], threads: int, inside: int | None) -> list[Result]:
+    """Return `work(item)` for every item, from the calling thread and those of the pool.
+
+    After an error nothing more is begun, and it is raised once nothing is at work any more.
+
+    inside: among how many threads `work` may divide its own work
+    """
+    if threads == 1 or len(items) <= 1:
+        return [work(item) for item in items]
+    pending = iter(list(enumerate(items)))  # several threads may take from it, because that is atomic
+    failed = threading.Event()
+    results: dict[int, Result] = {}
+
+    def run() -> None:
+        _cores.set(inside)
+        for at, item in pending:
+            if failed.is_set():
+                return
+            try:
+                results[at] = work(item)
+            except BaseException:
+                failed.set()
+                raise
+
+    pool = _pool(threads, os.getpid())
+    # NumPy keeps its floating-point error settings in the context.
+    helpers = [pool.submit(copy_context().run, run) for _ in range(min(threads, len(items)) - 1)]
+    try:
+        copy_context().run(run)
+    finally:
+        failed.set()  # also where the calling thread was interrupted
+        # Nothing is left for a helper that has not begun; waiting for it could take forever in a pool full of waiters.
+        helpers = [helper for helper in helpers if not helper.cancel()]
+        wait(helpers)  # also after an error: they write to memory of the caller
+    for helper in helpers:
+        helper.result()
+    return [results[at] for at in range(len(items))]
+
+
+@lru_cache(maxsize=2)
+def _pool(threads: int, process: int) -> ThreadPoolExecutor:
+    """Return the pool of this process; a forked process has none of its parent's threads and makes its own."""
+    return ThreadPoolExecutor(threads, thread_name_prefix=f"attngeo-{process}")
 
 
 # ---- waiting
@@ -311,47 +267,15 @@ def prefetch(items: Iterable[Item], *, stop: Callable[[], None] | None = None) -
     >>> list(prefetch(range(3)))
     [0, 1, 2]
     """
-    queue: Queue[object] = Queue(1)
-    stopped = threading.Event()
-    ended = False
-    failure: list[BaseException] = []
-
-    def put(item: object) -> bool:
-        """Put an item into the queue; return False if the consumer has stopped."""
-        while not stopped.is_set():
-            try:
-                queue.put(item, timeout=0.1)
-                return True
-            except Full:
-                continue
-        return False
-
-    def fetch() -> None:
+    iterator, ended = iter(items), False
+    with ThreadPoolExecutor(1, "attngeo-read") as pool:
+        upcoming: Future[Any] = pool.submit(next, iterator, _END)
         try:
-            for item in items:
-                if not put(item):
-                    return
+            while (item := result_of(upcoming)) is not _END:
+                upcoming = pool.submit(next, iterator, _END)
+                yield item
                 del item  # so that its memory is freed when the consumer is done with it
-        except BaseException as error:
-            failure.append(error)
-        put(_END)
-
-    thread = threading.Thread(target=fetch, name="attngeo-read", daemon=True)
-    thread.start()
-    try:
-        while (item := next_item(queue)) is not _END:
-            yield item  # type: ignore[misc]
-            del item
-        ended = True
-        if failure:
-            raise failure[0]
-    finally:  # also when the consumer stops early: it may close the source, from which the thread must not read then
-        stopped.set()
-        if stop is not None and not ended:
-            stop()
-        while thread.is_alive():
-            try:
-                queue.get(timeout=0.1)
-            except Empty:
-                continue
-        thread.join()
+            ended = True
+        finally:  # the consumer may close the source next, from which the thread must not read then
+            if stop is not None and not ended:
+                stop()

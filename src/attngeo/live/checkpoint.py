@@ -7,8 +7,7 @@ only those that are read.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,11 +18,10 @@ from torch import Tensor, nn
 from attngeo.errors import SourceError
 from attngeo.live.adapters import effective_weight, is_lora_layer
 from attngeo.live.saved_tensors import SavedTensor, saved_tensors
-from attngeo.weights.sources.checkpoint import Checkpoint, FloatArray, ReadRequest, TensorInfo
+from attngeo.weights.sources.checkpoint import WRAPPER_WORDS, Checkpoint, FloatArray, ReadRequest, TensorInfo
 from attngeo.weights.sources.diffusers_format import diffusers_config
 from attngeo.weights.sources.memory import as_saved, transformer_inside, unwrapped
-from attngeo.weights.sources.quantized import refuse_quantised_attention
-from attngeo.weights.sources.wrapper_names import WRAPPER_WORDS
+from attngeo.weights.sources.quantized import refuse_unreadable
 
 # Modules that wrap another module; they are left out of tensor names.
 _WRAPPER_NAMES = WRAPPER_WORDS | {"base_layer"}
@@ -36,7 +34,6 @@ class _Weight:
     owner: nn.Module
     leaf: str
     adapter: nn.Module | None  # the module that adds a low-rank term to it
-    fsdp: nn.Module | None  # the FullyShardedDataParallel whose flat parameter holds it
 
     @property
     def value(self) -> Tensor:
@@ -59,7 +56,7 @@ class LiveCheckpoint(Checkpoint):
     def __init__(self, model: nn.Module, *, saved_names: bool = False) -> None:
         """saved_names: name and order the weights as transformers saves them, which is how scoring knows layouts"""
         self.model = base_model(model)
-        refuse_quantised_attention(self.model)
+        refuse_unreadable(self.model)
         self.ref = type(self.model).__name__
         config: Any = getattr(self.model, "config", None)
         self.config = config.to_dict() if hasattr(config, "to_dict") else diffusers_config(self.model)
@@ -67,9 +64,7 @@ class LiveCheckpoint(Checkpoint):
         self.tensors: dict[str, TensorInfo] = {}
         self.sharded = False
         self._weights: dict[str, _Weight] = {}
-        for fsdp, path, module in _fsdp_units(self.model):
-            with _gathered(fsdp):
-                self._collect(path, module, fsdp, None)
+        self._collect("", self.model, None)
         shapes = {name: info.shape for name, info in self.tensors.items()}
         if saved_names:
             self._saved = saved_tensors(self.model, shapes)
@@ -119,11 +114,10 @@ class LiveCheckpoint(Checkpoint):
     def _value(self, name: str) -> Tensor:
         """Return the weight called `name` in memory, as a float64 tensor on its device."""
         weight = self._weights[name]
-        with _gathered(weight.fsdp):
-            return effective_weight(weight.value, weight.adapter if weight.leaf == "weight" else None, name)
+        return effective_weight(weight.value, weight.adapter if weight.leaf == "weight" else None, name)
 
-    def _collect(self, path: str, module: nn.Module, fsdp: nn.Module | None, adapter: nn.Module | None) -> None:
-        """Register the weights of `module` and of the modules inside it, up to the next FSDP unit."""
+    def _collect(self, path: str, module: nn.Module, adapter: nn.Module | None) -> None:
+        """Register the weights of `module` and of the modules inside it."""
         self.modules[path] = module
         if is_lora_layer(module):
             adapter = module
@@ -132,14 +126,14 @@ class LiveCheckpoint(Checkpoint):
             if value is None or leaf.startswith("lora_"):
                 continue
             name = _join(path, leaf)
-            self.sharded |= fsdp is not None or hasattr(value, "full_tensor")
+            self.sharded |= hasattr(value, "full_tensor")
             shape = tuple(getattr(value, "ds_shape", value.shape))
-            self._weights[name] = _Weight(module, leaf, adapter, fsdp)
+            self._weights[name] = _Weight(module, leaf, adapter)
             self.tensors[name] = TensorInfo(name, shape, str(value.dtype).removeprefix("torch."), self.ref)
         for name, child in module._modules.items():
-            if child is None or _is_fsdp(child) or name == "parametrizations" or name.startswith("lora_"):
+            if child is None or name == "parametrizations" or name.startswith("lora_"):
                 continue
-            self._collect(_join(path, name), child, fsdp, module if name == "base_layer" else None)
+            self._collect(_join(path, name), child, module if name == "base_layer" else None)
 
 
 def base_model(model: Any) -> Any:
@@ -148,34 +142,6 @@ def base_model(model: Any) -> Any:
     while hasattr(model, "peft_config") and hasattr(model, "get_base_model"):
         model = unwrapped(model.get_base_model())
     return model
-
-
-def _fsdp_units(model: nn.Module) -> Iterator[tuple[nn.Module | None, str, nn.Module]]:
-    """Yield (unit, path, module) for the model and for every FullyShardedDataParallel inside it.
-
-    Weights have their shapes only while their own unit is gathered.
-    """
-    if not _is_fsdp(model):
-        yield None, "", model
-    for name, module in model.named_modules():
-        if _is_fsdp(module):
-            words = [word for word in name.split(".") if word not in _WRAPPER_NAMES]
-            yield module, ".".join(words), module
-
-
-def _is_fsdp(module: nn.Module) -> bool:
-    return type(module).__name__ == "FullyShardedDataParallel"
-
-
-def _gathered(fsdp: nn.Module | None) -> AbstractContextManager[Any]:
-    """Return a context in which the weights of this FSDP unit, and of no other, are whole on every process."""
-    if fsdp is None:
-        return nullcontext()
-    from torch.distributed.fsdp import FullyShardedDataParallel
-
-    gathered: AbstractContextManager[Any]
-    gathered = FullyShardedDataParallel.summon_full_params(fsdp, recurse=False, writeback=False)
-    return gathered
 
 
 def _around(name: str) -> str:

@@ -17,8 +17,7 @@ from attngeo.errors import AttngeoError, InputError, SourceError, first_line
 from attngeo.io.names import short_name
 from attngeo.live.attention_modules import forward_arguments, type_label
 from attngeo.weights.layout.pruned_heads import CONFIG_KEY
-from attngeo.weights.sources.discover import find_weights, weights_of_file
-from attngeo.weights.sources.folder import LocalFolder
+from attngeo.weights.sources.folder import LocalFolder, find_weights, weights_of_file
 from attngeo.weights.sources.memory import unwrapped
 
 if TYPE_CHECKING:
@@ -137,7 +136,7 @@ def load_model(
         raise InputError(f"{type(ref).__name__}: expected a folder, a GGUF file, a hub id or a transformers model")
     name = os.fspath(ref)
     if not os.path.exists(os.path.expanduser(name)):
-        from attngeo.weights.sources.hub.address import is_address, parse_address  # late: folders do not need the hub
+        from attngeo.weights.sources.hub import is_address, parse_address  # late: folders do not need the hub
 
         name = str(parse_address(name)) if is_address(name) else name
     source = _pretrained_arguments(name)
@@ -200,10 +199,9 @@ def _hub_arguments(repository: str, revision: str) -> dict[str, str]:
 
     Otherwise transformers tries for half a minute and says less about what is wrong.
     """
-    from attngeo.weights.sources.hub.errors import HubRef  # late: folders do not need the hub
-    from attngeo.weights.sources.hub.snapshot import find_snapshot
+    from attngeo.weights.sources.hub import HubModel, HubRef  # late: folders do not need the hub
 
-    find_snapshot(HubRef(repository, revision=revision or "main"))
+    HubModel(HubRef(repository, revision=revision or "main"))
     return {"pretrained_model_name_or_path": repository} | ({"revision": revision} if revision else {})
 
 

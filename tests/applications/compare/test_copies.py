@@ -89,7 +89,7 @@ def _form(attention: Any, head: int) -> np.ndarray:
 def test_a_quantised_gguf_copy(tmp_path: Path, kind: str, largest: float) -> None:
     """The converter of llama.cpp also permutes the rows of each head, which changes no form."""
     gguf = pytest.importorskip("gguf")
-    from tests.fuzz.weight_kinds import gguf_bytes
+    from tests.weights.made_checkpoints import gguf_bytes
 
     tensors = random_model(0, width=64, layers=2)
     base = save_model(tmp_path / "base", tensors)

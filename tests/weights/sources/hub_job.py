@@ -75,12 +75,12 @@ class Machine:
 
 def main() -> None:
     from attngeo.errors import AttngeoError
-    from attngeo.weights.sources.hub import retry
+    from attngeo.weights.sources import hub
     from attngeo.weights.sources.open import open_checkpoint
 
     logging.basicConfig(format="%(name)s: %(message)s")
     logging.getLogger("attngeo").setLevel(logging.INFO)
-    retry.FIRST_WAIT = 0.01  # as many tries, but shorter waits
+    hub.FIRST_WAIT = 0.01  # as many tries, but shorter waits
     job, result = json.loads(sys.argv[1]), Path(sys.argv[2])
     requests = [
         ReadRequest(name, rows and tuple((start, stop) for start, stop in rows)) for name, rows in job["requests"]

@@ -8,7 +8,6 @@ import re
 import socket
 import struct
 import threading
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -31,7 +30,6 @@ class Request:
     sent: int  # body bytes
     token: str | None
     storage: bool  # sent to the storage host, not to the hub itself
-    time: float = 0.0  # when it arrived
 
     @property
     def api(self) -> bool:
@@ -46,9 +44,7 @@ class Repo:
     gated: bool = False
     token: str | None = None  # a private model needs it
     commit: str = ""
-    sizes: bool = True  # whether the listing contains them
     revisions: tuple[str, ...] = ("main",)
-    older: tuple[str, ...] = ()  # commits before the present one, newest first
     moved_to: str | None = None  # the name to which the hub redirects, as for models that had no organisation
 
     def __post_init__(self) -> None:
@@ -114,7 +110,6 @@ class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     hub: HubServer
     storage: bool
-    arrived = 0.0
 
     def do_GET(self) -> None:
         self._answer()
@@ -126,11 +121,10 @@ class Handler(BaseHTTPRequestHandler):
         pass
 
     def _answer(self) -> None:
-        self.arrived = time.time()
         path = unquote(urlsplit(self.path).path)
         refusal = self.hub.gate(self._record(0, 0, "", None)) if self.hub.gate else None
         if refusal == "reset":
-            self.hub.requests.append(self._record(0, 0, "", None))
+            # Closing with unsent data and no lingering sends a reset instead of an orderly end.
             self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             self.connection.close()
             self.close_connection = True
@@ -189,14 +183,14 @@ class Handler(BaseHTTPRequestHandler):
         else:
             date = "2025-01-01T00:00:00.000Z"
             about = {"authors": [{"user": "someone"}], "date": date, "title": "", "message": ""}
-            body = [{"id": commit, **about} for commit in (repo.commit, *repo.older)]
+            body = [{"id": repo.commit, **about}]
         self._send(200, json.dumps(body).encode(), {"Content-Type": "application/json"})
 
     def _info(self, name: str, revision: str) -> None:
         repo = self._repo(name, revision)
         if repo is not None:
             files = [
-                {"rfilename": file, "size": len(data) if repo.sizes else None, "blobId": repo.blobs[file][:40]}
+                {"rfilename": file, "size": len(data), "blobId": repo.blobs[file][:40]}
                 for file, data in repo.files.items()
             ]
             body = json.dumps({"id": name, "modelId": name, "sha": repo.commit, "siblings": files}).encode()
@@ -244,7 +238,7 @@ class Handler(BaseHTTPRequestHandler):
         return self.headers.get("Authorization", "").removeprefix("Bearer ") or None
 
     def _record(self, status: int, sent: int, file: str, span: tuple[int, int] | None) -> Request:
-        return Request(self.command, self.path, file, span, status, sent, self._token(), self.storage, self.arrived)
+        return Request(self.command, self.path, file, span, status, sent, self._token(), self.storage)
 
     def _send(
         self,

@@ -11,7 +11,6 @@ from safetensors.numpy import save, save_file
 
 from attngeo.errors import SourceError
 from attngeo.weights.sources.checkpoint import ReadRequest
-from attngeo.weights.sources.discover import folders_with_weights
 from attngeo.weights.sources.open import open_checkpoint
 from tests.weights.sources.hub_job import Machine
 from tests.weights.sources.hub_server import HubServer, Repo
@@ -75,12 +74,6 @@ def test_a_pipeline_without_weights_says_so(tmp_path: Path) -> None:
     (tmp_path / "model_index.json").write_text("{}")
     with pytest.raises(SourceError, match=r"is a diffusers pipeline, a folder of several models; none has weights$"):
         open_checkpoint(tmp_path)
-
-
-def test_folders_are_found_one_level_down() -> None:
-    names = ["a.safetensors", "unet/x.bin", "vae/x.safetensors.index.json", "vae/deep/x.bin", "scheduler/c.json"]
-    assert folders_with_weights(names) == ["unet", "vae"]
-    assert folders_with_weights(["deep/er/x.bin"]) == []
 
 
 def test_a_model_of_a_pipeline_on_the_hub_is_named_by_its_folder(tmp_path: Path) -> None:

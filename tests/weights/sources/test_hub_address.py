@@ -8,8 +8,7 @@ import pytest
 
 from attngeo.errors import SourceError
 from attngeo.weights.sources.checkpoint import ReadRequest
-from attngeo.weights.sources.hub.address import is_address, parse_address
-from attngeo.weights.sources.hub.errors import HubRef
+from attngeo.weights.sources.hub import HubRef, is_address, parse_address
 from attngeo.weights.sources.open import open_checkpoint
 from tests.weights.made_checkpoints import normal, safetensors_bytes
 from tests.weights.sources.hub_job import Machine

@@ -83,10 +83,54 @@ def test_integer_attention_weights_are_refused_when_read(tmp_path: Path) -> None
         checkpoint.read(ReadRequest(f"{Q}.weight"))
 
 
-def test_fp8_without_a_scale_is_read_as_it_is(tmp_path: Path) -> None:
-    weight = normal(4, 4, dtype=ml_dtypes.float8_e4m3fn)
-    write_files(tmp_path, {"model.safetensors": safetensors_bytes({"q.weight": weight})})
-    np.testing.assert_array_equal(open_checkpoint(tmp_path).read(ReadRequest("q.weight")), weight.astype(np.float32))
+FP8_CONFIG = {"quantization_config": {"quant_method": "fp8", "weight_block_size": [48, 40]}}
+
+
+@pytest.mark.parametrize("in_memory", [False, True])
+@pytest.mark.parametrize("rows", [None, ((0, 144),), ((10, 60), (90, 91), (120, 140), (143, 144))], ids=str)
+@pytest.mark.parametrize(
+    ("shape", "scales", "block", "config"),
+    [
+        ((144, 120), (3, 3), (48, 40), FP8_CONFIG),
+        ((144, 120), (3, 3), (48, 40), {}),  # the block is inferred
+        ((200, 300), (2, 3), (128, 128), {}),  # the last blocks end inside the tensor
+        ((144, 4), (144, 1), (1, 4), {}),
+        ((144, 4), (144,), (1, 4), {}),
+        ((144, 4), (1,), (144, 4), {}),
+        ((144, 4), (), (144, 4), {}),
+        ((144, 4), None, (144, 4), {}),  # no scale: as it is
+    ],
+)
+def test_fp8_is_multiplied_by_its_scales(
+    tmp_path: Path,
+    shape: tuple[int, int],
+    scales: tuple[int, ...] | None,
+    block: tuple[int, int],
+    config: dict[str, object],
+    rows: tuple[tuple[int, int], ...] | None,
+    in_memory: bool,
+) -> None:
+    tensors: dict[str, Array] = {"q.weight": normal(*shape, dtype=ml_dtypes.float8_e4m3fn)}
+    full = tensors["q.weight"].astype(np.float32)
+    if scales is not None:
+        scale = tensors["q.weight_scale_inv"] = np.asarray(np.abs(normal(*scales, seed=1)) + np.float32(0.1))
+        grid = scale.reshape(-1, 1) if scale.ndim < 2 else scale
+        full *= np.kron(grid, np.ones(block, np.float32))[: shape[0], : shape[1]]
+    write_files(
+        tmp_path, {"model.safetensors": safetensors_bytes(tensors), "config.json": {"model_type": "x", **config}}
+    )
+    with open_checkpoint(tensors if in_memory else tmp_path, config=config if in_memory else None) as checkpoint:
+        values = checkpoint.read(ReadRequest("q.weight", rows))
+    np.testing.assert_array_equal(values, full if rows is None else np.concatenate([full[a:b] for a, b in rows]))
+
+
+def test_an_fp8_scale_of_unknown_shape_is_an_error() -> None:
+    scales = {"q.weight": normal(6, 4, dtype=ml_dtypes.float8_e4m3fn), "q.weight_scale": np.ones((5, 3, 2), np.float32)}
+    with (
+        open_checkpoint(scales) as opened,
+        pytest.raises(SourceError, match=r"'q\.weight'.*scale of shape \[5, 3, 2\]"),
+    ):
+        opened.read(ReadRequest("q.weight"))
 
 
 @pytest.mark.parametrize("file", ["adapter_model.safetensors", "adapter_model.bin"])

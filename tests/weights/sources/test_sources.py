@@ -10,8 +10,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from attngeo.errors import SourceError
-from attngeo.weights.sources.byte_checkpoint import ByteCheckpoint
 from attngeo.weights.sources.checkpoint import ReadRequest
 from attngeo.weights.sources.open import open_checkpoint
 from tests.weights.made_checkpoints import (
@@ -79,30 +77,6 @@ def test_rows_are_read_in_the_order_asked_for(
     np.testing.assert_array_equal(values, expected)
 
 
-@pytest.mark.parametrize("step", [1, 7, 64])
-@pytest.mark.parametrize("rows", [None, ((4, 9), (0, 0), (1, 2), (9, 11))], ids=str)
-def test_stored_bytes_are_read_piece_by_piece(
-    tmp_path: Path, rows: tuple[tuple[int, int], ...] | None, step: int
-) -> None:
-    array = normal(11, 3, dtype=np.float16)
-    write_files(tmp_path, {"w.safetensors": safetensors_bytes({"odd": normal(3, dtype=np.float32), "w": array})})
-    expected = array if rows is None else np.concatenate([array[a:b] for a, b in rows])
-    with open_checkpoint(tmp_path) as checkpoint:
-        assert isinstance(checkpoint, ByteCheckpoint)
-        stored = checkpoint.stored(ReadRequest("w", rows))
-        assert stored is not None and (stored.size, stored.shape) == (expected.nbytes, expected.shape)
-        data = bytearray(stored.size)
-        for start in range(0, stored.size, step):
-            stored.fill(memoryview(data)[start : start + step], start)
-    assert bytes(data) == expected.tobytes()
-
-
-def test_rows_beyond_the_tensor_are_an_error(tmp_path: Path) -> None:
-    write_files(tmp_path, {"model.safetensors": safetensors_bytes({"w": normal(4, 3)})})
-    with open_checkpoint(tmp_path) as checkpoint, pytest.raises(SourceError, match=r"'w' has shape \[4, 3\], rows 2:5"):
-        checkpoint.read(ReadRequest("w", ((2, 5),)))
-
-
 def _shards(tensors: dict[str, Array]) -> tuple[dict[str, bytes], dict[str, str]]:
     names = list(tensors)
     parts = [names[: len(names) // 2], names[len(names) // 2 :]]
@@ -125,59 +99,6 @@ def test_shards_are_read(tmp_path: Path, index: bool) -> None:
         for name, array in tensors.items():
             assert checkpoint.tensors[name].shape == array.shape
             np.testing.assert_array_equal(checkpoint.read(ReadRequest(name)), array.astype(np.float32))
-
-
-@pytest.mark.parametrize(
-    "config",
-    [{"quantization_config": {"quant_method": "fp8", "weight_block_size": [48, 40]}}, {}],
-    ids=["stated block", "inferred block"],
-)
-@pytest.mark.parametrize("rows", [None, ((0, 144),), ((10, 60), (90, 91), (130, 144))], ids=str)
-def test_fp8_is_multiplied_by_its_block_scales(
-    tmp_path: Path, config: dict[str, object], rows: tuple[tuple[int, int], ...] | None
-) -> None:
-    """X.weight is multiplied by X.weight_scale_inv, also for rows that start inside a block."""
-    weight, scale = normal(144, 120, dtype=ml_dtypes.float8_e4m3fn), np.abs(normal(3, 3, seed=1)) + 0.1
-    write_files(tmp_path, {"model.safetensors": safetensors_bytes({"q.weight": weight, "q.weight_scale_inv": scale})})
-    write_files(tmp_path, {"config.json": {"model_type": "deepseek_v3", **config}})
-    full = weight.astype(np.float32) * np.kron(scale, np.ones((48, 40), np.float32))
-    with open_checkpoint(tmp_path) as checkpoint:
-        values = checkpoint.read(ReadRequest("q.weight", rows))
-    np.testing.assert_array_equal(values, full if rows is None else np.concatenate([full[a:b] for a, b in rows]))
-
-
-def test_fp8_blocks_of_128_may_end_inside_the_tensor(tmp_path: Path) -> None:
-    weight, scale = normal(200, 300, dtype=ml_dtypes.float8_e4m3fn), np.abs(normal(2, 3, seed=1)) + 0.1
-    write_files(tmp_path, {"model.safetensors": safetensors_bytes({"q.weight": weight, "q.weight_scale_inv": scale})})
-    full = weight.astype(np.float32) * np.kron(scale, np.ones((128, 128), np.float32))[:200, :300]
-    with open_checkpoint(tmp_path) as checkpoint:
-        np.testing.assert_array_equal(checkpoint.read(ReadRequest("q.weight")), full)
-        np.testing.assert_array_equal(checkpoint.read(ReadRequest("q.weight", ((120, 140),))), full[120:140])
-
-
-@pytest.mark.parametrize("shape", [(), (1,), (6, 1), (6,)], ids=str)
-def test_fp8_is_multiplied_by_one_scale_or_one_per_row(tmp_path: Path, shape: tuple[int, ...]) -> None:
-    weight, scale = normal(6, 4, dtype=ml_dtypes.float8_e4m3fn), np.abs(normal(*shape, seed=1)) + np.float32(0.1)
-    write_files(
-        tmp_path, {"model.safetensors": safetensors_bytes({"q.weight": weight, "q.weight_scale": np.asarray(scale)})}
-    )
-    full = weight.astype(np.float32) * scale.reshape(-1, 1)
-    with open_checkpoint(tmp_path) as checkpoint:
-        np.testing.assert_array_equal(checkpoint.read(ReadRequest("q.weight")), full)
-        np.testing.assert_array_equal(checkpoint.read(ReadRequest("q.weight", ((4, 6),))), full[4:])
-
-
-def test_an_fp8_scale_of_unknown_shape_is_an_error(tmp_path: Path) -> None:
-    tensors = {
-        "q.weight": normal(6, 4, dtype=ml_dtypes.float8_e4m3fn),
-        "q.weight_scale": np.ones((5, 3, 2), np.float32),
-    }
-    write_files(tmp_path, {"model.safetensors": safetensors_bytes(tensors)})
-    with (
-        open_checkpoint(tmp_path) as checkpoint,
-        pytest.raises(SourceError, match=r"'q\.weight'.*scale of shape \[5, 3, 2\]"),
-    ):
-        checkpoint.read(ReadRequest("q.weight"))
 
 
 ONE = safetensors_bytes({"w": np.ones((2, 2), np.float32)})
@@ -236,10 +157,3 @@ def test_minilm_reads_as_the_official_reader_reads_it(minilm: Path) -> None:
         assert set(checkpoint.tensors) == set(tensors)
         name = "encoder.layer.3.attention.self.key.weight"
         np.testing.assert_array_equal(checkpoint.read(ReadRequest(name)), tensors[name])
-
-
-def test_reading_after_close_is_an_error(tmp_path: Path) -> None:
-    checkpoint = open_checkpoint(write_files(tmp_path, {"model.safetensors": ONE}))
-    checkpoint.close()
-    with pytest.raises(SourceError, match="was read after it was closed"):
-        checkpoint.read(ReadRequest("w"))

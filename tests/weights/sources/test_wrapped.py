@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,6 @@ from safetensors.torch import save_file  # noqa: E402
 import attngeo  # noqa: E402
 from attngeo.errors import LayoutError, SourceError  # noqa: E402
 from attngeo.weights.sources.open import open_checkpoint  # noqa: E402
-from attngeo.weights.sources.wrapper_names import without_wrappers  # noqa: E402
 from tests.weights.tiny_models import FAMILIES, bert, gpt2, llama  # noqa: E402
 
 PREFIXES = ["module.", "_orig_mod.", "model.", "module._orig_mod.", "_orig_mod.module.model.", "module.model.model."]
@@ -49,7 +47,7 @@ def test_state_dicts_of_wrapped_modules(family: str) -> None:
         assert scores(wrapped, config).equals(expected), prefix
 
 
-@pytest.mark.parametrize("prefix", PREFIXES)
+@pytest.mark.parametrize("prefix", ["model.", "_orig_mod.module.model."])
 @pytest.mark.parametrize("file", ["model.safetensors", "pytorch_model.bin", "last.ckpt"])
 def test_files_of_wrapped_modules(tmp_path: Path, file: str, prefix: str) -> None:
     model = llama()
@@ -61,12 +59,6 @@ def test_files_of_wrapped_modules(tmp_path: Path, file: str, prefix: str) -> Non
     model.config.to_json_file(tmp_path / "config.json")
     assert scores(tmp_path).equals(scores(model))
     assert scores(tmp_path / file).equals(scores(model))
-
-
-def test_names_that_would_become_one_are_kept() -> None:
-    names = {"module.a.weight": 1, "a.weight": 2}
-    assert without_wrappers(names) == names
-    assert without_wrappers({"a.module.weight": 1}) == {"a.module.weight": 1}
 
 
 def test_compiled_modules() -> None:
@@ -121,11 +113,6 @@ class RunsCode:
         return self.call
 
 
-def os_mkdir(path: str) -> None:
-    """Make a folder; a pickle names this function as one of this module, not of os."""
-    os.mkdir(path)
-
-
 def lightning_module(model: Any, **hyper_parameters: Any) -> Any:
     """Return a LightningModule that trains `model`."""
     lightning = pytest.importorskip("lightning")
@@ -165,9 +152,7 @@ def checkpoint(tmp_path: Path) -> Any:
 
 def test_lightning_checkpoints(tmp_path: Path, checkpoint: Any) -> None:
     model = bert()
-    path = checkpoint(lightning_module(model, config=model.config, rate=1e-3))
-    with pytest.raises(Exception, match="BertConfig was not an allowed global"):
-        torch.load(path, weights_only=True)  # the checkpoint does hold an object
+    path = checkpoint(lightning_module(model, rate=1e-3))
     alone = scores(path)  # without a config the number of heads is unknown
     layers = scores(model, heads=False)
     assert alone["head"].null_count() == len(alone) == 2
@@ -186,20 +171,17 @@ def test_a_lightning_checkpoint_of_an_ambiguous_layout_needs_a_config(tmp_path: 
     assert scores(path).equals(scores(gpt2()))
 
 
-def test_objects_in_a_lightning_checkpoint_are_not_run(tmp_path: Path) -> None:
+def test_a_lightning_checkpoint_with_objects_is_refused_and_nothing_in_it_is_run(tmp_path: Path) -> None:
     mark = tmp_path / "mark"
-    state = {f"model.{name}": value for name, value in state_of(llama()).items()}
-    llama().config.to_json_file(tmp_path / "config.json")
-    harmless = {"path": Path("a"), "made": RunsCode(os_mkdir, str(mark)), "nested": [{"model": llama().config}]}
-    torch.save({"state_dict": state, "hyper_parameters": harmless}, tmp_path / "a.ckpt")
-    assert scores(tmp_path / "a.ckpt").equals(scores(llama()))
-    assert not mark.exists()
-    for function in (os.system, eval):
-        code = RunsCode(function, f"__import__('os').mkdir({str(mark)!r})")
-        torch.save({"state_dict": state, "hyper_parameters": {"x": code}}, tmp_path / "b.ckpt")
-        with pytest.raises(SourceError, match=r"b\.ckpt: its pickle calls .* refused \(nothing was run\)") as caught:
-            scores(tmp_path / "b.ckpt")
-        assert "\n" not in str(caught.value) and not mark.exists()
+    code = RunsCode(eval, f"__import__('os').mkdir({str(mark)!r})")
+    for name, hyper_parameter in {"BertConfig": bert().config, "pathlib": Path("a"), "eval": code}.items():
+        state = {f"model.{name}": value for name, value in state_of(bert()).items()}
+        torch.save({"state_dict": state, "hyper_parameters": {"x": hyper_parameter}}, tmp_path / "a.ckpt")
+        with pytest.raises(SourceError, match=r"a\.ckpt: its pickle calls '.*' and was refused") as caught:
+            open_checkpoint(tmp_path / "a.ckpt")
+        message = str(caught.value)
+        assert name in message and message.endswith("expected tensors alone: torch.save(model.state_dict(), FILE)")
+        assert not mark.exists()
 
 
 def test_several_lightning_checkpoints_in_a_folder(tmp_path: Path) -> None:
@@ -220,7 +202,6 @@ def test_lightning_modules_in_memory() -> None:
     module.model = compiled(module.model)
     assert scores(module).equals(expected)
     module.loss = torch.nn.Linear(3, 3)
-    assert scores(module).equals(expected)
     module.attention = torch.nn.MultiheadAttention(8, 2)  # attention of its own: nothing is left out
     assert len(scores(module)) > 2 and "BertForMaskedLM" not in open_checkpoint(module).ref
 
@@ -254,13 +235,3 @@ def test_a_damaged_modules_file_is_no_guide(tmp_path: Path) -> None:
         (folder / "modules.json").write_text(text)
         with pytest.raises(SourceError, match="no weights itself, but in 0_Transformer, 2_Dense; name that folder"):
             open_checkpoint(folder)
-
-
-def test_the_model_inside_a_sequence_of_modules() -> None:
-    class Transformer(torch.nn.Module):  # type: ignore[misc, name-defined]
-        def __init__(self) -> None:
-            super().__init__()
-            self.auto_model = bert()
-
-    model = torch.nn.Sequential(Transformer(), torch.nn.Identity(), torch.nn.Linear(4, 4))
-    assert scores(model).equals(scores(bert()))

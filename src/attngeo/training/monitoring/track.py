@@ -19,8 +19,7 @@ from attngeo.io.progress import Progress, accepts_progress_bar
 from attngeo.training.monitoring.checkpoint_figures import checkpoint_figures
 from attngeo.training.monitoring.records import RECORDS_FILE, STATE, Record, RecordFile, make_record, read_records
 from attngeo.weights.layout.layers import Layers, open_layers
-from attngeo.weights.sources.discover import SUFFIXES
-from attngeo.weights.sources.folder import file_state
+from attngeo.weights.sources.folder import SUFFIXES, file_state
 
 # checkpoint-N, step-N and the like
 _STEP = re.compile(r"(?:^|.*[-_.])(?:checkpoint|ckpt|global_?step|step|iter(?:ation)?)[-_=]?(\d+)", re.IGNORECASE)

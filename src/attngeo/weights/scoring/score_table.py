@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import html
 import json
 from collections.abc import Iterable, Mapping
@@ -16,7 +14,7 @@ from attngeo.display import draw
 from attngeo.errors import InputError, SourceError
 from attngeo.io.archive import parse_json
 from attngeo.io.files import write_errors, write_file
-from attngeo.io.tables import parquet_bytes, parse_parquet, read_parquet, table_of, with_all_columns
+from attngeo.io.tables import parquet_bytes, read_parquet, table_of, with_all_columns
 from attngeo.weights.scoring.nulls.layer_nulls import head_nulls, layer_nulls
 from attngeo.weights.scoring.rotary.frequencies import FREQUENCY_COLUMNS
 from attngeo.weights.scoring.rows import Row
@@ -70,7 +68,7 @@ SHOWN = ("model", "stack", "layer", "head", "symmetry", "symmetry_rope", "direct
          "symmetry_z", "symmetry_rope_z", "directionality_z", "dominance_z")  # fmt: skip
 MOST_SHOWN = 7
 NOTES, MODEL_TYPES = "attngeo_notes", "attngeo_model_types"  # keys of the parquet metadata
-FREQUENCIES, FREQUENCIES_DIGEST = "attngeo_frequencies", "attngeo_frequencies_digest"
+FREQUENCIES = "attngeo_frequencies"
 
 
 @dataclass(frozen=True, eq=False)
@@ -164,10 +162,7 @@ class ScoreTable:
         with write_errors(path):
             metadata = {NOTES: json.dumps(self.notes), MODEL_TYPES: json.dumps(dict(self.model_types))}
             if self.frequencies is not None:
-                # A Parquet file inside the metadata of the first: every reader of Parquet still sees the scores.
-                pairs = parquet_bytes(self.frequencies, {})
-                metadata[FREQUENCIES] = base64.b64encode(pairs).decode()
-                metadata[FREQUENCIES_DIGEST] = hashlib.sha256(pairs).hexdigest()
+                metadata[FREQUENCIES] = self.frequencies.write_csv()  # CSV keeps every digit of a number
             write_file(path, parquet_bytes(self.frame, metadata))
         return path
 
@@ -210,10 +205,10 @@ def _read_frequencies(metadata: Mapping[str, str]) -> pl.DataFrame | None:
     """Return the frequencies in the metadata of a score table, None where it has none; ValueError where damaged."""
     if FREQUENCIES not in metadata:
         return None
-    data = base64.b64decode(metadata[FREQUENCIES], validate=True)
-    if hashlib.sha256(data).hexdigest() != metadata.get(FREQUENCIES_DIGEST):
-        raise ValueError("the digest of the frequencies is wrong")
-    frame, _ = parse_parquet(data)
-    if {name: str(kind) for name, kind in frame.schema.items()} != FREQUENCY_COLUMNS:
-        raise ValueError("the frequencies have other columns")
-    return frame
+    import polars as pl
+
+    types = {name: getattr(pl, kind) for name, kind in FREQUENCY_COLUMNS.items()}
+    try:
+        return pl.read_csv(metadata[FREQUENCIES].encode(), schema=types)
+    except pl.exceptions.PolarsError as error:
+        raise ValueError("the frequencies are damaged") from error

@@ -10,7 +10,7 @@ unwrapped         a torch module without the wrappers that distribute or compile
 """
 
 from attngeo.weights.sources.checkpoint import Checkpoint, FloatArray, ReadRequest, TensorInfo
-from attngeo.weights.sources.discover import SUFFIXES
+from attngeo.weights.sources.folder import SUFFIXES
 from attngeo.weights.sources.memory import unwrapped
 from attngeo.weights.sources.open import open_checkpoint
 

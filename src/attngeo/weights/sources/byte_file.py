@@ -1,15 +1,37 @@
-"""Read byte spans of a file by position, wherever the file is stored."""
+"""Tensors that are byte spans of files, which those of safetensors and GGUF are: read by position, converted in chunks.
+
+ByteFile, LocalFile   bytes of a file by position, wherever it is stored
+StoredTensor          a tensor: its span of a file, and how its bytes become numbers
+ByteCheckpoint        a checkpoint of such tensors
+bytes_read            how many bytes this process has read
+"""
 
 from __future__ import annotations
 
+import math
 import os
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from attngeo.errors import SourceError, reason
+from attngeo.weights.sources.checkpoint import Checkpoint, FloatArray, ReadRequest, TensorInfo
+from attngeo.weights.sources.dtypes import Bytes, Codec, all_finite
+from attngeo.weights.sources.quantized import apply_scale, scale_of
+
+if TYPE_CHECKING:
+    from attngeo.weights.sources.hub_files import RangePrefetcher
+
+CHUNK = 1 << 19  # bytes converted at a time: stored bytes and float32 values fit into the second-level cache
+
+
+# ---- bytes of files
 
 
 class ByteFile(ABC):
@@ -23,16 +45,16 @@ class ByteFile(ABC):
     def span(self, start: int, stop: int) -> AbstractContextManager[tuple[int, int]]:
         """Return a context that yields a file descriptor and the position in it where bytes [start, stop) begin."""
 
+    @abstractmethod
+    def close(self) -> None:
+        """Release the file."""
+
     def read(self, start: int, stop: int) -> bytes:
         """Return bytes [start, stop); for headers, because weights are better read into an array."""
         with self.span(start, stop) as (fd, position):  # checks the span before memory is allocated for it
             data = bytearray(stop - start)
-            fill(fd, position, memoryview(data), self.name)
+            _fill(fd, position, memoryview(data), self.name)
         return bytes(data)
-
-    def close(self) -> None:
-        """Release the file."""
-        return None
 
     def _check_span(self, start: int, stop: int) -> None:
         if not 0 <= start <= stop <= self.size:
@@ -41,16 +63,16 @@ class ByteFile(ABC):
             )
 
 
-_bytes_read = 0
-_counting = threading.Lock()
 Span = tuple[ByteFile, int, int]  # bytes [start, stop) of a file
 
 
 class LocalFile(ByteFile):
     """A file on this machine, opened once; positional reads let several threads share it."""
 
-    def __init__(self, path: str | Path, name: str | None = None) -> None:
-        self.name = name or str(path)
+    _fd = -1
+
+    def __init__(self, path: Path, name: str) -> None:
+        self.name = name
         try:
             self._fd = os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0))
         except (OSError, ValueError) as error:  # ValueError: a name with a zero byte
@@ -69,12 +91,19 @@ class LocalFile(ByteFile):
             os.close(self._fd)
             self._fd = -1
 
-    def __del__(self) -> None:
-        if hasattr(self, "_fd"):  # not if opening failed
-            self.close()
+    __del__ = close
 
 
-def fill(fd: int, position: int, view: memoryview, name: str) -> None:
+_bytes_read = 0
+_lock = threading.Lock()
+
+
+def bytes_read() -> int:
+    """Return how many bytes this process has read of files so far; those of the hub count once they are cached."""
+    return _bytes_read
+
+
+def _fill(fd: int, position: int, view: memoryview, name: str) -> None:
     """Read exactly len(view) bytes from `position` of `fd` into `view`, or raise SourceError.
 
     name: of the file, for the message; the file may have become shorter since it was opened
@@ -89,26 +118,147 @@ def fill(fd: int, position: int, view: memoryview, name: str) -> None:
         if count == 0:
             raise SourceError(f"{name}: ends {done} bytes after byte {position}, expected {len(view)} bytes there")
         done += count
-    with _counting:
+    with _lock:
         _bytes_read += done
 
 
-def bytes_read() -> int:
-    """Return how many bytes this process has read of files so far; those of the hub count once they are cached."""
-    return _bytes_read
-
-
-if hasattr(os, "preadv"):
-
-    def _pread(fd: int, view: memoryview, position: int) -> int:
+def _pread(fd: int, view: memoryview, position: int) -> int:
+    if hasattr(os, "preadv"):
         return os.preadv(fd, [view], position)
+    with _lock:  # Windows has no positional read, so that one thread reads at a time
+        os.lseek(fd, position, os.SEEK_SET)
+        data = os.read(fd, len(view))
+    view[: len(data)] = data
+    return len(data)
 
-else:  # Windows has no positional read, so that one thread reads at a time
-    _seek_lock = threading.Lock()
 
-    def _pread(fd: int, view: memoryview, position: int) -> int:
-        with _seek_lock:
-            os.lseek(fd, position, os.SEEK_SET)
-            data = os.read(fd, len(view))
-        view[: len(data)] = data
-        return len(data)
+# ---- tensors in files
+
+
+@dataclass(frozen=True)
+class StoredTensor:
+    """A tensor in a file: bytes [start, stop) of `file`, and the codec that turns them into float32."""
+
+    info: TensorInfo
+    file: ByteFile
+    start: int
+    stop: int
+    codec: Codec | None  # None if the values are packed or integers, and so cannot be read as weights
+    refusal: str = ""  # then the reason, which ends the sentence "tensor … "
+
+    def spans(self, request: ReadRequest) -> list[tuple[int, int]]:
+        """Return the positions in the file of the requested rows, in the order of the request."""
+        if request.rows is None:
+            return [(self.start, self.stop)]
+        request.check_rows(self.info)
+        rows = self.info.shape[0] if self.info.shape else 0
+        step = (self.stop - self.start) // rows if rows else 0
+        return [(self.start + start * step, self.start + stop * step) for start, stop in request.rows]
+
+
+class ByteCheckpoint(Checkpoint):
+    """Reads only the bytes that are asked for, each once, and converts them chunk by chunk."""
+
+    def __init__(
+        self,
+        ref: str,
+        config: Mapping[str, Any] | None,
+        stored: Mapping[str, StoredTensor],
+        *,
+        block: tuple[int, int] | None = None,  # rows and columns per FP8 scale, if the config gives them
+    ) -> None:
+        self.ref = ref
+        self.config = config
+        self.tensors = {name: tensor.info for name, tensor in stored.items()}
+        self._stored, self._block = dict(stored), block
+        self._files = {id(tensor.file): tensor.file for tensor in stored.values()}.values()
+        self.remote = any(file.remote for file in self._files)
+        self._prefetcher = _prefetcher() if self.remote else None
+
+    def read(self, request: ReadRequest) -> FloatArray:
+        tensor = self._readable(request.name)
+        values = self._decode(tensor, request)
+        if (scale := scale_of(tensor.info, self.tensors)) is not None:
+            factors = self._decode(self._readable(scale), ReadRequest(scale))
+            apply_scale(values, factors, tensor.info, request.rows, self._block)
+        return values
+
+    def check_readable(self, name: str) -> None:
+        self._readable(name)
+
+    def plan_reads(self, requests: Sequence[ReadRequest]) -> None:
+        if self._prefetcher is not None:
+            self._prefetcher.plan([spans for request in requests for spans in self._spans_of(request)])
+
+    def stop(self) -> None:
+        for file in self._files:
+            if file.remote:  # a local file is never waited for, and another thread may be reading it
+                file.close()
+
+    def close(self) -> None:
+        for file in self._files:
+            file.close()
+        if self._prefetcher is not None:
+            self._prefetcher.close()
+
+    def _readable(self, name: str) -> StoredTensor:
+        tensor = self._stored.get(name)
+        if tensor is None:
+            raise SourceError(f"{self.ref}: has no tensor {name!r}")
+        if tensor.codec is None:
+            raise SourceError(f"{tensor.info.file}: tensor {name!r} {tensor.refusal}")
+        return tensor
+
+    def _spans_of(self, request: ReadRequest) -> list[list[Span]]:
+        """Return the byte spans of a request, followed by those of its FP8 scale if it has one."""
+        tensor = self._readable(request.name)
+        spans = [[(tensor.file, start, stop) for start, stop in tensor.spans(request)]]
+        if (scale := scale_of(tensor.info, self.tensors)) is not None:
+            spans += self._spans_of(ReadRequest(scale))
+        return spans
+
+    def _decode(self, tensor: StoredTensor, request: ReadRequest) -> FloatArray:
+        """Return the values of a request before FP8 scales are applied."""
+        spans = tensor.spans(request)
+        if self._prefetcher is not None:
+            self._prefetcher.wait_for([(tensor.file, start, stop) for start, stop in spans])
+        assert tensor.codec is not None  # `_readable` raised otherwise
+        out = np.empty(request.shape_in(tensor.info), np.float32)
+        flat = out.reshape(-1)
+        done = 0
+        for start, stop in spans:
+            count = (stop - start) // tensor.codec.unit * tensor.codec.values
+            _decode_span(tensor, tensor.codec, start, stop, flat[done : done + count])
+            done += count
+        return out
+
+
+def _prefetcher() -> RangePrefetcher:
+    from attngeo.weights.sources.hub_files import RangePrefetcher  # late: local files do not need the hub
+
+    return RangePrefetcher()
+
+
+def _decode_span(tensor: StoredTensor, codec: Codec, start: int, stop: int, out: FloatArray) -> None:
+    """Fill `out` [n] from bytes [start, stop), and check each chunk for finite values while it is in the cache."""
+    step = max(CHUNK // codec.unit, 1) * codec.unit
+    scratch: Bytes = np.empty(0 if codec.plain else min(step, stop - start), np.uint8)
+    with tensor.file.span(start, stop) as (fd, position):
+        for offset in range(0, stop - start, step):
+            size = min(step, stop - start - offset)
+            first = offset // codec.unit * codec.values
+            part = out[first : first + size // codec.unit * codec.values]
+            raw: Bytes = part.view(np.uint8) if codec.plain else scratch[:size]
+            _fill(fd, position + offset, raw.data, tensor.info.file)
+            if not codec.plain:
+                codec.decode(raw, part)
+            if not all_finite(part):
+                before = (start - tensor.start) // codec.unit * codec.values + first
+                raise nonfinite_error(tensor.info, part, before)
+
+
+def nonfinite_error(info: TensorInfo, values: FloatArray, first: int) -> SourceError:
+    """Return the error for a NaN or an infinity among flat values of a tensor, the first of which is at `first`."""
+    bad = int(np.flatnonzero(~np.isfinite(values))[0])
+    index = [int(i) for i in np.unravel_index(first + bad, info.shape)] if math.prod(info.shape) else []
+    return SourceError(f"{info.file}: tensor {info.name!r} holds {values[bad]} at {index}, expected finite weights")

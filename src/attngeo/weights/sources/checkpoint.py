@@ -1,17 +1,20 @@
-"""The interface of a checkpoint: named tensors of one model, each read as float32 on request."""
+"""What a checkpoint is: named tensors of one model, each read as float32 on request."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from attngeo.errors import SourceError
+
 FloatArray = NDArray[np.float32]
 RowSpans = tuple[tuple[int, int], ...]  # spans [start, stop) of the first axis of a tensor
+Tensor = TypeVar("Tensor")
 
 
 @dataclass(frozen=True)
@@ -30,6 +33,17 @@ class ReadRequest:
 
     name: str
     rows: RowSpans | None = None
+
+    def check_rows(self, info: TensorInfo) -> None:
+        """Raise SourceError where the tensor has other rows."""
+        for start, stop in self.rows or ():
+            if not 0 <= start <= stop <= (*info.shape, 0)[0]:
+                found = f"tensor {self.name!r} has shape {list(info.shape)}"
+                raise SourceError(f"{info.file}: {found}, rows {start}:{stop} expected")
+
+    def shape_in(self, info: TensorInfo) -> tuple[int, ...]:
+        """Return the shape of what is read of the tensor."""
+        return info.shape if self.rows is None else (sum(b - a for a, b in self.rows), *info.shape[1:])
 
 
 class Checkpoint(ABC):
@@ -74,3 +88,29 @@ class Checkpoint(ABC):
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+# ---- names
+
+# Modules that hold one other module and add nothing to it: torch.compile, FSDP 1, activation checkpointing.
+WRAPPER_WORDS = frozenset({"_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"})
+
+
+def without_wrappers(tensors: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+    """Return `tensors` under the names of the model without what compiles and distributes it.
+
+    They keep their names where two would become one. The attribute under which a larger module keeps a model (`model.`
+    in Lightning modules) stays: layouts are found by the ends of names. So does `module` inside a name: it is a prefix
+    of DataParallel and DistributedDataParallel, but models use the word too.
+
+    >>> dict(without_wrappers({"module._orig_mod.model.layers.0._orig_mod.q_proj.weight": 1, "a.module.w": 2}))
+    {'model.layers.0.q_proj.weight': 1, 'a.module.w': 2}
+    """
+    renamed = {}
+    for name, value in tensors.items():
+        *path, leaf = name.split(".")
+        words = [word for word in path if word not in WRAPPER_WORDS]
+        while words and words[0] == "module":
+            del words[0]
+        renamed[".".join([*words, leaf])] = value
+    return renamed if len(renamed) == len(tensors) else tensors

@@ -22,8 +22,6 @@ BITS = {
     "F6_E2M3": 6, "F6_E3M2": 6, "F4": 4,
 }  # fmt: skip
 
-# The bit pattern of +infinity. Read as integers, infinities and NaNs are the largest numbers of their sign.
-_INFINITY_BITS = {"F64": 0x7FF0 << 48, "F32": 0x7F80 << 16, "F16": 0x7C00, "BF16": 0x7F80}
 _FLOAT8 = {
     "F8_E4M3": "float8_e4m3fn",
     "F8_E5M2": "float8_e5m2",
@@ -31,8 +29,6 @@ _FLOAT8 = {
     "F8_E5M2FNUZ": "float8_e5m2fnuz",
     "F8_E8M0": "float8_e8m0fnu",
 }
-
-
 _MAX_AXES = 32  # NumPy arrays have at most 64
 _MAX_VALUES = 1 << 60
 
@@ -44,26 +40,17 @@ class Codec:
     unit: int
     values: int
     decode: Callable[[Bytes, FloatArray], None]  # (raw [n·unit], out [n·values]); fills out
-    finite: Callable[[Bytes, FloatArray], bool]  # of the same pair after decoding
     plain: bool = False  # true if the bytes are float32 already and can be read straight into the result
 
 
-def all_finite(values: NDArray[np.floating]) -> bool:
+def all_finite(values: FloatArray) -> bool:
     """Return whether `values` contain no NaN and no infinity.
 
-    Two integer maxima over the bit patterns decide, which is several times faster than `np.isfinite`.
+    Read as integers, infinities and NaNs are the largest numbers of their sign. Two maxima over the bits decide, which
+    is several times faster than `np.isfinite`.
     """
-    kind = {2: "F16", 4: "F32", 8: "F64"}[values.dtype.itemsize]
-    return _bits_finite(values.reshape(-1).view(f"u{values.dtype.itemsize}"), _INFINITY_BITS[kind])
-
-
-def _bits_finite(bits: NDArray[np.unsignedinteger], infinity: int) -> bool:
-    """Return whether all bit patterns are below that of infinity, for both signs."""
-    if bits.size == 0:
-        return True
-    width = bits.dtype.itemsize
-    positive = int(bits.view(f"i{width}").max()) < infinity
-    return positive and int(bits.max()) < infinity | 1 << (8 * width - 1)
+    bits = values.reshape(-1).view("<i4")
+    return not bits.size or bool(bits.max() < 0x7F80 << 16 and bits.view("<u4").max() < 0xFF80 << 16)
 
 
 def fits_array(shape: Sequence[int]) -> bool:
@@ -73,28 +60,16 @@ def fits_array(shape: Sequence[int]) -> bool:
 
 def is_float(dtype: str) -> bool:
     """Return whether a safetensors dtype can be read as weights."""
-    return dtype in _INFINITY_BITS or dtype in _FLOAT8
+    return dtype in ("F64", "F32", "F16", "BF16") or dtype in _FLOAT8
 
 
 @cache
 def float_codec(dtype: str) -> Codec:
     """Return the codec of a safetensors float type; the format is little-endian everywhere."""
     if dtype in _FLOAT8:
-        return Codec(1, 1, _decode_float8(dtype), lambda _, out: all_finite(out))
+        return Codec(1, 1, _decode_float8(dtype))
     width = BITS[dtype] // 8
-    infinity = _INFINITY_BITS[dtype]
-
-    def finite(raw: Bytes, _: FloatArray) -> bool:
-        return _bits_finite(raw.view(f"<u{width}"), infinity)
-
-    if dtype == "F32":
-        return Codec(4, 1, lambda raw, out: np.copyto(out, raw.view("<f4")), finite, plain=True)
-    if dtype == "F64":
-        # a double outside the range of float32 becomes an infinity, which is checked too
-        return Codec(8, 1, _decode_double, lambda raw, out: all_finite(out))
-    if dtype == "F16":
-        return Codec(2, 1, lambda raw, out: np.copyto(out, raw.view("<f2")), finite)
-    return Codec(2, 1, _decode_bfloat16, finite)
+    return Codec(width, 1, _decode_bfloat16 if dtype == "BF16" else _cast_from(f"<f{width}"), plain=dtype == "F32")
 
 
 def _decode_bfloat16(raw: Bytes, out: FloatArray) -> None:
@@ -103,9 +78,12 @@ def _decode_bfloat16(raw: Bytes, out: FloatArray) -> None:
     np.left_shift(bits, 16, out=bits)
 
 
-def _decode_double(raw: Bytes, out: FloatArray) -> None:
-    with np.errstate(over="ignore", invalid="ignore"):
-        np.copyto(out, raw.view("<f8"), casting="same_kind")
+def _cast_from(kind: str) -> Callable[[Bytes, FloatArray], None]:
+    def decode(raw: Bytes, out: FloatArray) -> None:
+        with np.errstate(over="ignore", invalid="ignore"):  # what is too large becomes an infinity, which is checked
+            np.copyto(out, raw.view(kind), casting="same_kind")
+
+    return decode
 
 
 def _decode_float8(dtype: str) -> Callable[[Bytes, FloatArray], None]:

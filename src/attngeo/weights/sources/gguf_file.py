@@ -13,10 +13,9 @@ from typing import Any
 import numpy as np
 
 from attngeo.errors import SourceError
-from attngeo.weights.sources.byte_checkpoint import StoredTensor
-from attngeo.weights.sources.byte_file import ByteFile
+from attngeo.weights.sources.byte_file import ByteFile, StoredTensor
 from attngeo.weights.sources.checkpoint import FloatArray, TensorInfo
-from attngeo.weights.sources.dtypes import Bytes, Codec, all_finite, fits_array, float_codec
+from attngeo.weights.sources.dtypes import Bytes, Codec, fits_array, float_codec
 from attngeo.weights.sources.quantized import refusal
 
 _SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
@@ -172,7 +171,7 @@ def _codec(quantization: Any, values: int, unit: int) -> Codec | None:
         with np.errstate(all="ignore"):  # a NaN scale is reported by the check that follows
             np.copyto(out, quants.dequantize(raw[None], quantization)[0])  # as one row, because gguf loops over rows
 
-    return Codec(unit, values, decode, lambda _, out: all_finite(out))
+    return Codec(unit, values, decode)
 
 
 def _config(metadata: Mapping[str, Any]) -> dict[str, Any]:

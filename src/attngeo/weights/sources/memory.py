@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from attngeo.errors import SourceError, first_line
-from attngeo.weights.sources.byte_checkpoint import nonfinite_error
-from attngeo.weights.sources.checkpoint import Checkpoint, FloatArray, ReadRequest, RowSpans, TensorInfo
+from attngeo.weights.sources.byte_file import nonfinite_error
+from attngeo.weights.sources.checkpoint import Checkpoint, FloatArray, ReadRequest, TensorInfo, without_wrappers
 from attngeo.weights.sources.diffusers_format import diffusers_config
 from attngeo.weights.sources.dtypes import all_finite
 from attngeo.weights.sources.quantized import (
@@ -21,10 +21,9 @@ from attngeo.weights.sources.quantized import (
     refusal,
     refuse_adapter,
     refuse_packed,
-    refuse_quantised_attention,
+    refuse_unreadable,
     scale_of,
 )
-from attngeo.weights.sources.wrapper_names import without_wrappers
 
 if TYPE_CHECKING:
     import torch
@@ -62,55 +61,47 @@ class MemoryCheckpoint(Checkpoint):
     ) -> None:
         self.ref = ref
         self.config = config
-        self.tensors = {
-            name: TensorInfo(name, tuple(int(n) for n in value.shape), _dtype(value), (files or {}).get(name, ref))
-            for name, value in values.items()
-        }
+        self.tensors = {name: _info(name, value, (files or {}).get(name, ref)) for name, value in values.items()}
         self._values: Mapping[str, TensorLike] | None = values
 
     def read(self, request: ReadRequest) -> FloatArray:
-        info = self._info(request)
-        values = self._float32(info, request.rows)
+        info = self._readable(request.name)
+        request.check_rows(info)
+        values = self._float32(info, request)
         if (scale := scale_of(info, self.tensors)) is not None:
-            factor = self._float32(self._info(ReadRequest(scale)), None)
-            apply_scale(values, factor, info, request.rows, block_size(self.config))
-        if not all_finite(values):
-            flat = values.reshape(-1)
-            bad = int(np.flatnonzero(~np.isfinite(flat))[0])
-            raise nonfinite_error(info, _position(info, request, bad), float(flat[bad]))
+            factors = self._float32(self._readable(scale), ReadRequest(scale))
+            apply_scale(values, factors, info, request.rows, block_size(self.config))
         return values
 
     def check_readable(self, name: str) -> None:
-        self._info(ReadRequest(name))
+        self._readable(name)
 
     def close(self) -> None:
         self._values = None
 
-    def _info(self, request: ReadRequest) -> TensorInfo:
-        info = self.tensors.get(request.name)
+    def _readable(self, name: str) -> TensorInfo:
+        info = self.tensors.get(name)
         if info is None:
-            raise SourceError(f"{self.ref}: has no tensor {request.name!r}")
+            raise SourceError(f"{self.ref}: has no tensor {name!r}")
         if "float" not in info.dtype:
-            raise SourceError(f"{info.file}: tensor {info.name!r} {refusal(info.dtype, self.config)}")
-        if request.rows is not None and not all(0 <= a <= b <= (*info.shape, 0)[0] for a, b in request.rows):
-            shape = list(info.shape)
-            raise SourceError(f"{info.file}: tensor {info.name!r} has shape {shape}, rows {request.rows} expected")
+            raise SourceError(f"{info.file}: tensor {name!r} {refusal(info.dtype, self.config)}")
         return info
 
-    def _float32(self, info: TensorInfo, rows: RowSpans | None) -> FloatArray:
-        """Return the rows of a tensor as float32, before FP8 scales and the check for finite values."""
+    def _float32(self, info: TensorInfo, request: ReadRequest) -> FloatArray:
+        """Return the values of a request, all of them finite, before FP8 scales are applied."""
         if self._values is None:
             raise SourceError(f"{self.ref}: was read after it was closed")
         value = self._values[info.name]
-        if rows is None:
-            out = np.empty(info.shape, np.float32)
-            _copy(value, out, info)
-            return out
-        out = np.empty((sum(stop - start for start, stop in rows), *info.shape[1:]), np.float32)
+        out = np.empty(request.shape_in(info), np.float32)
+        parts = [(value, out, 0)] if request.rows is None else []  # source, target, row in the tensor
         done = 0
-        for start, stop in rows:
-            _copy(value[start:stop], out[done : done + stop - start], info)
+        for start, stop in request.rows or ():
+            parts.append((value[start:stop], out[done : done + stop - start], start))
             done += stop - start
+        for source, target, row in parts:
+            _copy(source, target, info)
+            if not all_finite(target):
+                raise nonfinite_error(info, target.reshape(-1), row * math.prod(info.shape[1:]))
         return out
 
 
@@ -154,7 +145,7 @@ def _configured(module: Any) -> Iterator[Any]:
 def module_checkpoint(module: torch.nn.Module, config: Mapping[str, Any] | None) -> MemoryCheckpoint:
     """Return a torch module as a checkpoint: its state dict by reference, its own config, its class name as `ref`."""
     module = transformer_inside(module) if config is None else unwrapped(module)
-    refuse_quantised_attention(module)
+    refuse_unreadable(module)
     values = dict(module.state_dict())
     for prefix, part in module.named_modules():
         # A parametrised weight is stored as the inputs of a function; the checkpoint offers what the model uses.
@@ -202,8 +193,8 @@ def mapping_checkpoint(values: Mapping[str, TensorLike], config: Mapping[str, An
     return MemoryCheckpoint("state dict", config, without_wrappers(values))
 
 
-def _dtype(value: TensorLike) -> str:
-    return str(value.dtype).removeprefix("torch.")
+def _info(name: str, value: TensorLike, file: str) -> TensorInfo:
+    return TensorInfo(name, tuple(int(n) for n in value.shape), str(value.dtype).removeprefix("torch."), file)
 
 
 def _copy(value: Any, out: FloatArray, info: TensorInfo) -> None:
@@ -218,16 +209,3 @@ def _copy(value: Any, out: FloatArray, info: TensorInfo) -> None:
     except (NotImplementedError, RuntimeError, TypeError, ValueError) as error:
         problem = f"cannot be read as float32 ({first_line(error)})"
         raise SourceError(f"{info.file}: tensor {info.name!r} {problem}") from error
-
-
-def _position(info: TensorInfo, request: ReadRequest, flat: int) -> int:
-    """Return the flat position in the whole tensor of a flat position in the rows that were read."""
-    if request.rows is None:
-        return flat
-    width = math.prod(info.shape[1:])
-    row, column = divmod(flat, width)
-    for start, stop in request.rows:
-        if row < stop - start:
-            return (start + row) * width + column
-        row -= stop - start
-    return flat

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from attngeo.errors import SourceError, reason
 from attngeo.weights.sources.checkpoint import Checkpoint
-from attngeo.weights.sources.discover import SUFFIXES, parse_json_object, weights_of_file
+from attngeo.weights.sources.folder import SUFFIXES, LocalFolder, open_folder, parse_json_object, weights_of_file
 
 if TYPE_CHECKING:
     from torch import nn
 
-    from attngeo.weights.sources.hub.errors import HubRef
+    from attngeo.weights.sources.hub import HubRef
 
 # A string, so that the definition does not import torch.
 CheckpointRef: TypeAlias = "str | os.PathLike[str] | Mapping[str, Any] | nn.Module | Checkpoint"
@@ -59,15 +59,13 @@ def _open_named(ref: str, config: Mapping[str, Any] | None) -> Checkpoint:
     """Open a path, or a hub id if there is no such path."""
     path = Path(os.path.expanduser(ref))
     if os.path.exists(path) and ref:  # Path.exists would raise for names that are too long
-        from attngeo.weights.sources.folder import LocalFolder, open_folder
-
         if path.is_dir():
             return open_folder(LocalFolder(ref, path), config)
         if not path.is_file():  # reading a pipe would wait for whoever writes to it
             raise SourceError(f"{ref}: is neither a folder nor a file")
         folder = LocalFolder(ref, path.parent)
         return open_folder(folder, config, weights_of_file(path.name, folder.names, ref))
-    from attngeo.weights.sources.hub.folder import hub_checkpoint  # late: local files do not need the hub
+    from attngeo.weights.sources.hub_files import hub_checkpoint  # late: local files do not need the hub
 
     return hub_checkpoint(hub_reference(ref), config)
 
@@ -78,8 +76,7 @@ def hub_reference(ref: str) -> HubRef:
     >>> hub_reference("org/name@v1.0")
     HubRef(repo='org/name', path='', revision='v1.0')
     """
-    from attngeo.weights.sources.hub.address import is_address, parse_address
-    from attngeo.weights.sources.hub.errors import HubRef
+    from attngeo.weights.sources.hub import HubRef, is_address, parse_address  # late: local files do not need the hub
 
     if is_address(ref):
         return parse_address(ref)

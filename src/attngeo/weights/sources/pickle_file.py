@@ -6,14 +6,14 @@ import pickle
 import re
 import warnings
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from attngeo.errors import SourceError, first_line
+from attngeo.weights.sources.checkpoint import without_wrappers
 from attngeo.weights.sources.memory import MemoryCheckpoint
 from attngeo.weights.sources.quantized import refuse_adapter, refuse_packed
-from attngeo.weights.sources.wrapper_names import without_wrappers
 
 if TYPE_CHECKING:
     import torch
@@ -22,28 +22,15 @@ _STATE_KEYS = ("state_dict", "model_state_dict", "model", "module", "net", "ema"
 
 
 def pickle_checkpoint(
-    ref: str,
-    config: Mapping[str, Any] | None,
-    files: Sequence[tuple[str, Path]],
-    weight_map: Mapping[str, str] | None = None,
+    ref: str, config: Mapping[str, Any] | None, tensors: Mapping[str, torch.Tensor], files: Mapping[str, str]
 ) -> MemoryCheckpoint:
-    """Return all tensors of one or several pickled state dicts; zip archives are memory-mapped, not read.
+    """Return tensors of pickled state dicts as a checkpoint.
 
-    files:      (name for messages, path) of each file
-    weight_map: tensor name → file name, if an index gives it
+    files: tensor → name of its file, for messages
     """
-    values: dict[str, torch.Tensor] = {}
-    origin: dict[str, str] = {}
-    for name, path in files:
-        for tensor, value in load_state_dict(path, name).items():  # under the names of the file
-            if tensor in values:
-                raise SourceError(f"{name}: tensor {tensor!r} is also in {origin[tensor]}; name the one file to read")
-            values[tensor], origin[tensor] = value, name
-    for tensor, shard in (weight_map or {}).items():
-        if tensor not in values:
-            raise SourceError(f"{ref}: the index lists tensor {tensor!r} in {shard!r}, which does not contain it")
-    refuse_adapter(ref, values)
-    return MemoryCheckpoint(ref, config, without_wrappers(values), without_wrappers(origin))
+    refuse_adapter(ref, tensors)
+    origin = {name: files[name] for name in tensors}
+    return MemoryCheckpoint(ref, config, without_wrappers(tensors), without_wrappers(origin))
 
 
 def check_torch(name: str) -> None:
@@ -55,13 +42,18 @@ def check_torch(name: str) -> None:
 
 
 def load_state_dict(path: Path, name: str) -> dict[str, torch.Tensor]:
-    """Return the tensors of one pickle by name; a pickle that needs code to be rebuilt is refused.
+    """Return the tensors of one pickle by name, read by torch's restricted unpickler; zip archives are memory-mapped.
+
+    A pickle that needs code to be rebuilt is refused.
 
     name: of the file, for messages
     """
-    check_torch(name)
+    import torch
+
     try:
-        content = _load(path)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # torch warns of an odd pickle before it refuses it: one line is enough
+            content = torch.load(str(path), map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path))
     except pickle.UnpicklingError as error:
         raise SourceError(f"{name}: {_refusal(str(error))}") from error
     except Exception as error:  # the unpickler raises errors of every kind for damaged files
@@ -73,40 +65,15 @@ def load_state_dict(path: Path, name: str) -> dict[str, torch.Tensor]:
     return tensors
 
 
-class _Ignored:
-    """Stands for an object of any other class in a Lightning checkpoint; its content is dropped."""
-
-    def __new__(cls, *_: object) -> _Ignored:
-        return super().__new__(cls)
-
-    def __init__(self, *_: object) -> None: ...
-
-    def __setstate__(self, _: object) -> None: ...
-
-
-def _load(path: Path) -> object:
-    """Return the content of a pickle, read by torch's restricted unpickler.
-
-    Lightning saves hyper-parameters beside the weights, which may be objects of any class. In a `.ckpt` file their
-    classes are neither imported nor called: each object becomes an `_Ignored`.
-    """
-    import torch
-    from torch.serialization import get_unsafe_globals_in_checkpoint, safe_globals
-
-    zipped = zipfile.is_zipfile(path)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # torch warns of an odd pickle before it refuses it: one line is enough
-        others = get_unsafe_globals_in_checkpoint(str(path)) if zipped and path.suffix == ".ckpt" else []
-        with safe_globals([(_Ignored, other) for other in others if not other.startswith("builtins.")]):
-            return torch.load(str(path), map_location="cpu", weights_only=True, mmap=zipped)
-
-
 def _refusal(message: str) -> str:
     """Return one line from torch's long message: what the pickle asked for, and that it was refused."""
     named = re.search(r"GLOBAL ([\w.]+)|(?:class|function|global):? ([\w.]+\.[\w.]+)", message)
     if named:
         what = (named[1] or named[2]).rstrip(".")
-        return f"its pickle calls {what!r} and was refused (nothing was run); a plain state dict of tensors expected"
+        return (
+            f"its pickle calls {what!r} and was refused (nothing was run); expected tensors alone: "
+            "torch.save(model.state_dict(), FILE)"
+        )
     if "Unsupported operand" in message or "persistent" in message or "must be" in message:
         return "its pickle does more than list tensors and was refused (nothing was run); a plain state dict expected"
     return "not a pickled state dict, or an incomplete or damaged one; a state dict of tensors expected"

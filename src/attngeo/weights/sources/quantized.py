@@ -79,40 +79,34 @@ def apply_scale(
     block:  rows and columns per scale, if known
     """
     with np.errstate(over="ignore"):  # an overflow is an infinity, which is reported below
-        _multiply(values, scale, info, rows, block)
+        if scale.size == 1:
+            values *= scale.reshape(())
+        else:
+            down, across = _block_of(info, scale, block)
+            lines = np.repeat(scale.reshape(len(scale), -1), across, axis=1)[
+                :, : info.shape[1]
+            ]  # [row blocks, columns]
+            at = 0  # row of `values`
+            for start, stop in rows or ((0, info.shape[0]),):
+                for i in range(start // down, -(-stop // down)):
+                    count = min(stop, (i + 1) * down) - max(start, i * down)
+                    values[at : at + count] *= lines[i]
+                    at += count
     if not all_finite(values):
         raise SourceError(f"{info.file}: tensor {info.name!r} times its FP8 scale is too large for float32")
 
 
-def _multiply(
-    values: FloatArray, scale: FloatArray, info: TensorInfo, rows: RowSpans | None, block: tuple[int, int] | None
-) -> None:
-    if scale.size == 1:
-        values *= scale.reshape(())
-        return
-    height = info.shape[0] if info.shape else 0
-    if scale.shape in ((height,), (height, 1)) and values.ndim == 2:
-        grid, block = scale.reshape(-1, 1), (1, info.shape[1])
-    else:
-        grid = scale
-        block = _block_of(info, grid, block)
-    start = 0  # row of `values`
-    for first, last in rows or ((0, height),):
-        for i in range(first // block[0], -(-last // block[0])):
-            low, high = max(first, i * block[0]), min(last, (i + 1) * block[0])
-            line = np.repeat(grid[i], block[1])[: info.shape[1]]  # [columns]
-            values[start : start + high - low] *= line
-            start += high - low
-
-
 def _block_of(info: TensorInfo, scale: FloatArray, stated: tuple[int, int] | None) -> tuple[int, int]:
     """Return the block whose grid over the tensor has the shape of the scale: as stated, of 128, or even parts."""
-    if scale.ndim == 2 and len(info.shape) == 2 and scale.size:
-        (height, width), (down, across) = info.shape, scale.shape
-        even = (max(1, -(-height // down)), max(1, -(-width // across)))
-        for rows, columns in (*((stated,) if stated else ()), (128, 128), (1, 128), even):
-            if (-(-height // rows), -(-width // columns)) == (down, across):
-                return rows, columns
+    if len(info.shape) == 2 and scale.size:
+        height, width = info.shape
+        if scale.shape in ((height,), (height, 1)):
+            return 1, width
+        if scale.ndim == 2:
+            even = (max(1, -(-height // scale.shape[0])), max(1, -(-width // scale.shape[1])))
+            for rows, columns in (*((stated,) if stated else ()), (128, 128), (1, 128), even):
+                if (-(-height // rows), -(-width // columns)) == scale.shape:
+                    return rows, columns
     raise SourceError(
         f"{info.file}: tensor {info.name!r} of shape {list(info.shape)} has an FP8 scale of shape {list(scale.shape)}, "
         "expected one number, one per row or one per block"
@@ -149,10 +143,15 @@ def quantised_modules(module: Any) -> Iterator[str]:
             yield path
 
 
-def refuse_quantised_attention(module: Any) -> None:
-    """Raise InputError for a torch module whose attention weights torch.ao.quantization has packed."""
+def refuse_unreadable(module: Any) -> None:
+    """Raise InputError for a torch module whose attention weights are packed or flattened."""
     for path in filter(may_hold_attention, quantised_modules(module)):
         raise quantised_error(module, path)
+    if any(type(part).__name__ == "FullyShardedDataParallel" for part in module.modules()):
+        raise InputError(
+            f"{type(module).__name__}: FullyShardedDataParallel (FSDP 1) flattens its weights; shard the model by FSDP "
+            "2, torch.distributed.fsdp.fully_shard"
+        )
 
 
 def quantised_error(module: Any, path: str) -> InputError:

@@ -8,13 +8,10 @@ from collections.abc import Mapping
 from typing import Any, TypeGuard
 
 from attngeo.errors import SourceError
-from attngeo.weights.sources.byte_checkpoint import StoredTensor
-from attngeo.weights.sources.byte_file import ByteFile
+from attngeo.weights.sources.byte_file import ByteFile, StoredTensor
 from attngeo.weights.sources.checkpoint import TensorInfo
 from attngeo.weights.sources.dtypes import BITS, fits_array, float_codec, is_float
 from attngeo.weights.sources.quantized import refusal
-
-MAX_HEADER = 100_000_000  # bytes; the format's own limit
 
 
 def read_safetensors(file: ByteFile, config: Mapping[str, Any] | None = None) -> dict[str, StoredTensor]:
@@ -42,8 +39,6 @@ def _header_end(file: ByteFile) -> int:
     length = int.from_bytes(first := file.read(0, 8), "little")
     if first == b"version ":
         raise SourceError(f"{file.name}: is a git-lfs pointer, not the weights; run `git lfs pull`")
-    if length > MAX_HEADER:
-        raise SourceError(f"{file.name}: states a header of {length} bytes, expected at most {MAX_HEADER}")
     if length > file.size - 8:
         raise SourceError(f"{file.name}: states a header of {length} bytes, but the whole file has {file.size}")
     return 8 + length

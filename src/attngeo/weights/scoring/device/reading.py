@@ -14,7 +14,6 @@ from attngeo.io.threads import result_of
 from attngeo.weights.layout.attention_weights import AttentionWeights
 from attngeo.weights.layout.layer_plan import LayerPlan
 from attngeo.weights.layout.layers import Layers
-from attngeo.weights.sources.byte_checkpoint import ByteCheckpoint
 from attngeo.weights.sources.checkpoint import Checkpoint, ReadRequest
 
 if TYPE_CHECKING:
@@ -49,7 +48,7 @@ def read_on_device(layers: Layers, device: Device) -> Generator[AttentionWeights
     """Yield the layers in order; several are read ahead where the checkpoint is in local files."""
     checkpoint = layers.checkpoint
     checkpoint.plan_reads([request for plan in layers.plans for request in plan.requests])
-    several = isinstance(checkpoint, ByteCheckpoint) and not checkpoint.remote
+    several = not checkpoint.remote
     with ThreadPoolExecutor(READERS if several else 1, "attngeo-read") as pool:
         pending: deque[Future[dict[ReadRequest, Tensor]]] = deque()
         upcoming = iter(layers.plans)
@@ -89,22 +88,7 @@ def _read_one(checkpoint: Checkpoint, request: ReadRequest, device: Device) -> T
     """Return a tensor on the device, checked to be finite."""
     import torch
 
-    stored = checkpoint.stored(request) if isinstance(checkpoint, ByteCheckpoint) else None
-    if stored is None:
-        return torch.from_numpy(checkpoint.read(request)).to(device)
-    data = torch.empty(stored.size, dtype=torch.uint8, device=device)
-    for start in range(0, stored.size, CHUNK):
-        # Page-locked memory is copied without waiting; torch uses it again only after it has been copied.
-        size = min(CHUNK, stored.size - start)
-        chunk = torch.empty(size, dtype=torch.uint8, pin_memory=device.type == "cuda")
-        stored.fill(chunk.numpy().data, start)
-        data[start : start + size].copy_(chunk, non_blocking=True)
-    types = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
-    values = data.view(types[stored.dtype]).view(stored.shape)
-    # A sum of finite float32 weights does not overflow in float64. Asking for it waits until all is copied.
-    if not bool(values.sum(dtype=torch.float64).isfinite()):
-        checkpoint.read(request)  # names the tensor and the position
-    return values
+    return torch.from_numpy(checkpoint.read(request)).to(device)
 
 
 def _take(tensors: dict[ReadRequest, Tensor]) -> Any:
