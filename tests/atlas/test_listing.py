@@ -13,7 +13,7 @@ import attngeo
 from attngeo.atlas.listing import hub_models, hub_revisions
 from attngeo.atlas.reference import read_list
 from attngeo.errors import AttngeoError
-from attngeo.weights.scoring.published.scores import published
+from attngeo.weights.scoring.published import published
 from tests.atlas.small_models import model_files
 from tests.atlas.test_hub import ROOT, as_bytes
 from tests.weights.sources.hub_server import HubServer, Repo

@@ -13,7 +13,7 @@ import pytest
 
 from attngeo.io import threads
 from attngeo.io.threads import WORTH_A_THREAD, each, shared_cores, single_threaded_blas, spans, together
-from attngeo.weights.scoring.products import product, symmetric_product
+from attngeo.weights.scoring.norms import gram_matrix, product
 
 threadpoolctl = pytest.importorskip("threadpoolctl")
 
@@ -150,7 +150,7 @@ def test_products_do_not_depend_on_how_they_are_divided(four_cores):
     with shared_cores():
         np.testing.assert_allclose(product(a, b), a @ b, rtol=1e-10, atol=1e-10)
         np.testing.assert_allclose(product(b.T, a.T), b.T @ a.T, rtol=1e-10, atol=1e-10)
-        gram = symmetric_product(a)
+        gram = gram_matrix(a.T)
     np.testing.assert_allclose(gram, a @ a.T, rtol=1e-10, atol=1e-10)
     assert np.array_equal(gram, gram.T)
 

@@ -20,8 +20,8 @@ from attngeo.organization.softmax.invariance import softmax_invariance
 from attngeo.reporting.model_names import tell_apart
 from attngeo.reporting.results import ModelResults, Results, reference_name
 from attngeo.training.monitoring.records import RECORDS_FILE, read_records
-from attngeo.weights.scoring.head_form import extreme_heads, head_forms
-from attngeo.weights.scoring.rotary import offset_curves
+from attngeo.weights.scoring.form import extreme_heads, head_forms
+from attngeo.weights.scoring.offsets import offset_curves
 from attngeo.weights.scoring.score import score
 
 # Records of a training run that may lie beside the weights.

@@ -20,8 +20,8 @@ from attngeo.organization.expansion.expansion import Expansion
 from attngeo.organization.organization import Organization
 from attngeo.organization.softmax.invariance_report import InvarianceReport
 from attngeo.training.monitoring.records import Record
-from attngeo.weights.scoring.head_form import HeadForm
-from attngeo.weights.scoring.rotary import OffsetCurves
+from attngeo.weights.scoring.form import HeadForm
+from attngeo.weights.scoring.offsets import OffsetCurves
 from attngeo.weights.scoring.score_table import ScoreTable
 
 

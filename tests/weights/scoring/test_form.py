@@ -293,3 +293,11 @@ def test_invalid_rotary_pairs_are_refused(pairs, options, message):
         RotaryPairs(pairs, [1.0], **options)
     with pytest.raises(InputError, match="dimension 1 is paired, but the head has size 1"):
         RotaryPairs([[0, 1]], [1.0]).scale(1)
+
+
+def test_only_projections_of_full_rank_attend_to_themselves_alone():
+    basis = np.linalg.qr(np.random.default_rng(0).normal(size=(20, 4)))[0]
+    assert Form(basis, 3 * basis).self_attending() == pytest.approx(1)
+    assert Form(basis, -basis).self_attending() == pytest.approx(-1)
+    assert Form(basis * [2, 1, 1, 1], basis).self_attending() < 0.97
+    assert Form(np.eye(3, 5), np.eye(3, 5)).self_attending() == pytest.approx(1)  # rank is at most d

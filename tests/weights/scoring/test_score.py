@@ -13,10 +13,8 @@ from safetensors.numpy import save_file
 
 import attngeo
 from attngeo.errors import InputError, LayoutError, SourceError
-from attngeo.weights.scoring.nulls.gaussian import gaussian_null
 from attngeo.weights.scoring.score import NoteWarning
 from attngeo.weights.sources.open import open_checkpoint
-from tests.weights import dense_scores as dense
 
 LAYERS, HEADS, GROUPS, WIDTH, SIZE = 3, 6, 2, 48, 8
 CONFIG = {
@@ -55,44 +53,6 @@ def save_llama(folder: Path, **changed: np.ndarray) -> Path:
     (folder / "config.json").write_text(json.dumps(CONFIG))
     save_file(llama_tensors() | changed, folder / "model.safetensors")
     return folder
-
-
-def head_weight(layer: int, h: int, name: str) -> np.ndarray:
-    """Return the factor [d, r] of one head."""
-    return llama_tensors()[f"model.layers.{layer}.self_attn.{name}.weight"].reshape(-1, SIZE, WIDTH)[h].T
-
-
-def test_every_layer_and_head_is_scored(tmp_path):
-    table = attngeo.score(save_llama(tmp_path / "m"))
-    frame = table.frame
-    assert frame.height == LAYERS * (1 + HEADS)
-    assert frame["stack"].unique().to_list() == ["decoder"]
-    assert set(frame["model"]) == {str(tmp_path / "m")}
-    for row in frame.iter_rows(named=True):
-        heads = range(HEADS) if row["head"] is None else [row["head"]]
-        forms = [
-            dense.form(head_weight(row["layer"], h, "q_proj"), head_weight(row["layer"], h // 3, "k_proj"))
-            for h in heads
-        ]
-        gain = llama_tensors()[f"model.layers.{row['layer']}.input_layernorm.weight"].astype(float)
-        form = sum(forms)
-        assert row["symmetry"] == pytest.approx(dense.symmetry(form), abs=2e-6)
-        assert row["directionality"] == pytest.approx(dense.directionality(form), abs=2e-6)
-        assert row["norm"] == pytest.approx(np.linalg.norm(form), rel=1e-6)
-        folded = gain[:, None] * form * gain
-        assert row["symmetry_folded"] == pytest.approx(dense.symmetry(folded), abs=2e-6)
-        assert row["directionality_folded"] == pytest.approx(dense.directionality(folded), abs=2e-6)
-        rank = GROUPS * SIZE if row["head"] is None else SIZE
-        null = gaussian_null(WIDTH, WIDTH, rank)
-        assert (row["rank"], row["query_width"], row["key_width"]) == (rank, WIDTH, WIDTH)
-        assert row["symmetry_z"] == null.symmetry_z(row["symmetry"])
-        assert row["directionality_z"] == null.directionality_z(row["directionality"])
-        assert 0 < row["directionality_p"] <= 1
-        assert -1 <= row["symmetry_repaired"] <= 1
-        assert -1 <= row["directionality_repaired"] <= 1
-        assert row["symmetry_repaired"] != row["symmetry"]
-        assert not row["qk_norm"] and not row["cross"]
-    assert table.notes == ()
 
 
 def test_random_weights_lie_within_the_null(tmp_path):

@@ -10,7 +10,7 @@ from attngeo.atlas.columns import NETWORKS
 from attngeo.atlas.store import Store
 from attngeo.organization.geometry.agreement import agreement
 from attngeo.organization.trees.tree import Tree
-from attngeo.weights.scoring.rows import null_if_nan
+from attngeo.weights.scoring.score_table import null_if_nan
 
 if TYPE_CHECKING:
     import polars as pl

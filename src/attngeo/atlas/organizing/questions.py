@@ -23,7 +23,7 @@ from attngeo.organization.expansion.controls import Comparison
 from attngeo.organization.organize import organize
 from attngeo.organization.softmax.invariance import softmax_invariance
 from attngeo.organization.trees.tree import Tree
-from attngeo.weights.scoring.rows import Row, null_if_nan
+from attngeo.weights.scoring.score_table import Row, null_if_nan
 
 if TYPE_CHECKING:
     from attngeo.live.load import LoadedModel

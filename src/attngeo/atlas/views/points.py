@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from attngeo.atlas.tables import STATE
 from attngeo.errors import InputError
-from attngeo.weights.scoring.published.scores import list_published
+from attngeo.weights.scoring.published import list_published
 
 if TYPE_CHECKING:
     import polars as pl

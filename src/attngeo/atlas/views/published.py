@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from attngeo.atlas.tables import STATE
-from attngeo.weights.scoring.published.comparison import compare_with_published
-from attngeo.weights.scoring.published.scores import find_published
+from attngeo.weights.scoring.published import compare_with_published, find_published
 
 if TYPE_CHECKING:
     import polars as pl

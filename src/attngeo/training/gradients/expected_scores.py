@@ -20,7 +20,7 @@ from attngeo.errors import InputError
 from attngeo.training.gradients.growth import Growth
 from attngeo.weights.scoring.directionality import coefficient_of_variation, directionality
 from attngeo.weights.scoring.norms import dense_norms
-from attngeo.weights.scoring.rows import null_if_nan
+from attngeo.weights.scoring.score_table import null_if_nan
 
 if TYPE_CHECKING:
     import polars as pl
