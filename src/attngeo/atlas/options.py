@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, fields
 
-RESULT_VERSION = 3  # raised whenever the same weights and options give other rows
+RESULT_VERSION = 4  # raised whenever the same weights and options give other rows
 
 
 @dataclass(frozen=True)
