@@ -20,6 +20,7 @@ from attngeo.weights.scoring.gaussian_null import gaussian_null, rotary_null
 from attngeo.weights.scoring.layer import side_by_side
 from attngeo.weights.scoring.repaired_null import derangement
 from attngeo.weights.scoring.rotary import rotary_average
+from attngeo.weights.scoring.score import NoteWarning
 from tests.weights import dense_scores as dense
 
 HEADS, WIDTH, SIZE, LAYERS = 6, 48, 8, 3
@@ -202,24 +203,6 @@ def test_the_scale_of_the_weights_changes_nothing_but_norms(made, device):
 
 
 @both_devices
-def test_zero_heads_have_no_scores_and_pairs_without_energy(made, device):
-    query = tensors_of("shared keys, RMSNorm")["model.layers.1.self_attn.q_proj.weight"].copy()
-    query[2 * SIZE : 3 * SIZE] = 0
-    model = made("shared keys, RMSNorm", **{"model.layers.1.self_attn.q_proj.weight": query})
-    with pytest.warns(UserWarning, match="no score where the query, the key or their product is zero: L1H2"):
-        table = attngeo.score(model, device=device)
-    (row,) = table.frame.filter(layer=1, head=2).to_dicts()
-    for name in ("symmetry", "directionality", "symmetry_rope", "directionality_rope", "dominance", "self_attending"):
-        assert row[name] is row[f"{name}_z"] is row[f"{name}_chance"] is None
-    assert (
-        row["rank_symmetric"] is row["symmetry_folded"] is row["directionality_p"] is row["symmetry_repaired"] is None
-    )
-    pairs = table.frequencies.filter(layer=1, head=2)
-    assert pairs.select("alpha", "beta").unique().rows() == [(0.0, 0.0)]
-    assert pairs.select("energy", "phase", "preferred_offset").unique().rows() == [(None, None, None)]
-
-
-@both_devices
 def test_layers_that_share_keys_are_no_null_for_each_other(made, device):
     """The form of layer 2 would be paired with its own keys; those of the others with other keys."""
     key = tensors_of("one key head")["model.layers.1.self_attn.k_proj.weight"]
@@ -249,14 +232,6 @@ def test_a_device_that_does_not_exist_is_one_line(made, device):
     with pytest.raises(attngeo.AttngeoError, match=f"device {device}: cannot be used") as error:
         attngeo.score(made("one key head"), device=device)
     assert "\n" not in str(error.value)
-
-
-@both_devices
-def test_weights_that_are_not_finite_are_named(made, device):
-    bad = tensors_of("one key head")["model.layers.1.self_attn.k_proj.weight"].copy()
-    bad[2, 5] = np.inf
-    with pytest.raises(attngeo.AttngeoError, match=r"layers.1.self_attn.k_proj.weight.* holds inf at \[2, 5\]"):
-        attngeo.score(made("one key head", **{"model.layers.1.self_attn.k_proj.weight": bad}), device=device)
 
 
 def test_cross_attention_has_no_score_of_tokens_that_attend_to_themselves():
@@ -294,3 +269,54 @@ def test_rotary_scores_of_large_layers_are_as_precise_as_in_float64(made, kind):
     assert row["symmetry_rope"] == pytest.approx(float(average.symmetry), abs=2e-6)
     direction = float(directionality(average.rows, average.columns))
     assert row["directionality_rope"] == pytest.approx(direction, abs=2e-6)
+
+
+@both_devices
+def test_zero_heads_have_no_score_and_are_named_in_one_warning_and_one_note(made, device, tmp_path):
+    name = "shared keys, RMSNorm"
+    query, zero = "model.layers.1.self_attn.q_proj.weight", "model.layers.2.self_attn.k_proj.weight"
+    changed = {query: tensors_of(name)[query].copy(), zero: np.zeros_like(tensors_of(name)[zero])}
+    changed[query][5 * SIZE :] = 0
+    folder = made(name, **changed)
+    with pytest.warns(UserWarning) as caught:
+        table = attngeo.score(folder, device=device)
+    names = "L1H5, L2, L2H0, L2H1, L2H2, L2H3, L2H4, L2H5"
+    text = f"{folder}: no score where the query, the key or their product is zero: {names}"
+    assert [(str(w.message), w.category, w.filename) for w in caught] == [(text, NoteWarning, __file__)]
+    assert table.notes == (table + table).notes == attngeo.ScoreTable.load(table.save(tmp_path / "t.parquet")).notes
+    assert table.notes == (text,) and table.summary()["count"].to_list() == [2, 11]
+    for row in table.frame.iter_rows(named=True):
+        is_zero = row["layer"] == 2 or (row["layer"], row["head"]) == (1, 5)
+        for score in (
+            "symmetry",
+            "directionality",
+            "symmetry_rope",
+            "directionality_rope",
+            "dominance",
+            "self_attending",
+        ):
+            assert {row[score] is None, row[f"{score}_z"] is None, row[f"{score}_chance"] is None} == {is_zero}
+        for column in ("rank_symmetric", "rank_skew", "symmetry_folded", "directionality_p"):
+            assert (row[column] is None) == is_zero
+    pairs = table.frequencies.filter(layer=1, head=5)
+    assert pairs.select("alpha", "beta").unique().rows() == [(0.0, 0.0)]
+    assert pairs.select("energy", "phase", "preferred_offset").unique().rows() == [(None, None, None)]
+
+
+@both_devices
+@pytest.mark.parametrize(("value", "side"), [(np.inf, "k"), (np.nan, "q")])
+def test_weights_that_are_not_finite_are_named(made, device, value, side):
+    name = f"model.layers.1.self_attn.{side}_proj.weight"
+    bad = tensors_of("one key head")[name].copy()
+    bad[2, 5] = value
+    with pytest.raises(attngeo.AttngeoError, match=rf"{name}.* holds {value} at \[2, 5\]"):
+        attngeo.score(made("one key head", **{name: bad}), device=device)
+
+
+def test_random_weights_lie_within_the_null(made):
+    rng, tensors = np.random.default_rng(0), tensors_of("shared keys, RMSNorm")
+    random = {name: rng.normal(size=w.shape).astype(np.float32) for name, w in tensors.items() if w.ndim == 2}
+    frame = attngeo.score(made("shared keys, RMSNorm", **random)).frame
+    assert frame["symmetry_z"].abs().max() < 5
+    assert frame["directionality_p"].min() > 0.001
+    assert frame["directionality_p"].mean() == pytest.approx(0.5, abs=0.25)

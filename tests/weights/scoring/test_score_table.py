@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 import polars as pl
 import pytest
 
@@ -217,14 +216,6 @@ def test_frequencies_are_part_of_the_value(table, tmp_path):
     empty = ScoreTable.of([], (), [])
     empty.save(tmp_path / "empty.parquet")
     assert ScoreTable.load(tmp_path / "empty.parquet") == empty != ScoreTable.of([])
-
-
-def test_many_frequencies_are_saved(tmp_path):
-    values = np.random.default_rng(0).normal(size=100_000)
-    rows = [FREQUENCY | {"alpha": value} for value in values]
-    table = ScoreTable.of([], (), rows)
-    table.save(tmp_path / "t.parquet")
-    assert ScoreTable.load(tmp_path / "t.parquet") == table
 
 
 def test_model_types_are_kept(table, tmp_path):
