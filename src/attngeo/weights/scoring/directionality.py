@@ -14,8 +14,6 @@ All functions accept NumPy arrays or torch tensors with any number of leading ba
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from attngeo.arrays import Array, namespace
@@ -55,13 +53,9 @@ def excess(norms: Array, gamma: float = GAMMA) -> Array:
     if norms.shape[-1] < 2:
         none: Array = 0.0 * norms.sum(-1)
         return none
-    total: Array = excess_over(norms, threshold(norms, gamma))  # [...]
-    return total
-
-
-def excess_over(norms: Array, threshold: Array) -> Array:
-    """Return Σ (ρ − t) over the norms `[..., d]` above a given threshold t `[..., 1]`, as `[...]`."""
-    total: Array = namespace(norms).where(exceeds(norms, threshold), norms - threshold, 0.0).sum(-1)  # [...]
+    limit = threshold(norms, gamma)  # [..., 1]
+    above = norms - limit > ROUNDING * limit
+    total: Array = namespace(norms).where(above, norms - limit, 0.0).sum(-1)  # [...]
     return total
 
 
@@ -69,11 +63,6 @@ def threshold(norms: Array, gamma: float = GAMMA) -> Array:
     """Return t = mean + γ·std (unbiased) of norms `[..., d]`, d ≥ 2, as `[..., 1]`."""
     limit: Array = norms.mean(-1, keepdims=True) + gamma * unbiased_std(norms)  # [..., 1]
     return limit
-
-
-def exceeds(norms: Array, threshold: Array) -> Any:
-    """Return which norms `[..., d]` exceed their threshold `[..., 1]` by more than rounding, as booleans `[..., d]`."""
-    return norms - threshold > ROUNDING * threshold
 
 
 def coefficient_of_variation(norms: Array) -> Array:
