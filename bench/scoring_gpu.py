@@ -4,7 +4,7 @@ Everything that a table holds by default is computed; the time is compared with 
 once, from the cache of the system into memory. The scores of the first layers are compared with those of the CPU.
 Needs torch, numpy and safetensors, but neither polars nor typer; takes about a minute. Writes FOLDER/scoring_gpu.json
 and FOLDER/profile.txt, where the device spends its time and when the program waits for it. `--tiny` runs a small shape,
-also on a CPU. `--variants` also times other sizes of batches, blocks and reads.
+also on a CPU.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import math
 import os
 import sys
 import tempfile
-import time
 from pathlib import Path
 from typing import Any
 
@@ -40,58 +39,6 @@ def differences(rows: list[dict[str, Any]], others: list[dict[str, Any]]) -> flo
             tolerance = TOLERANCES[name] * abs(value) if name in TOLERANCES else 4e-6 * max(1.0, abs(value))
             worst = max(worst, abs(value - other[name]) / tolerance)
     return worst
-
-
-def time_variants(folder: Path, device: str, expected: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return the times of each variant in ascending order, and how far its table is from the expected one."""
-    from attngeo.weights.scoring.batches import layer_batch
-    from attngeo.weights.scoring.device import products, reading
-    from attngeo.weights.scoring.score import score_rows
-
-    names = {
-        "LAYERS": (layer_batch, (4, 16)),
-        "READERS": (reading, (4, 8)),
-        "CHUNK": (reading, (2**22, 2**24)),
-        "BLOCK": (products, (512, 2**20)),
-    }
-    found: dict[str, Any] = {}
-    for name, (module, values) in names.items():
-        default = getattr(module, name)
-        for value in values:
-            setattr(module, name, value)
-            rows = score_rows(folder, device=device).rows
-            seconds = [shapes.seconds_of(lambda: score_rows(folder, device=device)) for _ in range(RUNS)]
-            found[f"{name} = {value}"] = {"seconds": sorted(seconds), "difference": differences(expected, rows)}
-        setattr(module, name, default)
-    return found
-
-
-def timeline(folder: Path, device: str) -> list[str]:
-    """Return when the program read, handed over and received each batch of layers."""
-    from attngeo.weights.scoring.batches import batch_rows
-    from attngeo.weights.scoring.score import score_rows
-
-    steps: list[tuple[str, float]] = []
-    original = batch_rows._start
-
-    def start(*arguments: Any) -> Any:
-        steps.append(("a batch was read", time.perf_counter()))
-        rows = original(*arguments)
-        steps.append(("its work was handed to the device", time.perf_counter()))
-
-        def waited() -> Any:
-            found = rows()
-            steps.append(("the rows of a batch were made", time.perf_counter()))
-            return found
-
-        return waited
-
-    batch_rows._start = start  # type: ignore[assignment]
-    begin = time.perf_counter()
-    score_rows(folder, device=device)
-    steps.append(("the end", time.perf_counter()))
-    batch_rows._start = original
-    return [f"{1e3 * (when - begin):7.1f} ms  {what}" for what, when in steps]
 
 
 def device_profile(folder: Path, device: str) -> list[str]:
@@ -155,12 +102,10 @@ def main() -> int:
             reads.append(shapes.seconds_to_read(path))
             found.clear()
             took.append(shapes.seconds_of(lambda: found.extend(score_rows(folder, device=device).rows)))
-        only_read = min(shapes.seconds_of(lambda: read_all(folder, device)) for _ in range(3))
         opened = min(shapes.seconds_of(lambda: open_only(folder)) for _ in range(3))
         size = path.stat().st_size
         memory = torch.cuda.max_memory_allocated() if device == "cuda" else 0
-        profile = [*timeline(folder, device), *device_profile(folder, device)]
-        variants = time_variants(folder, device, list(found)) if "--variants" in sys.argv else {}
+        profile = device_profile(folder, device)
     assert len(found) == shapes.LAYERS * (shapes.HEADS + 1)
     ratio = min(took) / min(reads)
     result = {
@@ -169,12 +114,10 @@ def main() -> int:
         "seconds": took,
         "seconds_to_read": reads,
         "seconds_of_the_first_run": first,
-        "seconds_to_read_onto_the_device": only_read,
         "seconds_to_open": opened,
         "ratio": ratio,
         "peak_bytes_on_the_device": memory,
         "difference": worst,
-        "variants": variants,
     }
     print(json.dumps(result, indent=1))
     targets = [
@@ -193,16 +136,6 @@ def open_only(folder: Path) -> None:
 
     with open_layers(folder, norms=True):
         pass
-
-
-def read_all(folder: Path, device: str) -> None:
-    """Read all layers onto the device without scoring them."""
-    from attngeo.weights.layout.layers import open_layers
-    from attngeo.weights.scoring.device.reading import open_device, read_on_device
-
-    with open_layers(folder, norms=True) as layers:
-        for _ in read_on_device(layers, open_device(device)):
-            pass
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ import attngeo
 from attngeo.atlas import hub_models, hub_revisions
 from attngeo.atlas.reference import read_list
 from attngeo.errors import AttngeoError
-from attngeo.weights.scoring.published.scores import published
+from attngeo.weights.scoring.published import published
 from tests.atlas.hub import FAULTS, UnreliableHub, atlas_command, small_repo, small_repos
 from tests.atlas.kills import ROOT
 from tests.weights.made_checkpoints import write_files

@@ -11,7 +11,7 @@ import attngeo
 from attngeo.atlas.reference import read_list
 from attngeo.atlas.views import beside_published, model_points, training_records
 from attngeo.errors import InputError
-from attngeo.weights.scoring.published.scores import published
+from attngeo.weights.scoring.published import published
 from tests.atlas.kills import ROOT
 from tests.atlas.small_models import make_models, model_files
 from tests.weights.made_checkpoints import write_files

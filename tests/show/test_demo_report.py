@@ -11,8 +11,8 @@ import attngeo
 from attngeo.data import NAMES, bundled
 from attngeo.show.demo_report import demo_figure, demo_text
 from attngeo.training import bundled_records
-from attngeo.weights.scoring.nulls.layer_nulls import NullLevel
-from attngeo.weights.scoring.published.verdict import verdicts
+from attngeo.weights.scoring.score_table import NullLevel
+from attngeo.weights.scoring.verdict import verdicts
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ import attngeo
 from attngeo import show
 from attngeo.applications.prune.curve import LossCurve, LossPoint
 from attngeo.organization import organize, planted
-from attngeo.weights.scoring.rotary import offset_curves
+from attngeo.weights.scoring.offsets import offset_curves
 
 WIDTHS = (3.3, 7.0)  # inches
 

@@ -12,7 +12,7 @@ import pytest
 
 import attngeo
 from attngeo.show.canvas import BLUE, ORANGE
-from attngeo.weights.scoring.nulls.gaussian import gaussian_null
+from attngeo.weights.scoring.gaussian_null import gaussian_null
 
 
 @pytest.fixture(scope="module")

@@ -11,10 +11,9 @@ import pytest
 import attngeo
 from attngeo.show.score_report import published_report, score_report
 from attngeo.show.terminal import WIDTH, Terminal
-from attngeo.weights.scoring.published.comparison import compare_with_published
-from attngeo.weights.scoring.published.scores import list_published
-from attngeo.weights.scoring.published.verdict import verdicts
+from attngeo.weights.scoring.published import compare_with_published, list_published
 from attngeo.weights.scoring.score_table import COLUMNS, ScoreTable
+from attngeo.weights.scoring.verdict import verdicts
 
 SCORES = ["symmetry", "directionality"]
 

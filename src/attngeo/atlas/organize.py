@@ -35,7 +35,7 @@ from attngeo.organization.invariance import softmax_invariance
 from attngeo.organization.organize import organize
 from attngeo.organization.tensor import NetworkTensor, check_stack, check_stage
 from attngeo.organization.tree import Tree
-from attngeo.weights.scoring.rows import Row, null_if_nan
+from attngeo.weights.scoring.score_table import Row, null_if_nan
 from attngeo.weights.sources.folder import LocalFolder, is_weights
 
 if TYPE_CHECKING:

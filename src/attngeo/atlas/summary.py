@@ -14,7 +14,7 @@ import numpy as np
 from attngeo.atlas.store import CONTRASTS, TABLES, Store
 from attngeo.organization.agreement import agreement
 from attngeo.organization.tree import Tree
-from attngeo.weights.scoring.rows import null_if_nan
+from attngeo.weights.scoring.score_table import null_if_nan
 
 if TYPE_CHECKING:
     import polars as pl

@@ -21,8 +21,8 @@ from attngeo.errors import AttngeoError, SourceError, disk_is_full, first_line, 
 from attngeo.io.archive import digest
 from attngeo.io.threads import one_core
 from attngeo.weights.layout.layers import Layers, open_layers
-from attngeo.weights.scoring.rows import Row
 from attngeo.weights.scoring.score import missing_scores, score_rows
+from attngeo.weights.scoring.score_table import Row
 from attngeo.weights.sources.byte_file import bytes_read
 
 if TYPE_CHECKING:

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from attngeo.atlas.frames import STATE
 from attngeo.errors import InputError
-from attngeo.weights.scoring.published.comparison import compare_with_published
-from attngeo.weights.scoring.published.scores import find_published, list_published
+from attngeo.weights.scoring.published import compare_with_published, find_published, list_published
 
 if TYPE_CHECKING:
     import polars as pl

@@ -39,8 +39,8 @@ def demo(
     import polars as pl
 
     from attngeo.show.demo_report import demo_figure, demo_text
-    from attngeo.weights.scoring.nulls.layer_nulls import head_nulls, layer_nulls
-    from attngeo.weights.scoring.published.verdict import verdicts
+    from attngeo.weights.scoring.score_table import head_nulls, layer_nulls
+    from attngeo.weights.scoring.verdict import verdicts
 
     check_figure(figure)
     if models is not None and not real:

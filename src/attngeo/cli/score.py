@@ -111,7 +111,7 @@ def score(
 
 def _with_published(ref: str, table: ScoreTable, name: str | None, whole: bool) -> pl.DataFrame:
     """Return the rows of `table` with the published scores; the model's own config says which modality it has."""
-    from attngeo.weights.scoring.published.comparison import compare_with_published, modality_of
+    from attngeo.weights.scoring.published import compare_with_published, modality_of
     from attngeo.weights.sources.diffusers_format import PREFIX
     from attngeo.weights.sources.open import open_checkpoint
 
@@ -136,7 +136,7 @@ def _write_scores(
     import polars as pl
 
     from attngeo.show.score_report import score_report
-    from attngeo.weights.scoring.published.verdict import verdicts
+    from attngeo.weights.scoring.verdict import verdicts
 
     frame = pl.concat(frames)
     frame = frame if heads else frame.filter(pl.col("head").is_null())
@@ -164,7 +164,7 @@ def _check_rotates(ref: str, table: ScoreTable) -> None:
 def _write_frequencies(table: ScoreTable, every_row: bool, output: Output) -> None:
     """Write one row per layer as a table; in other formats, and with --all, one row per head and pair."""
     from attngeo.show.rotary.report import frequency_report
-    from attngeo.weights.scoring.rotary.frequency_summary import FAST, SLOW, frequency_summary
+    from attngeo.weights.scoring.rotary import FAST, SLOW, frequency_summary
 
     assert table.frequencies is not None
     if output.form == "table" and not every_row:
@@ -177,7 +177,7 @@ def _write_frequencies(table: ScoreTable, every_row: bool, output: Output) -> No
 def _frequency_figure(table: ScoreTable, where: Scored) -> Figure:
     """Return the figure of energy against frequency and of symmetry against offset of each model."""
     from attngeo.show.rotary.figures import rotary_figure
-    from attngeo.weights.scoring.rotary.curves import offset_curves
+    from attngeo.weights.scoring.offsets import offset_curves
 
     assert table.frequencies is not None
     refs = table.frequencies["model"].unique(maintain_order=True)
@@ -186,7 +186,7 @@ def _frequency_figure(table: ScoreTable, where: Scored) -> Figure:
 
 def _check_published(name: str, refs: list[str]) -> None:
     """Raise if --published-as names no published model, or if there are several models it could stand for."""
-    from attngeo.weights.scoring.published.scores import published
+    from attngeo.weights.scoring.published import published
 
     if len(refs) > 1:
         raise AttngeoError(f"--published-as {name}: names one model, but {len(refs)} were given")
@@ -208,7 +208,7 @@ def published(
 ) -> None:
     """Print the scores published with arXiv 2502.10927, with a caution where they are known to be wrong."""
     from attngeo.show.score_report import published_report
-    from attngeo.weights.scoring.published.scores import list_published
+    from attngeo.weights.scoring.published import list_published
 
     frame = list_published(model=model, family=family, modality=modality, stack=stack, caution=caution, layers=layers)
     if not frame.height:

@@ -15,10 +15,9 @@ from attngeo.show.page.attention import attention_section
 from attngeo.show.page.document import AttentionSection, Page, PageVerdict
 from attngeo.show.page.doubts import doubts
 from attngeo.show.page.section import Section
-from attngeo.weights.scoring.nulls.layer_nulls import head_nulls, layer_nulls
-from attngeo.weights.scoring.published.scores import list_published
-from attngeo.weights.scoring.published.verdict import verdicts
-from attngeo.weights.scoring.score_table import ScoreTable
+from attngeo.weights.scoring.published import list_published
+from attngeo.weights.scoring.score_table import ScoreTable, head_nulls, layer_nulls
+from attngeo.weights.scoring.verdict import verdicts
 
 # What is shown of the organised attention of each model: part of the section's id, field of the results, function.
 _ORGANISED: tuple[tuple[str, str, Callable[..., Section]], ...] = (

@@ -20,8 +20,8 @@ from attngeo.organization.tensor import NetworkTensor
 from attngeo.reporting.results import ModelResults, Results, reference_name, tell_apart
 from attngeo.training.monitoring.records import RECORDS_FILE, Record, read_records
 from attngeo.weights.layout.layers import open_layers
-from attngeo.weights.scoring.head_form import extreme_heads, head_forms
-from attngeo.weights.scoring.rotary import offset_curves
+from attngeo.weights.scoring.form import extreme_heads, head_forms
+from attngeo.weights.scoring.offsets import offset_curves
 from attngeo.weights.scoring.score import score
 
 # Records of a training run that may lie beside the weights.

@@ -28,8 +28,8 @@ from attngeo.organization.invariance import InvarianceReport
 from attngeo.organization.organize import Organization
 from attngeo.organization.tensor import NetworkTensor
 from attngeo.training.monitoring.records import Record, read_records
-from attngeo.weights.scoring.head_form import HeadForm
-from attngeo.weights.scoring.rotary import OffsetCurves
+from attngeo.weights.scoring.form import HeadForm
+from attngeo.weights.scoring.offsets import OffsetCurves
 from attngeo.weights.scoring.score_table import ScoreTable
 from attngeo.weights.sources import SUFFIXES
 

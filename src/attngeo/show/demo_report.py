@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from attngeo.training.monitoring.records import Record
-    from attngeo.weights.scoring.nulls.layer_nulls import LayerNulls, NullLevel
-    from attngeo.weights.scoring.published.verdict import Verdict
+    from attngeo.weights.scoring.score_table import LayerNulls, NullLevel
+    from attngeo.weights.scoring.verdict import Verdict
 
     Training = Mapping[str, Sequence[Record]]  # model → its training records
 

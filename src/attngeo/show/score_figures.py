@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from attngeo.weights.scoring.nulls.layer_nulls import LayerNulls, NullLevel
+    from attngeo.weights.scoring.score_table import LayerNulls, NullLevel
 
 _LINE_STYLES = ("-", "--", ":")  # the next one when all colours are used
 

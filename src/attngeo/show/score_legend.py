@@ -19,6 +19,7 @@ _MEANINGS = {
     ("self_attending",): "above 0 tokens attend to tokens like themselves, below 0 to tokens unlike themselves",
     ("rank_symmetric", "rank_skew"): "effective ranks of the symmetric and of the skew-symmetric part",
     ("z", "_z"): "standard deviations above the mean for independent Gaussian weights of the same shape",
+    ("_chance", "_chance_std"): "mean and standard deviation of the score for the same Gaussian weights",
     ("_p",): "two-sided p-value against the same Gaussian weights",
     ("_repaired",): "a control, the same queries with keys of another key head or layer",
     ("_folded",): "the score with the normalisation before the attention folded into the weights",

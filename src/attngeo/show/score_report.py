@@ -13,7 +13,7 @@ from attngeo.show.terminal import PLAIN, STRONG, Terminal, bar, colour
 if TYPE_CHECKING:
     import polars as pl
 
-    from attngeo.weights.scoring.published.verdict import Verdict
+    from attngeo.weights.scoring.verdict import Verdict
 
 _SCORES = ("symmetry", "directionality")
 _MEDIANS = ("symmetry", "symmetry_rope", "directionality", "dominance")

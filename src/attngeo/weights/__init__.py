@@ -15,7 +15,7 @@ Each step imports only from the ones before it. The names that users need most:
 from attngeo.weights.layout.attention_weights import AttentionWeights
 from attngeo.weights.layout.layers import attention_layers
 from attngeo.weights.scoring.form import Form
-from attngeo.weights.scoring.published.scores import published
+from attngeo.weights.scoring.published import published
 from attngeo.weights.scoring.score import score
 from attngeo.weights.scoring.score_table import ScoreTable
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from attngeo.weights.scoring.nulls.gaussian import gaussian_null, rotary_null
+from attngeo.weights.scoring.gaussian_null import gaussian_null, rotary_null
 from experiments.initialisation.figures import (
     architecture_figure,
     form_figure,

@@ -7,7 +7,7 @@ import polars as pl
 from attngeo import score
 from attngeo.data import bundled
 from attngeo.show.page.doubts import doubts
-from attngeo.weights.scoring.published.verdict import two_digits, verdicts
+from attngeo.weights.scoring.verdict import two_digits, verdicts
 
 
 def test_a_rotary_model_is_doubted_by_its_score_over_all_offsets(smollm2):

@@ -9,7 +9,8 @@ import pytest
 import attngeo
 from attngeo.show import frequency_figure, frequency_report, rotary_figure
 from attngeo.show.terminal import Terminal
-from attngeo.weights.scoring.rotary import FAST, SLOW, frequency_summary, offset_curves
+from attngeo.weights.scoring.offsets import offset_curves
+from attngeo.weights.scoring.rotary import FAST, SLOW, frequency_summary
 
 LAYERS = (0, 14)
 

@@ -193,36 +193,18 @@ def test_scores_do_not_depend_on_the_scale(scale, dtype):
     assert scaled.norm() == pytest.approx(scale**2 * form.norm(), rel=1e-6)
 
 
-@pytest.mark.parametrize("scale", [1e-30, 1e-40, 1e-50, 1e-80, 1e-300, 1e-310, 1e100])
-@pytest.mark.parametrize("shape", [(20, 4), (6, 20), (1, 3)])
-def test_float64_weights_whose_squares_underflow_or_overflow_are_scored(scale, shape):
+@pytest.mark.parametrize("scale", [1e-30, 1e-60, 1e-80, 1e-300, 1e-310, 1e60, 1e100, 1e140])
+@pytest.mark.parametrize("shape", [(20, 4), (6, 20), (1, 4)])
+def test_float64_weights_whose_powers_underflow_or_overflow_are_scored(scale, shape):
     query, key = gaussian_factors(0, *shape)
     key[-1] *= 9
-    form, scaled = Form(query, key), Form(query * scale, key * scale)
-    assert scaled.symmetry() == pytest.approx(form.symmetry(), abs=1e-9)
-    assert scaled.directionality() == pytest.approx(form.directionality(), abs=1e-9)
-    assert scaled.norm() == pytest.approx(scale * scale * form.norm(), rel=1e-9)  # 0 where that underflows
-
-
-@pytest.mark.parametrize("scale", [1e-300, 1e-60, 1e60, 1e140])
-@pytest.mark.parametrize("shape", [(20, 4), (6, 20)])
-def test_every_score_of_float64_weights_whose_powers_underflow_or_overflow_is_that_of_the_weights(scale, shape):
-    query, key = gaussian_factors(0, *shape)
     rotary = RotaryPairs.halves([1.0, 0.3])
     form, scaled = Form(query, key, rotary), Form(query * scale, key * scale, rotary)
-    assert scaled.rope_symmetry() == pytest.approx(form.rope_symmetry(), abs=1e-9)
-    assert scaled.rope_directionality() == pytest.approx(form.rope_directionality(), abs=1e-9)
+    assert scaled.norm() == pytest.approx(scale * scale * form.norm(), rel=1e-9)  # 0 where that underflows
+    for score in ("symmetry", "directionality", "rope_symmetry", "rope_directionality", "self_attending"):
+        assert getattr(scaled, score)() == pytest.approx(getattr(form, score)(), abs=1e-9), score
     assert scaled.symmetry(offset=3) == pytest.approx(form.symmetry(offset=3), abs=1e-9)
-    assert scaled.self_attending() == pytest.approx(form.self_attending(), abs=1e-9)
-    assert scaled.effective_ranks() == pytest.approx(form.effective_ranks(), abs=1e-9)
-
-
-@pytest.mark.parametrize("scale", [1e-30, 1e-40])
-def test_float32_weights_whose_squares_underflow_are_scored(scale):
-    query, key = ((w * scale).astype(np.float32) for w in gaussian_factors(0, 600, 200))
-    exact = Form(query.astype(np.float64), key.astype(np.float64))
-    assert Form(query, key).symmetry() == pytest.approx(exact.symmetry(), abs=1e-6)
-    assert Form(query, key).directionality() == pytest.approx(exact.directionality(), abs=1e-6)
+    assert scaled.effective_ranks() == pytest.approx(form.effective_ranks(), abs=1e-9, nan_ok=True)
 
 
 def test_a_form_is_an_immutable_value():
@@ -293,3 +275,11 @@ def test_invalid_rotary_pairs_are_refused(pairs, options, message):
         RotaryPairs(pairs, [1.0], **options)
     with pytest.raises(InputError, match="dimension 1 is paired, but the head has size 1"):
         RotaryPairs([[0, 1]], [1.0]).scale(1)
+
+
+def test_only_projections_of_full_rank_attend_to_themselves_alone():
+    basis = np.linalg.qr(np.random.default_rng(0).normal(size=(20, 4)))[0]
+    assert Form(basis, 3 * basis).self_attending() == pytest.approx(1)
+    assert Form(basis, -basis).self_attending() == pytest.approx(-1)
+    assert Form(basis * [2, 1, 1, 1], basis).self_attending() < 0.97
+    assert Form(np.eye(3, 5), np.eye(3, 5)).self_attending() == pytest.approx(1)  # rank is at most d

@@ -1,4 +1,4 @@
-"""symmetry, directionality and norms: NumPy and torch, batched, compared with their definitions on dense forms."""
+"""The formulas, for NumPy and torch, with batch axes, compared with their definitions on dense forms."""
 
 from __future__ import annotations
 
@@ -9,12 +9,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from attngeo.weights.scoring.directionality import coefficient_of_variation, directionality, excess, threshold
-from attngeo.weights.scoring.norms import column_norms, dense_norms, row_norms
-from attngeo.weights.scoring.symmetry import squared_norm, symmetry, symmetry_ratio, trace_of_square
-from tests.weights import dense_scores as dense
-
-BATCH = (3, 2)
+from attngeo.weights.scoring.directionality import (
+    directionality,
+    dominance,
+    excess,
+    threshold,
+)
+from attngeo.weights.scoring.engine import score_forms
+from attngeo.weights.scoring.norms import double_sum, row_norms
+from attngeo.weights.scoring.symmetry import (
+    self_attending_std,
+    symmetry_ratio,
+)
 
 
 def as_numpy(array: np.ndarray) -> Any:
@@ -28,67 +34,11 @@ def as_torch(array: np.ndarray) -> Any:
 both_libraries = pytest.mark.parametrize("convert", [as_numpy, as_torch])
 
 
-def factors(d_query: int = 40, d_key: int = 40, r: int = 6) -> tuple[np.ndarray, np.ndarray]:
-    """Batches of factors [3, 2, d, r] with a few large rows."""
-    rng = np.random.default_rng(0)
-    query, key = rng.normal(size=(*BATCH, d_query, r)), rng.normal(size=(*BATCH, d_key, r))
-    query[..., 5, :] *= 4
-    key[..., 3, :] *= rng.uniform(1, 9, size=(*BATCH, 1))
-    return query, key
-
-
-def dense_forms(query: np.ndarray, key: np.ndarray) -> dict[tuple[int, ...], np.ndarray]:
-    return {index: dense.form(query[index], key[index]) for index in np.ndindex(BATCH)}
-
-
-@both_libraries
-def test_symmetry_of_a_batch(convert):
-    query, key = factors()
-    q, k = convert(query), convert(key)
-    scores = symmetry(k.swapaxes(-1, -2) @ q, q.swapaxes(-1, -2) @ q, k.swapaxes(-1, -2) @ k)
-    assert type(scores) is type(q) and tuple(scores.shape) == BATCH
-    for index, form in dense_forms(query, key).items():
-        assert float(scores[index]) == pytest.approx(dense.symmetry(form), abs=1e-13)
-
-
-@both_libraries
-def test_the_trace_and_the_norm_of_the_dense_form_are_those_of_the_products(convert):
-    query, key = factors()
-    q, k = convert(query), convert(key)
-    traces = trace_of_square(k.swapaxes(-1, -2) @ q)
-    squares = squared_norm(q.swapaxes(-1, -2) @ q, k.swapaxes(-1, -2) @ k)
-    for index, form in dense_forms(query, key).items():
-        assert float(traces[index]) == pytest.approx(np.trace(form @ form))
-        assert float(trace_of_square(convert(form))) == pytest.approx(np.trace(form @ form))
-        assert float(squares[index]) == pytest.approx(np.sum(form**2))
-
-
 @both_libraries
 def test_a_zero_form_has_no_symmetry_and_rounding_does_not_exceed_one(convert):
     scores = symmetry_ratio(convert(np.array([0.0, 1 + 1e-12, -1 - 1e-12, 0.5])), convert(np.array([0.0, 1, 1, 1])))
     assert np.isnan(float(scores[0]))
     assert [float(score) for score in scores[1:]] == [1, -1, 0.5]
-
-
-@both_libraries
-@pytest.mark.parametrize("gamma", [2.0, 0.5])
-def test_directionality_of_a_batch_from_its_norms(convert, gamma):
-    query, key = factors(d_query=40, d_key=30)
-    q, k = convert(query), convert(key)
-    rows = row_norms(q, k.swapaxes(-1, -2) @ k)
-    columns = column_norms(k, q.swapaxes(-1, -2) @ q)
-    scores = directionality(rows, columns, gamma)
-    assert type(scores) is type(q) and tuple(scores.shape) == BATCH
-    for index, form in dense_forms(query, key).items():
-        np.testing.assert_allclose(np.asarray(rows[index]), np.linalg.norm(form, axis=1))
-        np.testing.assert_allclose(np.asarray(columns[index]), np.linalg.norm(form, axis=0))
-        assert float(scores[index]) == pytest.approx(dense.directionality(form, gamma), abs=1e-12)
-
-
-@both_libraries
-def test_two_norms_have_a_spread(convert):
-    assert float(coefficient_of_variation(convert(np.array([1.0, 3.0])))) == pytest.approx(2**0.5 / 2)
-    assert np.isnan(float(coefficient_of_variation(convert(np.array([1.0])))))
 
 
 @both_libraries
@@ -101,15 +51,6 @@ def test_norms_that_cancel_are_not_below_zero(convert):
     assert ((query @ gram) * query).sum(-1).min() < 0
     norms = np.asarray(row_norms(convert(query), convert(gram)))
     assert norms.min() == 0 and norms.max() < 1e-6
-
-
-@both_libraries
-def test_norms_of_dense_forms(convert):
-    query, key = factors(d_key=30)
-    forms = query @ key.swapaxes(-1, -2)
-    rows, columns = dense_norms(convert(forms))
-    np.testing.assert_allclose(np.asarray(rows), np.linalg.norm(forms, axis=-1))
-    np.testing.assert_allclose(np.asarray(columns), np.linalg.norm(forms, axis=-2))
 
 
 @both_libraries
@@ -129,23 +70,37 @@ def test_norms_that_are_equal_or_single_have_no_excess_and_no_direction(convert)
 
 
 @both_libraries
-def test_coefficient_of_variation(convert):
-    norms = np.random.default_rng(0).uniform(1, 2, size=(3, 9))
-    np.testing.assert_allclose(
-        np.asarray(coefficient_of_variation(convert(norms))), norms.std(1, ddof=1) / norms.mean(1)
-    )
-    assert np.isnan(np.asarray(coefficient_of_variation(convert(np.zeros((2, 5)))))).all()
-    assert np.isnan(np.asarray(coefficient_of_variation(convert(np.ones((2, 1)))))).all()
+def test_float32_products_are_added_up_in_float64(convert):
+    values = convert(np.array([[1e8, 1, -1e8, 3], [2, 3, 5, 7]], np.float32))
+    assert double_sum(values, -1).tolist() == [4, 17]
+    query, key = (convert(w) for w in np.random.default_rng(0).standard_normal((2, 40, 6), dtype=np.float32))
+    exact = row_norms(*(convert(np.asarray(w, np.float64)) for w in (query, key.mT @ key)))
+    np.testing.assert_allclose(np.asarray(row_norms(query, key.mT @ key)), np.asarray(exact), rtol=1e-6)
 
 
 @both_libraries
-def test_float32_stays_float32(convert):
-    query, key = (w.astype(np.float32) for w in factors())
-    q, k = convert(query), convert(key)
-    rows = row_norms(q, k.swapaxes(-1, -2) @ k)
-    scores = symmetry(k.swapaxes(-1, -2) @ q, q.swapaxes(-1, -2) @ q, k.swapaxes(-1, -2) @ k)
-    assert rows.dtype == scores.dtype == directionality(rows, rows).dtype == coefficient_of_variation(rows).dtype
-    assert rows.dtype == q.dtype
+def test_norms_that_do_not_vary_have_no_dominance(convert):
+    uneven = np.array([[1.0, 2, 3], [1, 2, 3]])
+    for even in (np.full((2, 3), 1 / 3), np.ones((2, 1)), np.zeros((2, 3))):
+        assert np.isnan(np.asarray(dominance(convert(uneven), convert(even)))).all()
+        assert np.isnan(np.asarray(dominance(convert(even), convert(uneven)))).all()
+
+
+@pytest.mark.parametrize(("d", "r"), [(30, 4), (30, 60)])
+def test_the_null_of_self_attending(d, r):
+    scores = score_forms(*np.random.default_rng(0).normal(size=(2, 2000, d, r))).self_attending
+    assert abs(scores.mean()) < 4 * scores.std() / np.sqrt(2000)
+    assert scores.std() == pytest.approx(self_attending_std(min(d, r), d), rel=0.08)
+
+
+@both_libraries
+def test_a_part_that_is_zero_up_to_rounding_has_no_rank(convert):
+    for r in (6, 60):  # from the products of the factors, and from the dense form
+        query, zero = (convert(w) for w in (np.random.default_rng(0).normal(size=(3, 40, r)), np.zeros((3, 40, r))))
+        scores = score_forms(query, query, ranks=True)
+        assert np.isnan(np.asarray(scores.rank_skew)).all() and np.isfinite(np.asarray(scores.rank_symmetric)).all()
+        scores = score_forms(query, zero, ranks=True)
+        assert np.isnan(np.asarray(scores.rank_skew)).all() and np.isnan(np.asarray(scores.rank_symmetric)).all()
 
 
 def test_the_formulas_import_without_polars_torch_and_matplotlib():

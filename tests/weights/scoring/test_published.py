@@ -11,8 +11,13 @@ import pytest
 
 import attngeo
 from attngeo.errors import InputError
-from attngeo.weights.scoring.published.comparison import compare_with_published, modality_of
-from attngeo.weights.scoring.published.scores import find_published, list_published, published
+from attngeo.weights.scoring.published import (
+    compare_with_published,
+    find_published,
+    list_published,
+    modality_of,
+    published,
+)
 
 
 @pytest.fixture(scope="module")

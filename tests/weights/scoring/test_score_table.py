@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-import numpy as np
 import polars as pl
 import pytest
 
-from attngeo.data import bundled
+from attngeo.data import NAMES, bundled
 from attngeo.errors import AttngeoError, InputError, SourceError
 from attngeo.io.tables import parquet_bytes
+from attngeo.weights.scoring.gaussian_null import gaussian_null, rotary_null
 from attngeo.weights.scoring.score import score
 from attngeo.weights.scoring.score_table import (
     COLUMNS,
     FREQUENCIES,
     MODEL_TYPES,
     NOTES,
+    SCORES,
     ScoreTable,
+    head_nulls,
+    layer_nulls,
 )
 
 
@@ -175,7 +178,7 @@ def test_the_error_about_a_missing_file_names_it(tmp_path):
 def test_repr_shows_the_scores(smollm2):
     printed = repr(score(smollm2, layers=[0]))
     title, _, _, names, *_ = printed.splitlines()
-    assert title == f"{smollm2}: 10 rows; .frame has all 33 columns"
+    assert title == f"{smollm2}: 10 rows; .frame has all 45 columns"
     assert [name.strip() for name in names.strip("│").split("┆")] == [
         *("layer", "head", "symmetry", "symmetry_rope", "directionality", "dominance", "symmetry_z")
     ]
@@ -215,14 +218,6 @@ def test_frequencies_are_part_of_the_value(table, tmp_path):
     assert ScoreTable.load(tmp_path / "empty.parquet") == empty != ScoreTable.of([])
 
 
-def test_many_frequencies_are_saved(tmp_path):
-    values = np.random.default_rng(0).normal(size=100_000)
-    rows = [FREQUENCY | {"alpha": value} for value in values]
-    table = ScoreTable.of([], (), rows)
-    table.save(tmp_path / "t.parquet")
-    assert ScoreTable.load(tmp_path / "t.parquet") == table
-
-
 def test_model_types_are_kept(table, tmp_path):
     typed = ScoreTable.of([], model_types={"a": "diffusers:UNet2DModel"})
     both = table + typed
@@ -243,21 +238,78 @@ def test_a_table_in_another_format_is_not_called_damaged(table, tmp_path):
 
 
 def test_damaged_frequencies_are_refused(table, tmp_path):
-    for text in ("", "AAAA", "model,stack\nm"):
-        data = parquet_bytes(table.frame, {NOTES: "[]", FREQUENCIES: text})
-        (tmp_path / "t.parquet").write_bytes(data)
+    good = ScoreTable.of([], (), [FREQUENCY]).frequencies
+    for other in ("AAAA", "[", good.drop("pair").write_json()):
+        (tmp_path / "t.parquet").write_bytes(parquet_bytes(table.frame, {NOTES: "[]", FREQUENCIES: other}))
         with pytest.raises(SourceError, match="is damaged, expected a score table"):
             ScoreTable.load(tmp_path / "t.parquet")
 
 
-def test_tables_from_before_some_columns_existed_are_read(table, tmp_path):
-    old = table.frame.drop([name for name in COLUMNS if "rope" in name or "dominance" in name or name == "rotary"])
-    (tmp_path / "t.parquet").write_bytes(parquet_bytes(old, {NOTES: "[]"}))
-    loaded = ScoreTable.load(tmp_path / "t.parquet")
-    assert {name: str(kind) for name, kind in loaded.frame.schema.items()} == COLUMNS
-    assert loaded.frame["symmetry"].equals(table.frame["symmetry"])
-    assert loaded.frame["rotary"].null_count() == loaded.frame["dominance"].null_count() == len(table)
-    for wrong in (old.drop("symmetry"), old.with_columns(more=1), old.with_columns(rotary=1)):
+def test_tables_with_other_columns_are_refused(table, tmp_path):
+    for wrong in (table.frame.drop("symmetry"), table.frame.with_columns(more=1), table.frame.with_columns(rotary=1)):
         (tmp_path / "t.parquet").write_bytes(parquet_bytes(wrong, {NOTES: "[]"}))
         with pytest.raises(SourceError, match="is not a score table"):
             ScoreTable.load(tmp_path / "t.parquet")
+
+
+# ---- the chance level of the layers and heads of each stack
+
+
+def test_the_null_of_each_stack_has_the_shape_of_its_layers():
+    table = sum((score(bundled(name)) for name in NAMES[1:]), score(bundled(NAMES[0])))
+    nulls = layer_nulls(table.frame)
+    assert list(nulls) == [(str(bundled(name)), name) for name in NAMES]
+    for row in table.frame.filter(pl.col("head").is_null()).iter_rows(named=True):
+        null = gaussian_null(row["query_width"], row["key_width"], row["rank"])
+        levels = nulls[row["model"], row["stack"]]
+        assert (levels["symmetry"].mean, levels["symmetry"].std) == (1 / row["query_width"], null.symmetry_std)
+        assert (levels["directionality"].mean, levels["directionality"].std) == (0, null.directionality_std)
+        assert row["symmetry_z"] == (row["symmetry"] - levels["symmetry"].mean) / levels["symmetry"].std
+
+
+def test_a_table_without_nulls_has_means_only():
+    nulls = layer_nulls(score(bundled("encoder"), nulls=False).frame)
+    ((_, levels),) = nulls.items()
+    assert [(level.mean, level.std) for level in levels.values()] == [(1 / 128, None)] + 3 * [(0, None)]
+    (of_heads,) = head_nulls(score(bundled("encoder"), nulls=False).frame).values()
+    assert of_heads["symmetry"].mean == 1 / 128  # of the width, not of the rank
+
+
+def test_cross_attention_has_no_standard_deviation():
+    ((_, levels),) = layer_nulls(score(bundled("encoder")).frame.with_columns(cross=True)).items()
+    assert {level.std for level in levels.values()} == {None}
+
+
+def test_rotary_scores_and_finer_figures_have_their_nulls(smollm2):
+    frame = score(smollm2, layers=[0, 1], folded=False).frame
+    ((_, levels),) = layer_nulls(frame).items()
+    rope = rotary_null(576, 576, 3, 32, 0)
+    assert levels["symmetry_rope"].mean == pytest.approx(rope.symmetry_mean, abs=1e-9)
+    assert levels["symmetry_rope"].std == pytest.approx(rope.symmetry_std, rel=1e-9)
+    assert levels["directionality_rope"].std == pytest.approx(rope.directionality_std, rel=1e-9)
+    assert levels["dominance"].std == gaussian_null(576, 576, 192).dominance_std
+    assert levels["self_attending"].std == pytest.approx((192 * 576) ** -0.5)
+    ((_, one),) = layer_nulls(frame.head(1)).items()
+    assert one["symmetry_rope"] == levels["symmetry_rope"]
+    assert one["directionality_rope"].std == pytest.approx(rope.directionality_std, rel=1e-9)
+    ((_, encoder),) = layer_nulls(score(bundled("encoder"), nulls=False).frame).items()
+    assert "symmetry_rope" not in encoder and encoder["dominance"].std is None
+
+
+@pytest.mark.parametrize("model", ["encoder", "smollm2"])
+def test_the_null_of_the_heads_gives_them_their_z(model, request):
+    rotary = model == "smollm2"
+    ref = request.getfixturevalue(model) if rotary else bundled(model)
+    frame = score(ref, layers=[0, 1], folded=False).frame
+    ((key, levels),) = head_nulls(frame).items()
+    assert key == frame.select("model", "stack").row(0)
+    assert set(levels) == set(SCORES) - (set() if rotary else {"symmetry_rope", "directionality_rope"})
+    for name, level in levels.items():
+        heads = frame.drop_nulls(["head", f"{name}_z"])
+        assert heads.height > 4
+        expected = (heads[name] - level.mean) / level.std
+        assert heads[f"{name}_z"].to_list() == pytest.approx(expected.to_list(), rel=1e-9, abs=1e-9)
+
+
+def test_a_table_without_heads_has_no_null_of_heads():
+    assert head_nulls(score(bundled("encoder"), heads=False).frame) == {}

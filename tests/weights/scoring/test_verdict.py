@@ -7,10 +7,10 @@ import pytest
 
 import attngeo
 from attngeo.data import bundled
-from attngeo.weights.scoring.nulls.gaussian import gaussian_null
-from attngeo.weights.scoring.published.scores import list_published
-from attngeo.weights.scoring.published.verdict import Verdict, two_digits, verdicts
+from attngeo.weights.scoring.gaussian_null import gaussian_null
+from attngeo.weights.scoring.published import list_published
 from attngeo.weights.scoring.score_table import ScoreTable
+from attngeo.weights.scoring.verdict import Verdict, two_digits, verdicts
 
 WIDTH = 256
 NULL = gaussian_null(WIDTH, WIDTH, 64)
@@ -18,13 +18,15 @@ NULL = gaussian_null(WIDTH, WIDTH, 64)
 
 def layer(number: int, symmetry: float | None, **more: object) -> dict[str, object]:
     """Return the row of a layer with this symmetry and its z."""
-    z = None if symmetry is None else NULL.symmetry_z(symmetry)
+    z = None if symmetry is None else NULL.z("symmetry", symmetry)
     row = {
         "model": "m",
         "stack": "decoder",
         "layer": number,
         "symmetry": symmetry,
         "symmetry_z": z,
+        "symmetry_chance": 1 / WIDTH,
+        "symmetry_chance_std": NULL.symmetry_std,
         "directionality": 0,
     }
     return row | {"query_width": WIDTH, "key_width": WIDTH, "rank": 64, "cross": False} | more
@@ -33,7 +35,8 @@ def layer(number: int, symmetry: float | None, **more: object) -> dict[str, obje
 def rope(number: int, symmetry_rope: float, mean: float, std: float, **more: object) -> dict[str, object]:
     """Return the row of a layer that rotates, with z for this null."""
     z = (symmetry_rope - mean) / std
-    return layer(number, 0.5, symmetry_rope=symmetry_rope, symmetry_rope_z=z, rotary="yes", **more)
+    level = {"symmetry_rope_z": z, "symmetry_rope_chance": mean, "symmetry_rope_chance_std": std}
+    return layer(number, 0.5, symmetry_rope=symmetry_rope, rotary="yes", **level, **more)
 
 
 def verdict_of(*rows: dict[str, object]) -> Verdict:
@@ -56,7 +59,7 @@ def verdict_of(*rows: dict[str, object]) -> Verdict:
 def test_the_median_layer_and_its_z_decide(scores, degree):
     verdict = verdict_of(*(layer(i, score) for i, score in enumerate(scores)))
     assert verdict.degree == degree
-    assert verdict.z == pytest.approx(NULL.symmetry_z(pl.Series(scores).median()))
+    assert verdict.z == pytest.approx(NULL.z("symmetry", pl.Series(scores).median()))
     assert verdict.sentence.startswith(f"{len(scores)} layer{'s' if len(scores) > 1 else ''}, {degree} (median ")
 
 

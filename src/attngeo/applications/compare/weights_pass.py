@@ -15,8 +15,8 @@ from attngeo.applications.compare.origin.matched_cosine import best_assignment, 
 from attngeo.applications.compare.origin.reduced_forms import ReducedShape, reduced_forms
 from attngeo.arrays import AnyFloats
 from attngeo.io.names import first_names
-from attngeo.weights.scoring.layer import LayerFactors, layer_factors
-from attngeo.weights.scoring.rows import Row, form_label, null_if_nan
+from attngeo.weights.scoring.layer import LayerFactors
+from attngeo.weights.scoring.score_table import Row, form_label, null_if_nan
 
 SHOWN = 10  # heads that a note names
 
@@ -46,10 +46,10 @@ class WeightsPass:
         """Read all layers, one pair at a time."""
         usable = 0  # layers that the shape applies to
         for done, pair in enumerate(paired, 1):
-            a, b = layer_factors(pair.a), layer_factors(pair.b)
+            a, b = LayerFactors.of(pair.a), LayerFactors.of(pair.b)
             rows, *norms = change_rows(pair, a, b)
             if not pair.heads_known:  # heads of one model cannot be matched to the whole layer of the other
-                a, b = (LayerFactors(side.layer_query, side.layer_key) for side in (a, b))
+                a, b = (LayerFactors(*(w[None] for w in side.form)) for side in (a, b))
             if self.shape is not None and is_usable(pair, self.width):
                 forms = [reduced_forms(side, self.shape.dimensions) for side in (a, b)]  # [d'², H]
                 self._match(pair, rows, a, b, forms, norms)
@@ -119,8 +119,8 @@ class WeightsPass:
         of_a, of_b = (side[:, self.shape.heads(side.shape[1])].copy() for side in forms)
         self.reduced.append((of_a, of_b))
         if self.full_width:
-            heads = self.shape.heads(len(b.query.w))
-            self.layers.append(FullWidthLayer(of_a, b.query.w[heads], b.key.w[heads // b.group_size]))
+            heads = self.shape.heads(len(b.query))
+            self.layers.append(FullWidthLayer(of_a, b.query[heads].mT, b.key[heads // b.group_size].mT))
 
 
 def is_usable(pair: LayerPair, width: int) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from attngeo.weights.scoring.published.verdict import CLEAR, FAR, Verdict, two_digits
+from attngeo.weights.scoring.verdict import CLEAR, FAR, Verdict, two_digits
 
 if TYPE_CHECKING:
     import polars as pl
@@ -19,7 +19,7 @@ def doubts(frame: pl.DataFrame, verdicts: Sequence[Verdict], names: Sequence[str
     frame: columns as in `ScoreTable.frame`, from which the verdicts were made
     names: how to call each verdict's model in a sentence
 
-    >>> from attngeo.weights.scoring.published.verdict import verdicts
+    >>> from attngeo.weights.scoring.verdict import verdicts
     >>> frame = attngeo.score(attngeo.bundled("encoder")).frame
     >>> doubts(frame, verdicts(frame), ["bert"])[0]
     'Single layers: ... In bert, layers lie between 0.35 and 0.63; none is within chance.'

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure, SubFigure
 
-    from attngeo.weights.scoring.rotary.curves import OffsetCurve, OffsetCurves
+    from attngeo.weights.scoring.offsets import OffsetCurve, OffsetCurves
 
 _HEIGHT = 2.9  # inches, of the panels of one stack
 _MOST_TICKS = 12  # layers that an axis names

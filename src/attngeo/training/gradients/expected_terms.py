@@ -35,7 +35,7 @@ from attngeo.training.gradients.single_pass import single_pass
 from attngeo.training.gradients.terms import GradientTerms, HeadTerms, LayerTerms
 from attngeo.weights.scoring.directionality import coefficient_of_variation, directionality
 from attngeo.weights.scoring.norms import dense_norms
-from attngeo.weights.scoring.rows import null_if_nan
+from attngeo.weights.scoring.score_table import null_if_nan
 
 if TYPE_CHECKING:
     import polars as pl

@@ -9,16 +9,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from attngeo.training.monitoring.live_scores import figures_from_factors
-from attngeo.training.monitoring.records import FIGURES
 from attngeo.training.pretraining.architectures.blocks import logit_bias
 from attngeo.training.pretraining.architectures.model import Model
 from attngeo.weights.layout.rotary import RotaryPairs
-from attngeo.weights.scoring.directionality import directionality
-from attngeo.weights.scoring.dominance import dominance
-from attngeo.weights.scoring.rotary import rotary_average
+from attngeo.weights.scoring.engine import Scores, score_forms
 
 _RECORDED = ("symmetry", "directionality", "dominance", "self_attending", "norm")
+_ROTARY = ("symmetry_rope", "directionality_rope", "dominance_rope")
 _DIGITS = 5  # significant digits of a record, more than a score has
 
 
@@ -32,30 +29,18 @@ def form_scores(model: Model) -> dict[str, Any]:
     pairs = [model.query_key(number) for number in range(model.shape.layers)]
     query, key = (torch.stack([pair[side].mT for pair in pairs]) for side in (0, 1))  # [layers, d, d]
     wide = query.double(), key.double()
-    by_head = tuple(w.unflatten(-1, (model.shape.heads, -1)).movedim(-2, 1) for w in wide)  # [layers, heads, d, r]
-    of_layers, of_heads = _figures(*wide), _figures(*by_head)
-    if (rotary := model.rotary) is not None:
-        of_layers |= _rotary_figures(rotary, *by_head)
-        of_heads |= _rotary_figures(rotary, *(w.unsqueeze(-3) for w in by_head))  # [layers, heads, 1, d, r]
+    heads, rotary = model.shape.heads, model.rotary
+    by_head = [w.unflatten(-1, (heads, -1)).movedim(-2, 1) for w in wide]  # [layers, heads, d, r]
+    of_layers = _figures(score_forms(wide[0], wide[1], rotary, groups=heads), rotary)
+    of_heads = _figures(score_forms(by_head[0], by_head[1], rotary), rotary)
     std = {f"std_{name}": w.square().mean((1, 2)).sqrt() for name, w in (("query", query), ("key", key))}
     figures = of_layers | {f"head_{name}": values for name, values in of_heads.items()} | std
     return {name: _rounded(values) for name, values in figures.items()}
 
 
-def _figures(query: Tensor, key: Tensor) -> dict[str, Tensor]:
-    """Return the plain figures [...] of forms with factors [..., d, r]."""
-    figures = dict(zip(FIGURES, figures_from_factors(query, key).unbind(-1), strict=True))
-    return {name: figures[name] for name in _RECORDED}
-
-
-def _rotary_figures(rotary: RotaryPairs, query: Tensor, key: Tensor) -> dict[str, Tensor]:
-    """Return the figures [...] of forms with factors [..., heads, d, r], averaged over all offsets."""
-    average = rotary_average(query, key, rotary)
-    return {
-        "symmetry_rope": average.symmetry,
-        "directionality_rope": directionality(average.rows, average.columns),
-        "dominance_rope": dominance(average.rows, average.columns),
-    }
+def _figures(scores: Scores[Tensor], rotary: RotaryPairs | None) -> dict[str, Tensor]:
+    """Return the figures that are recorded of forms, each `[...]`."""
+    return {name: getattr(scores, name) for name in (*_RECORDED, *(_ROTARY if rotary is not None else ()))}
 
 
 @torch.no_grad()  # type: ignore[untyped-decorator]

@@ -1,22 +1,25 @@
-"""The directionality score of a bilinear form, from the norms of its rows and columns.
+"""Directionality and dominance: whether the columns or the rows of a bilinear form dominate, from their norms.
 
     t    = mean + γ·std                  threshold, over all rows or over all columns; std unbiased, γ = 2
     R    = Σ (ρ_i − t) over ρ_i > t      excess of the row norms; C likewise for the column norms
     d(M) = (R − C)/(R + C)               negative: columns (the context side) dominate; 0 if R + C = 0
+
+    dominance(M) = log(CV_rows / CV_columns)        CV = std/mean of the norms, std unbiased
+
+Dominance is negative where columns are more unequal, like the directionality. It uses every norm, not only the few
+above a threshold, so its spread for random factors is small: about 1/√d.
 
 All functions accept NumPy arrays or torch tensors with any number of leading batch axes.
 """
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from attngeo.arrays import Array, namespace
 
 GAMMA = 2.0
-ROUNDING = 1e-12  # a norm that exceeds the threshold by less than this fraction of it does so by rounding
+ROUNDING = 1e-12  # two norms, or two sums of them, that differ by less than this fraction do so by rounding
 
 
 def directionality(rows: Array, columns: Array, gamma: float = GAMMA) -> Array:
@@ -37,11 +40,11 @@ def directionality(rows: Array, columns: Array, gamma: float = GAMMA) -> Array:
 
 
 def directionality_of_excess(row_excess: Array, column_excess: Array) -> Array:
-    """Return d(M) = (R − C)/(R + C) from the excess R of the rows and C of the columns, `[...]`; 0 where R + C = 0."""
+    """Return d(M) = (R − C)/(R + C) from the excess R of the rows and C of the columns, `[...]`; 0 where R = C."""
     xp = namespace(row_excess)
-    total = row_excess + column_excess
-    none = total == 0
-    score: Array = xp.where(none, 0.0, (row_excess - column_excess) / xp.where(none, 1.0, total))  # [...]
+    total, difference = row_excess + column_excess, row_excess - column_excess
+    none = xp.abs(difference) <= ROUNDING * total
+    score: Array = xp.where(none, 0.0, difference / xp.where(none, 1.0, total))  # [...]
     return score
 
 
@@ -50,13 +53,9 @@ def excess(norms: Array, gamma: float = GAMMA) -> Array:
     if norms.shape[-1] < 2:
         none: Array = 0.0 * norms.sum(-1)
         return none
-    total: Array = excess_over(norms, threshold(norms, gamma))  # [...]
-    return total
-
-
-def excess_over(norms: Array, threshold: Array) -> Array:
-    """Return Σ (ρ − t) over the norms `[..., d]` above a given threshold t `[..., 1]`, as `[...]`."""
-    total: Array = namespace(norms).where(exceeds(norms, threshold), norms - threshold, 0.0).sum(-1)  # [...]
+    limit = threshold(norms, gamma)  # [..., 1]
+    above = norms - limit > ROUNDING * limit
+    total: Array = namespace(norms).where(above, norms - limit, 0.0).sum(-1)  # [...]
     return total
 
 
@@ -64,11 +63,6 @@ def threshold(norms: Array, gamma: float = GAMMA) -> Array:
     """Return t = mean + γ·std (unbiased) of norms `[..., d]`, d ≥ 2, as `[..., 1]`."""
     limit: Array = norms.mean(-1, keepdims=True) + gamma * unbiased_std(norms)  # [..., 1]
     return limit
-
-
-def exceeds(norms: Array, threshold: Array) -> Any:
-    """Return which norms `[..., d]` exceed their threshold `[..., 1]` by more than rounding, as booleans `[..., d]`."""
-    return norms - threshold > ROUNDING * threshold
 
 
 def coefficient_of_variation(norms: Array) -> Array:
@@ -93,3 +87,23 @@ def unbiased_std(norms: Array) -> Array:
     """Return the standard deviation of norms `[..., d]` with divisor d − 1, as `[..., 1]`."""
     std: Array = namespace(norms).std(norms, axis=-1, correction=1, keepdims=True)
     return std
+
+
+def dominance(rows: Array, columns: Array) -> Array:
+    """Return log(CV of the row norms / CV of the column norms) of each form of a batch, `[...]`.
+
+    rows:    [..., d_q], row norms ρ
+    columns: [..., d_k], column norms κ
+
+    It is NaN where a CV is 0 (all norms are equal, up to rounding) or does not exist (one norm, or all norms 0).
+
+    >>> norms = np.array([1.0, 2.0, 3.0])
+    >>> float(dominance(norms, norms)), float(dominance(10 + norms, norms).round(3))
+    (0.0, -1.792)
+    """
+    xp = namespace(rows)
+    of_rows, of_columns = coefficient_of_variation(rows), coefficient_of_variation(columns)  # [...]
+    unequal = (of_rows > ROUNDING) & (of_columns > ROUNDING)  # False for NaN
+    ratio = xp.where(unequal, of_rows, 1.0) / xp.where(unequal, of_columns, 1.0)
+    logarithm: Array = xp.where(unequal, xp.log(ratio), np.nan)  # [...]
+    return logarithm

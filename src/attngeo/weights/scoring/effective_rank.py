@@ -15,14 +15,13 @@ The functions accept NumPy arrays or torch tensors with any number of leading ba
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Generic
 
 import numpy as np
 
-from attngeo.arrays import Array, is_torch, namespace
+from attngeo.arrays import Array, namespace
+from attngeo.weights.scoring.norms import double_sum, product
 
 # Relative error of Σ|λ|⁴ above which a rank is not given: in float64, that of a part below about 5e-4 of ‖M‖.
 LOST = 1e-2
@@ -37,63 +36,42 @@ class EffectiveRanks(Generic[Array]):
     error: Array  # [...], estimated relative error of the worse of both; infinite for a part that is zero
 
 
-def effective_ranks(
-    cross: Array, gram_query: Array, gram_key: Array, multiply: Callable[[Any, Any], Any] = operator.matmul
-) -> EffectiveRanks[Array]:
+def effective_ranks(cross: Array, gram_query: Array, gram_key: Array) -> EffectiveRanks[Array]:
     """Return the effective ranks of each form of a batch.
 
     cross:      [..., r, r], W_kᵀ W_q
     gram_query: [..., r, r], W_qᵀ W_q
     gram_key:   [..., r, r], W_kᵀ W_k
-    multiply:   the function that multiplies them
 
     >>> w = np.eye(6)[:, :4]
     >>> ranks = effective_ranks(w.T @ w, w.T @ w, w.T @ w)
     >>> float(ranks.symmetric), float(ranks.skew)
     (4.0, nan)
     """
-    trace, norm = _inner(cross, cross.swapaxes(-1, -2)), _inner(gram_query, gram_key)
-    return ranks_from_traces(trace, norm, fourth_traces(cross, gram_query, gram_key, multiply))
+    square, both = product(cross, cross), product(gram_query, gram_key)
+    left, right = product(gram_query, cross), product(cross, gram_key)  # [..., r, r]
+    fourth = _inner(square, square.mT), _inner(left, right), _inner(both, both.mT), _inner(left, right.mT)
+    return _from_traces(_inner(cross, cross.mT), _inner(gram_query, gram_key), fourth, cross.dtype)
 
 
-def effective_ranks_of_dense(
-    form: Array, multiply: Callable[[Any, Any], Any] = operator.matmul
-) -> EffectiveRanks[Array]:
+def effective_ranks_of_dense(form: Array) -> EffectiveRanks[Array]:
     """Return the effective ranks of dense forms `[..., d, d]`, from M² and MMᵀ."""
-    trace, norm = _inner(form, form.swapaxes(-1, -2)), _inner(form, form)
-    return ranks_from_traces(trace, norm, fourth_traces_of_dense(form, multiply))
+    square, gram = product(form, form), product(form, form.mT)  # [..., d, d]
+    fourth = _inner(square, square.mT), _inner(square, square), _inner(gram, gram), _inner(square, gram)
+    return _from_traces(_inner(form, form.mT), _inner(form, form), fourth, form.dtype)
 
 
-Traces = tuple[Any, Any, Any, Any]  # tr M⁴, tr(M²M²ᵀ), tr((MMᵀ)²), tr(M³Mᵀ), each [...]
+def _from_traces(trace: Any, norm: Any, fourth: tuple[Any, Any, Any, Any], dtype: Any) -> EffectiveRanks[Any]:
+    """Return the ranks from tr(M M), ‖M‖² and the four traces of degree four, all `[...]`.
 
-
-def fourth_traces(
-    cross: Any, gram_query: Any, gram_key: Any, multiply: Callable[[Any, Any], Any] = operator.matmul
-) -> Traces:
-    """Return the traces of degree four of each form of a batch; arguments as for `effective_ranks`."""
-    square, both = multiply(cross, cross), multiply(gram_query, gram_key)
-    left, right = multiply(gram_query, cross), multiply(cross, gram_key)  # [..., r, r]
-    return (
-        _inner(square, square.swapaxes(-1, -2)),
-        _inner(left, right),
-        _inner(both, both.swapaxes(-1, -2)),
-        _inner(left, right.swapaxes(-1, -2)),
-    )
-
-
-def fourth_traces_of_dense(form: Any, multiply: Callable[[Any, Any], Any] = operator.matmul) -> Traces:
-    """Return the traces of degree four of dense forms `[..., d, d]`."""
-    square, gram = multiply(form, form), multiply(form, form.swapaxes(-1, -2))  # [..., d, d]
-    return _inner(square, square.swapaxes(-1, -2)), _inner(square, square), _inner(gram, gram), _inner(square, gram)
-
-
-def ranks_from_traces(trace: Any, norm: Any, fourth: Traces) -> EffectiveRanks[Any]:
-    """Return the ranks from tr(M M), ‖M‖² and the four traces of degree four, all `[...]`; NaN where those are NaN."""
+    fourth: tr M⁴, tr(M²M²ᵀ), tr((MMᵀ)²), tr(M³Mᵀ)
+    dtype:  of the products they are sums of
+    """
     xp = namespace(norm)
     straight, crossed, alternating, odd = fourth
     even = 2 * straight + 4 * crossed + 2 * alternating
     size = xp.abs(2 * straight) + 4 * xp.abs(crossed) + 2 * xp.abs(alternating) + 8 * xp.abs(odd)
-    rounding = 2 * float(xp.finfo(norm.dtype).eps)
+    rounding = 2 * float(xp.finfo(dtype).eps)
     ranks, errors = [], []
     for sign in (1, -1):
         squares, powers = (norm + sign * trace) / 2, (even + sign * 8 * odd) / 16  # Σ|λ|², Σ|λ|⁴
@@ -107,5 +85,4 @@ def ranks_from_traces(trace: Any, norm: Any, fourth: Traces) -> EffectiveRanks[A
 
 def _inner(a: Any, b: Any) -> Any:
     """Return Σ a_ij b_ij of matrices `[..., n, n]`, as `[...]`."""
-    # torch's einsum would copy a transposed operand.
-    return (a * b).sum((-1, -2)) if is_torch(a) else np.einsum("...ij,...ij->...i", a, b).sum(-1)
+    return double_sum(a * b, (-1, -2))

@@ -1,10 +1,23 @@
-"""`Form`: the bilinear form M = W_q W_kᵀ of a head, kept as its two factors."""
+"""`Form`: the bilinear form M = W_q W_kᵀ of a head, kept as its two factors.
+
+`extreme_heads` chooses heads of a score table, and `head_forms` reads the norms and spectra of chosen heads of a model.
+`part_spectra` gives the spectra of the symmetric and the skew-symmetric part of a form,
+
+    S = (M + Mᵀ)/2 = ½ W [0 I; I 0] Wᵀ       real eigenvalues
+    N = (M − Mᵀ)/2 = ½ W [0 I; −I 0] Wᵀ      imaginary eigenvalues, in pairs ±iλ
+
+with W = [W_q W_k], of shape [d, 2r]. The QR factorisation W = U R moves both into the span of W, where they are 2r×2r
+matrices with the same eigenvalues apart from zeros. The squares of all eigenvalues add up to ‖M‖²: to (1 + s)/2 of it
+in the symmetric part and to (1 − s)/2 of it in the skew part, with s the symmetry of M.
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,12 +26,16 @@ from attngeo.arguments import finite_number
 from attngeo.arrays import AnyFloats, ArrayInput, Floats, to_numpy
 from attngeo.errors import InputError
 from attngeo.io.threads import shared_cores
+from attngeo.weights.layout.layers import open_layers
 from attngeo.weights.layout.rotary import RotaryPairs
-from attngeo.weights.scoring.directionality import GAMMA, directionality
-from attngeo.weights.scoring.effective_rank import effective_ranks, effective_ranks_of_dense
-from attngeo.weights.scoring.factored import Figures, FormScores, score_forms
-from attngeo.weights.scoring.factors import Factors
-from attngeo.weights.scoring.rotary import RotaryAverage, factors_at, rotary_average, symmetry_at
+from attngeo.weights.scoring.directionality import GAMMA, directionality, threshold
+from attngeo.weights.scoring.engine import Scores, score_precisely
+from attngeo.weights.scoring.offsets import factors_at, symmetry_at
+from attngeo.weights.scoring.rotary import rotary_average
+from attngeo.weights.sources.open import CheckpointRef
+
+if TYPE_CHECKING:
+    import polars as pl
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,7 +90,7 @@ class Form:
         """
         self._check_square("symmetry")
         if offset is None:
-            return self._scores().symmetry
+            return float(self._scores.symmetry[0])
         query, key = self._relative_factors()
         offsets = np.array([finite_number(offset, "offset")])
         return float(symmetry_at(query, key, self._rotary("symmetry at an offset"), offsets)[0])
@@ -91,14 +108,15 @@ class Form:
         True
         """
         self._check_square("rope_symmetry")
-        return float(self._rotary_average("rope_symmetry").symmetry)
+        self._rotary("rope_symmetry")
+        return float(self._scores.symmetry_rope[0])
 
     def rope_directionality(self, gamma: float = GAMMA) -> float:
         """Return the directionality of the row and column norms of M_Δ, root mean squares over all offsets.
 
         It is NaN where M = 0.
         """
-        average = self._rotary_average("rope_directionality")
+        average = rotary_average(*self._relative_factors(), self._rotary("rope_directionality"))
         if not average.rows.any():
             return math.nan
         return float(directionality(average.rows, average.columns, finite_number(gamma, "gamma")))
@@ -112,7 +130,11 @@ class Form:
 
         Negative where columns (the context side) dominate, 0 where no norm exceeds its threshold, NaN where M = 0.
         """
-        return self._scores(finite_number(gamma, "gamma")).directionality
+        if finite_number(gamma, "gamma") == GAMMA or math.isnan(self._scores.directionality[0]):
+            return float(self._scores.directionality[0])
+        query, key = self._relative_factors()
+        relative = score_precisely(query[None], key[None])
+        return float(directionality(relative.row_norms[0], relative.column_norms[0], gamma))
 
     def dominance(self) -> float:
         """Return log(CV of row norms / CV of column norms), with CV = std/mean.
@@ -126,7 +148,7 @@ class Form:
         >>> Form(query, key).dominance() < -0.5
         True
         """
-        return self._scores().dominance
+        return float(self._scores.dominance[0])
 
     def self_attending(self) -> float:
         """Return τ = tr M/(√rank ‖M‖) ∈ [−1, 1], rank = min(d, r).
@@ -139,7 +161,7 @@ class Form:
         (1.0, (4.0, nan))
         """
         self._check_square("self_attending")
-        return self._scores().self_attending
+        return float(self._scores.self_attending[0])
 
     def effective_ranks(self) -> tuple[float, float]:
         """Return the effective ranks (Σ|λ|²)²/Σ|λ|⁴ of the symmetric and of the skew part.
@@ -147,24 +169,19 @@ class Form:
         A part that is zero, or below about 5e-4 of the norm of M and thus lost to rounding, has none: NaN.
         """
         self._check_square("effective_ranks")
-        query, key = self._relative_factors()
-        if query.shape[1] >= len(query):
-            ranks = effective_ranks_of_dense(query @ key.T)
-        else:
-            ranks = effective_ranks(key.T @ query, query.T @ query, key.T @ key)
-        return float(ranks.symmetric), float(ranks.skew)
+        return float(self._scores.rank_symmetric[0]), float(self._scores.rank_skew[0])
 
     def row_norms(self) -> Floats:
         """Return ρ_i = ‖M_i·‖, `[d_q]`."""
-        return self._scores().row_norms
+        return np.asarray(self._scores.row_norms[0])
 
     def column_norms(self) -> Floats:
         """Return κ_j = ‖M_·j‖, `[d_k]`."""
-        return self._scores().column_norms
+        return np.asarray(self._scores.column_norms[0])
 
     def norm(self) -> float:
         """Return the Frobenius norm ‖M‖."""
-        return self._scores().norm
+        return float(self._scores.norm[0])
 
     def eigenvalues(self) -> NDArray[np.complex128]:
         """Return the min(r, d) eigenvalues of M that can differ from 0, `[min(r, d)]`, largest modulus first.
@@ -194,18 +211,10 @@ class Form:
         query, key = (w / (np.abs(w).max() or 1.0) for w in self._double_factors())
         return query, key
 
-    def _rotary_average(self, what: str) -> RotaryAverage[AnyFloats]:
-        query, key = self._relative_factors()
-        return rotary_average(query[None], key[None], self._rotary(what))
-
     @cached_property
-    def _factors(self) -> tuple[Factors, Factors]:
-        query, key = (Factors(np.ascontiguousarray(w.T)[None]) for w in (self.query, self.key))  # [1, r, d]
-        return query, key
-
-    def _scores(self, gamma: float = GAMMA) -> FormScores:
+    def _scores(self) -> Scores[AnyFloats]:
         with shared_cores():
-            return next(score_forms(*self._factors, Figures(gamma)))
+            return score_precisely(self.query[None], self.key[None], self.rotary, ranks=True)
 
     def _check_square(self, name: str) -> None:
         if self.query.shape[0] != self.key.shape[0]:
@@ -231,3 +240,133 @@ def _checked_factor(name: str, factor: ArrayInput) -> AnyFloats:
     if not np.isfinite(array).all():
         raise InputError(f"Form: {name} contains NaN or Inf, expected finite numbers")
     return array
+
+
+# ---- chosen heads of a model
+
+
+@dataclass(frozen=True, eq=False)
+class HeadForm:
+    """The form of one head of self-attention: its scores, the norms of its rows and columns, and its spectra."""
+
+    model: str
+    stack: str
+    layer: int
+    head: int
+    symmetry: float
+    directionality: float
+    norm: float  # ‖M‖
+    row_norms: Floats  # [d], of the query side
+    column_norms: Floats  # [d], of the key side
+    row_threshold: float  # mean + 2·std, above which directionality counts a norm
+    column_threshold: float
+    symmetric: Floats  # [min(2r, d)], eigenvalues of the symmetric part, largest first
+    skew: Floats  # [min(2r, d)], those of the skew part divided by i
+
+    @property
+    def label(self) -> str:
+        """The head as "L3H7"."""
+        return f"L{self.layer}H{self.head}"
+
+
+def extreme_heads(frame: pl.DataFrame) -> list[tuple[str, int, int]]:
+    """Return stack, layer and head of the highest, the median and the lowest symmetry of each stack.
+
+    frame: columns as in `ScoreTable.frame`, of one model; heads of cross-attention and heads that are zero are left out
+
+    >>> extreme_heads(attngeo.score(attngeo.bundled("encoder")).frame)
+    [('encoder', 3, 2), ('encoder', 0, 3), ('encoder', 1, 3)]
+    """
+    import polars as pl
+
+    heads = frame.filter(pl.col("head").is_not_null(), ~pl.col("cross"), pl.col("symmetry").is_not_null())
+    chosen: list[tuple[str, int, int]] = []
+    for part in heads.partition_by("stack", maintain_order=True):
+        ranked = part.sort("symmetry", descending=True).select("stack", "layer", "head").rows()
+        chosen += dict.fromkeys([ranked[0], ranked[len(ranked) // 2], ranked[-1]])
+    return chosen
+
+
+def head_forms(
+    ref: CheckpointRef,
+    heads: Iterable[tuple[str, int, int]],
+    *,
+    num_heads: int | None = None,
+    unproven: bool = False,
+    model: str | None = None,
+) -> tuple[HeadForm, ...]:
+    """Return the forms of chosen heads of `ref`, in the order in which they are given; only their layers are read.
+
+    heads:     stack, layer and head of each
+    num_heads, unproven: as in `score`
+    model:     the name in the result; by default that of `ref`
+
+    >>> (form,) = head_forms(attngeo.bundled("encoder"), [("encoder", 2, 1)])
+    >>> form.label, form.row_norms.shape, form.symmetric.shape
+    ('L2H1', (128,), (64,))
+    >>> share = np.square(form.symmetric).sum() / form.norm**2  # of the energy in the symmetric part
+    >>> bool(np.isclose(share, (1 + form.symmetry) / 2))
+    True
+    """
+    wanted = list(heads)
+    layers = {layer for _, layer, _ in wanted}
+    stacks = {stack for stack, _, _ in wanted}
+    found: dict[tuple[str, int, int], HeadForm] = {}
+    if not wanted:
+        return ()
+    with open_layers(ref, num_heads=num_heads, stack=stacks, layers=layers, unproven=unproven) as source:
+        name = source.model if model is None else model
+        for weights in source:
+            for place, number in enumerate(weights.head_numbers):
+                key = (weights.stack, weights.layer, number)
+                if key in wanted and not weights.cross:
+                    form = Form(weights.query[place], weights.key[place // weights.group_size])
+                    found[key] = _head_form(name, key, form)
+        missing = [key for key in wanted if key not in found]
+        if missing:
+            stack, layer, head = missing[0]
+            raise InputError(f"{name}: the {stack} has no head L{layer}H{head} of self-attention")
+    return tuple(found[key] for key in wanted)
+
+
+def _head_form(model: str, key: tuple[str, int, int], form: Form) -> HeadForm:
+    rows, columns = form.row_norms(), form.column_norms()
+    symmetric, skew = part_spectra(form.query, form.key)
+    return HeadForm(
+        model,
+        *key,
+        symmetry=form.symmetry(),
+        directionality=form.directionality(),
+        norm=form.norm(),
+        row_norms=rows,
+        column_norms=columns,
+        row_threshold=float(threshold(rows)[0]) if len(rows) > 1 else float(np.inf),
+        column_threshold=float(threshold(columns)[0]) if len(columns) > 1 else float(np.inf),
+        symmetric=symmetric,
+        skew=skew,
+    )
+
+
+def part_spectra(query: AnyFloats, key: AnyFloats) -> tuple[Floats, Floats]:
+    """Return the eigenvalues of the symmetric part, and those of the skew part divided by i, each `[min(2r, d)]`.
+
+    query: [d, r], W_q
+    key:   [d, r], W_k
+
+    Both are sorted, largest first. The spectrum of the skew part is its own negative.
+
+    >>> import numpy as np
+    >>> query = np.eye(3)[:, :2]
+    >>> key = query @ [[1, 1], [-1, 1]]  # M: the identity and a rotation in a plane
+    >>> [spectrum.round(6).tolist() for spectrum in part_spectra(query, key)]
+    [[1.0, 1.0, 0.0], [1.0, 0.0, -1.0]]
+    """
+    left, right = query.astype(np.float64), key.astype(np.float64)
+    d, r = left.shape
+    if 2 * r < d:
+        reduced = np.linalg.qr(np.hstack([left, right])).R  # [2r, 2r]
+        left, right = reduced[:, :r], reduced[:, r:]
+    form = left @ right.T  # [n, n], n = min(2r, d)
+    symmetric = np.linalg.eigvalsh((form + form.T) / 2)[::-1]
+    skew = np.linalg.eigvalsh((form - form.T) / 2j)[::-1]  # Hermitian
+    return np.asarray(symmetric), np.asarray((skew - skew[::-1]) / 2)

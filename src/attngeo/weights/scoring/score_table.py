@@ -1,27 +1,38 @@
-"""`ScoreTable`: scores as a tidy table, with one row per layer and one row per head."""
+"""`ScoreTable`: scores as a tidy table, with one row per layer and one row per head.
+
+`layer_nulls` and `head_nulls` give the chance level of the layers and of the heads of each stack in a table. Figures
+draw them as reference lines with a band, and `attngeo demo` prints that of the layers below the scores.
+"""
 
 from __future__ import annotations
 
 import html
+import io
 import json
-from collections.abc import Iterable, Mapping
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from attngeo.arguments import file_path
+from attngeo.arrays import to_numpy
 from attngeo.display import draw
 from attngeo.errors import InputError, SourceError
 from attngeo.io.archive import parse_json
 from attngeo.io.files import write_errors, write_file
-from attngeo.io.tables import parquet_bytes, read_parquet, table_of, with_all_columns
-from attngeo.weights.scoring.nulls.layer_nulls import head_nulls, layer_nulls
-from attngeo.weights.scoring.rotary.frequencies import FREQUENCY_COLUMNS
-from attngeo.weights.scoring.rows import Row
+from attngeo.io.tables import parquet_bytes, read_parquet, table_of
+from attngeo.weights.scoring.engine import Scores
+from attngeo.weights.scoring.rotary import FREQUENCY_COLUMNS
 
 if TYPE_CHECKING:
     import polars as pl
     from matplotlib.figure import Figure
+
+Row = dict[str, Any]  # of a score table: column → value
+
+# The scores that are compared with independent Gaussian factors.
+SCORES = ("symmetry", "directionality", "symmetry_rope", "directionality_rope", "dominance", "self_attending")
 
 # Column → polars type; a value is null where it was not requested or does not exist.
 COLUMNS = {
@@ -58,17 +69,18 @@ COLUMNS = {
     "qk_norm": "Boolean",
     "cross": "Boolean",
     "rotary": "String",  # "yes", "no", or "not proved": then the columns above named rope are null
-}
-FIRST_COLUMNS = {  # which every score table has
-    *("model", "stack", "layer", "head", "symmetry", "directionality"),
-    *("norm", "query_width", "key_width", "rank", "qk_norm", "cross"),
+} | {
+    # Mean and standard deviation of each score for independent Gaussian factors of the same shape.
+    f"{score}_{what}": "Float64"
+    for score in SCORES
+    for what in ("chance", "chance_std")
 }
 # Columns that are printed, as many of those with values as fit beside each other.
 SHOWN = ("model", "stack", "layer", "head", "symmetry", "symmetry_rope", "directionality", "dominance",
          "symmetry_z", "symmetry_rope_z", "directionality_z", "dominance_z")  # fmt: skip
 MOST_SHOWN = 7
-NOTES, MODEL_TYPES = "attngeo_notes", "attngeo_model_types"  # keys of the parquet metadata
-FREQUENCIES = "attngeo_frequencies"
+# Keys of the Parquet metadata, whose values are JSON.
+NOTES, MODEL_TYPES, FREQUENCIES = "attngeo_notes", "attngeo_model_types", "attngeo_frequencies"
 
 
 @dataclass(frozen=True, eq=False)
@@ -162,13 +174,13 @@ class ScoreTable:
         with write_errors(path):
             metadata = {NOTES: json.dumps(self.notes), MODEL_TYPES: json.dumps(dict(self.model_types))}
             if self.frequencies is not None:
-                metadata[FREQUENCIES] = self.frequencies.write_csv()  # CSV keeps every digit of a number
+                metadata[FREQUENCIES] = self.frequencies.write_json()
             write_file(path, parquet_bytes(self.frame, metadata))
         return path
 
     @classmethod
     def load(cls, path: str | Path) -> ScoreTable:
-        """Read a table that `save` wrote, also one from before some columns existed: those are null."""
+        """Read a table that `save` wrote."""
         try:
             frame, metadata = read_parquet(file_path(path))
             texts = parse_json(metadata[NOTES]) if NOTES in metadata else None
@@ -180,14 +192,17 @@ class ScoreTable:
             found = "is damaged" if file_path(path).suffix == ".parquet" else "is not a Parquet file"
             raise SourceError(f"{path}: {found}, expected a score table saved by attngeo") from error
         columns = {name: str(kind) for name, kind in frame.schema.items()}
-        known = columns.items() <= COLUMNS.items() and columns.keys() >= FIRST_COLUMNS
         has_types = isinstance(types, dict) and all(isinstance(text, str) for text in types.values())
-        if not known or not has_types or not (isinstance(texts, list) and all(isinstance(text, str) for text in texts)):
+        if (
+            columns != COLUMNS
+            or not has_types
+            or not (isinstance(texts, list) and all(isinstance(text, str) for text in texts))
+        ):
             raise SourceError(f"{path}: is not a score table, expected a Parquet file saved by attngeo")
         for name in ("model", "stack", "layer"):
             if frame[name].null_count():
                 raise SourceError(f"{path}: column {name} contains null, expected a score table saved by attngeo")
-        return cls(with_all_columns(frame, COLUMNS), tuple(texts), frequencies, types)
+        return cls(frame, tuple(texts), frequencies, types)
 
 
 def _check_one_row_each(frame: pl.DataFrame) -> None:
@@ -203,12 +218,105 @@ def _check_one_row_each(frame: pl.DataFrame) -> None:
 
 def _read_frequencies(metadata: Mapping[str, str]) -> pl.DataFrame | None:
     """Return the frequencies in the metadata of a score table, None where it has none; ValueError where damaged."""
-    if FREQUENCIES not in metadata:
-        return None
     import polars as pl
 
-    types = {name: getattr(pl, kind) for name, kind in FREQUENCY_COLUMNS.items()}
+    if FREQUENCIES not in metadata:
+        return None
+    schema = {name: getattr(pl, kind) for name, kind in FREQUENCY_COLUMNS.items()}
     try:
-        return pl.read_csv(metadata[FREQUENCIES].encode(), schema=types)
+        frame = pl.read_json(io.StringIO(metadata[FREQUENCIES]))
+        if frame.height and frame.columns != list(schema):
+            raise ValueError("the frequencies have other columns")
+        return frame.cast(schema) if frame.height else pl.DataFrame(schema=schema)  # type: ignore[arg-type]
     except pl.exceptions.PolarsError as error:
         raise ValueError("the frequencies are damaged") from error
+
+
+# ---- rows
+
+
+def null_if_nan(value: float) -> float | None:
+    """Return `value`, or None for NaN: a table has null where a score does not exist.
+
+    >>> null_if_nan(0.5), null_if_nan(float("nan"))
+    (0.5, None)
+    """
+    return None if math.isnan(value) else value
+
+
+def form_label(row: Row) -> str:
+    """Return "L3H7" for the row of a head, "L3" for that of a layer.
+
+    >>> form_label({"layer": 3, "head": 7}), form_label({"layer": 3})
+    ('L3H7', 'L3')
+    """
+    head = row.get("head")
+    return f"L{row['layer']}" if head is None else f"L{row['layer']}H{head}"
+
+
+def score_columns(scores: Scores[Any], names: Sequence[str]) -> list[Row]:
+    """Return the columns of these names for each form of a batch `[n]`."""
+    columns = [map(null_if_nan, to_numpy(getattr(scores, name)).tolist()) for name in names]
+    return [dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True)]
+
+
+# ---- chance levels
+
+
+@dataclass(frozen=True)
+class NullLevel:
+    """Mean and standard deviation of a score for layers, or heads, with independent Gaussian factors."""
+
+    mean: float
+    std: float | None  # None where the table holds no z for the score
+
+
+# (model, stack) → score, the name of its column → its null
+LayerNulls = Mapping[tuple[str, str], Mapping[str, NullLevel]]
+
+
+def layer_nulls(frame: pl.DataFrame) -> LayerNulls:
+    """Return the null of the layers of each model and stack of `frame` (columns as in `ScoreTable.frame`).
+
+    Symmetry and directionality are always there, the other SCORES where a layer has them. The layers of a stack nearly
+    always have one shape; where they do not, the null is that of the first layer. A table that was scored without nulls
+    has no standard deviations, only the means: 1/d for the symmetry, 0 for all others. Cross-attention has no standard
+    deviation either. A stack without widths or ranks has no null.
+    """
+    import polars as pl
+
+    return _nulls(frame, pl.col("head").is_null())
+
+
+def head_nulls(frame: pl.DataFrame) -> LayerNulls:
+    """Return the null of the heads of each model and stack of `frame`, as `layer_nulls` does for the layers.
+
+    A head has a smaller rank than its layer, so its scores spread otherwise by chance. A stack without heads has none.
+
+    >>> frame = attngeo.score(attngeo.bundled("encoder")).frame
+    >>> (of_heads,), (of_layers,) = head_nulls(frame).values(), layer_nulls(frame).values()
+    >>> of_heads["self_attending"].std > of_layers["self_attending"].std
+    True
+    """
+    import polars as pl
+
+    return _nulls(frame, pl.col("head").is_not_null())
+
+
+def _nulls(frame: pl.DataFrame, chosen: pl.Expr) -> LayerNulls:
+    """Return the null of the chosen forms of each model and stack."""
+    import polars as pl
+
+    nulls = {}
+    rows = frame.filter(chosen).drop_nulls(["query_width", "key_width", "rank"])
+    for part in rows.partition_by("model", "stack", maintain_order=True):
+        first = part.sort("layer").row(0, named=True)
+        means = dict.fromkeys(SCORES, 0.0) | {"symmetry": 1 / first["query_width"]}
+        levels = {}
+        for score, mean in means.items():
+            if score in ("symmetry", "directionality") or part[score].null_count() < part.height:
+                known = part.filter(~pl.col("cross")).sort("layer").drop_nulls(f"{score}_chance_std")
+                values = known.select(f"{score}_chance", f"{score}_chance_std").head(1).rows()
+                levels[score] = NullLevel(*values[0]) if values else NullLevel(mean, None)
+        nulls[first["model"], first["stack"]] = levels
+    return nulls

@@ -1,10 +1,12 @@
-"""The symmetry score of a bilinear form M = W_q W_kᵀ.
+"""Symmetry and self-attending: two scores of a bilinear form M = W_q W_kᵀ from traces of its factors.
 
-    s(M) = tr(M M) / ‖M‖²        1: symmetric, −1: skew-symmetric, about 1/d for independent random factors
+    s(M) = tr(M M) / ‖M‖²              1: symmetric, −1: skew-symmetric, about 1/d for independent random factors
+    τ(M) = tr M / (√rank ‖M‖)          how much M prefers a token vector itself; rank = min(d, r)
 
-The r×r products of the factors are enough; the d×d matrix M need not be formed:
+τ is in [−1, 1]: 1 only for a positive multiple of an orthogonal projection of full rank; negative where tokens attend
+to tokens unlike themselves. The r×r products of the factors are enough; the d×d matrix M need not be formed:
 
-    tr(M M) = Σ_ab C_ab C_ba     with C = W_kᵀ W_q
+    tr(M M) = Σ_ab C_ab C_ba     with C = W_kᵀ W_q,     tr M = tr C
     ‖M‖²    = Σ_ab (W_qᵀ W_q)_ab (W_kᵀ W_k)_ab
 
 All functions accept NumPy arrays or torch tensors with any number of leading batch axes.
@@ -12,9 +14,12 @@ All functions accept NumPy arrays or torch tensors with any number of leading ba
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from attngeo.arrays import Array, namespace
+from attngeo.weights.scoring.norms import double_sum
 
 
 def symmetry(cross: Array, gram_query: Array, gram_key: Array) -> Array:
@@ -38,13 +43,13 @@ def trace_of_square(matrix: Array) -> Array:
 
     For the cross product C = W_kᵀ W_q this is tr(M M), because the trace of a product is cyclic; so it is for M itself.
     """
-    trace: Array = (matrix * matrix.swapaxes(-1, -2)).sum((-1, -2))  # [...]
+    trace: Array = double_sum(matrix * matrix.mT, (-1, -2))  # [...]
     return trace
 
 
 def squared_norm(gram_query: Array, gram_key: Array) -> Array:
     """Return ‖M‖² from the Gram matrices `[..., r, r]` of both factors, as `[...]`."""
-    square: Array = (gram_query * gram_key).sum((-1, -2))  # [...]
+    square: Array = double_sum(gram_query * gram_key, (-1, -2))  # [...]
     return square
 
 
@@ -58,3 +63,26 @@ def symmetry_ratio(trace: Array, squared_norm: Array) -> Array:
     ratio = trace / xp.where(positive, squared_norm, 1.0)
     score: Array = xp.where(positive, ratio, np.nan).clip(-1.0, 1.0)  # [...]
     return score
+
+
+def self_attending(trace: Array, squared_norm: Array, rank: int) -> Array:
+    """Return τ(M) of each form of a batch, `[...]`; NaN where M = 0.
+
+    trace:        [...], tr M, the sum of the diagonal of W_kᵀ W_q
+    squared_norm: [...], ‖M‖²
+    rank:         the largest rank of M: min(d, r) for a head, min(d, G·r) for a layer
+
+    >>> projection = np.diag([2.0, 2.0, 0.0])
+    >>> float(self_attending(np.trace(projection), (projection**2).sum(), 2).round(6))
+    1.0
+    """
+    xp = namespace(trace)
+    positive = squared_norm > 0
+    ratio = trace / (math.sqrt(rank) * xp.sqrt(xp.where(positive, squared_norm, 1.0)))
+    share: Array = xp.where(positive, ratio, np.nan).clip(-1.0, 1.0)  # [...], rounding may exceed ±1
+    return share
+
+
+def self_attending_std(rank: int, d: int) -> float:
+    """Return the standard deviation of τ for independent Gaussian factors of width d: 1/√(rank·d). The mean is 0."""
+    return 1 / math.sqrt(rank * d)

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from attngeo.applications.compare.change.form_change import head_changes, head_cosines, layer_change, squared_difference
-from attngeo.weights.scoring.factors import Factors
 from attngeo.weights.scoring.layer import LayerFactors
 
 HEADS, GROUPS, WIDTH, SIZE = 6, 3, 40, 8
@@ -14,12 +13,12 @@ HEADS, GROUPS, WIDTH, SIZE = 6, 3, 40, 8
 
 def factors(rng: np.random.Generator, size: int = SIZE, dtype=np.float32) -> LayerFactors:
     query, key = (rng.standard_normal((n, size, WIDTH)).astype(dtype) for n in (HEADS, GROUPS))
-    return LayerFactors(Factors(query), Factors(key))
+    return LayerFactors(query.mT, key.mT)
 
 
 def dense(layer: LayerFactors, head: int) -> np.ndarray:
-    query, key = layer.query.w[head], layer.key.w[head // layer.group_size]
-    return query.T.astype(np.float64) @ key.astype(np.float64)
+    query, key = layer.query[head], layer.key[head // layer.group_size]
+    return query.astype(np.float64) @ key.T.astype(np.float64)
 
 
 def norms(a: LayerFactors, b: LayerFactors, pairs) -> list[tuple[float, float]]:
@@ -92,7 +91,7 @@ def test_equal_forms_have_changed_by_exactly_zero():
 
 def test_a_zero_form_has_no_change():
     rng = np.random.default_rng(6)
-    a = LayerFactors(Factors(np.zeros((HEADS, SIZE, WIDTH), np.float32)), factors(rng).key)
+    a = LayerFactors(np.zeros((HEADS, WIDTH, SIZE), np.float32), factors(rng).key)
     assert np.isnan(head_changes(a, factors(rng), [(0, 0)], [(0.0, 1.0)])[0].change)
 
 
@@ -101,10 +100,10 @@ def test_the_cosine_of_forms_of_different_size_keeps_its_digits(scale):
     """‖M_A − M_B‖² alone says nothing about a form that is lost in its rounding."""
     rng = np.random.default_rng(4)
     a, b = factors(rng), factors(rng)
-    b = LayerFactors(Factors(a.query.w + b.query.w), Factors(a.key.w + b.key.w))
+    b = LayerFactors(a.query + b.query, a.key + b.key)
     m_a, m_b = (sum(dense(layer, head) for head in range(HEADS)) for layer in (a, b))
     expected = (m_a * m_b).sum() / (np.linalg.norm(m_a) * np.linalg.norm(m_b))
-    scaled = LayerFactors(Factors(b.query.w * np.float32(scale)), b.key)
+    scaled = LayerFactors(b.query * np.float32(scale), b.key)
     assert layer_change(a, scaled, (np.linalg.norm(m_a), scale * np.linalg.norm(m_b))).cosine == pytest.approx(
         expected, abs=2e-6
     )
@@ -118,7 +117,7 @@ def test_changes_do_not_depend_on_the_scale_of_the_forms(scale):
     rng = np.random.default_rng(3)
     a, b = factors(rng), factors(rng)
     pairs = [(0, 0), (1, 5)]
-    scaled = [LayerFactors(Factors(side.query.w * np.float32(scale)), side.key) for side in (a, b)]
+    scaled = [LayerFactors(side.query * np.float32(scale), side.key) for side in (a, b)]
     expected = head_changes(a, b, pairs, norms(a, b, pairs))
     for found, one in zip(head_changes(*scaled, pairs, norms(*scaled, pairs)), expected, strict=True):
         assert (found.change, found.cosine) == pytest.approx((one.change, one.cosine), rel=1e-6)
@@ -132,7 +131,7 @@ def test_changes_of_layers_of_different_size_do_not_depend_on_their_scale(scale)
     m_a, m_b = (sum(dense(layer, head) for head in range(HEADS)) for layer in (a, b))
     norm_a, norm_b = np.linalg.norm(m_a), np.linalg.norm(m_b)
     factor = np.float32(scale)
-    scaled = [LayerFactors(Factors(side.query.w * factor), Factors(side.key.w * factor)) for side in (a, b)]
+    scaled = [LayerFactors(side.query * factor, side.key * factor) for side in (a, b)]
     found = layer_change(*scaled, (scale**2 * norm_a, scale**2 * norm_b))
     assert found.change == pytest.approx(np.linalg.norm(m_a - m_b) / norm_a, rel=1e-6)
     assert found.cosine == pytest.approx((m_a * m_b).sum() / (norm_a * norm_b), abs=1e-6)

@@ -12,7 +12,6 @@ from attngeo.applications.compare.origin.matched_cosine import cosine_matrix, ma
 from attngeo.applications.compare.origin.permuted_basis import permuted_statistics, statistic, wrongly_paired
 from attngeo.applications.compare.origin.reduced_forms import ReducedShape, reduced_forms
 from attngeo.applications.compare.p_values import p_value
-from attngeo.weights.scoring.factors import Factors
 from attngeo.weights.scoring.layer import LayerFactors
 
 WIDTH = 16
@@ -95,7 +94,7 @@ def test_reduced_forms_are_blocks_of_the_dense_forms():
     query, key = rng.standard_normal((4, 3, WIDTH)), rng.standard_normal((2, 3, WIDTH))  # [H, r, d], [G, r, d]
     shape = ReducedShape.draw(WIDTH, 5, seed=0)
     shape = ReducedShape(np.array([1, 5, 6]), shape.layers, 0)
-    found = reduced_forms(LayerFactors(Factors(query), Factors(key)), shape.dimensions)  # [9, 4]
+    found = reduced_forms(LayerFactors(query.mT, key.mT), shape.dimensions)  # [9, 4]
     for head in range(4):
         block = (query[head].T @ key[head // 2])[np.ix_(shape.dimensions, shape.dimensions)]
         assert found[:, head] == pytest.approx((block / np.linalg.norm(block)).ravel())

@@ -33,7 +33,7 @@ def smollm2_scores(smollm2: Path) -> attngeo.ScoreTable:
 
 @pytest.fixture(scope="session")
 def smollm2_curves(smollm2: Path) -> Any:
-    from attngeo.weights.scoring.rotary import offset_curves
+    from attngeo.weights.scoring.offsets import offset_curves
 
     return offset_curves(smollm2, last=600, layers=[0, 1])
 

@@ -40,7 +40,7 @@ from attngeo.show.page.sections.description import (
     stack_name,
 )
 from attngeo.weights.scoring import head_nulls, layer_nulls, list_published
-from attngeo.weights.scoring.head_form import extreme_heads, head_forms
+from attngeo.weights.scoring.form import extreme_heads, head_forms
 
 HOSTILE = '<img src=x onerror="alert(1)"></script>%{x}&'
 

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING
 from attngeo.applications.compare.change.form_change import FormChange, head_changes, layer_change
 from attngeo.applications.compare.change.layer_pairs import LayerPair
 from attngeo.io.tables import table_of
-from attngeo.weights.scoring.columns.layer_rows import layer_rows, turning_pairs
-from attngeo.weights.scoring.factored import Figures
 from attngeo.weights.scoring.layer import LayerFactors
-from attngeo.weights.scoring.rows import Row, null_if_nan
+from attngeo.weights.scoring.score import layer_rows
+from attngeo.weights.scoring.score_table import Row, null_if_nan
 
 if TYPE_CHECKING:
     import polars as pl
@@ -46,10 +45,7 @@ def change_rows(pair: LayerPair, a: LayerFactors, b: LayerFactors) -> tuple[list
 
     Where the head count of either model is unknown, the whole layer is the one head of both.
     """
-    rows_a, rows_b = (
-        layer_rows(side, factors, Figures(ranks=True, rotary=turning_pairs(side)))
-        for side, factors in ((pair.a, a), (pair.b, b))
-    )
+    rows_a, rows_b = (layer_rows(side) for side in (pair.a, pair.b))
     forms = slice(1, None) if pair.heads_known else slice(1)
     norms_a, norms_b = ([row["norm"] for row in rows[forms]] for rows in (rows_a, rows_b))
     labelled = pair.heads

@@ -18,9 +18,9 @@ import numpy as np
 
 from attngeo.arrays import AnyFloats
 from attngeo.io.threads import each
-from attngeo.weights.scoring.factors import Factors
 from attngeo.weights.scoring.layer import LayerFactors
-from attngeo.weights.scoring.products import BLOCK, inner_product, product, symmetric_product
+from attngeo.weights.scoring.norms import gram_matrix, product
+from attngeo.weights.scoring.symmetry import squared_norm
 
 UNEQUAL = 4  # the product of two forms whose norms differ by more than this factor is lost in ‖M_A‖² + ‖M_B‖²
 CANCELLED = 1e-3  # a sum this small beside its terms has lost float32 digits and is computed again in float64
@@ -49,17 +49,17 @@ def head_changes(
 
     def work(item: tuple[tuple[int, int], tuple[float, float]]) -> FormChange:
         (i, j), both = item
-        sides = query_a.w[i], query_b.w[j], key_a.w[i // a.group_size], key_b.w[j // b.group_size]  # [r, d]
+        sides = query_a[i].mT, query_b[j].mT, key_a[i // a.group_size].mT, key_b[j // b.group_size].mT  # [r, d]
         return _change(*sides, both)
 
-    _, r, d = query_a.w.shape
+    _, d, r = query_a.shape
     return each(work, list(zip(pairs, norms, strict=True)), 4 * d * r * r)
 
 
 def layer_change(a: LayerFactors, b: LayerFactors, norms: tuple[float, float]) -> FormChange:
     """Return the change of the layer form; norms: (‖M_A‖, ‖M_B‖)."""
-    sides = a.layer_query.w[0], b.layer_query.w[0], a.layer_key.w[0], b.layer_key.w[0]  # [G r, d]
-    return _change(*sides, norms)
+    (query_a, key_a), (query_b, key_b) = a.form, b.form  # [d, G r]
+    return _change(query_a.mT, query_b.mT, key_a.mT, key_b.mT, norms)
 
 
 def head_cosines(
@@ -70,10 +70,10 @@ def head_cosines(
 
     def work(item: tuple[tuple[int, int], tuple[float, float]]) -> float:
         (i, j), both = item
-        inner = _inner(query_a.w[i], query_b.w[j], key_a.w[i // a.group_size], key_b.w[j // b.group_size])
+        inner = _inner(query_a[i].mT, query_b[j].mT, key_a[i // a.group_size].mT, key_b[j // b.group_size].mT)
         return _ratio(inner, both[0] * both[1])
 
-    _, r, d = query_a.w.shape
+    _, d, r = query_a.shape
     return each(work, list(zip(pairs, norms, strict=True)), 2 * d * r * r)
 
 
@@ -123,8 +123,13 @@ def _inner(query_a: AnyFloats, query_b: AnyFloats, key_a: AnyFloats, key_b: AnyF
     return inner_product(product(query_a, query_b.T), product(key_a, key_b.T)) * math.prod(scales)  # of [r_a, r_b]
 
 
+def inner_product(a: AnyFloats, b: AnyFloats) -> float:
+    """Return Σ a_ij b_ij."""
+    return float(squared_norm(a, b))
+
+
 def _gram(w: AnyFloats) -> AnyFloats:
-    return symmetric_product(w) if len(w) > 2 * BLOCK else Factors(w[None]).gram[0]
+    return gram_matrix(w.mT)  # type: ignore[no-any-return]
 
 
 def _ratio(inner: float, norms: float) -> float:

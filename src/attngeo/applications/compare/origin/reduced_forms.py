@@ -43,6 +43,6 @@ class ReducedShape:
 
 def reduced_forms(factors: LayerFactors, dimensions: Ints) -> AnyFloats:
     """Return the forms of all heads, restricted to some hidden dimensions, as unit columns `[d'², H]`."""
-    query, key = (side.w[:, :, dimensions] for side in (factors.query, factors.key))  # [H, r, d'], [G, r, d']
+    query, key = (side.mT[:, :, dimensions] for side in (factors.query, factors.key))  # [H, r, d'], [G, r, d']
     keys = np.repeat(key, factors.group_size, axis=0)  # [H, r, d']
     return unit_forms(query, keys)

@@ -21,7 +21,7 @@ from attngeo.show.page.sections.description import (
 )
 
 if TYPE_CHECKING:
-    from attngeo.weights.scoring.head_form import HeadForm
+    from attngeo.weights.scoring.form import HeadForm
 
 READING = (
     "The heads shown have the highest, the median and the lowest symmetry of their stack. In the first figure each "
@@ -37,7 +37,7 @@ def head_forms_section(forms: Sequence[HeadForm], *, id: str = "forms") -> Secti
 
     forms: as `head_forms` returns them
 
-    >>> from attngeo.weights.scoring.head_form import head_forms
+    >>> from attngeo.weights.scoring.form import head_forms
     >>> section = head_forms_section(head_forms(attngeo.bundled("encoder"), [("encoder", 2, 1)]))
     >>> [figure.id for figure in section.figures]
     ['forms-norms', 'forms-spectra']

@@ -26,7 +26,7 @@ from attngeo.show.page.sections.description import (
 if TYPE_CHECKING:
     import polars as pl
 
-    from attngeo.weights.scoring.nulls.layer_nulls import LayerNulls, NullLevel
+    from attngeo.weights.scoring.score_table import LayerNulls, NullLevel
 
 READING = (
     "The line joins the layers of a stack, and each dot is one head. 1 means symmetric and −1 skew-symmetric; a "

@@ -23,7 +23,7 @@ from attngeo.show.page.sections.description import (
 )
 
 if TYPE_CHECKING:
-    from attngeo.weights.scoring.rotary.curves import OffsetCurve, OffsetCurves
+    from attngeo.weights.scoring.offsets import OffsetCurve, OffsetCurves
 
 EXACT = 32  # offsets up to this one are all drawn, later ones at growing distances
 DRAWN = 160  # offsets drawn, about

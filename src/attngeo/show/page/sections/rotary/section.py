@@ -12,7 +12,7 @@ from attngeo.show.page.sections.rotary.offsets import offset_figures
 if TYPE_CHECKING:
     import polars as pl
 
-    from attngeo.weights.scoring.rotary.curves import OffsetCurves
+    from attngeo.weights.scoring.offsets import OffsetCurves
 
 FREQUENCY_READING = (
     "A rotary pair of dimensions turns by its frequency from one token to the next: pairs on the left of the first "

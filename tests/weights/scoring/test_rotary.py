@@ -7,8 +7,12 @@ import pytest
 
 from attngeo.errors import InputError
 from attngeo.weights.layout.rotary import RotaryPairs
+from attngeo.weights.scoring.directionality import directionality
+from attngeo.weights.scoring.engine import score_forms
 from attngeo.weights.scoring.form import Form
-from attngeo.weights.scoring.rotary import rotary_average, symmetry_at, symmetry_parts
+from attngeo.weights.scoring.layer import side_by_side
+from attngeo.weights.scoring.offsets import symmetry_at, symmetry_parts
+from attngeo.weights.scoring.rotary import rotary_average
 
 RNG = np.random.default_rng(0)
 D, R, G, SHARED = 40, 16, 3, 2
@@ -64,7 +68,13 @@ def test_the_closed_form_is_the_average_over_many_offsets(name: str, heads: str)
         query, key = query[:1], key[:1]
     symmetry, rows, columns = explicit_average(query, key, rotary, 3000)
     grouped = query.reshape(len(key), -1, D, R).sum(1)  # [G, D, R]
-    average = rotary_average(grouped, key, rotary)
+    sides = side_by_side(grouped), side_by_side(key)  # [D, G·R]
+    average = rotary_average(*sides, rotary, len(key))
+    scores = score_forms(*sides, rotary, groups=len(key))  # from the products of the factors
+    assert float(scores.symmetry_rope) == pytest.approx(float(average.symmetry), abs=1e-12)
+    assert float(scores.directionality_rope) == pytest.approx(
+        float(directionality(average.rows, average.columns)), abs=1e-9
+    )
     assert float(average.symmetry) == pytest.approx(symmetry, abs=1e-3)
     assert abs(symmetry) > 0.05
     np.testing.assert_allclose(average.rows, rows, rtol=4e-3)
@@ -82,12 +92,12 @@ def test_without_rotating_pairs_it_is_the_plain_score() -> None:
 def test_torch_agrees_with_numpy_on_a_batch() -> None:
     torch = pytest.importorskip("torch")
     query, key = factors()
-    batch = query[:G][:, None], key[:, None]  # [3, 1, D, R]: three heads
+    batch = query[:G], key  # [3, D, R]: three heads
     ours = rotary_average(*batch, CASES["partial"])
     theirs = rotary_average(*map(torch.from_numpy, batch), CASES["partial"])
-    for name in ("symmetry", "rows", "columns"):
+    for name in ("symmetry", "rows", "columns", "alpha", "beta", "energy"):
         np.testing.assert_allclose(getattr(theirs, name).numpy(), getattr(ours, name), rtol=1e-12)
-    single = [float(rotary_average(query[h : h + 1], key[h : h + 1], CASES["partial"]).symmetry) for h in range(G)]
+    single = [float(rotary_average(query[h], key[h], CASES["partial"]).symmetry) for h in range(G)]
     np.testing.assert_allclose(ours.symmetry, single, rtol=1e-12)
 
 
@@ -123,13 +133,22 @@ def test_equal_queries_and_keys_up_to_a_factor_per_pair_are_symmetric() -> None:
     assert Form(query, key[0], rotary).rope_symmetry() < 0.999
 
 
-def test_averages_over_a_window_approach_the_limit() -> None:
-    query, key = factors()
-    rotary = CASES["halves"]
-    limit = Form(query[0], key[0], rotary).rope_symmetry()
-    for window, tolerance in ((200, 2e-2), (20_000, 5e-4)):
-        numerator, denominator = symmetry_parts(query[:1], key[:1], rotary, np.arange(window, dtype=float))
-        assert numerator.sum() / denominator.sum() == pytest.approx(limit, abs=tolerance)
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("groups", [1, G])
+def test_parts_agree_with_rotated_factors_and_average_to_the_limit(name: str, groups: int) -> None:
+    rotary, (query, key) = CASES[name], factors()
+    query, key = query[:groups], key[:groups]
+    offsets = np.array([0.0, 1.0, 7.0, 33.0])
+    for offset, numerator, denominator in zip(offsets, *symmetry_parts(query, key, rotary, offsets), strict=True):
+        there, back = (
+            sum(Form(q, k, rotary).at(sign * offset).dense() for q, k in zip(query, key, strict=True))
+            for sign in (1, -1)
+        )
+        assert numerator == pytest.approx((there * back.T).sum(), rel=1e-10, abs=1e-9)
+        assert denominator == pytest.approx(((there**2).sum() + (back**2).sum()) / 2, rel=1e-10)
+    numerators, denominators = symmetry_parts(query, key, rotary, np.arange(20_000.0))
+    limit = float(rotary_average(side_by_side(query), side_by_side(key), rotary, groups).symmetry)
+    assert numerators.sum() / denominators.sum() == pytest.approx(limit, abs=2e-3)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Forms of chosen heads agree with the score table and with the dense form."""
+"""Forms of chosen heads agree with the score table and with the dense form, and so do their spectra."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 import attngeo
 from attngeo.data import bundled
 from attngeo.errors import InputError
-from attngeo.weights.scoring.head_form import extreme_heads, head_forms
+from attngeo.weights.scoring.form import extreme_heads, head_forms, part_spectra
 
 
 @pytest.mark.parametrize("model", ["encoder", "minilm"])
@@ -53,3 +53,23 @@ def test_no_heads_give_no_forms_and_a_missing_head_is_named():
 
 def test_a_table_without_heads_has_no_extreme_heads():
     assert extreme_heads(attngeo.score(bundled("encoder"), heads=False, nulls=False).frame) == []
+
+
+@pytest.mark.parametrize(("d", "r"), [(40, 4), (40, 20), (40, 30), (9, 9), (1, 1), (64, 1)])
+def test_spectra_are_those_of_the_dense_parts(d, r):
+    query, key = np.random.default_rng(d + r).normal(size=(2, d, r))
+    form = query @ key.T
+    count = min(2 * r, d)
+    for found, part in zip(part_spectra(query, key), ((form + form.T) / 2, (form - form.T) / 2j), strict=True):
+        dense = np.linalg.eigvalsh(part)  # ascending, with d − count zeros
+        largest = dense[np.argsort(-abs(dense))][:count]
+        assert found.shape == (count,)
+        np.testing.assert_allclose(found, np.sort(largest)[::-1], atol=1e-10 * abs(form).max() * d)
+
+
+def test_a_symmetric_form_has_no_skew_part():
+    w = np.random.default_rng(0).normal(size=(50, 5))
+    symmetric, skew = part_spectra(w, w)
+    assert abs(skew).max() < 1e-12 * symmetric.max()
+    np.testing.assert_allclose(symmetric[:5], np.linalg.eigvalsh(w.T @ w)[::-1])
+    assert abs(symmetric[5:]).max() < 1e-12 * symmetric.max()

@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING
 
-from attngeo.weights.scoring.nulls.layer_nulls import LayerNulls, NullLevel, layer_nulls
-from attngeo.weights.scoring.published.scores import list_published
+from attngeo.weights.scoring.published import list_published
+from attngeo.weights.scoring.score_table import LayerNulls, NullLevel, layer_nulls
 from attngeo.weights.sources.diffusers_format import PREFIX
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ import pytest
 import attngeo
 from attngeo.data import bundled
 from attngeo.errors import InputError
-from attngeo.weights.scoring.rotary import OffsetCurves, offset_curves
+from attngeo.weights.scoring.offsets import OffsetCurves, offset_curves
 from attngeo.weights.sources.memory import MemoryCheckpoint
 
 LAYERS = (0, 14)

@@ -9,36 +9,35 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
 from attngeo.weights.layout.rotary import RotaryPairs
-from attngeo.weights.scoring.factored import Figures, FormScores
-from attngeo.weights.scoring.factors import Factors
+from attngeo.weights.scoring.engine import Scores
 from attngeo.weights.scoring.layer import LayerFactors, head_scores, layer_scores
-from attngeo.weights.scoring.rows import Row, null_if_nan
+from attngeo.weights.scoring.score_table import Row, score_columns
 
 SEED = 0
+COLUMNS = ("symmetry", "directionality", "symmetry_rope", "directionality_rope")
 
-# Keys can be exchanged between layers that agree in stack, shape of the queries, shape of the keys and G. The first
-# entry is "layer" for layer forms and "head" for heads.
-Kind = tuple[str, str, tuple[int, ...], tuple[int, ...], int]
+# Keys can be exchanged between layers that agree in stack, shape of the queries and shape of the keys. The first entry
+# is "layer" for layer forms and "head" for heads.
+Kind = tuple[str, str, tuple[int, ...], tuple[int, ...]]
 
 
 @dataclass(frozen=True, eq=False)
-class UnpairedForms:
+class _Unpaired:
     """The form of a layer, or its heads, which are to be scored with the keys of another layer."""
 
     rows: Sequence[Row]
-    key: Factors  # their own
-    scores_with: Callable[[Factors], Sequence[FormScores]]
+    key: Any  # their own
+    scores_with: Callable[[Any], Scores[Any]]
 
-    def pair_with(self, key: Factors) -> None:
+    def pair_with(self, key: Any) -> None:
         """Fill in the columns, unless the keys are the forms' own: the same layer, or one that shares its weights."""
-        own = self.key.w
-        if bool((key.w[0, :, 0] == own[0, :, 0]).all()) and bool((key.w == own).all()):
-            return
-        fill_repaired(self.rows, self.scores_with(key))
+        if not (bool((key[..., 0] == self.key[..., 0]).all()) and bool((key == self.key).all())):
+            fill_repaired(self.rows, self.scores_with(key))
 
 
 @dataclass(frozen=True)
@@ -48,36 +47,30 @@ class RepairedNull:
     Layer forms and heads are independent of each other and may be added in different threads.
     """
 
-    first: dict[Kind, UnpairedForms] = field(default_factory=dict)
-    last: dict[Kind, Factors] = field(default_factory=dict)  # the keys of the last layer
+    first: dict[Kind, _Unpaired] = field(default_factory=dict)
+    last: dict[Kind, Any] = field(default_factory=dict)  # the keys of the last layer
 
     def add_layer(self, stack: str, factors: LayerFactors, row: Row, rotary: RotaryPairs | None = None) -> None:
         """Score the form of the next layer; `row` is its row.
 
         rotary: how queries and keys rotate, also when keys of another layer take the place of its own
         """
-        groups, figures = factors.groups, Figures(dominance=False, rotary=rotary)
-        query = factors.layer_query.without_summands()  # a null does not need the last digits
-        self._pair(
-            ("layer", stack, factors.query.w.shape, factors.key.w.shape, groups),
-            UnpairedForms([row], factors.layer_key, lambda key: [layer_scores(query, key, figures, groups)]),
-        )
+        kind = ("layer", stack, tuple(factors.query.shape), tuple(factors.key.shape))
+        unpaired = _Unpaired([row], factors.form[1], lambda key: layer_scores(factors, rotary, key=key))
+        self._pair(kind, unpaired)
 
     def add_heads(
         self, stack: str, factors: LayerFactors, rows: Sequence[Row], rotary: RotaryPairs | None = None
     ) -> None:
         """Score the heads of the next layer; `rows` are their rows."""
-        figures = Figures(dominance=False, rotary=rotary)
-        query, key = factors.heads
         if factors.groups > 1:
-            fill_repaired(rows, head_scores(query, key, derangement(factors.groups), figures))
-        else:
-            self._pair(
-                ("head", stack, query.w.shape, key.w.shape, 1),
-                UnpairedForms(rows, key, lambda other: head_scores(query, other, figures=figures)),
-            )
+            key = factors.key[derangement(factors.groups)]
+            fill_repaired(rows, head_scores(factors, rotary, key=key))
+            return
+        kind = ("head", stack, tuple(factors.query.shape), tuple(factors.key.shape))
+        self._pair(kind, _Unpaired(rows, factors.key, lambda key: head_scores(factors, rotary, key=key)))
 
-    def _pair(self, kind: Kind, forms: UnpairedForms) -> None:
+    def _pair(self, kind: Kind, forms: _Unpaired) -> None:
         """Score forms with the keys of the previous layer; those of the first layer wait for the last one."""
         if kind in self.first:
             forms.pair_with(self.last[kind])
@@ -103,10 +96,7 @@ def derangement(groups: int) -> list[int]:
     return [int(g) for g in partner]
 
 
-def fill_repaired(rows: Sequence[Row], scored: Sequence[FormScores]) -> None:
+def fill_repaired(rows: Sequence[Row], scores: Scores[Any]) -> None:
     """Fill in the columns from the scores with other keys."""
-    for row, scores in zip(rows, scored, strict=True):
-        row["symmetry_repaired"] = null_if_nan(scores.symmetry)
-        row["directionality_repaired"] = null_if_nan(scores.directionality)
-        row["symmetry_rope_repaired"] = null_if_nan(scores.rotary.symmetry)
-        row["directionality_rope_repaired"] = null_if_nan(scores.rotary.directionality)
+    for row, found in zip(rows, score_columns(scores, COLUMNS), strict=True):
+        row |= {f"{name}_repaired": value for name, value in found.items()}

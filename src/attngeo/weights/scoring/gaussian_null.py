@@ -18,28 +18,26 @@ that of a complex Wishart matrix [G, G] with d degrees of freedom, twice, and th
 attention factor f (YaRN, LongRoPE) multiplies what rotates by f⁴, so that u/r becomes u/(u + 2n f⁴), and λ of a pair
 f⁴ λ.
 
-`tests/weights/scoring/nulls/test_gaussian.py` compares all of them with draws of the whole factors at full size.
+`tests/weights/scoring/test_gaussian_null.py` compares all of them with draws of the whole factors at full size.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from attngeo.arrays import Floats
 from attngeo.errors import InputError
 from attngeo.io.archive import load_npy
 from attngeo.io.files import cache_dir, cache_file
-from attngeo.weights.scoring.directionality import directionality_of_excess, excess
-from attngeo.weights.scoring.dominance import dominance
-from attngeo.weights.scoring.symmetry import symmetry
+from attngeo.weights.layout.rotary import RotaryPairs
+from attngeo.weights.scoring.directionality import directionality, dominance
+from attngeo.weights.scoring.engine import score_forms
 
 DRAWS = 999
 REDUCED_WIDTH = 64  # at which symmetry is drawn
@@ -70,20 +68,22 @@ class GaussianNull:
         """The distances of the drawn directionalities from `centre`, in ascending order."""
         return np.sort(np.abs(self.directionality - self.centre))
 
-    def symmetry_z(self, score: float) -> float:
-        """Return the distance of a symmetry from the mean of the null, in standard deviations.
+    def level(self, score: str) -> tuple[float, float]:
+        """Return mean and standard deviation of a score: "symmetry", "directionality" or "dominance".
 
-        It is NaN where the null has no spread: for d = 1 every form is symmetric.
+        A null without spread has the standard deviation 0: for d = 1 every form is symmetric, and for d ≤ 5 no norm can
+        exceed its threshold.
         """
-        return (score - self.symmetry_mean) / self.symmetry_std if self.symmetry_std > 0 else math.nan
+        return {
+            "symmetry": (self.symmetry_mean, self.symmetry_std),
+            "directionality": (self.centre, self.directionality_std),
+            "dominance": (self.dominance_mean, self.dominance_std),
+        }[score]
 
-    def directionality_z(self, score: float) -> float:
-        """Return the distance of a directionality from the mean of the null, in standard deviations.
-
-        It is NaN where the null has no spread: for d ≤ 5 no norm can exceed its threshold.
-        """
-        std = self.directionality_std
-        return (score - self.centre) / std if std > 0 else math.nan
+    def z(self, score: str, value: float) -> float:
+        """Return the distance of a score from the mean of the null, in standard deviations; NaN without spread."""
+        mean, std = self.level(score)
+        return (value - mean) / std if std > 0 else math.nan
 
     def directionality_p(self, score: float) -> float:
         """Return the two-sided p-value (1 + number of draws at least as far from the centre)/(1 + number of draws)."""
@@ -91,10 +91,6 @@ class GaussianNull:
             return math.nan
         nearer = int(np.searchsorted(self._distances, abs(score - self.centre)))
         return (1 + len(self._distances) - nearer) / (1 + len(self._distances))
-
-    def dominance_z(self, score: float) -> float:
-        """Return the distance of a dominance from the mean of the null, in standard deviations."""
-        return (score - self.dominance_mean) / self.dominance_std if self.dominance_std > 0 else math.nan
 
 
 @lru_cache(maxsize=256)
@@ -159,36 +155,30 @@ def _draw_symmetry_std(d: int, r: int, rng: np.random.Generator) -> float:
     rank = max(min(r, 8), round(r * width / d))  # lower ranks have long tails and need many more draws
     draws = max(400, FACTOR_ENTRIES // (rank * width))
     query, key = rng.standard_normal((2, draws, rank, width), dtype=np.float32)
-    if rank > width:  # M is smaller than its factors; as factors of itself it is M·I
-        query = key.swapaxes(1, 2) @ query  # [draws, width, width]
-        key = np.eye(width, dtype=np.float32)[None]  # [1, width, width]
-    query_t, key_t = query.swapaxes(1, 2), key.swapaxes(1, 2)  # [draws, width, rank]
-    scores = symmetry(query @ key_t, query @ query_t, key @ key_t)  # [draws]
-    return float(np.sqrt(np.square(scores - 1 / width, dtype=np.float64).mean())) * width / d
+    scores = score_forms(query.mT, key.mT).symmetry  # [draws]
+    return float(np.sqrt(np.square(scores - 1 / width).mean())) * width / d
 
 
 def _draw_norm_scores(d_query: int, d_key: int, dimensions: Dimensions, rng: np.random.Generator) -> Floats:
     """Return mean and standard deviation of the dominance of random forms, and their directionality `[2 + draws]`."""
+    square = d_query == d_key
     if _has_few_entries(d_query, d_key, dimensions):
-        rows, columns = _draw_whole_forms(d_query, d_key, dimensions, rng)  # [draws, d_q], [draws, d_k]
-        return _norm_scores([(rows, columns)], square=d_query == d_key)
+        return _summary(*_draw_whole_forms(d_query, d_key, dimensions, rng), square=square)
     columns = _draw_row_norms(d_key, _gram_traces(d_query, *dimensions), rng)  # [draws, d_k]
     traces = _gram_traces(d_key, *dimensions)
-    parts = np.array_split(columns, 16)  # wide forms take much memory
-    drawn = ((_draw_row_norms(d_query, traces, rng, len(some)), some) for some in parts)
-    return _norm_scores(drawn, square=d_query == d_key)
-
-
-def _norm_scores(norms: Iterable[tuple[Floats, Floats]], *, square: bool) -> Floats:
-    """Return what `_draw_norm_scores` returns, from row norms [some, d_q] and column norms [some, d_k]."""
     direction, ratio = [], []
-    for rows, columns in norms:
-        direction.append(directionality_of_excess(excess(rows), excess(columns)))
-        ratio.append(dominance(rows, columns))
-    ratios = np.concatenate(ratio)
-    mean = 0.0 if square else float(ratios.mean())
-    std = math.sqrt(float(np.square(ratios - mean).mean()))
-    return np.concatenate([[mean if std > 0 else math.nan, std], *direction])
+    for some in np.array_split(columns, 16):  # wide forms take much memory
+        rows = _draw_row_norms(d_query, traces, rng, len(some))  # [some, d_q]
+        direction.append(directionality(rows, some))
+        ratio.append(dominance(rows, some))
+    return _summary(np.concatenate(direction), np.concatenate(ratio), square=square)
+
+
+def _summary(direction: Floats, ratio: Floats, *, square: bool) -> Floats:
+    """Return what `_draw_norm_scores` returns, from the directionality and the dominance of each draw."""
+    mean = 0.0 if square else float(ratio.mean())
+    std = math.sqrt(float(np.square(ratio - mean).mean()))
+    return np.concatenate([[mean if std > 0 else math.nan, std], direction])
 
 
 def _has_few_entries(d_query: int, d_key: int, dimensions: Dimensions) -> bool:
@@ -200,29 +190,22 @@ def _has_few_entries(d_query: int, d_key: int, dimensions: Dimensions) -> bool:
 def _draw_whole_forms(
     d_query: int, d_key: int, dimensions: Dimensions, rng: np.random.Generator
 ) -> tuple[Floats, Floats]:
-    """Return the row norms [draws, d_q] and column norms [draws, d_k] of random forms, from their whole factors.
-
-    With a pair of dimensions as one complex number, M_Δ is the real part of e^{iΔθ} Q Kᴴ, whose mean square over Δ is
-    half of |Q Kᴴ|².
-    """
+    """Return the directionality and the dominance of random forms, each `[draws]`, from their whole factors."""
     real, pairs, groups, energy = dimensions
     query, key = (rng.standard_normal((DRAWS, d, real)) for d in (d_query, d_key))
-    rows, columns = _squared_row_norms(query, key), _squared_row_norms(key, query)
-    if pairs:
-        query, key = (
-            rng.standard_normal((2, pairs, DRAWS, d, groups)).transpose(1, 2, 3, 4, 0) @ np.array([1, 1j])
-            for d in (d_query, d_key)
-        )  # [pairs, draws, d, groups]
-        rows = rows + energy / 2 * _squared_row_norms(query, key).sum(0)
-        columns = columns + energy / 2 * _squared_row_norms(key, query).sum(0)
-    return np.sqrt(rows), np.sqrt(columns)
-
-
-def _squared_row_norms(query: NDArray[Any], key: NDArray[Any]) -> Floats:
-    """Return ‖(Q Kᴴ)_i‖² of real or complex factors [..., d_q, r] and [..., d_k, r], `[..., d_q]`."""
-    gram = key.swapaxes(-1, -2).conj() @ key  # [..., r, r]
-    squares: Floats = ((query @ gram) * query.conj()).real.sum(-1)
-    return squares
+    if not pairs:
+        scores = score_forms(query, key)
+        return scores.directionality, scores.dominance
+    fixed = real // groups
+    rotary = RotaryPairs.halves(np.arange(1.0, pairs + 1), factor=energy**0.25)
+    whole = []  # [draws, d, G·r], the pairs of each key head before its other dimensions
+    for still in (query, key):
+        shape = *still.shape[:2], groups
+        turning = rng.standard_normal((2, pairs, *shape)).transpose(2, 3, 4, 0, 1)  # [draws, d, G, 2, pairs]
+        heads = np.concatenate([turning.reshape(*shape, 2 * pairs), still.reshape(*shape, fixed)], 3)
+        whole.append(heads.reshape(*shape[:2], -1))
+    scores = score_forms(whole[0], whole[1], rotary, groups=groups)
+    return scores.directionality_rope, scores.dominance_rope
 
 
 def _gram_traces(d: int, real: int, pairs: int, groups: int, energy: float = 1.0) -> Floats:
