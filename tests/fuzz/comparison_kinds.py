@@ -74,7 +74,7 @@ def _mutate_comparison(rng: Random, data: bytes) -> bytes:
 
 def _read_comparison(rng: Random, folder: Path, out: Path) -> None:
     from attngeo import ModelComparison
-    from attngeo.show.comparison_report import comparison_report
+    from attngeo.show.comparison import comparison_report
 
     loaded = ModelComparison.load(folder / "saved.parquet")
     repr(loaded)
@@ -87,7 +87,7 @@ def _read_comparison(rng: Random, folder: Path, out: Path) -> None:
 
 def _read_map(rng: Random, folder: Path, out: Path) -> None:
     from attngeo import ModelMap
-    from attngeo.show.comparison_report import model_map_report
+    from attngeo.show.comparison import model_map_report
 
     loaded = ModelMap.load(folder / "saved.json")
     repr(loaded)

@@ -164,7 +164,7 @@ def _mutate_records(rng: Random, files: Files) -> Files:
 def _read_records(rng: Random, folder: Path, out: Path) -> None:
     """Read records, continue them with a scored checkpoint, and (sometimes) draw them."""
     import attngeo
-    from attngeo.show.training_curves import training_figure
+    from attngeo.show.training import training_figure
     from attngeo.training.monitoring.records import read_records
 
     path = folder / "attngeo.jsonl"

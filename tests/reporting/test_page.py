@@ -133,6 +133,17 @@ def test_nothing_is_wider_than_a_phone(pair_report, open_page):
     opened.clean()
 
 
+def test_a_page_that_is_narrowed_has_no_figure_of_its_former_width(pair_report, open_page):
+    opened = open_page(pair_report, viewport={"width": 1200, "height": 800}).ready()
+    opened.page.set_viewport_size({"width": 390, "height": 800})
+    opened.page.wait_for_function("document.documentElement.scrollWidth <= 390")
+    widths = "attngeo.page.figures.map(({ root, plot }) => [plot._fullLayout.width, root.clientWidth])"
+    opened.page.wait_for_function(f"{widths}.every(([drawn, room]) => Math.abs(drawn - room) <= 1)")
+    opened.page.set_viewport_size({"width": 1200, "height": 800})
+    opened.page.wait_for_function(f"{widths}.every(([drawn, room]) => room > 1100 && Math.abs(drawn - room) <= 1)")
+    opened.clean()
+
+
 def test_the_buttons_of_figures_work_offline_and_cover_no_title(pair_report, open_page):
     opened = open_page(pair_report).ready()
     titles = opened.page.locator(".modebar-btn").evaluate_all("buttons => buttons.map((b) => b.dataset.title)")

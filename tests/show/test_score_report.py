@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 import attngeo
-from attngeo.show.score_report import published_report, score_report
+from attngeo.show.scores import published_report, score_report
 from attngeo.show.terminal import WIDTH, Terminal
 from attngeo.weights.scoring.published.comparison import compare_with_published
 from attngeo.weights.scoring.published.scores import list_published

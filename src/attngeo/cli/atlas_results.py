@@ -75,7 +75,7 @@ def organize(
         from attngeo.atlas.budget import HubLimits
         from attngeo.atlas.organizing.texts import read_texts
         from attngeo.io.progress import ProgressBar
-        from attngeo.show.atlas.report import summary_report
+        from attngeo.show.atlas import summary_report
 
         if not refs:
             raise InputError("no models named, expected REF...")

@@ -95,7 +95,7 @@ def _compare(refs: list[str], options: dict[str, Any]) -> ModelComparison | Mode
 def _print(result: ModelComparison | ModelMap, heads: int | None, out: Path | None) -> None:
     """Print the report; write the result, or its table, to `out`."""
     from attngeo.applications.compare.comparison import ModelComparison
-    from attngeo.show.comparison_report import comparison_report, model_map_report
+    from attngeo.show.comparison import comparison_report, model_map_report
     from attngeo.show.tables import encode
 
     if isinstance(result, ModelComparison):

@@ -40,7 +40,7 @@ def demo(
     with one_line_errors(debug):
         import polars as pl
 
-        from attngeo.show.demo_report import demo_figure, demo_text
+        from attngeo.show.demo import demo_figure, demo_text
         from attngeo.weights.scoring.nulls.layer_nulls import head_nulls, layer_nulls
         from attngeo.weights.scoring.published.verdict import verdicts
 

@@ -157,7 +157,7 @@ def invariance(
             report = softmax_invariance(network, masked=masked, seed=seed, device=device, progress=bar.step)
         summary = invariance_summary(report)
         if out is not None:
-            from attngeo.show.canvas import save_figure
+            from attngeo.show.matplotlib import save_figure
 
             with atomic_folder(out) as folder:
                 (folder / "summary.txt").write_text(summary, "utf-8")
@@ -229,7 +229,7 @@ def _read_tensor(path: Path) -> NetworkTensor | Floats:
 
 
 def _draw_organization(organization: Organization, comparison: Comparison, folder: Path) -> None:
-    from attngeo.show.canvas import save_figure
+    from attngeo.show.matplotlib import save_figure
 
     for kind in ("slices", "trees", "heads")[: len(organization.trees)]:
         save_figure(organization.plot(kind), folder / f"{kind}.png")  # type: ignore[arg-type]

@@ -153,7 +153,7 @@ def _write_scores(
 ) -> None:
     import polars as pl
 
-    from attngeo.show.score_report import score_report
+    from attngeo.show.scores import score_report
     from attngeo.show.tables import encode
     from attngeo.weights.scoring.published.verdict import verdicts
 
@@ -182,7 +182,7 @@ def _check_rotates(ref: str, table: ScoreTable) -> None:
 
 def _write_frequencies(table: ScoreTable, every_row: bool, form: str, out: Path | None) -> None:
     """Write one row per layer as a table; in other formats, and with --all, one row per head and pair."""
-    from attngeo.show.rotary.report import frequency_report
+    from attngeo.show.rotary import frequency_report
     from attngeo.show.tables import encode
     from attngeo.weights.scoring.rotary.frequency_summary import FAST, SLOW, frequency_summary
 
@@ -196,7 +196,7 @@ def _write_frequencies(table: ScoreTable, every_row: bool, form: str, out: Path 
 
 def _frequency_figure(table: ScoreTable, where: Mapping[str, Any]) -> Figure:
     """Return the figure of energy against frequency and of symmetry against offset of each model."""
-    from attngeo.show.rotary.figures import rotary_figure
+    from attngeo.show.rotary import rotary_figure
     from attngeo.weights.scoring.rotary.curves import offset_curves
 
     assert table.frequencies is not None
@@ -230,7 +230,7 @@ def published(
     """Print the scores published with arXiv 2502.10927, with a caution where they are known to be wrong."""
     with one_line_errors(debug):
         form = output_format(form, out)
-        from attngeo.show.score_report import published_report
+        from attngeo.show.scores import published_report
         from attngeo.show.tables import encode
         from attngeo.weights.scoring.published.scores import list_published
 

@@ -61,7 +61,7 @@ def test_an_atlas_without_scores_cannot_be_drawn(tmp_path: Path) -> None:
 
 
 def test_many_models_share_one_style(atlas: attngeo.Atlas, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("attngeo.show.atlas.figures.NAMED", 3)
+    monkeypatch.setattr("attngeo.show.atlas.NAMED", 3)
     labels = [text.get_text() for text in atlas.plot().legends[0].get_texts()]
     assert labels == ["published, arXiv 2502.10927", "10 models of the atlas"]
 

@@ -24,7 +24,7 @@ from attngeo import __version__
 from attngeo.errors import AttngeoError, InputError, first_line
 from attngeo.live.load import ModelRef
 from attngeo.reporting.explorer.text_session import MOST_CHARACTERS, Superseded, TextSession
-from attngeo.show.page.explorer_page import explorer_html
+from attngeo.show.page.document import explorer_html
 
 LARGEST_REQUEST = 16 * MOST_CHARACTERS  # bytes: a character takes up to 4, and up to 12 as a JSON escape
 SECONDS_TO_SEND = 30  # that a browser has for sending a request

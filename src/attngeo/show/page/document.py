@@ -1,4 +1,8 @@
-"""`page_html`: a page as one HTML document that needs nothing else, with its data, its scripts and plotly inside."""
+"""Pages as HTML documents that need nothing else, with their data, their scripts and plotly inside.
+
+page_html       a report
+explorer_html   the page of the explorer
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from attngeo.show.page.assets import content_policy, json_block, packed_plotly, page_script, page_style, page_template
+from attngeo.show.page.assets import (
+    content_policy,
+    json_block,
+    packed_plotly,
+    page_script,
+    page_style,
+    page_template,
+    read_asset,
+)
 from attngeo.show.page.section import PageFigure, Section
 
 
@@ -54,7 +66,7 @@ def page_html(page: Page) -> str:
         for section in page.sections
         for figure in section.figures
     ]
-    script = page_script()
+    script = page_script("start")
     return template.render(
         policy=content_policy(script),
         version=page.version,
@@ -67,6 +79,27 @@ def page_html(page: Page) -> str:
         data=json_block({"figures": figures, "views": [_view_id(section) for section in attention]}),
         views=[{"id": _view_id(section), "data": json_block(section.data)} for section in attention],
         plotly=packed_plotly(),
+        script=script,
+    )
+
+
+def explorer_html(name: str, most_characters: int, version: str = "") -> str:
+    """Return the page of the explorer.
+
+    name: of the model
+    most_characters: that a text may have
+
+    >>> "<title>Explore org/name</title>" in explorer_html("org/name", 20_000)
+    True
+    """
+    template = page_template("explore.html", "the explorer")
+    script = page_script("explore")
+    return template.render(
+        policy=content_policy(script, requests="'self'"),
+        version=version,
+        name=name,
+        style=page_style() + read_asset("explore.css"),
+        data=json_block({"mostCharacters": most_characters}),
         script=script,
     )
 
