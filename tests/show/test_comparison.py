@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-import pytest
 
 import attngeo
 from attngeo.applications.compare.change import change_frame
@@ -13,8 +12,8 @@ from attngeo.applications.compare.comparison import ModelComparison
 from attngeo.applications.compare.model_map import FORMS, ModelMap, Pair
 from attngeo.applications.compare.origin.relation import Relation
 from attngeo.show import comparison_report, comparison_section, model_map_report, model_map_section
+from tests.show.same import same
 
-EXACT = {"rel": 1e-4, "abs": 1e-12}  # five significant digits
 PAIRS = (Pair(0, 1, 0.9, 0.5, "unrelated"), Pair(0, 2, 0.1, 0.001, "related"), Pair(1, 2, 0.8))
 
 
@@ -50,12 +49,12 @@ def test_changes_relation_and_distance_are_those_of_the_comparison(pair_comparis
         np.testing.assert_array_equal(ax.images[0].get_array(), expected)
     band, _, dot, control = related.plotly["data"]
     relation = comparison.related
-    assert dot["x"] + control["x"] == pytest.approx([relation.statistic, relation.control], **EXACT)
+    same(dot["x"] + control["x"], [relation.statistic, relation.control])
     margin = 1.96 * relation.null_std
     ends = [relation.null_mean - margin, relation.null_mean + margin]
-    assert [min(band["x"]), max(band["x"])] == pytest.approx(ends, **EXACT)
+    same([min(band["x"]), max(band["x"])], ends)
     assert [dots.get_offsets()[0, 1] for dots in test.collections] == [relation.statistic, relation.control]
-    assert distance.plotly["data"][2]["x"] == pytest.approx([comparison.distance.value], **EXACT)
+    same(distance.plotly["data"][2]["x"], [comparison.distance.value])
     assert section.notes == tuple(comparison.words())
 
 
@@ -109,7 +108,7 @@ def test_distances_are_drawn_in_the_order_of_their_names() -> None:
     tree, heat = distances.plotly["data"]
     np.testing.assert_allclose(np.array(heat["z"]), models.distances[np.ix_(order, order)], rtol=1e-4)
     joined = sorted({x for x in tree["x"] if x})
-    assert joined == pytest.approx(sorted(models.linkage[:, 2].tolist()), **EXACT)
+    same(joined, sorted(models.linkage[:, 2].tolist()))
     assert page_plane.plotly["layout"]["yaxis"]["scaleanchor"] == "x"  # lengths on the map are distances
     dots = [trace for trace in page_plane.plotly["data"] if trace["mode"] == "markers"]
     np.testing.assert_allclose([[trace["x"][0], trace["y"][0]] for trace in dots], points, rtol=1e-4)

@@ -23,8 +23,8 @@ from attngeo.show import (
 )
 from attngeo.show.organization_text import compact_labels
 from attngeo.show.page.attention import attention_data
+from tests.show.same import same
 
-EXACT = {"rel": 1e-4, "abs": 1e-12}  # five significant digits
 HEADS = tuple(f"L{layer}H{head}" for layer in range(4) for head in range(6))
 
 
@@ -146,8 +146,8 @@ def test_the_map_shows_the_diffusion_coordinates_coloured_by_layer() -> None:
         x, y = (int(side.removeprefix("diffusion coordinate ")) - 1 for side in sides)
         shown = [heads.index(name) for name in trace["customdata"]]
         assert len(shown) == count
-        assert trace["x"] == pytest.approx(points[shown, x].tolist(), **EXACT)
-        assert trace["y"] == pytest.approx(points[shown, y].tolist(), **EXACT)
+        same(trace["x"], points[shown, x])
+        same(trace["y"], points[shown, y])
         assert trace["marker"]["color"] == [head // 4 for head in shown]
         (dots,) = ax.collections
         np.testing.assert_allclose(dots.get_offsets(), points[shown][:, [x, y]])
@@ -164,12 +164,12 @@ def test_the_affinity_is_in_the_order_of_the_tree(minilm_organization) -> None:
     assert leaves["marker"]["color"] == [int(name[1:].partition("H")[0]) for name in names]
     expected = minilm_organization.affinities[2][np.ix_(tree.order, tree.order)]
     np.testing.assert_allclose(np.array(heat["z"]), expected, atol=5.1e-5)
-    assert figure.table[names[3]] == pytest.approx(expected[:, 3].tolist(), **EXACT)
+    same(figure.table[names[3]], expected[:, 3])
     assert np.max(heat["z"]) > heat["zmax"] and "upper end of the colour bar" in section.reading
     branches = [(line["x"][at : at + 3], line["y"][at : at + 3]) for at in range(0, len(line["x"]), 4)]
     assert len(branches) == sum(tree.widths[1:])  # one from its parent to each folder but the root
-    for (level, same, below), (parent, child, end) in branches:
-        assert level == same == below - 1 and child == end
+    for (level, again, below), (parent, child, end) in branches:
+        assert level == again == below - 1 and child == end
         one, other = heads.index(parent), heads.index(child)
         assert tree.levels[level][one] == tree.levels[level][other]
 
@@ -207,12 +207,12 @@ def test_curves_and_exponents_are_those_of_the_comparison(minilm_sparsity) -> No
     for trace, profile in zip(errors.plotly["data"], minilm_sparsity.profiles, strict=True):
         curve = profile.sparsity
         kept = curve.errors > 0
-        assert trace["y"] == pytest.approx(curve.errors[kept].tolist(), **EXACT)
-        assert trace["x"] == pytest.approx((100 * curve.counts / curve.counts[-1])[kept].tolist(), **EXACT)
+        same(trace["y"], curve.errors[kept])
+        same(trace["x"], (100 * curve.counts / curve.counts[-1])[kept])
     fitted = [one for one in minilm_sparsity.profiles if one.holder is not None]
     points, lines = regularity.plotly["data"][::2], regularity.plotly["data"][1::2]
     for dots, line, profile in zip(points, lines, fitted, strict=True):
-        assert dots["y"] == pytest.approx(profile.holder.log_rms.tolist(), **EXACT)
+        same(dots["y"], profile.holder.log_rms)
         assert f"α {profile.holder.exponent:.2f}".replace("-", "−") in dots["name"]
         slope = (line["y"][1] - line["y"][0]) / (line["x"][1] - line["x"][0])
         assert slope == pytest.approx(profile.holder.rms.slope, abs=1e-3)
@@ -234,8 +234,9 @@ def test_figures_that_beat_their_control_are_blue() -> None:
         found |= {(rows[at], trace["name"]): value for value, at in zip(trace["x"], trace["y"], strict=True)}
     expected = {(one.figure, "control: rows permuted"): one.control for one in report.contrasts}
     expected |= {(one.figure, list(colours)[not one.beats_control]): one.value for one in report.contrasts}
-    assert found == pytest.approx(expected, **EXACT)
+    same([found[key] for key in expected], list(expected.values()))
+    assert len(found) == len(expected)
     for trace, own in zip(heads.plotly["data"], (report.heads_control, report.heads), strict=False):
         assert trace["customdata"] == [head.head for head in own]
-        assert trace["x"] == pytest.approx([head.exponent.exponent for head in own], **EXACT)
-        assert trace["y"] == pytest.approx([head.residual.exponent for head in own], **EXACT)
+        same(trace["x"], [head.exponent.exponent for head in own])
+        same(trace["y"], [head.residual.exponent for head in own])

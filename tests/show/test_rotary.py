@@ -9,8 +9,8 @@ import pytest
 from attngeo.show import frequency_figure, frequency_report, rotary_figure, rotary_section
 from attngeo.show.terminal import Terminal
 from attngeo.weights.scoring.rotary import FAST, SLOW, frequency_summary
+from tests.show.same import same
 
-EXACT = {"rel": 1e-4, "abs": 1e-12}  # five significant digits
 LAYERS = (0, 1)
 
 
@@ -54,11 +54,11 @@ def test_energies_are_those_of_the_frequencies_on_paper_and_on_a_page(frequencie
     sizes = frequencies.sort("layer", "head", "frequency", descending=[False, False, True])["energy"].to_numpy()
     expected = sizes.reshape(18, 32)
     median = named(energy, "median head")
-    assert median["y"] == pytest.approx(np.median(expected, 0).tolist(), **EXACT)
-    assert median["x"] == pytest.approx(sorted(frequencies["frequency"].unique(), reverse=True), **EXACT)
+    same(median["y"], np.median(expected, 0))
+    same(median["x"], sorted(frequencies["frequency"].unique(), reverse=True))
     lower = np.quantile(expected, 0.25, axis=0).tolist()
-    assert named(energy, "50% of heads")["y"][:32] == pytest.approx(lower, **EXACT)
-    assert named(energy, "equal shares")["y"] == pytest.approx([1 / 32] * 2, **EXACT)
+    same(named(energy, "50% of heads")["y"][:32], lower)
+    same(named(energy, "equal shares")["y"], [1 / 32] * 2)
     (picture,) = heads.plotly["data"]
     np.testing.assert_allclose(np.array(picture["z"]), expected, rtol=1e-4)
     assert expected.max() > picture["zmax"] and "upper end of the colour bar" in section.reading
@@ -78,17 +78,17 @@ def test_curves_over_offsets_are_those_of_the_result(smollm2_curves):
     lines = [trace for trace in offsets.plotly["data"] if trace["name"] == "layers"]
     paper = smollm2_curves.plot().axes[0].lines
     for line, on_paper, curve in zip(lines, paper, smollm2_curves.layers, strict=False):
-        assert line["y"] == pytest.approx(curve.symmetry[drawn].tolist(), **EXACT)
+        same(line["y"], curve.symmetry[drawn])
         assert line["x"][:3] == [0.5, 1.0, 2.0]  # offset 0 has no logarithm
         assert offsets.table[f"layer {curve.layer}"] == line["y"]
         assert on_paper.get_ydata().tolist() == curve.symmetry.tolist()  # all offsets
     averages, limits = zip(*((curve.window_average, curve.limit) for curve in smollm2_curves.layers), strict=True)
     average = named(offsets, f"average over {smollm2_curves.layers[0].window:,} tokens, median layer")
-    assert average["y"][0] == pytest.approx(np.median(averages), **EXACT)
-    assert named(offsets, "limit s̄, median layer")["y"][0] == pytest.approx(np.median(limits), **EXACT)
+    same(average["y"][0], np.median(averages))
+    same(named(offsets, "limit s̄, median layer")["y"][0], np.median(limits))
     plain = [curve.symmetry[0] for curve in smollm2_curves.layers]
     for name, values in {"limit": limits, "window average": averages, "symmetry at offset 0": plain}.items():
-        assert layers.table[name] == pytest.approx(list(values), **EXACT)
+        same(layers.table[name], values)
 
 
 def test_both_figures_of_several_models_stand_below_each_other(frequencies, smollm2_curves):

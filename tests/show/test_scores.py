@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import pickle
 import subprocess
 import sys
@@ -18,8 +17,7 @@ from attngeo.show import head_forms_section, maps_section, plane_section, scores
 from attngeo.weights.scoring import head_nulls, layer_nulls, list_published
 from attngeo.weights.scoring.head_form import head_forms
 from attngeo.weights.scoring.nulls.gaussian import gaussian_null
-
-EXACT = {"rel": 1e-4, "abs": 1e-12}  # five significant digits
+from tests.show.same import same
 
 
 def panel_traces(figure, panel):
@@ -117,23 +115,23 @@ def test_a_page_shows_the_layers_heads_and_nulls_of_the_table(scores, request):
             band, _, low, high, dots, line = panel_traces(figure, panel)
             forms, single = part.filter(pl.col("head").is_null()), part.drop_nulls("head").sort("layer", "head")
             assert line["x"] == forms["layer"].to_list()
-            assert line["y"] == pytest.approx(forms[score].to_list(), **EXACT)
-            assert dots["y"] == pytest.approx(single[score].to_list(), **EXACT)
+            same(line["y"], forms[score])
+            same(dots["y"], single[score])
             assert dots["customdata"] == [f"L{n}H{h}" for n, h in single.select("layer", "head").rows()]
             assert np.rint(dots["x"]).tolist() == single["layer"].to_list()
             key = part.select("model", "stack").row(0)
             for nulls, ends in ((layers, [min(band["y"]), max(band["y"])]), (heads, [low["y"][0], high["y"][0]])):
                 level = nulls[key][score]
                 expected = [level.mean - 1.96 * level.std, level.mean + 1.96 * level.std]
-                assert ends == pytest.approx(expected, **EXACT)
+                same(ends, expected)
             assert line["line"]["color"] == dots["marker"]["color"] == {"encoder": BLUE, "decoder": ORANGE}[key[1]]
         rows = {row[:4]: row[4:] for row in frame.select("model", "stack", "layer", "head", score, f"{score}_z").rows()}
         for at, key in enumerate(
             zip(*(figure.table[name] for name in ("model", "stack", "layer", "head")), strict=True)
         ):
-            assert (figure.table[score][at], figure.table[f"{score}_z"][at]) == pytest.approx(rows[key], **EXACT)
+            same((figure.table[score][at], figure.table[f"{score}_z"][at]), rows[key])
             level = (layers if key[3] is None else heads)[key[:2]][score]
-            assert figure.table["chance_std"][at] == pytest.approx(level.std, **EXACT)
+            same(figure.table["chance_std"][at], level.std)
 
 
 def test_maps_hold_every_score_and_one_is_visible(minilm_scores):
@@ -154,7 +152,7 @@ def test_maps_hold_every_score_and_one_is_visible(minilm_scores):
         assert len(found) == 1, name
         signed = "p" not in name.split("_") and not name.startswith(("rank", "norm"))
         assert (found[0]["zmin"] == -found[0]["zmax"]) == signed
-        assert figure.table[name] == pytest.approx(heads[name].to_list(), **EXACT)
+        same(figure.table[name], heads[name])
     assert traces[0]["customdata"][4][9] == "L4H9"
 
 
@@ -177,20 +175,19 @@ def test_a_pruned_head_is_a_gap_and_a_head_without_a_score_is_explained(minilm_s
 def test_models_lie_before_the_published_ones(pair_scores, minilm_scores):
     summary, published = (pair_scores + minilm_scores).summary(), list_published(caution=False)
     (figure,) = plane_section(summary, published).figures
-    *behind, encoder, decoder, minilm = figure.plotly["data"]
+    *behind, bars, encoder, _, decoder, _, minilm = figure.plotly["data"]
     assert sum(len(trace["x"]) for trace in behind) == published.height
     colours = {trace["name"]: trace["marker"]["color"] for trace in behind}
     assert colours == {"published encoder": BLUE, "published decoder": ORANGE}
     rows = summary.filter(pl.col("level") == "layer").rows(named=True)
     for trace, row in zip((encoder, decoder, minilm), rows, strict=True):
-        assert trace["y"] + trace["x"] == pytest.approx([row["symmetry_median"], row["directionality_median"]], **EXACT)
-        upper = row["symmetry_q75"] - row["symmetry_median"]
-        assert trace["error_y"]["array"] == pytest.approx([upper], **EXACT)
+        same(trace["y"] + trace["x"], [row["symmetry_median"], row["directionality_median"]])
+    same(bars["y"][3:], [rows[0]["symmetry_q25"], rows[0]["symmetry_q75"]])
     assert (encoder["marker"]["color"], decoder["marker"]["color"]) == (BLUE, ORANGE)
     assert len({trace["marker"]["symbol"] for trace in (encoder, decoder, minilm)}) == 3
     last = published.row(-1, named=True)
     assert (figure.table["model"][-1], figure.table["stack"][-1]) == (last["hub_id"], last["stack"])
-    assert figure.table["symmetry"][-1] == pytest.approx(last["symmetry"], **EXACT)
+    same(figure.table["symmetry"][-1], last["symmetry"])
     assert figure.table["published"].count(False) == 3
 
 
@@ -198,18 +195,16 @@ def test_norms_and_spectra_are_those_of_the_forms(encoder_forms):
     norms, spectra = head_forms_section(encoder_forms).figures
     for panel, form in enumerate(encoder_forms):
         _, threshold, dots = panel_traces(norms, panel)
-        assert dots["y"] == pytest.approx(form.row_norms.tolist(), **EXACT)
-        assert dots["x"] == pytest.approx(form.column_norms.tolist(), **EXACT)
-        assert (threshold["x"][0], threshold["y"][-1]) == pytest.approx(
-            (form.column_threshold, form.row_threshold), **EXACT
-        )
+        same(dots["y"], form.row_norms)
+        same(dots["x"], form.column_norms)
+        same((threshold["x"][0], threshold["y"][-1]), (form.column_threshold, form.row_threshold))
         _, symmetric, skew = panel_traces(spectra, panel)
-        assert symmetric["y"] == pytest.approx((form.symmetric / form.norm).tolist(), **EXACT)
-        assert skew["y"] == pytest.approx((form.skew / form.norm).tolist(), **EXACT)
+        same(symmetric["y"], form.symmetric / form.norm)
+        same(skew["y"], form.skew / form.norm)
         assert sum(y * y for y in symmetric["y"]) == pytest.approx((1 + form.symmetry) / 2, abs=1e-3)
         assert form.label in norms.plotly["layout"]["annotations"][panel]["text"]
     expected = np.concatenate([form.symmetric for form in encoder_forms]).tolist()
-    assert spectra.table["symmetric"] == pytest.approx(expected, **EXACT)
+    same(spectra.table["symmetric"], expected)
 
 
 def test_heads_of_several_models_are_told_apart():
@@ -219,9 +214,3 @@ def test_heads_of_several_models_are_told_apart():
     titles = [figure.plotly["layout"]["annotations"][0]["text"].split("<br>")[0] for figure in figures]
     assert titles == ["<b>bundled/encoder"] * 2 + ["<b>bundled/decoder"] * 2
     assert head_forms_section([]).figures == ()
-
-
-def test_a_figure_is_written_as_svg(pair_scores):
-    buffer = io.BytesIO()
-    attngeo.show.save_figure(pair_scores.plot(), buffer, "svg")
-    assert b"</svg>" in buffer.getvalue()

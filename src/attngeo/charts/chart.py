@@ -70,8 +70,6 @@ class Line:
     names: Sequence[str] = ()  # of the points
     details: Sequence[str] = ()  # what else there is to say of each point
     group: str = ""  # series that a page hides and shows together; by default those of one label
-    low: Numbers = None  # the lower and the upper ends of error bars
-    high: Numbers = None
 
 
 @dataclass(frozen=True)
@@ -93,8 +91,6 @@ class Points:
     shade: Numbers = None  # numbers that colour the points from dark to bright
     limits: tuple[float, float] = (0, 1)  # of the shades
     bar: Bar | None = None  # of the shades
-    x_bars: tuple[float, float] | None = None  # the lower and the upper end of a bar through a single point
-    y_bars: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from attngeo.charts import (
     Axis,
     Figure,
     Level,
+    Line,
     Panel,
     Points,
     Series,
@@ -117,7 +118,7 @@ def plane_section(summary: pl.DataFrame, published: pl.DataFrame, *, id: str = "
     >>> from attngeo.weights.scoring import list_published
     >>> table = attngeo.score(attngeo.bundled("encoder"))
     >>> (figure,) = plane_section(table.summary(), list_published(caution=False)).figures
-    >>> [points.label for points in figure.chart.panels[0].series]
+    >>> [points.label for points in figure.chart.panels[0].series if points.label]
     ['published encoder', 'published decoder', 'bundled/encoder']
     """
     layers = summary.filter(summary["level"] == "layer").rows(named=True)
@@ -135,23 +136,17 @@ def plane_section(summary: pl.DataFrame, published: pl.DataFrame, *, id: str = "
         for part in published.partition_by("stack", maintain_order=True)
     ]
     for number, row in enumerate(layers):
-        x, y = (
-            [row[f"{score}_{name}"] for name in ("median", "q25", "q75")] for score in ("directionality", "symmetry")
+        names, colour, label = (
+            ("q25", "q75", "median"),
+            stack_colour(row["stack"]),
+            stack_name(row["model"], row["stack"]),
         )
-        series.append(
-            Points(
-                x[:1],
-                y[:1],
-                stack_colour(row["stack"]),
-                stack_name(row["model"], row["stack"]),
-                _PLANE_SYMBOLS[number % len(_PLANE_SYMBOLS)],
-                size=13,
-                edge=True,
-                hover="symmetry {y:.3f}, directionality {x:.3f}",
-                x_bars=None if None in x else (x[1], x[2]),
-                y_bars=None if None in y else (y[1], y[2]),
-            )
-        )
+        x, y = ([row[f"{score}_{name}"] for name in names] for score in ("directionality", "symmetry"))
+        bars = [*x[:2], None, x[2], x[2]], [y[2], y[2], None, *y[:2]]
+        series.append(Line(*bars, colour, width=1.5, group=label))
+        hover = "symmetry {y:.3f}, directionality {x:.3f}"
+        symbol = _PLANE_SYMBOLS[number % len(_PLANE_SYMBOLS)]
+        series.append(Points(x[2:], y[2:], colour, label, symbol, 13, edge=True, hover=hover))
     panel = Panel("median layer of each model", series, Axis("directionality"), Axis("symmetry"))
     rows = [
         {"model": row[name], "stack": row["stack"]}

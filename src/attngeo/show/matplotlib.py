@@ -182,9 +182,6 @@ def _(line: Line, ax: Axes, order: int) -> None:
     style |= {"linestyle": _dash(line.dash), "marker": _MARKERS.get(line.symbol, ""), "markersize": _SIZE * line.size}
     x, y = (np.asarray(values, float) for values in (line.x, line.y))
     ax.plot(x, y, alpha=line.opacity, label=_plain(line.label), **style)
-    if line.low is not None:
-        ends = [np.asarray(end, float) for end in (line.low, line.high)]
-        ax.vlines(x, *ends, color=line.colour, linewidth=0.7, zorder=style["zorder"])
 
 
 @_draw.register(Points)

@@ -282,12 +282,6 @@ def _line_style(series: Line | Level) -> Trace:
     return {"color": _colour(series.colour), "width": series.width, "dash": _DASHES[series.dash]}
 
 
-def _bars(middle: Any, low: Any, high: Any, colour: str, width: float) -> Trace:
-    upper, lower = np.subtract(high, middle), np.subtract(middle, low)
-    style = {"color": _colour(colour), "thickness": width, "width": 3}
-    return {"type": "data", "symmetric": False, "array": rounded(upper), "arrayminus": rounded(lower), **style}
-
-
 @_trace.register(Line)
 def _(line: Line, panel: Panel) -> list[Trace]:
     x, y = (line.x, line.y) if len(line.x) else ([None], [None])  # an entry of the legend needs a point
@@ -297,8 +291,6 @@ def _(line: Line, panel: Panel) -> list[Trace]:
         trace["opacity"] = line.opacity
     if line.symbol:
         trace["marker"] = {"color": _colour(line.colour), "size": line.size, "symbol": line.symbol}
-    if line.low is not None:
-        trace["error_y"] = _bars(line.y, line.low, line.high, line.colour, 1)
     return [trace]
 
 
@@ -317,11 +309,7 @@ def _(points: Points, panel: Panel) -> list[Trace]:
         marker |= {"color": rounded(points.shade), "colorscale": _SCALES[SEQUENTIAL], "cmin": low, "cmax": high}
         if points.bar is not None:
             marker["colorbar"] = _colour_bar(points.bar, points.limits)
-    trace = _scatter(points, x, y, "markers", panel) | {"marker": marker}
-    for name, middle, ends in (("error_x", points.x, points.x_bars), ("error_y", points.y, points.y_bars)):
-        if ends is not None:
-            trace[name] = _bars(middle, [ends[0]], [ends[1]], points.colour, 1.5)
-    return [trace]
+    return [_scatter(points, x, y, "markers", panel) | {"marker": marker}]
 
 
 @_trace.register(Band)

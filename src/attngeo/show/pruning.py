@@ -11,6 +11,8 @@ from statistics import mean
 from textwrap import wrap
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from attngeo.charts import (
     COLOURS,
     COLUMN,
@@ -82,26 +84,21 @@ def _curve_panel(curve: LossCurve, title: str) -> Panel:
         colour = GREY if method == "random" else COLOURS[number % len(COLOURS)]
         own = [point for point in curve.points if point.method == method]
         seeds = len({point.seed for point in own})
+        label = f"{method} ({seeds} seeds)" if seeds > 1 else method
+        symbol = SYMBOLS[number % len(SYMBOLS)]
         for refit in (True, False):
             losses: dict[float, list[float]] = {}
             for point in sorted(own, key=lambda point: point.share):
                 if point.refit == refit:
                     losses.setdefault(100 * point.share, []).append(point.loss)
-            ends = ([min(some) for some in losses.values()], [max(some) for some in losses.values()])
-            if losses:
-                series.append(
-                    Line(
-                        list(losses),
-                        [mean(some) for some in losses.values()],
-                        colour,
-                        f"{method} ({seeds} seeds)" if seeds > 1 else method,
-                        dash="-" if refit else "--",
-                        symbol=SYMBOLS[number % len(SYMBOLS)],
-                        hover="{x:.1f}% removed: {y:.4f}" + ("" if refit else ", no refit"),
-                        low=ends[0] if seeds > 1 else None,
-                        high=ends[1] if seeds > 1 else None,
-                    )
-                )
+            if not losses:
+                continue
+            if seeds > 1:
+                ends = [end for some in losses.values() for end in (min(some), max(some), None)]
+                series.append(Line(np.repeat(list(losses), 3), ends, colour, width=1, group=label))
+            hover = "{x:.1f}% removed: {y:.4f}" + ("" if refit else ", no refit")
+            means, dash = [mean(some) for some in losses.values()], "-" if refit else "--"
+            series.append(Line(list(losses), means, colour, label, dash=dash, symbol=symbol, hover=hover))
     loss = "squared error of the output" if curve.objective == "output" else f"{curve.objective} loss"
     note = "dashed: no refit; dotted: all heads"
     return Panel(title, series, Axis("share of heads removed, %"), Axis(loss), note=note)
