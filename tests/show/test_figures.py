@@ -5,13 +5,11 @@ from __future__ import annotations
 import io
 import json
 import re
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+from collections.abc import Callable
 from typing import Any
 
 import matplotlib
 import numpy as np
-import polars as pl
 import pytest
 from matplotlib.text import Text as Words
 
@@ -19,7 +17,7 @@ from attngeo import charts, show
 from attngeo.applications.prune.loss_curve import LossCurve, LossPoint
 from attngeo.charts import Axis, Band, Bar, Figure, Heatmap, Level, Line, Panel, Points, Text
 from attngeo.show.matplotlib import drawn
-from attngeo.show.page.section import Section, stack_name
+from attngeo.show.page.section import PageFigure, Section, stack_name
 from attngeo.show.plotly import described, escaped, in_lines, rounded
 from attngeo.training import bundled_records
 from attngeo.weights.scoring import head_nulls, layer_nulls, list_published
@@ -31,122 +29,85 @@ WIDTHS = (charts.COLUMN, charts.PAGE)
 # ---- on a page
 
 
-def all_sections(results: dict[str, Any], name: str = "") -> list[Section]:
-    """Return every section; models are called `name` where it is given."""
-    table = results["pair_scores"] + results["smollm2_scores"]
-    frame, frequencies = table.frame, table.frequencies
-    summary, curves, forms = table.summary(), results["smollm2_curves"], results["encoder_forms"]
-    plan, losses = results["pruning"]
-    comparison, models, report = results["pair_comparison"], results["three_models"], results["encoder_invariance"]
-    organization = results["minilm_organization"]
-    runs = {"encoder": bundled_records("encoder")}
-    if name:
-        frame, frequencies, summary = (one.with_columns(model=pl.lit(name)) for one in (frame, frequencies, summary))
-        curves, losses, plan = replace(curves, model=name), replace(losses, model=name), replace(plan, notes=(name,))
-        forms = tuple(replace(form, model=name) for form in forms)
-        comparison, models = replace(comparison, a=name, b=name), replace(models, names=(name,) * 3)
-        heads = tuple(f"{name}{head}" for head in organization.tensor.heads)
-        organization = replace(organization, tensor=replace(organization.tensor, heads=heads))
-        report = replace(report, heads=tuple(replace(head, head=name) for head in report.heads))
-        runs = {name: runs["encoder"]}
+@pytest.fixture(scope="module")
+def sections(request: pytest.FixtureRequest) -> list[Section]:
+    """Every section of a page."""
+    result = request.getfixturevalue
+    table = result("pair_scores") + result("smollm2_scores")
+    organization, frame = result("minilm_organization"), table.frame
     return [
         show.scores_section(frame, layer_nulls(frame), head_nulls(frame)),
         show.maps_section(frame),
-        show.plane_section(summary, list_published(caution=False)),
-        show.rotary_section(frequencies, [curves]),
-        show.head_forms_section(forms),
+        show.plane_section(table.summary(), list_published(caution=False)),
+        show.rotary_section(table.frequencies, [result("smollm2_curves")]),
+        show.head_forms_section(result("encoder_forms")),
         show.head_tree_section(organization),
         show.head_map_section(organization),
-        show.sparsity_section(results["minilm_sparsity"]),
-        show.invariance_section(report),
-        show.training_section(runs),
-        show.pruning_section(plan, losses),
-        show.comparison_section(comparison),
-        show.model_map_section(models),
+        show.sparsity_section(result("minilm_sparsity")),
+        show.invariance_section(result("encoder_invariance")),
+        show.training_section({"encoder": bundled_records("encoder")}),
+        show.pruning_section(*result("pruning")),
+        show.comparison_section(result("pair_comparison")),
+        show.model_map_section(result("three_models")),
     ]
 
 
 @pytest.fixture(scope="module")
-def results(request: pytest.FixtureRequest) -> dict[str, Any]:
-    names = (
-        *("pair_scores", "smollm2_scores", "smollm2_curves", "encoder_forms", "minilm_organization"),
-        *("minilm_sparsity", "encoder_invariance", "pruning", "pair_comparison", "three_models"),
-    )
-    return {name: request.getfixturevalue(name) for name in names}
+def figures(sections: list[Section]) -> list[PageFigure]:
+    return [figure for section in sections for figure in section.figures]
 
 
-@pytest.fixture(scope="module")
-def sections(results: dict[str, Any]) -> list[Section]:
-    return all_sections(results)
-
-
-def strings(value: object) -> Iterator[str]:
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, dict):
-        for key, inside in value.items():
-            yield from strings(key)
-            yield from strings(inside)
-    elif isinstance(value, list | tuple):
-        for inside in value:
-            yield from strings(inside)
-
-
-def test_every_section_is_readable_and_has_figures(sections: list[Section]) -> None:
+def test_every_section_is_readable_and_has_figures(sections: list[Section], figures: list[PageFigure]) -> None:
     for section in sections:
         assert section.figures, section.id
         assert 2 <= len(re.findall(r"[.!?](?: |$)", section.reading)) <= 6, section.reading
-        for figure in section.figures:
-            assert re.fullmatch(r"[a-z0-9-]+", figure.id)
-            assert re.fullmatch(r"[A-Z].*[.?]", figure.label)
-            assert len({len(values) for values in figure.table.values()}) == 1, figure.id
-            assert any(trace.get("z") or [x for x in trace["x"] if x is not None] for trace in figure.plotly["data"])
-    ids = [figure.id for section in sections for figure in section.figures] + [section.id for section in sections]
+    for figure in figures:
+        assert re.fullmatch(r"[a-z0-9-]+", figure.id)
+        assert re.fullmatch(r"[A-Z].*[.?]", figure.label)
+        assert len({len(values) for values in figure.table.values()}) == 1, figure.id
+        assert any(trace.get("z") or [x for x in trace["x"] if x is not None] for trace in figure.plotly["data"])
+    ids = [one.id for one in (*sections, *figures)]
     assert len(ids) == len(set(ids))
 
 
-def test_descriptions_are_plain_json_and_small(sections: list[Section]) -> None:
-    for section in sections:
-        for figure in section.figures:
-            text = json.dumps([figure.plotly, figure.table], allow_nan=False)
-            assert len(text) < 300_000, figure.id
-            numbers = re.findall(r"(?<![\w.#-])-?\d+\.\d{6,}", text)
-            assert not [number for number in numbers if len(number.strip("-0.")) > 8], figure.id
-
-
-def test_plotly_accepts_every_description(sections: list[Section]) -> None:
+def test_descriptions_are_small_and_plotly_accepts_them(figures: list[PageFigure]) -> None:
     graph_objects = pytest.importorskip("plotly.graph_objects")
-    for section in sections:
-        for figure in section.figures:
-            graph_objects.Figure(json.loads(json.dumps(figure.plotly)))  # raises for an unknown setting
+    for figure in figures:
+        text = json.dumps([figure.plotly, figure.table], allow_nan=False)
+        assert len(text) < 300_000, figure.id
+        numbers = re.findall(r"(?<![\w.#-])-?\d+\.\d{6,}", text)
+        assert not [number for number in numbers if len(number.strip("-0.")) > 8], figure.id
+        graph_objects.Figure(json.loads(text)[0])  # raises for an unknown setting
 
 
-def test_the_page_decides_on_the_colours_of_text_and_grid(sections: list[Section]) -> None:
-    for section in sections:
-        for figure in section.figures:
-            layout = figure.plotly["layout"]
-            assert layout["paper_bgcolor"] == layout["plot_bgcolor"] == "rgba(0,0,0,0)"
-            texts = [layout["font"], *(note["font"] for note in layout["annotations"])]
-            assert not [text for text in texts if "color" in text]
-            axes = [value for key, value in layout.items() if re.fullmatch(r"[xy]axis\d*", key)]
-            assert not [key for axis in axes for key in axis if "color" in key]
+def test_the_page_decides_on_colours_and_titles_fit_a_phone(figures: list[PageFigure]) -> None:
+    for layout in (figure.plotly["layout"] for figure in figures):
+        assert layout["paper_bgcolor"] == layout["plot_bgcolor"] == "rgba(0,0,0,0)"
+        texts = [layout["font"], *(note["font"] for note in layout["annotations"])]
+        axes = [value for key, value in layout.items() if re.fullmatch(r"[xy]axis\d*", key)]
+        assert not [key for part in (*texts, *axes) for key in part if "color" in key]
+        for note in layout["annotations"]:
+            assert max(map(len, re.sub("</?b>", "", note["text"]).split("<br>"))) <= 38, note["text"]
 
 
-def test_titles_fit_the_width_of_a_phone(sections: list[Section]) -> None:
-    for section in sections:
-        for figure in section.figures:
-            for note in figure.plotly["layout"]["annotations"]:
-                for line in re.sub("</?b>", "", note["text"]).split("<br>"):
-                    assert len(line) <= 38, note["text"]
-
-
-def test_text_from_results_cannot_be_markup(results: dict[str, Any]) -> None:
-    for section in all_sections(results, HOSTILE):
-        for figure in section.figures:
-            for text in strings(figure.plotly):
-                assert "<img" not in text and "<script" not in text and "</script" not in text, (figure.id, text)
-                shown = re.sub(r"%\{[\w:.~,]+\}", "", text) if text.count("%{") > 1 else text
-                assert "%{x}&" not in shown, (figure.id, text)
+def test_text_of_a_figure_cannot_be_markup() -> None:
+    bar, names = Bar(HOSTILE), [HOSTILE]
+    common = {"hover": "{name} {detail}", "names": names, "details": names, "group": HOSTILE}
+    series = [
+        Line([0], [0], label=HOSTILE, **common),
+        Points([0], [0], label=HOSTILE, shade=[0], bar=bar, **common),
+        Band([0], [0], [1], label=HOSTILE),
+        Level(0, label=HOSTILE),
+        Text([0], [0], names),
+    ]
+    cells = Heatmap([[0]], (0, 1), label=HOSTILE, bar=bar, hover="{name}", names=[names])
+    named = Axis(HOSTILE, categories=(HOSTILE,))
+    chart = Figure(
+        [Panel(HOSTILE, series, Axis(HOSTILE, ticks={0: HOSTILE})), Panel("", [cells], named, named)], choice=True
+    )
+    text = json.dumps(described(chart))
+    assert "<img" not in text and "</script" not in text and "%{x}" not in text
+    assert text.count("&lt;img") > 20
 
 
 def test_numbers_have_five_significant_digits() -> None:
