@@ -62,26 +62,20 @@ def test_a_tree_names_every_element_once(n: int) -> None:
     assert all(text.count(f"x{element}y") == (1 if n > 3 else text.count("x0y")) for element in range(n))
 
 
-def test_heads_most_alike_come_first(organization) -> None:
-    section = summary(organization).partition("heads that are joined first")[2].partition("\n\n")[0]
+def test_heads_most_alike_and_of_least_entropy_come_first_and_trees_settle(organization) -> None:
+    text = summary(organization)
+    section = text.partition("heads that are joined first")[2].partition("\n\n")[0]
     means = [float(mean) for mean in re.findall(r"^  (\d\.\d{3})  \S", section, re.MULTILINE)]
     assert len(means) > 2 and means == sorted(means, reverse=True) and means[0] > means[-1]
     affinity, folders = organization.affinities[2], organization.trees[2].smallest_folders()
     best = max(np.mean([affinity[a, b] for a in inside for b in inside if a < b]) for inside in folders)
     assert means[0] == pytest.approx(best, abs=1e-3)
-
-
-def test_heads_are_listed_by_entropy(organization) -> None:
     entropy = np.asarray(organization.expand().entropy("head", normalised=True))
     ranked = np.argsort(entropy)
     for title, heads in (("least", ranked[:6]), ("most", ranked[::-1][:6])):
-        line = next(line for line in summary(organization).splitlines() if line.startswith(f"  {title} "))
+        line = next(line for line in text.splitlines() if line.startswith(f"  {title} "))
         assert line.split()[1:] == [word for head in heads for word in (HEADS[head], f"{entropy[head]:.3g}")]
-
-
-def test_the_text_says_whether_the_trees_settled(organization) -> None:
-    assert organization.settled
-    assert "converged: the last iteration changed no tree" in summary(organization)
+    assert organization.settled and "converged: the last iteration changed no tree" in text
     noise = organize(np.random.default_rng(0).random((14, 12, 10)), iterations=1)
     assert not noise.settled
     assert "ended after 1 iteration; the last one still changed a tree" in summary(noise)
