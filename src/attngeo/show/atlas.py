@@ -136,12 +136,9 @@ def plane_section(summary: pl.DataFrame, published: pl.DataFrame, *, id: str = "
         for part in published.partition_by("stack", maintain_order=True)
     ]
     for number, row in enumerate(layers):
-        names, colour, label = (
-            ("q25", "q75", "median"),
-            stack_colour(row["stack"]),
-            stack_name(row["model"], row["stack"]),
-        )
-        x, y = ([row[f"{score}_{name}"] for name in names] for score in ("directionality", "symmetry"))
+        colour, label = stack_colour(row["stack"]), stack_name(row["model"], row["stack"])
+        parts = ("q25", "q75", "median")
+        x, y = ([row[f"{score}_{part}"] for part in parts] for score in ("directionality", "symmetry"))
         bars = [*x[:2], None, x[2], x[2]], [y[2], y[2], None, *y[:2]]
         series.append(Line(*bars, colour, width=1.5, group=label))
         hover = "symmetry {y:.3f}, directionality {x:.3f}"
