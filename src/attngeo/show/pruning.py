@@ -101,7 +101,7 @@ def _curve_panel(curve: LossCurve, title: str) -> Panel:
             series.append(Line(list(losses), means, colour, label, dash=dash, symbol=symbol, hover=hover))
     loss = "squared error of the output" if curve.objective == "output" else f"{curve.objective} loss"
     note = "dashed: no refit; dotted: all heads"
-    return Panel(title, series, Axis("share of heads removed, %"), Axis(loss), note=note)
+    return Panel(title, series, Axis("share of heads removed, %", zero=True), Axis(loss), note=note)
 
 
 def pruning_figure(curve: LossCurve) -> Drawing:
