@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from attngeo.organization import organize, planted
-from attngeo.show.canvas import new_figure, save_figure
+from attngeo.show.matplotlib import new_figure, save_figure
 from bench._memory import peak_bytes, reset_peak, resident_bytes
 
 AXES = ("queries", "keys", "heads")

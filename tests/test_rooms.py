@@ -15,7 +15,7 @@ SOURCE = ROOT / "src" / "attngeo"
 MODULES = sorted([*SOURCE.rglob("*.py"), *(ROOT / "experiments").rglob("*.py")])
 FOLDERS = sorted({path.parent for path in MODULES})
 # The command line, the data and the helpers of all rooms are not part of the library's interface.
-ROOMS = sorted({path.parent.name for path in SOURCE.glob("*/__init__.py")} - {"cli", "data", "io"})
+ROOMS = sorted({path.parent.name for path in SOURCE.glob("*/__init__.py")} - {"charts", "cli", "data", "io"})
 
 
 def name_of(path: Path) -> str:

@@ -17,8 +17,9 @@ from matplotlib.figure import Figure
 
 import attngeo
 from attngeo.arrays import Floats
+from attngeo.charts import GREY, LIGHT_GREY, stack_colour
 from attngeo.organization import planted
-from attngeo.show.canvas import GREY, LIGHT_GREY, new_figure, panel_title, save_figure, stack_colour, style_axes
+from attngeo.show.matplotlib import new_figure, panel_title, save_figure, style_axes
 from attngeo.weights.scoring import GAMMA, threshold
 from tools.form_pictures import COLOUR_MAP, two_decimals
 

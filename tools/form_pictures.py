@@ -18,7 +18,7 @@ from matplotlib.figure import Figure
 
 from attngeo import Form, RotaryPairs
 from attngeo.arrays import Floats
-from attngeo.show.canvas import new_figure, panel_title, save_figure
+from attngeo.show.matplotlib import new_figure, panel_title, save_figure
 
 D = 24  # width of the forms
 OFFSET = 3  # at which rotating forms are drawn

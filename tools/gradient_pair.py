@@ -22,9 +22,10 @@ from matplotlib.figure import Figure
 from torch import Tensor
 from transformers import AutoTokenizer
 
+from attngeo.charts import BLUE, GREY, ORANGE
 from attngeo.io.files import write_file
-from attngeo.show.canvas import BLUE, GREY, ORANGE, new_figure, panel_title, save_figure, style_axes
-from attngeo.show.gradient_figures import gradient_figure
+from attngeo.show.gradients import gradient_figure
+from attngeo.show.matplotlib import new_figure, panel_title, save_figure, style_axes
 from attngeo.training.data.tokens import Part, Tokens
 from attngeo.training.gradients.gradient_terms import gradient_terms
 from attngeo.training.gradients.terms import GradientTerms, HeadTerms

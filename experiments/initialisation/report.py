@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from attngeo.errors import InputError
 from attngeo.io.files import write_errors, write_file
-from attngeo.show.canvas import save_figure
+from attngeo.show.matplotlib import save_figure
 from experiments.initialisation.figures import (
     architecture_figure,
     form_figure,

@@ -64,7 +64,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     elif options.command == "page":
         write_file(options.path, with_tables(options.path.read_text("utf-8"), records).encode())
     else:
-        from attngeo.show.canvas import save_figure
+        from attngeo.show.matplotlib import save_figure
         from experiments.pruning.figure import share_figure
 
         save_figure(share_figure(records), options.path)

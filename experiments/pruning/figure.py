@@ -7,20 +7,8 @@ from math import isnan, nan
 from typing import TYPE_CHECKING
 
 from attngeo.applications.prune.curve import SHARES
-from attngeo.show.canvas import (
-    BLACK,
-    BLUE,
-    DASHED,
-    GREEN,
-    GREY,
-    ORANGE,
-    PINK,
-    SKY,
-    YELLOW,
-    new_figure,
-    panel_title,
-    style_axes,
-)
+from attngeo.charts.palette import BLACK, BLUE, GREEN, GREY, ORANGE, PINK, SKY, YELLOW
+from attngeo.show.matplotlib import DASHED, new_figure, panel_title, style_axes
 from experiments.pruning.records import Record, Series
 from experiments.pruning.table import RULE, SUBJECTS
 

@@ -133,6 +133,22 @@ def test_nothing_is_wider_than_a_phone(pair_report, open_page):
     opened.clean()
 
 
+def test_figures_take_the_width_of_a_page_that_is_narrowed_and_widened(pair_report, open_page):
+    opened = open_page(pair_report, viewport={"width": 1200, "height": 800}).ready()
+    for width in (390, 1200):
+        opened.page.set_viewport_size({"width": width, "height": 800})
+        for _ in range(100):  # a figure follows a moment later
+            figures = opened.page.evaluate(
+                "attngeo.page.figures.map(({ root, plot }) => [plot._fullLayout.width, root.clientWidth])"
+            )
+            if all(abs(drawn - room) <= 1 for drawn, room in figures):
+                break
+            opened.page.wait_for_timeout(100)
+        assert all(abs(drawn - room) <= 1 and width - 60 < room <= width for drawn, room in figures), figures
+        assert opened.page.evaluate("document.documentElement.scrollWidth") <= width
+    opened.clean()
+
+
 def test_the_buttons_of_figures_work_offline_and_cover_no_title(pair_report, open_page):
     opened = open_page(pair_report).ready()
     titles = opened.page.locator(".modebar-btn").evaluate_all("buttons => buttons.map((b) => b.dataset.title)")

@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 import attngeo
-from attngeo.show.score_report import published_report, score_report
+from attngeo.show.scores import published_report, score_report
 from attngeo.show.terminal import WIDTH, Terminal
 from attngeo.weights.scoring.published import compare_with_published, list_published
 from attngeo.weights.scoring.score_table import COLUMNS, ScoreTable
@@ -56,19 +56,6 @@ def without_colours(text: str) -> str:
     return re.sub(r"\x1b\[\d*m", "", text)
 
 
-def test_the_default_columns(wide):
-    pairs = ["symmetry", "z", "symmetry_rope", "z", "directionality", "z", "dominance", "z"]
-    assert titles(report(wide, layers(wide))) == ["layer", *pairs]
-    assert titles(report(wide, wide.frame)) == ["layer", "head", *pairs]
-
-
-def test_normalised_queries_and_keys_are_noted_in_a_sentence(table):
-    rows = layers(table)
-    text = report(table, rows.with_columns(qk_norm=True))
-    assert "\nQueries and keys are normalised before their product: the form is only part of the score\n" in text
-    assert "normalised" not in report(table, rows)
-
-
 @pytest.mark.parametrize("style", [{}, {"bars": True}, {"bars": True, "colours": True}], ids=str)
 @pytest.mark.parametrize("width", [60, 80, WIDTH])
 def test_no_line_is_wider_than_the_terminal(wide, width, style):
@@ -80,8 +67,10 @@ def test_no_line_is_wider_than_the_terminal(wide, width, style):
 
 
 def test_a_narrow_terminal_sheds_columns(wide):
-    six = ["layer", "symmetry", "z", "symmetry_rope", "z", "directionality"]
-    assert titles(report(wide, layers(wide), Terminal(70))) == six
+    pairs = ["symmetry", "z", "symmetry_rope", "z", "directionality", "z", "dominance", "z"]
+    assert titles(report(wide, wide.frame)) == ["layer", "head", *pairs]
+    assert titles(report(wide, layers(wide))) == ["layer", *pairs]
+    assert titles(report(wide, layers(wide), Terminal(70))) == ["layer", *pairs[:5]]
     assert titles(report(wide, layers(wide), Terminal(50))) == ["layer", "symmetry", "symmetry_rope", "directionality"]
 
 
@@ -112,13 +101,15 @@ def test_every_column_is_printed_on_request(wide, table):
     assert not set(empty) & set(titles(text))
 
 
-def test_the_verdict_and_the_medians_follow_the_table(table):
+def test_notes_verdict_and_medians_follow_the_table(table):
     _, below, _ = report(table, layers(table)).split("\n\n")
     verdict, head, of_layers, of_heads = below.splitlines()
     assert verdict == verdicts(table.frame)[0].sentence
     assert head.split() == ["median", "[quartiles]", *SCORES, "dominance"]
     assert of_layers.startswith("6 layers ") and of_heads.startswith("72 heads ")
     assert f"{layers(table)['symmetry'].median():.3f} [" in of_layers
+    normalised = report(table, layers(table).with_columns(qk_norm=True))
+    assert "\nQueries and keys are normalised before their product: the form is only part of the score\n" in normalised
 
 
 def test_the_legend_explains_the_columns_that_are_shown(table, wide):

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from attngeo.show.canvas import BLACK, GREY, new_figure, panel_title, style_axes
+from attngeo.charts import BLACK, GREY
+from attngeo.show.matplotlib import new_figure, panel_title, style_axes
 from experiments.initialisation.figures.styles import (
     LINEAR,
     draw_estimate,

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from textwrap import fill
 from typing import TYPE_CHECKING
 
-from attngeo.show.canvas import DASHED, GREY, new_figure, style_axes
+from attngeo.charts.palette import GREY
+from attngeo.show.matplotlib import DASHED, new_figure, style_axes
 from attngeo.weights.scoring.gaussian_null import GaussianNull, gaussian_null, rotary_null
 from experiments.initialisation.figures.styles import by_seed, curves, legend_below, seeds_text
 from experiments.initialisation.runs import grouped

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
-from attngeo.show.canvas import GREY, new_figure, panel_title, style_axes
+from attngeo.charts import GREY
+from attngeo.show.matplotlib import new_figure, panel_title, style_axes
 from experiments.initialisation.figures.styles import (
     LINEAR,
     by_seed,

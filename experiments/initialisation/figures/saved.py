@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from textwrap import fill
 from typing import TYPE_CHECKING
 
-from attngeo.show.canvas import BLACK, GREY, new_figure, panel_title, style_axes
+from attngeo.charts import BLACK, GREY
+from attngeo.show.matplotlib import new_figure, panel_title, style_axes
 from experiments.initialisation.figures.styles import draw_estimate, rank, reference_name, seeds_text, signed_number
 from experiments.initialisation.runs import grouped
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from attngeo.show.canvas import DASHED, GREY, new_figure, panel_title, style_axes
+from attngeo.charts import GREY
+from attngeo.show.matplotlib import DASHED, new_figure, panel_title, style_axes
 from experiments.initialisation.figures.styles import seeds_text, style_of, title_with_settings
 from experiments.initialisation.runs import PLATEAU_END
 from experiments.initialisation.scales import FORMS, USUAL_STD, scales

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from attngeo.show.canvas import BLACK, BLUE, GREEN, GREY, ORANGE, PINK, SKY, YELLOW, panel_title
+from attngeo.charts import BLACK, BLUE, GREEN, GREY, ORANGE, PINK, SKY, YELLOW
+from attngeo.show.matplotlib import panel_title
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

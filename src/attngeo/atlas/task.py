@@ -159,7 +159,7 @@ class ScoreOptions(Options):
 class ScoreTask(Task):
     """Score one model."""
 
-    version = 3
+    version = 4
     options: ScoreOptions = ScoreOptions()
 
     @property

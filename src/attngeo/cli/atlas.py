@@ -188,7 +188,7 @@ def organize(
     """Organise networks over many texts: head trees, sparsity and softmax invariance, with means over the texts."""
     from attngeo.atlas.atlas import Atlas
     from attngeo.atlas.organize import read_texts
-    from attngeo.show.atlas.report import summary_report
+    from attngeo.show.atlas import summary_report
 
     if not refs:
         raise InputError("no models named, expected REF...")

@@ -54,7 +54,7 @@ def printed_warnings(say: Callable[[str], None]) -> AbstractContextManager[None]
 
 def write_figure(figure: Figure, path: Path) -> None:
     """Write a figure to a file and say so on stderr."""
-    from attngeo.show.canvas import save_figure
+    from attngeo.show.matplotlib import save_figure
 
     save_figure(figure, path)
     typer.echo(f"attngeo: drew {path}", err=True)

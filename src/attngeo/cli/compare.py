@@ -87,7 +87,7 @@ def compare(
 def _print(result: ModelComparison | ModelMap, heads: int | None, out: Path | None, form: str) -> None:
     """Print the report; write the result, or its table, to `out`."""
     from attngeo.applications.compare.comparison import ModelComparison
-    from attngeo.show.comparison_report import comparison_report, model_map_report
+    from attngeo.show.comparison import comparison_report, model_map_report
     from attngeo.show.tables import encode
 
     if isinstance(result, ModelComparison):

@@ -38,7 +38,7 @@ def demo(
     """Compare the two small models that ship with attngeo, an encoder and a decoder."""
     import polars as pl
 
-    from attngeo.show.demo_report import demo_figure, demo_text
+    from attngeo.show.demo import demo_figure, demo_text
     from attngeo.weights.scoring.score_table import head_nulls, layer_nulls
     from attngeo.weights.scoring.verdict import verdicts
 

@@ -88,7 +88,7 @@ def organize(
         network = _network(ref, read, device, captured.arguments() | {"stage": stage})
 
         from attngeo.organization.organize import organize
-        from attngeo.show.canvas import save_figure
+        from attngeo.show.matplotlib import save_figure
         from attngeo.show.organization_text import organization_summary
 
         organization = organize(
@@ -146,7 +146,7 @@ def invariance(
         report = softmax_invariance(network, masked=masked, seed=seed, device=device, progress=bar.step)
     summary = invariance_summary(report)
     if out is not None:
-        from attngeo.show.canvas import save_figure
+        from attngeo.show.matplotlib import save_figure
 
         with atomic_folder(out) as folder:
             (folder / "summary.txt").write_text(summary, "utf-8")

@@ -85,7 +85,7 @@ def prune(
     with one_line_errors(debug):
         from attngeo.applications.prune.curve import prune_folder
         from attngeo.io.progress import ProgressBar
-        from attngeo.show.canvas import save_figure
+        from attngeo.show.matplotlib import save_figure
         from attngeo.show.pruning import pruning_report
 
         options: dict[str, Any] = {"share": share, "heads": heads, "method": method, "unit": unit, "uniform": uniform}

@@ -135,7 +135,7 @@ def _write_scores(
 ) -> None:
     import polars as pl
 
-    from attngeo.show.score_report import score_report
+    from attngeo.show.scores import score_report
     from attngeo.weights.scoring.verdict import verdicts
 
     frame = pl.concat(frames)
@@ -163,7 +163,7 @@ def _check_rotates(ref: str, table: ScoreTable) -> None:
 
 def _write_frequencies(table: ScoreTable, every_row: bool, output: Output) -> None:
     """Write one row per layer as a table; in other formats, and with --all, one row per head and pair."""
-    from attngeo.show.rotary.report import frequency_report
+    from attngeo.show.rotary import frequency_report
     from attngeo.weights.scoring.rotary import FAST, SLOW, frequency_summary
 
     assert table.frequencies is not None
@@ -176,7 +176,7 @@ def _write_frequencies(table: ScoreTable, every_row: bool, output: Output) -> No
 
 def _frequency_figure(table: ScoreTable, where: Scored) -> Figure:
     """Return the figure of energy against frequency and of symmetry against offset of each model."""
-    from attngeo.show.rotary.figures import rotary_figure
+    from attngeo.show.rotary import rotary_figure
     from attngeo.weights.scoring.offsets import offset_curves
 
     assert table.frequencies is not None
@@ -207,7 +207,7 @@ def published(
     output: Output,
 ) -> None:
     """Print the scores published with arXiv 2502.10927, with a caution where they are known to be wrong."""
-    from attngeo.show.score_report import published_report
+    from attngeo.show.scores import published_report
     from attngeo.weights.scoring.published import list_published
 
     frame = list_published(model=model, family=family, modality=modality, stack=stack, caution=caution, layers=layers)

@@ -60,7 +60,7 @@ def track(
             records = track(folder, path, every=every, heads=heads, progress=bar.step, say=say, **where.arguments())
     finally:  # finished steps are drawn even if an error stopped the others
         if figure is not None and path.is_file() and (done := read_records(path)):
-            from attngeo.show.training_curves import training_figure
+            from attngeo.show.training import training_figure
 
             write_figure(training_figure(done), figure)
     first, last = records[0]["step"], records[-1]["step"]

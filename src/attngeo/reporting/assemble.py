@@ -7,10 +7,10 @@ from dataclasses import replace
 from typing import Any
 
 from attngeo import __version__
+from attngeo import show as draw
 from attngeo.io.names import joined_names, short_name
 from attngeo.organization.tensor import NetworkTensor
 from attngeo.reporting.results import ModelResults, Results
-from attngeo.show.page import sections as draw
 from attngeo.show.page.attention import attention_section
 from attngeo.show.page.document import AttentionSection, Page, PageVerdict
 from attngeo.show.page.doubts import doubts

@@ -39,7 +39,7 @@ from attngeo.organization.organize import Organization, organize
 from attngeo.organization.tensor import NetworkTensor, check_stack, check_stage
 from attngeo.reporting.report import report
 from attngeo.show.page.attention import attention_data
-from attngeo.show.page.explorer_page import explorer_html
+from attngeo.show.page.document import explorer_html
 from attngeo.weights.scoring.score import score
 from attngeo.weights.scoring.score_table import ScoreTable
 

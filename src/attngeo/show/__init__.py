@@ -1,11 +1,15 @@
 """Results as text and figures. The functions draw what they are given; results call them through `attngeo.display`.
 
+Each module holds one kind of result: its text, its figures, described once as values of `attngeo.charts`, and its
+sections of a page. `matplotlib` draws a figure on paper, `plotly` describes it for a page.
+
 Text
     score_report           scores of checkpoints, a verdict per stack, medians and a legend
     frequency_report       energy and strongest rotary pair of each layer
     published_report       rows of the published tables and a legend
     demo_text              an encoder and a decoder side by side
     organization_summary   an organised network: trees, closest heads, entropy, sparsity
+    tree_text              a tree at some of its levels
     invariance_summary     the geometry before and after the softmax
     comparison_report      two models compared; model_map_report: several
     pruning_report         the heads that a plan removes, and the losses
@@ -33,64 +37,77 @@ Figures
 
     save_figure            write a figure to a file
 
+Sections of a page, in its order
+    scores_section         symmetry and directionality by layer and head, against their nulls
+    maps_section           every score as a layer × head map
+    plane_section          models in the plane of symmetry and directionality, with the published ones behind them
+    rotary_section         energy against rotary frequency, and symmetry over offsets
+    head_forms_section     row and column norms and spectra of single heads
+    attention_section      the attention of any head, rebuilt by the browser
+    head_tree_section      the tree of the heads beside their affinity
+    head_map_section       the diffusion map of the heads
+    sparsity_section       best-n-term curves and regularity, with controls
+    invariance_section     the geometry before and after the softmax
+    training_section       losses and scores over training
+    pruning_section        losses by share of heads removed, and the heads of a plan
+    comparison_section     two models compared
+    model_map_section      the distances of several models
+
 In notebooks
     attention_view         a widget that shows any head of an organised network
 """
 
-from attngeo.show.atlas import atlas_figure, summary_report
-from attngeo.show.canvas import save_figure
-from attngeo.show.comparison_figures import comparison_figure, model_map_figure
-from attngeo.show.comparison_report import comparison_report, model_map_report
-from attngeo.show.demo_report import demo_figure, demo_text
-from attngeo.show.gradient_figures import gradient_figure
-from attngeo.show.matrix_figures import paraproduct_figure, slices_figure, tensor_figure
-from attngeo.show.organization_figures import (
-    heads_figure,
-    invariance_figure,
-    sparsity_figure,
-    tree_figure,
-    trees_figure,
-)
-from attngeo.show.organization_text import invariance_summary, organization_summary
-from attngeo.show.page.widget import attention_view
-from attngeo.show.pruning import pruning_figure, pruning_report
-from attngeo.show.rotary import frequency_figure, frequency_report, offset_figure, rotary_figure
-from attngeo.show.score_figures import score_figure
-from attngeo.show.score_report import published_report, score_report
-from attngeo.show.tables import encode
-from attngeo.show.training_curves import training_figure
+from __future__ import annotations
 
-__all__ = [
-    "atlas_figure",
-    "attention_view",
-    "comparison_figure",
-    "comparison_report",
-    "demo_figure",
-    "demo_text",
-    "encode",
-    "frequency_figure",
-    "frequency_report",
-    "gradient_figure",
-    "heads_figure",
-    "invariance_figure",
-    "invariance_summary",
-    "model_map_figure",
-    "model_map_report",
-    "offset_figure",
-    "organization_summary",
-    "paraproduct_figure",
-    "pruning_figure",
-    "pruning_report",
-    "published_report",
-    "rotary_figure",
-    "save_figure",
-    "score_figure",
-    "score_report",
-    "slices_figure",
-    "sparsity_figure",
-    "summary_report",
-    "tensor_figure",
-    "training_figure",
-    "tree_figure",
-    "trees_figure",
-]
+from importlib import import_module
+from typing import Any
+
+# The module that defines each name, imported on first use: whoever prints scores loads nothing of the other results.
+_HOME = {
+    "atlas": ("atlas_figure", "plane_section", "summary_report"),
+    "comparison": (
+        "comparison_figure",
+        "comparison_report",
+        "comparison_section",
+        "model_map_figure",
+        "model_map_report",
+        "model_map_section",
+    ),
+    "demo": ("demo_figure", "demo_text"),
+    "forms": ("head_forms_section",),
+    "gradients": ("gradient_figure",),
+    "matplotlib": ("save_figure",),
+    "matrices": ("paraproduct_figure", "slices_figure", "tensor_figure"),
+    "organization": (
+        "head_map_section",
+        "head_tree_section",
+        "heads_figure",
+        "invariance_figure",
+        "invariance_section",
+        "sparsity_figure",
+        "sparsity_section",
+        "tree_figure",
+        "trees_figure",
+    ),
+    "organization_text": ("invariance_summary", "organization_summary", "tree_text"),
+    "page.attention": ("attention_section", "attention_view"),
+    "pruning": ("pruning_figure", "pruning_report", "pruning_section"),
+    "rotary": ("frequency_figure", "frequency_report", "offset_figure", "rotary_figure", "rotary_section"),
+    "scores": ("maps_section", "published_report", "score_figure", "score_report", "scores_section"),
+    "tables": ("encode",),
+    "training": ("training_figure", "training_section"),
+}
+_MODULES = {name: f"attngeo.show.{module}" for module, names in _HOME.items() for name in names}
+
+__all__ = sorted(_MODULES)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f"module 'attngeo.show' has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(_MODULES[name]), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return list(__all__)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from attngeo.organization.tree import Tree
 
 _WIDTH = 80  # characters per line, as in most terminals
-_AXES = ("queries", "keys", "heads")
+AXES = ("queries", "keys", "heads")
 _FOLDERS_SHOWN = 12  # folders listed before the rest is only counted
 
 _COLUMN_LEGEND = (
@@ -70,7 +70,7 @@ def _sparsity_legend(comparison: SparsityControls) -> str:
 
 def axis_labels(organization: Organization, axis: int) -> tuple[str, ...]:
     """Return the names of the elements of an axis, or their indices where a plain array has no names."""
-    names = getattr(organization.tensor, _AXES[axis], None)
+    names = getattr(organization.tensor, AXES[axis], None)
     return tuple(names) if names else tuple(map(str, range(organization.trees[axis].size)))
 
 
@@ -132,13 +132,13 @@ def _title(organization: Organization) -> str:
     shape = " × ".join(map(str, organization.values.shape))
     name = getattr(organization.tensor, "name", "")
     stage = getattr(organization.tensor, "stage", "values")
-    axes = " × ".join(_AXES[: len(organization.trees)])
+    axes = " × ".join(AXES[: len(organization.trees)])
     return f"{name + ': ' if name else ''}{stage}, {shape} ({axes})"
 
 
 def _history(organization: Organization) -> str:
     lines = ["l1: total l1 norm of the Haar coefficients; per axis: similarity to the previous tree (1: identical)"]
-    axes = _AXES[: len(organization.trees)]
+    axes = AXES[: len(organization.trees)]
     lines.append(f"{'':16}{'l1':>12}" + "".join(f"{axis:>10}" for axis in axes))
     count = 0
     for step in organization.history:

@@ -1,26 +1,40 @@
-"""Pruning as text and figure: which heads went, what it cost, and the loss against the share of heads removed."""
+"""Pruning as text, as a figure, and as a section of a page: which heads went, and what it cost.
+
+pruning_report    the heads that each layer loses, and a table of losses
+pruning_figure    the loss against the share of heads removed
+pruning_section   the same on a page, and the heads in the order of their removal
+"""
 
 from __future__ import annotations
 
+from statistics import mean
 from textwrap import wrap
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from attngeo.show.canvas import (
+import numpy as np
+
+from attngeo.charts import (
     COLOURS,
     COLUMN,
-    DASHED,
     GREY,
-    LIGHT_GREY,
     PAGE,
-    for_print,
-    new_figure,
-    panel_title,
-    style_axes,
+    SYMBOLS,
+    Axis,
+    Bar,
+    Figure,
+    Level,
+    Line,
+    Panel,
+    Points,
+    Series,
 )
+from attngeo.io.names import short_name
+from attngeo.show.matplotlib import drawn
+from attngeo.show.page.section import PageFigure, Section, columns
 from attngeo.show.tables import aligned
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    from matplotlib.figure import Figure as Drawing
 
     from attngeo.applications.prune.curve import LossCurve
     from attngeo.applications.prune.plan import PrunePlan
@@ -60,39 +74,98 @@ def _removed_table(plan: PrunePlan) -> list[str]:
     return aligned(rows, [False, False, False])
 
 
-@for_print
-def pruning_figure(curve: LossCurve) -> Figure:
+def _curve_panel(curve: LossCurve, title: str) -> Panel:
+    """Return the mean loss over seeds at each share, a line per criterion, dashed without the refit.
+
+    Where there are several seeds, bars reach from the lowest to the highest loss.
+    """
+    series: list[Series] = [Level(curve.full, label="full model", dash=":", hover="{y:.4f}")]
+    for number, method in enumerate(dict.fromkeys(point.method for point in curve.points)):
+        colour = GREY if method == "random" else COLOURS[number % len(COLOURS)]
+        own = [point for point in curve.points if point.method == method]
+        seeds = len({point.seed for point in own})
+        label = f"{method} ({seeds} seeds)" if seeds > 1 else method
+        symbol = SYMBOLS[number % len(SYMBOLS)]
+        for refit in (True, False):
+            losses: dict[float, list[float]] = {}
+            for point in sorted(own, key=lambda point: point.share):
+                if point.refit == refit:
+                    losses.setdefault(100 * point.share, []).append(point.loss)
+            if not losses:
+                continue
+            if seeds > 1:
+                ends = [end for some in losses.values() for end in (min(some), max(some), None)]
+                series.append(Line(np.repeat(list(losses), 3), ends, colour, width=1, group=label))
+            hover = "{x:.1f}% removed: {y:.4f}" + ("" if refit else ", no refit")
+            means, dash = [mean(some) for some in losses.values()], "-" if refit else "--"
+            series.append(Line(list(losses), means, colour, label, dash=dash, symbol=symbol, hover=hover))
+    loss = "squared error of the output" if curve.objective == "output" else f"{curve.objective} loss"
+    note = "dashed: no refit; dotted: all heads"
+    return Panel(title, series, Axis("share of heads removed, %", zero=True), Axis(loss), note=note)
+
+
+def pruning_figure(curve: LossCurve) -> Drawing:
     """Draw the loss against the share of heads removed: a line per method, dashed without the refit."""
-    methods = list(dict.fromkeys(point.method for point in curve.points))
-    figure = new_figure(COLUMN if len(methods) < 5 else PAGE, 3.2)
-    ax = figure.subplots()
-    ax.axhline(curve.full, color=LIGHT_GREY, linewidth=1)
-    for index, method in enumerate(methods):
-        style: dict[str, Any] = {
-            "color": GREY if method == "random" else COLOURS[index % len(COLOURS)],
-            "linewidth": 1.1,
-        }
-        style |= {"marker": "osD^v<>*hX"[index % 10], "markersize": 3}
-        seeds = 1
-        for refit in (False, True):
-            own = [point for point in curve.points if point.method == method and point.refit == refit]
-            shares = sorted({point.share for point in own})
-            means = [_mean([point.loss for point in own if point.share == share]) for share in shares]
-            seeds = max([seeds, *(sum(point.share == share for point in own) for share in shares)])
-            if own:
-                ax.plot(shares, means, linestyle="-" if refit else DASHED, **style)
-        ax.plot([], [], label=f"{method} ({seeds} seeds)" if seeds > 1 else method, **style)
-    ax.set_xlabel("share of heads removed")
-    ax.set_ylabel(f"{curve.objective} loss" if curve.objective != "output" else "squared error of the output")
-    ax.xaxis.set_major_formatter(lambda share, _: f"{share:.0%}")
-    panel_title(ax, "\n".join(wrap(curve.model, 32)), "dashed: no refit; grey line: all heads")
-    style_axes(ax)
-    if len(methods) < 5:
-        ax.legend(frameon=False)
-    else:
-        figure.legend(loc="outside right center", frameon=False)
-    return figure
+    panel = _curve_panel(curve, "\n".join(wrap(curve.model, 32)))
+    few = len({point.method for point in curve.points}) < 5
+    return drawn(Figure([panel], size=(COLUMN if few else PAGE, 3.2), legend="inside" if few else "beside"))
 
 
-def _mean(values: list[float]) -> float:
-    return sum(values) / len(values)
+_CURVE_READING = (
+    "Each curve shows the loss of the model without a growing share of its heads, chosen by one criterion; the "
+    "dotted line is the full model. Solid curves refit the remaining heads, dashed ones do not. A criterion is "
+    "worth its cost only where it stays below random choice."
+)
+_PLAN_READING = (
+    "The dots are the heads that the plan removes, in the order in which they were chosen, with the cost that the "
+    "criterion gave each of them at that moment."
+)
+
+
+def pruning_section(plan: PrunePlan | None = None, curve: LossCurve | None = None, *, id: str = "pruning") -> Section:
+    """Return the loss curve, the heads of a plan, or both.
+
+    >>> from attngeo.applications.prune.curve import LossCurve, LossPoint
+    >>> points = (LossPoint("refit", 4, 0.25, True, 3.1), LossPoint("refit", 8, 0.5, True, 3.4))
+    >>> (figure,) = pruning_section(curve=LossCurve("model", "masked tokens", 3.0, points)).figures
+    >>> figure.chart.panels[0].series[1].y
+    [3.1, 3.4]
+    """
+    figures = []
+    if curve is not None and curve.points:
+        names = ("method", "heads", "share", "refit", "loss", "seed")
+        rows = ({name: getattr(point, name) for name in names} for point in curve.points)
+        table = columns(
+            {"heads removed" if name == "heads" else name: value for name, value in row.items()} for row in rows
+        )
+        name, count = short_name(curve.model), len({point.method for point in curve.points})
+        label = f"Loss of {name} against the share of heads removed, by {count} criteria."
+        figures.append(PageFigure(f"{id}-losses", label, Figure([_curve_panel(curve, name)], height=420), table))
+    if plan is not None:
+        figures.append(_plan_figure(plan, id))
+    readings = [_CURVE_READING] * (curve is not None) + [_PLAN_READING] * (plan is not None)
+    return Section(id, "Removing heads", " ".join(readings), tuple(figures), () if plan is None else tuple(plan.notes))
+
+
+def _plan_figure(plan: PrunePlan, id: str) -> PageFigure:
+    known = any(one.cost is not None for one in plan.removed)
+    layers = [one.layer for one in plan.removed]
+    dots = Points(
+        list(range(1, len(layers) + 1)),
+        [one.cost for one in plan.removed] if known else layers,
+        size=8,
+        edge=True,
+        hover="{x}: {name}, " + ("cost {y:.3g}" if known else "layer {y}"),
+        names=plan.labels,
+        shade=layers,
+        limits=(0, max([*layers, 1])),
+        bar=Bar("layer", whole=True),
+    )
+    title = f"{len(layers)} of {plan.total} heads, by {plan.method}"
+    panel = Panel(title, [dots], Axis("order of removal"), Axis("cost of the head" if known else "layer"))
+    rows = (
+        {"order": at, "stack": one.stack, "layer": one.layer, "head": one.head, "cost": one.cost}
+        for at, one in enumerate(plan.removed, 1)
+    )
+    label = f"Heads of {short_name(plan.model)} in the order in which the plan removes them, with their costs."
+    return PageFigure(f"{id}-plan", label, Figure([panel], height=300), columns(rows))

@@ -11,8 +11,7 @@ import pytest
 import attngeo
 from attngeo.applications.compare import ModelComparison, compare, compare_all
 from attngeo.errors import AttngeoError, InputError, SourceError
-from attngeo.show.comparison_report import model_map_report
-from attngeo.show.page.sections.model_map import model_map_section
+from attngeo.show.comparison import model_map_report, model_map_section
 from tests.applications.compare.llama_pairs import (
     HEADS,
     LAYERS,
@@ -106,8 +105,9 @@ def test_a_permuted_basis_is_found_by_alignment_only(base, folder, flips):
     comparison = compare(base, other, align=True)
     aligned = comparison.related
     assert aligned.p_value == 0.01 and aligned.aligned and aligned.draws == 99 and aligned.statistic > 0.95
-    labels = {text.get_text() for axes in comparison.plot().axes for text in axes.texts}
-    assert "shuffled tokens" in labels and "permuted bases" not in labels
+    legends = [axes.get_legend() for axes in comparison.plot().axes]
+    labels = {text.get_text() for legend in legends if legend is not None for text in legend.get_texts()}
+    assert "shuffled tokens, 95%" in labels and "permuted bases, 95%" not in labels
     stranger = compare(base, save_model(folder / "stranger", random_model(9)), align=True).related
     assert stranger.p_value > 0.01
 

@@ -164,7 +164,7 @@ def test_track_draws_the_curves_of_its_records(run: Path) -> None:
     result = run_track(run, "--figure", run / "curves.png")
     assert result.exit_code == 0 and (run / "curves.png").read_bytes()[:4] == b"\x89PNG"
     assert f"attngeo: drew {run / 'curves.png'}" in result.stderr
-    from attngeo.show import training_figure as curves
+    from attngeo.show.training import training_figure as curves
 
     rows = read_records(run / "attngeo.jsonl")
     axes = curves(rows).axes

@@ -25,15 +25,10 @@ def read_asset(name: str) -> str:
 
 
 @cache
-def joined_script(start: str) -> str:
+def page_script(start: str) -> str:
     """Return the script of a page: the functions of all pages, then the file `start`, which uses them."""
     parts = "\n".join(read_asset(f"{name}.js") for name in (*SCRIPTS, start))
     return f'(() => {{\n"use strict";\n{parts}}})();\n'
-
-
-def page_script() -> str:
-    """Return the script of a report."""
-    return joined_script("start")
 
 
 @cache

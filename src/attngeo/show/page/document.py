@@ -1,13 +1,25 @@
-"""`page_html`: a page as one HTML document that needs nothing else, with its data, its scripts and plotly inside."""
+"""Pages as HTML documents that need nothing else, with their data, their scripts and plotly inside.
+
+page_html       a report
+explorer_html   the page of the explorer
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from attngeo.show.page.assets import content_policy, json_block, packed_plotly, page_script, page_style, page_template
-from attngeo.show.page.section import PageFigure, Section
+from attngeo.show.page.assets import (
+    content_policy,
+    json_block,
+    packed_plotly,
+    page_script,
+    page_style,
+    page_template,
+    read_asset,
+)
+from attngeo.show.page.section import Section
 
 
 @dataclass(frozen=True)
@@ -15,6 +27,11 @@ class AttentionSection(Section):
     """The section in which a reader looks at the attention of single heads."""
 
     data: Mapping[str, Any] = field(default_factory=dict)  # as `attention_data` returns it
+
+    @property
+    def view(self) -> str:
+        """The id of the element that shows the attention."""
+        return f"{self.id}-view"
 
 
 @dataclass(frozen=True)
@@ -46,15 +63,15 @@ class Page:
 def page_html(page: Page) -> str:
     """Return a page as HTML. All texts are escaped, and data is written as JSON that no text in it can leave."""
     template = page_template("page.html", "a report")
-    _check_ids(page.sections)
     attention = [section for section in page.sections if isinstance(section, AttentionSection)]
     numbers = {section.id: number for number, section in enumerate(attention)}
     figures = [
-        _figure_data(figure, numbers.get(page.views.get(section.id, ""), 0))
+        {name: getattr(figure, name) for name in ("id", "label", "plotly", "table")}
+        | {"view": numbers.get(page.views.get(section.id, ""), 0)}
         for section in page.sections
         for figure in section.figures
     ]
-    script = page_script()
+    script = page_script("start")
     return template.render(
         policy=content_policy(script),
         version=page.version,
@@ -63,38 +80,30 @@ def page_html(page: Page) -> str:
         verdicts=page.verdicts,
         doubts=page.doubts,
         about=page.about,
-        sections=[_section_fields(section) for section in page.sections],
-        data=json_block({"figures": figures, "views": [_view_id(section) for section in attention]}),
-        views=[{"id": _view_id(section), "data": json_block(section.data)} for section in attention],
+        sections=page.sections,
+        data=json_block({"figures": figures, "views": [section.view for section in attention]}),
+        views=[{"id": section.view, "data": json_block(section.data)} for section in attention],
         plotly=packed_plotly(),
         script=script,
     )
 
 
-def _section_fields(section: Section) -> dict[str, Any]:
-    view = _view_id(section) if isinstance(section, AttentionSection) else None
-    fields = ("id", "title", "reading", "figures", "notes")
-    return {name: getattr(section, name) for name in fields} | {"view": view}
+def explorer_html(name: str, most_characters: int, version: str = "") -> str:
+    """Return the page of the explorer.
 
+    name: of the model
+    most_characters: that a text may have
 
-def _view_id(section: Section) -> str:
-    return f"{section.id}-view"
-
-
-def _figure_data(figure: PageFigure, view: int) -> dict[str, Any]:
-    return {
-        "id": figure.id,
-        "label": figure.label,
-        "plotly": figure.plotly,
-        "table": {name: list(values) for name, values in figure.table.items()},
-        "view": view,
-    }
-
-
-def _check_ids(sections: Sequence[Section]) -> None:
-    ids = [section.id for section in sections] + [figure.id for section in sections for figure in section.figures]
-    for name in ids:
-        if ids.count(name) > 1 or not name.replace("-", "").isalnum() or not name.isascii():
-            raise ValueError(
-                f"the id {name!r} of a section or figure is not unique, or not letters, digits and hyphens"
-            )
+    >>> "<title>Explore org/name</title>" in explorer_html("org/name", 20_000)
+    True
+    """
+    template = page_template("explore.html", "the explorer")
+    script = page_script("explore")
+    return template.render(
+        policy=content_policy(script, requests="'self'"),
+        version=version,
+        name=name,
+        style=page_style() + read_asset("explore.css"),
+        data=json_block({"mostCharacters": most_characters}),
+        script=script,
+    )

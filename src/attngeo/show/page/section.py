@@ -1,20 +1,30 @@
 """What a page is made of: sections, each with figures that the browser draws and tables it can save."""
 
-from collections.abc import Mapping, Sequence
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
-__all__ = ["PageFigure", "Section"]
+from attngeo.charts import Figure
+from attngeo.io.names import short_name
+from attngeo.show.plotly import described, rounded
 
 
 @dataclass(frozen=True)
 class PageFigure:
-    """One figure of a page: a plotly description, its name for a screen reader, and its data as a table."""
+    """One figure of a page, its name for a screen reader, and its data as a table."""
 
     id: str  # unique in the page, letters, digits and hyphens
     label: str  # one sentence, read out by a screen reader
-    plotly: Mapping[str, Any]  # {"data": [...], "layout": {...}}, plain lists and numbers
+    chart: Figure
     table: Mapping[str, Sequence[Any]]  # column name -> values, saved as CSV
+
+    @cached_property
+    def plotly(self) -> dict[str, Any]:
+        """The description from which plotly draws the figure."""
+        return described(self.chart)
 
 
 @dataclass(frozen=True)
@@ -26,3 +36,15 @@ class Section:
     reading: str
     figures: tuple[PageFigure, ...] = ()
     notes: tuple[str, ...] = ()  # single lines under the figures, e.g. heads that fall short
+
+
+def columns(rows: Iterable[Mapping[str, Any]]) -> dict[str, list[Any]]:
+    """Return rows as columns, for the table of a figure; a float is rounded, a missing value is None."""
+    rows = list(rows)
+    names = dict.fromkeys(name for row in rows for name in row)
+    return {name: rounded([row.get(name) for row in rows]) for name in names}
+
+
+def stack_name(model: str, stack: str) -> str:
+    """Return model and stack as the title of a panel; a name that ends in the stack's does not repeat it."""
+    return short_name(model) + ("" if model.rstrip("/").endswith(stack) else f", {stack}")

@@ -122,7 +122,7 @@ class PlotFigure {
     const changes = this.drawn && !this.onPaper && this.arrangement(this.root.clientWidth);
     if (!changes || changes.height === this.plot.layout.height) return;
     this.plot.style.minHeight = changes.height + "px";
-    await Plotly.relayout(this.plot, changes);
+    await Plotly.relayout(this.plot, { ...changes, autosize: true }); // a height alone would fix the width, too
   }
 
   /** Give the drawing the width of paper, or (null) that of the page again. */

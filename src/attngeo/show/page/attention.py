@@ -1,0 +1,184 @@
+"""The organised attention of all heads for a browser, in a page and in a notebook.
+
+attention_data      an organised network as the plain data from which `assets/attention.js` rebuilds and draws any head
+attention_section   the section of a page that holds it
+attention_view      the widget of a notebook that shows it, without any server
+
+Quantised coefficients are four streams of bytes, one after the other, compressed with gzip and written in base64:
+
+    gaps     distance of each coefficient's position from the one before it in the same head column (the first: from
+             −1) minus 1, in 7-bit groups, lowest first, the eighth bit set on all but the last
+    low      lower byte of each |level|
+    high     upper byte of each |level|
+    signs    one bit per coefficient, highest bit first, set where it is negative
+"""
+
+from __future__ import annotations
+
+import base64
+import gzip
+from functools import cache
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attngeo.arrays import Ints
+from attngeo.organization.quantised import ENERGY, HEAD_ENERGY, QuantisedExpansion, quantise
+from attngeo.organization.tree import Tree
+from attngeo.show.matrices import slices_figure
+from attngeo.show.organization_text import AXES, axis_labels, compact_labels
+from attngeo.show.page.assets import read_asset, widget_script
+from attngeo.show.page.document import AttentionSection
+
+if TYPE_CHECKING:
+    from attngeo.organization.organize import Organization
+
+_READING = (
+    "Each row is a query and each column a key, both in the order of their trees, which are drawn at the margins: "
+    "positions that attend, or are attended to, in the same way lie side by side, so structure shows as blocks. Pick a "
+    "head in the tree, in the layer × head map or in the list; heads that are close in the tree "
+    "have similar colours. A click on a branch of a query or key tree enlarges it. The slider says from how many Haar "
+    "coefficients the picture is made: with few, only coarse blocks appear."
+)
+
+
+def attention_section(organization: Organization, *, id: str = "attention") -> AttentionSection:
+    """Return the section with the attention of every head of an organised network.
+
+    >>> section = attention_section(organize(planted((16, 12, 8), seed=0)[0]))
+    >>> section.notes[0]
+    'The page holds 99.9% of the energy of all heads, at least 99.9% of each head.'
+    """
+    data = attention_data(organization)
+    least, held = min(data["headShares"][-1]), data["shares"][-1]
+    notes = [f"The page holds {_percent(held)} of the energy of all heads, at least {_percent(least)} of each head."]
+    if data["short"]:
+        notes.append(
+            f"Less than {_percent(HEAD_ENERGY)} of the energy is held of {len(data['short'])} heads, whose pictures "
+            f"are coarser: {compact_labels(data['short'])}."
+        )
+    if held < ENERGY:
+        notes.append(f"The tensor is too large for the page: less than {_percent(ENERGY)} of its energy is held.")
+    return AttentionSection(id, "Organised attention of single heads", _READING, (), tuple(notes), data)
+
+
+def _percent(share: float) -> str:
+    """Return a share as a percentage that is never rounded up.
+
+    >>> _percent(0.99999)
+    '99.9%'
+    """
+    return f"{int(1000 * max(share, 0)) / 10:g}%"
+
+
+def attention_data(organization: Organization) -> dict[str, Any]:
+    """Return the data from which the page draws the attention of every head: labels, trees and packed coefficients.
+
+    >>> organization = organize(planted((16, 12, 8), seed=0)[0])
+    >>> data = attention_data(organization)
+    >>> data["shape"], data["heads"][:2], data["shares"][-1] >= 0.99, data["short"]
+    ([16, 12, 8], ['0', '1'], True, [])
+    """
+    trees, values = organization.trees, organization.values
+    labels = [list(axis_labels(organization, axis)) for axis in range(len(trees))]
+    if len(trees) == 2:  # a matrix is a single head
+        trees, values, labels = (*trees, Tree.dyadic(1)), values[:, :, None], [*labels, ["L0H0"]]
+    kept = quantise(values, trees)
+    short = np.flatnonzero((kept.head_shares[-1] < HEAD_ENERGY) & (kept.norms > 0))
+    return {
+        "name": getattr(organization.tensor, "name", ""),
+        "stage": getattr(organization.tensor, "stage", "values"),
+        "shape": list(values.shape),
+        **dict(zip(AXES, labels, strict=True)),
+        "trees": [tree_data(tree) for tree in trees],
+        "norms": _digits(kept.norms, 9),
+        "step": kept.step,
+        "stops": kept.stops.tolist(),
+        "counts": kept.counts.tolist(),
+        "shares": _digits(kept.shares),
+        "headShares": [_digits(row) for row in kept.head_shares],
+        "short": [labels[2][head] for head in short],
+        **packed_coefficients(kept),
+    }
+
+
+def tree_data(tree: Tree) -> dict[str, Any]:
+    """Return a tree for the page: the rotations of its inverse Haar transform, its order, and its folders to draw.
+
+    Each folder is [first, end, top, bottom]: a range of positions in the order, and the levels where it appears.
+    """
+    first, second, cosine, _, source = tree.rotations.steps(inverse=True, dtype=np.float64)
+    ordered = tree.levels[:, tree.order]  # [depth, n]
+    folders: dict[tuple[int, int], list[int]] = {}
+    for level, row in enumerate(ordered):
+        bounds = [0, *(np.flatnonzero(np.diff(row)) + 1).tolist(), tree.size]
+        for span in pairwise(bounds):
+            folders.setdefault(span, [level, level])[1] = level
+    return {
+        "first": first.tolist(),
+        "second": second.tolist(),
+        "cosine": [float(f"{value:.10g}") for value in cosine.tolist()],
+        "source": source[0].tolist(),
+        "order": tree.order.tolist(),
+        "depth": tree.depth,
+        "folders": [[*span, *levels] for span, levels in folders.items()],
+    }
+
+
+def _digits(values: Any, digits: int = 7) -> list[float]:
+    """Return numbers with a few significant digits, to keep the page small."""
+    return [float(f"{value:.{digits}g}") for value in np.asarray(values).tolist()]
+
+
+def packed_coefficients(kept: QuantisedExpansion) -> dict[str, Any]:
+    """Return the number of coefficients per head column, the length of the first stream, and all streams."""
+    previous = np.append(-1, kept.position[:-1])  # [n]
+    previous[np.flatnonzero(np.diff(kept.column, prepend=-1))] = -1  # the first of each column
+    gaps = seven_bit_groups(kept.position - previous - 1)
+    sizes = np.abs(kept.levels.astype(np.int32))
+    streams = [gaps, sizes.astype(np.uint8), (sizes >> 8).astype(np.uint8), np.packbits(kept.levels < 0)]
+    packed = gzip.compress(b"".join(stream.tobytes() for stream in streams), 6, mtime=0)
+    return {
+        "columns": np.bincount(kept.column, minlength=kept.trees[2].size).tolist(),
+        "gapBytes": len(gaps),
+        "packed": base64.b64encode(packed).decode("ascii"),
+    }
+
+
+def seven_bit_groups(numbers: Ints) -> NDArray[np.uint8]:
+    """Return whole numbers below 2³⁵ in groups of 7 bits, lowest first; the eighth bit says that another group follows.
+
+    >>> seven_bit_groups(np.array([5, 300])).tolist()
+    [5, 172, 2]
+    """
+    groups = [(numbers >> shift) for shift in range(0, 35, 7)]
+    used = np.stack([groups[0] >= 0, *(group > 0 for group in groups[1:])], 1)  # [n, 5]
+    more = np.concatenate([used[:, 1:], np.zeros((len(numbers), 1), bool)], 1)
+    every = (np.stack(groups, 1) & 0x7F) | (more << 7)
+    return every[used].astype(np.uint8)
+
+
+def attention_view(organization: Organization) -> Any:
+    """Return a widget that shows any head, with its trees; a figure of a few heads where anywidget is not installed."""
+    try:
+        widget = _widget_class()
+    except ImportError:
+        return slices_figure(organization)
+    return widget(data=attention_data(organization))
+
+
+@cache
+def _widget_class() -> Any:
+    import anywidget
+    import traitlets
+
+    class AttentionWidget(anywidget.AnyWidget):
+        """The view of attention of a report; `data` is what `attention_data` returns."""
+
+        _esm = widget_script()
+        _css = read_asset("attention.css") + read_asset("widget.css")
+        data = traitlets.Dict().tag(sync=True)
+
+    return AttentionWidget
