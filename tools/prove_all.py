@@ -34,7 +34,9 @@ PAGE = ROOT / "docs/coverage.md"
 SECONDS = 90  # of processor time that one type may use, so that a busy machine gives the same verdicts
 BATCH = 30  # types per worker process: importing transformers takes half the time of a small batch
 # Facts of a verdict that the package ships, where they say something.
-_SHIPPED = ("qk_norm", "width", "offset", "centred", "norms", "rotary", "skip")
+_SHIPPED = (
+    "qk_norm", "width", "offset", "centred", "gated", "window_keys", "storage", "norms", "rotary", "skip",
+)  # fmt: skip
 _STATUSES = ("right", "refused", "unproven", "none", "unbuilt")  # best first
 
 
@@ -48,8 +50,23 @@ def prove_type(model_type: str, *, rotation: bool = True) -> dict[str, Any]:
     rotation: also find out how its heads rotate
     """
     from tools.proof.config_defaults import config_defaults
+    from tools.proof.hypotheses import best_verdict
     from tools.proof.prove import prove_model
     from tools.proof.tiny_model import CannotBuild, config_and_model_class, tiny_models
+
+    def prove() -> Verdict:
+        """Return the verdict on `model` under the facts that attngeo assumes."""
+        try:
+            verdict = prove_model(model, model_type, rotation=rotation)
+            if verdict.causal not in (None, families.family(model_type).causal):  # stacks are named by it
+                assume(model_type, causal=verdict.causal)
+                verdict = prove_model(model, model_type, rotation=rotation)
+        except LayoutError as error:
+            verdict = Verdict(model_type, "none" if "no self-attention" in str(error) else "refused", str(error))
+        except Exception as error:
+            verdict = Verdict(model_type, "unbuilt", f"{type(error).__name__}: {error}")
+        verdict.reason = re.sub(r"/\S*tmp\S*: ", "", " ".join(verdict.reason.split()))[:400]
+        return verdict
 
     best: Verdict | None = None
     try:
@@ -59,16 +76,7 @@ def prove_type(model_type: str, *, rotation: bool = True) -> dict[str, Any]:
             return vars(prove_arch(model_type))
         assume(model_type, defaults=config_defaults(config_and_model_class(model_type)[0]()))
         for model in tiny_models(model_type):
-            try:
-                verdict = prove_model(model, model_type, rotation=rotation)
-                if verdict.causal not in (None, families.family(model_type).causal):  # stacks are named by it
-                    assume(model_type, causal=verdict.causal)
-                    verdict = prove_model(model, model_type, rotation=rotation)
-            except LayoutError as error:
-                verdict = Verdict(model_type, "none" if "no self-attention" in str(error) else "refused", str(error))
-            except Exception as error:
-                verdict = Verdict(model_type, "unbuilt", f"{type(error).__name__}: {error}")
-            verdict.reason = re.sub(r"/\S*tmp\S*: ", "", " ".join(verdict.reason.split()))[:400]
+            verdict = best_verdict(model_type, list(model.state_dict()), prove)
             same_reason = best is not None and bool(verdict.sites) and verdict.reason == best.reason
             if best is None or _STATUSES.index(verdict.status) < _STATUSES.index(best.status):
                 best = verdict

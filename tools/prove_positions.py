@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from transformers import CONFIG_MAPPING, MODEL_MAPPING, PreTrainedConfig, PreTrainedModel
 
 from attngeo.applications.compare.origin.fixed_positions import FIXED, has_fixed_positions
-from attngeo.weights.layout.sites import find_sites
+from attngeo.weights.layout.find import find_layers
 from tools.proof.example_inputs import example_inputs
 from tools.proof.tiny_model import config_and_model_class, tiny_config, tiny_configs
 
@@ -73,7 +73,7 @@ def queries_read_fixed_values(model: PreTrainedModel) -> bool | None:
 
     config = json.loads(model.config.to_json_string(use_diff=False))
     shapes = {name: tuple(value.shape) for name, value in model.state_dict().items()}
-    names = dict.fromkeys(name for site in find_sites(shapes, config) for name in (site.query, site.key))
+    names = dict.fromkeys(name for layer in find_layers(shapes, config) for name in layer.tensors)
     for path in dict.fromkeys(name.removesuffix(".weight") for name in names):
         _module(model, path).register_forward_pre_hook(record, with_kwargs=True)
     for part in [one for one in model.modules() if isinstance(one, PreTrainedModel)]:

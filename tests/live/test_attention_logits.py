@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from attngeo.live.attention_logits import MASKED, allowed_pairs, attention_logits, logit_scale, repeat_keys
+from attngeo.live.attention_hook import MASKED, allowed_pairs, attention_logits, logit_scale, repeat_keys
 
 GENERATOR = torch.Generator().manual_seed(0)
 QUERY = torch.randn(1, 4, 5, 8, generator=GENERATOR)  # [1, H, Q, r]

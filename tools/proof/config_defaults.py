@@ -8,9 +8,8 @@ from transformers import PreTrainedConfig
 
 from attngeo.weights.layout.config_scope import DECLARED
 from attngeo.weights.layout.preceding_norm import SWITCHES
-from attngeo.weights.layout.rope.layer_kinds import shortest_period
-from attngeo.weights.layout.rope.rules import SWITCHES as ROTARY_SWITCHES
-from attngeo.weights.layout.rope.settings import BASES, SHARES, SIZES
+from attngeo.weights.layout.rope import BASES, SHARES, SIZES, shortest_period
+from attngeo.weights.layout.rope import SWITCHES as ROTARY_SWITCHES
 from tools.proof.tiny_config import sub_configs
 
 _ROTARY = (*BASES, *SHARES, *SIZES, "rope_parameters", "original_max_position_embeddings")

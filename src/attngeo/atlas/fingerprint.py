@@ -12,7 +12,7 @@ import numpy as np
 
 from attngeo.atlas.options import RESULT_VERSION, ScoreOptions
 from attngeo.io.threads import prefetch
-from attngeo.weights.layout.attention_weights import AttentionWeights
+from attngeo.weights.layout.layer import Layer
 from attngeo.weights.layout.layers import Layers
 from attngeo.weights.layout.rotary import RotaryPairs
 
@@ -36,7 +36,7 @@ def fingerprint(layers: Layers, options: ScoreOptions) -> str:
     return content.hexdigest()[:40]
 
 
-def _read(layers: Layers) -> Generator[AttentionWeights, None, None]:
+def _read(layers: Layers) -> Generator[Layer, None, None]:
     """Yield all layers; those of a large model are read in a thread while the layer before is hashed."""
     left = iter(layers)
     for first in left:
@@ -47,7 +47,7 @@ def _read(layers: Layers) -> Generator[AttentionWeights, None, None]:
                 yield from upcoming
 
 
-def _add_layer(content: _Hash, weights: AttentionWeights) -> None:
+def _add_layer(content: _Hash, weights: Layer) -> None:
     """Add one layer: the description first, so that equal bytes of other shapes differ."""
     arrays = [weights.query, weights.key]  # [H, d_q, r], [G, d_k, r]
     if weights.norm is not None:

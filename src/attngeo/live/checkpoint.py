@@ -7,8 +7,7 @@ only those that are read.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,9 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from attngeo.errors import SourceError
-from attngeo.live.adapters import effective_weight, is_lora_layer
-from attngeo.live.saved_tensors import SavedTensor, saved_tensors
+from attngeo.errors import InputError, LayoutError, SourceError
 from attngeo.weights.sources.checkpoint import Checkpoint, FloatArray, ReadRequest, TensorInfo
 from attngeo.weights.sources.diffusers_format import diffusers_config
 from attngeo.weights.sources.memory import as_saved, transformer_inside, unwrapped
@@ -36,11 +33,23 @@ class _Weight:
     owner: nn.Module
     leaf: str
     adapter: nn.Module | None  # the module that adds a low-rank term to it
-    fsdp: nn.Module | None  # the FullyShardedDataParallel whose flat parameter holds it
 
     @property
     def value(self) -> Tensor:
         return getattr(self.owner, self.leaf)
+
+
+@dataclass(frozen=True)
+class SavedTensor:
+    """One tensor as transformers saves it.
+
+    Some model types have other names in memory, other orders of the dimensions of a head, or queries, keys and values
+    that are saved as one tensor. What is known of layouts is known of saved models.
+    """
+
+    shape: tuple[int, ...]
+    sources: tuple[str, ...]  # names of the weights in memory that are needed to make it
+    converted: bool = False  # True: `as_saved` of the sources computes it; False: it is its one source
 
 
 class LiveCheckpoint(Checkpoint):
@@ -52,7 +61,7 @@ class LiveCheckpoint(Checkpoint):
     >>> from transformers import AutoModel
     >>> from attngeo.weights.layout.layers import open_layers
     >>> checkpoint = LiveCheckpoint(AutoModel.from_pretrained(attngeo.bundled("encoder")))
-    >>> [weights.query.dtype for weights in open_layers(checkpoint).read_with(checkpoint.tensor)]
+    >>> [layer.query.dtype for layer in open_layers(checkpoint).read_with(checkpoint.tensor)]
     [torch.float64, torch.float64, torch.float64, torch.float64]
     """
 
@@ -67,9 +76,7 @@ class LiveCheckpoint(Checkpoint):
         self.tensors: dict[str, TensorInfo] = {}
         self.sharded = False
         self._weights: dict[str, _Weight] = {}
-        for fsdp, path, module in _fsdp_units(self.model):
-            with _gathered(fsdp):
-                self._collect(path, module, fsdp, None)
+        self._collect("", self.model, None)
         shapes = {name: info.shape for name, info in self.tensors.items()}
         if saved_names:
             self._saved = saved_tensors(self.model, shapes)
@@ -119,27 +126,30 @@ class LiveCheckpoint(Checkpoint):
     def _value(self, name: str) -> Tensor:
         """Return the weight called `name` in memory, as a float64 tensor on its device."""
         weight = self._weights[name]
-        with _gathered(weight.fsdp):
-            return effective_weight(weight.value, weight.adapter if weight.leaf == "weight" else None, name)
+        return effective_weight(weight.value, weight.adapter if weight.leaf == "weight" else None, name)
 
-    def _collect(self, path: str, module: nn.Module, fsdp: nn.Module | None, adapter: nn.Module | None) -> None:
-        """Register the weights of `module` and of the modules inside it, up to the next FSDP unit."""
+    def _collect(self, path: str, module: nn.Module, adapter: nn.Module | None) -> None:
+        """Register the weights of `module` and of the modules inside it."""
+        if type(module).__name__ == "FullyShardedDataParallel":
+            raise InputError(
+                f"{self.ref}: is sharded by FullyShardedDataParallel (FSDP 1), whose weights are not read one by one; "
+                "expected FSDP 2 (torch.distributed.fsdp.fully_shard)"
+            )
         self.modules[path] = module
-        if is_lora_layer(module):
+        if "lora_A" in module._parameters:  # it keeps the factors of a low-rank adapter as parameters of its own
             adapter = module
         for leaf in (*module._parameters, *getattr(module, "parametrizations", ())):
             value = getattr(module, leaf)
             if value is None or leaf.startswith("lora_"):
                 continue
             name = _join(path, leaf)
-            self.sharded |= fsdp is not None or hasattr(value, "full_tensor")
+            self.sharded |= hasattr(value, "full_tensor")
             shape = tuple(getattr(value, "ds_shape", value.shape))
-            self._weights[name] = _Weight(module, leaf, adapter, fsdp)
+            self._weights[name] = _Weight(module, leaf, adapter)
             self.tensors[name] = TensorInfo(name, shape, str(value.dtype).removeprefix("torch."), self.ref)
         for name, child in module._modules.items():
-            if child is None or _is_fsdp(child) or name == "parametrizations" or name.startswith("lora_"):
-                continue
-            self._collect(_join(path, name), child, fsdp, module if name == "base_layer" else None)
+            if child is not None and name != "parametrizations" and not name.startswith("lora_"):
+                self._collect(_join(path, name), child, module if name == "base_layer" else None)
 
 
 def base_model(model: Any) -> Any:
@@ -150,32 +160,79 @@ def base_model(model: Any) -> Any:
     return model
 
 
-def _fsdp_units(model: nn.Module) -> Iterator[tuple[nn.Module | None, str, nn.Module]]:
-    """Yield (unit, path, module) for the model and for every FullyShardedDataParallel inside it.
+def saved_tensors(model: nn.Module, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, SavedTensor]:
+    """Return the tensors that transformers saves of a model whose weights in memory have these names and shapes."""
+    blank = {name: torch.empty(shape, device="meta") for name, shape in shapes.items()}
+    names = {id(value): name for name, value in blank.items()}
+    saved: dict[str, SavedTensor] = {}
+    for name, value in as_saved(model, blank).items():
+        if id(value) in names:  # a weight that is only renamed stays the same object
+            saved[name] = SavedTensor(tuple(value.shape), (names[id(value)],))
+    plain = {source for tensor in saved.values() for source in tensor.sources}
+    converted: dict[str, list[str]] = {}  # by the module around the projections, which are joined within one module
+    for name in blank:
+        if name not in plain:
+            converted.setdefault(name.rpartition(".")[0].rpartition(".")[0], []).append(name)
+    for sources in converted.values():
+        for name, value in as_saved(model, {source: blank[source] for source in sources}).items():
+            saved[name] = SavedTensor(tuple(value.shape), tuple(sources), converted=True)
+    return saved
 
-    Weights have their shapes only while their own unit is gathered.
+
+def effective_weight(weight: Tensor, adapter: nn.Module | None, name: str) -> Tensor:
+    """Return W, or W + Σ scale·B A over the active low-rank adapters, as a float64 copy on its own device.
+
+    weight:  the parameter, whole or sharded
+    adapter: the module that adapts it; None: no adapter
+    name:    the name of the tensor, for error messages
     """
-    if not _is_fsdp(model):
-        yield None, "", model
-    for name, module in model.named_modules():
-        if _is_fsdp(module):
-            words = [word for word in name.split(".") if word not in _WRAPPER_NAMES]
-            yield module, ".".join(words), module
+    base = double_copy(weight, name)
+    if adapter is None or getattr(adapter, "disable_adapters", False):
+        return base
+    if not hasattr(adapter, "lora_A"):
+        raise LayoutError(f"{name}: adapted by {type(adapter).__name__}; only low-rank adapters (LoRA) are supported")
+    if getattr(adapter, "merged", False):
+        return base
+    value = base
+    stored_in_out = bool(getattr(adapter, "fan_in_fan_out", False))  # Conv1D stores [in, out]
+    for down, up, scale, magnitude in _low_rank_terms(adapter):
+        change = scale * (double_copy(up, name) @ double_copy(down, name))  # [out, rank] @ [rank, in]
+        change = change.T if stored_in_out else change
+        if change.shape != value.shape:
+            raise LayoutError(f"{name}: shape {list(value.shape)}, but its adapter adds {list(change.shape)}")
+        value = value + change
+        if magnitude is not None:  # DoRA: relative to the norms of W + scale·B A, without the adapters before it
+            norms = torch.linalg.vector_norm(base + change, dim=0 if stored_in_out else 1, keepdim=True)
+            value = value * (double_copy(magnitude, name).reshape(norms.shape) / norms)
+    return value
 
 
-def _is_fsdp(module: nn.Module) -> bool:
-    return type(module).__name__ == "FullyShardedDataParallel"
+def _low_rank_terms(adapter: nn.Module) -> Iterator[tuple[Tensor, Tensor, float, Tensor | None]]:
+    """Yield A [rank, in], B [out, rank], the scale and DoRA's magnitude (or None) of every active adapter."""
+    down, up, scaling = adapter.lora_A, adapter.lora_B, adapter.scaling
+    if isinstance(down, Tensor):
+        yield down, up, float(scaling), None
+        return
+    magnitudes = getattr(adapter, "lora_magnitude_vector", {})
+    for name in adapter.active_adapters:
+        if name in down:
+            magnitude = magnitudes[name].weight if name in magnitudes else None
+            yield down[name].weight, up[name].weight, float(scaling[name]), magnitude
 
 
-def _gathered(fsdp: nn.Module | None) -> AbstractContextManager[Any]:
-    """Return a context in which the weights of this FSDP unit, and of no other, are whole on every process."""
-    if fsdp is None:
-        return nullcontext()
-    from torch.distributed.fsdp import FullyShardedDataParallel
-
-    gathered: AbstractContextManager[Any]
-    gathered = FullyShardedDataParallel.summon_full_params(fsdp, recurse=False, writeback=False)
-    return gathered
+def double_copy(value: Tensor, name: str) -> Tensor:
+    """Return a float64 copy of the whole tensor; the shards of a DTensor are gathered from all processes."""
+    partitioned = hasattr(value, "ds_shape")
+    if not value.is_floating_point() or value.is_meta or partitioned:
+        found = "has no values yet (meta device)" if value.is_meta else f"has dtype {value.dtype}"
+        found = "is partitioned by DeepSpeed ZeRO-3" if partitioned else found
+        raise LayoutError(f"{name}: {found}; expected an ordinary float parameter")
+    value = value.detach()
+    if hasattr(value, "full_tensor"):
+        value = value.full_tensor()
+    if value.device.type == "mps":  # it has no float64
+        value = value.cpu()
+    return value.to(torch.float64, copy=True)
 
 
 def _around(name: str) -> str:

@@ -139,7 +139,7 @@ def test_symmetry_under_rotation_is_the_average_over_offsets() -> None:
         layer.self_attn.q_proj.weight.data[:16] += layer.self_attn.k_proj.weight.data
     layers = open_layers(LiveCheckpoint(model))
     rotary = RotaryPairs.halves(FREQUENCIES)
-    layers = replace(layers, plans=tuple(replace(plan, rotary=rotary) for plan in layers.plans))
+    layers = replace(layers, unread=tuple(replace(layer, rotary=rotary) for layer in layers.unread))
     live = layers.checkpoint
     assert isinstance(live, LiveCheckpoint)
     row = make_record(0, copy_to_cpu(measure_layers(layers.read_with(live.tensor)), [None, None]))

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import sys
-import warnings
 from pathlib import Path
 from typing import Any
 
@@ -36,16 +35,6 @@ def fully_sharded(model: Any) -> Any:
     return fully_shard(model)
 
 
-def flat_sharded(model: Any, use_original_parameters: bool) -> Any:
-    from torch.distributed.fsdp import FullyShardedDataParallel
-    from torch.distributed.fsdp.wrap import ModuleWrapPolicy
-
-    policy = ModuleWrapPolicy({type(transformer_layers(model)[0])})
-    return FullyShardedDataParallel(
-        model, auto_wrap_policy=policy, use_orig_params=use_original_parameters, device_id=torch.device("cpu")
-    )
-
-
 def transformer_layers(model: Any) -> list[Any]:
     part = getattr(model, "bert", None) or getattr(model, "transformer", None) or model.model
     return list(part.encoder.layer if hasattr(part, "encoder") else part.h if hasattr(part, "h") else part.layers)
@@ -54,23 +43,18 @@ def transformer_layers(model: Any) -> list[Any]:
 WRAPPERS = {
     "ddp": data_parallel,
     "fsdp2": fully_sharded,
-    "fsdp1": lambda model: flat_sharded(model, True),
-    "fsdp1 flat": lambda model: flat_sharded(model, False),
 }
 MODELS = {"bert": bert, "llama": llama, "gpt2": gpt2}
 CASES = [
     ("bert", "ddp"),
     ("bert", "fsdp2"),
-    ("bert", "fsdp1"),
     ("llama", "fsdp2"),
-    ("llama", "fsdp1 flat"),
     ("gpt2", "fsdp2"),
 ]
 
 
 def train_all_cases(rank: int, folder: str) -> None:
     """Train every case in one of the two processes."""
-    warnings.simplefilter("ignore")  # FSDP1 is deprecated
     os.environ["OMP_NUM_THREADS"] = "1"
     torch.set_num_threads(1)
     # Both processes find each other through a file: a free port could be taken by another program before it is used.
@@ -102,7 +86,7 @@ def train_case(rank: int, folder: str, name: str, wrapper: str) -> int:
     for step in range(2):
         with CommDebugMode() as collectives:
             # Logits are measured at the second step only, because they need a pass through the whole model.
-            monitor(step, model, {"input_ids": ids} if step and "1" not in wrapper else None)
+            monitor(step, model, {"input_ids": ids} if step else None)
         counts.append(sum(collectives.get_comm_counts().values()))
         optimizer.zero_grad()
         part = ids[rank::WORLD].contiguous()

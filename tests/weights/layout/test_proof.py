@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from attngeo import AttentionWeights
+from attngeo import Layer
 from tools.proof.agreement import agreement
 from tools.proof.product_recorder import Product
 
@@ -41,7 +41,7 @@ def test_extracted_heads_reproduce_the_live_products(model_type: str) -> None:
     assert verdict["worst"] <= 1e-4
 
 
-def grouped_query_layer() -> tuple[AttentionWeights, list[Product]]:
+def grouped_query_layer() -> tuple[Layer, list[Product]]:
     """Return a layer cut from a model with grouped-query attention, and the products of the model."""
     import torch
     from transformers import LlamaConfig, LlamaModel

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import attngeo
-from attngeo.weights.layout.pruned_heads import pruned_heads
+from attngeo.weights.layout.heads import pruned_heads
 from attngeo.weights.sources.memory import MemoryCheckpoint
 
 HEADS, KEYS, SIZE, WIDTH = 9, 3, 4, 16

@@ -14,11 +14,18 @@ import torch
 from attngeo import attention_layers
 from attngeo.errors import LayoutError
 from attngeo.weights.layout.config_scope import Scope
-from attngeo.weights.layout.storage.base import DeclaredHeads, Heads, Storage
-from attngeo.weights.layout.storage.fused import Blocks, CodeGen, PerHead
-from attngeo.weights.layout.storage.key_value import KeyValue
-from attngeo.weights.layout.storage.latent import Latent
-from attngeo.weights.layout.storage.separate import Separate
+from attngeo.weights.layout.families import Family
+from attngeo.weights.layout.storage import (
+    Blocks,
+    CodeGen,
+    DeclaredHeads,
+    Heads,
+    KeyValue,
+    Latent,
+    PerHead,
+    Separate,
+    Storage,
+)
 from attngeo.weights.sources.open import open_checkpoint
 
 D, R = 12, 3
@@ -50,7 +57,9 @@ def test_numpy_and_torch_give_the_same_heads(case: str) -> None:
     live = storage.factors({name: torch.from_numpy(array) for name, array in tensors.items()}, heads)
     for ours, theirs in zip((query, key), live, strict=True):
         np.testing.assert_array_equal(ours, theirs.numpy())
-    declared = DeclaredHeads("n", 4, Scope(None, {"num_key_value_heads": heads.keys, "head_dim": R}, {}), False, True)
+    declared = DeclaredHeads(
+        "n", 4, Scope(None, {"num_key_value_heads": heads.keys, "head_dim": R}, {}), False, Family(gated=True)
+    )
     assert storage.count_heads(shapes, declared) == heads
 
 

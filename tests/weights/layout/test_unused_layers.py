@@ -78,7 +78,7 @@ def test_layers_that_predict_further_tokens_are_left_out_under_names_of_their_ow
     model.save_pretrained(tmp_path)
     before = attngeo.score(tmp_path, nulls=False)
     with open_layers(tmp_path, stack={"decoder", "text"} & set(before.frame["stack"])) as layers:
-        attention = layers.plans[-1].site.path
+        attention = layers.unread[-1].path
     weights = load_file(tmp_path / "model.safetensors")
     own = [name for name in weights if name.startswith(f"{attention}.")]
     further = {f"{FURTHER[kind]}.0.{name.removeprefix(attention.rpartition('.')[0] + '.')}": name for name in own}

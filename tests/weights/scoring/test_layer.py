@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from attngeo.weights.layout.attention_weights import Norm
+from attngeo.weights.layout.layer import Norm
 from attngeo.weights.layout.rotary import RotaryPairs
 from attngeo.weights.scoring.directionality import directionality
 from attngeo.weights.scoring.factored import Figures

@@ -64,7 +64,7 @@ def _cutting_class(architecture: Any, record: dict[str, Any]) -> Any:
     from attngeo.applications.prune.removal.cut import keep_heads_
     from attngeo.applications.prune.removal.layers import prunable_layers
     from attngeo.applications.prune.removal.record import recorded_heads
-    from attngeo.weights.layout.pruned_heads import CONFIG_KEY
+    from attngeo.weights.layout.heads import CONFIG_KEY
 
     kept = recorded_heads(record)
 

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from attngeo.arrays import AnyFloats, to_numpy
 from attngeo.errors import InputError
-from attngeo.live.attention_logits import repeat_keys
+from attngeo.live.attention_hook import repeat_keys
 from attngeo.training.gradients.head_terms import WeightTerms
 from attngeo.training.gradients.projections import SelfAttentionLayer
 from attngeo.training.gradients.recorder import AttentionCall

@@ -10,7 +10,7 @@ import numpy as np
 from attngeo.arrays import Floats
 from attngeo.io.threads import prefetch, shared_cores
 from attngeo.training.monitoring.records import FIGURES, LayerFigures
-from attngeo.weights.layout.attention_weights import AttentionWeights, layer_form_factors
+from attngeo.weights.layout.layer import Layer, layer_form_factors
 from attngeo.weights.layout.layers import Layers
 from attngeo.weights.scoring.directionality import coefficient_of_variation
 from attngeo.weights.scoring.dominance import dominance
@@ -26,7 +26,7 @@ def checkpoint_figures(source: Layers, heads: bool) -> list[LayerFigures]:
         return [_layer(weights, heads and weights.heads_known) for weights in upcoming]
 
 
-def _layer(weights: AttentionWeights, heads: bool) -> LayerFigures:
+def _layer(weights: Layer, heads: bool) -> LayerFigures:
     factors = layer_factors(weights)
     groups, size = weights.groups, weights.key.shape[2]
     traces, ropes = _traces(weights), _rope_symmetries(weights, heads)
@@ -61,7 +61,7 @@ def _figures(scores: FormScores, trace: float, columns: int, rope: float) -> tup
     return tuple(float(figures[name]) for name in FIGURES)
 
 
-def _traces(weights: AttentionWeights) -> Floats:
+def _traces(weights: Layer) -> Floats:
     """Return tr M of the layer form and of every head, `[1 + H]`; NaN for cross-attention."""
     query, key = weights.query, np.repeat(weights.key, weights.group_size, 0)  # [H, d, r]
     if weights.cross or query.shape != key.shape:
@@ -70,7 +70,7 @@ def _traces(weights: AttentionWeights) -> Floats:
     return np.array([of_heads.sum(), *of_heads])
 
 
-def _rope_symmetries(weights: AttentionWeights, heads: bool) -> Floats:
+def _rope_symmetries(weights: Layer, heads: bool) -> Floats:
     """Return s̄ of the layer form and, if `heads`, of every head: `[1 + H]`; NaN where nothing rotates."""
     if weights.rotary is None:
         return np.full(1 + len(weights.query), np.nan)

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
-from attngeo.live.attention_logits import allowed_pairs, logit_scale, repeat_keys
+from attngeo.live.attention_hook import allowed_pairs, logit_scale, repeat_keys
 from attngeo.live.frozen import frozen_model
 
 LOGITS_AT_ONCE = 2**26  # the queries are processed in chunks with at most this many logits

@@ -11,7 +11,7 @@ import numpy as np
 
 from attngeo.arrays import AnyFloats, contiguous
 from attngeo.io.threads import WORTH_A_THREAD, each
-from attngeo.weights.layout.attention_weights import AttentionWeights, Norm
+from attngeo.weights.layout.layer import Layer, Norm
 from attngeo.weights.scoring.factored import (
     PLAIN,
     Figures,
@@ -79,7 +79,7 @@ class LayerFactors:
         return Factors(self.key.w.reshape(1, -1, self.key.w.shape[2]))
 
 
-def layer_factors(weights: AttentionWeights) -> LayerFactors:
+def layer_factors(weights: Layer) -> LayerFactors:
     """Return the factors of a layer; they share memory with `weights` if the checkpoint stores [out, in]."""
     query, key = (contiguous(w.swapaxes(1, 2)) for w in (weights.query, weights.key))
     return LayerFactors(Factors(query), Factors(key))

@@ -12,7 +12,7 @@ from attngeo.errors import InputError
 from attngeo.io.names import first_names
 from attngeo.io.progress import Progress, accepts_progress_bar
 from attngeo.io.threads import prefetch, shared_cores, together
-from attngeo.weights.layout.attention_weights import AttentionWeights
+from attngeo.weights.layout.layer import Layer
 from attngeo.weights.layout.layers import Layers, open_layers
 from attngeo.weights.scoring.batches import layer_batches, rows_of_batches
 from attngeo.weights.scoring.columns.layer_rows import (
@@ -175,9 +175,7 @@ def _scored(
     repaired.close()
 
 
-def _noted(
-    layers: Iterable[AttentionWeights], model_type: str, requested: Requested, notes: dict[str, None]
-) -> Iterator[AttentionWeights]:
+def _noted(layers: Iterable[Layer], model_type: str, requested: Requested, notes: dict[str, None]) -> Iterator[Layer]:
     """Yield layers, and add what a reader of their scores must know."""
     for weights in layers:
         if requested.heads and not weights.heads_known:
@@ -198,7 +196,7 @@ def _noted(
 
 
 def _single_rows(
-    weights: AttentionWeights, requested: Requested, pairs: list[Row], repaired: RepairedNull, memory: Memory
+    weights: Layer, requested: Requested, pairs: list[Row], repaired: RepairedNull, memory: Memory
 ) -> list[Row]:
     """Return the rows of one layer, all columns filled but those that wait for the last layer."""
     name, nulls, figures = requested.model, requested.nulls, requested.figures(weights)

@@ -12,8 +12,7 @@ import pytest
 import attngeo
 from attngeo import RotaryPairs
 from attngeo.weights.layout.layers import open_layers
-from attngeo.weights.layout.rope import RopeSettings
-from attngeo.weights.layout.rope.axes import on_two_axes
+from attngeo.weights.layout.rope import RopeSettings, on_two_axes
 from attngeo.weights.sources.open import open_checkpoint
 
 HEADS, SIZE = 2, 8
@@ -34,7 +33,7 @@ def llama(names: str = "model.layers.{}.self_attn.{}_proj.weight", layers: int =
 def plans(weights: dict[str, Any], **config: Any) -> tuple[Any, ...]:
     """Return the layers that attngeo finds in these weights under this config."""
     with open_layers(open_checkpoint(weights, config=CONFIG | config)) as layers:
-        return layers.plans
+        return layers.unread
 
 
 def test_a_llama_rotates_halves_of_its_heads() -> None:
@@ -90,7 +89,7 @@ def test_a_vision_tower_inside_an_encoder_does_not_rotate_with_it() -> None:
 
 def test_nothing_is_known_without_a_model_type() -> None:
     with open_layers(llama(), num_heads=HEADS) as layers:
-        assert all(not plan.rotary_known and plan.rotary is None for plan in layers.plans)
+        assert all(not plan.rotary_known and plan.rotary is None for plan in layers.unread)
 
 
 def test_the_parts_of_a_larger_model_follow_their_own_types() -> None:
@@ -100,7 +99,7 @@ def test_the_parts_of_a_larger_model_follow_their_own_types() -> None:
     for prefix in ("language_model.model.layers", "model.language_model.layers"):
         weights = llama(prefix + ".{}.self_attn.{}_proj.weight")
         with open_layers(open_checkpoint(weights, config=config)) as layers:
-            for plan in layers.plans:
+            for plan in layers.unread:
                 assert plan.rotary_known and plan.rotary.frequencies[1] == pytest.approx(700.0**-0.25)
 
 
@@ -170,12 +169,12 @@ def test_an_odd_number_of_rotating_dimensions_is_named() -> None:
     config = {"model_type": "gpt_neox", "num_attention_heads": 2, "hidden_size": 24, "rotary_pct": 0.25}
     message = "rotary_pct is 0.25, expected a multiple of 2 rotating dimensions, not 3 of 12"
     with pytest.warns(UserWarning, match=message), open_layers(open_checkpoint(weights, config=config)) as layers:
-        assert [plan.rotary_known for plan in layers.plans] == [False]
+        assert [plan.rotary_known for plan in layers.unread] == [False]
 
 
 def test_the_gguf_of_smollm2_rotates_neighbours(smollm2: Path) -> None:
     with open_layers(smollm2) as layers:
-        for plan in layers.plans:
+        for plan in layers.unread:
             assert plan.rotary_known
             assert plan.rotary == RotaryPairs.neighbours(100000.0 ** -(np.arange(32) / 32), window=8192)
 

@@ -12,7 +12,7 @@ from safetensors.numpy import save_file
 
 import attngeo
 from attngeo.errors import InputError, SourceError
-from attngeo.weights.layout.attention_weights import Norm
+from attngeo.weights.layout.layer import Norm
 from attngeo.weights.layout.rotary import RotaryPairs
 from attngeo.weights.scoring.batches import LayerBatch, layer_batch
 from attngeo.weights.scoring.device import BatchedScores, products, reading

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attngeo.weights.layout.attention_weights import AttentionWeights
+from attngeo.weights.layout.layer import Layer
 from attngeo.weights.scoring.layer import layer_factors
 from attngeo.weights.scoring.nulls.repaired import RepairedNull, derangement
 from tests.weights import dense_scores as dense
@@ -24,7 +24,7 @@ def test_a_derangement_pairs_no_group_with_itself(groups):
     assert partner == derangement(groups)
 
 
-def repaired_rows(layers: list[AttentionWeights], heads: bool = True) -> list[list[dict]]:
+def repaired_rows(layers: list[Layer], heads: bool = True) -> list[list[dict]]:
     """Return the rows of each layer, the layer form first, with the columns of the null filled in."""
     repaired = RepairedNull()
     rows = []

@@ -23,7 +23,7 @@ def magnitude(layer: PrunableLayer) -> Floats:
     heads = layer.heads
     tensors = {name: tensor.detach().double().cpu().numpy() for name, tensor in layer.tensors().items()}
     query, key = map(np.array, layer.site.storage.factors(tensors, heads))  # [H, d, r], [G, d, r]
-    layer.qk_norms.include(query, key, tensors)
+    layer.site.qk_norms.include(query, key, tensors)
     value = _values(layer, tensors)  # [G, d, r]
     output = layer.output_weight.detach().double().cpu().numpy().reshape(heads.queries, heads.size, -1)  # [H, r, d]
     of_head = np.arange(heads.queries) // heads.group

@@ -45,8 +45,8 @@ def _input_rows(layer: PrunableLayer, queries: Sequence[int], keys: Sequence[int
     """Return, for each projection of the token vectors, the rows that stay, in ascending order."""
     query, key = _query_key_rows(layer)  # [H, r], [G, r]
     rows: dict[str, list[Ints]] = {path: [] for path in layer.inputs}
-    rows[layer.site.query.removesuffix(".weight")] += [query[list(queries)]]
-    rows[layer.site.key.removesuffix(".weight")] += [key[list(keys)]]
+    rows[layer.site.storage.query.removesuffix(".weight")] += [query[list(queries)]]
+    rows[layer.site.storage.key.removesuffix(".weight")] += [key[list(keys)]]
     rows[layer.value] += [value_rows(layer)[list(keys)]]
     return {path: np.sort(np.concatenate([part.ravel() for part in parts])) for path, parts in rows.items()}
 
@@ -55,7 +55,7 @@ def value_rows(layer: PrunableLayer) -> Ints:
     """Return the rows [G, r] of the projection `layer.value` that hold the values of each key head."""
     name = f"{layer.value}.weight"
     rows = _row_numbers(layer.inputs[layer.value]).ravel()
-    for holder, side in zip((layer.site.query, layer.site.key), _query_key_rows(layer), strict=True):
+    for holder, side in zip((layer.site.storage.query, layer.site.storage.key), _query_key_rows(layer), strict=True):
         if holder == name:  # fused: what is neither query nor key is value
             rows = rows[~np.isin(rows, side)]
     return rows.reshape(layer.heads.keys, layer.heads.size)

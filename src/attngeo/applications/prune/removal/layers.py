@@ -13,12 +13,9 @@ from attngeo.applications.prune.labels import Head
 from attngeo.applications.prune.removal.families import Family, pruning_family
 from attngeo.errors import InputError
 from attngeo.live.attention_modules import AttentionModule, attention_stacks, tensor_shapes, type_label
-from attngeo.weights.layout.families import family as layout_facts
-from attngeo.weights.layout.head_counts import count_heads
-from attngeo.weights.layout.pruned_heads import CONFIG_KEY
-from attngeo.weights.layout.qk_norms import QKNorms
-from attngeo.weights.layout.site import Site, facts_of
-from attngeo.weights.layout.storage.base import VALUE_NAMES, Heads, ValueRows
+from attngeo.weights.layout.heads import CONFIG_KEY, count_heads
+from attngeo.weights.layout.layer import Layer
+from attngeo.weights.layout.storage import VALUE_NAMES, Heads, ValueRows
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -35,8 +32,7 @@ class PrunableLayer:
     family: Family
     heads: Heads  # H query heads, G key heads, r
     inputs: dict[str, nn.Module]  # path → projection of the token vectors: queries, keys, values or all of them
-    site: Site
-    qk_norms: QKNorms
+    site: Layer
     value: str  # path of the projection that holds the values; a key of `inputs`
     output_path: str
     output: nn.Module  # the projection of the concatenated head outputs, [H·r] → [d]
@@ -69,7 +65,7 @@ class PrunableLayer:
             for leaf in ("weight", "bias")
             if getattr(module, leaf, None) is not None
         }
-        gains = [name for name in self.site.gains if name is not None]
+        gains = [name for name in self.site.qk_norms.gains if name is not None]
         return found | {name: self._parameter(name) for name in gains}
 
     def _parameter(self, name: str) -> Tensor:
@@ -137,9 +133,9 @@ def _layer(
     model: PreTrainedModel, family: Family, stack: str, attention: AttentionModule, shapes: dict[str, tuple[int, ...]]
 ) -> PrunableLayer:
     label, site = type_label(model), attention.location
-    if not isinstance(site, Site):
+    if not site.known:
         raise InputError(f"{label}: the projections of {attention.path} are not known, so its heads cannot be removed")
-    site = count_heads(site, shapes, None)
+    site = count_heads(site, shapes)
     if site.heads is None:
         raise InputError(f"{label}: the head count of {attention.path} is not known")
     names = [name.removesuffix(".weight") for name in site.tensors]
@@ -149,9 +145,8 @@ def _layer(
         value = f"{around}.{VALUE_NAMES.get(leaf, '?')}"
     inputs = {path: _projection(model, path) for path in dict.fromkeys([*names, value])}
     output_path = resolve(attention.path, family.output)
-    qk_norms = QKNorms.of(site, shapes, facts_of(site, layout_facts(str(model.config.model_type))))
     layer = PrunableLayer(
-        stack, attention.layer, attention.path, attention.module, family, site.heads, inputs, site, qk_norms, value,
+        stack, attention.layer, attention.path, attention.module, family, site.heads, inputs, site, value,
         output_path, _projection(model, output_path),
     )  # fmt: skip
     _check(layer)
@@ -179,7 +174,7 @@ def _check(layer: PrunableLayer) -> None:
     for name, tensor in layer.tensors().items():
         if not tensor.is_meta and not bool(torch.isfinite(tensor).all()):
             raise InputError(f"{name}: contains NaN or infinity; expected finite weights")
-        if name in layer.site.gains and tensor.numel() != layer.heads.size:
+        if name in layer.site.qk_norms.gains and tensor.numel() != layer.heads.size:
             raise InputError(
                 f"{name}: {tensor.numel()} gains, normalised over all heads together; expected {layer.heads.size} "
                 "gains that the heads share"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from attngeo.applications.prune.removal.layers import PrunableLayer
 from attngeo.errors import InputError
-from attngeo.weights.layout.pruned_heads import CONFIG_KEY
+from attngeo.weights.layout.heads import CONFIG_KEY
 
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig

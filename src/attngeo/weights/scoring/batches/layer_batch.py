@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from attngeo.arrays import AnyFloats, to_numpy
-from attngeo.weights.layout.attention_weights import AttentionWeights, layer_form_factors
+from attngeo.weights.layout.layer import Layer, layer_form_factors
 from attngeo.weights.scoring.device.batched import BatchedScores
 from attngeo.weights.scoring.device.products import Side
 from attngeo.weights.scoring.factored import Figures, FormScores, score_forms
@@ -36,12 +36,12 @@ LaterLayerScores = Callable[[], list[list[FormScores]]]
 class LayerBatch:
     """L layers of one stack with the same shapes, the same rotation and the same kind of norm."""
 
-    layers: tuple[AttentionWeights, ...]
+    layers: tuple[Layer, ...]
     query: Tensor  # [L, H, r, d_q]
     key: Tensor  # [L, G, r, d_k]
 
     @classmethod
-    def of(cls, layers: Sequence[AttentionWeights]) -> LayerBatch:
+    def of(cls, layers: Sequence[Layer]) -> LayerBatch:
         import torch
 
         query, key = (torch.stack([getattr(one, side).mT for one in layers]) for side in ("query", "key"))
@@ -125,9 +125,9 @@ def _on_cpu(w: Tensor) -> Factors:
     return Factors(array[None])
 
 
-def layer_batches(layers: Iterable[AttentionWeights]) -> Iterator[LayerBatch]:
+def layer_batches(layers: Iterable[Layer]) -> Iterator[LayerBatch]:
     """Yield consecutive layers that can be scored together."""
-    some: list[AttentionWeights] = []
+    some: list[Layer] = []
     for weights in layers:
         if some and (_kind(weights) != _kind(some[0]) or len(some) == _at_once(some[0])):
             yield LayerBatch.of(some)
@@ -137,13 +137,13 @@ def layer_batches(layers: Iterable[AttentionWeights]) -> Iterator[LayerBatch]:
         yield LayerBatch.of(some)
 
 
-def _kind(weights: AttentionWeights) -> tuple[Any, ...]:
+def _kind(weights: Layer) -> tuple[Any, ...]:
     norm = None if weights.norm is None else weights.norm.centred
     shapes = tuple(weights.query.shape), tuple(weights.key.shape)
     return weights.stack, shapes, weights.heads_known, weights.rotary, weights.rotary_known, weights.cross, norm
 
 
-def _at_once(weights: AttentionWeights) -> int:
+def _at_once(weights: Layer) -> int:
     """Return how many layers of this shape are scored at once."""
     import torch
 

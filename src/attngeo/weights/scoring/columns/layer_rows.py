@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from attngeo.io.threads import together
-from attngeo.weights.layout.attention_weights import AttentionWeights
+from attngeo.weights.layout.layer import Layer
 from attngeo.weights.layout.rotary import RotaryPairs
 from attngeo.weights.scoring.factored import PLAIN, Figures, FormScores
 from attngeo.weights.scoring.layer import LayerFactors, head_scores, layer_scores
@@ -15,13 +15,13 @@ from attngeo.weights.scoring.rows import Row, null_if_nan
 from attngeo.weights.scoring.self_attending import self_attending_std
 
 
-def turning_pairs(weights: AttentionWeights) -> RotaryPairs | None:
+def turning_pairs(weights: Layer) -> RotaryPairs | None:
     """Return the rotary pairs of a layer, None where nothing is known to rotate."""
     rotates = weights.rotary_known and weights.rotary is not None and len(weights.rotary.turning) > 0
     return weights.rotary if rotates else None
 
 
-def layer_rows(weights: AttentionWeights, factors: LayerFactors, figures: Figures) -> list[Row]:
+def layer_rows(weights: Layer, factors: LayerFactors, figures: Figures) -> list[Row]:
     """Return the row of the layer, followed by those of its heads where their number is known; no model is named."""
 
     def of_layer() -> list[Row]:
@@ -35,7 +35,7 @@ def layer_rows(weights: AttentionWeights, factors: LayerFactors, figures: Figure
     return [row for part in together(parts, factors.work) for row in part]
 
 
-def layer_row(model: str, weights: AttentionWeights, scores: FormScores) -> Row:
+def layer_row(model: str, weights: Layer, scores: FormScores) -> Row:
     """Return the row of a layer, from the scores of its form."""
     rank = weights.groups * weights.key.shape[2]
     return _common_columns(model, weights) | {"rank": rank} | _score_columns(scores, weights.cross)
@@ -43,7 +43,7 @@ def layer_row(model: str, weights: AttentionWeights, scores: FormScores) -> Row:
 
 def head_rows(
     model: str,
-    weights: AttentionWeights,
+    weights: Layer,
     scored: Sequence[FormScores],
     figures: Figures = PLAIN,
     pairs: list[Row] | None = None,
@@ -61,7 +61,7 @@ def head_rows(
     ]
 
 
-def _common_columns(model: str, weights: AttentionWeights) -> Row:
+def _common_columns(model: str, weights: Layer) -> Row:
     return {
         "model": model,
         "stack": weights.stack,
@@ -88,7 +88,7 @@ def _score_columns(scores: FormScores, cross: bool) -> Row:
     }
 
 
-def add_gaussian_null(rows: list[Row], weights: AttentionWeights, rotary: RotaryPairs | None) -> None:
+def add_gaussian_null(rows: list[Row], weights: Layer, rotary: RotaryPairs | None) -> None:
     """Add the columns that compare with independent Gaussian factors of the same shape."""
     fixed, factor = (0, 1.0) if rotary is None else _unrotated(rotary, weights.key.shape[2])
     for row in rows:

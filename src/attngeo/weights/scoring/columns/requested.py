@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from attngeo.weights.layout.attention_weights import AttentionWeights
+from attngeo.weights.layout.layer import Layer
 from attngeo.weights.scoring.columns.layer_rows import turning_pairs
 from attngeo.weights.scoring.factored import Figures
 
@@ -19,10 +19,10 @@ class Requested:
     finer: bool  # scores under rotary position embedding, and effective ranks
     frequencies: bool  # rows of rotary pairs
 
-    def figures(self, weights: AttentionWeights) -> Figures:
+    def figures(self, weights: Layer) -> Figures:
         """Return what is computed of the forms of a layer."""
         return Figures(ranks=self.finer, rotary=turning_pairs(weights) if self.finer else None, pairs=self.frequencies)
 
-    def heads_of(self, weights: AttentionWeights) -> bool:
+    def heads_of(self, weights: Layer) -> bool:
         """Return whether the heads of a layer are scored."""
         return self.heads and weights.heads_known

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from attngeo.errors import InputError, first_line
 from attngeo.io.threads import result_of
-from attngeo.weights.layout.attention_weights import AttentionWeights
-from attngeo.weights.layout.layer_plan import LayerPlan
+from attngeo.weights.layout.layer import Layer
 from attngeo.weights.layout.layers import Layers
 from attngeo.weights.sources.byte_checkpoint import ByteCheckpoint
 from attngeo.weights.sources.checkpoint import Checkpoint, ReadRequest
@@ -45,19 +44,19 @@ def open_device(name: str) -> Device:
     return device
 
 
-def read_on_device(layers: Layers, device: Device) -> Generator[AttentionWeights, None, None]:
+def read_on_device(layers: Layers, device: Device) -> Generator[Layer, None, None]:
     """Yield the layers in order; several are read ahead where the checkpoint is in local files."""
     checkpoint = layers.checkpoint
-    checkpoint.plan_reads([request for plan in layers.plans for request in plan.requests])
+    checkpoint.plan_reads([request for layer in layers.unread for request in layer.requests])
     several = isinstance(checkpoint, ByteCheckpoint) and not checkpoint.remote
     with ThreadPoolExecutor(READERS if several else 1, "attngeo-read") as pool:
         pending: deque[Future[dict[ReadRequest, Tensor]]] = deque()
-        upcoming = iter(layers.plans)
+        upcoming = iter(layers.unread)
         try:
-            for plan in layers.plans:
+            for layer in layers.unread:
                 while len(pending) < (AHEAD if several else 2) and (later := next(upcoming, None)) is not None:
                     pending.append(pool.submit(_read, checkpoint, later, device))
-                yield plan.weights(_take(result_of(pending.popleft())))
+                yield layer.read(_take(result_of(pending.popleft())))
         except BaseException:
             checkpoint.stop()  # the pool waits for what is being read
             raise
@@ -66,7 +65,7 @@ def read_on_device(layers: Layers, device: Device) -> Generator[AttentionWeights
                 future.cancel()
 
 
-def _read(checkpoint: Checkpoint, plan: LayerPlan, device: Device) -> dict[ReadRequest, Tensor]:
+def _read(checkpoint: Checkpoint, layer: Layer, device: Device) -> dict[ReadRequest, Tensor]:
     """Return the tensors of one layer on the device, in the precision of the file where that can be.
 
     They are copied on a stream of its own, and have arrived at the end: the device computes meanwhile.
@@ -74,7 +73,7 @@ def _read(checkpoint: Checkpoint, plan: LayerPlan, device: Device) -> dict[ReadR
     import torch
 
     with torch.cuda.stream(_copying(device)) if device.type == "cuda" else nullcontext():
-        return {request: _read_one(checkpoint, request, device) for request in plan.requests}
+        return {request: _read_one(checkpoint, request, device) for request in layer.requests}
 
 
 @cache
