@@ -8,13 +8,12 @@ from transformers import PreTrainedConfig
 
 from attngeo.weights.layout.config_scope import DECLARED
 from attngeo.weights.layout.preceding_norm import SWITCHES
-from attngeo.weights.layout.rope import BASES, SHARES, SIZES, shortest_period
+from attngeo.weights.layout.rope import BASES, SHARES, SIZES, WINDOWS, shortest_period
 from attngeo.weights.layout.rope import SWITCHES as ROTARY_SWITCHES
 from tools.proof.tiny_config import sub_configs
 
 _ROTARY = (*BASES, *SHARES, *SIZES, "rope_parameters", "original_max_position_embeddings")
-_WINDOW = ("max_position_embeddings", "n_positions", "max_sequence_length", "context_length", "seq_length")
-_KEYS = (*DECLARED, *SWITCHES, *_ROTARY, *_WINDOW, "multi_query", "new_decoder_architecture", "qk_nope_head_dim")
+_KEYS = (*DECLARED, *SWITCHES, *_ROTARY, *WINDOWS, "multi_query", "new_decoder_architecture", "qk_nope_head_dim")
 _PER_LAYER = ("layer_types", "layers_block_type", "no_rope_layers")  # stored as one period
 
 

@@ -18,7 +18,7 @@ import torch
 from typer.testing import CliRunner
 
 import attngeo
-from attngeo.cli.score import app
+from attngeo.cli import app
 from attngeo.errors import LayoutError, UnprovenError
 from attngeo.weights.layout import families
 from attngeo.weights.layout.layers import open_layers
@@ -191,6 +191,6 @@ def test_the_verdict_of_a_diffusers_model_does_not_mention_published_models(tmp_
     live_model("DiTTransformer2DModel").save_pretrained(tmp_path)
     table = attngeo.score(tmp_path)
     assert table.model_types == {str(tmp_path): "diffusers:DiTTransformer2DModel"}
-    done = CliRunner().invoke(app, [str(tmp_path), "--published"])
+    done = CliRunner().invoke(app, ["score", str(tmp_path), "--published"])
     assert done.exit_code == 0 and "not distinguishable from chance" in done.stdout
     assert "published" not in done.stdout and "percentile" not in done.stdout

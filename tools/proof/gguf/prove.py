@@ -7,6 +7,7 @@ of the loaded model. Otherwise (`Arch.loads` is False) they are those of the mod
 from __future__ import annotations
 
 import tempfile
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +38,7 @@ def prove_arch(kind: str) -> Verdict:
     name = kind.removeprefix("gguf:")
     if name in UNPROVED:
         return Verdict(kind, *UNPROVED[name])
-    verdicts = [best_verdict(kind, (), lambda arch=arch: _prove(kind, name, arch)) for arch in ARCHS[name]]
+    verdicts = [best_verdict(kind, (), partial(_prove, kind, name, arch)) for arch in ARCHS[name]]
     rules = [rule for verdict in verdicts for rule in verdict.norms]
     whole = next((verdict for verdict in verdicts if verdict.status != "right"), verdicts[-1])
     whole.qk_norm = all(verdict.qk_norm for verdict in verdicts)  # where only some have it, their tensors show it

@@ -14,7 +14,7 @@ from attngeo.arguments import is_whole
 from attngeo.errors import LayoutError
 from attngeo.weights.layout.config_scope import Scope
 from attngeo.weights.layout.families import ends_with, family
-from attngeo.weights.layout.layer import Layer, path_template
+from attngeo.weights.layout.layer import Layer, own_word, path_template
 from attngeo.weights.layout.storage import DeclaredHeads, Shapes
 from attngeo.weights.layout.table import FROM_SECOND, SECOND, TO_SECOND
 from attngeo.weights.sources.diffusers_format import PREFIX
@@ -185,7 +185,6 @@ def _name(kind: str, part: str, same: Sequence[str], taken: Mapping[str, Any]) -
     """Return the kind, and from the second part of one kind on also the first word that only this part has."""
     if kind not in taken:
         return kind
-    others = {word for other in same if other != part for word in other.split(".")}
-    words = [word for word in part.split(".") if word not in others and word != "*"]
-    name = f"{kind}-{words[0]}" if words else kind
+    word = own_word(part, same)
+    name = f"{kind}-{word}" if word else kind
     return name if name not in taken else f"{name}-{same.index(part)}"

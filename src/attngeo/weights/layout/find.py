@@ -45,15 +45,16 @@ def find_layers(shapes: Shapes, config: Mapping[str, Any] | None) -> list[Layer]
             if own_path in found or not _has_tensors(path, row, shapes):
                 continue
             scope = None if config is None else scope_of(config, path)
-            kind = _stated_storage(row, scope, config)
-            if row.storage is Storage and kind is None:
+            kind, transposed = _storage(row, scope, config)
+            if kind is Storage:  # nobody knows how the heads lie in these tensors
                 continue
             gains = _qk_gains(path, row, shapes, qk_norms.get(path, ()))
-            storage, transposed = (row.storage, False) if kind is None else STORAGES[kind]
-            if storage is None:
+            if kind is None:
                 found[own_path] = None
-            else:
-                found[own_path] = _layer(path, row, storage, transposed, gains, scope, shapes, config)
+                continue
+            others = {role: join_path(path, leaf) for role, leaf in row.others.items()}
+            storage = kind(join_path(path, row.query), join_path(path, row.key), others, transposed)
+            found[own_path] = _layer(own_path, row, storage, gains, scope, shapes, config)
     for path in found:
         if path in adapters:
             raise LayoutError(
@@ -81,37 +82,38 @@ def _has_tensors(path: str, row: Layout, shapes: Shapes) -> bool:
     return not NOT_ATTENTION.search(path) and all(join_path(path, leaf) in shapes for leaf in leaves)
 
 
-def _stated_storage(row: Layout, scope: Scope | None, config: Mapping[str, Any] | None) -> str | None:
-    """Return the storage that the facts about the part of the model, or about its whole, name; None: they do not."""
-    if scope is None or config is None:
-        return None
-    types = (str(one.get("model_type", "")) for one in (scope, config))
-    return next((kind for name in types if (kind := family(name).storage.get(row.query)) is not None), None)
+def _storage(row: Layout, scope: Scope | None, config: Mapping[str, Any] | None) -> tuple[type[Storage] | None, bool]:
+    """Return the storage class of a row, and whether tensors are [in, out]; what the facts name comes first.
+
+    They are facts about the part of the model, or about the whole.
+    """
+    if scope is not None and config is not None:
+        for model_type in (str(one.get("model_type", "")) for one in (scope, config)):
+            if (named := family(model_type).storage.get(row.query)) is not None:
+                return STORAGES[named]
+    return row.storage, False
 
 
 def _layer(
     path: str,
     row: Layout,
-    kind: type[Storage],
-    transposed: bool,
+    storage: Storage,
     gains: tuple[str | None, str | None],
     scope: Scope | None,
     shapes: Shapes,
     config: Mapping[str, Any] | None,
 ) -> Layer:
-    """Return the layer of `row` at `path`."""
-    others = {role: join_path(path, leaf) for role, leaf in row.others.items()}
-    storage = kind(join_path(path, row.query), join_path(path, row.key), others, transposed)
-    own_path, facts = join_path(path, row.suffix), _facts(scope, config)
-    cross = is_cross(own_path, scope) if scope is not None and "_class_name" in scope.config else None
+    """Return the layer at `path`, whose tensors fit `row`."""
+    facts = _facts(scope, config)
+    cross = is_cross(path, scope) if scope is not None and "_class_name" in scope.config else None
     # Queries and keys that read vectors of two widths read two sequences.
     two_widths = isinstance(storage, Separate) and shapes[storage.query][1:2] != shapes[storage.key][1:2]
     # LayerNorms, by the model type or by a bias beside a gain, which RMSNorm lacks.
     biases = (f"{name.removesuffix('.weight')}.bias" for name in gains if name is not None)
     centred = facts.centred or any(bias in shapes for bias in biases)
     return Layer(
-        path=own_path,
-        cross=two_widths or (bool(CROSS.search(own_path)) if cross is None else cross),
+        path=path,
+        cross=two_widths or (bool(CROSS.search(path)) if cross is None else cross),
         scope=scope,
         facts=facts,
         row=row,

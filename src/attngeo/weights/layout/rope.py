@@ -61,6 +61,8 @@ from attngeo.weights.layout.rotary import RotaryPairs
 BASES = ("rope_theta", "rotary_emb_base", "rotary_embedding_base")
 SHARES = ("partial_rotary_factor", "rotary_pct", "rotary_emb_fraction", "rope_pct")
 SIZES = ("rotary_dim", "rotary_ndims", "qk_rope_head_dim")
+# Names of the number of positions that a model was made for.
+WINDOWS = ("max_position_embeddings", "n_positions", "max_sequence_length", "context_length", "seq_length")
 # Bases of the layers that attend to everything and of those with a sliding window, in configs without rope_parameters.
 _BASES_BY_KIND = {
     "full_attention": ("global_rope_theta", "rope_theta"),
@@ -108,10 +110,6 @@ class RopeSettings:
             raise RopeConfigError(key, values, "positive numbers")
         return array
 
-    def flag(self, key: str, *, default: bool) -> bool:
-        value = self.scaling.get(key)
-        return default if value is None else bool(value)
-
     def original_window(self) -> float:
         """Return the number of positions before scaling."""
         value = self.positive("original_max_position_embeddings", self.window)
@@ -156,23 +154,15 @@ def rope_settings(scope: Scope, kind: str | None = None) -> RopeSettings:
         raise RopeConfigError(named_in(scope, BASES), base, "a number above 1")
     if not 0 <= share <= 1:
         raise RopeConfigError(named_in(scope, SHARES), share, "a share from 0 to 1")
+    window = next((value for key in WINDOWS if is_whole(value := scope.get(key), lowest=1)), None)
     original = scope.get("original_max_position_embeddings")  # where it stands here, it comes first
     scaling = {**own, "original_max_position_embeddings": original} if original is not None else own
-    return RopeSettings(base, _SYNONYMS.get(scaling_type, scaling_type), share, window(scope), scaling)
+    return RopeSettings(base, _SYNONYMS.get(scaling_type, scaling_type), share, window, scaling)
 
 
 def named_in(scope: Scope, names: Sequence[str]) -> str:
     """Return which of the names of one setting the config uses, the present one if none."""
     return next((name for name in names if name in scope.config), names[0])
-
-
-def window(scope: Scope) -> int | None:
-    """Return the number of positions the model was made for; None where the config does not say."""
-    for key in ("max_position_embeddings", "n_positions", "max_sequence_length", "context_length", "seq_length"):
-        value = scope.get(key)
-        if is_whole(value, lowest=1):
-            return value
-    return None
 
 
 def number(key: str, value: object) -> float:
@@ -305,11 +295,8 @@ def _entry(scope: Scope, key: str, index: int) -> Any:
     own, usual = scope.config.get(key), scope.defaults.get(key)
     if isinstance(own, (list, tuple)) and own:
         return own[index] if index < len(own) else None
-    return usual[index % len(usual)] if isinstance(usual, list) and usual and not _interval_given(scope) else None
-
-
-def _interval_given(scope: Scope) -> bool:
-    return scope.config.get("no_rope_layer_interval") is not None
+    interval = scope.config.get("no_rope_layer_interval") is not None
+    return usual[index % len(usual)] if isinstance(usual, list) and usual and not interval else None
 
 
 def _count(scope: Scope, key: str) -> int | None:
@@ -375,7 +362,7 @@ def _yarn(settings: RopeSettings, size: int) -> tuple[Floats, float]:
         size * math.log(settings.original_window() / (2 * math.pi * turns)) / (2 * math.log(settings.base))
         for turns in (settings.positive("beta_fast", 32.0), settings.positive("beta_slow", 1.0))
     )
-    if settings.flag("truncate", default=True):
+    if settings.scaling.get("truncate") in (None, True):
         first, last = math.floor(first), math.ceil(last)
     first, last = max(first, 0), min(last, size - 1)
     divided = np.clip((np.arange(size // 2) - first) / (last - first or 1e-3), 0, 1)  # 0: θ, 1: θ / s

@@ -10,7 +10,7 @@ from typing import Any
 from attngeo.weights.layout.config_scope import sub_configs
 from attngeo.weights.layout.diffusers import group_stacks
 from attngeo.weights.layout.families import family
-from attngeo.weights.layout.layer import Layer
+from attngeo.weights.layout.layer import Layer, own_word
 
 _MODALITIES = (
     ("vision", re.compile(r"vision|visual|image|\bvit\b|\bimg", re.IGNORECASE)),
@@ -130,7 +130,5 @@ def _make_unique(names: dict[str, str]) -> dict[str, str]:
     for name in set(names.values()):
         same = [template for template, own in names.items() if own == name]
         for index, template in enumerate(same[1:], 1):
-            others = {word for other in same if other != template for word in other.split(".")}
-            words = [word for word in template.split(".") if word not in others and word != "*"]
-            names[template] = f"{name}-{words[0]}" if words else f"{name}-{index}"
+            names[template] = f"{name}-{own_word(template, same) or index}"
     return names
