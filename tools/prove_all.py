@@ -24,6 +24,7 @@ from typing import Any
 from attngeo.errors import LayoutError
 from attngeo.io.files import write_file
 from attngeo.weights.layout import families
+from tools.proof.fixed_positions import READ_FROM_CODE
 from tools.proof.page import coverage_page
 from tools.proof.verdict import Verdict, assume, write_lines
 
@@ -35,7 +36,8 @@ SECONDS = 90  # of processor time that one type may use, so that a busy machine 
 BATCH = 30  # types per worker process: importing transformers takes half the time of a small batch
 # Facts of a verdict that the package ships, where they say something.
 _SHIPPED = (
-    "qk_norm", "width", "offset", "centred", "gated", "window_keys", "storage", "norms", "rotary", "skip",
+    "qk_norm", "width", "offset", "centred", "gated", "window_keys", "storage", "fixed_positions", "norms",
+    "rotary", "skip",
 )  # fmt: skip
 _STATUSES = ("right", "refused", "unproven", "none", "unbuilt")  # best first
 
@@ -178,6 +180,8 @@ def package_facts(record: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]
         if causal is not None:
             entry["causal"] = causal
         entry.update({key: verdict[key] for key in _SHIPPED if verdict.get(key)})
+    for kind in READ_FROM_CODE:
+        facts.setdefault(kind, {})["fixed_positions"] = True
     return facts
 
 
@@ -210,7 +214,10 @@ def main() -> None:
     batches = [wanted[i : i + BATCH] for i in range(0, len(wanted), BATCH)]
     with ThreadPoolExecutor(arguments.jobs) as pool:
         for worker in as_completed([pool.submit(run_worker, batch) for batch in batches]):
-            record.update({verdict["model_type"]: verdict for verdict in worker.result()})
+            for verdict in worker.result():
+                kind = verdict["model_type"]
+                of_positions = record.get(kind, {}).get("fixed_positions", False)  # found by `tools.prove_positions`
+                record[kind] = verdict | ({"fixed_positions": True} if of_positions else {})
             write_results(record)
     print(dict(Counter(verdict["status"] for verdict in record.values())))
 

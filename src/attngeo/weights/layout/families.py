@@ -27,6 +27,7 @@ class Family:
     storage: Mapping[str, str] = field(default_factory=dict)  # leaf of a tensor → storage, where the type decides it
     norms: tuple[Mapping[str, Any], ...] = ()  # rules that lead from an attention to the norm before it
     rotary: tuple[Mapping[str, Any], ...] = ()  # rules about rotary embedding, see `rope`; none: not proved
+    fixed_positions: bool = False  # in some stack, sinusoids tell the hidden dimensions apart before training
     skip: tuple[str, ...] = ()  # templates of layers that no live product confirmed; scored only with unproven=True
     cross: tuple[str, ...] | None = None  # diffusers: templates of cross-attention; None: not known
     heads: tuple[Mapping[str, Any], ...] = ()  # diffusers: where configs declare heads, see `diffusers.declared_heads`

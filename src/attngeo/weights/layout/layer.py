@@ -89,7 +89,7 @@ class Layer:
 
     The names and shapes in a checkpoint say where a layer is and how its heads are stored; `read` adds the arrays. They
     are float32 NumPy arrays, or of the kind that the function given to `read` returns, such as tensors of a model in
-    training. Layers are equal if they stand in the same place of their stacks and have equal arrays.
+    training. Layers are equal if they stand in the same place, are stored alike and have equal arrays.
 
     >>> layer = next(iter(attngeo.attention_layers(attngeo.bundled("encoder"))))
     >>> layer
