@@ -18,9 +18,10 @@ from torch import Tensor, nn
 from attngeo.errors import AttngeoError
 from attngeo.weights.layout.config_scope import Scope
 from attngeo.weights.layout.layer import Layer
-from attngeo.weights.layout.rope import LAYOUTS, NOPE, SIZES, is_usual_kind, layer_kind, make_pairs, rope_settings
+from attngeo.weights.layout.rope import NOPE, is_usual_kind, layer_kind, make_pairs, rope_settings
 from attngeo.weights.layout.rotary import RotaryPairs
 from tools.proof.agreement import TOLERANCE, Match, compare, product_error
+from tools.proof.config_defaults import SIZES
 from tools.proof.product_recorder import Product
 from tools.proof.recorded_runs import record_attention
 from tools.proof.rotary.patch_positions import patch_positions
@@ -29,6 +30,7 @@ Rule = dict[str, Any]
 _DIFFERENT = 1e-2  # relative error above which a product depends on the positions
 _POSITIONAL = re.compile(r"pos|rot|rope|cos|sin|freq|grid|emb")  # in the names of parameters
 _ANGLES = re.compile(r"rot|rope|cos|sin\b|sincos|freq")  # in the code of a module that rotates
+_AXES = ("blocks", "split", "interleaved", "separate")  # ways in which pairs follow two axes
 _WRONG_BASE = 1.02  # frequencies raised to this power must be noticed
 
 
@@ -182,7 +184,11 @@ def _hypotheses(scope: Scope, kind: str | None, size: int) -> Iterator[tuple[Rul
         settings = rope_settings(scope, kind)
     except AttngeoError:
         return
-    variants: list[dict[str, Any]] = [{}, {"back": True}, *({"axes": layout} for layout in LAYOUTS)]
+    variants: list[dict[str, Any]] = [
+        {},
+        {"back": True},
+        *({"axes": layout} for layout in _AXES),
+    ]
     for counted in (*(key for key in SIZES if isinstance(scope.get(key), int)), "share", "head"):
         for at in ("start", "end"):
             for pairs in ("halves", "neighbours"):

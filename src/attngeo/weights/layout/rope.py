@@ -60,7 +60,6 @@ from attngeo.weights.layout.rotary import RotaryPairs
 # Names of one setting at the top level of a config, the present one first.
 BASES = ("rope_theta", "rotary_emb_base", "rotary_embedding_base")
 SHARES = ("partial_rotary_factor", "rotary_pct", "rotary_emb_fraction", "rope_pct")
-SIZES = ("rotary_dim", "rotary_ndims", "qk_rope_head_dim")
 # Names of the number of positions that a model was made for.
 WINDOWS = ("max_position_embeddings", "n_positions", "max_sequence_length", "context_length", "seq_length")
 # Bases of the layers that attend to everything and of those with a sliding window, in configs without rope_parameters.
@@ -76,7 +75,7 @@ class RopeConfigError(LayoutError):
     """A config contradicts itself about rotary embedding."""
 
     def __init__(self, key: str, value: object, expected: str) -> None:
-        super().__init__(f"config.json: {key} is {_shown(value)}, expected {expected}")
+        super().__init__(f"config.json: {key} is {value!r}, expected {expected}")
 
 
 @dataclass(frozen=True)
@@ -230,11 +229,6 @@ def _differs_by_kind(scope: Scope) -> bool:
     return isinstance(usual, Mapping) and _nested(usual)
 
 
-def _shown(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 80 else text[:77] + "…"
-
-
 NOPE = "nope"  # a layer that the config excepts from rotation
 KINDS = ("layer_types", "layers_block_type")
 # Names in files that older versions of transformers wrote, which it still reads.
@@ -277,18 +271,6 @@ def is_usual_kind(scope: Scope, kind: str | None) -> bool:
     """Return whether a model with the default config of its type has layers of this kind, or of no kind."""
     usual = [scope.defaults[key] for key in KINDS if key in scope.defaults]
     return kind is None or (kind != NOPE and (not usual or kind in usual[0]))
-
-
-def shortest_period(kinds: Sequence[Any]) -> list[Any]:
-    """Return the shortest beginning of `kinds` that, repeated, gives all of them.
-
-    >>> shortest_period(["a", "a", "b", "a", "a", "b", "a"])
-    ['a', 'a', 'b']
-    """
-    for length in range(1, len(kinds)):
-        if all(kind == kinds[i % length] for i, kind in enumerate(kinds)):
-            return list(kinds[:length])
-    return list(kinds)
 
 
 def _entry(scope: Scope, key: str, index: int) -> Any:
@@ -404,9 +386,6 @@ _FORMULAS: dict[str, Callable[[RopeSettings, int], tuple[Floats, float]]] = {
     "longrope": _longrope,
     "divided": _divided,
 }
-
-
-LAYOUTS = ("blocks", "split", "interleaved", "separate")
 
 
 def on_two_axes(
