@@ -24,6 +24,7 @@ from typing import Any
 from attngeo.errors import LayoutError
 from attngeo.io.files import write_file
 from attngeo.weights.layout import families
+from tools.proof.fixed_positions import READ_FROM_CODE
 from tools.proof.page import coverage_page
 from tools.proof.verdict import Verdict, assume, write_lines
 
@@ -34,7 +35,10 @@ PAGE = ROOT / "docs/coverage.md"
 SECONDS = 90  # of processor time that one type may use, so that a busy machine gives the same verdicts
 BATCH = 30  # types per worker process: importing transformers takes half the time of a small batch
 # Facts of a verdict that the package ships, where they say something.
-_SHIPPED = ("qk_norm", "width", "offset", "centred", "norms", "rotary", "skip")
+_SHIPPED = (
+    "qk_norm", "width", "offset", "centred", "gated", "window_keys", "storage", "fixed_positions", "norms",
+    "rotary", "skip",
+)  # fmt: skip
 _STATUSES = ("right", "refused", "unproven", "none", "unbuilt")  # best first
 
 
@@ -48,8 +52,23 @@ def prove_type(model_type: str, *, rotation: bool = True) -> dict[str, Any]:
     rotation: also find out how its heads rotate
     """
     from tools.proof.config_defaults import config_defaults
+    from tools.proof.hypotheses import best_verdict
     from tools.proof.prove import prove_model
     from tools.proof.tiny_model import CannotBuild, config_and_model_class, tiny_models
+
+    def prove() -> Verdict:
+        """Return the verdict on `model` under the facts that attngeo assumes."""
+        try:
+            verdict = prove_model(model, model_type, rotation=rotation)
+            if verdict.causal not in (None, families.family(model_type).causal):  # stacks are named by it
+                assume(model_type, causal=verdict.causal)
+                verdict = prove_model(model, model_type, rotation=rotation)
+        except LayoutError as error:
+            verdict = Verdict(model_type, "none" if "no self-attention" in str(error) else "refused", str(error))
+        except Exception as error:
+            verdict = Verdict(model_type, "unbuilt", f"{type(error).__name__}: {error}")
+        verdict.reason = re.sub(r"/\S*tmp\S*: ", "", " ".join(verdict.reason.split()))[:400]
+        return verdict
 
     best: Verdict | None = None
     try:
@@ -59,16 +78,7 @@ def prove_type(model_type: str, *, rotation: bool = True) -> dict[str, Any]:
             return vars(prove_arch(model_type))
         assume(model_type, defaults=config_defaults(config_and_model_class(model_type)[0]()))
         for model in tiny_models(model_type):
-            try:
-                verdict = prove_model(model, model_type, rotation=rotation)
-                if verdict.causal not in (None, families.family(model_type).causal):  # stacks are named by it
-                    assume(model_type, causal=verdict.causal)
-                    verdict = prove_model(model, model_type, rotation=rotation)
-            except LayoutError as error:
-                verdict = Verdict(model_type, "none" if "no self-attention" in str(error) else "refused", str(error))
-            except Exception as error:
-                verdict = Verdict(model_type, "unbuilt", f"{type(error).__name__}: {error}")
-            verdict.reason = re.sub(r"/\S*tmp\S*: ", "", " ".join(verdict.reason.split()))[:400]
+            verdict = best_verdict(model_type, list(model.state_dict()), prove)
             same_reason = best is not None and bool(verdict.sites) and verdict.reason == best.reason
             if best is None or _STATUSES.index(verdict.status) < _STATUSES.index(best.status):
                 best = verdict
@@ -170,6 +180,8 @@ def package_facts(record: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]
         if causal is not None:
             entry["causal"] = causal
         entry.update({key: verdict[key] for key in _SHIPPED if verdict.get(key)})
+    for kind in READ_FROM_CODE:
+        facts.setdefault(kind, {})["fixed_positions"] = True
     return facts
 
 
@@ -202,7 +214,10 @@ def main() -> None:
     batches = [wanted[i : i + BATCH] for i in range(0, len(wanted), BATCH)]
     with ThreadPoolExecutor(arguments.jobs) as pool:
         for worker in as_completed([pool.submit(run_worker, batch) for batch in batches]):
-            record.update({verdict["model_type"]: verdict for verdict in worker.result()})
+            for verdict in worker.result():
+                kind = verdict["model_type"]
+                of_positions = record.get(kind, {}).get("fixed_positions", False)  # found by `tools.prove_positions`
+                record[kind] = verdict | ({"fixed_positions": True} if of_positions else {})
             write_results(record)
     print(dict(Counter(verdict["status"] for verdict in record.values())))
 

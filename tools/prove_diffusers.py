@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from attngeo.io.files import write_file
+from attngeo.weights.sources.diffusers_format import PREFIX
+from tools.proof.diffusers.head_rules import head_rules
 from tools.proof.diffusers.page import RECORD
 from tools.proof.page import coverage_page
 from tools.proof.verdict import write_lines
@@ -41,7 +43,7 @@ def all_classes() -> list[str]:
 
 
 def package_facts(classes: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Return the facts about every examined class that the package ships, by model type."""
+    """Return the facts that the package ships, by model type."""
     import diffusers
 
     from tools.proof.diffusers.prove import class_defaults
@@ -57,7 +59,10 @@ def package_facts(classes: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any
         if defaults := class_defaults(getattr(diffusers, name)):
             entry["defaults"] = defaults
         facts[verdict["model_type"]] = entry
-    return facts
+    for name in {*classes, *all_classes()}:  # those that were not examined are scored on request
+        if rules := head_rules(name):
+            facts.setdefault(PREFIX + name, {})["heads"] = rules
+    return dict(sorted(facts.items()))
 
 
 def write_results(classes: dict[str, dict[str, Any]]) -> None:

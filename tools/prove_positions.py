@@ -1,7 +1,7 @@
 """Find the model types whose hidden dimensions are told apart before training, on live models of every type.
 
-    python -m tools.prove_positions            all types, and how they differ from the list that the package ships
-    python -m tools.prove_positions bert …     these types
+    python -m tools.prove_positions            all types, and how they differ from the facts that the package ships
+    python -m tools.prove_positions bert …     these types; the facts about all others are kept
 
 A small model is built twice, from two seeds. Weights that differ between the two are random and are set to zero; so are
 the inputs. What is left are constants, which treat all hidden dimensions alike, and fixed values such as sinusoids. If
@@ -23,10 +23,11 @@ import transformers
 from torch import Tensor, nn
 from transformers import CONFIG_MAPPING, MODEL_MAPPING, PreTrainedConfig, PreTrainedModel
 
-from attngeo.applications.compare.origin.fixed_positions import FIXED, has_fixed_positions
-from attngeo.weights.layout.sites import find_sites
+from attngeo.applications.compare.origin.fixed_positions import has_fixed_positions
+from attngeo.weights.layout.find import find_layers
 from tools.proof.example_inputs import example_inputs
 from tools.proof.tiny_model import config_and_model_class, tiny_config, tiny_configs
+from tools.prove_all import RECORD, write_results
 
 SECONDS = 60  # time limit of one type
 BATCH = 10  # types per process
@@ -73,7 +74,7 @@ def queries_read_fixed_values(model: PreTrainedModel) -> bool | None:
 
     config = json.loads(model.config.to_json_string(use_diff=False))
     shapes = {name: tuple(value.shape) for name, value in model.state_dict().items()}
-    names = dict.fromkeys(name for site in find_sites(shapes, config) for name in (site.query, site.key))
+    names = dict.fromkeys(name for layer in find_layers(shapes, config) for name in layer.tensors)
     for path in dict.fromkeys(name.removesuffix(".weight") for name in names):
         _module(model, path).register_forward_pre_hook(record, with_kwargs=True)
     for part in [one for one in model.modules() if isinstance(one, PreTrainedModel)]:
@@ -132,12 +133,14 @@ def work(model_types: list[str]) -> None:
             found = verdict(model_type)
             declared = has_fixed_positions(tiny_config(model_type, 2, 8).to_dict())
         except (Exception, TimeLimit):
-            found, declared = None, model_type in FIXED
+            found, declared = None, has_fixed_positions({"model_type": model_type})
         signal.alarm(0)
         print(json.dumps({"type": model_type, "fixed": found, "listed": declared}), flush=True)
 
 
 def main(chosen: list[str]) -> int:
+    """Print the verdict on each type and write what was found; return 1 if it differs from the facts so far."""
+    record = json.loads(RECORD.read_text("utf-8"))
     known = [name for name, config in CONFIG_MAPPING.items() if config in MODEL_MAPPING]
     types = chosen or known
     wrong = 0
@@ -150,6 +153,10 @@ def main(chosen: list[str]) -> int:
                 differs = found["fixed"] is not None and found["fixed"] != found["listed"]
                 wrong += differs
                 print(line, "DIFFERS" if differs else "", flush=True)
+                if differs and found["type"] in record:
+                    record[found["type"]]["fixed_positions"] = found["fixed"]
+    if wrong:
+        write_results(record)
     return 1 if wrong else 0
 
 

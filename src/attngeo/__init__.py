@@ -41,8 +41,8 @@ Train a model
 
 Building blocks
     bundled             the folder of a small model that ships with attngeo, an encoder or a decoder
-    attention_layers    the queries and keys of a model, one layer at a time, as AttentionWeights
-    AttentionWeights    the queries and keys of one layer
+    attention_layers    the queries and keys of a model, one `Layer` at a time
+    Layer               one attention layer, with its queries and keys
     Form                one bilinear form W_q W_kᵀ, kept as its factors
     RotaryPairs         the rotary position embedding of a form
 
@@ -87,7 +87,7 @@ if TYPE_CHECKING:
     from attngeo.training.monitoring.monitor import Monitor, watch
     from attngeo.training.monitoring.track import track
     from attngeo.training.pretraining.pretrain import pretrain
-    from attngeo.weights.layout.attention_weights import AttentionWeights
+    from attngeo.weights.layout.layer import Layer
     from attngeo.weights.layout.layers import attention_layers
     from attngeo.weights.layout.rotary import RotaryPairs
     from attngeo.weights.scoring.form import Form
@@ -97,13 +97,13 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Atlas",
-    "AttentionWeights",
     "AttngeoError",
     "Expansion",
     "ExpectedTerms",
     "Form",
     "GradientTerms",
     "InvarianceReport",
+    "Layer",
     "LightningMonitor",
     "ModelComparison",
     "ModelMap",
@@ -142,7 +142,6 @@ __all__ = [
 # The module that defines each name, imported on first use.
 _HOME = {
     "Atlas": "attngeo.atlas.atlas",
-    "AttentionWeights": "attngeo.weights.layout.attention_weights",
     "AttngeoError": "attngeo.errors",
     "SparsityControls": "attngeo.organization.expansion",
     "Expansion": "attngeo.organization.expansion",
@@ -150,6 +149,7 @@ _HOME = {
     "Form": "attngeo.weights.scoring.form",
     "GradientTerms": "attngeo.training.gradients.terms",
     "InvarianceReport": "attngeo.organization.invariance",
+    "Layer": "attngeo.weights.layout.layer",
     "LightningMonitor": "attngeo.training.monitoring.lightning_monitor",
     "ModelComparison": "attngeo.applications.compare.comparison",
     "ModelMap": "attngeo.applications.compare.model_map",

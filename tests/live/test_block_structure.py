@@ -12,8 +12,8 @@ pytest.importorskip("transformers")
 
 import torch
 
-from attngeo.live.block_structure import BlockStructure
 from attngeo.live.checkpoint import LiveCheckpoint
+from attngeo.live.parameters import reads_own_norm, rotates
 from attngeo.weights.layout.layers import open_layers
 
 # Rotary embedding and a norm before the attention, of which nothing is proved for the live names: the language model is
@@ -32,9 +32,9 @@ NOT_BOTH = (
 def kinds(model: Any) -> list[tuple[bool, bool]]:
     """Return (reads a norm of its block, rotates) of each self-attention layer."""
     checkpoint = LiveCheckpoint(model)
-    structure = BlockStructure(checkpoint)
-    plans = open_layers(checkpoint, norms=True, unproven=True).plans
-    return [(structure.reads_own_norm(plan), structure.rotates(plan)) for plan in plans if not plan.site.cross]
+    layers = open_layers(checkpoint, norms=True, unproven=True).unread
+    modules = checkpoint.modules
+    return [(reads_own_norm(layer, modules), rotates(layer, modules)) for layer in layers if not layer.cross]
 
 
 @pytest.mark.parametrize("kind", [*BOTH.split(), *NOT_BOTH.split()])

@@ -1,4 +1,4 @@
-"""A live model as a checkpoint: `read` keeps the contract of every checkpoint, `tensor` gives float64 tensors."""
+"""A live model as a checkpoint: its weights as scoring reads them, and as float64 tensors on their device."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ pytest.importorskip("transformers")
 
 import torch
 
-from attngeo.errors import SourceError
+import attngeo
+from attngeo.errors import InputError, SourceError
 from attngeo.live.checkpoint import LiveCheckpoint
 from attngeo.weights.layout.layers import open_layers
 from attngeo.weights.sources.checkpoint import ReadRequest
@@ -21,30 +22,25 @@ from tests.weights import tiny_models
 NAME = "bert.encoder.layer.0.attention.self.query.weight"
 
 
-def test_read_returns_a_float32_copy() -> None:
+def test_what_is_read_is_a_copy_of_the_weights() -> None:
     model = tiny_models.bert()
-    values = LiveCheckpoint(model).read(ReadRequest(NAME, ((0, 2), (8, 9))))
-    assert isinstance(values, np.ndarray) and values.dtype == np.float32 and values.flags.c_contiguous
     weight = model.get_parameter(NAME).detach()
+    before = weight.clone()
+    values = LiveCheckpoint(model).read(ReadRequest(NAME, ((0, 2), (8, 9))))
+    assert values.dtype == np.float32 and values.flags.c_contiguous
     np.testing.assert_array_equal(values, weight[[0, 1, 8]].numpy())
-    values[:] = 0  # owned by the caller
-    assert float(weight[0].abs().sum()) > 0
+    tensor = LiveCheckpoint(model.half()).tensor(ReadRequest(NAME))
+    assert tensor.dtype == torch.float64 and torch.equal(tensor, model.get_parameter(NAME).detach().double())
+    values[:] = 0
+    tensor.zero_()
+    assert torch.equal(model.get_parameter(NAME).detach(), before.half())
 
 
-def test_read_refuses_weights_that_are_not_finite() -> None:
+def test_weights_that_are_not_finite_are_named() -> None:
     model = tiny_models.bert()
     model.get_parameter(NAME).data[3, 4] = math.nan
     with pytest.raises(SourceError, match=f"BertForMaskedLM: tensor '{NAME}' contains NaN or infinity"):
-        LiveCheckpoint(model).read(ReadRequest(NAME))
-
-
-def test_tensor_returns_a_float64_copy_on_the_device_of_the_weight() -> None:
-    model = tiny_models.bert().half()
-    value = LiveCheckpoint(model).tensor(ReadRequest(NAME))
-    assert value.dtype == torch.float64 and value.device == model.device
-    assert torch.equal(value, model.get_parameter(NAME).detach().double())
-    value.zero_()
-    assert float(model.get_parameter(NAME).detach().abs().sum()) > 0
+        attngeo.compare(model, tiny_models.bert())
 
 
 @pytest.mark.parametrize("family", tiny_models.FAMILIES)
@@ -57,3 +53,20 @@ def test_layers_are_the_same_as_arrays_and_as_tensors(family: str) -> None:
             array, tensor = getattr(arrays, side), getattr(tensors, side)
             assert isinstance(array, np.ndarray) and tensor.dtype == torch.float64
             np.testing.assert_array_equal(array, tensor.numpy())
+
+
+class FullyShardedDataParallel(torch.nn.Module):
+    """Has the name of the wrapper of FSDP 1."""
+
+    def __init__(self, module: torch.nn.Module) -> None:
+        super().__init__()
+        self._fsdp_wrapped_module = module
+
+
+def test_fsdp_1_is_refused_with_what_to_use_instead() -> None:
+    sharded = tiny_models.bert()
+    sharded.bert.encoder.layer[1] = FullyShardedDataParallel(sharded.bert.encoder.layer[1])
+    message = r"BertForMaskedLM: is sharded by FullyShardedDataParallel \(FSDP 1\).* expected FSDP 2 \(torch\.distrib"
+    for call in (lambda: attngeo.Monitor()(0, sharded), lambda: attngeo.symmetric_init_(sharded)):
+        with pytest.raises(InputError, match=message):
+            call()

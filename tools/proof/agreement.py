@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from attngeo.weights.layout.attention_weights import AttentionWeights
+from attngeo.weights.layout.layer import Layer
 from attngeo.weights.layout.rotary import RotaryPairs
 from tools.proof.product_recorder import Product
 
@@ -31,13 +31,13 @@ class Match:
         return product.before[self.query].tokens
 
 
-def agreement(weights: AttentionWeights, product: Product) -> float:
+def agreement(weights: Layer, product: Product) -> float:
     """Return the largest relative error over heads, for the recorded input with the smallest; inf: no shape fits."""
     match = compare(weights, product)
     return float("inf") if match is None else match.error
 
 
-def compare(weights: AttentionWeights, product: Product, rotary: RotaryPairs | None = None) -> Match | None:
+def compare(weights: Layer, product: Product, rotary: RotaryPairs | None = None) -> Match | None:
     """Return the match with the smallest error, with `rotary` at the positions of the product; None: no shape fits."""
     heads, width, _ = weights.query.shape
     count, rows, _ = product.query.shape
@@ -63,7 +63,7 @@ def compare(weights: AttentionWeights, product: Product, rotary: RotaryPairs | N
 
 
 def product_error(
-    weights: AttentionWeights,
+    weights: Layer,
     product: Product,
     match: Match,
     rotary: RotaryPairs | None = None,
@@ -94,7 +94,7 @@ def product_error(
     return relative_error(logits, q @ k.transpose(-1, -2))
 
 
-def projected(weights: AttentionWeights, x_q: Tensor, x_k: Tensor, batch: int) -> tuple[Tensor, Tensor]:
+def projected(weights: Layer, x_q: Tensor, x_k: Tensor, batch: int) -> tuple[Tensor, Tensor]:
     """Return the queries [batch, H, N, r] of tokens [batch·N, d_q], and the keys [batch, H, M, r] that they meet."""
     w_q, w_k = (torch.from_numpy(np.ascontiguousarray(side)) for side in (weights.query, weights.key))
     q = torch.einsum("bnd,hdr->bhnr", x_q.reshape(batch, -1, w_q.shape[1]), w_q)
@@ -126,12 +126,12 @@ def live_products(product: Product, batch: int) -> Tensor | None:
     return product.query @ key.transpose(-1, -2)
 
 
-def exchange_is_noticed(weights: AttentionWeights, product: Product) -> bool:
+def exchange_is_noticed(weights: Layer, product: Product) -> bool:
     """Return whether exchanging two query heads (with one head: queries and keys) makes the products disagree."""
     return agreement(exchanged(weights), product) > DIFFERENT
 
 
-def exchanged(weights: AttentionWeights) -> AttentionWeights:
+def exchanged(weights: Layer) -> Layer:
     """Return the layer with its first and last query head exchanged; with one head, with queries and keys exchanged."""
     if len(weights.query) < 2:
         return replace(weights, query=weights.key, key=weights.query)

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from transformers import PreTrainedConfig
 
 from attngeo.weights.layout.config_scope import DECLARED
 from attngeo.weights.layout.preceding_norm import SWITCHES
-from attngeo.weights.layout.rope.layer_kinds import shortest_period
-from attngeo.weights.layout.rope.rules import SWITCHES as ROTARY_SWITCHES
-from attngeo.weights.layout.rope.settings import BASES, SHARES, SIZES
+from attngeo.weights.layout.rope import BASES, SHARES, WINDOWS
+from attngeo.weights.layout.rope import SWITCHES as ROTARY_SWITCHES
 from tools.proof.tiny_config import sub_configs
 
+SIZES = ("rotary_dim", "rotary_ndims", "qk_rope_head_dim")  # of the part of a head that rotates
 _ROTARY = (*BASES, *SHARES, *SIZES, "rope_parameters", "original_max_position_embeddings")
-_WINDOW = ("max_position_embeddings", "n_positions", "max_sequence_length", "context_length", "seq_length")
-_KEYS = (*DECLARED, *SWITCHES, *_ROTARY, *_WINDOW, "multi_query", "new_decoder_architecture", "qk_nope_head_dim")
+_KEYS = (*DECLARED, *SWITCHES, *_ROTARY, *WINDOWS, "multi_query", "new_decoder_architecture", "qk_nope_head_dim")
 _PER_LAYER = ("layer_types", "layers_block_type", "no_rope_layers")  # stored as one period
 
 
@@ -34,3 +34,15 @@ def config_defaults(config: PreTrainedConfig) -> dict[str, Any]:
         if inner := config_defaults(sub_config):
             defaults[name] = {"model_type": sub_config.model_type, **inner}
     return defaults
+
+
+def shortest_period(kinds: Sequence[Any]) -> list[Any]:
+    """Return the shortest beginning of `kinds` that, repeated, gives all of them.
+
+    >>> shortest_period(["a", "a", "b", "a", "a", "b", "a"])
+    ['a', 'a', 'b']
+    """
+    for length in range(1, len(kinds)):
+        if all(kind == kinds[i % length] for i, kind in enumerate(kinds)):
+            return list(kinds[:length])
+    return list(kinds)

@@ -13,13 +13,12 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from attngeo.errors import LayoutError
-from attngeo.weights.layout.attention_weights import AttentionWeights
 from attngeo.weights.layout.config_scope import width
-from attngeo.weights.layout.head_counts import count_heads
+from attngeo.weights.layout.find import find_layers
+from attngeo.weights.layout.heads import count_heads
+from attngeo.weights.layout.layer import Layer
 from attngeo.weights.layout.layers import open_layers
 from attngeo.weights.layout.left_out import unknown_layers
-from attngeo.weights.layout.site import Site
-from attngeo.weights.layout.sites import find_sites
 from attngeo.weights.sources.checkpoint import ReadRequest, TensorInfo
 from attngeo.weights.sources.open import open_checkpoint
 from tools.proof.agreement import TOLERANCE, Match, compare, exchange_is_noticed
@@ -45,6 +44,7 @@ def prove_model(model: PreTrainedModel, model_type: str, *, rotation: bool = Tru
     rotation: also find out how its heads rotate
     """
     model = model.eval().float()
+    restore_norms(model)  # which an earlier comparison reduced
     randomise(model)
     twins = RotatingTwins(model) if rotation else None
     reduced = reduce_norms(model)
@@ -66,8 +66,7 @@ def prove_model(model: PreTrainedModel, model_type: str, *, rotation: bool = Tru
 class ExtractedLayers:
     """What attngeo cuts from a checkpoint."""
 
-    weights: list[AttentionWeights]
-    sites: list[Site]  # of the same layers
+    weights: list[Layer]
     stored: dict[str, Tensor]  # the query weights and all vectors, by name
     unknown: list[str]  # templates of query projections in an unknown layout
 
@@ -76,12 +75,11 @@ def extract_layers(ref: Any) -> ExtractedLayers:
     """Return the layers that attngeo cuts from `ref`, a folder or a file."""
     with open_layers(ref, unproven=False) as layers:
         weights = list(layers)
-        sites = [plan.site for plan in layers.plans]
-        names = _queries_and_vectors(layers.checkpoint.tensors, sites)
+        names = _queries_and_vectors(layers.checkpoint.tensors, weights)
         stored = {name: torch.from_numpy(layers.checkpoint.read(ReadRequest(name))) for name in names}
         shapes = {name: info.shape for name, info in layers.checkpoint.tensors.items()}
-        found = {site.path for site in find_sites(shapes, layers.checkpoint.config)}
-    return ExtractedLayers(weights, sites, stored, unknown_layers(shapes, found))
+        found = {layer.path for layer in find_layers(shapes, layers.checkpoint.config)}
+    return ExtractedLayers(weights, stored, unknown_layers(shapes, found))
 
 
 def judge_layers(
@@ -93,34 +91,35 @@ def judge_layers(
     """
     verdict.layers = len(extracted.weights)
     verdict.unknown = extracted.unknown
-    verdict.width = all(map(_has_declared_width, extracted.weights, extracted.sites))
+    verdict.width = all(map(_has_declared_width, extracted.weights))
     uncounted = dict(verdict.sites)
     verdict.sites.clear()
     products, errors = record_model(model, model.config)
     used = [False] * len(products)
     located: list[LocatedLayer] = []
-    for weights, site in zip(extracted.weights, extracted.sites, strict=True):
+    for weights in extracted.weights:
+        query = extracted.stored[weights.storage.query]
         verdict.stacks[weights.stack] = verdict.stacks.get(weights.stack, 0) + 1
         result, places = _judge_layer(weights, products, used, verdict)
         seen = products
-        located.append(LocatedLayer(weights, site, places, extracted.stored[site.query]))
-        if result != "right" and (more := record_attention(model, weights, extracted.stored[site.query])[0]):
+        located.append(LocatedLayer(weights, places, query))
+        if result != "right" and (more := record_attention(model, weights, query)[0]):
             seen = more
             result, places = _judge_layer(weights, more, [False] * len(more), verdict)
         # In products with position embeddings (DeBERTa, SEW-D) queries and keys read two sequences: one is no token.
         of_tokens = [(index, match) for index, match in places if match.query == match.key]
         if of_tokens and not weights.cross:
             index, match = of_tokens[-1]
-            _add_norm_rule(model, site.path, seen[index], match.tokens(seen[index]), extracted.stored, verdict)
-        if verdict.sites.get(site.template, "right") == "right":
-            verdict.sites[site.template] = result
+            _add_norm_rule(model, weights.path, seen[index], match.tokens(seen[index]), extracted.stored, verdict)
+        if verdict.sites.get(weights.template, "right") == "right":
+            verdict.sites[weights.template] = result
     verdict.unplaced = sum(not u for u, product in zip(used, products, strict=True) if product.interface)
     verdict.causal = is_causal(model, model.config)
     if twins is not None:
-        right = [layer for layer in located if verdict.sites[layer.site.template] == "right"]
+        right = [layer for layer in located if verdict.sites[layer.weights.template] == "right"]
         judge_rotation(right, twins, len(products), verdict)
     verdict.sites.update(uncounted)
-    cross = {site.template for site in extracted.sites if site.cross}
+    cross = {layer.template for layer in extracted.weights if layer.cross}
     wrong = {template: result for template, result in verdict.sites.items() if result != "right"}
     verdict.skip = list(wrong)
     reasons = "; ".join(f"{template}: {result}" for template, result in wrong.items())
@@ -131,7 +130,7 @@ def judge_layers(
 
 
 def _judge_layer(
-    weights: AttentionWeights, products: list[Product], used: list[bool], verdict: Verdict
+    weights: Layer, products: list[Product], used: list[bool], verdict: Verdict
 ) -> tuple[str, tuple[tuple[int, Match], ...]]:
     """Return the result for one layer, and the products that it reproduces, by index; mark these as used."""
     nearest = float("inf")
@@ -157,26 +156,26 @@ def _uncounted_templates(folder: str) -> dict[str, str]:
     with open_checkpoint(folder) as checkpoint:
         shapes = {name: info.shape for name, info in checkpoint.tensors.items()}
         uncounted: dict[str, str] = {}
-        for site in find_sites(shapes, checkpoint.config):
+        for layer in find_layers(shapes, checkpoint.config):
             try:
-                if count_heads(site, shapes, None).heads is None:
-                    uncounted[site.template] = "no head count"
+                if count_heads(layer, shapes).heads is None:
+                    uncounted[layer.template] = "no head count"
             except LayoutError as error:
-                uncounted[site.template] = str(error)
+                uncounted[layer.template] = str(error)
         assert checkpoint.config is not None
         assume(str(checkpoint.config["model_type"]), skip=list(uncounted), status="right")
     return uncounted
 
 
-def _has_declared_width(weights: AttentionWeights, site: Site) -> bool:
+def _has_declared_width(layer: Layer) -> bool:
     """Return whether the token vectors of this layer are as wide as its part of the config declares."""
-    declared = width(site.scope) if site.scope is not None else None
-    return weights.cross or declared is None or declared[1] == weights.query.shape[1]
+    declared = width(layer.scope) if layer.scope is not None else None
+    return layer.cross or declared is None or declared[1] == layer.query.shape[1]
 
 
-def _queries_and_vectors(tensors: Mapping[str, TensorInfo], sites: Collection[Site]) -> list[str]:
+def _queries_and_vectors(tensors: Mapping[str, TensorInfo], layers: Collection[Layer]) -> list[str]:
     """Return the names of the query weights and of all float vectors."""
-    queries = {site.query for site in sites}
+    queries = {layer.storage.query for layer in layers}
     return [
         name
         for name, info in tensors.items()

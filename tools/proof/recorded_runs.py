@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from attngeo.weights.layout.attention_weights import AttentionWeights
+from attngeo.weights.layout.layer import Layer
 from tools.proof.agreement import TOLERANCE, agreement
 from tools.proof.example_inputs import attention_inputs, example_inputs, with_positions
 from tools.proof.product_recorder import Product, recorded_products
@@ -55,7 +55,7 @@ def _record(
 
 
 def record_attention(
-    model: nn.Module, weights: AttentionWeights, tensor: Tensor, *, rotating: bool = False
+    model: nn.Module, weights: Layer, tensor: Tensor, *, rotating: bool = False
 ) -> tuple[list[Product], nn.Module | None]:
     """Call the attention module that owns `tensor` by itself; return its products, and it where one of them agrees."""
     owners = (n for n, p in model.named_parameters() if p.shape == tensor.shape and torch.equal(p, tensor))

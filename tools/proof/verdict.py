@@ -27,11 +27,14 @@ class Verdict:
     offset: bool = False  # QK-norms multiply by 1 + weight
     centred: bool = False  # QK-norms subtract the mean
     gainless: bool = False  # QK-norms subtract the mean and have no gain
+    gated: bool = False  # query projections hold the gates of the heads' outputs, too
+    window_keys: int = 0  # how many times the declared key heads layers with a window have; 0: as declared
+    storage: dict[str, str] = field(default_factory=dict)  # leaf of a tensor → storage, as in `table.STORAGES`
     norms: list[dict[str, Any]] = field(default_factory=list)  # rules of `attngeo.weights.layout.preceding_norm`
     skip: list[str] = field(default_factory=list)  # templates that no product confirmed
     unknown: list[str] = field(default_factory=list)  # templates of query projections in an unknown layout
     cross: list[str] | None = None  # diffusers: templates of cross-attention
-    rotary: list[dict[str, Any]] = field(default_factory=list)  # rules of `attngeo.weights.layout.rope.rules`
+    rotary: list[dict[str, Any]] = field(default_factory=list)  # rules of `attngeo.weights.layout.rope`
     rotary_unproved: dict[str, str] = field(default_factory=dict)  # template → why its rotation is not proved
     rotary_worst: float = 0.0  # largest relative error at non-zero positions
     worst: float = 0.0  # largest relative error

@@ -10,13 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from attngeo.arguments import is_whole
 from attngeo.errors import InputError
-from attngeo.weights.layout.config_scope import scope_of
-from attngeo.weights.layout.families import family
-from attngeo.weights.layout.pruned_heads import pruned_group, pruned_heads
-from attngeo.weights.layout.site import Location, facts_of
-from attngeo.weights.layout.sites import find_sites
+from attngeo.weights.layout.find import find_layers, unknown_layer
+from attngeo.weights.layout.heads import pruned_heads
+from attngeo.weights.layout.layer import Layer
 from attngeo.weights.layout.stacks import name_stacks
-from attngeo.weights.layout.table import CROSS
 
 if TYPE_CHECKING:
     from torch import nn
@@ -34,7 +31,7 @@ class AttentionModule:
     module: nn.Module
     eager: EagerFunction
     layer: int
-    location: Location  # a Site, with the names of the tensors, where the layout table knows the module
+    location: Layer  # where it is; also how it is stored, if the table of layouts knows the module (`Layer.known`)
     numbers: tuple[int, ...] | None = None  # of the query heads in the full model, for a pruned layer; None: 0, 1, 2, …
     group: int = 1  # query heads of the full model that share a key head; a pruned module itself counts those it kept
 
@@ -75,18 +72,20 @@ def attention_stacks(model: PreTrainedModel) -> dict[str, Stack]:
     attentions: dict[str, list[AttentionModule]] = {}
     unsupported: dict[str, list[int]] = {}
     config = json.loads(model.config.to_json_string(use_diff=False))  # the content of its config.json
-    for stack, layer, location in name_stacks(_attention_locations(model, config, dispatching), config):
+    for location in name_stacks(_locations(model, config, dispatching), config):
         path = _enclosing_module(location.path, dispatching)
         if path is None:
-            unsupported.setdefault(stack, []).append(layer)
+            unsupported.setdefault(location.stack, []).append(location.layer)
         else:
-            pruned = pruned_heads(config, stack, layer)
-            numbers = None if pruned is None else pruned.numbers
+            pruned = pruned_heads(config, location.stack, location.layer)
             module, eager = dispatching[path]
             own: Any = getattr(module, "num_key_value_groups", 1)
-            group = pruned_group(config, stack) or (own if is_whole(own, lowest=1) else 1)
-            found = AttentionModule(path, module, eager, layer, location, numbers, group)
-            attentions.setdefault(stack, []).append(found)
+            if pruned is not None:
+                numbers, group = pruned.numbers, pruned.full_group or 1
+            else:
+                numbers, group = None, own if is_whole(own, lowest=1) else 1
+            found = AttentionModule(path, module, eager, location.layer, location, numbers, group)
+            attentions.setdefault(location.stack, []).append(found)
     return {
         name: Stack(name, tuple(sorted(members, key=lambda one: one.layer)), tuple(unsupported.get(name, ())))
         for name, members in attentions.items()
@@ -138,21 +137,16 @@ def eager_function(module: nn.Module) -> EagerFunction | None:
     return None
 
 
-def _attention_locations(
-    model: PreTrainedModel, config: Mapping[str, Any], dispatching: _Dispatching
-) -> list[Location]:
-    """Return the attention sites that scoring finds, so that stacks get the same names, and all other modules."""
-    known = family(str(config.get("model_type", "")))
-    sites = [
-        site
-        for site in find_sites(tensor_shapes(model), config)
-        if not facts_of(site, known).skips(site.template) or _enclosing_module(site.path, dispatching)
+def _locations(model: PreTrainedModel, config: Mapping[str, Any], dispatching: _Dispatching) -> list[Layer]:
+    """Return the layers that scoring finds, so that stacks get the same names, and all other modules."""
+    known = [
+        layer
+        for layer in find_layers(tensor_shapes(model), config)
+        if not layer.facts.skips(layer.template) or _enclosing_module(layer.path, dispatching)
     ]
-    located = {_enclosing_module(site.path, dispatching) for site in sites}
-    others = [
-        Location(path, bool(CROSS.search(path)), scope_of(config, path)) for path in dispatching if path not in located
-    ]
-    return sorted([*sites, *others], key=lambda location: (location.template, location.indices))
+    located = {_enclosing_module(layer.path, dispatching) for layer in known}
+    others = [unknown_layer(path, config) for path in dispatching if path not in located]
+    return sorted([*known, *others], key=lambda layer: (layer.template, layer.indices))
 
 
 def _enclosing_module(path: str, dispatching: _Dispatching) -> str | None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from attngeo.errors import AttngeoError, InputError, SourceError, first_line
 from attngeo.io.names import short_name
 from attngeo.live.attention_modules import forward_arguments, type_label
-from attngeo.weights.layout.pruned_heads import CONFIG_KEY
+from attngeo.weights.layout.heads import CONFIG_KEY
 from attngeo.weights.sources.folder import LocalFolder, find_weights, weights_of_file
 from attngeo.weights.sources.memory import unwrapped
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,10 +11,18 @@ from typing import TypedDict, Unpack
 from torch import Tensor, nn
 
 from attngeo.errors import InputError, LayoutError
-from attngeo.live.block_structure import BlockStructure
 from attngeo.live.checkpoint import LiveCheckpoint
+from attngeo.weights.layout.layer import Layer
 from attngeo.weights.layout.layers import open_layers
-from attngeo.weights.layout.site import Site
+
+# Names of the norm before the attention in its block: LLaMA's "input_layernorm", Falcon's "ln_attn", "layer_norm1",
+# "norm1", "ln_1", "layernorm_before", "attn_norm", "pre_sa_norm", and ESM's "LayerNorm" beside the attention. A norm
+# behind the attention is called "post_attention_layernorm", or is a part of the module "output".
+_NORM_BEFORE = re.compile(
+    r"input_layer_?norm|(?:rms_|layer_?)?norm_?1|ln_?1|layer_?norm_before(?:_attention)?|ln_attn|LayerNorm|"
+    r"(?:pre_)?(?:sa|self_attn|attn|attention)_(?:layer_?)?norm"
+)
+_ROTARY = re.compile(r"rotary|rope", re.IGNORECASE)  # in the name of a class
 
 
 @dataclass(frozen=True)
@@ -23,11 +32,9 @@ class LayerParameters:
     The axes *g count the key heads; m query heads share one key head. A head's weight is stored as Wᵀ, [r, d].
     """
 
-    stack: str
-    layer: int
+    found: Layer  # where it is, and how it is stored
     query: Tensor  # [*g, m, r, d], a view of the parameter
     key: Tensor  # [*g, r, d], a view of the parameter
-    site: Site
     pre_norm: bool = False  # a norm of its own block comes before the attention
     rotary: bool = False  # queries and keys are rotated by their positions
 
@@ -37,14 +44,9 @@ class LayerParameters:
         return int(self.key.shape[-1])
 
     @property
-    def tensors(self) -> tuple[str, ...]:
-        """Return the names of the parameters that hold the queries and keys."""
-        return self.site.tensors
-
-    @property
     def label(self) -> str:
         """Return how messages name the layer."""
-        return f"{self.stack} layer {self.layer} ({self.site.path})"
+        return f"{self.found.stack} layer {self.found.layer} ({self.found.path})"
 
 
 @dataclass(frozen=True)
@@ -73,43 +75,79 @@ def attention_parameters(model: nn.Module, **options: Unpack[LayerOptions]) -> A
     if checkpoint.sharded:
         raise LayoutError(f"{checkpoint.ref}: its weights are sharded; initialise the model before it is sharded")
     with open_layers(checkpoint, **options, norms=True) as opened:
-        plans = opened.plans
+        layers = opened.unread
         for remark in opened.left_out:
             warnings.warn(f"{checkpoint.ref}: {remark}", UserWarning, stacklevel=3)
-    parameters, structure = checkpoint.plain_parameters, BlockStructure(checkpoint)
+    parameters, modules = checkpoint.plain_parameters, checkpoint.modules
     found: dict[tuple[int, int], LayerParameters] = {}
-    for plan in plans:
-        if not plan.site.cross:
-            query, key = query_key_views(plan.site, parameters)
-            kind = structure.reads_own_norm(plan), structure.rotates(plan)
-            layer = LayerParameters(plan.stack, plan.layer, query, key, plan.site, *kind)
+    for layer in layers:
+        if not layer.cross:
+            query, key = query_key_views(layer, parameters)
+            views = LayerParameters(layer, query, key, reads_own_norm(layer, modules), rotates(layer, modules))
             # Layers that share one tensor under several names count once.
-            found.setdefault((query.data_ptr(), key.data_ptr()), layer)
+            found.setdefault((query.data_ptr(), key.data_ptr()), views)
     if not found:
         raise LayoutError(
             f"{checkpoint.ref}: the layers asked for are all cross-attention, which initialisations leave unchanged"
         )
-    return AttentionParameters(
-        parameters, tuple(found.values()), tuple(plan.site.path for plan in plans if plan.site.cross)
+    return AttentionParameters(parameters, tuple(found.values()), tuple(layer.path for layer in layers if layer.cross))
+
+
+def reads_own_norm(layer: Layer, modules: Mapping[str, nn.Module]) -> bool:
+    """Return whether a norm of its own block comes before an attention, as in pre-norm models.
+
+    What was proved about the model type decides. Where nothing was, the names of the modules do: they are enough for a
+    warning, but not for a score.
+
+    modules: of the model, by path
+    """
+    if layer.stored_norm is not None:
+        return layer.stored_norm.own_block
+    for path in _paths_around(layer.path):
+        around = modules.get(path)
+        if around is not None and any(_NORM_BEFORE.fullmatch(name) for name, _ in around.named_children()):
+            return True
+        if path.rpartition(".")[2].isdecimal():  # the block
+            return False
+    return False
+
+
+def rotates(layer: Layer, modules: Mapping[str, nn.Module]) -> bool:
+    """Return whether queries and keys are rotated by their positions; what decides is as in `reads_own_norm`."""
+    if layer.rotary_known:
+        return layer.rotary is not None
+    around = {layer.path, *_paths_around(layer.path), ""}  # the attention has a rotary embedding, or its stack
+    return any(
+        path.rpartition(".")[0] in around and _ROTARY.search(type(module).__name__) for path, module in modules.items()
     )
 
 
-def query_key_views(site: Site, tensors: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
+def _paths_around(path: str) -> list[str]:
+    """Return the paths of the modules around `path`, the nearest first, without that of the whole model.
+
+    >>> _paths_around("layers.3.self_attn")
+    ['layers.3', 'layers']
+    """
+    words = path.split(".")
+    return [".".join(words[:count]) for count in range(len(words) - 1, 0, -1)]
+
+
+def query_key_views(layer: Layer, tensors: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
     """Return queries [*g, m, r, d] and keys [*g, r, d] of one layer as views of `tensors`."""
-    if site.storage.has_views:
-        for name in site.tensors:
+    assert layer.heads is not None
+    if layer.storage.has_views:
+        for name in layer.tensors:
             check_writable(name, tensors.get(name))
-    heads = site.heads_or_whole({name: tuple(tensor.shape) for name, tensor in tensors.items()})
-    query, key = site.storage.views(tensors, heads)
-    _check_view(site.query, query, tensors[site.query])
-    _check_view(site.key, key, tensors[site.key])
+    query, key = layer.storage.views(tensors, layer.heads)
+    _check_view(layer.storage.query, query, tensors[layer.storage.query])
+    _check_view(layer.storage.key, key, tensors[layer.storage.key])
     return query, key
 
 
-def matrix_view(site: Site, name: str, parameters: Mapping[str, Tensor]) -> Tensor:
+def matrix_view(layer: Layer, name: str, parameters: Mapping[str, Tensor]) -> Tensor:
     """Return parameter `name` of the layer as a matrix [out, in], a view."""
     check_writable(name, parameters.get(name))
-    matrix = site.storage.matrix(parameters[name])
+    matrix = layer.storage.matrix(parameters[name])
     _check_view(name, matrix, parameters[name])
     return matrix
 
@@ -134,7 +172,7 @@ def check_writable(name: str, value: Tensor | None) -> None:
 def require_heads(layers: Sequence[LayerParameters], initialisation: str, *, shared_keys: bool = True) -> None:
     """Raise LayoutError where an initialisation needs a head count, or a key head of its own for each query head."""
     for layer in layers:
-        if layer.site.heads is None:
+        if not layer.found.heads_known:
             raise LayoutError(f"{layer.label}: the {initialisation} initialisation needs the head count (num_heads)")
         if not shared_keys and layer.query.shape[-3] != 1:
             raise LayoutError(

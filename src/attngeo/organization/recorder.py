@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from attngeo.errors import InputError
-from attngeo.live.attention_hook import not_one_matrix
-from attngeo.live.attention_logits import allowed_pairs, attention_logits
+from attngeo.live.attention_hook import allowed_pairs, attention_logits, not_one_matrix
 from attngeo.live.attention_modules import AttentionModule, Stack
 
 # length of an axis → indices of the positions that are not padding, None if there is no padding

@@ -50,7 +50,7 @@ from attngeo.live.parameters import (
     matrix_view,
     require_heads,
 )
-from attngeo.weights.layout.storage.base import VALUE_NAMES, ValueRows
+from attngeo.weights.layout.storage import VALUE_NAMES, ValueRows
 
 __all__ = ["INITIALISATIONS", "Initialisation", "InitialisedLayer", "initialise_", "symmetric_init_"]
 
@@ -276,26 +276,26 @@ class _Recipe:
 
 def _query_key_value(model: AttentionParameters, layer: LayerParameters) -> dict[str, Tensor]:
     """Return the parameters that hold queries, keys and values of a layer: weights, then biases."""
-    names = dict.fromkeys((*layer.tensors, _value_name(model, layer)))
+    names = dict.fromkeys((*layer.found.tensors, _value_name(model, layer)))
     biases = dict.fromkeys(re.sub(r"weight$", "bias", name) for name in names)
     return {name: model.parameters[name] for name in names | biases if name in model.parameters}
 
 
 def _value_and_output(model: AttentionParameters, layer: LayerParameters) -> dict[str, Tensor]:
     """Return the value and the output projection of a layer as views [out, in], both d×d, by parameter name."""
-    site, d = layer.site, layer.width
-    if site.storage.value_rows is ValueRows.INTERLEAVED:
+    found, d = layer.found, layer.width
+    if found.storage.value_rows is ValueRows.INTERLEAVED:
         raise LayoutError(
             f"{layer.label}: values are stored between queries and keys; writing them there is not supported"
         )
     value = _value_name(model, layer)
-    values = matrix_view(site, value, model.parameters)[-d:]
-    around = site.path.rpartition(".")[0]
-    candidates = [f"{site.path}.{leaf}.weight" for leaf in _OUTPUT_NAMES] + [f"{around}.output.dense.weight"]
+    values = matrix_view(found, value, model.parameters)[-d:]
+    around = found.path.rpartition(".")[0]
+    candidates = [f"{found.path}.{leaf}.weight" for leaf in _OUTPUT_NAMES] + [f"{around}.output.dense.weight"]
     output = next((name for name in candidates if name in model.parameters), None)
     if output is None:
         raise LayoutError(f"{layer.label}: no output projection found; the initialisation of values needs one")
-    outputs = matrix_view(site, output, model.parameters)
+    outputs = matrix_view(found, output, model.parameters)
     if values.shape != (d, d) or outputs.shape != (d, d):
         raise LayoutError(
             f"{layer.label}: values {list(values.shape)} and output {list(outputs.shape)}; "
@@ -310,13 +310,13 @@ _OUTPUT_NAMES = ("o_proj", "out_proj", "o", "out_lin", "c_proj", "dense", "Wo", 
 
 def _value_name(model: AttentionParameters, layer: LayerParameters) -> str:
     """Return the name of the parameter that holds the values of a layer."""
-    site = layer.site
-    if site.storage.value_rows is not ValueRows.OWN_TENSOR:
-        return site.key
-    leaf = site.key.removeprefix(site.path + ".").removesuffix(".weight")
-    name = f"{site.path}.{VALUE_NAMES.get(leaf, '?')}.weight"
+    path, key = layer.found.path, layer.found.storage.key
+    if layer.found.storage.value_rows is not ValueRows.OWN_TENSOR:
+        return key
+    leaf = key.removeprefix(path + ".").removesuffix(".weight")
+    name = f"{path}.{VALUE_NAMES.get(leaf, '?')}.weight"
     if name not in model.parameters:
-        raise LayoutError(f"{layer.label}: no value projection found beside {site.key}")
+        raise LayoutError(f"{layer.label}: no value projection found beside {key}")
     return name
 
 
@@ -385,8 +385,8 @@ def _apply(model: nn.Module, name: str, scale: Scale, seed: Seed, options: Layer
                 for weight in (getattr(layer, side) for side in recipe.rescaled):
                     weight.mul_(std / rms(weight))
             recipe.write(layer, **given, **({} if recipe.others is None else {"others": besides}))
-            names = tuple(dict.fromkeys((*layer.tensors, *besides)))
-            done.append(InitialisedLayer(layer.stack, layer.layer, names, (before, rms(layer.key))))
+            names = tuple(dict.fromkeys((*layer.found.tensors, *besides)))
+            done.append(InitialisedLayer(layer.found.stack, layer.found.layer, names, (before, rms(layer.key))))
     at_scale = "" if scale is None else f", {scale} scale" if scale in _NAMED_SCALES else f", std {scale}"
     return Initialisation(recipe.title + at_scale, tuple(done), parameters.cross)
 

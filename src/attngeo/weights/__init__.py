@@ -9,14 +9,14 @@ Each step imports only from the ones before it. The names that users need most:
 
     score, ScoreTable, published          scores of a model (`scoring`)
     Form                                  one form (`scoring`)
-    attention_layers, AttentionWeights    the queries and keys of each layer (`layout`)
+    attention_layers, Layer               the queries and keys of each layer (`layout`)
 """
 
-from attngeo.weights.layout.attention_weights import AttentionWeights
+from attngeo.weights.layout.layer import Layer
 from attngeo.weights.layout.layers import attention_layers
 from attngeo.weights.scoring.form import Form
 from attngeo.weights.scoring.published import published
 from attngeo.weights.scoring.score import score
 from attngeo.weights.scoring.score_table import ScoreTable
 
-__all__ = ["AttentionWeights", "Form", "ScoreTable", "attention_layers", "published", "score"]
+__all__ = ["Form", "Layer", "ScoreTable", "attention_layers", "published", "score"]

@@ -177,11 +177,12 @@ def test_weight_gradients_equal_those_of_autograd(kind: str) -> None:
     attention = "eager" if kind in NO_SDPA else "sdpa"
     terms = gradient_terms(model_with_loss(kind, attention), labelled_batch(kind))
     gradients = autograd_gradients(kind, attention)
-    parameters = {(one.stack, one.layer): one for one in attention_parameters(model_with_loss(kind, attention)).layers}
+    layers = attention_parameters(model_with_loss(kind, attention)).layers
+    parameters = {(one.found.stack, one.found.layer): one for one in layers}
     assert len(parameters) == len(terms.layers)
     for layer in terms.layers:
         one = parameters[layer.stack, layer.layer]
-        query, key = (part.flatten(0, -3).mT for part in query_key_views(one.site, gradients))
+        query, key = (part.flatten(0, -3).mT for part in query_key_views(one.found, gradients))
         assert layer.weights is not None
         assert_same(layer.weights.query_gradient, query)
         assert_same(layer.weights.key_gradient, key)

@@ -20,9 +20,8 @@ import attngeo
 from attngeo import attention_layers
 from attngeo.arrays import Array
 from attngeo.errors import LayoutError, UnprovenError
-from attngeo.weights.layout import sites
-from attngeo.weights.layout.storage.base import Heads, split_rows
-from attngeo.weights.layout.storage.fused import Fused
+from attngeo.weights.layout import find
+from attngeo.weights.layout.storage import Fused, Heads, split_rows
 from attngeo.weights.layout.table import TABLE, Layout
 from attngeo.weights.sources.checkpoint import ReadRequest
 from attngeo.weights.sources.open import open_checkpoint
@@ -69,11 +68,11 @@ class ValuesFirst(Fused):
         return query, split_rows(rows[-queries - keys : -queries], heads.keys, heads.size)
 
 
-# Step 3. The row of the table. `sites` is the module that looks rows up.
+# Step 3. The row of the table. `find` is the module that looks rows up.
 @pytest.fixture(autouse=True)
 def table_with_the_toy_layout(monkeypatch: pytest.MonkeyPatch) -> None:
-    row = Layout("vkq.weight", "vkq.weight", ValuesFirst, types=frozenset({"toy"}))
-    monkeypatch.setattr(sites, "TABLE", (row, *TABLE))
+    row = Layout("vkq.weight", "vkq.weight", ValuesFirst)
+    monkeypatch.setattr(find, "TABLE", (row, *TABLE))
 
 
 # Step 4. The check: x M_h xᵀ must be the live model's own products, and an exchange of heads must be noticed.

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from attngeo import RotaryPairs, attention_layers
-from attngeo.weights.layout.attention_weights import AttentionWeights
+from attngeo.weights.layout.layer import Layer
 from tools.proof.agreement import TOLERANCE, agreement, compare, exchange_is_noticed, product_error
 from tools.proof.example_inputs import spread_positions
 from tools.proof.product_recorder import NAME, Product, recorded_products
@@ -34,7 +34,7 @@ def record_products(model: nn.Module, tokens: Sequence[int], **arguments: Any) -
     return recorder.products
 
 
-def check_layers(layers: list[AttentionWeights], products: list[Product]) -> None:
+def check_layers(layers: list[Layer], products: list[Product]) -> None:
     """Check that each layer reproduces its own product and no other, and does not with its heads exchanged."""
     for weights in layers:
         product = products[weights.layer]
@@ -45,7 +45,7 @@ def check_layers(layers: list[AttentionWeights], products: list[Product]) -> Non
         assert agreement(wrong, product) > 1e-2
 
 
-def check_rotation(layers: list[AttentionWeights], model: nn.Module, tokens: Sequence[int]) -> None:
+def check_rotation(layers: list[Layer], model: nn.Module, tokens: Sequence[int]) -> None:
     """Check x_i M_Δ x_jᵀ of each layer at offsets from −311 to 311, and that wrong pairs are noticed."""
     positions = spread_positions(len(tokens))  # [1, N]
     with recorded_products(rotating=True) as recorder, torch.no_grad():

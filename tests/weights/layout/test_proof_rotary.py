@@ -42,10 +42,14 @@ EXPECTED: dict[str, list[dict[str, Any]]] = {
 }
 
 
+SLOW = ("deepseek_v3", "cohere", "cohere2", "modernbert", "qwen3", "phi3", "roformer", "vit")  # in `make test-all`
+
 pytestmark = pytest.mark.usefixtures("restored_facts", "ignored_warnings")
 
 
-@pytest.mark.parametrize("model_type", EXPECTED)
+@pytest.mark.parametrize(
+    "model_type", [pytest.param(kind, marks=pytest.mark.slow) if kind in SLOW else kind for kind in EXPECTED]
+)
 def test_the_rule_agrees_with_the_live_products(model_type: str) -> None:
     from tools.prove_all import prove_type
 

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 import attngeo
 from attngeo import attention_layers
 from attngeo.errors import LayoutError
-from attngeo.weights.layout.attention_weights import AttentionWeights
+from attngeo.weights.layout.layer import Layer
 from tools.proof.agreement import TOLERANCE, agreement, exchange_is_noticed
 from tools.proof.comparable_model import reduce_norms
 from tools.proof.product_recorder import recorded_products
@@ -61,7 +61,7 @@ def attention_inputs(model: nn.Module, *inputs: Tensor) -> dict[str, tuple[Tenso
     return given
 
 
-def relative_error(weights: AttentionWeights, attention: nn.Module, given: tuple[Tensor, Tensor]) -> float:
+def relative_error(weights: Layer, attention: nn.Module, given: tuple[Tensor, Tensor]) -> float:
     """Return the largest relative error over heads of x M_h xᵀ / √r against the log of torch's own attention weights.
 
     Rows are centred, since the softmax does not change when a constant is added to a row.
@@ -79,11 +79,16 @@ def relative_error(weights: AttentionWeights, attention: nn.Module, given: tuple
     return float((lengths[0] / lengths[1]).max())
 
 
-def check_layers(layers: Iterable[AttentionWeights], model: nn.Module, given: dict[str, tuple[Tensor, Tensor]]) -> None:
-    """Check that every layer agrees with its module, and that exchanging two heads, or queries and keys, is noticed."""
+def check_layers(
+    layers: Iterable[Layer], model: nn.Module, given: dict[str, tuple[Tensor, Tensor]], prefix: str = ""
+) -> None:
+    """Check that every layer agrees with its module, and that exchanging two heads, or queries and keys, is noticed.
+
+    prefix: what the names in the checkpoint have before those of the model
+    """
     paths = set()
     for weights in layers:
-        path = weights.tensors[0].rpartition(".")[0]
+        path = weights.tensors[0].removeprefix(prefix).rpartition(".")[0]
         attention = model.get_submodule(path) if path else model
         paths.add(path)
         assert relative_error(weights, attention, given[path]) < TOLERANCE
@@ -100,7 +105,7 @@ def random_tokens(*, width: int = WIDTH, count: int = 7, seed: int = 1) -> Tenso
     return torch.randn(2, count, width, generator=torch.Generator().manual_seed(seed))
 
 
-def stacks(layers: list[AttentionWeights]) -> dict[str, list[int]]:
+def stacks(layers: list[Layer]) -> dict[str, list[int]]:
     """Return {stack: layer numbers}."""
     numbers: dict[str, list[int]] = {}
     for weights in layers:
@@ -194,11 +199,7 @@ def test_the_state_dicts_of_sceptr_agree_with_torch_encoders(sceptr: Path, varia
     given = attention_inputs(model, random_tokens(width=width))
     layers = list(attention_layers(sceptr / variant, num_heads=8))
     assert stacks(layers) == {"encoder": list(range(count))}
-    check_layers(
-        (dataclasses.replace(w, tensors=tuple(name.removeprefix(prefix) for name in w.tensors)) for w in layers),
-        model,
-        given,
-    )
+    check_layers(layers, model, given, prefix)
 
 
 class TimmAttention(nn.Module):

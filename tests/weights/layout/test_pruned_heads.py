@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 import attngeo
-from attngeo.weights.layout.pruned_heads import pruned_heads
 from attngeo.weights.sources.memory import MemoryCheckpoint
 
 HEADS, KEYS, SIZE, WIDTH = 9, 3, 4, 16
@@ -35,8 +34,6 @@ def test_queries_read_the_keys_of_their_group(kept, keys):
         "head_dim": SIZE,
         "attngeo_pruned": {"stacks": {"decoder": described}},
     }
-    heads = pruned_heads(config, "decoder", 0)
-    assert heads is not None and (heads.queries, heads.keys) == (len(kept), keys)
     tensors = {
         "model.layers.0.self_attn.q_proj.weight": query[kept].reshape(-1, WIDTH),
         "model.layers.0.self_attn.k_proj.weight": key[sorted(set(groups))].reshape(-1, WIDTH),

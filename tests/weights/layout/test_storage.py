@@ -1,7 +1,8 @@
-"""Each storage class: NumPy and torch agree, views write through, only needed rows are read, bad shapes are named."""
+"""Every kind of storage: the heads that were stored are read, and live weights are written; bad shapes are named."""
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -11,154 +12,166 @@ pytest.importorskip("torch")
 
 import torch
 
-from attngeo import attention_layers
+import attngeo
+from attngeo.arrays import Floats
 from attngeo.errors import LayoutError
-from attngeo.weights.layout.config_scope import Scope
-from attngeo.weights.layout.storage.base import DeclaredHeads, Heads, Storage
-from attngeo.weights.layout.storage.fused import Blocks, CodeGen, PerHead
-from attngeo.weights.layout.storage.key_value import KeyValue
-from attngeo.weights.layout.storage.latent import Latent
-from attngeo.weights.layout.storage.separate import Separate
 from attngeo.weights.sources.open import open_checkpoint
 
-D, R = 12, 3
-FULL, GROUPED = Heads(4, 4, R), Heads(4, 2, R)
-CASES: dict[str, tuple[Storage, Heads, dict[str, tuple[int, ...]]]] = {
-    "separate": (Separate("q", "k"), GROUPED, {"q": (12, D), "k": (6, D)}),
-    "separate, gated": (Separate("q", "k"), Heads(4, 2, R, gated=True), {"q": (24, D), "k": (6, D)}),
-    "separate, 1×1 convolution": (Separate("q", "k"), FULL, {"q": (12, D, 1, 1), "k": (12, D, 1, 1)}),
-    "separate, transposed": (Separate("q", "k", transposed=True), FULL, {"q": (D, 4, R), "k": (D, 4, R)}),
-    "key-value": (KeyValue("q", "kv"), GROUPED, {"q": (12, D), "kv": (12, D)}),
-    "blocks": (Blocks("qkv", "qkv"), GROUPED, {"qkv": (24, D)}),
-    "blocks, transposed": (Blocks("qkv", "qkv", transposed=True), FULL, {"qkv": (D, 36)}),
-    "per head": (PerHead("qkv", "qkv"), GROUPED, {"qkv": (24, D)}),
-    "CodeGen": (CodeGen("qkv", "qkv"), FULL, {"qkv": (36, D)}),
-}
+pytestmark = pytest.mark.filterwarnings("ignore:.*scores under rotary embedding are left out")
+
+H, G, R, D = 4, 2, 4, 12
+Tensors = dict[str, Any]
 
 
-def random_tensors(shapes: dict[str, tuple[int, ...]]) -> dict[str, np.ndarray]:
-    generator = np.random.default_rng(0)
-    return {name: generator.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()}
+def heads(count: int, seed: int) -> Floats:
+    """Return random rows of heads [count, r, d]."""
+    return np.random.default_rng(seed).standard_normal((count, R, D)).astype(np.float32)
 
 
-@pytest.mark.parametrize("case", CASES)
-def test_numpy_and_torch_give_the_same_heads(case: str) -> None:
-    storage, heads, shapes = CASES[case]
-    tensors = random_tensors(shapes)
-    query, key = storage.factors(tensors, heads)
-    assert query.shape == (heads.queries, D, R) and key.shape == (heads.keys, D, R)
-    live = storage.factors({name: torch.from_numpy(array) for name, array in tensors.items()}, heads)
-    for ours, theirs in zip((query, key), live, strict=True):
-        np.testing.assert_array_equal(ours, theirs.numpy())
-    declared = DeclaredHeads("n", 4, Scope(None, {"num_key_value_heads": heads.keys, "head_dim": R}, {}), False, True)
-    assert storage.count_heads(shapes, declared) == heads
+def rows(*parts: Any) -> Any:
+    """Return parts [..., r, d], one below the other, as one matrix."""
+    return np.concatenate([part.reshape(-1, D) for part in parts])
 
 
-@pytest.mark.parametrize("case", CASES)
-def test_views_write_into_the_tensors_and_overlap_nowhere(case: str) -> None:
-    storage, heads, shapes = CASES[case]
-    tensors = {name: torch.zeros(shape) for name, shape in shapes.items()}
-    query, key = storage.views(tensors, heads)
-    assert query.shape[-3:] == (heads.group, R, D) and key.shape[-2:] == (R, D)
-    query += 1
-    key += 10
-    written = torch.cat([tensor.flatten() for tensor in tensors.values()])
-    assert int((written == 1).sum()) == heads.queries * R * D
-    assert int((written == 10).sum()) == heads.keys * R * D
-    assert set(written.unique().tolist()) <= {0, 1, 10}
+def per_head(query: Any, key: Any, value: Any) -> Any:
+    """Return rows [G, (H/G queries, key, value), r]."""
+    grouped = query.reshape(len(key), -1, R, D)
+    return rows(np.concatenate([grouped, key[:, None], value[:, None]], 1))
 
 
-@pytest.mark.parametrize("case", CASES)
-def test_the_rows_requested_are_enough(case: str) -> None:
-    storage, heads, shapes = CASES[case]
-    tensors = random_tensors(shapes)
-    read = {
-        request.name: tensors[request.name]
-        if request.rows is None
-        else np.concatenate([tensors[request.name][start:stop] for start, stop in request.rows])
-        for request in storage.requests(heads)
-    }
-    for part, whole in zip(storage.factors(read, heads), storage.factors(tensors, heads), strict=True):
-        np.testing.assert_array_equal(part, whole)
+def codegen(query: Any, key: Any, value: Any) -> Any:
+    """Return rows [4, (queries, values, keys), H/4, r]."""
+    return rows(*(part[i : i + 1] for i in range(4) for part in (query, value, key)))
 
 
-def test_rows_of_values_behind_the_keys_are_not_requested() -> None:
-    for case, last in (("key-value", 6), ("blocks", 18)):
-        storage, heads, _ = CASES[case]
-        assert storage.requests(heads)[-1].rows == ((0, last),)
+def separate(query: Any, key: Any, value: Any, names: str = "q_proj k_proj v_proj") -> Tensors:
+    return {f"{name}.weight": rows(part) for name, part in zip(names.split(), (query, key, value), strict=True)}
 
 
-def test_without_a_head_count_the_layer_is_one_head_or_an_error() -> None:
-    assert Separate("q", "k").single_head({"q": (6, D), "k": (6, D)}) == Heads(1, 1, 6)
-    assert Blocks("qkv", "qkv").single_head({"qkv": (18, D)}) == Heads(1, 1, 6)
-    refused: list[tuple[Storage, dict[str, tuple[int, ...]]]] = [
-        (Separate("q", "k"), {"q": (6, D), "k": (3, D)}),
-        (Blocks("qkv", "qkv"), {"qkv": (16, D)}),
-        (KeyValue("q", "kv"), {"q": (6, D), "kv": (12, D)}),
-        (PerHead("qkv", "qkv"), {"qkv": (18, D)}),
-        (CodeGen("qkv", "qkv"), {"qkv": (18, D)}),
-    ]
-    for storage, shapes in refused:
-        with pytest.raises(LayoutError, match="num_heads"):
-            storage.single_head(shapes)
+# Name → model type, path of the layer, number of key heads, and what stores the heads.
+KINDS: dict[str, tuple[str, str, int, Any]] = {
+    "separate": ("llama", "layers.0.self_attn", G, separate),
+    "separate, gated": (
+        "qwen3_next", "layers.0.self_attn", G,
+        lambda q, k, v: separate(np.stack([q, q + 5], 1), k, v),
+    ),
+    "separate, 1×1 convolution": (
+        "mobilevit", "layer.0.attention.attention", H,
+        lambda q, k, v: {n: w[..., None, None] for n, w in separate(q, k, v, "query key value").items()},
+    ),
+    "separate, transposed": (
+        "xlnet", "layer.0.rel_attn", H,
+        lambda q, k, v: {n: rows(w).T.reshape(D, H, R) for n, w in zip("qkv", (q, k, v), strict=True)},
+    ),
+    "key-value": (
+        "mystery", "layers.0.attn", G,
+        lambda q, k, v: {"q_proj.weight": rows(q), "kv_proj.weight": rows(k, v)},
+    ),
+    "blocks": ("mystery", "layers.0.attn", G, lambda *parts: {"qkv_proj.weight": rows(*parts)}),
+    "blocks, transposed": ("gpt2", "h.0.attn", H, lambda *parts: {"c_attn.weight": rows(*parts).T}),
+    "per head": ("gpt_neox", "layers.0.attention", H, lambda *parts: {"query_key_value.weight": per_head(*parts)}),
+    "per head, grouped": ("falcon", "h.0.self_attention", G, lambda *p: {"query_key_value.weight": per_head(*p)}),
+    "codegen": ("codegen", "h.0.attn", H, lambda *parts: {"qkv_proj.weight": codegen(*parts)}),
+}  # fmt: skip
 
 
-LATENT: dict[str, tuple[int, ...]] = {"q": (20, D), "up": (24, 6), "down": (8, D), "gain": (6,)}  # 4 heads of 3 + 2
+def stored(kind: str) -> tuple[Tensors, dict[str, Any], Floats, Floats]:
+    """Return the tensors of one layer, its config, and the heads [H, r, d] and [G, r, d] that they hold."""
+    model_type, path, groups, store = KINDS[kind]
+    query, key, value = heads(H, 0), heads(groups, 1), heads(groups, 2)
+    tensors = {f"{path}.{leaf}": np.ascontiguousarray(part) for leaf, part in store(query, key, value).items()}
+    config = {"model_type": model_type, "num_attention_heads": H, "num_key_value_heads": groups, "head_dim": R}
+    return tensors, config | {"num_kv_heads": groups, "new_decoder_architecture": True}, query, key
 
 
-def latent_heads(shapes: dict[str, tuple[int, ...]], config: dict[str, Any]) -> Heads | None:
-    storage = Latent("q", "up", {"key_down": "down", "key_gain": "gain"})
-    return storage.count_heads(shapes, DeclaredHeads("n", 4, Scope(None, config, {}), False))
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_heads_that_were_stored_are_read(kind: str) -> None:
+    tensors, config, query, key = stored(kind)
+    (layer,) = attngeo.attention_layers(open_checkpoint(tensors, config=config), unproven=True)
+    np.testing.assert_array_equal(layer.query.swapaxes(1, 2), query)
+    np.testing.assert_array_equal(layer.key.swapaxes(1, 2), key)
 
 
-def test_latent_heads_are_counted_and_products_have_no_views() -> None:
-    sizes = {"qk_nope_head_dim": 3, "qk_rope_head_dim": 2}
-    heads = latent_heads(LATENT, sizes)
-    assert heads == Heads(4, 4, 5)
-    storage = Latent("q", "up", {"key_down": "down", "key_gain": "gain"})
-    tensors = random_tensors(LATENT)
-    query, key = storage.factors(tensors, heads)
-    assert query.shape == key.shape == (4, D, 5)
-    np.testing.assert_array_equal(key[0][:, 3:], tensors["down"][6:].T)  # the rotary key, the same for every head
-    np.testing.assert_allclose(key[1][:, :3].T, tensors["up"][6:9] * tensors["gain"] @ tensors["down"][:6], atol=1e-6)
-    with pytest.raises(LayoutError, match="latent attention; its queries and keys are products"):
-        storage.views(tensors, heads)
+class Holder(torch.nn.Module):
+    """A model with these parameters and this config."""
+
+    def __init__(self, tensors: Tensors, config: dict[str, Any]) -> None:
+        super().__init__()
+        self.config = SimpleNamespace(to_dict=lambda: config)
+        for name, value in tensors.items():
+            *path, leaf = name.split(".")
+            module: torch.nn.Module = self
+            for word in path:
+                if word not in module._modules:
+                    module.add_module(word, torch.nn.Module())
+                module = module.get_submodule(word)
+            module.register_parameter(leaf, torch.nn.Parameter(torch.from_numpy(value.copy())))
 
 
-@pytest.mark.parametrize(
-    ("changed", "message"),
-    [
-        ({"gain": (5,)}, r"gain: shape \[5\], expected \[6\]"),
-        ({"q": (18, D)}, r"q \[18, 12\] and up \[24, 6\]: not 4 latent heads of size 5"),
-        ({"down": (4, D)}, "not 4 latent heads of size 5"),
-        ({"down": (8,)}, r"down: shape \[8\], expected a matrix \[out, in\]"),
-        ({"up": (0, 6)}, r"up: shape \[0, 6\], expected a matrix \[out, in\]"),
-    ],
-)
-def test_latent_shapes_that_do_not_fit_are_named(changed: dict[str, tuple[int, ...]], message: str) -> None:
+@pytest.mark.parametrize("kind", KINDS)
+def test_queries_are_written_and_nothing_else(kind: str) -> None:
+    tensors, config, _, key = stored(kind)
+    model = Holder(tensors, config)
+    attngeo.symmetric_init_(model, unproven=True)
+    after = {name: value.numpy() for name, value in model.state_dict().items()}
+    (layer,) = attngeo.attention_layers(open_checkpoint(after, config=config), unproven=True)
+    np.testing.assert_array_equal(layer.query.swapaxes(1, 2), key.repeat(H // len(key), 0))
+    changed = sum(int((after[name] != value).sum()) for name, value in tensors.items())
+    assert changed <= H * R * D  # the queries alone: keys, values and gates are as they were
+    np.testing.assert_array_equal(layer.key.swapaxes(1, 2), key)
+
+
+LATENT = {"q_proj": (20, D), "kv_b_proj": (24, 6), "kv_a_proj_with_mqa": (8, D), "kv_a_layernorm": (6,)}  # r = 3 + 2
+SIZES = {"model_type": "deepseek_v3", "num_attention_heads": 4, "qk_nope_head_dim": 3, "qk_rope_head_dim": 2}
+
+
+def latent(**shapes: tuple[int, ...]) -> Tensors:
+    draw = np.random.default_rng(0)
+    made = {name: draw.standard_normal(shape).astype(np.float32) for name, shape in (LATENT | shapes).items()}
+    return {f"layers.0.self_attn.{name}.weight": value for name, value in made.items()}
+
+
+def test_latent_heads_are_products_of_their_projections() -> None:
+    (layer,) = attngeo.attention_layers(open_checkpoint(latent(), config=SIZES))
+    query, up, down, gain = latent().values()
+    assert layer.query.shape == layer.key.shape == (4, D, 5)
+    np.testing.assert_array_equal(layer.query.swapaxes(1, 2).reshape(20, D), query)
+    np.testing.assert_array_equal(layer.key[0][:, 3:], down[6:].T)  # the rotary key, the same for every head
+    np.testing.assert_allclose(layer.key[1][:, :3].T, up[6:9] * gain @ down[:6], atol=1e-6)
+
+
+def own(**shapes: tuple[int, ...]) -> Tensors:
+    """Return the tensors of a layer without a config."""
+    return {f"layers.0.attn.{name}.weight": np.ones(shape, np.float32) for name, shape in shapes.items()}
+
+
+def codegen_rows(count: int) -> Tensors:
+    return {"h.0.attn.qkv_proj.weight": np.zeros((count, 8), np.float32)}
+
+
+BAD: list[tuple[Tensors, dict[str, Any] | None, str]] = [
+    (own(q_proj=(6, D), k_proj=(3, D)), None, r"has 6 rows and .* has 3; without a head count \(num_heads"),
+    (own(qkv=(16, D)), None, "16 rows are not three equal blocks; give the head count"),
+    (own(q_proj=(6, D), kv_proj=(12, D)), None, "holds keys and values; give the head count: num_heads"),
+    (codegen_rows(27), {"model_type": "codegen", "n_head": 3}, "expected equally many, a multiple of 4"),
+    (codegen_rows(24), {"model_type": "codegen", "n_head": 4, "num_key_value_heads": 2}, "expected equally many"),
+    (latent(kv_a_layernorm=(5,)), SIZES, r"kv_a_layernorm\.weight: shape \[5\], expected \[6\]"),
+    (latent(q_proj=(18, D)), SIZES, r"\[18, 12\] and .* \[24, 6\]: not 4 latent heads of size 5"),
+    (latent(kv_a_proj_with_mqa=(4, D)), SIZES, "not 4 latent heads of size 5"),
+    (latent(kv_a_proj_with_mqa=(8,)), SIZES, r"mqa\.weight: shape \[8\], expected a matrix \[out, in\]"),
+    (latent(kv_b_proj=(0, 6)), SIZES, r"kv_b_proj\.weight: shape \[0, 6\], expected a matrix \[out, in\]"),
+    (latent(), SIZES | {"qk_rope_head_dim": "x"}, "needs whole numbers qk_nope_head_dim and qk_rope_head_dim"),
+    (latent(), None, "latent attention needs a config with its head sizes"),
+    *(
+        (own(q_proj=shape, k_proj=(8, 8)), config, r"q_proj\.weight: shape .*, expected a matrix \[out, in\]")
+        for shape in ((), (8,), (0, 8), (8, 0), (8, 8, 3))
+        for config in (None, {"model_type": "llama", "hidden_size": 8, "num_attention_heads": 2})
+    ),
+]
+
+
+@pytest.mark.parametrize("case", range(len(BAD)))
+def test_tensors_that_do_not_hold_the_heads_are_named(case: int) -> None:
+    tensors, config, message = BAD[case]
     with pytest.raises(LayoutError, match=message):
-        latent_heads(LATENT | changed, {"qk_nope_head_dim": 3, "qk_rope_head_dim": 2})
-
-
-def test_latent_attention_needs_its_head_sizes() -> None:
-    with pytest.raises(LayoutError, match="qk_nope_head_dim and qk_rope_head_dim"):
-        latent_heads(LATENT, {"qk_nope_head_dim": 3})
-    with pytest.raises(LayoutError, match="needs a config with its head sizes"):
-        Latent("q", "up").count_heads(LATENT, DeclaredHeads("num_heads", 4, None, False))
-
-
-@pytest.mark.parametrize("shape", [(), (8,), (0, 8), (8, 0), (8, 8, 3)])
-@pytest.mark.parametrize("config", [None, {"model_type": "llama", "hidden_size": 8, "num_attention_heads": 2}])
-def test_a_tensor_that_is_no_matrix_is_named(shape: tuple[int, ...], config: dict[str, Any] | None) -> None:
-    weights = {"layers.0.q_proj.weight": np.zeros(shape, np.float32), "layers.0.k_proj.weight": np.eye(8)}
-    with pytest.raises(LayoutError, match=r"q_proj\.weight: shape .*, expected a matrix \[out, in\]"):
-        list(attention_layers(open_checkpoint(weights, config=config), unproven=True))
-
-
-@pytest.mark.parametrize("heads", [{"n_head": 3}, {"n_head": 4, "num_key_value_heads": 2}])
-def test_codegen_needs_a_multiple_of_four_heads(heads: dict[str, int]) -> None:
-    rows = 24 if "num_key_value_heads" in heads else 27
-    weights = {"h.0.attn.qkv_proj.weight": np.zeros((rows, 8), np.float32)}
-    config = {"model_type": "codegen", **heads}
-    with pytest.raises(LayoutError, match="expected equally many, a multiple of 4"):
-        list(attention_layers(open_checkpoint(weights, config=config), unproven=True))
+        list(attngeo.attention_layers(open_checkpoint(tensors, config=config), unproven=True))

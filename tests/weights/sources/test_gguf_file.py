@@ -94,7 +94,7 @@ def test_a_factor_without_a_scaling_type_is_that_of_linear_scaling(tmp_path: Pat
     with open_layers(file) as layers:
         assert layers.checkpoint.config is not None
         assert layers.checkpoint.config["rope_scaling"] == {"rope_type": "linear", "factor": 4}
-        assert [plan.rotary_known for plan in layers.plans] == [False]  # not proved against a live model
+        assert [plan.rotary_known for plan in layers.unread] == [False]  # not proved against a live model
 
 
 def test_split_files_are_joined_and_several_models_refused(tmp_path: Path) -> None:

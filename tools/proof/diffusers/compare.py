@@ -12,8 +12,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor, nn
 
-from attngeo.weights.layout.attention_weights import AttentionWeights
-from attngeo.weights.layout.site import Site
+from attngeo.weights.layout.layer import Layer
 from tools.proof.agreement import DIFFERENT, TOLERANCE, exchanged, live_products, projected, relative_error
 from tools.proof.product_recorder import Product
 
@@ -33,10 +32,10 @@ class SiteMatch:
         return self.control > DIFFERENT
 
 
-def match_site(model: nn.Module, site: Site, weights: AttentionWeights, products: Iterable[Product]) -> SiteMatch:
-    """Return how well the forms of `weights` reproduce a product of the attention layer that they were cut from."""
+def match_site(model: nn.Module, weights: Layer, products: Iterable[Product]) -> SiteMatch:
+    """Return how well the forms of a layer reproduce a product of the attention that its tensors belong to."""
     parameters = dict(model.named_parameters())
-    query, key = id(parameters[site.query]), id(parameters[site.key])
+    query, key = (id(parameters[name]) for name in (weights.storage.query, weights.storage.key))
     best = SiteMatch()
     reproduced = set()
     for index, product in enumerate(products):
@@ -66,7 +65,7 @@ def _among(x_q: Tensor, x_k: Tensor, batch: int) -> bool:
     return key.shape[1] >= count and (torch.equal(query, key[:, :count]) or torch.equal(query, key[:, -count:]))
 
 
-def block_error(weights: AttentionWeights, product: Product, x_q: Tensor, x_k: Tensor) -> float:
+def block_error(weights: Layer, product: Product, x_q: Tensor, x_k: Tensor) -> float:
     """Return the relative error of x M_h xᵀ, for the block of the product that fits best: at its start or its end.
 
     x_q: [T, d_q], tokens of the queries, all items of the batch together

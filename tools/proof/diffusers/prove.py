@@ -14,14 +14,14 @@ from torch import nn
 from torch.overrides import TorchFunctionMode
 
 from attngeo.errors import LayoutError
-from attngeo.weights.layout.attention_weights import AttentionWeights
+from attngeo.weights.layout.layer import Layer
 from attngeo.weights.layout.layers import open_layers
-from attngeo.weights.layout.site import Site
 from attngeo.weights.sources.diffusers_format import PREFIX
 from tools.proof.agreement import TOLERANCE
 from tools.proof.comparable_model import is_qk_norm, randomise, reduce_norms, restore_norms
 from tools.proof.diffusers.compare import SiteMatch, match_site
 from tools.proof.diffusers.example import Example
+from tools.proof.diffusers.head_rules import head_rules
 from tools.proof.diffusers.images import IMAGES
 from tools.proof.diffusers.unets import UNETS
 from tools.proof.diffusers.videos import VIDEOS
@@ -43,8 +43,7 @@ _POSITIONS = re.compile("rotary|rope")  # arguments by which a pipeline hands ov
 class ProvedLayer:
     """One layer of a tiny model, and how it agrees with the live model."""
 
-    weights: AttentionWeights
-    site: Site
+    weights: Layer
     match: SiteMatch  # with all positions zero
     unrotated: bool  # also right where positions keep their values
     normalised: bool  # queries and keys are normalised before their product
@@ -58,7 +57,7 @@ class ProvedLayer:
             return "mismatch"
         if not self.match.noticed:
             return "swapped heads go unnoticed"
-        if self.match.cross != self.site.cross:
+        if self.match.cross != self.weights.cross:
             return "cross-attention" if self.match.cross else "self-attention"
         return "right"
 
@@ -81,7 +80,15 @@ def prove_class(name: str) -> Verdict:
         return Verdict(kind, "refused", REFUSED[name])
     model_class = getattr(diffusers, name)
     verdict = Verdict(kind, "right", cross=[])
-    assume(kind, status="right", defaults=class_defaults(model_class), cross=None, skip=[], rotary=[])
+    assume(
+        kind,
+        status="right",
+        defaults=class_defaults(model_class),
+        heads=head_rules(name),
+        cross=None,
+        skip=[],
+        rotary=[],
+    )
     try:
         proved = {index: prove_example(model_class, example) for index, example in enumerate(EXAMPLES[name])}
         for index, example in enumerate(EXAMPLES[name]):
@@ -89,7 +96,7 @@ def prove_class(name: str) -> Verdict:
                 verdict.cross = sorted(_cross_templates(proved[index].layers).union(verdict.cross or []))
         assume(kind, cross=verdict.cross)
         for index, example in enumerate(EXAMPLES[name]):
-            if any(layer.match.cross != layer.site.cross for layer in proved[index].layers):
+            if any(layer.match.cross != layer.weights.cross for layer in proved[index].layers):
                 proved[index] = prove_example(model_class, example)  # now that cross-attention is known
     except LayoutError as error:
         return Verdict(kind, "none" if "no self-attention" in str(error) else "refused", _one_line(error))
@@ -100,8 +107,8 @@ def prove_class(name: str) -> Verdict:
 
 def _cross_templates(layers: list[ProvedLayer]) -> set[str]:
     """Return the templates whose layers are all cross-attention in the live model."""
-    cross = {layer.site.template for layer in layers if layer.match.cross}
-    return cross - {layer.site.template for layer in layers if not layer.match.cross}
+    cross = {layer.weights.template for layer in layers if layer.match.cross}
+    return cross - {layer.weights.template for layer in layers if not layer.match.cross}
 
 
 def _judge(verdict: Verdict, proved: list[ProvedExample], *, rotary_given: bool) -> Verdict:
@@ -109,7 +116,7 @@ def _judge(verdict: Verdict, proved: list[ProvedExample], *, rotary_given: bool)
     layers = [layer for example in proved for layer in example.layers]
     unrotated: dict[str, bool] = {}
     for layer in layers:
-        template = layer.site.template
+        template = layer.weights.template
         if verdict.sites.get(template, "right") == "right":
             verdict.sites[template] = layer.result
         if layer.result == "right":
@@ -126,7 +133,7 @@ def _judge(verdict: Verdict, proved: list[ProvedExample], *, rotary_given: bool)
     wrong = {template: result for template, result in verdict.sites.items() if result != "right"}
     verdict.skip = list(wrong)
     verdict.reason = "; ".join(f"{template}: {result}" for template, result in wrong.items())
-    if not any(layer.result == "right" and not layer.site.cross for layer in layers):
+    if not any(layer.result == "right" and not layer.weights.cross for layer in layers):
         verdict.status = "refused" if "mismatch" in wrong.values() else "unproven"
     # Where a pipeline hands over the rotary embedding, a run without it shows nothing.
     verdict.rotary = [
@@ -149,7 +156,7 @@ def prove_example(model_class: Any, example: Example) -> ProvedExample:
         model.save_pretrained(folder)
         assume(PREFIX + model_class.__name__, gainless=gainless)
         with open_layers(folder) as opened:
-            weights, sites = list(opened), [plan.site for plan in opened.plans]
+            weights = list(opened)
     products = record(model, example, rotating=False)
     turning = model_class(**example.config).eval().float()
     turning.load_state_dict(state)
@@ -157,12 +164,11 @@ def prove_example(model_class: Any, example: Example) -> ProvedExample:
     layers = [
         ProvedLayer(
             layer,
-            site,
-            match_site(model, site, layer, products),
-            match_site(turning, site, layer, with_positions).error <= TOLERANCE,
-            _normalises(model, site),
+            match_site(model, layer, products),
+            match_site(turning, layer, with_positions).error <= TOLERANCE,
+            _normalises(model, layer),
         )
-        for layer, site in zip(weights, sites, strict=True)
+        for layer in weights
     ]
     placed = frozenset[int]().union(*(layer.match.products for layer in layers))
     return ProvedExample(layers, len(products) - len(placed), gainless)
@@ -181,9 +187,9 @@ def record(model: nn.Module, example: Example, *, rotating: bool) -> list[Produc
     return recorder.products
 
 
-def _normalises(model: nn.Module, site: Site) -> bool:
-    """Return whether the attention of `site` normalises its queries and keys, with or without a gain."""
-    attention = model.get_submodule(site.query.rpartition(".")[0].rpartition(".")[0])
+def _normalises(model: nn.Module, layer: Layer) -> bool:
+    """Return whether the attention of `layer` normalises its queries and keys, with or without a gain."""
+    attention = model.get_submodule(layer.storage.query.rpartition(".")[0].rpartition(".")[0])
     return any(is_qk_norm(name, child) for name, child in attention.named_children())
 
 

@@ -7,6 +7,7 @@ of the loaded model. Otherwise (`Arch.loads` is False) they are those of the mod
 from __future__ import annotations
 
 import tempfile
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +18,11 @@ from transformers import PreTrainedConfig, PreTrainedModel
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 import gguf
+from attngeo.errors import LayoutError
 from tools.proof.causality import is_causal
 from tools.proof.comparable_model import randomise, reduce_norms
 from tools.proof.gguf.archs import ARCHS, UNPROVED, Arch, heads
+from tools.proof.hypotheses import best_verdict
 from tools.proof.product_recorder import NAME, recorded_products
 from tools.proof.prove import centred_by_switch, extract_layers, judge_layers
 from tools.proof.rotary.rotating_twins import RotatingTwins
@@ -35,7 +38,7 @@ def prove_arch(kind: str) -> Verdict:
     name = kind.removeprefix("gguf:")
     if name in UNPROVED:
         return Verdict(kind, *UNPROVED[name])
-    verdicts = [_prove(kind, name, arch) for arch in ARCHS[name]]
+    verdicts = [best_verdict(kind, (), partial(_prove, kind, name, arch)) for arch in ARCHS[name]]
     rules = [rule for verdict in verdicts for rule in verdict.norms]
     whole = next((verdict for verdict in verdicts if verdict.status != "right"), verdicts[-1])
     whole.qk_norm = all(verdict.qk_norm for verdict in verdicts)  # where only some have it, their tensors show it
@@ -74,7 +77,10 @@ def _prove(kind: str, name: str, arch: Arch) -> Verdict:
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "model.gguf"
         written = write_gguf(file, name, arch, model)
-        extracted = extract_layers(file)
+        try:
+            extracted = extract_layers(file)
+        except LayoutError as error:
+            return Verdict(kind, "refused", " ".join(str(error).split()))
         if arch.loads:
             loaded = load(arch, file)
             if lost := not_restored(model, loaded, written):

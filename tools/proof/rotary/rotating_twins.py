@@ -85,7 +85,7 @@ def rotating_runs(model: PreTrainedModel, angles: tuple[Tensor, ...]) -> Runs:
 
 def _scopes(stored: dict[str, Any]) -> Any:
     def scope(layer: LocatedLayer) -> Scope:
-        return scope_of(stored, layer.site.path)
+        return scope_of(stored, layer.weights.path)
 
     return scope
 
@@ -102,7 +102,7 @@ def judge_rotation(layers: list[LocatedLayer], twins: RotatingTwins, count: int,
         for key, value in changes.items():
             setattr(config, key, value)
         scope = _scopes(json.loads(config.to_json_string()))
-        switched = [replace(layer, site=replace(layer.site, scope=scope(layer))) for layer in layers]
+        switched = [replace(layer, weights=replace(layer.weights, scope=scope(layer))) for layer in layers]
         verdict.rotary += [{**rule, "when": changes} for rule in _judge(switched, twins, config, count).stored()]
 
 
@@ -122,7 +122,7 @@ def _judge(layers: list[LocatedLayer], twins: RotatingTwins, config: Any, count:
         if not problem and not layer.places:
             layer = search(layer, runs[0])
         if problem or not layer.places:
-            found.reasons[layer.site.template] = problem or "its attention was only run by itself"
+            found.reasons[layer.weights.template] = problem or "its attention was only run by itself"
             continue
         outcome, deviation = examine(layer, runs)
         found.add(layer, outcome)

@@ -1,6 +1,6 @@
 """Find out how the heads of a live model rotate: compare its products at non-zero positions with x_i M_Δ x_jᵀ.
 
-A rule of `attngeo.weights.layout.rope.rules` is a hypothesis: which dimensions form a pair, how many rotate and where.
+A rule of `attngeo.weights.layout.rope` is a hypothesis: which dimensions form a pair, how many rotate and where.
 The one whose products agree with those of the live model, for offsets Δ from −300 to 300, is the fact that the package
 ships. Where none agrees, or several do that differ, the rotation is not proved.
 """
@@ -16,15 +16,12 @@ from typing import Any
 from torch import Tensor, nn
 
 from attngeo.errors import AttngeoError
-from attngeo.weights.layout.attention_weights import AttentionWeights
 from attngeo.weights.layout.config_scope import Scope
-from attngeo.weights.layout.rope import make_pairs, rope_settings
-from attngeo.weights.layout.rope.axes import LAYOUTS
-from attngeo.weights.layout.rope.layer_kinds import NOPE, is_usual_kind, layer_kind
-from attngeo.weights.layout.rope.settings import SIZES
+from attngeo.weights.layout.layer import Layer
+from attngeo.weights.layout.rope import NOPE, is_usual_kind, layer_kind, make_pairs, rope_settings
 from attngeo.weights.layout.rotary import RotaryPairs
-from attngeo.weights.layout.site import Site
 from tools.proof.agreement import TOLERANCE, Match, compare, product_error
+from tools.proof.config_defaults import SIZES
 from tools.proof.product_recorder import Product
 from tools.proof.recorded_runs import record_attention
 from tools.proof.rotary.patch_positions import patch_positions
@@ -33,6 +30,7 @@ Rule = dict[str, Any]
 _DIFFERENT = 1e-2  # relative error above which a product depends on the positions
 _POSITIONAL = re.compile(r"pos|rot|rope|cos|sin|freq|grid|emb")  # in the names of parameters
 _ANGLES = re.compile(r"rot|rope|cos|sin\b|sincos|freq")  # in the code of a module that rotates
+_AXES = ("blocks", "split", "interleaved", "separate")  # ways in which pairs follow two axes
 _WRONG_BASE = 1.02  # frequencies raised to this power must be noticed
 
 
@@ -40,19 +38,18 @@ _WRONG_BASE = 1.02  # frequencies raised to this power must be noticed
 class LocatedLayer:
     """A layer cut from a checkpoint and the products of the live model that it reproduces at position zero."""
 
-    weights: AttentionWeights
-    site: Site
+    weights: Layer
     places: tuple[tuple[int, Match], ...]  # (index among all products of the model, match)
     stored: Tensor  # the tensor that holds its queries
 
     @property
     def scope(self) -> Scope:
-        assert self.site.scope is not None
-        return self.site.scope
+        assert self.weights.scope is not None
+        return self.weights.scope
 
     @property
     def kind(self) -> str | None:
-        return layer_kind(self.scope, self.site.indices[-1]) if self.site.indices else None
+        return layer_kind(self.scope, self.weights.indices[-1]) if self.weights.indices else None
 
 
 @dataclass
@@ -66,13 +63,13 @@ class RotaryVerdict:
 
     def add(self, layer: LocatedLayer, outcome: Rule | str) -> None:
         """Keep the outcome of `examine` for one layer."""
-        key = layer.site.template, layer.kind
+        key = layer.weights.template, layer.kind
         if not is_usual_kind(layer.scope, layer.kind):
             self.unusual.add(layer.kind)
         if isinstance(outcome, str):
-            self.reasons[layer.site.template] = outcome
+            self.reasons[layer.weights.template] = outcome
         elif self.rules.setdefault(key, outcome) != outcome:
-            self.reasons[layer.site.template] = "layers of one kind rotate differently"
+            self.reasons[layer.weights.template] = "layers of one kind rotate differently"
 
     def stored(self) -> list[Rule]:
         """Return the rules to ship; where all usual kinds of layers at a template rotate alike, one for all of them."""
@@ -187,7 +184,11 @@ def _hypotheses(scope: Scope, kind: str | None, size: int) -> Iterator[tuple[Rul
         settings = rope_settings(scope, kind)
     except AttngeoError:
         return
-    variants: list[dict[str, Any]] = [{}, {"back": True}, *({"axes": layout} for layout in LAYOUTS)]
+    variants: list[dict[str, Any]] = [
+        {},
+        {"back": True},
+        *({"axes": layout} for layout in _AXES),
+    ]
     for counted in (*(key for key in SIZES if isinstance(scope.get(key), int)), "share", "head"):
         for at in ("start", "end"):
             for pairs in ("halves", "neighbours"):
@@ -199,7 +200,7 @@ def _hypotheses(scope: Scope, kind: str | None, size: int) -> Iterator[tuple[Rul
                         continue
 
 
-def _error(weights: AttentionWeights, item: tuple[Product, Match], rotary: RotaryPairs) -> float:
+def _error(weights: Layer, item: tuple[Product, Match], rotary: RotaryPairs) -> float:
     """Return the error under the positions that the product has; on two axes, those that the model's angles give."""
     product, match = item
     if rotary.axes is None:
@@ -268,7 +269,7 @@ def add_settings_read(
     reads: dict[tuple[str, str | None], set[str]] = {key: set() for key in turning}
     for runs, scope_of_layer in variants:
         for key in turning:
-            same = [layer for layer in layers if (layer.site.template, layer.kind) == key]
+            same = [layer for layer in layers if (layer.weights.template, layer.kind) == key]
             if same and all(agrees(layer, verdict.rules[key], runs, scope_of_layer(layer)) for layer in same):
                 reads[key] |= _different(same[0], scope_of_layer(same[0]))
         if all(len(found) == 3 for found in reads.values()):
@@ -288,5 +289,5 @@ def _different(layer: LocatedLayer, scope: Scope) -> set[str]:
 
 def _whole(key: tuple[str, str | None], layers: list[LocatedLayer]) -> bool:
     """Return whether the share of the layers' own config is 1, so that nothing shows that the model reads it."""
-    same = [layer for layer in layers if (layer.site.template, layer.kind) == key]
+    same = [layer for layer in layers if (layer.weights.template, layer.kind) == key]
     return all(rope_settings(layer.scope, layer.kind).share == 1 for layer in same)

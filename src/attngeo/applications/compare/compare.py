@@ -123,7 +123,7 @@ def compare_weights(
 ) -> ModelComparison:
     """Return the answers to the first two questions for layers that `pair_layers` has paired."""
     a, b = paired.a, paired.b
-    sizes = [widths(a, plan) for plan in a.plans if not plan.site.cross]
+    sizes = [widths(a, layer) for layer in a.unread if not layer.cross]
     usable = Counter(query for query, key in sizes if query == key)
     width = usable.most_common(1)[0][0] if usable else 0
     shape = ReducedShape.draw(width, usable[width], seed) if usable else None

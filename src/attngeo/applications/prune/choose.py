@@ -96,14 +96,14 @@ def load_full(ref: ModelRef, **options: Any) -> LoadedModel:
     """
     from attngeo.applications.prune.removal import prunable_type
     from attngeo.live.load import load_model
-    from attngeo.weights.layout.pruned_heads import is_pruned
+    from attngeo.weights.layout.heads import CONFIG_KEY
     from attngeo.weights.sources.open import open_checkpoint
 
     if isinstance(ref, str | os.PathLike):
         config: Any = None
         with suppress(AttngeoError), open_checkpoint(ref) as checkpoint:  # `load_model` says what is wrong with a file
             config = checkpoint.config
-        if config and config.get("model_type") and not is_pruned(config):
+        if config and config.get("model_type") and not config.get(CONFIG_KEY):
             prunable_type(str(config["model_type"]).removeprefix("gguf:"))
     return load_model(ref, **options, head=True)
 

@@ -17,7 +17,7 @@ from attngeo.display import Drawable, draw
 from attngeo.errors import AttngeoError, first_line
 from attngeo.io.archive import as_plain, from_plain, load_json, naming_file, save_json
 from attngeo.io.files import atomic_folder, check_new_folder
-from attngeo.weights.layout.pruned_heads import CONFIG_KEY
+from attngeo.weights.layout.heads import CONFIG_KEY
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -24,7 +24,7 @@ from attngeo.applications.prune.plan import PrunePlan
 from attngeo.arguments import file_path
 from attngeo.arrays import Floats, Ints
 from attngeo.errors import AttngeoError, InputError, SourceError, first_line
-from attngeo.weights.layout.pruned_heads import CONFIG_KEY, pruned_heads
+from attngeo.weights.layout.heads import CONFIG_KEY, pruned_heads
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase

@@ -25,10 +25,9 @@ from attngeo.live.attention_modules import (
     tensor_shapes,
     type_label,
 )
-from attngeo.weights.layout.head_counts import count_heads
-from attngeo.weights.layout.pruned_heads import CONFIG_KEY
-from attngeo.weights.layout.site import Site
-from attngeo.weights.layout.storage.base import VALUE_NAMES, Heads, ValueRows
+from attngeo.weights.layout.heads import CONFIG_KEY, count_heads
+from attngeo.weights.layout.layer import Layer
+from attngeo.weights.layout.storage import VALUE_NAMES, Heads, ValueRows
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -85,7 +84,7 @@ class PrunableLayer:
     known: PrunableType
     heads: Heads  # H query heads, G key heads, r
     inputs: dict[str, nn.Module]  # path → projection of the token vectors: queries, keys, values or all of them
-    site: Site
+    site: Layer
     value: str  # path of the projection that holds the values; a key of `inputs`
     output_path: str
     output: nn.Module  # the projection of the concatenated head outputs, [H·r] → [d]
@@ -122,7 +121,7 @@ class PrunableLayer:
             for leaf in ("weight", "bias")
             if getattr(module, leaf, None) is not None
         }
-        gains = [name for name in self.site.gains if name is not None]
+        gains = [name for name in self.site.qk_norms.gains if name is not None]
         return found | {name: self.module.get_parameter(name.removeprefix(f"{self.path}.")) for name in gains}
 
 
@@ -170,7 +169,7 @@ def _layer(
     model: PreTrainedModel, known: PrunableType, stack: str, attention: AttentionModule, shapes: Any
 ) -> PrunableLayer:
     site = attention.location
-    if not isinstance(site, Site) or (site := count_heads(site, shapes, None)).heads is None:
+    if not site.known or (site := count_heads(site, shapes)).heads is None:
         raise InputError(f"{type_label(model)}: the heads of {attention.path} are not known, so none can be removed")
     names = [name.removesuffix(".weight") for name in site.tensors]
     value = names[-1]
@@ -186,7 +185,7 @@ def _layer(
     for name, tensor in layer.tensors().items():
         if not tensor.is_meta and not bool(torch.isfinite(tensor).all()):
             raise InputError(f"{name}: contains NaN or infinity; expected finite weights")
-        if name in site.gains and tensor.numel() != site.heads.size:
+        if name in site.qk_norms.gains and tensor.numel() != site.heads.size:
             raise InputError(
                 f"{name}: {tensor.numel()} gains, normalised over all heads together; expected {site.heads.size} gains "
                 "that the heads share"
@@ -263,13 +262,13 @@ def _input_rows(layer: PrunableLayer, queries: list[int], keys: list[int]) -> di
     site = layer.site
     query, key = (found[:, 0] for found in site.storage.factors(numbers, layer.heads))  # [H, r], [G, r]
     value = numbers[f"{layer.value}.weight"].ravel()
-    for name, side in ((site.query, query), (site.key, key)):
+    for name, side in ((site.storage.query, query), (site.storage.key, key)):
         if name == f"{layer.value}.weight":  # fused: what is neither query nor key is value
             value = value[~np.isin(value, side)]
     value = value.reshape(key.shape)  # [G, r]
     rows: dict[str, list[Ints]] = {path: [] for path in layer.inputs}
-    rows[site.query.removesuffix(".weight")] += [query[queries]]
-    rows[site.key.removesuffix(".weight")] += [key[keys]]
+    rows[site.storage.query.removesuffix(".weight")] += [query[queries]]
+    rows[site.storage.key.removesuffix(".weight")] += [key[keys]]
     rows[layer.value] += [value[keys]]
     return {path: np.sort(np.concatenate([part.ravel() for part in parts])) for path, parts in rows.items()}
 

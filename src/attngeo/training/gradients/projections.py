@@ -10,11 +10,9 @@ from torch import Tensor, nn
 
 from attngeo.errors import AttngeoError, InputError
 from attngeo.live.attention_modules import AttentionModule, Stack, tensor_shapes, type_label
-from attngeo.weights.layout.families import family
-from attngeo.weights.layout.head_counts import count_heads
+from attngeo.weights.layout.heads import count_heads
+from attngeo.weights.layout.layer import Layer
 from attngeo.weights.layout.layers import check_highest
-from attngeo.weights.layout.pruned_heads import pruned_heads
-from attngeo.weights.layout.site import Location, Site, facts_of
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -27,20 +25,20 @@ class SelfAttentionLayer:
     weights: tuple[Hashable, Hashable]  # identity of its query and key weights; modules that share them are one layer
     stack: str
     layer: int
-    location: Location  # a Site with counted heads where `missing` is empty
+    location: Layer  # with counted heads where `missing` is empty
     projections: Mapping[str, nn.Module]  # tensor name → the module that multiplies vectors with it
     missing: str  # why the gradients of its weights cannot be given; empty where they can
 
     @property
-    def site(self) -> Site:
+    def site(self) -> Layer:
         """The tensors of the layer; only for layers whose weights are known."""
-        assert isinstance(self.location, Site), self.missing
+        assert self.location.known, self.missing
         return self.location
 
     @property
     def inputs(self) -> tuple[str, ...]:
         """The names of the tensors that multiply the token vectors, on the query and on the key side."""
-        return self.location.storage.inputs if isinstance(self.location, Site) else ()
+        return self.location.storage.inputs if self.location.known else ()
 
     def factors(self, tensors: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
         """Return the queries [H, d, r] and the keys [G, d, r] in the stored `tensors`, by tensor name."""
@@ -81,17 +79,17 @@ def _layer(
     parameter_ids: Mapping[str, int],
 ) -> SelfAttentionLayer:
     site = attention.location
-    if not isinstance(site, Site):
+    if not site.known:
         unknown = f"{attention.path}: the layout table does not contain its query and key tensors"
         return SelfAttentionLayer((attention.path,) * 2, stack, attention.layer, site, {}, unknown)
-    weights = parameter_ids.get(site.query, attention.path), parameter_ids.get(site.key, attention.path)
-    known, missing = facts_of(site, family(str(getattr(model.config, "model_type", "")))), ""
-    if known.status != "right" or known.skips(site.template):
+    query, key = (parameter_ids.get(name, attention.path) for name in (site.storage.query, site.storage.key))
+    missing = ""
+    if site.facts.status != "right" or site.facts.skips(site.template):
         missing = f"{site.path}: the layout of {type_label(model)} was never checked against a live model"
     elif not site.storage.has_views:
         missing = f"{site.path}: latent attention, its queries and keys are products of several projections"
     try:
-        site = count_heads(site, shapes, None, pruned_heads(model.config.to_dict(), stack, attention.layer))
+        site = count_heads(site, shapes, config=model.config.to_dict())
     except AttngeoError as error:
         missing = str(error)
     if site.heads is None and not missing:
@@ -99,8 +97,8 @@ def _layer(
     names = dict.fromkeys((*site.storage.inputs, *site.tensors))
     modules = {name: module for name in names if (module := _module_of_weight(model, name)) is not None}
     if len(modules) < len(names) and not missing:
-        missing = f"{site.query}: not the weight of a module of its own"
-    return SelfAttentionLayer(weights, stack, attention.layer, site, modules, missing)
+        missing = f"{site.storage.query}: not the weight of a module of its own"
+    return SelfAttentionLayer((query, key), stack, attention.layer, site, modules, missing)
 
 
 def _module_of_weight(model: nn.Module, name: str) -> nn.Module | None:

@@ -8,7 +8,7 @@ import numpy as np
 
 from attngeo.io.threads import prefetch, shared_cores
 from attngeo.training.monitoring.records import FIGURES, LayerFigures
-from attngeo.weights.layout.attention_weights import AttentionWeights
+from attngeo.weights.layout.layer import Layer
 from attngeo.weights.layout.layers import Layers
 from attngeo.weights.scoring.layer import LayerFactors, head_scores, layer_scores
 
@@ -19,7 +19,7 @@ def checkpoint_figures(source: Layers, heads: bool) -> list[LayerFigures]:
         return [_layer(weights, heads and weights.heads_known) for weights in upcoming]
 
 
-def _layer(weights: AttentionWeights, heads: bool) -> LayerFigures:
+def _layer(weights: Layer, heads: bool) -> LayerFigures:
     factors = LayerFactors.of(weights)
     parts = [layer_scores(factors, weights.rotary)] + ([head_scores(factors, weights.rotary)] if heads else [])
     figures = np.concatenate([np.stack([getattr(part, name) for name in FIGURES], -1) for part in parts])  # [1 + H, 8]

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from attngeo.training.monitoring.records import FIGURES, LayerFigures
-from attngeo.weights.layout.attention_weights import AttentionWeights, layer_form_factors
+from attngeo.weights.layout.layer import Layer, layer_form_factors
 from attngeo.weights.scoring.engine import Scores, score_precisely
 from attngeo.weights.scoring.layer import side_by_side
 
@@ -35,14 +35,14 @@ class DeviceFigures:
     numbers: tuple[tuple[int, ...] | None, ...]  # per layer, of its heads in the full model, if it was pruned
 
 
-def measure_layers(layers: Iterable[AttentionWeights], heads: bool = True) -> list[DeviceFigures]:
+def measure_layers(layers: Iterable[Layer], heads: bool = True) -> list[DeviceFigures]:
     """Return the figures of all layers, whose weights are tensors; consecutive layers of one shape form a batch."""
     return [_measure_batch(batch, heads) for batch in _batches(layers)]
 
 
-def _batches(layers: Iterable[AttentionWeights]) -> Iterator[list[AttentionWeights]]:
+def _batches(layers: Iterable[Layer]) -> Iterator[list[Layer]]:
     """Yield consecutive layers of one shape, with at most BATCH_ENTRIES entries in their queries."""
-    batch: list[AttentionWeights] = []
+    batch: list[Layer] = []
     for weights in layers:
         entries = (len(batch) + 1) * math.prod(weights.query.shape)
         if batch and (_batch_key(weights) != _batch_key(batch[0]) or entries > BATCH_ENTRIES):
@@ -53,12 +53,12 @@ def _batches(layers: Iterable[AttentionWeights]) -> Iterator[list[AttentionWeigh
         yield batch
 
 
-def _batch_key(weights: AttentionWeights) -> tuple[object, ...]:
+def _batch_key(weights: Layer) -> tuple[object, ...]:
     same = (weights.heads_known, weights.cross, weights.rotary)
     return weights.query.shape, weights.key.shape, weights.query.device, *same
 
 
-def _measure_batch(batch: Sequence[AttentionWeights], heads: bool) -> DeviceFigures:
+def _measure_batch(batch: Sequence[Layer], heads: bool) -> DeviceFigures:
     query: Tensor = torch.stack([weights.query for weights in batch])  # [n, H, d_q, r]
     key: Tensor = torch.stack([weights.key for weights in batch])  # [n, G, d_k, r]
     rotary, groups = batch[0].rotary, batch[0].groups

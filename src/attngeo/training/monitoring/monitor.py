@@ -226,7 +226,7 @@ class Monitor(TrainerCallback):  # type: ignore[misc]  # transformers is untyped
             return [None] * self._layers.count
         try:
             rows = first_rows(batch, self.rows, live.device)
-            attentions = [live.module_of(plan.site.tensors) for plan in self._layers.plans]
+            attentions = [live.module_of(layer.tensors) for layer in self._layers.unread]
             return largest_logits(model, attentions, rows, single_process=not live.sharded)
         except Exception as error:
             self.warn_once(f"logits could not be measured ({first_line(error)})")

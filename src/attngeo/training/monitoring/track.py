@@ -161,7 +161,7 @@ def _check_same_run(
         row = rows[saved.step]
         try:
             with opened(saved, layers) as source:
-                selected = [(plan.stack, plan.layer) for plan in source.plans]
+                selected = [(layer.stack, layer.layer) for layer in source.unread]
             with opened(saved, row["layer"][:1]) as source:
                 again = make_record(saved.step, checkpoint_figures(source, heads))
             stack, number, symmetry = row["stack"][0], row["layer"][0], row["symmetry"][0]

@@ -153,10 +153,7 @@ def key_heads(scope: Scope) -> tuple[str, Any] | None:
 
 def other_key_heads(scope: Scope) -> set[int]:
     """Return key head counts under other names, for layers of another kind (sliding windows, global layers)."""
-    counts = {value for key, value in scope.config.items() if "key_value" in key and isinstance(value, int)}
-    if scope.config.get("model_type") == "mimo_v2_flash":  # twice as many in layers with a window, declared nowhere
-        counts |= {2 * value for value in counts}
-    return counts
+    return {value for key, value in scope.config.items() if "key_value" in key and isinstance(value, int)}
 
 
 def head_sizes(scope: Scope) -> set[int]:

@@ -22,10 +22,15 @@ class Family:
     offset: bool = False  # its QK-norms multiply by 1 + weight
     centred: bool = False  # its QK-norms are LayerNorms, which subtract the mean
     gainless: bool = False  # they are LayerNorms without a gain, so no tensor shows them
+    gated: bool = False  # its query projections may hold the gates of the heads' outputs, too
+    window_keys: int = 1  # its layers with a window have this many times the key heads that the config declares
+    storage: Mapping[str, str] = field(default_factory=dict)  # leaf of a tensor → storage, where the type decides it
     norms: tuple[Mapping[str, Any], ...] = ()  # rules that lead from an attention to the norm before it
-    rotary: tuple[Mapping[str, Any], ...] = ()  # rules about rotary embedding, see `rope.rules`; none: not proved
+    rotary: tuple[Mapping[str, Any], ...] = ()  # rules about rotary embedding, see `rope`; none: not proved
+    fixed_positions: bool = False  # in some stack, sinusoids tell the hidden dimensions apart before training
     skip: tuple[str, ...] = ()  # templates of layers that no live product confirmed; scored only with unproven=True
     cross: tuple[str, ...] | None = None  # diffusers: templates of cross-attention; None: not known
+    heads: tuple[Mapping[str, Any], ...] = ()  # diffusers: where configs declare heads, see `diffusers.declared_heads`
     defaults: Mapping[str, Any] = field(default_factory=dict)  # values that a config of this type may leave out
 
     def skips(self, template: str) -> bool:

@@ -13,26 +13,21 @@ from dataclasses import dataclass, replace
 from attngeo.arguments import is_whole, whole_number
 from attngeo.errors import InputError, LayoutError, UnprovenError
 from attngeo.io.names import first_names
-from attngeo.weights.layout.attention_weights import AttentionWeights
 from attngeo.weights.layout.families import Family, family
-from attngeo.weights.layout.head_counts import check_width, count_heads
-from attngeo.weights.layout.layer_plan import LayerPlan, Read
-from attngeo.weights.layout.left_out import is_unused, left_out, left_out_of_stacks
+from attngeo.weights.layout.find import attention_like, find_layers
+from attngeo.weights.layout.heads import check_width, count_heads
+from attngeo.weights.layout.layer import Layer, Read
+from attngeo.weights.layout.left_out import is_unused, left_out
 from attngeo.weights.layout.preceding_norm import find_norm
-from attngeo.weights.layout.pruned_heads import pruned_sites
-from attngeo.weights.layout.qk_norms import QKNorms
-from attngeo.weights.layout.rope import rotary_of_sites
-from attngeo.weights.layout.site import Site, facts_of
-from attngeo.weights.layout.sites import attention_like, find_sites
+from attngeo.weights.layout.rope import with_rotary
 from attngeo.weights.layout.stacks import name_stacks
-from attngeo.weights.layout.storage.base import Shapes
+from attngeo.weights.layout.storage import Shapes
 from attngeo.weights.sources.checkpoint import Checkpoint
 from attngeo.weights.sources.open import CheckpointRef, open_checkpoint
 
 _SHOWN = 6  # names of tensors in the message about an unknown layout
 _ADVICE = (  # for authors of a model of their own
-    "pass a state dict that names queries and keys layers.0.q_proj.weight, layers.0.k_proj.weight, … [out, in], "
-    "with the number of heads (num_heads, --num-heads)"
+    "pass a state dict with layers.0.q_proj.weight, layers.0.k_proj.weight, … [out, in] and num_heads (--num-heads)"
 )
 _SINGLE_HEAD = re.compile(r"(?:^|[._])heads?\.\d+$")  # "blocks.3.attention.heads.0": a module per head
 
@@ -42,9 +37,9 @@ class Layers:
     """The attention layers of an open checkpoint. Iteration reads them in order, once."""
 
     checkpoint: Checkpoint
-    plans: tuple[LayerPlan, ...]
+    unread: tuple[Layer, ...]  # the layers without their arrays
     closes: bool = True  # whether leaving the context closes the checkpoint; one that the caller opened stays open
-    left_out: tuple[str, ...] = ()  # remarks about attention layers of the checkpoint that are not among the plans
+    left_out: tuple[str, ...] = ()  # remarks about attention layers of the checkpoint that are not among these
 
     @property
     def model(self) -> str:
@@ -58,15 +53,15 @@ class Layers:
 
     @property
     def count(self) -> int:
-        return len(self.plans)
+        return len(self.unread)
 
-    def __iter__(self) -> Iterator[AttentionWeights]:
-        self.checkpoint.plan_reads([request for plan in self.plans for request in plan.requests])
+    def __iter__(self) -> Iterator[Layer]:
+        self.checkpoint.plan_reads([request for layer in self.unread for request in layer.requests])
         return self.read_with(self.checkpoint.read)
 
-    def read_with(self, read: Read) -> Iterator[AttentionWeights]:
-        """Yield the weights of each layer as arrays of the type that `read` returns for a ReadRequest."""
-        return (plan.weights(read) for plan in self.plans)
+    def read_with(self, read: Read) -> Iterator[Layer]:
+        """Yield each layer with arrays of the type that `read` returns for a ReadRequest."""
+        return (layer.read(read) for layer in self.unread)
 
     def stop(self) -> None:
         """End reads of other threads that wait for the network; only closing may follow."""
@@ -119,7 +114,7 @@ def attention_layers(
     layers: int | Collection[int] | None = None,
     norms: bool | None = False,
     unproven: bool = False,
-) -> Iterator[AttentionWeights]:
+) -> Iterator[Layer]:
     """Yield the queries [H, d, r] and keys [G, d, r] of each attention layer of `ref`; options as in `open_layers`.
 
     >>> import numpy as np
@@ -175,119 +170,99 @@ def _find_layers(
 ) -> Layers:
     num_heads = None if num_heads is None else whole_number(num_heads, "num_heads", 1)
     shapes = {name: info.shape for name, info in checkpoint.tensors.items()}
-    known = family(_model_type(checkpoint))
-    found = find_sites(shapes, checkpoint.config)
+    found = find_layers(shapes, checkpoint.config)
     unused, used = _parted(found, is_unused)
     if not used:  # nothing but layers that predict further tokens: a model of its own, which drafts them
         unused, used = [], found
-    skipped, confirmed = (
-        ([], used) if unproven else _parted(used, lambda site: facts_of(site, known).skips(site.template))
-    )
-    sites = _counted_sites(checkpoint, shapes, confirmed, known, num_heads, unproven)
-    chosen = _choose(checkpoint, name_stacks(sites, checkpoint.config), stack, layers)
-    with_norms = not checkpoint.remote if norms is None else norms
-    chosen_sites = [site for _, _, site in chosen]
-    facts_of_sites = [facts_of(site, known) for site in chosen_sites]
-    plans = [
-        LayerPlan(
-            stack=name,
-            layer=layer,
-            site=site,
-            heads=site.heads_or_whole(shapes),
-            norm=find_norm(site, shapes, checkpoint.config, facts) if with_norms else None,
-            qk_norm=facts.qk_norm,
-            qk_norms=QKNorms.of(site, shapes, facts),
-            rotary=rotary,
-            rotary_known=rotary_known,
-        )
-        for (name, layer, site), facts, (rotary, rotary_known) in zip(
-            chosen, facts_of_sites, rotary_of_sites(chosen_sites, facts_of_sites, checkpoint.ref), strict=True
-        )
+    skipped, confirmed = _parted(used, lambda layer: not unproven and layer.facts.skips(layer.template))
+    _check_known(checkpoint, confirmed, unproven)
+    counted = _counted(checkpoint, shapes, name_stacks(confirmed, checkpoint.config), num_heads)
+    chosen = with_rotary(_choose(checkpoint, counted, stack, layers), checkpoint.ref)
+    if norms or (norms is None and not checkpoint.remote):
+        chosen = [replace(layer, stored_norm=find_norm(layer, shapes)) for layer in chosen]
+    # Where no head count is known, one head holds the whole layer.
+    chosen = [
+        replace(layer, heads=layer.storage.single_head(shapes)) if layer.heads is None else layer for layer in chosen
     ]
-    if stack is None:
-        remarks = left_out(shapes, sites, skipped, unused, checkpoint.ref)
-    else:
-        remarks = left_out_of_stacks(shapes, chosen_sites, checkpoint.ref)
-    return Layers(checkpoint, tuple(plans), left_out=remarks)
+    scored = counted if stack is None else chosen
+    remarks = left_out(shapes, scored, skipped, unused, checkpoint.ref, whole=stack is None)
+    return Layers(checkpoint, tuple(chosen), left_out=remarks)
 
 
 def _model_type(checkpoint: Checkpoint) -> str:
     return str((checkpoint.config or {}).get("model_type", ""))
 
 
-def _parted(sites: list[Site], belongs: Callable[[Site], bool]) -> tuple[list[Site], list[Site]]:
-    """Return the sites for which `belongs` is true, and the others."""
-    return [site for site in sites if belongs(site)], [site for site in sites if not belongs(site)]
+def _parted(layers: list[Layer], belongs: Callable[[Layer], bool]) -> tuple[list[Layer], list[Layer]]:
+    """Return the layers for which `belongs` is true, and the others."""
+    return [layer for layer in layers if belongs(layer)], [layer for layer in layers if not belongs(layer)]
 
 
-def _counted_sites(
-    checkpoint: Checkpoint, shapes: Shapes, sites: list[Site], known: Family, num_heads: int | None, unproven: bool
-) -> list[Site]:
-    """Return the sites with their heads counted; raise where they may not be scored."""
-    _check_known(checkpoint, known, sites, unproven)
+def _counted(checkpoint: Checkpoint, shapes: Shapes, layers: list[Layer], num_heads: int | None) -> list[Layer]:
+    """Return the layers with their heads counted."""
     try:
-        for site in sites:
-            if facts_of(site, known).width:
-                check_width(site, shapes)
-        pruned = pruned_sites(sites, checkpoint.config)
-        return [count_heads(site, shapes, num_heads, pruned.get(site.path)) for site in sites]
+        for layer in layers:
+            check_width(layer, shapes)
+        return [count_heads(layer, shapes, num_heads, checkpoint.config) for layer in layers]
     except LayoutError:
-        for name in (name for site in sites for name in site.tensors):
+        for name in (name for layer in layers for name in layer.tensors):
             checkpoint.check_readable(name)  # packed weights have other shapes; that they are packed says more
         raise
 
 
 def _choose(
     checkpoint: Checkpoint,
-    named: list[tuple[str, int, Site]],
+    found: list[Layer],
     stack: str | Collection[str] | None,
     layers: int | Collection[int] | None,
-) -> list[tuple[str, int, Site]]:
-    """Return the (stack, layer, site) that the options `stack` and `layers` select."""
+) -> list[Layer]:
+    """Return the layers that the options `stack` and `layers` select."""
     wanted = _chosen_stacks(stack)
-    stacks = list(dict.fromkeys(name for name, _, _ in named))
+    stacks = list(dict.fromkeys(layer.stack for layer in found))
     if wanted is not None and not wanted <= set(stacks):
         missing = ", ".join(sorted(wanted - set(stacks)))
         raise LayoutError(f"{checkpoint.ref}: no stack {missing}; the model has {', '.join(stacks)}")
     numbers = chosen_layers(layers)
-    chosen = [
-        item for item in named if (wanted is None or item[0] in wanted) and (numbers is None or item[1] in numbers)
-    ]
+    in_stacks = [layer for layer in found if wanted is None or layer.stack in wanted]
+    chosen = [layer for layer in in_stacks if numbers is None or layer.layer in numbers]
     if not chosen:
-        highest = max(layer for _, layer, _ in named)
+        highest = max(layer.layer for layer in found)
         raise LayoutError(
             f"{checkpoint.ref}: none of the layers asked for exist; layers are numbered from 0 to {highest}"
         )
-    check_highest(numbers, max(layer for name, layer, _ in named if wanted is None or name in wanted), checkpoint.ref)
+    check_highest(numbers, max(layer.layer for layer in in_stacks), checkpoint.ref)
     return chosen
 
 
-def _check_known(checkpoint: Checkpoint, known: Family, sites: list[Site], unproven: bool) -> None:
+def _check_known(checkpoint: Checkpoint, layers: list[Layer], unproven: bool) -> None:
     """Raise LayoutError for a checkpoint without attention, of a refused type, or of an unproven layout."""
     model_type = _model_type(checkpoint)
+    known: Family = family(model_type)
     if known.status == "refused":
         raise LayoutError(f"{checkpoint.ref}: model type {model_type} is refused: {known.reason}")
-    if not sites:
+    if not layers:
         names = attention_like(checkpoint.tensors)
         if known.status == "none" or not names:
             raise LayoutError(f"{checkpoint.ref}: no self-attention found among its {len(checkpoint.tensors)} tensors")
+        advice = "" if model_type else f"; a transformers model needs its config.json beside it, for others {_ADVICE}"
+        shown = first_names(names, _SHOWN if model_type else 1)  # the line has room for the advice
         raise LayoutError(
-            f"{checkpoint.ref}: unknown layout; none of its tensors are known as queries and keys: "
-            + first_names(names, _SHOWN)
-            + ("" if model_type else f"; a transformers model needs its config.json beside it, of any other {_ADVICE}")
+            f"{checkpoint.ref}: unknown layout; none of its tensors are known as queries and keys: {shown}{advice}"
         )
-    single = None if known.status == "right" else next((site for site in sites if _SINGLE_HEAD.search(site.path)), None)
+    single = None if known.status == "right" else next((one for one in layers if _SINGLE_HEAD.search(one.path)), None)
     if single is not None:
         raise LayoutError(
-            f"{checkpoint.ref}: {single.query} holds the queries of one head by the name of its module; "
+            f"{checkpoint.ref}: {single.storage.query} holds the queries of one head by the name of its module; "
             f"join the heads of each layer over their rows (torch.cat), and {_ADVICE}"
         )
-    other = next((s.scope for s in sites if s.scope is not None and s.scope.facts(known).status != "right"), None)
-    if other is not None and other.other_type is not None:
-        known, model_type = other.facts(known), f"{model_type} with a part of type {other.other_type}"
-    if unproven or known.status == "right" or (not model_type and all(site.layout.unambiguous for site in sites)):
+    other = next((one for one in layers if one.facts.status != "right" and one.scope and one.scope.other_type), None)
+    if other is not None and other.scope is not None:
+        known, model_type = other.facts, f"{model_type} with a part of type {other.scope.other_type}"
+    unambiguous = all(one.row is not None and one.row.unambiguous for one in layers)
+    if unproven or known.status == "right" or (not model_type and unambiguous):
         return
-    what = f"model type {model_type}" if model_type else f"the layout of {sites[0].query} without a transformers config"
+    first = layers[0].storage.query
+    what = f"model type {model_type}" if model_type else f"the layout of {first} without a transformers config"
     reason = f" ({known.reason})" if known.reason else ""
     raise UnprovenError(
         f"{checkpoint.ref}: {what} was never checked against a live model{reason}; "

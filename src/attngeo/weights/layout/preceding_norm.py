@@ -3,24 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
-from attngeo.weights.layout.families import Family, ends_with
-from attngeo.weights.layout.head_counts import query_width
-from attngeo.weights.layout.site import Site, path_template
-from attngeo.weights.layout.storage.base import Shapes
-
-
-@dataclass(frozen=True)
-class NormLocation:
-    """The tensor that holds the gain of a norm, and how to read it."""
-
-    tensor: str
-    centred: bool  # LayerNorm, not RMSNorm
-    offset: bool  # the tensor holds gain − 1
-    own_block: bool = False  # in the block of its attention, as in pre-norm models
-
+from attngeo.weights.layout.families import ends_with
+from attngeo.weights.layout.layer import Layer, StoredNorm, path_template
+from attngeo.weights.layout.storage import Shapes
 
 # Config switches that move the norm before or behind the attention, or make it a norm of another kind. The rules were
 # found with their default values.
@@ -40,31 +27,30 @@ SWITCHES = (
 )
 
 
-def find_norm(site: Site, shapes: Shapes, config: Mapping[str, Any] | None, known: Family) -> NormLocation | None:
-    """Return the norm before `site`, None where it is not known.
+def find_norm(layer: Layer, shapes: Shapes) -> StoredNorm | None:
+    """Return the norm before `layer`, None where it is not known.
 
     It lies in the layer's own block, or it is the last norm of the block before (for the first block: the norm of the
     embedding).
     """
-    if config is None or site.cross:
+    scope = layer.scope
+    if scope is None or layer.cross:
         return None
-    scope = site.scope.config if site.scope is not None else config
-    defaults = site.scope.defaults if site.scope is not None else {}
-    if any(key in scope and key in defaults and scope[key] != defaults[key] for key in SWITCHES):
+    if any(key in scope.config and scope.config[key] != scope.defaults.get(key, scope.config[key]) for key in SWITCHES):
         return None
-    for rule in known.norms:
-        path = norm_path(site.path, rule)
+    for rule in layer.facts.norms:
+        path = norm_path(layer.path, rule)
         if path is None:
             continue
         # Old checkpoints call a gain gamma.
         names = [name for name in shapes if any(ends_with(name, f"{path}.{leaf}") for leaf in ("weight", "gamma"))]
-        if len(names) == 1 and shapes[names[0]] == (query_width(site, shapes),):
-            return NormLocation(names[0], bool(rule["centred"]), bool(rule["offset"]), rule["at"] == "block")
+        if len(names) == 1 and shapes[names[0]] == layer.storage.widths(shapes)[:1]:
+            return StoredNorm(names[0], bool(rule["centred"]), bool(rule["offset"]), rule["at"] == "block")
     return None
 
 
-def norm_path(site: str, rule: Mapping[str, Any]) -> str | None:
-    """Return the path of the norm that `rule` assigns to the attention at path `site`; None if it does not apply.
+def norm_path(layer: str, rule: Mapping[str, Any]) -> str | None:
+    """Return the path of the norm that `rule` assigns to the attention at path `layer`; None if it does not apply.
 
     rule["site"]: the end of the attention's template, such as "encoder.layer.*.attention.self"
     rule["at"]:   "block" (the norm is in the attention's own block), "previous" (in the block before it) or "first"
@@ -74,7 +60,7 @@ def norm_path(site: str, rule: Mapping[str, Any]) -> str | None:
     >>> norm_path("layers.3.self_attn", {"site": "layers.*.self_attn", "at": "block", "norm": "input_layernorm"})
     'layers.3.input_layernorm'
     """
-    words, template = site.split("."), path_template(site)
+    words, template = layer.split("."), path_template(layer)
     numbers = [i for i, word in enumerate(words) if word.isdecimal()]
     if not numbers or not ends_with(template, str(rule["site"])):
         return None

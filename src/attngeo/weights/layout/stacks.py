@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, TypeVar
+from dataclasses import replace
+from typing import Any
 
 from attngeo.weights.layout.config_scope import sub_configs
 from attngeo.weights.layout.diffusers import group_stacks
 from attngeo.weights.layout.families import family
-from attngeo.weights.layout.site import Location
+from attngeo.weights.layout.layer import Layer, own_word
 
 _MODALITIES = (
     ("vision", re.compile(r"vision|visual|image|\bvit\b|\bimg", re.IGNORECASE)),
@@ -18,41 +19,34 @@ _MODALITIES = (
 )
 _CAUSAL = re.compile(r"CausalLM|LMHead|ForConditionalGeneration")
 
-AnyLocation = TypeVar("AnyLocation", bound=Location)
 
-
-def name_stacks(sites: Sequence[AnyLocation], config: Mapping[str, Any] | None) -> list[tuple[str, int, AnyLocation]]:
-    """Return (stack, layer, site) for every site: stacks in order of appearance, layers numbered from 0 in each.
+def name_stacks(layers: Sequence[Layer], config: Mapping[str, Any] | None) -> list[Layer]:
+    """Return the layers with the names of their stacks: stacks in order of appearance, layers numbered from 0 in each.
 
     Layers whose paths differ in their numbers alone (they share a template) form one stack. Cross-attention layers form
     the stack "cross".
     """
     if config is not None and "_class_name" in config:
-        return _number(group_stacks(sites, config))
-    examples = {site.template: site for site in sites}
-    templates = list(dict.fromkeys(site.template for site in sites if not site.cross))
-    with_cross = {_block(site.template) for site in sites if site.cross}
-    names = _stack_names(templates, examples, with_cross, config)
-    stacks: dict[str, list[AnyLocation]] = {}
-    for site in sites:
-        stacks.setdefault("cross" if site.cross else names[site.template], []).append(site)
-    return _number(stacks)
-
-
-def _number(stacks: Mapping[str, list[AnyLocation]]) -> list[tuple[str, int, AnyLocation]]:
-    """Return (stack, layer, site) for the sites of all stacks."""
+        stacks = group_stacks(layers, config)
+    else:
+        examples = {layer.template: layer for layer in layers if not layer.cross}
+        with_cross = {_block(layer.template) for layer in layers if layer.cross}
+        names = _stack_names(examples, with_cross, config)
+        stacks = {}
+        for layer in layers:
+            stacks.setdefault("cross" if layer.cross else names[layer.template], []).append(layer)
     return [
-        (stack, layer, site)
+        replace(layer, stack=stack, layer=number)
         for stack, members in stacks.items()
-        for layer, site in zip(_layer_numbers(members), members, strict=True)
+        for number, layer in zip(_layer_numbers(members), members, strict=True)
     ]
 
 
-def _layer_numbers(sites: Sequence[Location]) -> list[int]:
+def _layer_numbers(layers: Sequence[Layer]) -> list[int]:
     """Return the numbers in the paths if one number tells the layers apart, otherwise 0, 1, 2, …"""
-    numbers = [site.indices[-1] if site.indices else 0 for site in sites]
-    one_number = len({site.template for site in sites}) == 1 and len({site.indices[:-1] for site in sites}) == 1
-    return numbers if one_number and len(set(numbers)) == len(numbers) else list(range(len(sites)))
+    numbers = [layer.indices[-1] if layer.indices else 0 for layer in layers]
+    one_number = len({layer.template for layer in layers}) == 1 and len({layer.indices[:-1] for layer in layers}) == 1
+    return numbers if one_number and len(set(numbers)) == len(numbers) else list(range(len(layers)))
 
 
 def _block(template: str) -> str:
@@ -61,17 +55,17 @@ def _block(template: str) -> str:
 
 
 def _stack_names(
-    templates: Sequence[str],
-    examples: Mapping[str, Location],
-    with_cross: Collection[str],
-    config: Mapping[str, Any] | None,
+    examples: Mapping[str, Layer], with_cross: Collection[str], config: Mapping[str, Any] | None
 ) -> dict[str, str]:
-    """Return the name of each template's stack: by modality, by "encoder" or "decoder" in the path, or by direction."""
-    modalities = {template: _modality(examples[template]) for template in templates}
+    """Return the name of each template's stack: by modality, by "encoder" or "decoder" in the path, or by direction.
+
+    examples: a layer of each template
+    """
+    modalities = {template: _modality(layer) for template, layer in examples.items()}
     names: dict[str, str] = {}
-    for template in templates:
-        modality, side = modalities[template], _side(template)
-        same = [other for other in templates if modalities[other] == modality]
+    for template, modality in modalities.items():
+        side = _side(template)
+        same = [other for other in modalities if modalities[other] == modality]
         if modality in ("vision", "audio") and _has_other_modality(config, modality):
             # All other stacks of the model may have been left out; this one is still not its language model.
             names[template] = _with_side(modality, side, same)
@@ -99,11 +93,11 @@ def _has_other_modality(config: Mapping[str, Any] | None, modality: str) -> bool
     return any(words.search(key) for key in keys for name, words in _MODALITIES if name != modality)
 
 
-def _modality(site: Location) -> str:
+def _modality(layer: Layer) -> str:
     """Return "vision", "audio" or "text", else the name of the layer's sub-config, "" for the whole config."""
-    scope = site.scope.name if site.scope is not None else None
+    scope = layer.scope.name if layer.scope is not None else None
     for name, words in _MODALITIES:
-        if words.search(scope or site.path):
+        if words.search(scope or layer.path):
             return name
     return scope or ""
 
@@ -136,7 +130,5 @@ def _make_unique(names: dict[str, str]) -> dict[str, str]:
     for name in set(names.values()):
         same = [template for template, own in names.items() if own == name]
         for index, template in enumerate(same[1:], 1):
-            others = {word for other in same if other != template for word in other.split(".")}
-            words = [word for word in template.split(".") if word not in others and word != "*"]
-            names[template] = f"{name}-{words[0]}" if words else f"{name}-{index}"
+            names[template] = f"{name}-{own_word(template, same) or index}"
     return names

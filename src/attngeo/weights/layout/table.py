@@ -1,8 +1,9 @@
-"""The table of layouts: by which tensor names a family stores its queries and keys, and in which kind of storage.
+"""The table of layouts: by which tensor names a model stores its queries and keys, and in which kind of storage.
 
 A tensor's name is `path.leaf`. A row of the table names the leaves that hold the queries and the keys below one path,
-and the storage class that knows how the heads lie in them. `docs/coverage.md` lists the model types for which the
-query-key products of a live model agree with the table.
+and the storage class that knows how the heads lie in them. Some leaves mean something else in every family; the facts
+about a model type say which storage they have there (`Family.storage`). `docs/coverage.md` lists the model types for
+which the query-key products of a live model agree with the table.
 """
 
 from __future__ import annotations
@@ -11,11 +12,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from attngeo.weights.layout.storage.base import Storage
-from attngeo.weights.layout.storage.fused import Blocks, CodeGen, PerHead
-from attngeo.weights.layout.storage.key_value import KeyValue
-from attngeo.weights.layout.storage.latent import Latent
-from attngeo.weights.layout.storage.separate import Separate
+from attngeo.weights.layout.storage import Blocks, BlocksFirst, CodeGen, KeyValue, Latent, PerHead, Separate, Storage
 
 
 @dataclass(frozen=True)
@@ -24,18 +21,24 @@ class Layout:
 
     query: str  # leaf of the tensor that holds the queries
     key: str  # leaf of the tensor that holds the keys; the same leaf in fused storage
-    storage: type[Storage] | None  # None: linear attention, which has no product of queries and keys; never scored
-    transposed: bool = False  # tensors are stored [in, out] (Conv1D, XLNet) instead of [out, in]
-    types: frozenset[str] | None = None  # model types the row is for; None: all types
-    condition: str | None = None  # a config key that must be true for the row to hold; "!key": must be false
+    # None: linear attention, which has no product of queries and keys, so that it is never scored. `Storage` itself:
+    # the row holds only where the facts about the model type name the storage.
+    storage: type[Storage] | None
     others: Mapping[str, str] = field(default_factory=dict)  # role → leaf of a further tensor (latent attention)
     unambiguous: bool = False  # the leaves have one meaning everywhere: the row holds without a transformers config
+    diffusers: bool = False  # the row is for models of diffusers alone
     suffix: str = ""  # added to the layer's path, where one path holds several attentions
     gains: tuple[str, str] | None = None  # leaves of the QK-norm gains; None: those of `QK_GAINS` that are there
 
 
-def _types(text: str) -> frozenset[str]:
-    return frozenset(text.split())
+# What the facts about a model type may name as the storage of a leaf: the class, and whether it is stored [in, out].
+STORAGES: dict[str, tuple[type[Storage], bool]] = {
+    "per head": (PerHead, False),  # with one key head, the same as blocks
+    "blocks": (Blocks, False),
+    "blocks in-out": (Blocks, True),
+    "codegen": (CodeGen, False),
+    "separate in-out": (Separate, True),
+}
 
 
 def _separate(*pairs: str) -> list[Layout]:
@@ -43,8 +46,32 @@ def _separate(*pairs: str) -> list[Layout]:
     return [Layout(query, key, Separate, unambiguous=True) for query, _, key in (pair.partition("/") for pair in pairs)]
 
 
+# Added to the path of a layer with joint attention for the forms that involve its second stream.
+SECOND = "second"  # second stream with itself
+TO_SECOND = "cross_to_second"  # queries of the first stream, keys of the second
+FROM_SECOND = "cross_from_second"  # queries of the second stream, keys of the first
+
+
+# Joint attention: two streams, such as image and text, share one product of queries and keys. That makes four forms:
+# one per stream (that of the first stream is an ordinary row), and one for the queries of each stream with the keys of
+# the other. Leaves of queries and keys, leaves of their gains, suffix.
+_JOINT = (
+    ("add_q_proj", "add_k_proj", "norm_added_q", "norm_added_k", SECOND),
+    ("to_q", "add_k_proj", "norm_q", "norm_added_k", TO_SECOND),
+    ("add_q_proj", "to_k", "norm_added_q", "norm_k", FROM_SECOND),
+    ("to_q_t", "to_k_t", "q_rms_norm_t", "k_rms_norm_t", SECOND),
+    ("to_q", "to_k_t", "q_rms_norm", "k_rms_norm_t", TO_SECOND),
+    ("to_q_t", "to_k", "q_rms_norm_t", "k_rms_norm", FROM_SECOND),
+)
+
+
+def _joint(query: str, key: str, q_norm: str, k_norm: str, suffix: str) -> Layout:
+    gains = f"{q_norm}.weight", f"{k_norm}.weight"
+    return Layout(f"{query}.weight", f"{key}.weight", Separate, diffusers=True, suffix=suffix, gains=gains)
+
+
 TABLE: tuple[Layout, ...] = (
-    Layout("qkv_proj.weight", "output_gate.weight", None, types=_types("minimax")),
+    Layout("qkv_proj.weight", "output_gate.weight", None),  # lightning attention
     Layout("attn_qkv.weight", "ssm_out.weight", None),  # GGUF's gated delta nets
     # Kimi delta attention, in files and in live models; its queries have the name of those of attention layers.
     Layout("q_proj.weight", "A_log", None),
@@ -86,25 +113,10 @@ TABLE: tuple[Layout, ...] = (
         "attention.projection_query.weight/attention.projection_key.weight",
     ),
     Layout("cross_attn_q.weight", "cross_attn_k.weight", Separate, suffix="cross_attn"),  # GGUF's encoder-decoders
-    Layout("q", "k", Separate, transposed=True, types=_types("xlnet")),
-    # Fused storage: one row per order of the heads.
-    Layout("in_proj.weight", "in_proj.weight", PerHead, types=_types("deberta")),
-    Layout(
-        "query_key_value.weight",
-        "query_key_value.weight",
-        PerHead,
-        types=_types("gpt_neox gpt_neox_japanese bloom persimmon fuyu falcon"),
-    ),
-    Layout("qkv_proj.weight", "qkv_proj.weight", CodeGen, types=_types("codegen")),
-    Layout("c_attn.weight", "c_attn.weight", Blocks, types=_types("gpt_bigcode"), condition="multi_query"),
-    Layout("c_attn.weight", "c_attn.weight", PerHead, types=_types("gpt_bigcode"), condition="!multi_query"),
-    Layout(
-        "c_attn.weight",
-        "c_attn.weight",
-        Blocks,
-        transposed=True,
-        types=_types("gpt2 gpt-sw3 openai-gpt imagegpt decision_transformer clvp"),
-    ),
+    Layout("q", "k", Storage),  # XLNet
+    # Fused storage, in the order of the heads that the facts about the type name: the projection of a state-space model
+    # is called in_proj, too.
+    *(Layout(leaf, leaf, Storage) for leaf in ("in_proj.weight", "query_key_value.weight", "c_attn.weight")),
     *(
         Layout(leaf, leaf, Blocks, unambiguous=leaf in ("in_proj_weight", "qkv.weight"))
         for leaf in (
@@ -120,10 +132,11 @@ TABLE: tuple[Layout, ...] = (
     ),
     Layout("q_proj.weight", "kv_proj.weight", KeyValue),
     Layout("to_q.weight", "to_kv.weight", KeyValue),
+    *(_joint(*row) for row in _JOINT),
+    Layout("to_query.weight", "to_key.weight", Separate, diffusers=True),
+    Layout("to_qkv.weight", "to_qkv.weight", Blocks, diffusers=True),
+    Layout("to_qkv_mlp_proj.weight", "to_qkv_mlp_proj.weight", BlocksFirst, diffusers=True),
 )
-
-# Model types whose query projection stores, behind the query of each head, the gate of the head's output.
-GATED_TYPES = re.compile(r"qwen3_?(next|5)|qwen4_?exp")
 
 # Gains applied to queries and keys after their projection: leaves of query and key gain, beside the projections.
 QK_GAINS: tuple[tuple[str, str], ...] = (

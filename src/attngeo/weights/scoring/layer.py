@@ -10,7 +10,7 @@ import numpy as np
 
 from attngeo.arrays import is_torch, namespace
 from attngeo.io.threads import each
-from attngeo.weights.layout.attention_weights import AttentionWeights, Norm, layer_form_factors
+from attngeo.weights.layout.layer import Layer, Norm, layer_form_factors
 from attngeo.weights.layout.rotary import RotaryPairs
 from attngeo.weights.scoring.engine import SMALL, Scores, score_precisely
 
@@ -25,7 +25,7 @@ class LayerFactors:
     key: Any  # [G, d_k, r]
 
     @classmethod
-    def of(cls, weights: AttentionWeights) -> LayerFactors:
+    def of(cls, weights: Layer) -> LayerFactors:
         """Return the factors of a layer; they share its memory."""
         return cls(weights.query, weights.key)
 

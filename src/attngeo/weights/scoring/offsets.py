@@ -29,7 +29,7 @@ from attngeo.arrays import Floats
 from attngeo.display import Drawable, draw
 from attngeo.errors import InputError
 from attngeo.io.threads import shared_cores
-from attngeo.weights.layout.attention_weights import AttentionWeights, layer_form_factors
+from attngeo.weights.layout.layer import Layer, layer_form_factors
 from attngeo.weights.layout.layers import open_layers
 from attngeo.weights.layout.rotary import RotaryPairs
 from attngeo.weights.scoring.layer import side_by_side
@@ -186,7 +186,7 @@ def offset_curves(
         return OffsetCurves(source.model, offsets, tuple(curves))
 
 
-def _layer_curve(weights: AttentionWeights, rotary: RotaryPairs, offsets: Floats) -> OffsetCurve:
+def _layer_curve(weights: Layer, rotary: RotaryPairs, offsets: Floats) -> OffsetCurve:
     """Return the curve of a layer form."""
     query, key = (side.astype(np.float64) for side in (weights.query, weights.key))
     query, key = layer_form_factors(query, key)  # [G, d, r]

@@ -13,7 +13,7 @@ from attngeo.errors import InputError, first_line
 from attngeo.io.names import first_names
 from attngeo.io.progress import Progress, accepts_progress_bar
 from attngeo.io.threads import prefetch, shared_cores, together
-from attngeo.weights.layout.attention_weights import AttentionWeights
+from attngeo.weights.layout.layer import Layer
 from attngeo.weights.layout.layers import open_layers
 from attngeo.weights.layout.rotary import RotaryPairs
 from attngeo.weights.scoring.engine import Scores
@@ -135,7 +135,7 @@ def score_rows(
         _check_name(name)
         notes |= dict.fromkeys(f"{name}: {remark}" for remark in source.left_out)
         repaired = RepairedNull() if nulls else None
-        upcoming: Iterable[AttentionWeights] = source if target is None else (_on_device(one, target) for one in source)
+        upcoming: Iterable[Layer] = source if target is None else (_on_device(one, target) for one in source)
         with closing(prefetch(upcoming, stop=source.stop)) as read:
             for done, weights in enumerate(read, 1):
                 notes |= dict.fromkeys(f"{name}: {remark}" for remark in _remarks(weights, source.model_type, heads))
@@ -160,7 +160,7 @@ def _check_name(name: str) -> None:
         raise InputError(f"{name!r}: is not valid UTF-8, expected another name: model= or a link to it") from None
 
 
-def _remarks(weights: AttentionWeights, model_type: str, heads: bool) -> Iterator[str]:
+def _remarks(weights: Layer, model_type: str, heads: bool) -> Iterator[str]:
     """Yield what a reader of the scores of a layer must know."""
     if heads and not weights.heads_known:
         yield "the number of heads is unknown, so only layers are scored; set num_heads= (--num-heads)"
@@ -192,7 +192,7 @@ def open_device(name: str) -> Device:
     return device
 
 
-def _on_device(weights: AttentionWeights, device: Device) -> AttentionWeights:
+def _on_device(weights: Layer, device: Device) -> Layer:
     """Return the layer with tensors in float64 on the device in place of its arrays."""
     import torch
 
@@ -207,7 +207,7 @@ def _on_device(weights: AttentionWeights, device: Device) -> AttentionWeights:
 
 
 def layer_rows(
-    weights: AttentionWeights,
+    weights: Layer,
     *,
     heads: bool = True,
     finer: bool = True,
@@ -254,13 +254,13 @@ def layer_rows(
     return rows
 
 
-def turning_pairs(weights: AttentionWeights) -> RotaryPairs | None:
+def turning_pairs(weights: Layer) -> RotaryPairs | None:
     """Return the rotary pairs of a layer, None where nothing is known to rotate."""
     rotates = weights.rotary_known and weights.rotary is not None and len(weights.rotary.turning) > 0
     return weights.rotary if rotates else None
 
 
-def _rows(weights: AttentionWeights, heads: Sequence[int | None], scores: Scores[Any]) -> list[Row]:
+def _rows(weights: Layer, heads: Sequence[int | None], scores: Scores[Any]) -> list[Row]:
     """Return the rows of forms from their scores; the head None is the layer form."""
     r = weights.key.shape[2]
     common = {
@@ -286,7 +286,7 @@ def _add_folded(rows: Sequence[Row], scores: Scores[Any]) -> None:
         row |= {f"{name}_folded": value for name, value in found.items()}
 
 
-def _add_gaussian_null(row: Row, weights: AttentionWeights, rotary: RotaryPairs | None) -> None:
+def _add_gaussian_null(row: Row, weights: Layer, rotary: RotaryPairs | None) -> None:
     """Add the columns that compare a form with independent Gaussian factors of the same shape."""
     d_query, d_key, r = row["query_width"], row["key_width"], row["rank"]
     null = gaussian_null(d_query, d_key, r)

@@ -8,8 +8,7 @@ from dataclasses import dataclass, replace
 
 from attngeo.errors import InputError
 from attngeo.io.threads import prefetch
-from attngeo.weights.layout.attention_weights import AttentionWeights
-from attngeo.weights.layout.layer_plan import LayerPlan
+from attngeo.weights.layout.layer import Layer
 from attngeo.weights.layout.layers import Layers
 
 
@@ -17,8 +16,8 @@ from attngeo.weights.layout.layers import Layers
 class LayerPair:
     """One layer of the first model with the layer of the second model that has the same stack and number."""
 
-    a: AttentionWeights
-    b: AttentionWeights
+    a: Layer
+    b: Layer
 
     @property
     def heads_known(self) -> bool:
@@ -45,7 +44,7 @@ class PairedLayers:
     """The layers that two models have in common. Iteration reads them in order, once, one pair at a time."""
 
     a: Layers
-    b: Layers  # as many plans as `a`, in the same order
+    b: Layers  # as many layers as `a`, in the same order
     same_depth: bool  # both models have the same stacks, with the same layers
     notes: tuple[str, ...] = ()  # what is left out, and which stacks were paired under different names
 
@@ -67,39 +66,39 @@ def pair_layers(a: Layers, b: Layers) -> PairedLayers:
 
     InputError: there are none, because the stacks or the widths differ
     """
-    stacks_a, stacks_b = (list(dict.fromkeys(plan.stack for plan in layers.plans)) for layers in (a, b))
+    stacks_a, stacks_b = (list(dict.fromkeys(layer.stack for layer in layers.unread)) for layers in (a, b))
     renamed = {stacks_b[0]: stacks_a[0]} if len(stacks_a) == len(stacks_b) == 1 else {}
     notes = []
     if renamed and stacks_a != stacks_b:
         notes.append(f"The stack {stacks_a[0]} of {a.model} is compared with the stack {stacks_b[0]} of {b.model}")
-    plans_b = {(renamed.get(plan.stack, plan.stack), plan.layer): plan for plan in b.plans}
-    common = [(plan, plans_b[plan.stack, plan.layer]) for plan in a.plans if (plan.stack, plan.layer) in plans_b]
+    of_b = {(renamed.get(layer.stack, layer.stack), layer.layer): layer for layer in b.unread}
+    common = [(layer, of_b[layer.stack, layer.layer]) for layer in a.unread if (layer.stack, layer.layer) in of_b]
     if not common:
-        of_a, of_b = ", ".join(stacks_a), ", ".join(stacks_b)
-        raise InputError(f"{a.model} has the stacks {of_a}, {b.model} has {of_b}: expected a stack that both have")
+        names_a, names_b = ", ".join(stacks_a), ", ".join(stacks_b)
+        raise InputError(
+            f"{a.model} has the stacks {names_a}, {b.model} has {names_b}: expected a stack that both have"
+        )
     same = [pair for pair in common if widths(a, pair[0]) == widths(b, pair[1])]
     if not same:
-        both = " and ".join(_width_text(layers, plan) for layers, plan in zip((a, b), common[0], strict=True))
+        both = " and ".join(_width_text(layers, layer) for layers, layer in zip((a, b), common[0], strict=True))
         raise InputError(f"{a.model} and {b.model} have the widths {both}: forms of different width have no cosine")
     if len(same) < len(common):
         notes.append(f"{len(common) - len(same)} of {len(common)} common layers differ in width and are left out")
-    same_depth = len(common) == len(a.plans) == len(b.plans)
+    same_depth = len(common) == a.count == b.count
     if not same_depth:
         notes.append(f"{len(common)} layers are in both models; {a.model} has {a.count}, {b.model} has {b.count}")
     return PairedLayers(
-        replace(a, plans=tuple(plan for plan, _ in same)),
-        replace(b, plans=tuple(plan for _, plan in same)),
+        replace(a, unread=tuple(layer for layer, _ in same)),
+        replace(b, unread=tuple(layer for _, layer in same)),
         same_depth,
         tuple(notes),
     )
 
 
-def widths(layers: Layers, plan: LayerPlan) -> tuple[int, int]:
+def widths(layers: Layers, layer: Layer) -> tuple[int, int]:
     """Return the widths of the vectors that the queries and the keys of a layer read."""
-    storage, tensors = plan.site.storage, layers.checkpoint.tensors
-    query, key = (storage.matrix_shape(name, {name: tensors[name].shape})[1] for name in storage.inputs)
-    return query, key
+    return layer.storage.widths({name: layers.checkpoint.tensors[name].shape for name in layer.storage.inputs})
 
 
-def _width_text(layers: Layers, plan: LayerPlan) -> str:
-    return "×".join(map(str, dict.fromkeys(widths(layers, plan))))
+def _width_text(layers: Layers, layer: Layer) -> str:
+    return "×".join(map(str, dict.fromkeys(widths(layers, layer))))

@@ -1,7 +1,8 @@
 """Which models have fixed sinusoidal positions in their hidden dimensions.
 
 The sinusoids are the same in every model of that width. They tell the hidden dimensions apart before training begins,
-so models trained from different initial values share a basis, and a permuted basis is no null for them.
+so models trained from different initial values share a basis, and a permuted basis is no null for them. Which model
+types have them is a fact about the type, found on small live models (`python -m tools.prove_positions`).
 """
 
 from __future__ import annotations
@@ -9,78 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-# Model types of transformers whose queries or keys read fixed values in at least one stack, as small live models show
-# (`python -m tools.prove_positions`).
-PROVED = frozenset(
-    [
-        "autoformer",
-        "canary",
-        "conditional_detr",
-        "ctrl",
-        "d_fine",
-        "deimv2",
-        "detr",
-        "fsmt",
-        "informer",
-        "kosmos-2",
-        "kosmos-2.5",
-        "m2m_100",
-        "marian",
-        "maskformer",
-        "moss_transcribe_diarize_audio",
-        "musicgen",
-        "musicgen_melody",
-        "nllb-moe",
-        "patchtst",
-        "pegasus",
-        "pegasus_x",
-        "pp_doclayout_v3",
-        "pp_doclayout_v4",
-        "qwen2_audio_encoder",
-        "rt_detr",
-        "rt_detr_v2",
-        "sam3",
-        "sam3_lite_text",
-        "seamless_m4t",
-        "seamless_m4t_v2",
-        "speech_to_text",
-        "table-transformer",
-        "time_series_transformer",
-        "tipsv2",
-        "tipsv2_text_model",
-        "videomae",
-        "videoprism",
-        "vit_mae",
-        "voxtral_encoder",
-        "whisper",
-        "xglm",
-    ]
-)
-# Types whose code adds fixed sinusoids to hidden states, which the live model does not show: they are multiplied by
-# learned scales, read by deformable attention only, loaded from the checkpoint, or part of a model that was not run.
-READ_FROM_CODE = frozenset(
-    [
-        "audioflamingo3_encoder",
-        "cohere_asr",
-        "dab-detr",
-        "deformable_detr",
-        "grounding-dino",
-        "kosmos_2_text_model",
-        "mask2former",
-        "mm-grounding-dino",
-        "musicgen_decoder",
-        "musicgen_melody_decoder",
-        "omdet-turbo",
-        "oneformer",
-        "patchtsmixer",
-        "qwen2_5_omni_audio_encoder",
-        "qwen3_asr_encoder",
-        "qwen3_omni_moe_audio_encoder",
-        "speecht5",
-        "timesfm",
-    ]
-)
-FIXED = PROVED | READ_FROM_CODE
+from attngeo.weights.layout.families import family
+
 # Config switches of types that can have either kind.
 SWITCHES = {
     "sinusoidal_pos_embds": True,
@@ -98,7 +29,8 @@ def has_fixed_positions(config: Mapping[str, Any] | None) -> bool:
     (True, False)
     """
     return any(
-        part.get("model_type") in FIXED or any(part.get(key) == value for key, value in SWITCHES.items())
+        family(str(part.get("model_type"))).fixed_positions
+        or any(part.get(key) == value for key, value in SWITCHES.items())
         for part in _parts(config or {})
     )
 
