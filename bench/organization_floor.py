@@ -58,10 +58,10 @@ class ComparisonCounter:
     def __enter__(self) -> ComparisonCounter:
         self._originals = distance._folder_distances, grow.l1_distances
 
-        def folder_distances(slices: Any, first: Any, second: Any) -> Any:
+        def folder_distances(slices: Any, first: Any, second: Any, sums: Any) -> Any:
             n = len(slices)
             needed = n * (n - 1) / 2 * np.count_nonzero(first[1]) * np.count_nonzero(second[1])
-            return self._timed(self._originals[0], needed, slices, first, second)
+            return self._timed(self._originals[0], needed, slices, first, second, sums)
 
         def l1_distances(points: Any, rows: Any, columns: Any = None) -> Any:
             pairs = len(rows) * (len(rows) - 1) / 2 if columns is None else len(rows) * len(columns)

@@ -160,7 +160,7 @@ def folder_minima(
     """
     n, a, b = slices.shape
     count = chosen_b.size  # coordinates per folder F₁
-    means = np.zeros((minima.shape[0], max(2 * COORDINATES, count) + LANES))
+    means = np.zeros((minima.shape[0], max(COORDINATES, count) + LANES))
     totals = np.zeros(scale_b.size)
     filled = 0  # columns of `means` in use
     for index in range(lo, hi):

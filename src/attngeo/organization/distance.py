@@ -110,8 +110,9 @@ class SliceDistances:
             update = [(-1, removed, before[1]), (-1, common, removed_b), (1, common, added_b), (1, added, second)]
             if sum(map(_pairs, update)) < _pairs(steps[0]):
                 steps, distances = update, known
+        sums: dict[int, Floats] = {}
         for sign, one, two in steps:
-            distances = distances + sign * _folder_distances(slices, one, two)
+            distances = distances + sign * _folder_distances(slices, one, two, sums)
         distances = np.maximum(distances, 0.0)
         self._known = (first, second, distances)
         unit = [float(tree.size) ** -beta * 2.0 ** (-alpha * (tree.depth - 1)) for tree in trees]
@@ -135,8 +136,11 @@ def _changes(before: Weighted, now: Weighted) -> tuple[Weighted, Weighted, Weigh
     return (old, removed), (new, common), (new, added)
 
 
-def _folder_distances(slices: AnyArray, first: Weighted, second: Weighted) -> Floats:
-    """Return the l1 distances [n, n] of slices [n, a, b] in their weighted means over pairs of folders."""
+def _folder_distances(slices: AnyArray, first: Weighted, second: Weighted, sums: dict[int, Floats]) -> Floats:
+    """Return the l1 distances [n, n] of slices [n, a, b] in their weighted means over pairs of folders.
+
+    sums: the last sums over folders of the middle axis, by `id` of the folders, which the next call may use again
+    """
     n = slices.shape[0]
     (one, two), scales = (first[0], second[0]), [weights / folders.size for folders, weights in (first, second)]
     chosen, chosen_b = map(np.flatnonzero, scales)  # a folder of weight 0 is left out
@@ -147,13 +151,15 @@ def _folder_distances(slices: AnyArray, first: Weighted, second: Weighted) -> Fl
         return _dense_distances(slices, rows[chosen], columns[chosen_b])
     # Without a common centre sums of minima are small. Sixteen slices estimate it well enough.
     centre = slices[:: -(-n // 16)].mean(0, dtype=np.float64)  # [a, b]
-    sums = np.empty((n, one.count - slices.shape[1], slices.shape[2]))  # over the larger folders of the middle axis
-    add_up = jit.folder_sums
-    threads.spread(lambda lo, hi: add_up(slices, centre, one.start, one.child, sums, lo, hi), n, cost=4.0 * slices.size)
+    if id(one) not in sums:
+        sums.clear()
+        total = sums[id(one)] = np.empty((n, one.count - slices.shape[1], slices.shape[2]))
+        fill = jit.folder_sums
+        threads.spread(lambda lo, hi: fill(slices, centre, one.start, one.child, total, lo, hi), n, cost=slices.size)
 
     def work(lo: int, hi: int, part: Floats) -> None:
         folders = (chosen, scales[0], two.start, two.child, chosen_b, scales[1])
-        jit.folder_minima(slices, centre, sums, *folders, part, lo, hi)
+        jit.folder_minima(slices, centre, sums[id(one)], *folders, part, lo, hi)
 
     side = -(-n // jit.SIDE) * jit.SIDE
     cost = n * len(chosen) * (0.5 * n * len(chosen_b) + 8 * slices.shape[2])
