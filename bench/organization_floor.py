@@ -56,7 +56,7 @@ class ComparisonCounter:
         self.needed = self.seconds = 0.0
 
     def __enter__(self) -> ComparisonCounter:
-        self._originals = distance._folder_distances, grow.l1_distances
+        self._originals = distance._folder_distances, grow.l1_distances  # type: ignore[attr-defined]
 
         def folder_distances(slices: Any, first: Any, second: Any, sums: Any) -> Any:
             n = len(slices)
@@ -67,11 +67,11 @@ class ComparisonCounter:
             pairs = len(rows) * (len(rows) - 1) / 2 if columns is None else len(rows) * len(columns)
             return self._timed(self._originals[1], pairs * points.shape[1], points, rows, columns)
 
-        distance._folder_distances, grow.l1_distances = folder_distances, l1_distances
+        distance._folder_distances, grow.l1_distances = folder_distances, l1_distances  # type: ignore[attr-defined]
         return self
 
     def __exit__(self, *_: object) -> None:
-        distance._folder_distances, grow.l1_distances = self._originals
+        distance._folder_distances, grow.l1_distances = self._originals  # type: ignore[attr-defined]
 
     def _timed(self, work: Any, needed: float, *arguments: Any) -> Any:
         self.needed += needed
