@@ -161,7 +161,7 @@ def folder_minima(
     n, a, b = slices.shape
     count = chosen_b.size  # coordinates per folder F₁
     means = np.zeros((minima.shape[0], max(COORDINATES, count) + LANES))
-    totals = np.zeros(scale_b.size)
+    totals, last = np.zeros(scale_b.size), chosen_b[-1]
     filled = 0  # columns of `means` in use
     for index in range(lo, hi):
         f = chosen[index]
@@ -172,7 +172,7 @@ def folder_minima(
                     totals[x] = row[x] - middle[x]
             else:
                 totals[:b] = sums[i, f - a]
-            for g in range(b, scale_b.size):
+            for g in range(b, last + 1):
                 total = 0.0
                 for k in range(start[g], start[g + 1]):
                     total += totals[child[k]]
