@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from attngeo.io import threads
-from attngeo.organization import grow, kernels, organize, planted, questionnaire
+from attngeo.organization import distance, grow, kernels, organize, planted
 
 SHAPES = ((128, 128, 144), (256, 256, 128), (256, 256, 192))
 RUNS = 5
@@ -56,23 +56,22 @@ class ComparisonCounter:
         self.needed = self.seconds = 0.0
 
     def __enter__(self) -> ComparisonCounter:
-        self._modules: list[Any] = [questionnaire, grow]  # which import the two functions by name
-        self._originals = self._modules[0].slice_distances, self._modules[1].l1_distances
+        self._originals = distance._folder_distances, grow.l1_distances  # type: ignore[attr-defined]
 
-        def slice_distances(slices: Any, trees: Any, *rest: Any) -> Any:
+        def folder_distances(slices: Any, first: Any, second: Any, sums: Any) -> Any:
             n = len(slices)
-            folders = [tree.folders.count for tree in trees]
-            return self._timed(self._originals[0], n * (n - 1) / 2 * np.prod(folders), slices, trees, *rest)
+            needed = n * (n - 1) / 2 * np.count_nonzero(first[1]) * np.count_nonzero(second[1])
+            return self._timed(self._originals[0], needed, slices, first, second, sums)
 
         def l1_distances(points: Any, rows: Any, columns: Any = None) -> Any:
             pairs = len(rows) * (len(rows) - 1) / 2 if columns is None else len(rows) * len(columns)
             return self._timed(self._originals[1], pairs * points.shape[1], points, rows, columns)
 
-        self._modules[0].slice_distances, self._modules[1].l1_distances = slice_distances, l1_distances
+        distance._folder_distances, grow.l1_distances = folder_distances, l1_distances  # type: ignore[attr-defined]
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._modules[0].slice_distances, self._modules[1].l1_distances = self._originals
+        distance._folder_distances, grow.l1_distances = self._originals  # type: ignore[attr-defined]
 
     def _timed(self, work: Any, needed: float, *arguments: Any) -> Any:
         self.needed += needed

@@ -25,7 +25,6 @@ LARGE, SMALL = (512, 512, 384), (256, 256, 192)
 TARGET = 20.0  # speed-up over two CPU threads
 STAGES = (
     "cosine_affinity",
-    "slice_distances",
     "affinity_from_distance",
     "flexible_tree",
     "expanded_slices",
@@ -97,9 +96,10 @@ def seconds_per_stage(array: np.ndarray) -> dict[str, float]:
     import torch
 
     from attngeo.organization import questionnaire
+    from attngeo.organization.distance import SliceDistances
 
     seconds: dict[str, float] = {}
-    functions: list[tuple[Any, str]] = [(questionnaire, name) for name in STAGES]
+    functions: list[tuple[Any, str]] = [(questionnaire, name) for name in STAGES] + [(SliceDistances, "through")]
     originals = [getattr(owner, name) for owner, name in functions]
 
     def timed_stage(name: str, work: Any) -> Any:

@@ -69,7 +69,8 @@ def test_distinct_folders_and_their_weights_are_those_of_all_levels(n, seed, lop
             (np.bincount(row) / n) ** beta @ np.full(row.max() + 1, 2.0 ** (-alpha * level))
             for level, row in enumerate(tree.levels)
         )
-        assert folders.weights(alpha, beta).sum() == pytest.approx(direct, rel=1e-12)
+        unit = n**-beta * 2.0 ** (-alpha * (tree.depth - 1))
+        assert unit * folders.weights(alpha, beta).sum() == pytest.approx(direct, rel=1e-12)
 
 
 @given(n=st.integers(1, 30), seed=st.integers(0, 10**6))

@@ -138,9 +138,11 @@ def folder_minima(
     slices: Numbers,
     centre: Floats,
     sums: Floats,
+    chosen: Ints,
     scale: Floats,
     start: Ints,
     child: Ints,
+    chosen_b: Ints,
     scale_b: Floats,
     minima: Floats,
     lo: int,
@@ -149,19 +151,20 @@ def folder_minima(
     """Add to minima [n, n], padded, the sums of minima of slices over pairs of folders (F₁, F₂), from the diagonal up.
 
     slices, centre, sums: as in `folder_sums`
-    scale:                weight / size of each folder of the middle axis, of which F₁ are the folders lo … hi
-    start, child:         of the folders of the last axis, of which F₂ are all
-    scale_b:              weight / size of each of them
+    chosen, scale:        folders of the middle axis, of which F₁ are those from lo to hi; weight / size of every folder
+    start, child:         of the folders of the last axis
+    chosen_b, scale_b:    the folders F₂ of the last axis; weight / size of every folder
 
     The numbers compared are weighted means of (slices − centre) over F₁ × F₂. They are never stored all at once: a few
     of them are computed, the slices are compared in those, and the memory is used again.
     """
     n, a, b = slices.shape
-    count = scale_b.size  # coordinates per folder F₁
-    means = np.zeros((minima.shape[0], max(2 * COORDINATES, count) + LANES))
-    totals = np.zeros(count)
+    count = chosen_b.size  # coordinates per folder F₁
+    means = np.zeros((minima.shape[0], max(COORDINATES, count) + LANES))
+    totals, last = np.zeros(scale_b.size), chosen_b[-1]
     filled = 0  # columns of `means` in use
-    for f in range(lo, hi):
+    for index in range(lo, hi):
+        f = chosen[index]
         for i in range(n):
             if f < a:
                 row, middle = slices[i, f], centre[f]
@@ -169,16 +172,17 @@ def folder_minima(
                     totals[x] = row[x] - middle[x]
             else:
                 totals[:b] = sums[i, f - a]
-            for g in range(b, count):
+            for g in range(b, last + 1):
                 total = 0.0
                 for k in range(start[g], start[g + 1]):
                     total += totals[child[k]]
                 totals[g] = total
             out = means[i, filled : filled + count]
             for x in range(count):
-                out[x] = scale[f] * scale_b[x] * totals[x]
+                g = chosen_b[x]
+                out[x] = scale[f] * scale_b[g] * totals[g]
         filled += count
-        if filled + count + LANES > means.shape[1] or f == hi - 1:
+        if filled + count + LANES > means.shape[1] or index == hi - 1:
             whole = -(-filled // LANES) * LANES
             means[:, filled:whole] = 0.0  # numbers that do not fill the vectors would be added one by one
             _add_minima(means, means, minima, whole, True)

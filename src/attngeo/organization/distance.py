@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from math import prod
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -25,8 +25,12 @@ from attngeo.errors import InputError
 from attngeo.io import threads
 from attngeo.organization import kernels
 from attngeo.organization.checks import checked, checked_axis
+from attngeo.organization.folders import Folders
 from attngeo.organization.tree import Tree
 
+Weighted: TypeAlias = tuple[Folders, Floats]  # the folders of a tree, and the weight of each
+
+ROUNDING = 1e-12  # a smaller relative difference of two weights is rounding
 GROUPS, FEWEST = 16, 4  # number of groups, and the least number if their sums are large
 LARGE = 1 << 26  # bytes of group sums above which there are fewer groups
 WORTH = 4e7  # operations that justify a group, whose matrix must be cleared and added
@@ -60,7 +64,7 @@ def tree_distance(
         if (size := by_axis[other].size) != values.shape[other]:
             raise InputError(f"tree of axis {other}: has {size} elements, the array has {values.shape[other]} there")
     alpha, beta = finite_number(alpha, "alpha"), finite_number(beta, "beta")
-    return slice_distances(slices_first(values, axis), [by_axis[other] for other in others], alpha, beta)
+    return SliceDistances().through(slices_first(values, axis), [by_axis[other] for other in others], alpha, beta)
 
 
 def slices_first(array: AnyArray, axis: int) -> Any:
@@ -80,29 +84,86 @@ def slices_first(array: AnyArray, axis: int) -> Any:
     return copy
 
 
-def slice_distances(slices: AnyArray, trees: Sequence[Tree], alpha: float, beta: float) -> Floats:
-    """Return the [n, n] tree distances between slices [n, a] or [n, a, b], given the trees of the other axes."""
-    if slices.ndim == 2:
-        slices, trees = slices[:, :, None], [trees[0], Tree([[0]])]
-    n, first, second = slices.shape[0], trees[0].folders, trees[1].folders
-    scales = [each.weights(alpha, beta) / each.size for each in (first, second)]
+class SliceDistances:
+    """The tree distances between the slices of one axis, computed from the last ones while the trees change.
+
+    The sum is bilinear in the weights, and successive trees share most of their folders (always the single elements).
+    Let u and v be the former weights of the two trees, u' and v' the present ones; let C be the common part of the
+    weights, R what was removed and A what was added, so that u = C₁ + R₁ and u' = C₁ + A₁. Then
+
+        d(u', v') = d(u, v) − d(R₁, v) − d(C₁, R₂) + d(C₁, A₂) + d(A₁, v').
+    """
+
+    def __init__(self) -> None:
+        self._known: tuple[Weighted, Weighted, Floats] | None = None
+
+    def through(self, slices: AnyArray, trees: Sequence[Tree], alpha: float, beta: float) -> Floats:
+        """Return the [n, n] distances between slices [n, a] or [n, a, b], given the trees of the other axes."""
+        if slices.ndim == 2:
+            slices, trees = slices[:, :, None], [trees[0], Tree([[0]])]
+        first, second = ((tree.folders, tree.folders.weights(alpha, beta)) for tree in trees)
+        steps = [(1, first, second)]  # sign, weights of both trees
+        distances: Floats = np.zeros((slices.shape[0],) * 2)
+        if self._known is not None:
+            *before, known = self._known
+            (removed, common, added), (removed_b, _, added_b) = map(_changes, before, (first, second))
+            update = [(-1, removed, before[1]), (-1, common, removed_b), (1, common, added_b), (1, added, second)]
+            if sum(map(_pairs, update)) < _pairs(steps[0]):
+                steps, distances = update, known
+        sums: dict[int, Floats] = {}
+        for sign, one, two in steps:
+            distances = distances + sign * _folder_distances(slices, one, two, sums)
+        distances = np.maximum(distances, 0.0)
+        self._known = (first, second, distances)
+        unit = [float(tree.size) ** -beta * 2.0 ** (-alpha * (tree.depth - 1)) for tree in trees]
+        return np.asarray(distances * (unit[0] * unit[1]))
+
+
+def _pairs(step: tuple[int, Weighted, Weighted]) -> int:
+    """Return the number of pairs of folders to visit."""
+    return int(np.count_nonzero(step[1][1]) * np.count_nonzero(step[2][1]))
+
+
+def _changes(before: Weighted, now: Weighted) -> tuple[Weighted, Weighted, Weighted]:
+    """Split the weights of two trees of one axis into those that were removed, are common and were added."""
+    (old, was), (new, weights) = before, now
+    match = np.asarray([new.members.get(key, -1) for key in old.members])
+    common = np.zeros(new.count)
+    common[match[match >= 0]] = np.minimum(was[match >= 0], weights[match[match >= 0]])
+    removed, added = was - np.where(match >= 0, common[match], 0.0), weights - common
+    removed[removed <= ROUNDING * was] = 0.0
+    added[added <= ROUNDING * weights] = 0.0
+    return (old, removed), (new, common), (new, added)
+
+
+def _folder_distances(slices: AnyArray, first: Weighted, second: Weighted, sums: dict[int, Floats]) -> Floats:
+    """Return the l1 distances [n, n] of slices [n, a, b] in their weighted means over pairs of folders.
+
+    sums: the last sums over folders of the middle axis, by `id` of the folders, which the next call may use again
+    """
+    n = slices.shape[0]
+    (one, two), scales = (first[0], second[0]), [weights / folders.size for folders, weights in (first, second)]
+    chosen, chosen_b = map(np.flatnonzero, scales)  # a folder of weight 0 is left out
+    if not len(chosen) or not len(chosen_b):
+        return np.zeros((n, n))
     if is_torch(slices) or (jit := kernels.cpu()) is None:
-        return _dense_distances(slices, first.inside * scales[0][:, None], second.inside * scales[1][:, None])
+        rows, columns = one.inside * scales[0][:, None], two.inside * scales[1][:, None]
+        return _dense_distances(slices, rows[chosen], columns[chosen_b])
     # Without a common centre sums of minima are small. Sixteen slices estimate it well enough.
     centre = slices[:: -(-n // 16)].mean(0, dtype=np.float64)  # [a, b]
-    sums = np.empty((n, first.count - slices.shape[1], slices.shape[2]))  # over the larger folders of the middle axis
-    threads.spread(
-        lambda lo, hi: jit.folder_sums(slices, centre, first.start, first.child, sums, lo, hi),
-        n,
-        cost=4.0 * slices.size,
-    )
+    if id(one) not in sums:
+        sums.clear()
+        total = sums[id(one)] = np.empty((n, one.count - slices.shape[1], slices.shape[2]))
+        fill = jit.folder_sums
+        threads.spread(lambda lo, hi: fill(slices, centre, one.start, one.child, total, lo, hi), n, cost=slices.size)
 
     def work(lo: int, hi: int, part: Floats) -> None:
-        jit.folder_minima(slices, centre, sums, scales[0], second.start, second.child, scales[1], part, lo, hi)
+        folders = (chosen, scales[0], two.start, two.child, chosen_b, scales[1])
+        jit.folder_minima(slices, centre, sums[id(one)], *folders, part, lo, hi)
 
     side = -(-n // jit.SIDE) * jit.SIDE
-    cost = n * first.count * (0.5 * n * second.count + 8 * slices.shape[2])
-    minima = sum_in_groups(work, first.count, (side, side), cost)[:n, :n]
+    cost = n * len(chosen) * (0.5 * n * len(chosen_b) + 8 * slices.shape[2])
+    minima = sum_in_groups(work, len(chosen), (side, side), cost)[:n, :n]
     return _from_minima(minima, np.diag(minima), np.diag(minima), True)
 
 

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
 Row: TypeAlias = dict[str, str | float | None]  # column name → value
 
+CHUNK = 1 << 20  # coefficients whose entropy is summed at a time
 LARGEST_PERMUTED = 1 << 25  # values that trees are fitted to as a control; of a larger array, a block of its values
 TREES, DYADIC = "trees", "dyadic trees"
 PERMUTED = {TREES: "permuted: trees", DYADIC: "permuted: dyadic trees"}
@@ -224,11 +225,12 @@ class Expansion(Drawable):
             raise InputError(f"entropy: expected coarsest to be at least 1, got {coarsest}")
         if of == "network" or len(self.trees) == 2:
             columns = self._numpy().reshape(-1, 1)  # [coefficients, 1]
-            return float(_entropy(columns, self.support, normalised, coarsest)[0])
+            support = np.empty(0) if coarsest is None else self.support  # which takes 8 bytes per coefficient
+            return float(_entropy(columns, support, normalised, coarsest)[0])
         shares = [tree.rotations.share for tree in self.trees[:2]]
         bi = inverse(self._numpy(), {2: self.trees[2]})  # [queries, keys, heads] expanded along queries and keys
         # A head of zeros comes back from the coefficients of the network as rounding, of which l1/l2 says nothing.
-        rounding = float(np.finfo(bi.dtype).eps) * float(np.sqrt(np.square(bi, dtype=np.float64).sum()))
+        rounding = float(np.finfo(bi.dtype).eps) * float(np.sqrt(np.einsum("qkh,qkh->", bi, bi, dtype=np.float64)))
         return _entropy(bi.reshape(-1, bi.shape[2]), np.multiply.outer(*shares), normalised, coarsest, rounding)
 
     @cached_property
@@ -356,8 +358,9 @@ def _entropy(
     """
     if coarsest is not None:
         columns = columns[np.argsort(-support.reshape(-1), kind="stable")[:coarsest]]
-    l1 = np.abs(columns).sum(0, dtype=np.float64)
+    parts = np.array_split(columns, -(-columns.size // CHUNK))  # a copy of all would take too much memory
+    l1 = np.sum([np.abs(part).sum(0, dtype=np.float64) for part in parts], 0)
     if not normalised:
         return np.asarray(l1)
-    l2 = np.sqrt(np.square(columns, dtype=np.float64).sum(0))
+    l2 = np.sqrt(np.sum([np.square(part, dtype=np.float64).sum(0) for part in parts], 0))
     return np.asarray(np.divide(l1, l2, out=np.zeros_like(l1), where=l2 > rounding))

@@ -58,13 +58,23 @@ class Folders:
         return len(self.size)
 
     def weights(self, alpha: float, beta: float) -> Floats:
-        """Return the weight of each folder in the tree distance, Σ (|F|/n)^β · 2^{−α·level} over its levels."""
+        """Return Σ |F|^β · 2^{α·height} over the levels of each folder, [folders]; the last level has height 0.
+
+        Multiplied by n^{−β} · 2^{−α·(depth − 1)} this is the weight of the tree distance, Σ (|F|/n)^β · 2^{−α·level}.
+        Counting from the last level up has an advantage: a folder keeps its weight when the tree above it changes.
+        """
         last, n = int(self.bottom.max()), int(self.size[-1])
         if abs(alpha) * last + abs(beta) * math.log2(n) > 1000:
             what = f"{last + 1} levels and {n} elements"
             raise InputError(f"tree: weights with alpha={alpha} and beta={beta} overflow, because the tree has {what}")
-        below = np.append(np.cumsum(2.0 ** (-alpha * np.arange(last, -1, -1)))[::-1], 0.0)  # Σ from each level down
-        return np.asarray((self.size / n) ** beta * (below[self.top] - below[self.bottom + 1]))
+        steps = np.cumsum(2.0 ** (alpha * np.arange(last + 1)))  # [last + 1], Σ over all heights up to each
+        spans = steps[last - self.top] - np.where(self.bottom == last, 0.0, steps[last - self.bottom - 1])
+        return np.asarray(self.size**beta * spans, np.float64)
+
+    @cached_property
+    def members(self) -> dict[bytes, int]:
+        """Return the folder with each set of elements; the key is the set packed into bytes."""
+        return {row.tobytes(): folder for folder, row in enumerate(np.packbits(self.inside, axis=1))}
 
     @cached_property
     def inside(self) -> Bools:

@@ -13,7 +13,7 @@ from attngeo.io.progress import Progress
 from attngeo.organization.affinity import affinity_from_distance, cosine_affinity, gaussian_affinity
 from attngeo.organization.agreement import closeness_correlation
 from attngeo.organization.checks import checked_for_haar
-from attngeo.organization.distance import l1_norm, slice_distances, slices_first
+from attngeo.organization.distance import SliceDistances, l1_norm, slices_first
 from attngeo.organization.grow import binary_tree, expanded_slices, flexible_tree, haar_tree_in_place
 from attngeo.organization.haar import forward
 from attngeo.organization.tree import Tree
@@ -119,6 +119,7 @@ def settle(values: AnyArray, settings: Settings, progress: Progress | None = Non
         report()
     history: list[Step] = []
     used_by: dict[int, dict[int, Tree]] = {}
+    known = {axis: SliceDistances() for axis in axis_order}
     for _ in range(settings.iterations):
         before = dict(trees)
         for axis in axis_order:
@@ -126,7 +127,9 @@ def settle(values: AnyArray, settings: Settings, progress: Progress | None = Non
             if used_by.get(axis) != others:  # the same trees would give the same distances
                 used_by[axis] = others
                 slices = slices_first(values, axis)
-                distances = slice_distances(slices, [others[a] for a in sorted(others)], settings.alpha, settings.beta)
+                distances = known[axis].through(
+                    slices, [others[a] for a in sorted(others)], settings.alpha, settings.beta
+                )
                 affinities[axis] = affinity_from_distance(distances, settings.epsilon)
                 trees[axis] = tree_of(affinities[axis])
             report()

@@ -113,7 +113,8 @@ def holder(coefficients: AnyArray, trees: Sequence[Tree]) -> Holder:
 
 def _norm(values: NDArray[Any]) -> float:
     """Return the l2 norm of the coefficients, which is that of the array."""
-    return float(np.sqrt(np.square(values, dtype=np.float64).sum()))
+    flat = values.reshape(-1)
+    return float(np.sqrt(np.einsum("i,i->", flat, flat, dtype=np.float64)))
 
 
 def _by_support(inner: NDArray[Any], logs: Sequence[Floats]) -> Iterator[tuple[float, NDArray[Any]]]:

@@ -120,7 +120,7 @@ def tree_data(tree: Tree) -> dict[str, Any]:
         "first": first.tolist(),
         "second": second.tolist(),
         "cosine": [float(f"{value:.10g}") for value in cosine.tolist()],
-        "source": source[0].tolist(),
+        "source": source.tolist(),
         "order": tree.order.tolist(),
         "depth": tree.depth,
         "folders": [[*span, *levels] for span, levels in folders.items()],
