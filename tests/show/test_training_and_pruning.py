@@ -68,10 +68,11 @@ def test_losses_and_plan_are_those_of_the_results(pruning):
     losses, heads = pruning_section(plan, curve).figures
     full, *methods = losses.plotly["data"]
     same(full["y"], [curve.full] * 2)
-    of_output, bars, of_random = methods
-    for trace, method in ((of_output, "output"), (of_random, "random")):
-        expected = [curve.full + curve.increase(method, share / 100, True) for share in trace["x"]]
-        same(trace["y"], expected)
+    of_refit, bars, of_random = methods
+    for trace, method in ((of_refit, "refit"), (of_random, "random")):
+        own = [one for one in curve.points if one.method == method]
+        losses = [[one.loss for one in own if 100 * one.share == x] for x in trace["x"]]
+        same(trace["y"], [sum(some) / len(some) for some in losses])
     assert of_random["name"] == "random (2 seeds)"
     spread = [point.loss for point in curve.points if point.method == "random" and point.share == 0.25]
     same(bars["y"][:2], sorted(spread))

@@ -409,7 +409,7 @@ def _contrast_panel(report: InvarianceReport) -> Panel:
         ]
         hover = "{x:.3f}; {detail}"
         series.append(Points(values, own, colour, label, symbol, 10, hover=hover, details=intervals))
-    y = Axis(ticks=rows, range=(-0.5, len(rows) - 0.5), reverse=True)
+    y = Axis(ticks=rows, range=(-0.5, max(1, len(rows)) - 0.5), reverse=True)
     return Panel(f"logits and their {report.comparison}", series, Axis("value"), y)
 
 

@@ -40,6 +40,7 @@ def test_the_figure_shows_every_layer_the_limit_and_the_window_average(curves):
         assert any(np.array_equal(line, curve.symmetry) for line in shown)
     labels = {line.get_label(): line.get_ydata() for line in [*left.lines, *right.lines]}
     assert labels["limit s̄, median layer"][0] == np.median([curve.limit for curve in curves.layers])
+    labels |= {points.get_label(): points.get_offsets()[:, 1] for points in right.collections}
     averages = [curve.window_average for curve in curves.layers]
     assert labels["average over 8,192 tokens, median layer"][0] == np.median(averages)
     assert labels["average over 8,192 tokens"].tolist() == averages
