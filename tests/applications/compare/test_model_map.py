@@ -9,7 +9,7 @@ import pytest
 
 import attngeo
 from attngeo.applications.compare import compare, compare_all
-from attngeo.applications.compare.distance.captured import captured_geometry
+from attngeo.applications.compare.distance import captured_geometry
 from attngeo.applications.compare.model_map import FORMS, ModelMap, Pair
 from attngeo.errors import InputError
 from tests.applications.compare.llama_pairs import random_model, save_model, tuned

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from attngeo.applications.compare.change.change_table import COLUMNS
-from attngeo.applications.compare.distance.network_distance import NetworkDistance
-from attngeo.applications.compare.origin.relation import Relation
+from attngeo.applications.compare.change import COLUMNS
+from attngeo.applications.compare.distance import NetworkDistance
+from attngeo.applications.compare.relation import Relation
 from attngeo.arguments import file_path
 from attngeo.display import Drawable, draw
 from attngeo.errors import InputError

@@ -11,10 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from attngeo.applications.compare.compare import NEEDS_INPUTS, check_options, compare_layers, weights_of
-from attngeo.applications.compare.distance.captured import captured_geometry
-from attngeo.applications.compare.distance.gromov_wasserstein import fused_gromov_wasserstein
-from attngeo.applications.compare.distance.network_distance import HEADS
-from attngeo.applications.compare.origin.relation import DRAWS, Relation
+from attngeo.applications.compare.distance import HEADS, captured_geometry, fused_gromov_wasserstein
+from attngeo.applications.compare.relation import DRAWS, Relation
 from attngeo.arrays import Floats
 from attngeo.display import Drawable, draw
 from attngeo.errors import InputError

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from attngeo.applications.compare.change.form_change import head_changes, head_cosines, layer_change, squared_difference
+from attngeo.applications.compare.change import head_changes, head_cosines, layer_change, squared_difference
 from attngeo.weights.scoring.layer import LayerFactors
 
 HEADS, GROUPS, WIDTH, SIZE = 6, 3, 40, 8

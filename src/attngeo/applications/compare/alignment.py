@@ -19,15 +19,13 @@ from itertools import pairwise
 
 import numpy as np
 
-from attngeo.applications.compare.origin.matched_cosine import best_assignment, unit_forms
-from attngeo.applications.compare.origin.permuted_basis import statistic
-from attngeo.applications.compare.origin.relation import Relation, judged
+from attngeo.applications.compare.relation import Relation, best_assignment, judged, statistic, unit_forms
 from attngeo.arrays import AnyFloats, Floats, Ints
 from attngeo.errors import InputError
 from attngeo.io.threads import each, spans
 from attngeo.weights.sources.checkpoint import Checkpoint, ReadRequest
 
-DRAWS = 99
+SHUFFLES = 99
 TOKENS, BLOCKS = 4096, 40  # at most this many token rows, read in this many blocks of consecutive ids
 SIZES_DIFFER = 0.01  # vocabularies may differ by this share of their size: padding, a few added tokens
 
@@ -89,13 +87,13 @@ class TokenEmbeddings:
 def relation_by_alignment(
     layers: Sequence[FullWidthLayer], embeddings: TokenEmbeddings, *, seed: int, flips: bool
 ) -> Relation:
-    """Return the relation of two models after the hidden dimensions of B were matched to those of A, by DRAWS draws.
+    """Return the relation of two models after the hidden dimensions of B were matched to those of A, by SHUFFLES draws.
 
     flips: dimensions may also have changed their sign (RMSNorm)
     """
     observed = [layer.aligned(*embeddings.find_basis(flips)) for layer in layers]
-    generators = np.random.default_rng([seed, 3]).spawn(DRAWS)
-    null = np.empty(DRAWS)
+    generators = np.random.default_rng([seed, 3]).spawn(SHUFFLES)
+    null = np.empty(SHUFFLES)
     unit_b = _unit(embeddings.b)  # the same in every draw
 
     def work(some: slice) -> None:
@@ -104,8 +102,8 @@ def relation_by_alignment(
             basis = _best_columns(_unit(shuffled.a), unit_b, flips)
             null[draw] = statistic([layer.aligned(*basis) for layer in layers])
 
-    cost = DRAWS * embeddings.a.shape[1] * embeddings.b.size
-    each(work, spans(DRAWS, cost), cost)
+    cost = SHUFFLES * embeddings.a.shape[1] * embeddings.b.size
+    each(work, spans(SHUFFLES, cost), cost)
     return judged(observed, None, null, aligned=True)
 
 

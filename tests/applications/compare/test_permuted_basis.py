@@ -7,11 +7,19 @@ from itertools import permutations
 import numpy as np
 import pytest
 
-from attngeo.applications.compare.origin.fixed_positions import has_fixed_positions
-from attngeo.applications.compare.origin.matched_cosine import cosine_matrix, matched_cosine, unit_columns, unit_forms
-from attngeo.applications.compare.origin.permuted_basis import permuted_statistics, statistic, wrongly_paired
-from attngeo.applications.compare.origin.reduced_forms import ReducedShape, reduced_forms
-from attngeo.applications.compare.p_values import p_value
+from attngeo.applications.compare.relation import (
+    ReducedShape,
+    cosine_matrix,
+    has_fixed_positions,
+    matched_cosine,
+    p_value,
+    permuted_statistics,
+    reduced_forms,
+    statistic,
+    unit_columns,
+    unit_forms,
+    wrongly_paired,
+)
 from attngeo.weights.scoring.layer import LayerFactors
 
 WIDTH = 16

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from attngeo.applications.compare.origin.alignment import TokenEmbeddings, without_leading
+from attngeo.applications.compare.alignment import TokenEmbeddings, without_leading
 
 
 @pytest.mark.parametrize("shape", [(60, 11), (11, 60)])

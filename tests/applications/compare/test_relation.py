@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from attngeo.applications.compare.compare import compare
-from attngeo.applications.compare.origin.permuted_basis import statistic
-from attngeo.applications.compare.origin.relation import Relation, judged
+from attngeo.applications.compare.relation import Relation, judged, statistic
 from attngeo.data import bundled
 from tests.applications.compare.llama_pairs import random_model, save_model
 

@@ -7,11 +7,11 @@ import pytest
 
 from attngeo.applications.compare.distance import (
     HeadGeometry,
+    exchange_heads,
     fused_gromov_wasserstein,
     network_distance,
     profile_difference,
 )
-from attngeo.applications.compare.distance.gromov_wasserstein import exchange_heads
 from attngeo.errors import InputError
 from attngeo.organization.tensor import NetworkTensor
 

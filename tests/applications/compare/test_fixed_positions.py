@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
-from attngeo.applications.compare.origin.fixed_positions import has_fixed_positions  # noqa: E402
+from attngeo.applications.compare.relation import has_fixed_positions  # noqa: E402
 from attngeo.live.load import quiet_transformers  # noqa: E402
 from tools.prove_positions import is_pinned, verdict  # noqa: E402
 
