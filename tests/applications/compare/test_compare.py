@@ -77,10 +77,15 @@ def test_a_fine_tune_is_related_and_a_stranger_is_not(fine_tuned, base, folder):
     assert stranger.cosine < 0.2
 
 
-def test_cosines_do_not_depend_on_the_scale_of_the_forms(base, folder):
-    small = {name: np.float32(2**-12) * w if "q_proj" in name else w for name, w in random_model(0).items()}
-    comparison = compare(base, save_model(folder / "small", small))
-    assert comparison.related.cosine == pytest.approx(1, abs=1e-6)
+@pytest.mark.parametrize(("query", "key"), [(2**-12, 1), (1e-30, 1e-30), (1e30, 1e11)])
+def test_cosines_do_not_depend_on_the_scale_of_the_forms(base, folder, query, key):
+    scales = {"q_proj": query, "k_proj": key}
+    scaled = {
+        name: w * np.float32(next((scale for side, scale in scales.items() if side in name), 1))
+        for name, w in random_model(0).items()
+    }
+    comparison = compare(base, save_model(folder / f"times-{query}", scaled))
+    assert (comparison.related.cosine, comparison.related.statistic) == pytest.approx((1, 1), abs=1e-6)
     assert comparison.changes["cosine"].to_list() == pytest.approx([1] * comparison.changes.height, abs=1e-6)
 
 

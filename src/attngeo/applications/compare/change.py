@@ -1,14 +1,14 @@
 """What changed between two models: the distance of their forms and the change of every score, per layer and head.
 
-Layers are paired by stack and number, heads by label. The relative change and the cosine of two forms come from
-products of their factors:
+Layers are paired by stack and number, heads by number. How far two forms M = Q Kᵀ are apart comes from products of
+their factors:
 
     M_A − M_B = (Q_A − Q_B) K_Aᵀ + Q_B (K_A − K_B)ᵀ = U Vᵀ,   U = [Q_A − Q_B, Q_B],   V = [K_A, K_A − K_B]
     ‖M_A − M_B‖² = Σ (UᵀU)_ab (VᵀV)_ab
-    ⟨M_A, M_B⟩ = (‖M_A‖² + ‖M_B‖² − ‖M_A − M_B‖²)/2 = Σ (Q_AᵀQ_B)_ab (K_AᵀK_B)_ab
+    ⟨M_A, M_B⟩ = Σ (Q_AᵀQ_B)_ab (K_AᵀK_B)_ab
 
 The first two lines keep their digits where the models are nearly the same: the differences are taken before anything is
-squared. Factors are stored transposed, [r, d], as in `weights.scoring`.
+squared. Small factors are multiplied in float64, large ones in float32 unless the sum cancels.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from attngeo.io.tables import table_of
 from attngeo.io.threads import each, prefetch
 from attngeo.weights.layout.layer import Layer
 from attngeo.weights.layout.layers import Layers
+from attngeo.weights.scoring.engine import SMALL
 from attngeo.weights.scoring.layer import LayerFactors
 from attngeo.weights.scoring.norms import gram_matrix, product
 from attngeo.weights.scoring.score import layer_rows
@@ -35,6 +36,35 @@ from attngeo.weights.scoring.symmetry import squared_norm
 
 if TYPE_CHECKING:
     import polars as pl
+
+CANCELLED = 1e-3  # a sum this small beside its terms has lost float32 digits and is computed again in float64
+
+# The scores whose change is given, where both models have them.
+SCORES = (
+    "symmetry",
+    "directionality",
+    "symmetry_rope",
+    "directionality_rope",
+    "dominance",
+    "self_attending",
+    "rank_symmetric",
+    "rank_skew",
+    "norm",
+)
+
+# Column → polars type. A score stands beside its change, score of B − score of A.
+COLUMNS = {
+    "stack": "String",
+    "layer": "Int64",
+    "head": "Int64",  # null in the rows of layer forms
+    "change": "Float64",  # ‖M_A − M_B‖/‖M_A‖
+    "cosine": "Float64",  # of M_A and M_B
+    "match": "Int64",  # the head of B that the best assignment of the layer's heads gives this head
+    "match_cosine": "Float64",  # the cosine with that head
+} | {name: "Float64" for score in SCORES for name in (score, f"{score}_change")}
+
+
+# ---- layers
 
 
 @dataclass(frozen=True)
@@ -129,172 +159,113 @@ def _width_text(layers: Layers, layer: Layer) -> str:
     return "×".join(map(str, dict.fromkeys(widths(layers, layer))))
 
 
-UNEQUAL = 4  # the product of two forms whose norms differ by more than this factor is lost in ‖M_A‖² + ‖M_B‖²
-CANCELLED = 1e-3  # a sum this small beside its terms has lost float32 digits and is computed again in float64
+# ---- two forms
 
 
-@dataclass(frozen=True)
-class FormChange:
-    """How far one form is from another; NaN where only the first form (for the cosine: either form) is zero."""
+@dataclass(frozen=True, eq=False)
+class Form:
+    """M = Q Kᵀ of one head or of a layer. The factors are transposed, as checkpoints store them."""
 
-    change: float  # ‖M_A − M_B‖/‖M_A‖; 0 where both are zero
-    cosine: float  # ⟨M_A, M_B⟩/(‖M_A‖‖M_B‖)
+    query: AnyFloats  # [r, d_q], Qᵀ
+    key: AnyFloats  # [r, d_k], Kᵀ
+    norm: float  # ‖M‖
 
-
-def head_changes(
-    a: LayerFactors,
-    b: LayerFactors,
-    pairs: Sequence[tuple[int, int]],
-    norms: Sequence[tuple[float, float]],
-) -> list[FormChange]:
-    """Return the change of each pair of heads.
-
-    pairs: (head of a, head of b)
-    norms: (‖M_A‖, ‖M_B‖) of each pair
-    """
-    (query_a, key_a), (query_b, key_b) = a.heads, b.heads
-
-    def work(item: tuple[tuple[int, int], tuple[float, float]]) -> FormChange:
-        (i, j), both = item
-        sides = query_a[i].mT, query_b[j].mT, key_a[i // a.group_size].mT, key_b[j // b.group_size].mT  # [r, d]
-        return _change(*sides, both)
-
-    _, d, r = query_a.shape
-    return each(work, list(zip(pairs, norms, strict=True)), 4 * d * r * r)
+    @property
+    def work(self) -> int:
+        """Multiply-adds of one product of factors."""
+        return self.query.size * len(self.query)
 
 
-def layer_change(a: LayerFactors, b: LayerFactors, norms: tuple[float, float]) -> FormChange:
-    """Return the change of the layer form; norms: (‖M_A‖, ‖M_B‖)."""
-    (query_a, key_a), (query_b, key_b) = a.form, b.form  # [d, G r]
-    return _change(query_a.mT, query_b.mT, key_a.mT, key_b.mT, norms)
-
-
-def head_cosines(
-    a: LayerFactors, b: LayerFactors, pairs: Sequence[tuple[int, int]], norms: Sequence[tuple[float, float]]
-) -> list[float]:
-    """Return the cosine of each pair of heads, as in `head_changes`; the heads may differ in size."""
-    (query_a, key_a), (query_b, key_b) = a.heads, b.heads
-
-    def work(item: tuple[tuple[int, int], tuple[float, float]]) -> float:
-        (i, j), both = item
-        inner = _inner(query_a[i].mT, query_b[j].mT, key_a[i // a.group_size].mT, key_b[j // b.group_size].mT)
-        return _ratio(inner, both[0] * both[1])
-
-    _, d, r = query_a.shape
-    return each(work, list(zip(pairs, norms, strict=True)), 2 * d * r * r)
-
-
-def _change(
-    query_a: AnyFloats, query_b: AnyFloats, key_a: AnyFloats, key_b: AnyFloats, norms: tuple[float, float]
-) -> FormChange:
-    norm_a, norm_b = norms
-    if query_a.shape == query_b.shape:
-        squared = squared_difference(query_a, query_b, key_a, key_b)
-        inner = (norm_a**2 + norm_b**2 - squared) / 2
-        if max(norms) > UNEQUAL * min(norms):
-            inner = _inner(*(side.astype(np.float64) for side in (query_a, query_b, key_a, key_b)))
-    else:  # heads of two sizes have no difference of factors, and their forms are far apart
-        inner = _inner(query_a, query_b, key_a, key_b)
-        squared = max(0.0, norm_a**2 + norm_b**2 - 2 * inner)
-    change = math.sqrt(squared) / norm_a if norm_a > 0 else 0.0 if squared == 0 else math.nan
-    return FormChange(change, _ratio(inner, norm_a * norm_b))
-
-
-def squared_difference(query_a: AnyFloats, query_b: AnyFloats, key_a: AnyFloats, key_b: AnyFloats) -> float:
-    """Return ‖M_A − M_B‖² of two forms whose factors [r, d] have the same shapes.
+def change(a: Form, b: Form) -> float:
+    """Return ‖M_A − M_B‖/‖M_A‖: 0 where both forms are zero, NaN where the first one alone is.
 
     >>> query, key = np.eye(4)[:2], np.eye(4)[2:]
-    >>> squared_difference(query, query, key, 3 * key)  # M_B = 3 M_A, ‖M_A‖² = 2
-    8.0
+    >>> change(Form(query, key, 2**0.5), Form(query, 3 * key, 18**0.5))  # M_B = 3 M_A
+    2.0
     """
-    r = len(query_a)
-    u, v = np.concatenate([query_a - query_b, query_b]), np.concatenate([key_a, key_a - key_b])  # [2r, d_q], [2r, d_k]
-    with np.errstate(over="ignore", invalid="ignore", under="ignore"):
-        gram_u, gram_v = _gram(u), _gram(v)  # [2r, 2r]
-        squared = inner_product(gram_u, gram_v)
-        terms = inner_product(gram_u[:r, :r], gram_v[:r, :r]) + inner_product(gram_u[r:, r:], gram_v[r:, r:])
-    if squared > CANCELLED * terms and float(np.finfo(u.dtype).tiny / np.finfo(u.dtype).eps) < squared < math.inf:
-        return squared
-    if not (u[:r].any() or v[r:].any()):
-        return 0.0
-    scales = [float(np.abs(side).max()) or 1.0 for side in (u, v)]  # so that no square overflows
-    u, v = (side.astype(np.float64) / scale for side, scale in zip((u, v), scales, strict=True))
-    return max(0.0, inner_product(_gram(u), _gram(v))) * (scales[0] * scales[1]) ** 2
+    rank = max(len(a.query), len(b.query))  # heads of two sizes: the smaller one has columns of zeros
+    query_a, key_a, query_b, key_b = (_rows(_double_if_small(w), rank) for w in (a.query, a.key, b.query, b.key))
+    u, size_u = _in_range(np.concatenate([query_a - query_b, query_b]))  # [2r, d_q]
+    v, size_v = _in_range(np.concatenate([key_a, key_a - key_b]))  # [2r, d_k]
+    squared, terms = _squared_norm(u, v)
+    if squared < CANCELLED * terms:
+        squared, _ = _squared_norm(u.astype(np.float64), v.astype(np.float64))
+    difference = math.sqrt(max(0.0, squared)) * size_u * size_v
+    return difference / a.norm if a.norm > 0 else 0.0 if difference == 0 else math.nan
 
 
-def _inner(query_a: AnyFloats, query_b: AnyFloats, key_a: AnyFloats, key_b: AnyFloats) -> float:
-    """Return ⟨M_A, M_B⟩; the factors [r, d] of the two forms may differ in r."""
-    sides = query_a, query_b, key_a, key_b
-    scales = [float(np.abs(side).max()) or 1.0 for side in sides]  # so that no product overflows or vanishes
-    query_a, query_b, key_a, key_b = (side / scale for side, scale in zip(sides, scales, strict=True))
-    return inner_product(product(query_a, query_b.T), product(key_a, key_b.T)) * math.prod(scales)  # of [r_a, r_b]
+def cosine(a: Form, b: Form) -> float:
+    """Return ⟨M_A, M_B⟩/(‖M_A‖‖M_B‖), NaN where either form is zero; the factors may differ in r.
+
+    >>> query, key = np.eye(4)[:2], np.eye(4)[2:]
+    >>> round(cosine(Form(query, key, 2**0.5), Form(query, -3 * key, 18**0.5)), 6)
+    -1.0
+    """
+    if not (a.norm > 0 and b.norm > 0):
+        return math.nan
+    sides = [_in_range(_double_if_small(w)) for w in (a.query, b.query, a.key, b.key)]
+    (query_a, _), (query_b, _), (key_a, _), (key_b, _) = sides
+    inner = squared_norm(product(query_a, query_b.T), product(key_a, key_b.T))  # of [r_a, r_b]
+    return max(-1.0, min(1.0, float(inner) * math.prod(size for _, size in sides) / a.norm / b.norm))
 
 
-def inner_product(a: AnyFloats, b: AnyFloats) -> float:
-    """Return Σ a_ij b_ij."""
-    return float(squared_norm(a, b))
+def _squared_norm(u: AnyFloats, v: AnyFloats) -> tuple[float, float]:
+    """Return ‖U Vᵀ‖² of factors [2r, d], and the sum of what the two halves of their rows have without each other."""
+    r = len(u) // 2
+    gram_u, gram_v = gram_matrix(u.mT), gram_matrix(v.mT)  # [2r, 2r]
+    terms = sum(float(squared_norm(gram_u[half, half], gram_v[half, half])) for half in (slice(r), slice(r, None)))
+    return float(squared_norm(gram_u, gram_v)), terms
 
 
-def _gram(w: AnyFloats) -> AnyFloats:
-    return gram_matrix(w.mT)  # type: ignore[no-any-return]
+def _double_if_small(w: AnyFloats) -> AnyFloats:
+    return w.astype(np.float64) if w.size * len(w) <= SMALL else w
 
 
-def _ratio(inner: float, norms: float) -> float:
-    return max(-1.0, min(1.0, inner / norms)) if norms > 0 else math.nan
+def _rows(w: AnyFloats, count: int) -> AnyFloats:
+    """Return factors with rows of zeros added up to `count`."""
+    return w if len(w) == count else np.pad(w, ((0, count - len(w)), (0, 0)))
 
 
-# The scores whose change is given, where both models have them.
-SCORES = (
-    "symmetry",
-    "directionality",
-    "symmetry_rope",
-    "directionality_rope",
-    "dominance",
-    "self_attending",
-    "rank_symmetric",
-    "rank_skew",
-    "norm",
-)
-
-# Column → polars type. A score stands beside its change, score of B − score of A.
-COLUMNS = {
-    "stack": "String",
-    "layer": "Int64",
-    "head": "Int64",  # null in the rows of layer forms
-    "change": "Float64",  # ‖M_A − M_B‖/‖M_A‖
-    "cosine": "Float64",  # of M_A and M_B
-    "match": "Int64",  # the head of B that the best assignment of the layer's heads gives this head
-    "match_cosine": "Float64",  # the cosine with that head
-} | {name: "Float64" for score in SCORES for name in (score, f"{score}_change")}
+def _in_range(w: AnyFloats) -> tuple[AnyFloats, float]:
+    """Return factors divided by a power of two so that no square overflows or vanishes, and this power."""
+    size = 2.0 ** (math.frexp(np.abs(w).max())[1] - 1)
+    return w / w.dtype.type(size), size
 
 
-def change_rows(pair: LayerPair, a: LayerFactors, b: LayerFactors) -> tuple[list[Row], list[float], list[float]]:
-    """Return the rows of one layer, the layer form first, and the norms ‖M‖ of all heads of either model.
+# ---- the table
+
+
+def change_rows(pair: LayerPair) -> tuple[list[Row], list[Form], list[Form]]:
+    """Return the rows of one layer, the layer form first, and the forms of all heads of either model.
 
     Where the head count of either model is unknown, the whole layer is the one head of both.
     """
-    rows_a, rows_b = (layer_rows(side) for side in (pair.a, pair.b))
-    forms = slice(1, None) if pair.heads_known else slice(1)
-    norms_a, norms_b = ([row["norm"] for row in rows[forms]] for rows in (rows_a, rows_b))
-    labelled = pair.heads
-    rows = [_row(pair, None, rows_a[0], rows_b[0], layer_change(a, b, (rows_a[0]["norm"], rows_b[0]["norm"])))]
-    pairs = [(i, j) for _, i, j in labelled]
-    changes = head_changes(a, b, pairs, [(norms_a[i], norms_b[j]) for i, j in pairs])
-    for (label, i, j), change in zip(labelled, changes, strict=True):
-        rows.append(_row(pair, label, rows_a[1 + i], rows_b[1 + j], change))
-    return rows, norms_a, norms_b
+    (rows_a, forms_a), (rows_b, forms_b) = (_scored_forms(side) for side in (pair.a, pair.b))
+
+    def row(head: int | None, i: int, j: int) -> Row:
+        of_a, of_b = forms_a[i], forms_b[j]
+        found: Row = {"stack": pair.a.stack, "layer": pair.a.layer, "head": head}
+        found |= {"change": null_if_nan(change(of_a, of_b)), "cosine": null_if_nan(cosine(of_a, of_b))}
+        for score in SCORES:
+            before, after = rows_a[i].get(score), rows_b[j].get(score)
+            found[score] = before
+            found[f"{score}_change"] = after - before if before is not None and after is not None else None
+        return found
+
+    of_heads = each(lambda head: row(head[0], 1 + head[1], 1 + head[2]), pair.heads, 4 * forms_a[-1].work)
+    heads = slice(1, None) if pair.heads_known else slice(1)
+    return [row(None, 0, 0), *of_heads], forms_a[heads], forms_b[heads]
+
+
+def _scored_forms(layer: Layer) -> tuple[list[Row], list[Form]]:
+    """Return the scores and the forms of a layer: its layer form, then its heads where their number is known."""
+    rows, factors = layer_rows(layer), LayerFactors.of(layer)
+    sides = [factors.form]
+    if layer.heads_known:
+        sides += [(query, factors.key[head // factors.group_size]) for head, query in enumerate(factors.query)]
+    return rows, [Form(q.mT, k.mT, row["norm"]) for (q, k), row in zip(sides, rows, strict=True)]
 
 
 def change_frame(rows: Sequence[Row]) -> pl.DataFrame:
     """Return the rows as a frame with the columns COLUMNS; a missing key becomes null."""
     return table_of(rows, COLUMNS)
-
-
-def _row(pair: LayerPair, head: int | None, of_a: Row, of_b: Row, change: FormChange) -> Row:
-    row: Row = {"stack": pair.a.stack, "layer": pair.a.layer, "head": head}
-    row |= {"change": null_if_nan(change.change), "cosine": null_if_nan(change.cosine)}
-    for score in SCORES:
-        before, after = of_a.get(score), of_b.get(score)
-        row[score] = before
-        row[f"{score}_change"] = after - before if before is not None and after is not None else None
-    return row

@@ -4,55 +4,49 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from attngeo.applications.compare.alignment import FullWidthLayer, TokenEmbeddings, relation_by_alignment
+from attngeo.applications.compare.alignment import FullWidth, TokenEmbeddings, relation_by_alignment
 from attngeo.applications.compare.change import (
+    Form,
     LayerPair,
     PairedLayers,
     change_frame,
     change_rows,
-    head_cosines,
+    cosine,
     pair_layers,
     widths,
 )
 from attngeo.applications.compare.comparison import ModelComparison
-from attngeo.applications.compare.distance import (
-    captured_geometry,
-    network_distance,
-    profile_differences,
-    score_profiles,
-)
+from attngeo.applications.compare.distance import captured_geometry, network_distance, prepare_inputs, with_profiles
 from attngeo.applications.compare.relation import (
     DRAWS,
     ReducedShape,
     Relation,
     best_assignment,
-    cosine_matrix,
     has_fixed_positions,
-    reduced_forms,
-    relation_by_permutation,
+    permuted_statistics,
+    unit_forms,
 )
 from attngeo.arguments import whole_number
-from attngeo.arrays import AnyFloats
+from attngeo.arrays import AnyFloats, Ints
 from attngeo.errors import InputError
 from attngeo.io.names import first_names
 from attngeo.io.progress import Progress, accepts_progress_bar
-from attngeo.io.threads import shared_cores
-from attngeo.organization.check_input import check_inputs
+from attngeo.io.threads import each, shared_cores
 from attngeo.weights.layout.families import family
 from attngeo.weights.layout.layers import Layers, open_layers
-from attngeo.weights.scoring.layer import LayerFactors
 from attngeo.weights.scoring.score_table import Row, form_label, null_if_nan
 from attngeo.weights.sources.open import CheckpointRef
 
 if TYPE_CHECKING:
     from attngeo.organization.inputs import SingleInput
 
+SHOWN = 10  # heads that a note names
 NEEDS_INPUTS = "inputs (--text, --text-file) are needed to measure their distance"
 
 
@@ -96,18 +90,16 @@ def compare(
     options: dict[str, Any] = {"stack": stack, "num_heads": num_heads, "unproven": unproven}
     weights = weights_of(a), weights_of(b)
     with open_layers(weights[0], **options) as layers_a, open_layers(weights[1], **options) as layers_b:
-        if inputs is not None and (stack is None or isinstance(stack, str)):
-            check_inputs((a, b), inputs, stack=stack, truncate=truncate)
+        one = None if inputs is None else prepare_inputs((a, b), inputs, stack=stack, truncate=truncate)
         call = progress if callable(progress) else None
         comparison = compare_layers(
             layers_a, layers_b, has_inputs=inputs is not None, align=align, draws=draws, seed=seed, progress=call
         )
     if inputs is None:
         return comparison
-    geometries = [captured_geometry(ref, inputs, stack=stack, truncate=truncate) for ref in (a, b)]
-    profiles = tuple(score_profiles(ref, **options) for ref in weights)
-    distance = network_distance(geometries[0], geometries[1], seed=seed, profiles=profile_differences(*profiles))
-    return replace(comparison, distance=distance)
+    geometries = [captured_geometry(ref, inputs, stack=one, truncate=truncate) for ref in (a, b)]
+    distance = network_distance(*geometries, seed=seed)
+    return replace(comparison, distance=with_profiles(distance, *weights, **options))
 
 
 def check_options(draws: int, seed: int) -> None:
@@ -146,28 +138,33 @@ def compare_weights(
 ) -> ModelComparison:
     """Return the answers to the first two questions for layers that `pair_layers` has paired."""
     a, b = paired.a, paired.b
-    sizes = [widths(a, layer) for layer in a.unread if not layer.cross]
-    usable = Counter(query for query, key in sizes if query == key)
-    width = usable.most_common(1)[0][0] if usable else 0
-    shape = ReducedShape.draw(width, usable[width], seed) if usable else None
+    shape = _reduced_shape(a, seed)
     # Read before the layers, so that a missing vocabulary is reported at once.
-    embeddings = None
-    if align and shape is not None:
-        embeddings = TokenEmbeddings.read(a.checkpoint, b.checkpoint, width, shape.dimensions)
-    collected = WeightsPass(shape, width, full_width=embeddings is not None)
+    embeddings = TokenEmbeddings.read(a.checkpoint, b.checkpoint, shape) if align and shape is not None else None
+    collected = WeightsPass(shape, keeps_factors=embeddings is not None)
     with shared_cores():
-        collected.run(paired, progress)
-        why = _no_verdict(paired, collected)
+        for done, pair in enumerate(paired, 1):
+            collected.add(pair)
+            if progress is not None:
+                progress(done, a.count)
         flips = all(_is_rms(layers) for layers in (a, b))
-        if why is not None:
+        if (why := _no_verdict(paired, collected)) is not None:
             related = Relation.none(why)
-        elif embeddings is None:
-            related = relation_by_permutation(collected.reduced, collected.cosine, draws=draws, seed=seed, flips=flips)
+        elif embeddings is not None:
+            related = relation_by_alignment(collected.full_width, embeddings, seed=seed, flips=flips)
         else:
-            related = relation_by_alignment(collected.layers, embeddings, seed=seed, flips=flips)
+            null = permuted_statistics(collected.reduced, draws, seed, flips)
+            related = Relation.judged(collected.reduced, null, cosine=collected.cosine)
     left_out = [f"{layers.model}: {remark}" for layers in (a, b) for remark in layers.left_out]
-    notes = (*paired.notes, *collected.notes(a.model, b.model), *left_out)
+    notes = (*paired.notes, *collected.notes(a, b), *left_out)
     return ModelComparison(a.model, b.model, change_frame(collected.rows), related, None, notes)
+
+
+def _reduced_shape(layers: Layers, seed: int) -> ReducedShape | None:
+    """Return the shape for the most frequent width of self-attention; None where there is none."""
+    sizes = [widths(layers, layer) for layer in layers.unread if not layer.cross]
+    usable = Counter(query for query, key in sizes if query == key).most_common(1)
+    return ReducedShape.draw(*usable[0], seed) if usable else None
 
 
 def _no_verdict(paired: PairedLayers, collected: WeightsPass) -> str | None:
@@ -189,111 +186,83 @@ def _is_rms(layers: Layers) -> bool:
     return bool(rules) and not any(rule["centred"] for rule in rules)
 
 
-SHOWN = 10  # heads that a note names
-
-
 @dataclass(eq=False)
 class WeightsPass:
-    """What one pass over both models collects."""
+    """What one pass over the layers of both models collects."""
 
     shape: ReducedShape | None  # None: no layer has forms that one permutation of the basis acts on
-    width: int  # of the layers that the shape is drawn for
-    full_width: bool = False  # keep the factors of B for an alignment
+    keeps_factors: bool  # for an alignment
     rows: list[Row] = field(default_factory=list)
+    cosines: list[float] = field(default_factory=list)  # mean matched |cosine| of the layers that have one
     reduced: list[tuple[AnyFloats, AnyFloats]] = field(default_factory=list)  # per chosen layer, [d'², heads]
-    layers: list[FullWidthLayer] = field(default_factory=list)  # per chosen layer, where `full_width`
-    cosines: list[float] = field(default_factory=list)  # mean matched |cosine| of each layer
+    full_width: list[FullWidth] = field(default_factory=list)  # per chosen layer, where `keeps_factors`
     only_a: list[str] = field(default_factory=list)  # labels of heads that B does not have
     only_b: list[str] = field(default_factory=list)
-    without_heads: set[str] = field(default_factory=set)  # "a", "b": models whose number of heads is not known
+    usable: int = 0  # layers so far that the shape applies to
 
     @property
     def cosine(self) -> float:
         """Return the mean matched |cosine| over all layers with forms that are not zero; NaN where there is none."""
-        found = [cosine for cosine in self.cosines if not np.isnan(cosine)]
-        return float(np.mean(found)) if found else float("nan")
+        return float(np.mean(self.cosines)) if self.cosines else float("nan")
 
-    def run(self, paired: PairedLayers, progress: Callable[[int, int], None] | None = None) -> None:
-        """Read all layers, one pair at a time."""
-        usable = 0  # layers that the shape applies to
-        for done, pair in enumerate(paired, 1):
-            a, b = LayerFactors.of(pair.a), LayerFactors.of(pair.b)
-            rows, *norms = change_rows(pair, a, b)
-            if not pair.heads_known:  # heads of one model cannot be matched to the whole layer of the other
-                a, b = (LayerFactors(*(w[None] for w in side.form)) for side in (a, b))
-            if self.shape is not None and is_usable(pair, self.width):
-                forms = [reduced_forms(side, self.shape.dimensions) for side in (a, b)]  # [d'², H]
-                self._match(pair, rows, a, b, forms, norms)
-                if usable in self.shape.layers:
-                    self._keep(b, forms)
-                usable += 1
-            self._note_unpaired(pair)
-            self.rows += rows
-            if progress is not None:
-                progress(done, paired.a.count)
+    def add(self, pair: LayerPair) -> None:
+        """Compare the two layers."""
+        rows, heads_a, heads_b = change_rows(pair)
+        self.rows += rows
+        shape, square = self.shape, pair.a.query.shape[1] == pair.a.key.shape[1]
+        if shape is not None and not pair.a.cross and square and pair.a.query.shape[1] == shape.width:
+            forms_a, forms_b = (unit_forms(*_stacked(heads, shape.dimensions)) for heads in (heads_a, heads_b))
+            self._match(pair, rows, heads_a, heads_b, best_assignment(np.abs(forms_a.T @ forms_b)))
+            if self.usable in shape.layers:
+                chosen_a, chosen_b = shape.heads(len(heads_a)), shape.heads(len(heads_b))
+                self.reduced.append((forms_a[:, chosen_a], forms_b[:, chosen_b]))
+                if self.keeps_factors:
+                    self.full_width.append((forms_a[:, chosen_a], *_stacked([heads_b[at] for at in chosen_b])))
+            self.usable += 1
+        if pair.heads_known:
+            paired = {number for number, _, _ in pair.heads}
+            for side, labels in ((pair.a, self.only_a), (pair.b, self.only_b)):
+                labels += [f"L{pair.a.layer}H{number}" for number in side.head_numbers if number not in paired]
 
     def _match(
-        self,
-        pair: LayerPair,
-        rows: list[Row],
-        a: LayerFactors,
-        b: LayerFactors,
-        forms: list[AnyFloats],
-        norms: list[list[float]],
+        self, pair: LayerPair, rows: list[Row], heads_a: list[Form], heads_b: list[Form], matched: tuple[Ints, Ints]
     ) -> None:
-        """Assign the heads of A to those of B on the reduced dimensions, then take the cosines on all of them."""
-        matched = list(zip(*(side.tolist() for side in best_assignment(np.abs(cosine_matrix(*forms)))), strict=True))
-        by_label = {(i, j): row["cosine"] for (_, i, j), row in zip(pair.heads, rows[1:], strict=True)}
-        others = [match for match in matched if by_label.get(match) is None]
-        found = head_cosines(a, b, others, [(norms[0][i], norms[1][j]) for i, j in others])
-        cosines = by_label | dict(zip(others, found, strict=True))
+        """Take the cosines, on all hidden dimensions, of the heads that were matched on the reduced ones."""
+        match_of = dict(zip(*(side.tolist() for side in matched), strict=True))
+        found = each(lambda i: cosine(heads_a[i], heads_b[match_of[i]]), match_of, heads_a[0].work)
+        cosines = dict(zip(match_of, found, strict=True))
         # A head that is zero in one model alone has nothing in common with its match; two zero heads say nothing.
-        in_one = {(i, j) for i, j in matched if (norms[0][i] > 0) != (norms[1][j] > 0)}
-        values = np.array([0.0 if match in in_one else cosines[match] for match in matched])
-        self.cosines.append(float(np.nanmean(np.abs(values))) if not np.isnan(values).all() else float("nan"))
-        match_of = dict(matched)
+        in_one = {i for i, j in match_of.items() if (heads_a[i].norm > 0) != (heads_b[j].norm > 0)}
+        values = [0.0 if i in in_one else abs(cosines[i]) for i in match_of]
+        values = [value for value in values if not np.isnan(value)]
+        if values:
+            self.cosines.append(float(np.mean(values)))
         for (_, i, _), row in zip(pair.heads, rows[1:], strict=True):
             if i in match_of:
                 row["match"] = pair.b.head_numbers[match_of[i]]
-                row["match_cosine"] = null_if_nan(cosines[i, match_of[i]])
+                row["match_cosine"] = null_if_nan(cosines[i])
 
-    def _note_unpaired(self, pair: LayerPair) -> None:
-        """Note the heads of either layer that the other one does not have."""
-        unknown = {side for side, weights in (("a", pair.a), ("b", pair.b)) if not weights.heads_known}
-        self.without_heads |= unknown
-        if unknown:
-            return
-        paired = {number for number, _, _ in pair.heads}
-        for side, labels in ((pair.a, self.only_a), (pair.b, self.only_b)):
-            labels += [f"L{pair.a.layer}H{number}" for number in side.head_numbers if number not in paired]
-
-    def notes(self, a: str, b: str) -> list[str]:
+    def notes(self, a: Layers, b: Layers) -> list[str]:
         """Return remarks about heads that only one of the models has, and forms that only one model has as zero."""
         notes = [
-            f"Heads of {has} without a counterpart in {lacks}: {first_names(labels, SHOWN)}"
+            f"Heads of {has.model} without a counterpart in {lacks.model}: {first_names(labels, SHOWN)}"
             for labels, has, lacks in ((self.only_a, a, b), (self.only_b, b, a))
             if labels
         ]
-        if self.without_heads:
-            names = " and ".join(dict.fromkeys({"a": a, "b": b}[side] for side in sorted(self.without_heads)))
+        unknown = [layers.model for layers in (a, b) if not all(layer.heads_known for layer in layers.unread)]
+        if unknown:
+            names = " and ".join(dict.fromkeys(unknown))
             notes.append(
                 f"Only layers are compared: the number of heads of {names} is not known (num_heads, --num-heads)"
             )
         zero = [form_label(row) for row in self.rows if row["change"] is None]
         if zero:
-            notes.append(f"Forms that are zero in {a}, but not in {b}: {first_names(zero, SHOWN)}")
+            notes.append(f"Forms that are zero in {a.model}, but not in {b.model}: {first_names(zero, SHOWN)}")
         return notes
 
-    def _keep(self, b: LayerFactors, forms: list[AnyFloats]) -> None:
-        """Keep the reduced forms of the chosen heads and, for an alignment, the factors of B."""
-        assert self.shape is not None
-        of_a, of_b = (side[:, self.shape.heads(side.shape[1])].copy() for side in forms)
-        self.reduced.append((of_a, of_b))
-        if self.full_width:
-            heads = self.shape.heads(len(b.query))
-            self.layers.append(FullWidthLayer(of_a, b.query[heads].mT, b.key[heads // b.group_size].mT))
 
-
-def is_usable(pair: LayerPair, width: int) -> bool:
-    """Return whether one permutation of the basis acts on both sides of the forms: self-attention of this width."""
-    return not pair.a.cross and pair.a.query.shape[1] == pair.a.key.shape[1] == width
+def _stacked(heads: Sequence[Form], dimensions: Ints | slice = slice(None)) -> tuple[AnyFloats, AnyFloats]:
+    """Return the queries and the keys of some heads on some hidden dimensions, [n, r, d] each."""
+    return np.stack([head.query[:, dimensions] for head in heads]), np.stack(
+        [head.key[:, dimensions] for head in heads]
+    )

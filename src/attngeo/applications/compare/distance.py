@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,15 +26,20 @@ from attngeo.arguments import whole_number
 from attngeo.arrays import Floats
 from attngeo.errors import AttngeoError, InputError
 from attngeo.organization.capture import capture
+from attngeo.organization.check_input import check_inputs
 from attngeo.organization.organize import organize
 from attngeo.organization.sparsity import Sparsity
 from attngeo.organization.tensor import NetworkTensor
 from attngeo.weights.scoring.score import score
 
 if TYPE_CHECKING:
-    from attngeo.organization.inputs import SingleInput
+    pass
 
 SHARES = np.geomspace(1e-4, 1, 64)  # shares of the coefficients at which sparsity curves are compared
+DRAWS, HEADS = 99, 128  # at most HEADS heads of each network, a seeded choice
+BALANCE = 0.5  # share of the affinities in FGW; the rest is that of the depths
+QUANTILES = 32  # of the affinities of a head, by which heads are paired at first
+SMALLEST_GAIN = 1e-12  # of an exchange of two heads: below, it may be rounding
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,49 +112,22 @@ def _cut_short(mine: str, others: str) -> bool:
     return mine.startswith(others) or others.startswith(mine)
 
 
-Profiles = tuple[Floats, Floats]  # symmetry and directionality of the layers, [layers] each
-
-
-def captured_geometry(
-    ref: Any,
-    inputs: SingleInput | Sequence[SingleInput],
-    *,
-    stack: str | Collection[str] | None = None,
-    truncate: bool = False,
-) -> HeadGeometry:
-    """Run a model on the inputs and return the geometry of its heads."""
+def prepare_inputs(
+    models: Sequence[Any], inputs: Any, *, stack: str | Collection[str] | None, truncate: bool
+) -> str | None:
+    """Return the stack to capture; InputError where the inputs do not suit all models or several stacks are given."""
     if stack is not None and not isinstance(stack, str):
         if len(stack) != 1:
             raise InputError(f"stack: {len(stack)} stacks, expected one where inputs are given")
         (stack,) = stack
+    check_inputs(models, inputs, stack=stack, truncate=truncate)
+    return stack
+
+
+def captured_geometry(ref: Any, inputs: Any, *, stack: str | None, truncate: bool) -> HeadGeometry:
+    """Run a model on the inputs and return the geometry of its heads."""
     captured = capture(ref, inputs, stack=stack, truncate=truncate)
     return HeadGeometry.of([captured] if isinstance(captured, NetworkTensor) else captured)
-
-
-def score_profiles(ref: Any, **options: Any) -> Profiles | None:
-    """Return symmetry and directionality of the layers in order of depth; None where several stacks could be meant.
-
-    options: of `score`
-    """
-    import polars as pl
-
-    table = score(ref, heads=False, nulls=False, folded=False, **options)
-    layers = table.frame.filter(~pl.col("cross")).drop_nulls(["symmetry", "directionality"])
-    if layers["stack"].n_unique() != 1:
-        return None
-    symmetry, directionality = (layers[name].to_numpy() for name in ("symmetry", "directionality"))
-    return symmetry, directionality
-
-
-def profile_differences(a: Profiles | None, b: Profiles | None) -> tuple[float, float] | tuple[None, None]:
-    """Return by how much the symmetry and the directionality profiles of two models differ."""
-    if a is None or b is None:
-        return None, None
-    symmetry, directionality = (profile_difference(np.asarray(x), np.asarray(y)) for x, y in zip(a, b, strict=True))
-    return symmetry, directionality
-
-
-DRAWS, HEADS = 99, 128  # at most HEADS heads of each network, a seeded choice
 
 
 @dataclass(frozen=True)
@@ -189,11 +167,8 @@ def network_distance(
     *,
     draws: int = DRAWS,
     seed: int = 0,
-    profiles: tuple[float, float] | tuple[None, None] = (None, None),
 ) -> NetworkDistance:
     """Return the distance of two networks on the same inputs; it and its p-value are the same in both orders.
-
-    profiles: differences of the symmetry and the directionality profiles, where known
 
     >>> rng = np.random.default_rng(0)
     >>> affinity = np.exp(-abs(rng.normal(size=6)[:, None] - rng.normal(size=6)))
@@ -216,7 +191,7 @@ def network_distance(
         null[draw] = fused_gromov_wasserstein(kept.affinity, affinity, kept.depth, permuted.depth)
     p = p_value(-value, -null)  # small distances are the unlikely ones
     curves = float(np.mean(np.abs(a.curve - b.curve)))
-    return NetworkDistance(value, float(null.mean()), float(null.std(ddof=1)), p, draws, *sizes, curves, *profiles)
+    return NetworkDistance(value, float(null.mean()), float(null.std(ddof=1)), p, draws, *sizes, curves)
 
 
 def _permuted_last(geometry: HeadGeometry) -> tuple[int, int, list[float], list[list[float]]]:
@@ -233,6 +208,26 @@ def _permuted_last(geometry: HeadGeometry) -> tuple[int, int, list[float], list[
     return *shape, np.sort(geometry.affinity, axis=None).tolist(), geometry.affinity.tolist()
 
 
+def with_profiles(distance: NetworkDistance, a: Any, b: Any, **options: Any) -> NetworkDistance:
+    """Return the distance with the differences of the score profiles, None where several stacks could be meant.
+
+    options: of `score`
+    """
+    import polars as pl
+
+    profiles = []
+    for ref in (a, b):
+        frame = score(ref, heads=False, nulls=False, folded=False, **options).frame
+        layers = frame.filter(~pl.col("cross")).drop_nulls(["symmetry", "directionality"])
+        if layers["stack"].n_unique() != 1:
+            return distance
+        profiles.append(layers)
+    symmetry, directionality = (
+        profile_difference(*(layers[name].to_numpy() for layers in profiles)) for name in ("symmetry", "directionality")
+    )
+    return replace(distance, symmetry=symmetry, directionality=directionality)
+
+
 def profile_difference(a: Floats, b: Floats) -> float:
     """Return the mean |difference| of two score profiles [layers] over relative depth; they may differ in length.
 
@@ -242,11 +237,6 @@ def profile_difference(a: Floats, b: Floats) -> float:
     grid = np.linspace(0, 1, 65)
     curves = [np.interp(grid, np.linspace(0, 1, len(c)) if len(c) > 1 else np.zeros(1), c) for c in (a, b)]
     return float(np.trapezoid(np.abs(curves[0] - curves[1]), grid))
-
-
-BALANCE = 0.5  # share of the affinities in FGW; the rest is that of the depths
-QUANTILES = 32  # of the affinities of a head, by which heads are paired at first
-SMALLEST_GAIN = 1e-12  # of an exchange of two heads: below, it may be rounding
 
 
 def fused_gromov_wasserstein(affinity_a: Floats, affinity_b: Floats, depth_a: Floats, depth_b: Floats) -> float:

@@ -4,11 +4,20 @@ The statistic is the mean over layers, paired by index, of the mean |cosine| of 
 trained from independent initial values have no common residual basis: architecture and optimiser treat the hidden
 dimensions alike, so permuting those of one model changes nothing that the two could share, and the p-value is exact.
 Models with RMSNorm also allow a change of sign in any dimension. LayerNorm does not, because it subtracts the mean.
+
+Some hidden dimensions, layers and heads are enough for the test. They are drawn once from a seed and are the same for
+both models, for the statistic and for every draw of the null. There, forms are dense and normalised, one column per
+head, so that all cosines of two layers are one product.
+
+Fixed sinusoidal positions are the same in every model of one width. They tell the hidden dimensions apart before
+training begins, so models trained from different initial values share a basis, and a permuted basis is no null for
+them. Which model types have them is a fact about the type, found on small live models (`python -m
+tools.prove_positions`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,7 +26,112 @@ import numpy as np
 from attngeo.arrays import AnyFloats, Floats, Ints
 from attngeo.io.threads import each, spans
 from attngeo.weights.layout.families import family
-from attngeo.weights.scoring.layer import LayerFactors
+
+DRAWS = 999
+LEVEL = 0.01  # p-value at and below which the verdict is a common origin
+DIMENSIONS, LAYERS, HEADS = 128, 6, 16  # at most this many of each are used
+
+Layers = Sequence[tuple[AnyFloats, AnyFloats]]  # (forms of A, forms of B) per layer, unit columns [d'², heads]
+
+# ---- the statistic
+
+
+@dataclass(frozen=True, eq=False)
+class ReducedShape:
+    """Which hidden dimensions, layers and heads are used.
+
+    >>> ReducedShape.draw(width=4096, layers=32, seed=0).dimensions.shape
+    (128,)
+    """
+
+    width: int  # of the layers that are used
+    dimensions: Ints  # [d'], sorted
+    layers: frozenset[int]  # positions in the list of self-attention layers of this width
+    seed: int
+
+    @classmethod
+    def draw(cls, width: int, layers: int, seed: int) -> ReducedShape:
+        rng = np.random.default_rng([seed, 0])
+        dimensions = np.sort(rng.choice(width, min(width, DIMENSIONS), replace=False))
+        chosen = rng.choice(layers, min(layers, LAYERS), replace=False)
+        return cls(width, dimensions, frozenset(chosen.tolist()), seed)
+
+    def heads(self, count: int) -> Ints:
+        """Return the heads that are used of a layer with `count` heads."""
+        rng = np.random.default_rng([self.seed, 1])
+        return np.sort(rng.choice(count, min(count, HEADS), replace=False))
+
+
+def unit_forms(query: AnyFloats, key: AnyFloats) -> AnyFloats:
+    """Return the forms W_q W_kᵀ of n heads as columns of length 1, `[d², n]`; a form that is zero stays zero.
+
+    query, key: [n, r, d]
+
+    >>> unit_forms(np.full((1, 1, 2), 1e-30, np.float32), np.full((1, 1, 2), 3e-30, np.float32)).ravel().tolist()
+    [0.5, 0.5, 0.5, 0.5]
+    """
+    largest = [np.abs(side).max((1, 2), keepdims=True) for side in (query, key)]  # [n, 1, 1]
+    # Divided by its largest entry, no factor has a product or square outside of the range of float32.
+    query, key = (w / np.where(size > 0, size, 1) for w, size in zip((query, key), largest, strict=True))
+    flat = (query.mT @ key).reshape(len(query), -1).T  # [d², n]
+    norms = np.sqrt(np.square(flat).sum(0, dtype=np.float64)).astype(flat.dtype)  # [n]
+    return np.ascontiguousarray(flat / np.where(norms > 0, norms, 1))
+
+
+def best_assignment(values: AnyFloats) -> tuple[Ints, Ints]:
+    """Return the rows and the columns of the assignment with the largest total value.
+
+    values: [n_a, n_b]; min(n_a, n_b) rows and columns are paired
+
+    >>> rows, columns = best_assignment(np.array([[0.1, 0.9], [0.8, 0.7]]))
+    >>> columns.tolist()
+    [1, 0]
+    """
+    from scipy.optimize import linear_sum_assignment
+
+    rows, columns = linear_sum_assignment(values, maximize=True)
+    return rows, columns
+
+
+def statistic(layers: Layers) -> float:
+    """Return the mean over layers of the mean |cosine| of matched heads."""
+    cosines = [np.abs(a.T @ b).astype(np.float64) for a, b in layers]  # [n_a, n_b] each
+    return float(np.mean([sizes[best_assignment(sizes)].mean() for sizes in cosines]))
+
+
+def permuted_statistics(layers: Layers, draws: int, seed: int, flips: bool) -> Floats:
+    """Return the statistic for random permutations of the hidden dimensions of B, `[draws]`.
+
+    flips: also change the sign of random dimensions
+
+    >>> forms = np.random.default_rng(0).normal(size=(64, 3))  # 3 heads, 8 hidden dimensions
+    >>> forms /= np.linalg.norm(forms, axis=0)
+    >>> bool(statistic([(forms, forms)]) > permuted_statistics([(forms, forms)], 99, 0, flips=False).max())
+    True
+    """
+    width = round(len(layers[0][0]) ** 0.5)
+
+    def permuted(rng: np.random.Generator) -> float:
+        order = rng.permutation(width)
+        index = (order[:, None] * width + order).ravel()  # [d'²], entry (i, j) of P M Pᵀ
+        signs = np.sign(rng.random(width) - 0.5).astype(layers[0][0].dtype) if flips else None
+        flip = None if signs is None else np.outer(signs, signs).reshape(-1, 1)  # [d'², 1]
+        return statistic([(a if flip is None else a * flip, b.take(index, axis=0)) for a, b in layers])
+
+    return drawn(permuted, draws, [seed, 2], sum(a.size * b.shape[1] for a, b in layers))
+
+
+def drawn(draw: Callable[[np.random.Generator], float], draws: int, seed: Sequence[int], cost: int) -> Floats:
+    """Return the value of each draw, `[draws]`, each from a generator of its own.
+
+    cost: multiply-adds of one draw
+    """
+    generators = np.random.default_rng(seed).spawn(draws)
+    some = [generators[part] for part in spans(draws, draws * cost)]
+    return np.concatenate(each(lambda part: np.array([draw(rng) for rng in part]), some, draws * cost))
+
+
+# ---- the verdict
 
 
 def p_value(observed: float, null: Floats) -> float:
@@ -37,10 +151,6 @@ def p_text(p: float, draws: int) -> str:
     ('p ≤ 0.001', 'p = 0.002')
     """
     return f"p {'≤' if p * (draws + 1) < 1.5 else '='} {p:.2g}"
-
-
-DRAWS = 999
-LEVEL = 0.01  # p-value at and below which the verdict is a common origin
 
 
 @dataclass(frozen=True)
@@ -70,6 +180,32 @@ class Relation:
         """Return a relation without a verdict."""
         return cls(f"no verdict: {why}")
 
+    @classmethod
+    def judged(cls, layers: Layers, null: Floats, *, cosine: float | None = None, aligned: bool = False) -> Relation:
+        """Return the relation that the statistic of `layers` has by the draws `null` of the statistic.
+
+        cosine: the mean matched |cosine| of all layers and heads; None: that of `layers`
+        """
+        observed = statistic(layers)
+        p, mean, std = p_value(observed, null), float(np.mean(null)), float(np.std(null, ddof=1))
+        # As a control, each layer of A is paired with the next layer of B.
+        control = statistic([(a, b) for (a, _), (_, b) in zip(layers, [*layers[1:], layers[0]], strict=True)])
+        relation = cls(
+            verdict="",
+            p_value=p,
+            cosine=observed if cosine is None else cosine,
+            null_mean=mean,
+            null_std=std,
+            statistic=observed,
+            control=control if len(layers) > 1 else None,
+            draws=len(null),
+            aligned=aligned,
+        )
+        verdict = "the weights share an origin, " if p <= LEVEL else "no sign of a common origin, "
+        verdict += p_text(p, len(null)) if p <= LEVEL else f"p = {p:.2g}"
+        figures = f"mean matched |cosine| {observed:.3g}, {relation.null_name} {mean:.2g} ± {std:.1g}"
+        return replace(relation, verdict=f"{verdict}: {figures}")
+
     @property
     def related(self) -> bool | None:
         """Return whether the verdict is a common origin; None where there is no verdict."""
@@ -81,168 +217,7 @@ class Relation:
         return "shuffled tokens" if self.aligned else "permuted bases"
 
 
-def relation_by_permutation(layers: Layers, cosine: float, *, draws: int, seed: int, flips: bool) -> Relation:
-    """Return the relation of two models by the null of permuted bases.
-
-    layers: the reduced forms of both models
-    cosine: the mean matched |cosine| of all layers and heads, for the verdict
-    flips:  whether the null also changes signs
-    """
-    return judged(layers, cosine, permuted_statistics(layers, draws, seed, flips), aligned=False)
-
-
-def judged(layers: Layers, cosine: float | None, null: Floats, *, aligned: bool) -> Relation:
-    """Return the relation that the statistic of `layers` has by the draws `null` of the statistic.
-
-    cosine: the mean matched |cosine| of all layers and heads; None: that of `layers`
-    """
-    observed = statistic(layers)
-    cosine = observed if cosine is None else cosine
-    p = p_value(observed, null)
-    mean, std = float(np.mean(null)), float(np.std(null, ddof=1))
-    relation = Relation("", p, cosine, mean, std, observed, wrongly_paired(layers), len(null), aligned)
-    figures = f"mean matched |cosine| {observed:.3g}, {relation.null_name} {mean:.2g} ± {std:.1g}"
-    if p <= LEVEL:
-        verdict = f"the weights share an origin, {p_text(p, len(null))}: {figures}"
-    else:
-        verdict = f"no sign of a common origin, p = {p:.2g}: {figures}"
-    return replace(relation, verdict=verdict)
-
-
-def unit_forms(query: AnyFloats, key: AnyFloats) -> AnyFloats:
-    """Return the forms W_q W_kᵀ of n heads as columns of length 1, `[d², n]`; a form that is zero stays zero.
-
-    query, key: [n, r, d]
-
-    >>> unit_forms(np.full((1, 1, 2), 1e-30, np.float32), np.full((1, 1, 2), 3e-30, np.float32)).ravel().tolist()
-    [0.5, 0.5, 0.5, 0.5]
-    """
-    query, key = (_relative(side) for side in (query, key))
-    return unit_columns(query.swapaxes(1, 2) @ key)  # [n, d, d]
-
-
-def _relative(side: AnyFloats) -> AnyFloats:
-    """Return factors [n, r, d], each divided by its largest entry: no product or square leaves the range of float32."""
-    largest = np.abs(side).max((1, 2), keepdims=True)  # [n, 1, 1]
-    relative: AnyFloats = side / np.where(largest > 0, largest, 1)
-    return relative
-
-
-def unit_columns(forms: AnyFloats) -> AnyFloats:
-    """Return forms [n, d, d] as columns of length 1, `[d², n]`; a form that is zero stays zero."""
-    flat = forms.reshape(len(forms), -1).T  # [d², n]
-    norms = np.sqrt(np.square(flat).sum(0, dtype=np.float64)).astype(flat.dtype)  # [n]
-    return np.ascontiguousarray(np.divide(flat, norms, out=np.zeros_like(flat), where=norms > 0))
-
-
-def best_assignment(values: AnyFloats) -> tuple[Ints, Ints]:
-    """Return the rows and the columns of the assignment with the largest total value.
-
-    values: [n_a, n_b]; min(n_a, n_b) rows and columns are paired
-
-    >>> rows, columns = best_assignment(np.array([[0.1, 0.9], [0.8, 0.7]]))
-    >>> columns.tolist()
-    [1, 0]
-    """
-    from scipy.optimize import linear_sum_assignment
-
-    rows, columns = linear_sum_assignment(values, maximize=True)
-    return rows, columns
-
-
-def matched_cosine(cosines: AnyFloats) -> float:
-    """Return the mean |cosine| of the best assignment of `cosines` [n_a, n_b]."""
-    sizes = np.abs(cosines)
-    return float(sizes[best_assignment(sizes)].mean())
-
-
-def cosine_matrix(a: AnyFloats, b: AnyFloats) -> Floats:
-    """Return the cosines [n_a, n_b] of all pairs of unit columns, [d², n_a] and [d², n_b]."""
-    cosines: Floats = (a.T @ b).astype(np.float64)
-    return cosines
-
-
-Layers = Sequence[tuple[AnyFloats, AnyFloats]]  # (forms of A, forms of B) per layer, unit columns [d², heads]
-
-
-def statistic(layers: Layers) -> float:
-    """Return the mean over layers of the matched |cosine|."""
-    return float(np.mean([matched_cosine(cosine_matrix(a, b)) for a, b in layers]))
-
-
-def wrongly_paired(layers: Layers) -> float | None:
-    """Return the statistic with each layer of A paired with the next layer of B, as a control; None for one layer."""
-    if len(layers) < 2:
-        return None
-    return statistic([(a, layers[(at + 1) % len(layers)][1]) for at, (a, _) in enumerate(layers)])
-
-
-def permuted_statistics(layers: Layers, draws: int, seed: int, flips: bool) -> Floats:
-    """Return the statistic for random permutations of the hidden dimensions of B, `[draws]`.
-
-    flips: also change the sign of random dimensions
-
-    >>> forms = np.random.default_rng(0).normal(size=(64, 3))  # 3 heads, 8 hidden dimensions
-    >>> forms /= np.linalg.norm(forms, axis=0)
-    >>> bool(statistic([(forms, forms)]) > permuted_statistics([(forms, forms)], 99, 0, flips=False).max())
-    True
-    """
-    width = round(len(layers[0][0]) ** 0.5)
-    generators = np.random.default_rng([seed, 2]).spawn(draws)
-    found = np.empty(draws)
-
-    def work(some: slice) -> None:
-        for draw in range(some.start, some.stop):
-            rng = generators[draw]
-            order = rng.permutation(width)
-            index = (order[:, None] * width + order).ravel()  # [d²], entry (i, j) of P M Pᵀ
-            total = 0.0
-            signs = np.sign(rng.random(width) - 0.5).astype(layers[0][0].dtype) if flips else None
-            flip = None if signs is None else np.outer(signs, signs).reshape(-1, 1)  # [d², 1]
-            for a, b in layers:
-                permuted = b.take(index, axis=0)  # [d², heads]
-                total += matched_cosine(cosine_matrix(a if flip is None else a * flip, permuted))
-            found[draw] = total / len(layers)
-
-    cost = draws * sum(a.size * b.shape[1] for a, b in layers)
-    each(work, spans(draws, cost), cost)
-    return found
-
-
-DIMENSIONS, LAYERS, HEADS = 128, 6, 16  # at most this many of each
-
-
-@dataclass(frozen=True, eq=False)
-class ReducedShape:
-    """Which hidden dimensions, layers and heads are used.
-
-    >>> ReducedShape.draw(width=4096, layers=32, seed=0).dimensions.shape
-    (128,)
-    """
-
-    dimensions: Ints  # [d'], sorted
-    layers: frozenset[int]  # positions in the list of paired layers
-    seed: int
-
-    @classmethod
-    def draw(cls, width: int, layers: int, seed: int) -> ReducedShape:
-        rng = np.random.default_rng([seed, 0])
-        dimensions = np.sort(rng.choice(width, min(width, DIMENSIONS), replace=False))
-        chosen = rng.choice(layers, min(layers, LAYERS), replace=False)
-        return cls(dimensions, frozenset(chosen.tolist()), seed)
-
-    def heads(self, count: int) -> Ints:
-        """Return the heads that are used of a layer with `count` heads."""
-        rng = np.random.default_rng([self.seed, 1])
-        return np.sort(rng.choice(count, min(count, HEADS), replace=False))
-
-
-def reduced_forms(factors: LayerFactors, dimensions: Ints) -> AnyFloats:
-    """Return the forms of all heads, restricted to some hidden dimensions, as unit columns `[d'², H]`."""
-    query, key = (side.mT[:, :, dimensions] for side in (factors.query, factors.key))  # [H, r, d'], [G, r, d']
-    keys = np.repeat(key, factors.group_size, axis=0)  # [H, r, d']
-    return unit_forms(query, keys)
-
+# ---- fixed positions
 
 # Config switches of types that can have either kind.
 SWITCHES = {
