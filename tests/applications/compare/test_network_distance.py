@@ -186,10 +186,3 @@ def test_heads_are_exchanged_until_no_exchange_lowers_the_value(sizes, seed):
             columns[[r, s]] = columns[[s, r]]
             swapped.append(value(found[:, columns]))
     assert value(found) < value(start) and min(swapped) >= value(found) - 1e-12
-
-
-@pytest.mark.parametrize("draws", [0, 1, -1, 1.5])
-def test_a_spread_of_the_null_needs_two_draws(draws):
-    a = geometry(np.arange(4.0))
-    with pytest.raises(InputError, match=r"draws is .*, expected a whole number from 2 on"):
-        network_distance(a, a, draws=draws)

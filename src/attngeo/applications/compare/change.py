@@ -30,6 +30,7 @@ from attngeo.weights.layout.layers import Layers
 from attngeo.weights.scoring.engine import SMALL
 from attngeo.weights.scoring.layer import LayerFactors
 from attngeo.weights.scoring.norms import gram_matrix, product
+from attngeo.weights.scoring.score import COLUMNS as SCORES
 from attngeo.weights.scoring.score import layer_rows
 from attngeo.weights.scoring.score_table import Row, null_if_nan
 from attngeo.weights.scoring.symmetry import squared_norm
@@ -39,20 +40,7 @@ if TYPE_CHECKING:
 
 CANCELLED = 1e-3  # a sum this small beside its terms has lost float32 digits and is computed again in float64
 
-# The scores whose change is given, where both models have them.
-SCORES = (
-    "symmetry",
-    "directionality",
-    "symmetry_rope",
-    "directionality_rope",
-    "dominance",
-    "self_attending",
-    "rank_symmetric",
-    "rank_skew",
-    "norm",
-)
-
-# Column → polars type. A score stands beside its change, score of B − score of A.
+# Column → polars type. A score stands beside its change, score of B − score of A, where both models have it.
 COLUMNS = {
     "stack": "String",
     "layer": "Int64",

@@ -22,7 +22,7 @@ from attngeo.applications.compare.change import (
     widths,
 )
 from attngeo.applications.compare.comparison import ModelComparison
-from attngeo.applications.compare.distance import captured_geometry, network_distance, prepare_inputs, with_profiles
+from attngeo.applications.compare.distance import HeadGeometry, network_distance, prepare_inputs, with_profiles
 from attngeo.applications.compare.relation import (
     DRAWS,
     ReducedShape,
@@ -97,7 +97,7 @@ def compare(
         )
     if inputs is None:
         return comparison
-    geometries = [captured_geometry(ref, inputs, stack=one, truncate=truncate) for ref in (a, b)]
+    geometries = [HeadGeometry.captured(ref, inputs, stack=one, truncate=truncate) for ref in (a, b)]
     distance = network_distance(*geometries, seed=seed)
     return replace(comparison, distance=with_profiles(distance, *weights, **options))
 
@@ -119,24 +119,23 @@ def weights_of(ref: CheckpointRef) -> CheckpointRef:
     return ref
 
 
-def compare_layers(a: Layers, b: Layers, *, has_inputs: bool, **options: Any) -> ModelComparison:
-    """Return the answers to the first two questions; none where the layers cannot be paired but there are inputs.
-
-    options: as in `compare_weights`
-    """
+def compare_layers(
+    a: Layers,
+    b: Layers,
+    *,
+    has_inputs: bool,
+    align: bool = False,
+    draws: int = DRAWS,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> ModelComparison:
+    """Return the answers to the first two questions; none where the layers cannot be paired but there are inputs."""
     try:
         paired = pair_layers(a, b)
     except InputError as error:
         if not has_inputs:
             raise InputError(f"{error}; {NEEDS_INPUTS}") from None
         return ModelComparison(a.model, b.model, change_frame([]), Relation.none(str(error)))
-    return compare_weights(paired, **options)
-
-
-def compare_weights(
-    paired: PairedLayers, *, align: bool = False, draws: int = DRAWS, seed: int = 0, progress: Progress | None = None
-) -> ModelComparison:
-    """Return the answers to the first two questions for layers that `pair_layers` has paired."""
     a, b = paired.a, paired.b
     shape = _reduced_shape(a, seed)
     # Read before the layers, so that a missing vocabulary is reported at once.
@@ -182,7 +181,7 @@ def _no_verdict(paired: PairedLayers, collected: WeightsPass) -> str | None:
 
 def _is_rms(layers: Layers) -> bool:
     """Return whether every norm before the attention is known to be an RMSNorm, which allows sign flips."""
-    rules = family(str((layers.checkpoint.config or {}).get("model_type", ""))).norms
+    rules = family(layers.model_type).norms
     return bool(rules) and not any(rule["centred"] for rule in rules)
 
 

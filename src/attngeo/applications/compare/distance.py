@@ -17,23 +17,18 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from attngeo.applications.compare.relation import p_text, p_value
-from attngeo.arguments import whole_number
+from attngeo.applications.compare.relation import drawn, p_text, p_value
 from attngeo.arrays import Floats
 from attngeo.errors import AttngeoError, InputError
 from attngeo.organization.capture import capture
 from attngeo.organization.check_input import check_inputs
 from attngeo.organization.organize import organize
-from attngeo.organization.sparsity import Sparsity
 from attngeo.organization.tensor import NetworkTensor
 from attngeo.weights.scoring.score import score
-
-if TYPE_CHECKING:
-    pass
 
 SHARES = np.geomspace(1e-4, 1, 64)  # shares of the coefficients at which sparsity curves are compared
 DRAWS, HEADS = 99, 128  # at most HEADS heads of each network, a seeded choice
@@ -61,21 +56,24 @@ class HeadGeometry:
     @classmethod
     def of(cls, networks: Sequence[NetworkTensor]) -> HeadGeometry:
         """Organise each network and return the geometry of its heads."""
-        if not (networks := list(networks)):
-            raise InputError("networks: expected at least one network tensor")
-        if len({network.heads for network in networks}) > 1:
-            raise InputError("networks: expected the same heads on every input")
         organized = [organize(network) for network in networks]
         affinity = np.mean([one.affinities[2] for one in organized], axis=0)
-        curve = np.mean([_error_curve(one.expand().sparsity) for one in organized], axis=0)
+        found = [one.expand().sparsity for one in organized]
+        curve = np.mean([np.interp(SHARES, one.counts / one.counts[-1], one.errors) for one in found], axis=0)
         return cls(affinity, _depths(networks[0].heads), curve, tuple(_text(network) for network in networks))
+
+    @classmethod
+    def captured(cls, ref: Any, inputs: Any, **options: Any) -> HeadGeometry:
+        """Run a model on the inputs and return the geometry of its heads; options: of `capture`."""
+        networks = capture(ref, inputs, **options)
+        return cls.of([networks] if isinstance(networks, NetworkTensor) else networks)
 
     def check_same_inputs(self, other: HeadGeometry) -> None:
         """Raise InputError where the two networks read different inputs, as far as their tokens tell."""
         if len(self.texts) != len(other.texts):
             raise InputError(f"networks captured on {len(self.texts)} and {len(other.texts)} inputs, expected the same")
         for index, (mine, others) in enumerate(zip(self.texts, other.texts, strict=True)):
-            if not _cut_short(mine, others):
+            if not (mine.startswith(others) or others.startswith(mine)):  # cut short at a window, or not known
                 begins = f"{mine[:20]!r} and {others[:20]!r}"
                 raise InputError(f"networks captured on different inputs: input {index} begins with {begins}")
 
@@ -94,22 +92,12 @@ def _depths(labels: Sequence[str]) -> Floats:
     return np.asarray((layers + 0.5) / (layers.max() + 1))
 
 
-def _error_curve(sparsity: Sparsity) -> Floats:
-    """Return the best-n-term error at each of SHARES."""
-    return np.interp(SHARES, sparsity.counts / sparsity.counts[-1], sparsity.errors)
-
-
 def _text(network: NetworkTensor) -> str:
     """Return the letters and digits of an input, without the marks and special tokens of the vocabulary."""
     if network.queries == tuple(map(str, range(len(network.queries)))):  # positions, not tokens
         return ""
     words = [token for token in network.queries if not re.fullmatch(r"\[[A-Z]+\]|<[^>]*>", token)]
     return "".join(c for token in words for c in token.removeprefix("##").lower() if c.isalnum() and c not in "ġċ")
-
-
-def _cut_short(mine: str, others: str) -> bool:
-    """Return whether one text begins with the other: it was truncated to the window of its model, or is not known."""
-    return mine.startswith(others) or others.startswith(mine)
 
 
 def prepare_inputs(
@@ -122,12 +110,6 @@ def prepare_inputs(
         (stack,) = stack
     check_inputs(models, inputs, stack=stack, truncate=truncate)
     return stack
-
-
-def captured_geometry(ref: Any, inputs: Any, *, stack: str | None, truncate: bool) -> HeadGeometry:
-    """Run a model on the inputs and return the geometry of its heads."""
-    captured = capture(ref, inputs, stack=stack, truncate=truncate)
-    return HeadGeometry.of([captured] if isinstance(captured, NetworkTensor) else captured)
 
 
 @dataclass(frozen=True)
@@ -177,18 +159,19 @@ def network_distance(
     0.0
     """
     a.check_same_inputs(b)
-    whole_number(draws, "draws", 2)
-    whole_number(seed, "seed")
     sizes = len(a.depth), len(b.depth)
     kept, permuted = sorted((a.subset(HEADS, seed), b.subset(HEADS, seed)), key=_permuted_last)
-    value = fused_gromov_wasserstein(kept.affinity, permuted.affinity, kept.depth, permuted.depth)
-    null = np.empty(draws)
-    for draw, rng in enumerate(np.random.default_rng([seed, 5]).spawn(draws)):
-        order = rng.permutation(len(permuted.depth))
+
+    def distance(order: Any) -> float:
+        """Return the distance after the heads of `permuted` have changed their places."""
         # The affinities are permuted rather than the depths: heads are listed in the order of their depths, the search
         # starts once with the heads paired in this order, and the draws must have this start too.
-        affinity = permuted.affinity[np.ix_(order, order)]  # [n, n]
-        null[draw] = fused_gromov_wasserstein(kept.affinity, affinity, kept.depth, permuted.depth)
+        affinity = permuted.affinity[order][:, order]  # [n, n]
+        return fused_gromov_wasserstein(kept.affinity, affinity, kept.depth, permuted.depth)
+
+    heads = len(permuted.depth)
+    value = distance(slice(None))
+    null = drawn(lambda rng: distance(rng.permutation(heads)), draws, [seed, 5], cost=0)
     p = p_value(-value, -null)  # small distances are the unlikely ones
     curves = float(np.mean(np.abs(a.curve - b.curve)))
     return NetworkDistance(value, float(null.mean()), float(null.std(ddof=1)), p, draws, *sizes, curves)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from attngeo.applications.compare.compare import NEEDS_INPUTS, check_options, compare_layers, weights_of
-from attngeo.applications.compare.distance import HEADS, captured_geometry, fused_gromov_wasserstein, prepare_inputs
+from attngeo.applications.compare.distance import HEADS, HeadGeometry, fused_gromov_wasserstein, prepare_inputs
 from attngeo.applications.compare.relation import DRAWS, Relation
 from attngeo.arrays import Floats
 from attngeo.display import Drawable, draw
@@ -153,7 +153,7 @@ def compare_all(
     geometries = None
     if inputs is not None:
         one = prepare_inputs(models, inputs, stack=stack, truncate=truncate)
-        geometries = [captured_geometry(ref, inputs, stack=one, truncate=truncate) for ref in models]
+        geometries = [HeadGeometry.captured(ref, inputs, stack=one, truncate=truncate) for ref in models]
         for geometry in geometries[1:]:
             geometries[0].check_same_inputs(geometry)
         geometries = [geometry.subset(HEADS, seed) for geometry in geometries]
