@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-import polars as pl
 import pytest
 
 import attngeo
-from tests.applications.compare.llama_pairs import Tensors
+from tests.applications.compare.llama_pairs import Tensors, dense_heads
 
 SMALL = 6, 3, 8, 40  # query heads, key heads, their size, width
 LARGE = 1, 1, 128, 1100  # so large that the products are in float32
@@ -38,19 +37,6 @@ def other_basis(weights: Tensors, size: int) -> Tensors:
     return {name: (mixing @ w.reshape(-1, size, w.shape[1])).reshape(w.shape) for name, w in weights.items()}
 
 
-def forms(weights: Tensors, heads: int) -> list[np.ndarray]:
-    """Return the dense form of the layer, then those of its heads."""
-    query, key = (w.astype(np.float64) for w in weights.values())
-    query = query.reshape(heads, -1, query.shape[1])
-    key = key.reshape(-1, *query.shape[1:])
-    found = [q.T @ key[head * len(key) // heads] for head, q in enumerate(query)]
-    return [sum(found), *found]
-
-
-def compared(a: Tensors, b: Tensors, heads: int) -> pl.DataFrame:
-    return attngeo.compare(a, b, num_heads=heads, draws=99).changes
-
-
 PAIRS = {
     "unrelated": (layer(0), layer(1)),
     "heads of another size": (layer(0), layer(1, (6, 3, 5, 40))),
@@ -75,9 +61,11 @@ PAIRS = {
 def test_changes_and_cosines_are_those_of_the_dense_forms(name: str) -> None:
     a, b = PAIRS[name]
     heads = 1 if name.startswith("large") else 6
-    rows = compared(a, b, heads)
+    rows = attngeo.compare(a, b, num_heads=heads, draws=99).changes
     assert rows["head"].to_list() == [None, *range(heads)]
-    for row, m_a, m_b in zip(rows.iter_rows(named=True), forms(a, heads), forms(b, heads), strict=True):
+    of_heads = [dense_heads(*one.values(), len(one["layers.0.q_proj.weight"]) // heads) for one in (a, b)]
+    for row, *both in zip(rows.iter_rows(named=True), *([dense.sum(0), *dense] for dense in of_heads), strict=True):
+        m_a, m_b = both
         norm_a, norm_b = np.linalg.norm(m_a), np.linalg.norm(m_b)
         assert row["change"] == pytest.approx(np.linalg.norm(m_a - m_b) / norm_a, rel=1e-5)
         assert row["cosine"] == pytest.approx(np.sum(m_a / norm_a * (m_b / norm_b)), abs=1e-6)
@@ -85,5 +73,6 @@ def test_changes_and_cosines_are_those_of_the_dense_forms(name: str) -> None:
 
 @pytest.mark.parametrize("sizes", [SMALL, LARGE])
 def test_another_basis_of_the_heads_is_no_change(sizes: tuple[int, int, int, int]) -> None:
-    rows = compared(layer(0, sizes), other_basis(layer(0, sizes), sizes[2]), sizes[0])
+    a = layer(0, sizes)
+    rows = attngeo.compare(a, other_basis(a, sizes[2]), num_heads=sizes[0], draws=99).changes
     assert rows["change"].max() < 1e-5

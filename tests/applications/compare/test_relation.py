@@ -19,7 +19,7 @@ from attngeo.applications.compare.relation import (
     statistic,
     unit_forms,
 )
-from tests.applications.compare.llama_pairs import HEADS, LAYERS, SIZE, random_model, save_model
+from tests.applications.compare.llama_pairs import HEADS, LAYERS, SIZE, dense_heads, random_model, save_model
 
 WIDTH = 16
 
@@ -36,32 +36,28 @@ def test_heads_are_matched_as_in_the_best_of_all_orders(tmp_path, width):
     dimensions = ReducedShape.draw(width, LAYERS, seed=0).dimensions
     assert len(dimensions) == min(width, 128)
 
-    def cosines(layer_a: int, layer_b: int, some: np.ndarray) -> np.ndarray:
-        sides = []
-        for model, layer in zip(models, (layer_a, layer_b), strict=True):
-            query, key = (
-                model[f"model.layers.{layer}.self_attn.{side}_proj.weight"].reshape(-1, SIZE, width)[:, :, some]
-                for side in "qk"
-            )
-            dense = query.astype(np.float64).mT @ np.repeat(key, 2, axis=0)  # [6, d, d]
-            sides.append(dense / np.linalg.norm(dense, axis=(1, 2), keepdims=True))
-        return np.abs(np.einsum("aij,bij->ab", *sides))
+    forms = []  # [layers, heads, d, d] of each model
+    for model in models:
+        weights = [[model[f"model.layers.{at}.self_attn.{side}_proj.weight"] for side in "qk"] for at in range(LAYERS)]
+        forms.append(np.array([dense_heads(*sides, SIZE) for sides in weights]))
 
-    def best(values: np.ndarray) -> tuple[int, ...]:
-        return max(permutations(range(HEADS)), key=lambda order: values[range(HEADS), order].sum())
+    def cosines(some: np.ndarray, shift: int = 0) -> np.ndarray:  # [layers, heads, heads]
+        a, b = (dense[..., some[:, None], some] for dense in forms)
+        a, b = (dense / np.linalg.norm(dense, axis=(2, 3), keepdims=True) for dense in (a, b))
+        return np.abs(np.einsum("laij,lbij->lab", a, np.roll(b, -shift, axis=0)))
 
-    reduced = [cosines(layer, layer, dimensions) for layer in range(LAYERS)]
-    orders = [best(values) for values in reduced]
-    whole = [cosines(layer, layer, np.arange(width)) for layer in range(LAYERS)]
-    wrong = [cosines(layer, (layer + 1) % LAYERS, dimensions) for layer in range(LAYERS)]
+    def best(values: np.ndarray) -> np.ndarray:  # [layers, heads]
+        orders = np.array(list(permutations(range(HEADS))))
+        return np.array([orders[one[range(HEADS), orders].sum(1).argmax()] for one in values])
 
-    def mean(matrices: list[np.ndarray], orders: list[tuple[int, ...]]) -> float:
-        return float(np.mean([m[range(HEADS), order] for m, order in zip(matrices, orders, strict=True)]))
+    def mean(values: np.ndarray, orders: np.ndarray) -> float:
+        return float(np.take_along_axis(values, orders[..., None], axis=2).mean())
 
-    assert found.changes.drop_nulls("head")["match"].to_list() == [head for order in orders for head in order]
-    assert found.related.statistic == pytest.approx(mean(reduced, orders))
-    assert found.related.cosine == pytest.approx(mean(whole, orders))
-    assert found.related.control == pytest.approx(mean(wrong, [best(values) for values in wrong]))
+    reduced, wrong = cosines(dimensions), cosines(dimensions, shift=1)
+    assert found.changes.drop_nulls("head")["match"].to_list() == best(reduced).ravel().tolist()
+    assert found.related.statistic == pytest.approx(mean(reduced, best(reduced)))
+    assert found.related.cosine == pytest.approx(mean(cosines(np.arange(width)), best(reduced)))
+    assert found.related.control == pytest.approx(mean(wrong, best(wrong)))
 
 
 def test_one_layer_has_no_control(tmp_path):
