@@ -19,7 +19,15 @@ from itertools import pairwise
 
 import numpy as np
 
-from attngeo.applications.compare.relation import ReducedShape, Relation, best_assignment, drawn, statistic, unit_forms
+from attngeo.applications.compare.relation import (
+    Chosen,
+    ReducedShape,
+    Relation,
+    best_assignment,
+    drawn,
+    statistic,
+    unit_forms,
+)
 from attngeo.arrays import AnyFloats, Floats, Ints
 from attngeo.errors import InputError
 from attngeo.weights.sources.checkpoint import Checkpoint, ReadRequest
@@ -27,8 +35,6 @@ from attngeo.weights.sources.checkpoint import Checkpoint, ReadRequest
 SHUFFLES = 99
 TOKENS, BLOCKS = 4096, 40  # at most this many token rows, read in this many blocks of consecutive ids
 SIZES_DIFFER = 0.01  # vocabularies may differ by this share of their size: padding, a few added tokens
-
-FullWidth = tuple[AnyFloats, AnyFloats, AnyFloats]  # unit forms [d'², n] of A; queries and keys [n, r, d] of B
 
 _NAMES = re.compile(
     r"(^|\.)(word_embeddings?|embed_tokens|tok_embeddings|token_embeddings?|token_embd|embed_in|wte|shared|embeddings)"
@@ -74,11 +80,10 @@ class TokenEmbeddings:
         return TokenEmbeddings(self.a[order], self.b, self.decile)
 
 
-def relation_by_alignment(
-    layers: Sequence[FullWidth], embeddings: TokenEmbeddings, *, seed: int, flips: bool
-) -> Relation:
+def relation_by_alignment(layers: Sequence[Chosen], embeddings: TokenEmbeddings, *, seed: int, flips: bool) -> Relation:
     """Return the relation of two models after the hidden dimensions of B were matched to those of A, by SHUFFLES draws.
 
+    layers: with all hidden dimensions of B
     flips: dimensions may also have changed their sign (RMSNorm)
     """
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from attngeo.applications.compare.alignment import FullWidth, TokenEmbeddings, relation_by_alignment
+from attngeo.applications.compare.alignment import TokenEmbeddings, relation_by_alignment
 from attngeo.applications.compare.change import (
     Form,
     LayerPair,
@@ -25,6 +25,7 @@ from attngeo.applications.compare.comparison import ModelComparison
 from attngeo.applications.compare.distance import HeadGeometry, network_distance, prepare_inputs, with_profiles
 from attngeo.applications.compare.relation import (
     DRAWS,
+    Chosen,
     ReducedShape,
     Relation,
     best_assignment,
@@ -140,7 +141,7 @@ def compare_layers(
     shape = _reduced_shape(a, seed)
     # Read before the layers, so that a missing vocabulary is reported at once.
     embeddings = TokenEmbeddings.read(a.checkpoint, b.checkpoint, shape) if align and shape is not None else None
-    collected = WeightsPass(shape, keeps_factors=embeddings is not None)
+    collected = WeightsPass(shape, all_dimensions=embeddings is not None)
     with shared_cores():
         for done, pair in enumerate(paired, 1):
             collected.add(pair)
@@ -150,10 +151,11 @@ def compare_layers(
         if (why := _no_verdict(paired, collected)) is not None:
             related = Relation.none(why)
         elif embeddings is not None:
-            related = relation_by_alignment(collected.full_width, embeddings, seed=seed, flips=flips)
+            related = relation_by_alignment(collected.chosen, embeddings, seed=seed, flips=flips)
         else:
-            null = permuted_statistics(collected.reduced, draws, seed, flips)
-            related = Relation.judged(collected.reduced, null, cosine=collected.cosine)
+            forms = [(of_a, unit_forms(query, key)) for of_a, query, key in collected.chosen]
+            null = permuted_statistics(forms, draws, seed, flips)
+            related = Relation.judged(forms, null, cosine=collected.cosine)
     left_out = [f"{layers.model}: {remark}" for layers in (a, b) for remark in layers.left_out]
     notes = (*paired.notes, *collected.notes(a, b), *left_out)
     return ModelComparison(a.model, b.model, change_frame(collected.rows), related, None, notes)
@@ -170,7 +172,7 @@ def _no_verdict(paired: PairedLayers, collected: WeightsPass) -> str | None:
     """Return why the relation of the models cannot be tested; None where it can."""
     if not paired.same_depth:
         return "the models differ in depth, so their layers cannot be paired"
-    if not collected.reduced:
+    if not collected.chosen:
         return "no self-attention layers of one width to test"
     for layers in (paired.a, paired.b):
         if has_fixed_positions(layers.checkpoint.config):
@@ -190,11 +192,10 @@ class WeightsPass:
     """What one pass over the layers of both models collects."""
 
     shape: ReducedShape | None  # None: no layer has forms that one permutation of the basis acts on
-    keeps_factors: bool  # for an alignment
+    all_dimensions: bool  # keep those of B, for an alignment
     rows: list[Row] = field(default_factory=list)
     cosines: list[float] = field(default_factory=list)  # mean matched |cosine| of the layers that have one
-    reduced: list[tuple[AnyFloats, AnyFloats]] = field(default_factory=list)  # per chosen layer, [d'², heads]
-    full_width: list[FullWidth] = field(default_factory=list)  # per chosen layer, where `keeps_factors`
+    chosen: list[Chosen] = field(default_factory=list)  # the heads and layers of the shape
     only_a: list[str] = field(default_factory=list)  # labels of heads that B does not have
     only_b: list[str] = field(default_factory=list)
     usable: int = 0  # layers so far that the shape applies to
@@ -213,10 +214,9 @@ class WeightsPass:
             forms_a, forms_b = (unit_forms(*_stacked(heads, shape.dimensions)) for heads in (heads_a, heads_b))
             self._match(pair, rows, heads_a, heads_b, best_assignment(np.abs(forms_a.T @ forms_b)))
             if self.usable in shape.layers:
-                chosen_a, chosen_b = shape.heads(len(heads_a)), shape.heads(len(heads_b))
-                self.reduced.append((forms_a[:, chosen_a], forms_b[:, chosen_b]))
-                if self.keeps_factors:
-                    self.full_width.append((forms_a[:, chosen_a], *_stacked([heads_b[at] for at in chosen_b])))
+                some_b = [heads_b[head] for head in shape.heads(len(heads_b))]
+                factors_b = _stacked(some_b, slice(None) if self.all_dimensions else shape.dimensions)
+                self.chosen.append((forms_a[:, shape.heads(len(heads_a))], *factors_b))
             self.usable += 1
         if pair.heads_known:
             paired = {number for number, _, _ in pair.heads}
@@ -231,9 +231,8 @@ class WeightsPass:
         found = each(lambda i: cosine(heads_a[i], heads_b[match_of[i]]), match_of, heads_a[0].work)
         cosines = dict(zip(match_of, found, strict=True))
         # A head that is zero in one model alone has nothing in common with its match; two zero heads say nothing.
-        in_one = {i for i, j in match_of.items() if (heads_a[i].norm > 0) != (heads_b[j].norm > 0)}
-        values = [0.0 if i in in_one else abs(cosines[i]) for i in match_of]
-        values = [value for value in values if not np.isnan(value)]
+        some = [cosines[i] for i, j in match_of.items() if heads_a[i].norm > 0 or heads_b[j].norm > 0]
+        values = [0.0 if np.isnan(value) else abs(value) for value in some]
         if values:
             self.cosines.append(float(np.mean(values)))
         for (_, i, _), row in zip(pair.heads, rows[1:], strict=True):
@@ -260,8 +259,8 @@ class WeightsPass:
         return notes
 
 
-def _stacked(heads: Sequence[Form], dimensions: Ints | slice = slice(None)) -> tuple[AnyFloats, AnyFloats]:
+def _stacked(heads: Sequence[Form], dimensions: Ints | slice) -> tuple[AnyFloats, AnyFloats]:
     """Return the queries and the keys of some heads on some hidden dimensions, [n, r, d] each."""
-    return np.stack([head.query[:, dimensions] for head in heads]), np.stack(
-        [head.key[:, dimensions] for head in heads]
-    )
+    query = np.stack([head.query[:, dimensions] for head in heads])
+    key = np.stack([head.key[:, dimensions] for head in heads])
+    return query, key

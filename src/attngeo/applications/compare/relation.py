@@ -31,6 +31,8 @@ DRAWS = 999
 LEVEL = 0.01  # p-value at and below which the verdict is a common origin
 DIMENSIONS, LAYERS, HEADS = 128, 6, 16  # at most this many of each are used
 
+# Some heads of one layer: the forms of A, unit columns [d'², n], and the queries and keys of B, [n, r, d].
+Chosen = tuple[AnyFloats, AnyFloats, AnyFloats]
 Layers = Sequence[tuple[AnyFloats, AnyFloats]]  # (forms of A, forms of B) per layer, unit columns [d'², heads]
 
 # ---- the statistic
