@@ -23,7 +23,7 @@ import transformers
 from torch import Tensor, nn
 from transformers import CONFIG_MAPPING, MODEL_MAPPING, PreTrainedConfig, PreTrainedModel
 
-from attngeo.applications.compare.origin.fixed_positions import has_fixed_positions
+from attngeo.applications.compare.relation import has_fixed_positions
 from attngeo.weights.layout.find import find_layers
 from tools.proof.example_inputs import example_inputs
 from tools.proof.tiny_model import config_and_model_class, tiny_config, tiny_configs

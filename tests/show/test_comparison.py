@@ -10,7 +10,7 @@ import attngeo
 from attngeo.applications.compare.change import change_frame
 from attngeo.applications.compare.comparison import ModelComparison
 from attngeo.applications.compare.model_map import FORMS, ModelMap, Pair
-from attngeo.applications.compare.origin.relation import Relation
+from attngeo.applications.compare.relation import Relation
 from attngeo.show import comparison_report, comparison_section, model_map_report, model_map_section
 from tests.show.same import same
 

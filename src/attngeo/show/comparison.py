@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from attngeo.applications.compare.p_values import p_text
+from attngeo.applications.compare.relation import p_text
 from attngeo.charts import (
     BLUE,
     COLOURS,

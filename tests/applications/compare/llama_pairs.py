@@ -56,6 +56,12 @@ def permuted(tensors: Tensors, seed: int = 2, flips: bool = False) -> Tensors:
     }
 
 
+def dense_heads(query: np.ndarray, key: np.ndarray, size: int) -> np.ndarray:
+    """Return the forms [heads, d, d] of all heads in float64; query [heads·size, d], key [groups·size, d]."""
+    query, key = (np.asarray(side, np.float64).reshape(-1, size, side.shape[1]) for side in (query, key))
+    return query.mT @ np.repeat(key, len(query) // len(key), axis=0)
+
+
 def save_model(folder: Path, tensors: Tensors, **config: object) -> Path:
     """Write a checkpoint folder."""
     folder.mkdir(parents=True, exist_ok=True)

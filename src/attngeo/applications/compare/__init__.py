@@ -5,8 +5,7 @@ compare_all        several models → ModelMap
 ModelComparison    a table of changes, a verdict with a p-value, a distance; prints, draws, saves and loads
 ModelMap           the distances of several models: a matrix, a dendrogram, a map
 
-Inside, one package per question: `change`, `origin` and `distance`. `weights_pass` reads the layers of both models once
-for the first two, and `p_values` serves the last two.
+Inside, `change` answers the first question, `relation` and `alignment` the second, and `distance` the third.
 """
 
 from attngeo.applications.compare.compare import compare

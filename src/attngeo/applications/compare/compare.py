@@ -5,31 +5,49 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Collection, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from attngeo.applications.compare.change.change_table import change_frame
-from attngeo.applications.compare.change.layer_pairs import PairedLayers, pair_layers, widths
+import numpy as np
+
+from attngeo.applications.compare.alignment import TokenEmbeddings, relation_by_alignment
+from attngeo.applications.compare.change import (
+    Form,
+    LayerPair,
+    PairedLayers,
+    change_frame,
+    change_rows,
+    cosine,
+    pair_layers,
+    widths,
+)
 from attngeo.applications.compare.comparison import ModelComparison
-from attngeo.applications.compare.distance.captured import captured_geometry, profile_differences, score_profiles
-from attngeo.applications.compare.distance.network_distance import network_distance
-from attngeo.applications.compare.origin.alignment import TokenEmbeddings, relation_by_alignment
-from attngeo.applications.compare.origin.fixed_positions import has_fixed_positions
-from attngeo.applications.compare.origin.reduced_forms import ReducedShape
-from attngeo.applications.compare.origin.relation import DRAWS, Relation, relation_by_permutation
-from attngeo.applications.compare.weights_pass import WeightsPass
+from attngeo.applications.compare.distance import HeadGeometry, network_distance, prepare_inputs, with_profiles
+from attngeo.applications.compare.relation import (
+    DRAWS,
+    Chosen,
+    ReducedShape,
+    Relation,
+    best_assignment,
+    has_fixed_positions,
+    permuted_statistics,
+    unit_forms,
+)
 from attngeo.arguments import whole_number
+from attngeo.arrays import AnyFloats, Ints
 from attngeo.errors import InputError
+from attngeo.io.names import first_names
 from attngeo.io.progress import Progress, accepts_progress_bar
-from attngeo.io.threads import shared_cores
-from attngeo.organization.check_input import check_inputs
+from attngeo.io.threads import each, shared_cores
 from attngeo.weights.layout.families import family
 from attngeo.weights.layout.layers import Layers, open_layers
+from attngeo.weights.scoring.score_table import Row, form_label, null_if_nan
 from attngeo.weights.sources.open import CheckpointRef
 
 if TYPE_CHECKING:
     from attngeo.organization.inputs import SingleInput
 
+SHOWN = 10  # heads that a note names
 NEEDS_INPUTS = "inputs (--text, --text-file) are needed to measure their distance"
 
 
@@ -73,18 +91,16 @@ def compare(
     options: dict[str, Any] = {"stack": stack, "num_heads": num_heads, "unproven": unproven}
     weights = weights_of(a), weights_of(b)
     with open_layers(weights[0], **options) as layers_a, open_layers(weights[1], **options) as layers_b:
-        if inputs is not None and (stack is None or isinstance(stack, str)):
-            check_inputs((a, b), inputs, stack=stack, truncate=truncate)
+        one = None if inputs is None else prepare_inputs((a, b), inputs, stack=stack, truncate=truncate)
         call = progress if callable(progress) else None
         comparison = compare_layers(
             layers_a, layers_b, has_inputs=inputs is not None, align=align, draws=draws, seed=seed, progress=call
         )
     if inputs is None:
         return comparison
-    geometries = [captured_geometry(ref, inputs, stack=stack, truncate=truncate) for ref in (a, b)]
-    profiles = tuple(score_profiles(ref, **options) for ref in weights)
-    distance = network_distance(geometries[0], geometries[1], seed=seed, profiles=profile_differences(*profiles))
-    return replace(comparison, distance=distance)
+    geometries = [HeadGeometry.captured(ref, inputs, stack=one, truncate=truncate) for ref in (a, b)]
+    distance = network_distance(*geometries, seed=seed)
+    return replace(comparison, distance=with_profiles(distance, *weights, **options))
 
 
 def check_options(draws: int, seed: int) -> None:
@@ -104,54 +120,59 @@ def weights_of(ref: CheckpointRef) -> CheckpointRef:
     return ref
 
 
-def compare_layers(a: Layers, b: Layers, *, has_inputs: bool, **options: Any) -> ModelComparison:
-    """Return the answers to the first two questions; none where the layers cannot be paired but there are inputs.
-
-    options: as in `compare_weights`
-    """
+def compare_layers(
+    a: Layers,
+    b: Layers,
+    *,
+    has_inputs: bool,
+    align: bool = False,
+    draws: int = DRAWS,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> ModelComparison:
+    """Return the answers to the first two questions; none where the layers cannot be paired but there are inputs."""
     try:
         paired = pair_layers(a, b)
     except InputError as error:
         if not has_inputs:
             raise InputError(f"{error}; {NEEDS_INPUTS}") from None
         return ModelComparison(a.model, b.model, change_frame([]), Relation.none(str(error)))
-    return compare_weights(paired, **options)
-
-
-def compare_weights(
-    paired: PairedLayers, *, align: bool = False, draws: int = DRAWS, seed: int = 0, progress: Progress | None = None
-) -> ModelComparison:
-    """Return the answers to the first two questions for layers that `pair_layers` has paired."""
     a, b = paired.a, paired.b
-    sizes = [widths(a, layer) for layer in a.unread if not layer.cross]
-    usable = Counter(query for query, key in sizes if query == key)
-    width = usable.most_common(1)[0][0] if usable else 0
-    shape = ReducedShape.draw(width, usable[width], seed) if usable else None
+    shape = _reduced_shape(a, seed)
     # Read before the layers, so that a missing vocabulary is reported at once.
-    embeddings = None
-    if align and shape is not None:
-        embeddings = TokenEmbeddings.read(a.checkpoint, b.checkpoint, width, shape.dimensions)
-    collected = WeightsPass(shape, width, full_width=embeddings is not None)
+    embeddings = TokenEmbeddings.read(a.checkpoint, b.checkpoint, shape) if align and shape is not None else None
+    collected = WeightsPass(shape, all_dimensions=embeddings is not None)
     with shared_cores():
-        collected.run(paired, progress)
-        why = _no_verdict(paired, collected)
+        for done, pair in enumerate(paired, 1):
+            collected.add(pair)
+            if progress is not None:
+                progress(done, a.count)
         flips = all(_is_rms(layers) for layers in (a, b))
-        if why is not None:
+        if (why := _no_verdict(paired, collected)) is not None:
             related = Relation.none(why)
-        elif embeddings is None:
-            related = relation_by_permutation(collected.reduced, collected.cosine, draws=draws, seed=seed, flips=flips)
+        elif embeddings is not None:
+            related = relation_by_alignment(collected.chosen, embeddings, seed=seed, flips=flips)
         else:
-            related = relation_by_alignment(collected.layers, embeddings, seed=seed, flips=flips)
+            forms = [(of_a, unit_forms(query, key)) for of_a, query, key in collected.chosen]
+            null = permuted_statistics(forms, draws, seed, flips)
+            related = Relation.judged(forms, null, cosine=collected.cosine)
     left_out = [f"{layers.model}: {remark}" for layers in (a, b) for remark in layers.left_out]
-    notes = (*paired.notes, *collected.notes(a.model, b.model), *left_out)
+    notes = (*paired.notes, *collected.notes(a, b), *left_out)
     return ModelComparison(a.model, b.model, change_frame(collected.rows), related, None, notes)
+
+
+def _reduced_shape(layers: Layers, seed: int) -> ReducedShape | None:
+    """Return the shape for the most frequent width of self-attention; None where there is none."""
+    sizes = [widths(layers, layer) for layer in layers.unread if not layer.cross]
+    usable = Counter(query for query, key in sizes if query == key).most_common(1)
+    return ReducedShape.draw(*usable[0], seed) if usable else None
 
 
 def _no_verdict(paired: PairedLayers, collected: WeightsPass) -> str | None:
     """Return why the relation of the models cannot be tested; None where it can."""
     if not paired.same_depth:
         return "the models differ in depth, so their layers cannot be paired"
-    if not collected.reduced:
+    if not collected.chosen:
         return "no self-attention layers of one width to test"
     for layers in (paired.a, paired.b):
         if has_fixed_positions(layers.checkpoint.config):
@@ -162,5 +183,84 @@ def _no_verdict(paired: PairedLayers, collected: WeightsPass) -> str | None:
 
 def _is_rms(layers: Layers) -> bool:
     """Return whether every norm before the attention is known to be an RMSNorm, which allows sign flips."""
-    rules = family(str((layers.checkpoint.config or {}).get("model_type", ""))).norms
+    rules = family(layers.model_type).norms
     return bool(rules) and not any(rule["centred"] for rule in rules)
+
+
+@dataclass(eq=False)
+class WeightsPass:
+    """What one pass over the layers of both models collects."""
+
+    shape: ReducedShape | None  # None: no layer has forms that one permutation of the basis acts on
+    all_dimensions: bool  # keep those of B, for an alignment
+    rows: list[Row] = field(default_factory=list)
+    cosines: list[float] = field(default_factory=list)  # mean matched |cosine| of the layers that have one
+    chosen: list[Chosen] = field(default_factory=list)  # the heads and layers of the shape
+    only_a: list[str] = field(default_factory=list)  # labels of heads that B does not have
+    only_b: list[str] = field(default_factory=list)
+    usable: int = 0  # layers so far that the shape applies to
+
+    @property
+    def cosine(self) -> float:
+        """Return the mean matched |cosine| over all layers with forms that are not zero; NaN where there is none."""
+        return float(np.mean(self.cosines)) if self.cosines else float("nan")
+
+    def add(self, pair: LayerPair) -> None:
+        """Compare the two layers."""
+        rows, heads_a, heads_b = change_rows(pair)
+        self.rows += rows
+        shape, square = self.shape, pair.a.query.shape[1] == pair.a.key.shape[1]
+        if shape is not None and not pair.a.cross and square and pair.a.query.shape[1] == shape.width:
+            forms_a, forms_b = (unit_forms(*_stacked(heads, shape.dimensions)) for heads in (heads_a, heads_b))
+            self._match(pair, rows, heads_a, heads_b, best_assignment(np.abs(forms_a.T @ forms_b)))
+            if self.usable in shape.layers:
+                some_b = [heads_b[head] for head in shape.heads(len(heads_b))]
+                factors_b = _stacked(some_b, slice(None) if self.all_dimensions else shape.dimensions)
+                self.chosen.append((forms_a[:, shape.heads(len(heads_a))], *factors_b))
+            self.usable += 1
+        if pair.heads_known:
+            paired = {number for number, _, _ in pair.heads}
+            for side, labels in ((pair.a, self.only_a), (pair.b, self.only_b)):
+                labels += [f"L{pair.a.layer}H{number}" for number in side.head_numbers if number not in paired]
+
+    def _match(
+        self, pair: LayerPair, rows: list[Row], heads_a: list[Form], heads_b: list[Form], matched: tuple[Ints, Ints]
+    ) -> None:
+        """Take the cosines, on all hidden dimensions, of the heads that were matched on the reduced ones."""
+        match_of = dict(zip(*(side.tolist() for side in matched), strict=True))
+        found = each(lambda i: cosine(heads_a[i], heads_b[match_of[i]]), match_of, heads_a[0].work)
+        cosines = dict(zip(match_of, found, strict=True))
+        # A head that is zero in one model alone has nothing in common with its match; two zero heads say nothing.
+        some = [cosines[i] for i, j in match_of.items() if heads_a[i].norm > 0 or heads_b[j].norm > 0]
+        values = [0.0 if np.isnan(value) else abs(value) for value in some]
+        if values:
+            self.cosines.append(float(np.mean(values)))
+        for (_, i, _), row in zip(pair.heads, rows[1:], strict=True):
+            if i in match_of:
+                row["match"] = pair.b.head_numbers[match_of[i]]
+                row["match_cosine"] = null_if_nan(cosines[i])
+
+    def notes(self, a: Layers, b: Layers) -> list[str]:
+        """Return remarks about heads that only one of the models has, and forms that only one model has as zero."""
+        notes = [
+            f"Heads of {has.model} without a counterpart in {lacks.model}: {first_names(labels, SHOWN)}"
+            for labels, has, lacks in ((self.only_a, a, b), (self.only_b, b, a))
+            if labels
+        ]
+        unknown = [layers.model for layers in (a, b) if not all(layer.heads_known for layer in layers.unread)]
+        if unknown:
+            names = " and ".join(dict.fromkeys(unknown))
+            notes.append(
+                f"Only layers are compared: the number of heads of {names} is not known (num_heads, --num-heads)"
+            )
+        zero = [form_label(row) for row in self.rows if row["change"] is None]
+        if zero:
+            notes.append(f"Forms that are zero in {a.model}, but not in {b.model}: {first_names(zero, SHOWN)}")
+        return notes
+
+
+def _stacked(heads: Sequence[Form], dimensions: Ints | slice) -> tuple[AnyFloats, AnyFloats]:
+    """Return the queries and the keys of some heads on some hidden dimensions, [n, r, d] each."""
+    query = np.stack([head.query[:, dimensions] for head in heads])
+    key = np.stack([head.key[:, dimensions] for head in heads])
+    return query, key

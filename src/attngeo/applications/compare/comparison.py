@@ -6,11 +6,11 @@ import html
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from attngeo.applications.compare.change.change_table import COLUMNS
-from attngeo.applications.compare.distance.network_distance import NetworkDistance
-from attngeo.applications.compare.origin.relation import Relation
+from attngeo.applications.compare.change import COLUMNS
+from attngeo.applications.compare.distance import NetworkDistance
+from attngeo.applications.compare.relation import Relation
 from attngeo.arguments import file_path
 from attngeo.display import Drawable, draw
 from attngeo.errors import InputError
@@ -104,10 +104,12 @@ class ModelComparison(Drawable):
         path = file_path(path)
         if path.suffix != ".parquet":
             raise InputError(f"{path}: a comparison is saved as .parquet; use .changes to write other formats")
-        about = _About(self.a, self.b, self.related, self.distance, self.notes)
         with write_errors(path):
-            write_file(path, parquet_bytes(self.changes, {ABOUT: json.dumps(as_plain(about), ensure_ascii=False)}))
+            write_file(path, parquet_bytes(self.changes, {ABOUT: json.dumps(self._about(), ensure_ascii=False)}))
         return path
+
+    def _about(self) -> dict[str, Any]:
+        return as_plain(_About(self.a, self.b, self.related, self.distance, self.notes))
 
     @classmethod
     def load(cls, path: str | Path) -> ModelComparison:
@@ -128,10 +130,7 @@ class ModelComparison(Drawable):
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, ModelComparison):
             return NotImplemented
-        mine, others = (
-            (c.a, c.b, c.related, c.notes, None if c.distance is None else as_plain(c.distance)) for c in (self, other)
-        )
-        return mine == others and self.changes.equals(other.changes)
+        return self._about() == other._about() and self.changes.equals(other.changes)
 
     __hash__ = None  # type: ignore[assignment]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,16 +11,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from attngeo.applications.compare.compare import NEEDS_INPUTS, check_options, compare_layers, weights_of
-from attngeo.applications.compare.distance.captured import captured_geometry
-from attngeo.applications.compare.distance.gromov_wasserstein import fused_gromov_wasserstein
-from attngeo.applications.compare.distance.network_distance import HEADS
-from attngeo.applications.compare.origin.relation import DRAWS, Relation
+from attngeo.applications.compare.distance import HEADS, HeadGeometry, fused_gromov_wasserstein, prepare_inputs
+from attngeo.applications.compare.relation import DRAWS, Relation
 from attngeo.arrays import Floats
 from attngeo.display import Drawable, draw
 from attngeo.errors import InputError
 from attngeo.io.archive import as_plain, from_plain, load_json, naming_file, save_json
 from attngeo.io.progress import Progress, accepts_progress_bar
-from attngeo.organization.check_input import check_inputs
 from attngeo.weights.layout.layers import open_layers
 
 if TYPE_CHECKING:
@@ -131,7 +128,7 @@ def compare_all(
     draws: int = DRAWS,
     seed: int = 0,
     truncate: bool = False,
-    stack: str | None = None,
+    stack: str | Collection[str] | None = None,
     num_heads: int | None = None,
     unproven: bool = False,
     progress: Progress | bool | None = None,
@@ -155,9 +152,8 @@ def compare_all(
     options: dict[str, Any] = {"stack": stack, "num_heads": num_heads, "unproven": unproven}
     geometries = None
     if inputs is not None:
-        if stack is None or isinstance(stack, str):
-            check_inputs(models, inputs, stack=stack, truncate=truncate)
-        geometries = [captured_geometry(ref, inputs, stack=stack, truncate=truncate) for ref in models]
+        one = prepare_inputs(models, inputs, stack=stack, truncate=truncate)
+        geometries = [HeadGeometry.captured(ref, inputs, stack=one, truncate=truncate) for ref in models]
         for geometry in geometries[1:]:
             geometries[0].check_same_inputs(geometry)
         geometries = [geometry.subset(HEADS, seed) for geometry in geometries]

@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
-from attngeo.applications.compare.origin.fixed_positions import has_fixed_positions  # noqa: E402
+from attngeo.applications.compare.relation import has_fixed_positions  # noqa: E402
 from attngeo.live.load import quiet_transformers  # noqa: E402
 from tools.prove_positions import is_pinned, verdict  # noqa: E402
 
@@ -53,3 +53,8 @@ def test_switches_in_the_config(model_type: str, switch: str, fixed: bool) -> No
         with quiet_transformers():
             assert is_pinned(model_class, config) is (value == fixed)
         assert has_fixed_positions(config.to_dict()) is (value == fixed)
+
+
+def test_fixed_positions_are_found_in_parts_of_a_config() -> None:
+    assert has_fixed_positions({"model_type": "x", "decoder": {"model_type": "marian"}})
+    assert not has_fixed_positions(None)

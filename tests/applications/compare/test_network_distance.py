@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from attngeo.applications.compare.distance import (
     HeadGeometry,
+    exchange_heads,
     fused_gromov_wasserstein,
     network_distance,
     profile_difference,
 )
-from attngeo.applications.compare.distance.gromov_wasserstein import exchange_heads
 from attngeo.errors import InputError
 from attngeo.organization.tensor import NetworkTensor
 
@@ -61,24 +63,17 @@ def test_permuted_heads_are_further_apart_where_affinity_follows_depth():
     assert "geometries of 14 and 9 heads" in found.sentence() and "p ≤ 0.025" in found.sentence()
 
 
-@pytest.mark.parametrize("sizes", [(12, 12), (9, 14)])
+@pytest.mark.parametrize("sizes", [(12, 12), (9, 14), None])
 @pytest.mark.parametrize("seed", range(3))
 def test_the_p_value_is_the_same_in_both_orders(sizes, seed):
     rng = np.random.default_rng(seed)
-    a, b = (geometry(rng.normal(size=n), (np.arange(n) // 3 + 0.5) / -(-n // 3)) for n in sizes)
+    a, b = (geometry(rng.normal(size=n), (np.arange(n) // 3 + 0.5) / -(-n // 3)) for n in sizes or (12, 12))
+    if sizes is None:  # a copy with other heads in each layer
+        order = np.lexsort((rng.random(12), a.depth))
+        b = replace(a, affinity=a.affinity[np.ix_(order, order)])
     there, back = network_distance(a, b, draws=39, seed=seed), network_distance(b, a, draws=39, seed=seed)
-    assert (there.heads_a, there.heads_b) == (back.heads_b, back.heads_a) == sizes
-    for name in ("value", "p_value", "null_mean", "null_std"):
-        assert getattr(there, name) == getattr(back, name)
-
-
-def test_the_p_value_is_the_same_in_both_orders_for_a_copy_with_other_heads_in_each_layer():
-    rng = np.random.default_rng(0)
-    depth = (np.arange(12) // 4 + 0.5) / 3
-    a, order = geometry(rng.normal(size=12), depth), np.array([3, 1, 2, 0, 7, 6, 5, 4, 9, 8, 11, 10])
-    b = HeadGeometry(a.affinity[np.ix_(order, order)], depth, a.curve, a.texts)
-    there, back = network_distance(a, b, draws=19), network_distance(b, a, draws=19)
-    assert there.value == 0 and there == back
+    assert there == replace(back, heads_a=back.heads_b, heads_b=back.heads_a)
+    assert (there.heads_a, there.heads_b) == (sizes or (12, 12)) and (there.value == 0) == (sizes is None)
 
 
 def test_the_p_value_of_unrelated_networks_is_uniform():
@@ -116,17 +111,6 @@ def test_profiles_of_different_depth_are_compared_over_relative_depth():
     assert profile_difference(line, np.linspace(0, 1, 13)) == pytest.approx(0, abs=1e-9)
     assert profile_difference(line, 1 + np.linspace(0, 1, 7)) == pytest.approx(1)
     assert profile_difference(np.array([2.0]), np.array([3.0, 3.0])) == pytest.approx(1)
-
-
-def test_several_starts_find_a_smaller_distance_than_one():
-    """The problem is not convex: from independent heads alone the search ends at a distance that is 40% larger."""
-    ot = pytest.importorskip("ot")
-    rng = np.random.default_rng(11)
-    first, second = (np.exp(-2 * np.abs(x - x.T)) for x in (rng.normal(size=(10, 1)), rng.normal(size=(8, 1))))
-    p, q, cost = np.full(10, 0.1), np.full(8, 0.125), np.zeros((10, 8))
-    options = {"alpha": 0.5, "symmetric": True, "max_iter": 200, "tol_rel": 1e-7}
-    one = ot.gromov.fused_gromov_wasserstein2(cost, first, second, p, q, G0=np.outer(p, q), **options) ** 0.5
-    assert fused_gromov_wasserstein(first, second, np.zeros(10), np.zeros(8)) < 0.8 * float(one)
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -186,10 +170,3 @@ def test_heads_are_exchanged_until_no_exchange_lowers_the_value(sizes, seed):
             columns[[r, s]] = columns[[s, r]]
             swapped.append(value(found[:, columns]))
     assert value(found) < value(start) and min(swapped) >= value(found) - 1e-12
-
-
-@pytest.mark.parametrize("draws", [0, 1, -1, 1.5])
-def test_a_spread_of_the_null_needs_two_draws(draws):
-    a = geometry(np.arange(4.0))
-    with pytest.raises(InputError, match=r"draws is .*, expected a whole number from 2 on"):
-        network_distance(a, a, draws=draws)

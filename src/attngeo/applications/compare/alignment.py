@@ -19,15 +19,20 @@ from itertools import pairwise
 
 import numpy as np
 
-from attngeo.applications.compare.origin.matched_cosine import best_assignment, unit_forms
-from attngeo.applications.compare.origin.permuted_basis import statistic
-from attngeo.applications.compare.origin.relation import Relation, judged
+from attngeo.applications.compare.relation import (
+    Chosen,
+    ReducedShape,
+    Relation,
+    best_assignment,
+    drawn,
+    statistic,
+    unit_forms,
+)
 from attngeo.arrays import AnyFloats, Floats, Ints
 from attngeo.errors import InputError
-from attngeo.io.threads import each, spans
 from attngeo.weights.sources.checkpoint import Checkpoint, ReadRequest
 
-DRAWS = 99
+SHUFFLES = 99
 TOKENS, BLOCKS = 4096, 40  # at most this many token rows, read in this many blocks of consecutive ids
 SIZES_DIFFER = 0.01  # vocabularies may differ by this share of their size: padding, a few added tokens
 
@@ -38,31 +43,17 @@ _NAMES = re.compile(
 
 
 @dataclass(frozen=True, eq=False)
-class FullWidthLayer:
-    """Some heads of one layer: of A on the reduced dimensions, of B on all of them."""
-
-    forms_a: AnyFloats  # [d'², n], unit columns
-    query_b: AnyFloats  # [n, r, d]
-    key_b: AnyFloats  # [n, r, d]
-
-    def aligned(self, order: Ints, signs: Floats) -> tuple[AnyFloats, AnyFloats]:
-        """Return the forms of A and those of B in the basis (order, signs), as unit columns [d'², n]."""
-        query, key = (side[:, :, order] * signs.astype(side.dtype) for side in (self.query_b, self.key_b))
-        return self.forms_a, unit_forms(query, key)
-
-
-@dataclass(frozen=True, eq=False)
 class TokenEmbeddings:
-    """Rows of the token embeddings of two models for the same tokens."""
+    """Rows of the token embeddings of two models for the same tokens, as unit columns."""
 
     a: AnyFloats  # [T, d'], the reduced dimensions of A, without the leading principal components
     b: AnyFloats  # [T, d], all dimensions of B, likewise
     decile: Ints  # [T], decile of the token id
 
     @classmethod
-    def read(cls, a: Checkpoint, b: Checkpoint, width: int, dimensions: Ints) -> TokenEmbeddings:
+    def read(cls, a: Checkpoint, b: Checkpoint, shape: ReducedShape) -> TokenEmbeddings:
         """Read some rows of the embeddings of both checkpoints; InputError where they share no vocabulary."""
-        names = [embedding_name(checkpoint, width) for checkpoint in (a, b)]
+        names = [embedding_name(checkpoint, shape.width) for checkpoint in (a, b)]
         sizes = [checkpoint.tensors[name].shape[0] for checkpoint, name in zip((a, b), names, strict=True)]
         vocabulary = min(sizes)
         if max(sizes) - vocabulary > SIZES_DIFFER * max(sizes):
@@ -73,12 +64,15 @@ class TokenEmbeddings:
         rows = tuple(span for span in rows if span[0] < span[1])
         of_a, of_b = (c.read(ReadRequest(name, rows)) for c, name in zip((a, b), names, strict=True))  # [T, d]
         ids = np.concatenate([np.arange(lo, hi) for lo, hi in rows])
-        of_a, of_b = without_leading(of_a), without_leading(of_b)
-        return cls(of_a[:, dimensions], of_b, 10 * ids // vocabulary)
+        of_a, of_b = without_leading(of_a)[:, shape.dimensions], without_leading(of_b)
+        return cls(_unit(of_a), _unit(of_b), 10 * ids // vocabulary)
 
     def find_basis(self, flips: bool) -> tuple[Ints, Floats]:
         """Return the dimension of B that fits each dimension of A, `[d']`, and the signs, all 1 unless `flips`."""
-        return _best_columns(_unit(self.a), _unit(self.b), flips)
+        cosines = self.a.T @ self.b  # [d', d]
+        rows, columns = best_assignment(np.abs(cosines) if flips else cosines)
+        signs = np.where(cosines[rows, columns] < 0, -1.0, 1.0) if flips else np.ones(len(rows))
+        return columns, signs
 
     def shuffled(self, rng: np.random.Generator) -> TokenEmbeddings:
         """Return the embeddings with the tokens of A shuffled within deciles of the token id."""
@@ -86,27 +80,23 @@ class TokenEmbeddings:
         return TokenEmbeddings(self.a[order], self.b, self.decile)
 
 
-def relation_by_alignment(
-    layers: Sequence[FullWidthLayer], embeddings: TokenEmbeddings, *, seed: int, flips: bool
-) -> Relation:
-    """Return the relation of two models after the hidden dimensions of B were matched to those of A, by DRAWS draws.
+def relation_by_alignment(layers: Sequence[Chosen], embeddings: TokenEmbeddings, *, seed: int, flips: bool) -> Relation:
+    """Return the relation of two models after the hidden dimensions of B were matched to those of A, by SHUFFLES draws.
 
+    layers: with all hidden dimensions of B
     flips: dimensions may also have changed their sign (RMSNorm)
     """
-    observed = [layer.aligned(*embeddings.find_basis(flips)) for layer in layers]
-    generators = np.random.default_rng([seed, 3]).spawn(DRAWS)
-    null = np.empty(DRAWS)
-    unit_b = _unit(embeddings.b)  # the same in every draw
 
-    def work(some: slice) -> None:
-        for draw in range(some.start, some.stop):
-            shuffled = embeddings.shuffled(generators[draw])
-            basis = _best_columns(_unit(shuffled.a), unit_b, flips)
-            null[draw] = statistic([layer.aligned(*basis) for layer in layers])
+    def aligned(tokens: TokenEmbeddings) -> list[tuple[AnyFloats, AnyFloats]]:
+        order, signs = tokens.find_basis(flips)
+        return [
+            (forms, unit_forms(*(side[:, :, order] * signs.astype(side.dtype) for side in (query, key))))
+            for forms, query, key in layers
+        ]
 
-    cost = DRAWS * embeddings.a.shape[1] * embeddings.b.size
-    each(work, spans(DRAWS, cost), cost)
-    return judged(observed, None, null, aligned=True)
+    cost = embeddings.a.shape[1] * embeddings.b.size
+    null = drawn(lambda rng: statistic(aligned(embeddings.shuffled(rng))), SHUFFLES, [seed, 3], cost)
+    return Relation.judged(aligned(embeddings), null, aligned=True)
 
 
 def embedding_name(checkpoint: Checkpoint, width: int) -> str:
@@ -143,10 +133,3 @@ def _unit(columns: AnyFloats) -> AnyFloats:
     norms = np.linalg.norm(columns, axis=0)
     unit: AnyFloats = np.divide(columns, norms, out=np.zeros_like(columns), where=norms > 0)
     return unit
-
-
-def _best_columns(a: AnyFloats, b: AnyFloats, flips: bool) -> tuple[Ints, Floats]:
-    cosines = a.T @ b  # [d', d]
-    rows, columns = best_assignment(np.abs(cosines) if flips else cosines)
-    signs = np.where(cosines[rows, columns] < 0, -1.0, 1.0) if flips else np.ones(len(rows))
-    return columns, signs
