@@ -30,16 +30,6 @@ def table_of(rows: Iterable[Mapping[str, Any]], columns: Mapping[str, str]) -> p
     return pl.DataFrame({name: [row.get(name) for row in rows] for name in columns}, schema=types)
 
 
-def with_all_columns(frame: pl.DataFrame, columns: Mapping[str, str]) -> pl.DataFrame:
-    """Return a frame with these columns in their order; those that it does not have are null."""
-    import polars as pl
-
-    return frame.select(
-        pl.col(name) if name in frame.columns else pl.lit(None, getattr(pl, kind)).alias(name)
-        for name, kind in columns.items()
-    )
-
-
 def parquet_bytes(frame: pl.DataFrame, metadata: Mapping[str, str]) -> bytes:
     """Return a data frame as a Parquet file with `metadata` and a digest of its content."""
     import polars as pl
