@@ -14,18 +14,16 @@ import attngeo
 from attngeo.arrays import Floats
 from attngeo.io.progress import Progress
 
-LEVEL = 0.05
+LEVELS = (0.05, 0.01)  # at most 0.01 is the verdict "related"
 
 
 @dataclass(frozen=True)
 class Rejections:
-    """The share of pairs with p ≤ 0.05, and its 95% interval, resampled over models."""
+    """The share of pairs with a p-value at or below each level, and its 95% interval, resampled over models."""
 
     pairs: int
-    rate: float
-    low: float
-    high: float
-    uniform: float  # mean p-value; 0.5 for a test with the right level
+    rates: dict[str, tuple[float, float, float]]  # level → share, lower and upper end of its interval
+    p_values: tuple[float, ...]
 
 
 def p_values(pairs: Sequence[tuple[Any, Any]], align: bool, progress: Progress | None = None) -> Floats:
@@ -54,18 +52,24 @@ def independent_rejections(
 
 
 def _summary(p: Floats, members: np.ndarray[Any, Any], models: int) -> Rejections:
-    """Return the rejection rate with an interval over resampled models.
+    """Return the rejection rates with intervals over resampled models.
 
     members: [pairs, 2], the models of each pair
     """
     rng = np.random.default_rng(0)
-    rejected = p <= LEVEL
-    rates = []
+    same = members[:, 0] == members[:, 1]
+    rates: dict[float, list[float]] = {level: [] for level in LEVELS}
     for _ in range(2000):
         copies = np.bincount(rng.integers(models, size=models), minlength=models)  # how often each model was drawn
-        same = members[:, 0] == members[:, 1]
         weight = np.where(same, copies[members[:, 0]], copies[members[:, 0]] * copies[members[:, 1]])
         if weight.sum():
-            rates.append(float((weight * rejected).sum() / weight.sum()))
-    low, high = np.quantile(rates, (0.025, 0.975))
-    return Rejections(len(p), float(rejected.mean()), float(low), float(high), float(p.mean()))
+            for level, found in rates.items():
+                found.append(float((weight * (p <= level)).sum() / weight.sum()))
+    return Rejections(
+        len(p),
+        {
+            f"{level:g}": (float((p <= level).mean()), *map(float, np.quantile(found, (0.025, 0.975))))
+            for level, found in rates.items()
+        },
+        tuple(p.tolist()),
+    )

@@ -13,7 +13,7 @@ statistics       compare initialisations over paired seeds
 own_rate         the same, each initialisation at its own best learning rate
 table, figures   the comparison as text and as figures
 report           a folder with all tables and figures
-page             the tables of docs/initialisation.md
+page             the tables of RESULTS.md
 """
 
 __all__ = [

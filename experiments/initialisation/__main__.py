@@ -26,6 +26,8 @@ from experiments.initialisation.statistics import compare
 from experiments.initialisation.table import FORMATS, as_text
 from experiments.initialisation.text.packed_tokens import pack
 
+_PAGE = Path(__file__).with_name("RESULTS.md")
+_RESULTS = tuple(Path(__file__).parents[2] / "results" / name for name in ("initialisation", "initialisation_grid"))
 _ARCHITECTURES = ("bert", "pre-norm-bert", "modernbert", "llama")
 _FORMAT_OF_SUFFIX = {".md": "markdown", ".csv": "csv"}
 
@@ -123,7 +125,7 @@ def figures(options: argparse.Namespace) -> None:
 
 
 def page(options: argparse.Namespace) -> None:
-    """Make the tables of a page anew from finished runs."""
+    """Make the tables of RESULTS.md, or of another page, anew from finished runs."""
     from experiments.initialisation.page.tables import with_tables
 
     try:
@@ -222,9 +224,13 @@ def _parser() -> argparse.ArgumentParser:
             added.add_argument("--out", type=Path, metavar="FILE", help="write to this file instead of stdout")
         else:
             added.add_argument("--out", type=Path, metavar="DIR", required=True, help="folder of figures and tables")
-    paged = add(page, "make the tables of a page from finished runs")
-    paged.add_argument("page", type=Path, metavar="PAGE", help="a Markdown file, such as docs/initialisation.md")
-    paged.add_argument("results", type=Path, nargs="+", metavar="PATH", help="files or folders of finished runs")
+    paged = add(page, "make the tables of RESULTS.md from finished runs")
+    paged.add_argument(
+        "--page", type=Path, default=_PAGE, metavar="FILE", help="another Markdown file with such tables"
+    )
+    paged.add_argument(
+        "results", type=Path, nargs="*", default=list(_RESULTS), metavar="PATH", help="other files or folders of runs"
+    )
     shared = add(overlap, "how much of a held-out text occurs in the training text")
     shared.add_argument("--train", **_SEVERAL, required=True, metavar="TEXT", help="training text")
     shared.add_argument("--valid", **_SEVERAL, required=True, metavar="TEXT", help="held-out text")

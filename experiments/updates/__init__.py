@@ -1,7 +1,7 @@
-"""What training does to the forms, step by step: the experiment behind the last section of docs/gradients.md.
+"""What training does to the forms, step by step: the experiment behind docs/gradients.md.
 
     python -m experiments.updates run --tokens TOKENS --results FILE.jsonl
-    python -m experiments.updates page docs/gradients.md FILE.jsonl…
+    python -m experiments.updates page
 
 An encoder and a decoder of one shape are trained. At a few steps the update of each form is averaged over many masks,
 for the decoder over many batches, and compared with what the optimiser then makes of it. The experiment needs torch and

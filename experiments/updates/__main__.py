@@ -4,26 +4,28 @@ from __future__ import annotations
 
 import argparse
 import json
-import lzma
 import shutil
 import sys
 import tempfile
-from collections.abc import Sequence
 from pathlib import Path
 
 from attngeo.errors import AttngeoError, one_line
 from attngeo.io.files import write_errors, write_file
 from experiments.initialisation.text.packed_tokens import unpacked
 from experiments.page_tables import replace_tables
-from experiments.updates.measure import Passes, Row
+from experiments.updates.measure import Passes
+from experiments.updates.records import read_rows
 from experiments.updates.run import STEPS, config_for, measured_run
 from experiments.updates.tables import tables
+
+_PAGE = Path(__file__).with_name("RESULTS.md")
+_RESULTS = Path(__file__).parents[2] / "results" / "updates"
 
 
 def run(options: argparse.Namespace) -> None:
     """Train and measure each objective and seed that is not in the results yet."""
     tokens = unpacked(options.tokens)
-    rows = read(options.results) if options.results.exists() else []
+    rows = read_rows([options.results]) if options.results.exists() else []
     finished = {(row["objective"], row["seed"]) for row in rows}
     settings = dict(setting.split("=", 1) for setting in options.set)
     for seed in range(options.seeds):
@@ -42,23 +44,11 @@ def run(options: argparse.Namespace) -> None:
 
 
 def page(options: argparse.Namespace) -> None:
-    """Make the tables of a page anew from the results."""
-    rows = read_all(options.results)
+    """Make the tables of RESULTS.md, or of another page, anew from the results."""
+    rows = read_rows(options.results)
     text = replace_tables(options.page.read_text("utf-8"), tables(rows), "measurements")
     with write_errors(options.page):
         write_file(options.page, text.encode())
-
-
-def read_all(paths: Sequence[Path]) -> list[Row]:
-    """Return the rows of results files and of the `*.jsonl.xz` of folders."""
-    files = [file for path in paths for file in (sorted(path.glob("*.jsonl.xz")) if path.is_dir() else [path])]
-    return [row for file in files for row in read(file)]
-
-
-def read(path: Path) -> list[Row]:
-    """Return the rows of a results file, compressed or not."""
-    data = lzma.decompress(path.read_bytes()) if path.suffix == ".xz" else path.read_bytes()
-    return [json.loads(line) for line in data.decode("utf-8").splitlines()]
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -78,8 +68,12 @@ def main(arguments: list[str] | None = None) -> int:
     added.add_argument("--set", nargs="+", default=[], metavar="KEY=VALUE", help="settings in place of the usual ones")
     added.set_defaults(command=run)
     added = commands.add_parser("page", help=page.__doc__)
-    added.add_argument("page", type=Path, metavar="PAGE", help="a Markdown file, such as docs/gradients.md")
-    added.add_argument("results", type=Path, nargs="+", metavar="PATH", help="results files, or folders of them")
+    added.add_argument(
+        "--page", type=Path, default=_PAGE, metavar="FILE", help="another Markdown file with such tables"
+    )
+    added.add_argument(
+        "results", type=Path, nargs="*", default=[_RESULTS], metavar="PATH", help="other results files or folders"
+    )
     added.set_defaults(command=page)
     options = parser.parse_args(arguments)
     try:

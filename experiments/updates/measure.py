@@ -21,8 +21,7 @@ from attngeo.training.pretraining.batches import Rows
 from attngeo.training.pretraining.build import build_objective
 from attngeo.training.pretraining.config import PretrainConfig
 from attngeo.weights.scoring.form import Form
-
-Row = dict[str, Any]
+from experiments.updates.records import Row
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,6 @@ from attngeo.training.pretraining.engine import process_group
 from attngeo.training.pretraining.pretrain import train
 from experiments.updates.measure import (
     Passes,
-    Row,
     average_rows,
     batches,
     change,
@@ -22,6 +21,7 @@ from experiments.updates.measure import (
     persistence,
     transformers_copy,
 )
+from experiments.updates.records import Row
 
 STEPS = (0, 200, 500, 1_000, 1_250, 1_500, 2_000, 4_000)
 EVERY = 50  # steps between evaluations; the change that the optimiser makes is measured over as many

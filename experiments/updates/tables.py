@@ -1,4 +1,4 @@
-"""The tables of `docs/gradients.md` over training: medians over heads and seeds, made from the logs."""
+"""The tables of `RESULTS.md`: medians over heads and seeds, made from the logs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from statistics import median
 
 from experiments.page_tables import pipe_table
-from experiments.updates.measure import Row
+from experiments.updates.records import Row
 
 _Value = Callable[[Row], float | None]
 

@@ -1,3 +1,3 @@
-"""The tables of docs/initialisation.md, made from the logs."""
+"""The tables of RESULTS.md, made from the logs."""
 
 __all__ = ["accuracy", "contrasts", "forms", "plateau", "tables", "words"]

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from experiments.initialisation.fine_tuning import TASKS
 from experiments.initialisation.grid import Cell
+from experiments.initialisation.page.words import holm, p_text
 from experiments.initialisation.runs import FinishedRun, grouped
 from experiments.initialisation.statistics import Estimate, estimate
 from experiments.page_tables import pipe_table
+
+BOTH = "mean of both, post hoc"
+_TITLES = ("initialisation", "task", "seeds", "accuracy", "against the baseline [95%]", "p", "p (Holm)")
 
 
 @dataclass(frozen=True)
@@ -32,32 +36,38 @@ def accuracies(runs: Iterable[FinishedRun], against: str = "baseline") -> list[A
         for run in same:
             starts[run.cell.start][run.cell.seed] = run
         for start, by_seed in starts.items():
-            for task in TASKS:
-                values = {seed: float(run.facts["fine_tuning"][task]) for seed, run in sorted(by_seed.items())}
+            for task in (*TASKS, BOTH):
+                values = {seed: task_accuracy(run, task) for seed, run in sorted(by_seed.items())}
                 both = [seed for seed in values if seed in starts.get(against, {})]
                 difference = None
                 if start != against and both:
                     reference = starts[against]
-                    difference = estimate(
-                        [values[seed] - float(reference[seed].facts["fine_tuning"][task]) for seed in both]
-                    )
+                    difference = estimate([values[seed] - task_accuracy(reference[seed], task) for seed in both])
                 cell = by_seed[min(by_seed)].cell
                 rows.append(Accuracy(cell, task, tuple(values), sum(values.values()) / len(values), difference))
     return rows
 
 
-def accuracy_markdown(rows: Sequence[Accuracy], names: dict[str, str]) -> str:
-    """Return the rows as a Markdown table, one line per initialisation, one pair of columns per task."""
-    titles = ["initialisation", "seeds"]
-    for task in TASKS:
-        titles += [task, "against the baseline [95%]"]
+def task_accuracy(run: FinishedRun, task: str) -> float:
+    """Return the test accuracy of a run that was fine-tuned, of one task or the mean of both."""
+    tuned = run.facts["fine_tuning"]
+    return sum(float(tuned[one]) for one in TASKS) / len(TASKS) if task == BOTH else float(tuned[task])
+
+
+def accuracy_markdown(rows: Sequence[Accuracy], names: Mapping[str, str]) -> str:
+    """Return the rows as a Markdown table, with p-values adjusted for all of its single tasks.
+
+    The mean of both tasks was looked at after the single tasks, so its p-value is not among the adjusted ones.
+    """
+    single = iter(holm([row.difference.p for row in rows if row.task in TASKS and row.difference is not None]))
     lines = []
-    for same in grouped(rows, lambda row: row.cell.start):
-        line = [names.get(same[0].cell.start, same[0].cell.start), str(len(same[0].seeds))]
-        for row in same:
-            line += [f"{100 * row.mean:.1f}%", "" if row.difference is None else points_text(row.difference)]
-        lines.append(line)
-    return pipe_table(titles, lines)
+    for row in rows:
+        line = [names.get(row.cell.start, row.cell.start), row.task, str(len(row.seeds)), f"{100 * row.mean:.1f}%"]
+        if row.difference is not None:
+            line += [points_text(row.difference), p_text(row.difference.p)]
+            line += [p_text(next(single)) if row.task in TASKS else ""]
+        lines.append([*line, "", "", ""][: len(_TITLES)])
+    return pipe_table(_TITLES, lines)
 
 
 def points_text(value: Estimate) -> str:

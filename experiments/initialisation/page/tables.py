@@ -1,4 +1,4 @@
-"""The tables of `docs/initialisation.md`, made from the logs: `python -m experiments.initialisation page`."""
+"""The tables of `RESULTS.md`, made from the logs: `python -m experiments.initialisation page`."""
 
 from __future__ import annotations
 
@@ -125,6 +125,10 @@ ACCURACY_TABLES: dict[str, Table] = {
     "modernbert, accuracy": Table((2e-3,), _MODERN_ARMS, other=_MODERN),
     "modernbert, large accuracy": Table((5e-4,), _TWO_ARMS, steps=5_000, size="12x768", other=_MODERN),
 }
+# The same, every initialisation after training at its own best rate.
+OWN_RATE_ACCURACY_TABLES: dict[str, Table] = {
+    "modernbert, accuracy at own rates": Table((2e-3,), _TWO_ARMS, other=_MODERN)
+}
 # Pairs that differ in one property.
 CONTRAST_TABLES: dict[str, Table] = {
     "mechanism": Table((2e-4, 5e-4), tuple({name for pair in MECHANISM for name in (pair.start, pair.against)}))
@@ -157,6 +161,10 @@ def tables(runs: Sequence[FinishedRun]) -> dict[str, str]:
         some = [run for run in runs if table.has_setting_of(run.cell)]
         if "baseline" in (rates := best_rates(some)):
             made[name] = _markdown(table.rows(compare(at_best_rates(some))), rates)
+    for name, table in OWN_RATE_ACCURACY_TABLES.items():
+        some = [run for run in runs if table.has_setting_of(run.cell)]
+        if "baseline" in best_rates(some) and (rows := table.rows(accuracies(at_best_rates(some)))):
+            made[name] = accuracy_markdown(rows, _NAMES)
     for name, parts in FORM_TABLES.items():
         if some := [run for table in parts for run in table.rows(runs)]:
             made[name] = form_markdown(some, _NAMES)
