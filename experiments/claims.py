@@ -307,6 +307,8 @@ _UPDATES = {
     "position": "growth_symmetric_position",
     "token": "growth_symmetric_token",
     "rest": "growth_symmetric_rest",
+    "persist-symmetric": "persistence_symmetric",
+    "persist-skew": "persistence_skew",
 }
 
 
@@ -316,18 +318,37 @@ def update_rows() -> tuple[dict[str, Any], ...]:
     return tuple(read_rows([RESULTS / "updates"]))
 
 
+def _update_median(objective: str, step: int, value: Callable[[dict[str, Any]], float | None]) -> float:
+    at_step = [row for row in update_rows() if (row["objective"], row["step"]) == (objective, step)]
+    return median(known for row in at_step if (known := value(row)) is not None)
+
+
 def update(objective: str, step: str, column: str) -> str:
     """The median over heads and seeds of a score of the update at a step; growth is in millionths of ‖M‖²."""
     name = _named(_UPDATES, column)
-    at_step = [row for row in update_rows() if (row["objective"], row["step"]) == (objective, int(step))]
-    value = median(row[name] for row in at_step if row[name] is not None)
-    return f"{1e6 * value:.0f}".replace("-", "−") if column in ("position", "token", "rest") else _decimals(value)
+    value = _update_median(objective, int(step), lambda row: row[name])
+    return f"{1e6 * value:.0f}".replace("-", "−") if name.startswith("growth") else _decimals(value)
+
+
+def update_most(objective: str, column: str, first: str, last: str) -> str:
+    """The largest of these medians from one step to another."""
+    steps = {row["step"] for row in update_rows() if int(first) <= row["step"] <= int(last)}
+    return _decimals(max(_update_median(objective, step, lambda row: row[_UPDATES[column]]) for step in steps))
+
+
+def _column_ratio(row: dict[str, Any]) -> float:
+    return float(row["since_start_column_variance"] / row["since_start_row_variance"])
 
 
 def columns(objective: str, step: str) -> str:
     """The median ratio of the variance of the column norms to that of the row norms of M(t) − M(0)."""
-    at_step = [row for row in update_rows() if (row["objective"], row["step"]) == (objective, int(step))]
-    return _decimals(median(row["since_start_column_variance"] / row["since_start_row_variance"] for row in at_step))
+    return _decimals(_update_median(objective, int(step), _column_ratio))
+
+
+def columns_most(objective: str) -> str:
+    """The largest of these medians over all steps."""
+    steps = {row["step"] for row in update_rows()} - {0}
+    return _decimals(max(_update_median(objective, step, _column_ratio) for step in steps))
 
 
 # ---- organisation, pruning, comparison
@@ -481,7 +502,7 @@ FIGURES: dict[str, Callable[..., str]] = {
     **{one.__name__.replace("_", "-"): one for one in (
         saved, nats, p, saved_p, points, seeds, reached, loss, below, gap, logit, form, form_range, form_at, layer,
         accuracy, accuracy_p, accuracy_holm, accuracy_pair_holm, contrast_holm, contrasts, same_sign, equivalence,
-        update, columns, text, text_range, texts, text_saving, pruned, pruned_ratio,
+        update, update_most, columns, columns_most, text, text_range, texts, text_saving, pruned, pruned_ratio,
         unrelated, unrelated_pairs, related, published, published_count, score, score_below,
     )},
 }  # fmt: skip
