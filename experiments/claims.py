@@ -37,7 +37,15 @@ from experiments.updates.records import read_rows
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "results"
-PAGES = ("docs/results.md", "docs/initialisation.md", "docs/gradients.md", "README.md")
+# Pages with marked numbers. Those in CHECKED have no other numbers that are results.
+PAGES = (
+    "docs/results.md",
+    "docs/initialisation.md",
+    "docs/gradients.md",
+    "experiments/initialisation/RESULTS.md",
+    "README.md",
+)
+CHECKED = ("docs/results.md", "docs/initialisation.md")
 _MARKED = re.compile(r"<!--=(?P<name>[^ >]+?)-->(?P<text>.*?)<!--/-->")
 
 # ---- figures of the papers, which no log can show
@@ -146,15 +154,14 @@ def points(setting: str, start: str, against: str) -> str:
     return points_text(estimate([shares[0][seed] - shares[1][seed] for seed in sorted(shares[0].keys() & shares[1])]))
 
 
+def count(setting: str, start: str) -> str:
+    """How many seeds an initialisation has."""
+    return str(len(runs_of(setting, start)))
+
+
 def seeds(setting: str, start: str, against: str = "baseline") -> str:
     """How many seeds a comparison has."""
     return str(len(comparison(setting, start, against).seeds))
-
-
-def reached(setting: str, start: str, against: str = "baseline") -> str:
-    """In how many seeds the last loss of the other initialisation is reached, such as 1 of 3."""
-    one = comparison(setting, start, against)
-    return f"{one.reached} of {len(one.seeds)}"
 
 
 def loss(setting: str, start: str) -> str:
@@ -181,8 +188,11 @@ def gap(setting: str, start: str, step: str) -> str:
 
 
 def logit(setting: str, start: str, layer: str = "any") -> str:
-    """The range over seeds of the largest attention logit at the end, of a layer or of all."""
-    ends = [run.records[-1]["max_logit"] for run in runs_of(setting, start)]
+    """The range over seeds of the largest attention logit at the end, of a layer or of all.
+
+    start: also several initialisations, joined by +
+    """
+    ends = [run.records[-1]["max_logit"] for name in start.split("+") for run in runs_of(setting, name)]
     values = sorted(round(max(end) if layer == "any" else end[int(layer)]) for end in ends)
     return " to ".join(dict.fromkeys((f"{values[0]:,}", f"{values[-1]:,}")))
 
@@ -362,26 +372,45 @@ def text_rows() -> tuple[dict[str, str], ...]:
 
 
 def text(model: str, figure: str, column: str = "mean", unit: str = "") -> str:
-    """A figure of a model over many texts; unit: percent for a share, else two decimals."""
-    value = float(_text_row(model, figure)[column])
-    return f"{100 * value:.{1 if abs(value) < 0.995 else 0}f}%" if unit == "percent" else _decimals(value)
+    """A figure of a model over many texts; unit: percent for a share."""
+    return _with_unit(float(_text_row(model, figure)[column]), unit)
 
 
-def text_range(figure: str, column: str = "mean") -> str:
-    """The smallest and the largest of a figure over the models, with one decimal, or two from control to control."""
-    values = [float(row[column]) for row in text_rows() if row["figure"] == figure and row[column]]
-    return f"{_decimals(min(values))} to {_decimals(max(values))}"
+def text_range(figure: str, column: str = "mean", unit: str = "") -> str:
+    """The smallest and the largest of a figure over the models."""
+    values = [float(row[column]) for row in _figure_rows(figure)]
+    return f"{_with_unit(min(values), unit)} to {_with_unit(max(values), unit)}"
+
+
+def text_fewer(figure: str, than: str) -> str:
+    """In how many models one figure is smaller than another."""
+    smaller = [float(one["mean"]) < float(other["mean"]) for one, other in
+               zip(_figure_rows(figure), _figure_rows(than), strict=True)]  # fmt: skip
+    return f"{sum(smaller)} of {len(smaller)}"
+
+
+def text_below_control(figure: str) -> str:
+    """In how many models a figure is below its control, by the interval of the difference."""
+    below = [float(row["difference_high"]) < 0 for row in _figure_rows(figure)]
+    return f"{sum(below)} of {len(below)}"
+
+
+def shared_by_chance(heads: str, in_group: str) -> str:
+    """The share of the other heads of its layer with which a query head shares its key head."""
+    return f"{(int(in_group) - 1) / (int(heads) - 1):.0%}"
+
+
+def _figure_rows(figure: str) -> list[dict[str, str]]:
+    return [row for row in text_rows() if row["figure"] == figure]
+
+
+def _with_unit(value: float, unit: str) -> str:
+    return f"{100 * value:.1f}%" if unit == "percent" else _decimals(value)
 
 
 def texts(model: str, figure: str) -> str:
     """How many texts a figure has."""
     return _text_row(model, figure)["texts"]
-
-
-def text_saving(model: str) -> str:
-    """How much of the gain of the trees over dyadic trees the control has, in percent."""
-    row = _text_row(model, "gain")
-    return f"{100 * float(row['control']) / float(row['mean']):.0f}%"
 
 
 def _text_row(model: str, figure: str) -> dict[str, str]:
@@ -433,6 +462,12 @@ def unrelated(kind: str, models: str, level: str, align: str = "") -> str:
 def unrelated_pairs(kind: str, models: str) -> str:
     """How many pairs of unrelated models there are."""
     return str(comparison_rows("false-positives", kind=kind, models=models, align=False)[0]["pairs"])
+
+
+def seeds_of_pairs(kind: str) -> str:
+    """How many models all pairs of trained models are made of."""
+    pairs = int(unrelated_pairs(kind, "trained"))
+    return str(next(n for n in range(2, pairs + 2) if n * (n - 1) // 2 == pairs))
 
 
 def related(kind: str, steps: str, figure: str) -> str:
@@ -500,10 +535,11 @@ def score_below(model: str, column: str, limit: str) -> str:
 FIGURES: dict[str, Callable[..., str]] = {
     "paper": lambda name: _named(PAPERS, name),
     **{one.__name__.replace("_", "-"): one for one in (
-        saved, nats, p, saved_p, points, seeds, reached, loss, below, gap, logit, form, form_range, form_at, layer,
+        saved, nats, p, saved_p, points, count, seeds, loss, below, gap, logit, form, form_range, form_at, layer,
         accuracy, accuracy_p, accuracy_holm, accuracy_pair_holm, contrast_holm, contrasts, same_sign, equivalence,
-        update, update_most, columns, columns_most, text, text_range, texts, text_saving, pruned, pruned_ratio,
-        unrelated, unrelated_pairs, related, published, published_count, score, score_below,
+        update, update_most, columns, columns_most, text, text_range, text_fewer, text_below_control,
+        texts, shared_by_chance, pruned, pruned_ratio,
+        unrelated, unrelated_pairs, seeds_of_pairs, related, published, published_count, score, score_below,
     )},
 }  # fmt: skip
 
@@ -526,25 +562,19 @@ def with_figures(page: str) -> str:
     return _MARKED.sub(lambda match: f"<!--={match['name']}-->{figure(match['name'])}<!--/-->", page)
 
 
+# No results: code, links, tables with a command of their own, and words that say what was measured, such as steps.
+_NO_RESULT = re.compile(
+    r"<!--=.*?<!--/-->|<!-- table:.*?<!-- end -->|^```.*?^```|`[^`]*`|\]\([^)]*\)|https?://\S+|arXiv \S+|\(2025\)|"
+    r"\bsteps?\s+[\d,]+|\b[\d,]+\s+steps|\blayers?\s+\d+( (and|to) \d+)?|\b\d+(, \d+)*( and \d+)?\s+layers|\bwidth\s+\d+|"
+    r"\d+×\d+|\b\de-\d+|std\s+[\d.]+( and [\d.]+)?( \(1/√d\))?|1/√d|√\(2·layers\)|p ≤ [\d.]+|below −5|offset 0|±[\d.]+|"
+    r"95% intervals?|90% of the energy|30% of the heads|SmolLM2|l1/l2|W_\w+",
+    re.S | re.M,
+)
+
+
 def unmarked_numbers(page: str) -> list[str]:
-    """Return the numbers of a page that are neither marked nor a setting, such as a learning rate or a width.
-
-    Code, links and generated tables are left out.
-    """
-    page = re.sub(r"<!-- table:.*?<!-- end -->|^```.*?^```|<!-- setup.*?-->", "", page, flags=re.S | re.M)
-    page = re.sub(r"<!--=.*?<!--/-->|`[^`]*`|\]\([^)]*\)|https?://\S+|\bW_\S+", "", page)
-    return [
-        word
-        for word in re.findall(r"[^\s|*()\[\],;]*\d[^\s|*()\[\];]*", page)
-        if not _SETTING.fullmatch(word.strip(".,:"))
-    ]
-
-
-# Numbers that say what was measured, and not what came out: counts of layers and heads, widths, steps, rates, versions.
-_SETTING = re.compile(
-    r"[−+]?\d+e-\d+|\d+×\d+|[1-9]|1[0-9]|2[0-4]|30%|90%|95%|256|768|1024|(\d+,)?\d00|[\d,]*\d00|1,250|[–−]?½|"
-    r"SmolLM2(-135M)?|L\d+H\d+|1/√\S+|√\(2\S*|0\.0[15]|999|±0\.02|2502\.10927|2506\.15541|\(?2025\)?|0\.02|0\.0625|0\.045|0\.125|200,000|21,000"
-)  # fmt: skip
+    """Return the numbers of a page that are neither marked nor say what was measured."""
+    return re.findall(r"[^\s|*()\[\]]*\d[^\s|*()\[\]]*", _NO_RESULT.sub("", page))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -1,4 +1,4 @@
-"""The numbers of the pages are those of the logs in `results/`, and no number of the page of claims is left unchecked."""
+"""The numbers of the pages are those of the logs in `results/`, and no number of the pages of claims is unchecked."""
 
 from __future__ import annotations
 
