@@ -1,14 +1,16 @@
-"""The figures of docs/initialisation.md are those of the logs."""
+"""The figures of RESULTS.md, the record of the initialisations, are those of the logs."""
 
 from __future__ import annotations
 
 import math
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from experiments.initialisation.own_rate import at_best_rates
+from experiments.initialisation.page.accuracy import accuracies, accuracy_markdown
 from experiments.initialisation.page.contrasts import Contrast, contrast_markdown
 from experiments.initialisation.page.plateau import plateau_markdown
 from experiments.initialisation.page.scale import scale_markdown
@@ -19,7 +21,7 @@ from experiments.initialisation.statistics import Estimate, compare
 from tests.experiments.initialisation.finished_runs import finished_run
 
 ROOT = Path(__file__).parents[3]
-PAGE = ROOT / "docs/initialisation.md"
+PAGE = ROOT / "experiments/initialisation/RESULTS.md"
 
 
 @pytest.fixture(scope="module")
@@ -46,11 +48,30 @@ def test_every_interval_in_the_text_is_one_of_the_logs(runs):
                 known |= {difference_text(one.difference)}
                 known |= {f"{difference_text(one.difference)}, p {p_text(one.difference.p)}"}
                 known |= {saved_text(one.saved), f"{saved_text(one.saved)}, p {p_text(one.saved.p)}"}
-    text = re.sub(r"<!-- table.*?<!-- end -->", "", PAGE.read_text("utf-8"), flags=re.DOTALL)
+    text = re.sub(r"<!-- table.*?<!-- end -->|<!--=.*?-->|<!--/-->", "", PAGE.read_text("utf-8"), flags=re.DOTALL)
     text = " ".join(text.split())
     written = re.findall(r"(?:[+−]\d\.\d{3}|\d+%) \[[^\]]*\](?:, p [\d.e−-]*\d)?", text)
     assert len(written) >= 8
     assert [figure for figure in written if figure not in known] == []
+
+
+def test_accuracies_are_compared_by_seed_and_adjusted_for_the_single_tasks():
+    """The differences of two seeds are 0.1 and 0.3, and 0 and 0: the mean of both tasks is looked at afterwards."""
+    tuned = {"baseline": [(0.5, 0.6), (0.5, 0.6)], "a": [(0.6, 0.6), (0.8, 0.6)]}
+    some = []
+    for start, values in tuned.items():
+        for seed, (order, same) in enumerate(values):
+            run = finished_run(start, seed, [9.0, 8.0])
+            some.append(replace(run, facts=run.facts | {"fine_tuning": {"order": order, "same document": same}}))
+    lines = [[text.strip() for text in line.split("|")[1:-1]] for line in accuracy_markdown(accuracies(some), {})
+             .splitlines()[2:]]  # fmt: skip
+    p = 2 * (0.5 - math.atan(0.2 / 0.1) / math.pi)  # one degree of freedom
+    assert lines[3:] == [
+        ["a", "order", "2", "70.0%", "+20.0 [−107.1, +147.1]", f"{p:.2g}", f"{2 * p:.2g}"],
+        ["a", "same document", "2", "60.0%", "+0.0 [+0.0, +0.0]", "1", "1"],
+        ["a", "mean of both, post hoc", "2", "65.0%", "+10.0 [−53.5, +73.5]", f"{p:.2g}", ""],
+    ]
+    assert [line[3:] for line in lines[:3]] == [["50.0%", "", "", ""], ["60.0%", "", "", ""], ["55.0%", "", "", ""]]
 
 
 def test_contrasts_are_paired_by_seed_and_tested_for_difference_and_equivalence():

@@ -9,11 +9,13 @@ import numpy as np
 import pytest
 
 from attngeo.weights.scoring.form import Form
-from experiments.updates.__main__ import main, read_all
+from experiments.updates.__main__ import main
 from experiments.updates.measure import change, change_columns, persistence
+from experiments.updates.records import read_rows
 from experiments.updates.tables import tables
 from tests.experiments.initialisation.small_grids import prepare_small_tokens
 
+ROOT = Path(__file__).parents[3]
 SMALL = ('size="2x32"', "heads=2", "length=16", "batch=8", "steps=20", "evaluations=4", "warmup=2", 'compile="no"')
 
 
@@ -74,7 +76,7 @@ def test_tables_have_a_line_per_step_and_layers_a_column_each(rows, tmp_path):
     page.write_text(
         "<!-- table: updates, masked -->\nold\n<!-- end -->\n<!-- table: updates, layers -->\n<!-- end -->\n"
     )
-    assert main(["page", str(page), str(path)]) == 0
+    assert main(["page", "--page", str(page), str(path)]) == 0
     lines = page.read_text().splitlines()
     assert lines[1].startswith("| step | pairing of β |") and [line.split()[1] for line in lines[3:5]] == ["0", "10"]
     assert "| layer 0 | layer 1 |" in page.read_text() and "old" not in page.read_text()
@@ -94,11 +96,11 @@ def test_growth_is_summed_over_pairs_and_the_heads_with_more_of_the_symmetric_pa
     assert made["updates, persistence"].splitlines()[2] == "| masked | 10 | 0.10 | 0.20 | 0 of 3 |"
 
 
-def test_the_page_of_gradients_is_that_of_the_logs(tmp_path):
-    root = Path(__file__).parents[3]
-    copy = tmp_path / "gradients.md"
-    copy.write_bytes((root / "docs/gradients.md").read_bytes())
-    assert main(["page", str(copy), str(root / "results/updates")]) == 0
-    assert copy.read_text("utf-8") == (root / "docs/gradients.md").read_text("utf-8")
-    for name in tables(read_all([root / "results/updates"])):
+def test_the_tables_of_the_record_are_those_of_the_logs(tmp_path):
+    record = ROOT / "experiments/updates/RESULTS.md"
+    copy = tmp_path / "RESULTS.md"
+    copy.write_bytes(record.read_bytes())
+    assert main(["page", "--page", str(copy)]) == 0
+    assert copy.read_text("utf-8") == record.read_text("utf-8")
+    for name in tables(read_rows([ROOT / "results/updates"])):
         assert f"<!-- table: {name} -->" in copy.read_text("utf-8")
