@@ -564,10 +564,10 @@ def with_figures(page: str) -> str:
 
 # No results: code, links, tables with a command of their own, and words that say what was measured, such as steps.
 _NO_RESULT = re.compile(
-    r"<!--=.*?<!--/-->|<!-- table:.*?<!-- end -->|^```.*?^```|`[^`]*`|\]\([^)]*\)|https?://\S+|arXiv \S+|\(2025\)|"
-    r"\bsteps?\s+[\d,]+|\b[\d,]+\s+steps|\blayers?\s+\d+( (and|to) \d+)?|\b\d+(, \d+)*( and \d+)?\s+layers|"
-    r"\bwidth\s+\d+|\d+×\d+|\b\de-\d+|std\s+[\d.]+( and [\d.]+)?( \(1/√d\))?|1/√d|√\(2·layers\)|"
-    r"p ≤ [\d.]+|below −5|offset 0|±[\d.]+|95% intervals?|90% of the energy|30% of the heads|SmolLM2|l1/l2|W_\w+",
+    r"<!--=.*?<!--/-->|<!-- table:.*?<!-- end -->|<!--.*?-->|^```.*?^```|`[^`]*`|\]\([^)]*\)|https?://\S+|"
+    r"arXiv \S+|\b2025\b|\bsteps?\s+[\d,]+|\b[\d,]+\s+steps|\blayers?\s+\d+( (and|to) \d+)?|"
+    r"\b\d+(, \d+)*( and \d+)?\s+layers|\bwidth\s+\d+|\d+×\d+|\b\de-\d+|std\s+[\d.]+( and [\d.]+)?( \(1/√d\))?|1/√d|√\(2·layers\)|"
+    r"p ≤ [\d.]+|below −5|offset 0|±[\d.]+|95%|90% of the energy|30% of the heads|SmolLM2|l1/l2|W_\w+",
     re.S | re.M,
 )
 
