@@ -459,6 +459,12 @@ def unrelated(kind: str, models: str, level: str, align: str = "") -> str:
     return f"{rate:.1f}% [{low:.1f}, {high:.1f}]"
 
 
+def unrelated_count(kind: str, models: str, level: str) -> str:
+    """How many pairs of unrelated models have a p-value at or below a level."""
+    (row,) = comparison_rows("false-positives", kind=kind, models=models, align=False)
+    return f"{sum(p <= float(level) for p in row['p_values'])} of {row['pairs']}"
+
+
 def unrelated_pairs(kind: str, models: str) -> str:
     """How many pairs of unrelated models there are."""
     return str(comparison_rows("false-positives", kind=kind, models=models, align=False)[0]["pairs"])
@@ -539,7 +545,7 @@ FIGURES: dict[str, Callable[..., str]] = {
         accuracy, accuracy_p, accuracy_holm, accuracy_pair_holm, contrast_holm, contrasts, same_sign, equivalence,
         update, update_most, columns, columns_most, text, text_range, text_fewer, text_below_control,
         texts, shared_by_chance, pruned, pruned_ratio,
-        unrelated, unrelated_pairs, seeds_of_pairs, related, published, published_count, score, score_below,
+        unrelated, unrelated_count, unrelated_pairs, seeds_of_pairs, related, published, published_count, score, score_below,
     )},
 }  # fmt: skip
 
@@ -552,7 +558,7 @@ def figure(name: str) -> str:
     """
     function, *arguments = name.split(":")
     try:
-        return _named(FIGURES, function)(*arguments)
+        return str(_named(FIGURES, function)(*arguments))
     except (TypeError, ValueError, LookupError, StopIteration) as error:
         raise InputError(f"{name}: no figure of this name ({type(error).__name__}: {error})") from error
 
@@ -562,14 +568,19 @@ def with_figures(page: str) -> str:
     return _MARKED.sub(lambda match: f"<!--={match['name']}-->{figure(match['name'])}<!--/-->", page)
 
 
-# No results: code, links, tables with a command of their own, and words that say what was measured, such as steps.
+# What is no result: marked numbers, code, links, tables with a command of their own, words that say what was measured.
 _NO_RESULT = re.compile(
-    r"<!--=.*?<!--/-->|<!-- table:.*?<!-- end -->|<!--.*?-->|^```.*?^```|`[^`]*`|\]\([^)]*\)|https?://\S+|"
-    r"arXiv \S+|\b2025\b|\bsteps?\s+[\d,]+|\b[\d,]+\s+steps|\blayers?\s+\d+( (and|to) \d+)?|"
-    r"\b\d+(, \d+)*( and \d+)?\s+layers|\bwidth\s+\d+|\d+×\d+|\b\de-\d+|std\s+[\d.]+( and [\d.]+)?( \(1/√d\))?|1/√d|√\(2·layers\)|"
-    r"p ≤ [\d.]+|below −5|offset 0|±[\d.]+|95%|90% of the energy|30% of the heads|SmolLM2|l1/l2|W_\w+",
+    "|".join((
+        r"<!--=.*?<!--/-->", r"<!-- table:.*?<!-- end -->", r"<!--.*?-->", r"^```.*?^```", r"`[^`]*`",
+        r"\]\([^)]*\)", r"https?://\S+", r"arXiv \S+", r"\b2025\b", r"SmolLM2", r"l1/l2", r"W_\w+",
+        r"\bsteps?\s+[\d,]+", r"\b[\d,]+\s+steps", r"\blayers?\s+\d+( (and|to) \d+)?",
+        r"\b\d+(, \d+)*( and \d+)?\s+layers",
+        r"\bwidth\s+\d+", r"\d+×\d+", r"\b\de-\d+", r"std\s+[\d.]+( and [\d.]+)?( \(1/√d\))?", r"1/√d",
+        r"√\(2·layers\)",
+        r"p ≤ [\d.]+", r"below −5", r"offset 0", r"±[\d.]+", r"95%", r"90% of the energy", r"30% of the heads",
+    )),
     re.S | re.M,
-)
+)  # fmt: skip
 
 
 def unmarked_numbers(page: str) -> list[str]:
