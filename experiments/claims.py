@@ -545,7 +545,8 @@ FIGURES: dict[str, Callable[..., str]] = {
         accuracy, accuracy_p, accuracy_holm, accuracy_pair_holm, contrast_holm, contrasts, same_sign, equivalence,
         update, update_most, columns, columns_most, text, text_range, text_fewer, text_below_control,
         texts, shared_by_chance, pruned, pruned_ratio,
-        unrelated, unrelated_count, unrelated_pairs, seeds_of_pairs, related, published, published_count, score, score_below,
+        unrelated, unrelated_count, unrelated_pairs, seeds_of_pairs, related,
+        published, published_count, score, score_below,
     )},
 }  # fmt: skip
 
