@@ -15,10 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from attngeo.applications.compare import ModelComparison
+from attngeo.io.archive import as_plain
 from attngeo.io.progress import ProgressBar
 from attngeo.training.data.tokens import Tokens, prepare_tokens
 from experiments.comparison import distances, power, real_models
-from experiments.comparison.false_positives import independent_pairs, trained_pairs
+from experiments.comparison.false_positives import independent_rejections, trained_rejections
 from experiments.comparison.small_models import KINDS, new_model, trained_models
 
 VOCABULARY = 2048
@@ -57,8 +58,8 @@ def _false_positives(kind: str, tokens: Tokens, options: argparse.Namespace) -> 
     models = trained_models(options.folder, kind, tokens, range(options.seeds), options.steps)
     for align in (False, True):
         with ProgressBar(f"{kind}, trained") as bar:
-            found = trained_pairs(models, align, bar.step)
-        _print(kind=kind, models="trained", align=align, p=found.p, members=found.members)
+            found = trained_rejections(models, align, bar.step)
+        _print(kind=kind, models="trained", steps=options.steps, align=align, **as_plain(found))
     for align in (False, True):
         first = 10_000
         pairs = (
@@ -66,8 +67,8 @@ def _false_positives(kind: str, tokens: Tokens, options: argparse.Namespace) -> 
             for pair in range(options.untrained)
         )
         with ProgressBar(f"{kind}, untrained") as bar:
-            found = independent_pairs(list(pairs), align, bar.step)
-        _print(kind=kind, models="untrained", align=align, p=found.p, members=found.members)
+            rejections = independent_rejections(list(pairs), align, bar.step)
+        _print(kind=kind, models="untrained", align=align, **as_plain(rejections))
 
 
 def _power(kind: str, tokens: Tokens, options: argparse.Namespace) -> None:

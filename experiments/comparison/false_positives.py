@@ -11,65 +11,65 @@ from typing import Any
 import numpy as np
 
 import attngeo
+from attngeo.arrays import Floats
 from attngeo.io.progress import Progress
 
-
-@dataclass(frozen=True)
-class UnrelatedPairs:
-    """The p-values of a common origin of pairs of models without one."""
-
-    p: tuple[float, ...]  # one per pair
-    members: tuple[tuple[int, int], ...]  # the numbers of the two models of a pair; equal where no pairs share a model
-
-    def rejections(self, level: float) -> Rejections:
-        """Return the share of pairs with p ≤ level, and its 95% interval, resampled over models."""
-        rng = np.random.default_rng(0)
-        members, rejected = np.array(self.members), np.array(self.p) <= level
-        models = int(members.max()) + 1
-        rates = []
-        for _ in range(2000):
-            copies = np.bincount(rng.integers(models, size=models), minlength=models)  # how often each model was drawn
-            same = members[:, 0] == members[:, 1]
-            weight = np.where(same, copies[members[:, 0]], copies[members[:, 0]] * copies[members[:, 1]])
-            if weight.sum():
-                rates.append(float((weight * rejected).sum() / weight.sum()))
-        low, high = np.quantile(rates, (0.025, 0.975))
-        return Rejections(len(self.p), float(rejected.mean()), float(low), float(high))
+LEVELS = (0.05, 0.01)  # at most 0.01 is the verdict "related"
 
 
 @dataclass(frozen=True)
 class Rejections:
-    """The share of pairs that are rejected at a level, and its 95% interval."""
+    """The share of pairs with a p-value at or below each level, and its 95% interval, resampled over models."""
 
     pairs: int
-    rate: float
-    low: float
-    high: float
-
-    def __str__(self) -> str:
-        return f"{self.rate:.1%} ({100 * self.low:.1f} to {self.high:.1%})"
+    rates: dict[str, tuple[float, float, float]]  # level → share, lower and upper end of its interval
+    p_values: tuple[float, ...]
 
 
-def p_values(pairs: Sequence[tuple[Any, Any]], align: bool, progress: Progress | None = None) -> tuple[float, ...]:
+def p_values(pairs: Sequence[tuple[Any, Any]], align: bool, progress: Progress | None = None) -> Floats:
     """Return the p-value of a common origin of each pair; each pair has a seed of its own."""
     found = []
     for seed, (a, b) in enumerate(pairs):
-        p = attngeo.compare(a, b, align=align, seed=seed).related.p_value
-        assert p is not None
-        found.append(p)
+        found.append(attngeo.compare(a, b, align=align, seed=seed).related.p_value)
         if progress is not None:
             progress(seed + 1, len(pairs))
-    return tuple(found)
+    return np.array(found, float)
 
 
-def trained_pairs(models: Sequence[Path], align: bool, progress: Progress | None = None) -> UnrelatedPairs:
-    """Return the p-values of all pairs of models trained from different initial values."""
-    members = tuple(combinations(range(len(models)), 2))
-    return UnrelatedPairs(p_values([(models[i], models[j]) for i, j in members], align, progress), members)
+def trained_rejections(models: Sequence[Path], align: bool, progress: Progress | None = None) -> Rejections:
+    """Return the rejections of all pairs of models trained from different initial values."""
+    numbered = list(combinations(range(len(models)), 2))
+    p = p_values([(models[i], models[j]) for i, j in numbered], align, progress)
+    return _summary(p, np.array(numbered), len(models))
 
 
-def independent_pairs(
+def independent_rejections(
     pairs: Sequence[tuple[Any, Any]], align: bool, progress: Progress | None = None
-) -> UnrelatedPairs:
-    """Return the p-values of pairs that share no model."""
-    return UnrelatedPairs(p_values(pairs, align, progress), tuple((n, n) for n in range(len(pairs))))
+) -> Rejections:
+    """Return the rejections of pairs that share no model."""
+    numbers = np.arange(len(pairs))
+    return _summary(p_values(pairs, align, progress), np.stack([numbers, numbers], 1), len(pairs))
+
+
+def _summary(p: Floats, members: np.ndarray[Any, Any], models: int) -> Rejections:
+    """Return the rejection rates with intervals over resampled models.
+
+    members: [pairs, 2], the models of each pair
+    """
+    rng = np.random.default_rng(0)
+    same = members[:, 0] == members[:, 1]
+    rates: dict[float, list[float]] = {level: [] for level in LEVELS}
+    for _ in range(2000):
+        copies = np.bincount(rng.integers(models, size=models), minlength=models)  # how often each model was drawn
+        weight = np.where(same, copies[members[:, 0]], copies[members[:, 0]] * copies[members[:, 1]])
+        if weight.sum():
+            for level, found in rates.items():
+                found.append(float((weight * (p <= level)).sum() / weight.sum()))
+    return Rejections(
+        len(p),
+        {
+            f"{level:g}": (float((p <= level).mean()), *map(float, np.quantile(found, (0.025, 0.975))))
+            for level, found in rates.items()
+        },
+        tuple(p.tolist()),
+    )

@@ -52,10 +52,10 @@ def stages(models: Path, corpus: Path, done: Sequence[Record]) -> Iterator[Recor
     yield from run(own["smollm2"], equal, records)
 
 
-def ratio_to(records: Sequence[Record], ours: str, theirs: str, split: str) -> float:
+def ratio_to(records: Sequence[Record], ours: str, theirs: str, split: str, models: Sequence[str] = ORDER) -> float:
     """Return the geometric mean over the models of the ratio of two criteria's increases of the loss."""
     ratios = []
-    for name in ORDER:
+    for name in models:
         series = Series(name, split, TOKENS, unit_of(name))
         one, other = (series.increase(records, method, SHARE, True) or 0.0 for method in (ours, theirs))
         ratios.append(max(one, FLOOR) / max(other, FLOOR))
