@@ -119,11 +119,10 @@ def main() -> None:
         outcomes[model_type] = {"status": status, "text": text}
         print(f"{model_type:32}{status:10}{text[:120]}", flush=True)
     if not requested:
-        page = DOCS / "capture.md"
-        write_lines(
-            DOCS / "capture.json", {kind: json.dumps(one, ensure_ascii=False) for kind, one in outcomes.items()}
-        )
-        write_file(page, with_counts(page.read_text("utf-8"), outcomes).encode())
+        lines = {kind: json.dumps(one, ensure_ascii=False) for kind, one in outcomes.items()}
+        write_lines(DOCS / "capture.json", lines)
+        page = with_counts((DOCS / "capture.md").read_text("utf-8"), outcomes, transformers.__version__)
+        write_file(DOCS / "capture.md", page.encode())
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ class Rejections:
     """The share of pairs with a p-value at or below each level, and its 95% interval, resampled over models."""
 
     pairs: int
-    rates: dict[str, tuple[float, float, float]]  # level → share, lower and upper end of its interval
+    rates: dict[str, tuple[float, ...]]  # level → share, lower and upper end of its interval
     p_values: tuple[float, ...]
 
 

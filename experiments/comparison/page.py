@@ -43,7 +43,14 @@ def with_tables(page: str, logs: dict[str, list[Row]]) -> str:
 
 def real_models(rows: Sequence[Row]) -> str:
     """Return one row per pair of published models."""
-    head = ("pair", "median change of the heads", "p", "mean |cosine|", "permuted bases", "layers paired with the next")
+    head = (
+        "pair",
+        "median change of the heads",
+        "p",
+        "mean matched cosine",
+        "permuted bases",
+        "layers paired with the next",
+    )
     lines = [
         (row["pair"], _percent(row["change"]), _p(row), f"{row['cosine']:.3f}", _null(row), f"{row['control']:.3f}")
         for row in rows
@@ -69,10 +76,10 @@ def power(rows: Sequence[Row], kind: str) -> str:
     lines = []
     for row in rows:
         if row["kind"] == kind:
-            case = CASES[row["case"]].format(**row)
+            case = CASES[row["case"]].format(**row).replace(" 1 steps", " 1 step")
             case += ", with `align`" if row.get("align") else ""
             lines.append((case, _percent(row["change"]), f"{row['cosine']:.3f}", _null(row), _p(row)))
-    return pipe_table(("copy", "median change of the heads", "mean |cosine|", "permuted bases", "p"), lines)
+    return pipe_table(("copy", "median change of the heads", "mean matched cosine", "permuted bases", "p"), lines)
 
 
 def distances(rows: Sequence[Row]) -> str:

@@ -35,9 +35,10 @@ def test_training_moves_a_model_and_is_repeatable(kind, tokens, tmp_path):
 def test_rejections_count_pairs_and_resample_models(tokens, tmp_path):
     models = trained_models(tmp_path, "bert", tokens, [0, 1, 2], 1)
     found = trained_rejections(models, align=False)
-    assert found.pairs == 3 and 0 <= found.low <= found.rate <= found.high <= 1
+    assert found.pairs == len(found.p_values) == 3
+    assert all(0 <= low <= rate <= high <= 1 for rate, low, high in found.rates.values())
     same = new_model("bert", tokens.vocabulary, 5)
-    assert independent_rejections([(same, same)], align=False).rate == 1
+    assert independent_rejections([(same, same)], align=False).rates["0.01"][0] == 1
 
 
 def test_permuted_copies_are_found_by_alignment_only(tokens, tmp_path):
