@@ -3,7 +3,7 @@
 Stages, each logged before the next one begins; a command that is run again skips what its log holds:
 
     development   the candidates on development texts, 16,384 calibration tokens, 30% of the heads, with the refit
-    choice        the default, by the rule below, which was written before anything was measured
+    choice        the default, by the rule below
     confirmation  the candidates and random removal, on calibration and evaluation texts that no other run has used
     restriction   SmolLM2 on fresh texts, 8,192 calibration tokens: the same number of query heads from every group
 
