@@ -66,7 +66,7 @@ def main() -> int:
 
 
 def draw(measured: dict[str, list[tuple[float, float]]], path: str) -> None:
-    """Write the figure of docs/organization.md to `path`."""
+    """Write the figure of experiments/organization/RESULTS.md to `path`."""
     from matplotlib.ticker import LogLocator
 
     figure = new_figure(9.5, 3.8)

@@ -13,6 +13,7 @@ import pytest
 pytest.importorskip("sphinx")
 pytest.importorskip("myst_parser")
 
+import attngeo
 from attngeo.cli.app import COMMANDS
 from tools.site.docstrings import to_rst
 from tools.site.notebooks import to_markdown
@@ -39,6 +40,16 @@ def test_every_page_is_in_a_table_of_contents() -> None:
             entries |= {page.parent / re.sub(r".*<(.*)>$", r"\1", line) for line in lines}
     pages = {path.with_suffix("") for suffix in ("md", "ipynb") for path in DOCS.rglob(f"*.{suffix}")}
     assert entries == pages - {DOCS / "index", DOCS / "releasing"}
+
+
+def test_the_gallery_has_a_picture_of_every_kind_of_figure() -> None:
+    pictures = set(re.findall(r"images/gallery/(\w+)\.png", (DOCS / "gallery.md").read_text("utf-8")))
+    assert pictures == {path.stem for path in (DOCS / "images/gallery").glob("*.png")}
+    kinds = {name.removesuffix("_figure") for name in attngeo.show.__all__ if name.endswith("_figure")}
+    kinds -= {"save", "demo", "rotary"}  # demo: images/demo.png; rotary: the frequencies above the offsets
+    renamed = {"score": "scores", "frequency": "frequencies", "offset": "offsets", "gradient": "gradients"}
+    renamed["model_map"] = "models"
+    assert {renamed.get(kind, kind) for kind in kinds} == pictures
 
 
 def test_the_options_of_a_command_are_those_of_its_help() -> None:

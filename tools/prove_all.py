@@ -1,4 +1,4 @@
-"""Compare every model type of transformers with live models; write docs/coverage.md and the facts the package ships.
+"""Compare every model type of transformers with live models; write docs/coverage.json and the facts the package ships.
 
 python -m tools.prove_all                 all types (up to an hour on two cores)
 python -m tools.prove_all bert llama      these types; the results of all others are kept
@@ -25,7 +25,7 @@ from attngeo.errors import LayoutError
 from attngeo.io.files import write_file
 from attngeo.weights.layout import families
 from tools.proof.fixed_positions import READ_FROM_CODE
-from tools.proof.page import coverage_page
+from tools.proof.page import with_counts
 from tools.proof.verdict import Verdict, assume, write_lines
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -186,13 +186,13 @@ def package_facts(record: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]
 
 
 def write_results(record: dict[str, dict[str, Any]]) -> None:
-    """Write the facts, the record and the page."""
+    """Write the facts, the record and the counts of the page."""
     import transformers
 
     facts = package_facts(record)
     write_lines(FACTS, {kind: json.dumps(facts[kind], sort_keys=True) for kind in sorted(facts)})
     write_lines(RECORD, {kind: json.dumps(record[kind]) for kind in sorted(record)})
-    write_file(PAGE, coverage_page(record, transformers.__version__).encode())
+    write_file(PAGE, with_counts(PAGE.read_text("utf-8"), record, transformers.__version__).encode())
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""Compare the model classes of diffusers with live models; write the facts the package ships and docs/coverage.md.
+"""Compare the model classes of diffusers with live models; write docs/coverage_diffusers.json and the facts we ship.
 
 python -m tools.prove_diffusers                          all classes that have an example (about a minute)
 python -m tools.prove_diffusers FluxTransformer2DModel   these classes; the results of all others are kept
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import re
 import sys
 import warnings
 from pathlib import Path
@@ -18,12 +17,10 @@ from attngeo.io.files import write_file
 from attngeo.weights.sources.diffusers_format import PREFIX
 from tools.proof.diffusers.head_rules import head_rules
 from tools.proof.diffusers.page import RECORD
-from tools.proof.page import coverage_page
 from tools.proof.verdict import write_lines
 
 ROOT = Path(__file__).resolve().parent.parent
 FACTS = ROOT / "src/attngeo/weights/data/diffusers.json"
-PAGE = ROOT / "docs/coverage.md"
 _SHIPPED = ("cross", "qk_norm", "gainless", "rotary", "skip")
 
 
@@ -66,7 +63,7 @@ def package_facts(classes: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any
 
 
 def write_results(classes: dict[str, dict[str, Any]]) -> None:
-    """Write the facts, the record and the page."""
+    """Write the facts and the record."""
     import diffusers
 
     others = sorted(set(all_classes()) - set(classes))
@@ -74,10 +71,6 @@ def write_results(classes: dict[str, dict[str, Any]]) -> None:
     write_lines(FACTS, {kind: json.dumps(entry, sort_keys=True) for kind, entry in facts.items()})
     record = {"version": diffusers.__version__, "classes": classes, "others": others}
     write_file(RECORD, (json.dumps(record, indent=1) + "\n").encode())
-    version = re.search(r"transformers (\S+) maps", PAGE.read_text("utf-8"))
-    assert version is not None, f"{PAGE} has no version of transformers"
-    transformers_record = json.loads((ROOT / "docs/coverage.json").read_text("utf-8"))
-    write_file(PAGE, coverage_page(transformers_record, version[1]).encode())
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""Measurements of model comparison behind docs/comparison.md.
+"""Measurements of model comparison behind docs/comparison.md; `page` makes its tables.
 
 small_models      train small encoders and decoders, from different or from the same initial values
 false_positives   how often unrelated models are called related
@@ -9,4 +9,4 @@ real_models       published fine-tunes, and a quantised model compared with its 
 `python -m experiments.comparison COMMAND` runs them.
 """
 
-__all__ = ["distances", "false_positives", "power", "real_models", "small_models"]
+__all__ = ["distances", "false_positives", "page", "power", "real_models", "small_models"]

@@ -2,8 +2,10 @@
 
     python -m experiments.comparison real-models [--models DIR]
     python -m experiments.comparison false-positives|power|distances --corpus FILE [--folder DIR]
+    python -m experiments.comparison page docs/comparison.md|experiments/comparison/RESULTS.md [--logs DIR]
 
-Each command prints one line of JSON per measurement.
+Each of the first prints one line of JSON per measurement, which `results/comparison` keeps; `page` writes the tables of
+a page anew from these logs.
 """
 
 from __future__ import annotations
@@ -16,10 +18,12 @@ from typing import Any
 
 from attngeo.applications.compare import ModelComparison
 from attngeo.io.archive import as_plain
+from attngeo.io.files import write_file
 from attngeo.io.progress import ProgressBar
 from attngeo.training.data.tokens import Tokens, prepare_tokens
 from experiments.comparison import distances, power, real_models
 from experiments.comparison.false_positives import independent_rejections, trained_rejections
+from experiments.comparison.page import read_logs, with_tables
 from experiments.comparison.small_models import KINDS, new_model, trained_models
 
 VOCABULARY = 2048
@@ -28,7 +32,9 @@ VOCABULARY = 2048
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run one command."""
     parser = argparse.ArgumentParser(prog="python -m experiments.comparison")
-    parser.add_argument("command", choices=["real-models", "false-positives", "power", "distances"])
+    parser.add_argument("command", choices=["real-models", "false-positives", "power", "distances", "page"])
+    parser.add_argument("path", type=Path, nargs="?", help="the page that `page` writes")
+    parser.add_argument("--logs", type=Path, default=Path("results/comparison"), help="folder of the logs")
     parser.add_argument("--models", type=Path, default=Path(".models"), help="folder that `make models` fills")
     parser.add_argument("--corpus", help="text for the small models")
     parser.add_argument("--folder", type=Path, default=Path("out/comparison"), help="folder for the small models")
@@ -39,6 +45,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     if options.command == "real-models":
         _real_models(options.models)
+        return
+    if options.command == "page":
+        page = with_tables(options.path.read_text("utf-8"), read_logs(options.logs))
+        write_file(options.path, page.encode())
         return
     tokens = prepare_tokens(options.folder / "tokens", [options.corpus], vocabulary=VOCABULARY)
     for kind in options.kinds:

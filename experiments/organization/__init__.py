@@ -1,3 +1,3 @@
-"""Networks on many texts: the passages behind the figures of docs/organization.md."""
+"""Networks on many texts: the passages and tables behind docs/organization.md."""
 
 __all__: list[str] = []

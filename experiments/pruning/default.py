@@ -3,7 +3,7 @@
 Stages, each logged before the next one begins; a command that is run again skips what its log holds:
 
     development   the candidates on development texts, 16,384 calibration tokens, 30% of the heads, with the refit
-    choice        the default, by the rule below, which was written before anything was measured
+    choice        the default, by the rule below
     confirmation  the candidates and random removal, on calibration and evaluation texts that no other run has used
     restriction   SmolLM2 on fresh texts, 8,192 calibration tokens: the same number of query heads from every group
 
@@ -52,10 +52,10 @@ def stages(models: Path, corpus: Path, done: Sequence[Record]) -> Iterator[Recor
     yield from run(own["smollm2"], equal, records)
 
 
-def ratio_to(records: Sequence[Record], ours: str, theirs: str, split: str) -> float:
+def ratio_to(records: Sequence[Record], ours: str, theirs: str, split: str, models: Sequence[str] = ORDER) -> float:
     """Return the geometric mean over the models of the ratio of two criteria's increases of the loss."""
     ratios = []
-    for name in ORDER:
+    for name in models:
         series = Series(name, split, TOKENS, unit_of(name))
         one, other = (series.increase(records, method, SHARE, True) or 0.0 for method in (ours, theirs))
         ratios.append(max(one, FLOOR) / max(other, FLOOR))

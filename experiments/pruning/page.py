@@ -1,4 +1,4 @@
-"""The tables of `docs/pruning.md`, made from the logs: `python -m experiments.pruning page`."""
+"""The tables of `docs/pruning.md` and of RESULTS.md, made from the logs: `python -m experiments.pruning page`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tables of the records, as Markdown: what docs/pruning.md shows."""
+"""Tables of the records, as Markdown: what docs/pruning.md and RESULTS.md show."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from statistics import mean
 
 from attngeo.applications.prune.curve import SHARES
 from experiments.page_tables import pipe_table
-from experiments.pruning.default import CANDIDATES, TOKENS, unit_of
+from experiments.pruning.default import CANDIDATES, EQUAL, TOKENS, ratio_to, unit_of
 from experiments.pruning.records import Ratio, Record, Series, ratio
+from experiments.pruning.subjects import SPLITS
 
 SUBJECTS = {
     "smollm2": "SmolLM2",
@@ -32,6 +33,8 @@ def tables(records: Sequence[Record], rule: str = RULE) -> dict[str, str]:
         "targets": lambda: targets(records, rule),
         "development": lambda: choice(records, "development", CANDIDATES),
         "confirmation": lambda: choice(records, "confirmation", (*CANDIDATES, "random")),
+        "influence": lambda: influence(records),
+        "texts": lambda: texts(records),
         "restriction": lambda: restriction(records),
         "calibration": lambda: calibration(records),
         "groups": lambda: groups(records),
@@ -67,14 +70,43 @@ def targets(records: Sequence[Record], rule: str) -> list[list[str]]:
 
 
 def choice(records: Sequence[Record], split: str, methods: Sequence[str]) -> list[list[str]]:
-    """Return the increases of the candidates with refit on the texts of the choice of the default, and their ratio."""
-    rows = [["model", *methods, f"{RULE} / sensitivity"]]
+    """Return the increases of the candidates with refit on the texts of the choice of the default, and their ratios."""
+    rivals = [rival for rival in ("sensitivity", "random") if rival in methods]
+    rows = [["model", *methods, *(f"{RULE} / {rival}" for rival in rivals)]]
     for subject, name in SUBJECTS.items():
         series = Series(subject, split, TOKENS, unit_of(subject))
         cells = [series.increase(records, method, SHARE, True) for method in methods]
         if any(cell is not None for cell in cells):
-            ours, theirs = (series.increases(records, method, SHARE, True) for method in (RULE, "sensitivity"))
-            rows.append([name, *map(_number, cells), _text(ratio(ours, theirs))])
+            ours, *theirs = (series.increases(records, method, SHARE, True) for method in (RULE, *rivals))
+            rows.append([name, *map(_number, cells), *(_text(ratio(ours, one)) for one in theirs)])
+    return rows
+
+
+def influence(records: Sequence[Record]) -> list[list[str]]:
+    """Return the ratios that chose the default, on development texts, and what they are without each of the models."""
+    rows = [["models", "error / sensitivity", f"{RULE} / sensitivity", "chosen by the rule"]]
+    if not any(one["method"] == "choice" for one in records):
+        return rows
+    for left_out in (None, *SUBJECTS):
+        models = [name for name in SUBJECTS if name != left_out]
+        found = {one: ratio_to(records, one, "sensitivity", "development", models) for one in ("error", RULE)}
+        best = min(found, key=found.__getitem__)
+        chosen = best if found[best] <= EQUAL else "sensitivity"
+        title = "all five" if left_out is None else f"without {SUBJECTS[left_out]}"
+        rows.append([title, *(f"{found[one]:.2f}" for one in ("error", RULE)), chosen])
+    return rows
+
+
+def texts(records: Sequence[Record]) -> list[list[str]]:
+    """Return the loss of each full model on the evaluation texts; that of MiniLM is 0 by definition."""
+    rows = [["model", *SPLITS]]
+    for subject, name in SUBJECTS.items():
+        full = {
+            one["split"]: mean(one["losses"])
+            for one in records
+            if (one["subject"], one["method"]) == (subject, "full") and any(one["losses"])
+        }
+        rows += [[name, *(_number(full.get(split)) for split in SPLITS)]] if full else []
     return rows
 
 

@@ -1,139 +1,85 @@
-"""The text of docs/coverage.md: the verdict on each model type."""
+"""The tables of docs/coverage.md, which the site shows, and the counts that the committed page holds."""
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from typing import Any
 
-from tools.proof.diffusers.page import cell, diffusers_section
+from experiments.page_tables import pipe_table, replace_tables
+from tools.proof.diffusers.page import cell, diffusers_tables
 
-TOLERANCE = 1e-4  # as in `agreement`, which needs torch
-_TITLES = {
-    "right": "Right",
-    "refused": "Refused",
-    "unproven": "Unproven (scored only with `--unproven`)",
-    "none": "No self-attention",
-    "unbuilt": "Cannot be built",
-}
-_HEAD = """# Coverage: which model types can be scored
-
-This page lists every model type that transformers {version} maps to a model ({types}) and says whether `attngeo score`
-reads its queries and keys correctly. The type of a model is the `model_type` in its `config.json`. For each type we
-build and save a tiny model with random weights, and attngeo cuts the queries and keys of every head from the saved
-files. We then compare `x M_h xᵀ`, where M_h is the form of head h and x the input of the layer, with the products of
-queries and keys that the live model computes.
-
-* *Right*: the relative error of every head is at most 1e-4, and exchanging two heads is noticed.
-* *Refused*: the products disagree, or the tensors contradict the config. attngeo does not score the type.
-* *Unproven*: no product of the live model could be compared. attngeo scores the type only with `--unproven`.
-
-During this comparison all biases are zero, all positions are zero (so that rotary embedding is the identity), and norms
-on queries, keys and latents (noted as qk-norm) are reduced to their linear part: the gain, after subtracting the mean
-where they are LayerNorms. The note "norm folded" says that the norm before the attention was identified, so that
-`attngeo score` also gives the scores with this norm folded in.
-
-The column *rotary* comes from a second comparison, with the model's own positions, sines and cosines. For offsets Δ
-from −300 to 300 (or as far as the model's input goes), we compare `x_i M_Δ x_jᵀ` with the products of the live model.
-
-* *halves*, *neighbours*: the pairs of dimensions that rotate together are i and i + n, or 2i and 2i + 1. The relative
-  error of every head is at most 1e-4 with the frequencies that attngeo computes from the config, and larger with
-  another pairing or another base. *Partial*: only some dimensions rotate; the config says how many. *Two axes*: the
-  angle of a pair follows the row or the column of an image patch. *Some layers*: other layers of the stack do not
-  rotate.
-* *no*: nothing rotates; the products at different positions are those of the plain form. Some layers could only be run
-  on their own, not as a part of the model. For them *no* is weaker evidence: their products are plain, and the
-  attention has no parameter for positions, or its code takes no angles, but no run of the whole model confirms it.
-* *not proved*: no hypothesis agrees with the products, or the layers could not be run as a part of the model. The
-  columns for rotary embedding are then empty. If this concerns only some layers, they are named.
-
-The page is written by `python -m tools.prove_all`, which also writes the facts that the package ships.
-"""
-_GGUF_HEAD = """A tiny model with random weights is converted as llama.cpp does. transformers then loads the file that
-attngeo reads, and the products of the loaded model are compared. Where transformers cannot load the architecture, the
-products are those of the model that was converted."""
+_STATUSES = ("right", "refused", "unproven", "none", "unbuilt")
+_HEAD_OF_RIGHT = ("type", "stacks (layers of the tiny model)", "error", "rotary", "notes")
+VERSION = re.compile(r"(?<=transformers )\d+\.\d+\.\d+")
 
 
-def coverage_page(everything: dict[str, dict[str, Any]], version: str) -> str:
-    """Return the page in Markdown.
+def coverage_tables(everything: dict[str, dict[str, Any]]) -> dict[str, str]:
+    """Return the tables of docs/coverage.md by name, in Markdown; the site shows them.
 
     everything: the content of docs/coverage.json, model type → verdict
-    version:    the version of transformers
     """
-    record = {kind: verdict for kind, verdict in everything.items() if not kind.startswith("gguf:")}
     gguf = {kind: verdict for kind, verdict in everything.items() if kind.startswith("gguf:")}
-    lines = [_HEAD.format(version=version, types=len(record)), *_summary(record)]
-    for status, title in _TITLES.items():
-        members = sorted(kind for kind, verdict in record.items() if verdict["status"] == status)
-        lines += ["", f"## {title} ({len(members)})", ""]
+    made = {"gguf": _gguf_table(gguf), **diffusers_tables()}
+    for status in _STATUSES:
+        members = {kind: verdict for kind, verdict in _types(everything).items() if verdict["status"] == status}
         if status == "right":
-            lines += ["| type | stacks (layers of the tiny model) | error | rotary | notes |", "|---|---|---|---|---|"]
-            lines += [_row(kind, record[kind]) for kind in members]
+            made[status] = pipe_table(_HEAD_OF_RIGHT, [_row(kind, verdict) for kind, verdict in members.items()])
         elif status == "none":
-            lines.append(", ".join(members))
+            made[status] = ", ".join(members)
         else:
-            lines += ["| type | reason |", "|---|---|"]
-            lines += [f"| {kind} | {cell(record[kind].get('reason', ''))} |" for kind in members]
-    return "\n".join(lines + _gguf_section(gguf) + diffusers_section()) + "\n"
+            rows = [(kind, cell(verdict.get("reason", ""))) for kind, verdict in members.items()]
+            made[status] = pipe_table(("type", "reason"), rows)
+    return made
 
 
-def _summary(record: dict[str, dict[str, Any]]) -> list[str]:
-    """Return the table of counts and the sentences below it."""
+def with_counts(page: str, everything: dict[str, dict[str, Any]], version: str) -> str:
+    """Return docs/coverage.md with its counts made anew from the record, and with the version of transformers."""
+    record = _types(everything)
     counts = Counter(verdict["status"] for verdict in record.values())
-    ran = counts["right"] + counts["refused"] + counts["unproven"]
-    share = 100 * counts["right"] / max(ran, 1)
     right = [verdict for verdict in record.values() if verdict["status"] == "right"]
-    worst = max((verdict.get("worst", 0.0) for verdict in right), default=0.0)
-    disagreeing = sum(not verdict.get("worst", 1.0) <= TOLERANCE for verdict in right)
-    table = [*(counts[status] for status in _TITLES), disagreeing]
-    return [
-        "| right | refused | unproven | no self-attention | cannot be built | right but disagreeing |",
-        "|---|---|---|---|---|---|",
-        f"| {' | '.join(map(str, table))} |",
-        "",
-        f"{ran} types have self-attention and could be built. Of these, {share:.1f}% are right; their largest relative",
-        f"error is {worst:.1e}. Where no product of the live model confirmed some layers of a right model, these",
-        'layers are not scored, and the notes name them after "left out". Layers that the table of layouts does not',
-        'have are named after "unknown layout". `attngeo score` names both.',
-        "",
-        *_rotary_summary(right),
-    ]
-
-
-def _rotary_summary(right: list[dict[str, Any]]) -> list[str]:
-    """Return how many of the types that are right rotate, and for how many that is proved."""
-    states = Counter(rotary_state(verdict) for verdict in right)
-    share = 100 * states["yes"] / max(states["yes"] + states["not proved"], 1)
-    worst = max((verdict.get("rotary_worst", 0.0) for verdict in right), default=0.0)
-    return [
-        "| rotates, proved | does not rotate | rotary not proved |",
-        "|---|---|---|",
-        f"| {states['yes']} | {states['no']} | {states['not proved']} |",
-        "",
-        f"Of the {states['yes'] + states['not proved']} right types that rotate or may rotate, the rotation is proved",
-        f"in every layer for {share:.1f}%; the largest relative error at non-zero positions is {worst:.1e}.",
-    ]
-
-
-def _gguf_section(record: dict[str, dict[str, Any]]) -> list[str]:
-    right = sorted(kind for kind, verdict in record.items() if verdict["status"] == "right")
-    return [
-        "",
-        f"## GGUF architectures ({len(right)} right)",
-        "",
-        _GGUF_HEAD,
-        "",
-        "| type | stacks (layers of the tiny model) | error | rotary | notes |",
-        "|---|---|---|---|---|",
-        *(_row(kind, record[kind]) for kind in right),
-        *(
-            f"| {kind} | {verdict['status']} | | | {cell(verdict.get('reason', ''))} |"
-            for kind, verdict in sorted(record.items())
-            if kind not in right
+    rotates = Counter(rotary_state(verdict) for verdict in right)
+    made = {
+        "counts": pipe_table(
+            ("types", "right", "refused", "unproven", "no self-attention", "cannot be built"),
+            [(str(len(record)), *(str(counts[status]) for status in _STATUSES))],
         ),
+        "rotary": pipe_table(
+            (
+                "rotates, proved",
+                "does not rotate",
+                "rotary not proved",
+                "largest relative error",
+                "at non-zero positions",
+            ),
+            [
+                (
+                    *(str(rotates[state]) for state in ("yes", "no", "not proved")),
+                    *(f"{max(verdict.get(name, 0.0) for verdict in right):.1e}" for name in ("worst", "rotary_worst")),
+                )
+            ],
+        ),
+    }
+    return replace_tables(VERSION.sub(version, page), made, "record")
+
+
+def _types(everything: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Return the verdicts on the types of transformers, sorted by name."""
+    return {kind: verdict for kind, verdict in sorted(everything.items()) if not kind.startswith("gguf:")}
+
+
+def _gguf_table(record: dict[str, dict[str, Any]]) -> str:
+    right = sorted(kind for kind, verdict in record.items() if verdict["status"] == "right")
+    rows = [_row(kind, record[kind]) for kind in right]
+    rows += [
+        (kind, verdict["status"], "", "", cell(verdict.get("reason", "")))
+        for kind, verdict in sorted(record.items())
+        if kind not in right
     ]
+    return pipe_table(_HEAD_OF_RIGHT, rows)
 
 
-def _row(kind: str, verdict: dict[str, Any]) -> str:
+def _row(kind: str, verdict: dict[str, Any]) -> tuple[str, ...]:
     """Return the table row of a type that is right."""
     stacks = ", ".join(f"{name} {count}" for name, count in verdict.get("stacks", {}).items())
     notes = ["qk-norm"] if verdict.get("qk_norm") else []
@@ -141,8 +87,7 @@ def _row(kind: str, verdict: dict[str, Any]) -> str:
     notes += [f"left out: {', '.join(verdict['skip'])}"] if verdict.get("skip") else []
     notes += [f"unknown layout: {', '.join(verdict['unknown'])}"] if verdict.get("unknown") else []
     notes += [verdict["note"]] if verdict.get("note") else []
-    error = f"{verdict.get('worst', 0.0):.0e}"
-    return f"| {kind} | {stacks} | {error} | {cell(rotary_text(verdict))} | {cell('; '.join(notes))} |"
+    return (kind, stacks, f"{verdict.get('worst', 0.0):.0e}", cell(rotary_text(verdict)), cell("; ".join(notes)))
 
 
 def rotary_state(verdict: dict[str, Any]) -> str:

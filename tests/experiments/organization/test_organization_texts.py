@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import polars as pl
 
+from experiments.organization import passage
 from experiments.organization.passages import passages
-from experiments.organization.table import named_summary, tables
+from experiments.organization.table import PASSAGE, named_summary, read_figures, tables
+from experiments.page_tables import replace_tables
+
+ROOT = Path(__file__).parents[3]
 
 
 def test_one_passage_per_document() -> None:
@@ -27,8 +33,18 @@ def test_tables_show_means_intervals_and_controls() -> None:
     rows.append(rows[0] | {"model": "/models/other"})
     summary = named_summary(pl.DataFrame(rows, schema_overrides={"revision": pl.String, "commit": pl.String}))
     assert set(summary["model"]) == {"bundled encoder"} and "content" not in summary.columns
-    text = "\n".join(tables(summary))
-    assert "| bundled encoder, logits | 5 | 20.0% (10.0% to 30.0%) | 5.0% | 4.0% | 90% |" in text
-    assert "| bundled encoder, logits | 20.0% (10.0% to 30.0%) | 4.00% |" in text
+    text = "\n".join(tables(summary).values())
+    assert "| bundled encoder | 5 | 20.0% (10.0% to 30.0%) | 5.0% | 4.0% | 90% |" in text
+    assert "| bundled encoder | 20.0% (10.0% to 30.0%) | 4.00% |" in text
     assert "| 90%: cosines per head | 99%: cosines per head |" in text  # not those of the whole tensor
-    assert "| keys_procrustes | 0.20 ± 0.10, 0.04 ✗ |" in text and "| keys_correlation | 0.20 ± 0.10, 0.04 |" in text
+    assert (
+        "| keys: Procrustes distance | 0.20 ± 0.10, 0.04 ✗ |" in text
+        and "| keys of a head: affinities, rank correlation | 0.20 ± 0.10, 0.04 |" in text
+    )
+
+
+def test_every_table_of_the_page_is_made_from_the_figures() -> None:
+    made = tables(read_figures(ROOT / "results/organization/texts.csv")) | passage.tables(PASSAGE)
+    for name in ("docs/organization.md", "experiments/organization/RESULTS.md"):
+        page = (ROOT / name).read_text("utf-8")
+        assert replace_tables(page, made, "figures") == page

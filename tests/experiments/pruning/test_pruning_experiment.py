@@ -1,4 +1,4 @@
-"""The parts of the pruning experiment, and that docs/pruning.md shows what the logs hold."""
+"""The parts of the pruning experiment, and that its pages show what the logs hold."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pytest
 
 pytest.importorskip("transformers")
 
+from attngeo.applications.prune.choose import METHOD
 from experiments.pruning.__main__ import main
 from experiments.pruning.page import with_tables
 from experiments.pruning.reactions import reactions
@@ -20,7 +21,7 @@ from experiments.pruning.subjects import subjects
 from experiments.pruning.table import RULE, tables
 
 ROOT = Path(__file__).parents[3]
-PAGE, LOGS = ROOT / "docs/pruning.md", ROOT / "results/pruning"
+PAGES, LOGS = (ROOT / "docs/pruning.md", ROOT / "experiments/pruning/RESULTS.md"), ROOT / "results/pruning"
 
 
 def test_reaction_strings_are_in_the_vocabulary(rxnfp: Path) -> None:
@@ -106,10 +107,20 @@ def test_tables_of_records() -> None:
     assert "losses, rxnfp" not in made and "groups" not in made
 
 
-def test_every_table_of_the_page_is_made_from_the_logs() -> None:
-    records, page = read_records([LOGS]), PAGE.read_text("utf-8")
-    assert with_tables(page, records) == page
-    assert {"targets", "development", "losses, decoder", "losses, encoder"} <= tables(records).keys()
+def test_every_table_of_the_pages_is_made_from_the_logs() -> None:
+    records = read_records([LOGS])
+    shown = ""
+    for path in PAGES:
+        page = path.read_text("utf-8")
+        assert with_tables(page, records) == page
+        shown += page
+    assert all(f"<!-- table: {name} -->" in shown for name in tables(records))
+
+
+def test_the_default_that_the_page_describes_is_the_one_that_the_rule_chose() -> None:
+    records = read_records([LOGS])
+    assert [one["default"] for one in records if one["method"] == "choice"] == [RULE] == [METHOD]
+    assert "| all five | 0.97 | 0.95 | refit |" in tables(records)["influence"]
 
 
 def test_the_figure_is_drawn(tmp_path: Path) -> None:
