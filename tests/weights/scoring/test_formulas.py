@@ -9,17 +9,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from attngeo.weights.scoring.directionality import (
+from attngeo.weights.scoring.engine import score_forms
+from attngeo.weights.scoring.formulas import (
+    bounded_ratio,
     directionality,
     dominance,
+    double_sum,
     excess,
-    threshold,
-)
-from attngeo.weights.scoring.engine import score_forms
-from attngeo.weights.scoring.norms import double_sum, row_norms
-from attngeo.weights.scoring.symmetry import (
+    row_norms,
     self_attending_std,
-    symmetry_ratio,
+    threshold,
 )
 
 
@@ -36,7 +35,7 @@ both_libraries = pytest.mark.parametrize("convert", [as_numpy, as_torch])
 
 @both_libraries
 def test_a_zero_form_has_no_symmetry_and_rounding_does_not_exceed_one(convert):
-    scores = symmetry_ratio(convert(np.array([0.0, 1 + 1e-12, -1 - 1e-12, 0.5])), convert(np.array([0.0, 1, 1, 1])))
+    scores = bounded_ratio(convert(np.array([0.0, 1 + 1e-12, -1 - 1e-12, 0.5])), convert(np.array([0.0, 1, 1, 1])))
     assert np.isnan(float(scores[0]))
     assert [float(score) for score in scores[1:]] == [1, -1, 0.5]
 
@@ -108,7 +107,7 @@ def test_the_formulas_import_without_polars_torch_and_matplotlib():
         "import sys\n"
         "for name in ('polars', 'torch', 'matplotlib', 'typer', 'rich', 'numba', 'transformers'):\n"
         "    sys.modules[name] = None\n"
-        "from attngeo.weights.scoring import directionality, norms, symmetry\n"
+        "from attngeo.weights.scoring import formulas\n"
         "import attngeo.training.monitoring"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

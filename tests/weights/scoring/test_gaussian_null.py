@@ -9,10 +9,9 @@ import numpy as np
 import pytest
 
 from attngeo.weights.layout.rotary import RotaryPairs
-from attngeo.weights.scoring.directionality import directionality, dominance
 from attngeo.weights.scoring.engine import score_forms
+from attngeo.weights.scoring.formulas import directionality, dominance, row_norms
 from attngeo.weights.scoring.gaussian_null import DRAWS, GaussianNull, gaussian_null, rotary_null
-from attngeo.weights.scoring.norms import row_norms
 from attngeo.weights.scoring.rotary import rotary_average
 
 

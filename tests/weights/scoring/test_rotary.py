@@ -7,9 +7,9 @@ import pytest
 
 from attngeo.errors import InputError
 from attngeo.weights.layout.rotary import RotaryPairs
-from attngeo.weights.scoring.directionality import directionality
 from attngeo.weights.scoring.engine import score_forms
 from attngeo.weights.scoring.form import Form
+from attngeo.weights.scoring.formulas import directionality
 from attngeo.weights.scoring.layer import side_by_side
 from attngeo.weights.scoring.offsets import symmetry_at, symmetry_parts
 from attngeo.weights.scoring.rotary import rotary_average

@@ -28,8 +28,8 @@ from attngeo.errors import InputError
 from attngeo.io.threads import shared_cores
 from attngeo.weights.layout.layers import open_layers
 from attngeo.weights.layout.rotary import RotaryPairs
-from attngeo.weights.scoring.directionality import GAMMA, directionality, threshold
 from attngeo.weights.scoring.engine import Scores, score_precisely
+from attngeo.weights.scoring.formulas import GAMMA, directionality, threshold
 from attngeo.weights.scoring.offsets import factors_at, symmetry_at
 from attngeo.weights.scoring.rotary import rotary_average
 from attngeo.weights.sources.open import CheckpointRef

@@ -36,8 +36,8 @@ from attngeo.errors import InputError
 from attngeo.io.archive import load_npy
 from attngeo.io.files import cache_dir, cache_file
 from attngeo.weights.layout.rotary import RotaryPairs
-from attngeo.weights.scoring.directionality import directionality, dominance
 from attngeo.weights.scoring.engine import score_forms
+from attngeo.weights.scoring.formulas import directionality, dominance
 
 DRAWS = 999
 REDUCED_WIDTH = 64  # at which symmetry is drawn

@@ -32,9 +32,9 @@ from attngeo.io.threads import shared_cores
 from attngeo.weights.layout.layer import Layer, layer_form_factors
 from attngeo.weights.layout.layers import open_layers
 from attngeo.weights.layout.rotary import RotaryPairs
+from attngeo.weights.scoring.formulas import bounded_ratio
 from attngeo.weights.scoring.layer import side_by_side
 from attngeo.weights.scoring.rotary import rotary_average
-from attngeo.weights.scoring.symmetry import symmetry_ratio
 from attngeo.weights.sources.open import CheckpointRef
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def symmetry_at(query: Floats, key: Floats, rotary: RotaryPairs, offsets: Floats
 
     query, key: [d, r]
     """
-    return symmetry_ratio(*symmetry_parts(query[None], key[None], rotary, offsets))  # type: ignore[no-any-return]
+    return bounded_ratio(*symmetry_parts(query[None], key[None], rotary, offsets))  # type: ignore[no-any-return]
 
 
 def symmetry_parts(query: Floats, key: Floats, rotary: RotaryPairs, offsets: Floats) -> tuple[Floats, Floats]:
@@ -194,11 +194,11 @@ def _layer_curve(weights: Layer, rotary: RotaryPairs, offsets: Floats) -> Offset
     window = rotary.window
     count = max(last, window or 0)
     numerators, denominators = symmetry_parts(query, key, rotary, np.arange(float(count)))
-    average = None if window is None else float(symmetry_ratio(numerators[:window].sum(), denominators[:window].sum()))
+    average = None if window is None else float(bounded_ratio(numerators[:window].sum(), denominators[:window].sum()))
     return OffsetCurve(
         stack=weights.stack,
         layer=weights.layer,
-        symmetry=symmetry_ratio(numerators[:last], denominators[:last]),
+        symmetry=bounded_ratio(numerators[:last], denominators[:last]),
         limit=float(rotary_average(side_by_side(query), side_by_side(key), rotary, len(key)).symmetry),
         window=window,
         window_average=average,
