@@ -1,6 +1,6 @@
 """The scores of a bilinear form M = W_q W_kᵀ, from traces of its factors and from the norms of its rows and columns.
 
-    s(M) = tr(M M) / ‖M‖²              symmetry: 1 symmetric, −1 skew-symmetric, about 1/d for independent random factors
+    s(M) = tr(M M) / ‖M‖²              symmetry: 1 symmetric, −1 skew-symmetric, about 1/d for random factors
     τ(M) = tr M / (√rank ‖M‖)          self-attending: how much M prefers a token vector itself; rank = min(d, r)
 
     t    = mean + γ·std                threshold, over all rows or over all columns; std unbiased, γ = 2
@@ -11,9 +11,9 @@
     rank(N) = (Σ|λ|²)² / Σ|λ|⁴ = ‖N‖⁴ / tr((NNᵀ)²)               effective rank of N = (M + Mᵀ)/2 or (M − Mᵀ)/2
 
 τ is in [−1, 1]: 1 only for a positive multiple of an orthogonal projection of full rank; negative where tokens attend
-to tokens unlike themselves. Dominance is negative where columns are more unequal, like the directionality. It uses every
-norm, not only the few above a threshold, so its spread for random factors is small: about 1/√d. An effective rank is k
-where k eigenvalues have one modulus and the others are 0.
+to tokens unlike themselves. Dominance is negative where columns are more unequal, like the directionality. It uses
+every norm, not only the few above a threshold, so its spread for random factors is small: about 1/√d. An effective rank
+is k where k eigenvalues have one modulus and the others are 0.
 
 The r×r products C = W_kᵀ W_q, A = W_qᵀ W_q and B = W_kᵀ W_k are enough; the d×d matrix M need not be formed:
 
@@ -64,7 +64,8 @@ def symmetry(cross: Array, gram_query: Array, gram_key: Array) -> Array:
     >>> float(symmetry(gram, gram, gram))
     1.0
     """
-    return bounded_ratio(inner(cross, cross.mT), inner(gram_query, gram_key))
+    score: Array = bounded_ratio(inner(cross, cross.mT), inner(gram_query, gram_key))  # [...]
+    return score
 
 
 def inner(a: Array, b: Array) -> Array:
@@ -102,7 +103,8 @@ def self_attending(trace: Array, squared_norm: Array, rank: int) -> Array:
     1.0
     """
     size = math.sqrt(rank) * namespace(squared_norm).sqrt(squared_norm.clip(0.0))  # [...]
-    return bounded_ratio(trace, size)
+    score: Array = bounded_ratio(trace, size)  # [...]
+    return score
 
 
 def self_attending_std(rank: int, d: int) -> float:

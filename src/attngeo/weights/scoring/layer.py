@@ -130,9 +130,9 @@ class RepairedNull:
     """The re-paired null: queries of a model scored with keys they were not trained with.
 
     Each head is paired with the keys of another group of its layer, by one seeded derangement of the groups. Where a
-    layer has one group, and for layer forms, the keys come from another layer of the same stack and shapes: the previous
-    one, and the last one for the first. The layers are thus deranged too, and only two of them are in memory at a time.
-    Layer forms and heads are independent of each other and may be added in different threads.
+    layer has one group, and for layer forms, the keys come from another layer of the same stack and shapes: the
+    previous one, and the last one for the first. The layers are thus deranged too, and only two of them are in memory
+    at a time. Layer forms and heads are independent of each other and may be added in different threads.
     """
 
     def __init__(self) -> None:

@@ -22,8 +22,7 @@ import numpy as np
 
 from attngeo.errors import SourceError, reason
 from attngeo.weights.sources.checkpoint import Checkpoint, FloatArray, ReadRequest, TensorInfo
-from attngeo.weights.sources.dtypes import Bytes, Codec, all_finite
-from attngeo.weights.sources.quantized import apply_scale, scale_of
+from attngeo.weights.sources.numbers import Bytes, Codec, all_finite, read_with_scale, scale_of
 
 if TYPE_CHECKING:
     from attngeo.weights.sources.hub_files import RangePrefetcher
@@ -164,24 +163,17 @@ class ByteCheckpoint(Checkpoint):
         ref: str,
         config: Mapping[str, Any] | None,
         stored: Mapping[str, StoredTensor],
-        *,
-        block: tuple[int, int] | None = None,  # rows and columns per FP8 scale, if the config gives them
     ) -> None:
         self.ref = ref
         self.config = config
         self.tensors = {name: tensor.info for name, tensor in stored.items()}
-        self._stored, self._block = dict(stored), block
+        self._stored = dict(stored)
         self._files = {id(tensor.file): tensor.file for tensor in stored.values()}.values()
         self.remote = any(file.remote for file in self._files)
         self._prefetcher = _prefetcher() if self.remote else None
 
     def read(self, request: ReadRequest) -> FloatArray:
-        tensor = self._readable(request.name)
-        values = self._decode(tensor, request)
-        if (scale := scale_of(tensor.info, self.tensors)) is not None:
-            factors = self._decode(self._readable(scale), ReadRequest(scale))
-            apply_scale(values, factors, tensor.info, request.rows, self._block)
-        return values
+        return read_with_scale(self, request, self._decode)
 
     def check_readable(self, name: str) -> None:
         self._readable(name)
@@ -217,8 +209,9 @@ class ByteCheckpoint(Checkpoint):
             spans += self._spans_of(ReadRequest(scale))
         return spans
 
-    def _decode(self, tensor: StoredTensor, request: ReadRequest) -> FloatArray:
+    def _decode(self, request: ReadRequest) -> FloatArray:
         """Return the values of a request before FP8 scales are applied."""
+        tensor = self._readable(request.name)
         spans = tensor.spans(request)
         if self._prefetcher is not None:
             self._prefetcher.wait_for([(tensor.file, start, stop) for start, stop in spans])

@@ -15,8 +15,7 @@ import numpy as np
 from attngeo.errors import SourceError
 from attngeo.weights.sources.byte_file import ByteFile, StoredTensor
 from attngeo.weights.sources.checkpoint import FloatArray, TensorInfo
-from attngeo.weights.sources.dtypes import Bytes, Codec, fits_array, float_codec
-from attngeo.weights.sources.quantized import refusal
+from attngeo.weights.sources.numbers import Bytes, Codec, fits_array, float_codec, refusal
 
 _SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 _STRING, _ARRAY = 8, 9
@@ -162,10 +161,8 @@ def _stored_tensor(file: ByteFile, name: str, shape: tuple[int, ...], kind: int,
 def _codec(quantization: Any, values: int, unit: int) -> Codec | None:
     from gguf import quants
 
-    if quantization.name in ("F64", "F32", "F16", "BF16"):
+    if quantization not in quants._type_traits:  # plain floats; integers, and types that gguf writes but cannot read
         return float_codec(quantization.name)
-    if quantization not in quants._type_traits:  # integers, and types that gguf writes but cannot read
-        return None
 
     def decode(raw: Bytes, out: FloatArray) -> None:
         with np.errstate(all="ignore"):  # a NaN scale is reported by the check that follows

@@ -11,18 +11,22 @@ import numpy as np
 
 from attngeo.errors import SourceError, first_line
 from attngeo.weights.sources.byte_file import nonfinite_error
-from attngeo.weights.sources.checkpoint import Checkpoint, FloatArray, ReadRequest, TensorInfo, without_wrappers
-from attngeo.weights.sources.diffusers_format import diffusers_config
-from attngeo.weights.sources.dtypes import all_finite
-from attngeo.weights.sources.quantized import (
-    apply_scale,
-    block_size,
+from attngeo.weights.sources.checkpoint import (
+    Checkpoint,
+    FloatArray,
+    ReadRequest,
+    TensorInfo,
+    diffusers_config,
+    without_wrappers,
+)
+from attngeo.weights.sources.numbers import (
+    all_finite,
     may_hold_attention,
+    read_with_scale,
     refusal,
     refuse_adapter,
     refuse_packed,
     refuse_unreadable,
-    scale_of,
 )
 
 if TYPE_CHECKING:
@@ -65,13 +69,7 @@ class MemoryCheckpoint(Checkpoint):
         self._values: Mapping[str, TensorLike] | None = values
 
     def read(self, request: ReadRequest) -> FloatArray:
-        info = self._readable(request.name)
-        request.check_rows(info)
-        values = self._float32(info, request)
-        if (scale := scale_of(info, self.tensors)) is not None:
-            factors = self._float32(self._readable(scale), ReadRequest(scale))
-            apply_scale(values, factors, info, request.rows, block_size(self.config))
-        return values
+        return read_with_scale(self, request, self._float32)
 
     def check_readable(self, name: str) -> None:
         self._readable(name)
@@ -87,8 +85,10 @@ class MemoryCheckpoint(Checkpoint):
             raise SourceError(f"{info.file}: tensor {name!r} {refusal(info.dtype, self.config)}")
         return info
 
-    def _float32(self, info: TensorInfo, request: ReadRequest) -> FloatArray:
+    def _float32(self, request: ReadRequest) -> FloatArray:
         """Return the values of a request, all of them finite, before FP8 scales are applied."""
+        info = self._readable(request.name)
+        request.check_rows(info)
         if self._values is None:
             raise SourceError(f"{self.ref}: was read after it was closed")
         value = self._values[info.name]
