@@ -18,7 +18,7 @@ The numerator is even in Δ and the denominator is averaged over ±Δ, so the od
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -162,7 +162,6 @@ def offset_curves(
     stack: str | Collection[str] | None = None,
     layers: int | Collection[int] | None = None,
     unproven: bool = False,
-    progress: Callable[[int, int], None] | None = None,
 ) -> OffsetCurves:
     """Return the symmetry of the layers of `ref` over the offsets 0 to `last`; the other options are those of `score`.
 
@@ -174,13 +173,11 @@ def offset_curves(
     curves, rotates = [], False
     opened = open_layers(ref, num_heads=num_heads, stack=stack, layers=layers, unproven=unproven)
     with opened as source, shared_cores():
-        for done, weights in enumerate(source, 1):
+        for weights in source:
             if weights.rotary is not None:
                 rotates = True
                 if weights.rotary.axes is None and not weights.cross:
                     curves.append(_layer_curve(weights, weights.rotary, offsets))
-            if progress is not None:
-                progress(done, source.count)
         if not rotates:
             raise InputError(f"{source.model}: no layer is known to rotate queries and keys by their positions")
         return OffsetCurves(source.model, offsets, tuple(curves))

@@ -103,23 +103,21 @@ def score_rows(
     folded: bool | None = None,
     finer: bool = True,
     frequencies: bool = False,
-    num_heads: int | None = None,
-    stack: str | Collection[str] | None = None,
-    layers: int | Collection[int] | None = None,
-    unproven: bool = False,
     device: str | None = None,
     model: str | None = None,
     progress: Progress | None = None,
+    **chosen: Any,
 ) -> ScoredRows:
     """Return what `score` returns as plain rows, without a data frame.
 
-    finer: also compute the scores under rotary position embedding and the effective ranks
+    finer:  also compute the scores under rotary position embedding and the effective ranks
+    chosen: options of `open_layers`
     """
     rows: list[Row] = []
     pairs: list[Row] = []
     notes: dict[str, None] = {}
     target = None if device is None else open_device(device)
-    opened = open_layers(ref, num_heads=num_heads, stack=stack, layers=layers, norms=folded, unproven=unproven)
+    opened = open_layers(ref, norms=folded, **chosen)
     with opened as source, shared_cores():
         name = model if model is not None else source.model
         _check_name(name)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -41,18 +41,6 @@ _WRAPPERS = {
 }
 
 
-class TensorLike(Protocol):
-    """A torch tensor, a NumPy array, or another array with a shape and a dtype."""
-
-    @property
-    def shape(self) -> Any: ...
-
-    @property
-    def dtype(self) -> Any: ...
-
-    def __getitem__(self, rows: slice, /) -> Any: ...
-
-
 class MemoryCheckpoint(Checkpoint):
     """Torch tensors or arrays by name; a read copies only the rows that are asked for."""
 
@@ -60,13 +48,13 @@ class MemoryCheckpoint(Checkpoint):
         self,
         ref: str,
         config: Mapping[str, Any] | None,
-        values: Mapping[str, TensorLike],
+        values: Mapping[str, Any],
         files: Mapping[str, str] | None = None,  # tensor name → name of the file it was loaded from
     ) -> None:
         self.ref = ref
         self.config = config
         self.tensors = {name: _info(name, value, (files or {}).get(name, ref)) for name, value in values.items()}
-        self._values: Mapping[str, TensorLike] | None = values
+        self._values: Mapping[str, Any] | None = values
 
     def read(self, request: ReadRequest) -> FloatArray:
         return read_with_scale(self, request, self._float32)
@@ -180,7 +168,7 @@ def as_saved(module: Any, tensors: Mapping[str, Any]) -> Mapping[str, Any]:
     return {**{name: value for name, value in tensors.items() if name not in read}, **saved}
 
 
-def mapping_checkpoint(values: Mapping[str, TensorLike], config: Mapping[str, Any] | None) -> MemoryCheckpoint:
+def mapping_checkpoint(values: Mapping[str, Any], config: Mapping[str, Any] | None) -> MemoryCheckpoint:
     """Return a state dict, of torch tensors or NumPy arrays (also bfloat16 of ml_dtypes), as a checkpoint."""
     if not values:
         raise SourceError("state dict: is empty, expected tensors by name")
@@ -193,7 +181,7 @@ def mapping_checkpoint(values: Mapping[str, TensorLike], config: Mapping[str, An
     return MemoryCheckpoint("state dict", config, without_wrappers(values))
 
 
-def _info(name: str, value: TensorLike, file: str) -> TensorInfo:
+def _info(name: str, value: Any, file: str) -> TensorInfo:
     return TensorInfo(name, tuple(int(n) for n in value.shape), str(value.dtype).removeprefix("torch."), file)
 
 

@@ -99,14 +99,9 @@ def _decode_float8(dtype: str) -> Callable[[Bytes, FloatArray], None]:
     import ml_dtypes
 
     values = np.arange(256, dtype=np.uint8).view(getattr(ml_dtypes, _FLOAT8[dtype])).astype(np.float32)  # [256]
-    # Two bytes at a time: a table of 65,536 pairs of float32, each of which is copied as one 8-byte word.
-    pairs = np.stack(np.broadcast_arrays(values[None, :], values[:, None]), axis=-1).reshape(-1, 2)  # [65536, 2]
-    words = np.ascontiguousarray(pairs).view(np.uint64).reshape(-1)  # [65536], indexed by the low byte first
 
     def decode(raw: Bytes, out: FloatArray) -> None:
-        even = raw.size & ~1
-        np.take(words, raw[:even].view("<u2"), out=out[:even].view(np.uint64), mode="clip")
-        out[even:] = values[raw[even:]]
+        np.take(values, raw, out=out, mode="clip")  # many times faster than the casts of ml_dtypes
 
     return decode
 
