@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from typing import Any
 
 import numpy as np
@@ -81,14 +79,3 @@ def test_a_part_that_is_zero_up_to_rounding_has_no_rank(convert):
         assert np.isnan(np.asarray(scores.rank_skew)).all() and np.isfinite(np.asarray(scores.rank_symmetric)).all()
         scores = score_forms(query, zero, ranks=True)
         assert np.isnan(np.asarray(scores.rank_skew)).all() and np.isnan(np.asarray(scores.rank_symmetric)).all()
-
-
-def test_the_formulas_import_without_polars_torch_and_matplotlib():
-    code = (
-        "import sys\n"
-        "for name in ('polars', 'torch', 'matplotlib', 'typer', 'rich', 'numba', 'transformers'):\n"
-        "    sys.modules[name] = None\n"
-        "from attngeo.weights.scoring import formulas\n"
-        "import attngeo.training.monitoring"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True)
