@@ -122,6 +122,15 @@ def test_each_layer_rotates_by_the_base_of_its_kind(
     assert found == [base if base is None else pytest.approx(base) for base in bases]
 
 
+def test_a_second_base_that_no_rule_describes_is_not_left_out(tmp_path: Path) -> None:
+    tensors = {f"blk.0.attn_{side}.weight": normal(64, 64, seed=i) for i, side in enumerate("qk")}
+    for local, known in ((1e4, True), (500.0, False)):
+        metadata = {"attention.head_count": 4, "rope.freq_base": 1e4, "rope.freq_base_swa": local}
+        (tmp_path / "m.gguf").write_bytes(gguf_bytes(metadata, tensors))
+        with open_layers(tmp_path) as layers:
+            assert layers.unread[0].rotary_known is known
+
+
 def test_the_numbers_of_a_scaling_type_are_read(tmp_path: Path) -> None:
     """Gemma 3 divides the frequencies of its layers without a window; gpt-oss scales by yarn and does not round."""
     tensors = {f"blk.{i}.attn_{side}.weight": normal(64, 64, seed=i) for i in range(6) for side in "qk"}

@@ -537,6 +537,9 @@ def _differs_by_layer(scope: Scope, index: int, settings: RopeSettings) -> bool:
     bases, scaled = scope.config.get("layer_rope_theta"), scope.config.get("rope_scaling_layers")
     if isinstance(bases, list) and (index >= len(bases) or bases[index] != settings.base):
         return True
+    local = scope.config.get("swa_rope_theta")  # of layers with a window, which are no kind of their own in this type
+    if local not in (None, settings.base) and not _differs_by_kind(scope):
+        return True
     return isinstance(scaled, list) and index not in scaled and settings.kind != "default"
 
 
