@@ -135,11 +135,10 @@ def seconds_with_dense_forms() -> float:
 
 def dense_scores(form: np.ndarray) -> tuple[float, float]:
     """Return symmetry and directionality of a dense form [d, d], by their definitions."""
-    from attngeo.weights.scoring.directionality import directionality
-    from attngeo.weights.scoring.symmetry import symmetry_ratio, trace_of_square
+    from attngeo.weights.scoring.formulas import bounded_ratio, directionality, inner
 
     rows, columns = (np.linalg.norm(form, axis=axis) for axis in (1, 0))
-    return float(symmetry_ratio(trace_of_square(form), (form * form).sum())), float(directionality(rows, columns))
+    return float(bounded_ratio(inner(form, form.mT), (form * form).sum())), float(directionality(rows, columns))
 
 
 def print_targets(targets: Sequence[tuple[str, str, bool]]) -> int:

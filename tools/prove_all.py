@@ -169,7 +169,10 @@ def assumed_causal(model_type: str) -> bool | None:
 
 def package_facts(record: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
     """Return the facts about every model type that the package ships, from all verdicts."""
-    facts: dict[str, dict[str, Any]] = {kind: {"defaults": value} for kind, value in all_defaults().items() if value}
+    from tools.proof.gguf.archs import OMITTED
+
+    defaults = all_defaults() | {f"gguf:{name}": value for name, value in OMITTED.items()}
+    facts: dict[str, dict[str, Any]] = {kind: {"defaults": value} for kind, value in defaults.items() if value}
     for kind, verdict in record.items():
         entry = facts.setdefault(kind, {})
         entry["status"] = verdict["status"]

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from attngeo.io.files import write_file
-from attngeo.weights.sources.diffusers_format import PREFIX
+from attngeo.weights.sources.checkpoint import PREFIX
 from tools.proof.diffusers.head_rules import head_rules
 from tools.proof.diffusers.page import RECORD
 from tools.proof.verdict import write_lines

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -96,3 +97,25 @@ def test_a_file_is_refused_where_transformers_would_run_another_of_its_folder(tm
     with pytest.raises(SourceError, match=r": transformers would run model\.safetensors of this folder instead"):
         load_model(folder / file)
     load_model(folder / "model.safetensors")
+
+
+def test_a_gguf_file_is_parsed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """transformers parses it for the config, for the weights and for the tokenizer: 12 s each for 262,144 tokens."""
+    import gguf
+
+    from tools.proof.gguf import archs, prove
+
+    parsed = []
+
+    class Counted(gguf.GGUFReader):  # type: ignore[misc]
+        def __init__(self, path: Any, *more: Any) -> None:
+            parsed.append(path)
+            super().__init__(path, *more)
+
+    (arch,) = archs.ARCHS["qwen2"]
+    prove.write_gguf(tmp_path / "m.gguf", "qwen2", arch, prove.build(arch))
+    monkeypatch.setattr(gguf, "GGUFReader", Counted)
+    loaded = load_model(tmp_path / "m.gguf")
+    assert type(loaded.model).__name__ == "Qwen2Model" and len(parsed) == 1
+    _ = loaded.tokenizer
+    assert len(parsed) == 1 and gguf.GGUFReader is Counted

@@ -12,10 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 from safetensors import safe_open
-from typer.testing import CliRunner
 
 import attngeo
-from attngeo.cli import app
 from attngeo.data import NAMES, bundled
 from attngeo.errors import InputError
 from attngeo.training import bundled_records
@@ -96,16 +94,6 @@ def test_the_last_record_agrees_with_the_weights(name: str) -> None:
 def test_both_models_start_from_the_same_weights() -> None:
     first = [bundled_records(name)[0] for name in NAMES]
     assert different_keys(*first) == {"eval_loss", "max_logit"}
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_a_bundled_model_is_scored_like_any_checkpoint(name: str) -> None:
-    done = CliRunner().invoke(app, ["score", str(bundled(name)), "--heads", "--format", "json"])
-    assert done.exit_code == 0, done.stderr
-    rows = json.loads(done.stdout)
-    assert {row["stack"] for row in rows} == {name} and len(rows) == 4 * (1 + 4)
-    values = np.array([row["symmetry"] for row in rows if row["head"] is not None]).reshape(4, 4)
-    np.testing.assert_allclose(values, scores(name)["head_symmetry"], rtol=1e-12)
 
 
 @pytest.mark.filterwarnings("ignore:builtin type Swig:DeprecationWarning")

@@ -112,7 +112,7 @@ def score(
 def _with_published(ref: str, table: ScoreTable, name: str | None, whole: bool) -> pl.DataFrame:
     """Return the rows of `table` with the published scores; the model's own config says which modality it has."""
     from attngeo.weights.scoring.published import compare_with_published, modality_of
-    from attngeo.weights.sources.diffusers_format import PREFIX
+    from attngeo.weights.sources.checkpoint import PREFIX
     from attngeo.weights.sources.open import open_checkpoint
 
     whole = whole and not any(kind.startswith(PREFIX) for kind in table.model_types.values())  # nothing similar

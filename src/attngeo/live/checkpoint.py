@@ -16,10 +16,16 @@ import torch
 from torch import Tensor, nn
 
 from attngeo.errors import LayoutError, SourceError
-from attngeo.weights.sources.checkpoint import WRAPPER_WORDS, Checkpoint, FloatArray, ReadRequest, TensorInfo
-from attngeo.weights.sources.diffusers_format import diffusers_config
+from attngeo.weights.sources.checkpoint import (
+    WRAPPER_WORDS,
+    Checkpoint,
+    FloatArray,
+    ReadRequest,
+    TensorInfo,
+    diffusers_config,
+)
 from attngeo.weights.sources.memory import as_saved, transformer_inside, unwrapped
-from attngeo.weights.sources.quantized import refuse_unreadable
+from attngeo.weights.sources.numbers import refuse_unreadable
 
 # Modules that wrap another module; they are left out of tensor names.
 _WRAPPER_NAMES = WRAPPER_WORDS | {"base_layer"}

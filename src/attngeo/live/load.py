@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -140,14 +140,35 @@ def load_model(
 
         name = str(parse_address(name)) if is_address(name) else name
     source = _pretrained_arguments(name)
-    if not weights and (empty := _from_config(source)) is not None:
-        return LoadedModel(empty, short_name(name), source, given)
-    model = (_pruned(source, head) or _from_pretrained(name, source, head)).eval()
+    with _gguf_parsed_once():
+        if not weights and (empty := _from_config(source)) is not None:
+            return LoadedModel(empty, short_name(name), source, given)
+        model = (_pruned(source, head) or _from_pretrained(name, source, head)).eval()
+        loaded = LoadedModel(model, short_name(name), source, given)
+        if "gguf_file" in source:
+            _ = loaded.tokenizer  # now, while the parsed file is at hand
     try:
-        model = model.to(torch.device(device)) if device is not None else model
+        if device is not None:
+            model.to(torch.device(device))
     except (RuntimeError, AssertionError, TypeError) as error:
         raise InputError(f"device {device!r} cannot be used: {first_line(error)}") from None
-    return LoadedModel(model, short_name(name), source, given)
+    return loaded
+
+
+@contextmanager
+def _gguf_parsed_once() -> Iterator[None]:
+    """Within this context a GGUF file is parsed once, which takes seconds for a large vocabulary.
+
+    transformers parses it for the config, for the weights and for the tokenizer.
+    """
+    import gguf
+
+    parse = gguf.GGUFReader
+    gguf.GGUFReader = cache(parse)  # type: ignore[assignment, misc]
+    try:
+        yield
+    finally:
+        gguf.GGUFReader = parse  # type: ignore[misc]
 
 
 def _check_given(tokenizer: Any, processor: Any) -> None:

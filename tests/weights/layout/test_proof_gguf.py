@@ -37,7 +37,17 @@ def test_extracted_heads_reproduce_the_live_products(name: str) -> None:
     assert (shipped.status, shipped.causal, shipped.qk_norm) == ("right", verdict.causal, verdict.qk_norm)
     assert (list(shipped.norms), shipped.skip, shipped.offset) == (verdict.norms, (), False)
     assert [rule for rule in shipped.rotary if rule["pairs"] != "unknown"] == verdict.rotary
-    assert bool(verdict.rotary_unproved) is (name in ("gemma3", "gpt-oss", "modern-bert", "cohere2", "smollm3"))
+    assert not verdict.rotary_unproved
+
+
+@pytest.mark.parametrize(
+    "name",
+    [name if name == "cohere2" else pytest.param(name, marks=pytest.mark.slow) for name in gguf_archs.OMITTED],
+)
+def test_no_rule_agrees_without_the_constants_that_files_leave_out(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are the kinds of layers, the base of layers with a window, a ramp whose ends are not rounded."""
+    monkeypatch.setitem(gguf_proof.OMITTED, name, {})
+    assert gguf_proof.prove_arch(f"gguf:{name}").rotary_unproved
 
 
 @pytest.mark.parametrize("name", ["gptneox", "falcon", "gemma", "gemma3", "bloom", "llama"])

@@ -12,9 +12,8 @@ from attngeo.errors import InputError
 from attngeo.weights.scoring.form import extreme_heads, head_forms, part_spectra
 
 
-@pytest.mark.parametrize("model", ["encoder", "minilm"])
-def test_forms_agree_with_the_score_table(model, request):
-    ref = bundled(model) if model == "encoder" else request.getfixturevalue(model)
+def test_forms_agree_with_the_score_table():
+    ref = bundled("encoder")
     frame = attngeo.score(ref, nulls=False).frame
     chosen = extreme_heads(frame)
     heads = frame.drop_nulls("head")

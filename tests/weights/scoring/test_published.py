@@ -10,10 +10,8 @@ import polars as pl
 import pytest
 
 import attngeo
-from attngeo.errors import InputError
 from attngeo.weights.scoring.published import (
     compare_with_published,
-    find_published,
     list_published,
     modality_of,
     published,
@@ -57,12 +55,6 @@ def test_a_model_is_found_by_hub_id_or_short_name(rows):
     expected = [float(row["symmetry"]) for row in rows if row["hub_id"] == "google-bert/bert-base-uncased"]
     for name in ("google-bert/bert-base-uncased", "Google-BERT/BERT-base-uncased@main", "bert-base-uncased"):
         assert published(name)["symmetry"].to_list() == expected
-
-
-def test_a_model_of_another_organisation_is_not_found():
-    assert find_published("somebody/gpt2") is None
-    with pytest.raises(attngeo.AttngeoError, match=r"somebody/gpt2: not among the published models"):
-        published("somebody/gpt2")
 
 
 def test_published_scores_are_added_to_layer_rows_only(rows):
@@ -129,22 +121,6 @@ def test_a_vision_stack_is_compared_with_vision_models():
     assert frame["population"][0] == f"{kind['hub_id'].n_unique()} caution-free vision models"
 
 
-def test_cross_attention_has_no_percentile():
-    frame = compare_with_published(score_frame("mine", "cross", [0.1], [0.0], cross=True), modality="language")
-    assert frame["population"].to_list() == [None, None]
-
-
-def test_a_part_of_a_model_has_no_percentile():
-    frame = compare_with_published(score_frame("mine", "decoder", [0.1], [0.0]), modality="language", whole=False)
-    assert frame["population"].to_list() == [None, None]
-
-
-def test_rows_of_two_models_are_refused():
-    two = pl.concat([score_frame("a", "encoder", [0.1], [0.0]), score_frame("b", "encoder", [0.1], [0.0])])
-    with pytest.raises(attngeo.AttngeoError, match=r"one model at a time .* got 2 models"):
-        compare_with_published(two)
-
-
 @pytest.mark.parametrize(
     ("config", "kind"),
     [
@@ -160,13 +136,23 @@ def test_the_modality_follows_from_the_config(config, kind):
     assert modality_of(config) == kind
 
 
-def test_the_name_of_a_published_model_is_a_text():
-    with pytest.raises(attngeo.AttngeoError, match="model: a int, expected the name of a published model"):
-        attngeo.published(1)
+def test_cross_attention_and_a_part_of_a_model_have_no_percentile():
+    cross = compare_with_published(score_frame("mine", "cross", [0.1], [0.0], cross=True), modality="language")
+    part = compare_with_published(score_frame("mine", "decoder", [0.1], [0.0]), modality="language", whole=False)
+    assert cross["population"].to_list() == part["population"].to_list() == [None, None]
 
 
-def test_an_unknown_modality_or_stack_is_refused_with_those_that_exist():
-    with pytest.raises(InputError, match=r"^modality 'text': expected one of audio, language, vision$"):
-        list_published(modality="text")
-    with pytest.raises(InputError, match=r"^stack 'encodr': expected one of decoder, encoder$"):
-        list_published(stack="encodr")
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: attngeo.published("somebody/gpt2"), "somebody/gpt2: not among the published models"),
+        (lambda: attngeo.published(1), "model: a int, expected the name of a published model"),
+        (lambda: list_published(modality="text"), r"^modality 'text': expected one of audio, language, vision$"),
+        (lambda: list_published(stack="encodr"), r"^stack 'encodr': expected one of decoder, encoder$"),
+        (lambda: compare_with_published(pl.concat([score_frame(m, "encoder", [0.1], [0.0]) for m in "ab"])),
+         "one model at a time .* got 2 models"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_looked_up_is_one_line(call, message):
+    with pytest.raises(attngeo.AttngeoError, match=message):
+        call()

@@ -7,11 +7,11 @@ import pytest
 
 from attngeo.errors import InputError
 from attngeo.weights.layout.rotary import RotaryPairs
-from attngeo.weights.scoring.directionality import directionality
 from attngeo.weights.scoring.engine import score_forms
 from attngeo.weights.scoring.form import Form
+from attngeo.weights.scoring.formulas import directionality
 from attngeo.weights.scoring.layer import side_by_side
-from attngeo.weights.scoring.offsets import symmetry_at, symmetry_parts
+from attngeo.weights.scoring.offsets import symmetry_at
 from attngeo.weights.scoring.rotary import rotary_average
 
 RNG = np.random.default_rng(0)
@@ -34,30 +34,25 @@ def factors() -> tuple[np.ndarray, np.ndarray]:
     return query, key
 
 
-def rotation(rotary: RotaryPairs, offset: float) -> np.ndarray:
-    """R_Δ [R, R], attention factors of both sides included, entry by entry from its definition."""
-    matrix = np.eye(R)
+def rotation(rotary: RotaryPairs, offset: np.ndarray | float) -> np.ndarray:
+    """R_Δ [..., R, R] at offsets [...], attention factors of both sides included, entry by entry as defined."""
+    offset = np.asarray(offset)
+    matrix = np.zeros((*offset.shape, R, R)) + np.eye(R)
     for (a, b), frequency in zip(rotary.pairs, rotary.frequencies, strict=True):
-        c, s = np.cos(offset * frequency), np.sin(offset * frequency)
-        matrix[a, a], matrix[a, b], matrix[b, a], matrix[b, b] = np.array([c, -s, s, c]) * rotary.factor**2
+        c, s = (rotary.factor**2 * wave(offset * frequency) for wave in (np.cos, np.sin))
+        matrix[..., a, a], matrix[..., a, b], matrix[..., b, a], matrix[..., b, b] = c, -s, s, c
     return matrix
 
 
 def explicit_average(query: np.ndarray, key: np.ndarray, rotary: RotaryPairs, offsets: int):
     """Average over offsets of the layer form Σ_h W_q^h R_Δ W_k^{g(h)ᵀ}: symmetry, row norms, column norms."""
     shared = len(query) // len(key)
-    numerator = denominator = 0.0
-    rows, columns = np.zeros(D), np.zeros(D)
-    for offset in range(1, offsets + 1):
-        there, back = (
-            sum(q @ rotation(rotary, sign * offset) @ key[h // shared].T for h, q in enumerate(query))
-            for sign in (1, -1)
-        )
-        numerator += 2 * (there * back.T).sum()
-        denominator += (there**2).sum() + (back**2).sum()
-        rows += (there**2).sum(1) / offsets
-        columns += (there**2).sum(0) / offsets
-    return numerator / denominator, np.sqrt(rows), np.sqrt(columns)
+    there, back = (
+        sum(q @ rotation(rotary, sign * np.arange(1, offsets + 1)) @ key[h // shared].T for h, q in enumerate(query))
+        for sign in (1, -1)
+    )  # [offsets, D, D]
+    symmetry = 2 * (there * back.mT).sum() / ((there**2).sum() + (back**2).sum())
+    return symmetry, *(np.sqrt((there**2).sum(axis).mean(0)) for axis in (2, 1))
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -133,24 +128,6 @@ def test_equal_queries_and_keys_up_to_a_factor_per_pair_are_symmetric() -> None:
     assert Form(query, key[0], rotary).rope_symmetry() < 0.999
 
 
-@pytest.mark.parametrize("name", CASES)
-@pytest.mark.parametrize("groups", [1, G])
-def test_parts_agree_with_rotated_factors_and_average_to_the_limit(name: str, groups: int) -> None:
-    rotary, (query, key) = CASES[name], factors()
-    query, key = query[:groups], key[:groups]
-    offsets = np.array([0.0, 1.0, 7.0, 33.0])
-    for offset, numerator, denominator in zip(offsets, *symmetry_parts(query, key, rotary, offsets), strict=True):
-        there, back = (
-            sum(Form(q, k, rotary).at(sign * offset).dense() for q, k in zip(query, key, strict=True))
-            for sign in (1, -1)
-        )
-        assert numerator == pytest.approx((there * back.T).sum(), rel=1e-10, abs=1e-9)
-        assert denominator == pytest.approx(((there**2).sum() + (back**2).sum()) / 2, rel=1e-10)
-    numerators, denominators = symmetry_parts(query, key, rotary, np.arange(20_000.0))
-    limit = float(rotary_average(side_by_side(query), side_by_side(key), rotary, groups).symmetry)
-    assert numerators.sum() / denominators.sum() == pytest.approx(limit, abs=2e-3)
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -160,6 +137,10 @@ def test_parts_agree_with_rotated_factors_and_average_to_the_limit(name: str, gr
         (([[0, 1], [2, 3]], [0.5, -0.5]), "same frequency"),
         (([[0, 1]], [np.nan]), "finite frequencies"),
         (([[0, 1]], [1.0], -1.0), "positive factor"),
+        (([[0.5, 1]], [1.0]), r"pairs are float64 of shape \[1, 2\], expected whole numbers"),
+        (([[0, 1, 2, 3]], [1.0]), r"pairs are int64 of shape \[1, 4\]"),
+        (([[0, 1]], [1.0], 1.0, -1), "window is -1, expected a whole number from 1 on"),
+        (([[0, 1]], [1.0], 1.0, np.nan), "window is nan, expected a whole number"),
     ],
 )
 def test_impossible_pairs_are_refused(arguments, message) -> None:

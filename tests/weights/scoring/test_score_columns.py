@@ -15,10 +15,9 @@ from safetensors.numpy import save_file
 
 import attngeo
 from attngeo import Form
-from attngeo.weights.scoring.directionality import directionality
+from attngeo.weights.scoring.formulas import directionality
 from attngeo.weights.scoring.gaussian_null import gaussian_null, rotary_null
-from attngeo.weights.scoring.layer import side_by_side
-from attngeo.weights.scoring.repaired_null import derangement
+from attngeo.weights.scoring.layer import derangement, side_by_side
 from attngeo.weights.scoring.rotary import rotary_average
 from attngeo.weights.scoring.score import NoteWarning
 from tests.weights import dense_scores as dense

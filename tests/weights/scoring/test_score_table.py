@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import polars as pl
 import pytest
 
-from attngeo.data import NAMES, bundled
+from attngeo.data import bundled
 from attngeo.errors import AttngeoError, InputError, SourceError
 from attngeo.io.tables import parquet_bytes
-from attngeo.weights.scoring.gaussian_null import gaussian_null, rotary_null
 from attngeo.weights.scoring.score import score
 from attngeo.weights.scoring.score_table import (
     COLUMNS,
-    FREQUENCIES,
-    MODEL_TYPES,
     NOTES,
     SCORES,
     ScoreTable,
@@ -44,39 +43,19 @@ def test_a_table_has_every_column_with_its_type(table):
 
 
 def test_the_summary_has_medians_and_quartiles_per_stack_and_level(table):
-    assert table.summary().to_dicts() == [
-        {
-            "model": "m",
-            "stack": "encoder",
-            "level": "layer",
-            "count": 4,
-            "symmetry_median": pytest.approx(0.15),
-            "symmetry_q25": pytest.approx(0.075),
-            "symmetry_q75": pytest.approx(0.225),
-            "directionality_median": pytest.approx(-0.15),
-            "directionality_q25": pytest.approx(-0.225),
-            "directionality_q75": pytest.approx(-0.075),
-            **{
-                f"{score}_{name}": None for score in ("symmetry_rope", "dominance") for name in ("median", "q25", "q75")
-            },
-        },
-        {
-            "model": "m",
-            "stack": "encoder",
-            "level": "head",
-            "count": 3,  # the head without a score is not counted
-            "symmetry_median": 0.25,
-            "symmetry_q25": 0.125,
-            "symmetry_q75": 0.625,
-            "directionality_median": 0.5,
-            "directionality_q25": 0.5,
-            "directionality_q75": 0.5,
-            **{f"symmetry_rope_{name}": None for name in ("median", "q25", "q75")},
-            "dominance_median": -0.5,
-            "dominance_q25": -0.75,
-            "dominance_q75": -0.25,
-        },
-    ]
+    layers, heads = table.summary().to_dicts()
+    assert (layers["model"], layers["stack"], layers["level"], layers["count"]) == ("m", "encoder", "layer", 4)
+    assert (heads["level"], heads["count"]) == ("head", 3)  # the head without a score is not counted
+    expected = {
+        "symmetry": ((0.075, 0.15, 0.225), (0.125, 0.25, 0.625)),
+        "directionality": ((-0.225, -0.15, -0.075), (0.5, 0.5, 0.5)),
+        "symmetry_rope": (None, None),
+        "dominance": (None, (-0.75, -0.5, -0.25)),
+    }
+    for name, levels in expected.items():
+        for row, quartiles in zip((layers, heads), levels, strict=True):
+            found = [row[f"{name}_{quantile}"] for quantile in ("q25", "median", "q75")]
+            assert found == ([None] * 3 if quartiles is None else pytest.approx(quartiles)), name
     assert ScoreTable.of([]).summary().height == 0
 
 
@@ -150,29 +129,52 @@ def test_a_failed_save_keeps_the_old_file(table, tmp_path, monkeypatch):
     assert [file.name for file in tmp_path.iterdir()] == ["scores.parquet"]
 
 
-@pytest.mark.parametrize("content", [b"", b"PAR1", b"no parquet", "cut"])
-def test_the_error_about_a_damaged_file_names_it(table, tmp_path, content):
-    path = tmp_path / "scores.parquet"
-    table.save(path)
-    path.write_bytes(path.read_bytes()[:-40] if content == "cut" else content)
-    with pytest.raises(SourceError, match=r"scores.parquet: is damaged") as caught:
+def rewritten(table: ScoreTable, change: Callable[[pl.DataFrame], pl.DataFrame] | None = None, **other: str) -> bytes:
+    """Return the file of a table, with its frame changed and other metadata."""
+    frame = table.frame if change is None else change(table.frame)
+    return parquet_bytes(frame, {NOTES: "[]"} | {f"attngeo_{key}": text for key, text in other.items()})
+
+
+DAMAGED = {
+    "empty": lambda table: b"",
+    "begins well": lambda table: b"PAR1",
+    "text": lambda table: b"no parquet",
+    "cut": lambda table: rewritten(table)[:-40],
+    "frequencies in another encoding": lambda table: rewritten(table, frequencies="AAAA"),
+    "frequencies cut": lambda table: rewritten(table, frequencies="["),
+    "frequencies with other columns": lambda table: rewritten(table, frequencies='[{"model": "m"}]'),
+}
+OTHERS = {
+    "no notes": lambda table: parquet_bytes(table.frame, {}),
+    "another table": lambda table: parquet_bytes(pl.DataFrame({"a": [1]}), {}),
+    "a column less": lambda table: rewritten(table, lambda frame: frame.drop("symmetry")),
+    "a column more": lambda table: rewritten(table, lambda frame: frame.with_columns(more=1)),
+    "a column of another type": lambda table: rewritten(table, lambda frame: frame.with_columns(rotary=1)),
+    "a list of model types": lambda table: rewritten(table, model_types="[]"),
+    "a model type that is a number": lambda table: rewritten(table, model_types='{"a": 1}'),
+}
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [*((make, "is damaged, expected a score table") for make in DAMAGED.values()),
+     *((make, "is not a score table") for make in OTHERS.values())],
+    ids=[*DAMAGED, *OTHERS],
+)  # fmt: skip
+def test_the_error_about_a_file_that_holds_no_table_names_it(table, tmp_path, content, says):
+    path = tmp_path / "t.parquet"
+    path.write_bytes(content(table))
+    with pytest.raises(SourceError, match=rf"t\.parquet: {says}") as caught:
         ScoreTable.load(path)
     assert "\n" not in str(caught.value)
 
 
-def test_other_parquet_files_are_refused(table, tmp_path):
-    path = tmp_path / "other.parquet"
-    pl.DataFrame({"a": [1]}).write_parquet(path)
-    with pytest.raises(SourceError, match=r"other.parquet: is not a score table"):
-        ScoreTable.load(path)
-    table.frame.write_parquet(path)  # without notes
-    with pytest.raises(SourceError, match="is not a score table"):
-        ScoreTable.load(path)
-
-
-def test_the_error_about_a_missing_file_names_it(tmp_path):
+def test_a_missing_file_and_one_in_another_format_are_named(table, tmp_path):
     with pytest.raises(SourceError, match=r"none.parquet: cannot be read \(No such file or directory\)"):
         ScoreTable.load(tmp_path / "none.parquet")
+    table.frame.write_csv(tmp_path / "t.csv")
+    with pytest.raises(SourceError, match=r"t\.csv: is not a Parquet file, expected a score table saved by attngeo"):
+        ScoreTable.load(tmp_path / "t.csv")
 
 
 def test_repr_shows_the_scores(smollm2):
@@ -225,46 +227,28 @@ def test_model_types_are_kept(table, tmp_path):
     assert both != ScoreTable(both.frame, both.notes, both.frequencies)
     both.save(tmp_path / "t.parquet")
     assert ScoreTable.load(tmp_path / "t.parquet") == both
-    for wrong in ("[]", '{"a": 1}'):
-        (tmp_path / "t.parquet").write_bytes(parquet_bytes(table.frame, {NOTES: "[]", MODEL_TYPES: wrong}))
-        with pytest.raises(SourceError, match="is not a score table"):
-            ScoreTable.load(tmp_path / "t.parquet")
-
-
-def test_a_table_in_another_format_is_not_called_damaged(table, tmp_path):
-    table.frame.write_csv(tmp_path / "t.csv")
-    with pytest.raises(SourceError, match=r"t\.csv: is not a Parquet file, expected a score table saved by attngeo"):
-        ScoreTable.load(tmp_path / "t.csv")
-
-
-def test_damaged_frequencies_are_refused(table, tmp_path):
-    good = ScoreTable.of([], (), [FREQUENCY]).frequencies
-    for other in ("AAAA", "[", good.drop("pair").write_json()):
-        (tmp_path / "t.parquet").write_bytes(parquet_bytes(table.frame, {NOTES: "[]", FREQUENCIES: other}))
-        with pytest.raises(SourceError, match="is damaged, expected a score table"):
-            ScoreTable.load(tmp_path / "t.parquet")
-
-
-def test_tables_with_other_columns_are_refused(table, tmp_path):
-    for wrong in (table.frame.drop("symmetry"), table.frame.with_columns(more=1), table.frame.with_columns(rotary=1)):
-        (tmp_path / "t.parquet").write_bytes(parquet_bytes(wrong, {NOTES: "[]"}))
-        with pytest.raises(SourceError, match="is not a score table"):
-            ScoreTable.load(tmp_path / "t.parquet")
 
 
 # ---- the chance level of the layers and heads of each stack
 
 
-def test_the_null_of_each_stack_has_the_shape_of_its_layers():
-    table = sum((score(bundled(name)) for name in NAMES[1:]), score(bundled(NAMES[0])))
-    nulls = layer_nulls(table.frame)
-    assert list(nulls) == [(str(bundled(name)), name) for name in NAMES]
-    for row in table.frame.filter(pl.col("head").is_null()).iter_rows(named=True):
-        null = gaussian_null(row["query_width"], row["key_width"], row["rank"])
-        levels = nulls[row["model"], row["stack"]]
-        assert (levels["symmetry"].mean, levels["symmetry"].std) == (1 / row["query_width"], null.symmetry_std)
-        assert (levels["directionality"].mean, levels["directionality"].std) == (0, null.directionality_std)
-        assert row["symmetry_z"] == (row["symmetry"] - levels["symmetry"].mean) / levels["symmetry"].std
+@pytest.mark.parametrize("nulls", [layer_nulls, head_nulls])
+@pytest.mark.parametrize("model", ["encoder", "smollm2"])
+def test_a_score_and_its_null_give_its_z(model, nulls, request):
+    rotary = model == "smollm2"
+    ref = request.getfixturevalue(model) if rotary else bundled(model)
+    frame = score(ref, layers=[0, 1], folded=False).frame
+    ((key, levels),) = nulls(frame).items()
+    assert key == frame.select("model", "stack").row(0)
+    assert set(levels) == set(SCORES) - (set() if rotary else {"symmetry_rope", "directionality_rope"})
+    assert levels["symmetry"].mean == 1 / frame["query_width"][0]
+    of_heads = frame["head"].is_not_null() == (nulls is head_nulls)
+    for name, level in levels.items():
+        rows = frame.filter(of_heads).drop_nulls(f"{name}_z")
+        assert rows.height > 1
+        expected = (rows[name] - level.mean) / level.std
+        assert rows[f"{name}_z"].to_list() == pytest.approx(expected.to_list(), rel=1e-9, abs=1e-9)
+    assert nulls(frame.filter(of_heads).head(1)) == {key: levels}
 
 
 def test_a_table_without_nulls_has_means_only():
@@ -278,37 +262,6 @@ def test_a_table_without_nulls_has_means_only():
 def test_cross_attention_has_no_standard_deviation():
     ((_, levels),) = layer_nulls(score(bundled("encoder")).frame.with_columns(cross=True)).items()
     assert {level.std for level in levels.values()} == {None}
-
-
-def test_rotary_scores_and_finer_figures_have_their_nulls(smollm2):
-    frame = score(smollm2, layers=[0, 1], folded=False).frame
-    ((_, levels),) = layer_nulls(frame).items()
-    rope = rotary_null(576, 576, 3, 32, 0)
-    assert levels["symmetry_rope"].mean == pytest.approx(rope.symmetry_mean, abs=1e-9)
-    assert levels["symmetry_rope"].std == pytest.approx(rope.symmetry_std, rel=1e-9)
-    assert levels["directionality_rope"].std == pytest.approx(rope.directionality_std, rel=1e-9)
-    assert levels["dominance"].std == gaussian_null(576, 576, 192).dominance_std
-    assert levels["self_attending"].std == pytest.approx((192 * 576) ** -0.5)
-    ((_, one),) = layer_nulls(frame.head(1)).items()
-    assert one["symmetry_rope"] == levels["symmetry_rope"]
-    assert one["directionality_rope"].std == pytest.approx(rope.directionality_std, rel=1e-9)
-    ((_, encoder),) = layer_nulls(score(bundled("encoder"), nulls=False).frame).items()
-    assert "symmetry_rope" not in encoder and encoder["dominance"].std is None
-
-
-@pytest.mark.parametrize("model", ["encoder", "smollm2"])
-def test_the_null_of_the_heads_gives_them_their_z(model, request):
-    rotary = model == "smollm2"
-    ref = request.getfixturevalue(model) if rotary else bundled(model)
-    frame = score(ref, layers=[0, 1], folded=False).frame
-    ((key, levels),) = head_nulls(frame).items()
-    assert key == frame.select("model", "stack").row(0)
-    assert set(levels) == set(SCORES) - (set() if rotary else {"symmetry_rope", "directionality_rope"})
-    for name, level in levels.items():
-        heads = frame.drop_nulls(["head", f"{name}_z"])
-        assert heads.height > 4
-        expected = (heads[name] - level.mean) / level.std
-        assert heads[f"{name}_z"].to_list() == pytest.approx(expected.to_list(), rel=1e-9, abs=1e-9)
 
 
 def test_a_table_without_heads_has_no_null_of_heads():

@@ -71,14 +71,6 @@ def test_the_chance_level_has_two_significant_digits(minilm):
     )
 
 
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [(0.0026041, "0.0026"), (0.0040, "0.0040"), (0.0000312, "0.000031"), (0.996, "1.0"), (12.3, "12"), (-0.5, "-0.50")],
-)
-def test_two_digits(value, text):
-    assert two_digits(value) == text
-
-
 def test_the_place_among_published_models_is_that_of_a_number():
     medians = list_published(caution=False)
     for stack in ("encoder", "decoder"):
@@ -116,14 +108,11 @@ def test_the_chance_level_of_a_model_that_rotates(smollm2):
     assert verdict.chance.std == pytest.approx(1 / (32**0.5 * 576))  # 32 pairs, width 576
 
 
-def test_layers_without_rotation_between_layers_that_rotate_count_by_their_plain_score():
+def test_layers_without_rotation_count_by_their_plain_score():
     rows = [rope(0, 0.1, 0, 0.001), rope(1, 0.2, 0, 0.001), layer(2, 0.4, rotary="no")]
     assert verdict_of(*rows).median == pytest.approx(0.2)
-
-
-def test_rotation_that_is_not_proved_is_named():
-    verdict = verdict_of(layer(0, 0.1, rotary="not proved"))
-    assert verdict.sentence.endswith("; at offset 0 only, rotation is not proved")
+    unproven = verdict_of(layer(0, 0.1, rotary="not proved"))
+    assert unproven.sentence.endswith("; at offset 0 only, rotation is not proved")
 
 
 def test_cross_attention_has_no_verdict():

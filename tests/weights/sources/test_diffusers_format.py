@@ -31,26 +31,6 @@ def test_a_class_name_becomes_a_model_type(tmp_path: Path) -> None:
         assert checkpoint.config == {**CONFIG, "model_type": "diffusers:DiTTransformer2DModel"}
 
 
-def test_an_index_names_the_shards(tmp_path: Path) -> None:
-    for number, name in enumerate("ab", 1):
-        shard = f"{NAME}-0000{number}-of-00002.safetensors"
-        (tmp_path / shard).write_bytes(save({name: np.full((2, 2), number, np.float32)}))
-    weight_map = {name: f"{NAME}-0000{number}-of-00002.safetensors" for number, name in enumerate("ab", 1)}
-    (tmp_path / f"{NAME}.safetensors.index.json").write_text(json.dumps({"weight_map": weight_map}))
-    (tmp_path / "config.json").write_text(json.dumps(CONFIG))
-    with open_checkpoint(tmp_path) as checkpoint:
-        assert [checkpoint.read(ReadRequest(name))[0, 0] for name in "ab"] == [1.0, 2.0]
-
-
-def test_the_usual_file_is_preferred_to_variants_and_to_an_index(tmp_path: Path) -> None:
-    write_model(tmp_path, 1.0)
-    for variant in ("fp16", "non_ema"):
-        write_model(tmp_path, 2.0, f"{NAME}.{variant}.safetensors")
-    (tmp_path / f"{NAME}.safetensors.index.json").write_text("{}")
-    with open_checkpoint(tmp_path) as checkpoint:
-        assert checkpoint.read(ReadRequest("w"))[0, 0] == 1.0
-
-
 def test_a_pipeline_names_the_folders_to_score(tmp_path: Path) -> None:
     write_model(tmp_path / "unet", 1.0)
     write_model(tmp_path / "text_encoder", 1.0, "model.safetensors")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import gguf
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 
 from attngeo.errors import SourceError
 from attngeo.weights.layout.layers import open_layers
+from attngeo.weights.layout.rope import RopeSettings, frequencies
 from attngeo.weights.sources.checkpoint import ReadRequest
 from attngeo.weights.sources.open import open_checkpoint
 from tests.weights.made_checkpoints import Array, gguf_bytes, normal
@@ -24,6 +26,7 @@ def write_gguf(path: Path, tensors: dict[str, Array], **metadata: object) -> Pat
     return path
 
 
+@pytest.mark.slow  # the gguf package takes long for the vocabulary
 def test_smollm2_reads_as_the_gguf_package_reads_it(smollm2: Path) -> None:
     reader = gguf.GGUFReader(smollm2)
     with open_checkpoint(smollm2) as checkpoint:
@@ -40,10 +43,6 @@ def test_smollm2_reads_as_the_gguf_package_reads_it(smollm2: Path) -> None:
         rows = checkpoint.read(ReadRequest("blk.3.attn_q.weight", ((64, 128), (300, 301))))
         whole = checkpoint.read(ReadRequest("blk.3.attn_q.weight"))
         np.testing.assert_array_equal(rows, np.concatenate([whole[64:128], whole[300:301]]))
-
-
-def test_a_folder_with_one_gguf_file_opens(smollm2: Path) -> None:
-    assert "blk.0.attn_q.weight" in open_checkpoint(smollm2.parent).tensors
 
 
 @pytest.mark.parametrize("kind", READABLE, ids=lambda kind: kind.name)
@@ -95,6 +94,61 @@ def test_a_factor_without_a_scaling_type_is_that_of_linear_scaling(tmp_path: Pat
         assert layers.checkpoint.config is not None
         assert layers.checkpoint.config["rope_scaling"] == {"rope_type": "linear", "factor": 4}
         assert [plan.rotary_known for plan in layers.unread] == [False]  # not proved against a live model
+
+
+@pytest.mark.parametrize(
+    ("architecture", "metadata", "bases"),
+    [
+        ("gemma3", {}, [10000] * 5 + [1e6]),  # the base of layers with a window is a constant of llama.cpp
+        ("gemma3", {"rope.freq_base_swa": 500.0}, [500] * 5 + [1e6]),
+        ("gemma3", {"attention.sliding_window_pattern": [True, False] * 3}, [10000, 1e6] * 3),
+        ("modern-bert", {}, [1e6, 10000, 10000] * 2),
+        ("modern-bert", {"attention.sliding_window_pattern": 2}, [1e6, 10000] * 3),
+        ("cohere2", {}, [1e6] * 3 + [None] + [1e6] * 2),  # None: a layer that does not rotate
+        ("smollm3", {}, [1e6] * 3 + [None] + [1e6] * 2),
+        ("gpt-oss", {}, [1e6] * 6),
+    ],
+)
+def test_each_layer_rotates_by_the_base_of_its_kind(
+    tmp_path: Path, architecture: str, metadata: dict[str, Any], bases: list[float | None]
+) -> None:
+    tensors = {f"blk.{i}.attn_{side}.weight": normal(64, 64, seed=i) for i in range(6) for side in "qk"}
+    known = {"attention.head_count": 4, "rope.freq_base": 1e6, "rope.dimension_count": 16}
+    (tmp_path / "m.gguf").write_bytes(gguf_bytes(known | metadata, tensors, architecture))
+    with open_layers(tmp_path) as layers:
+        assert all(layer.rotary_known for layer in layers.unread)
+        rotary = [layer.rotary for layer in layers.unread]
+    found = [None if one is None else one.frequencies[1] ** -8 for one in rotary]  # of 8 pairs
+    assert found == [base if base is None else pytest.approx(base) for base in bases]
+
+
+def test_a_second_base_that_no_rule_describes_is_not_left_out(tmp_path: Path) -> None:
+    tensors = {f"blk.0.attn_{side}.weight": normal(64, 64, seed=i) for i, side in enumerate("qk")}
+    for local, known in ((1e4, True), (500.0, False)):
+        metadata = {"attention.head_count": 4, "rope.freq_base": 1e4, "rope.freq_base_swa": local}
+        (tmp_path / "m.gguf").write_bytes(gguf_bytes(metadata, tensors))
+        with open_layers(tmp_path) as layers:
+            assert layers.unread[0].rotary_known is known
+
+
+def test_the_numbers_of_a_scaling_type_are_read(tmp_path: Path) -> None:
+    """Gemma 3 divides the frequencies of its layers without a window; gpt-oss scales by yarn and does not round."""
+    tensors = {f"blk.{i}.attn_{side}.weight": normal(64, 64, seed=i) for i in range(6) for side in "qk"}
+    known = {"attention.head_count": 4, "rope.freq_base": 1e6, "rope.scaling.factor": 8.0}
+    (tmp_path / "a.gguf").write_bytes(gguf_bytes(known | {"rope.scaling.type": "linear"}, tensors, "gemma3"))
+    yarn = {"rope.scaling.type": "yarn", "rope.scaling.original_context_length": 4096}
+    (tmp_path / "b.gguf").write_bytes(gguf_bytes(known | yarn, tensors, "gpt-oss"))
+    with open_layers(tmp_path / "a.gguf") as layers:
+        assert [layer.rotary.frequencies[0] for layer in layers.unread if layer.rotary] == [1] * 5 + [1 / 8]
+    settings = RopeSettings(
+        1e6, "yarn", 1.0, None, {"factor": 8.0, "original_max_position_embeddings": 4096, "truncate": False}
+    )
+    with open_layers(tmp_path / "b.gguf") as layers:
+        rotary = layers.unread[0].rotary
+        assert rotary is not None
+        theta, factor = frequencies(settings, 16)
+        np.testing.assert_allclose(rotary.frequencies, theta)
+        assert rotary.factor == factor > 1
 
 
 def test_split_files_are_joined_and_several_models_refused(tmp_path: Path) -> None:

@@ -10,7 +10,14 @@ import numpy as np
 import pytest
 
 from attngeo.weights.sources.checkpoint import ReadRequest
-from tests.weights.made_checkpoints import LLAMA_CONFIG, Array, llama_like_tensors, normal, safetensors_bytes
+from tests.weights.made_checkpoints import (
+    LLAMA_CONFIG,
+    Array,
+    gguf_bytes,
+    llama_like_tensors,
+    normal,
+    safetensors_bytes,
+)
 from tests.weights.sources.hub_job import Machine
 from tests.weights.sources.hub_server import HubServer, Repo
 
@@ -150,11 +157,11 @@ def test_a_commit_that_a_silent_hub_may_have_replaced_is_named(tmp_path: Path) -
 def test_the_token_is_sent_to_the_hub_and_not_to_its_storage(tmp_path: Path) -> None:
     with HubServer({"org/private": Repo(SINGLE, token="secret"), "org/gated": Repo(SINGLE, gated=True)}) as hub:
         machine = Machine(tmp_path, hub.url)
-        assert "no such model" in (machine.open("org/private").error or "")
-        gated = machine.open("org/gated").error or ""
+        private, gated = (outcome.error or "" for outcome in machine.open_each(list(hub.repos)))
+        assert "no such model" in private
         assert "gated" in gated and "HF_TOKEN" in gated
-        for ref in ("org/private", "org/gated"):
-            assert_same_values(machine.open(ref, *REQUESTS, HF_TOKEN="secret").tensors)
+        for outcome in machine.open_each(list(hub.repos), *REQUESTS, HF_TOKEN="secret"):
+            assert_same_values(outcome.tensors)
         assert any(request.storage and request.range for request in hub.requests)
         assert all(request.token is None for request in hub.requests if request.storage)
 
@@ -170,11 +177,11 @@ def test_a_file_or_a_folder_of_a_repository_opens(tmp_path: Path) -> None:
         found = machine.open("org/name/text_encoder", *REQUESTS[:1])
         assert_same_values(found.tensors, REQUESTS[:1])
         assert found.config == LLAMA_CONFIG
-        np.testing.assert_array_equal(
-            machine.open("org/name/b.safetensors@main", ReadRequest("a")).tensors["a"], normal(3, 2)
-        )
-        assert "name the one file" in (machine.open("org/name").error or "")
-        assert "no file or folder 'nothing'" in (machine.open("org/name/nothing").error or "")
+        refs = ["org/name/b.safetensors@main", "org/name", "org/name/nothing"]
+        file, both, nothing = machine.open_each(refs, ReadRequest("a"))
+        np.testing.assert_array_equal(file.tensors["a"], normal(3, 2))
+        assert "name the one file" in (both.error or "")
+        assert "no file or folder 'nothing'" in (nothing.error or "")
 
 
 def test_a_bin_file_is_downloaded_after_a_message_with_its_size(tmp_path: Path) -> None:
@@ -182,23 +189,25 @@ def test_a_bin_file_is_downloaded_after_a_message_with_its_size(tmp_path: Path) 
     buffer = io.BytesIO()
     torch.save({"w": torch.ones(300, 4)}, buffer)
     with HubServer({"org/name": Repo({"pytorch_model.bin": buffer.getvalue(), "config.json": CONFIG})}) as hub:
+        for found in Machine(tmp_path, hub.url).open_each(["org/name", "org/name"], ReadRequest("w")):
+            assert found.error is None and not found.remote and found.tensors["w"].sum() == 1200
+            assert found.log.count("org/name has no safetensors: downloading all of pytorch_model.bin, 6.") == 1
+            assert " kB" in found.log
+        assert hub.sent(".bin") == len(buffer.getvalue())
+
+
+def test_gguf_files_are_read_by_ranges(tmp_path: Path) -> None:
+    request = ReadRequest("blk.1.attn_q.weight", ((0, 16),))
+    tensors = {request.name: normal(64, 64), "token_embd.weight": normal(100_000, 32, dtype=np.float16)}
+    data = gguf_bytes({"attention.head_count": 4}, tensors)
+    with HubServer(
+        {"org/one": Repo({"m.gguf": data, "README.md": b""}), "org/two": Repo({"a.gguf": data, "b.gguf": data})}
+    ) as hub:
         machine = Machine(tmp_path, hub.url)
-        found = machine.open("org/name", ReadRequest("w"))
-        assert found.error is None and not found.remote and found.tensors["w"].sum() == 1200
-        assert "attngeo: org/name has no safetensors: downloading all of pytorch_model.bin, 6." in found.log
-        assert " kB" in found.log
-        again = machine.open("org/name", ReadRequest("w"), HF_HUB_OFFLINE="1")
-        assert again.tensors["w"].sum() == 1200 and "downloading" not in again.log
-
-
-def test_gguf_files_are_read_by_ranges(tmp_path: Path, smollm2: Path) -> None:
-    data = smollm2.read_bytes()
-    request = ReadRequest("blk.3.attn_q.weight", ((0, 64),))
-    with HubServer({"org/name-GGUF": Repo({"model.Q4_1.gguf": data, "README.md": b""})}) as hub:
-        found = Machine(tmp_path, hub.url).open("org/name-GGUF", request)
-        assert found.tensors[request.name].shape == (64, 576)
+        found = machine.open("org/one", request)
+        np.testing.assert_array_equal(found.tensors[request.name], tensors[request.name][:16])
         assert found.config is not None and found.config["model_type"] == "gguf:llama"
         assert hub.sent(".gguf") < 0.05 * len(data)
-        hub.repos = {"org/name-GGUF": Repo({"a.gguf": data, "b.gguf": data})}
-        assert "name the one to read" in (Machine(tmp_path, hub.url).open("org/name-GGUF").error or "")
-        assert Machine(tmp_path, hub.url).open("org/name-GGUF/b.gguf", request).tensors[request.name].shape == (64, 576)
+        both, named = machine.open_each(["org/two", "org/two/b.gguf"], request)
+        assert "name the one to read" in (both.error or "")
+        assert named.tensors[request.name].shape == (16, 64)

@@ -99,13 +99,15 @@ def test_a_name_without_an_organisation(tmp_path: Path, monkeypatch: pytest.Monk
     repos = {"org/gpt2": Repo(SINGLE), "gpt2": Repo({}, moved_to="org/gpt2"), "bare": Repo(SINGLE)}
     with HubServer(repos) as hub:
         machine = Machine(tmp_path, hub.url)
-        for found in machine.open_each(["gpt2", "bare", f"{hub.url}/gpt2/tree/main"], *REQUESTS):
+        refs = ["gpt3", "gpt2", "bare", f"{hub.url}/gpt2/tree/main"]
+        missing, *present = machine.open_each(refs, *REQUESTS)
+        assert missing.error is not None
+        assert missing.error.startswith("gpt3: no such folder here and no such model at")
+        for found in present:
             assert found.error is None and found.config is not None and found.remote
             assert_same_values(found.tensors)
         assert any(request.status == 307 for request in hub.requests)
         assert_same_values(machine.open("gpt2", *REQUESTS, HF_HUB_OFFLINE="1").tensors)
-        nothing = machine.open("gpt3").error
-        assert nothing is not None and nothing.startswith("gpt3: no such folder here and no such model at")
     (tmp_path / "gpt2").mkdir()
     (tmp_path / "gpt2" / "model.safetensors").write_bytes(safetensors_bytes({"here": normal(2, 2)}))
     monkeypatch.chdir(tmp_path)

@@ -7,7 +7,6 @@ import time
 from pathlib import Path
 
 import numpy as np
-import pytest
 
 from tests.weights.made_checkpoints import safetensors_bytes
 from tests.weights.sources.hub_job import Machine
@@ -17,23 +16,31 @@ from tests.weights.sources.test_hub import REQUESTS, SINGLE, USEFUL, assert_same
 DATA = header_size(SINGLE["model.safetensors"])
 
 
-@pytest.mark.parametrize("fault", ["503", "cut", "empty", "shift"])
-def test_a_temporary_fault_is_retried(tmp_path: Path, fault: str) -> None:
+def fault_of(request: Request) -> str:
+    """Return the fault after which the model of a request is called: `cut` for a file of `org/cut`."""
+    return request.path.split("/")[2]
+
+
+def test_a_temporary_fault_is_retried(tmp_path: Path) -> None:
     """Every data range fails at the first request; an interrupted transfer continues where it stopped."""
-    seen: set[tuple[int, int]] = set()
+    repos = {f"org/{fault}": Repo(SINGLE) for fault in ("503", "cut", "empty", "shift")}
+    seen: dict[str, set[tuple[int, int]]] = {}
 
     def once(request: Request) -> str | None:
         assert request.range is not None
-        new = request.range not in seen and request.range[0] >= DATA
+        fault = fault_of(request)
+        past = seen.setdefault(fault, set())
+        new = request.range not in past and request.range[0] >= DATA
         if fault == "cut":  # only whole tensors, because their second halves are new ranges
-            new = new and request.range[1] - request.range[0] in (4096, 8192) and len(seen) < 4
-        seen.add(request.range)
+            new = new and request.range[1] - request.range[0] in (4096, 8192) and len(past) < 4
+        past.add(request.range)
         return fault if new else None
 
-    with HubServer({"org/name": Repo(SINGLE)}, fault=once) as hub:
-        assert_same_values(Machine(tmp_path, hub.url).open("org/name", *REQUESTS).tensors)
-        if fault == "cut":
-            assert hub.sent(".safetensors") == USEFUL + DATA
+    with HubServer(repos, fault=once) as hub:
+        for outcome in Machine(tmp_path, hub.url).open_each(list(repos), *REQUESTS):
+            assert_same_values(outcome.tensors)
+        cut = sum(request.sent for request in hub.requests if request.file and fault_of(request) == "cut")
+        assert cut == USEFUL + DATA + len(SINGLE["config.json"])
 
 
 def test_an_expired_signed_address_is_requested_again(tmp_path: Path) -> None:
@@ -48,32 +55,35 @@ def test_an_expired_signed_address_is_requested_again(tmp_path: Path) -> None:
         assert 2 <= sum(request.status == 302 for request in hub.requests) <= 5
 
 
-@pytest.mark.parametrize(
-    ("fault", "part"),
-    [
-        ("cut", "model.safetensors"),
-        ("empty", "stopped at byte"),
-        ("503", "answered 503"),
-        ("403", "answered 403"),
-        ("whole", "does not serve byte ranges of 'model.safetensors'"),
-        ("shift", "asked for bytes"),
-    ],
-)
-def test_a_lasting_fault_gives_one_line_and_leaves_no_files(tmp_path: Path, fault: str, part: str) -> None:
-    def always(request: Request) -> str | None:
-        # "cut" sends half of the rest each time, so that the error must come from a transfer that sends nothing
-        if fault == "cut":
-            return "empty" if request.range is not None and request.range[0] > DATA else None
-        return fault if request.range is not None and request.range[0] >= DATA else None
+LASTING = {
+    "cut": "model.safetensors",
+    "empty": "stopped at byte",
+    "503": "answered 503",
+    "403": "answered 403",
+    "whole": "does not serve byte ranges of 'model.safetensors'",
+    "shift": "asked for bytes",
+}
 
-    with HubServer({"org/name": Repo(SINGLE)}, fault=always) as hub:
+
+def test_a_lasting_fault_gives_one_line_and_leaves_no_files(tmp_path: Path) -> None:
+    def always(request: Request) -> str | None:
+        assert request.range is not None
+        # "cut" sends half of the rest each time, so that the error must come from a transfer that sends nothing
+        if (fault := fault_of(request)) == "cut":
+            return "empty" if request.range[0] > DATA else None
+        return fault if request.range[0] >= DATA else None
+
+    refs = [f"org/{fault}" for fault in LASTING]
+    with HubServer({ref: Repo(SINGLE) for ref in refs}, fault=always) as hub:
         machine = Machine(tmp_path, hub.url)
-        error = machine.open("org/name", *REQUESTS).error
-        assert error is not None and part in error and "org/name" in error and "\n" not in error
+        for ref, part, outcome in zip(refs, LASTING.values(), machine.open_each(refs, *REQUESTS), strict=True):
+            error = outcome.error
+            assert error is not None and part in error and ref in error and "\n" not in error
         kept = [path for path in (tmp_path / "cache").rglob("*") if path.is_file() and path.suffix != ".json"]
-        assert {path.name for path in kept} == {"0-8", f"8-{DATA}"}
+        assert sorted(path.name for path in kept) == sorted(["0-8", f"8-{DATA}"] * len(LASTING))
         hub.fault = None
-        assert_same_values(machine.open("org/name", *REQUESTS).tensors)
+        for outcome in machine.open_each(refs, *REQUESTS):
+            assert_same_values(outcome.tensors)
 
 
 def test_missing_and_damaged_models_give_one_line(tmp_path: Path) -> None:
@@ -105,21 +115,23 @@ def test_missing_and_damaged_models_give_one_line(tmp_path: Path) -> None:
                 assert part in outcome.error, outcome.error
 
 
-@pytest.mark.parametrize("page", [b"<html>Sign in</html>", b"{}", b"null", b'{"id": "a", "siblings": [1]}'])
-def test_an_answer_that_is_no_hubs_gives_one_line(tmp_path: Path, page: bytes) -> None:
+def test_an_answer_that_is_no_hubs_gives_one_line(tmp_path: Path) -> None:
     """The login page of a network answers every request; so does a server that HF_ENDPOINT names by mistake."""
+    pages = {"a": b"<html>Sign in</html>", "b": b"{}", "c": b"null", "d": b'{"id": "a", "siblings": [1]}'}
 
     class Page(Handler):
         def _answer(self) -> None:
-            self._send(200, page, {"Content-Type": "text/html"})
+            self._send(200, pages[self.path.split("/")[4]], {"Content-Type": "text/html"})
 
     class Portal(HubServer):
         handler = Page  # type: ignore[assignment]
 
     with Portal({}) as portal:
-        error = Machine(tmp_path, portal.url).open("org/name").error
-    assert error is not None and error.startswith(f"org/name: {portal.url} does not answer as a hub does (")
-    assert "\n" not in error
+        outcomes = Machine(tmp_path, portal.url).open_each([f"org/{name}" for name in pages])
+    for name, outcome in zip(pages, outcomes, strict=True):
+        error = outcome.error
+        assert error is not None and error.startswith(f"org/{name}: {portal.url} does not answer as a hub does (")
+        assert "\n" not in error
 
 
 def test_offline_and_not_in_the_cache(tmp_path: Path) -> None:

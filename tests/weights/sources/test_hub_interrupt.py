@@ -23,8 +23,8 @@ FILES = {path.name: path.read_bytes() for path in bundled("encoder").iterdir() i
     [
         (["score"], 0),  # requests before the wait: none, so that the header is waited for
         (["score"], 2),  # header and its length, so that weights are waited for
-        (["score", "--device", "cpu"], 2),
-        (["compare", str(bundled("decoder"))], 2),
+        pytest.param(["score", "--device", "cpu"], 2, marks=pytest.mark.slow),
+        pytest.param(["compare", str(bundled("decoder"))], 2, marks=pytest.mark.slow),
     ],
 )
 def test_an_interrupt_ends_a_wait_that_the_hub_asked_for(tmp_path: Path, command: list[str], answered: int) -> None:

@@ -9,7 +9,9 @@ from bench.hub import Model, measure, models
 SMALL = models(width=128, layers=3)
 
 
-@pytest.mark.parametrize("model", SMALL, ids=[model.kind for model in SMALL])
+@pytest.mark.parametrize(
+    "model", [*SMALL[:2], *(pytest.param(model, marks=pytest.mark.slow) for model in SMALL[2:])], ids=lambda it: it.kind
+)
 def test_queries_and_keys_are_fetched_in_two_requests_per_layer(model: Model) -> None:
     traffic = measure(model, layers=3)
     assert traffic.sent <= traffic.limit

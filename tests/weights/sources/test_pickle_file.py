@@ -127,6 +127,14 @@ def test_a_pickle_that_would_run_code_is_refused(tmp_path: Path, form: str) -> N
     assert mark.exists()
 
 
+def test_a_lightning_checkpoint_with_objects_is_refused_by_their_names(tmp_path: Path) -> None:
+    state = {"state_dict": state_dict_of(), "hyper_parameters": {"x": Path("a")}}
+    file = write_files(tmp_path, {"a.ckpt": pickle_bytes(state)}) / "a.ckpt"
+    with pytest.raises(SourceError, match=r"a\.ckpt: its pickle calls 'pathlib.*' and was refused") as caught:
+        open_checkpoint(file)
+    assert str(caught.value).endswith("expected tensors alone: torch.save(model.state_dict(), FILE)")
+
+
 @pytest.mark.parametrize("zipped", [True, False], ids=["zip", "old format"])
 def test_an_incomplete_pickle_is_refused(tmp_path: Path, zipped: bool) -> None:
     data = pickle_bytes({"w": torch.randn(50, 50)}, zipped=zipped)

@@ -44,20 +44,6 @@ def test_every_finite_16_bit_number_is_read_exactly(tmp_path: Path) -> None:
             np.testing.assert_array_equal(checkpoint.read(ReadRequest("w")), finite.astype(np.float32))
 
 
-def test_files_of_the_official_writer_are_read(tmp_path: Path) -> None:
-    torch = pytest.importorskip("torch")
-    from safetensors.torch import save_file
-
-    tensors = {
-        f"t{i}": torch.randn(9, 6, generator=torch.Generator().manual_seed(i)).to(dtype)
-        for i, dtype in enumerate([torch.bfloat16, torch.float16, torch.float32, torch.float64, torch.float8_e4m3fn])
-    }
-    save_file(tensors, tmp_path / "model.safetensors", metadata={"format": "pt"})
-    with open_checkpoint(tmp_path) as checkpoint:
-        for name, tensor in tensors.items():
-            np.testing.assert_array_equal(checkpoint.read(ReadRequest(name)), tensor.float().numpy())
-
-
 spans = st.lists(st.tuples(st.integers(0, 40), st.integers(0, 40)).map(lambda pair: (min(pair), max(pair))), max_size=5)
 
 
@@ -102,6 +88,7 @@ def test_shards_are_read(tmp_path: Path, index: bool) -> None:
 
 
 ONE = safetensors_bytes({"w": np.ones((2, 2), np.float32)})
+DIFFUSION = "diffusion_pytorch_model"
 TWO = safetensors_bytes({"w": np.full((2, 2), 2, np.float32)})
 
 
@@ -112,7 +99,12 @@ TWO = safetensors_bytes({"w": np.full((2, 2), 2, np.float32)})
         {"model.safetensors": ONE, "consolidated.safetensors": TWO},
         {"model.safetensors": ONE, "model.safetensors.index.json": {"weight_map": {"w": "gone.safetensors"}}},
         {"model.safetensors": ONE, "model.fp16.safetensors": TWO},
-        {"diffusion_pytorch_model.safetensors": ONE, "diffusion_pytorch_model.fp16.safetensors": TWO},
+        {
+            f"{DIFFUSION}.safetensors": ONE,
+            f"{DIFFUSION}.fp16.safetensors": TWO,
+            f"{DIFFUSION}.non_ema.safetensors": TWO,
+            f"{DIFFUSION}.safetensors.index.json": {"weight_map": {"w": "gone.safetensors"}},
+        },
         {"weights.safetensors": ONE, "model.gguf": b"GGUF"},
         {"weights.safetensors": ONE, "training_args.bin": b"", "optimizer.pt": b""},
         {"model.safetensors": ONE, "adapter_model.safetensors": TWO, "adapter_config.json": {}},

@@ -183,7 +183,7 @@ def test_what_is_not_there_is_an_error(tmp_path: Path) -> None:
         checkpoint.read(ReadRequest("w"))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(data=st.data())
 def test_damaged_bytes_give_a_source_error_or_the_values_that_the_official_reader_finds(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject

@@ -103,16 +103,6 @@ def test_modules_under_ddp(tmp_path: Path) -> None:
 # ---- Lightning
 
 
-class RunsCode:
-    """An object whose unpickling calls a function."""
-
-    def __init__(self, function: Any, argument: str) -> None:
-        self.call = function, (argument,)
-
-    def __reduce__(self) -> Any:
-        return self.call
-
-
 def lightning_module(model: Any, **hyper_parameters: Any) -> Any:
     """Return a LightningModule that trains `model`."""
     lightning = pytest.importorskip("lightning")
@@ -169,19 +159,6 @@ def test_a_lightning_checkpoint_of_an_ambiguous_layout_needs_a_config(tmp_path: 
         scores(path)
     gpt2().config.to_json_file(tmp_path / "config.json")
     assert scores(path).equals(scores(gpt2()))
-
-
-def test_a_lightning_checkpoint_with_objects_is_refused_and_nothing_in_it_is_run(tmp_path: Path) -> None:
-    mark = tmp_path / "mark"
-    code = RunsCode(eval, f"__import__('os').mkdir({str(mark)!r})")
-    for name, hyper_parameter in {"BertConfig": bert().config, "pathlib": Path("a"), "eval": code}.items():
-        state = {f"model.{name}": value for name, value in state_of(bert()).items()}
-        torch.save({"state_dict": state, "hyper_parameters": {"x": hyper_parameter}}, tmp_path / "a.ckpt")
-        with pytest.raises(SourceError, match=r"a\.ckpt: its pickle calls '.*' and was refused") as caught:
-            open_checkpoint(tmp_path / "a.ckpt")
-        message = str(caught.value)
-        assert name in message and message.endswith("expected tensors alone: torch.save(model.state_dict(), FILE)")
-        assert not mark.exists()
 
 
 def test_several_lightning_checkpoints_in_a_folder(tmp_path: Path) -> None:

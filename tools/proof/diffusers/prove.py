@@ -16,7 +16,7 @@ from torch.overrides import TorchFunctionMode
 from attngeo.errors import LayoutError
 from attngeo.weights.layout.layer import Layer
 from attngeo.weights.layout.layers import open_layers
-from attngeo.weights.sources.diffusers_format import PREFIX
+from attngeo.weights.sources.checkpoint import PREFIX
 from tools.proof.agreement import TOLERANCE
 from tools.proof.comparable_model import is_qk_norm, randomise, reduce_norms, restore_norms
 from tools.proof.diffusers.compare import SiteMatch, match_site

@@ -89,6 +89,7 @@ _TEXT = {
 }  # fmt: skip
 _FOUR = {**_TEXT, "num_hidden_layers": 4}  # every fourth layer does not rotate
 _SIZED = {**_TEXT, "head_dim": 16}  # heads wider than d / H
+_SIX = {**_SIZED, "num_hidden_layers": 6}  # every sixth layer attends to everything
 _EXPERTS = {**_TEXT, "num_experts": 4, "num_local_experts": 4, "num_experts_per_tok": 2}
 _EQUAL = {key: value for key, value in _TEXT.items() if key != "num_key_value_heads"}  # G = H
 _WIDE = {**_EQUAL, "hidden_size": 96}  # several pairs of a head rotate where only some dimensions do
@@ -114,6 +115,12 @@ _LLAMA3 = {
     "original_max_position_embeddings": 64,
 }  # fmt: skip
 
+_PLAIN = {"rope_type": "default", "rope_theta": 10000.0}
+_LONGER = {
+    "sliding_attention": _PLAIN,
+    "full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 10000.0},
+}
+
 ARCHS: dict[str, tuple[Arch, ...]] = {
     "llama": (
         Arch("LlamaForCausalLM", _SIZED, _rotary),
@@ -134,7 +141,11 @@ ARCHS: dict[str, tuple[Arch, ...]] = {
             metadata={**_DELTA_METADATA, "expert_feed_forward_length": 32, "expert_shared_feed_forward_length": 32},
         ),
     ),
-    "gpt-oss": (Arch("GptOssForCausalLM", {**_EXPERTS, "head_dim": 64}),),
+    "gpt-oss": (
+        Arch("GptOssForCausalLM", {**_EXPERTS, "head_dim": 64, "rope_parameters": _PLAIN}),
+        # Scaled by yarn, as its config usually is. Of such a file transformers' loader reads the key for the value.
+        Arch("GptOssForCausalLM", {**_EXPERTS, "head_dim": 64}, loads=False),
+    ),
     "minimax-m2": (Arch("MiniMaxM2ForCausalLM", {**_EXPERTS, "head_dim": 16}),),
     "lfm2": (
         Arch(
@@ -146,7 +157,11 @@ ARCHS: dict[str, tuple[Arch, ...]] = {
     ),
     "phi3": (Arch("Phi3ForCausalLM", _TEXT),),
     "gemma2": (Arch("Gemma2ForCausalLM", _SIZED, _add_one),),
-    "gemma3": (Arch("Gemma3ForCausalLM", _SIZED, _add_one),),
+    "gemma3": (
+        Arch("Gemma3ForCausalLM", _SIX, _add_one),
+        Arch("Gemma3ForCausalLM", {**_SIX, "rope_parameters": _LONGER}, _add_one),  # from 4 billion parameters on
+        Arch("Gemma3ForCausalLM", _SIX, _add_one, metadata={"rope.freq_base_swa": 700.0}),
+    ),
     "nemotron": (Arch("NemotronForCausalLM", {**_TEXT, "hidden_size": 96}, _add_one),),
     "stablelm": (Arch("StableLmForCausalLM", {**_TEXT, "hidden_size": 192}),),
     "starcoder2": (Arch("Starcoder2ForCausalLM", _TEXT),),
@@ -160,7 +175,15 @@ ARCHS: dict[str, tuple[Arch, ...]] = {
     "t5encoder": (Arch("T5EncoderModel", _T5),),
     # transformers cannot load these from GGUF: the products recorded are those of the model that was converted.
     "bert": (Arch("BertModel", _EQUAL, loads=False),),
-    "modern-bert": (Arch("ModernBertModel", _EQUAL, loads=False),),
+    "modern-bert": (
+        Arch("ModernBertModel", {**_EQUAL, "num_hidden_layers": 4}, loads=False),
+        Arch(
+            "ModernBertModel",
+            {**_EQUAL, "num_hidden_layers": 4, "layer_types": ["full_attention", "sliding_attention"] * 2},
+            loads=False,
+            metadata={"attention.sliding_window_pattern": 2, "rope.freq_base_swa": 700.0},
+        ),
+    ),
     "gptneox": (Arch("GPTNeoXForCausalLM", _WIDE, _blocks, loads=False),),
     "mpt": (Arch("MptForCausalLM", {"d_model": 48, "n_heads": 6, "n_layers": 2, "vocab_size": 96}, loads=False),),
     "gemma": (Arch("GemmaForCausalLM", _SIZED, _add_one, loads=False),),
@@ -173,8 +196,38 @@ ARCHS: dict[str, tuple[Arch, ...]] = {
         Arch("CohereForCausalLM", _TEXT, loads=False),
         Arch("CohereForCausalLM", {**_TEXT, "use_qk_norm": True}, loads=False),
     ),
-    "cohere2": (Arch("Cohere2ForCausalLM", _FOUR, loads=False),),
+    "cohere2": (
+        Arch("Cohere2ForCausalLM", _FOUR, loads=False),
+        Arch(
+            "Cohere2ForCausalLM",
+            {**_FOUR, "layer_types": ["sliding_attention", "full_attention"] * 2},
+            loads=False,
+            metadata={"attention.sliding_window_pattern": 2},
+        ),
+    ),
     "starcoder": (Arch("GPTBigCodeForCausalLM", _GPT, loads=False, metadata={"attention.head_count_kv": 1}),),
+}
+
+# What the files of an architecture leave out, because the code that reads them knows it: config key → value. The source
+# is `load_arch_hparams` in llama.cpp's src/models, and the initial values of src/llama-hparams.h. A model with other
+# values cannot be converted, or its file states them.
+LOCAL_BASE = 10000.0  # rope_freq_base_train_swa of llama-hparams.h
+_TWO_BASES = {"sliding_attention": {"rope_theta": LOCAL_BASE}, "full_attention": {"rope_theta": 10000.0}}
+OMITTED: dict[str, dict[str, Any]] = {
+    "gemma3": {  # gemma3.cpp: set_swa_pattern(6)
+        "layer_types": [*["sliding_attention"] * 5, "full_attention"],
+        "rope_parameters": _TWO_BASES,
+    },
+    "modern-bert": {  # modern-bert.cpp: set_swa_pattern(3, dense_first)
+        "layer_types": ["full_attention", "sliding_attention", "sliding_attention"],
+        "dense_first": True,
+        "rope_parameters": _TWO_BASES,
+    },
+    # cohere2.cpp: set_swa_pattern(4)
+    "cohere2": {"layer_types": [*["sliding_attention"] * 3, "full_attention"]},
+    "smollm3": {"no_rope_layers": [1, 1, 1, 0]},  # smollm3.cpp: n_no_rope_layer_step = 4
+    # The config.json of openai/gpt-oss-20b and -120b. ggml rounds the ends of the ramp, the trained model does not.
+    "gpt-oss": {"rope_scaling": {"truncate": False}},
 }
 
 # Architectures that transformers' loader knows and that cannot be compared: status and reason.

@@ -21,7 +21,7 @@ import gguf
 from attngeo.errors import LayoutError
 from tools.proof.causality import is_causal
 from tools.proof.comparable_model import randomise, reduce_norms
-from tools.proof.gguf.archs import ARCHS, UNPROVED, Arch, heads
+from tools.proof.gguf.archs import ARCHS, LOCAL_BASE, OMITTED, UNPROVED, Arch, heads
 from tools.proof.hypotheses import best_verdict
 from tools.proof.product_recorder import NAME, recorded_products
 from tools.proof.prove import centred_by_switch, extract_layers, judge_layers
@@ -38,6 +38,7 @@ def prove_arch(kind: str) -> Verdict:
     name = kind.removeprefix("gguf:")
     if name in UNPROVED:
         return Verdict(kind, *UNPROVED[name])
+    assume(kind, defaults=OMITTED.get(name, {}))
     verdicts = [best_verdict(kind, (), partial(_prove, kind, name, arch)) for arch in ARCHS[name]]
     rules = [rule for verdict in verdicts for rule in verdict.norms]
     whole = next((verdict for verdict in verdicts if verdict.status != "right"), verdicts[-1])
@@ -47,9 +48,10 @@ def prove_arch(kind: str) -> Verdict:
     whole.rotary_unproved = {key: why for verdict in verdicts for key, why in verdict.rotary_unproved.items()}
     whole.rotary_worst = max(verdict.rotary_worst for verdict in verdicts)
     whole.rotary = _joined([rule for verdict in verdicts for rule in verdict.rotary])
-    sites = [rule["site"] for rule in whole.rotary]
-    for site in {site for site in sites if sites.count(site) > 1}:
-        whole.rotary_unproved[site] = "variants of the architecture rotate differently"
+    sites = [(rule["site"], rule.get("kind")) for rule in whole.rotary]
+    for site, kind_of_layer in sites:
+        if sites.count((site, kind_of_layer)) > 1:
+            whole.rotary_unproved[site] = "variants of the architecture rotate differently"
     whole.rotary = [rule for rule in whole.rotary if rule["site"] not in whole.rotary_unproved]
     whole.norms = [rule for i, rule in enumerate(rules) if rule not in rules[:i]]
     notes = [verdict.note for verdict in verdicts if verdict.note]
@@ -92,7 +94,8 @@ def _prove(kind: str, name: str, arch: Arch) -> Verdict:
     verdict = judge_layers(model, extracted, Verdict(kind, "right", qk_norm=qk_norm, centred=centred, note=note), twins)
     for rule in verdict.rotary:
         if rule["pairs"] != "none":
-            rule["reads"] = ["base", "divided"] if _divisors(config) is not None else ["base"]
+            scaling = {"llama3": "divided"}.get(found := _parameters(config).get("rope_type", "default"), found)
+            rule["reads"] = ["base"] if scaling == "default" else ["base", scaling]
     return verdict
 
 
@@ -101,6 +104,9 @@ def build(arch: Arch) -> PreTrainedModel:
     model_class = getattr(transformers, arch.model)
     config = model_class.config_class(**arch.config)
     vary(config, {"rope_theta": BASE})
+    parameters = getattr(config, "rope_parameters", None) or {}
+    if "sliding_attention" in parameters:
+        parameters["sliding_attention"]["rope_theta"] = arch.metadata.get("rope.freq_base_swa", LOCAL_BASE)
     plain_experts(config)
     torch.manual_seed(0)
     with recorded_products():  # positions are zero in tables that the constructor makes, too
@@ -160,8 +166,12 @@ def _metadata(config: PreTrainedConfig, more: dict[str, Any]) -> dict[str, Any]:
     size = _one_of(config, "head_dim", "d_kv")
     if size:
         found |= {"attention.key_length": size, "attention.value_length": size}
-    share = (getattr(config, "rope_parameters", None) or {}).get("partial_rotary_factor", 1.0)
+    share = _parameters(config).get("partial_rotary_factor", 1.0)
     found["rope.dimension_count"] = int(share * (size or config.hidden_size // queries))
+    if (scaling := _parameters(config).get("rope_type")) in ("linear", "yarn"):
+        found |= {"rope.scaling.type": scaling, "rope.scaling.factor": _parameters(config)["factor"]}
+    if scaling == "yarn":
+        found["rope.scaling.original_context_length"] = _parameters(config)["original_max_position_embeddings"]
     if experts := _one_of(config, "num_experts", "num_local_experts"):
         found |= {"expert_count": experts, "expert_used_count": config.num_experts_per_tok}
     return found | more
@@ -169,7 +179,7 @@ def _metadata(config: PreTrainedConfig, more: dict[str, Any]) -> dict[str, Any]:
 
 def _divisors(config: PreTrainedConfig) -> Tensor | None:
     """Return the numbers that llama.cpp stores for the frequencies of LLaMA 3: what they were divided by."""
-    parameters = getattr(config, "rope_parameters", None) or {}
+    parameters = _parameters(config)
     if parameters.get("rope_type") != "llama3":
         return None
     scaled = ROPE_INIT_FUNCTIONS["llama3"](config)[0]
@@ -178,13 +188,23 @@ def _divisors(config: PreTrainedConfig) -> Tensor | None:
 
 
 def _base(config: PreTrainedConfig) -> float:
-    """Return the base of rotary embedding; of layers that attend to everything, where kinds of layers differ."""
-    parameters = getattr(config, "rope_parameters", None) or {}
-    return float(parameters.get("full_attention", parameters).get("rope_theta", 10000.0))
+    """Return the base of rotary embedding."""
+    return float(_parameters(config).get("rope_theta", 10000.0))
+
+
+def _parameters(config: PreTrainedConfig) -> dict[str, Any]:
+    """Return the rotary parameters; of layers that attend to everything, where kinds of layers differ."""
+    parameters: dict[str, Any] = getattr(config, "rope_parameters", None) or {}
+    return dict(parameters.get("full_attention", parameters))
 
 
 def _add(writer: gguf.GGUFWriter, key: str, value: Any) -> None:
-    adders: dict[type, Any] = {list: writer.add_array, float: writer.add_float32, int: writer.add_uint32}
+    adders: dict[type, Any] = {
+        list: writer.add_array,
+        float: writer.add_float32,
+        int: writer.add_uint32,
+        str: writer.add_string,
+    }
     adders[type(value)](f"{writer.arch}.{key}", value)
 
 

@@ -28,12 +28,10 @@ from attngeo.io.threads import each, prefetch
 from attngeo.weights.layout.layer import Layer
 from attngeo.weights.layout.layers import Layers
 from attngeo.weights.scoring.engine import SMALL
-from attngeo.weights.scoring.layer import LayerFactors
-from attngeo.weights.scoring.norms import gram_matrix, product
-from attngeo.weights.scoring.score import COLUMNS as SCORES
-from attngeo.weights.scoring.score import layer_rows
+from attngeo.weights.scoring.formulas import gram_matrix, inner, product
+from attngeo.weights.scoring.layer import COLUMNS as SCORES
+from attngeo.weights.scoring.layer import layer_form, layer_rows
 from attngeo.weights.scoring.score_table import Row, null_if_nan
-from attngeo.weights.scoring.symmetry import squared_norm
 
 if TYPE_CHECKING:
     import polars as pl
@@ -193,16 +191,16 @@ def cosine(a: Form, b: Form) -> float:
         return math.nan
     sides = [_in_range(_double_if_small(w)) for w in (a.query, b.query, a.key, b.key)]
     (query_a, _), (query_b, _), (key_a, _), (key_b, _) = sides
-    inner = squared_norm(product(query_a, query_b.T), product(key_a, key_b.T))  # of [r_a, r_b]
-    return max(-1.0, min(1.0, float(inner) * math.prod(size for _, size in sides) / a.norm / b.norm))
+    both = inner(product(query_a, query_b.T), product(key_a, key_b.T))  # of [r_a, r_b]
+    return max(-1.0, min(1.0, float(both) * math.prod(size for _, size in sides) / a.norm / b.norm))
 
 
 def _squared_norm(u: AnyFloats, v: AnyFloats) -> tuple[float, float]:
     """Return ‖U Vᵀ‖² of factors [2r, d], and the sum of what the two halves of their rows have without each other."""
     r = len(u) // 2
     gram_u, gram_v = gram_matrix(u.mT), gram_matrix(v.mT)  # [2r, 2r]
-    terms = sum(float(squared_norm(gram_u[half, half], gram_v[half, half])) for half in (slice(r), slice(r, None)))
-    return float(squared_norm(gram_u, gram_v)), terms
+    terms = sum(float(inner(gram_u[half, half], gram_v[half, half])) for half in (slice(r), slice(r, None)))
+    return float(inner(gram_u, gram_v)), terms
 
 
 def _double_if_small(w: AnyFloats) -> AnyFloats:
@@ -247,10 +245,9 @@ def change_rows(pair: LayerPair) -> tuple[list[Row], list[Form], list[Form]]:
 
 def _scored_forms(layer: Layer) -> tuple[list[Row], list[Form]]:
     """Return the scores and the forms of a layer: its layer form, then its heads where their number is known."""
-    rows, factors = layer_rows(layer), LayerFactors.of(layer)
-    sides = [factors.form]
+    rows, sides = layer_rows(layer), [layer_form(layer)]
     if layer.heads_known:
-        sides += [(query, factors.key[head // factors.group_size]) for head, query in enumerate(factors.query)]
+        sides += [(query, layer.key[head // layer.group_size]) for head, query in enumerate(layer.query)]
     return rows, [Form(q.mT, k.mT, row["norm"]) for (q, k), row in zip(sides, rows, strict=True)]
 
 

@@ -33,8 +33,7 @@ from attngeo.errors import InputError
 from attngeo.io.progress import Progress, accepts_progress_bar
 from attngeo.training.gradients.single_pass import single_pass
 from attngeo.training.gradients.terms import GradientTerms, HeadTerms, LayerTerms
-from attngeo.weights.scoring.directionality import coefficient_of_variation, directionality
-from attngeo.weights.scoring.norms import dense_norms
+from attngeo.weights.scoring.formulas import coefficient_of_variation, dense_norms, directionality
 from attngeo.weights.scoring.score_table import null_if_nan
 
 if TYPE_CHECKING:

@@ -27,7 +27,7 @@ from attngeo.training.gradients.projections import SelfAttentionLayer, self_atte
 from attngeo.training.gradients.recorder import AttentionCall, CallRecorder, Float64Softmax
 from attngeo.training.gradients.terms import GradientTerms, LayerTerms, WeightTerms
 from attngeo.weights.layout.layers import chosen_layers
-from attngeo.weights.sources.quantized import quantised_error, quantised_modules
+from attngeo.weights.sources.numbers import quantised_error, quantised_modules
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

@@ -19,8 +19,8 @@ from attngeo.arguments import whole_number
 from attngeo.arrays import AnyFloats
 from attngeo.display import draw
 from attngeo.errors import InputError, LayoutError
-from attngeo.weights.scoring.directionality import coefficient_of_variation
 from attngeo.weights.scoring.form import Form
+from attngeo.weights.scoring.formulas import coefficient_of_variation
 
 if TYPE_CHECKING:
     import polars as pl

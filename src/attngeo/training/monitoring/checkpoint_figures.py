@@ -10,7 +10,7 @@ from attngeo.io.threads import prefetch, shared_cores
 from attngeo.training.monitoring.records import FIGURES, LayerFigures
 from attngeo.weights.layout.layer import Layer
 from attngeo.weights.layout.layers import Layers
-from attngeo.weights.scoring.layer import LayerFactors, head_scores, layer_scores
+from attngeo.weights.scoring.layer import head_scores, layer_form, layer_scores
 
 
 def checkpoint_figures(source: Layers, heads: bool) -> list[LayerFigures]:
@@ -20,8 +20,8 @@ def checkpoint_figures(source: Layers, heads: bool) -> list[LayerFigures]:
 
 
 def _layer(weights: Layer, heads: bool) -> LayerFigures:
-    factors = LayerFactors.of(weights)
-    parts = [layer_scores(factors, weights.rotary)] + ([head_scores(factors, weights.rotary)] if heads else [])
+    parts = [layer_scores(*layer_form(weights), weights.rotary, groups=weights.groups)]
+    parts += [head_scores(weights, weights.rotary)] if heads else []
     figures = np.concatenate([np.stack([getattr(part, name) for name in FIGURES], -1) for part in parts])  # [1 + H, 8]
     if weights.cross:  # queries and keys are different tokens, so that none attends to itself
         figures[:, FIGURES.index("self_attending")] = np.nan

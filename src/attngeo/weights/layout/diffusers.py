@@ -17,7 +17,7 @@ from attngeo.weights.layout.families import ends_with, family
 from attngeo.weights.layout.layer import Layer, own_word, path_template
 from attngeo.weights.layout.storage import DeclaredHeads, Shapes
 from attngeo.weights.layout.table import FROM_SECOND, SECOND, TO_SECOND
-from attngeo.weights.sources.diffusers_format import PREFIX
+from attngeo.weights.sources.checkpoint import PREFIX
 
 _BLOCK = re.compile(r"\b(down|mid|up)_blocks?\b(?:\.(\d{1,9}))?")
 _UNET_PART = re.compile(r"\b(transformer_in|down_block|mid_block|up_block)s?\b")

@@ -200,7 +200,7 @@ def _older(scope: Scope, kind: str | None) -> dict[str, Any]:
     scaling = scope.config.get("rope_scaling")
     if scaling is not None and not isinstance(scaling, Mapping):
         raise RopeConfigError("rope_scaling", scaling, "a mapping")
-    older = dict(scaling or {})
+    older = {**scope.defaults.get("rope_scaling", {}), **(scaling or {})}
     if _differs_by_kind(scope):
         if kind != "full_attention":
             older = {}  # only layers that attend to everything are scaled
@@ -261,7 +261,8 @@ def layer_kind(scope: Scope, index: int) -> str | None:
     if usual is None:
         return None
     if (period := _count(scope, "sliding_window_pattern")) is not None:
-        return "sliding_attention" if (index + 1) % period else "full_attention"
+        first = 0 if scope.defaults.get("dense_first") else 1
+        return "sliding_attention" if (index + first) % period else "full_attention"
     if (period := _count(scope, "global_attn_every_n_layers")) is not None:
         return "sliding_attention" if index % period else "full_attention"
     return str(usual[index % len(usual)])  # the defaults of a model type hold one period
@@ -535,6 +536,9 @@ def _differs_by_layer(scope: Scope, index: int, settings: RopeSettings) -> bool:
     """Return whether the config gives this layer other settings than its kind has, which no rule describes."""
     bases, scaled = scope.config.get("layer_rope_theta"), scope.config.get("rope_scaling_layers")
     if isinstance(bases, list) and (index >= len(bases) or bases[index] != settings.base):
+        return True
+    local = scope.config.get("swa_rope_theta")  # of layers with a window, which are no kind of their own in this type
+    if local not in (None, settings.base) and not _differs_by_kind(scope):
         return True
     return isinstance(scaled, list) and index not in scaled and settings.kind != "default"
 

@@ -17,7 +17,7 @@ Formulas, for NumPy and torch, with batch axes
     self_attending             τ(M) = tr M / (√rank ‖M‖)
     directionality             d(M) = (R − C)/(R + C), with `threshold` and `excess`
     dominance                  log(CV of row norms / CV of column norms)
-    row_norms, column_norms    ρ and κ from the factors
+    row_norms                  ρ from the factors, and κ with both exchanged
     effective_ranks            of the symmetric and of the skew part, without eigenvalues
     rotary_average             symmetry and norms under rotary position embedding, averaged over all offsets
     symmetry_at                s(Δ), the symmetry at single offsets
@@ -27,26 +27,28 @@ Nulls
     RepairedNull               scores of queries with keys they were not trained with
 """
 
-from attngeo.weights.scoring.directionality import (
-    GAMMA,
-    coefficient_of_variation,
-    directionality,
-    dominance,
-    excess,
-    threshold,
-)
-from attngeo.weights.scoring.effective_rank import effective_ranks
 from attngeo.weights.scoring.engine import Scores, score_forms
 from attngeo.weights.scoring.form import Form
+from attngeo.weights.scoring.formulas import (
+    GAMMA,
+    coefficient_of_variation,
+    dense_norms,
+    directionality,
+    dominance,
+    effective_ranks,
+    excess,
+    row_norms,
+    self_attending,
+    symmetry,
+    threshold,
+)
 from attngeo.weights.scoring.gaussian_null import GaussianNull, gaussian_null, rotary_null
-from attngeo.weights.scoring.norms import column_norms, dense_norms, row_norms
+from attngeo.weights.scoring.layer import RepairedNull
 from attngeo.weights.scoring.offsets import symmetry_at
 from attngeo.weights.scoring.published import compare_with_published, list_published, modality_of, published
-from attngeo.weights.scoring.repaired_null import RepairedNull
 from attngeo.weights.scoring.rotary import rotary_average
 from attngeo.weights.scoring.score import score
 from attngeo.weights.scoring.score_table import ScoreTable, head_nulls, layer_nulls
-from attngeo.weights.scoring.symmetry import self_attending, symmetry
 from attngeo.weights.scoring.verdict import Verdict, verdicts
 
 __all__ = [
@@ -58,7 +60,6 @@ __all__ = [
     "Scores",
     "Verdict",
     "coefficient_of_variation",
-    "column_norms",
     "compare_with_published",
     "dense_norms",
     "directionality",

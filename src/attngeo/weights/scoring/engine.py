@@ -14,16 +14,24 @@ import numpy as np
 
 from attngeo.arrays import Array, is_torch, namespace
 from attngeo.weights.layout.rotary import RotaryPairs
-from attngeo.weights.scoring.directionality import (
+from attngeo.weights.scoring.formulas import (
+    EffectiveRanks,
+    bounded_ratio,
     coefficient_of_variation,
-    directionality_of_excess,
+    dense_norms,
+    directionality,
     dominance,
+    double_sum,
+    effective_ranks,
+    effective_ranks_of_dense,
     excess,
+    gram_matrix,
+    inner,
+    product,
+    row_norms,
+    self_attending,
 )
-from attngeo.weights.scoring.effective_rank import EffectiveRanks, effective_ranks, effective_ranks_of_dense
-from attngeo.weights.scoring.norms import column_norms, dense_norms, double_sum, gram_matrix, product, row_norms
 from attngeo.weights.scoring.rotary import rotary_average
-from attngeo.weights.scoring.symmetry import self_attending, squared_norm, symmetry_ratio, trace_of_square
 
 SMALL = 2**24  # multiply-adds of a product (d r²) up to which float32 would save no time worth having
 RANGE = 1e-20, 1e20  # of ‖M‖² in float32, outside of which terms may have left the range of that type
@@ -84,19 +92,19 @@ def score_forms(
     1.0
     """
     smaller = query.shape[-1] < max(query.shape[-2], key.shape[-2])
-    sums = (_sums_of_products if smaller else _sums_of_dense)(query, key, ranks)
-    rows, columns, square = sums.rows, sums.columns, sums.square
+    rows, columns, square, terms, core, of_ranks = (_sums_of_products if smaller else _sums_of_dense)(query, key, ranks)
     xp = namespace(square)
     direction, decided = _direction(rows, columns)
-    cancellation = sums.terms / square.clip(1e-300)
+    cancellation = terms / square.clip(1e-300)
+    precise = decided & (square > RANGE[0]) & (square < RANGE[1]) & (cancellation < CANCELLED)
     missing, no_pairs = square * np.nan, rows[..., :0]  # [...], [..., 0]
     scores = Scores(
-        symmetry=symmetry_ratio(sums.trace_of_square, square),
+        symmetry=missing if core is None else bounded_ratio(inner(core, core.mT), square),
         directionality=xp.where(square > 0, direction, np.nan),
         dominance=dominance(rows, columns),
-        self_attending=self_attending(sums.trace, square, min(query.shape[-2:])),
-        rank_symmetric=missing if sums.ranks is None else sums.ranks.symmetric,
-        rank_skew=missing if sums.ranks is None else sums.ranks.skew,
+        self_attending=missing if core is None else self_attending(_trace(core), square, min(query.shape[-2:])),
+        rank_symmetric=missing if of_ranks is None else of_ranks.symmetric,
+        rank_skew=missing if of_ranks is None else of_ranks.skew,
         norm=xp.sqrt(square.clip(0.0)),
         row_spread=coefficient_of_variation(rows),
         column_spread=coefficient_of_variation(columns),
@@ -105,20 +113,14 @@ def score_forms(
         column_norms=columns,
         **dict.fromkeys(("alpha", "beta", "energy"), no_pairs),
         cancellation=cancellation,
-        in_float32=decided
-        & (square > RANGE[0])
-        & (square < RANGE[1])
-        & (cancellation < CANCELLED)
-        & (sums.ranks is None or sums.ranks.error < RANK_ERROR),
+        in_float32=precise if of_ranks is None else precise & (of_ranks.error < RANK_ERROR),
     )
-    return scores if rotary is None else _with_rotary(scores, query, key, rotary, groups, sums.products)
+    return scores if rotary is None else _with_rotary(scores, query, key, rotary, groups)
 
 
-def _with_rotary(
-    scores: Scores[Array], query: Array, key: Array, rotary: RotaryPairs, groups: int, products: Any
-) -> Scores[Array]:
+def _with_rotary(scores: Scores[Array], query: Array, key: Array, rotary: RotaryPairs, groups: int) -> Scores[Array]:
     """Return the scores with those under rotary position embedding."""
-    average = rotary_average(query, key, rotary, groups, products)
+    average = rotary_average(query, key, rotary, groups)
     direction, decided = _direction(average.rows, average.columns)
     return replace(
         scores,
@@ -135,9 +137,8 @@ def _with_rotary(
 def _direction(rows: Any, columns: Any) -> tuple[Any, Any]:
     """Return the directionality, and whether the excess that it compares is more than the last digits of float32."""
     xp = namespace(rows)
-    of_rows, of_columns = excess(rows), excess(columns)
     largest = xp.maximum(xp.amax(rows, -1), xp.amax(columns, -1))
-    return directionality_of_excess(of_rows, of_columns), of_rows + of_columns > LEAST_EXCESS * largest
+    return directionality(rows, columns), excess(rows) + excess(columns) > LEAST_EXCESS * largest
 
 
 class _Sums(NamedTuple):
@@ -146,41 +147,44 @@ class _Sums(NamedTuple):
     rows: Any  # [..., d_q], norms
     columns: Any  # [..., d_k]
     square: Any  # [...], ‖M‖²
-    trace: Any  # tr M, NaN where M is not square, like the next
-    trace_of_square: Any  # tr(M M)
-    terms: Any  # Σ‖q_a‖²‖k_a‖²
+    terms: Any  # [...], Σ‖q_a‖²‖k_a‖²
+    core: Any  # [..., n, n], whose powers have the traces of those of M; None where M is not square
     ranks: EffectiveRanks[Any] | None
-    products: tuple[Any, Any, Any] | None  # [..., r, r], W_qᵀ W_q, W_kᵀ W_k and W_kᵀ W_q; None: not computed
 
 
 def _sums_of_products(query: Any, key: Any, ranks: bool) -> _Sums:
     """Return the sums from the r×r products of the factors."""
     gram_query, gram_key = gram_matrix(query), gram_matrix(key)  # [..., r, r]
     cross = product(key.mT, query) if query.shape[-2] == key.shape[-2] else None  # [..., r, r]
-    square = squared_norm(gram_query, gram_key)
-    terms = double_sum(_diagonal(gram_query) * _diagonal(gram_key), -1)
-    rows, columns = row_norms(query, gram_key), column_norms(key, gram_query)
-    products = gram_query, gram_key, cross
-    if cross is None:
-        return _Sums(rows, columns, square, square * np.nan, square * np.nan, terms, None, products)
-    of_ranks = effective_ranks(cross, gram_query, gram_key) if ranks else None
-    trace = double_sum(_diagonal(cross), -1)
-    return _Sums(rows, columns, square, trace, trace_of_square(cross), terms, of_ranks, products)
+    return _Sums(
+        rows=row_norms(query, gram_key),
+        columns=row_norms(key, gram_query),
+        square=inner(gram_query, gram_key),
+        terms=double_sum(_diagonal(gram_query) * _diagonal(gram_key), -1),
+        core=cross,
+        ranks=effective_ranks(cross, gram_query, gram_key) if ranks and cross is not None else None,
+    )
 
 
 def _sums_of_dense(query: Any, key: Any, ranks: bool) -> _Sums:
     """Return the sums from M itself, which is no larger than the products of the factors where r ≥ d."""
     form = product(query, key.mT)  # [..., d_q, d_k]
-    (rows, columns), square = dense_norms(form), double_sum(form * form, (-1, -2))
-    terms = double_sum(double_sum(query * query, -2) * double_sum(key * key, -2), -1)
-    if form.shape[-1] != form.shape[-2]:
-        return _Sums(rows, columns, square, square * np.nan, square * np.nan, terms, None, None)
-    of_ranks = effective_ranks_of_dense(form) if ranks else None
-    return _Sums(rows, columns, square, double_sum(_diagonal(form), -1), trace_of_square(form), terms, of_ranks, None)
+    square = form.shape[-1] == form.shape[-2]
+    return _Sums(
+        *dense_norms(form),
+        square=inner(form, form),
+        terms=double_sum(double_sum(query * query, -2) * double_sum(key * key, -2), -1),
+        core=form if square else None,
+        ranks=effective_ranks_of_dense(form) if ranks and square else None,
+    )
 
 
 def _diagonal(matrix: Any) -> Any:
     return matrix.diagonal(0, -2, -1)
+
+
+def _trace(matrix: Any) -> Any:
+    return double_sum(_diagonal(matrix), -1)
 
 
 # ---- precision
@@ -229,7 +233,7 @@ def _from_better_factors(query: Any, key: Any, options: dict[str, Any]) -> Score
     scores = score_forms(u_query @ core, u_key, ranks=options["ranks"])
     if options["rotary"] is None:
         return scores
-    return _with_rotary(scores, query, key, options["rotary"], options["groups"], None)
+    return _with_rotary(scores, query, key, options["rotary"], options["groups"])
 
 
 def _replaced(

@@ -28,8 +28,8 @@ from attngeo.errors import InputError
 from attngeo.io.threads import shared_cores
 from attngeo.weights.layout.layers import open_layers
 from attngeo.weights.layout.rotary import RotaryPairs
-from attngeo.weights.scoring.directionality import GAMMA, directionality, threshold
 from attngeo.weights.scoring.engine import Scores, score_precisely
+from attngeo.weights.scoring.formulas import GAMMA, directionality, threshold
 from attngeo.weights.scoring.offsets import factors_at, symmetry_at
 from attngeo.weights.scoring.rotary import rotary_average
 from attngeo.weights.sources.open import CheckpointRef
@@ -132,9 +132,7 @@ class Form:
         """
         if finite_number(gamma, "gamma") == GAMMA or math.isnan(self._scores.directionality[0]):
             return float(self._scores.directionality[0])
-        query, key = self._relative_factors()
-        relative = score_precisely(query[None], key[None])
-        return float(directionality(relative.row_norms[0], relative.column_norms[0], gamma))
+        return float(directionality(self.row_norms(), self.column_norms(), gamma))
 
     def dominance(self) -> float:
         """Return log(CV of row norms / CV of column norms), with CV = std/mean.
@@ -340,8 +338,8 @@ def _head_form(model: str, key: tuple[str, int, int], form: Form) -> HeadForm:
         norm=form.norm(),
         row_norms=rows,
         column_norms=columns,
-        row_threshold=float(threshold(rows)[0]) if len(rows) > 1 else float(np.inf),
-        column_threshold=float(threshold(columns)[0]) if len(columns) > 1 else float(np.inf),
+        row_threshold=float(threshold(rows)[0]),
+        column_threshold=float(threshold(columns)[0]),
         symmetric=symmetric,
         skew=skew,
     )

@@ -28,6 +28,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -36,15 +37,14 @@ from attngeo.errors import InputError
 from attngeo.io.archive import load_npy
 from attngeo.io.files import cache_dir, cache_file
 from attngeo.weights.layout.rotary import RotaryPairs
-from attngeo.weights.scoring.directionality import directionality, dominance
 from attngeo.weights.scoring.engine import score_forms
+from attngeo.weights.scoring.formulas import directionality, dominance
 
 DRAWS = 999
 REDUCED_WIDTH = 64  # at which symmetry is drawn
 FACTOR_ENTRIES = 2**20  # in all draws of one side's reduced factors: the smaller the shape, the more draws
 WHOLE_ENTRIES = 2**12  # in both factors of a form, up to which directionality is drawn with whole factors
 VERSION = 2  # part of the names of cached files: to be raised when the draws change
-Dimensions = tuple[int, int, int, float]  # of a form: real, pairs, groups and energy, as `_gram_traces` takes them
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,23 +93,30 @@ class GaussianNull:
         return (1 + len(self._distances) - nearer) / (1 + len(self._distances))
 
 
+class _Shape(NamedTuple):
+    """The shape of a form: without rotation that of its factors, else that of its G key heads."""
+
+    d_query: int
+    d_key: int
+    real: int  # dimensions of all heads that do not rotate
+    pairs: int = 0  # pairs of a head that rotate
+    groups: int = 1  # G
+    energy: float = 1.0  # of a pair, relative to other dimensions
+
+    @property
+    def few_entries(self) -> bool:
+        """Whether random forms are drawn with their whole factors."""
+        width = self.real + 2 * self.pairs * self.groups
+        return (self.d_query + self.d_key) * width <= WHOLE_ENTRIES
+
+
 @lru_cache(maxsize=256)
 def gaussian_null(d_query: int, d_key: int, r: int) -> GaussianNull:
     """Return the null of forms with factors [d_query, r] and [d_key, r].
 
     It is the same at every call: seeded by the shape, and cached on disk after the first draw.
     """
-
-    dimensions = (r, 0, 1, 1.0)
-
-    def draw(rng: np.random.Generator) -> Floats:
-        std = _draw_symmetry_std(d_query, r, rng) if d_query == d_key else math.nan
-        return np.concatenate([[std], _draw_norm_scores(d_query, d_key, dimensions, rng)])
-
-    name = f"{d_query}-{d_key}-{r}" + ("-whole" if _has_few_entries(d_query, d_key, dimensions) else "")
-    values = _cached(name, [d_query, d_key, r], draw)
-    mean = 1 / d_query if d_query == d_key else math.nan
-    return _null(d_query, d_key, mean, float(values[0]), values[1:])
+    return _null(_Shape(d_query, d_key, r), [d_query, d_key, r], f"{d_query}-{d_key}-{r}", 1 / d_query)
 
 
 @lru_cache(maxsize=256)
@@ -121,31 +128,31 @@ def rotary_null(d_query: int, d_key: int, groups: int, pairs: int, fixed: int, f
     fixed:  number u of dimensions per head that do not rotate
     factor: the attention factor, relative to what multiplies the other dimensions
     """
-    energy = factor**4 if fixed else 1.0  # of a pair, relative to other dimensions; alone, its size does not matter
-    dimensions = (fixed * groups, pairs, groups, energy)
-    name = f"rope-{d_query}-{d_key}-{groups}-{pairs}-{fixed}" + (f"-{energy:.6g}" if energy != 1 else "")
-    values = _cached(
-        name + ("-whole" if _has_few_entries(d_query, d_key, dimensions) else ""),
-        [d_query, d_key, groups, pairs, fixed],
-        lambda rng: np.concatenate([[math.nan], _draw_norm_scores(d_query, d_key, dimensions, rng)]),
-    )
+    energy = factor**4 if fixed else 1.0  # of pairs alone, the size does not matter
+    shape = _Shape(d_query, d_key, fixed * groups, pairs, groups, energy)
     share = fixed / (fixed + 2 * pairs * energy)
-    variance = 2 * share**2 + ((1 - share) ** 2 / pairs if pairs else 0.0)
-    square = d_query == d_key
-    mean, std = (share / d_query, math.sqrt(variance) / d_query) if square else (math.nan, math.nan)
-    return _null(d_query, d_key, mean, std, values[1:])
+    std = math.sqrt(2 * share**2 + ((1 - share) ** 2 / pairs if pairs else 0.0)) / d_query
+    name = f"rope-{d_query}-{d_key}-{groups}-{pairs}-{fixed}" + (f"-{energy:.6g}" if energy != 1 else "")
+    return _null(shape, [d_query, d_key, groups, pairs, fixed], name, share / d_query, std)
 
 
-def _null(d_query: int, d_key: int, mean: float, std: float, values: Floats) -> GaussianNull:
-    """Return a null from the mean and standard deviation of the symmetry and what `_draw_norm_scores` returned."""
-    square, draws = d_query == d_key, values[2:]
+def _null(shape: _Shape, seed: list[int], name: str, mean: float, std: float | None = None) -> GaussianNull:
+    """Return a null from the mean and the standard deviation of the symmetry, drawn where None, and cached draws."""
+    square = shape.d_query == shape.d_key
+
+    def draw(rng: np.random.Generator) -> Floats:
+        drawn = _draw_symmetry_std(shape.d_query, shape.real, rng) if square and std is None else math.nan
+        return np.concatenate([[drawn], _draw_norm_scores(shape, rng)])
+
+    drawn, dominance_mean, dominance_std, *_ = values = _cached(name + "-whole" * shape.few_entries, seed, draw)
+    draws = values[3:]
     return GaussianNull(
-        symmetry_mean=mean,
-        symmetry_std=std,
+        symmetry_mean=mean if square else math.nan,
+        symmetry_std=(float(drawn) if std is None else std) if square else math.nan,
         directionality=draws,
         centre=0.0 if square else float(draws.mean()),
-        dominance_mean=float(values[0]),
-        dominance_std=float(values[1]),
+        dominance_mean=float(dominance_mean),
+        dominance_std=float(dominance_std),
     )
 
 
@@ -159,66 +166,54 @@ def _draw_symmetry_std(d: int, r: int, rng: np.random.Generator) -> float:
     return float(np.sqrt(np.square(scores - 1 / width).mean())) * width / d
 
 
-def _draw_norm_scores(d_query: int, d_key: int, dimensions: Dimensions, rng: np.random.Generator) -> Floats:
+def _draw_norm_scores(shape: _Shape, rng: np.random.Generator) -> Floats:
     """Return mean and standard deviation of the dominance of random forms, and their directionality `[2 + draws]`."""
-    square = d_query == d_key
-    if _has_few_entries(d_query, d_key, dimensions):
-        return _summary(*_draw_whole_forms(d_query, d_key, dimensions, rng), square=square)
-    columns = _draw_row_norms(d_key, _gram_traces(d_query, *dimensions), rng)  # [draws, d_k]
-    traces = _gram_traces(d_key, *dimensions)
-    direction, ratio = [], []
-    for some in np.array_split(columns, 16):  # wide forms take much memory
-        rows = _draw_row_norms(d_query, traces, rng, len(some))  # [some, d_q]
-        direction.append(directionality(rows, some))
-        ratio.append(dominance(rows, some))
-    return _summary(np.concatenate(direction), np.concatenate(ratio), square=square)
-
-
-def _summary(direction: Floats, ratio: Floats, *, square: bool) -> Floats:
-    """Return what `_draw_norm_scores` returns, from the directionality and the dominance of each draw."""
-    mean = 0.0 if square else float(ratio.mean())
+    direction, ratio = (_draw_whole_forms if shape.few_entries else _draw_norms)(shape, rng)
+    mean = 0.0 if shape.d_query == shape.d_key else float(ratio.mean())
     std = math.sqrt(float(np.square(ratio - mean).mean()))
     return np.concatenate([[mean if std > 0 else math.nan, std], direction])
 
 
-def _has_few_entries(d_query: int, d_key: int, dimensions: Dimensions) -> bool:
-    """Return whether random forms of this shape are drawn with their whole factors."""
-    real, pairs, groups, _ = dimensions
-    return (d_query + d_key) * (real + 2 * pairs * groups) <= WHOLE_ENTRIES
+def _draw_norms(shape: _Shape, rng: np.random.Generator) -> tuple[Floats, Floats]:
+    """Return the directionality and the dominance of random forms, each `[draws]`, from draws of their norms alone."""
+    columns = _draw_row_norms(shape.d_key, _gram_traces(shape.d_query, shape), rng)  # [draws, d_k]
+    traces = _gram_traces(shape.d_key, shape)
+    direction, ratio = [], []
+    for some in np.array_split(columns, 16):  # wide forms take much memory
+        rows = _draw_row_norms(shape.d_query, traces, rng, len(some))  # [some, d_q]
+        direction.append(directionality(rows, some))
+        ratio.append(dominance(rows, some))
+    return np.concatenate(direction), np.concatenate(ratio)
 
 
-def _draw_whole_forms(
-    d_query: int, d_key: int, dimensions: Dimensions, rng: np.random.Generator
-) -> tuple[Floats, Floats]:
+def _draw_whole_forms(shape: _Shape, rng: np.random.Generator) -> tuple[Floats, Floats]:
     """Return the directionality and the dominance of random forms, each `[draws]`, from their whole factors."""
-    real, pairs, groups, energy = dimensions
-    query, key = (rng.standard_normal((DRAWS, d, real)) for d in (d_query, d_key))
-    if not pairs:
+    query, key = (rng.standard_normal((DRAWS, d, shape.real)) for d in (shape.d_query, shape.d_key))
+    if not shape.pairs:
         scores = score_forms(query, key)
         return scores.directionality, scores.dominance
-    fixed = real // groups
-    rotary = RotaryPairs.halves(np.arange(1.0, pairs + 1), factor=energy**0.25)
+    fixed = shape.real // shape.groups
+    rotary = RotaryPairs.halves(np.arange(1.0, shape.pairs + 1), factor=shape.energy**0.25)
     whole = []  # [draws, d, G·r], the pairs of each key head before its other dimensions
     for still in (query, key):
-        shape = *still.shape[:2], groups
-        turning = rng.standard_normal((2, pairs, *shape)).transpose(2, 3, 4, 0, 1)  # [draws, d, G, 2, pairs]
-        heads = np.concatenate([turning.reshape(*shape, 2 * pairs), still.reshape(*shape, fixed)], 3)
-        whole.append(heads.reshape(*shape[:2], -1))
-    scores = score_forms(whole[0], whole[1], rotary, groups=groups)
+        size = *still.shape[:2], shape.groups
+        turning = rng.standard_normal((2, shape.pairs, *size)).transpose(2, 3, 4, 0, 1)  # [draws, d, G, 2, pairs]
+        heads = np.concatenate([turning.reshape(*size, 2 * shape.pairs), still.reshape(*size, fixed)], 3)
+        whole.append(heads.reshape(*size[:2], -1))
+    scores = score_forms(whole[0], whole[1], rotary, groups=shape.groups)
     return scores.directionality_rope, scores.dominance_rope
 
 
-def _gram_traces(d: int, real: int, pairs: int, groups: int, energy: float = 1.0) -> Floats:
-    """Return E tr G, E tr G², E tr G³ of the averaged Gram matrix G of Gaussian factors of width d.
+def _gram_traces(d: int, shape: _Shape) -> Floats:
+    """Return E tr G, E tr G², E tr G³ of the averaged Gram matrix G of one side's Gaussian factors, of width d.
 
-    real:   dimensions of the form that do not rotate: their part of G is a real Wishart matrix
-    pairs:  rotary pairs, each with a complex Wishart matrix [groups, groups], whose eigenvalues all occur twice
-    energy: what multiplies the eigenvalues of the pairs
+    The part of G that does not rotate is a real Wishart matrix. Each pair has a complex one [groups, groups], whose
+    eigenvalues all occur twice.
     """
-    n, p, g = float(d), float(real), float(groups)
+    n, p, g = float(d), float(shape.real), float(shape.groups)
     of_real = n * p * np.array([1, n + p + 1, n * n + 3 * n * p + p * p + 3 * n + 3 * p + 4])
     of_pair = n * g * np.array([1, n + g, n * n + 3 * n * g + g * g + 1])
-    traces: Floats = of_real + 2 * pairs * of_pair * energy ** np.arange(1, 4)
+    traces: Floats = of_real + 2 * shape.pairs * of_pair * shape.energy ** np.arange(1, 4)
     return traces
 
 

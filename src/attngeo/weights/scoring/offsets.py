@@ -18,7 +18,7 @@ The numerator is even in Δ and the denominator is averaged over ±Δ, so the od
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -32,9 +32,9 @@ from attngeo.io.threads import shared_cores
 from attngeo.weights.layout.layer import Layer, layer_form_factors
 from attngeo.weights.layout.layers import open_layers
 from attngeo.weights.layout.rotary import RotaryPairs
+from attngeo.weights.scoring.formulas import bounded_ratio
 from attngeo.weights.scoring.layer import side_by_side
 from attngeo.weights.scoring.rotary import rotary_average
-from attngeo.weights.scoring.symmetry import symmetry_ratio
 from attngeo.weights.sources.open import CheckpointRef
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def symmetry_at(query: Floats, key: Floats, rotary: RotaryPairs, offsets: Floats
 
     query, key: [d, r]
     """
-    return symmetry_ratio(*symmetry_parts(query[None], key[None], rotary, offsets))  # type: ignore[no-any-return]
+    return bounded_ratio(*symmetry_parts(query[None], key[None], rotary, offsets))  # type: ignore[no-any-return]
 
 
 def symmetry_parts(query: Floats, key: Floats, rotary: RotaryPairs, offsets: Floats) -> tuple[Floats, Floats]:
@@ -162,7 +162,6 @@ def offset_curves(
     stack: str | Collection[str] | None = None,
     layers: int | Collection[int] | None = None,
     unproven: bool = False,
-    progress: Callable[[int, int], None] | None = None,
 ) -> OffsetCurves:
     """Return the symmetry of the layers of `ref` over the offsets 0 to `last`; the other options are those of `score`.
 
@@ -174,13 +173,11 @@ def offset_curves(
     curves, rotates = [], False
     opened = open_layers(ref, num_heads=num_heads, stack=stack, layers=layers, unproven=unproven)
     with opened as source, shared_cores():
-        for done, weights in enumerate(source, 1):
+        for weights in source:
             if weights.rotary is not None:
                 rotates = True
                 if weights.rotary.axes is None and not weights.cross:
                     curves.append(_layer_curve(weights, weights.rotary, offsets))
-            if progress is not None:
-                progress(done, source.count)
         if not rotates:
             raise InputError(f"{source.model}: no layer is known to rotate queries and keys by their positions")
         return OffsetCurves(source.model, offsets, tuple(curves))
@@ -194,11 +191,11 @@ def _layer_curve(weights: Layer, rotary: RotaryPairs, offsets: Floats) -> Offset
     window = rotary.window
     count = max(last, window or 0)
     numerators, denominators = symmetry_parts(query, key, rotary, np.arange(float(count)))
-    average = None if window is None else float(symmetry_ratio(numerators[:window].sum(), denominators[:window].sum()))
+    average = None if window is None else float(bounded_ratio(numerators[:window].sum(), denominators[:window].sum()))
     return OffsetCurve(
         stack=weights.stack,
         layer=weights.layer,
-        symmetry=symmetry_ratio(numerators[:last], denominators[:last]),
+        symmetry=bounded_ratio(numerators[:last], denominators[:last]),
         limit=float(rotary_average(side_by_side(query), side_by_side(key), rotary, len(key)).symmetry),
         window=window,
         window_average=average,

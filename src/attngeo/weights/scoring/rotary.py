@@ -26,7 +26,6 @@ The averages accept NumPy arrays or torch tensors with any number of leading bat
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic
 
@@ -34,8 +33,7 @@ import numpy as np
 
 from attngeo.arrays import Array, Floats, Ints, is_torch, namespace
 from attngeo.weights.layout.rotary import RotaryPairs
-from attngeo.weights.scoring.norms import double_sum, gram_matrix, row_norms
-from attngeo.weights.scoring.symmetry import squared_norm, symmetry_ratio, trace_of_square
+from attngeo.weights.scoring.formulas import bounded_ratio, double_sum, gram_matrix, inner, row_norms
 
 if TYPE_CHECKING:
     import polars as pl
@@ -72,15 +70,12 @@ class RotaryAverage(Generic[Array]):
     energy: Array  # [..., n], tr A_ff tr B_ff with A = W_qᵀ W_q, B = W_kᵀ W_k
 
 
-def rotary_average(
-    query: Array, key: Array, rotary: RotaryPairs, groups: int = 1, products: Sequence[Any] | None = None
-) -> RotaryAverage[Array]:
+def rotary_average(query: Array, key: Array, rotary: RotaryPairs, groups: int = 1) -> RotaryAverage[Array]:
     """Return s̄ and the mean norms of each form of a batch.
 
-    query:    [..., d_q, G·r], for a layer form the queries of each key head, summed over those that share it
-    key:      [..., d_k, G·r]
-    groups:   G, 1 for heads
-    products: [..., G·r, G·r], W_qᵀ W_q, W_kᵀ W_k and W_kᵀ W_q, where they are known
+    query: [..., d_q, G·r], for a layer form the queries of each key head, summed over those that share it
+    key:   [..., d_k, G·r]
+    groups: G, 1 for heads
 
     >>> w = np.random.default_rng(0).normal(size=(64, 8))
     >>> rotary = RotaryPairs.halves([1.0, 0.3, 0.1, 0.03])
@@ -89,31 +84,31 @@ def rotary_average(
     """
     size, square = query.shape[-1] // groups, query.shape[-2] == key.shape[-2]
     pairs = _side_by_side(rotary.turning, groups, size)  # [n, 2G]
-    if products is None:
-        sides = [w.mT[..., pairs, :] for w in (query, key)]  # [..., n, 2G, d]
-        products = [sides[0] @ sides[0].mT, sides[1] @ sides[1].mT, sides[1] @ sides[0].mT if square else None]
-    else:
-        products = [None if z is None else z[..., pairs[:, :, None], pairs[:, None, :]] for z in products]
-    gram_query, gram_key, cross = (None if z is None else _commuting_part(z) for z in products)  # [..., n, 2G, 2G]
+    of_query, of_key = (w.mT[..., pairs, :] for w in (query, key))  # [..., n, 2G, d]
+    gram_query, gram_key = (_commuting_part(side @ side.mT) for side in (of_query, of_key))  # [..., n, 2G, 2G]
+    cross = _commuting_part(of_key @ of_query.mT) if square else None
     scale = rotary.factor**4
-    norm = scale * squared_norm(gram_query, gram_key).sum(-1)
-    trace = norm * np.nan if cross is None else scale * trace_of_square(cross).sum(-1)
+    norm = scale * inner(gram_query, gram_key).sum(-1)
+    trace = norm * np.nan if cross is None else scale * inner(cross, cross.mT).sum(-1)
     energy = scale * double_sum(_diagonal(gram_query) * _diagonal(gram_key), (-1, -2))
-    rows = scale * _squared_norms(query, gram_key, pairs)
-    columns = scale * _squared_norms(key, gram_query, pairs)
+    rows = scale * double_sum((gram_key @ of_query) * of_query, (-3, -2))
+    columns = scale * double_sum((gram_query @ of_key) * of_key, (-3, -2))
     alpha, beta, of_pairs = _pair_terms(gram_query, gram_key, cross, groups, rotary.factor)
     if len(still := rotary.fixed(size)):  # a form of its own, whose products are not averaged
         fixed = _side_by_side(still[:, None], groups, size).ravel()  # [G·u]
         factor = np.repeat(rotary.scale(size)[still], groups)
-        w_query, w_key = (w[..., fixed] * _like(factor, w) for w in (query, key))  # [..., d, G·u]
+        factor = query.new_tensor(factor) if is_torch(query) else factor.astype(query.dtype)
+        w_query, w_key = (w[..., fixed] * factor for w in (query, key))  # [..., d, G·u]
         gram_query, gram_key = gram_matrix(w_query), gram_matrix(w_key)
-        norm = norm + squared_norm(gram_query, gram_key)
-        trace = trace + trace_of_square(w_key.mT @ w_query) if square else trace
+        norm = norm + inner(gram_query, gram_key)
+        if square:
+            cross = w_key.mT @ w_query
+            trace = trace + inner(cross, cross.mT)
         energy = energy + double_sum(_diagonal(gram_query) * _diagonal(gram_key), -1)
         rows, columns = rows + row_norms(w_query, gram_key) ** 2, columns + row_norms(w_key, gram_query) ** 2
     xp = namespace(norm)
     rows, columns = xp.sqrt(rows.clip(0.0)), xp.sqrt(columns.clip(0.0))
-    return RotaryAverage(symmetry_ratio(trace, norm), rows, columns, energy / norm.clip(1e-300), alpha, beta, of_pairs)
+    return RotaryAverage(bounded_ratio(trace, norm), rows, columns, energy / norm.clip(1e-300), alpha, beta, of_pairs)
 
 
 def _side_by_side(dimensions: Ints, groups: int, size: int) -> Ints:
@@ -132,21 +127,6 @@ def _commuting_part(product: Any) -> Any:
     return xp.concatenate([upper, lower], -2)
 
 
-def _squared_norms(w: Any, gram: Any, pairs: Ints) -> Any:
-    """Return Σ_f w_f P_f w_fᵀ over rotary pairs f, `[..., d]`.
-
-    w:     [..., d, G·r]
-    gram:  [..., n, 2G, 2G], P of the products of the other side
-    pairs: [n, 2G], the dimensions of each pair
-    """
-    if pairs.shape[1] > 2:
-        some = w.mT[..., pairs, :]  # [..., n, 2G, d]
-        return double_sum((gram @ some) * some, (-3, -2))
-    weights = 0 * gram.sum((-3, -2, -1))[..., None] + _like(np.zeros(w.shape[-1]), w)  # [..., r]
-    weights[..., pairs] = _diagonal(gram)  # of one head: P is a multiple of the identity
-    return ((w * w) @ weights[..., None])[..., 0]
-
-
 def _pair_terms(gram_query: Any, gram_key: Any, cross: Any, groups: int, factor: float) -> tuple[Any, Any, Any]:
     """Return α, β and the energy of each pair of heads, `[..., n]`; NaN for layer forms and two widths."""
     unknown = gram_query[..., 0, 0] * np.nan
@@ -158,10 +138,6 @@ def _pair_terms(gram_query: Any, gram_key: Any, cross: Any, groups: int, factor:
 
 def _diagonal(matrix: Any) -> Any:
     return matrix.diagonal(0, -2, -1)
-
-
-def _like(values: Floats, w: Any) -> Any:
-    return w.new_tensor(values) if is_torch(w) else values.astype(w.dtype)
 
 
 def frequency_rows(keys: dict[str, Any], alpha: Floats, beta: Floats, energy: Floats, rotary: RotaryPairs) -> list[Any]:

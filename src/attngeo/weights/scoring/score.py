@@ -8,29 +8,19 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from attngeo.arrays import to_numpy
 from attngeo.errors import InputError, first_line
 from attngeo.io.names import first_names
 from attngeo.io.progress import Progress, accepts_progress_bar
-from attngeo.io.threads import prefetch, shared_cores, together
+from attngeo.io.threads import prefetch, shared_cores
 from attngeo.weights.layout.layer import Layer
 from attngeo.weights.layout.layers import open_layers
-from attngeo.weights.layout.rotary import RotaryPairs
-from attngeo.weights.scoring.engine import Scores
-from attngeo.weights.scoring.gaussian_null import gaussian_null, rotary_null
-from attngeo.weights.scoring.layer import LayerFactors, head_scores, layer_scores
-from attngeo.weights.scoring.repaired_null import RepairedNull
-from attngeo.weights.scoring.rotary import frequency_rows
-from attngeo.weights.scoring.score_table import Row, ScoreTable, form_label, null_if_nan, score_columns
-from attngeo.weights.scoring.symmetry import self_attending_std
+from attngeo.weights.scoring.layer import RepairedNull, layer_rows
+from attngeo.weights.scoring.score_table import Row, ScoreTable, form_label
 from attngeo.weights.sources.open import CheckpointRef
 
 if TYPE_CHECKING:
     from torch import device as Device
 
-# The columns that `Scores` fills.
-COLUMNS = ("symmetry", "directionality", "symmetry_rope", "directionality_rope", "dominance", "self_attending",
-           "rank_symmetric", "rank_skew", "norm")  # fmt: skip
 MOST_NAMED = 20  # forms without a score that the note names; it only counts the others
 
 
@@ -113,23 +103,21 @@ def score_rows(
     folded: bool | None = None,
     finer: bool = True,
     frequencies: bool = False,
-    num_heads: int | None = None,
-    stack: str | Collection[str] | None = None,
-    layers: int | Collection[int] | None = None,
-    unproven: bool = False,
     device: str | None = None,
     model: str | None = None,
     progress: Progress | None = None,
+    **chosen: Any,
 ) -> ScoredRows:
     """Return what `score` returns as plain rows, without a data frame.
 
-    finer: also compute the scores under rotary position embedding and the effective ranks
+    finer:  also compute the scores under rotary position embedding and the effective ranks
+    chosen: options of `open_layers`
     """
     rows: list[Row] = []
     pairs: list[Row] = []
     notes: dict[str, None] = {}
     target = None if device is None else open_device(device)
-    opened = open_layers(ref, num_heads=num_heads, stack=stack, layers=layers, norms=folded, unproven=unproven)
+    opened = open_layers(ref, norms=folded, **chosen)
     with opened as source, shared_cores():
         name = model if model is not None else source.model
         _check_name(name)
@@ -201,113 +189,6 @@ def _on_device(weights: Layer, device: Device) -> Layer:
 
     norm = None if weights.norm is None else replace(weights.norm, gain=moved(weights.norm.gain))
     return replace(weights, query=moved(weights.query), key=moved(weights.key), norm=norm)
-
-
-# ---- the rows of one layer
-
-
-def layer_rows(
-    weights: Layer,
-    *,
-    heads: bool = True,
-    finer: bool = True,
-    repaired: RepairedNull | None = None,
-    pairs: list[Row] | None = None,
-) -> list[Row]:
-    """Return the row of the layer, followed by those of its heads where their number is known; no model is named.
-
-    finer:    as in `score_rows`
-    repaired: if given, also fill the columns of both nulls; those of the re-paired one may wait for the last layer
-    pairs:    if given, gets the rows of rotary pairs
-    """
-    factors, stack = LayerFactors.of(weights), weights.stack
-    rotary = turning_pairs(weights) if finer else None
-    norm = None if weights.cross else weights.norm
-
-    def of_layer() -> list[Row]:
-        rows = _rows(weights, [None], layer_scores(factors, rotary, ranks=finer))
-        if repaired is not None:
-            repaired.add_layer(stack, factors, rows[0], rotary)
-        if norm is not None:
-            _add_folded(rows, layer_scores(factors, norm=norm))
-        return rows
-
-    def of_heads() -> list[Row]:
-        scores = head_scores(factors, rotary, ranks=finer)
-        rows = _rows(weights, weights.head_numbers, scores)
-        if pairs is not None and rotary is not None and rows[0]["query_width"] == rows[0]["key_width"]:
-            terms = [to_numpy(values) for values in (scores.alpha, scores.beta, scores.energy)]  # [H, n]
-            for row, alpha, beta, energy in zip(rows, *terms, strict=True):
-                names = {name: row[name] for name in ("stack", "layer", "head")}
-                pairs.extend(frequency_rows(names, alpha, beta, energy, rotary))
-        if repaired is not None:
-            repaired.add_heads(stack, factors, rows, rotary)
-        if norm is not None:
-            _add_folded(rows, head_scores(factors, norm=norm))
-        return rows
-
-    parts = together([of_layer, of_heads] if heads and weights.heads_known else [of_layer], factors.work)
-    rows = [row for part in parts for row in part]
-    if repaired is not None:
-        for row in rows:
-            _add_gaussian_null(row, weights, rotary)
-    return rows
-
-
-def turning_pairs(weights: Layer) -> RotaryPairs | None:
-    """Return the rotary pairs of a layer, None where nothing is known to rotate."""
-    rotates = weights.rotary_known and weights.rotary is not None and len(weights.rotary.turning) > 0
-    return weights.rotary if rotates else None
-
-
-def _rows(weights: Layer, heads: Sequence[int | None], scores: Scores[Any]) -> list[Row]:
-    """Return the rows of forms from their scores; the head None is the layer form."""
-    r = weights.key.shape[2]
-    common = {
-        "stack": weights.stack,
-        "layer": weights.layer,
-        "query_width": weights.query.shape[1],
-        "key_width": weights.key.shape[1],
-        "qk_norm": weights.qk_norm,
-        "cross": weights.cross,
-        "rotary": "not proved" if not weights.rotary_known else "no" if turning_pairs(weights) is None else "yes",
-    }
-    rows = []
-    for head, columns in zip(heads, score_columns(scores, COLUMNS), strict=True):
-        if weights.cross:  # queries and keys are different tokens, so that none attends to itself
-            columns["self_attending"] = None
-        rows.append(common | {"head": head, "rank": weights.groups * r if head is None else r} | columns)
-    return rows
-
-
-def _add_folded(rows: Sequence[Row], scores: Scores[Any]) -> None:
-    """Add the columns of scores with the norm before the attention folded in."""
-    for row, found in zip(rows, score_columns(scores, ("symmetry", "directionality")), strict=True):
-        row |= {f"{name}_folded": value for name, value in found.items()}
-
-
-def _add_gaussian_null(row: Row, weights: Layer, rotary: RotaryPairs | None) -> None:
-    """Add the columns that compare a form with independent Gaussian factors of the same shape."""
-    d_query, d_key, r = row["query_width"], row["key_width"], row["rank"]
-    null = gaussian_null(d_query, d_key, r)
-    levels = {f"{score}": null.level(score) for score in ("symmetry", "directionality", "dominance")}
-    levels["self_attending"] = 0.0, self_attending_std(min(r, d_query), d_query)
-    nulls = {"directionality": null}
-    if rotary is not None:
-        size = weights.key.shape[2]
-        still = rotary.fixed(size)  # dimensions of a head that do not rotate
-        factor = rotary.factor / float(rotary.scale(size)[still].mean()) if len(still) else 1.0
-        groups = weights.groups if row["head"] is None else 1
-        null = rotary_null(d_query, d_key, groups, len(rotary.turning), len(still), factor)
-        levels |= {f"{score}_rope": null.level(score) for score in ("symmetry", "directionality")}
-        nulls["directionality_rope"] = null
-    for score, (mean, std) in levels.items():
-        if row[score] is not None:
-            row[f"{score}_chance"], row[f"{score}_chance_std"] = mean, null_if_nan(std)
-            row[f"{score}_z"] = (row[score] - mean) / std if std > 0 else None
-    for score, null in nulls.items():
-        if row[score] is not None:
-            row[f"{score}_p"] = null.directionality_p(row[score])
 
 
 def missing_scores(rows: Sequence[Row]) -> str | None:

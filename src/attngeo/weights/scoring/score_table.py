@@ -10,19 +10,17 @@ import html
 import io
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from attngeo.arguments import file_path
-from attngeo.arrays import to_numpy
 from attngeo.display import draw
 from attngeo.errors import InputError, SourceError
 from attngeo.io.archive import parse_json
 from attngeo.io.files import write_errors, write_file
 from attngeo.io.tables import parquet_bytes, read_parquet, table_of
-from attngeo.weights.scoring.engine import Scores
 from attngeo.weights.scoring.rotary import FREQUENCY_COLUMNS
 
 if TYPE_CHECKING:
@@ -252,12 +250,6 @@ def form_label(row: Row) -> str:
     """
     head = row.get("head")
     return f"L{row['layer']}" if head is None else f"L{row['layer']}H{head}"
-
-
-def score_columns(scores: Scores[Any], names: Sequence[str]) -> list[Row]:
-    """Return the columns of these names for each form of a batch `[n]`."""
-    columns = [map(null_if_nan, to_numpy(getattr(scores, name)).tolist()) for name in names]
-    return [dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True)]
 
 
 # ---- chance levels

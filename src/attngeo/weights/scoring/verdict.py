@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from attngeo.weights.scoring.published import list_published
 from attngeo.weights.scoring.score_table import LayerNulls, NullLevel, layer_nulls
-from attngeo.weights.sources.diffusers_format import PREFIX
+from attngeo.weights.sources.checkpoint import PREFIX
 
 if TYPE_CHECKING:
     import polars as pl

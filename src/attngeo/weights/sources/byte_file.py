@@ -12,8 +12,7 @@ import math
 import os
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,8 +21,7 @@ import numpy as np
 
 from attngeo.errors import SourceError, reason
 from attngeo.weights.sources.checkpoint import Checkpoint, FloatArray, ReadRequest, TensorInfo
-from attngeo.weights.sources.dtypes import Bytes, Codec, all_finite
-from attngeo.weights.sources.quantized import apply_scale, scale_of
+from attngeo.weights.sources.numbers import Bytes, Codec, all_finite, read_with_scale, scale_of
 
 if TYPE_CHECKING:
     from attngeo.weights.sources.hub_files import RangePrefetcher
@@ -42,8 +40,8 @@ class ByteFile(ABC):
     remote = False  # true if a span can cost a network request
 
     @abstractmethod
-    def span(self, start: int, stop: int) -> AbstractContextManager[tuple[int, int]]:
-        """Return a context that yields a file descriptor and the position in it where bytes [start, stop) begin."""
+    def read_into(self, view: memoryview, start: int) -> None:
+        """Fill `view` with the bytes from `start` on."""
 
     @abstractmethod
     def close(self) -> None:
@@ -51,9 +49,9 @@ class ByteFile(ABC):
 
     def read(self, start: int, stop: int) -> bytes:
         """Return bytes [start, stop); for headers, because weights are better read into an array."""
-        with self.span(start, stop) as (fd, position):  # checks the span before memory is allocated for it
-            data = bytearray(stop - start)
-            _fill(fd, position, memoryview(data), self.name)
+        self._check_span(start, stop)  # before memory is allocated for it
+        data = bytearray(stop - start)
+        self.read_into(memoryview(data), start)
         return bytes(data)
 
     def _check_span(self, start: int, stop: int) -> None:
@@ -64,6 +62,15 @@ class ByteFile(ABC):
 
 
 Span = tuple[ByteFile, int, int]  # bytes [start, stop) of a file
+
+
+_bytes_read = 0
+_lock = threading.Lock()
+
+
+def bytes_read() -> int:
+    """Return how many bytes this process has read of files so far; those of the hub count once they are cached."""
+    return _bytes_read
 
 
 class LocalFile(ByteFile):
@@ -79,12 +86,24 @@ class LocalFile(ByteFile):
             raise SourceError(f"{self.name}: cannot be opened ({reason(error)})") from error
         self.size = os.fstat(self._fd).st_size
 
-    @contextmanager
-    def span(self, start: int, stop: int) -> Iterator[tuple[int, int]]:
+    def read_into(self, view: memoryview, start: int) -> None:
+        global _bytes_read
         if self._fd < 0:
             raise SourceError(f"{self.name}: was read after it was closed")
-        self._check_span(start, stop)
-        yield self._fd, start
+        self._check_span(start, start + len(view))
+        done = 0
+        while done < len(view):
+            try:
+                count = _pread(self._fd, view[done:], start + done)
+            except OSError as error:
+                raise SourceError(f"{self.name}: cannot be read ({error.strerror})") from error
+            if count == 0:  # the file has become shorter since it was opened
+                raise SourceError(
+                    f"{self.name}: ends {done} bytes after byte {start}, expected {len(view)} bytes there"
+                )
+            done += count
+        with _lock:
+            _bytes_read += done
 
     def close(self) -> None:
         if self._fd >= 0:
@@ -92,34 +111,6 @@ class LocalFile(ByteFile):
             self._fd = -1
 
     __del__ = close
-
-
-_bytes_read = 0
-_lock = threading.Lock()
-
-
-def bytes_read() -> int:
-    """Return how many bytes this process has read of files so far; those of the hub count once they are cached."""
-    return _bytes_read
-
-
-def _fill(fd: int, position: int, view: memoryview, name: str) -> None:
-    """Read exactly len(view) bytes from `position` of `fd` into `view`, or raise SourceError.
-
-    name: of the file, for the message; the file may have become shorter since it was opened
-    """
-    global _bytes_read
-    done = 0
-    while done < len(view):
-        try:
-            count = _pread(fd, view[done:], position + done)
-        except OSError as error:
-            raise SourceError(f"{name}: cannot be read ({error.strerror})") from error
-        if count == 0:
-            raise SourceError(f"{name}: ends {done} bytes after byte {position}, expected {len(view)} bytes there")
-        done += count
-    with _lock:
-        _bytes_read += done
 
 
 def _pread(fd: int, view: memoryview, position: int) -> int:
@@ -164,24 +155,17 @@ class ByteCheckpoint(Checkpoint):
         ref: str,
         config: Mapping[str, Any] | None,
         stored: Mapping[str, StoredTensor],
-        *,
-        block: tuple[int, int] | None = None,  # rows and columns per FP8 scale, if the config gives them
     ) -> None:
         self.ref = ref
         self.config = config
         self.tensors = {name: tensor.info for name, tensor in stored.items()}
-        self._stored, self._block = dict(stored), block
+        self._stored = dict(stored)
         self._files = {id(tensor.file): tensor.file for tensor in stored.values()}.values()
         self.remote = any(file.remote for file in self._files)
         self._prefetcher = _prefetcher() if self.remote else None
 
     def read(self, request: ReadRequest) -> FloatArray:
-        tensor = self._readable(request.name)
-        values = self._decode(tensor, request)
-        if (scale := scale_of(tensor.info, self.tensors)) is not None:
-            factors = self._decode(self._readable(scale), ReadRequest(scale))
-            apply_scale(values, factors, tensor.info, request.rows, self._block)
-        return values
+        return read_with_scale(self, request, self._decode)
 
     def check_readable(self, name: str) -> None:
         self._readable(name)
@@ -217,8 +201,9 @@ class ByteCheckpoint(Checkpoint):
             spans += self._spans_of(ReadRequest(scale))
         return spans
 
-    def _decode(self, tensor: StoredTensor, request: ReadRequest) -> FloatArray:
+    def _decode(self, request: ReadRequest) -> FloatArray:
         """Return the values of a request before FP8 scales are applied."""
+        tensor = self._readable(request.name)
         spans = tensor.spans(request)
         if self._prefetcher is not None:
             self._prefetcher.wait_for([(tensor.file, start, stop) for start, stop in spans])
@@ -243,18 +228,17 @@ def _decode_span(tensor: StoredTensor, codec: Codec, start: int, stop: int, out:
     """Fill `out` [n] from bytes [start, stop), and check each chunk for finite values while it is in the cache."""
     step = max(CHUNK // codec.unit, 1) * codec.unit
     scratch: Bytes = np.empty(0 if codec.plain else min(step, stop - start), np.uint8)
-    with tensor.file.span(start, stop) as (fd, position):
-        for offset in range(0, stop - start, step):
-            size = min(step, stop - start - offset)
-            first = offset // codec.unit * codec.values
-            part = out[first : first + size // codec.unit * codec.values]
-            raw: Bytes = part.view(np.uint8) if codec.plain else scratch[:size]
-            _fill(fd, position + offset, raw.data, tensor.info.file)
-            if not codec.plain:
-                codec.decode(raw, part)
-            if not all_finite(part):
-                before = (start - tensor.start) // codec.unit * codec.values + first
-                raise nonfinite_error(tensor.info, part, before)
+    for at in range(start, stop, step):
+        size = min(step, stop - at)
+        first = (at - start) // codec.unit * codec.values
+        part = out[first : first + size // codec.unit * codec.values]
+        raw: Bytes = part.view(np.uint8) if codec.plain else scratch[:size]
+        tensor.file.read_into(raw.data, at)
+        if not codec.plain:
+            codec.decode(raw, part)
+        if not all_finite(part):
+            before = (start - tensor.start) // codec.unit * codec.values + first
+            raise nonfinite_error(tensor.info, part, before)
 
 
 def nonfinite_error(info: TensorInfo, values: FloatArray, first: int) -> SourceError:

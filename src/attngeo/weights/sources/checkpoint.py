@@ -114,3 +114,33 @@ def without_wrappers(tensors: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
             del words[0]
         renamed[".".join([*words, leaf])] = value
     return renamed if len(renamed) == len(tensors) else tensors
+
+
+# ---- configs of diffusers
+#
+# They have no model type, but a `_class_name`. attngeo gives them the model type `diffusers:CLASS`, so that facts about
+# the class are looked up as those about a transformers model type are.
+
+PREFIX = "diffusers:"  # of the model types of diffusers models
+
+
+def with_model_type(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the config of a diffusers model with its model type; any other config as it is.
+
+    >>> with_model_type({"_class_name": "UNet2DModel"})["model_type"]
+    'diffusers:UNet2DModel'
+    """
+    name = config.get("_class_name")
+    if not isinstance(name, str) or "model_type" in config:
+        return config
+    return {**config, "model_type": PREFIX + name}
+
+
+def diffusers_config(module: Any) -> Mapping[str, Any] | None:
+    """Return the config of a diffusers model in memory, with its model type; None for any other module."""
+    config = getattr(module, "config", None)
+    known = any(kind.__module__.partition(".")[0] == "diffusers" for kind in type(module).__mro__)
+    if not known or not isinstance(config, Mapping):
+        return None
+    # A class derived from a diffusers model is saved under its own name; so is this one.
+    return with_model_type({**config, "_class_name": type(module).__name__})

@@ -19,9 +19,8 @@ from typing import Any, Literal
 from attngeo.errors import SourceError
 from attngeo.io.archive import parse_json
 from attngeo.weights.sources.byte_file import ByteCheckpoint, ByteFile, LocalFile, StoredTensor
-from attngeo.weights.sources.checkpoint import Checkpoint, Tensor, without_wrappers
-from attngeo.weights.sources.diffusers_format import PIPELINE, pipeline_error, with_model_type
-from attngeo.weights.sources.quantized import adapter_error, block_size, refuse_adapter, refuse_packed
+from attngeo.weights.sources.checkpoint import Checkpoint, Tensor, with_model_type, without_wrappers
+from attngeo.weights.sources.numbers import adapter_error, refuse_adapter, refuse_packed
 
 Kind = Literal["safetensors", "pickle", "gguf"]
 
@@ -34,6 +33,7 @@ SUFFIXES: dict[str, Kind] = {
     ".gguf": "gguf",
 }
 _INDEX = ".index.json"
+_PIPELINE = "model_index.json"  # of diffusers: the file that makes a folder a pipeline, a folder of several models
 # The names that transformers and diffusers give to the weights of a model.
 _STANDARD = {
     "model.safetensors",
@@ -284,9 +284,9 @@ def open_folder(folder: Folder, config: Mapping[str, Any] | None, weights: Weigh
     weights: the files to read; by default those that `find_weights` finds
     """
     if weights is None:
-        if folder.has(PIPELINE):
+        if folder.has(_PIPELINE):
             below = {name.partition("/")[0] for name in folder.names if "/" in name}
-            raise pipeline_error(folder.ref, sorted(one for one in below if _top_weights(_below(folder.names, one))))
+            raise _pipeline_error(folder.ref, sorted(one for one in below if _top_weights(_below(folder.names, one))))
         folder = _transformer_folder(folder)
         if _holds_adapter(folder.names):
             base = folder.json("adapter_config.json").get("base_model_name_or_path")
@@ -318,7 +318,19 @@ def open_folder(folder: Folder, config: Mapping[str, Any] | None, weights: Weigh
     refuse_adapter(folder.ref, stored)
     refuse_packed(folder.ref, stored)
     named = {name: replace(t, info=replace(t.info, name=name)) for name, t in without_wrappers(stored).items()}
-    return ByteCheckpoint(folder.ref, model_config, named, block=block_size(settings))
+    return ByteCheckpoint(folder.ref, model_config, named)
+
+
+def _pipeline_error(where: str, folders: Sequence[str]) -> SourceError:
+    """Return the error for a pipeline of diffusers.
+
+    where:   the pipeline, as the user typed it
+    folders: its sub-folders that hold weights
+    """
+    base, at, revision = where.partition("@")
+    example = f"{base.rstrip('/')}/{folders[0]}{at}{revision}" if folders else ""
+    found = f"name the one to score: {', '.join(folders)} (for example {example})" if folders else "none has weights"
+    return SourceError(f"{where}: is a diffusers pipeline, a folder of several models; {found}")
 
 
 def _transformer_folder(folder: Folder) -> Folder:

@@ -15,8 +15,7 @@ import numpy as np
 from attngeo.errors import SourceError
 from attngeo.weights.sources.byte_file import ByteFile, StoredTensor
 from attngeo.weights.sources.checkpoint import FloatArray, TensorInfo
-from attngeo.weights.sources.dtypes import Bytes, Codec, fits_array, float_codec
-from attngeo.weights.sources.quantized import refusal
+from attngeo.weights.sources.numbers import Bytes, Codec, fits_array, float_codec, refusal
 
 _SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 _STRING, _ARRAY = 8, 9
@@ -37,8 +36,16 @@ _CONFIG = {
     "feed_forward_length": "intermediate_size",
     "rope.dimension_count": "rotary_dim",
     "rope.freq_base": "rope_theta",
+    "rope.freq_base_swa": "swa_rope_theta",
+    "attention.sliding_window_pattern": "sliding_window_pattern",
     "context_length": "max_position_embeddings",
     "vocab_size": "vocab_size",
+}
+# The same for the numbers of a rotary scaling, whose keys begin with "rope.scaling.".
+_SCALING = {
+    "original_context_length": "original_max_position_embeddings",
+    "yarn_beta_fast": "beta_fast",
+    "yarn_beta_slow": "beta_slow",
 }
 
 
@@ -162,10 +169,8 @@ def _stored_tensor(file: ByteFile, name: str, shape: tuple[int, ...], kind: int,
 def _codec(quantization: Any, values: int, unit: int) -> Codec | None:
     from gguf import quants
 
-    if quantization.name in ("F64", "F32", "F16", "BF16"):
+    if quantization not in quants._type_traits:  # plain floats; integers, and types that gguf writes but cannot read
         return float_codec(quantization.name)
-    if quantization not in quants._type_traits:  # integers, and types that gguf writes but cannot read
-        return None
 
     def decode(raw: Bytes, out: FloatArray) -> None:
         with np.errstate(all="ignore"):  # a NaN scale is reported by the check that follows
@@ -185,7 +190,12 @@ def _config(metadata: Mapping[str, Any]) -> dict[str, Any]:
     factor = metadata.get(f"{arch}.rope.scaling.factor") or metadata.get(f"{arch}.rope.scale_linear")
     scaling = metadata.get(f"{arch}.rope.scaling.type", "linear" if factor else "none")
     if scaling != "none":
-        config["rope_scaling"] = {"rope_type": scaling, "factor": factor}
+        more = {name: metadata.get(f"{arch}.rope.scaling.{key}") for key, name in _SCALING.items()}
+        config["rope_scaling"] = {"rope_type": scaling, "factor": factor} | {
+            k: v for k, v in more.items() if v is not None
+        }
+    if isinstance(windows := config.get("sliding_window_pattern"), list):  # a truth value per layer, not a period
+        config["layer_types"] = ["sliding_attention" if window else "full_attention" for window in windows]
     if "num_attention_heads" in config:
         config.setdefault("num_key_value_heads", config["num_attention_heads"])
     config["gguf"] = {

@@ -17,7 +17,7 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -154,16 +154,11 @@ class RemoteFile(ByteFile):
         self._held.append((start, stop))
         return start, stop
 
-    @contextmanager
-    def span(self, start: int, stop: int) -> Iterator[tuple[int, int]]:
+    def read_into(self, view: memoryview, start: int) -> None:
         self._check_open()
-        first, last = self.fetch(start, stop)
-        local = LocalFile(self._folder / f"{first}-{last}", self.name)
-        try:
-            with local.span(start - first, stop - first) as (fd, position):
-                yield fd, position
-        finally:
-            local.close()
+        first, last = self.fetch(start, start + len(view))
+        with closing(LocalFile(self._folder / f"{first}-{last}", self.name)) as local:
+            local.read_into(view, start - first)
 
     def close(self) -> None:
         self._closed.set()

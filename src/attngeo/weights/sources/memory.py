@@ -5,24 +5,28 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from attngeo.errors import SourceError, first_line
 from attngeo.weights.sources.byte_file import nonfinite_error
-from attngeo.weights.sources.checkpoint import Checkpoint, FloatArray, ReadRequest, TensorInfo, without_wrappers
-from attngeo.weights.sources.diffusers_format import diffusers_config
-from attngeo.weights.sources.dtypes import all_finite
-from attngeo.weights.sources.quantized import (
-    apply_scale,
-    block_size,
+from attngeo.weights.sources.checkpoint import (
+    Checkpoint,
+    FloatArray,
+    ReadRequest,
+    TensorInfo,
+    diffusers_config,
+    without_wrappers,
+)
+from attngeo.weights.sources.numbers import (
+    all_finite,
     may_hold_attention,
+    read_with_scale,
     refusal,
     refuse_adapter,
     refuse_packed,
     refuse_unreadable,
-    scale_of,
 )
 
 if TYPE_CHECKING:
@@ -37,18 +41,6 @@ _WRAPPERS = {
 }
 
 
-class TensorLike(Protocol):
-    """A torch tensor, a NumPy array, or another array with a shape and a dtype."""
-
-    @property
-    def shape(self) -> Any: ...
-
-    @property
-    def dtype(self) -> Any: ...
-
-    def __getitem__(self, rows: slice, /) -> Any: ...
-
-
 class MemoryCheckpoint(Checkpoint):
     """Torch tensors or arrays by name; a read copies only the rows that are asked for."""
 
@@ -56,22 +48,16 @@ class MemoryCheckpoint(Checkpoint):
         self,
         ref: str,
         config: Mapping[str, Any] | None,
-        values: Mapping[str, TensorLike],
+        values: Mapping[str, Any],
         files: Mapping[str, str] | None = None,  # tensor name → name of the file it was loaded from
     ) -> None:
         self.ref = ref
         self.config = config
         self.tensors = {name: _info(name, value, (files or {}).get(name, ref)) for name, value in values.items()}
-        self._values: Mapping[str, TensorLike] | None = values
+        self._values: Mapping[str, Any] | None = values
 
     def read(self, request: ReadRequest) -> FloatArray:
-        info = self._readable(request.name)
-        request.check_rows(info)
-        values = self._float32(info, request)
-        if (scale := scale_of(info, self.tensors)) is not None:
-            factors = self._float32(self._readable(scale), ReadRequest(scale))
-            apply_scale(values, factors, info, request.rows, block_size(self.config))
-        return values
+        return read_with_scale(self, request, self._float32)
 
     def check_readable(self, name: str) -> None:
         self._readable(name)
@@ -87,8 +73,10 @@ class MemoryCheckpoint(Checkpoint):
             raise SourceError(f"{info.file}: tensor {name!r} {refusal(info.dtype, self.config)}")
         return info
 
-    def _float32(self, info: TensorInfo, request: ReadRequest) -> FloatArray:
+    def _float32(self, request: ReadRequest) -> FloatArray:
         """Return the values of a request, all of them finite, before FP8 scales are applied."""
+        info = self._readable(request.name)
+        request.check_rows(info)
         if self._values is None:
             raise SourceError(f"{self.ref}: was read after it was closed")
         value = self._values[info.name]
@@ -180,7 +168,7 @@ def as_saved(module: Any, tensors: Mapping[str, Any]) -> Mapping[str, Any]:
     return {**{name: value for name, value in tensors.items() if name not in read}, **saved}
 
 
-def mapping_checkpoint(values: Mapping[str, TensorLike], config: Mapping[str, Any] | None) -> MemoryCheckpoint:
+def mapping_checkpoint(values: Mapping[str, Any], config: Mapping[str, Any] | None) -> MemoryCheckpoint:
     """Return a state dict, of torch tensors or NumPy arrays (also bfloat16 of ml_dtypes), as a checkpoint."""
     if not values:
         raise SourceError("state dict: is empty, expected tensors by name")
@@ -193,7 +181,7 @@ def mapping_checkpoint(values: Mapping[str, TensorLike], config: Mapping[str, An
     return MemoryCheckpoint("state dict", config, without_wrappers(values))
 
 
-def _info(name: str, value: TensorLike, file: str) -> TensorInfo:
+def _info(name: str, value: Any, file: str) -> TensorInfo:
     return TensorInfo(name, tuple(int(n) for n in value.shape), str(value.dtype).removeprefix("torch."), file)
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from attngeo.errors import SourceError, first_line
 from attngeo.weights.sources.checkpoint import without_wrappers
 from attngeo.weights.sources.memory import MemoryCheckpoint
-from attngeo.weights.sources.quantized import refuse_adapter, refuse_packed
+from attngeo.weights.sources.numbers import refuse_adapter, refuse_packed
 
 if TYPE_CHECKING:
     import torch

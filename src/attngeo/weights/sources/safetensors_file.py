@@ -10,8 +10,7 @@ from typing import Any, TypeGuard
 from attngeo.errors import SourceError
 from attngeo.weights.sources.byte_file import ByteFile, StoredTensor
 from attngeo.weights.sources.checkpoint import TensorInfo
-from attngeo.weights.sources.dtypes import BITS, fits_array, float_codec, is_float
-from attngeo.weights.sources.quantized import refusal
+from attngeo.weights.sources.numbers import BITS, fits_array, float_codec, refusal
 
 
 def read_safetensors(file: ByteFile, config: Mapping[str, Any] | None = None) -> dict[str, StoredTensor]:
@@ -25,7 +24,7 @@ def read_safetensors(file: ByteFile, config: Mapping[str, Any] | None = None) ->
     for name, entry in entries.items():
         dtype, shape, start, stop = _checked(file, name, entry, file.size - begin)
         info = TensorInfo(name, shape, dtype, file.name)
-        codec = float_codec(dtype) if is_float(dtype) else None
+        codec = float_codec(dtype)
         why = "" if codec else refusal(dtype, config)
         tensors[name] = StoredTensor(info, file, begin + start, begin + stop, codec, why)
     _check_tiling(file, begin, tensors)

@@ -1,56 +1,130 @@
-"""Weights that are not stored as they are used: FP8 is multiplied by its scales, other packings are refused by name."""
+"""How stored numbers become float32, and which weights are refused because they do not.
+
+float_codec, Codec        floats of every type, converted in chunks that fit the cache
+all_finite                a cheap check for finite values
+read_with_scale           8-bit floats, which are multiplied by their scales
+refuse_packed, …          weights that are packed in other ways, and adapters
+may_hold_attention        tells by the name of a module whether its weights matter
+"""
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from attngeo.errors import InputError, SourceError
-from attngeo.weights.sources.checkpoint import FloatArray, RowSpans, TensorInfo
-from attngeo.weights.sources.dtypes import all_finite
+from attngeo.weights.sources.checkpoint import Checkpoint, FloatArray, ReadRequest, RowSpans, TensorInfo
 
-# Suffixes of the tensors that a packed module has beside or instead of its weight, and the library that writes them.
-_PACKED_SUFFIXES = {
-    ".qweight": "GPTQ / AWQ",
-    ".qzeros": "GPTQ / AWQ",
-    ".SCB": "bitsandbytes 8-bit",
-    ".weight_format": "bitsandbytes 8-bit",
-    ".weight.absmax": "bitsandbytes 4-bit",
-    ".weight.quant_map": "bitsandbytes 4-bit",
-    ".weight.quant_state.bitsandbytes__nf4": "bitsandbytes 4-bit",
-    ".weight.quant_state.bitsandbytes__fp4": "bitsandbytes 4-bit",
-    ".weight_packed": "compressed-tensors",
-    ".codebooks": "AQLM",
-    ".weight._data": "quanto",
-    "._packed_params.dtype": "torch.ao.quantization",
-    "._packed_params._packed_params": "torch.ao.quantization",
+Bytes = NDArray[np.uint8]
+
+# Bits per value of every safetensors dtype; headers are checked against them.
+BITS = {
+    "BOOL": 8, "U8": 8, "I8": 8, "U16": 16, "I16": 16, "U32": 32, "I32": 32, "U64": 64, "I64": 64,
+    "F64": 64, "F32": 32, "F16": 16, "BF16": 16, "C64": 64,
+    "F8_E4M3": 8, "F8_E5M2": 8, "F8_E4M3FNUZ": 8, "F8_E5M2FNUZ": 8, "F8_E8M0": 8,
+    "F6_E2M3": 6, "F6_E3M2": 6, "F4": 4,
+}  # fmt: skip
+
+_FLOAT8 = {
+    "F8_E4M3": "float8_e4m3fn",
+    "F8_E5M2": "float8_e5m2",
+    "F8_E4M3FNUZ": "float8_e4m3fnuz",
+    "F8_E5M2FNUZ": "float8_e5m2fnuz",
+    "F8_E8M0": "float8_e8m0fnu",
 }
-
-# Packages of torch with modules that hold packed weights.
-_TORCH_QUANTISED = ("torch.ao.nn.quantized.", "torch.ao.nn.intrinsic.quantized.", "torch.ao.nn.sparse.quantized.")
-
-# Modules that may hold queries or keys. Packed experts and MLPs do not matter, because they are never read.
-_ATTENTION = re.compile(r"att(n|ention)|(^|[._])w?(q|k|qk|qkv|query|key|query_key_value|in_proj)($|[._])", re.I)
-
-_ADAPTER = re.compile(r"lora[_.]|\.alpha$|dora_scale|modules_to_save")
+_MAX_AXES = 32  # NumPy arrays have at most 64
+_MAX_VALUES = 1 << 60
 
 
-def may_hold_attention(name: str) -> bool:
-    """Return whether the module of this name may hold queries or keys."""
-    return _ATTENTION.search(name) is not None
+@dataclass(frozen=True)
+class Codec:
+    """How stored bytes become float32 values: `unit` bytes hold `values` of them and are never split."""
+
+    unit: int
+    values: int
+    decode: Callable[[Bytes, FloatArray], None]  # (raw [n·unit], out [n·values]); fills out
+    plain: bool = False  # true if the bytes are float32 already and can be read straight into the result
 
 
-def is_float8(dtype: str) -> bool:
-    """Return whether a dtype, as named by safetensors, torch or NumPy, is an 8-bit float."""
-    return dtype.upper().startswith(("F8_", "FLOAT8"))
+def all_finite(values: FloatArray) -> bool:
+    """Return whether `values` contain no NaN and no infinity.
+
+    Read as integers, infinities and NaNs are the largest numbers of their sign. Two maxima over the bits decide, which
+    is several times faster than `np.isfinite`.
+    """
+    bits = values.reshape(-1).view("<i4")
+    return not bits.size or bool(bits.max() < 0x7F80 << 16 and bits.view("<u4").max() < 0xFF80 << 16)
+
+
+def fits_array(shape: Sequence[int]) -> bool:
+    """Return whether an array can have this shape: few axes, and fewer bytes than 64 bits can count."""
+    return len(shape) <= _MAX_AXES and math.prod(n for n in shape if n) < _MAX_VALUES
+
+
+@cache
+def float_codec(dtype: str) -> Codec | None:
+    """Return the codec of a safetensors type, little-endian everywhere; None for one that holds no floats."""
+    if dtype in _FLOAT8:
+        return Codec(1, 1, _decode_float8(dtype))
+    if dtype == "BF16":
+        return Codec(2, 1, _decode_bfloat16)
+    if dtype in ("F64", "F32", "F16"):
+        width = BITS[dtype] // 8
+        return Codec(width, 1, _cast_from(f"<f{width}"), plain=dtype == "F32")
+    return None
+
+
+def _decode_bfloat16(raw: Bytes, out: FloatArray) -> None:
+    bits = out.view("<u4")  # bfloat16 is the upper half of float32
+    np.copyto(bits, raw.view("<u2"))
+    np.left_shift(bits, 16, out=bits)
+
+
+def _cast_from(kind: str) -> Callable[[Bytes, FloatArray], None]:
+    def decode(raw: Bytes, out: FloatArray) -> None:
+        with np.errstate(over="ignore", invalid="ignore"):  # what is too large becomes an infinity, which is checked
+            np.copyto(out, raw.view(kind), casting="same_kind")
+
+    return decode
+
+
+def _decode_float8(dtype: str) -> Callable[[Bytes, FloatArray], None]:
+    import ml_dtypes
+
+    values = np.arange(256, dtype=np.uint8).view(getattr(ml_dtypes, _FLOAT8[dtype])).astype(np.float32)  # [256]
+
+    def decode(raw: Bytes, out: FloatArray) -> None:
+        np.take(values, raw, out=out, mode="clip")  # many times faster than the casts of ml_dtypes
+
+    return decode
+
+
+# ---- 8-bit floats with scales
+
+
+def read_with_scale(
+    checkpoint: Checkpoint, request: ReadRequest, read: Callable[[ReadRequest], FloatArray]
+) -> FloatArray:
+    """Return the values of a request, those of an FP8 tensor multiplied by its scale.
+
+    read: returns stored values, before they are multiplied
+    """
+    values, info = read(request), checkpoint.tensors[request.name]
+    if (scale := scale_of(info, checkpoint.tensors)) is not None:
+        _apply_scale(values, read(ReadRequest(scale)), info, request.rows, _block_size(checkpoint.config))
+    return values
 
 
 def scale_of(info: TensorInfo, tensors: Mapping[str, TensorInfo]) -> str | None:
     """Return the name of the tensor that scales an FP8 tensor, if there is one; all conventions multiply by it."""
-    if not is_float8(info.dtype):
+    if not info.dtype.upper().startswith(("F8_", "FLOAT8")):  # as named by safetensors, torch and NumPy
         return None
     stem = info.name.removesuffix("weight")
     own = ("scale_weight", "qscale_weight", "scale")  # qscale_weight: of Mistral's own format
@@ -58,7 +132,7 @@ def scale_of(info: TensorInfo, tensors: Mapping[str, TensorInfo]) -> str | None:
     return next((name for name in names if name in tensors and name != info.name), None)
 
 
-def block_size(config: Mapping[str, Any] | None) -> tuple[int, int] | None:
+def _block_size(config: Mapping[str, Any] | None) -> tuple[int, int] | None:
     """Return rows and columns per FP8 scale as the config states them."""
     quantization = (config or {}).get("quantization_config")
     size = quantization.get("weight_block_size") if isinstance(quantization, Mapping) else None
@@ -67,7 +141,7 @@ def block_size(config: Mapping[str, Any] | None) -> tuple[int, int] | None:
     return None
 
 
-def apply_scale(
+def _apply_scale(
     values: FloatArray, scale: FloatArray, info: TensorInfo, rows: RowSpans | None, block: tuple[int, int] | None
 ) -> None:
     """Multiply rows of an FP8 tensor, in place, by its scale.
@@ -111,6 +185,39 @@ def _block_of(info: TensorInfo, scale: FloatArray, stated: tuple[int, int] | Non
         f"{info.file}: tensor {info.name!r} of shape {list(info.shape)} has an FP8 scale of shape {list(scale.shape)}, "
         "expected one number, one per row or one per block"
     )
+
+
+# ---- packed weights and adapters
+
+# Suffixes of the tensors that a packed module has beside or instead of its weight, and the library that writes them.
+_PACKED_SUFFIXES = {
+    ".qweight": "GPTQ / AWQ",
+    ".qzeros": "GPTQ / AWQ",
+    ".SCB": "bitsandbytes 8-bit",
+    ".weight_format": "bitsandbytes 8-bit",
+    ".weight.absmax": "bitsandbytes 4-bit",
+    ".weight.quant_map": "bitsandbytes 4-bit",
+    ".weight.quant_state.bitsandbytes__nf4": "bitsandbytes 4-bit",
+    ".weight.quant_state.bitsandbytes__fp4": "bitsandbytes 4-bit",
+    ".weight_packed": "compressed-tensors",
+    ".codebooks": "AQLM",
+    ".weight._data": "quanto",
+    "._packed_params.dtype": "torch.ao.quantization",
+    "._packed_params._packed_params": "torch.ao.quantization",
+}
+
+# Packages of torch with modules that hold packed weights.
+_TORCH_QUANTISED = ("torch.ao.nn.quantized.", "torch.ao.nn.intrinsic.quantized.", "torch.ao.nn.sparse.quantized.")
+
+# Modules that may hold queries or keys. Packed experts and MLPs do not matter, because they are never read.
+_ATTENTION = re.compile(r"att(n|ention)|(^|[._])w?(q|k|qk|qkv|query|key|query_key_value|in_proj)($|[._])", re.I)
+
+_ADAPTER = re.compile(r"lora[_.]|\.alpha$|dora_scale|modules_to_save")
+
+
+def may_hold_attention(name: str) -> bool:
+    """Return whether the module of this name may hold queries or keys."""
+    return _ATTENTION.search(name) is not None
 
 
 def refuse_adapter(ref: str, tensors: Collection[str]) -> None:
