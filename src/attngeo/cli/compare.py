@@ -21,8 +21,7 @@ from attngeo.cli.options import ComparisonFigure, NumHeads, Unproven, command
 from attngeo.errors import InputError
 
 if TYPE_CHECKING:
-    from attngeo.applications.compare.comparison import ModelComparison
-    from attngeo.applications.compare.model_map import ModelMap
+    from attngeo.applications.compare.comparison import ModelComparison, ModelMap
 
 app = typer.Typer(rich_markup_mode=None)
 
@@ -73,8 +72,7 @@ def compare(
     options: dict[str, Any] = {"inputs": texts or None, "align": align, "draws": draws, "seed": seed}
     options |= {"truncate": truncate, "stack": stack, "num_heads": num_heads, "unproven": unproven}
 
-    from attngeo.applications.compare.compare import compare
-    from attngeo.applications.compare.model_map import compare_all
+    from attngeo.applications.compare.compare import compare, compare_all
 
     with progress_bar("compare") as bar:
         options["progress"] = bar.step
