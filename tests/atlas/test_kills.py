@@ -77,12 +77,13 @@ DEADLY = """
 import sys
 from pathlib import Path
 import attngeo
-from attngeo.atlas import ray_tasks
+from attngeo.atlas import executors
+from attngeo.atlas.store import Store
 from tests.atlas.deadly_task import deadly_tasks
 atlas = attngeo.Atlas(sys.argv[2])
 atlas.add([])
-ray_tasks.TRIES = 3
-outcomes = ray_tasks.RayTasks(sys.argv[1], None).run(atlas._store, deadly_tasks("a", "deadly", "b"))
+executors.RAY_TRIES = 3
+outcomes = executors.ray_tasks(Store(atlas.path), deadly_tasks("a", "deadly", "b"), sys.argv[1], None)
 print(sorted(f"{outcome.reference.model} {outcome.state} {outcome.message}" for outcome in outcomes))
 """
 
