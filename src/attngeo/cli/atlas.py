@@ -5,14 +5,27 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from attngeo.cli.common import check_figure, print_text, progress_bar, write_figure
-from attngeo.cli.options import Nulls, NumHeads, Output, PerLayer, Permuted, Stack, Unproven, command
+from attngeo.cli.common import (
+    Nulls,
+    NumHeads,
+    Output,
+    PerLayer,
+    Permuted,
+    Stack,
+    Unproven,
+    check_figure,
+    command,
+    print_text,
+    progress_bar,
+    write_figure,
+)
 from attngeo.errors import InputError
 
 if TYPE_CHECKING:
@@ -75,13 +88,9 @@ def with_address(arguments: Sequence[str]) -> list[str]:
     >>> with_address(["--ray", "org/name"]), with_address(["--ray", "head:6379", "org/name"])
     (['--ray', 'here', 'org/name'], ['--ray', 'head:6379', 'org/name'])
     """
-    end = arguments.index("--") if "--" in arguments else len(arguments)
     full: list[str] = []
-    for i, argument in enumerate(arguments):
-        full.append(argument)
-        following = arguments[i + 1] if i + 1 < end else ""
-        if argument == "--ray" and i < end and not _ADDRESS.fullmatch(following):
-            full.append(HERE)
+    for argument, following in pairwise([*arguments, ""]):
+        full += [argument, HERE] if argument == "--ray" and not _ADDRESS.fullmatch(following) else [argument]
     return full
 
 

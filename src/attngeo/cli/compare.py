@@ -8,7 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from attngeo.cli.common import (
+    ComparisonFigure,
+    NumHeads,
+    Unproven,
     check_figure,
+    command,
     output_format,
     print_text,
     progress_bar,
@@ -17,7 +21,6 @@ from attngeo.cli.common import (
     write_figure,
     write_output,
 )
-from attngeo.cli.options import ComparisonFigure, NumHeads, Unproven, command
 from attngeo.errors import InputError
 
 if TYPE_CHECKING:
