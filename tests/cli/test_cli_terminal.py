@@ -7,6 +7,7 @@ import re
 import struct
 import subprocess
 import sys
+from functools import partial
 
 import pytest
 
@@ -58,10 +59,9 @@ def widest(text: str) -> int:
     return max(len(line) for line in ESCAPE.sub("", text).splitlines() if os.sep not in line)
 
 
-@pytest.mark.parametrize("options", [[], ["--heads"]], ids=["layers", "heads"])
-def test_real_models_fit_into_100_characters(minilm, smollm2, options):
+def test_real_models_fit_into_100_characters(minilm, smollm2):
     models = [minilm, smollm2, *map(bundled, NAMES)]
-    plain, shown = piped("score", *models, *options), on_a_terminal("score", *models, *options, columns=200)
+    plain, shown = (show("score", *models, "--heads") for show in (piped, partial(on_a_terminal, columns=200)))
     assert widest(plain) <= WIDEST and widest(shown) <= WIDEST
     assert not ESCAPE.search(plain) and not BAR.search(plain)
     assert ESCAPE.search(shown) and BAR.search(shown)
@@ -70,11 +70,15 @@ def test_real_models_fit_into_100_characters(minilm, smollm2, options):
     assert BAR.sub("", ESCAPE.sub("", shown)).split() == plain.split()
 
 
-def test_no_color_and_dumb_terminals(minilm):
-    without_colour = on_a_terminal("score", minilm, NO_COLOR="1")
+def test_no_color_dumb_terminals_and_files(tmp_path):
+    encoder = bundled("encoder")
+    without_colour = on_a_terminal("score", encoder, NO_COLOR="1")
     assert "\x1b" not in without_colour and BAR.search(without_colour)
-    assert "\x1b" in on_a_terminal("score", minilm, NO_COLOR="")  # an empty value means nothing (no-color.org)
-    assert on_a_terminal("score", minilm, TERM="dumb") == piped("score", minilm)
+    assert "\x1b" in on_a_terminal("score", encoder, NO_COLOR="")  # an empty value means nothing (no-color.org)
+    plain = piped("score", encoder)
+    assert on_a_terminal("score", encoder, TERM="dumb") == plain
+    on_a_terminal("score", encoder, "--out", tmp_path / "scores.txt")
+    assert (tmp_path / "scores.txt").read_text() == plain
 
 
 def test_a_narrow_terminal_is_not_exceeded(minilm):
@@ -90,11 +94,6 @@ def test_80_characters_are_enough(command):
     assert widest(shown) <= 80 < widest(plain)
     assert set(re.findall("[a-z]{3,}", shown)) - {"norm"} == set(re.findall("[a-z]{3,}", plain)) - {"norm"}
     assert "±" not in ESCAPE.sub("", shown).splitlines()  # colours count as nothing, so no sign stands alone
-
-
-def test_a_file_is_plain(minilm, tmp_path):
-    on_a_terminal("score", minilm, "--out", tmp_path / "scores.txt")
-    assert (tmp_path / "scores.txt").read_text() == piped("score", minilm)
 
 
 def test_all_prints_every_column(minilm):
