@@ -16,7 +16,7 @@ from tests.atlas.processes import wait_until
 from tests.atlas.ray_cluster import RayCluster
 from tests.atlas.small_models import make_models
 
-MODELS = 30
+MODELS = 16
 # One process of xdist runs them all, so that a Ray is started once.
 pytestmark = [
     pytest.mark.xdist_group("atlas"),

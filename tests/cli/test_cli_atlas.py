@@ -136,6 +136,7 @@ def test_bad_input_is_one_line(
     assert not (tmp_path / "new").exists() and not list(tmp_path.glob("x.*"))
 
 
+@pytest.mark.slow
 def test_another_program_answers_where_a_ray_is_expected(tmp_path: Path) -> None:
     pytest.importorskip("ray")
     with HubServer({}) as other:

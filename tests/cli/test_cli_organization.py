@@ -23,11 +23,11 @@ PICTURES = {"slices.png", "trees.png", "sparsity.png", "heads.png"}
 
 @pytest.fixture(scope="module")
 def tensor(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A saved network tensor with a planted hierarchy, 2 layers of 6 heads."""
-    values = planted((20, 16, 12), 0)[0]
-    heads = tuple(f"L{layer}H{head}" for layer in range(2) for head in range(6))
+    """A saved network tensor with a planted hierarchy, 2 layers of 3 heads."""
+    values = planted((14, 12, 6), 0)[0]
+    heads = tuple(f"L{layer}H{head}" for layer in range(2) for head in range(3))
     path = tmp_path_factory.mktemp("tensor") / "tensor.npz"
-    return NetworkTensor(values, np.tri(20, 16, dtype=bool), heads=heads, name="planted").save(path)
+    return NetworkTensor(values, np.tri(14, 12, dtype=bool), heads=heads, name="planted").save(path)
 
 
 def test_organize_a_real_encoder(minilm: Path, tmp_path: Path) -> None:
@@ -62,7 +62,7 @@ def test_organize_a_saved_tensor_without_torch(tensor: Path, tmp_path: Path) -> 
     )
     done = run_script(script)
     assert done.returncode == 0, done.stderr
-    assert "planted: logits, 20 × 16 × 12" in done.stdout
+    assert "planted: logits, 14 × 12 × 6" in done.stdout
     for name in PICTURES:
         with Image.open(tmp_path / "out" / name) as picture:
             shown = np.asarray(picture.convert("L"))
@@ -98,7 +98,15 @@ def test_invariance_of_a_saved_tensor(tensor: Path, tmp_path: Path) -> None:
 def test_organize_an_image(tmp_path: Path) -> None:
     tiny_model("vit").save_pretrained(tmp_path / "model")
     Image.linear_gradient("L").save(tmp_path / "picture.png")
-    options = ("--image", tmp_path / "picture.png", "--stage", "probabilities", "--out", tmp_path / "out")
+    options = (
+        "--image",
+        tmp_path / "picture.png",
+        "--stage",
+        "probabilities",
+        "--no-permuted",
+        "--out",
+        tmp_path / "out",
+    )
     done = call("organize", tmp_path / "model", *options)
     assert done.returncode == 0, done.stderr
     assert "model: probabilities, 17 × 17 × 8" in done.stdout
@@ -113,7 +121,7 @@ def test_a_text_that_is_too_long_is_refused_or_truncated(tmp_path: Path) -> None
     tiny_model("bert").save_pretrained(tmp_path / "model")
     words = {word: number for number, word in enumerate(("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "word"))}
     BertTokenizer(vocab=words).save_pretrained(tmp_path / "model")
-    given = ("organize", tmp_path / "model", "--text", "word " * 100, "--out", tmp_path / "out")
+    given = ("organize", tmp_path / "model", "--text", "word " * 100, "--no-permuted", "--out", tmp_path / "out")
     line = error_line(call(*given))
     assert line.startswith("text: 102 tokens, but") and "reads at most 64" in line and "--truncate" in line
     assert not (tmp_path / "out").exists()

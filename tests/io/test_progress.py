@@ -22,7 +22,7 @@ ORGANIZE = """
 import attngeo, attngeo.io.progress as progress
 from attngeo.organization import planted
 progress.PATIENCE = 0.0
-for _ in range(20):
+for _ in range(3):
     attngeo.organize(planted((30, 30, 12), 0)[0], progress={progress})
 """
 

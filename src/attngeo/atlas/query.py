@@ -93,22 +93,16 @@ def _result(connection: duckdb.DuckDBPyConnection, query: str) -> pl.DataFrame:
         raise InputError(f"SQL: two columns are called {twice[0]}, name one of them with AS")
     kinds = [_plain(str(kind)) for kind in found.types]
     # DuckDB itself turns values into text: as Python values, times with a zone need another library.
-    columns = [_columns([name]) for name in names]
-    casts = [c if kind == "Int128" else f"CAST({c} AS {_TYPES[kind]})" for c, kind in zip(columns, kinds, strict=True)]
+    casts = [f"CAST({_columns([name])} AS {_TYPES[kind]})" for name, kind in zip(names, kinds, strict=True)]
     rows = found.project(", ".join(casts)).fetchall()
-    frame = {}
-    for i, (name, kind) in enumerate(zip(names, kinds, strict=True)):
-        values = [row[i] for row in rows]
-        if kind == "Int128":  # a sum of whole numbers has 128 bits, and mostly needs fewer
-            kind = "Int64" if all(value is None or abs(value) < 2**63 for value in values) else "Float64"
-        frame[name] = pl.Series(name, values, getattr(pl, kind))
-    return pl.DataFrame(frame)
+    schema = {name: getattr(pl, kind) for name, kind in zip(names, kinds, strict=True)}
+    return pl.DataFrame(rows, schema=schema, orient="row")
 
 
 def _plain(kind: str) -> str:
     """Return the type of a result for a type of DuckDB."""
     if kind.endswith(("INT", "INTEGER")):  # TINYINT to UHUGEINT
-        return "Int128"
+        return "Int64"
     if kind in ("FLOAT", "DOUBLE") or kind.startswith("DECIMAL"):
         return "Float64"
     return "Boolean" if kind == "BOOLEAN" else "String"

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import attngeo
-from attngeo.applications.compare import compare, compare_all
-from attngeo.applications.compare.model_map import FORMS, ModelMap, Pair
+from attngeo.applications.compare import ModelMap, compare, compare_all
+from attngeo.applications.compare.comparison import FORMS, Pair
 from attngeo.errors import InputError
 from tests.applications.compare.llama_pairs import random_model, save_model, tuned
 
