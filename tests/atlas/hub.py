@@ -62,9 +62,7 @@ class UnreliableHub(HubServer):
     def __post_init__(self) -> None:
         self.gate, self.fault = self._refusal, self._cut
         self._lock = threading.Lock()
-        self._asked: Counter[str] = (
-            Counter()
-        )  # requests of each kind
+        self._asked: Counter[str] = Counter()  # requests of each kind
         self._closed: dict[str, float] = defaultdict(float)  # until when
 
     def _refusal(self, request: Request) -> tuple[int, Mapping[str, str]] | str | None:

@@ -42,15 +42,6 @@ def test_scoring_every_kind_of_file_does_not_import_torch(minilm, smollm2):
     assert done.returncode == 0, done.stderr
 
 
-def test_a_piped_table_is_plain_text(minilm):
-    done = run("score", minilm)
-    assert (done.returncode, done.stderr) == (0, "") and "\x1b" not in done.stdout
-    lines = done.stdout.splitlines()
-    assert lines[0] == f"{minilm}  encoder" and lines[1].split()[:2] == ["layer", "symmetry"]
-    assert [line.split()[0] for line in lines[2:8]] == list("012345")
-    assert lines[-1].startswith("z: ")  # the legend
-
-
 def test_json_rows_are_the_frame(minilm):
     table = attngeo.score(str(minilm))
     assert rows(minilm, "--heads") == table.frame.to_dicts()

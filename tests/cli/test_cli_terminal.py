@@ -12,7 +12,6 @@ from functools import partial
 import pytest
 
 from attngeo.data import NAMES, bundled
-from attngeo.weights.scoring.score_table import COLUMNS
 from tests.cli.commands import call
 
 fcntl, pty, termios = (pytest.importorskip(name) for name in ("fcntl", "pty", "termios"))  # not on Windows
@@ -94,8 +93,3 @@ def test_80_characters_are_enough(command):
     assert widest(shown) <= 80 < widest(plain)
     assert set(re.findall("[a-z]{3,}", shown)) - {"norm"} == set(re.findall("[a-z]{3,}", plain)) - {"norm"}
     assert "±" not in ESCAPE.sub("", shown).splitlines()  # colours count as nothing, so no sign stands alone
-
-
-def test_all_prints_every_column(minilm):
-    printed = piped("score", minilm, "--all", "--layers", "0")
-    assert all(name in printed for name in COLUMNS if name not in ("model", "stack"))

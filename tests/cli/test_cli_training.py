@@ -96,18 +96,6 @@ def test_a_checkpoint_of_another_config_is_an_error_and_stays(tmp_path: Path) ->
     assert {path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()} == before
 
 
-def test_a_loss_that_is_not_finite_is_an_error_with_step_and_checkpoint(tmp_path: Path) -> None:
-    table = run_settings(tmp_path)
-    stops = iter([False, True])
-    pretrain(table, stop=lambda: next(stops))
-    checkpoint = tmp_path / "run" / "checkpoint.pt"
-    state = torch.load(checkpoint, weights_only=True)
-    state["weights"]["cls.predictions.bias"].fill_(float("inf"))
-    torch.save(state, checkpoint)
-    line = error_line("pretrain", str(write_toml(tmp_path / "a.toml", table)))
-    assert line == f"{tmp_path}/run: loss is nan at step 5; stopped, the last good checkpoint is {checkpoint}"
-
-
 @pytest.fixture
 def mount_disk(tmp_path: Path) -> Iterator[Callable[[int], Path]]:
     """Return a function that mounts a file system of a number of kB, where the tests may do that."""

@@ -135,14 +135,11 @@ def spoil(path, **changes):
 def test_content_that_cannot_be_is_said_with_the_name_of_the_file(tmp_path):
     path = tmp_path / "o.npz"
     found = organize(tensor())
-    crossed = np.array([[0] * 7, [0, 0, 0, 1, 1, 1, 1], [0, 1, 1, 1, 2, 3, 4], range(7)])
     blank = np.zeros((8, 7), bool)
     for result, changes, says in (
-        (found, {"tree1.levels": crossed}, "tree: level 2 does not refine level 1"),
         (found, {"tree1.levels": Tree.dyadic(6).levels, "tree1.order": np.arange(6)}, "the tree has 6, the affinity 7"),
         (found, {"affinity2": -np.eye(5)}, "expected no negative entries"),
         (found, {"values": np.full((8, 7, 5), np.nan)}, "NaN or Inf"),
-        (found.trees[0], {"tree.order": np.zeros(8, int)}, "a permutation of 0 … 7"),
         (found.expand(), {"coefficients": np.ones((8, 7, 4))}, "do not match trees of sizes"),
         (tensor(), {"mask": blank}, "query 0 may attend to no key"),
         (tensor(), {"values": np.ones((8, 7))}, "expected 3-D"),
