@@ -163,7 +163,8 @@ def test_an_existing_folder_is_not_overwritten(tmp_path: Path) -> None:
 
 def test_weights_that_do_not_fit_are_one_line(tmp_path: Path) -> None:
     """A limit on the size of files stands for a full disk; the calibration itself writes none."""
-    command = [sys.executable, "-m", "attngeo", "prune", DECODER, "--text-file", AUSTEN, "--method", "error"]
+    options = ["--text-file", AUSTEN, "--method", "error", "--tokens", "1024"]
+    command = [sys.executable, "-m", "attngeo", "prune", DECODER, *options]
     limited = ["bash", "-c", 'ulimit -f 1000; exec "$@"', "bash", *map(str, command), "--out", str(tmp_path / "small")]
     done = subprocess.run(limited, capture_output=True, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"})
     assert done.returncode == 2
