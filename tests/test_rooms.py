@@ -79,10 +79,11 @@ WITHOUT = ("matplotlib", "numba", "polars", "rich", "typer")
 FOR_PEOPLE = ("attngeo.cli", "attngeo.show", "attngeo.__main__")
 
 
-def test_scoring_and_training_import_without_what_they_do_not_need():
+@pytest.mark.parametrize("rooms", ["attngeo.weights", pytest.param("attngeo", marks=pytest.mark.slow)])
+def test_scoring_and_training_import_without_what_they_do_not_need(rooms):
     pytest.importorskip("torch")
     names = [name_of(path).removesuffix(".__init__") for path in MODULES if path.is_relative_to(SOURCE)]
-    names = [name for name in names if not name.startswith(FOR_PEOPLE)]
+    names = [name for name in names if name.startswith(rooms) and not name.startswith(FOR_PEOPLE)]
     compiled = [name for name in names if name.endswith("_kernels")]
     script = (
         "import sys\n"

@@ -87,7 +87,7 @@ def test_a_narrow_terminal_is_not_exceeded(minilm):
     assert " ".join(below.split()).startswith("6 layers, clearly symmetric (median 0.49, chance ")
 
 
-@pytest.mark.parametrize("command", [["demo"], ["score", bundled("decoder")], ["compare", *map(bundled, NAMES)]])
+@pytest.mark.parametrize("command", [["demo"], ["compare", *map(bundled, NAMES)]])
 def test_80_characters_are_enough(command):
     shown, plain = on_a_terminal(*command, columns=80), piped(*command)
     assert widest(shown) <= 80 < widest(plain)

@@ -134,6 +134,7 @@ def test_a_checkpoint_that_does_not_fit_leaves_no_incomplete_file(tmp_path: Path
     assert without_speed(pretrain(table).records)[: len(rows)] == without_speed(rows)
 
 
+@pytest.mark.slow
 def test_a_full_disk_keeps_the_checkpoint_before(tmp_path: Path, mount_disk: Callable[[int], Path]) -> None:
     """The disk has room for one checkpoint, not for two: the first stays, and the run continues from it elsewhere."""
     whole = pretrain(run_settings(tmp_path))

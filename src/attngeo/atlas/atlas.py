@@ -226,10 +226,14 @@ class Atlas:
         """Run the tasks whose results the atlas lacks, and return how many ended in which state, with those `done`."""
         store = Store(self.path.absolute())
         with CallProgress(store.root, len(tasks) + len(done), progress, say) as call:
-            before = [task.outcome_before(store, retry) for task in tasks]
-            for outcome in (*done, *filter(None, before)):
+            for outcome in done:
                 call.add(outcome)
-            left = [task for task, known in zip(tasks, before, strict=True) if known is None]
+            left = []
+            for task in tasks:
+                if (known := task.outcome_before(store, retry)) is None:
+                    left.append(task)
+                else:
+                    call.add(known)
             with closing(executor(store, left)) as outcomes:
                 for outcome in outcomes:
                     call.add(outcome)
