@@ -43,7 +43,7 @@ def hub(folder: Path) -> bool:
     """Score models from an unreliable hub with two workers."""
     repos, seconds = small_repos(CHECKPOINTS), 10.0
     start = time.perf_counter()
-    with UnreliableHub(repos, limits={"api": 50, "file": 200}, seconds=seconds, share=0.05) as server:
+    with UnreliableHub(repos, limits={"api": 50, "file": 200}, seconds=seconds, every=20) as server:
         run = atlas_command(folder, server.url, "add", folder / "atlas", *repos, "--workers", "2")
     scored = f"{CHECKPOINTS} scored" in run.stderr
     faults = ", ".join(f"{count} × {fault}" for fault, count in sorted(server.faults.items()))

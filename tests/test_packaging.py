@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import importlib
 import os
 import re
 import subprocess
@@ -11,9 +10,11 @@ import sys
 import tomllib
 import zipfile
 from collections.abc import Iterator
+from contextlib import redirect_stdout
 from email.parser import HeaderParser
 from functools import cache
 from importlib.metadata import packages_distributions
+from io import StringIO
 from pathlib import Path
 
 import pytest
@@ -208,10 +209,11 @@ def code(page: Path) -> str:
 @cache
 def experiment_options(command: str) -> set[str]:
     """Return the options of a command of the initialisation experiment, as its help lists them."""
-    call = [sys.executable, "-m", "experiments.initialisation", command, "--help"]
-    done = subprocess.run(call, cwd=ROOT, capture_output=True, text=True, timeout=60)
-    assert done.returncode == 0, f"python -m experiments.initialisation {command}"
-    return set(re.findall(r"--[a-z][a-z-]*", done.stdout))
+    from experiments.initialisation.__main__ import main
+
+    with redirect_stdout(StringIO()) as printed, pytest.raises(SystemExit):
+        main([command, "--help"])
+    return set(re.findall(r"--[a-z][a-z-]*", printed.getvalue()))
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -263,8 +265,3 @@ def test_the_version_is_the_same_everywhere():
     assert re.search(r"^version: (\S+)$", citation, re.M)[1] == attngeo.__version__
     changelog = (ROOT / "CHANGELOG.md").read_text("utf-8")
     assert attngeo.__version__ in changelog
-
-
-def test_the_entry_point_exists():
-    module, _, name = PROJECT["scripts"]["attngeo"].partition(":")
-    assert callable(getattr(importlib.import_module(module), name))

@@ -62,9 +62,8 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from attngeo import applications, atlas, live, organization, reporting, show, training, weights  # noqa: F401
-    from attngeo.applications.compare.compare import compare
-    from attngeo.applications.compare.comparison import ModelComparison
-    from attngeo.applications.compare.model_map import ModelMap, compare_all
+    from attngeo.applications.compare.compare import compare, compare_all
+    from attngeo.applications.compare.comparison import ModelComparison, ModelMap
     from attngeo.applications.prune.choose import prune_plan
     from attngeo.applications.prune.plan import PrunePlan
     from attngeo.applications.prune.prune import load_pruned, prune
@@ -152,7 +151,7 @@ _HOME = {
     "Layer": "attngeo.weights.layout.layer",
     "LightningMonitor": "attngeo.training.monitoring.lightning_monitor",
     "ModelComparison": "attngeo.applications.compare.comparison",
-    "ModelMap": "attngeo.applications.compare.model_map",
+    "ModelMap": "attngeo.applications.compare.comparison",
     "Monitor": "attngeo.training.monitoring.monitor",
     "NetworkTensor": "attngeo.organization.tensor",
     "Organization": "attngeo.organization.organize",
@@ -165,7 +164,7 @@ _HOME = {
     "bundled": "attngeo.data",
     "capture": "attngeo.organization.capture",
     "compare": "attngeo.applications.compare.compare",
-    "compare_all": "attngeo.applications.compare.model_map",
+    "compare_all": "attngeo.applications.compare.compare",
     "expected_terms": "attngeo.training.gradients.expected_terms",
     "gradient_terms": "attngeo.training.gradients.gradient_terms",
     "load_pruned": "attngeo.applications.prune.prune",

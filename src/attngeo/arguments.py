@@ -56,7 +56,7 @@ def finite_number(value: Any, name: str) -> float:
     """
     try:
         number = math.nan if isinstance(value, str | bytes) else float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         number = math.nan
     if not math.isfinite(number):
         raise InputError(f"{name} is {value!r}, expected a finite number")

@@ -46,13 +46,6 @@ def to_numpy(array: Any) -> Any:
     return (array.float() if half else array).detach().cpu().numpy()
 
 
-def contiguous(array: Array) -> Array:
-    """Return `array` in C order, copied only where it is not."""
-    if is_torch(array):
-        return array.contiguous()  # type: ignore[no-any-return]
-    return np.ascontiguousarray(array)
-
-
 def empty(shape: tuple[int, ...], like: Array) -> Array:
     """Return an uninitialised array of `shape` with the dtype and the device of `like`."""
     if is_torch(like):

@@ -9,17 +9,15 @@ import sys
 import threading
 import time
 from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from random import Random
 
 from tests.atlas.kills import ROOT
 from tests.atlas.small_models import LAYOUTS, model_files
 from tests.weights.sources.hub_server import HubServer, Repo, Request
 
 FAULTS = ("429", "503", "reset", "half")
-IN_A_ROW = 2  # times that the same request fails; a client gives up after five
 
 
 def small_repo(layout: str, seed: int = 0, layers: int = 2, revisions: tuple[str, ...] = ("main",)) -> Repo:
@@ -53,21 +51,18 @@ def atlas_command(
 
 @dataclass
 class UnreliableHub(HubServer):
-    """A hub that disturbs a share of requests and refuses all for `seconds` after each `limits` of a kind."""
+    """A hub that disturbs every few requests and refuses all for `seconds` after each `limits` of a kind."""
 
     limits: Mapping[str, int] = field(default_factory=dict)  # of requests to the API, and for files
     seconds: float = 1.0
-    share: float = 0.1  # of requests that are disturbed
-    seed: int = 0
+    every: int = 12  # one of so many requests is disturbed, and the answer of one of so many ranges is cut
     faults: Counter[str] = field(default_factory=Counter)  # how often each was played
     refused: int = 0  # requests over the limit
 
     def __post_init__(self) -> None:
         self.gate, self.fault = self._refusal, self._cut
-        self._random = Random(self.seed)
         self._lock = threading.Lock()
-        self._failed: Counter[tuple[str, object]] = Counter()  # faults in a row of one request
-        self._asked: Counter[str] = Counter()
+        self._asked: Counter[str] = Counter()  # requests of each kind
         self._closed: dict[str, float] = defaultdict(float)  # until when
 
     def _refusal(self, request: Request) -> tuple[int, Mapping[str, str]] | str | None:
@@ -82,22 +77,20 @@ class UnreliableHub(HubServer):
             if self._closed[kind] > now:
                 self.refused += 1
                 return 429, {"Retry-After": str(int(self.seconds) + 1)}
-            fault = self._fault(request, FAULTS[:3])
+            fault = self._fault("any", FAULTS[:3])
         return {"429": (429, {"Retry-After": "1"}), "503": (503, {}), "reset": "reset", None: None}[fault]
 
     def _cut(self, request: Request) -> str | None:
         """Return whether the answer of a range ends halfway."""
         with self._lock:
-            return None if self._fault(request, FAULTS[3:]) is None else "cut"
+            return None if self._fault("range", FAULTS[3:]) is None else "cut"
 
-    def _fault(self, request: Request, kinds: tuple[str, ...]) -> str | None:
-        name = (request.method + request.path.partition("?")[0], request.range)
-        if self._random.random() >= self.share or self._failed[name] >= IN_A_ROW:
-            self._failed[name] = 0
+    def _fault(self, kind: str, faults: Sequence[str]) -> str | None:
+        self._asked[kind] += 1
+        turn, rest = divmod(self._asked[kind], self.every)
+        if rest:
             return None
-        self._failed[name] += 1
-        fault = self._random.choice(kinds)
-        self.faults[fault] += 1
+        self.faults[fault := faults[turn % len(faults)]] += 1
         return fault
 
     def fetched_twice(self) -> int:

@@ -6,14 +6,13 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 import attngeo
 from attngeo.atlas import Added, executors
+from attngeo.atlas.store import Store
 from attngeo.errors import AttngeoError, InputError
 from tests.atlas.deadly_task import deadly_tasks
 from tests.atlas.kills import ROOT, contents, start_add
@@ -61,7 +60,7 @@ def test_a_model_that_ends_every_worker_fails_alone(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(executors, "TRIES", 2)
     atlas = attngeo.Atlas(tmp_path / "atlas")
     atlas.add([])
-    outcomes = executors.LocalProcesses(1).run(atlas._store, deadly_tasks("a", "deadly", "b"))
+    outcomes = executors.local_processes(Store(atlas.path), deadly_tasks("a", "deadly", "b"), 1)
     assert [(outcome.reference.model, outcome.state) for outcome in outcomes] == [
         ("a", "scored"),
         ("deadly", "failed"),
@@ -81,20 +80,15 @@ def test_workers_that_cannot_start_are_an_error(
         attngeo.Atlas(tmp_path / "atlas").add(models, workers=-1)
 
 
+@needs_proc
 def test_by_default_there_is_a_worker_per_core(
     models: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", "1")  # of threads, which workers do not share
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: {0, 1, 5}, raising=False)
     counts = []
-
-    def run(self: executors.LocalProcesses, store: object, tasks: Sequence[Any]) -> Any:
-        counts.append(self.count)
-        yield from ()
-
-    monkeypatch.setattr(executors.LocalProcesses, "run", run)
-    attngeo.Atlas(tmp_path / "atlas").add(models)
-    assert counts == [3]
+    attngeo.Atlas(tmp_path / "atlas").add(models, progress=lambda *_: counts.append(len(workers_of(os.getpid()))))
+    assert max(counts) == 3
 
 
 def test_ctrl_c_prints_nothing(models: list[Path], tmp_path: Path) -> None:
@@ -111,10 +105,10 @@ def test_an_interrupt_ends_a_call_whose_tasks_take_long(tmp_path: Path) -> None:
     script = (
         "import polars\n"
         "from pathlib import Path\n"
-        "from attngeo.atlas.executors import LocalProcesses\n"
+        "from attngeo.atlas.executors import local_processes\n"
         "from attngeo.atlas.store import Store\n"
         "from tests.atlas.deadly_task import deadly_tasks\n"
-        f"list(LocalProcesses(1).run(Store(Path('.')), deadly_tasks({str(tmp_path / 'begun')!r})))"
+        f"list(local_processes(Store(Path('.')), deadly_tasks({str(tmp_path / 'begun')!r}), 1))"
     )
     process = subprocess.Popen([sys.executable, "-c", script], cwd=ROOT, stderr=subprocess.PIPE, text=True)
     wait_until((tmp_path / "begun").exists)

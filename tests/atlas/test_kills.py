@@ -16,7 +16,7 @@ from tests.atlas.processes import wait_until
 from tests.atlas.ray_cluster import RayCluster
 from tests.atlas.small_models import make_models
 
-MODELS = 30
+MODELS = 16
 # One process of xdist runs them all, so that a Ray is started once.
 pytestmark = [
     pytest.mark.xdist_group("atlas"),
@@ -77,12 +77,13 @@ DEADLY = """
 import sys
 from pathlib import Path
 import attngeo
-from attngeo.atlas import ray_tasks
+from attngeo.atlas import executors
+from attngeo.atlas.store import Store
 from tests.atlas.deadly_task import deadly_tasks
 atlas = attngeo.Atlas(sys.argv[2])
 atlas.add([])
-ray_tasks.TRIES = 3
-outcomes = ray_tasks.RayTasks(sys.argv[1], None).run(atlas._store, deadly_tasks("a", "deadly", "b"))
+executors.RAY_TRIES = 3
+outcomes = executors.ray_tasks(Store(atlas.path), deadly_tasks("a", "deadly", "b"), sys.argv[1], None)
 print(sorted(f"{outcome.reference.model} {outcome.state} {outcome.message}" for outcome in outcomes))
 """
 

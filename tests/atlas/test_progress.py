@@ -47,11 +47,10 @@ def test_another_process_sees_how_far_a_call_is(tmp_path: Path, monkeypatch: pyt
     assert attngeo.Atlas(path).status().running == ()
 
 
-@pytest.mark.parametrize("method", ["add", "organize"])
-def test_calls_that_were_killed_are_forgotten(tmp_path: Path, method: str) -> None:
-    model, path = make_models(tmp_path / "models", 1), tmp_path / "atlas"
+def test_calls_that_were_killed_are_forgotten(tmp_path: Path) -> None:
+    path = tmp_path / "atlas"
     atlas = attngeo.Atlas(path)
-    atlas.add(model, workers=0)
+    atlas.add([])
     ended = subprocess.Popen([sys.executable, "-c", ""])
     ended.wait()
     calls = {
@@ -65,10 +64,6 @@ def test_calls_that_were_killed_are_forgotten(tmp_path: Path, method: str) -> No
     status = atlas.status()
     assert status.running == (calls["elsewhere"],)
     assert str(status).splitlines()[1].startswith("running on another host")
-    if method == "add":
-        atlas.add(model, workers=0)
-    else:
-        atlas.organize(tmp_path / "missing", ["a text"], workers=0)
     assert [path.stem for path in (path / "running").iterdir()] == ["elsewhere"]
 
 

@@ -6,20 +6,18 @@ import json
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import polars as pl
 import pytest
-from typer.testing import CliRunner
 
 import attngeo
-from attngeo.cli.app import app
 from tests.atlas.small_models import make_models
+from tests.cli.commands import call, error_line
 from tests.weights.sources.hub_server import HubServer
 
 
-def run(*arguments: object) -> Any:
-    return CliRunner().invoke(app, ["atlas", *map(str, arguments)])
+def run(*arguments: object) -> subprocess.CompletedProcess[str]:
+    return call("atlas", *arguments)
 
 
 @pytest.fixture
@@ -37,22 +35,22 @@ def test_add_takes_references_and_lists(tmp_path: Path, models: list[Path]) -> N
     listed = tmp_path / "models.txt"
     listed.write_text(f"# two models\n{models[1]}\n{models[2]}\n")
     done = run("add", tmp_path / "atlas", models[0], "--list", listed, "--workers", 1)
-    assert done.exit_code == 0, done.output
+    assert done.returncode == 0, done.stderr
     assert done.stdout == "" and "3 scored, 0 linked" in done.stderr
     done = run("add", tmp_path / "atlas", *models)
-    assert done.exit_code == 0 and "3 known before, 0 failed" in done.stderr
+    assert done.returncode == 0 and "3 known before, 0 failed" in done.stderr
 
 
 def test_failures_set_the_exit_code(tmp_path: Path, models: list[Path]) -> None:
     atlas = tmp_path / "atlas"
     done = run("add", atlas, tmp_path / "none", "--workers", 0)
-    assert done.exit_code == 2
+    assert done.returncode == 2
     assert done.stderr.splitlines()[0] == f"attngeo: failed: {tmp_path / 'none'}: no such folder"
     assert "--retry" in done.stderr
-    assert run("add", atlas, tmp_path / "none", models[0], "--workers", 0).exit_code == 1
+    assert run("add", atlas, tmp_path / "none", models[0], "--workers", 0).returncode == 1
     models[1].rename(tmp_path / "none")
-    assert run("add", atlas, tmp_path / "none", "--workers", 0).exit_code == 2
-    assert run("add", atlas, tmp_path / "none", "--workers", 0, "--retry").exit_code == 0
+    assert run("add", atlas, tmp_path / "none", "--workers", 0).returncode == 2
+    assert run("add", atlas, tmp_path / "none", "--workers", 0, "--retry").returncode == 0
 
 
 def test_status(folder: Path) -> None:
@@ -70,7 +68,7 @@ def test_query_and_export(folder: Path, tmp_path: Path) -> None:
     ]  # fmt: skip
     done = run("query", folder, "select model_type from models order by 1", "--format", "json")
     assert [row["model_type"] for row in json.loads(done.stdout)] == ["bert", "gpt2", "gpt_neox"]
-    assert run("export", folder, "--out", tmp_path / "all.parquet").exit_code == 0
+    assert run("export", folder, "--out", tmp_path / "all.parquet").returncode == 0
     assert pl.read_parquet(tmp_path / "all.parquet").equals(attngeo.Atlas(folder).frame())
     assert run("export", folder, "--format", "csv").stdout.count("\n") == 31
     assert "SourceError" in run("export", folder, "--table", "failures").stdout
@@ -81,50 +79,37 @@ def test_organize_prints_means_over_texts(tmp_path: Path) -> None:
     texts.write_text("The heads of a layer read the same text.\n\nEach of them looks for something else in it.\n")
     arguments = ("organize", tmp_path / "atlas", attngeo.bundled("encoder"), "--texts", texts)
     done = run(*arguments, "--invariance", 0, "--workers", 0)
-    assert done.exit_code == 0, done.stderr
+    assert done.returncode == 0, done.stderr
     assert done.stderr.endswith("2 results computed, 0 known before, 0 failed\n")
     assert ", 2 results of networks on texts, " in run("status", tmp_path / "atlas").stdout
     assert "encoder: organized, 2 texts\n" in done.stdout and "encoder: agreement, 1 pair of texts" in done.stdout
     exported = run("export", tmp_path / "atlas", "--table", "summary", "--format", "csv")
-    assert exported.exit_code == 0 and ",gain,2," in exported.stdout
+    assert exported.returncode == 0 and ",gain,2," in exported.stdout
 
 
 @pytest.mark.parametrize(
     "arguments, message",
     [
         (["add", "NEW"], "no models named"),
-        (["add", "NEW", "two words"], "not a hub id"),
         (["add", "NEW", "--list", "LIST"], "list.txt: line 2: 'not a model': no such folder, and not a hub id"),
-        (["add", "NEW", "--list", "NEW"], "cannot be read"),
-        (["add", "NEW", "org/name", "--workers", "-1"], "workers is -1"),
         (["add", "NEW", "org/name", "--ray", "127.0.0.1:1"], "no Ray answers at 127.0.0.1:1 (Connection refused)"),
         (["add", "NEW", "org/name", "--ray=somewhere"], "somewhere: not the address of a Ray, expected HOST:PORT"),
         (["add", "NEW", "org/name", "--ray", "--workers", "0"], "workers is 0, expected at least 1 with Ray"),
         (["add", "OTHER", "org/name"], "is not an atlas"),
         (["add", "LIST", "org/name"], "is a file"),
-        (["add", "NEW", "--org", "a/b"], "not an organisation"),
         (["add", "NEW", "--revisions", "org/name@v1"], "names one revision"),
         (["organize", "NEW", "--texts", "LIST"], "no models named"),
         (["organize", "NEW", "org/name"], "--texts: missing"),
         (["organize", "NEW", "org/name", "--texts", "EMPTY"], "empty.txt: no texts, expected one per line"),
-        (["organize", "NEW", "org/name", "--texts", "NEWER"], "newer: has no .txt files"),
-        (["organize", "NEW", "org/name", "--texts", "LIST", "--stage", "values"], "stage 'values'"),
-        (["organize", "OTHER", "org/name", "--texts", "LIST"], "is not an atlas"),
         (["plot", "ATLAS"], "--figure: missing"),
         (["plot", "ATLAS", "--figure", "x.jpg"], "expected a name ending in"),
         (["plot", "ATLAS", "--figure", "x.png", "--x", "nothing"], "nothing: not a column of scores"),
-        (["plot", "ATLAS", "--figure", "x.png", "--revisions", "org/none"], "the atlas has no checkpoints of it"),
         (["published", "ATLAS"], "holds no published model"),
         (["export", "ATLAS", "--table", "nothing"], "--table nothing: expected one of scores"),
         (["query", "ATLAS", "select 'nan'::double as x", "--format", "json"], "NaN"),
         (["status", "NEW"], "no such folder"),
-        (["status", "OTHER"], "is not an atlas"),
         (["status", "NEWER"], "was written by a newer version of attngeo"),
-        (["export", "NEWER"], "was written by a newer version of attngeo"),
-        (["export", "OTHER"], "is not an atlas"),
         (["query", "ATLAS", "select"], "SQL: "),
-        (["query", "ATLAS", "from nothing"], "SQL: "),
-        (["query", "ATLAS", "copy scores to 'x.csv'"], "SQL: expected one SELECT"),
     ],
 )
 def test_bad_input_is_one_line(
@@ -146,20 +131,16 @@ def test_bad_input_is_one_line(
         "ATLAS": "atlas",
         "EMPTY": "empty.txt",
     }
-    done = run(*(places.get(argument, argument) for argument in arguments))
-    assert done.exit_code == 2 and done.stdout == ""
-    [line] = done.stderr.splitlines()
-    assert line.startswith("attngeo: error: ") and message in line
+    assert message in error_line(run(*(places.get(argument, argument) for argument in arguments)))
     assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
     assert not (tmp_path / "new").exists() and not list(tmp_path.glob("x.*"))
 
 
+@pytest.mark.slow
 def test_another_program_answers_where_a_ray_is_expected(tmp_path: Path) -> None:
     pytest.importorskip("ray")
     with HubServer({}) as other:
         address = other.url.removeprefix("http://")
         command = [sys.executable, "-m", "attngeo", "atlas", "add", tmp_path / "atlas", "org/name", "--ray", address]
         done = subprocess.run(command, capture_output=True, text=True, timeout=60)
-    assert done.returncode == 2
-    [line] = done.stderr.splitlines()
-    assert line.startswith("attngeo: error: no Ray answers at 127.0.0.1:")
+    assert error_line(done).startswith("no Ray answers at 127.0.0.1:")

@@ -23,11 +23,11 @@ PICTURES = {"slices.png", "trees.png", "sparsity.png", "heads.png"}
 
 @pytest.fixture(scope="module")
 def tensor(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A saved network tensor with a planted hierarchy, 2 layers of 6 heads."""
-    values = planted((20, 16, 12), 0)[0]
-    heads = tuple(f"L{layer}H{head}" for layer in range(2) for head in range(6))
+    """A saved network tensor with a planted hierarchy, 2 layers of 3 heads."""
+    values = planted((14, 12, 6), 0)[0]
+    heads = tuple(f"L{layer}H{head}" for layer in range(2) for head in range(3))
     path = tmp_path_factory.mktemp("tensor") / "tensor.npz"
-    return NetworkTensor(values, np.tri(20, 16, dtype=bool), heads=heads, name="planted").save(path)
+    return NetworkTensor(values, np.tri(14, 12, dtype=bool), heads=heads, name="planted").save(path)
 
 
 def test_organize_a_real_encoder(minilm: Path, tmp_path: Path) -> None:
@@ -62,7 +62,7 @@ def test_organize_a_saved_tensor_without_torch(tensor: Path, tmp_path: Path) -> 
     )
     done = run_script(script)
     assert done.returncode == 0, done.stderr
-    assert "planted: logits, 20 × 16 × 12" in done.stdout
+    assert "planted: logits, 14 × 12 × 6" in done.stdout
     for name in PICTURES:
         with Image.open(tmp_path / "out" / name) as picture:
             shown = np.asarray(picture.convert("L"))
@@ -98,7 +98,15 @@ def test_invariance_of_a_saved_tensor(tensor: Path, tmp_path: Path) -> None:
 def test_organize_an_image(tmp_path: Path) -> None:
     tiny_model("vit").save_pretrained(tmp_path / "model")
     Image.linear_gradient("L").save(tmp_path / "picture.png")
-    options = ("--image", tmp_path / "picture.png", "--stage", "probabilities", "--out", tmp_path / "out")
+    options = (
+        "--image",
+        tmp_path / "picture.png",
+        "--stage",
+        "probabilities",
+        "--no-permuted",
+        "--out",
+        tmp_path / "out",
+    )
     done = call("organize", tmp_path / "model", *options)
     assert done.returncode == 0, done.stderr
     assert "model: probabilities, 17 × 17 × 8" in done.stdout
@@ -113,7 +121,7 @@ def test_a_text_that_is_too_long_is_refused_or_truncated(tmp_path: Path) -> None
     tiny_model("bert").save_pretrained(tmp_path / "model")
     words = {word: number for number, word in enumerate(("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "word"))}
     BertTokenizer(vocab=words).save_pretrained(tmp_path / "model")
-    given = ("organize", tmp_path / "model", "--text", "word " * 100, "--out", tmp_path / "out")
+    given = ("organize", tmp_path / "model", "--text", "word " * 100, "--no-permuted", "--out", tmp_path / "out")
     line = error_line(call(*given))
     assert line.startswith("text: 102 tokens, but") and "reads at most 64" in line and "--truncate" in line
     assert not (tmp_path / "out").exists()
@@ -128,40 +136,22 @@ BAD: list[tuple[Any, str]] = [
     (["model", "--text", "a", "--no-out"], "--out: missing, name a new folder"),
     (["./nowhere", "--text", "a"], "./nowhere: no such folder, and not a hub id"),
     (["model", "--text-file", "none.txt"], "none.txt: cannot be read (No such file or directory)"),
-    (["model", "--text-file", "bytes"], "bytes: not UTF-8 text"),
-    (["model", "--text-file", "zero"], "zero: contains a zero byte; expected UTF-8 text, found binary data"),
     (["model", "--text-file", "blank.txt"], "blank.txt: empty, expected at least a word"),
     (["model", "--image", "words.txt"], "words.txt: not an image, or an incomplete one"),
-    (["model", "--image", "none.png"], "none.png: no such file"),
-    (["model", "--audio", "words.txt"], "words.txt: not a WAV file, or an incomplete one"),
     (["--tensor", "none.npz"], "none.npz: no such file"),
-    (["--tensor", "words.txt"], "words.txt: is incomplete, damaged or not a file of attngeo"),
     (
         ["--tensor", "short.npz"],
         "short.npz: is incomplete, damaged or not a file of attngeo, expected a saved network tensor",
     ),
-    (["--tensor", "short.npy"], "short.npy: is incomplete, damaged or not an array saved by NumPy"),
     (["--tensor", "nan.npy"], "nan.npy: contains NaN or Inf"),
-    (["--tensor", "inf.npz"], "inf.npz: network tensor: contains NaN or Inf"),
     (["--tensor", "line.npy"], "line.npy: expected 2-D or 3-D, got 1-D"),
-    (["--tensor", "four.npy"], "four.npy: expected 2-D or 3-D, got 4-D"),
-    (["--tensor", "empty.npy"], "empty.npy: axis 0 is empty"),
-    (["--tensor", "words.npy"], "words.npy: expected real numbers"),
     (["--tensor", "pickle.npy"], "pickle.npy: is incomplete, damaged or not an array saved by NumPy"),
-    (["--tensor", "blank.npz"], "blank.npz: mask: query 2 may attend to no key, expected at least one"),
     (["--tensor", "."], ".: is a folder, expected a file"),
     (["model", "--tensor", "good.npy"], "REF model: no model is run where --tensor is given"),
     (["--tensor", "good.npy", "--layers", "x"], "--layers x: expected numbers and ranges such as 0-5,8"),
     (["--tensor", "good.npy", "--layers", "0"], "--layers: selects what to capture"),
     (["--tensor", "good.npy", "--stack", "encoder"], "--stack: selects what to capture"),
-    (["--tensor", "good.npy", "--stage", "probabilities"], "--stage: selects what to capture"),
-    (["--tensor", "good.npy", "--truncate"], "--truncate: selects what to capture"),
-    (["--tensor", "good.npy", "--start", "here"], "start 'here'"),
     (["--tensor", "good.npy", "--device", "nowhere"], "device 'nowhere' cannot be used"),
-    (["--tensor", "good.npy", "--tree", "oak"], "unknown tree 'oak'"),
-    (["--tensor", "good.npy", "--iterations", "0"], "expected at least one iteration"),
-    (["--tensor", "good.npy", "--out", "good.npy"], "good.npy: exists already, expected a new or an empty folder"),
-    (["--tensor", "good.npy", "--out", "."], ".: exists already, expected a new or an empty folder"),
     (["--tensor", "good.npy", "--out", "no/where"], "does not exist"),
 ]
 
@@ -172,23 +162,11 @@ def bad_files(tmp_path_factory: pytest.TempPathFactory, tensor: Path) -> Path:
     folder = tmp_path_factory.mktemp("broken")
     (folder / "words.txt").write_text("words")
     (folder / "blank.txt").write_text(" \n")
-    (folder / "bytes").write_bytes(b"\xff\xfe\x00words")
-    (folder / "zero").write_bytes(b"PK\x03\x00words")
     (folder / "short.npz").write_bytes(tensor.read_bytes()[:2000])
     np.save(folder / "good.npy", np.eye(4))
-    (folder / "short.npy").write_bytes((folder / "good.npy").read_bytes()[:150])
     np.save(folder / "nan.npy", np.full((3, 3, 3), np.nan))
-    loaded = NetworkTensor.load(tensor)
-    blank = loaded.mask.copy()
-    blank[2] = False
-    for name, changes in (("inf.npz", {"values": loaded.values + np.inf}), ("blank.npz", {"mask": blank})):
-        with np.load(tensor) as stored:
-            np.savez(folder / name, **dict(stored) | changes)
     np.save(folder / "line.npy", np.ones(3))
-    np.save(folder / "four.npy", np.ones((2, 2, 2, 2)))
-    np.save(folder / "words.npy", np.array([["a", "b"]]))
     np.save(folder / "pickle.npy", np.array([[print]]), allow_pickle=True)
-    np.save(folder / "empty.npy", np.ones((0, 3)))
     return folder
 
 

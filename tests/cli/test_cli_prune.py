@@ -8,15 +8,14 @@ import subprocess
 import sys
 import wave
 from pathlib import Path
-from typing import Any
+from subprocess import CompletedProcess
 
 import numpy as np
 import pytest
 from safetensors.numpy import save_file
-from typer.testing import CliRunner
 
 import attngeo
-from attngeo.cli.app import app
+from tests.cli.commands import call, error_line
 
 pytest.importorskip("transformers")
 
@@ -24,16 +23,16 @@ DECODER = str(attngeo.bundled("decoder"))
 DATA = Path(__file__).parents[1] / "data"
 AUSTEN, MELVILLE = DATA / "austen.txt", DATA / "melville.txt"
 SMALL_SIDE = {"layers": 1, "attention_heads": 2, "ffn_dim": 16}  # of an encoder or a decoder
-EMPTY, SHORT = "empty.txt", "short.txt"  # written by the test
+EMPTY = "empty.txt"  # written by the test
 
 
-def run(*arguments: object) -> Any:
-    return CliRunner().invoke(app, ["prune", *map(str, arguments)])
+def run(*arguments: object) -> CompletedProcess[str]:
+    return call("prune", *arguments)
 
 
 def test_a_smaller_model_is_written(tmp_path: Path) -> None:
     done = run(DECODER, "--text-file", AUSTEN, "--eval-file", MELVILLE, "--out", tmp_path / "small")
-    assert done.exit_code == 0, done.output
+    assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
     assert lines[0] == "5 of 16 heads (31.2%) of bert, chosen by refit"
     assert lines[2].split() == ["layer", "removed", "cost"]
@@ -51,7 +50,7 @@ def test_a_smaller_model_is_written(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_all_methods_are_compared(tmp_path: Path) -> None:
     done = run(DECODER, "--text-file", AUSTEN, "--out", tmp_path / "small", "--heads", 2, "--compare", "--curve")
-    assert done.exit_code == 0, done.output
+    assert done.returncode == 0, done.stderr
     rows = {line.split()[0] for line in done.stdout.splitlines() if " / " in line}
     assert rows >= {"refit", "error", "sensitivity", "folders", "entropy", "random"}
     assert "12%" in done.stdout and "69%" in done.stdout
@@ -65,16 +64,10 @@ def test_all_methods_are_compared(tmp_path: Path) -> None:
         (("--text-file", DATA / "none.txt"), "none.txt: cannot be read"),
         (("--image", DATA / "none.png"), "none.png"),
         (("--audio", DATA / "none.wav"), "none.wav: no such file"),
-        (("--text-file", AUSTEN, "--share", 1.5), "share is 1.5, expected a number above 0 and below 1"),
-        (("--text-file", AUSTEN, "--share", 0.5, "--heads", 3), "expected one of the two"),
         (("--text-file", AUSTEN, "--method", "luck"), "method 'luck': expected one of"),
         (("--text-file", AUSTEN, "--uniform"), "uniform: model type bert"),
         (("--text-file", EMPTY), "empty.txt: empty, expected at least a word"),
-        (("--text-file", AUSTEN, "--tokens", 0), "tokens is 0, expected a whole number from 1 on"),
-        (("--text-file", SHORT), "tokens to fit with, the refit needs at least 32 (about 42 in all"),
         (("--text-file", AUSTEN, "--eval-file", EMPTY), "empty.txt: empty, expected at least a word"),
-        (("--text-file", AUSTEN, "--unit", "layer"), "unit 'layer': expected one of query, group"),
-        (("--text-file", AUSTEN, "--heads", 16), "heads is 16, but the model has 16; expected fewer"),
         (("--image", DATA / "austen.txt"), "austen.txt"),
         (("--text-file", AUSTEN, "--target", "a"), "target: is read by a decoder beside sounds, but the inputs"),
     ],
@@ -84,12 +77,8 @@ def test_bad_input_is_one_line(
 ) -> None:
     made = tmp_path_factory.mktemp("texts")
     (made / EMPTY).write_text(" \n")
-    (made / SHORT).write_text("It is a truth universally acknowledged, that")
-    arguments = tuple(made / one if one in (EMPTY, SHORT) else one for one in arguments)
-    done = run(DECODER, *arguments, "--out", tmp_path / "small")
-    assert done.exit_code == 2
-    (line,) = done.stderr.splitlines()
-    assert line.startswith("attngeo: error: ") and message in line
+    arguments = tuple(made / one if one == EMPTY else one for one in arguments)
+    assert message in error_line(run(DECODER, *arguments, "--out", tmp_path / "small"))
     assert not list(tmp_path.iterdir())
 
 
@@ -98,14 +87,8 @@ def test_a_text_that_is_too_short_to_choose_heads_well_is_told(lines: int, is_to
     text = tmp_path / "text.txt"
     text.write_text("It is a truth universally acknowledged, that a single man must be in want of a wife.\n" * lines)
     done = run(DECODER, "--text-file", text, "--method", "error", "--out", tmp_path / "small")
-    assert done.exit_code == 0, done.output
+    assert done.returncode == 0, done.stderr
     assert ("are too few to choose heads well; use about 16,000" in done.stderr) == is_told
-
-
-def test_a_share_that_would_empty_layers_is_cut(tmp_path: Path) -> None:
-    done = run(DECODER, "--text-file", AUSTEN, "--share", 0.95, "--method", "error", "--out", tmp_path / "small")
-    assert done.exit_code == 0, done.output
-    assert "12 heads are removed instead of 15: every layer keeps at least one query head" in done.stdout
 
 
 def test_images_calibrate_a_vision_model(tmp_path: Path) -> None:
@@ -121,7 +104,7 @@ def test_images_calibrate_a_vision_model(tmp_path: Path) -> None:
         image.fromarray(pixels).save(tmp_path / f"{number}.png")
         options += ["--image", tmp_path / f"{number}.png"]
     done = run(tmp_path / "vit", *options, "--heads", 2, "--method", "error", "--out", tmp_path / "small")
-    assert done.exit_code == 0, done.output
+    assert done.returncode == 0, done.stderr
     assert "squared error relative to the output" in done.stdout
     assert attngeo.load_pruned(tmp_path / "small").config.attngeo_pruned["refit"]["applied"]
 
@@ -146,24 +129,10 @@ def test_sounds_calibrate_whisper(tmp_path: Path) -> None:
     done = run(
         tmp_path / "whisper", *options, "--heads", 2, "--method", "error", "--no-refit", "--out", tmp_path / "small"
     )
-    assert done.exit_code == 0, done.output
+    assert done.returncode == 0, done.stderr
     plan = attngeo.PrunePlan.load(tmp_path / "small" / "plan.json")
     assert set(plan.stacks) == {"encoder", "decoder", "cross"} and len(plan.removed) == 2
     assert plan.statistics.layers["encoder", 0].tokens == 25  # half a second: 50 frames, the rest is padding
-
-
-def test_models_that_cannot_be_pruned_are_refused(tmp_path: Path) -> None:
-    torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")
-    tokenizer = transformers.AutoTokenizer.from_pretrained(DECODER)
-    model = transformers.AutoModelForCausalLM.from_pretrained(DECODER)
-    with torch.no_grad():
-        model.bert.encoder.layer[2].attention.self.value.weight[0, 0] = torch.nan
-    model.save_pretrained(tmp_path / "nan")
-    tokenizer.save_pretrained(tmp_path / "nan")
-    done = run(tmp_path / "nan", "--text-file", AUSTEN, "--out", tmp_path / "small")
-    expected = "bert.encoder.layer.2.attention.self.value.weight: contains NaN or infinity; expected finite weights"
-    assert done.exit_code == 2 and expected in done.stderr.splitlines()[-1], done.output
-    assert not (tmp_path / "small").exists()
 
 
 @pytest.mark.parametrize("name", ["bloom", "gemma3"])
@@ -182,19 +151,20 @@ def test_a_type_that_cannot_be_pruned_is_refused_before_its_weights_are_loaded(n
         writer.close()
     done = run(tmp_path, "--text-file", AUSTEN, "--out", tmp_path / "small")
     expected = f"attngeo: error: model type {name}: removing heads is supported for bert, roberta"
-    assert done.exit_code == 2 and done.stderr.startswith(expected), done.output
+    assert done.returncode == 2 and done.stderr.startswith(expected), done.stderr
 
 
 def test_an_existing_folder_is_not_overwritten(tmp_path: Path) -> None:
     (tmp_path / "kept.txt").write_text("mine")
     done = run(DECODER, "--text-file", AUSTEN, "--out", tmp_path)
-    assert done.exit_code == 2 and "exists already, expected a new or an empty folder" in done.stderr
+    assert done.returncode == 2 and "exists already, expected a new or an empty folder" in done.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["kept.txt"]
 
 
 def test_weights_that_do_not_fit_are_one_line(tmp_path: Path) -> None:
     """A limit on the size of files stands for a full disk; the calibration itself writes none."""
-    command = [sys.executable, "-m", "attngeo", "prune", DECODER, "--text-file", AUSTEN, "--method", "error"]
+    options = ["--text-file", AUSTEN, "--method", "error", "--tokens", "1024"]
+    command = [sys.executable, "-m", "attngeo", "prune", DECODER, *options]
     limited = ["bash", "-c", 'ulimit -f 1000; exec "$@"', "bash", *map(str, command), "--out", str(tmp_path / "small")]
     done = subprocess.run(limited, capture_output=True, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"})
     assert done.returncode == 2

@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import pytest
-from typer.testing import CliRunner
 
 import attngeo
-from attngeo.cli import app
+from tests.cli.commands import call, error_line
 
 ENCODER, DECODER = (str(attngeo.bundled(name)) for name in ("encoder", "decoder"))
-run = CliRunner()
 
 
-def call(*arguments: str):
-    return run.invoke(app, ["report", *map(str, arguments)])
+def report(*arguments: object):
+    return call("report", *arguments)
 
 
 def test_a_report_of_weights_alone_needs_no_input(tmp_path):
     path = tmp_path / "weights.html"
-    done = call(ENCODER, DECODER, "--out", path)
-    assert done.exit_code == 0 and done.stdout == "" and f"attngeo: wrote {path}" in done.stderr
+    done = report(ENCODER, DECODER, "--out", path)
+    assert done.returncode == 0 and done.stdout == "" and f"attngeo: wrote {path}" in done.stderr
     text = path.read_text("utf-8")
     assert "clearly symmetric (median 0.60" in text and 'id="attention"' not in text
     assert path.stat().st_size < 3_000_000
@@ -32,8 +30,8 @@ def test_a_report_of_an_input_a_saved_result_and_another_model(tmp_path):
     text.write_text("The sea was calm and the night was long.")
     attngeo.score(ENCODER, layers=[0, 1]).save(table)
     options = ("--against", DECODER, "--layers", "0-1", "--stage", "logits", "--out", path)
-    done = call(ENCODER, table, "--text-file", text, *options)
-    assert done.exit_code == 0, done.output
+    done = report(ENCODER, table, "--text-file", text, *options)
+    assert done.returncode == 0, done.stderr
     written = path.read_text("utf-8")
     assert '"stage":"logits"' in written and '<section id="comparison"' in written
     assert (
@@ -62,9 +60,7 @@ def test_a_report_of_an_input_a_saved_result_and_another_model(tmp_path):
 )
 def test_what_is_wrong_is_said_in_one_line(arguments, message, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    done = call(*arguments)
-    assert done.exit_code == 2
-    assert message in done.stderr and done.stderr.startswith("attngeo: error: ") and done.stderr.count("\n") == 1
+    assert message in error_line(report(*arguments))
     assert list(tmp_path.iterdir()) == []
 
 
@@ -73,6 +69,5 @@ def test_a_text_for_a_model_of_images_names_the_option_to_use(tmp_path):
     size = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
     model = transformers.ViTModel(transformers.ViTConfig(image_size=32, patch_size=16, **size))
     model.save_pretrained(tmp_path / "vit")
-    done = call(tmp_path / "vit", "--text", "a", "--out", tmp_path / "report.html")
-    found = "/vit: reads images, not texts, and there is no file 'a'; give the path of one (--image)\n"
-    assert done.exit_code == 2 and done.stderr.startswith("attngeo: error: ") and done.stderr.endswith(found)
+    line = error_line(report(tmp_path / "vit", "--text", "a", "--out", tmp_path / "report.html"))
+    assert line.endswith("/vit: reads images, not texts, and there is no file 'a'; give the path of one (--image)")

@@ -10,12 +10,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-import numpy as np
 import polars as pl
 import pytest
 
 import attngeo
-from tests.applications.compare.llama_pairs import random_model, save_model
 from tests.cli.commands import call, error_line, run, run_script
 
 
@@ -32,40 +30,16 @@ def test_the_module_and_the_script_are_the_same_command():
     assert printed == run("--version").stdout == f"attngeo {attngeo.__version__}\n"
 
 
-def test_help_and_scoring_do_not_import_torch(minilm, smollm2):
-    for arguments in (["--help"], ["score", str(minilm), str(smollm2), "--published", "--layers", "0"]):
-        done = run_script(
-            f"import sys; sys.argv = ['attngeo', *{arguments!r}]\n"
-            "from attngeo.cli import main\n"
-            "try: main()\n"
-            "except SystemExit as done: assert not done.code, done.code\n"
-            "sys.exit('torch imported' if 'torch' in sys.modules else 0)"
-        )
-        assert done.returncode == 0, done.stderr
-
-
-def test_importing_the_command_line_loads_no_large_library():
-    heavy = "{'numpy', 'polars', 'matplotlib', 'scipy', 'rich', 'huggingface_hub'}"
-    assert run_script(f"import sys, attngeo.cli; sys.exit(','.join({heavy} & set(sys.modules)))").stderr.strip() == ""
-
-
-def test_a_piped_table_is_plain_text(minilm):
-    done = run("score", minilm)
-    assert (done.returncode, done.stderr) == (0, "") and "\x1b" not in done.stdout
-    lines = done.stdout.splitlines()
-    assert lines[0] == f"{minilm}  encoder" and lines[1].split()[:2] == ["layer", "symmetry"]
-    assert [line.split()[0] for line in lines[2:8]] == list("012345")
-    assert lines[-1].startswith("z: ")  # the legend
-
-
-def test_forms_without_a_score_are_named_once(tmp_path):
-    tensors = random_model(0, layers=2)
-    name = "model.layers.1.self_attn.q_proj.weight"
-    model = save_model(tmp_path / "model", tensors | {name: np.zeros_like(tensors[name])})
-    done = call("score", model, "--out", tmp_path / "scores.json")
-    text = f"{model}: no score where the query, the key or their product is zero: L1"
-    assert done.returncode == 0
-    assert done.stderr == f"attngeo: {text}\nattngeo: wrote {tmp_path / 'scores.json'}\n"
+def test_scoring_every_kind_of_file_does_not_import_torch(minilm, smollm2):
+    words = ["attngeo", "score", str(minilm), str(smollm2), "--published", "--layers", "0"]
+    done = run_script(
+        f"import sys; sys.argv = {words}\n"
+        "from attngeo.cli import main\n"
+        "try: main()\n"
+        "except SystemExit as done: assert not done.code, done.code\n"
+        "sys.exit('torch imported' if 'torch' in sys.modules else 0)"
+    )
+    assert done.returncode == 0, done.stderr
 
 
 def test_json_rows_are_the_frame(minilm):
@@ -120,12 +94,13 @@ def test_a_folder_whose_name_is_not_text_is_one_line(minilm, tmp_path):
     assert line.endswith("is not valid UTF-8, expected another name: model= or a link to it")
 
 
-def test_two_models_and_a_figure(tmp_path):
+def test_two_models_and_a_figure_of_any_format(tmp_path):
     models = [attngeo.bundled(name) for name in ("encoder", "decoder")]
-    done = call("score", *models, "--figure", tmp_path / "both.png")
-    assert done.returncode == 0, done.stderr
+    for suffix, signature in {"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}.items():
+        done = call("score", *models, "--no-nulls", "--figure", tmp_path / f"both.{suffix}")
+        assert done.returncode == 0, done.stderr
+        assert (tmp_path / f"both.{suffix}").read_bytes().startswith(signature)
     assert f"{models[0]}  encoder" in done.stdout and f"{models[1]}  decoder" in done.stdout
-    assert (tmp_path / "both.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_published_gives_the_percentile_of_a_new_model(minilm):

@@ -25,7 +25,7 @@ def test_damaged_data_is_refused_before_it_is_decoded(tmp_path: Path, monkeypatc
     whole = parquet_bytes(FRAME, {})
     monkeypatch.setattr(pl, "read_parquet", lambda _: pytest.fail("the damaged data was decoded"))
     end = len(whole) - 8 - int.from_bytes(whole[-8:-4], "little")
-    for at in range(4, end):
+    for at in range(4, end, 7):
         path.write_bytes(whole[:at] + bytes([whole[at] ^ 16]) + whole[at + 1 :])
         with pytest.raises(ValueError, match="the digest of the data is wrong"):
             read_parquet(path)
@@ -37,7 +37,7 @@ def test_a_damaged_byte_of_the_metadata_is_noticed(tmp_path: Path) -> None:
     whole = parquet_bytes(FRAME, {"notes": "[]"})
     begin = len(whole) - 8 - int.from_bytes(whole[-8:-4], "little")
     silent = []
-    for at in range(begin, len(whole)):
+    for at in range(begin, len(whole), 3):
         path.write_bytes(whole[:at] + bytes([whole[at] ^ 1 << at % 3]) + whole[at + 1 :])
         try:
             frame, _ = read_parquet(path)

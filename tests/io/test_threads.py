@@ -72,26 +72,6 @@ def test_after_an_error_no_span_is_begun_and_none_is_left_unfinished(
     assert len(begun) == 2  # and no thread has begun another
 
 
-def test_spread_inside_of_spread_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    # Several callers fill the pool with tasks that spread again: nobody may wait for a helper that never begins.
-    monkeypatch.setattr(threads, "thread_count", lambda: 2)
-    visited: list[int] = []
-
-    def outer(lo: int, hi: int) -> None:
-        threads.spread(lambda lo, hi: visited.extend(range(lo, hi)), 10, 10)
-
-    callers = [
-        threading.Thread(target=threads.spread, args=(outer, 20, 20), daemon=True)  # daemon: a deadlock fails the test
-        for _ in range(4)
-    ]
-    for caller in callers:
-        caller.start()
-    for caller in callers:
-        caller.join(30)
-    assert not any(caller.is_alive() for caller in callers)
-    assert len(visited) == 4 * 20 * 10
-
-
 @pytest.mark.parametrize(
     ("asked", "count"), [("1", 1), (" 1 ,4", 1), ("0", 1), ("²", None), ("many", None), ("", None)]
 )

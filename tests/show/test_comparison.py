@@ -7,10 +7,10 @@ from dataclasses import replace
 import numpy as np
 
 import attngeo
-from attngeo.applications.compare.change import change_frame
-from attngeo.applications.compare.comparison import ModelComparison
-from attngeo.applications.compare.model_map import FORMS, ModelMap, Pair
+from attngeo.applications.compare.change import COLUMNS
+from attngeo.applications.compare.comparison import FORMS, ModelComparison, ModelMap, Pair
 from attngeo.applications.compare.relation import Relation
+from attngeo.io.tables import table_of
 from attngeo.show import comparison_report, comparison_section, model_map_report, model_map_section
 from tests.show.same import same
 
@@ -69,7 +69,7 @@ def test_the_colours_of_models_that_do_not_differ_begin_at_no_change() -> None:
 
 def test_models_without_comparable_forms_are_described_in_words(pair_comparison) -> None:
     related = Relation.none("wide and narrow have the widths 128 and 32: forms of different width have no cosine")
-    unlike = ModelComparison("wide", "narrow", change_frame([]), related)
+    unlike = ModelComparison("wide", "narrow", table_of([], COLUMNS), related)
     drawn = "".join(text.get_text() for ax in unlike.plot().axes for text in ax.texts)
     assert all("".join(line.split()) in "".join(drawn.split()) for line in unlike.words())
     unlike = replace(unlike, distance=pair_comparison.distance)

@@ -7,17 +7,26 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from attngeo.arguments import whole_number
-from attngeo.atlas.executors import Executor, InProcess, LocalProcesses
-from attngeo.atlas.frames import failures_frame, models_frame, run_query, scores_frame
+from attngeo.atlas.executors import Executor, check_ray, in_process, local_processes, ray_tasks
 from attngeo.atlas.progress import CallProgress, RunningCall, running_calls
-from attngeo.atlas.ray_tasks import RayTasks
+from attngeo.atlas.query import run_query
 from attngeo.atlas.reference import references
 from attngeo.atlas.store import Store
 from attngeo.atlas.task import Outcome, ScoreOptions, ScoreTask, Task
+from attngeo.atlas.views import (
+    agreement_frame,
+    beside_published,
+    model_points,
+    networks_frame,
+    published_points,
+    summarize,
+    training_records,
+)
 from attngeo.display import draw
 from attngeo.errors import InputError
 from attngeo.io.progress import accepts_progress_bar
@@ -193,13 +202,14 @@ class Atlas:
         from attngeo.atlas.organize import Invariance, Trees, checked_texts, load_network, organize_tasks
 
         named = references(refs)
-        invariance = None if invariance is None else whole_number(invariance, "invariance")
+        some = None if invariance is None else whole_number(invariance, "invariance")
         trees = Trees(stack, truncate, seed, stage, permuted)
         contrasts = Invariance(stack, truncate, seed, invariance_heads)
         checked = checked_texts(texts)
         executor = _executor(workers, ray)
         self._store.create()
-        failures, tasks = organize_tasks(self._store, named, checked, trees, contrasts, invariance, retry)
+        asked = [(trees, checked), (contrasts, checked[:some])]
+        failures, tasks = organize_tasks(self._store, named, asked, retry)
         counts = self._run(tasks, failures, executor, retry, progress, say)
         load_network.cache_clear()  # where the tasks ran in this process
         return Organized(counts["scored"], counts["known"], counts["failed"])
@@ -224,56 +234,46 @@ class Atlas:
                     left.append(task)
                 else:
                     call.add(known)
-            with closing(executor.run(store, left)) as outcomes:
+            with closing(executor(store, left)) as outcomes:
                 for outcome in outcomes:
                     call.add(outcome)
         return call.counts
 
+    def _checked(self) -> Store:
+        """Return the files of the atlas; InputError unless there is one."""
+        self._store.check()
+        return self._store
+
     def organized(self) -> pl.DataFrame:
         """Return head trees and sparsity of organised networks: one row per network, options and text."""
-        from attngeo.atlas.summary import networks_frame
-
-        self._store.check()
-        return networks_frame(self._store, "organized")
+        return networks_frame(self._checked(), "organized")
 
     def invariance(self) -> pl.DataFrame:
         """Return the softmax invariance of organised networks: one row per network, options and text."""
-        from attngeo.atlas.summary import networks_frame
-
-        self._store.check()
-        return networks_frame(self._store, "invariance")
+        return networks_frame(self._checked(), "invariance")
 
     def agreement(self) -> pl.DataFrame:
         """Return how well head geometries on two texts agree: one row per network, options and pair of texts."""
-        from attngeo.atlas.summary import agreement_frame
-
-        self._store.check()
-        return agreement_frame(self._store)
+        return agreement_frame(self._checked())
 
     def summary(self) -> pl.DataFrame:
         """Return the mean over texts of each figure of each organised network, with its 95% interval and its control.
 
         The figures are those of `organized()`, `invariance()` and `agreement()`.
         """
-        from attngeo.atlas.summary import summarize
-
-        self._store.check()
-        return summarize(self._store)
+        return summarize(self._checked())
 
     def frame(self) -> pl.DataFrame:
         """Return the scores of all models: one row per layer and per head, with the columns of a `ScoreTable`."""
-        self._store.check()
-        return scores_frame(self._store)
+        return self._checked().scores()
 
     def models(self) -> pl.DataFrame:
         """Return one row per model: its commit, the options, and the part that holds its scores."""
-        self._store.check()
-        return models_frame(self._store)
+        return self._checked().models()
 
     def failures(self) -> pl.DataFrame:
         """Return one row per reference that could not be scored: the kind of the error and its message."""
-        self._store.check()
-        return failures_frame(self._store)
+        return self._checked().failures()
 
     def sql(self, query: str) -> pl.DataFrame:
         """Return the result of a SELECT over the tables of the atlas; needs DuckDB.
@@ -286,8 +286,7 @@ class Atlas:
         >>> atlas.sql("select count(*) as layers from scores where head is null").item()
         4
         """
-        self._store.check()
-        return run_query(self._store, query)
+        return run_query(self._checked(), query)
 
     def plot(self, x: str = "symmetry", y: str = "directionality", *, revisions: str | None = None) -> Figure:
         """Return a figure of all models in the plane of two columns of the scores, or of one run over its steps.
@@ -302,8 +301,6 @@ class Atlas:
         >>> [panel.get_title("left") for panel in atlas.plot().axes]
         ['encoders', 'decoders']
         """
-        from attngeo.atlas.views import model_points, published_points, training_records
-
         frame = self.frame()
         if frame.is_empty():
             raise InputError(f"{self.path}: has no scores to draw, add models first")
@@ -313,20 +310,17 @@ class Atlas:
 
     def published(self, *, layers: bool = False) -> pl.DataFrame:
         """Return the scores of published models next to the published ones: medians per stack, or one row per layer."""
-        from attngeo.atlas.views import beside_published
-
         return beside_published(self.frame(), layers=layers)
 
     def status(self) -> AtlasStatus:
         """Return how many models and failures the atlas holds; other processes may be writing to it."""
-        self._store.check()
-        failures = failures_frame(self._store).height
-        models = models_frame(self._store)
-        parts, organized, invariance = (len(self._store.names(t)) for t in ("scores", "organized", "invariance"))
+        store = self._checked()
+        models = store.models()
+        parts, organized, invariance = (len(store.names(table)) for table in ("scores", "organized", "invariance"))
+        failures = store.failures().height
         copies = models.height - models["part"].n_unique()
         running = tuple(running_calls(self.path))
-        size = self._store.size()
-        return AtlasStatus(models.height, copies, failures, parts, size, organized + invariance, running)
+        return AtlasStatus(models.height, copies, failures, parts, store.size(), organized + invariance, running)
 
 
 def _executor(workers: int | None, ray: bool | str) -> Executor:
@@ -337,5 +331,7 @@ def _executor(workers: int | None, ray: bool | str) -> Executor:
     if ray is not False:
         if workers == 0:
             raise InputError("workers is 0, expected at least 1 with Ray")
-        return RayTasks(None if ray is True else ray, workers)
-    return InProcess() if workers == 0 else LocalProcesses(workers or core_count())
+        address = None if ray is True else ray
+        check_ray(address)
+        return partial(ray_tasks, address=address, workers=workers)
+    return in_process if workers == 0 else partial(local_processes, count=workers or core_count())

@@ -3,7 +3,7 @@
 Trees, Invariance   what is asked of a network on a text; its options are part of the hash that names the results
 OrganizeTask        one question about one network on one text
 organize_tasks      all tasks of one call of `Atlas.organize`
-Text, read_texts    texts, from a file or a folder
+read_texts          the texts of a file or a folder
 """
 
 from __future__ import annotations
@@ -47,26 +47,19 @@ OPENING = 60  # characters of a text that its rows repeat
 # ---- texts
 
 
-@dataclass(frozen=True)
-class Text:
-    """One text.
+def text_digest(text: str) -> str:
+    """Return a hash of a text, by which its rows name it.
 
-    >>> Text("It is a truth universally acknowledged").digest
+    >>> text_digest("It is a truth universally acknowledged")
     '1e7936ec72c4'
     """
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
 
-    content: str
 
-    @property
-    def digest(self) -> str:
-        """Return a hash of the text, by which its rows name it."""
-        return hashlib.sha256(self.content.encode()).hexdigest()[:12]
-
-    @property
-    def opening(self) -> str:
-        """Return the first words."""
-        words = " ".join(self.content[: 4 * OPENING].split())
-        return words if len(words) <= OPENING else words[: OPENING - 1].rstrip() + "…"
+def opening(text: str) -> str:
+    """Return the first words of a text."""
+    words = " ".join(text[: 4 * OPENING].split())
+    return words if len(words) <= OPENING else words[: OPENING - 1].rstrip() + "…"
 
 
 def read_texts(path: str | os.PathLike[str]) -> list[str]:
@@ -91,7 +84,7 @@ def read_texts(path: str | os.PathLike[str]) -> list[str]:
     return texts
 
 
-def checked_texts(texts: Iterable[str]) -> list[Text]:
+def checked_texts(texts: Iterable[str]) -> list[str]:
     """Return texts that were given in Python, each once."""
     given = [texts] if isinstance(texts, str) else list(texts)
     for text in given:
@@ -99,7 +92,7 @@ def checked_texts(texts: Iterable[str]) -> list[Text]:
             raise InputError(f"texts: found {text!r}, expected texts of at least a word")
     if not given:
         raise InputError("texts: none were given, expected at least one")
-    return [Text(text) for text in dict.fromkeys(given)]
+    return list(dict.fromkeys(given))
 
 
 # ---- questions
@@ -118,13 +111,13 @@ class Question(Options):
         check_stack(self.stack)
         whole_number(self.seed, "seed")
 
-    def answer(self, loaded: LoadedModel, text: Text) -> list[list[Row]]:
+    def answer(self, loaded: LoadedModel, text: str) -> list[list[Row]]:
         """Return the rows for each of the tables."""
         raise NotImplementedError
 
-    def _capture(self, loaded: LoadedModel, text: Text, stage: str) -> NetworkTensor:
+    def _capture(self, loaded: LoadedModel, text: str, stage: str) -> NetworkTensor:
         options: dict[str, Any] = {"stack": self.stack, "truncate": self.truncate, "tokenizer": loaded.tokenizer}
-        found = capture(loaded.model, text.content, stage=stage, **options)
+        found = capture(loaded.model, text, stage=stage, **options)
         assert isinstance(found, NetworkTensor)
         return found
 
@@ -141,7 +134,7 @@ class Trees(Question):
         super().__post_init__()
         check_stage(self.stage)
 
-    def answer(self, loaded: LoadedModel, text: Text) -> list[list[Row]]:
+    def answer(self, loaded: LoadedModel, text: str) -> list[list[Row]]:
         tensor = self._capture(loaded, text, self.stage)
         organization = organize(tensor)
         comparison = organization.expand().compare(self.seed, permuted=self.permuted)
@@ -158,7 +151,7 @@ class Trees(Question):
                 if profile.holder is not None:
                     row[f"exponent_{name}"] = null_if_nan(profile.holder.exponent)
         # How many query heads of each layer of the full model share a key head.
-        reads = modality(text.content, loaded, self.stack)
+        reads = modality(text, loaded, self.stack)
         stack = choose_stack(loaded, attention_stacks(loaded.model), self.stack, reads)
         groups = {attention.layer: attention.group for attention in stack.attentions}
         return [[row | _shared_keys(tree, tensor.heads, groups)], _pairs(tree, affinity, tensor.heads)]
@@ -175,12 +168,12 @@ class Invariance(Question):
         super().__post_init__()
         whole_number(self.heads, "invariance_heads")
 
-    def answer(self, loaded: LoadedModel, text: Text) -> list[list[Row]]:
+    def answer(self, loaded: LoadedModel, text: str) -> list[list[Row]]:
         tensor = self._capture(loaded, text, "logits")
         count = len(tensor.heads)
         chosen = list(range(count))
         if 0 < self.heads < count:
-            rng = np.random.default_rng([self.seed, int(text.digest, 16)])
+            rng = np.random.default_rng([self.seed, int(text_digest(text), 16)])
             chosen = sorted(rng.choice(count, self.heads, replace=False).tolist())
         # Intervals come from the spread between texts, so that no bootstrap over heads is needed.
         report = softmax_invariance(tensor, heads=chosen, bootstrap=0, seed=self.seed)
@@ -235,12 +228,8 @@ class NetworkTask(Task):
     version = 2
 
     @property
-    def failure(self) -> str:
-        return digest("organize", self.reference.model, self.reference.revision)
-
-    @property
-    def about(self) -> dict[str, Any]:
-        return {"options": "organize"}
+    def asked(self) -> tuple[str, ...]:
+        return ("organize",)
 
 
 @dataclass(frozen=True)
@@ -248,25 +237,20 @@ class OrganizeTask(NetworkTask):
     """One question about one network on one text."""
 
     content: str  # what all results of the network depend on
-    text: Text
+    text: str
     question: Question
 
     @property
     def part(self) -> str:
         """Return the name of the files that hold the answer."""
-        return digest(self.content, self.text.content, self.question.tables[0], self.question.text)
+        return digest(self.content, self.text, self.question.tables[0], self.question.text)
 
     @property
-    def failure(self) -> str:
-        about = (self.text.content, self.question.tables[0], self.question.text)
-        return digest("organize", self.reference.model, self.reference.revision, *about)
-
-    @property
-    def about(self) -> dict[str, Any]:
-        return {"options": f"{self.question.tables[0]} {self.question.text}".strip(), "part": self.part}
+    def asked(self) -> tuple[str, ...]:
+        return f"{self.question.tables[0]} {self.question.text}".strip(), self.text
 
     def named(self, message: str) -> str:
-        return f"{self.text.opening!r}: {message}"
+        return f"{opening(self.text)!r}: {message}"
 
     def is_known(self, store: Store) -> bool:
         row = store.row(self.question.tables[0], self.part)
@@ -290,7 +274,7 @@ class OrganizeTask(NetworkTask):
                 return network.fail(store, error)
             answers = self.question.answer(loaded, self.text)
         figures = {"content": self.content, "options": self.question.text, "results": self.version}
-        answers[0][0] |= figures | {"text": self.text.digest, "opening": self.text.opening}
+        answers[0][0] |= figures | {"text": text_digest(self.text), "opening": opening(self.text)}
         # The row last: where there is a row, there are pairs.
         for table, rows in reversed(list(zip(self.question.tables, answers, strict=True))):
             store.write(table, self.part, [row | {"part": self.part} for row in rows])
@@ -300,14 +284,13 @@ class OrganizeTask(NetworkTask):
 def organize_tasks(
     store: Store,
     references: Sequence[Reference],
-    texts: Sequence[Text],
-    trees: Trees,
-    invariance: Invariance,
-    invariance_texts: int | None,
+    asked: Sequence[tuple[Question, Sequence[str]]],
     retry: bool,
 ) -> tuple[list[Outcome], list[Task]]:
-    """Return the failures of networks that cannot be found, and the tasks; those of one network follow each other."""
-    asked: list[tuple[Question, Sequence[Text]]] = [(trees, texts), (invariance, texts[:invariance_texts])]
+    """Return the failures of networks that cannot be found, and the tasks; those of one network follow each other.
+
+    asked: each question with the texts on which it is asked
+    """
     failures: list[Outcome] = []
     tasks: list[Task] = []
     for reference in references:

@@ -86,7 +86,7 @@ class CallProgress:
         self._path = root / RUNNING / f"{socket.gethostname()}-{os.getpid()}-{id(self)}.json"
 
     def __enter__(self) -> CallProgress:
-        running_calls(self._path.parents[1], forget=True)
+        running_calls(self._path.parents[1])
         self._write()
         return self
 
@@ -120,21 +120,18 @@ class CallProgress:
             save_json(self._path, KIND, as_plain(call))
 
 
-def running_calls(root: Path, forget: bool = False) -> list[RunningCall]:
-    """Return the calls that are at work in an atlas.
-
-    forget: remove the files of calls that were killed
-    """
+def running_calls(root: Path) -> list[RunningCall]:
+    """Return the calls that are at work in an atlas, and remove the files of calls that were killed."""
     calls = []
     for path in sorted((root / RUNNING).glob("*.json")):
-        with suppress(OSError):  # it has just been removed
-            try:
-                call = from_plain(RunningCall, load_json(path, KIND))
-            except AttngeoError:  # removed, or damaged
-                call = None
-            if call is not None and call.alive:
-                calls.append(call)
-            elif forget:
+        try:
+            call = from_plain(RunningCall, load_json(path, KIND))
+        except AttngeoError:  # removed, or damaged
+            call = None
+        if call is not None and call.alive:
+            calls.append(call)
+        else:
+            with suppress(OSError):  # removed by another process, or of another user
                 path.unlink()
     return calls
 

@@ -139,6 +139,11 @@ TABLES = {
 }
 
 
+STATE = ("model", "revision", "commit", "options")  # what identifies a row of the table of models
+IN_FRAME = (*STATE, "model_type")  # columns of the table of models that stand beside the scores
+FRAME_COLUMNS = (*IN_FRAME, *(name for name in TABLES["scores"] if name != "part"), "part")
+
+
 class AtlasWriteError(AttngeoError):
     """The folder of an atlas, or the cache, cannot be written: no model can be added, whatever its content."""
 
@@ -221,15 +226,16 @@ class Store:
 
     def rows(self, table: str, name: str) -> list[dict[str, Any]]:
         """Return all rows of a file; none if there is no such file."""
-        frame = self._read(self.path(table, name), TABLES[table])
+        frame = self.read(table, name)
         return [] if frame is None else frame.to_dicts()
 
-    def head_pairs(self, part: str) -> pl.DataFrame:
-        """Return the pairs of heads of one network on one text."""
-        path = self.path("head_pairs", part)
-        if (frame := self._read(path, TABLES["head_pairs"])) is None:
-            raise InputError(f"{path}: is missing; organising its model again restores it")
-        return frame
+    def read(self, table: str, name: str) -> pl.DataFrame | None:
+        """Return the rows of one file; None if it does not exist, or is empty."""
+        path = self.path(table, name)
+        with suppress(FileNotFoundError), _read_errors(path):
+            if path.stat().st_size:
+                return _with_columns(read_parquet(path)[0], table, path)
+        return None
 
     # All files of a table.
 
@@ -248,15 +254,15 @@ class Store:
         """Return all rows of a table, in the order of the names of its files."""
         import polars as pl
 
-        columns = TABLES[table]
-        files = [self.path(table, name) for name in self.names(table)]
-        frames = [table_of([], columns)]
-        for first in range(0, len(files), TOGETHER):
-            paths = files[first : first + TOGETHER]
+        names = self.names(table)
+        frames = [table_of([], TABLES[table])]
+        for first in range(0, len(names), TOGETHER):
+            some = names[first : first + TOGETHER]
+            paths = [self.path(table, name) for name in some]
             try:
-                frames.append(_with_columns(read_alike([path.read_bytes() for path in paths]), columns, paths[0]))
+                frames.append(_with_columns(read_alike([path.read_bytes() for path in paths]), table, paths[0]))
             except (OSError, ValueError):  # of one of them, which is named where each is read by itself
-                frames += [frame for path in paths if (frame := self._read(path, columns)) is not None]
+                frames += [frame for name in some if (frame := self.read(table, name)) is not None]
         return pl.concat(frames)
 
     def sound_files(self, table: str) -> list[Path]:
@@ -278,21 +284,41 @@ class Store:
                     total += self.path(table, name).stat().st_size
         return total
 
-    def _read(self, path: Path, columns: Mapping[str, str]) -> pl.DataFrame | None:
-        """Return the rows of one file; None if it does not exist, or is empty."""
-        with suppress(FileNotFoundError), _read_errors(path):
-            if path.stat().st_size:
-                return _with_columns(read_parquet(path)[0], columns, path)
-        return None
+    # The tables of scored models.
+
+    def models(self) -> pl.DataFrame:
+        """Return one row per model, revision, commit and options."""
+        # Files that were touched and not changed give the same row twice.
+        return self.frame("models").unique(maintain_order=True).sort(*STATE, "part")
+
+    def failures(self) -> pl.DataFrame:
+        """Return one row per reference that could not be scored."""
+        return self.frame("failures").sort("model", "revision", "options", "results")
+
+    def scores(self) -> pl.DataFrame:
+        """Return the scores of all models, sorted: those of a copy appear under its name too."""
+        models = self.models()  # first: the part of a model is written before its row
+        self.check_parts(models)
+        joined = models.select(*IN_FRAME, "part").join(self.frame("scores"), on="part", how="inner")
+        return joined.select(FRAME_COLUMNS).sort(*STATE, "part", "stack", "layer", "head", nulls_last=False)
+
+    def check_parts(self, models: pl.DataFrame) -> None:
+        """Raise InputError if the part of a model is missing: a join would leave the model out."""
+        for model, part in models.select("model", "part").iter_rows():
+            if not self.has("scores", part):
+                raise InputError(
+                    f"{self.root}: the scores of {model} are missing (scores/{part}.parquet); adding the model again "
+                    "restores them"
+                )
 
 
-def _with_columns(frame: pl.DataFrame, columns: Mapping[str, str], path: Path) -> pl.DataFrame:
+def _with_columns(frame: pl.DataFrame, table: str, path: Path) -> pl.DataFrame:
     """Return the frame of a file; InputError unless it has the columns of its table."""
     found = {name: str(kind) for name, kind in frame.schema.items()}
-    for name, kind in columns.items():
+    for name, kind in TABLES[table].items():
         if found.get(name) != kind:
             raise InputError(f"{path}: column {name} has type {found.get(name, 'none')}, expected {kind}")
-    return frame.select(list(columns))
+    return frame.select(list(TABLES[table]))
 
 
 @contextmanager

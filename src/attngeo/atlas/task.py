@@ -75,14 +75,19 @@ class Task:
     reference: Reference
 
     @property
-    def failure(self) -> str:
-        """Return the name of the file in the table of failures, which does not depend on the state of the model."""
+    def asked(self) -> tuple[str, ...]:
+        """Return what is asked about the model, first the text of the options, for the rows of failures."""
         raise NotImplementedError
 
     @property
-    def about(self) -> dict[str, Any]:
-        """Return what a row of failures says: the options, and the part where that is known before the task is run."""
-        raise NotImplementedError
+    def part(self) -> str | None:
+        """Return the name of the files with the result, where that is known before the task is run."""
+        return None
+
+    @property
+    def failure(self) -> str:
+        """Return the name of the file in the table of failures, which does not depend on the state of the model."""
+        return digest(self.reference.model, self.reference.revision, *self.asked)
 
     def is_known(self, store: Store) -> bool:
         """Return whether the atlas has the result, as far as that can be told without a request to the hub."""
@@ -123,14 +128,14 @@ class Task:
             raise AtlasWriteError(message) from error
         message = self.named(message)
         row = {"model": self.reference.model, "revision": self.reference.revision, "results": self.version}
-        row |= self.about | {"kind": type(error).__name__, "message": message}
+        row |= {"options": self.asked[0], "part": self.part, "kind": type(error).__name__, "message": message}
         store.write("failures", self.failure, [row])
         return Outcome(self.reference, "failed", message)
 
     def failed_before(self, store: Store) -> Outcome | None:
         """Return the outcome of a task that failed in an earlier call, and would do the same again; else None."""
         row = store.row("failures", self.failure)
-        if row is None or (row["results"], row["part"]) != (self.version, self.about.get("part")):
+        if row is None or (row["results"], row["part"]) != (self.version, self.part):
             return None
         return Outcome(self.reference, "failed", str(row["message"]))
 
@@ -163,16 +168,12 @@ class ScoreTask(Task):
     options: ScoreOptions = ScoreOptions()
 
     @property
-    def failure(self) -> str:
-        return digest("failure", self.reference.model, self.reference.revision, self.options.text)
-
-    @property
-    def about(self) -> dict[str, Any]:
-        return {"options": self.options.text}
+    def asked(self) -> tuple[str, ...]:
+        return (self.options.text,)
 
     def is_known(self, store: Store) -> bool:
         state = self.reference.state()
-        return state is not None and self._part(store, self._row_name(state)) is not None
+        return state is not None and self._known_part(store, self._row_name(state)) is not None
 
     def memory(self) -> int:
         size = self.reference.size()
@@ -182,13 +183,13 @@ class ScoreTask(Task):
         reference, options = self.reference, self.options
         located = reference.locate()
         name = self._row_name(located.state)
-        if self._part(store, name) is not None:
+        if self._known_part(store, name) is not None:
             return Outcome(reference, "known")
         row: Row = {"model": reference.model, "revision": reference.revision, "commit": located.commit}
         row |= {"options": options.text, "results": self.version}
         # Asked for by another revision.
         same_commit = store.names("models", prefix=name.partition("-")[0]) if located.commit else []
-        if same_commit and self._part(store, same_commit[0]) is not None:
+        if same_commit and self._known_part(store, same_commit[0]) is not None:
             store.write("models", name, [(store.row("models", same_commit[0]) or {}) | row])
             return Outcome(reference, "linked")
         notes: list[str] = []
@@ -222,7 +223,7 @@ class ScoreTask(Task):
         """Return the name of the file in the table of models."""
         return row_name(self.reference, state, self.options.text)
 
-    def _part(self, store: Store, name: str) -> str | None:
+    def _known_part(self, store: Store, name: str) -> str | None:
         """Return the part of a model in the atlas; None if the model, or its part, is missing or of another version."""
         row = store.row("models", name)
         known = row is not None and row["results"] == self.version and store.has("scores", row["part"])

@@ -3,17 +3,15 @@
 app, main      the command `attngeo` and its entry point (module `app`)
 
 Commands, one module per group
-    score          attngeo score, attngeo published
+    score          attngeo score, attngeo published, attngeo demo
     organization   attngeo organize, attngeo invariance
     prune          attngeo prune
     compare        attngeo compare
     report         attngeo report, attngeo explore
     training       attngeo pretrain, attngeo track
     atlas          attngeo atlas add, organize, status, query, plot, published, export
-    demo           attngeo demo
 
-    options        what turns a function into a command, and the options that commands share
-    common         errors and output that the commands share
+    common         what the commands share: what turns a function into a command, options, errors, output
 """
 
 from attngeo.cli.app import app, main

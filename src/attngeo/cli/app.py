@@ -69,7 +69,7 @@ COMMANDS = {
         "atlas",
         "Score many models into one folder of Parquet files, and query them together.",
     ),
-    "demo": ("demo", "Compare the two small models that ship with attngeo, an encoder and a decoder."),
+    "demo": ("score", "Compare the two small models that ship with attngeo, an encoder and a decoder."),
 }
 
 

@@ -4,15 +4,28 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from attngeo.cli.common import check_figure, print_text, progress_bar, write_figure
-from attngeo.cli.options import Nulls, NumHeads, Output, PerLayer, Permuted, Stack, Unproven, command
+from attngeo.cli.common import (
+    Nulls,
+    NumHeads,
+    Output,
+    PerLayer,
+    Permuted,
+    Stack,
+    Unproven,
+    check_figure,
+    command,
+    print_text,
+    progress_bar,
+    write_figure,
+)
 from attngeo.errors import InputError
 
 if TYPE_CHECKING:
@@ -62,6 +75,42 @@ class Tasks:
         raise typer.Exit((1 if succeeded else 2) if done.failed else 0)
 
 
+@dataclass
+class Scores:
+    """What is scored of each model: the options of `Atlas.add`."""
+
+    heads: Annotated[bool, typer.Option(help="Also score each head.")] = True
+    nulls: Nulls = True
+    folded: Annotated[
+        bool, typer.Option(help="Also score with the preceding normalisation folded into the weights.")
+    ] = True
+    num_heads: NumHeads = None
+    unproven: Unproven = False
+
+
+@dataclass
+class Questions:
+    """What is asked of each network on each text: the options of `Atlas.organize`."""
+
+    stage: Annotated[
+        str, typer.Option(metavar="logits|probabilities", help="Attention before (default) or after the softmax.")
+    ] = "logits"
+    stack: Stack = None
+    permuted: Permuted = True
+    invariance: Annotated[
+        int | None,
+        typer.Option(metavar="N", help="Measure the softmax invariance on the first N texts. Default: on all."),
+    ] = None
+    invariance_heads: Annotated[
+        int,
+        typer.Option(metavar="N", help="Heads organised one by one for the invariance, drawn for each text; 0: all."),
+    ] = 24
+    truncate: Annotated[
+        bool, typer.Option("--truncate", help="Shorten texts that are longer than the model's context window.")
+    ] = False
+    seed: Annotated[int, typer.Option(metavar="N", min=0, help="Random seed of controls and chosen heads.")] = 0
+
+
 class _OptionalAddress(TyperCommand):
     """A command with the option `--ray [ADDRESS]`, whose value may be left out."""
 
@@ -75,13 +124,9 @@ def with_address(arguments: Sequence[str]) -> list[str]:
     >>> with_address(["--ray", "org/name"]), with_address(["--ray", "head:6379", "org/name"])
     (['--ray', 'here', 'org/name'], ['--ray', 'head:6379', 'org/name'])
     """
-    end = arguments.index("--") if "--" in arguments else len(arguments)
     full: list[str] = []
-    for i, argument in enumerate(arguments):
-        full.append(argument)
-        following = arguments[i + 1] if i + 1 < end else ""
-        if argument == "--ray" and i < end and not _ADDRESS.fullmatch(following):
-            full.append(HERE)
+    for argument, following in pairwise([*arguments, ""]):
+        full += [argument, HERE] if argument == "--ray" and not _ADDRESS.fullmatch(following) else [argument]
     return full
 
 
@@ -123,13 +168,7 @@ def add(
         typer.Option("--revisions", metavar="REF", help="All branches and tags of this model. May be repeated."),
     ] = None,
     tasks: Tasks,
-    heads: Annotated[bool, typer.Option(help="Also score each head.")] = True,
-    nulls: Nulls = True,
-    folded: Annotated[
-        bool, typer.Option(help="Also score with the preceding normalisation folded into the weights.")
-    ] = True,
-    num_heads: NumHeads = None,
-    unproven: Unproven = False,
+    scores: Scores,
 ) -> None:
     """Score models into the atlas; it skips those that it holds, so the same command continues an interrupted one."""
     from attngeo.atlas.atlas import Atlas
@@ -141,15 +180,7 @@ def add(
     if not names:
         raise InputError("no models named, expected REF..., --list FILE, --org NAME or --revisions REF")
     with progress_bar(str(folder)) as bar:
-        added = Atlas(folder).add(
-            names,
-            heads=heads,
-            nulls=nulls,
-            folded=folded,
-            num_heads=num_heads,
-            unproven=unproven,
-            **tasks.arguments(bar),
-        )
+        added = Atlas(folder).add(names, **asdict(scores), **tasks.arguments(bar))
     tasks.end(folder, added, added.scored + added.linked + added.known, "models")
 
 
@@ -166,23 +197,7 @@ def organize(
             metavar="FILE|FOLDER", help="Texts: one per line of a file, or one per .txt file of a folder. Required."
         ),
     ] = None,
-    stage: Annotated[
-        str, typer.Option(metavar="logits|probabilities", help="Attention before (default) or after the softmax.")
-    ] = "logits",
-    stack: Stack = None,
-    permuted: Permuted = True,
-    invariance: Annotated[
-        int | None,
-        typer.Option(metavar="N", help="Measure the softmax invariance on the first N texts. Default: on all."),
-    ] = None,
-    invariance_heads: Annotated[
-        int,
-        typer.Option(metavar="N", help="Heads organised one by one for the invariance, drawn for each text; 0: all."),
-    ] = 24,
-    truncate: Annotated[
-        bool, typer.Option("--truncate", help="Shorten texts that are longer than the model's context window.")
-    ] = False,
-    seed: Annotated[int, typer.Option(metavar="N", min=0, help="Random seed of controls and chosen heads.")] = 0,
+    questions: Questions,
     tasks: Tasks,
 ) -> None:
     """Organise networks over many texts: head trees, sparsity and softmax invariance, with means over the texts."""
@@ -197,18 +212,7 @@ def organize(
     given = read_texts(texts)
     atlas = Atlas(folder)
     with progress_bar(str(folder)) as bar:
-        done = atlas.organize(
-            refs,
-            given,
-            stage=stage,
-            stack=stack,
-            permuted=permuted,
-            invariance=invariance,
-            invariance_heads=invariance_heads,
-            truncate=truncate,
-            seed=seed,
-            **tasks.arguments(bar),
-        )
+        done = atlas.organize(refs, given, **asdict(questions), **tasks.arguments(bar))
     if (summary := atlas.summary()).height:
         print_text(summary_report(summary))
     tasks.end(folder, done, done.organized + done.known, "texts")

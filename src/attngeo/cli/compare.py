@@ -8,7 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from attngeo.cli.common import (
+    ComparisonFigure,
+    NumHeads,
+    Unproven,
     check_figure,
+    command,
     output_format,
     print_text,
     progress_bar,
@@ -17,12 +21,10 @@ from attngeo.cli.common import (
     write_figure,
     write_output,
 )
-from attngeo.cli.options import ComparisonFigure, NumHeads, Unproven, command
 from attngeo.errors import InputError
 
 if TYPE_CHECKING:
-    from attngeo.applications.compare.comparison import ModelComparison
-    from attngeo.applications.compare.model_map import ModelMap
+    from attngeo.applications.compare.comparison import ModelComparison, ModelMap
 
 app = typer.Typer(rich_markup_mode=None)
 
@@ -73,8 +75,7 @@ def compare(
     options: dict[str, Any] = {"inputs": texts or None, "align": align, "draws": draws, "seed": seed}
     options |= {"truncate": truncate, "stack": stack, "num_heads": num_heads, "unproven": unproven}
 
-    from attngeo.applications.compare.compare import compare
-    from attngeo.applications.compare.model_map import compare_all
+    from attngeo.applications.compare.compare import compare, compare_all
 
     with progress_bar("compare") as bar:
         options["progress"] = bar.step

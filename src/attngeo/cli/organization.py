@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
-from attngeo.cli.common import print_text, progress_bar
-from attngeo.cli.options import Captured, Device, Input, Permuted, command
+from attngeo.cli.common import Captured, Device, Input, Permuted, command, print_text, progress_bar
 from attngeo.errors import InputError
+from attngeo.io.files import atomic_folder, check_new_folder
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
     from attngeo.arrays import Floats
     from attngeo.organization.tensor import NetworkTensor
 
@@ -78,8 +80,6 @@ def organize(
     ] = None,
 ) -> None:
     """Run a model on an input, find the hierarchy of its queries, keys and heads, and measure its sparsity."""
-    from attngeo.io.files import atomic_folder, check_new_folder
-
     read = given.read(ref)
     if out is None:
         raise InputError("--out: missing, name a new folder for the results")
@@ -88,7 +88,6 @@ def organize(
         network = _network(ref, read, device, captured.arguments() | {"stage": stage})
 
         from attngeo.organization.organize import organize
-        from attngeo.show.matplotlib import save_figure
         from attngeo.show.organization_text import organization_summary
 
         organization = organize(
@@ -102,16 +101,10 @@ def organize(
         expansion = organization.expand()
         comparison = expansion.compare(seed, permuted=permuted, device=device, progress=bar.step)
         summary = organization_summary(organization, expansion, comparison)
-        with atomic_folder(out) as folder:
-            (folder / "summary.txt").write_text(summary, "utf-8")
-            organization.save(folder / "organization.npz")
-            expansion.save(folder / "expansion.npz")
-            comparison.save(folder / "comparison.json")
-            if hasattr(network, "save"):
-                network.save(folder / "tensor.npz")
-            for kind in ("slices", "trees", "heads")[: len(organization.trees)]:
-                save_figure(organization.plot(kind), folder / f"{kind}.png")  # type: ignore[arg-type]
-            save_figure(comparison.plot(), folder / "sparsity.png")
+        results = {"organization.npz": organization, "expansion.npz": expansion, "comparison.json": comparison}
+        kinds = ("slices", "trees", "heads")[: len(organization.trees)]
+        figures = {f"{kind}.png": organization.plot(kind) for kind in kinds}  # type: ignore[arg-type]
+        _write(out, summary, network, results, figures | {"sparsity.png": comparison.plot()})
     print_text(summary)
     typer.echo(f"attngeo: wrote {out}", err=True)
 
@@ -132,8 +125,6 @@ def invariance(
     ] = None,
 ) -> None:
     """Measure whether the softmax preserves the geometry of the attention logits, compared with a control."""
-    from attngeo.io.files import atomic_folder, check_new_folder
-
     read = given.read(ref)
     if out is not None:
         check_new_folder(out)
@@ -146,17 +137,24 @@ def invariance(
         report = softmax_invariance(network, masked=masked, seed=seed, device=device, progress=bar.step)
     summary = invariance_summary(report)
     if out is not None:
-        from attngeo.show.matplotlib import save_figure
-
-        with atomic_folder(out) as folder:
-            (folder / "summary.txt").write_text(summary, "utf-8")
-            report.save(folder / "invariance.json")
-            if hasattr(network, "save"):
-                network.save(folder / "tensor.npz")
-            save_figure(report.plot(), folder / "invariance.png")
+        _write(out, summary, network, {"invariance.json": report}, {"invariance.png": report.plot()})
     print_text(summary)
     if out is not None:
         typer.echo(f"attngeo: wrote {out}", err=True)
+
+
+def _write(
+    out: Path, summary: str, network: NetworkTensor | Floats, results: dict[str, Any], figures: dict[str, Figure]
+) -> None:
+    """Write a folder with the summary, the results, the network tensor unless it is a plain array, and the figures."""
+    from attngeo.show.matplotlib import save_figure
+
+    with atomic_folder(out) as folder:
+        (folder / "summary.txt").write_text(summary, "utf-8")
+        for name, result in (results | ({"tensor.npz": network} if hasattr(network, "save") else {})).items():
+            result.save(folder / name)
+        for name, figure in figures.items():
+            save_figure(figure, folder / name)
 
 
 def _network(

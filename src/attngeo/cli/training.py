@@ -7,8 +7,7 @@ from typing import Annotated
 
 import typer
 
-from attngeo.cli.common import check_figure, print_text, progress_bar, write_figure
-from attngeo.cli.options import Scored, command
+from attngeo.cli.common import Scored, check_figure, command, print_text, progress_bar, write_figure
 
 app = typer.Typer(rich_markup_mode=None)
 

@@ -29,7 +29,7 @@ from typing import IO, TYPE_CHECKING, Any, TypeVar, cast, get_args, get_origin, 
 import numpy as np
 from numpy.typing import NDArray
 
-from attngeo.arguments import file_path
+from attngeo.arguments import file_path, finite_number
 from attngeo.errors import InputError
 from attngeo.io.files import atomic_file, check_writable, write_errors
 
@@ -260,7 +260,7 @@ def _typed(kind: Any, plain: Any, name: str) -> Any:
         item_type = float if dtype.kind == "f" else int
         return np.asarray([_typed(item_type, item, f"{name}[{at}]") for at, item in enumerate(plain)], dtype)
     if kind is float and (plain is None or type(plain) in (int, float)):
-        return math.nan if plain is None else _number(plain, name)
+        return math.nan if plain is None else finite_number(plain, name)
     if kind is int and type(plain) is int and abs(plain) < 1 << 63:
         return plain
     if kind in (str, bool) and type(plain) is kind:
@@ -289,13 +289,3 @@ def _key(kind: Any, key: str, name: str) -> Any:
         return kind(key)
     except ValueError:
         raise InputError(f"{name} has the key {key!r}, expected a number") from None
-
-
-def _number(plain: float, name: str) -> float:
-    try:
-        number = float(plain)
-    except OverflowError:
-        number = math.inf
-    if not math.isfinite(number):
-        raise InputError(f"{name} is {plain!r}, expected a finite number")
-    return number

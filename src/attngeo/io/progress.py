@@ -25,6 +25,7 @@ from typing import Any, ParamSpec, TypeVar
 from attngeo.errors import one_line
 
 Progress = Callable[[int, int | None], None]  # called with (parts done, parts in total or None)
+State = tuple[int, int | None, str]  # parts done, parts in total, what else there is to say
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -47,8 +48,8 @@ class ProgressBar:
     """
 
     def __init__(self, label: str) -> None:
-        self._label, self._done, self._detail = label, 0, ""
-        self._total: int | None = None
+        self._label = label
+        self._state: State = (0, None, "")
         self._bar: _TerminalBar | _NotebookBar | None = None  # once it is drawn
         self._closed = False
         self._began = time.monotonic()
@@ -70,7 +71,7 @@ class ProgressBar:
         with self._lock:
             self._closed = True
             if self._bar is not None:
-                self._bar.close(completed=error is None)
+                self._bar.close(self._state, completed=error is None)
                 self._bar = None
 
     def step(self, done: int, total: int | None, detail: str = "") -> None:
@@ -79,9 +80,9 @@ class ProgressBar:
         detail: what else there is to say, such as "2 failed"; lines of a log then end with the time that is left
         """
         with self._lock:
-            self._done, self._total, self._detail = done, total, detail
+            self._state = done, total, detail
             if self._bar is not None:
-                self._bar.update(done, total, detail)
+                self._bar.update(self._state)
             elif self._next_line is not None and time.monotonic() >= self._next_line:
                 self._next_line = time.monotonic() + INTERVAL
                 left = f", {time_left(time.monotonic() - self._began, done, total)}" if detail and total else ""
@@ -106,7 +107,7 @@ class ProgressBar:
         with self._lock:
             if self._closed:  # the work ended while rich was being imported
                 return
-            bar.update(self._done, self._total, self._detail)
+            bar.update(self._state)
             self._bar = bar
 
 
@@ -123,13 +124,14 @@ class _TerminalBar:
         self._progress = Progress(*columns, console=Console(stderr=True), transient=True)
         self._task = self._progress.add_task(escaped(label), total=None, counts="")
 
-    def update(self, done: int, total: int | None, detail: str) -> None:
+    def update(self, state: State) -> None:
         """Draw the bar, with counts beside it where the percentage does not say enough."""
+        done, total, detail = state
         counts = _parts_done(done, total, detail) if detail else ""
         self._progress.update(self._task, completed=done, total=total, counts=counts)
         self._progress.start()
 
-    def close(self, completed: bool) -> None:
+    def close(self, state: State, completed: bool) -> None:
         """Remove the bar."""
         self._progress.stop()
 
@@ -145,17 +147,15 @@ class _NotebookBar:
         self._label, self._began = label, began  # of the clock time.monotonic
         self._drawn = -REDRAW  # when
         self._handle: Any = None  # of what the cell displays
-        self._state: tuple[int, int | None, str] = (0, None, "")
 
-    def update(self, done: int, total: int | None, detail: str) -> None:
+    def update(self, state: State) -> None:
         """Draw the bar anew, unless that was done a moment ago."""
-        self._state = done, total, detail
         if time.monotonic() >= self._drawn + REDRAW:
-            self._draw(*self._state)
+            self._draw(*state)
 
-    def close(self, completed: bool) -> None:
+    def close(self, state: State, completed: bool) -> None:
         """Draw the bar for the last time."""
-        done, total, detail = self._state
+        done, total, detail = state
         self._draw(total if completed and total is not None else done, total, detail)
 
     def _draw(self, done: int, total: int | None, detail: str) -> None:

@@ -14,8 +14,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from attngeo.applications.compare.comparison import ABOUT, ModelComparison
-from attngeo.applications.compare.model_map import ModelMap
+from attngeo.applications.compare.comparison import ABOUT, ModelComparison, ModelMap
 from attngeo.applications.prune.curve import LossCurve
 from attngeo.applications.prune.plan import PrunePlan
 from attngeo.arguments import file_path

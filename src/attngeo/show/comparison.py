@@ -43,8 +43,7 @@ if TYPE_CHECKING:
     import polars as pl
     from matplotlib.figure import Figure as Drawing
 
-    from attngeo.applications.compare.comparison import ModelComparison
-    from attngeo.applications.compare.model_map import ModelMap
+    from attngeo.applications.compare.comparison import ModelComparison, ModelMap
 
 _TITLES = {
     "stack": "stack",
@@ -301,7 +300,7 @@ def model_map_figure(models: ModelMap) -> Drawing:
 def model_map_section(models: ModelMap, *, id: str = "models") -> Section:
     """Return the distance matrix with its dendrogram, and the map of the models.
 
-    >>> from attngeo.applications.compare.model_map import FORMS, ModelMap, Pair
+    >>> from attngeo.applications.compare.comparison import FORMS, ModelMap, Pair
     >>> pairs = (Pair(0, 1, 0.1), Pair(0, 2, 0.9), Pair(1, 2, 0.8))
     >>> section = model_map_section(ModelMap(("base", "tuned", "other"), FORMS, pairs))
     >>> section.figures[0].chart.panels[1].series[0].values[0].tolist()

@@ -24,14 +24,20 @@ SMALL: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("model_type", ["whisper", "marian", "patchtst", "vit_mae"])
+@pytest.mark.parametrize(
+    "model_type",
+    ["whisper", "vit_mae", *(pytest.param(name, marks=pytest.mark.slow) for name in ("marian", "patchtst"))],
+)
 def test_listed_types_read_fixed_values(model_type: str) -> None:
     assert has_fixed_positions({"model_type": model_type})
     with quiet_transformers():
         assert verdict(model_type) is True
 
 
-@pytest.mark.parametrize("model_type", ["bert", "gpt2", "llama", "opt", "t5", "vit"])
+@pytest.mark.parametrize(
+    "model_type",
+    ["bert", "llama", "vit", *(pytest.param(name, marks=pytest.mark.slow) for name in ("gpt2", "opt", "t5"))],
+)
 def test_other_types_do_not(model_type: str) -> None:
     assert not has_fixed_positions({"model_type": model_type})
     with quiet_transformers():

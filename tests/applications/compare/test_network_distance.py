@@ -14,24 +14,22 @@ from attngeo.applications.compare.distance import (
     network_distance,
     profile_difference,
 )
-from attngeo.errors import InputError
-from attngeo.organization.tensor import NetworkTensor
 
 pytest.importorskip("ot")
 
 
-def geometry(position: np.ndarray, depth: np.ndarray | None = None, text: str = "") -> HeadGeometry:
+def geometry(position: np.ndarray, depth: np.ndarray | None = None) -> HeadGeometry:
     """Return heads whose affinity falls with the distance of their positions."""
     affinity = np.exp(-np.abs(position[:, None] - position))
     depth = (np.arange(len(position)) + 0.5) / len(position) if depth is None else depth
-    return HeadGeometry(affinity, depth, np.linspace(1, 0, 64), (text,))
+    return HeadGeometry(affinity, depth, np.linspace(1, 0, 64))
 
 
 def test_the_distance_is_zero_for_a_network_and_its_copy_in_another_order():
     rng = np.random.default_rng(0)
     a = geometry(rng.normal(size=12))
     order = rng.permutation(12)
-    b = HeadGeometry(a.affinity[np.ix_(order, order)], a.depth[order], a.curve, a.texts)
+    b = HeadGeometry(a.affinity[np.ix_(order, order)], a.depth[order], a.curve)
     assert network_distance(a, b, draws=19).value == pytest.approx(0, abs=1e-6)
 
 
@@ -76,34 +74,14 @@ def test_the_p_value_is_the_same_in_both_orders(sizes, seed):
     assert (there.heads_a, there.heads_b) == (sizes or (12, 12)) and (there.value == 0) == (sizes is None)
 
 
-def test_the_p_value_of_unrelated_networks_is_uniform():
+@pytest.mark.parametrize("networks", [80, pytest.param(300, marks=pytest.mark.slow)])
+def test_the_p_value_of_unrelated_networks_is_uniform(networks):
     rng = np.random.default_rng(0)
-    found = np.array(
-        [network_distance(*(geometry(rng.normal(size=n)) for n in (7, 7)), draws=9).p_value for _ in range(300)]
-    )
+    pairs = [[geometry(rng.normal(size=7)) for _ in range(2)] for _ in range(networks)]
+    found = np.array([network_distance(*pair, draws=9).p_value for pair in pairs])
     for level in (0.1, 0.2, 0.5):
         share = np.mean(found <= level + 1e-9)
         assert abs(share - level) < 3 * (level * (1 - level) / len(found)) ** 0.5
-
-
-def test_different_inputs_are_refused():
-    a, b = geometry(np.arange(4.0), text="thequickbrownfox"), geometry(np.arange(4.0), text="alazydog")
-    with pytest.raises(InputError, match="captured on different inputs: input 0 begins with 'thequickbrownfox'"):
-        network_distance(a, b)
-    network_distance(a, geometry(np.arange(4.0), text="thequick"), draws=3)  # truncated
-    with pytest.raises(InputError, match="on 1 and 2 inputs"):
-        network_distance(a, HeadGeometry(a.affinity, a.depth, a.curve, ("a", "b")))
-
-
-def test_tokens_of_different_vocabularies_are_the_same_text():
-    rng = np.random.default_rng(2)
-    heads = tuple(f"L{layer}H0" for layer in range(4))
-    words = [("[CLS]", "un", "##seen", "word", "."), ("<s>", "Ġunse", "en", "Ġword", "."), ("▁Unseen", "▁wor", "d")]
-    texts = set()
-    for tokens in words:
-        values = rng.normal(size=(len(tokens), len(tokens), 4))
-        texts.add(HeadGeometry.of([NetworkTensor(values, queries=tokens, keys=tokens, heads=heads)]).texts)
-    assert texts == {("unseenword",)}
 
 
 def test_profiles_of_different_depth_are_compared_over_relative_depth():
@@ -113,7 +91,7 @@ def test_profiles_of_different_depth_are_compared_over_relative_depth():
     assert profile_difference(np.array([2.0]), np.array([3.0, 3.0])) == pytest.approx(1)
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(3))
 def test_heads_of_two_runs_are_no_further_apart_than_in_their_own_order(seed):
     """Heads of one layer have one depth, so that depths alone cannot pair the heads of a model with their own."""
     rng = np.random.default_rng(seed)
@@ -145,7 +123,7 @@ def test_the_distance_is_smaller_than_from_many_random_starts():
     assert np.mean(ratios) < 1.0
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("sizes", [(7, 7), (8, 5)])
 def test_heads_are_exchanged_until_no_exchange_lowers_the_value(sizes, seed):
     ot = pytest.importorskip("ot")

@@ -50,6 +50,6 @@ def test_permuted_copies_are_found_by_alignment_only(tokens, tmp_path):
 def test_the_time_correlation_is_one_where_distance_falls_with_time():
     steps = np.abs(np.arange(4.0)[:, None] - np.arange(4.0))
     depth, curve = np.arange(4) / 4, np.ones(64)
-    geometries = [HeadGeometry(np.exp(-scale * steps), depth, curve, ("",)) for scale in (4, 3, 2, 1)]
+    geometries = [HeadGeometry(np.exp(-scale * steps), depth, curve) for scale in (4, 3, 2, 1)]
     pytest.importorskip("ot")
     assert distances.time_correlation(distances.distance_matrix(geometries)) == pytest.approx(1)

@@ -5,11 +5,10 @@ compare_all        several models → ModelMap
 ModelComparison    a table of changes, a verdict with a p-value, a distance; prints, draws, saves and loads
 ModelMap           the distances of several models: a matrix, a dendrogram, a map
 
-Inside, `change` answers the first question, `relation` and `alignment` the second, and `distance` the third.
+Inside, `change` answers the first question, `relation` the second, and `distance` the third.
 """
 
-from attngeo.applications.compare.compare import compare
-from attngeo.applications.compare.comparison import ModelComparison
-from attngeo.applications.compare.model_map import ModelMap, compare_all
+from attngeo.applications.compare.compare import compare, compare_all
+from attngeo.applications.compare.comparison import ModelComparison, ModelMap
 
 __all__ = ["ModelComparison", "ModelMap", "compare", "compare_all"]

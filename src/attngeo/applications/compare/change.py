@@ -14,16 +14,14 @@ squared. Small factors are multiplied in float64, large ones in float32 unless t
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from attngeo.arrays import AnyFloats
 from attngeo.errors import InputError
-from attngeo.io.tables import table_of
 from attngeo.io.threads import each, prefetch
 from attngeo.weights.layout.layer import Layer
 from attngeo.weights.layout.layers import Layers
@@ -32,9 +30,6 @@ from attngeo.weights.scoring.formulas import gram_matrix, inner, product
 from attngeo.weights.scoring.layer import COLUMNS as SCORES
 from attngeo.weights.scoring.layer import layer_form, layer_rows
 from attngeo.weights.scoring.score_table import Row, null_if_nan
-
-if TYPE_CHECKING:
-    import polars as pl
 
 CANCELLED = 1e-3  # a sum this small beside its terms has lost float32 digits and is computed again in float64
 
@@ -121,7 +116,10 @@ def pair_layers(a: Layers, b: Layers) -> PairedLayers:
         )
     same = [pair for pair in common if widths(a, pair[0]) == widths(b, pair[1])]
     if not same:
-        both = " and ".join(_width_text(layers, layer) for layers, layer in zip((a, b), common[0], strict=True))
+        both = " and ".join(
+            "×".join(map(str, dict.fromkeys(widths(layers, layer))))
+            for layers, layer in zip((a, b), common[0], strict=True)
+        )
         raise InputError(f"{a.model} and {b.model} have the widths {both}: forms of different width have no cosine")
     if len(same) < len(common):
         notes.append(f"{len(common) - len(same)} of {len(common)} common layers differ in width and are left out")
@@ -139,10 +137,6 @@ def pair_layers(a: Layers, b: Layers) -> PairedLayers:
 def widths(layers: Layers, layer: Layer) -> tuple[int, int]:
     """Return the widths of the vectors that the queries and the keys of a layer read."""
     return layer.storage.widths({name: layers.checkpoint.tensors[name].shape for name in layer.storage.inputs})
-
-
-def _width_text(layers: Layers, layer: Layer) -> str:
-    return "×".join(map(str, dict.fromkeys(widths(layers, layer))))
 
 
 # ---- two forms
@@ -249,8 +243,3 @@ def _scored_forms(layer: Layer) -> tuple[list[Row], list[Form]]:
     if layer.heads_known:
         sides += [(query, layer.key[head // layer.group_size]) for head, query in enumerate(layer.query)]
     return rows, [Form(q.mT, k.mT, row["norm"]) for (q, k), row in zip(sides, rows, strict=True)]
-
-
-def change_frame(rows: Sequence[Row]) -> pl.DataFrame:
-    """Return the rows as a frame with the columns COLUMNS; a missing key becomes null."""
-    return table_of(rows, COLUMNS)

@@ -1,36 +1,45 @@
-"""`compare`: what changed between two models, are they related, and how far apart are they."""
+"""`compare` and `compare_all`: what changed between two models, are they related, how far apart are two or several."""
 
 from __future__ import annotations
 
+import os
 import sys
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from attngeo.applications.compare.alignment import TokenEmbeddings, relation_by_alignment
 from attngeo.applications.compare.change import (
+    COLUMNS,
     Form,
     LayerPair,
     PairedLayers,
-    change_frame,
     change_rows,
     cosine,
     pair_layers,
     widths,
 )
-from attngeo.applications.compare.comparison import ModelComparison
-from attngeo.applications.compare.distance import HeadGeometry, network_distance, prepare_inputs, with_profiles
+from attngeo.applications.compare.comparison import FORMS, GEOMETRY, ModelComparison, ModelMap, Pair
+from attngeo.applications.compare.distance import (
+    HEADS,
+    HeadGeometry,
+    fused_gromov_wasserstein,
+    network_distance,
+    prepare_inputs,
+    with_profiles,
+)
 from attngeo.applications.compare.relation import (
     DRAWS,
     Chosen,
     ReducedShape,
     Relation,
+    TokenEmbeddings,
     best_assignment,
     has_fixed_positions,
     permuted_statistics,
+    relation_by_alignment,
     unit_forms,
 )
 from attngeo.arguments import whole_number
@@ -38,6 +47,7 @@ from attngeo.arrays import AnyFloats, Ints
 from attngeo.errors import InputError
 from attngeo.io.names import first_names
 from attngeo.io.progress import Progress, accepts_progress_bar
+from attngeo.io.tables import table_of
 from attngeo.io.threads import each, shared_cores
 from attngeo.weights.layout.families import family
 from attngeo.weights.layout.layers import Layers, open_layers
@@ -103,6 +113,72 @@ def compare(
     return replace(comparison, distance=with_profiles(distance, *weights, **options))
 
 
+@accepts_progress_bar
+def compare_all(
+    models: Iterable[Any],
+    *,
+    inputs: SingleInput | Sequence[SingleInput] | None = None,
+    align: bool = False,
+    draws: int = DRAWS,
+    seed: int = 0,
+    truncate: bool = False,
+    stack: str | Collection[str] | None = None,
+    num_heads: int | None = None,
+    unproven: bool = False,
+    progress: Progress | bool | None = None,
+) -> ModelMap:
+    """Return the distances of all pairs of models: of their head geometries on `inputs`, otherwise of their forms.
+
+    The relation of each pair is tested where their forms can be compared. Options as in `compare`; `progress` is
+    called with (pairs done, all pairs).
+
+    >>> encoder, decoder = (attngeo.bundled(name) for name in ("encoder", "decoder"))
+    >>> found = compare_all([encoder, decoder, encoder], draws=99)
+    >>> [round(pair.distance, 2) for pair in found.pairs]
+    [0.98, 0.0, 0.98]
+    """
+    if isinstance(models, str | os.PathLike | Mapping):
+        raise InputError(f"models: a {type(models).__name__}, expected a list of at least two models")
+    models = list(models)
+    if len(models) < 2:
+        raise InputError(f"{len(models)} model, expected at least two to compare")
+    check_options(draws, seed)
+    options: dict[str, Any] = {"stack": stack, "num_heads": num_heads, "unproven": unproven}
+    geometries = None
+    if inputs is not None:
+        one = prepare_inputs(models, inputs, stack=stack, truncate=truncate)
+        geometries = [HeadGeometry.captured(ref, inputs, stack=one, truncate=truncate) for ref in models]
+        geometries = [geometry.subset(HEADS, seed) for geometry in geometries]
+    numbered = [(i, j) for i in range(len(models)) for j in range(i + 1, len(models))]
+    names: dict[int, str] = {}
+    weights = [weights_of(ref) for ref in models]
+    pairs: list[Pair] = []
+    notes: dict[str, None] = {}  # in order, each once
+    for done, (i, j) in enumerate(numbered, 1):
+        with open_layers(weights[i], **options) as a, open_layers(weights[j], **options) as b:
+            names |= {i: a.model, j: b.model}
+            try:
+                compared = compare_layers(a, b, has_inputs=geometries is not None, align=align, draws=draws, seed=seed)
+                related = compared.related
+                notes |= dict.fromkeys(compared.notes)
+            except InputError as error:
+                if geometries is None:
+                    raise
+                related = Relation.none(str(error))
+        if geometries is not None:
+            g, h = geometries[i], geometries[j]
+            distance = fused_gromov_wasserstein(g.affinity, h.affinity, g.depth, h.depth)
+        elif related.cosine is None or np.isnan(related.cosine):
+            raise InputError(f"{names[i]} and {names[j]}: {related.verdict}; {NEEDS_INPUTS}")
+        else:
+            distance = max(0.0, 1 - related.cosine)
+        pairs.append(Pair(i, j, distance, related.p_value, related.verdict))
+        if callable(progress):
+            progress(done, len(numbered))
+    measure = FORMS if geometries is None else GEOMETRY
+    return ModelMap(tuple(names[i] for i in range(len(models))), measure, tuple(pairs), tuple(notes))
+
+
 def check_options(draws: int, seed: int) -> None:
     """Raise InputError for a bad seed, or for so few draws that no p-value could reach the level of the verdict."""
     if whole_number(draws, "draws", None) < 99:
@@ -136,7 +212,7 @@ def compare_layers(
     except InputError as error:
         if not has_inputs:
             raise InputError(f"{error}; {NEEDS_INPUTS}") from None
-        return ModelComparison(a.model, b.model, change_frame([]), Relation.none(str(error)))
+        return ModelComparison(a.model, b.model, table_of([], COLUMNS), Relation.none(str(error)))
     a, b = paired.a, paired.b
     shape = _reduced_shape(a, seed)
     # Read before the layers, so that a missing vocabulary is reported at once.
@@ -158,7 +234,7 @@ def compare_layers(
             related = Relation.judged(forms, null, cosine=collected.cosine)
     left_out = [f"{layers.model}: {remark}" for layers in (a, b) for remark in layers.left_out]
     notes = (*paired.notes, *collected.notes(a, b), *left_out)
-    return ModelComparison(a.model, b.model, change_frame(collected.rows), related, None, notes)
+    return ModelComparison(a.model, b.model, table_of(collected.rows, COLUMNS), related, None, notes)
 
 
 def _reduced_shape(layers: Layers, seed: int) -> ReducedShape | None:

@@ -1,4 +1,4 @@
-"""`ModelComparison`: what changed between two models, whether they are related, and how far apart they are."""
+"""The results: `ModelComparison` of two models, and `ModelMap` with the distances of several."""
 
 from __future__ import annotations
 
@@ -8,13 +8,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from attngeo.applications.compare.change import COLUMNS
 from attngeo.applications.compare.distance import NetworkDistance
 from attngeo.applications.compare.relation import Relation
 from attngeo.arguments import file_path
+from attngeo.arrays import Floats
 from attngeo.display import Drawable, draw
 from attngeo.errors import InputError
-from attngeo.io.archive import as_plain, from_plain, naming_file, parse_json
+from attngeo.io.archive import as_plain, from_plain, load_json, naming_file, parse_json, save_json
 from attngeo.io.files import write_errors, write_file
 from attngeo.io.tables import parquet_bytes, read_parquet
 
@@ -23,7 +26,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 ABOUT = "attngeo_comparison"  # key of the parquet metadata
-MOST = 100_000  # layers or heads that a saved comparison may name
 SHOWN = 10  # rows of the table of changes that are printed
 
 
@@ -124,7 +126,6 @@ class ModelComparison(Drawable):
             raise InputError(f"{path}: is not a comparison, expected a Parquet file saved by attngeo")
         with naming_file(path):
             about = from_plain(_About, parse_json(metadata[ABOUT]))
-            _check_numbers(frame)
         return cls(about.a, about.b, frame, about.related, about.distance, about.notes)
 
     def __eq__(self, other: object) -> bool:
@@ -144,15 +145,101 @@ class ModelComparison(Drawable):
         return "".join(f"<p>{html.escape(line)}</p>" for line in lines) + str(self.sorted()._repr_html_())
 
 
-def _check_numbers(frame: pl.DataFrame) -> None:
-    """Raise InputError where a table from a file has rows without a layer, or numbers that no model has."""
-    for name in ("stack", "layer"):
-        if frame[name].null_count():
-            raise InputError(f"column {name} contains null, expected a comparison saved by attngeo")
-    for name in ("layer", "head"):
-        if not frame[name].drop_nulls().is_between(0, MOST).all():
-            raise InputError(f"column {name} holds numbers outside of 0 to {MOST}")
-
-
 def _percent(share: object) -> str:
     return f"{100 * share:.3g}%" if isinstance(share, float) else "?"
+
+
+# ---- several models
+
+GEOMETRY = "fused Gromov–Wasserstein distance of the head geometries"
+FORMS = "1 − mean matched |cosine| of the forms"
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two of several models: their distance and, where their forms can be compared, their relation."""
+
+    a: int  # positions in the list of models
+    b: int
+    distance: float
+    p_value: float | None = None  # of a common origin
+    verdict: str = ""
+
+
+@dataclass(frozen=True)
+class ModelMap(Drawable):
+    """The distances of several models.
+
+    >>> pairs = (Pair(0, 1, 0.1), Pair(0, 2, 0.9), Pair(1, 2, 0.8))
+    >>> models = ModelMap(("base", "tuned", "other"), FORMS, pairs)
+    >>> models.distances.round(1).tolist()
+    [[0.0, 0.1, 0.9], [0.1, 0.0, 0.8], [0.9, 0.8, 0.0]]
+    >>> models.order
+    [2, 0, 1]
+    """
+
+    names: tuple[str, ...]
+    measure: str  # GEOMETRY or FORMS
+    pairs: tuple[Pair, ...]  # each pair of models once
+    notes: tuple[str, ...] = ()  # remarks that a reader must know, of all pairs
+
+    @property
+    def distances(self) -> Floats:
+        """Return the distance matrix, [n, n]."""
+        matrix = np.zeros((len(self.names), len(self.names)))
+        for pair in self.pairs:
+            matrix[pair.a, pair.b] = matrix[pair.b, pair.a] = pair.distance
+        return matrix
+
+    @property
+    def linkage(self) -> Floats:
+        """Return the average-linkage clustering of the models as scipy gives it, [n − 1, 4]."""
+        from scipy.cluster.hierarchy import linkage
+        from scipy.spatial.distance import squareform
+
+        return np.asarray(linkage(squareform(self.distances, checks=False), "average"))
+
+    @property
+    def order(self) -> list[int]:
+        """Return the models in the order of the leaves of the dendrogram."""
+        from scipy.cluster.hierarchy import leaves_list
+
+        return [int(leaf) for leaf in leaves_list(self.linkage)]
+
+    @property
+    def coordinates(self) -> Floats:
+        """Return a map of the models, [n, 2]: classical multidimensional scaling of the distances."""
+        n = len(self.names)
+        centre = np.eye(n) - 1 / n
+        values, vectors = np.linalg.eigh(-centre @ np.square(self.distances) @ centre / 2)
+        leading = np.argsort(-values)[:2]
+        return np.asarray(vectors[:, leading] * np.sqrt(np.maximum(values[leading], 0)))
+
+    def plot(self) -> Figure:
+        """Draw the distance matrix, the dendrogram and the map."""
+        return draw("model_map_figure", self)
+
+    def save(self, path: str | Path) -> Path:
+        """Write the map to one .json file and return its path."""
+        return save_json(path, "model map", as_plain(self))
+
+    @classmethod
+    def load(cls, path: str | Path) -> ModelMap:
+        """Return the map that `save` wrote."""
+        stored = load_json(path, "model map")
+        with naming_file(path):
+            found = from_plain(cls, stored)
+            n = len(found.names)
+            expected = [(a, b) for a in range(n) for b in range(a + 1, n)]
+            if n < 2 or sorted((pair.a, pair.b) for pair in found.pairs) != expected:
+                raise InputError(f"the pairs are not those of {n} models")
+            if not all(0 <= pair.distance < 1e9 for pair in found.pairs):
+                raise InputError("the distances are not all numbers from 0 on")
+        return found
+
+    def __repr__(self) -> str:
+        lines = [f"{len(self.names)} models, {self.measure}"]
+        for pair in sorted(self.pairs, key=lambda pair: pair.distance):
+            verdict = f"; {pair.verdict}" if pair.verdict else ""
+            lines.append(f"{pair.distance:8.4f}  {self.names[pair.a]}, {self.names[pair.b]}{verdict}")
+        return "\n".join([*lines, *self.notes])

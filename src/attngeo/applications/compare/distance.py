@@ -14,7 +14,6 @@ depends on neither the order in which the two are given nor that of their heads:
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -51,7 +50,6 @@ class HeadGeometry:
     affinity: Floats  # [H, H], mean over the inputs
     depth: Floats  # [H], (layer + ½) / number of layers
     curve: Floats  # [64], best-n-term error at SHARES, mean over the inputs
-    texts: tuple[str, ...]  # the letters and digits of the tokens of each input; "" where tokens are not known
 
     @classmethod
     def of(cls, networks: Sequence[NetworkTensor]) -> HeadGeometry:
@@ -60,7 +58,7 @@ class HeadGeometry:
         affinity = np.mean([one.affinities[2] for one in organized], axis=0)
         found = [one.expand().sparsity for one in organized]
         curve = np.mean([np.interp(SHARES, one.counts / one.counts[-1], one.errors) for one in found], axis=0)
-        return cls(affinity, _depths(networks[0].heads), curve, tuple(_text(network) for network in networks))
+        return cls(affinity, _depths(networks[0].heads), curve)
 
     @classmethod
     def captured(cls, ref: Any, inputs: Any, **options: Any) -> HeadGeometry:
@@ -68,36 +66,18 @@ class HeadGeometry:
         networks = capture(ref, inputs, **options)
         return cls.of([networks] if isinstance(networks, NetworkTensor) else networks)
 
-    def check_same_inputs(self, other: HeadGeometry) -> None:
-        """Raise InputError where the two networks read different inputs, as far as their tokens tell."""
-        if len(self.texts) != len(other.texts):
-            raise InputError(f"networks captured on {len(self.texts)} and {len(other.texts)} inputs, expected the same")
-        for index, (mine, others) in enumerate(zip(self.texts, other.texts, strict=True)):
-            if not (mine.startswith(others) or others.startswith(mine)):  # cut short at a window, or not known
-                begins = f"{mine[:20]!r} and {others[:20]!r}"
-                raise InputError(f"networks captured on different inputs: input {index} begins with {begins}")
-
     def subset(self, count: int, seed: int) -> HeadGeometry:
         """Return a seeded choice of at most `count` heads."""
         if len(self.depth) <= count:
             return self
         chosen = np.sort(np.random.default_rng([seed, 4]).choice(len(self.depth), count, replace=False))
-        return HeadGeometry(self.affinity[np.ix_(chosen, chosen)], self.depth[chosen], self.curve, self.texts)
+        return HeadGeometry(self.affinity[np.ix_(chosen, chosen)], self.depth[chosen], self.curve)
 
 
 def _depths(labels: Sequence[str]) -> Floats:
-    """Return the relative depth of heads labelled "L3H7"; by their order where the labels say nothing."""
-    found = [re.fullmatch(r"L(\d+)H\d+", label) for label in labels]
-    layers = np.array([int(match[1]) if match else at for at, match in enumerate(found)])
+    """Return the relative depth of heads labelled "L3H7"."""
+    layers = np.array([int(label[1:].partition("H")[0]) for label in labels])
     return np.asarray((layers + 0.5) / (layers.max() + 1))
-
-
-def _text(network: NetworkTensor) -> str:
-    """Return the letters and digits of an input, without the marks and special tokens of the vocabulary."""
-    if network.queries == tuple(map(str, range(len(network.queries)))):  # positions, not tokens
-        return ""
-    words = [token for token in network.queries if not re.fullmatch(r"\[[A-Z]+\]|<[^>]*>", token)]
-    return "".join(c for token in words for c in token.removeprefix("##").lower() if c.isalnum() and c not in "ġċ")
 
 
 def prepare_inputs(
@@ -154,11 +134,10 @@ def network_distance(
 
     >>> rng = np.random.default_rng(0)
     >>> affinity = np.exp(-abs(rng.normal(size=6)[:, None] - rng.normal(size=6)))
-    >>> geometry = HeadGeometry((affinity + affinity.T) / 2, np.arange(6) / 6, np.ones(64), ("",))
+    >>> geometry = HeadGeometry((affinity + affinity.T) / 2, np.arange(6) / 6, np.ones(64))
     >>> network_distance(geometry, geometry).value
     0.0
     """
-    a.check_same_inputs(b)
     sizes = len(a.depth), len(b.depth)
     kept, permuted = sorted((a.subset(HEADS, seed), b.subset(HEADS, seed)), key=_permuted_last)
 

@@ -1,8 +1,4 @@
-"""The tables of scored models as data frames, and SQL over all tables by DuckDB.
-
-models_frame, failures_frame, scores_frame   a table of an atlas
-run_query                                    a SELECT over the tables, which DuckDB reads in place and nothing else
-"""
+"""SQL over the tables of an atlas by DuckDB, which reads their files in place and nothing else."""
 
 from __future__ import annotations
 
@@ -10,48 +6,12 @@ import re
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from attngeo.atlas.store import TABLES, Store
+from attngeo.atlas.store import FRAME_COLUMNS, IN_FRAME, TABLES, Store
 from attngeo.errors import InputError, one_line
 
 if TYPE_CHECKING:
     import duckdb
     import polars as pl
-
-STATE = ("model", "revision", "commit", "options")  # what identifies a row of the table of models
-IN_FRAME = (*STATE, "model_type")  # columns of the table of models that stand beside the scores
-FRAME_COLUMNS = (*IN_FRAME, *(name for name in TABLES["scores"] if name != "part"), "part")
-
-
-def models_frame(store: Store) -> pl.DataFrame:
-    """Return one row per model, revision, commit and options."""
-    # Files that were touched and not changed give the same row twice.
-    return store.frame("models").unique(maintain_order=True).sort(*STATE, "part")
-
-
-def failures_frame(store: Store) -> pl.DataFrame:
-    """Return one row per reference that could not be scored."""
-    return store.frame("failures").sort("model", "revision", "options", "results")
-
-
-def scores_frame(store: Store) -> pl.DataFrame:
-    """Return the scores of all models, sorted: those of a copy appear under its name too."""
-    models = models_frame(store)  # first: the part of a model is written before its row
-    check_parts(store, models)
-    joined = models.select(*IN_FRAME, "part").join(store.frame("scores"), on="part", how="inner")
-    return joined.select(FRAME_COLUMNS).sort(*STATE, "part", "stack", "layer", "head", nulls_last=False)
-
-
-def check_parts(store: Store, models: pl.DataFrame) -> None:
-    """Raise InputError if the part of a model is missing: a join would leave the model out."""
-    for model, part in models.select("model", "part").iter_rows():
-        if not store.has("scores", part):
-            raise InputError(
-                f"{store.root}: the scores of {model} are missing (scores/{part}.parquet); adding the model again "
-                "restores them"
-            )
-
-
-# ---- SQL
 
 VIEWS = ("models", "scores", "failures", "organized", "invariance", "head_pairs")  # in the order they are made
 # Type of a column in polars → in DuckDB.
@@ -78,7 +38,7 @@ def run_query(store: Store, query: str) -> pl.DataFrame:
     try:
         for name in VIEWS:
             connection.execute(f"CREATE VIEW {name} AS {_view(store, name)}")
-        check_parts(store, models_frame(store))
+        store.check_parts(store.models())
         # Forbid everything but reading the folder: other files, the network, extensions, and changes of these settings.
         root = f"{store.root.absolute()}/"
         connection.execute(f"SET allowed_directories = [{', '.join({_quoted(root), _quoted(_literal(root))})}]")
@@ -133,22 +93,16 @@ def _result(connection: duckdb.DuckDBPyConnection, query: str) -> pl.DataFrame:
         raise InputError(f"SQL: two columns are called {twice[0]}, name one of them with AS")
     kinds = [_plain(str(kind)) for kind in found.types]
     # DuckDB itself turns values into text: as Python values, times with a zone need another library.
-    columns = [_columns([name]) for name in names]
-    casts = [c if kind == "Int128" else f"CAST({c} AS {_TYPES[kind]})" for c, kind in zip(columns, kinds, strict=True)]
+    casts = [f"CAST({_columns([name])} AS {_TYPES[kind]})" for name, kind in zip(names, kinds, strict=True)]
     rows = found.project(", ".join(casts)).fetchall()
-    frame = {}
-    for i, (name, kind) in enumerate(zip(names, kinds, strict=True)):
-        values = [row[i] for row in rows]
-        if kind == "Int128":  # a sum of whole numbers has 128 bits, and mostly needs fewer
-            kind = "Int64" if all(value is None or abs(value) < 2**63 for value in values) else "Float64"
-        frame[name] = pl.Series(name, values, getattr(pl, kind))
-    return pl.DataFrame(frame)
+    schema = {name: getattr(pl, kind) for name, kind in zip(names, kinds, strict=True)}
+    return pl.DataFrame(rows, schema=schema, orient="row")
 
 
 def _plain(kind: str) -> str:
     """Return the type of a result for a type of DuckDB."""
     if kind.endswith(("INT", "INTEGER")):  # TINYINT to UHUGEINT
-        return "Int128"
+        return "Int64"
     if kind in ("FLOAT", "DOUBLE") or kind.startswith("DECIMAL"):
         return "Float64"
     return "Boolean" if kind == "BOOLEAN" else "String"
