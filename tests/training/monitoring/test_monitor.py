@@ -399,7 +399,7 @@ def test_float64_weights_whose_squares_underflow_or_overflow_are_scored(scale: f
 @pytest.mark.parametrize("family", FAMILIES)
 def test_logits_are_those_the_model_computes(family: str, at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rotary embedding, grouped keys, T5's bias and scale are included; `capture` computes the same in another way."""
-    monkeypatch.setattr("attngeo.training.monitoring.largest_logits.LOGITS_AT_ONCE", at_once)
+    monkeypatch.setattr("attngeo.training.monitoring.measure.LOGITS_AT_ONCE", at_once)
     model = FAMILIES[family]()
     batch = make_batch(model, rows=2)
     row = Monitor(probe=batch)(0, model.train())
