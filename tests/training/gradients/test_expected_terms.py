@@ -16,7 +16,7 @@ import attngeo
 from attngeo.errors import InputError
 from attngeo.training.data.masking import MaskedObjective
 from attngeo.training.gradients import HeadTerms, expected_terms, gradient_terms
-from attngeo.training.gradients.gradient_terms import MaskedBatches
+from attngeo.training.gradients.gradient_terms import masked_batches
 from tests.training.gradients.gradient_models import ENCODER_DECODER, GROUPED, TEXT
 from tests.weights import dense_scores as dense
 
@@ -39,9 +39,9 @@ def gpt2() -> Any:
     return tf.GPT2LMHeadModel(config).double().eval()
 
 
-def batches(count: int, length: int = 10, seed: int = 0) -> MaskedBatches:
+def batches(count: int, length: int = 10, seed: int = 0) -> list[dict[str, Any]]:
     ids = torch.randint(5, 20, (3, length), generator=torch.Generator().manual_seed(1))
-    return MaskedBatches({"input_ids": ids}, MaskedObjective(4, (0, 1, 2, 4), 50, 0.2), count, seed)
+    return masked_batches({"input_ids": ids}, MaskedObjective(4, (0, 1, 2, 4), 50, 0.2), count, seed)
 
 
 def token_batches(count: int) -> list[dict[str, Any]]:
