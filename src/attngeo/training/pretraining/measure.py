@@ -9,8 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from attngeo.training.pretraining.architectures.blocks import logit_bias
-from attngeo.training.pretraining.architectures.model import Model
+from attngeo.training.pretraining.model import Model, logit_bias
 from attngeo.weights.layout.rotary import RotaryPairs
 from attngeo.weights.scoring.engine import Scores, score_forms
 

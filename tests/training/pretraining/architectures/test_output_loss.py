@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from attngeo.training.pretraining.architectures.blocks import OutputLoss, loss_and_gradients, mean_loss
+from attngeo.training.pretraining.model import OutputLoss, loss_and_gradients, mean_loss
 
 
 def drawn(bias: bool, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor | None, Tensor]:
