@@ -17,7 +17,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 from attngeo.arguments import LARGEST_SEED, file_path, whole_number
 from attngeo.errors import InputError, first_line
 from attngeo.io.names import nearest_name
-from attngeo.training.data.wordpiece import MAX_VOCABULARY
+from attngeo.training.data.tokens import MAX_VOCABULARY
 from attngeo.training.initialise import check_initialisation, target_std
 
 SIZES = {"4x256": (4, 256, 4), "12x768": (12, 768, 12), "24x1024": (24, 1024, 16)}  # layers, hidden, heads
