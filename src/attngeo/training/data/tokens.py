@@ -67,7 +67,9 @@ def open_tokens(folder: Path) -> Tokens:
     except (OSError, ValueError, TypeError, KeyError) as error:
         raise InputError(f"{folder}: no prepared token files ({first_line(error)})") from error
     if len(tokens.special) != len(SPECIAL) or not known:
-        raise InputError(f"{folder}/tokens.json: expected a token id below `vocabulary` for each of {' '.join(SPECIAL)}")
+        raise InputError(
+            f"{folder}/tokens.json: expected a token id below `vocabulary` for each of {' '.join(SPECIAL)}"
+        )
     for part, size in sizes.items():
         count = getattr(tokens, part)
         if size != 2 * count:
