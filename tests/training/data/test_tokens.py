@@ -219,8 +219,8 @@ def test_preparation_removes_what_a_killed_one_left_behind(tmp_path: Path, call:
     ("change", "expected"),
     [
         ({"train": "many"}, "expected manymany for many tokens"),
-        ({"special": []}, r"expected a token id below `vocabulary` for each of \[PAD\] \[UNK\]"),
-        ({"mask": 300}, "expected a token id below `vocabulary`"),
+        ({"special": []}, r"expected an id below `vocabulary` for each of \[PAD\] \[UNK\]"),
+        ({"mask": 300}, "expected an id below `vocabulary`"),
         ({"vocabulary": "many"}, "no prepared token files"),
         ({"new": 1}, "no prepared token files"),
         ({"special": 3}, "no prepared token files"),

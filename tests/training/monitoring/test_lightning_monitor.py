@@ -101,7 +101,7 @@ def test_batches_that_are_no_mappings_have_no_logits(tmp_path: Path) -> None:
     assert len(monitor.records) == 2 and "max_logit" not in monitor.records[0]
 
 
-def test_a_logger_that_fails_does_not_stop_training(tmp_path: Path) -> None:
+def test_a_logger_that_fails_does_not_stop_training_and_an_unknown_detail_is_refused(tmp_path: Path) -> None:
     class Failing(CSVLogger):  # type: ignore[misc]
         def log_metrics(self, metrics: Any, step: Any = None) -> None:
             raise ConnectionError("the service is down")
@@ -111,8 +111,5 @@ def test_a_logger_that_fails_does_not_stop_training(tmp_path: Path) -> None:
     monitor.monitor.warn_once = found.append  # type: ignore[method-assign]
     fit(tmp_path, [monitor], Failing(tmp_path), max_steps=1)
     assert len(monitor.records) == 2 and set(found) == {"Failing fails (the service is down)"}
-
-
-def test_an_unknown_detail_is_one_line() -> None:
     with pytest.raises(InputError, match="detail is 'all'"):
         attngeo.LightningMonitor(detail="all")  # type: ignore[arg-type]

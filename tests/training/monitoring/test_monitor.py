@@ -6,8 +6,6 @@ import copy
 import json
 import logging
 import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -161,15 +159,6 @@ def test_models_and_options_that_cannot_be_monitored_are_refused() -> None:
         Monitor(logger=3)  # type: ignore[arg-type]
 
 
-def test_the_command_line_and_track_import_neither_torch_nor_transformers() -> None:
-    assert isinstance(Monitor(), tf.TrainerCallback)
-    code = (
-        "import sys, attngeo.cli, attngeo.training.monitoring.track\n"
-        "assert not {'torch', 'transformers'} & set(sys.modules)"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True)
-
-
 # ---- loggers
 
 
@@ -191,13 +180,6 @@ class LoggerWithoutStep(KeywordLogger):
         self.calls.append((values, None))
 
 
-class FailingLogger(KeywordLogger):
-    """Raises at each call."""
-
-    def log(self, values: dict[str, float], step: int | None = None) -> None:
-        raise ConnectionError("the service is down")
-
-
 @pytest.mark.parametrize("kind", [KeywordLogger, LoggerWithoutStep])
 def test_loggers_with_and_without_a_step_get_the_values_and_the_step(kind: type[KeywordLogger]) -> None:
     logger = kind()
@@ -210,13 +192,9 @@ def test_loggers_with_and_without_a_step_get_the_values_and_the_step(kind: type[
     assert values["attngeo/encoder/L0/max_logit"] == row["max_logit"][0]
 
 
-@pytest.mark.parametrize(
-    ("logger", "problem"),
-    [(FailingLogger(), "the service is down"), (logging.getLogger("a"), "missing 1 required .* 'msg'")],
-)
-def test_a_logger_that_fails_does_not_stop_training(tmp_path: Path, logger: Any, problem: str) -> None:
-    monitor = Monitor(tmp_path / "run.jsonl", every=1, logger=logger)
-    with pytest.warns(UserWarning, match=rf"attngeo.Monitor: the logger fails \(.*{problem}.*\)"):
+def test_a_logger_that_fails_does_not_stop_training(tmp_path: Path) -> None:
+    monitor = Monitor(tmp_path / "run.jsonl", every=1, logger=logging.getLogger("a"))  # its log takes other arguments
+    with pytest.warns(UserWarning, match=r"attngeo.Monitor: the logger fails \(.*missing 1 required .* 'msg'"):
         monitor(0, bert())
     monitor(1, bert())  # the warning is not repeated
     assert recorded_steps(tmp_path / "run.jsonl") == [0, 1]
@@ -317,15 +295,20 @@ def test_low_rank_terms_are_added_to_the_weights() -> None:
     assert difference_when_saved(row, merged) <= 1e-6
 
 
-@pytest.mark.parametrize("dora", [False, True])
-@pytest.mark.parametrize("family", ["bert", "gpt2", "llama"])
-def test_peft_adapters_are_added_to_the_weights(family: str, dora: bool) -> None:
+@pytest.mark.parametrize(
+    ("family", "targets", "dora"),
+    [
+        ("bert", ["query", "key"], True),
+        ("gpt2", ["c_attn"], True),  # stored [in, out]
+        ("llama", ["q_proj"], False),
+    ],
+)
+def test_peft_adapters_are_added_to_the_weights(family: str, targets: list[str], dora: bool) -> None:
     peft = pytest.importorskip("peft")
-    targets = {"bert": ["query", "key"], "gpt2": ["c_attn"], "llama": ["q_proj"]}
     torch.manual_seed(0)
     base = FAMILIES[family]().double()  # so that merging has no visible rounding error
     config = peft.LoraConfig(
-        r=3, lora_alpha=7, target_modules=targets[family], init_lora_weights=False, use_dora=dora,
+        r=3, lora_alpha=7, target_modules=targets, init_lora_weights=False, use_dora=dora,
         fan_in_fan_out=family == "gpt2",
     )  # fmt: skip
     model = peft.get_peft_model(copy.deepcopy(base), config)
@@ -379,24 +362,12 @@ def test_a_zero_form_has_no_score() -> None:
     assert row["symmetry"][0] is not None and row["head_symmetry"][1] == [None] * 4
 
 
-@pytest.mark.parametrize("scale", [1e-300, 1e-30, 1e100])
-def test_float64_weights_whose_squares_underflow_or_overflow_are_scored(scale: float) -> None:
-    model = llama().double()
-    expected = record(model)
-    for layer in model.model.layers:
-        for projection in (layer.self_attn.q_proj, layer.self_attn.k_proj):
-            projection.weight.data *= scale
-    row = record(model)
-    for name in ("symmetry", "directionality", "row_spread", "column_spread"):
-        assert row[name] == pytest.approx(expected[name], abs=1e-6)
-        np.testing.assert_allclose(row[f"head_{name}"], expected[f"head_{name}"], atol=1e-6)
-
-
 # ---- the largest logits
 
 
-@pytest.mark.parametrize("at_once", [2**26, 4 * 9])  # computed at once, or in chunks of few rows
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize(
+    ("family", "at_once"), [*((family, 2**26) for family in FAMILIES), ("gpt2", 4 * 9), ("t5", 4 * 9)]
+)  # computed at once, or in chunks of few rows
 def test_logits_are_those_the_model_computes(family: str, at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rotary embedding, grouped keys, T5's bias and scale are included; `capture` computes the same in another way."""
     monkeypatch.setattr("attngeo.training.monitoring.measure.LOGITS_AT_ONCE", at_once)

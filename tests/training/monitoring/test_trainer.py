@@ -160,13 +160,6 @@ def test_the_last_record_is_of_the_last_step_also_with_load_best_model_at_end(tm
     assert trainer.state.global_step == 6 and [row["step"] for row in early.records] == [0, 4]
 
 
-def test_a_run_that_stops_early_has_a_record_of_its_last_step(tmp_path: Path) -> None:
-    monitor = Monitor(every=2)
-    train(tmp_path, [monitor, StopAtStep3()], save_steps=1, gradient_accumulation_steps=2)  # two batches are one step
-    assert [row["step"] for row in monitor.records] == [0, 2, 3]
-    assert difference(monitor.records[-1], tmp_path / "checkpoint-3") <= 1e-6
-
-
 def test_one_monitor_writes_into_the_folder_of_each_trainer(tmp_path: Path) -> None:
     class ReversedTexts(RandomTexts):
         def __getitem__(self, at: int) -> dict[str, Any]:
@@ -216,35 +209,34 @@ def test_every_measured_step_is_reported_once_whatever_the_logging_steps(
     assert list(expected) == [0, 2, 4, 6]
     assert listener.figures() == pytest.approx(expected)
     assert sum(MEDIAN in logs for _, logs in listener.logs) == 4
+    assert "attngeo" not in capsys.readouterr().out  # trackers only, not the terminal
     if logging_steps == 1:  # in the same log as the loss
         assert all("loss" in logs for step, logs in listener.logs if MEDIAN in logs and step)
-    assert "attngeo" not in capsys.readouterr().out  # trackers only, not the terminal
-    plain = make_trainer(tmp_path / "b", logging_steps=logging_steps)
-    plain.train()
-    assert losses(trainer) == losses(plain)
+        plain = make_trainer(tmp_path / "b", logging_steps=1)
+        plain.train()
+        assert losses(trainer) == losses(plain)
 
 
-def test_the_last_step_of_a_stopped_run_reaches_trackers_that_are_still_open(tmp_path: Path) -> None:
-    trainer, listener = make_trainer(tmp_path, logging_steps=100), Listener()
+def test_the_last_step_of_a_stopped_run_is_recorded_and_reaches_trackers_that_are_still_open(tmp_path: Path) -> None:
+    accumulated = {"gradient_accumulation_steps": 2}  # two batches are one step
+    trainer = make_trainer(tmp_path, logging_steps=100, save_strategy="steps", save_steps=1, **accumulated)
+    listener = Listener()
     for callback in (listener, StopAtStep3()):
         trainer.add_callback(callback)
-    attngeo.watch(trainer, every=2)
+    monitor = attngeo.watch(trainer, every=2)
     trainer.train()
-    assert sorted(listener.figures()) == [0, 2, 3]
+    assert [row["step"] for row in monitor.records] == sorted(listener.figures()) == [0, 2, 3]
+    assert difference(monitor.records[-1], tmp_path / "checkpoint-3") <= 1e-6
 
 
-def test_a_second_call_replaces_the_first(tmp_path: Path) -> None:
-    trainer = make_trainer(tmp_path, max_steps=2)
+def test_a_second_call_replaces_the_first_and_what_cannot_be_watched_is_one_line(tmp_path: Path) -> None:
+    trainer = make_trainer(tmp_path)
     before = len(trainer.callback_handler.callbacks)
     first, second = (attngeo.watch(trainer, every=every) for every in (1, 2))
     callbacks = trainer.callback_handler.callbacks
     assert callbacks[0] is second and first not in callbacks and len(callbacks) == before + 1
-
-
-def test_what_cannot_be_watched_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="trainer: a int, expected a transformers Trainer"):
         attngeo.watch(3)  # type: ignore[arg-type]
-    trainer = make_trainer(tmp_path)
     with pytest.raises(InputError, match="detail is 'all', expected 'stacks', 'layers' or 'heads'"):
         attngeo.watch(trainer, detail="all")  # type: ignore[arg-type]
     trainer.add_callback(Monitor())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -35,10 +34,9 @@ def parts(config: PretrainConfig) -> tuple[Model, Batches, list[Batch]]:
     return build_model(config, tokens, ALONE.device), stream, held_out_batches(valid, objective, config.batch)
 
 
-def stopped_at(evaluation: int) -> Callable[[], bool]:
-    """Return a `stop` that ends a run at this evaluation, counted from 0."""
-    stops = iter([False] * evaluation + [True])
-    return lambda: next(stops)
+def losses_of(engine: Engine, stream: Batches, steps: range) -> list[float]:
+    """Train on these steps and return their losses."""
+    return [float(engine.step(stream.at(step), step)) for step in steps]
 
 
 def content_of(folder: Path) -> dict[Path, bytes]:
@@ -132,13 +130,12 @@ def test_an_engine_is_restored_in_place(tmp_path: Path) -> None:
     config = load_config(run_settings(tmp_path, lr=3e-3))
     model, stream, _ = parts(config)
     engine = Engine(model, config, ALONE)
-    for step in range(5):
-        engine.step(stream.at(step), step)
+    losses_of(engine, stream, range(5))
     saved = engine.state()
     memory = [weight.data_ptr() for weight in model.parameters()]
-    expected = [float(engine.step(stream.at(step), step)) for step in range(5, 9)]
+    expected = losses_of(engine, stream, range(5, 9))
     engine.restore(saved)
-    assert [float(engine.step(stream.at(step), step)) for step in range(5, 9)] == expected
+    assert losses_of(engine, stream, range(5, 9)) == expected
     assert [weight.data_ptr() for weight in model.parameters()] == memory
 
 
@@ -163,8 +160,7 @@ def test_the_training_loss_is_the_mean_since_the_last_evaluation(tmp_path: Path)
     """20 steps in 3 parts: the second has 6 steps, one fewer than the first."""
     run = pretrain(run_settings(tmp_path, evaluations=3, checkpoints=1))
     model, stream, _ = parts(run.config)
-    engine = Engine(model, run.config, ALONE)
-    losses = [float(engine.step(stream.at(step), step)) for step in range(20)]
+    losses = losses_of(Engine(model, run.config, ALONE), stream, range(20))
     assert [row["step"] for row in run.records] == [0, 7, 13, 20] and run.records[0]["train_loss"] is None
     for row, some in zip(run.records[1:], (losses[:7], losses[7:13], losses[13:]), strict=True):
         assert row["train_loss"] == pytest.approx(sum(some) / len(some), rel=1e-6)
@@ -205,8 +201,7 @@ def test_weights_that_are_not_finite_after_the_last_step_are_not_saved(tmp_path:
     checkpoint = tmp_path / "run" / "checkpoint.pt"
     model, stream, _ = parts(load_config(table))
     engine = Engine(model, load_config(table), ALONE)
-    for step in range(3):
-        engine.step(stream.at(step), step)
+    losses_of(engine, stream, range(3))
     state = {**torch.load(checkpoint, weights_only=True), **engine.state(), "step": 3}
     moments = state["moments"]["bert.embeddings.word_embeddings.weight"]
     moments["exp_avg"].fill_(3e38)  # so large that the fourth update overflows
@@ -229,17 +224,8 @@ def test_a_trained_model_without_a_checkpoint_is_not_overwritten(tmp_path: Path)
     assert content_of(tmp_path / "run") == before
 
 
-@pytest.mark.parametrize("content", [b"", b"not a checkpoint", b"PK\x03\x04 cut short"])
-def test_a_broken_checkpoint_is_an_error(tmp_path: Path, content: bytes) -> None:
-    (tmp_path / "run").mkdir()
-    (tmp_path / "run" / "checkpoint.pt").write_bytes(content)
-    with pytest.raises(SourceError, match=r"checkpoint\.pt: not a checkpoint of attngeo pretrain"):
-        pretrain(run_settings(tmp_path))
-    assert (tmp_path / "run" / "checkpoint.pt").read_bytes() == content
-
-
-def test_a_checkpoint_of_other_tokens_or_other_weights_is_an_error(tmp_path: Path) -> None:
-    pretrain(run_settings(tmp_path), stop=stopped_at(1))
+def test_a_checkpoint_of_other_tokens_or_other_weights_and_a_broken_one_are_errors(tmp_path: Path) -> None:
+    pretrain(run_settings(tmp_path), stop=lambda: True)
     other = write_corpus(tmp_path, "other.txt", seed=5)
     with pytest.raises(InputError, match=r"checkpoint\.pt: was trained on other tokens"):
         pretrain(run_settings(tmp_path, train=[other], tokens=str(tmp_path / "others")))
@@ -248,17 +234,20 @@ def test_a_checkpoint_of_other_tokens_or_other_weights_is_an_error(tmp_path: Pat
     with pytest.raises(SourceError, match=r"checkpoint\.pt: its weights are not those of this model"):
         pretrain(run_settings(tmp_path))
     torch.save({"weights": {}}, path)
-    with pytest.raises(SourceError, match=r"checkpoint\.pt: not a checkpoint of attngeo pretrain"):
-        pretrain(run_settings(tmp_path))
+    for content in (path.read_bytes(), b"", b"not a checkpoint", b"PK\x03\x04 cut short"):
+        path.write_bytes(content)
+        with pytest.raises(SourceError, match=r"checkpoint\.pt: not a checkpoint of attngeo pretrain"):
+            pretrain(run_settings(tmp_path))
+        assert path.read_bytes() == content
 
 
-@pytest.mark.parametrize("content", [b"\xff", b"{", None])
-def test_a_broken_tokenizer_is_an_error_before_training(tmp_path: Path, content: bytes | None) -> None:
+def test_a_broken_tokenizer_is_an_error_before_training(tmp_path: Path) -> None:
     tokens_for(load_config(run_settings(tmp_path)))
     file = tmp_path / "tokens" / "tokenizer_config.json"
-    file.write_bytes(content) if content is not None else file.unlink()
-    with pytest.raises(InputError, match="tokens: its tokenizer cannot be read"):
-        pretrain(run_settings(tmp_path))
+    for content in (b"\xff", b"{", None):
+        file.write_bytes(content) if content is not None else file.unlink()
+        with pytest.raises(InputError, match="tokens: its tokenizer cannot be read"):
+            pretrain(run_settings(tmp_path))
     assert not (tmp_path / "run" / "metrics.jsonl").exists()
 
 
