@@ -26,7 +26,7 @@ from tests.training.monitoring.record_checks import (  # noqa: E402
     random_tokens,
     recorded_steps,
 )
-from tests.weights.tiny_models import FAMILIES, bert, gpt2, llama  # noqa: E402
+from tests.weights.tiny_models import FAMILIES, bert, gpt2  # noqa: E402
 
 
 @pytest.fixture(autouse=True)
@@ -245,30 +245,6 @@ def test_scores_include_qk_norm_gains_and_latent_products(kind: str) -> None:
     assert row["max_logit"][0] > 0
     assert difference_when_saved(row, model) <= 1e-6
     assert all(torch.equal(weight, before[name]) for name, weight in model.state_dict().items())
-
-
-def factors(model: Any, layer: int) -> tuple[Any, Any]:
-    """Return the queries and keys [H, r, d] of a layer of a LLaMA with 4 query heads and 2 key heads."""
-    attention = model.model.layers[layer].self_attn
-    query = attention.q_proj.weight.detach().double().numpy().reshape(4, 8, 32)
-    return query, attention.k_proj.weight.detach().double().numpy().reshape(2, 8, 32).repeat(2, 0)
-
-
-def test_norms_and_finer_figures_are_those_of_the_dense_form() -> None:
-    model = llama()
-    row = record(model)
-    heads = np.einsum("hrd,hre->hde", *factors(model, 1))
-    for form, at in [(heads.sum(0), None), (heads[3], 3)]:
-        spread = [norms.std(ddof=1) / norms.mean() for norms in (np.linalg.norm(form, axis=axis) for axis in (1, 0))]
-        expected = {
-            "norm": np.linalg.norm(form),
-            "row_spread": spread[0],
-            "column_spread": spread[1],
-            "dominance": np.log(spread[0] / spread[1]),
-            "self_attending": np.trace(form) / (np.sqrt(np.linalg.matrix_rank(form)) * np.linalg.norm(form)),
-        }
-        for name, value in expected.items():
-            assert (row[name][1] if at is None else row[f"head_{name}"][1][at]) == pytest.approx(value, rel=1e-6)
 
 
 class LowRank(torch.nn.Linear):  # type: ignore[misc]

@@ -52,6 +52,7 @@ def test_every_checkpoint_is_scored_in_order_of_step(run: Path) -> None:
     assert all(difference(row, run / f"checkpoint-{row['step']}") <= 1e-6 for row in rows)
     query, key = (random_weights(500)[f"encoder.layer.1.attention.self.{side}.weight"] for side in ("query", "key"))
     form = query.T.astype(np.float64) @ key
+    assert rows[1]["norm"][1] == pytest.approx(np.linalg.norm(form), rel=1e-5)
     for name, axis in (("row_spread", 1), ("column_spread", 0)):
         norms = np.linalg.norm(form, axis=axis)
         assert rows[1][name][1] == pytest.approx(norms.std(ddof=1) / norms.mean(), rel=1e-5)
