@@ -34,6 +34,7 @@ import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from numbers import Real
 from typing import Any, TypeAlias, Unpack
 
 import torch
@@ -145,13 +146,9 @@ def target_std(scale: Scale, width: int) -> float | None:
         return None
     if isinstance(scale, str) and scale in _NAMED_SCALES:
         return _NAMED_SCALES[scale] / math.sqrt(width)
-    try:
-        std = math.nan if isinstance(scale, (str, bool)) else float(scale)
-    except TypeError:
-        std = math.nan
-    if not 0 < std < math.inf:
-        raise InputError(f"scale is {scale!r}, expected None, 'unit', 'half-unit' or a positive number")
-    return std
+    if isinstance(scale, Real) and not isinstance(scale, bool) and 0 < scale < math.inf:
+        return float(scale)
+    raise InputError(f"scale is {scale!r}, expected None, 'unit', 'half-unit' or a positive number")
 
 
 # ---- each initialisation sets the weights of one layer
@@ -365,22 +362,28 @@ def _apply(model: nn.Module, name: str, scale: Scale, seed: Seed, options: Layer
         )
     if recipe.heads:
         require_heads(parameters.layers, recipe.title, shared_keys=not recipe.own_keys)
-    others = []
+    others, stds = [], []
     for layer in parameters.layers:
         if recipe.even and layer.key.shape[-2] % 2:
             raise InputError(
                 f"{layer.label}: head size {layer.key.shape[-2]} is odd; the {recipe.title} initialisation needs an "
                 "even one"
             )
+        std = target_std(scale, layer.width)
         for side in recipe.rescaled:
-            std = target_std(scale, layer.width)
-            _check_rescalable(getattr(layer, side), f"{layer.label}: its {side} weights", std)
+            now = rms(getattr(layer, side))
+            if not math.isfinite(now):
+                raise InputError(f"{layer.label}: its {side} weights contain NaN or infinity; finite weights expected")
+            if now == 0 and std is not None:
+                raise InputError(
+                    f"{layer.label}: its {side} weights have std 0, so that no factor gives them std {std:.3g}"
+                )
+        stds.append(std)
         others.append({} if recipe.others is None else recipe.others(parameters, layer))
     done = []
     with torch.no_grad():
-        for layer, besides in zip(parameters.layers, others, strict=True):
+        for layer, std, besides in zip(parameters.layers, stds, others, strict=True):
             before = rms(layer.key)
-            std = target_std(scale, layer.width)
             if std is not None:
                 for weight in (getattr(layer, side) for side in recipe.rescaled):
                     weight.mul_(std / rms(weight))
@@ -389,15 +392,6 @@ def _apply(model: nn.Module, name: str, scale: Scale, seed: Seed, options: Layer
             done.append(InitialisedLayer(layer.found.stack, layer.found.layer, names, (before, rms(layer.key))))
     at_scale = "" if scale is None else f", {scale} scale" if scale in _NAMED_SCALES else f", std {scale}"
     return Initialisation(recipe.title + at_scale, tuple(done), parameters.cross)
-
-
-def _check_rescalable(weight: Tensor, what: str, std: float | None) -> None:
-    """Raise InputError where `weight` is not finite, or all zero so that no factor gives it the std `std`."""
-    now = rms(weight)
-    if not math.isfinite(now):
-        raise InputError(f"{what} contain NaN or infinity; finite weights expected")
-    if now == 0 and std is not None:
-        raise InputError(f"{what} have std 0, so that no factor gives them std {std:.3g}")
 
 
 def rms(weight: Tensor) -> float:

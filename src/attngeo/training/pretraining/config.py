@@ -20,7 +20,6 @@ from attngeo.io.names import nearest_name
 from attngeo.training.data.tokens import MAX_VOCABULARY
 from attngeo.training.initialise import check_initialisation, target_std
 
-SIZES = {"4x256": (4, 256, 4), "12x768": (12, 768, 12), "24x1024": (24, 1024, 16)}  # layers, hidden, heads
 # Settings that do not change the result of a run: two runs that differ only in these continue each other's checkpoints.
 RESULT_NEUTRAL = frozenset({"out", "tokens", "train", "valid", "compile", "checkpoints", "keep_model"})
 # The least value of each whole number.
@@ -77,8 +76,6 @@ class PretrainConfig:
     @property
     def shape(self) -> tuple[int, int, int]:
         """Layers, hidden size, heads."""
-        if self.size in SIZES and not self.heads:
-            return SIZES[self.size]
         match = re.fullmatch(r"([0-9]{1,6})x([0-9]{1,6})", self.size)
         layers, hidden = (int(match[1]), int(match[2])) if match else (0, 0)
         if not (layers and hidden):
