@@ -279,18 +279,16 @@ def test_keys_of_a_head_that_are_all_zero_stay_finite(name: str) -> None:
 
 def test_the_authors_draw_weights_and_biases_as_linear_layers_do() -> None:
     model = tiny_models.bert(hidden_size=128)
-    attention = model.bert.encoder.layer[0].attention.self
-    before = float(attention.key.weight.detach().square().mean().sqrt())
-    first, *rest = initialise_(model, "authors", seed=1).layers
-    assert (first.stack, first.layer) == ("encoder", 0) and len(rest) == 1
+    first, _ = initialise_(model, "authors", seed=1).layers
     assert len(first.tensors) == 6 and {name.rpartition(".")[2] for name in first.tensors} == {"weight", "bias"}
-    assert first.std == pytest.approx((before, float(attention.key.weight.detach().square().mean().sqrt())), rel=1e-5)
+    attention = model.bert.encoder.layer[0].attention.self
     assert torch.equal(attention.query.weight, attention.key.weight)
     assert not torch.equal(attention.query.bias, attention.key.bias)
-    for weight in (attention.key.weight, attention.value.weight):
-        assert float(weight.detach().std()) == pytest.approx(1 / math.sqrt(3 * 128), rel=0.02)
-        assert float(weight.detach().abs().max()) <= 1 / math.sqrt(128)
-    assert float(attention.value.bias.detach().abs().max()) > 0
+    for weight in (attention.key.weight, attention.value.weight, attention.value.bias):
+        assert float(weight.detach().std()) == pytest.approx(
+            1 / math.sqrt(3 * 128), rel=0.02 if weight.dim() > 1 else 0.2
+        )
+        assert 0 < float(weight.detach().abs().max()) <= 1 / math.sqrt(128)
 
 
 def test_mimetic_forms_are_the_best_approximation_of_their_target() -> None:

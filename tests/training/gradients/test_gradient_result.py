@@ -88,16 +88,6 @@ def test_change_is_the_first_order_part_of_a_gradient_descent_step(kind: str) ->
         assert_same(old.change(eta).dense() + second, new.form.dense() - old.form.dense())
 
 
-def test_change_without_bias_rotation_and_shared_keys_follows_from_the_gradient() -> None:
-    """δM = −η(G W_kW_kᵀ + W_qW_qᵀ G)."""
-    for head in gradient_terms(model_with_loss("t5"), labelled_batch("t5")):
-        assert head.weights is not None
-        g, query, key = head.gradient(), head.weights.query, head.weights.key
-        assert_same(head.weights.query_gradient, g @ key)
-        assert_same(head.weights.key_gradient, g.T @ query)
-        assert_same(head.change(0.01).dense(), -0.01 * (g @ key @ key.T + query @ query.T @ g))
-
-
 def test_heads_of_a_group_use_one_key_head() -> None:
     model = model_with_loss("llama")
     terms = gradient_terms(model, labelled_batch("llama"))

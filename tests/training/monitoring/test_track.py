@@ -144,17 +144,6 @@ def test_track_killed_and_restarted_writes_the_same_file(tmp_path: Path, moment:
     assert (folder / "attngeo.jsonl").read_bytes() == (tmp_path / "uninterrupted.jsonl").read_bytes()
 
 
-def test_pickle_checkpoints_are_scored(tmp_path: Path) -> None:
-    torch = pytest.importorskip("torch")
-    folder = save_checkpoint(tmp_path, 5)
-    (folder / "model.safetensors").unlink()
-    torch.save(
-        {name: torch.from_numpy(value) for name, value in random_weights(5).items()}, folder / "pytorch_model.bin"
-    )
-    torch.save({"state": {}}, folder / "optimizer.pt")
-    assert difference(track(tmp_path)[0], folder) <= 1e-6
-
-
 def test_the_final_model_of_attngeo_pretrain_is_scored(tmp_path: Path) -> None:
     save_checkpoint(tmp_path, 0, "model")
     (tmp_path / "metrics.jsonl").write_text('{"step": 0}\n{"step": 90}\n')
