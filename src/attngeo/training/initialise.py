@@ -146,8 +146,9 @@ def target_std(scale: Scale, width: int) -> float | None:
         return None
     if isinstance(scale, str) and scale in _NAMED_SCALES:
         return _NAMED_SCALES[scale] / math.sqrt(width)
-    if isinstance(scale, Real) and not isinstance(scale, bool) and 0 < scale < math.inf:
-        return float(scale)
+    std: Any = scale
+    if isinstance(std, Real) and not isinstance(std, bool) and 0 < std < math.inf:
+        return float(std)
     raise InputError(f"scale is {scale!r}, expected None, 'unit', 'half-unit' or a positive number")
 
 

@@ -79,12 +79,9 @@ def test_an_average_and_its_control_are_those_of_the_single_passes(count: int, c
 
 def test_little_memory_gives_the_same_scores_in_more_rounds() -> None:
     seen: list[tuple[int, int | None]] = []
-    small = expected_terms(
-        model_with_loss("bert"), batches(4), same_rows=True, memory=1, progress=lambda *step: seen.append(step)
-    )
-    for row, other in zip(
-        small.rows(), expected_terms(model_with_loss("bert"), batches(4), same_rows=True).rows(), strict=True
-    ):
+    model, given = model_with_loss("bert"), batches(4)
+    small = expected_terms(model, given, same_rows=True, memory=1, progress=lambda *step: seen.append(step))
+    for row, other in zip(small.rows(), expected_terms(model, given, same_rows=True).rows(), strict=True):
         numbers = {name: value for name, value in other.items() if isinstance(value, float)}
         assert {name: row[name] for name in numbers} == pytest.approx(numbers, rel=1e-9, abs=1e-12)
     assert seen[-1] == (8 * 4, 8 * 4)  # one round per head
@@ -171,7 +168,7 @@ def test_the_bundled_encoder_pairs_its_terms_and_the_shuffled_control_does_not()
         assert abs(np.median([row.pairing_shuffled for row in rows])) < 0.05
     torch.manual_seed(0)
     untrained = tf.BertForMaskedLM(model.config)
-    random = gradient_terms(untrained, {"input_ids": ids}, masks=64, tokenizer=tokenizer, layers=[2, 3])
+    random = gradient_terms(untrained, {"input_ids": ids}, masks=16, tokenizer=tokenizer, layers=[2, 3])
     assert abs(np.median([row.pairing for row in random.scores])) < 0.05
 
 
@@ -223,12 +220,10 @@ def test_masks_are_drawn_with_a_tokenizer_whose_ids_leave_gaps() -> None:
     words = Tokenizer(models.WordLevel({"[PAD]": 0, "[UNK]": 1, "a": 2, "b": 3, "[MASK]": 40}, unk_token="[UNK]"))
     names = {"pad_token": "[PAD]", "unk_token": "[UNK]", "mask_token": "[MASK]"}
     tokenizer = tf.PreTrainedTokenizerFast(tokenizer_object=words, **names)
-    assert (
-        len(gradient_terms(model_with_loss("bert"), {"input_ids": torch.full((1, 8), 3)}, masks=2, tokenizer=tokenizer))
-        == 8
-    )
+    model = model_with_loss("bert")
+    assert len(gradient_terms(model, {"input_ids": torch.full((1, 8), 3)}, masks=2, tokenizer=tokenizer)) == 8
     with pytest.raises(InputError, match="token ids 3 to 41, expected those of the tokenizer, below 41"):
-        gradient_terms(model_with_loss("bert"), {"input_ids": torch.tensor([[3, 41]])}, masks=2, tokenizer=tokenizer)
+        gradient_terms(model, {"input_ids": torch.tensor([[3, 41]])}, masks=2, tokenizer=tokenizer)
 
 
 @pytest.mark.parametrize(

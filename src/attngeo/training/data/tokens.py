@@ -160,7 +160,7 @@ def _split(train: Sequence[str], valid: Sequence[str], field: str) -> Iterator[t
 
 def _write(folder: Path, codec: Tokenizer, parts: Iterable[tuple[Part, str]], name: str) -> dict[str, Any]:
     """Write both token files; return the fields of `Tokens`, with the digest of the tokenizer and all tokens."""
-    counts: dict[Part, int] = {"train": 0, "valid": 0}
+    counts = {"train": 0, "valid": 0}
     unknown, unknown_id = 0, codec.token_to_id("[UNK]")
     digest = hashlib.sha256(codec.to_str().encode())
     with ExitStack() as stack:

@@ -288,7 +288,7 @@ class _LayerSums:
             w, heads = layer.weights, self.heads
             of_heads = (w.query[heads], w.key[heads], layer.query[:, heads], layer.key[:, heads])
             doubles = (self._tensor(array).double() for array in of_heads)
-            self.growth += _growth(x.double(), beta.double(), *doubles, layer.scale, self._tensor(kinds))
+            self.growth += _growth(x.double(), beta.double(), *doubles, scale=layer.scale, kinds=self._tensor(kinds))
 
     def _shuffled(self, beta: Tensor, text: Bools | None) -> Tensor:
         """Return β [..., S, h, N, N] with the context of each prediction in another order; padding keeps its place."""
