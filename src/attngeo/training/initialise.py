@@ -34,7 +34,6 @@ import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from numbers import Real
 from typing import Any, TypeAlias, Unpack
 
 import torch
@@ -146,9 +145,8 @@ def target_std(scale: Scale, width: int) -> float | None:
         return None
     if isinstance(scale, str) and scale in _NAMED_SCALES:
         return _NAMED_SCALES[scale] / math.sqrt(width)
-    std: Any = scale
-    if isinstance(std, Real) and not isinstance(std, bool) and 0 < std < math.inf:
-        return float(std)
+    if isinstance(scale, int | float) and not isinstance(scale, bool) and 0 < scale < math.inf:
+        return float(scale)
     raise InputError(f"scale is {scale!r}, expected None, 'unit', 'half-unit' or a positive number")
 
 

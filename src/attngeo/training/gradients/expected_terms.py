@@ -287,8 +287,9 @@ class _LayerSums:
         if self.growth is not None and kinds is not None and layer.weights is not None:
             w, heads = layer.weights, self.heads
             of_heads = (w.query[heads], w.key[heads], layer.query[:, heads], layer.key[:, heads])
-            doubles = (self._tensor(array).double() for array in of_heads)
-            self.growth += _growth(x.double(), beta.double(), *doubles, scale=layer.scale, kinds=self._tensor(kinds))
+            doubles = [self._tensor(array).double() for array in of_heads]
+            scaled = layer.scale * beta.double()
+            self.growth += _growth(x.double(), scaled, doubles[:2], doubles[2:], self._tensor(kinds))
 
     def _shuffled(self, beta: Tensor, text: Bools | None) -> Tensor:
         """Return β [..., S, h, N, N] with the context of each prediction in another order; padding keeps its place."""
@@ -400,33 +401,25 @@ def _without_padding(order: Ints, text: Bools) -> Ints:
 # ---- growth
 
 
-def _growth(
-    x: Tensor,
-    beta: Tensor,
-    query: Tensor,
-    key: Tensor,
-    of_query: Tensor,
-    of_key: Tensor,
-    scale: float,
-    kinds: Tensor,
-) -> Tensor:
+def _growth(x: Tensor, beta: Tensor, weights: Sequence[Tensor], vectors: Sequence[Tensor], kinds: Tensor) -> Tensor:
     """Return d‖M_±‖²/dη of each head by sign and kind of pair, `[h, 2, 3]`, for weights that move by the terms alone.
 
-    x:                [S, N, d], token vectors
-    beta:             [S, h, N, N]
-    query, key:       their weights, [h, d, r] each
-    of_query, of_key: the queries and keys of the tokens, [S, h, N, r] each
-    kinds:            [S, N, N], see `_pairs_and_text`
+    x:       [S, N, d], token vectors
+    beta:    [S, h, N, N], times c
+    weights: of queries and keys, [h, d, r] each
+    vectors: queries and keys, [S, h, N, r] each
+    kinds:   [S, N, N], see `_pairs_and_text`
 
     Only products of size N×N and d×r are formed.
     """
+    (query, key), (of_query, of_key) = weights, vectors
     gram_query, gram_key, cross = query.mT @ query, key.mT @ key, query.mT @ key  # [h, r, r]
     on_query, on_key = x[:, None] @ query, x[:, None] @ key  # [S, h, N, r]
     sums = []
     for sign in (1, -1):
         left = (on_query @ gram_key + sign * on_key @ cross) / 2  # [S, h, N, r], W_kᵀ M_±ᵀ x_i
         right = (on_key @ gram_query + sign * on_query @ cross.mT) / 2  # [S, h, N, r], W_qᵀ M_± x_j
-        grown = 2 * scale * beta * (left @ of_key.mT + of_query @ right.mT)  # [S, h, N, N]
+        grown = 2 * beta * (left @ of_key.mT + of_query @ right.mT)  # [S, h, N, N]
         sums.append(torch.stack([(grown * (kinds == kind)[:, None]).sum((0, 2, 3)) for kind in range(3)], -1))  # [h, 3]
     return torch.stack(sums, -2)
 
