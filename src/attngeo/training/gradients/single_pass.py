@@ -91,13 +91,13 @@ def _check_weights(model: PreTrainedModel) -> None:
 
 def _to_model(batch: Mapping[str, Any], model: PreTrainedModel) -> dict[str, Any]:
     """Return `batch` with its tensors on the model's device."""
-    tensors = {}
-    for name, value in batch.items():
-        if isinstance(value, Tensor):
-            value = value.clone() if value.is_inference() else value  # autograd rejects inference tensors
-            value = value.to(model.device)
-        tensors[name] = value
-    return tensors
+
+    def moved(value: Any) -> Any:
+        if not isinstance(value, Tensor):
+            return value
+        return (value.clone() if value.is_inference() else value).to(model.device)  # autograd rejects inference tensors
+
+    return {name: moved(value) for name, value in batch.items()}
 
 
 def _scalar_loss(

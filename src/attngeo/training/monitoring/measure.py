@@ -17,6 +17,7 @@ import random
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
+from itertools import groupby, islice
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -60,20 +61,15 @@ def measure_layers(layers: Iterable[Layer], heads: bool = True) -> list[LayerFig
 
 def _batches(layers: Iterable[Layer]) -> Iterator[list[Layer]]:
     """Yield consecutive layers of one shape, with at most BATCH_ENTRIES entries in their queries."""
-    batch: list[Layer] = []
-    for weights in layers:
-        entries = (len(batch) + 1) * math.prod(weights.query.shape)
-        if batch and (_batch_key(weights) != _batch_key(batch[0]) or entries > BATCH_ENTRIES):
+    for key, alike in groupby(layers, _batch_key):
+        count = max(1, BATCH_ENTRIES // math.prod(key[0]))
+        while batch := list(islice(alike, count)):
             yield batch
-            batch = []
-        batch.append(weights)
-    if batch:
-        yield batch
 
 
-def _batch_key(weights: Layer) -> tuple[object, ...]:
-    same = (weights.heads_known, weights.cross, weights.rotary)
-    return weights.query.shape, weights.key.shape, weights.query.device, *same
+def _batch_key(layer: Layer) -> tuple[Any, ...]:
+    same = (layer.heads_known, layer.cross, layer.rotary)
+    return layer.query.shape, layer.key.shape, layer.query.device, *same
 
 
 def _figures(batch: Sequence[Layer], heads: bool) -> Tensor:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import os
-from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -104,9 +103,9 @@ class RecordFile:
     def add(self, row: Record) -> None:
         """Add a record: appended in one write, or inserted if the file holds its step or a later one."""
         merged = self.writing and _size(self.path) != self._size and self._merge_others()
-        index = bisect_left(self.rows, row["step"], key=lambda other: other["step"])
-        last = index == len(self.rows)
-        self.rows[index : index + (not last and self.rows[index]["step"] == row["step"])] = [row]
+        last = not self.rows or self.rows[-1]["step"] < row["step"]
+        others = [other for other in self.rows if other["step"] != row["step"]]
+        self.rows[:] = sorted([*others, row], key=lambda other: other["step"])
         if last and not merged:
             self._write(lambda: _append(self.path, _line(row)))
         else:
