@@ -200,7 +200,7 @@ prepare_tokens(Path(sys.argv[1]), [sys.argv[2]], vocabulary=600, progress=pause)
 """
 
 
-@pytest.mark.parametrize("call", [1, 4, 8])  # while letters are counted, words are learned, tokens are written
+@pytest.mark.parametrize("call", [1, 8])  # while letters are counted, while tokens are written
 def test_preparation_removes_what_a_killed_one_left_behind(tmp_path: Path, call: int) -> None:
     text, folder = write_corpus(tmp_path, count=1_000), tmp_path / "tokens"  # 1,000 documents: three calls per pass
     work = start_python(["-c", PREPARE_UNTIL, str(folder), text, str(call)], stdin=subprocess.PIPE)
@@ -219,8 +219,8 @@ def test_preparation_removes_what_a_killed_one_left_behind(tmp_path: Path, call:
     ("change", "expected"),
     [
         ({"train": "many"}, "expected manymany for many tokens"),
-        ({"special": []}, r"expected an id below `vocabulary` for each of \[PAD\] \[UNK\]"),
-        ({"mask": 300}, "expected an id below `vocabulary`"),
+        ({"special": []}, r"expected a token id below `vocabulary` for each of \[PAD\] \[UNK\]"),
+        ({"mask": 300}, "expected a token id below `vocabulary`"),
         ({"vocabulary": "many"}, "no prepared token files"),
         ({"new": 1}, "no prepared token files"),
         ({"special": 3}, "no prepared token files"),

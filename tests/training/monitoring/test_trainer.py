@@ -59,8 +59,8 @@ def make_trainer(folder: Path, model: Any = None, given: dict[str, Any] | None =
 
 
 def train(folder: Path, callbacks: list[Any], resume: str | None = None, **options: Any) -> Any:
-    """Train, with checkpoints at every second step, and return the Trainer."""
-    trainer = make_trainer(folder, **{"save_strategy": "steps", "save_steps": 2} | options)
+    """Train, with checkpoints if `save_steps` is given, and return the Trainer."""
+    trainer = make_trainer(folder, **options | ({"save_strategy": "steps"} if "save_steps" in options else {}))
     for callback in callbacks:
         trainer.add_callback(callback)
     trainer.remove_callback(transformers.PrinterCallback)
@@ -89,7 +89,7 @@ def no_progress_bars() -> None:
 
 def test_monitor_and_track_give_the_same_records(tmp_path: Path) -> None:
     monitor = Monitor(every=2)
-    monitored = train(tmp_path / "a", [monitor], max_steps=5)
+    monitored = train(tmp_path / "a", [monitor], max_steps=5, save_steps=2)
     plain = train(tmp_path / "b", [], max_steps=5)
     assert losses(monitored) == losses(plain)  # with dropout and drawn masks
     assert [row["step"] for row in monitor.records] == [0, 2, 4, 5]
@@ -144,7 +144,7 @@ def test_the_last_record_is_of_the_last_step_also_with_load_best_model_at_end(tm
         return {"quality": next(scores)}
 
     best = {"eval_strategy": "steps", "eval_steps": 2, "load_best_model_at_end": True, "greater_is_better": True}
-    best |= {"metric_for_best_model": "quality", "max_steps": 6}
+    best |= {"metric_for_best_model": "quality", "max_steps": 6, "save_steps": 2}
     given = {"eval_dataset": RandomTexts(), "compute_metrics": compute_metrics}
     monitor = Monitor(every=4)
     trainer = train(tmp_path / "a", [monitor], given=given, **best)
