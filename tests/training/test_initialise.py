@@ -9,11 +9,8 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import peft
 import pytest
-
-pytest.importorskip("torch")
-pytest.importorskip("transformers")
-
 import torch
 import transformers as tf
 from torch import Tensor, nn
@@ -445,7 +442,6 @@ def test_weights_without_a_module_are_refused() -> None:
 
 def test_adapted_queries_and_keys_are_refused_and_other_adapters_do_not_matter() -> None:
     """Beside an adapter the form would not be symmetric; an adapted layer must not be skipped silently either."""
-    peft = pytest.importorskip("peft")
 
     def adapted(**targets: Any) -> Any:
         return peft.get_peft_model(tiny_models.bert(), peft.LoraConfig(r=4, init_lora_weights=False, **targets))

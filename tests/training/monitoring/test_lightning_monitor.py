@@ -9,19 +9,16 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+import lightning
 import pytest
+import torch
+from lightning.pytorch.loggers import CSVLogger, TensorBoardLogger
 
-torch = pytest.importorskip("torch")
-pytest.importorskip("transformers")
-lightning = pytest.importorskip("lightning")
-
-from lightning.pytorch.loggers import CSVLogger, TensorBoardLogger  # noqa: E402
-
-import attngeo  # noqa: E402
-from attngeo.errors import InputError  # noqa: E402
-from tests.training.monitoring.record_checks import difference  # noqa: E402
-from tests.training.monitoring.test_trainer import RandomTexts, mask_randomly, scalars  # noqa: E402
-from tests.weights.tiny_models import bert  # noqa: E402
+import attngeo
+from attngeo.errors import InputError
+from tests.training.monitoring.record_checks import difference
+from tests.training.monitoring.test_trainer import RandomTexts, mask_randomly, scalars
+from tests.weights.tiny_models import bert
 
 
 class Training(lightning.LightningModule):  # type: ignore[misc, name-defined]

@@ -10,23 +10,23 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import peft
 import pytest
+import torch
+import transformers as tf
 
-torch = pytest.importorskip("torch")
-tf = pytest.importorskip("transformers")
-
-from attngeo import capture, track  # noqa: E402
-from attngeo.errors import InputError, LayoutError  # noqa: E402
-from attngeo.training.monitoring.monitor import Monitor  # noqa: E402
-from attngeo.training.monitoring.records import read_records  # noqa: E402
-from tests.training.monitoring.record_checks import (  # noqa: E402
+from attngeo import capture, track
+from attngeo.errors import InputError, LayoutError
+from attngeo.training.monitoring.monitor import Monitor
+from attngeo.training.monitoring.records import read_records
+from tests.training.monitoring.record_checks import (
     difference,
     difference_when_saved,
     make_batch,
     random_tokens,
     recorded_steps,
 )
-from tests.weights.tiny_models import FAMILIES, bert, gpt2  # noqa: E402
+from tests.weights.tiny_models import FAMILIES, bert, gpt2
 
 
 @pytest.fixture(autouse=True)
@@ -280,7 +280,6 @@ def test_low_rank_terms_are_added_to_the_weights() -> None:
     ],
 )
 def test_peft_adapters_are_added_to_the_weights(family: str, targets: list[str], dora: bool) -> None:
-    peft = pytest.importorskip("peft")
     torch.manual_seed(0)
     base = FAMILIES[family]().double()  # so that merging has no visible rounding error
     config = peft.LoraConfig(
@@ -299,7 +298,6 @@ def test_peft_adapters_are_added_to_the_weights(family: str, targets: list[str],
 
 @pytest.mark.parametrize("first_dora", [False, True])
 def test_dora_beside_another_active_adapter_is_added_as_the_layer_does(first_dora: bool) -> None:
-    peft = pytest.importorskip("peft")
     torch.manual_seed(0)
     options = {"r": 3, "target_modules": ["query", "key"], "init_lora_weights": False}
     model = peft.get_peft_model(bert().double(), peft.LoraConfig(**options, use_dora=first_dora))
@@ -310,7 +308,6 @@ def test_dora_beside_another_active_adapter_is_added_as_the_layer_does(first_dor
 
 
 def test_merged_and_disabled_adapters_are_scored_as_the_layer_uses_them() -> None:
-    peft = pytest.importorskip("peft")
     config = peft.LoraConfig(r=4, target_modules=["query", "key"], init_lora_weights=False)
     plain = record(bert())["symmetry"]
     model = peft.get_peft_model(bert(), config)

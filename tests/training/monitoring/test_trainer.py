@@ -13,16 +13,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
+import transformers
 
-torch = pytest.importorskip("torch")
-transformers = pytest.importorskip("transformers")
-
-import attngeo  # noqa: E402
-from attngeo.errors import InputError  # noqa: E402
-from attngeo.training.monitoring import track  # noqa: E402
-from attngeo.training.monitoring.monitor import Monitor  # noqa: E402
-from tests.training.monitoring.record_checks import difference, recorded_steps  # noqa: E402
-from tests.weights.tiny_models import bert, llama  # noqa: E402
+import attngeo
+from attngeo.errors import InputError
+from attngeo.training.monitoring import track
+from attngeo.training.monitoring.monitor import Monitor
+from tests.training.monitoring.record_checks import difference, recorded_steps
+from tests.weights.tiny_models import bert, llama
 
 ROOT = Path(__file__).resolve().parents[3]
 MEDIAN = "attngeo/encoder/symmetry/median"
