@@ -104,6 +104,14 @@ def test_forms_become_symmetric_and_nothing_else_changes(family: str, scale: Any
         assert {layer.stack for layer in result.layers} == {"encoder", "decoder"}
 
 
+def test_the_unit_scale_is_the_default_and_the_scale_can_be_kept() -> None:
+    default, kept, before = (tiny_models.bert() for _ in range(3))
+    assert [layer.std[1] for layer in attngeo.symmetric_init_(default).layers] == pytest.approx([1 / math.sqrt(32)] * 2)
+    assert str(attngeo.symmetric_init_(kept, scale="kept")).startswith("symmetric, kept scale: 2 layers")
+    for new, was in zip(attngeo.attention_layers(kept), attngeo.attention_layers(before), strict=True):
+        assert (new.key == was.key).all() and (new.query == was.key).all()
+
+
 WARNED: dict[str, tuple[Callable[[], nn.Module], bool]] = {
     "llama": (tiny_models.llama, True),
     "modernbert": (lambda: tf.ModernBertForMaskedLM(tf.ModernBertConfig(vocab_size=64, pad_token_id=0, **SIZE)), True),
@@ -412,7 +420,7 @@ REFUSED: list[tuple[Callable[[], nn.Module], str, dict[str, Any], str]] = [
     (parametrised, "symmetric", {}, r"layer\.0\..*query\.weight: is adapted, or computed from other parameters"),
     (latent, "symmetric", {}, "latent attention; its queries and keys are products"),
     *(
-        (tiny_models.bert, "symmetric", {"scale": scale}, "expected None, 'unit', 'half-unit' or a positive number")
+        (tiny_models.bert, "symmetric", {"scale": scale}, "expected 'unit', 'half-unit', 'kept' or a positive number")
         for scale in ([1], "Unit", True, 0, -1.0, math.nan)
     ),
     *(

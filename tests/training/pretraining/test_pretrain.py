@@ -288,8 +288,8 @@ BAD = [
     ({"objective": "mask"}, "objective is 'mask', expected 'masked', 'causal'"),
     ({"start": "symetric"}, "start 'symetric' does not exist, did you mean 'symmetric'?"),
     ({"start": "authors", "scale": "unit"}, "the authors initialisation has a scale of its own"),
-    ({"start": "symmetric", "scale": "big"}, "scale is 'big', expected 'unit', 'half-unit' or a number"),
-    ({"start": "symmetric", "scale": -1}, "scale is -1.0, expected None, 'unit', 'half-unit' or a positive number"),
+    ({"start": "symmetric", "scale": "big"}, "scale is 'big', expected 'unit', 'half-unit', 'kept' or a number"),
+    ({"start": "symmetric", "scale": -1}, "scale is -1.0, expected 'unit', 'half-unit', 'kept' or a positive number"),
     ({"size": "4by256"}, "size is '4by256', expected layers x hidden such as 4x256"),
     ({"size": "2x30", "heads": 4}, "size 2x30: 30 does not divide into 4 heads"),
     ({"size": "2x200"}, "size 2x200: 200 does not divide into 3 heads of 64 or more; set heads"),
@@ -342,6 +342,16 @@ def test_configs_are_read_from_toml_files(tmp_path: Path) -> None:
         load_config(tmp_path / "none.toml")
     with pytest.raises(InputError, match="config: a int, expected"):
         load_config(1)  # type: ignore[arg-type]  # would be read from, and closed, as the standard output
+
+
+def test_an_initialisation_that_takes_a_scale_has_the_unit_scale_unless_another_is_named() -> None:
+    for settings, scale in (
+        ({"start": "symmetric"}, "unit"),
+        ({"start": "skewed", "scale": "kept"}, "kept"),
+        ({"start": "authors"}, None),
+        ({}, None),
+    ):
+        assert load_config({"out": "a", **settings}).scale == scale
 
 
 def test_a_size_gives_layers_width_and_heads() -> None:

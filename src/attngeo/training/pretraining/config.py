@@ -18,7 +18,7 @@ from attngeo.arguments import LARGEST_SEED, file_path, whole_number
 from attngeo.errors import InputError, first_line
 from attngeo.io.names import nearest_name
 from attngeo.training.data.tokens import MAX_VOCABULARY
-from attngeo.training.initialise import check_initialisation, target_std
+from attngeo.training.initialise import check_initialisation, takes_scale, target_std
 
 # Settings that do not change the result of a run: two runs that differ only in these continue each other's checkpoints.
 RESULT_NEUTRAL = frozenset({"out", "tokens", "train", "valid", "compile", "checkpoints", "keep_model"})
@@ -53,7 +53,7 @@ class PretrainConfig:
     heads: int = 0  # 0: hidden/64
     intermediate: int = 0  # 0: 4·hidden; 8/3·hidden where the feed-forward layer is gated (modernbert, llama)
     start: str = "baseline"  # initialisation
-    scale: Literal["unit", "half-unit"] | float | None = None  # of the initialisation; None: that of the baseline
+    scale: Literal["unit", "half-unit", "kept"] | float | None = None  # of the initialisation; None: unit, or its own
     self_bias: bool = False  # add to the logit of each token with itself its mean in the unit symmetric initialisation
     # training
     length: int = 128  # tokens per row
@@ -178,6 +178,8 @@ def _float(value: float) -> float:
 def _checked(config: PretrainConfig) -> PretrainConfig:
     """Return the config, with the home folder in place of a leading ~ in its paths; raise if no run could follow it."""
     check_initialisation(config.start, config.scale)
+    if config.scale is None and takes_scale(config.start):
+        config = replace(config, scale="unit")
     _, hidden, heads = config.shape  # raises for an invalid size
     target_std(config.scale, hidden)  # raises for an invalid scale
     for name in ("out", "tokens", "tokenizer"):
