@@ -22,10 +22,10 @@ from torch.nn import functional as F
 from attngeo.errors import InputError
 from attngeo.training.data.tokens import Part, Tokens
 from attngeo.training.pretraining.architectures import Model
-from attngeo.training.pretraining.architectures.blocks import SelectRows
 from attngeo.training.pretraining.batches import Batch
 from attngeo.training.pretraining.config import PretrainConfig
 from attngeo.training.pretraining.engine import Engine, ProcessGroup
+from attngeo.training.pretraining.model import SelectRows
 
 Task = Literal["order", "same document"]
 TASKS: tuple[Task, ...] = ("order", "same document")

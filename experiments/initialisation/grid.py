@@ -10,7 +10,7 @@ from typing import Any
 from attngeo.arguments import finite_number
 from attngeo.errors import InputError
 from attngeo.io.names import nearest_name
-from attngeo.training.initialise import check_initialisation
+from attngeo.training.initialise import check_initialisation, takes_scale
 from attngeo.training.pretraining.config import RESULT_NEUTRAL, PretrainConfig, load_config
 
 # Settings that may replace the usual ones of a grid; all others are fixed by the grid or its tokens. Those that change
@@ -135,6 +135,8 @@ def start_settings(start: str) -> dict[str, Any]:
         except ValueError:
             raise InputError(f"start {start!r}: expected a number after std") from None
     check_initialisation(name)
+    if scale is None and takes_scale(name):
+        scale = "kept"
     return {"start": name, "scale": scale, "self_bias": start.endswith(_SELF_BIAS)}
 
 

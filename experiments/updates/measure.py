@@ -15,7 +15,7 @@ from attngeo.arrays import to_numpy
 from attngeo.live.parameters import attention_parameters
 from attngeo.training.data.tokens import Tokens
 from attngeo.training.gradients.expected_terms import expected_terms
-from attngeo.training.gradients.gradient_terms import MaskedBatches
+from attngeo.training.gradients.gradient_terms import masked_batches
 from attngeo.training.pretraining.architectures import Model
 from attngeo.training.pretraining.batches import Rows
 from attngeo.training.pretraining.build import build_objective
@@ -57,7 +57,7 @@ def batches(config: PretrainConfig, tokens: Tokens, passes: Passes) -> Sequence[
         return [{"input_ids": some, "labels": some} for some in ids]
     rows = Rows(tokens, "valid", config.length, torch.device("cpu"), passes.rows)
     objective = build_objective(config, tokens)
-    return MaskedBatches({"input_ids": rows.take(torch.arange(passes.rows))}, objective, passes.count)  # type: ignore[arg-type]
+    return masked_batches({"input_ids": rows.take(torch.arange(passes.rows))}, objective, passes.count)  # type: ignore[arg-type]
 
 
 def head_forms(model: PreTrainedModel) -> list[list[tuple[np.ndarray, np.ndarray]]]:

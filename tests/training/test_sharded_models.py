@@ -6,19 +6,16 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+import torch
+from torch import distributed
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
 
-torch = pytest.importorskip("torch")
-pytest.importorskip("transformers")
-
-from torch import distributed  # noqa: E402
-from torch.distributed.device_mesh import init_device_mesh  # noqa: E402
-from torch.distributed.fsdp import fully_shard  # noqa: E402
-
-import attngeo  # noqa: E402
-from attngeo.errors import InputError, LayoutError  # noqa: E402
-from attngeo.training.gradients.gradient_terms import gradient_terms  # noqa: E402
-from attngeo.training.initialise import symmetric_init_  # noqa: E402
-from tests.training.gradients.gradient_models import labelled_batch, model_with_loss  # noqa: E402
+import attngeo
+from attngeo.errors import InputError, LayoutError
+from attngeo.training.gradients.gradient_terms import gradient_terms
+from attngeo.training.initialise import symmetric_init_
+from tests.training.gradients.gradient_models import labelled_batch, model_with_loss
 
 
 @pytest.fixture

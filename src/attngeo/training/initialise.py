@@ -54,7 +54,7 @@ from attngeo.weights.layout.storage import VALUE_NAMES, ValueRows
 
 __all__ = ["INITIALISATIONS", "Initialisation", "InitialisedLayer", "initialise_", "symmetric_init_"]
 
-# None keeps the existing scale, "unit" is the std 1/√d, "half-unit" half of it, a number is a std.
+# "unit" is the std 1/√d, "half-unit" half of it, a number is a std; "kept", or None, keeps the existing scale.
 Scale: TypeAlias = str | float | None
 Seed: TypeAlias = int | torch.Generator
 _NAMED_SCALES = {"unit": 1.0, "half-unit": 0.5}  # in units of 1/√d
@@ -88,26 +88,27 @@ class Initialisation:
         return f"Initialisation({self})"
 
 
-def symmetric_init_(model: nn.Module, *, scale: Scale = None, **options: Unpack[LayerOptions]) -> Initialisation:
+def symmetric_init_(model: nn.Module, *, scale: Scale = "unit", **options: Unpack[LayerOptions]) -> Initialisation:
     """Set W_q^h ← W_k^{g(h)}: the form of every head becomes symmetric (s = 1) and positive semi-definite.
 
-    With scale="unit" it helps masked pre-training of models with learned positions that are slow to leave the first
-    plateau of their loss: a post-norm BERT of 4 layers saved 33% of the steps at learning rate 5e-4 and 8% at the best
-    rate, 2e-3, a pre-norm BERT 14% at 1e-3, most of it through the larger scale alone. It may need a lower rate in deep
-    models: a BERT of 24 layers did not train at 2e-4, where the usual initialisation did (two seeds, 600 steps). A
-    model with rotary embedding and pre-norm ended worse with it: a ModernBERT by 0.1 nats, each at its best rate, a
-    LLaMA by 0.03 at 1e-3. A causal BERT lost 0.02 at 5e-4 and nothing beyond chance at 1e-3 (docs/initialisation.md).
-    It warns on models with rotary embedding and pre-norm.
+    In masked pre-training of a post-norm BERT (4 layers, width 256) at learning rate 5e-4 it saved 33% [30, 36] of the
+    steps; the larger scale alone, with independent queries and keys, saved 20% [15, 24]. At the best rate, 2e-3, the
+    difference from the larger scale alone is −0.019 nats [−0.039, +0.002], p 0.062 with five seeds: undecided. A
+    ModernBERT and a LLaMA ended worse with it; it warns where a model has rotary embedding and pre-norm, as both have.
+    A BERT of 24 layers did not train with it at 2e-4, where the usual initialisation did (two seeds, 600 steps). See
+    docs/initialisation.md.
 
-    scale:   None keeps the scale of W_k. "unit" is std 1/√d: initial logits between different tokens are of order one,
-             those of a token with itself about √r. A number is a std: in masked training of a BERT of width 256 at
-             5e-4, 0.045 did as well as "unit" (0.0625), and 0.125 worse than the usual 0.02. The existing W_k of a
-             layer is multiplied to that std (root mean square), then copied; nothing is drawn at random.
+    scale:   "unit" is std 1/√d: initial logits between different tokens are of order one, those of a token with itself
+             about √r. "half-unit" is half of it, a number is a std. The scale was measured at width 256 only, where
+             0.045 to 0.0625 ("unit") were good. The existing W_k of a layer is multiplied to that std (root mean
+             square), then copied; nothing is drawn at random. "kept" (or None) leaves the scale of W_k as it is: that
+             showed no gain, and in two of three seeds at 5e-4 the largest attention logit grew to 592 and 660.
     options: num_heads, stack, layers, unproven, as in `attngeo.score`
 
     >>> from transformers import BertConfig, BertForMaskedLM
     >>> model = BertForMaskedLM(BertConfig(num_hidden_layers=1))
-    >>> initialisation = attngeo.symmetric_init_(model, scale="unit")
+    >>> attngeo.symmetric_init_(model)
+    Initialisation(symmetric, unit scale: 1 layers (encoder), std of W_k 0.02 → 0.0361)
     >>> attngeo.score(model, heads=False).frame["symmetry"].round(6).to_list()
     [1.0]
     """
@@ -119,7 +120,7 @@ def initialise_(
 ) -> Initialisation | None:
     """Apply the initialisation called `name` in place; "baseline" leaves the model as it is and returns None.
 
-    scale:   as in `symmetric_init_`
+    scale:   as in `symmetric_init_`; None keeps it
     seed:    a number, or a torch.Generator; each initialisation draws from a random stream of its own
     options: num_heads, stack, layers, unproven, as in `attngeo.score`
     """
@@ -131,27 +132,28 @@ def check_initialisation(name: str, scale: Scale = None) -> None:
     """Raise InputError for a name that does not exist, or a scale for an initialisation that has one of its own."""
     if name not in INITIALISATIONS:  # `start` is the key in a config
         raise InputError(f"start {name!r} does not exist{nearest_name(name, INITIALISATIONS)}")
-    if scale is not None and (name == "baseline" or not _RECIPES[name].rescaled):
+    if scale is not None and not takes_scale(name):
         raise InputError(f"scale = {scale!r}: the {name} initialisation has a scale of its own")
+
+
+def takes_scale(name: str) -> bool:
+    """Return whether the initialisation called `name` multiplies weights to a scale; others have one of their own."""
+    return name != "baseline" and bool(_RECIPES[name].rescaled)
 
 
 def target_std(scale: Scale, width: int) -> float | None:
     """Return the std that `scale` asks for with token vectors of `width` d; None: the existing std is kept.
 
-    >>> target_std("unit", 64), target_std("half-unit", 64), target_std(0.02, 64), target_std(None, 64)
+    >>> target_std("unit", 64), target_std("half-unit", 64), target_std(0.02, 64), target_std("kept", 64)
     (0.125, 0.0625, 0.02, None)
     """
-    if scale is None:
+    if scale is None or scale == "kept":
         return None
     if isinstance(scale, str) and scale in _NAMED_SCALES:
         return _NAMED_SCALES[scale] / math.sqrt(width)
-    try:
-        std = math.nan if isinstance(scale, (str, bool)) else float(scale)
-    except TypeError:
-        std = math.nan
-    if not 0 < std < math.inf:
-        raise InputError(f"scale is {scale!r}, expected None, 'unit', 'half-unit' or a positive number")
-    return std
+    if isinstance(scale, int | float) and not isinstance(scale, bool) and 0 < scale < math.inf:
+        return float(scale)
+    raise InputError(f"scale is {scale!r}, expected 'unit', 'half-unit', 'kept' or a positive number")
 
 
 # ---- each initialisation sets the weights of one layer
@@ -357,47 +359,43 @@ def _apply(model: nn.Module, name: str, scale: Scale, seed: Seed, options: Layer
     parameters = attention_parameters(model, **options)
     if name == "symmetric" and any(layer.pre_norm and layer.rotary for layer in parameters.layers):
         warnings.warn(
-            f"{type(model).__name__}: a model with rotary embedding and a norm before its attention; a ModernBERT "
-            "and a LLaMA, which have both, ended with a higher loss from a symmetric initialisation "
-            "(docs/initialisation.md)",
+            f"{type(model).__name__}: a model with rotary embedding and a norm before its attention, like ModernBERT "
+            "and LLaMA, which ended with a higher loss from a symmetric initialisation (docs/initialisation.md)",
             UserWarning,
             stacklevel=3,
         )
     if recipe.heads:
         require_heads(parameters.layers, recipe.title, shared_keys=not recipe.own_keys)
-    others = []
+    others, stds = [], []
     for layer in parameters.layers:
         if recipe.even and layer.key.shape[-2] % 2:
             raise InputError(
                 f"{layer.label}: head size {layer.key.shape[-2]} is odd; the {recipe.title} initialisation needs an "
                 "even one"
             )
+        std = target_std(scale, layer.width)
         for side in recipe.rescaled:
-            std = target_std(scale, layer.width)
-            _check_rescalable(getattr(layer, side), f"{layer.label}: its {side} weights", std)
+            now = rms(getattr(layer, side))
+            if not math.isfinite(now):
+                raise InputError(f"{layer.label}: its {side} weights contain NaN or infinity; finite weights expected")
+            if now == 0 and std is not None:
+                raise InputError(
+                    f"{layer.label}: its {side} weights have std 0, so that no factor gives them std {std:.3g}"
+                )
+        stds.append(std)
         others.append({} if recipe.others is None else recipe.others(parameters, layer))
     done = []
     with torch.no_grad():
-        for layer, besides in zip(parameters.layers, others, strict=True):
+        for layer, std, besides in zip(parameters.layers, stds, others, strict=True):
             before = rms(layer.key)
-            std = target_std(scale, layer.width)
             if std is not None:
                 for weight in (getattr(layer, side) for side in recipe.rescaled):
                     weight.mul_(std / rms(weight))
             recipe.write(layer, **given, **({} if recipe.others is None else {"others": besides}))
             names = tuple(dict.fromkeys((*layer.found.tensors, *besides)))
             done.append(InitialisedLayer(layer.found.stack, layer.found.layer, names, (before, rms(layer.key))))
-    at_scale = "" if scale is None else f", {scale} scale" if scale in _NAMED_SCALES else f", std {scale}"
+    at_scale = f", {scale} scale" if isinstance(scale, str) else "" if scale is None else f", std {scale}"
     return Initialisation(recipe.title + at_scale, tuple(done), parameters.cross)
-
-
-def _check_rescalable(weight: Tensor, what: str, std: float | None) -> None:
-    """Raise InputError where `weight` is not finite, or all zero so that no factor gives it the std `std`."""
-    now = rms(weight)
-    if not math.isfinite(now):
-        raise InputError(f"{what} contain NaN or infinity; finite weights expected")
-    if now == 0 and std is not None:
-        raise InputError(f"{what} have std 0, so that no factor gives them std {std:.3g}")
 
 
 def rms(weight: Tensor) -> float:

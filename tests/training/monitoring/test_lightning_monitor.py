@@ -9,19 +9,16 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+import lightning
 import pytest
+import torch
+from lightning.pytorch.loggers import CSVLogger, TensorBoardLogger
 
-torch = pytest.importorskip("torch")
-pytest.importorskip("transformers")
-lightning = pytest.importorskip("lightning")
-
-from lightning.pytorch.loggers import CSVLogger, TensorBoardLogger  # noqa: E402
-
-import attngeo  # noqa: E402
-from attngeo.errors import InputError  # noqa: E402
-from tests.training.monitoring.record_checks import difference  # noqa: E402
-from tests.training.monitoring.test_trainer import RandomTexts, mask_randomly, scalars  # noqa: E402
-from tests.weights.tiny_models import bert  # noqa: E402
+import attngeo
+from attngeo.errors import InputError
+from tests.training.monitoring.record_checks import difference
+from tests.training.monitoring.test_trainer import RandomTexts, mask_randomly, scalars
+from tests.weights.tiny_models import bert
 
 
 class Training(lightning.LightningModule):  # type: ignore[misc, name-defined]
@@ -101,7 +98,7 @@ def test_batches_that_are_no_mappings_have_no_logits(tmp_path: Path) -> None:
     assert len(monitor.records) == 2 and "max_logit" not in monitor.records[0]
 
 
-def test_a_logger_that_fails_does_not_stop_training(tmp_path: Path) -> None:
+def test_a_logger_that_fails_does_not_stop_training_and_an_unknown_detail_is_refused(tmp_path: Path) -> None:
     class Failing(CSVLogger):  # type: ignore[misc]
         def log_metrics(self, metrics: Any, step: Any = None) -> None:
             raise ConnectionError("the service is down")
@@ -111,8 +108,5 @@ def test_a_logger_that_fails_does_not_stop_training(tmp_path: Path) -> None:
     monitor.monitor.warn_once = found.append  # type: ignore[method-assign]
     fit(tmp_path, [monitor], Failing(tmp_path), max_steps=1)
     assert len(monitor.records) == 2 and set(found) == {"Failing fails (the service is down)"}
-
-
-def test_an_unknown_detail_is_one_line() -> None:
     with pytest.raises(InputError, match="detail is 'all'"):
         attngeo.LightningMonitor(detail="all")  # type: ignore[arg-type]

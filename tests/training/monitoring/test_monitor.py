@@ -6,29 +6,27 @@ import copy
 import json
 import logging
 import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import peft
 import pytest
+import torch
+import transformers as tf
 
-torch = pytest.importorskip("torch")
-tf = pytest.importorskip("transformers")
-
-from attngeo import capture, track  # noqa: E402
-from attngeo.errors import InputError, LayoutError  # noqa: E402
-from attngeo.training.monitoring.monitor import Monitor  # noqa: E402
-from attngeo.training.monitoring.records import read_records  # noqa: E402
-from tests.training.monitoring.record_checks import (  # noqa: E402
+from attngeo import capture, track
+from attngeo.errors import InputError, LayoutError
+from attngeo.training.monitoring.monitor import Monitor
+from attngeo.training.monitoring.records import read_records
+from tests.training.monitoring.record_checks import (
     difference,
     difference_when_saved,
     make_batch,
     random_tokens,
     recorded_steps,
 )
-from tests.weights.tiny_models import FAMILIES, bert, gpt2, llama  # noqa: E402
+from tests.weights.tiny_models import FAMILIES, bert, gpt2
 
 
 @pytest.fixture(autouse=True)
@@ -161,15 +159,6 @@ def test_models_and_options_that_cannot_be_monitored_are_refused() -> None:
         Monitor(logger=3)  # type: ignore[arg-type]
 
 
-def test_the_command_line_and_track_import_neither_torch_nor_transformers() -> None:
-    assert isinstance(Monitor(), tf.TrainerCallback)
-    code = (
-        "import sys, attngeo.cli, attngeo.training.monitoring.track\n"
-        "assert not {'torch', 'transformers'} & set(sys.modules)"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True)
-
-
 # ---- loggers
 
 
@@ -191,13 +180,6 @@ class LoggerWithoutStep(KeywordLogger):
         self.calls.append((values, None))
 
 
-class FailingLogger(KeywordLogger):
-    """Raises at each call."""
-
-    def log(self, values: dict[str, float], step: int | None = None) -> None:
-        raise ConnectionError("the service is down")
-
-
 @pytest.mark.parametrize("kind", [KeywordLogger, LoggerWithoutStep])
 def test_loggers_with_and_without_a_step_get_the_values_and_the_step(kind: type[KeywordLogger]) -> None:
     logger = kind()
@@ -210,13 +192,9 @@ def test_loggers_with_and_without_a_step_get_the_values_and_the_step(kind: type[
     assert values["attngeo/encoder/L0/max_logit"] == row["max_logit"][0]
 
 
-@pytest.mark.parametrize(
-    ("logger", "problem"),
-    [(FailingLogger(), "the service is down"), (logging.getLogger("a"), "missing 1 required .* 'msg'")],
-)
-def test_a_logger_that_fails_does_not_stop_training(tmp_path: Path, logger: Any, problem: str) -> None:
-    monitor = Monitor(tmp_path / "run.jsonl", every=1, logger=logger)
-    with pytest.warns(UserWarning, match=rf"attngeo.Monitor: the logger fails \(.*{problem}.*\)"):
+def test_a_logger_that_fails_does_not_stop_training(tmp_path: Path) -> None:
+    monitor = Monitor(tmp_path / "run.jsonl", every=1, logger=logging.getLogger("a"))  # its log takes other arguments
+    with pytest.warns(UserWarning, match=r"attngeo.Monitor: the logger fails \(.*missing 1 required .* 'msg'"):
         monitor(0, bert())
     monitor(1, bert())  # the warning is not repeated
     assert recorded_steps(tmp_path / "run.jsonl") == [0, 1]
@@ -269,30 +247,6 @@ def test_scores_include_qk_norm_gains_and_latent_products(kind: str) -> None:
     assert all(torch.equal(weight, before[name]) for name, weight in model.state_dict().items())
 
 
-def factors(model: Any, layer: int) -> tuple[Any, Any]:
-    """Return the queries and keys [H, r, d] of a layer of a LLaMA with 4 query heads and 2 key heads."""
-    attention = model.model.layers[layer].self_attn
-    query = attention.q_proj.weight.detach().double().numpy().reshape(4, 8, 32)
-    return query, attention.k_proj.weight.detach().double().numpy().reshape(2, 8, 32).repeat(2, 0)
-
-
-def test_norms_and_finer_figures_are_those_of_the_dense_form() -> None:
-    model = llama()
-    row = record(model)
-    heads = np.einsum("hrd,hre->hde", *factors(model, 1))
-    for form, at in [(heads.sum(0), None), (heads[3], 3)]:
-        spread = [norms.std(ddof=1) / norms.mean() for norms in (np.linalg.norm(form, axis=axis) for axis in (1, 0))]
-        expected = {
-            "norm": np.linalg.norm(form),
-            "row_spread": spread[0],
-            "column_spread": spread[1],
-            "dominance": np.log(spread[0] / spread[1]),
-            "self_attending": np.trace(form) / (np.sqrt(np.linalg.matrix_rank(form)) * np.linalg.norm(form)),
-        }
-        for name, value in expected.items():
-            assert (row[name][1] if at is None else row[f"head_{name}"][1][at]) == pytest.approx(value, rel=1e-6)
-
-
 class LowRank(torch.nn.Linear):  # type: ignore[misc]
     """A projection with a low-rank term in the weights themselves."""
 
@@ -317,15 +271,19 @@ def test_low_rank_terms_are_added_to_the_weights() -> None:
     assert difference_when_saved(row, merged) <= 1e-6
 
 
-@pytest.mark.parametrize("dora", [False, True])
-@pytest.mark.parametrize("family", ["bert", "gpt2", "llama"])
-def test_peft_adapters_are_added_to_the_weights(family: str, dora: bool) -> None:
-    peft = pytest.importorskip("peft")
-    targets = {"bert": ["query", "key"], "gpt2": ["c_attn"], "llama": ["q_proj"]}
+@pytest.mark.parametrize(
+    ("family", "targets", "dora"),
+    [
+        ("bert", ["query", "key"], True),
+        ("gpt2", ["c_attn"], True),  # stored [in, out]
+        ("llama", ["q_proj"], False),
+    ],
+)
+def test_peft_adapters_are_added_to_the_weights(family: str, targets: list[str], dora: bool) -> None:
     torch.manual_seed(0)
     base = FAMILIES[family]().double()  # so that merging has no visible rounding error
     config = peft.LoraConfig(
-        r=3, lora_alpha=7, target_modules=targets[family], init_lora_weights=False, use_dora=dora,
+        r=3, lora_alpha=7, target_modules=targets, init_lora_weights=False, use_dora=dora,
         fan_in_fan_out=family == "gpt2",
     )  # fmt: skip
     model = peft.get_peft_model(copy.deepcopy(base), config)
@@ -340,7 +298,6 @@ def test_peft_adapters_are_added_to_the_weights(family: str, dora: bool) -> None
 
 @pytest.mark.parametrize("first_dora", [False, True])
 def test_dora_beside_another_active_adapter_is_added_as_the_layer_does(first_dora: bool) -> None:
-    peft = pytest.importorskip("peft")
     torch.manual_seed(0)
     options = {"r": 3, "target_modules": ["query", "key"], "init_lora_weights": False}
     model = peft.get_peft_model(bert().double(), peft.LoraConfig(**options, use_dora=first_dora))
@@ -351,7 +308,6 @@ def test_dora_beside_another_active_adapter_is_added_as_the_layer_does(first_dor
 
 
 def test_merged_and_disabled_adapters_are_scored_as_the_layer_uses_them() -> None:
-    peft = pytest.importorskip("peft")
     config = peft.LoraConfig(r=4, target_modules=["query", "key"], init_lora_weights=False)
     plain = record(bert())["symmetry"]
     model = peft.get_peft_model(bert(), config)
@@ -379,27 +335,15 @@ def test_a_zero_form_has_no_score() -> None:
     assert row["symmetry"][0] is not None and row["head_symmetry"][1] == [None] * 4
 
 
-@pytest.mark.parametrize("scale", [1e-300, 1e-30, 1e100])
-def test_float64_weights_whose_squares_underflow_or_overflow_are_scored(scale: float) -> None:
-    model = llama().double()
-    expected = record(model)
-    for layer in model.model.layers:
-        for projection in (layer.self_attn.q_proj, layer.self_attn.k_proj):
-            projection.weight.data *= scale
-    row = record(model)
-    for name in ("symmetry", "directionality", "row_spread", "column_spread"):
-        assert row[name] == pytest.approx(expected[name], abs=1e-6)
-        np.testing.assert_allclose(row[f"head_{name}"], expected[f"head_{name}"], atol=1e-6)
-
-
 # ---- the largest logits
 
 
-@pytest.mark.parametrize("at_once", [2**26, 4 * 9])  # computed at once, or in chunks of few rows
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize(
+    ("family", "at_once"), [*((family, 2**26) for family in FAMILIES), ("gpt2", 4 * 9), ("t5", 4 * 9)]
+)  # computed at once, or in chunks of few rows
 def test_logits_are_those_the_model_computes(family: str, at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rotary embedding, grouped keys, T5's bias and scale are included; `capture` computes the same in another way."""
-    monkeypatch.setattr("attngeo.training.monitoring.largest_logits.LOGITS_AT_ONCE", at_once)
+    monkeypatch.setattr("attngeo.training.monitoring.measure.LOGITS_AT_ONCE", at_once)
     model = FAMILIES[family]()
     batch = make_batch(model, rows=2)
     row = Monitor(probe=batch)(0, model.train())

@@ -10,13 +10,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
-torch = pytest.importorskip("torch")
-pytest.importorskip("transformers")
 if not torch.distributed.is_available() or not torch.distributed.is_gloo_available():
     pytest.skip("needs torch.distributed with gloo", allow_module_level=True)
 
-from tests.training.monitoring.two_processes import CASES, records_of_one_process  # noqa: E402
+from tests.training.monitoring.two_processes import CASES, records_of_one_process
 
 HERE = Path(__file__).parent
 

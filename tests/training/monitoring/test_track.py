@@ -52,6 +52,7 @@ def test_every_checkpoint_is_scored_in_order_of_step(run: Path) -> None:
     assert all(difference(row, run / f"checkpoint-{row['step']}") <= 1e-6 for row in rows)
     query, key = (random_weights(500)[f"encoder.layer.1.attention.self.{side}.weight"] for side in ("query", "key"))
     form = query.T.astype(np.float64) @ key
+    assert rows[1]["norm"][1] == pytest.approx(np.linalg.norm(form), rel=1e-5)
     for name, axis in (("row_spread", 1), ("column_spread", 0)):
         norms = np.linalg.norm(form, axis=axis)
         assert rows[1][name][1] == pytest.approx(norms.std(ddof=1) / norms.mean(), rel=1e-5)
@@ -126,7 +127,7 @@ def test_records_of_a_monitor_are_kept(run: Path) -> None:
     assert track(run) == rows
 
 
-@pytest.mark.parametrize("moment", [0, 1, 5])
+@pytest.mark.parametrize("moment", [0, 5])
 def test_track_killed_and_restarted_writes_the_same_file(tmp_path: Path, moment: int) -> None:
     folder = tmp_path / "run"
     for step in range(1, 7):
@@ -141,17 +142,6 @@ def test_track_killed_and_restarted_writes_the_same_file(tmp_path: Path, moment:
     track(folder)
     track(folder, tmp_path / "uninterrupted.jsonl")
     assert (folder / "attngeo.jsonl").read_bytes() == (tmp_path / "uninterrupted.jsonl").read_bytes()
-
-
-def test_pickle_checkpoints_are_scored(tmp_path: Path) -> None:
-    torch = pytest.importorskip("torch")
-    folder = save_checkpoint(tmp_path, 5)
-    (folder / "model.safetensors").unlink()
-    torch.save(
-        {name: torch.from_numpy(value) for name, value in random_weights(5).items()}, folder / "pytorch_model.bin"
-    )
-    torch.save({"state": {}}, folder / "optimizer.pt")
-    assert difference(track(tmp_path)[0], folder) <= 1e-6
 
 
 def test_the_final_model_of_attngeo_pretrain_is_scored(tmp_path: Path) -> None:

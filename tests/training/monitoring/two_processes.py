@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,31 +24,22 @@ from tests.weights.tiny_models import bert, gpt2, llama
 WORLD = 2
 
 
-def data_parallel(model: Any) -> Any:
-    return nn.parallel.DistributedDataParallel(model)
-
-
 def fully_sharded(model: Any) -> Any:
     from torch.distributed.fsdp import fully_shard
 
-    for layer in transformer_layers(model):
+    for layer in LAYERS[type(model).__name__](model):
         fully_shard(layer)
     return fully_shard(model)
 
 
-def transformer_layers(model: Any) -> list[Any]:
-    part = getattr(model, "bert", None) or getattr(model, "transformer", None) or model.model
-    return list(part.encoder.layer if hasattr(part, "encoder") else part.h if hasattr(part, "h") else part.layers)
-
-
-WRAPPERS = {"ddp": data_parallel, "fsdp2": fully_sharded}
+LAYERS: dict[str, Callable[[Any], Any]] = {
+    "BertForMaskedLM": lambda model: model.bert.encoder.layer,
+    "LlamaForCausalLM": lambda model: model.model.layers,
+    "GPT2LMHeadModel": lambda model: model.transformer.h,
+}
+WRAPPERS = {"ddp": nn.parallel.DistributedDataParallel, "fsdp2": fully_sharded}
 MODELS = {"bert": bert, "llama": llama, "gpt2": gpt2}
-CASES = [
-    ("bert", "ddp"),
-    ("bert", "fsdp2"),
-    ("llama", "fsdp2"),
-    ("gpt2", "fsdp2"),
-]
+CASES = [("bert", "ddp"), ("bert", "fsdp2"), ("llama", "fsdp2"), ("gpt2", "fsdp2")]
 
 
 def train_all_cases(rank: int, folder: str) -> None:
@@ -73,36 +65,35 @@ def train_all_cases(rank: int, folder: str) -> None:
 
 def train_case(rank: int, folder: str, name: str, wrapper: str) -> int:
     """Train one model for two steps; return the number of collectives of the first measurement."""
-    from torch.distributed.tensor.debug import CommDebugMode
-
-    ids = random_tokens(4)
-    model = WRAPPERS[wrapper](MODELS[name]())
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     monitor = Monitor(Path(folder) / f"{name} {wrapper}.jsonl", every=1)
-    counts = []
-    for step in range(2):
-        with CommDebugMode() as collectives:
-            # Logits are measured at the second step only, because they need a pass through the whole model.
-            monitor(step, model, {"input_ids": ids} if step else None)
-        counts.append(sum(collectives.get_comm_counts().values()))
-        optimizer.zero_grad()
-        part = ids[rank::WORLD].contiguous()
-        model(input_ids=part, labels=part).loss.backward()
-        optimizer.step()
-    return counts[0]
+    return two_steps(WRAPPERS[wrapper](MODELS[name]()), monitor, slice(rank, None, WORLD))
 
 
 def records_of_one_process(name: str) -> list[dict[str, Any]]:
     """Return the records of the same two steps in one process."""
-    model, monitor, ids = MODELS[name](), Monitor(every=1), random_tokens(4)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    for step in range(2):
-        monitor(step, model, {"input_ids": ids} if step else None)
-        optimizer.zero_grad()
-        model(input_ids=ids, labels=ids).loss.backward()
-        optimizer.step()
+    monitor = Monitor(every=1)
+    two_steps(MODELS[name](), monitor, slice(None))
     return monitor.records
 
 
+def two_steps(model: Any, monitor: Monitor, share: slice) -> int:
+    """Train on this share of the rows; return the number of collectives of the first measurement."""
+    from torch.distributed.tensor.debug import CommDebugMode
+
+    ids = random_tokens(4)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with CommDebugMode() as collectives:
+        monitor(0, model)
+    for step in range(2):
+        if step:  # logits are measured here only, because they need a pass through the whole model
+            monitor(step, model, {"input_ids": ids})
+        optimizer.zero_grad()
+        part = ids[share].contiguous()
+        model(input_ids=part, labels=part).loss.backward()
+        optimizer.step()
+    return sum(collectives.get_comm_counts().values())
+
+
 if __name__ == "__main__":
-    torch.multiprocessing.spawn(train_all_cases, (sys.argv[1],), WORLD)
+    # Forked, so that only this process imports torch and transformers.
+    torch.multiprocessing.start_processes(train_all_cases, (sys.argv[1],), WORLD, start_method="fork")

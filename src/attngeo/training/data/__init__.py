@@ -7,8 +7,7 @@ Tokens, open_tokens                 token files that were prepared before
 """
 
 from attngeo.training.data.corpus import check_sources, documents
-from attngeo.training.data.tokens import Tokens, open_tokens, prepare_tokens
-from attngeo.training.data.wordpiece import load_tokenizer, train_tokenizer
+from attngeo.training.data.tokens import Tokens, load_tokenizer, open_tokens, prepare_tokens, train_tokenizer
 
 __all__ = [
     "Tokens",

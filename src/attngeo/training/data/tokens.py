@@ -1,6 +1,7 @@
 """Token files: a folder with `train.bin` and `valid.bin`, 16 bits per token, described by `tokens.json`.
 
-`prepare_tokens` tokenises a corpus once; later calls with the same sources open what is there.
+`prepare_tokens` tokenises a corpus once; later calls with the same sources open what is there. The tokenizer is a
+WordPiece tokenizer, trained on the corpus or read from a file, and saved so that transformers can load it.
 """
 
 from __future__ import annotations
@@ -8,11 +9,12 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,19 +25,14 @@ from attngeo.io.archive import parse_json
 from attngeo.io.files import atomic_file, folder_lock, remove_unfinished, write_file
 from attngeo.io.progress import Progress
 from attngeo.training.data.corpus import check_sources, documents, source_identity
-from attngeo.training.data.wordpiece import (
-    SPECIAL,
-    load_tokenizer,
-    save_tokenizer,
-    tokenizer_file,
-    train_tokenizer,
-    vocabulary_size,
-)
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
+    from tokenizers.normalizers import Normalizer
 
 Part = Literal["train", "valid"]
+SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+MAX_VOCABULARY = 1 << 16  # token files hold 16-bit numbers
 _log = logging.getLogger("attngeo")
 _BATCH = 8 << 20  # characters tokenised together: enough to occupy every core, little memory
 _HELD_OUT = 100  # every hundredth document is held out where no held-out text is named
@@ -65,16 +62,14 @@ def open_tokens(folder: Path) -> Tokens:
     try:
         facts = parse_json((folder / "tokens.json").read_bytes())
         tokens = Tokens(str(folder), **{**facts, "special": tuple(facts["special"])})
+        known = all(number in range(tokens.vocabulary) for number in (tokens.mask, *tokens.special))
         sizes = {part: (folder / f"{part}.bin").stat().st_size for part in ("train", "valid")}
     except (OSError, ValueError, TypeError, KeyError) as error:
         raise InputError(f"{folder}: no prepared token files ({first_line(error)})") from error
-    numbers = (tokens.vocabulary, tokens.train, tokens.valid, tokens.mask, *tokens.special)
-    if not all(type(number) is int and number >= 0 for number in numbers) or not isinstance(tokens.digest, str):
-        raise InputError(f"{folder}/tokens.json: expected whole numbers from 0 on and a digest")
-    if len(tokens.special) != len(SPECIAL):
-        raise InputError(f"{folder}/tokens.json: {len(tokens.special)} special tokens, expected {' '.join(SPECIAL)}")
-    if max(tokens.mask, *tokens.special) >= tokens.vocabulary:
-        raise InputError(f"{folder}/tokens.json: a special token is outside the vocabulary of {tokens.vocabulary}")
+    if len(tokens.special) != len(SPECIAL) or not known:
+        raise InputError(
+            f"{folder}/tokens.json: expected a token id below `vocabulary` for each of {' '.join(SPECIAL)}"
+        )
     for part, size in sizes.items():
         count = getattr(tokens, part)
         if size != 2 * count:
@@ -131,10 +126,11 @@ def prepare_tokens(
                     )
                 else:
                     codec = load_tokenizer(Path(tokenizer), vocabulary)
-                counts, digest = _write(folder, codec, parts(), tokenizer)
+                facts = _write(folder, codec, parts(), tokenizer)
                 save_tokenizer(codec, folder)
                 write_file(folder / "asked.json", request.encode())
-                _describe(folder, codec, counts, digest)
+                # Written last: where it exists, all other files are complete.
+                write_file(folder / "tokens.json", json.dumps(facts, indent=2).encode())
     except OSError as error:
         raise AttngeoError(f"{folder}: token files cannot be written ({error.strerror or error})") from error
     if not (folder / "asked.json").is_file() or (folder / "asked.json").read_text() != request:
@@ -162,9 +158,9 @@ def _split(train: Sequence[str], valid: Sequence[str], field: str) -> Iterator[t
         yield "valid", text
 
 
-def _write(folder: Path, codec: Tokenizer, parts: Iterable[tuple[Part, str]], name: str) -> tuple[dict[Part, int], str]:
-    """Write both token files; return the number of tokens in each and the digest of the tokenizer and all tokens."""
-    counts: dict[Part, int] = {"train": 0, "valid": 0}
+def _write(folder: Path, codec: Tokenizer, parts: Iterable[tuple[Part, str]], name: str) -> dict[str, Any]:
+    """Write both token files; return the fields of `Tokens`, with the digest of the tokenizer and all tokens."""
+    counts = {"train": 0, "valid": 0}
     unknown, unknown_id = 0, codec.token_to_id("[UNK]")
     digest = hashlib.sha256(codec.to_str().encode())
     with ExitStack() as stack:
@@ -181,20 +177,13 @@ def _write(folder: Path, codec: Tokenizer, parts: Iterable[tuple[Part, str]], na
         if 2 * unknown > total:
             raise InputError(f"{name}: {unknown} of {total} tokens of this text are [UNK]; "
                              "expected a tokenizer that knows its letters")  # fmt: skip
-    return counts, digest.hexdigest()[:16]
-
-
-def _describe(folder: Path, codec: Tokenizer, counts: dict[Part, int], digest: str) -> None:
-    """Write tokens.json. It is written last: where it exists, all other files are complete."""
-    facts = {
+    return {
         "vocabulary": vocabulary_size(codec),
-        "train": counts["train"],
-        "valid": counts["valid"],
+        **counts,
         "mask": codec.token_to_id("[MASK]"),
         "special": [codec.token_to_id(token) for token in SPECIAL],
-        "digest": digest,
+        "digest": digest.hexdigest()[:16],
     }
-    write_file(folder / "tokens.json", json.dumps(facts, indent=2).encode())
 
 
 def _batches(parts: Iterable[tuple[Part, str]]) -> Iterator[list[tuple[Part, str]]]:
@@ -209,3 +198,107 @@ def _batches(parts: Iterable[tuple[Part, str]]) -> Iterator[list[tuple[Part, str
             batch, size = [], 0
     if batch:
         yield batch
+
+
+# ---- the tokenizer
+
+
+def train_tokenizer(texts: Callable[[], Iterable[str]], vocabulary: int, *, lowercase: bool = True) -> Tokenizer:
+    """Return a WordPiece tokenizer with at most `vocabulary` tokens, [PAD] [UNK] [CLS] [SEP] [MASK] first.
+
+    texts: called twice, once to count letters and once to learn words. The same texts give the same tokenizer.
+    lowercase: whether text is lowercased before it is tokenised
+    """
+    from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+
+    normalizer = normalizers.BertNormalizer(lowercase=lowercase)
+    # Rare letters are left out, so that a document in many scripts does not fill the vocabulary with single letters.
+    letters = _commonest_letters(texts(), normalizer, max(1, vocabulary // 8))
+    # The trainer numbers letters inside words in the order it meets them, which is not fixed, and breaks ties by those
+    # numbers. Letters that are named beforehand keep their numbers.
+    fixed = [*SPECIAL, *letters, *(f"##{letter}" for letter in letters)]
+    trainer = trainers.WordPieceTrainer(
+        vocab_size=vocabulary,
+        special_tokens=fixed,
+        initial_alphabet=letters,
+        limit_alphabet=len(letters),
+        show_progress=False,
+    )
+    learner = Tokenizer(models.WordPiece(unk_token="[UNK]"))
+    learner.normalizer, learner.pre_tokenizer = normalizer, pre_tokenizers.BertPreTokenizer()
+    learner.train_from_iterator(texts(), trainer)
+    # A second tokenizer with the same vocabulary: in the first one every letter is a special token.
+    tokenizer = Tokenizer(models.WordPiece(learner.get_vocab(), unk_token="[UNK]"))
+    tokenizer.add_special_tokens(list(SPECIAL))
+    tokenizer.normalizer, tokenizer.pre_tokenizer = normalizer, pre_tokenizers.BertPreTokenizer()
+    tokenizer.decoder = decoders.WordPiece()
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]",
+        pair="[CLS] $A [SEP] $B:1 [SEP]:1",
+        special_tokens=[(token, tokenizer.token_to_id(token)) for token in ("[CLS]", "[SEP]")],
+    )
+    return tokenizer
+
+
+def _commonest_letters(texts: Iterable[str], normalizer: Normalizer, count: int) -> list[str]:
+    """Return the `count` commonest characters of the normalised texts, sorted."""
+    characters: Counter[str] = Counter()
+    for text in texts:
+        characters.update(text)
+    letters: Counter[str] = Counter()
+    for character, times in characters.items():
+        for letter in normalizer.normalize_str(character):
+            if not letter.isspace():
+                letters[letter] += times
+    return sorted(sorted(letters, key=lambda letter: (-letters[letter], letter))[:count])
+
+
+def load_tokenizer(path: Path, vocabulary: int = MAX_VOCABULARY) -> Tokenizer:
+    """Return the tokenizer of a tokenizer.json, or of the folder that contains one.
+
+    It must have the tokens of SPECIAL and at most `vocabulary` tokens.
+    """
+    from tokenizers import Tokenizer
+
+    file = tokenizer_file(path)
+    if not file.is_file():
+        raise InputError(f"{path}: no tokenizer.json there")
+    try:
+        tokenizer = Tokenizer.from_file(str(file))
+    except Exception as error:  # the Rust library raises plain Exceptions
+        raise InputError(f"{file}: not a tokenizer ({first_line(error)})") from error
+    missing = [token for token in SPECIAL if tokenizer.token_to_id(token) is None]
+    if missing:
+        raise InputError(f"{file}: has no {' '.join(missing)}; pre-training needs {' '.join(SPECIAL)}")
+    size = vocabulary_size(tokenizer)
+    if size > MAX_VOCABULARY:
+        raise InputError(f"{file}: {size} tokens, token files hold at most {MAX_VOCABULARY}")
+    if size > vocabulary:
+        raise InputError(f"{file}: {size} tokens do not fit a model with vocab = {vocabulary}")
+    # A tokenizer that was saved for a model truncates and pads rows; token files hold whole documents.
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    return tokenizer
+
+
+def tokenizer_file(path: Path) -> Path:
+    """Return the path of tokenizer.json where `path` is a folder, else `path` itself."""
+    return path / "tokenizer.json" if path.is_dir() else path
+
+
+def vocabulary_size(tokenizer: Tokenizer) -> int:
+    """Return the number of rows an embedding needs: the largest id plus one, because ids may leave gaps."""
+    return 1 + int(max(tokenizer.get_vocab().values()))
+
+
+def save_tokenizer(tokenizer: Tokenizer, folder: Path) -> None:
+    """Write tokenizer.json and tokenizer_config.json, as `AutoTokenizer.from_pretrained` expects them."""
+    folder.mkdir(parents=True, exist_ok=True)
+    write_file(folder / "tokenizer.json", tokenizer.to_str().encode())
+    names = ("pad_token", "unk_token", "cls_token", "sep_token", "mask_token")
+    settings = {
+        **dict(zip(names, SPECIAL, strict=True)),
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "model_max_length": 512,  # to which a text is truncated on request; a model saved with it states its own
+    }
+    write_file(folder / "tokenizer_config.json", json.dumps(settings, indent=2).encode())

@@ -4,8 +4,7 @@ gradient_terms   a model and a batch with labels → GradientTerms; with masks �
 expected_terms   a model and many batches → ExpectedTerms: scores of the update averaged over many passes
 terms            GradientTerms of a model, LayerTerms, HeadTerms: x, β, q̂, k̂, the update U = −∂L/∂M, roles of tokens
 single_pass      one pass forwards and backwards: from the loss to β and to the gradients of the weights
-projections      the self-attention layers of a live model, and the modules that compute their queries and keys
-recorder         what the attention modules compute in the forward pass
+recorder         the self-attention layers of a live model, and what their modules compute in the forward pass
 """
 
 from attngeo.training.gradients.expected_terms import ExpectedScores, ExpectedTerms, Growth, expected_terms

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -116,13 +116,10 @@ class ExpectedTerms:
         """Return one flat mapping per head; a growth becomes three values, such as `growth_skew_position`."""
         rows = []
         for scores in self.scores:
-            row: dict[str, object] = {}
-            for name, value in asdict(scores).items():
-                if name.startswith("growth"):
-                    parts = value or dict.fromkeys(Growth.__dataclass_fields__)
-                    row |= {f"{name}_{part}": number for part, number in parts.items()}
-                else:
-                    row[name] = value
+            row: dict[str, Any] = asdict(scores)
+            for name in ("growth_symmetric", "growth_skew"):
+                parts = row.pop(name) or dict.fromkeys(Growth.__dataclass_fields__)
+                row |= {f"{name}_{part}": number for part, number in parts.items()}
             rows.append(row)
         return rows
 
@@ -262,22 +259,18 @@ class _LayerSums:
         text: Bools | None,
     ) -> None:
         """first, kinds, text: of the first pass, as in `add`; same_rows: whether β is averaged pair by pair"""
+        zeros = partial(torch.zeros, dtype=torch.float64, device=device)
+        width = first.x.shape[-1]
         self.first, self.first_text, self.heads, self.device = first, text, heads, device
         self.counts = np.zeros(_HALVES)  # passes of each half
-        self.update, self.shuffled = (self._zeros(_HALVES, len(heads), *[first.x.shape[-1]] * 2) for _ in range(2))
-        self.beta = self._zeros(_HALVES, *first.beta[:, heads].shape) if same_rows else None
+        self.update, self.shuffled = (zeros(_HALVES, len(heads), width, width) for _ in range(2))
+        self.beta = zeros(_HALVES, *first.beta[:, heads].shape) if same_rows else None
         self.order = _shuffled_context(first.beta)
         moves = kinds is not None and all(_moves_by_terms(first.head(head)) for head in heads)
-        self.growth = self._zeros(len(heads), 2, 3) if moves else None  # by sign and kind of pair
-
-    def _zeros(self, *shape: int) -> Tensor:
-        return torch.zeros(shape, dtype=torch.float64, device=self.device)
+        self.growth = zeros(len(heads), 2, 3) if moves else None  # by sign and kind of pair
 
     def _tensor(self, array: AnyFloats | Ints) -> Tensor:
         return torch.from_numpy(array).to(self.device)
-
-    def _doubles(self, *arrays: AnyFloats) -> tuple[Tensor, ...]:
-        return tuple(self._tensor(array).double() for array in arrays)
 
     def add(self, layer: LayerTerms, half: int, kinds: AnyFloats | None, text: Bools | None) -> None:
         """Add one pass; kinds and text as `_pairs_and_text` returns them."""
@@ -291,9 +284,11 @@ class _LayerSums:
         if self.beta is not None:
             self.beta[half] += beta
         if self.growth is not None and kinds is not None and layer.weights is not None:
-            weights = self._doubles(layer.weights.query[self.heads], layer.weights.key[self.heads])  # [h, d, r] each
-            vectors = self._doubles(layer.query[:, self.heads], layer.key[:, self.heads])  # [S, h, N, r] each
-            self.growth += _growth(x.double(), beta.double(), weights, vectors, layer.scale, self._tensor(kinds))
+            w, heads = layer.weights, self.heads
+            of_heads = (w.query[heads], w.key[heads], layer.query[:, heads], layer.key[:, heads])
+            doubles = [self._tensor(array).double() for array in of_heads]
+            scaled = layer.scale * beta.double()
+            self.growth += _growth(x.double(), scaled, doubles[:2], doubles[2:], self._tensor(kinds))
 
     def _shuffled(self, beta: Tensor, text: Bools | None) -> Tensor:
         """Return β [..., S, h, N, N] with the context of each prediction in another order; padding keeps its place."""
@@ -309,16 +304,12 @@ class _LayerSums:
             if self.growth is not None and (energy := one.form.norm() ** 2):
                 parts = self.growth[number] / (self.counts.sum() * energy)  # [2, 3]
                 growth = [Growth(*part) for part in parts.tolist()]
-            pairings: dict[str, Any] = dict.fromkeys(("pairing", "pairing_split", "pairing_shuffled"))
+            pairings: list[float | None] = [None, None, None]
             if self.beta is not None:
                 beta = self.beta[:, :, [number]] / counts[..., None, None]  # [2, S, 1, N, N]
                 halves, control = to_numpy(beta), to_numpy(self._shuffled(beta, self.first_text))
-                mean = np.average(halves, 0, self.counts)[:, 0]  # [S, N, N]
-                pairings = {
-                    "pairing": _pairing(mean, mean),
-                    "pairing_split": _pairing(*halves[:, :, 0]),
-                    "pairing_shuffled": _pairing(*control[:, :, 0]),
-                }
+                mean = np.average(halves, 0, self.counts)  # [S, 1, N, N]
+                pairings = [_pairing(*pair) for pair in ((mean, mean), halves, control)]
             yield ExpectedScores(
                 label=one.label,
                 stack=one.stack,
@@ -326,7 +317,9 @@ class _LayerSums:
                 head=one.head,
                 **_update_scores(to_numpy(self.update[:, number] / counts), self.counts),
                 symmetry_shuffled=_split_symmetry(to_numpy(self.shuffled[:, number] / counts)),
-                **pairings,
+                pairing=pairings[0],
+                pairing_split=pairings[1],
+                pairing_shuffled=pairings[2],
                 growth_symmetric=growth[0],
                 growth_skew=growth[1],
             )
@@ -364,9 +357,9 @@ def _split_symmetry(halves: Floats) -> float | None:
 
 
 def _pairing(first: AnyFloats, second: AnyFloats) -> float | None:
-    """Return Σ β¹_ij β²_ji / Σ β¹_ij β²_ij over i ≠ j; both [S, N, N]."""
-    off_diagonal = first * ~np.eye(first.shape[-1], dtype=bool)  # [S, N, N]
-    return _ratio(off_diagonal, second.swapaxes(1, 2), second)
+    """Return Σ β¹_ij β²_ji / Σ β¹_ij β²_ij over i ≠ j; both [..., N, N]."""
+    off_diagonal = first * ~np.eye(first.shape[-1], dtype=bool)  # [..., N, N]
+    return _ratio(off_diagonal, second.swapaxes(-1, -2), second)
 
 
 def _ratio(left: AnyFloats, over: AnyFloats, under: AnyFloats) -> float | None:
@@ -407,28 +400,25 @@ def _without_padding(order: Ints, text: Bools) -> Ints:
 # ---- growth
 
 
-def _growth(
-    x: Tensor, beta: Tensor, weights: tuple[Tensor, ...], vectors: tuple[Tensor, ...], scale: float, kinds: Tensor
-) -> Tensor:
+def _growth(x: Tensor, beta: Tensor, weights: Sequence[Tensor], vectors: Sequence[Tensor], kinds: Tensor) -> Tensor:
     """Return d‖M_±‖²/dη of each head by sign and kind of pair, `[h, 2, 3]`, for weights that move by the terms alone.
 
     x:       [S, N, d], token vectors
-    beta:    [S, h, N, N]
+    beta:    [S, h, N, N], times c
     weights: of queries and keys, [h, d, r] each
     vectors: queries and keys, [S, h, N, r] each
     kinds:   [S, N, N], see `_pairs_and_text`
 
     Only products of size N×N and d×r are formed.
     """
-    query, key = weights
-    of_query, of_key = vectors
+    (query, key), (of_query, of_key) = weights, vectors
     gram_query, gram_key, cross = query.mT @ query, key.mT @ key, query.mT @ key  # [h, r, r]
     on_query, on_key = x[:, None] @ query, x[:, None] @ key  # [S, h, N, r]
     sums = []
     for sign in (1, -1):
         left = (on_query @ gram_key + sign * on_key @ cross) / 2  # [S, h, N, r], W_kᵀ M_±ᵀ x_i
         right = (on_key @ gram_query + sign * on_query @ cross.mT) / 2  # [S, h, N, r], W_qᵀ M_± x_j
-        grown = 2 * scale * beta * (left @ of_key.mT + of_query @ right.mT)  # [S, h, N, N]
+        grown = 2 * beta * (left @ of_key.mT + of_query @ right.mT)  # [S, h, N, N]
         sums.append(torch.stack([(grown * (kinds == kind)[:, None]).sum((0, 2, 3)) for kind in range(3)], -1))  # [h, 3]
     return torch.stack(sums, -2)
 

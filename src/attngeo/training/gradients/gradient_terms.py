@@ -1,12 +1,11 @@
 """`gradient_terms`: the gradient of a loss, written as the rank-1 terms it adds to the form of each head.
 
-Under masked training it can be averaged over `MaskedBatches`, the same rows of text under many random masks.
+Under masked training it can be averaged over `masked_batches`, the same rows of text under many random masks.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, overload
 
 import torch
@@ -91,38 +90,33 @@ def gradient_terms(
         if tokenizer is not None:
             raise InputError("tokenizer: draws masks and needs masks, the number of them")
         return single_pass(model, batch, layers=layers, loss=loss)
-    batches = masked_batches(batch, tokenizer, masks, share, seed)
+    batches = _masked_by_tokenizer(batch, tokenizer, masks, share, seed)
     if set(attention_stacks(load_model(model).model)) == {"decoder"}:
         raise InputError("masks: the model reads from left to right; it is averaged over batches, by expected_terms")
     return expected_terms(model, batches, layers=layers, loss=loss, same_rows=True, memory=memory)
 
 
-@dataclass(frozen=True, eq=False)
-class MaskedBatches(Sequence[Mapping[str, Tensor]]):
-    """`masks` batches with the same rows; the mask of batch k depends on the seed and k alone."""
-
-    batch: Mapping[str, Tensor]  # input_ids [S, N] without masks, and what else the model takes
-    objective: MaskedObjective
-    masks: int
-    seed: int = 0
-
-    def __len__(self) -> int:
-        return self.masks
-
-    def __getitem__(self, number: int) -> dict[str, Tensor]:  # type: ignore[override]  # no slices
-        if not 0 <= number < self.masks:
-            raise IndexError(number)
-        ids = self.batch["input_ids"].cpu()  # masks are drawn on the CPU, so that they are the same on every device
-        # torch's CPU generator uses the lower 32 bits; times an odd number, different seeds differ in them.
-        draw = torch.Generator().manual_seed((self.seed * 1_000_003 + number) % 2**32)
-        read, positions, targets = (part[0] for part in self.objective.prepare(ids[None], draw))
-        labels = torch.full_like(ids, -100).scatter(-1, positions, targets)  # [S, N]
-        return {**self.batch, "input_ids": read, "labels": labels}
-
-
 def masked_batches(
+    batch: Mapping[str, Tensor], objective: MaskedObjective, masks: int, seed: int = 0
+) -> list[dict[str, Tensor]]:
+    """Return `masks` batches of the same rows; the mask of batch k depends on the seed and k alone.
+
+    batch: input_ids [S, N] without masks, and what else the model takes
+    """
+    ids = batch["input_ids"].cpu()  # masks are drawn on the CPU, so that they are the same on every device
+    batches = []
+    for number in range(masks):
+        # torch's CPU generator uses the lower 32 bits; times an odd number, different seeds differ in them.
+        draw = torch.Generator().manual_seed((seed * 1_000_003 + number) % 2**32)
+        read, positions, targets = (part[0] for part in objective.prepare(ids[None], draw))
+        labels = torch.full_like(ids, -100).scatter(-1, positions, targets)  # [S, N]
+        batches.append({**batch, "input_ids": read, "labels": labels})
+    return batches
+
+
+def _masked_by_tokenizer(
     batch: Mapping[str, Tensor], tokenizer: PreTrainedTokenizerBase | None, masks: int, share: float, seed: int
-) -> MaskedBatches:
+) -> list[dict[str, Tensor]]:
     """Return `masks` maskings of the rows of `batch`: BERT's rule, which predicts `share` of the tokens of each row."""
     if whole_number(masks, "masks", None) < 2:
         raise InputError(f"masks: {masks}, expected at least 2, because the masks are also compared by halves")
@@ -146,4 +140,4 @@ def masked_batches(
     ordinary = int((~torch.isin(ids.cpu(), torch.tensor(special))).sum(1).min())
     if ordinary < predicted:
         raise InputError(f"batch: a row has {ordinary} ordinary tokens, expected at least {predicted} to mask")
-    return MaskedBatches(batch, objective, masks, seed)
+    return masked_batches(batch, objective, masks, seed)

@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -23,8 +23,13 @@ from attngeo.errors import InputError
 from attngeo.live.attention_hook import recorded_attention, repeat_keys
 from attngeo.live.attention_modules import attention_stacks, type_label
 from attngeo.live.load import load_model, run_model
-from attngeo.training.gradients.projections import SelfAttentionLayer, self_attention_layers
-from attngeo.training.gradients.recorder import AttentionCall, CallRecorder, Float64Softmax
+from attngeo.training.gradients.recorder import (
+    AttentionCall,
+    CallRecorder,
+    Float64Softmax,
+    SelfAttentionLayer,
+    self_attention_layers,
+)
 from attngeo.training.gradients.terms import GradientTerms, LayerTerms, WeightTerms
 from attngeo.weights.layout.layers import chosen_layers
 from attngeo.weights.sources.numbers import quantised_error, quantised_modules
@@ -55,8 +60,7 @@ def single_pass(
     model, label = loaded.model, type_label(loaded.model)
     _check_weights(model)
     stacks = attention_stacks(model)
-    attentions, layer_of_module = self_attention_layers(model, stacks.values(), requested)
-    recorder = CallRecorder(label, attentions, layer_of_module)
+    recorder = CallRecorder(label, self_attention_layers(model, stacks.values(), requested))
     # Fused attention takes its softmax in the precision of the logits, eager attention of many models in float32.
     softmax = nullcontext() if model.config._attn_implementation == "eager" else Float64Softmax()
     parameters = dict(model.named_parameters(remove_duplicate=False))
@@ -65,36 +69,35 @@ def single_pass(
         output = run_model(model, _to_model(batch, model))
         if not recorder.calls:
             raise InputError(f"{label}: this batch reaches none of the requested layers")
-        for name in sorted({call.layer.stack for call in recorder.calls}):
+        for name in sorted({call.layer.location.stack for call in recorder.calls}):
             stacks[name].check_supported(label, requested)
         value = _scalar_loss(model, output, batch, loss)
-        terms = layer_terms(value, recorder.calls, parameters, label)
+        terms = _layer_terms(value, recorder.calls, parameters, label)
     return GradientTerms(float(value.detach()), tuple(terms), loaded.name)
 
 
 def _check_weights(model: PreTrainedModel) -> None:
     """Raise InputError if the model's weights cannot have gradients in this process."""
-    if any(parameter.is_meta for parameter in model.parameters()):
-        raise InputError(f"{type(model).__name__}: its weights are on the meta device and have no values yet")
-    if any(parameter.is_inference() for parameter in model.parameters()):
-        raise InputError(
-            f"{type(model).__name__}: its weights were created in inference mode and cannot have gradients"
-        )
-    if any(hasattr(parameter, "full_tensor") for parameter in model.parameters()):
-        raise InputError(f"{type(model).__name__}: its weights are sharded, expected all of them in this process")
+    for problem, has_it in (
+        ("are on the meta device and have no values yet", lambda weight: weight.is_meta),
+        ("were created in inference mode and cannot have gradients", lambda weight: weight.is_inference()),
+        ("are sharded, expected all of them in this process", lambda weight: hasattr(weight, "full_tensor")),
+    ):
+        if any(map(has_it, model.parameters())):
+            raise InputError(f"{type(model).__name__}: its weights {problem}")
     for path in quantised_modules(model):  # also outside of the attention: a module without gradients ends them
         raise quantised_error(model, path)
 
 
 def _to_model(batch: Mapping[str, Any], model: PreTrainedModel) -> dict[str, Any]:
     """Return `batch` with its tensors on the model's device."""
-    tensors = {}
-    for name, value in batch.items():
-        if isinstance(value, Tensor):
-            value = value.clone() if value.is_inference() else value  # autograd rejects inference tensors
-            value = value.to(model.device)
-        tensors[name] = value
-    return tensors
+
+    def moved(value: Any) -> Any:
+        if not isinstance(value, Tensor):
+            return value
+        return (value.clone() if value.is_inference() else value).to(model.device)  # autograd rejects inference tensors
+
+    return {name: moved(value) for name, value in batch.items()}
 
 
 def _scalar_loss(
@@ -117,16 +120,6 @@ def _scalar_loss(
 
 
 @dataclass(frozen=True, eq=False)
-class _OwnGradients:
-    """The model's own gradients of one attention call."""
-
-    logits: Tensor  # [B, H, N, N], after the soft-cap
-    query: Tensor  # [B, H, N, r]
-    key: Tensor  # [B, G, N, r]
-    projected: Mapping[str, Tensor]  # tensor name → [B, N, out], of the output of its projection
-
-
-@dataclass(frozen=True, eq=False)
 class _CallGradients:
     """One attention call with its gradients, all in float32 or float64."""
 
@@ -139,30 +132,33 @@ class _CallGradients:
     missing: str  # why there are no weight gradients; empty if there are
 
 
-def layer_terms(
+def _layer_terms(
     loss: Tensor, calls: Sequence[AttentionCall], parameters: Mapping[str, Tensor], model_type: str
 ) -> list[LayerTerms]:
     """Return the terms of each recorded layer, summed over its calls; no `.grad` is changed."""
     device = calls[0].query.device.type
-    under_autocast = torch.is_autocast_enabled(device)
+    narrow = torch.is_autocast_enabled(device)
     with torch.autocast(device, enabled=False):  # only the model runs in autocast; these sums keep their precision
         nodes = [[call.logit_leaf, call.query, call.key, *call.projected.values()] for call in calls]
         # A tensor that the loss ignores has the gradient 0.
         found = iter(torch.autograd.grad(loss, [*chain(*nodes)], retain_graph=True, materialize_grads=True))
         by_layer: dict[Any, tuple[SelfAttentionLayer, list[_CallGradients]]] = {}
-        for call in calls:
-            own = _OwnGradients(next(found), next(found), next(found), {name: next(found) for name in call.projected})
-            tolerance = _NARROW_TOLERANCE if under_autocast else _TOLERANCE.get(call.query.dtype, _NARROW_TOLERANCE)
-            part = _call_gradients(call, own, model_type, tolerance)
+        for call, own in zip(calls, nodes, strict=True):
+            tolerance = _NARROW_TOLERANCE if narrow else _TOLERANCE.get(call.query.dtype, _NARROW_TOLERANCE)
+            part = _call_gradients(call, [*islice(found, len(own))], model_type, tolerance)
             by_layer.setdefault(call.layer.weights, (call.layer, []))[1].append(part)
-        several_stacks = len({layer.stack for layer, _ in by_layer.values()}) > 1
+        several_stacks = len({layer.location.stack for layer, _ in by_layer.values()}) > 1
         return [_summed_terms(layer, parts, parameters, several_stacks) for layer, parts in by_layer.values()]
 
 
-def _call_gradients(call: AttentionCall, own: _OwnGradients, model_type: str, tolerance: float) -> _CallGradients:
-    """Return β and the weight gradients of one call; raise InputError if they disagree with the model's gradients."""
+def _call_gradients(call: AttentionCall, own: Sequence[Tensor], model_type: str, tolerance: float) -> _CallGradients:
+    """Return β and the weight gradients of one call; raise InputError if they disagree with the model's gradients.
+
+    own: the model's own gradients of the logits after the soft-cap, of queries and keys, and of each projection
+    """
+    own_logits, own_query, own_key, *own_projected = own
     query, key, c = _widened(call.query), _widened(call.key), call.scale
-    beta = -_widened(own.logits)  # [B, H, N, N]
+    beta = -_widened(own_logits)  # [B, H, N, N]
     group = query.shape[1] // key.shape[1]  # query heads per key head
     keys = repeat_keys(key, query.shape[1])  # [B, H, N, r]
     if call.softcap is not None:  # the logits are cap·tanh(s/cap)
@@ -170,7 +166,7 @@ def _call_gradients(call: AttentionCall, own: _OwnGradients, model_type: str, to
     to_query = -c * (beta @ keys)  # [B, H, N, r], ∂L/∂q̂
     to_key = -c * (beta.mT @ query).unflatten(1, (-1, group)).sum(2)  # [B, G, N, r], ∂L/∂k̂
     bounds = c * (beta.abs() @ keys.abs()).max(), c * group * (beta.mT.abs() @ query.abs()).max()
-    for from_beta, of_model, bound in ((to_query, own.query, bounds[0]), (to_key, own.key, bounds[1])):
+    for from_beta, of_model, bound in ((to_query, own_query, bounds[0]), (to_key, own_key, bounds[1])):
         # If β explains the whole gradient, then scale, soft-cap, bias and mask are what they seem to be.
         if not (error := (from_beta - _widened(of_model)).abs().max()) <= tolerance * abs(bound):
             raise InputError(
@@ -178,10 +174,11 @@ def _call_gradients(call: AttentionCall, own: _OwnGradients, model_type: str, to
                 f"and mask: the gradients that follow from β differ from the model's own by {float(error / bound):.1g}"
             )
     x = _widened(call.x)
-    factors, weight_gradients, missing = (1.0, 1.0), (), call.layer.missing
+    factors, weight_gradients, missing = (1.0, 1.0), (), call.missing
     if not missing:
         factors = _constant_factors(call, query, key)
-        weight_gradients, missing = _weight_gradients(call, x, to_query, to_key, own.projected, tolerance)
+        projected = dict(zip(call.projected, own_projected, strict=True))
+        weight_gradients, missing = _weight_gradients(call, x, to_query, to_key, projected, tolerance)
     # Constant factors move from the queries and keys into the scale: q̂ and k̂ are the projections, rotated or not.
     query, key, scale = query / factors[0], key / factors[1], c * factors[0] * factors[1]
     return _CallGradients(x, beta, query, key, scale, weight_gradients, missing)
@@ -199,10 +196,7 @@ def _weight_gradients(
 
     Rows of a fused tensor that hold values are 0.
     """
-    names = call.layer.site.tensors
-    absent = [name for name in names if name not in call.projected]
-    if absent:
-        return (), f"{absent[0]}: was not used, the queries or keys come from another tensor"
+    names, transposed = call.layer.location.tensors, call.layer.location.storage.transposed
     nodes = [call.projected[name] for name in names]  # [B, N, out]
     vectors = [to_query.to(call.query.dtype), to_key.to(call.key.dtype)]
     pulled_back = torch.autograd.grad([call.query, call.key], nodes, vectors, retain_graph=True, materialize_grads=True)
@@ -214,7 +208,7 @@ def _weight_gradients(
     gradients = []
     for gradient in pulled_back:
         rows = _widened(gradient).reshape(len(tokens), -1)  # [B·N, out]
-        gradients.append(tokens.T @ rows if call.layer.site.storage.transposed else rows.T @ tokens)
+        gradients.append(tokens.T @ rows if transposed else rows.T @ tokens)
     return tuple(gradients), ""
 
 
@@ -224,8 +218,6 @@ def _constant_factors(call: AttentionCall, query: Tensor, key: Tensor) -> tuple[
     OPT and ESM scale their queries, and that factor belongs to c. Rotation preserves norms; some models combine it with
     one factor on both sides, which belongs to the rotation. QK-norm has no constant factor.
     """
-    if any(name not in call.projected for name in call.layer.site.tensors):
-        return 1.0, 1.0
     projected_query, projected_key = _projected_heads(call, call.projected)
     tolerance = _CONSTANT_TOLERANCE if call.query.dtype in _TOLERANCE else _NARROW_TOLERANCE
     on_query = _constant_factor(projected_query, query, tolerance)
@@ -236,10 +228,11 @@ def _constant_factors(call: AttentionCall, query: Tensor, key: Tensor) -> tuple[
 
 def _projected_heads(call: AttentionCall, projected: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
     """Return the projected vectors [B, N, out] of both tensors by head: [H, B·N, r] and [G, B·N, r]."""
+    layer = call.layer.location
     stored = {}  # in the shape of the weight, with the tokens in place of its input axis
-    for name in call.layer.site.tensors:
+    for name in layer.tensors:
         flat = _widened(projected[name]).flatten(0, -2)  # [B·N, out]
-        stored[name] = flat.contiguous() if call.layer.site.storage.transposed else flat.T.contiguous()
+        stored[name] = (flat if layer.storage.transposed else flat.T).contiguous()
     return call.layer.factors(stored)
 
 
@@ -270,19 +263,17 @@ def _summed_terms(
     layer: SelfAttentionLayer, parts: Sequence[_CallGradients], parameters: Mapping[str, Tensor], several_stacks: bool
 ) -> LayerTerms:
     """Return the terms of one layer: the calls are concatenated as sequences, their weight gradients summed."""
-    first = parts[0]
+    first, where = parts[0], layer.location
     if any(part.x.shape[1:] != first.x.shape[1:] for part in parts):
-        raise InputError(
-            f"{layer.location.path}: called on sequences of different lengths in one run, expected one length"
-        )
+        raise InputError(f"{where.path}: called on sequences of different lengths in one run, expected one length")
     if other := next((part.scale for part in parts if abs(part.scale / first.scale - 1) > _CONSTANT_TOLERANCE), None):
         raise InputError(
-            f"{layer.location.path}: called with the scales {first.scale:.3g} and {other:.3g} in one run, expected one"
+            f"{where.path}: called with the scales {first.scale:.3g} and {other:.3g} in one run, expected one"
         )
     missing = next((part.missing for part in parts if part.missing), "")
     weights = None
     if not missing:
-        names = layer.site.tensors
+        names = where.tensors
         by_tensor = zip(*(part.weight_gradients for part in parts), strict=True)
         gradients = dict(zip(names, map(sum, by_tensor), strict=True))
         values = {name: _widened(parameters[name]) for name in names}
@@ -291,9 +282,9 @@ def _summed_terms(
     x, beta, query, key = (
         _to_array(torch.cat([getattr(part, name) for part in parts])) for name in ("x", "beta", "query", "key")
     )
-    prefix = f"{layer.stack} " if several_stacks else ""
-    labels = tuple(f"{prefix}L{layer.layer}H{head}" for head in range(first.beta.shape[1]))
-    return LayerTerms(layer.stack, layer.layer, labels, x, beta, query, key, first.scale, weights, missing)
+    prefix = f"{where.stack} " if several_stacks else ""
+    labels = tuple(f"{prefix}L{where.layer}H{head}" for head in range(first.beta.shape[1]))
+    return LayerTerms(where.stack, where.layer, labels, x, beta, query, key, first.scale, weights, missing)
 
 
 def _widened(value: Tensor) -> Tensor:

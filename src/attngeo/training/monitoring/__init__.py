@@ -10,8 +10,7 @@ These names are imported here; they need no torch.
 The following modules import torch, so that their names are imported from them directly.
     monitor             Monitor: a call in any torch loop, or a callback of transformers' Trainer; watch
     lightning_monitor   LightningMonitor: a callback of Lightning's Trainer
-    live_scores         scores of all layers and heads on the device that holds their weights
-    largest_logits      the largest attention logit of every head on a few rows
+    measure             what a Monitor measures: scores of layers and heads, and their largest attention logits
 """
 
 from attngeo.training.monitoring.records import (

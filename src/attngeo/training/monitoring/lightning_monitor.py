@@ -5,12 +5,11 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from attngeo.errors import InputError, first_line
 from attngeo.training.monitoring.monitor import Monitor
-from attngeo.training.monitoring.records import RECORDS_FILE, Detail, Record, check_detail, tracker_values
+from attngeo.training.monitoring.records import Detail, Record, check_detail, tracker_values
 
 if TYPE_CHECKING:
     from lightning.pytorch import LightningModule, Trainer
@@ -57,8 +56,6 @@ class LightningMonitor(Callback):  # type: ignore[misc]  # lightning is untyped 
         super().__init__()
         self.monitor = Monitor(path, every=every, **options)
         self.detail = detail
-        self._given_path, self._given_probe = path, self.monitor.probe
-        self._last_step = -1  # the last step that was looked at: several batches may make one step
 
     @property
     def records(self) -> list[Record]:
@@ -70,13 +67,11 @@ class LightningMonitor(Callback):  # type: ignore[misc]  # lightning is untyped 
         return self.monitor.plot()
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        if self._given_path is None:
-            self.monitor.path = Path(trainer.log_dir or trainer.default_root_dir) / RECORDS_FILE
-        self.monitor.begin(trainer.global_step)
-        self._last_step = -1
+        self.monitor.begin_of_trainer(trainer.global_step, trainer.log_dir or trainer.default_root_dir)
+        given = self.monitor.probe
         self.monitor.find_probe(pl_module, trainer.train_dataloader)
         if not isinstance(self.monitor.probe, Mapping):
-            self.monitor.probe = self._given_probe  # the arguments of a tuple are the LightningModule's own matter
+            self.monitor.probe = given  # the arguments of a tuple are the LightningModule's own matter
         self._step(trainer, pl_module)
 
     def on_train_batch_end(
@@ -89,10 +84,8 @@ class LightningMonitor(Callback):  # type: ignore[misc]  # lightning is untyped 
             self._report(trainer, self.monitor.measure(trainer.global_step, pl_module))
 
     def _step(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        step = trainer.global_step
-        if step != self._last_step:
-            self._last_step = step
-            self._report(trainer, self.monitor(step, pl_module))
+        if trainer.global_step != self.monitor.last_measured:  # several batches may make one step
+            self._report(trainer, self.monitor(trainer.global_step, pl_module))
 
     def _report(self, trainer: Trainer, row: Record | None) -> None:
         if row is None:

@@ -10,6 +10,7 @@ import inspect
 import os
 import warnings
 from collections.abc import Callable, Collection
+from dataclasses import replace
 from functools import wraps
 from itertools import count
 from pathlib import Path
@@ -22,8 +23,13 @@ from attngeo.arguments import file_path, whole_number
 from attngeo.display import draw
 from attngeo.errors import AttngeoError, InputError, first_line
 from attngeo.live.checkpoint import LiveCheckpoint
-from attngeo.training.monitoring.largest_logits import Batch, first_rows, first_rows_of_loader, largest_logits
-from attngeo.training.monitoring.live_scores import copy_to_cpu, measure_layers
+from attngeo.training.monitoring.measure import (
+    Batch,
+    first_rows,
+    first_rows_of_loader,
+    largest_logits,
+    measure_layers,
+)
 from attngeo.training.monitoring.records import (
     RECORDS_FILE,
     Detail,
@@ -113,10 +119,9 @@ class Monitor(TrainerCallback):  # type: ignore[misc]  # transformers is untyped
         self._given = (self.path, probe)  # arguments; each Trainer gets its own path and probe where they are None
         self._options: dict[str, Any] = {"num_heads": num_heads, "stack": stack, "layers": layers, "unproven": unproven}
         self._file: RecordFile | None = None
-        self._begun = False
-        self.last_measured: int | None = None  # step of the last measurement, on every process
-        self._modules: list[nn.Module] = []  # of the model whose layers were found
-        self._layers: Layers | None = None
+        self.last_measured: int | None = None  # the step, on every process; −1: none yet in this run; None: no run yet
+        self._modules: list[nn.Module] = []  # of the model that was measured last
+        self._found: tuple[LiveCheckpoint, Layers] | None = None  # what was found of them
         self._warned: set[str] = set()
 
     def __call__(self, step: SupportsIndex, model: nn.Module, batch: Batch | None = None) -> Record | None:
@@ -126,7 +131,7 @@ class Monitor(TrainerCallback):  # type: ignore[misc]  # transformers is untyped
         batch: measures the logits if no probe was given; a tensor, or tensors in a mapping or sequence
         """
         step = whole_number(step, "step", None)
-        if not self._begun or (self.last_measured is not None and step < self.last_measured):
+        if self.last_measured is None or step < self.last_measured:
             self.begin(step)
         return None if step % self.every else self.measure(step, model, batch)
 
@@ -136,7 +141,7 @@ class Monitor(TrainerCallback):  # type: ignore[misc]  # transformers is untyped
         Records of later steps are dropped. If all records are of this step or later, they belong to another run, and
         their file is renamed.
         """
-        self._begun, self.last_measured, self._file = True, None, None
+        self.last_measured, self._file = -1, None
         self.records = [row for row in self.records if row["step"] < step]
         if self.path is None or _rank():
             return
@@ -146,23 +151,33 @@ class Monitor(TrainerCallback):  # type: ignore[misc]  # transformers is untyped
         self._file = RecordFile(self.path, step)
         self.records = self._file.rows
 
+    def begin_of_trainer(self, step: int, folder: str) -> None:
+        """Start a run at `step`, or continue one, with the path and the probe of a Trainer where none was given."""
+        path, self.probe = self._given
+        self.path = Path(folder) / RECORDS_FILE if path is None else path
+        self.begin(step)
+
     def measure(self, step: SupportsIndex, model: nn.Module, batch: Batch | None = None) -> Record | None:
         """Measure now, write the record and return it; return None on all processes but the first."""
         step = whole_number(step, "step", None)
-        if not self._begun:
+        if self.last_measured is None:
             self.begin(step)
         self.last_measured = step
-        layers, rank = self._layers_of(model), _rank()
-        live = layers.checkpoint
-        assert isinstance(live, LiveCheckpoint)
-        if rank and not live.sharded:
+        live, layers = self._find(model)
+        if _rank() and not live.sharded:
             return None
         with torch.no_grad():
             figures = measure_layers(layers.read_with(live.tensor), self.heads)
-            logits = self._logits(model if live.sharded else live.model, live, batch)
-            if rank:
-                return None
-            row = make_record(step, copy_to_cpu(figures, logits))
+            logits = self._logits(model, live, layers, batch)
+        if _rank():
+            return None
+        row = make_record(
+            step,
+            [
+                replace(one, logits=None if largest is None else largest.tolist())
+                for one, largest in zip(figures, logits, strict=True)
+            ],
+        )
         self._keep(row)
         return row
 
@@ -173,9 +188,7 @@ class Monitor(TrainerCallback):  # type: ignore[misc]  # transformers is untyped
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **given: Any
     ) -> None:
-        path, self.probe = self._given
-        self.path = Path(args.output_dir) / RECORDS_FILE if path is None else path
-        self.begin(state.global_step)
+        self.begin_of_trainer(state.global_step, args.output_dir)
         if state.global_step % self.every == 0:
             self._measure_trainer(state, given)
 
@@ -195,42 +208,39 @@ class Monitor(TrainerCallback):  # type: ignore[misc]  # transformers is untyped
 
     def find_probe(self, model: nn.Module, loader: Any) -> None:
         """Use the first rows of the loader's data set as probe, if none was given and one process holds all weights."""
-        if self.probe is None and not _rank() and not self._sharded(model):
+        if self.probe is None and not _rank() and not self._find(model)[0].sharded:
             try:
                 self.probe = first_rows_of_loader(loader, self.rows)
             except Exception as error:
                 self.warn_once(f"there are no rows to measure logits on ({first_line(error)}); set probe=")
 
-    def _sharded(self, model: nn.Module) -> bool:
-        live = self._layers_of(model).checkpoint
-        return isinstance(live, LiveCheckpoint) and live.sharded
-
-    def _layers_of(self, model: nn.Module) -> Layers:
-        """Return the attention layers of `model`, found again only if one of its modules was replaced."""
+    def _find(self, model: nn.Module) -> tuple[LiveCheckpoint, Layers]:
+        """Return the weights and the attention layers of `model`, found again only if a module of it was replaced."""
         modules = list(model.modules())
-        if self._layers is None or self._modules != modules:
-            self._layers = open_layers(LiveCheckpoint(model, saved_names=True), **self._options)
-            self._modules = modules
-            for remark in self._layers.left_out:
+        if self._found is None or self._modules != modules:
+            live = LiveCheckpoint(model, saved_names=True)
+            self._found, self._modules = (live, open_layers(live, **self._options)), modules
+            for remark in self._found[1].left_out:
                 self.warn_once(remark)
-        return self._layers
+        return self._found
 
-    def _logits(self, model: nn.Module, live: LiveCheckpoint, batch: Batch | None) -> list[Tensor | None]:
+    def _logits(
+        self, model: nn.Module, live: LiveCheckpoint, layers: Layers, batch: Batch | None
+    ) -> list[Tensor | None]:
         """Return the largest |logit| of each head, [H], per layer.
 
         If the model cannot run on the batch, a warning is emitted and training continues.
         """
-        assert self._layers is not None
         batch = self.probe if self.probe is not None else batch
-        if batch is None:
-            return [None] * self._layers.count
-        try:
-            rows = first_rows(batch, self.rows, live.device)
-            attentions = [live.module_of(layer.tensors) for layer in self._layers.unread]
-            return largest_logits(model, attentions, rows, single_process=not live.sharded)
-        except Exception as error:
-            self.warn_once(f"logits could not be measured ({first_line(error)})")
-            return [None] * self._layers.count
+        if batch is not None:
+            try:
+                rows = first_rows(batch, self.rows, live.device)
+                attentions = [live.module_of(layer.tensors) for layer in layers.unread]
+                whole = model if live.sharded else live.model
+                return largest_logits(whole, attentions, rows, single_process=not live.sharded)
+            except Exception as error:
+                self.warn_once(f"logits could not be measured ({first_line(error)})")
+        return [None] * layers.count
 
     def _keep(self, row: Record) -> None:
         """Write a record and pass it to the logger; neither a full disk nor a failing logger stops the training."""
@@ -367,13 +377,10 @@ def _prints(callback: Any) -> bool:
 def _do_not_print_figures(callback: Any) -> None:
     """Let a callback that prints what is logged get it without the figures of a monitor."""
     print_log = callback.on_log
-    if getattr(print_log, "without_figures", False):
-        return
 
     @wraps(print_log)
     def on_log(args: Any, state: Any, control: Any, logs: Any = None, **given: Any) -> Any:
         others = {name: value for name, value in (logs or {}).items() if not name.startswith("attngeo/")}
         return print_log(args, state, control, logs=others, **given)
 
-    on_log.without_figures = True  # type: ignore[attr-defined]
     callback.on_log = on_log

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import os
-from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +12,7 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from attngeo.arguments import file_path
+from attngeo.arguments import file_path, is_whole
 from attngeo.data import bundled
 from attngeo.errors import InputError, SourceError
 from attngeo.io.archive import parse_json
@@ -31,9 +30,8 @@ FIGURES = (
     "column_spread",
     "dominance",
     "self_attending",
-    "symmetry_rope",
+    "symmetry_rope",  # left out of a record in which no layer has it
 )
-OPTIONAL = ("symmetry_rope",)  # left out of a record in which no layer has it
 LOGIT = "max_logit"
 STATE = "files"  # of a saved checkpoint: a digest of the names, sizes and times of its files
 Detail = Literal["stacks", "layers", "heads"]  # what trackers get
@@ -76,10 +74,9 @@ def make_record(step: int, layers: Sequence[LayerFigures]) -> Record:
             row[f"head_{name}"] = [[_rounded(head[index]) for head in one.heads] for one in layers]
         if LOGIT in row:
             row[f"head_{LOGIT}"] = [[_rounded(value) for value in one.logits or ()] for one in layers]
-    for name in OPTIONAL:
-        if all(value is None for value in row[name]):
-            del row[name]
-            row.pop(f"head_{name}", None)
+    if all(value is None for value in row["symmetry_rope"]):
+        del row["symmetry_rope"]
+        row.pop("head_symmetry_rope", None)
     return row
 
 
@@ -106,9 +103,9 @@ class RecordFile:
     def add(self, row: Record) -> None:
         """Add a record: appended in one write, or inserted if the file holds its step or a later one."""
         merged = self.writing and _size(self.path) != self._size and self._merge_others()
-        index = bisect_left(self.rows, row["step"], key=lambda other: other["step"])
-        last = index == len(self.rows)
-        self.rows[index : index + (not last and self.rows[index]["step"] == row["step"])] = [row]
+        last = not self.rows or self.rows[-1]["step"] < row["step"]
+        others = [other for other in self.rows if other["step"] != row["step"]]
+        self.rows[:] = sorted([*others, row], key=lambda other: other["step"])
         if last and not merged:
             self._write(lambda: _append(self.path, _line(row)))
         else:
@@ -185,7 +182,7 @@ def _wrong_list(row: Record) -> str | None:
         values = row.get(key)
         if values is None:
             continue
-        sound = {"stack": _is_text, "layer": _is_count}.get(key, _is_figure)
+        sound = {"stack": lambda value: isinstance(value, str), "layer": _is_count}.get(key, _is_figure)
         if not isinstance(values, list) or not all(map(sound, values)):
             return key
         lengths.add(len(values))
@@ -194,12 +191,8 @@ def _wrong_list(row: Record) -> str | None:
     return None
 
 
-def _is_text(value: object) -> bool:
-    return isinstance(value, str)
-
-
 def _is_count(value: object) -> bool:
-    return type(value) is int and 0 <= value < 1 << 53
+    return is_whole(value, 0, 2**53)
 
 
 def _is_figure(value: object) -> bool:
@@ -259,14 +252,11 @@ def layer_values(row: Record, heads: bool = True) -> dict[str, float]:
     """Return each figure of each layer and, if `heads`, of each head: "attngeo/encoder/L3H7/symmetry" → number."""
     values: dict[str, float | None] = {}
     for index, (stack, layer) in enumerate(zip(row["stack"], row["layer"], strict=True)):
+        own = {name: of_layers[index] for name, of_layers in row.items() if isinstance(of_layers, list)}
         for name in (*FIGURES, LOGIT):
-            values[f"attngeo/{stack}/L{layer}/{name}"] = _at(row, name, index)
-            of_heads = (_at(row, f"head_{name}", index) or ()) if heads else ()
-            numbers = _at(row, "head", index) or range(len(of_heads))  # a pruned layer names its heads
+            values[f"attngeo/{stack}/L{layer}/{name}"] = own.get(name)
+            of_heads = own.get(f"head_{name}", ()) if heads else ()
+            numbers = own.get("head", range(len(of_heads)))  # a pruned layer names its heads
             for head, value in zip(numbers, of_heads, strict=False):
                 values[f"attngeo/{stack}/L{layer}H{head}/{name}"] = value
     return {name: value for name, value in values.items() if value is not None}
-
-
-def _at(row: Mapping[str, Any], name: str, index: int) -> Any:
-    return row[name][index] if name in row else None

@@ -6,19 +6,33 @@ import os
 import re
 from collections import Counter
 from collections.abc import Callable, Collection
+from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from attngeo.arguments import file_path, whole_number
 from attngeo.errors import InputError, SourceError
 from attngeo.io.archive import digest
 from attngeo.io.names import joined_names
 from attngeo.io.progress import Progress, accepts_progress_bar
-from attngeo.training.monitoring.checkpoint_figures import checkpoint_figures
-from attngeo.training.monitoring.records import RECORDS_FILE, STATE, Record, RecordFile, make_record, read_records
+from attngeo.io.threads import prefetch, shared_cores
+from attngeo.training.monitoring.records import (
+    FIGURES,
+    RECORDS_FILE,
+    STATE,
+    LayerFigures,
+    Record,
+    RecordFile,
+    make_record,
+    read_records,
+)
+from attngeo.weights.layout.layer import Layer
 from attngeo.weights.layout.layers import Layers, open_layers
+from attngeo.weights.scoring.layer import head_scores, layer_form, layer_scores
 from attngeo.weights.sources.folder import SUFFIXES, file_state
 
 # checkpoint-N, step-N and the like
@@ -85,7 +99,7 @@ def track(
             continue
         try:
             with opened(saved, layers) as source:
-                row = make_record(saved.step, checkpoint_figures(source, heads)) | {STATE: state}
+                row = _scored(saved.step, source, heads) | {STATE: state}
         except SourceError as error:
             unreadable.append((saved, str(error)))
             if say is not None:
@@ -143,6 +157,22 @@ def _open(saved: SavedCheckpoint, layers: int | Collection[int] | None, **option
     return open_layers(saved.path, config=config, layers=layers, **options)
 
 
+def _scored(step: int, source: Layers, heads: bool) -> Record:
+    """Return the record of an open checkpoint, with the figures of heads if `heads` and where they are known."""
+    with shared_cores(), closing(prefetch(source, stop=source.stop)) as upcoming:
+        return make_record(step, [_figures(layer, heads and layer.heads_known) for layer in upcoming])
+
+
+def _figures(layer: Layer, heads: bool) -> LayerFigures:
+    parts = [layer_scores(*layer_form(layer), layer.rotary, groups=layer.groups)]
+    parts += [head_scores(layer, layer.rotary)] if heads else []
+    figures = np.concatenate([np.stack([getattr(part, name) for name in FIGURES], -1) for part in parts])  # [1 + H, 8]
+    if layer.cross:  # queries and keys are different tokens, so that none attends to itself
+        figures[:, FIGURES.index("self_attending")] = np.nan
+    whole, *each = figures.tolist()
+    return LayerFigures(layer.stack, layer.layer, whole, each, numbers=layer.numbers)
+
+
 def _check_same_run(
     checkpoints: list[SavedCheckpoint],
     records: RecordFile,
@@ -163,7 +193,7 @@ def _check_same_run(
             with opened(saved, layers) as source:
                 selected = [(layer.stack, layer.layer) for layer in source.unread]
             with opened(saved, row["layer"][:1]) as source:
-                again = make_record(saved.step, checkpoint_figures(source, heads))
+                again = _scored(saved.step, source, heads)
             stack, number, symmetry = row["stack"][0], row["layer"][0], row["symmetry"][0]
         except (SourceError, KeyError, IndexError, TypeError):
             continue  # deleted or damaged since it was recorded; another checkpoint may be comparable

@@ -4,6 +4,7 @@ pretrain        from a config to a trained model; a killed run continues
 config          PretrainConfig: the settings of a run
 build           the initialised model and the objective of a config
 architectures   BERT, pre-norm BERT, ModernBERT and LLaMA, as functions of tensors
+model           a model in pre-training: its parameters, the functions that architectures share, its loss
 batches         training and held-out batches, as a function of the step and the seed
 engine          one training step, in one process or several
 measure         scores and attention logits of a model in training

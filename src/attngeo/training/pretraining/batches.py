@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
-from typing import Protocol
+from functools import lru_cache
+from typing import TypeAlias
 
 import numpy as np
 import torch
@@ -23,27 +24,12 @@ _CHECKED = 1 << 14  # rows checked at a time
 _HELD_OUT_SEED = 20_250_211
 
 
-class Objective(Protocol):
-    """Chooses which positions of a row are predicted and what the model reads."""
-
-    def predicted(self, length: int) -> int:
-        """Return n, the number of positions to predict in a row of `length` tokens."""
-        ...
-
-    def prepare(self, ids: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:
-        """Return what the model reads [steps, rows, length], and positions and targets [steps, rows, n].
-
-        ids: [steps, rows, length], token ids
-        """
-        ...
-
-
 @dataclass(frozen=True)
 class CausalObjective:
     """Predict every token from the tokens before it."""
 
     def predicted(self, length: int) -> int:
-        """Return length − 1: nothing is predicted at the last position."""
+        """Return length − 1, the number of positions to predict in a row: nothing is predicted at the last one."""
         return length - 1
 
     def prepare(self, ids: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:
@@ -51,6 +37,10 @@ class CausalObjective:
         steps, rows, length = ids.shape
         positions = torch.arange(length - 1, device=ids.device).expand(steps, rows, -1)  # [steps, rows, length − 1]
         return ids, positions, ids[..., 1:]
+
+
+# Chooses which positions of a row are predicted and what the model reads.
+Objective: TypeAlias = MaskedObjective | CausalObjective
 
 
 @dataclass(frozen=True)
@@ -113,18 +103,15 @@ class Batches:
             raise InputError(f"batch {batch} does not divide among {world} processes")
         self.rows, self.objective, self.batch, self.seed = rows, objective, batch, seed
         self.share = slice(rank * (batch // world), (rank + 1) * (batch // world))
-        self._number = -1  # of the block held
-        self._held: tuple[Tensor, Tensor, Tensor] | None = None
-        self._orders: dict[int, Tensor] = {}  # epoch -> [rows], its permutation
+        self._block = lru_cache(maxsize=1)(self._prepared)
+        self._order = lru_cache(maxsize=2)(self._permutation)  # a block may lie in two epochs
 
     def at(self, step: int) -> Batch:
         """Return this process's share of the batch of step `step`, counted from 0."""
         number, within = divmod(step, _BLOCK)
-        if number != self._number or self._held is None:
-            self._number, self._held = number, self._block(number)
-        return Batch(*(part[within] for part in self._held))
+        return Batch(*(part[within] for part in self._block(number)))
 
-    def _block(self, number: int) -> tuple[Tensor, Tensor, Tensor]:
+    def _prepared(self, number: int) -> tuple[Tensor, Tensor, Tensor]:
         """Return ids [steps, rows, length], positions and targets [steps, rows·n] of _BLOCK steps."""
         first, count = number * _BLOCK * self.batch, _BLOCK * self.batch
         ids = self.rows.take(self._index(first, count)).view(_BLOCK, self.batch, -1)  # [steps, batch, length]
@@ -143,12 +130,10 @@ class Batches:
             first, count = first + taken, count - taken
         return torch.cat(parts)
 
-    def _order(self, epoch: int) -> Tensor:
-        if epoch not in self._orders:
-            generator = torch.Generator().manual_seed((self.seed + 1) * 7_919 + epoch)
-            order = torch.randperm(self.rows.count, generator=generator).to(self.rows.values.device)  # [rows]
-            self._orders = {key: value for key, value in self._orders.items() if key == epoch - 1} | {epoch: order}
-        return self._orders[epoch]
+    def _permutation(self, epoch: int) -> Tensor:
+        """Return the order of the rows in an epoch, [rows]."""
+        generator = torch.Generator().manual_seed((self.seed + 1) * 7_919 + epoch)
+        return torch.randperm(self.rows.count, generator=generator).to(self.rows.values.device)
 
 
 def held_out_batches(rows: Rows, objective: Objective, size: int, parts: int = 1) -> list[Batch]:

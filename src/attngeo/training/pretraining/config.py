@@ -17,10 +17,9 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 from attngeo.arguments import LARGEST_SEED, file_path, whole_number
 from attngeo.errors import InputError, first_line
 from attngeo.io.names import nearest_name
-from attngeo.training.data.wordpiece import MAX_VOCABULARY
-from attngeo.training.initialise import check_initialisation, target_std
+from attngeo.training.data.tokens import MAX_VOCABULARY
+from attngeo.training.initialise import check_initialisation, takes_scale, target_std
 
-SIZES = {"4x256": (4, 256, 4), "12x768": (12, 768, 12), "24x1024": (24, 1024, 16)}  # layers, hidden, heads
 # Settings that do not change the result of a run: two runs that differ only in these continue each other's checkpoints.
 RESULT_NEUTRAL = frozenset({"out", "tokens", "train", "valid", "compile", "checkpoints", "keep_model"})
 # The least value of each whole number.
@@ -54,7 +53,7 @@ class PretrainConfig:
     heads: int = 0  # 0: hidden/64
     intermediate: int = 0  # 0: 4·hidden; 8/3·hidden where the feed-forward layer is gated (modernbert, llama)
     start: str = "baseline"  # initialisation
-    scale: Literal["unit", "half-unit"] | float | None = None  # of the initialisation; None: that of the baseline
+    scale: Literal["unit", "half-unit", "kept"] | float | None = None  # of the initialisation; None: unit, or its own
     self_bias: bool = False  # add to the logit of each token with itself its mean in the unit symmetric initialisation
     # training
     length: int = 128  # tokens per row
@@ -77,8 +76,6 @@ class PretrainConfig:
     @property
     def shape(self) -> tuple[int, int, int]:
         """Layers, hidden size, heads."""
-        if self.size in SIZES and not self.heads:
-            return SIZES[self.size]
         match = re.fullmatch(r"([0-9]{1,6})x([0-9]{1,6})", self.size)
         layers, hidden = (int(match[1]), int(match[2])) if match else (0, 0)
         if not (layers and hidden):
@@ -181,6 +178,8 @@ def _float(value: float) -> float:
 def _checked(config: PretrainConfig) -> PretrainConfig:
     """Return the config, with the home folder in place of a leading ~ in its paths; raise if no run could follow it."""
     check_initialisation(config.start, config.scale)
+    if config.scale is None and takes_scale(config.start):
+        config = replace(config, scale="unit")
     _, hidden, heads = config.shape  # raises for an invalid size
     target_std(config.scale, hidden)  # raises for an invalid scale
     for name in ("out", "tokens", "tokenizer"):

@@ -9,10 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from attngeo.training.pretraining.architectures.blocks import logit_bias
-from attngeo.training.pretraining.architectures.model import Model
-from attngeo.weights.layout.rotary import RotaryPairs
-from attngeo.weights.scoring.engine import Scores, score_forms
+from attngeo.training.pretraining.model import Model, logit_bias
+from attngeo.weights.scoring.engine import score_forms
 
 _RECORDED = ("symmetry", "directionality", "dominance", "self_attending", "norm")
 _ROTARY = ("symmetry_rope", "directionality_rope", "dominance_rope")
@@ -31,33 +29,26 @@ def form_scores(model: Model) -> dict[str, Any]:
     wide = query.double(), key.double()
     heads, rotary = model.shape.heads, model.rotary
     by_head = [w.unflatten(-1, (heads, -1)).movedim(-2, 1) for w in wide]  # [layers, heads, d, r]
-    of_layers = _figures(score_forms(wide[0], wide[1], rotary, groups=heads), rotary)
-    of_heads = _figures(score_forms(by_head[0], by_head[1], rotary), rotary)
-    std = {f"std_{name}": w.square().mean((1, 2)).sqrt() for name, w in (("query", query), ("key", key))}
-    figures = of_layers | {f"head_{name}": values for name, values in of_heads.items()} | std
+    of_layers = score_forms(wide[0], wide[1], rotary, groups=heads)  # [layers]
+    of_heads = score_forms(by_head[0], by_head[1], rotary)  # [layers, heads]
+    names = (*_RECORDED, *(_ROTARY if rotary is not None else ()))
+    figures = {name: getattr(of_layers, name) for name in names}
+    figures |= {f"head_{name}": getattr(of_heads, name) for name in names}
+    figures |= {f"std_{name}": w.square().mean((1, 2)).sqrt() for name, w in (("query", query), ("key", key))}
     return {name: _rounded(values) for name, values in figures.items()}
-
-
-def _figures(scores: Scores[Tensor], rotary: RotaryPairs | None) -> dict[str, Tensor]:
-    """Return the figures that are recorded of forms, each `[...]`."""
-    return {name: getattr(scores, name) for name in (*_RECORDED, *(_ROTARY if rotary is not None else ()))}
 
 
 @torch.no_grad()  # type: ignore[untyped-decorator]
 def largest_logits(model: Model, ids: Tensor) -> list[float]:
     """Return the largest |attention logit| of each layer [layers] on the rows ids [rows, length]."""
     seen = (logits.tril() if model.shape.causal else logits for logits in _attention_logits(model, ids))
-    rounded: list[float] = _rounded(torch.stack([logits.abs().amax() for logits in seen]))
-    return rounded
+    return [_rounded(logits.abs().amax()) for logits in seen]
 
 
 @torch.no_grad()  # type: ignore[untyped-decorator]
 def mean_self_logits(model: Model, ids: Tensor) -> list[float]:
     """Return the mean logit of a token with itself, of each layer [layers], on the rows ids [rows, length]."""
-    rounded: list[float] = _rounded(
-        torch.stack([logits.diagonal(dim1=-2, dim2=-1).mean() for logits in _attention_logits(model, ids)])
-    )
-    return rounded
+    return [_rounded(logits.diagonal(dim1=-2, dim2=-1).mean()) for logits in _attention_logits(model, ids)]
 
 
 def _attention_logits(model: Model, ids: Tensor) -> Iterator[Tensor]:
@@ -72,12 +63,10 @@ def _attention_logits(model: Model, ids: Tensor) -> Iterator[Tensor]:
         x = model.layer(x, weights, model.setting, bias)
 
 
-def _rounded(values: Tensor) -> Any:
+def _rounded(values: Any) -> Any:
     """Return the values as nested lists of numbers with _DIGITS significant digits; None for NaN."""
-
-    def rounded(value: Any) -> Any:
-        if isinstance(value, list):
-            return [rounded(item) for item in value]
-        return None if math.isnan(value) else float(f"{value:.{_DIGITS}g}")
-
-    return rounded(values.tolist())
+    if isinstance(values, Tensor):
+        values = values.tolist()
+    if isinstance(values, list):
+        return [_rounded(value) for value in values]
+    return None if math.isnan(values) else float(f"{values:.{_DIGITS}g}")

@@ -1,16 +1,23 @@
-"""The largest attention logits of a model on a few rows, from one forward pass without gradients.
+"""What a `Monitor` measures: the scores of every layer and head, and the largest attention logit of every head.
 
-Each call of `scaled_dot_product_attention` is recorded: its queries and keys are those that the model multiplies,
-position embedding and normalisation included. Hooks on the attention modules tell which layer a call belongs to.
+`measure_layers` scores layers by the formulas of `attngeo.weights.scoring`, in batches on the device that holds their
+weights.
+
+`largest_logits` takes one forward pass without gradients. Each call of `scaled_dot_product_attention` is recorded: its
+queries and keys are those that the model multiplies, position embedding and normalisation included. Hooks on the
+attention modules tell which layer a call belongs to.
 """
 
 from __future__ import annotations
 
 import copy
 import inspect
+import math
 import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
+from itertools import groupby, islice
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -21,13 +28,67 @@ from torch.overrides import TorchFunctionMode
 
 from attngeo.live.attention_hook import allowed_pairs, logit_scale, repeat_keys
 from attngeo.live.frozen import frozen_model, preserved_random_state
+from attngeo.training.monitoring.records import FIGURES, LayerFigures
+from attngeo.weights.layout.layer import Layer, layer_form_factors
+from attngeo.weights.scoring.engine import score_precisely
+from attngeo.weights.scoring.layer import side_by_side
 
 if TYPE_CHECKING:
     from torch.utils.data import DataLoader
 
-_GENERATORS = (torch.Generator, np.random.Generator, np.random.RandomState, random.Random)
 Batch: TypeAlias = Tensor | Mapping[str, Any] | Sequence[Any]  # tensors, on their own or in mappings and sequences
+BATCH_ENTRIES = 2**25  # entries of the queries multiplied at once, 256 MB: layers of a large model are measured singly
 LOGITS_AT_ONCE = 2**26  # the queries are processed in chunks with at most this many logits
+_GENERATORS = (torch.Generator, np.random.Generator, np.random.RandomState, random.Random)
+
+
+# ---- scores
+
+
+def measure_layers(layers: Iterable[Layer], heads: bool = True) -> list[LayerFigures]:
+    """Return the figures of all layers, whose weights are tensors, and of their heads where they are known."""
+    names, figures = [], []
+    for batch in _batches(layers):
+        names += [(weights.stack, weights.layer, weights.numbers) for weights in batch]
+        figures += _figures(batch, heads)
+    # Copied from the device at once: each copy waits for all that was computed before.
+    rows = torch.cat([one.to(figures[0].device) for one in figures]).cpu().split([len(one) for one in figures])
+    return [
+        LayerFigures(stack, layer, whole, each, numbers=numbers)
+        for (stack, layer, numbers), (whole, *each) in zip(names, map(Tensor.tolist, rows), strict=True)
+    ]
+
+
+def _batches(layers: Iterable[Layer]) -> Iterator[list[Layer]]:
+    """Yield consecutive layers of one shape, with at most BATCH_ENTRIES entries in their queries."""
+    for key, alike in groupby(layers, _batch_key):
+        count = max(1, BATCH_ENTRIES // math.prod(key[0]))
+        while batch := list(islice(alike, count)):
+            yield batch
+
+
+def _batch_key(layer: Layer) -> tuple[Any, ...]:
+    same = (layer.heads_known, layer.cross, layer.rotary)
+    return layer.query.shape, layer.key.shape, layer.query.device, *same
+
+
+def _figures(batch: Sequence[Layer], heads: bool) -> Tensor:
+    """Return the FIGURES of n layers of one shape, of the layer form first and then of each head: [n, 1 + H, 8]."""
+    query: Tensor = torch.stack([weights.query for weights in batch])  # [n, H, d_q, r]
+    key: Tensor = torch.stack([weights.key for weights in batch])  # [n, G, d_k, r]
+    rotary, groups = batch[0].rotary, batch[0].groups
+    form = [side_by_side(side)[:, None] for side in layer_form_factors(query, key, axis=1)]  # [n, 1, d, G·r]
+    scores = [score_precisely(form[0], form[1], rotary, groups=groups)]  # [n, 1]
+    if heads and batch[0].heads_known:
+        query, key = query.unflatten(1, (groups, -1)), key.unsqueeze(2)  # [n, G, H/G, d_q, r], [n, G, 1, d_k, r]
+        scores.append(score_precisely(query, key, rotary))  # [n, G, H/G]
+    figures = torch.cat([torch.stack([getattr(part, name).flatten(1) for name in FIGURES], -1) for part in scores], 1)
+    if batch[0].cross:  # queries and keys are different tokens, so that none attends to itself
+        figures[..., FIGURES.index("self_attending")] = torch.nan
+    return figures
+
+
+# ---- the largest logits
 
 
 def largest_logits(
@@ -40,14 +101,14 @@ def largest_logits(
     single_process   no other process takes part in the forward pass, so that work after the last attention can be
                      omitted where transformers allows it
     """
-    recorder = LogitRecorder(len(attentions))
+    recorder = _LogitRecorder(len(attentions))
     attention = "sdpa" if getattr(model, "_supports_sdpa", False) else None
     with frozen_model(model, attention=attention) as cleanup:
         for index, module in enumerate(attentions):
             if module is not None:
-                enter, leave = _layer_hooks(recorder, index)
-                cleanup.callback(module.register_forward_pre_hook(enter).remove)
-                cleanup.callback(module.register_forward_hook(leave, always_call=True).remove)
+                enter = module.register_forward_pre_hook(partial(recorder.enter, index))
+                cleanup.callback(enter.remove)
+                cleanup.callback(module.register_forward_hook(recorder.leave, always_call=True).remove)
         with recorder:
             if isinstance(batch, Mapping):
                 model(**(_minimal_arguments(model, batch) if single_process else batch))
@@ -60,24 +121,30 @@ def largest_logits(
     return recorder.largest
 
 
-class LogitRecorder(TorchFunctionMode):  # type: ignore[misc]  # torch is untyped here
+class _LogitRecorder(TorchFunctionMode):  # type: ignore[misc]  # torch is untyped here
     """Context manager that records the largest |logit| of each head, [H], of the attention calls of each layer."""
 
     def __init__(self, layers: int) -> None:
         super().__init__()
-        self.layer: int | None = None  # the layer that is running
+        self.running: list[int] = []  # the layers whose modules were entered and not left yet, the innermost last
         self.largest: list[Tensor | None] = [None] * layers  # the maximum where a layer makes several calls
         self.unattributed: list[Tensor] = []  # of calls outside of the modules with hooks
+
+    def enter(self, layer: int, *_: Any) -> None:
+        self.running.append(layer)
+
+    def leave(self, *_: Any) -> None:
+        self.running.pop()
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is F.scaled_dot_product_attention:
             logit = largest_logit_per_head(*args, **(kwargs or {}))
-            if self.layer is None:
+            if not self.running:
                 self.unattributed.append(logit)
             else:
-                before = self.largest[self.layer]
+                before = self.largest[self.running[-1]]
                 several = before is not None and before.shape == logit.shape
-                self.largest[self.layer] = torch.maximum(before, logit) if several else logit
+                self.largest[self.running[-1]] = torch.maximum(before, logit) if several else logit
         return func(*args, **(kwargs or {}))
 
 
@@ -94,7 +161,7 @@ def largest_logit_per_head(
     """Return max |c·q kᵀ + bias| per head, [H], over the batch and the pairs that the mask allows.
 
     The arguments are those of `torch.nn.functional.scaled_dot_product_attention`:
-    query: [..., H, Q, r]
+    query: [..., H, Q, r]; without an axis of heads there is one head
     key:   [..., G, K, r]
     """
     heads = query.shape[-3] if query.dim() > 3 else 1
@@ -114,23 +181,8 @@ def largest_logit_per_head(
                 mask = attn_mask[..., rows, :] if attn_mask.shape[-2] > 1 else attn_mask
                 biased = logits if mask.dtype == torch.bool else logits + mask
                 logits = biased.masked_fill(~allowed_pairs(mask), 0)
-            other_axes = [axis for axis in range(logits.dim()) if axis != logits.dim() - 3 or logits.dim() < 4]
-            largest.append(logits.abs().amax(other_axes).reshape(heads))
+            largest.append(logits.abs().amax((-2, -1)).reshape(-1, heads).amax(0))
         return torch.stack(largest).amax(0)
-
-
-def _layer_hooks(recorder: LogitRecorder, layer: int) -> tuple[Callable[..., None], Callable[..., None]]:
-    """Return the hooks that set `recorder.layer` when a module is entered and restore it when it is left."""
-    outer: list[int | None] = []
-
-    def enter(*_: Any) -> None:
-        outer.append(recorder.layer)
-        recorder.layer = layer
-
-    def leave(*_: Any) -> None:
-        recorder.layer = outer.pop()
-
-    return enter, leave
 
 
 def _minimal_arguments(model: nn.Module, batch: Mapping[str, Any]) -> Mapping[str, Any]:
