@@ -21,7 +21,7 @@ from attngeo.show import (
     sparsity_section,
     tree_text,
 )
-from attngeo.show.organization_text import compact_labels
+from attngeo.show.organization import compact_labels
 from attngeo.show.page.attention import attention_data
 from tests.show.same import same
 

@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 
 from attngeo.show import frequency_figure, frequency_report, rotary_figure, rotary_section
-from attngeo.show.terminal import Terminal
+from attngeo.show.tables import Terminal
 from attngeo.weights.scoring.rotary import FAST, SLOW, frequency_summary
 from tests.show.same import same
 

@@ -10,7 +10,7 @@ import pytest
 
 import attngeo
 from attngeo.show.scores import published_report, score_report
-from attngeo.show.terminal import WIDTH, Terminal
+from attngeo.show.tables import WIDTH, Terminal
 from attngeo.weights.scoring.published import compare_with_published, list_published
 from attngeo.weights.scoring.score_table import COLUMNS, ScoreTable
 from attngeo.weights.scoring.verdict import verdicts

@@ -39,8 +39,6 @@ def demo(
     import polars as pl
 
     from attngeo.show.demo import demo_figure, demo_text
-    from attngeo.weights.scoring.score_table import head_nulls, layer_nulls
-    from attngeo.weights.scoring.verdict import verdicts
 
     check_figure(figure)
     if models is not None and not real:
@@ -65,10 +63,9 @@ def demo(
     frame = pl.concat(
         score_with_progress(ref, options).frame.with_columns(model=pl.lit(name)) for name, ref in refs.items()
     )
-    nulls = layer_nulls(frame)
     print_text(f"{intro}\n")
-    print_text(demo_text(frame, nulls, verdicts(frame), training, terminal_of().width))
+    print_text(demo_text(frame, training, terminal_of().width))
     if not real:
         print_text(f"\nScore one of them: attngeo score {refs['encoder']} --heads\n")
     if figure is not None:
-        write_figure(demo_figure(frame, nulls, training, head_nulls(frame)), figure)
+        write_figure(demo_figure(frame, training), figure)

@@ -136,14 +136,12 @@ def _write_scores(
     import polars as pl
 
     from attngeo.show.scores import score_report
-    from attngeo.weights.scoring.verdict import verdicts
 
     frame = pl.concat(frames)
     frame = frame if heads else frame.filter(pl.col("head").is_null())
     out = output.out
     if output.form == "table":
-        found = verdicts(table.frame, table.model_types)
-        write_report(score_report(frame, table.summary(), found, terminal_of(out), every_column), out)
+        write_report(score_report(table, frame, terminal_of(out), every_column), out)
     elif out is not None and out.suffix == ".parquet" == f".{output.form}" and frame.columns == table.frame.columns:
         replace(table, frame=frame).save(out)  # so that ScoreTable.load and `attngeo report` read it
         typer.echo(f"attngeo: wrote {out}", err=True)
@@ -164,12 +162,10 @@ def _check_rotates(ref: str, table: ScoreTable) -> None:
 def _write_frequencies(table: ScoreTable, every_row: bool, output: Output) -> None:
     """Write one row per layer as a table; in other formats, and with --all, one row per head and pair."""
     from attngeo.show.rotary import frequency_report
-    from attngeo.weights.scoring.rotary import FAST, SLOW, frequency_summary
 
     assert table.frequencies is not None
     if output.form == "table" and not every_row:
-        summary = frequency_summary(table.frequencies)
-        write_report(frequency_report(summary, FAST, SLOW, terminal_of(output.out)), output.out)
+        write_report(frequency_report(table.frequencies, terminal_of(output.out)), output.out)
     else:
         output.write(table.frequencies)
 

@@ -23,7 +23,6 @@ import tempfile
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -36,7 +35,7 @@ from attngeo.live.load import ModelRef, load_model
 from attngeo.organization.capture import capture
 from attngeo.organization.inputs import TEXT, modality
 from attngeo.organization.organize import Organization, organize
-from attngeo.organization.tensor import NetworkTensor, check_stack, check_stage
+from attngeo.organization.tensor import check_stack, check_stage
 from attngeo.reporting.report import report
 from attngeo.show.page.attention import attention_data
 from attngeo.show.page.document import explorer_html
@@ -82,18 +81,13 @@ class TextSession:
             raise InputError(f"{self._loaded.name}: has no tokenizer, so there is no text to explore it with")
         if modality("a text", self._loaded, stack) != TEXT:  # it would take a text for the path of an image or a sound
             raise InputError(f"{self._loaded.name}: reads images or sounds, expected a model or stack that reads text")
+        self.name = self._loaded.name
         self._options: dict[str, Any] = {"stage": stage, "stack": stack, "truncate": truncate}
-        self._options |= {"tokenizer": self._loaded.tokenizer}
         self._one_at_a_time = threading.Lock()
         self._tickets = itertools.count()
         self._newest = dict.fromkeys(SIDES, -1)
         self._shown: dict[str, Organization] = {}
         self._scores: ScoreTable | None = None
-
-    @property
-    def name(self) -> str:
-        """The name of the model."""
-        return self._loaded.name
 
     def organise(self, side: str, text: str) -> dict[str, Any]:
         """Return the organised attention on a text, as `attention_data` does.
@@ -127,10 +121,9 @@ class TextSession:
         attention_data(self._organised("a few words", lambda *_: None))
 
     def _organised(self, text: str, step: Progress) -> Organization:
-        tensor = capture(self._loaded.model, text, **self._options)
-        assert isinstance(tensor, NetworkTensor)
+        tensor = capture(self._loaded, text, **self._options)
         step(0, None)
-        return organize(replace(tensor, name=self.name), device=self._device, progress=step)
+        return organize(tensor, device=self._device, progress=step)  # type: ignore[arg-type]
 
     def report_html(self, side: str) -> bytes:
         """Return the report of the text that a side shows."""
@@ -155,7 +148,7 @@ class ExplorerServer(ThreadingHTTPServer):
         self.session = session
         self._connections: set[Any] = set()
         self.token = secrets.token_urlsafe(24)
-        self.page = explorer_html(session.name, MOST_CHARACTERS, __version__).encode()
+        self.page = explorer_html(session.name, MOST_CHARACTERS).encode()
         self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
         try:
             super().__init__((host, port), _Handler)

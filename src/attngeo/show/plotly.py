@@ -104,8 +104,8 @@ def described(figure: Figure) -> dict[str, Any]:
     return made
 
 
-def rounded(values: Any) -> Any:
-    """Return numbers of any shape as nested lists with 5 significant digits; NaN and infinity become None.
+def rounded(values: Any, digits: int = DIGITS) -> Any:
+    """Return numbers of any shape as nested lists with few significant digits; NaN and infinity become None.
 
     >>> rounded([[1 / 3, float("nan")], [2, 1e-9 / 7]])
     [[0.33333, None], [2, 1.4286e-10]]
@@ -113,9 +113,9 @@ def rounded(values: Any) -> Any:
     if isinstance(values, np.ndarray):
         values = values.tolist()
     if isinstance(values, Sequence) and not isinstance(values, str):
-        return [rounded(value) for value in values]
+        return [rounded(value, digits) for value in values]
     if isinstance(values, float | np.floating):
-        return float(f"{values:.{DIGITS}g}") if math.isfinite(values) else None
+        return float(f"{values:.{digits}g}") if math.isfinite(values) else None
     return values
 
 

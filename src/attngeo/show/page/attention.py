@@ -27,10 +27,10 @@ from numpy.typing import NDArray
 from attngeo.arrays import Ints
 from attngeo.organization.quantised import ENERGY, HEAD_ENERGY, QuantisedExpansion, quantise
 from attngeo.organization.tree import Tree
-from attngeo.show.matrices import slices_figure
-from attngeo.show.organization_text import AXES, axis_labels, compact_labels
-from attngeo.show.page.assets import read_asset, widget_script
-from attngeo.show.page.document import AttentionSection
+from attngeo.show.organization import AXES, axis_labels, compact_labels, slices_figure
+from attngeo.show.page import Section
+from attngeo.show.page.document import widget_assets
+from attngeo.show.plotly import rounded
 
 if TYPE_CHECKING:
     from attngeo.organization.organize import Organization
@@ -44,7 +44,7 @@ _READING = (
 )
 
 
-def attention_section(organization: Organization, *, id: str = "attention") -> AttentionSection:
+def attention_section(organization: Organization) -> Section:
     """Return the section with the attention of every head of an organised network.
 
     >>> section = attention_section(organize(planted((16, 12, 8), seed=0)[0]))
@@ -61,7 +61,7 @@ def attention_section(organization: Organization, *, id: str = "attention") -> A
         )
     if held < ENERGY:
         notes.append(f"The tensor is too large for the page: less than {_percent(ENERGY)} of its energy is held.")
-    return AttentionSection(id, "Organised attention of single heads", _READING, (), tuple(notes), data)
+    return Section("attention", "Organised attention of single heads", _READING, (), tuple(notes), data)
 
 
 def _percent(share: float) -> str:
@@ -93,12 +93,12 @@ def attention_data(organization: Organization) -> dict[str, Any]:
         "shape": list(values.shape),
         **dict(zip(AXES, labels, strict=True)),
         "trees": [tree_data(tree) for tree in trees],
-        "norms": _digits(kept.norms, 9),
+        "norms": rounded(kept.norms, 9),
         "step": kept.step,
         "stops": kept.stops.tolist(),
         "counts": kept.counts.tolist(),
-        "shares": _digits(kept.shares),
-        "headShares": [_digits(row) for row in kept.head_shares],
+        "shares": rounded(kept.shares, 7),
+        "headShares": rounded(kept.head_shares, 7),
         "short": [labels[2][head] for head in short],
         **packed_coefficients(kept),
     }
@@ -119,17 +119,12 @@ def tree_data(tree: Tree) -> dict[str, Any]:
     return {
         "first": first.tolist(),
         "second": second.tolist(),
-        "cosine": [float(f"{value:.10g}") for value in cosine.tolist()],
+        "cosine": rounded(cosine, 10),
         "source": source.tolist(),
         "order": tree.order.tolist(),
         "depth": tree.depth,
         "folders": [[*span, *levels] for span, levels in folders.items()],
     }
-
-
-def _digits(values: Any, digits: int = 7) -> list[float]:
-    """Return numbers with a few significant digits, to keep the page small."""
-    return [float(f"{value:.{digits}g}") for value in np.asarray(values).tolist()]
 
 
 def packed_coefficients(kept: QuantisedExpansion) -> dict[str, Any]:
@@ -177,8 +172,7 @@ def _widget_class() -> Any:
     class AttentionWidget(anywidget.AnyWidget):
         """The view of attention of a report; `data` is what `attention_data` returns."""
 
-        _esm = widget_script()
-        _css = read_asset("attention.css") + read_asset("widget.css")
+        _esm, _css = widget_assets()
         data = traitlets.Dict().tag(sync=True)
 
     return AttentionWidget
