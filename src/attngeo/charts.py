@@ -92,8 +92,7 @@ class Line:
     size: float = 7.0  # of the symbols, in pixels of a page
     opacity: float = 1.0
     hover: str = ""
-    names: Sequence[str] = ()  # of the points
-    details: Sequence[str] = ()  # what else there is to say of each point
+    details: Sequence[str] = ()  # what there is to say of each point
     group: str = ""  # series that a page hides and shows together; by default those of one label
 
 

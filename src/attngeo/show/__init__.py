@@ -20,7 +20,7 @@ Figures
     score_figure           scores by layer and head
     demo_figure            the same for an encoder and a decoder, and over training
     frequency_figure       energy of the rotary pairs of all heads against their frequency
-    offset_figure          symmetry over the offset between two tokens; rotary_figure: both
+    rotary_figure          the same, and symmetry over the offset between two tokens
     training_figure        scores of a run by step
     gradient_figure        the rank-1 terms of a backward pass
     tensor_figure          heads of a network tensor
@@ -91,7 +91,7 @@ _HOME = {
     ),
     "page.attention": ("attention_section", "attention_view"),
     "pruning": ("pruning_figure", "pruning_report", "pruning_section"),
-    "rotary": ("frequency_figure", "frequency_report", "offset_figure", "rotary_figure", "rotary_section"),
+    "rotary": ("frequency_figure", "frequency_report", "rotary_figure", "rotary_section"),
     "scores": ("maps_section", "published_report", "score_figure", "score_report", "scores_section"),
     "sparsity": (
         "invariance_figure",

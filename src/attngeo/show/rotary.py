@@ -2,8 +2,7 @@
 
 frequency_report   energy and strongest pair of each layer
 frequency_figure   energy of the rotary pairs of all heads against their frequency
-offset_figure      symmetry over the offset between two tokens
-rotary_figure      both, for several models
+rotary_figure      the same, and symmetry over the offset between two tokens
 rotary_section     the same on a page
 """
 
@@ -214,13 +213,10 @@ def frequency_figure(frequencies: pl.DataFrame) -> Drawing:
     return rotary_figure(frequencies, ())
 
 
-def offset_figure(curves: OffsetCurves) -> Drawing:
-    """Draw s(Δ) over offsets (left), and s(0), the average over the window and the limit of each layer (right)."""
-    return rotary_figure(None, [curves])
-
-
 def rotary_figure(frequencies: pl.DataFrame | None, curves: Sequence[OffsetCurves]) -> Drawing:
-    """Draw the panels of `frequency_figure` and `offset_figure`, those of one model and stack below each other."""
+    """Draw the panels of `frequency_figure`, and of the curves s(Δ) over offsets (left) and, for each layer, s(0), the
+    average over the window and the limit (right); those of one model and stack below each other.
+    """
     rows: dict[tuple[str, str], list[Panel]] = {}
     for energies in _energies(frequencies):
         rows.setdefault(energies.key, []).extend((energies.curves(every_head=True), energies.heatmap()))

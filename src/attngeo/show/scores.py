@@ -186,17 +186,14 @@ def _median_lines(summary: pl.DataFrame, width: int) -> list[str]:
     while scores:
         rows = [["median [quartiles]", *scores]]
         for row in summary.iter_rows(named=True):
-            quartiles = (_quartiles(*(row[f"{score}_{part}"] for part in ("median", "q25", "q75"))) for score in scores)
-            rows.append([f"{row['count']} {row['level']}{'s' if row['count'] > 1 else ''}", *quartiles])
+            parts = [[row[f"{score}_{part}"] for part in ("median", "q25", "q75")] for score in scores]
+            texts = ("-" if None in part else "{:6.3f} [{:6.3f}, {:6.3f}]".format(*part) for part in parts)
+            rows.append([f"{row['count']} {row['level']}{'s' * (row['count'] > 1)}", *texts])
         lines = aligned(rows, right=[False] * len(rows[0]))
         if max(map(len, lines)) <= width:
             return lines
         scores.pop()
     return []
-
-
-def _quartiles(median: float | None, low: float | None, high: float | None) -> str:
-    return "-" if median is None else f"{median:6.3f} [{low:6.3f}, {high:6.3f}]"
 
 
 def _fitting(part: pl.DataFrame, terminal: Terminal) -> pl.DataFrame:
