@@ -22,10 +22,6 @@ from dataclasses import dataclass
 from itertools import cycle
 from typing import Any, Literal
 
-import numpy as np
-
-from attngeo.arrays import Floats
-
 # The palette of Okabe and Ito, distinguishable with every kind of colour vision.
 BLUE, ORANGE, GREEN, PINK = "#0072B2", "#D55E00", "#009E73", "#CC79A7"
 YELLOW, SKY, BLACK, WHITE = "#E69F00", "#56B4E9", "#000000", "#ffffff"
@@ -223,19 +219,6 @@ def distinct_colours(stacks: Sequence[str]) -> list[str]:
     own = [STACK_COLOURS.get(stack) if stack not in stacks[:at] else None for at, stack in enumerate(stacks)]
     left = cycle([colour for colour in COLOURS if colour not in own] or COLOURS)
     return [colour or next(left) for colour in own]
-
-
-def shade(share: float) -> str:
-    """Return the sequential colour of a share between 0, dark, and 1, bright."""
-    from matplotlib import colormaps
-    from matplotlib.colors import to_hex
-
-    return to_hex(colormaps[SEQUENTIAL](share))
-
-
-def colour_limit(values: Floats) -> float:
-    """Return the largest magnitude, or 1 where all values are 0, so that the colours still say where 0 is."""
-    return float(np.abs(values[np.isfinite(values)]).max(initial=0.0)) or 1.0
 
 
 def token_label(token: str) -> str:

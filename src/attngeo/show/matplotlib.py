@@ -9,7 +9,6 @@ from __future__ import annotations
 import io
 import warnings
 from collections.abc import Iterable, Mapping
-from contextlib import AbstractContextManager
 from functools import partial, singledispatch
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Literal
@@ -74,7 +73,9 @@ _VECTOR = {"pdf.fonttype": 42, "svg.hashsalt": "attngeo"}  # fonts that publishe
 
 def drawn(chart: Chart) -> Figure:
     """Return a chart as a figure of matplotlib."""
-    with print_style():
+    from matplotlib import rc_context
+
+    with rc_context(_PRINT):
         rows = -(-len(chart.panels) // chart.columns)
         figure = new_figure(*chart.size)
         grid = figure.subplots(
@@ -104,13 +105,6 @@ def drawn(chart: Chart) -> Figure:
             ax.xaxis.get_major_ticks(1)
             ax.yaxis.get_major_ticks(1)
     return figure
-
-
-def print_style() -> AbstractContextManager[None]:
-    """Return a context in which figures have the letters and lines of a printed page."""
-    from matplotlib import rc_context
-
-    return rc_context(_PRINT)
 
 
 def new_figure(width: float, height: float) -> Figure:

@@ -30,7 +30,6 @@ from attngeo.charts import (
     Panel,
     Points,
     Series,
-    colour_limit,
     distinct_colours,
     stack_colour,
 )
@@ -492,10 +491,11 @@ def map_panel(title: str, rows: pl.DataFrame, names: Mapping[str, str]) -> Panel
     for column, name in names.items():
         values: Floats = np.full(shape, np.nan)
         values[layers, heads] = rows[column].cast(float).fill_null(np.nan).to_numpy()
-        top = colour_limit(values)
+        known = values[np.isfinite(values)]
+        top = float(np.abs(known).max(initial=0.0)) or 1.0  # so that the colours still say where 0 is
         limits, colours = (-top, top), DIVERGING
         if column.startswith(("rank", "norm")) or column.endswith("_p") or column == "change":  # without a sign
-            limits, colours = (float(values[np.isfinite(values)].min(initial=0.0)), top), SEQUENTIAL
+            limits, colours = (float(known.min(initial=0.0)), top), SEQUENTIAL
         style = {"bar": Bar(), "gap": True, "hover": "{name}: {z:.4~g}", "names": labels}
         series.append(Heatmap(values, limits, colours, name, **style))  # type: ignore[arg-type]
     gaps = [(head, layer) for layer, row in enumerate(labels) for head, name in enumerate(row) if name is None]
