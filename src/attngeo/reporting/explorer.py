@@ -125,7 +125,7 @@ class TextSession:
     def _organised(self, text: str, step: Progress) -> Organization:
         tensor = capture(self._loaded, text, **self._options)
         step(0, None)
-        return organize(tensor, device=self._device, progress=step)  # type: ignore[arg-type]
+        return organize(tensor, device=self._device, progress=step)
 
     def report_html(self, side: str) -> bytes:
         """Return the report of the text that a side shows."""

@@ -281,13 +281,9 @@ def _finish_side(ax: Axes, axis: Axis, side: Side, name: str) -> None:
         labels: Mapping[float, str] = dict(enumerate(axis.categories)) or axis.ticks or {}
         # Many categories are tokens: small, and turned on the horizontal axis, so that they do not overlap.
         style: dict[str, Any] = {"fontsize": TINY} if axis.categories else {}
+        style |= {"rotation": 90} if axis.categories and name == "x" else {}
         side.set_ticks([], minor=True)
-        side.set_ticks(
-            list(labels),
-            [*map(_plain, labels.values())],
-            **style,
-            **({"rotation": 90} if style and name == "x" else {}),
-        )
+        side.set_ticks(list(labels), [*map(_plain, labels.values())], **style)
     elif axis.whole:
         side.set_major_locator(MaxNLocator("auto", integer=True))
 

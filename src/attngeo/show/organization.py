@@ -355,8 +355,8 @@ def _map_views(organization: Organization) -> list[tuple[Panel, Points, str]]:
             bar=Bar("layer", whole=True),
         )
         title = f"coordinates {first + 1} and {second + 1}, {len(shown)} of {len(labels)} heads"
-        axes = (Axis(f"diffusion coordinate {at + 1}") for at in (first, second))
-        found.append((Panel(title, [dots], *axes), dots, compact_labels(np.asarray(labels)[~kept])))
+        x, y = (Axis(f"diffusion coordinate {at + 1}") for at in (first, second))
+        found.append((Panel(title, [dots], x, y), dots, compact_labels(np.asarray(labels)[~kept])))
     return found
 
 

@@ -130,9 +130,8 @@ class _Energies:
     def curves(self, every_head: bool) -> Panel:
         """Return the share of energy against frequency: the median, and each head or the quantiles of all."""
         series: list[Series] = []
-        for frequencies, values in zip(self.frequencies, self.values, strict=True) if every_head else ():
-            own = values[: len(frequencies)]
-            series.append(Line(frequencies, own, LIGHT_GREY, "heads", width=0.8, opacity=0.5))
+        for own, values in zip(self.frequencies, self.values, strict=True) if every_head else ():
+            series.append(Line(own, values[: len(own)], LIGHT_GREY, "heads", width=0.8, opacity=0.5))
         several = len(kinds := self.kinds()) > 1
         for number, (frequencies, energies) in enumerate(kinds):
             colour = COLOURS[number % len(COLOURS)] if several else stack_colour(self.key[1])
@@ -140,7 +139,7 @@ class _Energies:
                 () if every_head else ((0.05, 0.95, 0.14, "90% of heads"), (0.25, 0.75, 0.28, "50% of heads"))
             ):
                 bounds = np.quantile(energies, (low, high), axis=0)  # [2, n]
-                series.append(Band(frequencies, *bounds, colour, label, opacity))
+                series.append(Band(frequencies, bounds[0], bounds[1], colour, label, opacity))
             label = f"median of {len(energies)} heads" if several else "median head"
             hover = "{y:.4f} at {x:.3g} radians per token"
             series.append(Line(frequencies, np.median(energies, 0), colour, label, 2.3, hover=hover))
@@ -191,13 +190,13 @@ def _offset_panels(curves: OffsetCurves, layers: list[OffsetCurve], chosen: Ints
     numbers, plain = [layer.layer for layer in layers], values[:, 0].tolist()
     joins = [end for ends in zip(plain, limits, strict=True) for end in (*ends, None)]
     by_layer: list[Series] = [Line(np.repeat(numbers, 3), joins, LIGHT_GREY, width=1.5)]
-    for of_layers, shade, label, symbol, size in (
+    for drawn_values, shade, label, symbol, size in (
         (plain, colour, "s(0), the plain symmetry", "circle", 8),
         (averages, GREY, window, "square-open", 8),
         (limits, GREY, "limit s̄ over all offsets", "diamond", 7),
     ):
         if label != window or known:
-            by_layer.append(Points(numbers, of_layers, shade, label, symbol, size, hover="layer {x}: {y:.3f}"))
+            by_layer.append(Points(numbers, drawn_values, shade, label, symbol, size, hover="layer {x}: {y:.3f}"))
     downwards = Axis("layer", whole=True, range=(min(numbers) - 0.5, max(numbers) + 0.5), grid=False)
     over_offsets = Panel("symmetry s(Δ)", series, across, Axis("symmetry s(Δ)"), _note(curves.model, stack))
     return over_offsets, Panel("symmetry by layer", by_layer, downwards, Axis("symmetry"))
@@ -232,7 +231,7 @@ def _energies(frequencies: pl.DataFrame | None) -> list[_Energies]:
     if frequencies is None:
         return []
     parts = frequencies.group_by("model", "stack", maintain_order=True)
-    return [_Energies(key, part) for key, part in parts]  # type: ignore[arg-type]
+    return [_Energies(key, part) for key, part in parts]
 
 
 def _curves(curves: Sequence[OffsetCurves]) -> list[tuple[OffsetCurves, str, list[OffsetCurve]]]:

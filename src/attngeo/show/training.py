@@ -198,7 +198,8 @@ def _score_figure(runs: Sequence[_Run], score: str) -> PageFigure | None:
         for number, points in curves.items():
             if len(shown) == 1:
                 hover = f"layer {number}, step {{x:,}}: {{y:.3f}}"
-                series.append(Line(*zip(*points, strict=True), run.colour, width=0.8, opacity=0.55, hover=hover))
+                steps, values = zip(*points, strict=True)
+                series.append(Line(steps, values, run.colour, width=0.8, opacity=0.55, hover=hover))
             for step, value in points:
                 rows.append({"run": run.name, "stack": run.stack, "layer": number, "step": step, score: value})
     if not shown:
