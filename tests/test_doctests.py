@@ -63,11 +63,11 @@ def test_examples(name: str) -> None:
 
 def documented() -> dict[str, Any]:
     from attngeo import organization
-    from attngeo.show.organization_text import tree_text
+    from attngeo.show.organization import tree_text
 
     names = {f"attngeo.{name}": getattr(attngeo, name) for name in attngeo.__all__ if name not in WITHOUT_EXAMPLE}
     names |= {f"attngeo.organization.{name}": getattr(organization, name) for name in organization.__all__}
-    return names | {"attngeo.show.organization_text.tree_text": tree_text}
+    return names | {"attngeo.show.organization.tree_text": tree_text}
 
 
 def test_every_public_name_has_an_example() -> None:

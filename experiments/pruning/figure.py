@@ -7,7 +7,7 @@ from math import isnan, nan
 from typing import TYPE_CHECKING
 
 from attngeo.applications.prune.curve import SHARES
-from attngeo.charts.palette import BLACK, BLUE, GREEN, GREY, ORANGE, PINK, SKY, YELLOW
+from attngeo.charts import BLACK, BLUE, GREEN, GREY, ORANGE, PINK, SKY, YELLOW
 from attngeo.show.matplotlib import DASHED, new_figure, panel_title, style_axes
 from experiments.pruning.records import Record, Series
 from experiments.pruning.table import RULE, SUBJECTS

@@ -12,7 +12,7 @@ from transformers import BertTokenizer
 
 from attngeo.organization import Expansion, InvarianceReport, NetworkTensor, Organization, SparsityControls
 from attngeo.organization.planted import planted
-from attngeo.show.organization_text import invariance_summary
+from attngeo.show.sparsity import invariance_summary
 from tests.cli.commands import call, error_line, run_script
 from tests.live.tiny_live_models import tiny_model
 

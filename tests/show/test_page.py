@@ -9,43 +9,29 @@ import polars as pl
 import pytest
 from matplotlib.figure import Figure
 
-import attngeo
-from attngeo import score
-from attngeo.data import bundled
 from attngeo.show.page import attention
 from attngeo.show.page.doubts import doubts
 from attngeo.weights.scoring.verdict import two_digits, verdicts
 
 
-def test_a_rotary_model_is_doubted_by_its_score_over_all_offsets(smollm2):
-    frame = score(smollm2, heads=False, layers=range(4), folded=False).frame
+def test_a_rotary_model_is_doubted_by_its_score_over_all_offsets(smollm2_scores):
+    frame = smollm2_scores.frame.filter(pl.col("head").is_null())
     own, other = (two_digits(frame[column].median()) for column in ("symmetry_rope", "symmetry_rope_repaired"))
     assert own == two_digits(verdicts(frame)[0].median)
     assert any(f"In it they give {other} instead of {own}" in line for line in doubts(frame, verdicts(frame), ["it"]))
 
 
-def test_a_skew_layer_is_not_within_chance():
+def test_a_skew_layer_is_not_within_chance_and_a_control_of_fewer_layers_says_so(pair_scores):
     """A z of −20 is as far from chance as one of 20."""
-    frame = score(bundled("encoder")).frame
-    layers = frame.filter(pl.col("head").is_null()).with_columns(
-        symmetry=pl.Series([-0.6, 0.5, 0.02, 0.55]), symmetry_z=pl.Series([-20.0, 20.0, 1.0, 22.0])
+    layers = pair_scores.frame.filter(pl.col("head").is_null(), stack="encoder").with_columns(
+        symmetry=pl.Series([-0.6, 0.5, 0.02, 0.55]),
+        symmetry_z=pl.Series([-20.0, 20.0, 1.0, 22.0]),
+        symmetry_repaired=pl.Series([0.1, None, 0.3, None]),
     )
-    (spread, *_) = doubts(layers, verdicts(layers), ["bert"])
+    spread, *others = doubts(layers, verdicts(layers), ["bert"])
     assert spread.endswith("In bert, layers lie between -0.60 and 0.55; 1 of 4 is within chance.")
-
-
-def test_a_control_of_fewer_layers_says_so():
-    frame = score(bundled("encoder")).frame
-    layers = frame.filter(pl.col("head").is_null())
-    layers = layers.with_columns(symmetry_repaired=pl.Series([0.1, None, 0.3, None]))
-    own = two_digits((layers["symmetry"][0] + layers["symmetry"][2]) / 2)
-    (sentence,) = [line for line in doubts(layers, verdicts(layers), ["bert"]) if line.startswith("What layers share")]
-    assert f"they give 0.20 instead of {own} over the 2 of 4 layers that can be paired so" in sentence
-
-
-@pytest.fixture(scope="module")
-def organization():
-    return attngeo.organize(attngeo.capture(attngeo.bundled("encoder"), "The sea was calm."))
+    (control,) = [line for line in others if line.startswith("What layers share")]
+    assert "they give 0.20 instead of -0.29 over the 2 of 4 layers that can be paired so" in control
 
 
 def test_the_widget_holds_what_a_notebook_needs(organization):

@@ -7,8 +7,8 @@ import polars as pl
 import pytest
 
 from attngeo.show import frequency_figure, frequency_report, rotary_figure, rotary_section
-from attngeo.show.terminal import Terminal
-from attngeo.weights.scoring.rotary import FAST, SLOW, frequency_summary
+from attngeo.show.tables import Terminal
+from attngeo.weights.scoring.rotary import FAST, frequency_summary
 from tests.show.same import same
 
 LAYERS = (0, 1)
@@ -39,7 +39,7 @@ def test_the_summary_adds_up_and_names_the_strongest_pair(frequencies):
 
 @pytest.mark.parametrize("terminal", [Terminal(), Terminal(bars=True), Terminal(80, bars=True)], ids=str)
 def test_the_report_fits_and_explains_itself(frequencies, terminal):
-    text = frequency_report(frequency_summary(frequencies), FAST, SLOW, terminal)
+    text = frequency_report(frequencies, terminal)
     lines = text.splitlines()
     assert max(map(len, lines[1:])) <= 100
     assert max(map(len, lines[1 : lines.index("")])) <= terminal.width
@@ -56,8 +56,7 @@ def test_energies_are_those_of_the_frequencies_on_paper_and_on_a_page(frequencie
     median = named(energy, "median head")
     same(median["y"], np.median(expected, 0))
     same(median["x"], sorted(frequencies["frequency"].unique(), reverse=True))
-    lower = np.quantile(expected, 0.25, axis=0).tolist()
-    same(named(energy, "50% of heads")["y"][:32], lower)
+    same(named(energy, "50% of heads")["y"][:32], np.quantile(expected, 0.25, axis=0))
     same(named(energy, "equal shares")["y"], [1 / 32] * 2)
     (picture,) = heads.plotly["data"]
     np.testing.assert_allclose(np.array(picture["z"]), expected, rtol=1e-4)
@@ -65,8 +64,7 @@ def test_energies_are_those_of_the_frequencies_on_paper_and_on_a_page(frequencie
     assert [row[0] for row in picture["customdata"]] == [f"L{n}H{h}" for n in (0, 1) for h in range(9)]
 
     lines, image, _ = frequency_figure(frequencies).axes
-    shown = {tuple(line.get_ydata()) for line in lines.lines}
-    assert {tuple(row) for row in expected} <= shown  # each head has a line
+    assert {tuple(row) for row in expected} <= {tuple(line.get_ydata()) for line in lines.lines}
     np.testing.assert_array_equal(image.images[0].get_array(), expected)
     assert [label.get_text() for label in image.get_yticklabels()] == [str(layer) for layer in LAYERS]
 
@@ -104,14 +102,13 @@ def test_heads_without_energy_and_layers_of_other_frequencies_are_drawn(frequenc
     zero = pl.when(first & (pl.col("head") == 0)).then(None).otherwise("energy").alias("energy")
     other = pl.when(second).then(pl.col("frequency") / 2).otherwise("frequency").alias("frequency")
     lines, image, _ = frequency_figure(frequencies.with_columns(zero, other)).axes
-    labels = [line.get_label() for line in lines.lines]
-    assert "median of 8 heads" in labels and "median of 9 heads" in labels
+    assert {"median of 8 heads", "median of 9 heads"} <= {line.get_label() for line in lines.lines}
     assert np.isnan(image.images[0].get_array().filled(np.nan)[0]).all()
     assert frequency_summary(frequencies.with_columns(energy=pl.lit(None, pl.Float64))).height == 0
 
 
 def test_offsets_before_the_query_are_printed_below_zero():
     pairs = {"pair": [0, 1], "frequency": [0.5, 0.001], "energy": [0.25, 0.75], "preferred_offset": [3.0, -1234.5]}
-    table = pl.DataFrame({"model": "m", "stack": "decoder", "layer": 2, "head": 5, **pairs})
-    row = frequency_report(frequency_summary(table), FAST, SLOW).splitlines()[2]
+    report = frequency_report(pl.DataFrame({"model": "m", "stack": "decoder", "layer": 2, "head": 5, **pairs}))
+    row = report.splitlines()[2]
     assert row.split() == ["2", "0.250", "0.000", "0.750", "5", "1", "0.750", "6,283", "-1,234"]

@@ -41,18 +41,16 @@ def test_a_notebook_shows_a_figure_without_settings(minilm_scores):
 
 def test_lines_are_layers_dots_are_heads_and_bands_are_their_nulls(minilm_scores):
     frame = minilm_scores.frame
-    row = frame.row(0, named=True)
     layers, heads = frame.filter(pl.col("head").is_null()), frame.drop_nulls("head")
-    of_layers = gaussian_null(row["query_width"], row["key_width"], row["rank"])
-    rank = heads["rank"][0]
-    of_heads = gaussian_null(row["query_width"], row["key_width"], rank)
+    sizes = ("query_width", "key_width", "rank")
+    of_layers, of_heads = (gaussian_null(*rows.select(sizes).row(0)) for rows in (layers, heads))
     for ax, score in zip(minilm_scores.plot().axes, ("symmetry", "directionality"), strict=True):
         x, y = line_of(ax, "all-MiniLM-L6-v2  encoder").get_xydata().T
         assert x.tolist() == layers["layer"].to_list() and y.tolist() == layers[score].to_list()
         dots = ax.collections[0].get_offsets()
         assert sorted(dots[:, 1].tolist()) == sorted(heads[score].to_list())
         assert abs(dots[:, 0] - heads["layer"].to_numpy()).max() < 0.5  # beside their own layer
-        mean = 1 / row["query_width"] if score == "symmetry" else 0
+        mean = 1 / layers["query_width"][0] if score == "symmetry" else 0
         (band,) = ax.patches
         assert band.get_height() == pytest.approx(2 * 1.96 * getattr(of_layers, f"{score}_std"))
         assert band.get_y() + band.get_height() / 2 == pytest.approx(mean)
@@ -62,13 +60,10 @@ def test_lines_are_layers_dots_are_heads_and_bands_are_their_nulls(minilm_scores
 
 
 def test_models_of_different_depth_are_drawn_over_relative_depth(minilm_scores, smollm2):
-    decoder = attngeo.score(str(smollm2), layers=[0, 10, 20, 29], model="SmolLM2")
-    for ax in (minilm_scores + decoder).plot().axes:
-        for label, depths in (
-            ("all-MiniLM-L6-v2  encoder", [0, 0.2, 0.4, 0.6, 0.8, 1]),
-            ("SmolLM2  decoder", [0, 10 / 29, 20 / 29, 1]),
-        ):
-            assert line_of(ax, label).get_xdata().tolist() == pytest.approx(depths)
+    decoder = attngeo.score(smollm2, layers=[0, 10, 29], heads=False, folded=False, model="SmolLM2")
+    ax, _ = (minilm_scores + decoder).plot().axes
+    assert line_of(ax, "all-MiniLM-L6-v2  encoder").get_xdata() == pytest.approx([0, 0.2, 0.4, 0.6, 0.8, 1])
+    assert line_of(ax, "SmolLM2  decoder").get_xdata() == pytest.approx([0, 10 / 29, 1])
 
 
 def test_an_encoder_is_blue_and_a_decoder_orange_in_any_order(pair_scores):
@@ -83,11 +78,9 @@ def test_an_encoder_is_blue_and_a_decoder_orange_in_any_order(pair_scores):
 
 def test_a_table_without_heads_and_nulls_has_lines_only():
     table = attngeo.score(bundled("encoder"), heads=False, nulls=False)
-    figure = table.plot()
-    assert [(len(ax.patches), sum(len(dots.get_offsets()) for dots in ax.collections)) for ax in figure.axes] == [
-        (0, 0)
-    ] * 2
-    (symmetry, _) = scores_section(table.frame, layer_nulls(table.frame), head_nulls(table.frame)).figures
+    for ax in table.plot().axes:
+        assert not ax.patches and not any(len(dots.get_offsets()) for dots in ax.collections)
+    (symmetry, _) = scores_section(table.frame).figures
     assert [trace.get("legendgroup") for trace in panel_traces(symmetry, 0)] == ["layer null", "layers"]
     assert symmetry.table["chance_std"] == [None] * 4
 
@@ -102,16 +95,14 @@ def test_pyplot_is_not_imported(minilm_scores, tmp_path):
     assert subprocess.run([sys.executable, "-c", script], env={"PATH": ""}).returncode == 0
 
 
-@pytest.mark.parametrize("scores", ["pair_scores", "smollm2_scores"])
-def test_a_page_shows_the_layers_heads_and_nulls_of_the_table(scores, request):
-    frame = request.getfixturevalue(scores).frame
-    layers, heads = layer_nulls(frame), head_nulls(frame)
-    shown = ["symmetry", "symmetry_rope", "directionality", "directionality_rope"]
-    shown = [score for score in shown if frame[score].null_count() < frame.height]
-    figures = scores_section(frame, layers, heads).figures
-    assert [figure.id for figure in figures] == [f"scores-{score.replace('_', '-')}" for score in shown]
-    for figure, score in zip(figures, shown, strict=True):
-        for panel, part in enumerate(frame.partition_by("model", "stack", maintain_order=True)):
+def test_a_page_shows_the_layers_heads_and_nulls_of_the_table(pair_scores, smollm2_scores):
+    frame = (pair_scores + smollm2_scores).frame
+    nulls = layer_nulls(frame), head_nulls(frame)
+    scores = ("symmetry", "symmetry_rope", "directionality", "directionality_rope")
+    for figure, score in zip(scores_section(frame).figures, scores, strict=True):
+        assert figure.id == f"scores-{score.replace('_', '-')}"
+        shown = frame.drop_nulls(score)
+        for panel, part in enumerate(shown.partition_by("model", "stack", maintain_order=True)):
             band, _, low, high, dots, line = panel_traces(figure, panel)
             forms, single = part.filter(pl.col("head").is_null()), part.drop_nulls("head").sort("layer", "head")
             assert line["x"] == forms["layer"].to_list()
@@ -120,18 +111,15 @@ def test_a_page_shows_the_layers_heads_and_nulls_of_the_table(scores, request):
             assert dots["customdata"] == [f"L{n}H{h}" for n, h in single.select("layer", "head").rows()]
             assert np.rint(dots["x"]).tolist() == single["layer"].to_list()
             key = part.select("model", "stack").row(0)
-            for nulls, ends in ((layers, [min(band["y"]), max(band["y"])]), (heads, [low["y"][0], high["y"][0]])):
-                level = nulls[key][score]
-                expected = [level.mean - 1.96 * level.std, level.mean + 1.96 * level.std]
-                same(ends, expected)
+            ends = [min(band["y"]), max(band["y"])], [low["y"][0], high["y"][0]]
+            for drawn, level in zip(ends, (levels[key][score] for levels in nulls), strict=True):
+                same(drawn, [level.mean - 1.96 * level.std, level.mean + 1.96 * level.std])
             assert line["line"]["color"] == dots["marker"]["color"] == {"encoder": BLUE, "decoder": ORANGE}[key[1]]
-        rows = {row[:4]: row[4:] for row in frame.select("model", "stack", "layer", "head", score, f"{score}_z").rows()}
-        for at, key in enumerate(
-            zip(*(figure.table[name] for name in ("model", "stack", "layer", "head")), strict=True)
-        ):
-            same((figure.table[score][at], figure.table[f"{score}_z"][at]), rows[key])
-            level = (layers if key[3] is None else heads)[key[:2]][score]
-            same(figure.table["chance_std"][at], level.std)
+        table, columns = figure.table, ["model", "stack", "layer", "head", score, f"{score}_z"]
+        expected = shown.select(columns).sort("model", "stack", "layer", "head")
+        found = pl.DataFrame({name: table[name] for name in columns}).sort("model", "stack", "layer", "head")
+        assert found.select(columns[:4]).equals(expected.select(columns[:4]))
+        same(found.select(columns[4:]).to_numpy(), expected.select(columns[4:]).to_numpy())
 
 
 def test_maps_hold_every_score_and_one_is_visible(minilm_scores):
@@ -178,18 +166,16 @@ def test_models_lie_before_the_published_ones(pair_scores, minilm_scores):
     (figure,) = plane_section(summary, published).figures
     *behind, bars, encoder, _, decoder, _, minilm = figure.plotly["data"]
     assert sum(len(trace["x"]) for trace in behind) == published.height
-    colours = {trace["name"]: trace["marker"]["color"] for trace in behind}
-    assert colours == {"published encoder": BLUE, "published decoder": ORANGE}
+    assert [trace["marker"]["color"] for trace in (*behind, encoder, decoder)] == [BLUE, ORANGE] * 2
     rows = summary.filter(pl.col("level") == "layer").rows(named=True)
     for trace, row in zip((encoder, decoder, minilm), rows, strict=True):
         same(trace["y"] + trace["x"], [row["symmetry_median"], row["directionality_median"]])
     same(bars["y"][3:], [rows[0]["symmetry_q25"], rows[0]["symmetry_q75"]])
-    assert (encoder["marker"]["color"], decoder["marker"]["color"]) == (BLUE, ORANGE)
     assert len({trace["marker"]["symbol"] for trace in (encoder, decoder, minilm)}) == 3
-    last = published.row(-1, named=True)
-    assert (figure.table["model"][-1], figure.table["stack"][-1]) == (last["hub_id"], last["stack"])
-    same(figure.table["symmetry"][-1], last["symmetry"])
-    assert figure.table["published"].count(False) == 3
+    last, table = published.row(-1, named=True), figure.table
+    assert (table["model"][-1], table["stack"][-1]) == (last["hub_id"], last["stack"])
+    same(table["symmetry"][-1], last["symmetry"])
+    assert table["published"].count(False) == 3
 
 
 def test_norms_and_spectra_are_those_of_the_forms(encoder_forms):
@@ -204,12 +190,11 @@ def test_norms_and_spectra_are_those_of_the_forms(encoder_forms):
         same(skew["y"], form.skew / form.norm)
         assert sum(y * y for y in symmetric["y"]) == pytest.approx((1 + form.symmetry) / 2, abs=1e-3)
         assert form.label in norms.plotly["layout"]["annotations"][panel]["text"]
-    expected = np.concatenate([form.symmetric for form in encoder_forms]).tolist()
-    same(spectra.table["symmetric"], expected)
+    same(spectra.table["symmetric"], np.concatenate([form.symmetric for form in encoder_forms]))
 
 
 def test_heads_of_several_models_are_told_apart():
-    forms = [*head_forms(bundled("encoder"), [("encoder", 0, 0)]), *head_forms(bundled("decoder"), [("decoder", 0, 0)])]
+    forms = [form for name in ("encoder", "decoder") for form in head_forms(bundled(name), [(name, 0, 0)])]
     figures = head_forms_section(forms).figures
     assert [figure.id for figure in figures] == ["forms-norms", "forms-spectra", "forms-norms-2", "forms-spectra-2"]
     titles = [figure.plotly["layout"]["annotations"][0]["text"].split("<br>")[0] for figure in figures]

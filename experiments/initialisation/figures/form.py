@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from textwrap import fill
 from typing import TYPE_CHECKING
 
-from attngeo.charts.palette import GREY
+from attngeo.charts import GREY
 from attngeo.show.matplotlib import DASHED, new_figure, style_axes
 from attngeo.weights.scoring.gaussian_null import GaussianNull, gaussian_null, rotary_null
 from experiments.initialisation.figures.styles import by_seed, curves, legend_below, seeds_text

@@ -225,12 +225,12 @@ def status(
 ) -> None:
     """Print how many models the atlas holds; other processes may be adding to it."""
     from attngeo.atlas.atlas import Atlas
-    from attngeo.show.tables import as_text
+    from attngeo.show.tables import encode
 
     opened = Atlas(folder)
     print_text(f"{folder}: {opened.status()}\n")
     if failures and (frame := opened.failures()).height:
-        print_text(as_text(frame.select("model", "revision", "options", "kind", "message")))
+        print_text(encode(frame.select("model", "revision", "options", "kind", "message"), "table").decode())
 
 
 @command(atlas)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     import polars as pl
     from matplotlib.figure import Figure
 
-    from attngeo.show.terminal import Terminal
+    from attngeo.show.tables import Terminal
 
 Function = TypeVar("Function", bound=Callable[..., None])
 
@@ -293,7 +293,7 @@ def write_output(content: bytes, out: Path | None) -> None:
 def print_text(text: str) -> None:
     """Write text for people to stdout; sentences that are wider than a terminal are broken at words."""
     if sys.stdout.isatty():
-        from attngeo.show.terminal import folded
+        from attngeo.show.tables import folded
 
         text = folded(text, shutil.get_terminal_size().columns)
     _print(text)
@@ -314,7 +314,7 @@ def terminal_of(out: Path | None = None) -> Terminal:
 
     `NO_COLOR` turns colours off (https://no-color.org), and a terminal that calls itself dumb gets plain text.
     """
-    from attngeo.show.terminal import PLAIN, WIDTH, Terminal
+    from attngeo.show.tables import PLAIN, WIDTH, Terminal
 
     if out is not None or not sys.stdout.isatty():
         return PLAIN

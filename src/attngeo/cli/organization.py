@@ -88,7 +88,7 @@ def organize(
         network = _network(ref, read, device, captured.arguments() | {"stage": stage})
 
         from attngeo.organization.organize import organize
-        from attngeo.show.organization_text import organization_summary
+        from attngeo.show.organization import organization_summary
 
         organization = organize(
             network,
@@ -132,7 +132,7 @@ def invariance(
         network = _network(ref, read, device, captured.arguments())
 
         from attngeo.organization.invariance import softmax_invariance
-        from attngeo.show.organization_text import invariance_summary
+        from attngeo.show.sparsity import invariance_summary
 
         report = softmax_invariance(network, masked=masked, seed=seed, device=device, progress=bar.step)
     summary = invariance_summary(report)

@@ -145,14 +145,12 @@ def _write_scores(
     import polars as pl
 
     from attngeo.show.scores import score_report
-    from attngeo.weights.scoring.verdict import verdicts
 
     frame = pl.concat(frames)
     frame = frame if heads else frame.filter(pl.col("head").is_null())
     out = output.out
     if output.form == "table":
-        found = verdicts(table.frame, table.model_types)
-        output.write_report(score_report(frame, table.summary(), found, terminal_of(out), every_column))
+        output.write_report(score_report(table, frame, terminal_of(out), every_column))
     elif out is not None and out.suffix == ".parquet" == f".{output.form}" and frame.columns == table.frame.columns:
         replace(table, frame=frame).save(out)  # so that ScoreTable.load and `attngeo report` read it
         typer.echo(f"attngeo: wrote {out}", err=True)
@@ -173,12 +171,10 @@ def _check_rotates(ref: str, table: ScoreTable) -> None:
 def _write_frequencies(table: ScoreTable, every_row: bool, output: Output) -> None:
     """Write one row per layer as a table; in other formats, and with --all, one row per head and pair."""
     from attngeo.show.rotary import frequency_report
-    from attngeo.weights.scoring.rotary import FAST, SLOW, frequency_summary
 
     assert table.frequencies is not None
     if output.form == "table" and not every_row:
-        summary = frequency_summary(table.frequencies)
-        output.write_report(frequency_report(summary, FAST, SLOW, terminal_of(output.out)))
+        output.write_report(frequency_report(table.frequencies, terminal_of(output.out)))
     else:
         output.write(table.frequencies)
 
@@ -265,8 +261,6 @@ def demo(
     import polars as pl
 
     from attngeo.show.demo import demo_figure, demo_text
-    from attngeo.weights.scoring.score_table import head_nulls, layer_nulls
-    from attngeo.weights.scoring.verdict import verdicts
 
     check_figure(figure)
     if models is not None and not real:
@@ -291,10 +285,9 @@ def demo(
     frame = pl.concat(
         _score_with_progress(ref, options).frame.with_columns(model=pl.lit(name)) for name, ref in refs.items()
     )
-    nulls = layer_nulls(frame)
     print_text(f"{intro}\n")
-    print_text(demo_text(frame, nulls, verdicts(frame), training, terminal_of().width))
+    print_text(demo_text(frame, training, terminal_of().width))
     if not real:
         print_text(f"\nScore one of them: attngeo score {refs['encoder']} --heads\n")
     if figure is not None:
-        write_figure(demo_figure(frame, nulls, training, head_nulls(frame)), figure)
+        write_figure(demo_figure(frame, training), figure)

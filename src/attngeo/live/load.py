@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     )
 
 # Strings, so that the definitions do not import transformers.
-ModelRef: TypeAlias = "str | os.PathLike[str] | PreTrainedModel"
+ModelRef: TypeAlias = "str | os.PathLike[str] | PreTrainedModel | LoadedModel"
 Processor: TypeAlias = "ProcessorMixin | BaseImageProcessor | FeatureExtractionMixin"
 
 # The file of weights that transformers takes from a folder: the first of these that is there.
@@ -112,11 +112,13 @@ def load_model(
     """Return the model behind `ref`: a folder, a GGUF file, a hub id `org/name[@revision]`, or a transformers model.
 
     A reference is loaded in float32, in evaluation mode, onto `device`. A model that is given is used as it is, where
-    it is; wrappers such as DataParallel are removed.
+    it is; wrappers such as DataParallel are removed. A model that this function has loaded is returned.
 
     head: load the architecture that the config names, with the head it was trained with; by default the bare model
     weights: False: leave the weights of a reference out where its config is enough to make the model, which cannot run
     """
+    if isinstance(ref, LoadedModel):
+        return ref
     check_torch()
     import torch
     import transformers

@@ -21,9 +21,7 @@ import secrets
 import socket
 import tempfile
 import threading
-from collections.abc import Callable
-from contextlib import suppress
-from dataclasses import replace
+from collections.abc import Callable, Collection, Mapping
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -31,12 +29,13 @@ from typing import Any
 
 from attngeo import __version__
 from attngeo.errors import AttngeoError, InputError, first_line
+from attngeo.io.archive import parse_json
 from attngeo.io.progress import Progress
 from attngeo.live.load import ModelRef, load_model
 from attngeo.organization.capture import capture
 from attngeo.organization.inputs import TEXT, modality
 from attngeo.organization.organize import Organization, organize
-from attngeo.organization.tensor import NetworkTensor, check_stack, check_stage
+from attngeo.organization.tensor import check_stack, check_stage
 from attngeo.reporting.report import report
 from attngeo.show.page.attention import attention_data
 from attngeo.show.page.document import explorer_html
@@ -82,18 +81,13 @@ class TextSession:
             raise InputError(f"{self._loaded.name}: has no tokenizer, so there is no text to explore it with")
         if modality("a text", self._loaded, stack) != TEXT:  # it would take a text for the path of an image or a sound
             raise InputError(f"{self._loaded.name}: reads images or sounds, expected a model or stack that reads text")
+        self.name = self._loaded.name
         self._options: dict[str, Any] = {"stage": stage, "stack": stack, "truncate": truncate}
-        self._options |= {"tokenizer": self._loaded.tokenizer}
         self._one_at_a_time = threading.Lock()
         self._tickets = itertools.count()
         self._newest = dict.fromkeys(SIDES, -1)
         self._shown: dict[str, Organization] = {}
         self._scores: ScoreTable | None = None
-
-    @property
-    def name(self) -> str:
-        """The name of the model."""
-        return self._loaded.name
 
     def organise(self, side: str, text: str) -> dict[str, Any]:
         """Return the organised attention on a text, as `attention_data` does.
@@ -115,22 +109,23 @@ class TextSession:
         with self._one_at_a_time:
             is_wanted()
             found = self._shown[side] = self._organised(text, is_wanted)
-        return attention_data(found)
+            return attention_data(found)
 
     def cancel(self) -> None:
-        """End all calls of `organise` that are at work or wait, with `Superseded`."""
+        """End all calls of `organise` that are at work or wait, with `Superseded`; return when none is at work."""
         for side in SIDES:
             self._newest[side] = next(self._tickets)
+        with self._one_at_a_time:  # a thread that still computes when Python ends can abort the process
+            pass
 
     def warm_up(self) -> None:
         """Organise a few words, so that the first text is not slower than the next: kernels are loaded on first use."""
         attention_data(self._organised("a few words", lambda *_: None))
 
     def _organised(self, text: str, step: Progress) -> Organization:
-        tensor = capture(self._loaded.model, text, **self._options)
-        assert isinstance(tensor, NetworkTensor)
+        tensor = capture(self._loaded, text, **self._options)
         step(0, None)
-        return organize(replace(tensor, name=self.name), device=self._device, progress=step)
+        return organize(tensor, device=self._device, progress=step)
 
     def report_html(self, side: str) -> bytes:
         """Return the report of the text that a side shows."""
@@ -149,13 +144,10 @@ class TextSession:
 class ExplorerServer(ThreadingHTTPServer):
     """The server of one session; `address` is where a browser finds it."""
 
-    daemon_threads = False  # a thread that is still at work when Python ends can abort the process
-
     def __init__(self, session: TextSession, host: str = "127.0.0.1", port: int = 0):
         self.session = session
-        self._connections: set[Any] = set()
         self.token = secrets.token_urlsafe(24)
-        self.page = explorer_html(session.name, MOST_CHARACTERS, __version__).encode()
+        self.page = explorer_html(session.name, MOST_CHARACTERS).encode()
         self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
         try:
             super().__init__((host, port), _Handler)
@@ -172,23 +164,14 @@ class ExplorerServer(ThreadingHTTPServer):
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A browser that closes a connection early is no error."""
 
-    def process_request(self, request: Any, client_address: Any) -> None:
-        """Answer in a thread, and remember the connection until it is closed."""
-        self._connections.add(request)
-        super().process_request(request, client_address)
-
-    def shutdown_request(self, request: Any) -> None:
-        """Close a connection."""
-        self._connections.discard(request)
-        super().shutdown_request(request)
-
     def server_close(self) -> None:
-        """Stop the work on texts, close all connections and wait for their threads."""
+        """End the work on texts, and take no more connections; threads of open ones end with the process."""
         self.session.cancel()
-        for connection in tuple(self._connections):
-            with suppress(OSError):  # the browser may have closed it
-                connection.shutdown(socket.SHUT_RDWR)
         super().server_close()
+
+
+class _Refused(Exception):
+    """A request that gets an answer of another status, with one line that says why."""
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -199,43 +182,41 @@ class _Handler(BaseHTTPRequestHandler):
     timeout = SECONDS_TO_SEND
 
     def do_GET(self) -> None:
-        if self._action() == "":
-            self._answer(HTTPStatus.OK, "text/html; charset=utf-8", self.server.page)
+        self._serve({"": lambda: ("text/html", self.server.page)})
 
     def do_POST(self) -> None:
-        actions: dict[str, Callable[[dict[str, Any]], None]] = {"organise": self._organise, "report": self._report}
-        action = self._action(*actions)
-        if action is None or (fields := self._fields()) is None:
-            return
+        self._serve({"organise": self._organise, "report": self._report})
+
+    def _serve(self, actions: Mapping[str, Callable[[], tuple[str, bytes]]]) -> None:
+        """Answer a request with what one of the actions returns, or with the reason why it is refused."""
         try:
-            actions[action](fields)
-        except Superseded:
-            self._refuse(HTTPStatus.CONFLICT, "a newer text was asked for")
-        except AttngeoError as error:
-            self._refuse(HTTPStatus.BAD_REQUEST, first_line(error))
+            self._answer(HTTPStatus.OK, *actions[self._action(actions)]())
+        except (_Refused, Superseded, AttngeoError) as error:
+            status, why = HTTPStatus.BAD_REQUEST, first_line(error)
+            if isinstance(error, _Refused):
+                status, why = error.args
+            elif isinstance(error, Superseded):
+                status, why = HTTPStatus.CONFLICT, "a newer text was asked for"
+            self.close_connection = True  # what is left of the request is not read
+            self._answer(status, "application/json", json.dumps({"error": why}).encode())
 
-    def _organise(self, fields: dict[str, Any]) -> None:
-        data = self.server.session.organise(_text(fields, "side"), _text(fields, "text"))
-        self._answer(HTTPStatus.OK, "application/json", json.dumps(data, allow_nan=False).encode("utf-8", "replace"))
+    def _organise(self) -> tuple[str, bytes]:
+        side, text = self._texts("side", "text")
+        data = self.server.session.organise(side, text)
+        return "application/json", json.dumps(data, allow_nan=False).encode("utf-8", "replace")
 
-    def _report(self, fields: dict[str, Any]) -> None:
-        html = self.server.session.report_html(_text(fields, "side"))
-        self._answer(HTTPStatus.OK, "text/html; charset=utf-8", html)
+    def _report(self) -> tuple[str, bytes]:
+        return "text/html", self.server.session.report_html(*self._texts("side"))
 
-    # ---- requests
-
-    def _action(self, *actions: str) -> str | None:
-        """Return what is asked for, "" for the page itself; None, after an answer, if it is refused."""
+    def _action(self, actions: Collection[str]) -> str:
+        """Return which of the actions is asked for by who may ask."""
         if not self._is_ours():
-            self._refuse(HTTPStatus.FORBIDDEN, "this address does not belong to the explorer")
-            return None
+            raise _Refused(HTTPStatus.FORBIDDEN, "this address does not belong to the explorer")
         _, token, *rest = self.path.split("/", 2) if self.path.count("/") >= 2 else ("", "", "")
         if not hmac.compare_digest(token.encode("utf-8", "replace"), self.server.token.encode()):
-            self._refuse(HTTPStatus.FORBIDDEN, "the token in the address is wrong")
-            return None
-        if rest[0] not in (actions or ("",)):
-            self._refuse(HTTPStatus.NOT_FOUND, "there is nothing at this address")
-            return None
+            raise _Refused(HTTPStatus.FORBIDDEN, "the token in the address is wrong")
+        if rest[0] not in actions:
+            raise _Refused(HTTPStatus.NOT_FOUND, "there is nothing at this address")
         return rest[0]
 
     def _is_ours(self) -> bool:
@@ -246,50 +227,40 @@ class _Handler(BaseHTTPRequestHandler):
         origin = self.headers.get("Origin")
         return self.headers.get("Host") in names and (origin is None or origin.removeprefix("http://") in names)
 
-    def _fields(self) -> dict[str, Any] | None:
-        """Return the JSON object of a request; None, after an answer, where there is none."""
+    def _texts(self, *names: str) -> list[str]:
+        """Return the texts with these names in the JSON object of a request."""
         length = self.headers.get("Content-Length", "")
         if not (length.isascii() and length.isdigit()):
-            self._refuse(HTTPStatus.LENGTH_REQUIRED, "the request does not say how long it is")
-            return None
+            raise _Refused(HTTPStatus.LENGTH_REQUIRED, "the request does not say how long it is")
         if len(length) > 12 or int(length) > LARGEST_REQUEST:
-            self._refuse(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"a request has at most {LARGEST_REQUEST:,} bytes")
-            return None
+            raise _Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"a request has at most {LARGEST_REQUEST:,} bytes")
         try:
-            fields = json.loads(self.rfile.read(int(length)))
-        except (ValueError, RecursionError):
+            fields = parse_json(self.rfile.read(int(length)))
+        except ValueError:
             fields = None
         if not isinstance(fields, dict):
-            self._refuse(HTTPStatus.BAD_REQUEST, "the request is not a JSON object")
-            return None
-        return fields
-
-    # ---- answers
+            raise _Refused(HTTPStatus.BAD_REQUEST, "the request is not a JSON object")
+        for name in names:
+            if not isinstance(fields.get(name), str):
+                raise InputError(f"{name}: expected a text")
+        return [fields[name] for name in names]
 
     def _answer(self, status: HTTPStatus, kind: str, body: bytes) -> None:
         self.send_response(status)
-        self.send_header("Content-Type", kind)
-        self.send_header("Content-Length", str(len(body)))
-        self.send_header("Cache-Control", "no-store")
-        self.send_header("X-Content-Type-Options", "nosniff")
-        self.send_header("Referrer-Policy", "no-referrer")  # the token stays here
-        self.send_header("X-Frame-Options", "DENY")
+        for name, value in {
+            "Content-Type": f"{kind}; charset=utf-8" if kind == "text/html" else kind,
+            "Content-Length": str(len(body)),
+            "Cache-Control": "no-store",
+            "X-Content-Type-Options": "nosniff",
+            "Referrer-Policy": "no-referrer",  # the token stays here
+            "X-Frame-Options": "DENY",
+        }.items():
+            self.send_header(name, value)
         self.end_headers()
         self.wfile.write(body)
 
-    def _refuse(self, status: HTTPStatus, why: str) -> None:
-        self.close_connection = True  # what is left of the request is not read
-        self._answer(status, "application/json", json.dumps({"error": why}).encode())
-
     def log_message(self, format: str, *args: Any) -> None:
         """Write nothing: the terminal shows the address alone."""
-
-
-def _text(fields: dict[str, Any], name: str) -> str:
-    value = fields.get(name)
-    if not isinstance(value, str):
-        raise InputError(f"{name}: expected a text")
-    return value
 
 
 def explore(

@@ -112,16 +112,16 @@ def _records_beside(folder: Path) -> list[Record] | None:
 def _add_tensors(model: ModelResults, wanted: Wanted) -> None:
     """Run the model on the input; for softmax invariance, record the logits too."""
     loaded = load_model(model.ref, device=wanted.computing["device"])
-    processor = loaded.image_processor or loaded.feature_extractor
-    options: dict[str, Any] = {**wanted.parts, **wanted.reading, "tokenizer": loaded.tokenizer, "processor": processor}
-    tensors = {}
-    for stage in dict.fromkeys(("logits", wanted.stage) if wanted.full else (wanted.stage,)):
-        captured = capture(loaded.model, wanted.inputs, stage=stage, **options)
-        if not isinstance(captured, NetworkTensor):
+
+    def captured(stage: str) -> NetworkTensor:
+        tensor = capture(loaded, wanted.inputs, stage=stage, **wanted.parts, **wanted.reading)
+        if not isinstance(tensor, NetworkTensor):
             raise InputError(
-                f"inputs: {len(captured)} were given, expected one; a report shows the attention on one input"
+                f"inputs: {len(tensor)} were given, expected one; a report shows the attention on one input"
             )
-        tensors[stage] = replace(captured, name=loaded.name)
-    model.tensor = tensors[wanted.stage]
+        return tensor
+
+    model.tensor = captured(wanted.stage)
     if wanted.full and model.invariance is None:
-        model.invariance = softmax_invariance(tensors["logits"], seed=wanted.seed, **wanted.computing)
+        logits = model.tensor if wanted.stage == "logits" else captured("logits")
+        model.invariance = softmax_invariance(logits, seed=wanted.seed, **wanted.computing)

@@ -12,11 +12,10 @@ from attngeo.errors import InputError
 from attngeo.io.files import check_writable, write_errors, write_file
 from attngeo.io.progress import Progress, accepts_progress_bar
 from attngeo.organization.tensor import check_stage
-from attngeo.reporting.assemble import input_line, page_of
+from attngeo.reporting.assemble import page_of
 from attngeo.reporting.missing import Wanted, add_comparison, add_missing
 from attngeo.reporting.results import check_consistent, is_records, sorted_results, tell_apart
-from attngeo.show.page.assets import packed_plotly
-from attngeo.show.page.document import page_html
+from attngeo.show.page.document import packed_plotly, page_html
 
 if TYPE_CHECKING:
     from attngeo.organization.inputs import SingleInput
@@ -98,10 +97,8 @@ def report(
         tell_apart(results.models)
     else:
         add_comparison(results, against, wanted)  # whose other model may share a name too
-    lines = [line for model in results.models if (line := input_line(model)) is not None]
-    html = page_html(page_of(results, tuple(lines)))
     with write_errors(target_path):
-        write_file(target_path, html.encode())
+        write_file(target_path, page_html(page_of(results)).encode())
     return target_path
 
 

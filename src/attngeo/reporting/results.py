@@ -9,7 +9,7 @@ tell_apart              names by which readers can tell the models apart
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -234,40 +234,34 @@ def tell_apart(models: Sequence[ModelResults]) -> tuple[ModelResults, ...]:
 
 
 def _rename(model: ModelResults, name: str) -> None:
-    """Give a model, and those of its results that a page names, another name."""
+    """Give a model, and those of its results that a page names, another name; remarks keep the full name."""
+    import polars as pl
+
     model.name = name
     model.forms = tuple(replace(form, model=name) for form in model.forms)
     for kind in ("curves", "plan", "losses"):
         if (result := getattr(model, kind)) is not None:
             setattr(model, kind, replace(result, model=name))
-    if model.scores is not None:
-        model.scores = _renamed(model.scores, name)
-
-
-def _renamed(table: ScoreTable, name: str) -> ScoreTable:
-    """Return the score table of one model under another name; remarks keep the full name."""
-    import polars as pl
-
-    column, kind = pl.lit(name).alias("model"), table.model_types.get(table.frame["model"][0])
-    return replace(
-        table,
-        frame=table.frame.with_columns(column),
-        frequencies=None if table.frequencies is None else table.frequencies.with_columns(column),
-        model_types={} if kind is None else {name: kind},
-    )
+    if (table := model.scores) is not None:
+        column = pl.lit(name).alias("model")
+        pairs = None if table.frequencies is None else table.frequencies.with_columns(column)
+        known = table.model_types.get(table.frame["model"][0])
+        types = {} if known is None else {name: known}
+        model.scores = replace(table, frame=table.frame.with_columns(column), frequencies=pairs, model_types=types)
 
 
 # ---- files
 
-_LOADERS: dict[str, Callable[[Path], Any]] = {
-    "network tensor": NetworkTensor.load,
-    "organization": Organization.load,
-    "expansion": Expansion.load,
-    "comparison": SparsityControls.load,
-    "invariance report": InvarianceReport.load,
-    "prune plan": PrunePlan.load,
-    "pruning losses": LossCurve.load,
-    "model map": ModelMap.load,
+# What a file says that it holds → its type.
+_SAVED: dict[str, Any] = {
+    "network tensor": NetworkTensor,
+    "organization": Organization,
+    "expansion": Expansion,
+    "comparison": SparsityControls,
+    "invariance report": InvarianceReport,
+    "prune plan": PrunePlan,
+    "pruning losses": LossCurve,
+    "model map": ModelMap,
 }
 
 
@@ -285,11 +279,17 @@ def load_given(ref: str) -> Any:
             raise SourceError(f"{path}: holds no records, expected those of a training run")
         return records
     if path.suffix == ".parquet":
-        return _load_table(path)
+        try:
+            _, metadata = read_parquet(path)
+        except OSError as error:
+            raise SourceError(f"{path}: cannot be read ({error.strerror or error})") from None
+        except ValueError:
+            raise SourceError(f"{path}: is damaged, expected a score table or a comparison saved by attngeo") from None
+        return ModelComparison.load(path) if ABOUT in metadata else ScoreTable.load(path)
     if path.suffix in (".npz", ".json"):
         kind = saved_kind(path)
-        if kind in _LOADERS:
-            return _LOADERS[kind](path)
+        if kind in _SAVED:
+            return _SAVED[kind].load(path)
         if path.suffix == ".npz":  # which is never a model
             found = "is incomplete, damaged or not a file of attngeo" if kind is None else f"holds a saved {kind}"
             raise SourceError(f"{path}: {found}, expected a result that a report shows")
@@ -300,13 +300,3 @@ def load_given(ref: str) -> Any:
             f"a result that attngeo saved ({results})"
         )
     return ref
-
-
-def _load_table(path: Path) -> ScoreTable | ModelComparison:
-    try:
-        _, metadata = read_parquet(path)
-    except OSError as error:
-        raise SourceError(f"{path}: cannot be read ({error.strerror or error})") from None
-    except ValueError:
-        raise SourceError(f"{path}: is damaged, expected a score table or a comparison saved by attngeo") from None
-    return ModelComparison.load(path) if ABOUT in metadata else ScoreTable.load(path)

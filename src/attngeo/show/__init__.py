@@ -20,7 +20,7 @@ Figures
     score_figure           scores by layer and head
     demo_figure            the same for an encoder and a decoder, and over training
     frequency_figure       energy of the rotary pairs of all heads against their frequency
-    offset_figure          symmetry over the offset between two tokens; rotary_figure: both
+    rotary_figure          the same, and symmetry over the offset between two tokens
     training_figure        scores of a run by step
     gradient_figure        the rank-1 terms of a backward pass
     tensor_figure          heads of a network tensor
@@ -77,23 +77,29 @@ _HOME = {
     "forms": ("head_forms_section",),
     "gradients": ("gradient_figure",),
     "matplotlib": ("save_figure",),
-    "matrices": ("paraproduct_figure", "slices_figure", "tensor_figure"),
     "organization": (
         "head_map_section",
         "head_tree_section",
         "heads_figure",
-        "invariance_figure",
-        "invariance_section",
-        "sparsity_figure",
-        "sparsity_section",
+        "organization_summary",
+        "paraproduct_figure",
+        "slices_figure",
+        "tensor_figure",
         "tree_figure",
+        "tree_text",
         "trees_figure",
     ),
-    "organization_text": ("invariance_summary", "organization_summary", "tree_text"),
     "page.attention": ("attention_section", "attention_view"),
     "pruning": ("pruning_figure", "pruning_report", "pruning_section"),
-    "rotary": ("frequency_figure", "frequency_report", "offset_figure", "rotary_figure", "rotary_section"),
+    "rotary": ("frequency_figure", "frequency_report", "rotary_figure", "rotary_section"),
     "scores": ("maps_section", "published_report", "score_figure", "score_report", "scores_section"),
+    "sparsity": (
+        "invariance_figure",
+        "invariance_section",
+        "invariance_summary",
+        "sparsity_figure",
+        "sparsity_section",
+    ),
     "tables": ("encode",),
     "training": ("training_figure", "training_section"),
 }

@@ -26,7 +26,7 @@ from attngeo.charts import (
 )
 from attngeo.io.names import short_name
 from attngeo.show.matplotlib import drawn
-from attngeo.show.page.section import PageFigure, Section, columns, stack_name
+from attngeo.show.page import PageFigure, Section, stack_name
 from attngeo.show.tables import aligned
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ def atlas_figure(points: pl.DataFrame, published: pl.DataFrame, x: str, y: str) 
         y_axis = Axis(_MEANINGS.get(y, y) if not panels else "")
         panels.append(Panel(group, series, Axis(_MEANINGS.get(x, x)), y_axis, note="median over layers"))
     entries = len(order) + bool(published.height)
-    height = max(HEIGHT, HEIGHT + 0.14 * (entries / 2 - 5))  # a long legend leaves the panels their height
+    height = HEIGHT + 0.14 * max(0.0, entries / 2 - 5)  # a long legend leaves the panels their height
     size = (COLUMN if len(groups) == 1 else PAGE, height)
     return drawn(Figure(panels, columns=len(groups), same="xy", size=size))
 
@@ -104,12 +104,12 @@ def _labels(models: list[tuple[str, str | None]]) -> dict[tuple[str, str | None]
         parts = short_name(model).split("/")
         # matplotlib leaves labels that begin with an underscore out of the legend.
         name = model if revision is not None else parts[-1].lstrip("_") if parts[0].startswith("_") else "/".join(parts)
-        short[model, revision] = name if revision in (None, "main") else f"{name}@{revision}"
+        short[model, revision] = _revised(name, revision)
     names = list(short.values())
     return {key: name if names.count(name) == 1 else key[0] for key, name in short.items()}  # two paths may end alike
 
 
-def plane_section(summary: pl.DataFrame, published: pl.DataFrame, *, id: str = "plane") -> Section:
+def plane_section(summary: pl.DataFrame, published: pl.DataFrame) -> Section:
     """Return one figure with the models of `summary` before those of `published`.
 
     summary:   as `ScoreTable.summary` returns it
@@ -146,16 +146,20 @@ def plane_section(summary: pl.DataFrame, published: pl.DataFrame, *, id: str = "
         series.append(Points(x[2:], y[2:], colour, label, symbol, 13, edge=True, hover=hover))
     panel = Panel("median layer of each model", series, Axis("directionality"), Axis("symmetry"))
     rows = [
-        {"model": row[name], "stack": row["stack"]}
-        | {score: row[f"{score}{ending}"] for score in ("symmetry", "directionality")}
-        | {"published": not ending}
+        {
+            "model": row[name],
+            "stack": row["stack"],
+            "symmetry": row[f"symmetry{ending}"],
+            "directionality": row[f"directionality{ending}"],
+            "published": not ending,
+        }
         for some, name, ending in ((layers, "model", "_median"), (published.rows(named=True), "hub_id", ""))
         for row in some
     ]
     names = ", ".join(dict.fromkeys(short_name(row["model"]) for row in layers))
     label = f"Median symmetry against median directionality of {names} and of {published.height} published models."
-    figure = PageFigure(f"{id}-1", label, Figure([panel], height=440), columns(rows))
-    return Section(id, "Among published models", _READING, (figure,))
+    figure = PageFigure("plane-1", label, Figure([panel], height=440), rows)
+    return Section("plane", "Among published models", _READING, (figure,))
 
 
 def summary_report(summary: pl.DataFrame) -> str:
@@ -166,39 +170,34 @@ def summary_report(summary: pl.DataFrame) -> str:
     sections = []
     for part in summary.partition_by("model", "revision", "content", "table", "options", maintain_order=True):
         first = part.row(0, named=True)
-        name = first["model"] if first["revision"] in (None, "main") else f"{first['model']}@{first['revision']}"
-        title = f"{name}: {first['table']}, {_count(first['texts'], first['table'])}"
+        texts, pairs = first["texts"], first["table"] == "agreement"
+        count = f"{texts} pair{'s' * (texts != 1)} of texts" if pairs else f"{texts} text{'s' * (texts != 1)}"
+        title = f"{_revised(first['model'], first['revision'])}: {first['table']}, {count}"
         title += f", {first['options']}" if first["options"] else ""
-        head = [["figure", "mean", "interval", "std", "control", "better"]]
-        rows = [_cells(row) for row in part.iter_rows(named=True)]
-        sections.append("\n".join([title, *aligned(head + rows, right=[False, True, True, True, True, True])]))
+        rows = [["figure", "mean", "interval", "std", "control", "better"], *map(_cells, part.rows(named=True))]
+        sections.append("\n".join([title, *aligned(rows, right=[False, True, True, True, True, True])]))
     return "\n\n".join([*sections, _LEGEND])
 
 
-def _count(texts: int, table: str) -> str:
-    pairs = f"pair{'s' * (texts != 1)} of " if table == "agreement" else ""
-    return f"{texts} {pairs}text{'s' * (texts != 1 or bool(pairs))}"
+def _revised(name: str, revision: str | None) -> str:
+    """Return the name of a model with a revision that is not the main one."""
+    return name if revision in (None, "main") else f"{name}@{revision}"
 
 
 def _cells(row: dict[str, Any]) -> list[str]:
     """Return one line of a table; shares of coefficients can be very small, and are printed as percentages."""
     number = _percentage if row["figure"].startswith("share") and not row["figure"].startswith("shared") else _number
-    return [
-        row["figure"],
-        number(row["mean"]),
-        "" if row["low"] is None else f"{number(row['low'])} to {number(row['high'])}",
-        number(row["std"]),
-        number(row["control"]),
-        "" if row["better"] is None else f"{100 * row['better']:.0f}%",
-    ]
+    mean, low, high, std, control = (
+        "" if row[name] is None else number(row[name]) for name in ("mean", "low", "high", "std", "control")
+    )
+    better = "" if row["better"] is None else f"{100 * row['better']:.0f}%"
+    return [row["figure"], mean, f"{low} to {high}" if low else "", std, control, better]
 
 
-def _percentage(value: float | None) -> str:
-    return "" if value is None else f"{100 * value:.3g}%"
+def _percentage(value: float) -> str:
+    return f"{100 * value:.3g}%"
 
 
-def _number(value: float | None) -> str:
+def _number(value: float) -> str:
     """Return a number with three or more significant digits."""
-    if value is None:
-        return ""
     return f"{value:.0f}" if abs(value) >= 1000 else f"{value:.4g}" if abs(value) >= 1 else f"{value:.3f}"

@@ -8,7 +8,7 @@ model_map_figure, model_map_section     the distances, the tree that joins the m
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from textwrap import fill
 from typing import TYPE_CHECKING
 
@@ -34,10 +34,9 @@ from attngeo.charts import (
 )
 from attngeo.io.names import short_name
 from attngeo.show.matplotlib import drawn
-from attngeo.show.page.section import PageFigure, Section, columns
+from attngeo.show.page import PageFigure, Section
 from attngeo.show.scores import map_figure, map_panel
-from attngeo.show.tables import aligned, cell, is_numeric, without_empty_columns
-from attngeo.show.terminal import WIDTH
+from attngeo.show.tables import WIDTH, aligned, cell, is_numeric, without_empty_columns
 
 if TYPE_CHECKING:
     import polars as pl
@@ -45,20 +44,16 @@ if TYPE_CHECKING:
 
     from attngeo.applications.compare.comparison import ModelComparison, ModelMap
 
-_TITLES = {
-    "stack": "stack",
-    "layer": "layer",
-    "head": "head",
-    "change": "change",
-    "cosine": "cosine",
-    "match": "match",
-    "symmetry": "symmetry",
-    "symmetry_change": "Δ",
-    "directionality": "directionality",
-    "directionality_change": "Δ",
-    "norm": "norm",
-    "norm_change": "Δ",
-}
+# Columns in the order of the table; titles are their names, and Δ for the changes.
+_COLUMNS = (
+    "stack",
+    "layer",
+    "head",
+    "change",
+    "cosine",
+    "match",
+    *(column for score in ("symmetry", "directionality", "norm") for column in (score, f"{score}_change")),
+)
 _LEGEND = (
     "change: ‖M_A − M_B‖/‖M_A‖ of the form; cosine: of the two forms",
     "match: the head of the second model that fits best; Δ: score of the second model − score of the first",
@@ -91,33 +86,32 @@ def comparison_report(comparison: ModelComparison, heads: int | None = HEADS, wi
 def model_map_report(models: ModelMap) -> str:
     """Return the distance matrix of several models in the order of the dendrogram, and the relation of each pair."""
     order, distances = models.order, models.distances
-    numbers = [str(i + 1) for i in range(len(order))]
-    rows = [[numbers[at], *(f"{distances[i, j]:.4f}" for j in order), models.names[i]] for at, i in enumerate(order)]
-    table = aligned([["", *numbers, "model"], *rows], right=[True] * (len(order) + 1) + [False])
-    place = {i: at + 1 for at, i in enumerate(order)}
-    verdicts = [
-        "{}, {}: {}".format(*sorted((place[pair.a], place[pair.b])), pair.verdict)
-        for pair in sorted(models.pairs, key=lambda pair: sorted((place[pair.a], place[pair.b])))
-        if pair.verdict
+    numbers = [str(at) for at, _ in enumerate(order, 1)]
+    rows = [
+        [number, *(f"{distances[i, j]:.4f}" for j in order), models.names[i]]
+        for number, i in zip(numbers, order, strict=True)
     ]
+    table = aligned([["", *numbers, "model"], *rows], right=[True] * (len(order) + 1) + [False])
+    related = sorted((sorted(order.index(one) + 1 for one in (pair.a, pair.b)), pair.verdict) for pair in models.pairs)
+    verdicts = [f"{first}, {second}: {verdict}" for (first, second), verdict in related if verdict]
     return "\n".join([models.measure, *table, "", *verdicts, *models.notes, ""])
 
 
 def _table(frame: pl.DataFrame, width: int) -> list[str]:
-    columns = [name for name in _TITLES if name in frame.columns]
+    columns = [name for name in _COLUMNS if name in frame.columns]
     if frame["stack"].n_unique() == 1:
         columns.remove("stack")
-    whole, frame = frame, without_empty_columns(frame.select(columns))
-    body = [[_cell(name, value) for name, value in zip(frame.columns, row, strict=True)] for row in frame.iter_rows()]
-    lines = aligned([[_TITLES[name] for name in frame.columns], *body], right=is_numeric(frame))
-    if max(map(len, lines)) > width and "norm" in frame.columns:
-        return _table(whole.drop("norm", "norm_change"), width)
+    shown = without_empty_columns(frame.select(columns))
+    body = [
+        # small changes need significant digits
+        [f"{value:.3g}" if name == "change" and value is not None else cell(name, value) for name, value in row.items()]
+        for row in shown.iter_rows(named=True)
+    ]
+    titles = ["Δ" if name.endswith("_change") else name for name in shown.columns]
+    lines = aligned([titles, *body], right=is_numeric(shown))
+    if max(map(len, lines)) > width and "norm" in shown.columns:
+        return _table(frame.drop("norm", "norm_change"), width)
     return lines
-
-
-def _cell(name: str, value: object) -> str:
-    """Return a value as it is printed; small changes need significant digits."""
-    return f"{value:.3g}" if name == "change" and isinstance(value, float) else cell(name, value)
 
 
 # Figures of two models.
@@ -134,7 +128,7 @@ _DISTANCE_READING = (
     "The distance compares the geometry of the heads on the same inputs: far below its band, the two networks are "
     "organised alike at the same depth."
 )
-_MAPS = {"change": ("change of the form", False), "symmetry_change": ("change of symmetry", True)}
+_MAPS = {"change": "change of the form", "symmetry_change": "change of symmetry"}
 _STACKS = 3  # rows of the figure, at most
 
 
@@ -151,19 +145,28 @@ class _Test:
     p_value: str
     control: float | None = None
 
+    def values(self) -> dict[str, float]:
+        """Return the value and, where there is one, its control."""
+        return {self.name: self.value} | ({} if self.control is None else {"next layers": self.control})
+
     def panel(self, upright: bool) -> Panel:
         """Return the value and its control as points on one axis, vertical on paper, and the null as a band."""
-        points = [(self.value, self.name, "circle", BLUE)]
-        if self.control is not None:
-            points.append((self.control, "next layers", "x", GREY))
         series: list[Series] = [Level(self.mean, 1.96 * self.std, not upright, label=f"{self.null}, 95%")]
-        for at, name, symbol, colour in points:
+        styles = (("circle", BLUE), ("x", GREY))
+        for (name, at), (symbol, colour) in zip(self.values().items(), styles, strict=False):
             x, y = ((0,), (at,)) if upright else ((at,), (0,))
             series.append(Points(x, y, colour, name, symbol, 12, hover="{y:.4g}" if upright else "{x:.4g}"))
-        if not upright:
-            y_axis = Axis(range=(-0.6, 0.6), flat=True, grid=False)
-            return Panel(f"{self.title}, {self.p_value}", series, Axis(zero=True), y_axis)
-        return Panel("related?", series, Axis(self.p_value, flat=True, grid=False), Axis(self.title))
+        if upright:
+            return Panel("related?", series, Axis(self.p_value, flat=True, grid=False), Axis(self.title))
+        y_axis = Axis(range=(-0.6, 0.6), flat=True, grid=False)
+        return Panel(f"{self.title}, {self.p_value}", series, Axis(zero=True), y_axis)
+
+    def page_figure(self, id: str, label: str) -> PageFigure:
+        """Return the panel and its numbers."""
+        null = {f"{self.null}, mean": self.mean, f"{self.null}, standard deviation": self.std}
+        (name, value), *control = self.values().items()
+        rows = [{"what": what, "value": number} for what, number in [(name, value), *null.items(), *control]]
+        return PageFigure(f"comparison-{id}", label, Figure([self.panel(upright=False)], height=110), rows)
 
 
 def _relation(comparison: ModelComparison) -> _Test | None:
@@ -180,15 +183,15 @@ def comparison_figure(comparison: ModelComparison) -> Drawing:
 
     Where no forms can be compared, the answers stand in words in the place of the maps.
     """
-    nothing = Panel("", [Text((0,), (0,), ("no verdict",), GREY)], empty=True)
     test = _relation(comparison)
-    last = nothing if test is None else test.panel(upright=True)
+    last = test.panel(upright=True) if test else Panel("", [Text((0,), (0,), ("no verdict",), GREY)], empty=True)
     stacks = comparison.changes.partition_by("stack", maintain_order=True)[:_STACKS]
     panels: list[Panel] = []
     for frame in stacks:
-        for column, score in _MAPS.items():
-            name = f"{frame['stack'][0]}: " if len(stacks) > 1 and column == "change" else ""
-            panels.append(map_panel(name + score[0], frame, {column: score}, Bar()))
+        above = f"{frame['stack'][0]}: " if len(stacks) > 1 else ""
+        panels += [
+            map_panel(above * (column == "change") + name, frame, {column: name}) for column, name in _MAPS.items()
+        ]
         panels.append(last if len(panels) == 2 else Panel("", (), empty=True))
     columns, widths = 3, [1.0, 1.0, 0.7]
     if not stacks:
@@ -199,7 +202,7 @@ def comparison_figure(comparison: ModelComparison) -> Drawing:
     return drawn(Figure(panels, columns, widths, title, size=size, legend="under"))
 
 
-def comparison_section(comparison: ModelComparison, *, id: str = "comparison") -> Section:
+def comparison_section(comparison: ModelComparison) -> Section:
     """Return the maps of the changes per stack, the relation, and the distance where it was measured.
 
     >>> encoder, decoder = (attngeo.bundled(name) for name in ("encoder", "decoder"))
@@ -213,30 +216,20 @@ def comparison_section(comparison: ModelComparison, *, id: str = "comparison") -
     heads = comparison.changes.drop_nulls("head")
     for number, part in enumerate(heads.partition_by("stack", maintain_order=True), 1):
         for column, score in _MAPS.items():
-            panel = map_panel(f"{score[0]}, {part['stack'][0]}", part, {column: score}, Bar())
-            table = columns(part.select("stack", "layer", "head", column).iter_rows(named=True))
-            name = f"{id}-{column.removesuffix('_change')}-{number}"
-            figures.append(
-                PageFigure(name, f"{score[0].capitalize()} of each head, {names}.", map_figure(panel), table)
-            )
+            panel = map_panel(f"{score}, {part['stack'][0]}", part, {column: score})
+            rows = part.select("stack", "layer", "head", column).rows(named=True)
+            id, label = column.removesuffix("_change"), f"{score.capitalize()} of each head, {names}."
+            figures.append(PageFigure(f"comparison-{id}-{number}", label, map_figure(panel), rows))
     readings = [_CHANGE_READING] if figures else []
     if (related := _relation(comparison)) is not None:
         readings.append(_ORIGIN_READING)
-        figures.append(_test_figure(related, f"{id}-related", f"Are {names} related?"))
+        figures.append(related.page_figure("related", f"Are {names} related?"))
     if (found := comparison.distance) is not None:
         readings.append(_DISTANCE_READING)
         level = (found.value, "permuted heads", found.null_mean, found.null_std, p_text(found.p_value, found.draws))
         distance = _Test("distance of the networks", "the two networks", *level)
-        figures.append(_test_figure(distance, f"{id}-distance", f"How far apart are the head geometries of {names}?"))
-    return Section(id, f"Compared: {names}", " ".join(readings), tuple(figures), tuple(comparison.words()))
-
-
-def _test_figure(test: _Test, id: str, label: str) -> PageFigure:
-    values = {test.name: test.value, f"{test.null}, mean": test.mean, f"{test.null}, standard deviation": test.std}
-    if test.control is not None:
-        values["next layers"] = test.control
-    table = columns({"what": what, "value": value} for what, value in values.items())
-    return PageFigure(id, label, Figure([test.panel(upright=False)], height=110), table)
+        figures.append(distance.page_figure("distance", f"How far apart are the head geometries of {names}?"))
+    return Section("comparison", f"Compared: {names}", " ".join(readings), tuple(figures), tuple(comparison.words()))
 
 
 # Figures of several models.
@@ -248,7 +241,7 @@ _MAP_READING = (
 )
 
 
-def _tree_panel(models: ModelMap, ticks: dict[float, str]) -> Panel:
+def _tree_panel(models: ModelMap) -> Panel:
     """Return the dendrogram, with its root on the left; leaf i stands at height i."""
     from scipy.cluster.hierarchy import dendrogram
 
@@ -257,47 +250,54 @@ def _tree_panel(models: ModelMap, ticks: dict[float, str]) -> Panel:
     y = [value for branch in lines["icoord"] for value in (*((place - 5) / 10 for place in branch), None)]
     line = Line(x, y, BLUE, width=1.6, hover="joined at {x:.4f}")
     across = Axis("distance", zero=True, reverse=True, grid=False)
-    return Panel("tree", [line], across, _downwards(models, ticks), note="average linkage")
+    return Panel("tree", [line], across, _downwards(_numbers(models)), note="average linkage")
 
 
-def _downwards(models: ModelMap, ticks: dict[float, str]) -> Axis:
-    return Axis(ticks=ticks, range=(-0.5, len(models.order) - 0.5), reverse=True, grid=False)
-
-
-def _distance_panel(models: ModelMap, ticks: dict[float, str]) -> Panel:
-    order = models.order
-    distances = models.distances[np.ix_(order, order)]
-    names = [[f"{a}\n{b}" for b in _numbered(models)] for a in _numbered(models)]
-    hover = "{name}\ndistance {z:.4f}"
-    limits = (0.0, float(distances.max()))
-    heat = Heatmap(distances, limits, f"{SEQUENTIAL}_r", bar=Bar(), gap=True, hover=hover, names=names)
-    numbers = {float(at): str(at + 1) for at in range(len(order))}
-    return Panel("distance", [heat], Axis(ticks=numbers, grid=False), _downwards(models, ticks))
-
-
-def _plane_panel(models: ModelMap) -> Panel:
-    series: list[Series] = []
-    for at, (name, point) in enumerate(zip(_numbered(models), models.coordinates[models.order], strict=True)):
-        x, y = point[:1], point[1:]
-        colour = COLOURS[at % len(COLOURS)]
-        series += [Points(x, y, colour, name, size=11, hover="{x:.4f}, {y:.4f}"), Text(x, y, (str(at + 1),))]
-    return Panel("map", series, Axis("first coordinate"), Axis("second coordinate"), "classical scaling", equal=True)
+def _numbers(models: ModelMap) -> list[str]:
+    return [str(at) for at, _ in enumerate(models.names, 1)]
 
 
 def _numbered(models: ModelMap) -> list[str]:
     return [f"{at} {short_name(models.names[i])}" for at, i in enumerate(models.order, 1)]
 
 
+def _downwards(labels: list[str]) -> Axis:
+    ticks: dict[float, str] = dict(enumerate(labels))
+    return Axis(ticks=ticks, range=(-0.5, len(labels) - 0.5), reverse=True, grid=False)
+
+
+def _distance_panel(models: ModelMap, labels: list[str]) -> Panel:
+    """Return the distance matrix in the order of the dendrogram; labels: of its rows."""
+    distances = models.distances[np.ix_(models.order, models.order)]
+    names = [[f"{a}\n{b}" for b in _numbered(models)] for a in _numbered(models)]
+    heat = Heatmap(
+        distances,
+        (0.0, float(distances.max())),
+        f"{SEQUENTIAL}_r",
+        bar=Bar(),
+        gap=True,
+        hover="{name}\ndistance {z:.4f}",
+        names=names,
+    )
+    return Panel("distance", [heat], Axis(ticks=dict(enumerate(_numbers(models))), grid=False), _downwards(labels))
+
+
+def _plane_panel(models: ModelMap, legend: bool) -> Panel:
+    series: list[Series] = []
+    for at, (name, (x, y)) in enumerate(zip(_numbered(models), models.coordinates[models.order], strict=True)):
+        label, colour = name if legend else "", COLOURS[at % len(COLOURS)]
+        series.append(Points((x,), (y,), colour, label, size=11, hover="{x:.4f}, {y:.4f}"))
+        series.append(Text((x,), (y,), (str(at + 1),)))
+    return Panel("map", series, Axis("first coordinate"), Axis("second coordinate"), "classical scaling", equal=True)
+
+
 def model_map_figure(models: ModelMap) -> Drawing:
     """Draw the dendrogram, the distance matrix in its order, and the 2-D map."""
-    names = {float(at): name for at, name in enumerate(_numbered(models))}
-    matrix, tree = _distance_panel(models, names), _tree_panel(models, {at: str(int(at) + 1) for at in names})
-    plane = _plane_panel(models)
-    plane = replace(plane, series=[replace(one, label="") if isinstance(one, Points) else one for one in plane.series])
-    return drawn(Figure([matrix, tree, plane], 3, title=models.measure, size=(PAGE, 2.6)))
+    panels = [_distance_panel(models, _numbered(models)), _tree_panel(models), _plane_panel(models, legend=False)]
+    return drawn(Figure(panels, 3, title=models.measure, size=(PAGE, 2.6)))
 
 
-def model_map_section(models: ModelMap, *, id: str = "models") -> Section:
+def model_map_section(models: ModelMap) -> Section:
     """Return the distance matrix with its dendrogram, and the map of the models.
 
     >>> from attngeo.applications.compare.comparison import FORMS, ModelMap, Pair
@@ -306,30 +306,29 @@ def model_map_section(models: ModelMap, *, id: str = "models") -> Section:
     >>> section.figures[0].chart.panels[1].series[0].values[0].tolist()
     [0.0, 0.9, 0.8]
     """
-    order, count = models.order, len(models.order)
-    numbers = {float(at): str(at + 1) for at in range(count)}
-    panels = [_tree_panel(models, numbers), _distance_panel(models, numbers)]
+    order, count = models.order, len(models.names)
+    panels = [_tree_panel(models), _distance_panel(models, _numbers(models))]
     chart = Figure(panels, 2, (0.3, 0.63), same="y", height=max(240, 34 * count))
     titles = [models.names[i] for i in order]
     if len({"model", *titles}) <= len(titles):  # columns of one name would replace each other
         titles = [f"{at} {title}" for at, title in enumerate(titles, 1)]
-    distances = models.distances[np.ix_(order, order)]
-    table = columns(
-        {"model": a} | dict(zip(titles, row.tolist(), strict=True)) for a, row in zip(titles, distances, strict=True)
-    )
-    places = columns(
-        {"model": models.names[i], "first coordinate": float(x), "second coordinate": float(y)}
+    distances = [
+        {"model": title} | dict(zip(titles, models.distances[i, order], strict=True))
+        for title, i in zip(titles, order, strict=True)
+    ]
+    places = [
+        {"model": models.names[i], "first coordinate": x, "second coordinate": y}
         for i, (x, y) in zip(order, models.coordinates[order], strict=True)
-    )
-    plane = Figure([_plane_panel(models)], height=360)
+    ]
     verdicts = [
         f"{short_name(models.names[pair.a])}, {short_name(models.names[pair.b])}: {pair.verdict}"
         for pair in models.pairs
         if pair.verdict
     ]
+    plane = Figure([_plane_panel(models, legend=True)], height=360)
     figures = (
-        PageFigure(f"{id}-distances", f"Distances of {count} models and the tree that joins them.", chart, table),
-        PageFigure(f"{id}-map", f"Map of {count} models by {models.measure}.", plane, places),
+        PageFigure("models-distances", f"Distances of {count} models and the tree that joins them.", chart, distances),
+        PageFigure("models-map", f"Map of {count} models by {models.measure}.", plane, places),
     )
     notes = (f"Distance: {models.measure}.", *verdicts, *models.notes)
-    return Section(id, "Distances of models", _MAP_READING, figures, notes)
+    return Section("models", "Distances of models", _MAP_READING, figures, notes)

@@ -10,58 +10,52 @@ from typing import TYPE_CHECKING
 from attngeo.charts import COLOURS, PAGE, Axis, Figure, Panel
 from attngeo.show.matplotlib import drawn
 from attngeo.show.scores import SCORE_LEGEND, score_panels
-from attngeo.show.tables import aligned
-from attngeo.show.terminal import WIDTH
+from attngeo.show.tables import WIDTH, aligned
 from attngeo.show.training import median_and_band
+from attngeo.weights.scoring.score_table import layer_nulls
+from attngeo.weights.scoring.verdict import verdicts
 
 if TYPE_CHECKING:
     import polars as pl
     from matplotlib.figure import Figure as Drawing
 
     from attngeo.training.monitoring.records import Record
-    from attngeo.weights.scoring.score_table import LayerNulls, NullLevel
-    from attngeo.weights.scoring.verdict import Verdict
+    from attngeo.weights.scoring.score_table import NullLevel
 
     Training = Mapping[str, Sequence[Record]]  # model → its training records
 
 _SCORES = ("symmetry", "directionality")
 
 
-def demo_text(
-    frame: pl.DataFrame, nulls: LayerNulls, verdicts: Sequence[Verdict], training: Training, width: int = WIDTH
-) -> str:
+def demo_text(frame: pl.DataFrame, training: Training, width: int = WIDTH) -> str:
     """Return the scores of two models side by side, nulls and verdicts below them, their training, and a legend.
 
     frame:    columns as in `ScoreTable.frame`; `model` is the short name that heads each pair of columns
-    nulls:    the null of each model's layers
-    verdicts: what the scores of each model say
     training: the training records of each model, or nothing
     width:    characters of a line of the verdicts
     """
     names = frame["model"].unique(maintain_order=True).to_list()
-    sentences = [line for verdict in verdicts for line in wrap(f"{verdict.model}: {verdict.sentence}", width)]
-    sections = [_layer_table(frame, nulls, names), *(["\n".join([*sentences, ""])] if sentences else [])]
+    sentences = [line for one in verdicts(frame) for line in wrap(f"{one.model}: {one.sentence}", width)]
+    sections = [_layer_table(frame, names), "\n".join([*sentences, ""])]
     sections += [_training_table(training, names)] if training else []
     legend = [*SCORE_LEGEND, "random layer: mean ± standard deviation for independent random weights of the same shape"]
     return "\n".join([*sections, *legend, ""])
 
 
-def _layer_table(frame: pl.DataFrame, nulls: LayerNulls, names: list[str]) -> str:
-    import polars as pl
-
-    parts = [frame.filter(pl.col("model") == name) for name in names]
-    layers = [part.filter(pl.col("head").is_null()).sort("layer") for part in parts]
+def _layer_table(frame: pl.DataFrame, names: list[str]) -> str:
+    parts = [frame.filter(model=name) for name in names]
+    layers = [part.filter(part["head"].is_null()).sort("layer") for part in parts]
     heads = [part.drop_nulls("head") for part in parts]
+    nulls = layer_nulls(frame)
     rows = [["", *(name for name in names for _ in _SCORES)], ["layer", *(_SCORES * len(names))]]
     for number in range(max(part.height for part in layers)):
         values = (_signed(part[score][number]) if number < part.height else "" for part in layers for score in _SCORES)
         rows.append([str(number), *values])
-    null_cells = [_null_cell(nulls[name, part["stack"][0]][score]) for name, part in zip(names, layers, strict=True)
-                  for score in _SCORES]  # fmt: skip
     rows.append([""] * len(rows[0]))
-    rows.append(["median layer", *(_signed(part[score].median()) for part in layers for score in _SCORES)])
-    rows.append(["median head", *(_signed(part[score].median()) for part in heads for score in _SCORES)])
-    rows.append(["random layer", *null_cells])
+    for title, some in (("median layer", layers), ("median head", heads)):
+        rows.append([title, *(_signed(part[score].median()) for part in some for score in _SCORES)])
+    keys = [part.select("model", "stack").row(0) for part in parts]
+    rows.append(["random layer", *(_null_cell(nulls[key][score]) for key in keys for score in _SCORES)])
     return "\n".join(aligned(rows, right=[False] + [True] * (len(rows[0]) - 1))) + "\n"
 
 
@@ -86,11 +80,9 @@ def _signed(value: object) -> str:
     return f"{value:+.3f}" if isinstance(value, (int, float)) else "-"
 
 
-def demo_figure(
-    frame: pl.DataFrame, nulls: LayerNulls, training: Training, head_nulls: LayerNulls | None = None
-) -> Drawing:
+def demo_figure(frame: pl.DataFrame, training: Training) -> Drawing:
     """Draw the scores by layer and head above and, where records are given, the layers over training below."""
-    panels = score_panels(frame, nulls, head_nulls or {})
+    panels = score_panels(frame)
     for score in _SCORES if training else ():
         series = [
             part

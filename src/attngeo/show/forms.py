@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
 from attngeo.charts import GREEN, GREY, PINK, Axis, Figure, Level, Line, Panel, Points, Series, stack_colour
 from attngeo.io.names import short_name
-from attngeo.show.page.section import PageFigure, Section, columns, stack_name
+from attngeo.show.page import PageFigure, Section, stack_name
 
 if TYPE_CHECKING:
     from attngeo.weights.scoring.form import HeadForm
@@ -21,7 +21,7 @@ _READING = (
 )
 
 
-def head_forms_section(forms: Sequence[HeadForm], *, id: str = "forms") -> Section:
+def head_forms_section(forms: Sequence[HeadForm]) -> Section:
     """Return two figures per stack, the norms of its forms and their spectra, with a panel per head.
 
     forms: as `head_forms` returns them
@@ -35,43 +35,41 @@ def head_forms_section(forms: Sequence[HeadForm], *, id: str = "forms") -> Secti
     for form in forms:
         stacks.setdefault((form.model, form.stack), []).append(form)
     figures: list[PageFigure] = []
-    for number, own in enumerate(stacks.values(), 1):
-        figures += _stack_figures(own, id, "" if number == 1 else f"-{number}", several=len(stacks) > 1)
-    return Section(id, "The form of single heads", _READING, tuple(figures))
+    for number, (key, own) in enumerate(stacks.items(), 1):
+        above = f"{stack_name(*key)}\n" if len(stacks) > 1 else ""
+        heads = f"{', '.join(form.label for form in own)} of {short_name(key[0])}, {key[1]}"
+        for name, label, panel, rows in (
+            ("norms", "Row norms against column norms of", _norm_panel, _norm_rows),
+            ("spectra", "Spectra of both parts of", _spectrum_panel, _spectrum_rows),
+        ):
+            chart = Figure([panel(form, above) for form in own], columns=3, height=300)
+            table = [
+                {"model": form.model, "stack": form.stack, "head": form.label} | row
+                for form in own
+                for row in rows(form)
+            ]
+            id = f"forms-{name}" if number == 1 else f"forms-{name}-{number}"
+            figures.append(PageFigure(id, f"{label} {heads}.", chart, table))
+    return Section("forms", "The form of single heads", _READING, tuple(figures))
 
 
-def _stack_figures(forms: Sequence[HeadForm], id: str, ending: str, several: bool) -> list[PageFigure]:
-    """Return both figures of one stack; their titles name it where there are several."""
-    common = [{"model": form.model, "stack": form.stack, "head": form.label} for form in forms]
-    norms = (
-        own | {"dimension": at, "row norm": float(row), "column norm": float(column)}
-        for own, form in zip(common, forms, strict=True)
-        for at, (row, column) in enumerate(zip(form.row_norms, form.column_norms, strict=True))
-    )
-    spectra = (
-        own | {"number": at, "symmetric": float(one), "skew": float(other)}
-        for own, form in zip(common, forms, strict=True)
-        for at, (one, other) in enumerate(zip(form.symmetric, form.skew, strict=True), 1)
-    )
-    heads = f"{', '.join(form.label for form in forms)} of {short_name(forms[0].model)}, {forms[0].stack}"
-    figures = []
-    for name, label, function, rows in (
-        ("norms", f"Row norms against column norms of {heads}.", _norm_panel, norms),
-        ("spectra", f"Spectra of both parts of {heads}.", _spectrum_panel, spectra),
-    ):
-        chart = Figure([function(form, several) for form in forms], columns=3, height=300)
-        figures.append(PageFigure(f"{id}-{name}{ending}", label, chart, columns(rows)))
-    return figures
-
-
-def _title(form: HeadForm, score: str, several: bool) -> str:
-    """Return head and score, and above them the stack where there are several."""
+def _title(form: HeadForm, score: str) -> str:
+    """Return head and score."""
     value = f"{round(getattr(form, score), 2) + 0.0:.2f}".replace("-", "−")  # no −0.00
-    title = f"{form.label}: {score} {value}"
-    return f"{stack_name(form.model, form.stack)}\n{title}" if several else title
+    return f"{form.label}: {score} {value}"
 
 
-def _norm_panel(form: HeadForm, several: bool) -> Panel:
+def _norm_rows(form: HeadForm) -> Iterator[dict[str, Any]]:
+    for at, (row, column) in enumerate(zip(form.row_norms, form.column_norms, strict=True)):
+        yield {"dimension": at, "row norm": row, "column norm": column}
+
+
+def _spectrum_rows(form: HeadForm) -> Iterator[dict[str, Any]]:
+    for at, (symmetric, skew) in enumerate(zip(form.symmetric, form.skew, strict=True), 1):
+        yield {"number": at, "symmetric": symmetric, "skew": skew}
+
+
+def _norm_panel(form: HeadForm, above: str) -> Panel:
     top = 1.05 * float(max(form.row_norms.max(), form.column_norms.max()))
     row, column = (min(limit, top) for limit in (form.row_threshold, form.column_threshold))
     series: list[Series] = [
@@ -89,10 +87,10 @@ def _norm_panel(form: HeadForm, several: bool) -> Panel:
         ),
     ]
     x, y = Axis("column norm", range=(0, top)), Axis("row norm", range=(0, top))
-    return Panel(_title(form, "directionality", several), series, x, y)
+    return Panel(above + _title(form, "directionality"), series, x, y)
 
 
-def _spectrum_panel(form: HeadForm, several: bool) -> Panel:
+def _spectrum_panel(form: HeadForm, above: str) -> Panel:
     series: list[Series] = [Level(0, width=1, dash="-")]
     for name, values, colour, symbol in (
         ("symmetric part", form.symmetric, GREEN, "circle"),
@@ -102,4 +100,4 @@ def _spectrum_panel(form: HeadForm, several: bool) -> Panel:
         style = {"symbol": symbol, "hover": "{x}: {y:.3f}"}
         series.append(Line(list(range(1, len(values) + 1)), shares, colour, name, 1.5, size=4, **style))  # type: ignore[arg-type]
     axes = (Axis("number of the eigenvalue"), Axis("eigenvalue / ‖M‖"))
-    return Panel(_title(form, "symmetry", several), series, *axes)
+    return Panel(above + _title(form, "symmetry"), series, *axes)

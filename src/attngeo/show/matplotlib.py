@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import io
 import warnings
-from collections.abc import Iterable
-from contextlib import AbstractContextManager
+from collections.abc import Iterable, Mapping
 from functools import partial, singledispatch
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Literal
@@ -18,6 +17,7 @@ import numpy as np
 
 from attngeo.charts import (
     GREY,
+    SEQUENTIAL,
     Axis,
     Band,
     Bar,
@@ -73,7 +73,9 @@ _VECTOR = {"pdf.fonttype": 42, "svg.hashsalt": "attngeo"}  # fonts that publishe
 
 def drawn(chart: Chart) -> Figure:
     """Return a chart as a figure of matplotlib."""
-    with print_style():
+    from matplotlib import rc_context
+
+    with rc_context(_PRINT):
         rows = -(-len(chart.panels) // chart.columns)
         figure = new_figure(*chart.size)
         grid = figure.subplots(
@@ -91,8 +93,7 @@ def drawn(chart: Chart) -> Figure:
             ax = grid[row, column]
             for number, series in enumerate(panel.series):
                 picture = _draw(series, ax, number)
-                if picture is not None:
-                    bar: Bar = series.bar  # type: ignore[union-attr, assignment]
+                if (bar := getattr(series, "bar", None)) is not None:
                     _draw_bar(figure, picture, bar, {"panel": ax, "row": grid[row], "column": grid[:, column]}[bar.of])
             _finish(ax, panel)
             if chart.same and column and not ax.get_ylabel():
@@ -104,13 +105,6 @@ def drawn(chart: Chart) -> Figure:
             ax.xaxis.get_major_ticks(1)
             ax.yaxis.get_major_ticks(1)
     return figure
-
-
-def print_style() -> AbstractContextManager[None]:
-    """Return a context in which figures have the letters and lines of a printed page."""
-    from matplotlib import rc_context
-
-    return rc_context(_PRINT)
 
 
 def new_figure(width: float, height: float) -> Figure:
@@ -172,7 +166,7 @@ def _dash(dash: str) -> Any:
 
 @singledispatch
 def _draw(series: Any, ax: Axes, order: int) -> Any:
-    """Draw a series over those of lower order; return what a bar of colours stands for, if there is to be one."""
+    """Draw a series over those of lower order; return what a bar of colours may stand for."""
     raise NotImplementedError
 
 
@@ -186,20 +180,20 @@ def _(line: Line, ax: Axes, order: int) -> None:
 
 @_draw.register(Points)
 def _(points: Points, ax: Axes, order: int) -> Any:
-    x, y = (np.asarray(values, float) for values in (points.x, points.y))
     style: dict[str, Any] = {"s": (_SIZE * points.size) ** 2, "alpha": points.opacity, "zorder": 2 + 0.01 * order}
-    open_symbol = points.symbol.endswith("-open")
     style |= {"marker": _MARKERS[points.symbol.removesuffix("-open")], "label": _plain(points.label)}
-    edge = {"edgecolors": "white", "linewidths": 0.4} if points.edge else {"linewidths": 0.0}
+    if points.edge:
+        style |= {"edgecolors": "white", "linewidths": 0.4}
+    elif points.symbol != "x":  # which consists of lines
+        style["linewidths"] = 0.0
     if points.shade is not None:
         low, high = points.limits
-        dots = ax.scatter(x, y, c=np.asarray(points.shade), cmap="viridis", vmin=low, vmax=high, **edge, **style)
-        return dots if points.bar is not None else None
-    if open_symbol:
-        ax.scatter(x, y, facecolors="white", edgecolors=points.colour, linewidths=0.9, **style)
+        style |= {"c": np.asarray(points.shade), "cmap": SEQUENTIAL, "vmin": low, "vmax": high}
+    elif points.symbol.endswith("-open"):
+        style |= {"facecolors": "white", "edgecolors": points.colour, "linewidths": 0.9}
     else:
-        ax.scatter(x, y, color=points.colour, **(edge if points.symbol != "x" else {}), **style)
-    return None
+        style["color"] = points.colour
+    return ax.scatter(np.asarray(points.x, float), np.asarray(points.y, float), **style)
 
 
 @_draw.register(Band)
@@ -225,17 +219,8 @@ def _(heatmap: Heatmap, ax: Axes, order: int) -> Any:
 
     low, high = heatmap.limits
     colours = ListedColormap([heatmap.colours]) if heatmap.colours.startswith("#") else heatmap.colours
-    picture = ax.imshow(
-        np.asarray(heatmap.values, float),
-        cmap=colours,
-        vmin=low,
-        vmax=high,
-        interpolation="nearest",
-        aspect="auto",
-        origin="lower",
-        zorder=0.01 * order,
-    )
-    return picture if heatmap.bar is not None else None
+    style: dict[str, Any] = {"interpolation": "nearest", "aspect": "auto", "origin": "lower", "zorder": 0.01 * order}
+    return ax.imshow(np.asarray(heatmap.values, float), cmap=colours, vmin=low, vmax=high, **style)
 
 
 @_draw.register(Text)
@@ -269,12 +254,10 @@ def _finish(ax: Axes, panel: Panel) -> None:
             text.set(position=(0, 1), anncoords="axes fraction", verticalalignment="top")
         return
     panel_title(ax, _plain(panel.title), _plain(panel.note))
-    maps = [series for series in panel.series if isinstance(series, Heatmap)]
     _finish_side(ax, panel.x, ax.xaxis, "x")
     _finish_side(ax, panel.y, ax.yaxis, "y")
-    if not maps:
-        shown = [name for name, axis in (("x", panel.x), ("y", panel.y)) if axis.grid]
-        style_axes(ax, "both" if len(shown) == 2 else shown[0] if shown else "x")  # type: ignore[arg-type]
+    if not any(isinstance(series, Heatmap) for series in panel.series):
+        style_axes(ax, "both" if panel.x.grid and panel.y.grid else "y" if panel.y.grid else "x")
     if panel.equal:
         ax.margins(0.2)
         ax.set_aspect("equal", adjustable="datalim")  # lengths on the panel are distances
@@ -295,36 +278,32 @@ def _finish_side(ax: Axes, axis: Axis, side: Side, name: str) -> None:
     if axis.flat:
         side.set_ticks([])
     elif axis.categories or axis.ticks is not None:
-        labels = dict(enumerate(axis.categories)) if axis.categories else dict(axis.ticks or {})
-        # Many categories are tokens: turned, so that they do not overlap.
-        crowded = name == "x" and bool(axis.categories)
+        labels: Mapping[float, str] = dict(enumerate(axis.categories)) or axis.ticks or {}
+        # Many categories are tokens: small, and turned on the horizontal axis, so that they do not overlap.
+        style: dict[str, Any] = {"fontsize": TINY} if axis.categories else {}
+        style |= {"rotation": 90} if axis.categories and name == "x" else {}
         side.set_ticks([], minor=True)
-        side.set_ticks(list(labels), [_plain(label) for label in labels.values()], **_tick_style(axis, crowded))
+        side.set_ticks(list(labels), [*map(_plain, labels.values())], **style)
     elif axis.whole:
         side.set_major_locator(MaxNLocator("auto", integer=True))
 
 
-def _tick_style(axis: Axis, turned: bool) -> dict[str, Any]:
-    return ({"rotation": 90} if turned else {}) | ({"fontsize": TINY} if axis.categories else {})
-
-
 def _draw_legends(figure: Figure, axes: Iterable[Axes], chart: Chart) -> None:
     """Draw a legend inside each panel, or one of all panels with each label once."""
+    places = {"inside": {}, "under": {"loc": "upper center", "bbox_to_anchor": (0.5, -0.18)}}
     entries: dict[str, Any] = {}
     legends = []
     for ax in axes:
         handles, labels = ax.get_legend_handles_labels()
         own = dict(zip(labels, handles, strict=True))
         entries |= {label: handle for label, handle in own.items() if label not in entries}
-        if own and chart.legend == "inside":
-            legends.append(ax.legend(list(own.values()), list(own)))
-        elif own and chart.legend == "under":
-            legends.append(ax.legend(list(own.values()), list(own), loc="upper center", bbox_to_anchor=(0.5, -0.18)))
-    if entries and chart.legend == "beside":
-        legends.append(figure.legend(list(entries.values()), list(entries), loc="outside right center"))
-    elif entries and chart.legend == "below":
+        if own and chart.legend in places:
+            legends.append(ax.legend(list(own.values()), list(own), **places[chart.legend]))
+    if entries and chart.legend not in places:
         longest = max(map(len, entries))
         columns = 1 if longest > 60 else 3 if len(entries) > 4 and longest < 30 else 2
-        legends.append(figure.legend(list(entries.values()), list(entries), loc="outside lower center", ncols=columns))
+        place = {"loc": "outside lower center", "ncols": columns}
+        place = {"loc": "outside right center"} if chart.legend == "beside" else place
+        legends.append(figure.legend(list(entries.values()), list(entries), **place))
     for handle in (handle for legend in legends for handle in legend.legend_handles if handle is not None):
         handle.set_alpha(1)  # what is faint because there are many of it is not faint here

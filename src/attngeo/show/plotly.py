@@ -81,18 +81,11 @@ def described(figure: Figure) -> dict[str, Any]:
         top = 1.0 if fixed else 1 - at * (height + gap) / inner
         sides = {"x": across[at if fixed else 0], "y": [max(0.0, top - height / inner), top]}
         for side, other, axis in (("x", "y", panel.x), ("y", "x", panel.y)):
-            described_axis = {
-                "anchor": f"{other}{number}",
-                "automargin": True,
-                "zeroline": False,
-                **_axis(axis, panel, side),
-            }
-            described_axis["domain"] = rounded(sides[side])
+            settings = {"anchor": f"{other}{number}", "automargin": True, "zeroline": False, **_axis(axis, panel, side)}
+            settings["domain"] = rounded(sides[side])
             if side in figure.same and at:
-                described_axis["matches"] = side
-                if fixed and side == "y":
-                    described_axis["showticklabels"] = False
-            layout[f"{side}axis{number}"] = described_axis
+                settings |= {"matches": side} | ({"showticklabels": False} if fixed and side == "y" else {})
+            layout[f"{side}axis{number}"] = settings
         if panel.equal:
             layout[f"yaxis{number}"]["scaleanchor"] = f"x{number}"
         layout["annotations"].append(_title(title, sides["x"][0], top))
@@ -104,8 +97,8 @@ def described(figure: Figure) -> dict[str, Any]:
     return made
 
 
-def rounded(values: Any) -> Any:
-    """Return numbers of any shape as nested lists with 5 significant digits; NaN and infinity become None.
+def rounded(values: Any, digits: int = DIGITS) -> Any:
+    """Return numbers of any shape as nested lists with few significant digits; NaN and infinity become None.
 
     >>> rounded([[1 / 3, float("nan")], [2, 1e-9 / 7]])
     [[0.33333, None], [2, 1.4286e-10]]
@@ -113,9 +106,9 @@ def rounded(values: Any) -> Any:
     if isinstance(values, np.ndarray):
         values = values.tolist()
     if isinstance(values, Sequence) and not isinstance(values, str):
-        return [rounded(value) for value in values]
+        return [rounded(value, digits) for value in values]
     if isinstance(values, float | np.floating):
-        return float(f"{values:.{DIGITS}g}") if math.isfinite(values) else None
+        return float(f"{values:.{digits}g}") if math.isfinite(values) else None
     return values
 
 
@@ -230,14 +223,13 @@ def _choice(data: list[Trace]) -> dict[str, Any]:
 
 def _sort_legend(data: list[Trace]) -> bool:
     """Give each label one entry in the legend, which hides and shows its group; return if there is one."""
-    seen: set[str] = set()
+    seen = {""}
     for trace in data:
-        name = trace.get("name", "")
-        if trace["type"] == "heatmap":
-            continue
-        trace["showlegend"] = bool(name) and name not in seen
-        seen.add(name)
-    return bool(seen - {""})
+        if trace["type"] != "heatmap":
+            name = trace.get("name", "")
+            trace["showlegend"] = name not in seen
+            seen.add(name)
+    return len(seen) > 1
 
 
 def _traces(panel: Panel, at: int) -> Iterator[Trace]:
@@ -253,12 +245,10 @@ def _trace(series: Any, panel: Panel) -> list[Trace]:
     raise NotImplementedError
 
 
-def _scatter(series: Line | Points | Band | Level, x: Any, y: Any, mode: str, panel: Panel | None = None) -> Trace:
-    """Return what traces of points and lines have in common."""
-    trace: Trace = {"type": "scatter", "mode": mode, "x": rounded(x), "y": rounded(y)}
-    for name, axis in (("x", panel.x), ("y", panel.y)) if panel is not None else ():
-        if axis.categories:
-            trace[name] = [None if at is None else escaped(axis.categories[int(at)]) for at in trace[name]]
+def _scatter(series: Line | Points | Band | Level, x: Any, y: Any, mode: str) -> Trace:
+    """Return what traces of points and lines have in common; an entry of the legend needs a point, of no place."""
+    trace: Trace = {"type": "scatter", "mode": mode}
+    trace |= {"x": rounded(x if len(x) else [None]), "y": rounded(y if len(y) else [None])}
     if series.label:
         trace["name"] = in_lines(series.label, LABEL_LINE)
     if series.group or series.label:
@@ -267,6 +257,14 @@ def _scatter(series: Line | Points | Band | Level, x: Any, y: Any, mode: str, pa
         if len(words := getattr(series, name, ())):
             trace[key] = [escaped(word) for word in words]
     return trace | _hover(getattr(series, "hover", ""), bool(series.label))
+
+
+def _named(trace: Trace, panel: Panel) -> Trace:
+    """Return a trace with the categories of the axes in place of its coordinates."""
+    for name, axis in (("x", panel.x), ("y", panel.y)):
+        if axis.categories:
+            trace[name] = [None if at is None else escaped(axis.categories[at]) for at in trace[name]]
+    return trace
 
 
 def _hover(hover: str, named: bool) -> Trace:
@@ -284,9 +282,8 @@ def _line_style(series: Line | Level) -> Trace:
 
 @_trace.register(Line)
 def _(line: Line, panel: Panel) -> list[Trace]:
-    x, y = (line.x, line.y) if len(line.x) else ([None], [None])  # an entry of the legend needs a point
-    mode = "lines+markers" if line.symbol else "lines"
-    trace = _scatter(line, x, y, mode, panel) | {"line": _line_style(line)}
+    trace = _named(_scatter(line, line.x, line.y, "lines+markers" if line.symbol else "lines"), panel)
+    trace["line"] = _line_style(line)
     if line.opacity != 1:
         trace["opacity"] = line.opacity
     if line.symbol:
@@ -296,7 +293,6 @@ def _(line: Line, panel: Panel) -> list[Trace]:
 
 @_trace.register(Points)
 def _(points: Points, panel: Panel) -> list[Trace]:
-    x, y = (points.x, points.y) if len(points.x) else ([None], [None])
     marker: Trace = {"color": _colour(points.colour), "size": points.size, "symbol": points.symbol}
     if points.opacity != 1:
         marker["opacity"] = points.opacity
@@ -309,7 +305,7 @@ def _(points: Points, panel: Panel) -> list[Trace]:
         marker |= {"color": rounded(points.shade), "colorscale": _SCALES[SEQUENTIAL], "cmin": low, "cmax": high}
         if points.bar is not None:
             marker["colorbar"] = _colour_bar(points.bar, points.limits)
-    return [_scatter(points, x, y, "markers", panel) | {"marker": marker}]
+    return [_named(_scatter(points, points.x, points.y, "markers"), panel) | {"marker": marker}]
 
 
 @_trace.register(Band)

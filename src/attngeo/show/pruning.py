@@ -7,6 +7,7 @@ pruning_section   the same on a page, and the heads in the order of their remova
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from statistics import mean
 from textwrap import wrap
 from typing import TYPE_CHECKING
@@ -30,7 +31,7 @@ from attngeo.charts import (
 )
 from attngeo.io.names import short_name
 from attngeo.show.matplotlib import drawn
-from attngeo.show.page.section import PageFigure, Section, columns
+from attngeo.show.page import PageFigure, Section
 from attngeo.show.tables import aligned
 
 if TYPE_CHECKING:
@@ -42,22 +43,21 @@ if TYPE_CHECKING:
 
 def pruning_report(plan: PrunePlan, curve: LossCurve) -> str:
     """Return which heads each layer loses, and a table of losses by method and share."""
-    lines = [str(plan).partition(":")[0], *plan.notes, "", *_removed_table(plan), "", *loss_table(curve)]
+    lines = [str(plan).partition(":")[0], *plan.notes, "", *_removed_table(plan), "", *_loss_table(curve)]
     return "\n".join(lines) + "\n"
 
 
-def loss_table(curve: LossCurve) -> list[str]:
+def _loss_table(curve: LossCurve) -> list[str]:
     """Return the lines of a table: one row per method, the increase of the loss without / with refit per share."""
     shares = sorted({round(point.share, 3) for point in curve.points})
+    losses: dict[tuple[str, float, bool], list[float]] = {}
+    for point in curve.points:
+        losses.setdefault((point.method, round(point.share, 3), point.refit), []).append(point.loss - curve.full)
     rows = [["method", *(f"{share:.0%}" for share in shares)]]
     for method in dict.fromkeys(point.method for point in curve.points):
-        cells = []
-        for share in shares:
-            own = [point for point in curve.points if point.method == method and round(point.share, 3) == share]
-            parts = [[one.loss - curve.full for one in own if one.refit == refit] for refit in (False, True)]
-            cells.append(" / ".join(f"{sum(part) / len(part):+.3f}" for part in parts if part) or "-")
-        rows.append([method, *cells])
-    measured = {"output": "squared error relative to the output"}.get(curve.objective, f"{curve.objective} loss")
+        parts = ([losses.get((method, share, refit), []) for refit in (False, True)] for share in shares)
+        rows.append([method, *(" / ".join(f"{mean(part):+.3f}" for part in both if part) or "-" for both in parts)])
+    measured = "squared error relative to the output" if curve.objective == "output" else f"{curve.objective} loss"
     head = f"{curve.model}: {measured} {curve.full:.4f} with all heads; increase without / with refit"
     return [head, *aligned(rows, [False, *(True for _ in shares)])]
 
@@ -65,8 +65,7 @@ def loss_table(curve: LossCurve) -> list[str]:
 def _removed_table(plan: PrunePlan) -> list[str]:
     """Return one line per layer that loses heads: the heads, cheapest first, with their costs."""
     rows = [["layer", "removed", "cost"]]
-    layers = dict.fromkeys((one.stack, one.layer) for one in plan.removed)
-    for stack, layer in sorted(layers):
+    for stack, layer in sorted({(one.stack, one.layer) for one in plan.removed}):
         own = [one for one in plan.removed if (one.stack, one.layer) == (stack, layer)]
         name = f"L{layer}" if len(plan.stacks) == 1 else f"{stack}/L{layer}"
         costs = " ".join("-" if one.cost is None else f"{one.cost:.2g}" for one in own)
@@ -122,7 +121,7 @@ _PLAN_READING = (
 )
 
 
-def pruning_section(plan: PrunePlan | None = None, curve: LossCurve | None = None, *, id: str = "pruning") -> Section:
+def pruning_section(plan: PrunePlan | None = None, curve: LossCurve | None = None) -> Section:
     """Return the loss curve, the heads of a plan, or both.
 
     >>> from attngeo.applications.prune.curve import LossCurve, LossPoint
@@ -133,21 +132,28 @@ def pruning_section(plan: PrunePlan | None = None, curve: LossCurve | None = Non
     """
     figures = []
     if curve is not None and curve.points:
-        names = ("method", "heads", "share", "refit", "loss", "seed")
-        rows = ({name: getattr(point, name) for name in names} for point in curve.points)
-        table = columns(
-            {"heads removed" if name == "heads" else name: value for name, value in row.items()} for row in rows
-        )
+        rows = [
+            {
+                "method": point.method,
+                "heads removed": point.heads,
+                "share": point.share,
+                "refit": point.refit,
+                "loss": point.loss,
+                "seed": point.seed,
+            }
+            for point in curve.points
+        ]
         name, count = short_name(curve.model), len({point.method for point in curve.points})
         label = f"Loss of {name} against the share of heads removed, by {count} criteria."
-        figures.append(PageFigure(f"{id}-losses", label, Figure([_curve_panel(curve, name)], height=420), table))
+        figures.append(PageFigure("pruning-losses", label, Figure([_curve_panel(curve, name)], height=420), rows))
     if plan is not None:
-        figures.append(_plan_figure(plan, id))
+        figures.append(_plan_figure(plan))
     readings = [_CURVE_READING] * (curve is not None) + [_PLAN_READING] * (plan is not None)
-    return Section(id, "Removing heads", " ".join(readings), tuple(figures), () if plan is None else tuple(plan.notes))
+    notes = () if plan is None else plan.notes
+    return Section("pruning", "Removing heads", " ".join(readings), tuple(figures), notes)
 
 
-def _plan_figure(plan: PrunePlan, id: str) -> PageFigure:
+def _plan_figure(plan: PrunePlan) -> PageFigure:
     known = any(one.cost is not None for one in plan.removed)
     layers = [one.layer for one in plan.removed]
     dots = Points(
@@ -163,9 +169,6 @@ def _plan_figure(plan: PrunePlan, id: str) -> PageFigure:
     )
     title = f"{len(layers)} of {plan.total} heads, by {plan.method}"
     panel = Panel(title, [dots], Axis("order of removal"), Axis("cost of the head" if known else "layer"))
-    rows = (
-        {"order": at, "stack": one.stack, "layer": one.layer, "head": one.head, "cost": one.cost}
-        for at, one in enumerate(plan.removed, 1)
-    )
+    rows = [{"order": at} | asdict(one) for at, one in enumerate(plan.removed, 1)]
     label = f"Heads of {short_name(plan.model)} in the order in which the plan removes them, with their costs."
-    return PageFigure(f"{id}-plan", label, Figure([panel], height=300), columns(rows))
+    return PageFigure("pruning-plan", label, Figure([panel], height=300), rows)

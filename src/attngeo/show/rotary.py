@@ -2,8 +2,7 @@
 
 frequency_report   energy and strongest pair of each layer
 frequency_figure   energy of the rotary pairs of all heads against their frequency
-offset_figure      symmetry over the offset between two tokens
-rotary_figure      both, for several models
+rotary_figure      the same, and symmetry over the offset between two tokens
 rotary_section     the same on a page
 """
 
@@ -36,10 +35,9 @@ from attngeo.charts import (
 )
 from attngeo.io.names import short_name
 from attngeo.show.matplotlib import drawn
-from attngeo.show.page.section import PageFigure, Section, columns, stack_name
-from attngeo.show.plotly import rounded
-from attngeo.show.tables import padded
-from attngeo.show.terminal import ABOVE, PLAIN, Terminal, bar
+from attngeo.show.page import PageFigure, Section, stack_name
+from attngeo.show.tables import ABOVE, PLAIN, Terminal, bar, padded
+from attngeo.weights.scoring.rotary import FAST, SLOW, frequency_summary
 
 if TYPE_CHECKING:
     import polars as pl
@@ -53,27 +51,24 @@ _DRAWN = 160  # offsets on a page, about
 _ZERO = 0.5  # where the offset 0 stands on the logarithmic axis
 _SHARES = ("fast", "medium", "slow")
 _LEGEND = (
-    "fast: share of energy in pairs that turn once within {fast} tokens, mean over the heads of the layer",
-    "slow: the same for pairs that need more than {slow:,} tokens for a turn; medium: all other pairs",
+    f"fast: share of energy in pairs that turn once within {FAST} tokens, mean over the heads of the layer",
+    f"slow: the same for pairs that need more than {SLOW:,} tokens for a turn; medium: all other pairs",
     "head, pair, share: the pair with the largest share of the energy of its head; pair 0 is the first",
     "tokens per turn: the offset after which this pair has turned once",
     "prefers offset: where this pair adds most for equal tokens; below 0 the key is before the query",
 )
 
 
-def frequency_report(summary: pl.DataFrame, fast: int, slow: int, terminal: Terminal = PLAIN) -> str:
-    """Return a table per model and stack, then what its columns mean.
+def frequency_report(frequencies: pl.DataFrame, terminal: Terminal = PLAIN) -> str:
+    """Return a table per model and stack with a row per layer, then what its columns mean.
 
-    summary: as `frequency_summary` returns it
-    fast:    tokens within which a fast pair turns
-    slow:    tokens within which a slow pair does not turn
+    frequencies: columns as in `ScoreTable.frequencies`
     """
-    sections = []
-    for part in summary.partition_by("model", "stack", maintain_order=True):
-        model, stack = part.select("model", "stack").row(0)
-        sections.append("\n".join([f"{model}  {stack}", *_table_lines(part, terminal), ""]))
-    legend = [line.format(fast=fast, slow=slow) for line in _LEGEND]
-    return "\n".join([*sections, *legend, ""])
+    sections = [
+        "\n".join([f"{model}  {stack}", *_table_lines(part, terminal), ""])
+        for (model, stack), part in frequency_summary(frequencies).group_by("model", "stack", maintain_order=True)
+    ]
+    return "\n".join([*sections, *_LEGEND, ""])
 
 
 def _table_lines(part: pl.DataFrame, terminal: Terminal) -> list[str]:
@@ -113,8 +108,8 @@ def _tokens(count: float | None) -> str:
 class _Energies:
     """The energy of the rotary pairs of the heads of one stack, [heads, pairs] from fast to slow."""
 
-    def __init__(self, part: pl.DataFrame) -> None:
-        self.key: tuple[str, str] = part.select("model", "stack").row(0)
+    def __init__(self, key: tuple[str, str], part: pl.DataFrame) -> None:
+        self.key = key  # model and stack
         part = part.sort("layer", "head", "frequency", descending=[False, False, True])
         heads = part.partition_by("layer", "head", maintain_order=True)
         self.frequencies = [head["frequency"].to_list() for head in heads]
@@ -124,29 +119,28 @@ class _Energies:
         for row, head in zip(self.values, heads, strict=True):
             row[: head.height] = head["energy"].cast(float).fill_null(np.nan).to_numpy()
 
-    def kinds(self) -> list[tuple[list[float], Floats]]:
+    def kinds(self) -> list[tuple[tuple[float, ...], Floats]]:
         """Return each set of frequencies with the energies [heads, n] of its heads, without heads that are zero."""
         found: dict[tuple[float, ...], list[Floats]] = {}
         for frequencies, values in zip(self.frequencies, self.values, strict=True):
             if np.isfinite(own := values[: len(frequencies)]).all():
                 found.setdefault(tuple(frequencies), []).append(own)
-        return [(list(frequencies), np.array(rows)) for frequencies, rows in found.items()]
+        return [(frequencies, np.array(rows)) for frequencies, rows in found.items()]
 
     def curves(self, every_head: bool) -> Panel:
         """Return the share of energy against frequency: the median, and each head or the quantiles of all."""
         series: list[Series] = []
-        kinds = self.kinds()
-        if every_head:
-            for frequencies, values in zip(self.frequencies, self.values, strict=True):
-                own = values[: len(frequencies)]
-                series.append(Line(frequencies, own, LIGHT_GREY, "heads", width=0.8, opacity=0.5))
+        for own, values in zip(self.frequencies, self.values, strict=True) if every_head else ():
+            series.append(Line(own, values[: len(own)], LIGHT_GREY, "heads", width=0.8, opacity=0.5))
+        several = len(kinds := self.kinds()) > 1
         for number, (frequencies, energies) in enumerate(kinds):
-            colour = COLOURS[number % len(COLOURS)] if len(kinds) > 1 else stack_colour(self.key[1])
-            for low, high, opacity, label in ((0.05, 0.95, 0.14, "90% of heads"), (0.25, 0.75, 0.28, "50% of heads")):
-                if not every_head:
-                    bounds = np.quantile(energies, (low, high), axis=0)  # [2, n]
-                    series.append(Band(frequencies, bounds[0], bounds[1], colour, label, opacity))
-            label = f"median of {len(energies)} heads" if len(kinds) > 1 else "median head"
+            colour = COLOURS[number % len(COLOURS)] if several else stack_colour(self.key[1])
+            for low, high, opacity, label in (
+                () if every_head else ((0.05, 0.95, 0.14, "90% of heads"), (0.25, 0.75, 0.28, "50% of heads"))
+            ):
+                bounds = np.quantile(energies, (low, high), axis=0)  # [2, n]
+                series.append(Band(frequencies, bounds[0], bounds[1], colour, label, opacity))
+            label = f"median of {len(energies)} heads" if several else "median head"
             hover = "{y:.4f} at {x:.3g} radians per token"
             series.append(Line(frequencies, np.median(energies, 0), colour, label, 2.3, hover=hover))
         series.append(Level(1 / self.values.shape[1], label="equal shares"))
@@ -185,23 +179,24 @@ def _offset_panels(curves: OffsetCurves, layers: list[OffsetCurve], chosen: Ints
     known = [value for value in averages if value is not None]
     windows = " or ".join(f"{window:,}" for window in sorted({one.window for one in layers if one.window is not None}))
     window = f"average over {windows} tokens"
-    if known:
-        series.append(
-            Level(float(np.median(known)), label=f"{window}, median layer", width=2, dash=":", hover="{y:.3f}")
-        )
-    series.append(Level(float(np.median(limits)), label="limit s̄, median layer", width=2, hover="{y:.3f}"))
+    for name, dash, of_layers in ((window, ":", known), ("limit s̄", "--", limits)):
+        if of_layers:
+            median = float(np.median(of_layers))
+            series.append(Level(median, label=f"{name}, median layer", width=2, dash=dash, hover="{y:.3f}"))
     powers = [10**power for power in range(7) if 10**power <= offsets[-1]]
     ticks = {_ZERO: "0"} | {float(power): f"{power:,}" for power in powers}
     across = Axis("offset Δ between key and query, tokens", log=True, ticks=ticks, grid=False)
 
     numbers, plain = [layer.layer for layer in layers], values[:, 0].tolist()
     joins = [end for ends in zip(plain, limits, strict=True) for end in (*ends, None)]
-    hover = "layer {x}: {y:.3f}"
     by_layer: list[Series] = [Line(np.repeat(numbers, 3), joins, LIGHT_GREY, width=1.5)]
-    by_layer.append(Points(numbers, plain, colour, "s(0), the plain symmetry", size=8, hover=hover))
-    if known:
-        by_layer.append(Points(numbers, averages, GREY, window, "square-open", size=8, hover=hover))
-    by_layer.append(Points(numbers, limits, GREY, "limit s̄ over all offsets", "diamond", size=7, hover=hover))
+    for drawn_values, shade, label, symbol, size in (
+        (plain, colour, "s(0), the plain symmetry", "circle", 8),
+        (averages, GREY, window, "square-open", 8),
+        (limits, GREY, "limit s̄ over all offsets", "diamond", 7),
+    ):
+        if label != window or known:
+            by_layer.append(Points(numbers, drawn_values, shade, label, symbol, size, hover="layer {x}: {y:.3f}"))
     downwards = Axis("layer", whole=True, range=(min(numbers) - 0.5, max(numbers) + 0.5), grid=False)
     over_offsets = Panel("symmetry s(Δ)", series, across, Axis("symmetry s(Δ)"), _note(curves.model, stack))
     return over_offsets, Panel("symmetry by layer", by_layer, downwards, Axis("symmetry"))
@@ -217,15 +212,12 @@ def frequency_figure(frequencies: pl.DataFrame) -> Drawing:
     return rotary_figure(frequencies, ())
 
 
-def offset_figure(curves: OffsetCurves) -> Drawing:
-    """Draw s(Δ) over offsets (left), and s(0), the average over the window and the limit of each layer (right)."""
-    return rotary_figure(None, [curves])
-
-
 def rotary_figure(frequencies: pl.DataFrame | None, curves: Sequence[OffsetCurves]) -> Drawing:
-    """Draw the panels of `frequency_figure` and `offset_figure`, those of one model and stack below each other."""
+    """Draw the panels of `frequency_figure`, and of the curves s(Δ) over offsets (left) and, for each layer, s(0), the
+    average over the window and the limit (right); those of one model and stack below each other.
+    """
     rows: dict[tuple[str, str], list[Panel]] = {}
-    for energies in _parts(frequencies):
+    for energies in _energies(frequencies):
         rows.setdefault(energies.key, []).extend((energies.curves(every_head=True), energies.heatmap()))
     for model, stack, layers in _curves(curves):
         panels = _offset_panels(model, layers, np.arange(len(model.offsets)))
@@ -234,10 +226,12 @@ def rotary_figure(frequencies: pl.DataFrame | None, curves: Sequence[OffsetCurve
     return drawn(Figure(every, 2, (1.15, 1), size=(PAGE, _HEIGHT * len(every) / 2), legend="inside"))
 
 
-def _parts(frequencies: pl.DataFrame | None) -> list[_Energies]:
-    if frequencies is None or not frequencies.height:
+def _energies(frequencies: pl.DataFrame | None) -> list[_Energies]:
+    """Return the energies of each stack of each model."""
+    if frequencies is None:
         return []
-    return [_Energies(part) for part in frequencies.partition_by("model", "stack", maintain_order=True)]
+    parts = frequencies.group_by("model", "stack", maintain_order=True)
+    return [_Energies(key, part) for key, part in parts]
 
 
 def _curves(curves: Sequence[OffsetCurves]) -> list[tuple[OffsetCurves, str, list[OffsetCurve]]]:
@@ -267,9 +261,7 @@ _OFFSET_READING = (
 )
 
 
-def rotary_section(
-    frequencies: pl.DataFrame | None, curves: Sequence[OffsetCurves] = (), *, id: str = "rotary"
-) -> Section:
+def rotary_section(frequencies: pl.DataFrame | None, curves: Sequence[OffsetCurves] = ()) -> Section:
     """Return the energy of rotary pairs against their frequency, and s(Δ) by offset and by layer.
 
     frequencies: columns as in `ScoreTable.frequencies`; None or empty: nothing is known about them
@@ -279,13 +271,13 @@ def rotary_section(
     ()
     """
     figures: list[PageFigure] = []
-    for energies in _parts(frequencies):
-        figures += _energy_figures(energies, f"{id}-{len(figures) + 1}")
+    for energies in _energies(frequencies):
+        figures += _energy_figures(energies, f"rotary-{len(figures) + 1}")
     count = len(figures)
-    for model, _, layers in _curves(curves):
-        figures += _offset_figures(model, layers, f"{id}-{len(figures) + 1}")
+    for model, stack, layers in _curves(curves):
+        figures += _offset_figures(model, stack, layers, f"rotary-{len(figures) + 1}")
     reading = _FREQUENCY_READING * (count > 0) + _OFFSET_READING * (len(figures) > count)
-    return Section(id, "Rotary frequencies", reading.strip(), tuple(figures))
+    return Section("rotary", "Rotary frequencies", reading.strip(), tuple(figures))
 
 
 def _energy_figures(energies: _Energies, id: str) -> list[PageFigure]:
@@ -295,47 +287,47 @@ def _energy_figures(energies: _Energies, id: str) -> list[PageFigure]:
         for panel in (energies.curves(every_head=False), energies.heatmap())
     )
     quantiles = {"5%": 0.05, "25%": 0.25, "median": 0.5, "75%": 0.75, "95%": 0.95}
-    rows = [
+    shares = [
         {"heads": len(own), "frequency": frequency} | dict(zip(quantiles, levels, strict=True))
         for frequencies, own in energies.kinds()
         for frequency, levels in zip(frequencies, np.quantile(own, [*quantiles.values()], axis=0).T, strict=True)
     ]
-    pairs = {"head": energies.labels} | {f"pair {pair}": rounded(row) for pair, row in enumerate(values.T)}
+    pairs = [
+        {"head": label} | {f"pair {pair}": energy for pair, energy in enumerate(row)}
+        for label, row in zip(energies.labels, values, strict=True)
+    ]
     height = min(460, max(180, 3 * len(values)))
     label = f"Share of energy against rotary frequency of the heads of {name}."
     other = f"Share of energy of each pair of {name}, a row per head."
     return [
-        PageFigure(f"{id}-energy", label, Figure([curves], height=300), columns(rows)),
+        PageFigure(f"{id}-energy", label, Figure([curves], height=300), shares),
         PageFigure(f"{id}-heads", other, Figure([heads], height=height), pairs),
     ]
 
 
-def _offset_figures(curves: OffsetCurves, layers: list[OffsetCurve], id: str) -> list[PageFigure]:
-    name, chosen = short_name(curves.model), _chosen_offsets(len(curves.offsets))
-    title = stack_name(curves.model, layers[0].stack)
+def _offset_figures(curves: OffsetCurves, stack: str, layers: list[OffsetCurve], id: str) -> list[PageFigure]:
+    chosen = np.arange(last := len(curves.offsets))
+    if last > _DRAWN:  # all small offsets, then at distances that grow
+        later = np.rint(np.geomspace(_EXACT, last - 1, _DRAWN - _EXACT)).astype(np.int64)
+        chosen = np.unique(np.concatenate([chosen[:_EXACT], later]))
+    name, title = short_name(curves.model), stack_name(curves.model, stack)
     over_offsets, by_layer = (replace(panel, title=title) for panel in _offset_panels(curves, layers, chosen))
-    table = {"offset": curves.offsets[chosen].astype(int).tolist()}
-    table |= {f"layer {layer.layer}": rounded(layer.symmetry[chosen]) for layer in layers}
-    rows = (
+    offsets = [
+        {"offset": int(curves.offsets[at])} | {f"layer {layer.layer}": layer.symmetry[at] for layer in layers}
+        for at in chosen
+    ]
+    averages = [
         {
             "layer": layer.layer,
-            "symmetry at offset 0": float(layer.symmetry[0]),
+            "symmetry at offset 0": layer.symmetry[0],
             "window average": layer.window_average,
             "limit": layer.limit,
         }
         for layer in layers
-    )
+    ]
     label = f"Symmetry over the offset between two tokens of {name}."
     other = f"Symmetry at offset 0, over the window and in the limit, of each layer of {name}."
     return [
-        PageFigure(f"{id}-offsets", label, Figure([over_offsets], height=320), table),
-        PageFigure(f"{id}-layers", other, Figure([by_layer], height=280), columns(rows)),
+        PageFigure(f"{id}-offsets", label, Figure([over_offsets], height=320), offsets),
+        PageFigure(f"{id}-layers", other, Figure([by_layer], height=280), averages),
     ]
-
-
-def _chosen_offsets(count: int) -> Ints:
-    """Return the positions of the offsets on a page: all small ones, then at distances that grow."""
-    if count <= _DRAWN:
-        return np.arange(count)
-    later = np.geomspace(_EXACT, count - 1, _DRAWN - _EXACT)
-    return np.unique(np.concatenate([np.arange(_EXACT), np.rint(later).astype(np.int64)]))

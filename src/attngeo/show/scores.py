@@ -9,8 +9,7 @@ maps_section      every score as a layer × head map
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping
 from textwrap import wrap
 from typing import TYPE_CHECKING
 
@@ -31,22 +30,32 @@ from attngeo.charts import (
     Panel,
     Points,
     Series,
-    colour_limit,
     distinct_colours,
     stack_colour,
 )
 from attngeo.io.names import short_name
 from attngeo.show.matplotlib import drawn
-from attngeo.show.page.section import PageFigure, Section, columns, stack_name
-from attngeo.show.tables import aligned, cells, is_numeric, padded, without_empty_columns
-from attngeo.show.terminal import PLAIN, STRONG, Terminal, bar, colour
+from attngeo.show.page import PageFigure, Section, stack_name
+from attngeo.show.tables import (
+    PLAIN,
+    STRONG,
+    Terminal,
+    aligned,
+    bar,
+    cells,
+    colour,
+    is_numeric,
+    padded,
+    without_empty_columns,
+)
+from attngeo.weights.scoring.score_table import head_nulls, layer_nulls
+from attngeo.weights.scoring.verdict import verdicts
 
 if TYPE_CHECKING:
     import polars as pl
     from matplotlib.figure import Figure as Drawing
 
-    from attngeo.weights.scoring.score_table import LayerNulls
-    from attngeo.weights.scoring.verdict import Verdict
+    from attngeo.weights.scoring.score_table import NullLevel, ScoreTable
 
 SCORE_LEGEND = (
     "symmetry: 1 for a symmetric form, −1 for a skew-symmetric one, 1/d on average for random weights",
@@ -89,7 +98,7 @@ def legend(titles: Collection[str]) -> list[str]:
 
 _SCORES = ("symmetry", "directionality")
 _MEDIANS = ("symmetry", "symmetry_rope", "directionality", "dominance")
-_BARS = ("symmetry", "symmetry_rope", "directionality")  # scores between −1 and 1
+_BARS = _MEDIANS[:3]  # scores between −1 and 1
 
 # Column → its title and its rank; a table that is too wide loses the columns of the highest rank first.
 _COLUMNS = {
@@ -106,29 +115,24 @@ _COLUMNS = {
     "dominance": ("dominance", 2),
     "dominance_z": ("z", 3),
 }
+# Columns that stand above or below a table, also where all others are printed.
+_ABOVE = ("model", "stack", "population", "published_model", "caution")
 
 
-def score_report(
-    frame: pl.DataFrame,
-    summary: pl.DataFrame,
-    verdicts: Sequence[Verdict],
-    terminal: Terminal = PLAIN,
-    every_column: bool = False,
-) -> str:
-    """Return the rows, the verdict and the medians of each model and stack, then what the columns mean.
+def score_report(table: ScoreTable, frame: pl.DataFrame, terminal: Terminal = PLAIN, every_column: bool = False) -> str:
+    """Return rows, the verdict and the medians of each model and stack, then what the columns mean.
 
-    frame:        columns as in `ScoreTable.frame`, optionally with those that `compare_with_published` adds
-    summary:      as `ScoreTable.summary` returns it
-    verdicts:     as `verdicts` returns them
+    table:        which the verdicts and the medians are about
+    frame:        the rows of it to print, optionally with the columns that `compare_with_published` adds
     terminal:     less important columns are left out where a row would be wider
     every_column: print all columns under their own names, however wide
     """
     sections: list[str] = []
     titles: set[str] = set()
-    sentences = {(verdict.model, verdict.stack): verdict.sentence for verdict in verdicts}
-    for part in frame.partition_by("model", "stack", maintain_order=True):
-        model, stack = part.select("model", "stack").row(0)
-        shown = _all_columns(part) if every_column else _fitting_columns(part, terminal)
+    sentences = {(one.model, one.stack): one.sentence for one in verdicts(table.frame, table.model_types)}
+    summary = table.summary()
+    for (model, stack), part in frame.group_by("model", "stack", maintain_order=True):
+        shown = without_empty_columns(part).drop(_ABOVE, strict=False) if every_column else _fitting(part, terminal)
         titles |= set(shown.columns if every_column else (_COLUMNS[name][0] for name in shown.columns))
         verdict = [terminal.paint(line, STRONG) for line in wrap(sentences.get((model, stack), ""), terminal.width)]
         medians = _median_lines(summary.filter(summary["model"] == model, summary["stack"] == stack), terminal.width)
@@ -181,8 +185,9 @@ def _median_lines(summary: pl.DataFrame, width: int) -> list[str]:
     while scores:
         rows = [["median [quartiles]", *scores]]
         for row in summary.iter_rows(named=True):
-            quartiles = (_quartiles(*(row[f"{score}_{part}"] for part in ("median", "q25", "q75"))) for score in scores)
-            rows.append([f"{row['count']} {row['level']}{'s' if row['count'] > 1 else ''}", *quartiles])
+            parts = [[row[f"{score}_{part}"] for part in ("median", "q25", "q75")] for score in scores]
+            texts = ("-" if None in part else "{:6.3f} [{:6.3f}, {:6.3f}]".format(*part) for part in parts)
+            rows.append([f"{row['count']} {row['level']}{'s' * (row['count'] > 1)}", *texts])
         lines = aligned(rows, right=[False] * len(rows[0]))
         if max(map(len, lines)) <= width:
             return lines
@@ -190,16 +195,7 @@ def _median_lines(summary: pl.DataFrame, width: int) -> list[str]:
     return []
 
 
-def _quartiles(median: float | None, low: float | None, high: float | None) -> str:
-    return "-" if median is None else f"{median:6.3f} [{low:6.3f}, {high:6.3f}]"
-
-
-def _all_columns(part: pl.DataFrame) -> pl.DataFrame:
-    """Return all columns with values; model and stack stand above the table, `--published` repeats its notes."""
-    return without_empty_columns(part).drop("model", "stack", "population", "published_model", "caution", strict=False)
-
-
-def _fitting_columns(part: pl.DataFrame, terminal: Terminal) -> pl.DataFrame:
+def _fitting(part: pl.DataFrame, terminal: Terminal) -> pl.DataFrame:
     """Return the columns to show: those with values, less the least important ones until the rows fit the terminal."""
     part = without_empty_columns(part.select(name for name in _COLUMNS if name in part.columns))
     for rank in (3, 2, 1):
@@ -259,58 +255,72 @@ def _notes(part: pl.DataFrame, every_column: bool) -> list[str]:
 
 _NOTES = {"symmetry": "1 symmetric, −1 skew", "directionality": "below 0 columns dominate, above 0 rows"}
 _DASHES = ("-", "--", ":")  # the next one when all colours are used
-_LAYERS_NULL, _HEADS_NULL = "random layers: mean, 95%", "random heads: 95%"
 _KEY = (
     Line((), (), GREY, "layer", symbol="circle", group="layers"),
     Points((), (), GREY, "single heads", size=5, group="heads"),
 )
+# Column, or what its name ends with → how it is called
+_NAMES = {
+    "self_attending": "self-attending",
+    "rank_symmetric": "effective rank, symmetric part",
+    "rank_skew": "effective rank, skew part",
+    "max_logit": "largest |attention logit|",
+}
+_ENDINGS = {
+    "_rope": " over all offsets",
+    "_z": ", z",
+    "_p": ", p-value",
+    "_repaired": ", re-paired null",
+    "_folded": ", norm folded in",
+}
 
 
-@dataclass(frozen=True)
-class _Stack:
-    """One stack of one model, and how it is drawn."""
+def score_name(column: str) -> str:
+    """Return how a column of a score table is called in figures.
 
-    rows: pl.DataFrame
-    colour: str
-    dash: str = "-"
-    step: float = 1.0  # distance on the x axis from one layer to the next; layer 0 is at 0
+    >>> score_name("directionality_rope_p")
+    'directionality over all offsets, p-value'
+    """
+    for ending, words in _ENDINGS.items():
+        if column.endswith(ending):
+            return score_name(column.removesuffix(ending)) + words
+    return _NAMES.get(column, column)
 
-    @property
-    def key(self) -> tuple[str, str]:
-        """Model and stack."""
-        return self.rows["model"][0], self.rows["stack"][0]
 
-    def series(self, score: str, label: str = "") -> list[Series]:
-        """Return the heads as dots, those of a layer side by side, and the layers as a line."""
-        import polars as pl
+def _series(
+    rows: pl.DataFrame, score: str, colour: str, label: str = "", dash: str = "-", step: float = 1.0
+) -> list[Series]:
+    """Return the heads of a stack as dots, those of a layer side by side, and its layers as a line.
 
-        rows = self.rows.drop_nulls(score).sort("layer", "head")
-        layers, heads = rows.filter(pl.col("head").is_null()), rows.drop_nulls("head")
-        count = int(heads["head"].max() or 0) + 1  # type: ignore[arg-type]
-        beside = ((heads["head"] + 0.5) / count - 0.5) * 0.7
-        dots = Points(
-            ((heads["layer"] + beside) * self.step).to_list(),
-            heads[score].to_list(),
-            self.colour,
-            size=6,
-            opacity=0.6,
-            hover="{name}: {y:.3f}{detail}",
-            names=[f"L{layer}H{head}" for layer, head in heads.select("layer", "head").rows()],
-            details=_z_texts(heads, score),
-            group="heads",
-        )
-        line = Line(
-            (layers["layer"] * self.step).to_list(),
-            layers[score].to_list(),
-            self.colour,
-            label,
-            dash=self.dash,
-            symbol="circle",
-            hover="layer {x}: {y:.3f}{detail}",
-            details=_z_texts(layers, score),
-            group="" if label else "layers",
-        )
-        return [dots, line] if heads.height else [line]
+    step: distance on the x axis from one layer to the next; layer 0 is at 0
+    """
+    rows = rows.drop_nulls(score).sort("layer", "head")
+    layers, heads = rows.filter(rows["head"].is_null()), rows.drop_nulls("head")
+    count = int(heads["head"].max() or 0) + 1  # type: ignore[arg-type]
+    beside = ((heads["head"] + 0.5) / count - 0.5) * 0.7
+    dots = Points(
+        ((heads["layer"] + beside) * step).to_list(),
+        heads[score].to_list(),
+        colour,
+        size=6,
+        opacity=0.6,
+        hover="{name}: {y:.3f}{detail}",
+        names=[f"L{layer}H{head}" for layer, head in heads.select("layer", "head").rows()],
+        details=_z_texts(heads, score),
+        group="heads",
+    )
+    line = Line(
+        (layers["layer"] * step).to_list(),
+        layers[score].to_list(),
+        colour,
+        label,
+        dash=dash,
+        symbol="circle",
+        hover="layer {x}: {y:.3f}{detail}",
+        details=_z_texts(layers, score),
+        group="" if label else "layers",
+    )
+    return [dots, line] if heads.height else [line]
 
 
 def _z_texts(rows: pl.DataFrame, score: str) -> list[str]:
@@ -318,47 +328,49 @@ def _z_texts(rows: pl.DataFrame, score: str) -> list[str]:
     return ["" if z is None else f", z {z:.1f}" for z in rows[f"{score}_z"].to_list()]
 
 
-def _chance(score: str, stacks: Iterable[_Stack], layers: LayerNulls, heads: LayerNulls) -> list[Series]:
+def _chance(
+    score: str, layers: Iterable[Mapping[str, NullLevel]], heads: Iterable[Mapping[str, NullLevel]]
+) -> list[Series]:
     """Return each null of the layers as a band around its mean, and the ends of that of the heads as dotted lines."""
-    keys = [stack.key for stack in stacks]
-    of_heads = [stack.key for stack in stacks if stack.rows["head"].null_count() < stack.rows.height]
     found: list[Series] = []
-    for level in dict.fromkeys(layers[key][score] for key in keys if score in layers.get(key, {})):
-        found.append(Level(level.mean, 1.96 * (level.std or 0.0), label=_LAYERS_NULL, group="layer null"))
-    for level in dict.fromkeys(heads[key][score] for key in of_heads if score in heads.get(key, {})):
+    for level in dict.fromkeys(levels[score] for levels in layers if score in levels):
+        margin = 1.96 * (level.std or 0.0)
+        found.append(Level(level.mean, margin, label="random layers: mean, 95%", group="layer null"))
+    for level in dict.fromkeys(levels[score] for levels in heads if score in levels):
         ends = (level.mean - 1.96 * level.std, level.mean + 1.96 * level.std) if level.std else ()
-        found += [Level(end, dash=":", label=_HEADS_NULL, group="head null") for end in ends]
+        found += [Level(end, dash=":", label="random heads: 95%", group="head null") for end in ends]
     return found
 
 
-def score_panels(frame: pl.DataFrame, layers: LayerNulls, heads: LayerNulls) -> list[Panel]:
+def score_panels(frame: pl.DataFrame) -> list[Panel]:
     """Return a panel for symmetry and one for directionality, each with all models and stacks."""
     parts = frame.partition_by("model", "stack", maintain_order=True)
+    keys = [part.select("model", "stack").row(0) for part in parts]
     last = [int(part["layer"].max()) for part in parts]  # type: ignore[arg-type]
     relative = len(set(last)) > 1  # models of different depth are drawn over each other, from first layer to last
-    colours = distinct_colours([part["stack"][0] for part in parts])
-    stacks = [
-        _Stack(part, colours[at], _DASHES[at // len(COLOURS) % 3], 1 / max(last[at], 1) if relative else 1.0)
-        for at, part in enumerate(parts)
-    ]
+    colours = distinct_colours([stack for _, stack in keys])
     x = Axis("depth: first layer 0, last layer 1", grid=False) if relative else Axis("layer", whole=True, grid=False)
     panels = []
     for score, note in _NOTES.items():
         series: list[Series] = []
-        for stack in stacks:
-            series += stack.series(score, "  ".join(dict.fromkeys([short_name(stack.key[0]), stack.key[1]])))
-        panels.append(Panel(score, [*series, *_chance(score, stacks, layers, heads), _KEY[1]], x, note=note))
+        for at, (part, (model, stack)) in enumerate(zip(parts, keys, strict=True)):
+            label = "  ".join(dict.fromkeys([short_name(model), stack]))
+            step = 1 / max(last[at], 1) if relative else 1.0
+            series += _series(part, score, colours[at], label, _DASHES[at // len(COLOURS) % 3], step)
+        series += _chance(score, layer_nulls(frame).values(), head_nulls(frame).values())
+        panels.append(Panel(score, [*series, _KEY[1]], x, note=note))
     return panels
 
 
-def score_figure(frame: pl.DataFrame, nulls: LayerNulls, head_nulls: LayerNulls | None = None) -> Drawing:
+def score_figure(frame: pl.DataFrame) -> Drawing:
     """Draw the symmetry and the directionality of each layer (lines) and head (dots), one colour per model and stack.
 
-    frame:      columns as in `ScoreTable.frame`, of one or several models
-    nulls:      the null of the layers of each stack; its mean is a grey line, its central 95% a grey band
-    head_nulls: the null of the heads; its central 95% lies between dotted lines
+    frame: columns as in `ScoreTable.frame`, of one or several models
+
+    The mean of the null of the layers is a grey line, its central 95% a grey band; the central 95% of the null of the
+    heads lies between dotted lines.
     """
-    return drawn(Figure(score_panels(frame, nulls, head_nulls or {}), columns=2))
+    return drawn(Figure(score_panels(frame), columns=2))
 
 
 _SCORES_READING = (
@@ -371,53 +383,46 @@ _ROTARY_READING = (
     " Queries and keys of this model are rotated by their positions: “over all offsets” averages over all offsets "
     "(position of the key minus that of the query), the plain score is that at offset 0."
 )
-# Column → title
-TITLES = {
-    "symmetry": "symmetry",
-    "symmetry_rope": "symmetry over all offsets",
-    "directionality": "directionality",
-    "directionality_rope": "directionality over all offsets",
-}
 
 
-def scores_section(frame: pl.DataFrame, layers: LayerNulls, heads: LayerNulls, *, id: str = "scores") -> Section:
+def scores_section(frame: pl.DataFrame) -> Section:
     """Return a figure per score, with one panel per model and stack.
 
-    frame:  columns as in `ScoreTable.frame`
-    layers: the nulls of the layers, as `layer_nulls` returns them
-    heads:  the nulls of the heads, as `head_nulls` returns them
+    frame: columns as in `ScoreTable.frame`
 
-    >>> from attngeo.weights.scoring import head_nulls, layer_nulls
-    >>> frame = attngeo.score(attngeo.bundled("encoder")).frame
-    >>> section = scores_section(frame, layer_nulls(frame), head_nulls(frame))
+    >>> section = scores_section(attngeo.score(attngeo.bundled("encoder")).frame)
     >>> [figure.id for figure in section.figures]
     ['scores-symmetry', 'scores-directionality']
     """
-    shown = [score for score in TITLES if frame[score].null_count() < frame.height]
-    figures = tuple(_score_figure(frame, score, layers, heads, id) for score in shown)
+    scores = [name for kind in _SCORES for name in (kind, f"{kind}_rope")]
+    shown = [score for score in scores if frame[score].null_count() < frame.height]
     rotary = any(score.endswith("_rope") for score in shown)
-    return Section(id, "Scores by layer", _SCORES_READING + _ROTARY_READING * rotary, figures)
+    figures = tuple(_page_figure(frame, score) for score in shown)
+    return Section("scores", "Scores by layer", _SCORES_READING + _ROTARY_READING * rotary, figures)
 
 
-def _score_figure(frame: pl.DataFrame, score: str, layers: LayerNulls, heads: LayerNulls, id: str) -> PageFigure:
+def _page_figure(frame: pl.DataFrame, score: str) -> PageFigure:
     panels: list[Panel] = []
     rows, models = [], []
+    nulls = layer_nulls(frame), head_nulls(frame)
     for part in frame.partition_by("model", "stack", maintain_order=True):
         part = part.drop_nulls(score).sort("layer", "head")
         if part.height == 0:
             continue
-        stack = _Stack(part, stack_colour(part["stack"][0]))
+        model, stack = part.select("model", "stack").row(0)
+        layers, heads = (levels.get((model, stack), {}) for levels in nulls)
         x = Axis("layer", whole=True, range=(-0.5, int(part["layer"].max()) + 0.5))  # type: ignore[arg-type]
-        series = [*_chance(score, [stack], layers, heads), *stack.series(score), *(() if panels else _KEY)]
-        panels.append(Panel(stack_name(*stack.key), series, x, Axis(TITLES[score])))
-        models.append(short_name(stack.key[0]))
-        levels = [nulls.get(stack.key, {}).get(score) for nulls in (layers, heads)]
-        for row in part.select("model", "stack", "layer", "head", score, f"{score}_z").iter_rows(named=True):
-            level = levels[row["head"] is not None]
+        series = [*_chance(score, [layers], [heads]), *_series(part, score, stack_colour(stack))]
+        title = stack_name(model, stack)
+        panels.append(Panel(title, series if panels else [*series, *_KEY], x, Axis(score_name(score))))
+        models.append(short_name(model))
+        for row in part.select("model", "stack", "layer", "head", score, f"{score}_z").rows(named=True):
+            level = (layers if row["head"] is None else heads).get(score)
             rows.append(row | {"chance_mean": level and level.mean, "chance_std": level and level.std})
-    label = f"{TITLES[score].capitalize()} of each layer and head of {', '.join(models)}, with chance levels."
+    name = score_name(score)
+    label = f"{name.capitalize()} of each layer and head of {', '.join(models)}, with chance levels."
     chart = Figure(panels, columns=2 if len(panels) > 2 else 1, same="y")
-    return PageFigure(f"{id}-{score.replace('_', '-')}", label, chart, columns(rows))
+    return PageFigure(f"scores-{score.replace('_', '-')}", label, chart, rows)
 
 
 _MAPS_READING = (
@@ -428,35 +433,16 @@ _MAPS_READING = (
 _SCALES = "Each map has a colour scale of its own."
 _GAPS = "A cross marks a cell without a head."
 _UNDEFINED = "An empty cell is a head without a score, because its query, its key or their product is zero."
-# Column → name and whether it has a sign.
-_MAPS = {
-    "symmetry": ("symmetry", True),
-    "symmetry_rope": ("symmetry over all offsets", True),
-    "directionality": ("directionality", True),
-    "directionality_rope": ("directionality over all offsets", True),
-    "dominance": ("dominance", True),
-    "self_attending": ("self-attending", True),
-    "rank_symmetric": ("effective rank, symmetric part", False),
-    "rank_skew": ("effective rank, skew part", False),
-    "norm": ("norm", False),
-    "symmetry_z": ("symmetry, z", True),
-    "symmetry_rope_z": ("symmetry over all offsets, z", True),
-    "directionality_z": ("directionality, z", True),
-    "directionality_p": ("directionality, p-value", False),
-    "directionality_rope_z": ("directionality over all offsets, z", True),
-    "directionality_rope_p": ("directionality over all offsets, p-value", False),
-    "dominance_z": ("dominance, z", True),
-    "self_attending_z": ("self-attending, z", True),
-    "symmetry_repaired": ("symmetry, re-paired null", True),
-    "symmetry_rope_repaired": ("symmetry over all offsets, re-paired null", True),
-    "directionality_repaired": ("directionality, re-paired null", True),
-    "directionality_rope_repaired": ("directionality over all offsets, re-paired null", True),
-    "symmetry_folded": ("symmetry, norm folded in", True),
-    "directionality_folded": ("directionality, norm folded in", True),
-}
+# Columns in the order of the list: the scores, how far they are from chance, their controls.
+_COMPARED = ("symmetry", "symmetry_rope", "directionality", "directionality_rope", "dominance", "self_attending")
+_CONTROLS = (("_z", "_p"), ("_repaired",), ("_folded",))
+_MAPS = (
+    *(*_COMPARED, "rank_symmetric", "rank_skew", "norm"),
+    *(score + ending for endings in _CONTROLS for score in _COMPARED for ending in endings),
+)
 
 
-def maps_section(frame: pl.DataFrame, *, id: str = "maps") -> Section:
+def maps_section(frame: pl.DataFrame) -> Section:
     """Return one map per model and stack, with all scores that its heads have.
 
     frame: columns as in `ScoreTable.frame`
@@ -469,47 +455,50 @@ def maps_section(frame: pl.DataFrame, *, id: str = "maps") -> Section:
     figures, gaps = [], False
     for number, part in enumerate(parts, 1):
         model, stack = part.select("model", "stack").row(0)
-        shown = {score: _MAPS[score] for score in _MAPS if part[score].null_count() < part.height}
-        panel = map_panel(stack_name(model, stack), part, shown, Bar())
+        shown = [score for score in _MAPS if score in part.columns and part[score].null_count() < part.height]
+        panel = map_panel(stack_name(model, stack), part, {score: score_name(score) for score in shown})
         gaps |= not isinstance(panel.series[-1], Heatmap)
-        table = columns(part.select("model", "stack", "layer", "head", *shown).iter_rows(named=True))
+        rows = part.select("model", "stack", "layer", "head", *shown).rows(named=True)
         label = f"Scores of each head of {short_name(model)}, {stack}, as a layer by head map."
-        figures.append(PageFigure(f"{id}-{number}", label, map_figure(panel, choice=True), table))
+        figures.append(PageFigure(f"maps-{number}", label, map_figure(panel), rows))
     undefined = any(part["symmetry"].null_count() for part in parts)
     readings = [_MAPS_READING, *[_SCALES] * (len(parts) > 1), *[_GAPS] * gaps, *[_UNDEFINED] * undefined]
-    return Section(id, "Layer × head maps", " ".join(readings), tuple(figures))
+    return Section("maps", "Layer × head maps", " ".join(readings), tuple(figures))
 
 
-def map_figure(panel: Panel, choice: bool = False) -> Figure:
-    """Return a page's figure of a layer × head map, as high as it has layers."""
-    layers = len(panel.series[0].values)  # type: ignore[union-attr]
-    return Figure([panel], height=min(560, max(200, 22 * layers)), choice=choice)
+def map_figure(panel: Panel) -> Figure:
+    """Return a page's figure of layer × head maps, as high as there are layers, with a list to choose one from."""
+    maps = [series for series in panel.series if isinstance(series, Heatmap)]
+    return Figure([panel], height=min(560, max(200, 22 * len(maps[0].values))), choice=len(maps) > 1)
 
 
-def map_panel(title: str, rows: pl.DataFrame, scores: Mapping[str, tuple[str, bool]], bar: Bar | None) -> Panel:
+def map_panel(title: str, rows: pl.DataFrame, names: Mapping[str, str]) -> Panel:
     """Return columns of a table as layer × head maps, one over the other.
 
-    rows:   of heads, or of layers where there are no heads
-    scores: column → its name and whether it has a sign; the colours of such a score are symmetric about 0
+    rows:  of heads, or of layers where there are no heads
+    names: column → its name
 
-    Crosses mark the cells without a head; without them such a cell looks like a score of 0.
+    The colours of a score with a sign are symmetric about 0. Crosses mark the cells without a head; without them such a
+    cell looks like a score of 0.
     """
     rows = rows if rows["head"].null_count() == rows.height else rows.drop_nulls("head")
     layers, heads = rows["layer"].to_numpy(), rows["head"].fill_null(0).to_numpy()
     shape = int(layers.max()) + 1, int(heads.max()) + 1
-    names: list[list[str | None]] = [[None] * shape[1] for _ in range(shape[0])]
+    labels: list[list[str | None]] = [[None] * shape[1] for _ in range(shape[0])]
     for layer, head in zip(layers.tolist(), heads.tolist(), strict=True):
-        names[layer][head] = f"L{layer}H{head}"
+        labels[layer][head] = f"L{layer}H{head}"
     series: list[Series] = []
-    for column, (name, signed) in scores.items():
+    for column, name in names.items():
         values: Floats = np.full(shape, np.nan)
         values[layers, heads] = rows[column].cast(float).fill_null(np.nan).to_numpy()
-        top = colour_limit(values)
-        low = -top if signed else float(values[np.isfinite(values)].min(initial=0.0))
-        colours = DIVERGING if signed else SEQUENTIAL
-        hover = "{name}: {z:.4~g}"
-        series.append(Heatmap(values, (low, top), colours, name, bar, gap=True, hover=hover, names=names))
-    gaps = [(head, layer) for layer, row in enumerate(names) for head, name in enumerate(row) if name is None]
+        known = values[np.isfinite(values)]
+        top = float(np.abs(known).max(initial=0.0)) or 1.0  # so that the colours still say where 0 is
+        limits, colours = (-top, top), DIVERGING
+        if column.startswith(("rank", "norm")) or column.endswith("_p") or column == "change":  # without a sign
+            limits, colours = (float(known.min(initial=0.0)), top), SEQUENTIAL
+        style = {"bar": Bar(), "gap": True, "hover": "{name}: {z:.4~g}", "names": labels}
+        series.append(Heatmap(values, limits, colours, name, **style))  # type: ignore[arg-type]
+    gaps = [(head, layer) for layer, row in enumerate(labels) for head, name in enumerate(row) if name is None]
     if gaps:
         x, y = zip(*gaps, strict=True)
         series.append(Points(x, y, GREY, symbol="x", size=5, hover="no head"))

@@ -1,10 +1,16 @@
-"""A data frame as text: aligned columns to read, JSON and CSV with all digits, Markdown and LaTeX to paste."""
+"""Tables as text: aligned columns to read, JSON and CSV with all digits, Markdown and LaTeX to paste.
+
+`encode` writes a data frame in one of these forms. `Terminal` says what a terminal can show: its width, and whether
+scores get bars and colours.
+"""
 
 from __future__ import annotations
 
 import io
 import json
 from collections.abc import Sequence
+from dataclasses import dataclass
+from textwrap import wrap
 from typing import TYPE_CHECKING
 
 from attngeo.errors import InputError
@@ -12,58 +18,47 @@ from attngeo.errors import InputError
 if TYPE_CHECKING:
     import polars as pl
 
+Rows = Sequence[Sequence[str]]  # the cells of a table, its titles first
+
 _LATEX = str.maketrans({c: f"\\{c}" for c in "&%$#_{}"} | {"~": r"\textasciitilde{}", "^": r"\textasciicircum{}"})
 
 
 def encode(frame: pl.DataFrame, form: str) -> bytes:
-    """Return the content of a file as a table, json, csv, parquet, latex or markdown; all but parquet are text."""
+    """Return the content of a file as a table, json, csv, parquet, latex or markdown; all but parquet are text.
+
+    JSON is an array of objects, one row per line. The forms for people leave out columns that are empty.
+    """
     if form == "parquet":
         buffer = io.BytesIO()
         frame.write_parquet(buffer)
         return buffer.getvalue()
-    return {"table": as_text, "json": as_json, "csv": as_csv, "latex": as_latex, "markdown": as_markdown}[form](
-        frame
-    ).encode()
-
-
-def as_json(frame: pl.DataFrame) -> str:
-    """Return an array of objects, one row per line, with the column names as keys."""
-    rows = (json.dumps(row, ensure_ascii=False, allow_nan=False) for row in frame.iter_rows(named=True))
-    try:
-        return "[\n" + ",\n".join(rows) + "\n]\n"
-    except ValueError:
-        raise InputError("the table has a NaN or an infinite number, JSON cannot; choose another format") from None
-
-
-def as_csv(frame: pl.DataFrame) -> str:
-    """Return comma-separated values; a null is an empty field."""
-    return frame.write_csv()
-
-
-def as_text(frame: pl.DataFrame) -> str:
-    """Return aligned columns, numbers to the right, without the columns that are empty."""
+    if form == "csv":
+        return frame.write_csv().encode()
+    if form == "json":
+        rows = (json.dumps(row, ensure_ascii=False, allow_nan=False) for row in frame.iter_rows(named=True))
+        try:
+            return ("[\n" + ",\n".join(rows) + "\n]\n").encode()
+        except ValueError:
+            raise InputError("the table has a NaN or an infinite number, JSON cannot; choose another format") from None
     frame = without_empty_columns(frame)
-    return "\n".join(aligned([frame.columns, *cells(frame)], right=is_numeric(frame))) + "\n"
+    lines = {"table": aligned, "latex": _latex, "markdown": _markdown}[form]
+    return ("\n".join(lines([frame.columns, *cells(frame)], is_numeric(frame))) + "\n").encode()
 
 
-def as_markdown(frame: pl.DataFrame) -> str:
-    """Return a pipe table without the columns that are empty."""
-    frame = without_empty_columns(frame)
-    rule = ["---:" if right else ":---" for right in is_numeric(frame)]
-    body = [[cell.replace("|", r"\|") for cell in row] for row in cells(frame)]
-    return "".join(f"| {' | '.join(row)} |\n" for row in [frame.columns, rule, *body])
+def _markdown(rows: Rows, right: Sequence[bool]) -> list[str]:
+    """Return the lines of a pipe table."""
+    head, *body = [[cell.replace("|", r"\|") for cell in row] for row in rows]
+    rule = ["---:" if numeric else ":---" for numeric in right]
+    return [f"| {' | '.join(row)} |" for row in (head, rule, *body)]
 
 
-def as_latex(frame: pl.DataFrame) -> str:
-    """Return a `tabular` with the rules of booktabs, without the columns that are empty."""
-    frame = without_empty_columns(frame)
-    spec = "".join("r" if right else "l" for right in is_numeric(frame))
+def _latex(rows: Rows, right: Sequence[bool]) -> list[str]:
+    """Return the lines of a `tabular` with the rules of booktabs."""
+    spec = "".join("r" if numeric else "l" for numeric in right)
     head, *body = (
-        " & ".join(cell.replace("\\", r"\textbackslash ").translate(_LATEX) for cell in row) + r" \\"
-        for row in [frame.columns, *cells(frame)]
+        " & ".join(cell.replace("\\", r"\textbackslash ").translate(_LATEX) for cell in row) + r" \\" for row in rows
     )
-    lines = [rf"\begin{{tabular}}{{{spec}}}", r"\toprule", head, r"\midrule", *body, r"\bottomrule", r"\end{tabular}"]
-    return "\n".join(lines) + "\n"
+    return [rf"\begin{{tabular}}{{{spec}}}", r"\toprule", head, r"\midrule", *body, r"\bottomrule", r"\end{tabular}"]
 
 
 def without_empty_columns(frame: pl.DataFrame) -> pl.DataFrame:
@@ -95,7 +90,7 @@ def cell(column: str, value: object) -> str:
     return str(value)
 
 
-def aligned(rows: Sequence[Sequence[str]], right: Sequence[bool]) -> list[str]:
+def aligned(rows: Rows, right: Sequence[bool]) -> list[str]:
     """Return rows as lines of columns of equal width, two spaces apart; `right` says which are aligned to the right.
 
     >>> aligned([["layer", "model"], ["0", "a"]], right=[True, False])
@@ -104,7 +99,82 @@ def aligned(rows: Sequence[Sequence[str]], right: Sequence[bool]) -> list[str]:
     return ["  ".join(row).rstrip() for row in padded(rows, right)]
 
 
-def padded(rows: Sequence[Sequence[str]], right: Sequence[bool]) -> list[list[str]]:
+def padded(rows: Rows, right: Sequence[bool]) -> list[list[str]]:
     """Return rows with the cells of each column padded to one width; `right` says which are aligned to the right."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [[c.rjust(w) if r else c.ljust(w) for c, w, r in zip(row, widths, right, strict=True)] for row in rows]
+
+
+# ---- terminals
+
+WIDTH = 100  # characters that a table has at most
+BAR = 6  # characters of a full bar
+
+# Escape sequences: cyan, yellow, faint, bold. Cyan and yellow are told apart with every kind of colour vision.
+ABOVE, BELOW, FAINT, STRONG, _END = "\x1b[36m", "\x1b[33m", "\x1b[2m", "\x1b[1m", "\x1b[0m"
+
+_EIGHTHS = " ▏▎▍▌▋▊▉"
+
+
+@dataclass(frozen=True)
+class Terminal:
+    """How text is to be printed; by default plain, as for a file or a pipe."""
+
+    width: int = WIDTH
+    bars: bool = False
+    colours: bool = False
+
+    def paint(self, text: str, code: str) -> str:
+        """Return text in the colour of an escape sequence, or as it is where there are no colours."""
+        return f"{code}{text}{_END}" if self.colours and code and text.strip() else text
+
+
+PLAIN = Terminal()
+
+
+def folded(text: str, width: int) -> str:
+    """Return text with the sentences that are wider than `width` broken at words; rows of tables stay whole.
+
+    A row has two spaces between its cells. Coloured lines were fitted by whoever coloured them.
+
+    >>> print(folded("z: standard deviations above the mean\\nlayer  symmetry  directionality  dominance", 30))
+    z: standard deviations above
+    the mean
+    layer  symmetry  directionality  dominance
+    """
+    lines = []
+    for line in text.split("\n"):
+        words = line.lstrip(" ")
+        if len(line) <= width or "  " in words or "\x1b" in line:
+            lines.append(line)
+        else:
+            indent = " " * (len(line) - len(words))
+            lines += wrap(
+                words,
+                width,
+                initial_indent=indent,
+                subsequent_indent=indent,
+                break_long_words=False,
+                break_on_hyphens=False,
+            )
+    return "\n".join(lines)
+
+
+def bar(value: float | None) -> str:
+    """Return a bar whose length is |value| of `BAR` characters, to an eighth of a character.
+
+    >>> [bar(0.5), bar(-1), bar(0.02), bar(None)]
+    ['███   ', '██████', '▏     ', '      ']
+    """
+    eighths = round(min(abs(value or 0), 1) * BAR * 8)
+    whole, rest = divmod(eighths, 8)
+    return ("█" * whole + (_EIGHTHS[rest] if rest else "")).ljust(BAR)
+
+
+def colour(value: float | None, z: float | None) -> str:
+    """Return the colour of a score: one above 0, another below, faint within two standard deviations of chance."""
+    if value is None:
+        return ""
+    if z is not None and abs(z) < 2:
+        return FAINT
+    return ABOVE if value > 0 else BELOW

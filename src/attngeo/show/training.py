@@ -6,7 +6,7 @@ training_section   losses, and the median and the range of the layers, of severa
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import TYPE_CHECKING, Any
@@ -15,6 +15,7 @@ from attngeo.charts import (
     COLOURS,
     COLUMN,
     PAGE,
+    SEQUENTIAL,
     Axis,
     Band,
     Bar,
@@ -25,12 +26,12 @@ from attngeo.charts import (
     Points,
     Series,
     distinct_colours,
-    shade,
 )
 from attngeo.errors import InputError
 from attngeo.io.names import short_name
 from attngeo.show.matplotlib import drawn
-from attngeo.show.page.section import PageFigure, Section, columns
+from attngeo.show.page import PageFigure, Section
+from attngeo.show.scores import score_name
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Drawing
@@ -43,21 +44,15 @@ _PANELS = {
     "directionality": "below 0 columns dominate",
     "max_logit": "largest |attention logit|",
 }
-# Key of a record → title
-_SCORES = {
-    "symmetry": "symmetry",
-    "symmetry_rope": "symmetry over all offsets",
-    "directionality": "directionality",
-    "dominance": "dominance",
-    "self_attending": "self-attending",
-    "max_logit": "largest |attention logit|",
-}
-_LOSSES = {"eval_loss": "held-out loss", "loss": "training loss"}
+_SCORES = ("symmetry", "symmetry_rope", "directionality", "dominance", "self_attending", "max_logit")
+_LOSSES = {"eval_loss": "held-out loss", "loss": "training loss"}  # key of a record → title
 _DASHES = ("-", "--", ":", "-.")
 _READING = (
     "Each curve belongs to one run. Of the scores, the line is the median layer and the band reaches from the "
     "lowest to the highest layer; thin lines are single layers where there is only one run."
 )
+
+Curves = dict[int, list[tuple[int, float | None]]]  # layer → its steps and scores; one that was not measured is None
 
 
 @dataclass(frozen=True)
@@ -67,32 +62,17 @@ class _Run:
     name: str
     stack: str  # "" where records do not name it
     records: Sequence[Record]
-    colour: str = ""
+    colour: str = COLOURS[0]
     dash: str = "-"
 
-    @property
-    def layers(self) -> list[int]:
-        """The numbers of the layers."""
-        found = (zip(*_layers(record), strict=True) for record in self.records)
-        return sorted({number for layers in found for stack, number in layers if stack == self.stack})
-
-    def points(self, score: str, number: int) -> list[tuple[int, float | None]]:
-        """Return step and score of one layer; a value that was not measured is None."""
-        found = []
+    def curves(self, score: str) -> Curves:
+        """Return the curve of a score of each layer."""
+        found: Curves = {}
         for record in self.records:
-            layers = list(zip(*_layers(record), strict=True))
-            if record.get(score) and (self.stack, number) in layers:
-                found.append((record["step"], record[score][layers.index((self.stack, number))]))
-        return found
-
-    def values(self, score: str) -> list[tuple[int, list[float]]]:
-        """Return the steps at which a score was measured, with the values of all layers that have one."""
-        found: dict[int, list[float]] = {}
-        for number in self.layers:
-            for step, value in self.points(score, number):
-                if value is not None:
-                    found.setdefault(step, []).append(value)
-        return sorted(found.items())
+            for stack, number, value in zip(*_layers(record), record.get(score) or (), strict=False):
+                if stack == self.stack:
+                    found.setdefault(number, []).append((record["step"], value))
+        return dict(sorted(found.items()))
 
 
 def _layers(record: Record) -> tuple[Sequence[str], Sequence[int]]:
@@ -111,6 +91,9 @@ def training_figure(records: Sequence[Record]) -> Drawing:
     records: as `attngeo.Monitor`, `attngeo track` or `attngeo pretrain` write them. The largest attention logits are
     drawn too where they were measured.
     """
+    from matplotlib import colormaps
+    from matplotlib.colors import to_hex
+
     records = [record for record in records if record.get("symmetry")]
     if not records:
         raise InputError("records: none contains scores, so there is nothing to draw")
@@ -118,19 +101,17 @@ def training_figure(records: Sequence[Record]) -> Drawing:
     panels = []
     for stack in (stacks := _stacks(records)):
         run = _Run("", stack, records)
-        numbers = run.layers
-        span = max(numbers[-1] - numbers[0], 1) / 0.92  # without the yellow end, which is faint on white
-        bar = Bar("layer", whole=True)
+        numbers = list(run.curves("symmetry"))
+        first, span = numbers[0], max(numbers[-1] - numbers[0], 1) / 0.92  # without the yellow end, faint on white
         for name in names:
             series: list[Series] = [Level(0)] if name == "directionality" else []
-            for number in numbers:
-                steps, values = zip(*run.points(name, number), strict=True) if run.points(name, number) else ((), ())
+            for number, points in run.curves(name).items():
+                steps, values = zip(*points, strict=True)
+                colour = to_hex(colormaps[SEQUENTIAL]((number - first) / span))
                 symbol = "circle" if len(steps) < 20 else ""
-                colour = shade((number - numbers[0]) / span)
                 series.append(Line(steps, values, colour, width=1.8, symbol=symbol, size=5.5))
             if name == names[-1]:
-                limits = (numbers[0], numbers[0] + span)
-                series.append(Points((), (), shade=(), limits=limits, bar=bar))
+                series.append(Points((), (), shade=(), limits=(first, first + span), bar=Bar("layer", whole=True)))
             title = f"{stack} {name}".strip().replace("_", " ")
             panels.append(Panel(title, series, Axis("step", whole=True), note=_PANELS[name]))
     size = (COLUMN if len(names) == 1 else PAGE, 2.5 * len(stacks))
@@ -154,7 +135,7 @@ def median_and_band(
     ]
 
 
-def training_section(training: Mapping[str, Sequence[Record]], *, id: str = "training") -> Section:
+def training_section(training: Mapping[str, Sequence[Record]]) -> Section:
     """Return a figure per loss and score that the records of some run hold.
 
     training: the name of each run and its records, as `attngeo.Monitor`, `attngeo track` or `attngeo pretrain` write
@@ -164,24 +145,23 @@ def training_section(training: Mapping[str, Sequence[Record]], *, id: str = "tra
     >>> [figure.id for figure in section.figures]
     ['training-eval-loss', 'training-symmetry', 'training-directionality', 'training-max-logit']
     """
-    runs = list(_runs(training))
-    figures = [_loss_figure(training, key, runs, id) for key in _LOSSES]
-    figures += [_score_figure([run for run in runs if run.values(score)], score, id) for score in _SCORES]
-    return Section(id, "Training", _READING, tuple(figure for figure in figures if figure is not None))
+    runs = _runs(training)
+    figures = [*(_loss_figure(training, key, runs) for key in _LOSSES), *(_score_figure(runs, one) for one in _SCORES)]
+    return Section("training", "Training", _READING, tuple(figure for figure in figures if figure is not None))
 
 
-def _runs(training: Mapping[str, Sequence[Record]]) -> Iterator[_Run]:
-    """Yield all stacks of all runs; the first encoder is blue and the first decoder orange."""
+def _runs(training: Mapping[str, Sequence[Record]]) -> list[_Run]:
+    """Return all stacks of all runs; the first encoder is blue and the first decoder orange."""
     found = [(name, records, stack) for name, records in training.items() for stack in _stacks(records)]
     known = [stack or next((kind for kind in ("encoder", "decoder") if kind in name), "") for name, _, stack in found]
+    runs = []
     for at, ((name, records, stack), colour) in enumerate(zip(found, distinct_colours(known), strict=True)):
         title = ", ".join(filter(None, (short_name(name), "" if stack in name else stack)))
-        yield _Run(title, stack, records, colour, _DASHES[known[:at].count(known[at]) % len(_DASHES)])
+        runs.append(_Run(title, stack, records, colour, _DASHES[known[:at].count(known[at]) % len(_DASHES)]))
+    return runs
 
 
-def _loss_figure(
-    training: Mapping[str, Sequence[Record]], key: str, runs: Sequence[_Run], id: str
-) -> PageFigure | None:
+def _loss_figure(training: Mapping[str, Sequence[Record]], key: str, runs: Sequence[_Run]) -> PageFigure | None:
     title = _LOSSES[key]
     series: list[Series] = []
     rows: list[dict[str, Any]] = []
@@ -189,38 +169,47 @@ def _loss_figure(
         points = [(record["step"], record[key]) for record in records if isinstance(record.get(key), (int, float))]
         if not points:
             continue
-        run = next((one for one in runs if one.records is records), _Run("", "", records, COLOURS[0]))
+        run = next((one for one in runs if one.records is records), _Run("", "", records))
         steps, losses = zip(*points, strict=True)
-        symbol = "circle" if len(points) < 30 else ""
-        hover = "step {x:,}: {y:.4f}"
-        series.append(
-            Line(steps, losses, run.colour, short_name(name), dash=run.dash, symbol=symbol, size=5, hover=hover)
-        )
+        style = {"symbol": "circle" if len(points) < 30 else "", "size": 5, "hover": "step {x:,}: {y:.4f}"}
+        series.append(Line(steps, losses, run.colour, short_name(name), dash=run.dash, **style))  # type: ignore[arg-type]
         rows += [{"run": name, "step": step, title: float(loss)} for step, loss in points]
     if not series:
         return None
     label = f"{title.capitalize()} over the steps of {len(series)} run{'s' * (len(series) > 1)}."
-    chart = Figure([Panel(title, series, Axis("step"), Axis(f"{title} (nats)"))], height=280)
-    return PageFigure(f"{id}-{key.replace('_', '-')}", label, chart, columns(rows))
+    return _page_figure(key, title, label, series, rows, f"{title} (nats)")
 
 
-def _score_figure(runs: Sequence[_Run], score: str, id: str) -> PageFigure | None:
-    if not runs:
-        return None
-    title = _SCORES[score]
+def _score_figure(runs: Sequence[_Run], score: str) -> PageFigure | None:
+    title = score_name(score)
     series: list[Series] = []
+    rows: list[dict[str, Any]] = []
+    shown = []
     for run in runs:
-        series += median_and_band(run.values(score), run.colour, run.name, run.dash)
-        for number in run.layers if len(runs) == 1 else ():
-            steps, values = zip(*run.points(score, number), strict=True)
-            hover = f"layer {number}, step {{x:,}}: {{y:.3f}}"
-            series.append(Line(steps, values, run.colour, width=0.8, opacity=0.55, hover=hover))
-    rows = (
-        {"run": run.name, "stack": run.stack, "layer": number, "step": step, score: value}
-        for run in runs
-        for number in run.layers
-        for step, value in run.points(score, number)
-    )
-    label = f"{title.capitalize()} of the layers over the steps of {', '.join(run.name for run in runs)}."
-    chart = Figure([Panel(title, series, Axis("step"), Axis(title))], height=280)
-    return PageFigure(f"{id}-{score.replace('_', '-')}", label, chart, columns(rows))
+        curves = run.curves(score)
+        of_step: dict[int, list[float]] = {}
+        for step, value in (point for points in curves.values() for point in points):
+            if value is not None:
+                of_step.setdefault(step, []).append(value)
+        if of_step:
+            shown.append((run, curves))
+            series += median_and_band(sorted(of_step.items()), run.colour, run.name, run.dash)
+    for run, curves in shown:
+        for number, points in curves.items():
+            if len(shown) == 1:
+                hover = f"layer {number}, step {{x:,}}: {{y:.3f}}"
+                steps, values = zip(*points, strict=True)
+                series.append(Line(steps, values, run.colour, width=0.8, opacity=0.55, hover=hover))
+            for step, value in points:
+                rows.append({"run": run.name, "stack": run.stack, "layer": number, "step": step, score: value})
+    if not shown:
+        return None
+    label = f"{title.capitalize()} of the layers over the steps of {', '.join(run.name for run, _ in shown)}."
+    return _page_figure(score, title, label, series, rows, title)
+
+
+def _page_figure(
+    key: str, title: str, label: str, series: list[Series], rows: list[dict[str, Any]], y: str
+) -> PageFigure:
+    chart = Figure([Panel(title, series, Axis("step"), Axis(y))], height=280)
+    return PageFigure(f"training-{key.replace('_', '-')}", label, chart, rows)

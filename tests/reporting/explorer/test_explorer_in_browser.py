@@ -8,30 +8,28 @@ from typing import Any
 import pytest
 
 from attngeo.reporting.explorer import ExplorerServer
+from tests.reporting.conftest import Watched
 
 
 @pytest.fixture
-def page(chromium: Any, server: ExplorerServer) -> Iterator[Any]:
+def opened(chromium: Any, server: ExplorerServer) -> Iterator[Watched]:
     context = chromium.new_context(viewport={"width": 1300, "height": 1000}, accept_downloads=True)
-    opened = context.new_page()
-    errors: list[str] = []
-    outside: list[str] = []
-    opened.on("console", lambda message: message.type == "error" and errors.append(message.text))
-    opened.on("pageerror", lambda error: errors.append(str(error)))
-    ours = (server.address, "blob:", "data:")
-    opened.on("request", lambda request: request.url.startswith(ours) or outside.append(request.url))
-    opened.goto(server.address)
-    opened.errors = errors
-    yield opened
-    assert outside == []
+    watched = Watched.open(context, server.address)
+    yield watched
+    assert watched.requests == []
     context.close()
+
+
+@pytest.fixture
+def page(opened: Watched) -> Any:
+    return opened.page
 
 
 def organised(page: Any, side: str, number: int) -> Any:
     return page.wait_for_selector(f"section[aria-label='Panel, {side}'][data-ready='{number}']", timeout=60_000)
 
 
-def test_from_typing_to_picture(page):
+def test_from_typing_to_picture(page, opened):
     page.keyboard.type("The sea was calm <b>&amp; cold</b>.")
     page.keyboard.press("Enter")
     organised(page, "left", 1)
@@ -47,10 +45,10 @@ def test_from_typing_to_picture(page):
     page.locator("button:has-text('Organise')").first.click()
     organised(page, "left", 2)
     assert page.locator(".attention").first.get_attribute("data-head") == "L2H1"
-    assert page.errors == []
+    opened.clean()
 
 
-def test_two_heads_and_two_texts_side_by_side(page):
+def test_two_heads_and_two_texts_side_by_side(page, opened):
     page.keyboard.type("A man and the sea.")
     page.keyboard.press("Enter")
     organised(page, "left", 1)
@@ -70,7 +68,7 @@ def test_two_heads_and_two_texts_side_by_side(page):
     assert len(labels) == 2 and labels[0].split(",")[1] != labels[1].split(",")[1]
     page.set_viewport_size({"width": 390, "height": 800})
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
-    assert page.errors == []
+    opened.clean()
 
 
 def test_an_error_is_said_in_the_page_and_the_report_is_saved(page, tmp_path):

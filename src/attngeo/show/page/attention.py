@@ -4,13 +4,11 @@ attention_data      an organised network as the plain data from which `assets/at
 attention_section   the section of a page that holds it
 attention_view      the widget of a notebook that shows it, without any server
 
-Quantised coefficients are four streams of bytes, one after the other, compressed with gzip and written in base64:
+Quantised coefficients are two whole numbers each. All numbers of a kind stand one after the other as bytes, first the
+lowest byte of each, then the next; the bytes are compressed with gzip and written in base64:
 
-    gaps     distance of each coefficient's position from the one before it in the same head column (the first: from
-             −1) minus 1, in 7-bit groups, lowest first, the eighth bit set on all but the last
-    low      lower byte of each |level|
-    high     upper byte of each |level|
-    signs    one bit per coefficient, highest bit first, set where it is negative
+    gap    4 bytes: distance of its position from the one before it in the same head column (the first: from −1) minus 1
+    code   2 bytes: 2 |level|, and 1 more where the level is negative
 """
 
 from __future__ import annotations
@@ -22,15 +20,13 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from attngeo.arrays import Ints
 from attngeo.organization.quantised import ENERGY, HEAD_ENERGY, QuantisedExpansion, quantise
 from attngeo.organization.tree import Tree
-from attngeo.show.matrices import slices_figure
-from attngeo.show.organization_text import AXES, axis_labels, compact_labels
-from attngeo.show.page.assets import read_asset, widget_script
-from attngeo.show.page.document import AttentionSection
+from attngeo.show.organization import AXES, axis_labels, compact_labels, slices_figure
+from attngeo.show.page import Section
+from attngeo.show.page.document import widget_assets
+from attngeo.show.plotly import rounded
 
 if TYPE_CHECKING:
     from attngeo.organization.organize import Organization
@@ -44,7 +40,7 @@ _READING = (
 )
 
 
-def attention_section(organization: Organization, *, id: str = "attention") -> AttentionSection:
+def attention_section(organization: Organization) -> Section:
     """Return the section with the attention of every head of an organised network.
 
     >>> section = attention_section(organize(planted((16, 12, 8), seed=0)[0]))
@@ -61,7 +57,7 @@ def attention_section(organization: Organization, *, id: str = "attention") -> A
         )
     if held < ENERGY:
         notes.append(f"The tensor is too large for the page: less than {_percent(ENERGY)} of its energy is held.")
-    return AttentionSection(id, "Organised attention of single heads", _READING, (), tuple(notes), data)
+    return Section("attention", "Organised attention of single heads", _READING, (), tuple(notes), data)
 
 
 def _percent(share: float) -> str:
@@ -93,12 +89,12 @@ def attention_data(organization: Organization) -> dict[str, Any]:
         "shape": list(values.shape),
         **dict(zip(AXES, labels, strict=True)),
         "trees": [tree_data(tree) for tree in trees],
-        "norms": _digits(kept.norms, 9),
+        "norms": rounded(kept.norms, 9),
         "step": kept.step,
         "stops": kept.stops.tolist(),
         "counts": kept.counts.tolist(),
-        "shares": _digits(kept.shares),
-        "headShares": [_digits(row) for row in kept.head_shares],
+        "shares": rounded(kept.shares, 7),
+        "headShares": rounded(kept.head_shares, 7),
         "short": [labels[2][head] for head in short],
         **packed_coefficients(kept),
     }
@@ -119,7 +115,7 @@ def tree_data(tree: Tree) -> dict[str, Any]:
     return {
         "first": first.tolist(),
         "second": second.tolist(),
-        "cosine": [float(f"{value:.10g}") for value in cosine.tolist()],
+        "cosine": rounded(cosine, 10),
         "source": source.tolist(),
         "order": tree.order.tolist(),
         "depth": tree.depth,
@@ -127,37 +123,18 @@ def tree_data(tree: Tree) -> dict[str, Any]:
     }
 
 
-def _digits(values: Any, digits: int = 7) -> list[float]:
-    """Return numbers with a few significant digits, to keep the page small."""
-    return [float(f"{value:.{digits}g}") for value in np.asarray(values).tolist()]
-
-
 def packed_coefficients(kept: QuantisedExpansion) -> dict[str, Any]:
-    """Return the number of coefficients per head column, the length of the first stream, and all streams."""
+    """Return the number of coefficients per head column, and all of them."""
     previous = np.append(-1, kept.position[:-1])  # [n]
     previous[np.flatnonzero(np.diff(kept.column, prepend=-1))] = -1  # the first of each column
-    gaps = seven_bit_groups(kept.position - previous - 1)
-    sizes = np.abs(kept.levels.astype(np.int32))
-    streams = [gaps, sizes.astype(np.uint8), (sizes >> 8).astype(np.uint8), np.packbits(kept.levels < 0)]
-    packed = gzip.compress(b"".join(stream.tobytes() for stream in streams), 6, mtime=0)
+    gaps = kept.position - previous - 1
+    codes = 2 * np.abs(kept.levels.astype(np.int32)) + (kept.levels < 0)
+    planes = (gaps.astype("<u4").view("u1").reshape(-1, 4), codes.astype("<u2").view("u1").reshape(-1, 2))  # [n, bytes]
+    packed = gzip.compress(b"".join(plane.T.tobytes() for plane in planes), 6, mtime=0)
     return {
         "columns": np.bincount(kept.column, minlength=kept.trees[2].size).tolist(),
-        "gapBytes": len(gaps),
         "packed": base64.b64encode(packed).decode("ascii"),
     }
-
-
-def seven_bit_groups(numbers: Ints) -> NDArray[np.uint8]:
-    """Return whole numbers below 2³⁵ in groups of 7 bits, lowest first; the eighth bit says that another group follows.
-
-    >>> seven_bit_groups(np.array([5, 300])).tolist()
-    [5, 172, 2]
-    """
-    groups = [(numbers >> shift) for shift in range(0, 35, 7)]
-    used = np.stack([groups[0] >= 0, *(group > 0 for group in groups[1:])], 1)  # [n, 5]
-    more = np.concatenate([used[:, 1:], np.zeros((len(numbers), 1), bool)], 1)
-    every = (np.stack(groups, 1) & 0x7F) | (more << 7)
-    return every[used].astype(np.uint8)
 
 
 def attention_view(organization: Organization) -> Any:
@@ -177,8 +154,7 @@ def _widget_class() -> Any:
     class AttentionWidget(anywidget.AnyWidget):
         """The view of attention of a report; `data` is what `attention_data` returns."""
 
-        _esm = widget_script()
-        _css = read_asset("attention.css") + read_asset("widget.css")
+        _esm, _css = widget_assets()
         data = traitlets.Dict().tag(sync=True)
 
     return AttentionWidget

@@ -151,7 +151,7 @@ class OffsetCurves(Drawable):
 
     def plot(self) -> Figure:
         """Draw s(Δ) of all layers, and for each layer s(0), the average over the window and the limit."""
-        return draw("offset_figure", self)
+        return draw("rotary_figure", None, [self])
 
 
 def offset_curves(

@@ -162,7 +162,7 @@ class ScoreTable:
 
     def plot(self) -> Figure:
         """Draw every layer (line) and head (dots) as a matplotlib figure."""
-        return draw("score_figure", self.frame, layer_nulls(self.frame), head_nulls(self.frame))
+        return draw("score_figure", self.frame)
 
     def save(self, path: str | Path) -> Path:
         """Write frame, notes, frequencies and model types to one Parquet file, atomically, and return its path."""

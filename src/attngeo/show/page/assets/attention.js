@@ -1,6 +1,6 @@
 // The organised attention of one head: a matrix with the trees and the labels of its queries and keys.
 
-/** Draw the network of `data` (see attention/data.py) into `root`. Return the view once its first head is drawn. */
+/** Draw the network of `data` (see page/attention.py) into `root`. Return the view once its first head is drawn. */
 async function mountAttention(root, data, { onPick = () => {} } = {}) {
   const view = new AttentionView(root, data, onPick);
   view.network = await Network.open(data);

@@ -1,5 +1,5 @@
 // Reading the data of a page, building elements from text, and saving files.
-// All files of this folder are joined into one script in the order of assets.py; names are shared.
+// All files of this folder are joined into one script in the order of document.py; names are shared.
 
 /** Return an element with attributes, listeners (`onclick: f`) and children; strings become text, never markup. */
 function element(tag, attributes = {}, ...children) {

@@ -45,30 +45,26 @@ function transposed(values, rows, columns) {
 
 /** The coefficients of a network: `positions` and signed `levels`, those of head column j at starts[j] … starts[j + 1]. */
 class Coefficients {
-  /** Decode the four streams that attention/packed.py describes. */
+  /** Decode the bytes that page/attention.py describes. */
   constructor(data, bytes) {
     const total = data.columns.reduce((sum, count) => sum + count, 0);
+    const number = (plane, count, n) => {
+      let value = 0;
+      for (let k = plane + count - 1; k >= plane; k--) value = 256 * value + bytes[k * total + n];
+      return value;
+    };
     this.positions = new Uint32Array(total);
     this.levels = new Int16Array(total);
     this.starts = new Uint32Array(data.columns.length + 1);
-    let byte = 0, n = 0;
+    let n = 0;
     data.columns.forEach((count, column) => {
       let position = -1;
-      for (const end = n + count; n < end; n++) {
-        let gap = 0, shift = 1, part;
-        do {
-          part = bytes[byte++];
-          gap += (part & 127) * shift;
-          shift *= 128;
-        } while (part & 128);
-        this.positions[n] = position += gap + 1;
-      }
+      for (const end = n + count; n < end; n++) this.positions[n] = position += number(0, 4, n) + 1;
       this.starts[column + 1] = n;
     });
-    const low = data.gapBytes, high = low + total, signs = high + total;
     for (let i = 0; i < total; i++) {
-      const size = bytes[low + i] | (bytes[high + i] << 8);
-      this.levels[i] = (bytes[signs + (i >> 3)] >> (7 - (i & 7))) & 1 ? -size : size;
+      const code = number(4, 2, i);
+      this.levels[i] = code & 1 ? -(code >> 1) : code >> 1;
     }
   }
 }

@@ -11,16 +11,37 @@
 
 All text is plain: each back-end escapes it. `hover` is what a page says of the point that a reader points at; paper
 has no use for it. {x}, {y} and {z} in it are the coordinates and the value, {name} and {detail} are those of the point.
-A missing number is NaN or None.
+A missing number is NaN or None. Colours, symbols and sizes of all figures stand first, and how a token is written as
+a label. Nothing here knows a result; `attngeo.show` makes figures of results and draws them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import cycle
 from typing import Any, Literal
 
-from attngeo.charts.palette import BLUE, GREY, PAGE, SEQUENTIAL
+# The palette of Okabe and Ito, distinguishable with every kind of colour vision.
+BLUE, ORANGE, GREEN, PINK = "#0072B2", "#D55E00", "#009E73", "#CC79A7"
+YELLOW, SKY, BLACK, WHITE = "#E69F00", "#56B4E9", "#000000", "#ffffff"
+COLOURS = (BLUE, ORANGE, GREEN, PINK, YELLOW, SKY)  # all can be seen on a light and on a dark page
+
+# The same stack has the same colour in every figure.
+STACK_COLOURS = dict(zip(("encoder", "decoder", "text", "vision", "audio", "cross"), COLOURS, strict=True))
+
+GREY, LIGHT_GREY = "#6b6b6b", "#b0b0b0"  # of controls and reference lines, and of what stands in the background
+
+SYMBOLS = ("circle", "square", "diamond", "triangle-up", "triangle-down", "pentagon", "hexagon", "star", "cross", "x")
+
+SEQUENTIAL = "viridis"
+# From negative (blue) over 0 to positive (red); both are distinguishable with every kind of colour vision.
+DIVERGING = "RdBu_r"
+
+COLUMN, PAGE = 3.3, 7.0  # inches: the width of a column, and of a page, of a paper
+
+
+# ---- what a figure is made of
 
 Numbers = Any  # a sequence or an array of numbers
 
@@ -67,8 +88,7 @@ class Line:
     size: float = 7.0  # of the symbols, in pixels of a page
     opacity: float = 1.0
     hover: str = ""
-    names: Sequence[str] = ()  # of the points
-    details: Sequence[str] = ()  # what else there is to say of each point
+    details: Sequence[str] = ()  # what there is to say of each point
     group: str = ""  # series that a page hides and shows together; by default those of one label
 
 
@@ -176,3 +196,36 @@ class Figure:
     size: tuple[float, float] = (PAGE, 3.3)  # inches, on paper
     height: int = 260  # pixels of each panel, on a page
     choice: bool = False  # only one heat map is shown; a page has a list to choose it from
+
+
+# ---- colours and labels
+
+
+def stack_colour(stack: str) -> str:
+    """Return the colour of a stack: blue for an encoder, orange for a decoder, grey for a name that is not known.
+
+    >>> stack_colour("encoder") == BLUE, stack_colour("decoder") == ORANGE
+    (True, True)
+    """
+    return STACK_COLOURS.get(stack, GREY)
+
+
+def distinct_colours(stacks: Sequence[str]) -> list[str]:
+    """Return a colour per series: the first of each stack has that of its stack, the others those that are left.
+
+    >>> distinct_colours(["encoder", "decoder", "encoder"]) == [BLUE, ORANGE, GREEN]
+    True
+    """
+    own = [STACK_COLOURS.get(stack) if stack not in stacks[:at] else None for at, stack in enumerate(stacks)]
+    left = cycle([colour for colour in COLOURS if colour not in own] or COLOURS)
+    return [colour or next(left) for colour in own]
+
+
+def token_label(token: str) -> str:
+    """Return a token as a short label, without the marks that vocabularies use for spaces and line breaks.
+
+    >>> token_label("Ġthe"), token_label("▁"), token_label("averyverylongtoken")
+    ('the', '␣', 'averyverylo…')
+    """
+    label = token.replace("Ġ", " ").replace("▁", " ").replace("Ċ", "⏎").strip() or "␣"
+    return label if len(label) <= 12 else label[:11] + "…"
