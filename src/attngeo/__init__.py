@@ -65,8 +65,7 @@ if TYPE_CHECKING:
     from attngeo.applications.compare.compare import compare
     from attngeo.applications.compare.comparison import ModelComparison
     from attngeo.applications.compare.model_map import ModelMap, compare_all
-    from attngeo.applications.prune.choose import prune_plan
-    from attngeo.applications.prune.plan import PrunePlan
+    from attngeo.applications.prune.plan import PrunePlan, prune_plan
     from attngeo.applications.prune.prune import load_pruned, prune
     from attngeo.atlas.atlas import Atlas
     from attngeo.data import bundled
@@ -173,7 +172,7 @@ _HOME = {
     "paraproduct": "attngeo.organization.paraproduct",
     "pretrain": "attngeo.training.pretraining.pretrain",
     "prune": "attngeo.applications.prune.prune",
-    "prune_plan": "attngeo.applications.prune.choose",
+    "prune_plan": "attngeo.applications.prune.plan",
     "published": "attngeo.weights.scoring.published",
     "report": "attngeo.reporting.report",
     "score": "attngeo.weights.scoring.score",

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from attngeo.applications.prune.choose import METHOD, TOKENS
+from attngeo.applications.prune.plan import METHOD, TOKENS
 from attngeo.cli.common import one_line_errors, print_text, printed_warnings, read_words
 from attngeo.cli.options import Debug, Device
 from attngeo.errors import InputError

@@ -6,7 +6,7 @@ import json
 import re
 from pathlib import Path
 
-from attngeo.weights.layout.families import family
+from attngeo.weights.layout.facts import family
 from tools.proof.page import coverage_page
 
 DOCS = Path(__file__).resolve().parents[3] / "docs"

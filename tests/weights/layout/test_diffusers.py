@@ -20,7 +20,7 @@ from typer.testing import CliRunner
 import attngeo
 from attngeo.cli import app
 from attngeo.errors import LayoutError, UnprovenError
-from attngeo.weights.layout import families
+from attngeo.weights.layout.facts import family
 from attngeo.weights.layout.layers import open_layers
 from tools.proof.agreement import TOLERANCE
 from tools.proof.diffusers.compare import match_site
@@ -58,7 +58,7 @@ def test_extracted_heads_reproduce_the_live_products(name: str) -> None:
 def test_the_page_has_the_classes_it_must_have() -> None:
     assert len(RIGHT) >= 40 and set(QUICK) <= set(RIGHT)
     for name, verdict in RECORD["classes"].items():
-        facts = families.family(f"diffusers:{name}")
+        facts = family(f"diffusers:{name}")
         assert facts.status == verdict["status"]
         assert facts.cross == (None if verdict["cross"] is None else tuple(verdict["cross"]))
 

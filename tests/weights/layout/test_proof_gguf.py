@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from attngeo.weights.layout.families import family
+from attngeo.weights.layout.facts import family
 from tools.proof.gguf import archs as gguf_archs
 from tools.proof.gguf import prove as gguf_proof
 

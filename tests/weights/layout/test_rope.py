@@ -12,7 +12,7 @@ import pytest
 
 import attngeo
 from attngeo import RotaryPairs
-from attngeo.weights.layout.config_scope import scope_of
+from attngeo.weights.layout.facts import scope_of
 from attngeo.weights.layout.layers import open_layers
 from attngeo.weights.layout.rope import RopeSettings, frequencies, layer_kind, on_two_axes, rope_settings
 from attngeo.weights.sources.open import open_checkpoint

@@ -25,7 +25,7 @@ import numpy as np
 
 from attngeo.arrays import AnyFloats, Floats, Ints
 from attngeo.io.threads import each, spans
-from attngeo.weights.layout.families import family
+from attngeo.weights.layout.facts import family
 
 DRAWS = 999
 LEVEL = 0.01  # p-value at and below which the verdict is a common origin

@@ -15,8 +15,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from attngeo.errors import InputError
-from attngeo.live.attention_hook import logit_scale
-from attngeo.live.attention_modules import AttentionModule
+from attngeo.live.attention_modules import AttentionModule, logit_scale
 from attngeo.training.gradients.projections import SelfAttentionLayer
 
 

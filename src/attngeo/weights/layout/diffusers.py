@@ -12,8 +12,7 @@ from typing import Any
 
 from attngeo.arguments import is_whole
 from attngeo.errors import LayoutError
-from attngeo.weights.layout.config_scope import Scope
-from attngeo.weights.layout.families import ends_with, family
+from attngeo.weights.layout.facts import Scope, ends_with, family
 from attngeo.weights.layout.layer import Layer, own_word, path_template
 from attngeo.weights.layout.storage import DeclaredHeads, Shapes
 from attngeo.weights.layout.table import FROM_SECOND, SECOND, TO_SECOND

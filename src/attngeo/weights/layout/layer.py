@@ -10,8 +10,7 @@ from typing import Any
 
 from attngeo.arrays import Array
 from attngeo.errors import LayoutError
-from attngeo.weights.layout.config_scope import Scope
-from attngeo.weights.layout.families import Family
+from attngeo.weights.layout.facts import Family, Scope
 from attngeo.weights.layout.rotary import RotaryPairs
 from attngeo.weights.layout.storage import Heads, Storage
 from attngeo.weights.layout.table import Layout
@@ -109,7 +108,6 @@ class Layer:
     # Where it is in the model, and what is known of this part of the model.
     path: str = ""  # "encoder.layer.3.attention.self"
     scope: Scope | None = field(default=None, compare=False)  # the part of the config that describes it
-    facts: Family = field(default_factory=Family, compare=False)  # about that part's model type
 
     # How it is stored. Of a layer of a live model this may not be known.
     row: Layout | None = field(default=None, compare=False)  # the row of the table; None: none fits
@@ -127,6 +125,11 @@ class Layer:
         known = "" if self.heads_known else ", heads not known"
         shapes = f"query {list(self.query.shape)}, key {list(self.key.shape)}"
         return f"Layer({self.stack} L{self.layer}, {shapes}{known})"
+
+    @property
+    def facts(self) -> Family:
+        """Return the facts about the model type of its part of the model."""
+        return Family() if self.scope is None else self.scope.facts
 
     @property
     def group_size(self) -> int:

@@ -7,9 +7,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from attngeo.weights.layout.config_scope import sub_configs
 from attngeo.weights.layout.diffusers import group_stacks
-from attngeo.weights.layout.families import family
+from attngeo.weights.layout.facts import family, sub_configs
 from attngeo.weights.layout.layer import Layer, own_word
 
 _MODALITIES = (

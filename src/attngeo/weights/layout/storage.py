@@ -22,8 +22,7 @@ from typing import ClassVar
 
 from attngeo.arrays import Array, empty
 from attngeo.errors import LayoutError
-from attngeo.weights.layout.config_scope import Scope, head_sizes, key_heads, other_key_heads
-from attngeo.weights.layout.families import Family
+from attngeo.weights.layout.facts import Scope, head_sizes, key_heads, other_key_heads
 from attngeo.weights.sources.checkpoint import ReadRequest
 
 Shapes = Mapping[str, tuple[int, ...]]  # by tensor name
@@ -57,7 +56,6 @@ class DeclaredHeads:
     queries: int
     scope: Scope | None  # the layer's part of the config; None: there is no config
     cross: bool
-    facts: Family = field(default_factory=Family)  # about the layer's part of the model
 
 
 class ValueRows(Enum):
@@ -180,7 +178,7 @@ class Separate(Storage):
             raise LayoutError(f"{self.query}: {query_rows} rows do not divide into {queries} heads ({source})")
         size, gated = query_rows // queries, False
         sizes = head_sizes(scope) if scope is not None else set()
-        if declared.facts.gated and size // 2 in sizes:
+        if scope is not None and scope.facts.gated and size // 2 in sizes:
             size, gated = size // 2, True
         if sizes and size not in sizes and not declared.cross:
             raise LayoutError(
@@ -196,7 +194,7 @@ class Separate(Storage):
         stated = key_heads(scope) if scope is not None and sizes and not declared.cross else None
         if scope is not None and stated is not None and isinstance(stated[1], int):
             others = other_key_heads(scope)
-            if keys not in {stated[1], *others, *(declared.facts.window_keys * count for count in others)}:
+            if keys not in {stated[1], *others, *(scope.facts.window_keys * count for count in others)}:
                 raise LayoutError(f"{self.key}: holds {keys} key heads of size {size}, but {stated[0]} is {stated[1]}")
         return Heads(queries, keys, size, gated)
 
