@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from attngeo.errors import InputError, LayoutError, SourceError
-from attngeo.weights.layout.layer import Layer
+from attngeo.weights.layout.layer import Layer, join_path
 from attngeo.weights.layout.layers import open_layers
 from attngeo.weights.sources.checkpoint import WRAPPER_WORDS, Checkpoint, FloatArray, ReadRequest, TensorInfo
 from attngeo.weights.sources.diffusers_format import diffusers_config
@@ -241,7 +241,7 @@ def _around(name: str) -> str:
 
 
 def _join(path: str, name: str) -> str:
-    return path if name in _WRAPPER_NAMES else f"{path}.{name}" if path else name
+    return path if name in _WRAPPER_NAMES else join_path(path, name)
 
 
 # Names of the norm before the attention in its block: LLaMA's "input_layernorm", Falcon's "ln_attn", "layer_norm1",

@@ -21,7 +21,7 @@ from attngeo import attention_layers
 from attngeo.arrays import Array
 from attngeo.errors import LayoutError, UnprovenError
 from attngeo.weights.layout import find
-from attngeo.weights.layout.storage import Fused, Heads, split_rows
+from attngeo.weights.layout.storage import Fused, Heads
 from attngeo.weights.layout.table import TABLE, Layout
 from attngeo.weights.sources.checkpoint import ReadRequest
 from attngeo.weights.sources.open import open_checkpoint
@@ -64,8 +64,8 @@ class ValuesFirst(Fused):
     def split(self, rows: Array, heads: Heads) -> tuple[Array, Array]:
         queries = heads.queries * heads.size  # counted from the end: `rows` may start with the values or without them
         keys = heads.keys * heads.size
-        query = split_rows(rows[-queries:], heads.keys, heads.group, heads.size)  # [G, m, r, d]
-        return query, split_rows(rows[-queries - keys : -queries], heads.keys, heads.size)
+        query = rows[-queries:].reshape(heads.keys, heads.group, heads.size, -1)  # [G, m, r, d]
+        return query, rows[-queries - keys : -queries].reshape(heads.keys, heads.size, -1)
 
 
 # Step 3. The row of the table. `find` is the module that looks rows up.

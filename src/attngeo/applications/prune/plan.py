@@ -1,8 +1,8 @@
 """`PrunePlan`: which heads of a model are removed, in which order and at what cost; `prune_plan` chooses them.
 
 The heads that cost least go, one step after the other. A step removes one unit: a query head, or a key head with all
-the query heads that read it. Attention kernels for grouped queries need groups of equal size; so where query heads share
-key heads and single ones are removed, a step removes one query head of every group of a layer.
+the query heads that read it. Attention kernels for grouped queries need groups of equal size; so where query heads
+share key heads and single ones are removed, a step removes one query head of every group of a layer.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
@@ -221,16 +221,6 @@ def path_template(path: str) -> str:
     'encoder.layer.*.attention.self'
     """
     return ".".join(_NUMBER.sub(r"\1*", word) for word in path.split("."))
-
-
-def own_word(template: str, same: Iterable[str]) -> str | None:
-    """Return the first word of `template` that no other of the templates in `same` has; None: there is none.
-
-    >>> own_word("layers.*.attn2", ["layers.*.attn1", "layers.*.attn2"])
-    'attn2'
-    """
-    others = {word for other in same if other != template for word in other.split(".")}
-    return next((word for word in template.split(".") if word not in others and word != "*"), None)
 
 
 def join_path(path: str, leaf: str) -> str:

@@ -212,10 +212,10 @@ class Separate(Storage):
 
     def views(self, tensors: Mapping[str, Array], heads: Heads) -> tuple[Array, Array]:
         query, key = self.matrix(tensors[self.query]), self.matrix(tensors[self.key])  # [H·r, d], [G·r or more, d]
-        key = split_rows(key[: heads.keys * heads.size], heads.keys, heads.size)
+        key = key[: heads.keys * heads.size].reshape(heads.keys, heads.size, -1)
         if not heads.gated:
-            return split_rows(query, heads.keys, heads.group, heads.size), key
-        return split_rows(query, heads.keys, heads.group, 2, heads.size)[:, :, 0], key  # [G, m, (query, gate), r, d]
+            return query.reshape(heads.keys, heads.group, heads.size, -1), key
+        return query.reshape(heads.keys, heads.group, 2, heads.size, -1)[:, :, 0], key  # [G, m, (query, gate), r, d]
 
 
 class KeyValue(Separate):
@@ -286,8 +286,8 @@ class Blocks(Fused):
 
     def split(self, rows: Array, heads: Heads) -> tuple[Array, Array]:
         first_key, last_key = heads.queries * heads.size, (heads.queries + heads.keys) * heads.size
-        query = split_rows(rows[:first_key], heads.keys, heads.group, heads.size)  # [G, m, r, d]
-        return query, split_rows(rows[first_key:last_key], heads.keys, heads.size)
+        query = rows[:first_key].reshape(heads.keys, heads.group, heads.size, -1)  # [G, m, r, d]
+        return query, rows[first_key:last_key].reshape(heads.keys, heads.size, -1)
 
 
 class BlocksFirst(Blocks):
@@ -313,7 +313,7 @@ class PerHead(Fused):
     """Rows [G, (m queries, key, value), r]: each key head lies between its queries and its values."""
 
     def split(self, rows: Array, heads: Heads) -> tuple[Array, Array]:
-        cells = split_rows(rows, heads.keys, heads.group + 2, heads.size)  # [G, m + 2, r, d]
+        cells = rows.reshape(heads.keys, heads.group + 2, heads.size, -1)  # [G, m + 2, r, d]
         return cells[:, :-2], cells[:, -2]
 
 
@@ -330,7 +330,7 @@ class CodeGen(Fused):
         return heads
 
     def split(self, rows: Array, heads: Heads) -> tuple[Array, Array]:
-        cells = split_rows(rows, 4, 3, heads.queries // 4, 1, heads.size)  # [4, (q, v, k), H/4, m = 1, r, d]
+        cells = rows.reshape(4, 3, heads.queries // 4, 1, heads.size, -1)  # [4, (q, v, k), H/4, m = 1, r, d]
         return cells[:, 0], cells[:, 2, :, 0]
 
 
@@ -417,17 +417,6 @@ class Latent(Storage):
             out[:plain] = row @ down
         key[:, plain:] = rotary
         return key
-
-
-def split_rows(rows: Array, *sizes: int) -> Array:
-    """Return rows [s1·s2·…, d] as [s1, s2, …, d], a view.
-
-    >>> import numpy as np
-    >>> split_rows(np.zeros((6, 5)), 2, 3).shape
-    (2, 3, 5)
-    """
-    split: Array = rows.reshape(*sizes, rows.shape[-1])
-    return split
 
 
 def _heads_first(rows: Array, count: int) -> Array:
