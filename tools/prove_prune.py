@@ -39,7 +39,6 @@ from tools.prove_all import RECORD, TimeLimit, run_workers, work, write_results
 
 MAX_PARAMETERS = 5e7
 TOLERANCE = 5e-5  # of the largest entry
-ROWS = 64  # of a calibration
 
 
 class Observer(TorchFunctionMode):
@@ -175,7 +174,8 @@ def gated(model: PreTrainedModel, plan: PrunePlan) -> Iterator[None]:
 
 def compare(model: PreTrainedModel, inputs: dict[str, Any], unit: str, *, uniform: bool = False) -> None:
     """Raise ValueError unless a pruned model and its folder agree with the model whose heads are gated."""
-    plan = prune_plan(model, [inputs] * ROWS, share=0.4, unit=unit, method="random", uniform=uniform)
+    rows = 8 + max(len(layer.output_weight) for layer in prunable_layers(model)) // 20  # of at least 8 tokens each
+    plan = prune_plan(model, [inputs] * rows, share=0.4, unit=unit, method="random", uniform=uniform)
     small = prune(model, plan, refit=False)
     with gated(model, plan):
         expected = results(model, inputs)

@@ -14,7 +14,7 @@ import attngeo
 from attngeo import RotaryPairs
 from attngeo.weights.layout.facts import scope_of
 from attngeo.weights.layout.layers import open_layers
-from attngeo.weights.layout.rope import RopeSettings, frequencies, layer_kind, on_two_axes, rope_settings
+from attngeo.weights.layout.rope import frequencies, layer_kind, rope_settings
 from attngeo.weights.sources.open import open_checkpoint
 
 HEADS, SIZE = 2, 8
@@ -332,15 +332,6 @@ def test_the_gguf_of_smollm2_rotates_neighbours(smollm2: Path) -> None:
         for plan in layers.unread:
             assert plan.rotary_known
             assert plan.rotary == RotaryPairs.neighbours(100000.0 ** -(np.arange(32) / 32), window=8192)
-
-
-@pytest.mark.parametrize("layout", ["blocks", "split", "interleaved", "separate"])
-def test_pairs_on_two_axes_may_share_frequencies(layout: str) -> None:
-    rotary = on_two_axes(layout, RopeSettings(base=100.0), 16, 0, RotaryPairs.halves)
-    assert sorted(rotary.pairs.ravel().tolist()) == list(range(16))
-    assert rotary.axes is not None and rotary.axes.tolist().count(1) == 4
-    assert len(np.unique(rotary.frequencies)) == (8 if layout == "split" else 4)
-    assert rotary != RotaryPairs(rotary.pairs, rotary.frequencies, axes=1 - rotary.axes)
 
 
 HOSTILE: list[Any] = [
