@@ -30,7 +30,9 @@ queries and keys that the live model computes.
 During this comparison all biases are zero, all positions are zero (so that rotary embedding is the identity), and norms
 on queries, keys and latents (noted as qk-norm) are reduced to their linear part: the gain, after subtracting the mean
 where they are LayerNorms. The note "norm folded" says that the norm before the attention was identified, so that
-`attngeo score` also gives the scores with this norm folded in.
+`attngeo score` also gives the scores with this norm folded in. The note "prunable" says that `attngeo prune` can remove
+heads: a model without some heads, and one loaded from its folder, gave what the full model gives whose heads are gated
+to zero (`python -m tools.prove_prune`).
 
 The column *rotary* comes from a second comparison, with the model's own positions, sines and cosines. For offsets Δ
 from −300 to 300 (or as far as the model's input goes), we compare `x_i M_Δ x_jᵀ` with the products of the live model.
@@ -138,6 +140,7 @@ def _row(kind: str, verdict: dict[str, Any]) -> str:
     stacks = ", ".join(f"{name} {count}" for name, count in verdict.get("stacks", {}).items())
     notes = ["qk-norm"] if verdict.get("qk_norm") else []
     notes += ["norm folded"] if verdict.get("norms") else []
+    notes += ["prunable"] if verdict.get("prune") else []
     notes += [f"left out: {', '.join(verdict['skip'])}"] if verdict.get("skip") else []
     notes += [f"unknown layout: {', '.join(verdict['unknown'])}"] if verdict.get("unknown") else []
     notes += [verdict["note"]] if verdict.get("note") else []

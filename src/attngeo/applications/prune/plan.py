@@ -445,35 +445,33 @@ def choose(
     >>> [(layer, unit) for layer, unit, _ in choose(costs, [[[(0,), (1,)]], [[(0,), (1,), (2,)]]], 10)]
     [(0, 0), (1, 0), (1, 1)]
     """
-    steps = [min(len(units) for units in own) - 1 for own in places]  # that each layer can still make
+    left = [min(len(units) for units in own) - 1 for own in places]  # steps that each layer can still make
     if most is not None:
-        steps = [min(own, most) for own in steps]
-    following = [_cheapest(index, *layer) for index, layer in enumerate(zip(costs, places, strict=True))]
+        left = [min(own, most) for own in left]
+    following = [_step(*layer) for layer in zip(costs, places, strict=True)]
     chosen: list[Removal] = []
-    for _ in range(min(count, sum(steps))):
+    for _ in range(min(count, sum(left))):
         index = min(
-            (index for index, left in enumerate(steps) if left),
-            key=lambda one: sum(cost for _, _, cost in following[one]) / len(following[one]),
+            (index for index, steps in enumerate(left) if steps),
+            key=lambda one: sum(cost for _, cost in following[one][0]) / len(following[one][0]),
         )
-        for _, unit, _ in following[index]:
-            costs[index].remove(unit)
-        chosen += following[index]
-        steps[index] -= 1
-        following[index] = _cheapest(index, costs[index], places[index])
+        step, after = following[index]
+        chosen += [(index, unit, cost) for unit, cost in step]
+        left[index] -= 1
+        following[index] = _step(after, places[index])
     return chosen
 
 
-def _cheapest(index: int, layer: LayerCosts, places: Sequence[Sequence[Unit]]) -> list[Removal]:
-    """Return the cheapest unit of each place of a layer, each given those before it."""
-    trial, step, begin = deepcopy(layer) if len(places) > 1 else layer, [], 0
+def _step(layer: LayerCosts, places: Sequence[Sequence[Unit]]) -> tuple[list[tuple[int, float]], LayerCosts]:
+    """Return the cheapest unit of each place of a layer, each given those before it, and the costs afterwards."""
+    after, step, begin = deepcopy(layer), [], 0
     for units in places:
-        costs = trial.costs()
+        costs = after.costs()
         unit = min((one for one in range(begin, begin + len(units)) if one in costs), key=costs.__getitem__)
-        step.append((index, unit, costs[unit]))
-        if len(places) > 1:
-            trial.remove(unit)
+        step.append((unit, costs[unit]))
+        after.remove(unit)
         begin += len(units)
-    return step
+    return step, after
 
 
 def uniform_steps(
