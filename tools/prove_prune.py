@@ -33,7 +33,7 @@ from attngeo.live.attention_modules import AttentionModule, attention_stacks, re
 from tools.proof.comparable_model import randomise
 from tools.proof.example_inputs import example_inputs
 from tools.proof.tiny_config import sub_configs
-from tools.proof.tiny_model import config_and_model_class, plain_experts, tiny_configs
+from tools.proof.tiny_model import config_and_model_class, tiny_configs
 from tools.proof.verdict import assume
 from tools.prove_all import RECORD, TimeLimit, run_workers, work, write_results
 
@@ -206,15 +206,12 @@ def error(found: list[Tensor], expected: list[Tensor]) -> float:
 def models(model_type: str) -> Iterator[PreTrainedModel]:
     """Yield small models of the type, those with grouped keys first."""
     model_class = config_and_model_class(model_type)[1]
-    for config in tiny_configs(model_type, MAX_PARAMETERS):
-        own = config.to_dict()
-        for groups in (2, 1):
+    for groups in (2, 1):
+        for config in tiny_configs(model_type, MAX_PARAMETERS):
             try:
-                shared = type(config)(**own)
-                share_keys(shared, groups)
-                plain_experts(shared)
+                share_keys(config, groups)
                 torch.manual_seed(0)
-                yield model_class._from_config(shared, attn_implementation="eager", dtype=torch.float32).eval()
+                yield model_class._from_config(config, attn_implementation="eager", dtype=torch.float32).eval()
             except Exception:  # no such model can be built
                 continue
 

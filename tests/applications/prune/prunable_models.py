@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
 import torch
 import transformers as tf
 
-from attngeo.applications.prune.removal import prunable_layers as layers_of
+from attngeo import PrunePlan
 from tests.live.random_models import SIZES, VOCABULARY, encoder_decoder_options, random_model
+from tools import prove_prune
 
 TEXT = SIZES | VOCABULARY | {"max_position_embeddings": 64}
 GROUPED = TEXT | {"hidden_size": 48, "num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 6}  # not 48/6
@@ -156,25 +156,9 @@ def record(model: Any, layer: Any, rows: list[dict[str, Any]]) -> list[np.ndarra
     return [np.concatenate(parts) for parts in uses]
 
 
-@contextmanager
-def gated(model: Any, heads: list[str]) -> Iterator[None]:
+def gated(model: Any, heads: list[str]) -> AbstractContextManager[None]:
     """Set the outputs of these heads to zero before the output projection, inside the context."""
-    handles = []
-    layers = layers_of(model)
-    stacks = list(dict.fromkeys(layer.stack for layer in layers))
-    for layer in layers:
-        gate = torch.tensor([float(label.short(stacks) not in heads) for label in layer.labels])  # [H]
-        gate = gate.repeat_interleave(layer.heads.size)  # [H·r]
-        handles.append(
-            layer.output.register_forward_pre_hook(
-                lambda _, arguments, gate=gate: (arguments[0] * gate.to(arguments[0].dtype), *arguments[1:])
-            )
-        )
-    try:
-        yield
-    finally:
-        for handle in handles:
-            handle.remove()
+    return prove_prune.gated(model, PrunePlan.from_heads(model, heads))
 
 
 def assert_close(actual: torch.Tensor, expected: torch.Tensor, tolerance: float = 1e-5) -> None:

@@ -12,13 +12,13 @@ torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
 import attngeo  # noqa: E402
+from attngeo.applications.prune.removal import prunable_layers as layers_of  # noqa: E402
 from attngeo.errors import InputError  # noqa: E402
 from tests.applications.prune.prunable_models import (  # noqa: E402
     GROUPED_KINDS,
     MODELS,
     calibration_inputs,
     headless_model,
-    layers_of,
     record,
     removed_heads,
     tiny_model,

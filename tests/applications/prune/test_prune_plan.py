@@ -17,13 +17,13 @@ transformers = pytest.importorskip("transformers")
 
 import attngeo  # noqa: E402
 from attngeo.applications.prune.curve import LossCurve, prune_folder  # noqa: E402
+from attngeo.applications.prune.removal import prunable_layers as layers_of  # noqa: E402
 from attngeo.errors import InputError  # noqa: E402
 from attngeo.live.load import quiet_transformers  # noqa: E402
 from tests.applications.prune.prunable_models import (  # noqa: E402
     assert_close,
     calibration_inputs,
     gated,
-    layers_of,
     removed_heads,
     tiny_model,
 )
