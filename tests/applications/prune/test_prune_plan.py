@@ -296,9 +296,16 @@ def of_unknown_type(model: Any) -> Any:
     return transformers.BloomForCausalLM(transformers.BloomConfig(hidden_size=16, n_head=2, n_layer=1, vocab_size=20))
 
 
+def with_another_norm(model: Any) -> Any:
+    settings = {"conv_dim": (16,), "conv_stride": (5,), "conv_kernel": (10,), "num_conv_pos_embedding_groups": 4}
+    sizes = {"hidden_size": 16, "num_attention_heads": 2, "num_hidden_layers": 1, "intermediate_size": 16}
+    return transformers.Wav2Vec2Model(transformers.Wav2Vec2Config(**settings, **sizes, do_stable_layer_norm=True))
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
+        (with_another_norm, "do_stable_layer_norm is True, with which removing heads was never checked"),
         (of_unknown_type, "model type bloom: removing heads is supported for "),
         (broken, r"layers\.1\.self_attn\.v_proj\.weight: contains NaN"),
         (quantised, r"q_proj\._packed_params\.dtype: is no tensor, so the module is quantised"),

@@ -37,6 +37,7 @@ from attngeo.live.attention_modules import (
     type_label,
 )
 from attngeo.weights.layout.facts import families, family
+from attngeo.weights.layout.find import SWITCHES
 from attngeo.weights.layout.heads import CONFIG_KEY, count_heads
 from attngeo.weights.layout.storage import VALUE_NAMES, Heads, Shapes, ValueRows
 
@@ -157,6 +158,12 @@ def _layer(model: PreTrainedModel, attention: AttentionModule, shapes: Shapes) -
     site = attention.location
     if not site.known or site.facts.prune is None or (site := count_heads(site, shapes)).heads is None:
         raise InputError(f"{type_label(model)}: the heads of {attention.path} are not known, so none can be removed")
+    assert site.scope is not None  # which the facts are of
+    for switch, chosen in site.scope.switched(SWITCHES).items():
+        if switch != "do_layer_norm_before":  # which `stream_module` follows
+            raise InputError(
+                f"{type_label(model)}: {switch} is {chosen!r}, with which removing heads was never checked"
+            )
     names = [name.removesuffix(".weight") for name in site.tensors]
     value = names[-1]
     if site.storage.value_rows is ValueRows.OWN_TENSOR:
