@@ -16,6 +16,7 @@ import sys
 import time
 import warnings
 from collections import Counter
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from functools import cache
 from pathlib import Path
@@ -23,7 +24,7 @@ from typing import Any
 
 from attngeo.errors import LayoutError
 from attngeo.io.files import write_file
-from attngeo.weights.layout import families
+from attngeo.weights.layout.facts import family
 from tools.proof.fixed_positions import READ_FROM_CODE
 from tools.proof.page import with_counts
 from tools.proof.verdict import Verdict, assume, write_lines
@@ -37,7 +38,7 @@ BATCH = 30  # types per worker process: importing transformers takes half the ti
 # Facts of a verdict that the package ships, where they say something.
 _SHIPPED = (
     "qk_norm", "width", "offset", "centred", "gated", "window_keys", "storage", "fixed_positions", "norms",
-    "rotary", "skip",
+    "rotary", "skip", "prune",
 )  # fmt: skip
 _STATUSES = ("right", "refused", "unproven", "none", "unbuilt")  # best first
 
@@ -60,7 +61,7 @@ def prove_type(model_type: str, *, rotation: bool = True) -> dict[str, Any]:
         """Return the verdict on `model` under the facts that attngeo assumes."""
         try:
             verdict = prove_model(model, model_type, rotation=rotation)
-            if verdict.causal not in (None, families.family(model_type).causal):  # stacks are named by it
+            if verdict.causal not in (None, family(model_type).causal):  # stacks are named by it
                 assume(model_type, causal=verdict.causal)
                 verdict = prove_model(model, model_type, rotation=rotation)
         except LayoutError as error:
@@ -95,7 +96,7 @@ def prove_type(model_type: str, *, rotation: bool = True) -> dict[str, Any]:
     return vars(best)
 
 
-def work(model_types: list[str]) -> None:
+def work(model_types: list[str], prove: Callable[[str], dict[str, Any]] = prove_type) -> None:
     """Run as a worker process: print one JSON line per type on standard output."""
     import torch
     import transformers
@@ -112,18 +113,26 @@ def work(model_types: list[str]) -> None:
     for model_type in model_types:
         begin = time.time()
         signal.setitimer(signal.ITIMER_PROF, SECONDS)
-        verdict = prove_type(model_type)
+        verdict = prove(model_type)
         signal.setitimer(signal.ITIMER_PROF, 0)
         print(json.dumps({**verdict, "seconds": round(time.time() - begin, 1)}), flush=True)
 
 
-def run_worker(batch: list[str]) -> list[dict[str, Any]]:
+def run_workers(types: list[str], module: str, jobs: int) -> Iterator[list[dict[str, Any]]]:
+    """Yield the verdicts on the types in batches, as workers of `module` find them."""
+    batches = [types[start : start + BATCH] for start in range(0, len(types), BATCH)]
+    with ThreadPoolExecutor(jobs) as pool:
+        for worker in as_completed([pool.submit(run_worker, batch, module) for batch in batches]):
+            yield worker.result()
+
+
+def run_worker(batch: list[str], module: str) -> list[dict[str, Any]]:
     """Return the verdicts on a batch; a type that kills its worker is recorded, and the rest gets another worker."""
     results: list[dict[str, Any]] = []
     environment = {**os.environ, "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
     while batch:
         worker = subprocess.run(
-            [sys.executable, "-m", "tools.prove_all", "--work", *batch],
+            [sys.executable, "-m", module, "--work", *batch],
             cwd=ROOT,
             env=environment,
             capture_output=True,
@@ -214,14 +223,12 @@ def main() -> None:
     transformers.logging.set_verbosity_error()
     record = json.loads(RECORD.read_text("utf-8")) if RECORD.exists() else {}
     wanted = arguments.types or [*sorted(MODEL_MAPPING_NAMES), *KINDS]
-    batches = [wanted[i : i + BATCH] for i in range(0, len(wanted), BATCH)]
-    with ThreadPoolExecutor(arguments.jobs) as pool:
-        for worker in as_completed([pool.submit(run_worker, batch) for batch in batches]):
-            for verdict in worker.result():
-                kind = verdict["model_type"]
-                of_positions = record.get(kind, {}).get("fixed_positions", False)  # found by `tools.prove_positions`
-                record[kind] = verdict | ({"fixed_positions": True} if of_positions else {})
-            write_results(record)
+    for verdicts in run_workers(wanted, "tools.prove_all", arguments.jobs):
+        for verdict in verdicts:
+            before = record.get(verdict["model_type"], {})
+            others = {key: before[key] for key in ("fixed_positions", "prune") if before.get(key)}  # of other proofs
+            record[verdict["model_type"]] = verdict | others
+        write_results(record)
     print(dict(Counter(verdict["status"] for verdict in record.values())))
 
 

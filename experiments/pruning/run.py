@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 
 from attngeo.applications.prune import prune
-from attngeo.applications.prune.choose import choose_heads
 from attngeo.applications.prune.criteria import METHODS
 from attngeo.applications.prune.curve import SHARES
 from attngeo.applications.prune.measure import Calibration, calibrate
+from attngeo.applications.prune.plan import choose_heads
 from attngeo.applications.prune.rows import Batch, batched, objective_of, read_rows
 from attngeo.live.load import LoadedModel
 from experiments.pruning.measures import Losses, blocks, disagreement, sentence_embeddings, window_losses

@@ -12,7 +12,7 @@ from torch import Tensor
 from transformers import BertConfig, BertForMaskedLM, BertLMHeadModel, PreTrainedModel
 
 from attngeo.arrays import to_numpy
-from attngeo.live.parameters import attention_parameters
+from attngeo.live.checkpoint import attention_parameters
 from attngeo.training.data.tokens import Tokens
 from attngeo.training.gradients.expected_terms import expected_terms
 from attngeo.training.gradients.gradient_terms import masked_batches

@@ -64,8 +64,7 @@ if TYPE_CHECKING:
     from attngeo import applications, atlas, live, organization, reporting, show, training, weights  # noqa: F401
     from attngeo.applications.compare.compare import compare, compare_all
     from attngeo.applications.compare.comparison import ModelComparison, ModelMap
-    from attngeo.applications.prune.choose import prune_plan
-    from attngeo.applications.prune.plan import PrunePlan
+    from attngeo.applications.prune.plan import PrunePlan, prune_plan
     from attngeo.applications.prune.prune import load_pruned, prune
     from attngeo.atlas.atlas import Atlas
     from attngeo.data import bundled
@@ -172,7 +171,7 @@ _HOME = {
     "paraproduct": "attngeo.organization.paraproduct",
     "pretrain": "attngeo.training.pretraining.pretrain",
     "prune": "attngeo.applications.prune.prune",
-    "prune_plan": "attngeo.applications.prune.choose",
+    "prune_plan": "attngeo.applications.prune.plan",
     "published": "attngeo.weights.scoring.published",
     "report": "attngeo.reporting.report",
     "score": "attngeo.weights.scoring.score",

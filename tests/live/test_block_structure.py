@@ -12,8 +12,7 @@ pytest.importorskip("transformers")
 
 import torch
 
-from attngeo.live.checkpoint import LiveCheckpoint
-from attngeo.live.parameters import reads_own_norm, rotates
+from attngeo.live.checkpoint import LiveCheckpoint, reads_own_norm, rotates
 from attngeo.weights.layout.layers import open_layers
 
 # Rotary embedding and a norm before the attention, of which nothing is proved for the live names: the language model is

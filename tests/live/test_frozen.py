@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-import transformers as tf
 
-from attngeo.live.frozen import configs_of, frozen_model, preserved_random_state
+from attngeo.live.frozen import configs_of, frozen_model
 from tests.live.tiny_live_models import model_inputs, tiny_model
 
 
@@ -106,18 +105,3 @@ def test_compiled_modules_run_uncompiled() -> None:
     assert not compiled
     model(torch.ones(1, 4))
     assert len(compiled) == 1
-
-
-def test_random_state_is_restored_after_an_exception() -> None:
-    before = random.getstate(), np.random.get_state()[1].tolist(), torch.random.get_rng_state().tolist()
-    with pytest.raises(ValueError, match="stop"), preserved_random_state():
-        random.random(), np.random.random(), torch.rand(1)
-        raise ValueError("stop")
-    assert (random.getstate(), np.random.get_state()[1].tolist(), torch.random.get_rng_state().tolist()) == before
-
-
-def test_configs_of_all_parts_are_found_once() -> None:
-    model = tiny_model("clip")
-    configs = configs_of(model.modules())
-    assert len(configs) == len({id(config) for config in configs})
-    assert {type(config) for config in configs} == {tf.CLIPConfig, tf.CLIPTextConfig, tf.CLIPVisionConfig}

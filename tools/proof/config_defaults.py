@@ -7,8 +7,8 @@ from typing import Any
 
 from transformers import PreTrainedConfig
 
-from attngeo.weights.layout.config_scope import DECLARED
-from attngeo.weights.layout.preceding_norm import SWITCHES
+from attngeo.weights.layout.facts import DECLARED
+from attngeo.weights.layout.find import SWITCHES
 from attngeo.weights.layout.rope import BASES, SHARES, WINDOWS
 from attngeo.weights.layout.rope import SWITCHES as ROTARY_SWITCHES
 from tools.proof.tiny_config import sub_configs

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
-from attngeo.weights.layout.families import ends_with
+from attngeo.weights.layout.facts import ends_with
 from attngeo.weights.layout.storage import Blocks, Storage
 from attngeo.weights.layout.table import STORAGES, TABLE
 from tools.proof.verdict import Verdict, assume

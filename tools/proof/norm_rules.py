@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from attngeo.weights.layout.preceding_norm import norm_path
+from attngeo.weights.layout.find import norm_path
 from attngeo.weights.layout.table import NOT_ATTENTION
 from tools.proof.comparable_model import GainOnly, is_qk_norm
 from tools.proof.product_recorder import Product
@@ -51,7 +51,7 @@ def qk_norms_centre(model: nn.Module) -> bool:
 
 
 def norm_rule(site: str, stored: Mapping[str, Tensor], norm: nn.Module, width: int) -> dict[str, Any] | None:
-    """Return the rule of `weights.layout.preceding_norm` that leads from the attention's path to this norm's tensor.
+    """Return the rule of `weights.layout.find` that leads from the attention's path to this norm's tensor.
 
     site:   path of the attention
     stored: tensors of the checkpoint by name

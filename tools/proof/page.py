@@ -84,6 +84,7 @@ def _row(kind: str, verdict: dict[str, Any]) -> tuple[str, ...]:
     stacks = ", ".join(f"{name} {count}" for name, count in verdict.get("stacks", {}).items())
     notes = ["qk-norm"] if verdict.get("qk_norm") else []
     notes += ["norm folded"] if verdict.get("norms") else []
+    notes += ["prunable"] if verdict.get("prune") else []
     notes += [f"left out: {', '.join(verdict['skip'])}"] if verdict.get("skip") else []
     notes += [f"unknown layout: {', '.join(verdict['unknown'])}"] if verdict.get("unknown") else []
     notes += [verdict["note"]] if verdict.get("note") else []

@@ -13,12 +13,11 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from attngeo.errors import LayoutError
-from attngeo.weights.layout.config_scope import width
-from attngeo.weights.layout.find import find_layers
+from attngeo.weights.layout.facts import width
+from attngeo.weights.layout.find import find_layers, unknown_layers
 from attngeo.weights.layout.heads import count_heads
 from attngeo.weights.layout.layer import Layer
 from attngeo.weights.layout.layers import open_layers
-from attngeo.weights.layout.left_out import unknown_layers
 from attngeo.weights.sources.checkpoint import ReadRequest, TensorInfo
 from attngeo.weights.sources.open import open_checkpoint
 from tools.proof.agreement import TOLERANCE, Match, compare, exchange_is_noticed

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from attngeo.io.files import write_file
-from attngeo.weights.layout import families
+from attngeo.weights.layout.facts import families, family
 
 
 @dataclass
@@ -30,7 +30,7 @@ class Verdict:
     gated: bool = False  # query projections hold the gates of the heads' outputs, too
     window_keys: int = 0  # how many times the declared key heads layers with a window have; 0: as declared
     storage: dict[str, str] = field(default_factory=dict)  # leaf of a tensor → storage, as in `table.STORAGES`
-    norms: list[dict[str, Any]] = field(default_factory=list)  # rules of `attngeo.weights.layout.preceding_norm`
+    norms: list[dict[str, Any]] = field(default_factory=list)  # rules of `attngeo.weights.layout.find`
     skip: list[str] = field(default_factory=list)  # templates that no product confirmed
     unknown: list[str] = field(default_factory=list)  # templates of query projections in an unknown layout
     cross: list[str] | None = None  # diffusers: templates of cross-attention
@@ -44,9 +44,9 @@ class Verdict:
 
 def assume(model_type: str, **facts: Any) -> None:
     """Make attngeo use these facts about a model type in this process, while the type is examined."""
-    known = cast(dict[str, Any], families.families())
+    known = cast(dict[str, Any], families())
     known[model_type] = {**known.get(model_type, {}), **facts}
-    families.family.cache_clear()
+    family.cache_clear()
 
 
 def write_lines(path: Path, entries: dict[str, str]) -> None:

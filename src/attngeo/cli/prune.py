@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from attngeo.applications.prune.choose import METHOD, TOKENS
+from attngeo.applications.prune.plan import METHOD, TOKENS
 from attngeo.cli.common import Device, command, print_text, progress_bar, read_words
 from attngeo.errors import InputError
 from attngeo.io.names import joined_names

@@ -4,11 +4,9 @@ These names are imported here; they need torch only when they are called.
     load_model, LoadedModel       a reference → a model that can run, with its tokenizer and processors
     attention_stacks              a model → its attention modules by stack and layer: Stack, AttentionModule
 
-The following modules import torch when they are imported, so import their names from them directly.
-    checkpoint         a live model as a checkpoint that scoring can read, adapters included
-    parameters         the queries and keys of a live model as views of its parameters
-    frozen             frozen_model: run a model for a measurement and restore its state
-    attention_hook     recorded_attention: send the attention calls of a model to a recorder; logits of such a call
+attention_modules  also `recorded_attention`: send the attention calls of a model to a recorder; logits of such a call
+checkpoint         a live model as a checkpoint that scoring can read, and its queries and keys as views; needs torch
+frozen             frozen_model: run a model for a measurement and restore its state; needs torch
 """
 
 from attngeo.live.attention_modules import AttentionModule, Stack, attention_stacks

@@ -70,14 +70,17 @@ class LoadedModel:
     @cached_property
     def image_processor(self) -> BaseImageProcessor | None:
         """The processor that computes pixel values of an image, or None if there is none."""
-        given = self.given.get("processor")
-        return getattr(given, "image_processor", given) if given is not None else self._load("AutoImageProcessor")
+        return self._processor("image_processor", "AutoImageProcessor")
 
     @cached_property
     def feature_extractor(self) -> FeatureExtractionMixin | None:
         """The processor that computes features of a waveform, or None if there is none."""
+        return self._processor("feature_extractor", "AutoFeatureExtractor")
+
+    def _processor(self, part: str, auto_class: str) -> Any:
+        """Return this part of the processor that was given, or load it."""
         given = self.given.get("processor")
-        return getattr(given, "feature_extractor", given) if given is not None else self._load("AutoFeatureExtractor")
+        return self._load(auto_class) if given is None else getattr(given, part, given)
 
     def _load(self, auto_class: str) -> Any:
         if self.source is None:

@@ -103,7 +103,7 @@ def _record(
 ) -> NetworkTensor:
     """Return the network tensor of one stack on one input."""
     # Imported here because they need torch; without it, load_model has raised an error that says so.
-    from attngeo.live.attention_hook import recorded_attention
+    from attngeo.live.attention_modules import recorded_attention
     from attngeo.organization.recorder import TensorRecorder
 
     whole, label = loaded.model, type_label(loaded.model)

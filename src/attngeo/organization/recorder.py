@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from attngeo.errors import InputError
-from attngeo.live.attention_hook import allowed_pairs, attention_logits, not_one_matrix
-from attngeo.live.attention_modules import AttentionModule, Stack
+from attngeo.live.attention_modules import AttentionModule, Stack, allowed_pairs, attention_logits, not_one_matrix
 
 # length of an axis → indices of the positions that are not padding, None if there is no padding
 PaddingFilter = Callable[[int], Tensor | None]
@@ -159,8 +158,8 @@ class TensorRecorder:
                 f"before it have {self.lengths[0]} and {self.lengths[1]}; choose layers of one size with layers="
             )
         self.recorded_heads[layer] = heads
-        if attention.numbers is not None:
-            self.numbers[layer] = attention.numbers
+        if attention.location.numbers is not None:
+            self.numbers[layer] = attention.location.numbers
         if self.planned_heads.get(layer) != heads:
             self.values = None
         start = sum(count for other, count in self.planned_heads.items() if other < layer)

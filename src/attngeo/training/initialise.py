@@ -42,7 +42,7 @@ from torch import Tensor, nn
 from attngeo.arguments import whole_number
 from attngeo.errors import InputError, LayoutError
 from attngeo.io.names import nearest_name
-from attngeo.live.parameters import (
+from attngeo.live.checkpoint import (
     AttentionParameters,
     LayerOptions,
     LayerParameters,

@@ -1,17 +1,17 @@
-"""Small random models of every type whose heads can be removed, inputs for them, and models with gated heads."""
+"""Small random models of every kind whose heads can be removed, inputs for them, and models with gated heads."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
 import torch
 import transformers as tf
 
-from attngeo.applications.prune.removal import prunable_layers as layers_of
-from tests.live.random_models import SIZES, VOCABULARY, encoder_decoder_options, opt_options, random_model
+from attngeo import PrunePlan
+from tests.live.random_models import SIZES, VOCABULARY, encoder_decoder_options, random_model
+from tools import prove_prune
 
 TEXT = SIZES | VOCABULARY | {"max_position_embeddings": 64}
 GROUPED = TEXT | {"hidden_size": 48, "num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 6}  # not 48/6
@@ -19,11 +19,6 @@ PAIR = encoder_decoder_options(64)
 
 MODELS: dict[str, Any] = {
     "bert": lambda: (tf.BertForMaskedLM, tf.BertConfig(**TEXT)),
-    "roberta": lambda: (tf.RobertaForMaskedLM, tf.RobertaConfig(**TEXT)),
-    "distilbert": lambda: (
-        tf.DistilBertForMaskedLM,
-        tf.DistilBertConfig(dim=32, n_heads=4, n_layers=2, hidden_dim=40, max_position_embeddings=64, **VOCABULARY),
-    ),
     "albert": lambda: (tf.AlbertForMaskedLM, tf.AlbertConfig(**TEXT | {"num_hidden_layers": 3}, embedding_size=16)),
     "modernbert": lambda: (
         tf.ModernBertForMaskedLM,
@@ -35,10 +30,7 @@ MODELS: dict[str, Any] = {
         tf.GPT2Config(n_embd=32, n_head=4, n_layer=2, n_positions=64, **VOCABULARY),
     ),
     "gpt_neox": lambda: (tf.GPTNeoXForCausalLM, tf.GPTNeoXConfig(**TEXT, rotary_pct=0.5)),
-    "opt": lambda: (tf.OPTForCausalLM, tf.OPTConfig(**opt_options(64))),
     "llama": lambda: (tf.LlamaForCausalLM, tf.LlamaConfig(**GROUPED, attention_bias=True)),
-    "mistral": lambda: (tf.MistralForCausalLM, tf.MistralConfig(**GROUPED, sliding_window=6)),
-    "qwen2": lambda: (tf.Qwen2ForCausalLM, tf.Qwen2Config(**GROUPED)),
     "qwen3": lambda: (tf.Qwen3ForCausalLM, tf.Qwen3Config(**GROUPED, attention_bias=True)),
     "gemma2": lambda: (
         tf.Gemma2ForCausalLM,
@@ -46,10 +38,7 @@ MODELS: dict[str, Any] = {
             **GROUPED, sliding_window=6, attn_logit_softcapping=0.7, query_pre_attn_scalar=5, attention_bias=True
         ),
     ),
-    "phi3": lambda: (
-        tf.Phi3ForCausalLM,
-        tf.Phi3Config(**GROUPED),
-    ),
+    "phi3": lambda: (tf.Phi3ForCausalLM, tf.Phi3Config(**GROUPED)),
     "t5": lambda: (
         tf.T5ForConditionalGeneration,
         tf.T5Config(d_model=32, d_kv=8, d_ff=40, num_layers=2, num_heads=4, decoder_start_token_id=0, **VOCABULARY),
@@ -67,9 +56,9 @@ MODELS: dict[str, Any] = {
         ),
     ),
 }
-GROUPED_KINDS = ("llama", "mistral", "qwen2", "qwen3", "gemma2", "phi3")
+GROUPED_KINDS = ("llama", "qwen3", "gemma2", "phi3")
 PAIRS = ("t5", "bart", "whisper")
-GENERATING = ("gpt2", "gpt_neox", "opt", *GROUPED_KINDS, *PAIRS)
+GENERATING = ("gpt2", "gpt_neox", *GROUPED_KINDS, *PAIRS)
 EAGER_ONLY = ("gemma2",)  # soft-capped logits
 # Heads to remove, unequally many in each layer; with grouped keys, one of every group of a layer, or a whole group.
 _DEFAULT = ["L0H2", "L1H0", "L1H3", "L1H1"]
@@ -79,7 +68,7 @@ _PAIR = ["encoder/L0H2", "decoder/L1H0", "decoder/L1H1", "cross/L0H3", "cross/L1
 
 def tiny_model(kind: str, attention: str = "eager", dtype: torch.dtype = torch.float32) -> Any:
     """Return the same model at every call, in evaluation mode, with biases ≠ 0 and heads that prefer some tokens."""
-    return random_model(*MODELS[kind](), attention, torch.float32).to(dtype)
+    return random_model(*MODELS[kind](), attention, dtype)
 
 
 def removed_heads(kind: str) -> list[str]:
@@ -167,25 +156,9 @@ def record(model: Any, layer: Any, rows: list[dict[str, Any]]) -> list[np.ndarra
     return [np.concatenate(parts) for parts in uses]
 
 
-@contextmanager
-def gated(model: Any, heads: list[str]) -> Iterator[None]:
+def gated(model: Any, heads: list[str]) -> AbstractContextManager[None]:
     """Set the outputs of these heads to zero before the output projection, inside the context."""
-    handles = []
-    layers = layers_of(model)
-    stacks = list(dict.fromkeys(layer.stack for layer in layers))
-    for layer in layers:
-        gate = torch.tensor([float(label.short(stacks) not in heads) for label in layer.labels])  # [H]
-        gate = gate.repeat_interleave(layer.heads.size)  # [H·r]
-        handles.append(
-            layer.output.register_forward_pre_hook(
-                lambda _, arguments, gate=gate: (arguments[0] * gate.to(arguments[0].dtype), *arguments[1:])
-            )
-        )
-    try:
-        yield
-    finally:
-        for handle in handles:
-            handle.remove()
+    return prove_prune.gated(model, PrunePlan.from_heads(model, heads))
 
 
 def assert_close(actual: torch.Tensor, expected: torch.Tensor, tolerance: float = 1e-5) -> None:

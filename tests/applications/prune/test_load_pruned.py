@@ -95,7 +95,7 @@ def test_a_model_from_a_gguf_file_is_saved_and_loaded(tmp_path: Path) -> None:
         assert_close(load_pruned(tmp_path / "small")(**ids).logits, model(**ids).logits)
 
 
-@pytest.mark.parametrize("kind", MODELS)
+@pytest.mark.parametrize("kind", ["albert", "gpt2", "llama", "t5", "vit"])
 def test_capture_names_heads_as_in_the_full_model(kind: str) -> None:
     model, small, plan = small_model(kind)
     batch = {name: value[:1] for name, value in inputs_for(kind, padded=False).items()}
@@ -133,7 +133,7 @@ def test_a_folder_runs_wherever_a_model_is_named(tmp_path: Path) -> None:
     assert type(load_model(tmp_path / "pruned").model).__name__ == "BertModel"
 
 
-@pytest.mark.parametrize("kind", ["bert", "gpt2", "llama", "phi3", "qwen3", "t5"])
+@pytest.mark.parametrize("kind", ["gpt2", "llama", "t5"])
 def test_a_monitor_names_heads_as_in_the_full_model(kind: str) -> None:
     model, small, plan = small_model(kind)
     batch = inputs_for(kind)
@@ -149,7 +149,7 @@ def test_a_monitor_names_heads_as_in_the_full_model(kind: str) -> None:
             assert some[name] == pytest.approx(full[name], rel=1e-4, abs=1e-6)
 
 
-@pytest.mark.parametrize("kind", ["llama", "qwen3"])
+@pytest.mark.parametrize("kind", ["llama"])
 def test_a_folder_that_is_not_pruned_or_damaged(kind: str, tmp_path: Path) -> None:
     model, small, _ = small_model(kind)
     save(model, tmp_path / "full")

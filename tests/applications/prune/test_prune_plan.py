@@ -17,13 +17,13 @@ transformers = pytest.importorskip("transformers")
 
 import attngeo  # noqa: E402
 from attngeo.applications.prune.curve import LossCurve, prune_folder  # noqa: E402
+from attngeo.applications.prune.removal import prunable_layers as layers_of  # noqa: E402
 from attngeo.errors import InputError  # noqa: E402
 from attngeo.live.load import quiet_transformers  # noqa: E402
 from tests.applications.prune.prunable_models import (  # noqa: E402
     assert_close,
     calibration_inputs,
     gated,
-    layers_of,
     removed_heads,
     tiny_model,
 )
@@ -58,7 +58,7 @@ def test_every_method_makes_a_plan_of_which_smaller_ones_are_the_beginning(metho
     assert attngeo.prune(model, plan, refit=False).num_parameters() < model.num_parameters()
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", ["refit", "folders", "random"])
 def test_whole_groups_go_by_default_where_query_heads_share_key_heads(method: str) -> None:
     model, ids = tiny_model("llama"), calibration_inputs("llama")[0]
     plan = llama_plan(model, share=0.5, method=method)
@@ -72,7 +72,7 @@ def test_whole_groups_go_by_default_where_query_heads_share_key_heads(method: st
         assert_close(small(**ids).logits, model(**ids).logits)
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", ["refit", "error", "random"])
 def test_single_query_heads_go_from_every_group_of_a_layer(method: str) -> None:
     model, ids = tiny_model("llama"), calibration_inputs("llama")[0]
     plan = llama_plan(model, heads=6, method=method, unit="query")
@@ -125,7 +125,7 @@ def test_stacks_of_single_heads_keep_them() -> None:
     assert len(plan.heads) == 9 and not any(label.startswith("encoder") for label in plan.labels)
 
 
-@pytest.mark.parametrize("kind", ["llama", "mistral", "qwen2", "qwen3", "gemma2"])
+@pytest.mark.parametrize("kind", ["llama", "qwen3"])
 @pytest.mark.parametrize("unit", ["query", "group"])
 def test_uniform_plans_are_loaded_by_transformers(kind: str, unit: str, tmp_path: Path) -> None:
     model, rows = tiny_model(kind), calibration_inputs(kind)
@@ -236,7 +236,7 @@ def test_the_losses_of_a_uniform_removal_are_those_of_uniform_plans(tmp_path: Pa
         ({"heads": 16}, "heads is 16, but the model has 16; expected fewer"),
         ({"method": "best"}, "method 'best': expected one of refit, error, sensitivity, folders, entropy, random"),
         ({"unit": "layer"}, "unit 'layer': expected one of query, group"),
-        ({"uniform": True}, "uniform: model type bert; its config allows llama, mistral, qwen2, qwen3, gemma2 only"),
+        ({"uniform": True}, "uniform: model type bert; only configs of .* can state the head size"),
     ],
 )
 def test_impossible_options_are_refused(options: dict[str, Any], message: str) -> None:
@@ -296,10 +296,17 @@ def of_unknown_type(model: Any) -> Any:
     return transformers.BloomForCausalLM(transformers.BloomConfig(hidden_size=16, n_head=2, n_layer=1, vocab_size=20))
 
 
+def with_another_norm(model: Any) -> Any:
+    settings = {"conv_dim": (16,), "conv_stride": (5,), "conv_kernel": (10,), "num_conv_pos_embedding_groups": 4}
+    sizes = {"hidden_size": 16, "num_attention_heads": 2, "num_hidden_layers": 1, "intermediate_size": 16}
+    return transformers.Wav2Vec2Model(transformers.Wav2Vec2Config(**settings, **sizes, do_stable_layer_norm=True))
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (of_unknown_type, "model type bloom: removing heads is supported for bert, roberta"),
+        (with_another_norm, "do_stable_layer_norm is True, with which removing heads was never checked"),
+        (of_unknown_type, "model type bloom: removing heads is supported for "),
         (broken, r"layers\.1\.self_attn\.v_proj\.weight: contains NaN"),
         (quantised, r"q_proj\._packed_params\.dtype: is no tensor, so the module is quantised"),
         (adapted, r"layers\.0\.self_attn\.q_proj: has an adapter; merge it before"),

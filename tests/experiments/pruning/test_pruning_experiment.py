@@ -10,7 +10,7 @@ import pytest
 
 pytest.importorskip("transformers")
 
-from attngeo.applications.prune.choose import METHOD
+from attngeo.applications.prune.plan import METHOD
 from experiments.pruning.__main__ import main
 from experiments.pruning.page import with_tables
 from experiments.pruning.reactions import reactions

@@ -20,7 +20,7 @@ from transformers import (
 from transformers.masking_utils import eager_mask
 
 from attngeo.errors import InputError, LayoutError
-from attngeo.live.parameters import attention_parameters, query_key_views
+from attngeo.live.checkpoint import attention_parameters, query_key_views
 from attngeo.training.gradients.gradient_terms import gradient_terms
 from tests.live.tiny_live_models import eager_run
 from tests.training.gradients.gradient_models import (

@@ -7,15 +7,15 @@ from collections.abc import Iterator
 
 import pytest
 
-from attngeo.weights.layout import families
+from attngeo.weights.layout.facts import families, family
 
 
 @pytest.fixture
 def restored_facts() -> Iterator[None]:
     """Afterwards drop the facts that a proof made attngeo assume about a type."""
     yield
-    families.families.cache_clear()
-    families.family.cache_clear()
+    families.cache_clear()
+    family.cache_clear()
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from attngeo.weights.layout.families import family
+from attngeo.weights.layout.facts import family
 from tools.proof import capture_page
 from tools.proof.page import coverage_tables, with_counts
 

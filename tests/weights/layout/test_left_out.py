@@ -76,16 +76,11 @@ def test_query_projections_outside_the_known_layers_are_named() -> None:
 
 def test_a_vision_tower_alone_is_not_taken_for_a_decoder(tmp_path: Path) -> None:
     """The keys of its language model are shared between layers, in a layout that the table does not have."""
-    from attngeo.atlas import Atlas
-
     tiny("mistral_large4").save_pretrained(tmp_path / "model")
     table = attngeo.score(tmp_path / "model", nulls=False)
     assert set(table.frame["stack"]) == {"vision"}
     note = "layers are left out, because their layout is unknown: language_model.layers.*.attention.wq"
     assert left_out(table) == [note]
-    atlas = Atlas(tmp_path / "atlas")
-    atlas.add([str(tmp_path / "model")])
-    assert note in atlas.models()["notes"][0]
 
 
 def test_layers_that_no_live_model_confirmed_are_named(tmp_path: Path) -> None:

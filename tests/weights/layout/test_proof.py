@@ -28,8 +28,8 @@ granitemoehybrid olmo_hybrid kimi_linear mimo_v2_flash t5gemma2
 
 # One of each storage, and what makes a type unusual beside it; the others are proved by `make test-all`.
 QUICK = """
-bert deberta modernbert gpt2 gpt_neox llama phi3 t5 vit clip whisper qwen3 gemma3 falcon bloom gpt_bigcode deepseek_v3
-cohere codegen xlnet qwen3_next persimmon granitemoehybrid kimi_linear mimo_v2_flash t5gemma2
+bert deberta modernbert gpt2 gpt_neox llama phi3 t5 whisper gemma3 falcon gpt_bigcode deepseek_v3 codegen xlnet
+qwen3_next persimmon mimo_v2_flash
 """
 
 pytestmark = pytest.mark.usefixtures("restored_facts")
@@ -76,18 +76,13 @@ def grouped_query_layer() -> tuple[Layer, list[Product]]:
     return next(iter(attention_layers(model))), products
 
 
-def test_wrong_pairing_of_query_and_key_heads_is_noticed() -> None:
+def test_heads_that_are_paired_or_cut_wrongly_are_noticed() -> None:
     weights, products = grouped_query_layer()
     assert min(agreement(weights, product) for product in products) < 1e-4
-    # The mistake of the research code: query head h with key head h mod G.
-    order = np.argsort(np.arange(6) % 2, kind="stable")
-    wrong = dataclasses.replace(weights, query=weights.query[order])
-    assert min(agreement(wrong, product) for product in products) > 1e-2
-
-
-def test_exchanged_keys_and_shifted_dimensions_are_noticed() -> None:
-    weights, products = grouped_query_layer()
-    wrong = dataclasses.replace(weights, key=weights.key[::-1])
-    assert min(agreement(wrong, product) for product in products) > 1e-2
-    rolled = dataclasses.replace(weights, query=np.roll(weights.query, 1, axis=2))
-    assert min(agreement(rolled, product) for product in products) > 1e-2
+    order = np.argsort(np.arange(6) % 2, kind="stable")  # query head h with key head h mod G, as in the research code
+    for wrong in (
+        dataclasses.replace(weights, query=weights.query[order]),
+        dataclasses.replace(weights, key=weights.key[::-1]),
+        dataclasses.replace(weights, query=np.roll(weights.query, 1, axis=2)),
+    ):
+        assert min(agreement(wrong, product) for product in products) > 1e-2

@@ -12,7 +12,7 @@ pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
 from attngeo import RotaryPairs
-from attngeo.weights.layout.families import family
+from attngeo.weights.layout.facts import family
 
 SHARED = {"base", "scaling"}
 # model type → what is expected of its rules, in order

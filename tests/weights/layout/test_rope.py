@@ -12,9 +12,9 @@ import pytest
 
 import attngeo
 from attngeo import RotaryPairs
-from attngeo.weights.layout.config_scope import scope_of
+from attngeo.weights.layout.facts import scope_of
 from attngeo.weights.layout.layers import open_layers
-from attngeo.weights.layout.rope import RopeSettings, frequencies, layer_kind, on_two_axes, rope_settings
+from attngeo.weights.layout.rope import frequencies, layer_kind, rope_settings
 from attngeo.weights.sources.open import open_checkpoint
 
 HEADS, SIZE = 2, 8
@@ -91,7 +91,6 @@ def test_no_scaling_type_of_transformers_is_missing() -> None:
 
 
 OLD_CONFIGS: list[dict[str, Any]] = [
-    {"model_type": "llama", "rope_theta": 500000.0},
     {"model_type": "llama", "rope_theta": 5e5, "rope_scaling": {"type": "linear", "factor": 2.0}},
     {
         "model_type": "llama",
@@ -105,10 +104,7 @@ OLD_CONFIGS: list[dict[str, Any]] = [
             "original_max_position_embeddings": 8192,
         },
     },
-    {"model_type": "mistral"},
     {"model_type": "gpt_neox", "rotary_pct": 0.5, "rotary_emb_base": 5000},
-    {"model_type": "gpt_neox"},
-    {"model_type": "phi", "partial_rotary_factor": 0.4},
     {"model_type": "stablelm", "rope_theta": 12000, "partial_rotary_factor": 0.5},
     {
         "model_type": "phi3",
@@ -176,42 +172,52 @@ def test_layers_of_two_kinds_have_frequencies_of_their_own(old: dict[str, Any], 
         np.testing.assert_array_equal(frequencies(ours, 32)[0], frequencies(theirs, 32)[0])
 
 
-def test_a_llama_rotates_halves_of_its_heads() -> None:
-    for plan in plans(llama(), model_type="llama", rope_theta=500.0, max_position_embeddings=128):
+def theta(base: float) -> list[float]:
+    """Return the frequencies of the pairs of one head."""
+    return (base ** -(np.arange(SIZE // 2) / (SIZE // 2))).tolist()  # type: ignore[no-any-return]
+
+
+LAYERS, ENCODER = "model.layers.{}.self_attn.{}_proj.weight", "encoder.layer.{}.attention.self.{}.weight"
+GRANITE = {"model_type": "granitemoehybrid", "layer_types": ["linear_attention", "full_attention"]}
+OLDER_GRANITE = GRANITE | {"layer_types": ["mamba", "attention"]}
+# What the config says → names of tensors, the config, and the frequencies of each layer; None: nothing rotates.
+ROTATIONS: dict[str, tuple[str, dict[str, Any], list[list[float] | None]]] = {
+    "a base": (LAYERS, {"model_type": "llama", "rope_theta": 500.0}, [theta(500), theta(500)]),
+    "a base, and that positions rotate": (
+        ENCODER, {"model_type": "esm", "position_embedding_type": "rotary", "rope_theta": 500.0},
+        [theta(500), theta(500)],
+    ),
+    "nothing, of a type that does not rotate": (
+        ENCODER, {"model_type": "bert", "position_embedding_type": "absolute"}, [None, None],  # a key of older configs
+    ),
+    "nothing, of a type that rotates backwards": (
+        LAYERS, {"model_type": "nanochat", "rope_theta": 1e4}, [[-x for x in theta(1e4)]] * 2,
+    ),
+    "that layers are excepted": (LAYERS, {"model_type": "smollm3", "no_rope_layers": [0, 1]}, [None, theta(2e6)]),
+    "no switch, in a hybrid": (LAYERS, GRANITE, [None, None]),
+    "that nothing rotates, in a hybrid": (LAYERS, GRANITE | {"position_embedding_type": "nope"}, [None, None]),
+    "that it rotates, in a hybrid of older transformers": (
+        LAYERS, OLDER_GRANITE | {"position_embedding_type": "rope", "rope_theta": 1e7}, [None, theta(1e7)],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("said", ROTATIONS)
+def test_layers_rotate_as_their_type_and_their_config_say(said: str) -> None:
+    names, config, expected = ROTATIONS[said]
+    weights = llama(names)
+    if names == ENCODER:
+        weights = {name.replace(".q.", ".query.").replace(".k.", ".key."): w for name, w in weights.items()}
+    layers = range(2)
+    if "layer_types" in config:  # its other layers have no queries
+        weights, layers = {name: tensor for name, tensor in weights.items() if ".layers.1." in name}, range(1, 2)
+    found = plans(weights, **config)
+    for plan, layer in zip(found, layers, strict=True):
         assert plan.rotary_known
-        assert plan.rotary == RotaryPairs.halves(500.0 ** -(np.arange(4) / 4), window=128)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        checkpoint = open_checkpoint(llama(), config={**CONFIG, "model_type": "llama"})
-        (weights, _) = attngeo.attention_layers(checkpoint)
-    assert weights.rotary_known and weights.rotary is not None and len(weights.rotary.turning) == 4
-
-
-def test_an_encoder_without_rotation_is_known_not_to_rotate() -> None:
-    names = "encoder.layer.{}.attention.self.{}.weight"
-    weights = {name.replace(".q.", ".query.").replace(".k.", ".key."): w for name, w in llama(names).items()}
-    for plan in plans(weights, model_type="bert", position_embedding_type="absolute"):  # a key of older configs
-        assert plan.rotary_known and plan.rotary is None
-
-
-@pytest.mark.parametrize("kinds", [["linear_attention", "full_attention"], ["mamba", "attention"]])  # newer, older
-def test_a_granite_hybrid_rotates_only_with_its_switch(kinds: list[str]) -> None:
-    """Its files say "nope" where nothing rotates; the layers without attention have no queries."""
-    weights = {name: tensor for name, tensor in llama().items() if ".layers.1." in name}
-    granite = {"model_type": "granitemoehybrid", "layer_types": kinds, "max_position_embeddings": 128}
-    for switch in ({}, {"position_embedding_type": "nope"}):
-        (plan,) = plans(weights, **granite, **switch)
-        assert plan.rotary_known and plan.rotary is None
-    (plan,) = plans(weights, **granite, position_embedding_type="rope", rope_theta=1e7)
-    assert plan.rotary_known and plan.rotary == RotaryPairs.halves(1e7 ** -(np.arange(4) / 4), window=128)
-
-
-def test_an_esm_follows_the_base_of_its_config() -> None:
-    names = "encoder.layer.{}.attention.self.{}.weight"
-    weights = {name.replace(".q.", ".query.").replace(".k.", ".key."): w for name, w in llama(names).items()}
-    for plan in plans(weights, model_type="esm", position_embedding_type="rotary", rope_theta=500.0):
-        assert plan.rotary is not None
-        assert plan.rotary.frequencies.tolist() == pytest.approx(500.0 ** -(np.arange(4) / 4))
+        assert (plan.rotary is None) == (expected[layer] is None)
+        if plan.rotary is not None:
+            assert plan.rotary.frequencies.tolist() == pytest.approx(expected[layer])
+            assert plan.rotary.pairs.tolist() == [[0, 4], [1, 5], [2, 6], [3, 7]]
 
 
 def test_a_vision_tower_inside_an_encoder_does_not_rotate_with_it() -> None:
@@ -243,26 +249,12 @@ def test_the_parts_of_a_larger_model_follow_their_own_types() -> None:
                 assert plan.rotary_known and plan.rotary.frequencies[1] == pytest.approx(700.0**-0.25)
 
 
-def test_layers_that_the_config_excepts_do_not_rotate() -> None:
-    first, second = plans(llama(), model_type="smollm3", no_rope_layers=[0, 1])
-    assert (first.rotary_known, first.rotary) == (True, None)
-    assert second.rotary_known and len(second.rotary.turning) == 4
-
-
 def test_the_window_of_longrope_is_that_before_scaling() -> None:
     """Beyond it the model uses other frequencies, so an average over the whole window would be of no form it has."""
     scaling = {"rope_type": "longrope", "short_factor": [1.0, 1.1, 1.2, 1.3], "long_factor": [4.0] * 4}
     for original in ({"original_max_position_embeddings": 64}, {}):
         (plan, _) = plans(llama(), model_type="llama", rope_scaling=scaling | original, max_position_embeddings=256)
         assert plan.rotary_known and plan.rotary.window == (64 if original else 256)
-
-
-def test_a_type_that_rotates_backwards_has_negative_frequencies() -> None:
-    """NanoChat turns by −Δ·θ: the preferred offsets of its pairs have the opposite sign."""
-    (back, _), (forth, _) = (plans(llama(), model_type=name, rope_theta=1e4) for name in ("nanochat", "llama"))
-    assert back.rotary_known and forth.rotary_known
-    np.testing.assert_array_equal(back.rotary.frequencies, -forth.rotary.frequencies)
-    np.testing.assert_array_equal(back.rotary.pairs, forth.rotary.pairs)
 
 
 @pytest.mark.parametrize("interval", [2, 3, 4])
@@ -342,15 +334,6 @@ def test_the_gguf_of_smollm2_rotates_neighbours(smollm2: Path) -> None:
             assert plan.rotary == RotaryPairs.neighbours(100000.0 ** -(np.arange(32) / 32), window=8192)
 
 
-@pytest.mark.parametrize("layout", ["blocks", "split", "interleaved", "separate"])
-def test_pairs_on_two_axes_may_share_frequencies(layout: str) -> None:
-    rotary = on_two_axes(layout, RopeSettings(base=100.0), 16, 0, RotaryPairs.halves)
-    assert sorted(rotary.pairs.ravel().tolist()) == list(range(16))
-    assert rotary.axes is not None and rotary.axes.tolist().count(1) == 4
-    assert len(np.unique(rotary.frequencies)) == (8 if layout == "split" else 4)
-    assert rotary != RotaryPairs(rotary.pairs, rotary.frequencies, axes=1 - rotary.axes)
-
-
 HOSTILE: list[Any] = [
     None, True, 0, -1, 3, 1e308, float("nan"), float("inf"), 10**400, "", "x", [], [0], ["x"], [None] * 3, {}, {"x": 1},
     {"rope_type": 3}, {"rope_type": "yarn"}, {"rope_type": "yarn", "factor": 1e308}, {"type": "yarn", "factor": "x"},
@@ -365,7 +348,10 @@ layer_types no_rope_layers no_rope_layer_interval sliding_window_pattern global_
 alibi rope_scaling_layers max_position_embeddings original_max_position_embeddings rope_interleave"""
 
 
-@pytest.mark.parametrize("model_type", ["llama", "phi3", "gemma3_text", "smollm3", "gptj"])
+@pytest.mark.parametrize(
+    "model_type",
+    ["llama", "gemma3_text", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("phi3", "smollm3", "gptj"))],
+)
 def test_nothing_but_warnings_comes_from_hostile_configs(model_type: str) -> None:
     weights = llama("h.{}.attn.{}_proj.weight" if model_type == "gptj" else "layers.{}.self_attn.{}_proj.weight", 1)
     if model_type == "phi3":

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from attngeo.weights.layout.config_scope import Scope, scope_of
+from attngeo.weights.layout.facts import Scope, scope_of
 from tools.proof.comparable_model import reduce_norms
 from tools.proof.example_inputs import accepts_positions
 from tools.proof.product_recorder import recorded_products

@@ -16,7 +16,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from attngeo.errors import AttngeoError
-from attngeo.weights.layout.config_scope import Scope
+from attngeo.weights.layout.facts import Scope
 from attngeo.weights.layout.layer import Layer
 from attngeo.weights.layout.rope import NOPE, is_usual_kind, layer_kind, make_pairs, rope_settings
 from attngeo.weights.layout.rotary import RotaryPairs

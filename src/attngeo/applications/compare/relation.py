@@ -35,7 +35,7 @@ import numpy as np
 from attngeo.arrays import AnyFloats, Floats, Ints
 from attngeo.errors import InputError
 from attngeo.io.threads import each, spans
-from attngeo.weights.layout.families import family
+from attngeo.weights.layout.facts import family
 from attngeo.weights.sources.checkpoint import Checkpoint, ReadRequest
 
 DRAWS = 999

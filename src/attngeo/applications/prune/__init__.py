@@ -8,13 +8,12 @@
 rows      calibration inputs, what is predicted in them, and the loss
 measure   the pass over them: second moments of the head outputs, gradients
 criteria  what the removal of heads costs
-choose    the choice of the cheapest heads
+plan      plans, and the choice of the cheapest heads
 removal   which projections hold the heads of a live model, and how they are cut
 curve     losses by share of heads removed, and `attngeo prune`
 """
 
-from attngeo.applications.prune.choose import prune_plan
-from attngeo.applications.prune.plan import PrunePlan, RemovedHead
+from attngeo.applications.prune.plan import PrunePlan, RemovedHead, prune_plan
 from attngeo.applications.prune.prune import load_pruned, prune
 
 __all__ = ["PrunePlan", "RemovedHead", "load_pruned", "prune", "prune_plan"]

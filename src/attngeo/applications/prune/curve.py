@@ -10,8 +10,7 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from attngeo.applications.prune.choose import METHOD, TOKENS, check_options, choose_heads, load_full
-from attngeo.applications.prune.plan import PrunePlan
+from attngeo.applications.prune.plan import METHOD, TOKENS, PrunePlan, check_options, choose_heads, load_full
 from attngeo.applications.prune.prune import prune
 from attngeo.display import Drawable, draw
 from attngeo.errors import AttngeoError, first_line

@@ -19,8 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from attngeo.applications.prune.choose import TOKENS
-from attngeo.applications.prune.plan import PrunePlan
+from attngeo.applications.prune.plan import TOKENS, PrunePlan
 from attngeo.arguments import file_path
 from attngeo.arrays import Floats, Ints
 from attngeo.errors import AttngeoError, InputError, SourceError, first_line

@@ -2,6 +2,16 @@
 
 The rows of queries, keys, values and their biases that belong to a removed head go, and the rows of the output
 projection that read it. A key head goes when no query head reads it any more.
+
+`tools.prove_prune` finds the model types for which this is right, and these facts about them (`Family.prune`):
+
+    output         the projection of the concatenated head outputs
+    stream         the module whose first input is the residual stream: a norm, or "", the attention module (post-norm)
+    own_config     config values that the module's forward reads as its own number of query heads
+    position_bias  true: attention receives a bias for all heads of the full model
+    uniform        true: the config can state the head size, so transformers loads it with fewer heads in each layer
+
+Paths are relative to the attention module; "../" leads to the module around it, {name} is that of the module.
 """
 
 from __future__ import annotations
@@ -18,6 +28,7 @@ from torch import Tensor, nn
 from attngeo.applications.prune.plan import Head
 from attngeo.arrays import Floats, Ints
 from attngeo.errors import InputError
+from attngeo.io.names import first_names
 from attngeo.live.attention_modules import (
     AttentionModule,
     attention_stacks,
@@ -25,69 +36,46 @@ from attngeo.live.attention_modules import (
     tensor_shapes,
     type_label,
 )
+from attngeo.weights.layout.facts import families, family
+from attngeo.weights.layout.find import SWITCHES
 from attngeo.weights.layout.heads import CONFIG_KEY, count_heads
-from attngeo.weights.layout.layer import Layer
-from attngeo.weights.layout.storage import VALUE_NAMES, Heads, ValueRows
+from attngeo.weights.layout.storage import VALUE_NAMES, Heads, Shapes, ValueRows
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 
-@dataclass(frozen=True)
-class PrunableType:
-    """What is known of one model type beyond the layout of its queries and keys.
-
-    Paths are relative to the attention module; "../" leads to the module around it, {name} is that of the module.
-    """
-
-    output: str  # the projection of the concatenated head outputs
-    stream: str  # the module whose input is the residual stream: a norm, or "" for the attention module (post-norm)
-    uniform: bool = False  # its config can state the head size, so transformers loads it with fewer heads in each layer
-    own_config: tuple[str, ...] = ()  # config values that the module's forward reads as its own number of query heads
-    bias_heads: str | None = None  # the attribute with the head count of the position bias, which keeps all heads
-
-
-_ROTARY_DECODER = PrunableType("o_proj", "../input_layernorm", uniform=True)
-PRUNABLE_TYPES: dict[str, PrunableType] = {
-    "bert": PrunableType("../output.dense", ""),
-    "roberta": PrunableType("../output.dense", ""),
-    "distilbert": PrunableType("out_lin", ""),
-    "albert": PrunableType("dense", ""),
-    "modernbert": PrunableType("Wo", "../attn_norm"),
-    "vit": PrunableType("o_proj", "../layernorm_before"),
-    "gpt2": PrunableType("c_proj", "../ln_1"),
-    "gpt_neox": PrunableType("dense", "../input_layernorm"),
-    "opt": PrunableType("out_proj", "../self_attn_layer_norm"),
-    "llama": _ROTARY_DECODER,
-    "mistral": _ROTARY_DECODER,
-    "qwen2": _ROTARY_DECODER,
-    "qwen3": _ROTARY_DECODER,
-    "gemma2": _ROTARY_DECODER,
-    "phi3": PrunableType("o_proj", "../input_layernorm", own_config=("num_attention_heads",)),
-    "t5": PrunableType("o", "../layer_norm", bias_heads="n_heads"),
-    "bart": PrunableType("out_proj", ""),
-    "whisper": PrunableType("out_proj", "../{name}_layer_norm"),
-}
+_SHOWN = 20  # model types in the message about one that is not supported
 # Attributes of attention modules that count heads or rows; a module that has one reads it in its forward or shows it.
 _COUNTS = ("num_attention_heads", "num_heads", "n_heads")
 _ROWS = ("all_head_size", "inner_dim", "split_size")
 
 
 @dataclass(frozen=True, eq=False)
-class PrunableLayer:
-    """One attention layer of a live model, whose heads can be removed."""
+class PrunableLayer(AttentionModule):
+    """An attention module whose heads can be removed; those of its `location` are counted."""
 
-    stack: str
-    layer: int
-    path: str  # of the attention module
-    module: nn.Module
-    known: PrunableType
-    heads: Heads  # H query heads, G key heads, r
     inputs: dict[str, nn.Module]  # path → projection of the token vectors: queries, keys, values or all of them
-    site: Layer
     value: str  # path of the projection that holds the values; a key of `inputs`
     output_path: str
     output: nn.Module  # the projection of the concatenated head outputs, [H·r] → [d]
+
+    @property
+    def stack(self) -> str:
+        """Return the name of its stack."""
+        return self.location.stack
+
+    @property
+    def heads(self) -> Heads:
+        """Return its H query heads and G key heads of size r."""
+        assert self.location.heads is not None
+        return self.location.heads
+
+    @property
+    def known(self) -> Mapping[str, Any]:
+        """Return the facts about its model type that this module's docstring lists."""
+        assert self.location.facts.prune is not None
+        return self.location.facts.prune
 
     @property
     def labels(self) -> tuple[Head, ...]:
@@ -108,7 +96,7 @@ class PrunableLayer:
 
     def stream_module(self, model: nn.Module) -> nn.Module:
         """The module whose first input is the residual stream that the attention's output is added to."""
-        pattern = self.known.stream
+        pattern = self.known["stream"]
         if getattr(getattr(model, "config", None), "do_layer_norm_before", True) is False:  # OPT-350M is post-norm
             pattern = ""
         return model.get_submodule(_resolve(self.path, pattern.format(name=self.path.rpartition(".")[2])))
@@ -121,7 +109,7 @@ class PrunableLayer:
             for leaf in ("weight", "bias")
             if getattr(module, leaf, None) is not None
         }
-        gains = [name for name in self.site.qk_norms.gains if name is not None]
+        gains = [name for name in self.location.qk_norms.gains if name is not None]
         return found | {name: self.module.get_parameter(name.removeprefix(f"{self.path}.")) for name in gains}
 
 
@@ -130,16 +118,17 @@ def stacks_of(layers: Iterable[PrunableLayer]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(layer.stack for layer in layers))
 
 
-def prunable_type(model_type: str) -> PrunableType:
-    """Return what is known about `model_type`; InputError where its heads cannot be removed.
-
-    >>> prunable_type("llama").output
-    'o_proj'
-    """
-    if model_type not in PRUNABLE_TYPES:
-        supported = ", ".join(PRUNABLE_TYPES)
+def check_prunable(model_type: str) -> None:
+    """Raise InputError where the heads of a model type cannot be removed, as far as the type alone tells."""
+    if family(model_type).prune is None:
+        supported = first_names(prunable_types(), _SHOWN)
         raise InputError(f"model type {model_type or '(none)'}: removing heads is supported for {supported}")
-    return PRUNABLE_TYPES[model_type]
+
+
+def prunable_types(*, uniform: bool = False) -> list[str]:
+    """Return the model types whose heads can be removed; uniform: those that transformers itself loads afterwards."""
+    facts = {kind: about["prune"] for kind, about in families().items() if about.get("prune")}
+    return [kind for kind, about in facts.items() if about.get("uniform") or not uniform]
 
 
 def prunable_layers(model: PreTrainedModel) -> tuple[PrunableLayer, ...]:
@@ -149,7 +138,7 @@ def prunable_layers(model: PreTrainedModel) -> tuple[PrunableLayer, ...]:
     """
     if not hasattr(model, "config"):
         raise InputError(f"{type(model).__name__}: expected a transformers model with the head it was trained with")
-    known = prunable_type(str(getattr(model.config, "model_type", "")))
+    check_prunable(str(getattr(model.config, "model_type", "")))
     if getattr(model.config, CONFIG_KEY, None) is not None:
         raise InputError(f"{type_label(model)}: has lost heads already; prune the full model with one larger plan")
     for name, value in model.state_dict().items():
@@ -161,35 +150,36 @@ def prunable_layers(model: PreTrainedModel) -> tuple[PrunableLayer, ...]:
     layers = []
     for stack in attention_stacks(model).values():
         stack.check_supported(type_label(model), None)
-        layers += [_layer(model, known, stack.name, attention, shapes) for attention in stack.attentions]
+        layers += [_layer(model, attention, shapes) for attention in stack.attentions]
     return tuple(layers)
 
 
-def _layer(
-    model: PreTrainedModel, known: PrunableType, stack: str, attention: AttentionModule, shapes: Any
-) -> PrunableLayer:
+def _layer(model: PreTrainedModel, attention: AttentionModule, shapes: Shapes) -> PrunableLayer:
     site = attention.location
-    if not site.known or (site := count_heads(site, shapes)).heads is None:
+    if not site.known or site.facts.prune is None or (site := count_heads(site, shapes)).heads is None:
         raise InputError(f"{type_label(model)}: the heads of {attention.path} are not known, so none can be removed")
+    assert site.scope is not None  # which the facts are of
+    for switch, chosen in site.scope.switched(SWITCHES).items():
+        if switch != "do_layer_norm_before":  # which `stream_module` follows
+            raise InputError(
+                f"{type_label(model)}: {switch} is {chosen!r}, with which removing heads was never checked"
+            )
     names = [name.removesuffix(".weight") for name in site.tensors]
     value = names[-1]
     if site.storage.value_rows is ValueRows.OWN_TENSOR:
         around, _, leaf = value.rpartition(".")
         value = f"{around}.{VALUE_NAMES.get(leaf, '?')}"
-    output = _resolve(attention.path, known.output)
-    modules = {path: _projection(model, path) for path in (*names, value, output)}
+    output = _resolve(attention.path, site.facts.prune["output"])
+    modules = {path: _projection(model, path) for path in (*names, value)}
     layer = PrunableLayer(
-        stack, attention.layer, attention.path, attention.module, known, site.heads,
-        {path: module for path, module in modules.items() if path != output}, site, value, output, modules[output],
-    )  # fmt: skip
+        attention.path, attention.module, attention.eager, site, modules, value, output, _projection(model, output)
+    )
     for name, tensor in layer.tensors().items():
         if not tensor.is_meta and not bool(torch.isfinite(tensor).all()):
             raise InputError(f"{name}: contains NaN or infinity; expected finite weights")
-        if name in site.qk_norms.gains and tensor.numel() != site.heads.size:
-            raise InputError(
-                f"{name}: {tensor.numel()} gains, normalised over all heads together; expected {site.heads.size} gains "
-                "that the heads share"
-            )
+        if name in site.qk_norms.gains and tensor.numel() != layer.heads.size:
+            found = f"{tensor.numel()} gains, normalised over all heads together"
+            raise InputError(f"{name}: {found}; expected {layer.heads.size} gains that the heads share")
     return layer
 
 
@@ -259,7 +249,7 @@ def _input_rows(layer: PrunableLayer, queries: list[int], keys: list[int]) -> di
     for path, module in layer.inputs.items():
         count = np.arange(module.weight.shape[1 if _is_conv1d(module) else 0])
         numbers[f"{path}.weight"] = count[None] if _is_conv1d(module) else count[:, None]
-    site = layer.site
+    site = layer.location
     query, key = (found[:, 0] for found in site.storage.factors(numbers, layer.heads))  # [H, r], [G, r]
     value = numbers[f"{layer.value}.weight"].ravel()
     for name, side in ((site.storage.query, query), (site.storage.key, key)):
@@ -297,14 +287,15 @@ def _select(projection: nn.Module, entries: Ints, *, outputs: bool) -> None:
 
 def _set_attributes(layer: PrunableLayer, queries: Sequence[int], keys: int) -> None:
     """Set the attributes by which the module's forward knows its heads."""
-    module, known, count = layer.module, layer.known, len(queries)
-    values: dict[str, Any] = dict.fromkeys(_COUNTS, count) | dict.fromkeys(_ROWS, count * layer.heads.size)
+    module, count = layer.module, len(queries)
+    counts = () if layer.known.get("position_bias") else _COUNTS  # the bias keeps all heads
+    values: dict[str, Any] = dict.fromkeys(counts, count) | dict.fromkeys(_ROWS, count * layer.heads.size)
     values |= {"num_key_value_heads": keys, "num_key_value_groups": count // keys}
     for name, value in values.items():
-        if hasattr(module, name) and name != known.bias_heads:
+        if hasattr(module, name):
             setattr(module, name, value)
-    own: dict[str, Any] = dict.fromkeys(known.own_config, count)
-    if known.bias_heads is not None:
+    own: dict[str, Any] = dict.fromkeys(layer.known.get("own_config", ()), count)
+    if layer.known.get("position_bias"):
         from transformers import AttentionInterface
 
         AttentionInterface.register(_IMPLEMENTATION, _attend)

@@ -23,7 +23,7 @@ from attngeo.live.frozen import frozen_model
 from attngeo.live.load import LoadedModel, quiet_transformers, run_model
 from attngeo.organization.inputs import TEXT, maximum_tokens, modality, prepare_input, split_inputs
 from attngeo.training.data.masking import MaskedObjective
-from attngeo.weights.layout.families import family
+from attngeo.weights.layout.facts import family
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

@@ -16,8 +16,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from attngeo.errors import AttngeoError, InputError
-from attngeo.live.attention_hook import logit_scale
-from attngeo.live.attention_modules import AttentionModule, Stack, tensor_shapes, type_label
+from attngeo.live.attention_modules import AttentionModule, Stack, logit_scale, tensor_shapes, type_label
 from attngeo.weights.layout.heads import count_heads
 from attngeo.weights.layout.layer import Layer
 from attngeo.weights.layout.layers import check_highest

@@ -20,8 +20,7 @@ from torch import Tensor
 
 from attngeo.arrays import AnyFloats, to_numpy
 from attngeo.errors import InputError
-from attngeo.live.attention_hook import recorded_attention, repeat_keys
-from attngeo.live.attention_modules import attention_stacks, type_label
+from attngeo.live.attention_modules import attention_stacks, recorded_attention, repeat_keys, type_label
 from attngeo.live.load import load_model, run_model
 from attngeo.training.gradients.recorder import (
     AttentionCall,

@@ -26,7 +26,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
-from attngeo.live.attention_hook import allowed_pairs, logit_scale, repeat_keys
+from attngeo.live.attention_modules import allowed_pairs, logit_scale, repeat_keys
 from attngeo.live.frozen import frozen_model, preserved_random_state
 from attngeo.training.monitoring.records import FIGURES, LayerFigures
 from attngeo.weights.layout.layer import Layer, layer_form_factors

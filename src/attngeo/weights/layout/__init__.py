@@ -7,16 +7,13 @@ Reading layers
 
 Finding layers
     table            which tensor names hold queries and keys, and in which kind of storage
-    find             the layers of a model whose tensors have such names
+    find             the layers of a model whose tensors have such names, their norms, and the layers that are left out
     storage          one class per kind of storage: head counts, bytes to read, rows of each head
-    config_scope     the part of a config that describes a layer
+    facts            facts about model types, found by comparison with live models; the part of a config for a layer
     heads            head counts, settled from config and shapes
     stacks           "encoder", "decoder", "vision", …, and layer numbers
     diffusers        what is particular to models of diffusers
     rope             the rotary pairs of a layer, from its config
-    preceding_norm   the norm before an attention
-    left_out         layers that are not scored, and why
-    families         facts about each model type, found by comparison with live models
 """
 
 from attngeo.weights.layout.layer import Layer, Norm

@@ -12,9 +12,8 @@ from typing import Any
 
 from attngeo.arguments import is_whole
 from attngeo.errors import LayoutError
-from attngeo.weights.layout.config_scope import Scope
-from attngeo.weights.layout.families import ends_with, family
-from attngeo.weights.layout.layer import Layer, own_word, path_template
+from attngeo.weights.layout.facts import Scope, ends_with, family
+from attngeo.weights.layout.layer import Layer, path_template
 from attngeo.weights.layout.storage import DeclaredHeads, Shapes
 from attngeo.weights.layout.table import FROM_SECOND, SECOND, TO_SECOND
 from attngeo.weights.sources.checkpoint import PREFIX
@@ -118,8 +117,8 @@ def _apply(rule: Mapping[str, Any], layer: Layer, scope: Scope, shapes: Shapes) 
     return key, rows // size
 
 
-def group_stacks(layers: Sequence[Layer], config: Mapping[str, Any]) -> dict[str, list[Layer]]:
-    """Return {stack: its layers in order}.
+def group_layers(layers: Sequence[Layer], config: Mapping[str, Any]) -> dict[tuple[str, str], list[Layer]]:
+    """Return {(kind of stack, part of the model): its layers in order}.
 
     "self"       self-attention; the layers of a UNet are one stack, from the first on the way down to the last on the
                  way up
@@ -135,8 +134,6 @@ def group_stacks(layers: Sequence[Layer], config: Mapping[str, Any]) -> dict[str
                  self-attention of one stream before the two are joined
     "encoder", "decoder"
                  the two parts of an autoencoder
-
-    Where several parts of a model have stacks of one kind, a word of their paths tells them apart.
     """
     joint = {layer.path.rpartition(".")[0] for layer in layers if layer.path.endswith(f".{SECOND}")}
     cross = {layer.path for layer in layers if layer.cross}
@@ -145,10 +142,7 @@ def group_stacks(layers: Sequence[Layer], config: Mapping[str, Any]) -> dict[str
     for layer in sorted(layers, key=_order):
         part = "unet" if _UNET_PART.search(layer.path) else layer.template
         groups.setdefault((_kind(layer, joint, cross, first), part), []).append(layer)
-    stacks: dict[str, list[Layer]] = {}
-    for kind, part in groups:
-        stacks[_name(kind, part, [other for its, other in groups if its == kind], stacks)] = groups[kind, part]
-    return stacks
+    return groups
 
 
 def _order(layer: Layer) -> tuple[Any, ...]:
@@ -179,12 +173,3 @@ def _kind(layer: Layer, joint: set[str], cross: set[str], first: str) -> str:
     if match := _REFINER.search(layer.path):
         return match[0].replace("_", "-")
     return "text" if _TEXT.search(layer.path) else "self"
-
-
-def _name(kind: str, part: str, same: Sequence[str], taken: Mapping[str, Any]) -> str:
-    """Return the kind, and from the second part of one kind on also the first word that only this part has."""
-    if kind not in taken:
-        return kind
-    word = own_word(part, same)
-    name = f"{kind}-{word}" if word else kind
-    return name if name not in taken else f"{name}-{same.index(part)}"

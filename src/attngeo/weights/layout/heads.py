@@ -18,7 +18,7 @@ from typing import Any
 from attngeo.arguments import is_whole
 from attngeo.errors import LayoutError
 from attngeo.weights.layout import diffusers
-from attngeo.weights.layout.config_scope import query_heads, width
+from attngeo.weights.layout.facts import query_heads, width
 from attngeo.weights.layout.layer import Layer
 from attngeo.weights.layout.storage import DeclaredHeads, Heads, Shapes
 
@@ -48,13 +48,13 @@ def count_heads(
 def declared_heads(layer: Layer, shapes: Shapes, num_heads: int | None) -> DeclaredHeads | None:
     """Return what the config declares about the heads of `layer`, or else the option `num_heads`."""
     scope = layer.scope
-    special = diffusers.declared_heads(layer, shapes) if scope is not None and layer.facts.heads else None
+    special = diffusers.declared_heads(layer, shapes) if layer.facts.heads else None
     if special is not None:
         _check_same(num_heads, special.queries, special.source, layer)
         return special
     stated = query_heads(scope, layer.path, layer.cross) if scope is not None else None
     if stated is None:
-        return None if num_heads is None else DeclaredHeads("num_heads", num_heads, scope, layer.cross, layer.facts)
+        return None if num_heads is None else DeclaredHeads("num_heads", num_heads, scope, layer.cross)
     key, count = stated
     if isinstance(count, (list, tuple)):  # one entry per layer or stage
         index = layer.indices[0] if layer.indices else 0
@@ -64,7 +64,7 @@ def declared_heads(layer: Layer, shapes: Shapes, num_heads: int | None) -> Decla
     if not is_whole(count, lowest=1):
         raise LayoutError(f"config.json: {key} is {count!r}, expected a positive whole number of heads")
     _check_same(num_heads, count, key, layer)
-    return DeclaredHeads(key, count, scope, layer.cross, layer.facts)
+    return DeclaredHeads(key, count, scope, layer.cross)
 
 
 def _check_same(num_heads: int | None, declared: int, key: str, layer: Layer) -> None:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from attngeo.arrays import Array
 from attngeo.errors import LayoutError
-from attngeo.weights.layout.config_scope import Scope
-from attngeo.weights.layout.families import Family
+from attngeo.weights.layout.facts import Family, Scope
 from attngeo.weights.layout.rotary import RotaryPairs
 from attngeo.weights.layout.storage import Heads, Storage
 from attngeo.weights.layout.table import Layout
@@ -109,7 +108,6 @@ class Layer:
     # Where it is in the model, and what is known of this part of the model.
     path: str = ""  # "encoder.layer.3.attention.self"
     scope: Scope | None = field(default=None, compare=False)  # the part of the config that describes it
-    facts: Family = field(default_factory=Family, compare=False)  # about that part's model type
 
     # How it is stored. Of a layer of a live model this may not be known.
     row: Layout | None = field(default=None, compare=False)  # the row of the table; None: none fits
@@ -127,6 +125,11 @@ class Layer:
         known = "" if self.heads_known else ", heads not known"
         shapes = f"query {list(self.query.shape)}, key {list(self.key.shape)}"
         return f"Layer({self.stack} L{self.layer}, {shapes}{known})"
+
+    @property
+    def facts(self) -> Family:
+        """Return the facts about the model type of its part of the model."""
+        return Family() if self.scope is None else self.scope.facts
 
     @property
     def group_size(self) -> int:
@@ -218,16 +221,6 @@ def path_template(path: str) -> str:
     'encoder.layer.*.attention.self'
     """
     return ".".join(_NUMBER.sub(r"\1*", word) for word in path.split("."))
-
-
-def own_word(template: str, same: Iterable[str]) -> str | None:
-    """Return the first word of `template` that no other of the templates in `same` has; None: there is none.
-
-    >>> own_word("layers.*.attn2", ["layers.*.attn1", "layers.*.attn2"])
-    'attn2'
-    """
-    others = {word for other in same if other != template for word in other.split(".")}
-    return next((word for word in template.split(".") if word not in others and word != "*"), None)
 
 
 def join_path(path: str, leaf: str) -> str:

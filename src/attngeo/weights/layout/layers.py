@@ -13,12 +13,10 @@ from dataclasses import dataclass, replace
 from attngeo.arguments import is_whole, whole_number
 from attngeo.errors import InputError, LayoutError, UnprovenError
 from attngeo.io.names import first_names
-from attngeo.weights.layout.families import Family, family
-from attngeo.weights.layout.find import attention_like, find_layers
+from attngeo.weights.layout.facts import Family, family
+from attngeo.weights.layout.find import attention_like, find_layers, find_norm, is_unused, left_out
 from attngeo.weights.layout.heads import check_width, count_heads
 from attngeo.weights.layout.layer import Layer, Read
-from attngeo.weights.layout.left_out import is_unused, left_out
-from attngeo.weights.layout.preceding_norm import find_norm
 from attngeo.weights.layout.rope import with_rotary
 from attngeo.weights.layout.stacks import name_stacks
 from attngeo.weights.layout.storage import Shapes

@@ -52,8 +52,7 @@ import numpy as np
 from attngeo.arguments import is_whole
 from attngeo.arrays import Floats
 from attngeo.errors import AttngeoError, LayoutError
-from attngeo.weights.layout.config_scope import Scope
-from attngeo.weights.layout.families import Family, ends_with, family
+from attngeo.weights.layout.facts import Family, Scope, ends_with, family
 from attngeo.weights.layout.layer import Layer
 from attngeo.weights.layout.rotary import RotaryPairs
 
@@ -511,7 +510,7 @@ def _size_key(rule: Rule, scope: Scope) -> str:
 
 def _rule_for(layer: Layer, scope: Scope, kind: str | None) -> Rule | None:
     """Return the rule for a layer of this kind, under the switches of its config; None: none was found."""
-    switched = {key: value for key in SWITCHES if (value := _other_value(scope, key)) is not None}
+    switched = scope.switched(SWITCHES)
     # Of a part of a larger model that has a model type of its own, the rules of that type hold too.
     part: Family = family(str(scope.config.get("model_type", "")))
     # Longer endings first: "encoder.layers.*.self_attn" is also the ending of a vision stack inside that encoder.
@@ -524,12 +523,6 @@ def _rule_for(layer: Layer, scope: Scope, kind: str | None) -> Rule | None:
             ):
                 return rule
     return None
-
-
-def _other_value(scope: Scope, key: str) -> Any:
-    """Return the value of a switch that the model type reads where it differs from its default, None otherwise."""
-    value = scope.config.get(key)
-    return None if key not in scope.defaults or value == scope.defaults[key] else value
 
 
 def _differs_by_layer(scope: Scope, index: int, settings: RopeSettings) -> bool:

@@ -7,10 +7,9 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from attngeo.weights.layout.config_scope import sub_configs
-from attngeo.weights.layout.diffusers import group_stacks
-from attngeo.weights.layout.families import family
-from attngeo.weights.layout.layer import Layer, own_word
+from attngeo.weights.layout.diffusers import group_layers
+from attngeo.weights.layout.facts import family, sub_configs
+from attngeo.weights.layout.layer import Layer
 
 _MODALITIES = (
     ("vision", re.compile(r"vision|visual|image|\bvit\b|\bimg", re.IGNORECASE)),
@@ -27,17 +26,18 @@ def name_stacks(layers: Sequence[Layer], config: Mapping[str, Any] | None) -> li
     the stack "cross".
     """
     if config is not None and "_class_name" in config:
-        stacks = group_stacks(layers, config)
+        groups = group_layers(layers, config)
     else:
         examples = {layer.template: layer for layer in layers if not layer.cross}
         with_cross = {_block(layer.template) for layer in layers if layer.cross}
         names = _stack_names(examples, with_cross, config)
-        stacks = {}
+        groups = {}
         for layer in layers:
-            stacks.setdefault("cross" if layer.cross else names[layer.template], []).append(layer)
+            group = ("cross", "") if layer.cross else (names[layer.template], layer.template)
+            groups.setdefault(group, []).append(layer)
     return [
         replace(layer, stack=stack, layer=number)
-        for stack, members in stacks.items()
+        for stack, members in zip(_unique_names(list(groups)), groups.values(), strict=True)
         for number, layer in zip(_layer_numbers(members), members, strict=True)
     ]
 
@@ -79,7 +79,7 @@ def _stack_names(
             names[template] = "text" if text else side or _direction(template, with_cross, config)
         else:
             names[template] = _with_side(modality, side, same)
-    return _make_unique(names)
+    return names
 
 
 def _with_side(modality: str, side: str, same: Sequence[str]) -> str:
@@ -125,10 +125,17 @@ def _direction(template: str, with_cross: Collection[str], config: Mapping[str, 
     return "decoder" if causal else "encoder"
 
 
-def _make_unique(names: dict[str, str]) -> dict[str, str]:
-    """Return `names` with a word added where several templates have one name: the first word only that path has."""
-    for name in set(names.values()):
-        same = [template for template, own in names.items() if own == name]
-        for index, template in enumerate(same[1:], 1):
-            names[template] = f"{name}-{own_word(template, same) or index}"
-    return names
+def _unique_names(groups: Sequence[tuple[str, str]]) -> list[str]:
+    """Return a name for each group (name, part); of several with one name, the later ones get a word of their part.
+
+    >>> _unique_names([("encoder", "layers.*.attn1"), ("encoder", "layers.*.attn2"), ("cross", "")])
+    ['encoder', 'encoder-attn2', 'cross']
+    """
+    unique: list[str] = []
+    for name, part in groups:
+        same = [other for its, other in groups if its == name]
+        if (index := same.index(part)) > 0:
+            others = {word for other in same if other != part for word in other.split(".")} | {"*"}
+            name = f"{name}-{next((word for word in part.split('.') if word not in others), index)}"
+        unique.append(f"{name}-{index}" if name in unique else name)
+    return unique

@@ -22,8 +22,7 @@ from typing import ClassVar
 
 from attngeo.arrays import Array, empty
 from attngeo.errors import LayoutError
-from attngeo.weights.layout.config_scope import Scope, head_sizes, key_heads, other_key_heads
-from attngeo.weights.layout.families import Family
+from attngeo.weights.layout.facts import Scope, head_sizes, key_heads, other_key_heads
 from attngeo.weights.sources.checkpoint import ReadRequest
 
 Shapes = Mapping[str, tuple[int, ...]]  # by tensor name
@@ -57,7 +56,6 @@ class DeclaredHeads:
     queries: int
     scope: Scope | None  # the layer's part of the config; None: there is no config
     cross: bool
-    facts: Family = field(default_factory=Family)  # about the layer's part of the model
 
 
 class ValueRows(Enum):
@@ -180,7 +178,7 @@ class Separate(Storage):
             raise LayoutError(f"{self.query}: {query_rows} rows do not divide into {queries} heads ({source})")
         size, gated = query_rows // queries, False
         sizes = head_sizes(scope) if scope is not None else set()
-        if declared.facts.gated and size // 2 in sizes:
+        if scope is not None and scope.facts.gated and size // 2 in sizes:
             size, gated = size // 2, True
         if sizes and size not in sizes and not declared.cross:
             raise LayoutError(
@@ -196,7 +194,7 @@ class Separate(Storage):
         stated = key_heads(scope) if scope is not None and sizes and not declared.cross else None
         if scope is not None and stated is not None and isinstance(stated[1], int):
             others = other_key_heads(scope)
-            if keys not in {stated[1], *others, *(declared.facts.window_keys * count for count in others)}:
+            if keys not in {stated[1], *others, *(scope.facts.window_keys * count for count in others)}:
                 raise LayoutError(f"{self.key}: holds {keys} key heads of size {size}, but {stated[0]} is {stated[1]}")
         return Heads(queries, keys, size, gated)
 
@@ -214,10 +212,10 @@ class Separate(Storage):
 
     def views(self, tensors: Mapping[str, Array], heads: Heads) -> tuple[Array, Array]:
         query, key = self.matrix(tensors[self.query]), self.matrix(tensors[self.key])  # [H·r, d], [G·r or more, d]
-        key = split_rows(key[: heads.keys * heads.size], heads.keys, heads.size)
+        key = key[: heads.keys * heads.size].reshape(heads.keys, heads.size, -1)
         if not heads.gated:
-            return split_rows(query, heads.keys, heads.group, heads.size), key
-        return split_rows(query, heads.keys, heads.group, 2, heads.size)[:, :, 0], key  # [G, m, (query, gate), r, d]
+            return query.reshape(heads.keys, heads.group, heads.size, -1), key
+        return query.reshape(heads.keys, heads.group, 2, heads.size, -1)[:, :, 0], key  # [G, m, (query, gate), r, d]
 
 
 class KeyValue(Separate):
@@ -288,8 +286,8 @@ class Blocks(Fused):
 
     def split(self, rows: Array, heads: Heads) -> tuple[Array, Array]:
         first_key, last_key = heads.queries * heads.size, (heads.queries + heads.keys) * heads.size
-        query = split_rows(rows[:first_key], heads.keys, heads.group, heads.size)  # [G, m, r, d]
-        return query, split_rows(rows[first_key:last_key], heads.keys, heads.size)
+        query = rows[:first_key].reshape(heads.keys, heads.group, heads.size, -1)  # [G, m, r, d]
+        return query, rows[first_key:last_key].reshape(heads.keys, heads.size, -1)
 
 
 class BlocksFirst(Blocks):
@@ -315,7 +313,7 @@ class PerHead(Fused):
     """Rows [G, (m queries, key, value), r]: each key head lies between its queries and its values."""
 
     def split(self, rows: Array, heads: Heads) -> tuple[Array, Array]:
-        cells = split_rows(rows, heads.keys, heads.group + 2, heads.size)  # [G, m + 2, r, d]
+        cells = rows.reshape(heads.keys, heads.group + 2, heads.size, -1)  # [G, m + 2, r, d]
         return cells[:, :-2], cells[:, -2]
 
 
@@ -332,7 +330,7 @@ class CodeGen(Fused):
         return heads
 
     def split(self, rows: Array, heads: Heads) -> tuple[Array, Array]:
-        cells = split_rows(rows, 4, 3, heads.queries // 4, 1, heads.size)  # [4, (q, v, k), H/4, m = 1, r, d]
+        cells = rows.reshape(4, 3, heads.queries // 4, 1, heads.size, -1)  # [4, (q, v, k), H/4, m = 1, r, d]
         return cells[:, 0], cells[:, 2, :, 0]
 
 
@@ -419,17 +417,6 @@ class Latent(Storage):
             out[:plain] = row @ down
         key[:, plain:] = rotary
         return key
-
-
-def split_rows(rows: Array, *sizes: int) -> Array:
-    """Return rows [s1·s2·…, d] as [s1, s2, …, d], a view.
-
-    >>> import numpy as np
-    >>> split_rows(np.zeros((6, 5)), 2, 3).shape
-    (2, 3, 5)
-    """
-    split: Array = rows.reshape(*sizes, rows.shape[-1])
-    return split
 
 
 def _heads_first(rows: Array, count: int) -> Array:

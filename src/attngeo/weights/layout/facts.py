@@ -1,13 +1,74 @@
-"""Find the part of a config that describes a tensor path, and the head counts it declares."""
+"""What is known of the part of a model around a tensor: the facts about its model type, and its part of the config.
+
+The facts were found by comparison with live models (`tools/prove_all.py`, `tools/prove_prune.py`).
+"""
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from importlib import resources
 from typing import Any
 
-from attngeo.weights.layout.families import Family, family
+
+@dataclass(frozen=True)
+class Family:
+    """Facts about one model type, or one part of a model."""
+
+    status: str = "unknown"  # right | refused | unproven | none (no self-attention) | unbuilt | unknown
+    reason: str = ""  # why the status is not "right"
+    causal: bool | None = None  # whether its attention is causal, for models with one stack; None: not known
+    qk_norm: bool = False  # queries and keys are normalised before their product
+    width: bool = False  # every layer is as wide as its config's hidden size
+    offset: bool = False  # its QK-norms multiply by 1 + weight
+    centred: bool = False  # its QK-norms are LayerNorms, which subtract the mean
+    gainless: bool = False  # they are LayerNorms without a gain, so no tensor shows them
+    gated: bool = False  # its query projections may hold the gates of the heads' outputs, too
+    window_keys: int = 1  # its layers with a window have this many times the key heads that the config declares
+    storage: Mapping[str, str] = field(default_factory=dict)  # leaf of a tensor → storage, where the type decides it
+    norms: tuple[Mapping[str, Any], ...] = ()  # rules that lead from an attention to the norm before it
+    rotary: tuple[Mapping[str, Any], ...] = ()  # rules about rotary embedding, see `rope`; none: not proved
+    fixed_positions: bool = False  # in some stack, sinusoids tell the hidden dimensions apart before training
+    prune: Mapping[str, Any] | None = None  # how heads are removed, see `applications.prune.removal`; None: not proved
+    skip: tuple[str, ...] = ()  # templates of layers that no live product confirmed; scored only with unproven=True
+    cross: tuple[str, ...] | None = None  # diffusers: templates of cross-attention; None: not known
+    heads: tuple[Mapping[str, Any], ...] = ()  # diffusers: where configs declare heads, see `diffusers.declared_heads`
+    defaults: Mapping[str, Any] = field(default_factory=dict)  # values that a config of this type may leave out
+
+    def skips(self, template: str) -> bool:
+        """Return whether no live product confirmed the layers with this template."""
+        return any(ends_with(template, skip) for skip in self.skip)
+
+
+@cache
+def families() -> Mapping[str, Mapping[str, Any]]:
+    """Return the facts about all model types, as stored in data/families.json and data/diffusers.json."""
+    facts: dict[str, Mapping[str, Any]] = {}
+    for name in ("families.json", "diffusers.json"):
+        facts |= json.loads(resources.files("attngeo.weights").joinpath(f"data/{name}").read_text("utf-8"))
+    return facts
+
+
+@cache
+def family(model_type: str) -> Family:
+    """Return the facts about `model_type`; an empty Family for a type that was never examined."""
+    facts = families().get(model_type)
+    if facts is None:
+        return Family()
+    return Family(**{**facts, **{key: tuple(value) for key, value in facts.items() if isinstance(value, list)}})
+
+
+def ends_with(template: str, ending: str) -> bool:
+    """Return whether a path ends with the words of `ending`; wrappers put words of their own before a model's path.
+
+    >>> ends_with("bert.encoder.layer.*.attention", "layer.*.attention"), ends_with("my_layer", "layer")
+    (True, False)
+    """
+    return ("." + template).endswith("." + ending)
+
 
 # Words in tensor names that stand for a sub-config, where they differ from the sub-config's own name.
 _SYNONYMS = {
@@ -40,23 +101,13 @@ DECLARED = (*_HEADS, *(key for keys in _ROLES.values() for key in keys), *_KEY_H
 
 @dataclass(frozen=True)
 class Scope:
-    """The config or sub-config of one part of a model; values it leaves out are the defaults of its model type."""
+    """One part of a model: its config or sub-config, the defaults for what that leaves out, facts about its type."""
 
     name: str | None  # "vision", "text", "qformer", …; None: the whole config
     config: Mapping[str, Any]
     defaults: Mapping[str, Any]
+    facts: Family = field(default_factory=Family)  # about the model type
     other_type: str | None = None  # its model type, where the whole model was examined with a part of another type
-
-    def facts(self, known: Family) -> Family:
-        """Return the facts about this part of a model whose own type has the facts `known`.
-
-        They are those of the part's type where the whole model was examined with another one: a LLaVA with the language
-        model of a Gemma. Of a type that is not proved nothing but its status is known.
-        """
-        if self.other_type is None:
-            return known
-        part = family(self.other_type)
-        return part if part.status == "right" else Family(part.status, part.reason)
 
     def get(self, key: str, default: Any = None) -> Any:
         """Return the value of `key`, else the model type's default, else `default`; null counts as left out."""
@@ -64,6 +115,11 @@ class Scope:
         if value is None:
             value = self.defaults.get(key)
         return default if value is None else value
+
+    def switched(self, keys: Iterable[str]) -> dict[str, Any]:
+        """Return those of `keys` that the model type reads and that have other values than its defaults."""
+        values = {key: self.config.get(key) for key in keys if key in self.defaults}
+        return {key: value for key, value in values.items() if value is not None and value != self.defaults[key]}
 
 
 def scope_of(config: Mapping[str, Any], path: str) -> Scope:
@@ -74,7 +130,8 @@ def scope_of(config: Mapping[str, Any], path: str) -> Scope:
     >>> scope_of({"text_encoder_config": {}, "text_config": {}}, "text_encoder.layers.0").name
     'text_encoder'
     """
-    scope = Scope(None, config, family(str(config.get("model_type", ""))).defaults)
+    known = family(str(config.get("model_type", "")))
+    scope = Scope(None, config, known.defaults, known)
     words = path.split(".")
     numbers = [i for i, word in enumerate(words) if word.isdecimal()]
     path = ".".join(words[: numbers[0]] if numbers else words)  # words after a number name parts of a layer
@@ -104,13 +161,13 @@ def _best_match(scope: Scope, path: str) -> Scope | None:
     inner = inner if isinstance(inner, Mapping) else {}
     examined = scope.defaults.get(key) or {}
     own, usual = inner.get("model_type"), examined.get("model_type")
-    other_type = str(own) if own and usual and own != usual else scope.other_type
-    return Scope(key.removesuffix("_config"), inner, _type_defaults(inner) or examined, other_type)
-
-
-def _type_defaults(config: Mapping[str, Any]) -> Mapping[str, Any]:
-    model_type = config.get("model_type")
-    return family(str(model_type)).defaults if model_type else {}
+    of_type = family(str(own or ""))
+    facts, other_type = scope.facts, scope.other_type
+    if own and usual and own != usual:  # a LLaVA with the language model of a Gemma
+        other_type = str(own)
+        # Of a type that is not proved nothing but its status is known.
+        facts = of_type if of_type.status == "right" else Family(of_type.status, of_type.reason)
+    return Scope(key.removesuffix("_config"), inner, of_type.defaults or examined, facts, other_type)
 
 
 def sub_configs(config: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
