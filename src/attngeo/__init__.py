@@ -58,7 +58,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-__version__ = "0.1.0"
+from attngeo.version import __version__
 
 if TYPE_CHECKING:
     from attngeo import applications, atlas, live, organization, reporting, show, training, weights  # noqa: F401

@@ -19,8 +19,8 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from attngeo import __version__
 from attngeo.io.names import nearest_name
+from attngeo.version import __version__
 
 # Command → the module of attngeo.cli that defines it and the first line of its help. The list is printed from here, so
 # that `attngeo --help` need not import the commands.

@@ -27,7 +27,6 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-from attngeo import __version__
 from attngeo.errors import AttngeoError, InputError, first_line
 from attngeo.io.archive import parse_json
 from attngeo.io.progress import Progress
@@ -39,6 +38,7 @@ from attngeo.organization.tensor import check_stack, check_stage
 from attngeo.reporting.report import report
 from attngeo.show.page.attention import attention_data
 from attngeo.show.page.document import explorer_html
+from attngeo.version import __version__
 from attngeo.weights.scoring.score import score
 from attngeo.weights.scoring.score_table import ScoreTable
 

@@ -15,9 +15,9 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from attngeo import __version__
 from attngeo.errors import AttngeoError
 from attngeo.show.page import Section
+from attngeo.version import __version__
 
 # Joined in this order into one script, so that a file may use what an earlier one defines.
 _SCRIPTS = ("data", "haar", "drawing", "matrix", "theme", "pickers", "attention", "figures", "page")
