@@ -16,7 +16,6 @@ from attngeo.applications.prune.removal import prunable_layers as layers_of  # n
 from attngeo.errors import InputError  # noqa: E402
 from tests.applications.prune.prunable_models import (  # noqa: E402
     GROUPED_KINDS,
-    MODELS,
     calibration_inputs,
     headless_model,
     record,
@@ -38,7 +37,7 @@ def second_moments(z: np.ndarray) -> np.ndarray:
     return z.T @ z / len(z)
 
 
-@pytest.mark.parametrize("kind", MODELS)
+@pytest.mark.parametrize("kind", ["albert", "gpt2", "llama", "t5", "whisper", "vit"])
 def test_moments_are_those_of_the_head_outputs_without_padding(kind: str) -> None:
     """Rows of different lengths are padded in one batch, and some rows are padded by the user."""
     model, rows = headless_model(kind), calibration_inputs(kind, padded=True)

@@ -59,7 +59,7 @@ def test_outputs_are_those_of_the_model_whose_heads_are_gated(kind: str, attenti
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())  # the given one stays
 
 
-@pytest.mark.parametrize("kind", MODELS)
+@pytest.mark.parametrize("kind", ["albert", "gpt2", "gpt_neox", "llama", "phi3", "t5"])
 def test_gradients_of_the_weights_that_stay(kind: str) -> None:
     model, heads, batch = tiny_model(kind), removed_heads(kind), inputs_for(kind)
     small = small_model(model, heads)

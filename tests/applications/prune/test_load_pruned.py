@@ -42,7 +42,7 @@ def save(model: Any, folder: Path) -> None:
         model.save_pretrained(folder)
 
 
-@pytest.mark.parametrize("kind", MODELS)
+@pytest.mark.parametrize("kind", ["albert", "modernbert", "gpt2", "gpt_neox", "llama", "gemma2", "phi3", "t5", "vit"])
 def test_a_saved_model_is_loaded_and_scored(kind: str, tmp_path: Path) -> None:
     model, small, plan = small_model(kind)
     save(small, tmp_path)
