@@ -95,7 +95,7 @@ def seconds_per_stage(array: np.ndarray) -> dict[str, float]:
     """Return the seconds of one call by stage; the GPU is synchronised after each stage."""
     import torch
 
-    from attngeo.organization import questionnaire
+    from importlib import import_module
     from attngeo.organization.distance import SliceDistances
 
     seconds: dict[str, float] = {}

@@ -13,7 +13,7 @@ from scipy.special import softmax
 from attngeo.errors import InputError
 from attngeo.organization import Tree, paraproduct, planted
 from attngeo.organization.haar import forward
-from attngeo.organization.smoothness import holder
+from attngeo.organization.coefficients import holder
 from tests.organization.random_trees import random_tree
 
 GOLDEN = Path(__file__).parents[1] / "goldens" / "averages.npz"

@@ -7,9 +7,9 @@ from importlib import import_module
 import numpy as np
 import pytest
 
-from attngeo.organization.sparsity import sparsity
+from attngeo.organization.coefficients import sparsity
 
-sparsity_module = import_module("attngeo.organization.sparsity")
+sparsity_module = import_module("attngeo.organization.coefficients")
 
 
 def test_sparsity_equals_a_direct_computation():

@@ -19,7 +19,7 @@ from attngeo.organization import (
     planted,
 )
 from attngeo.organization.affinity import diffusion
-from attngeo.organization.folders import canonical_labels
+from attngeo.organization.tree import canonical_labels
 from attngeo.organization.grow import _join
 
 BUILDERS = (flexible_tree, binary_tree)

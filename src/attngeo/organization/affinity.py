@@ -17,7 +17,7 @@ from attngeo.errors import InputError
 from attngeo.io import threads
 from attngeo.organization.checks import checked, checked_affinity, checked_axis
 from attngeo.organization.distance import slices_first, sum_in_groups
-from attngeo.organization.folders import canonical_labels, first_members
+from attngeo.organization.tree import canonical_labels, first_members
 
 NEIGHBOURS = 5  # nearest slices that set the width of the Gaussian kernel
 KEPT = 12  # number of eigenpairs

@@ -11,8 +11,7 @@ import numpy as np
 
 from attngeo.arrays import Floats, Ints
 from attngeo.organization.affinity import diffusion_map
-from attngeo.organization.folders import first_members
-from attngeo.organization.tree import Tree
+from attngeo.organization.tree import Tree, first_members
 
 
 @dataclass(frozen=True)

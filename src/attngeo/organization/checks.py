@@ -1,8 +1,9 @@
-"""Checks of input: finite matrices and 3-tensors (NumPy or torch), affinities, axis numbers."""
+"""Checks of input: matrices and 3-tensors (NumPy or torch), affinities, axis numbers; results compared by value."""
 
 from __future__ import annotations
 
 import math
+from dataclasses import fields, is_dataclass
 from typing import Any
 
 import numpy as np
@@ -114,3 +115,23 @@ def checked_axis(axis: int, dimensions: int) -> int:
     if not is_whole(axis, -dimensions, dimensions - 1):
         raise InputError(f"axis {axis!r}: the array has axes 0 to {dimensions - 1}")
     return int(axis) % dimensions
+
+
+class ByValue:
+    """Base of dataclasses that hold arrays: two of them are equal if all their fields are, where NaN equals NaN."""
+
+    def __eq__(self, other: object) -> bool:
+        return _same(self, other) if type(other) is type(self) else NotImplemented
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def _same(one: Any, other: Any) -> bool:
+    if is_dataclass(one) and type(one) is type(other):
+        return all(_same(getattr(one, field.name), getattr(other, field.name)) for field in fields(one))
+    if isinstance(one, tuple) and isinstance(other, tuple):
+        return len(one) == len(other) and all(map(_same, one, other))
+    one, other = to_numpy(one), to_numpy(other)
+    if isinstance(one, np.ndarray) or isinstance(other, np.ndarray):
+        return np.array_equal(one, other, equal_nan=True)
+    return bool(one == other) or (one != one and other != other)

@@ -25,8 +25,7 @@ from attngeo.errors import InputError
 from attngeo.io import threads
 from attngeo.organization import kernels
 from attngeo.organization.checks import checked, checked_axis
-from attngeo.organization.folders import Folders
-from attngeo.organization.tree import Tree
+from attngeo.organization.tree import Folders, Tree
 
 Weighted: TypeAlias = tuple[Folders, Floats]  # the folders of a tree, and the weight of each
 

@@ -27,11 +27,10 @@ from attngeo.io.archive import (
     save_json,
 )
 from attngeo.io.progress import Progress, accepts_progress_bar
-from attngeo.organization.checks import checked, checked_for_haar
+from attngeo.organization.checks import ByValue, checked, checked_for_haar
+from attngeo.organization.coefficients import ENERGIES, Holder, Sparsity, holder, sparsity
 from attngeo.organization.haar import forward, inverse
-from attngeo.organization.questionnaire import Settings, prepared, settle
-from attngeo.organization.smoothness import Holder, holder
-from attngeo.organization.sparsity import ENERGIES, Sparsity, sparsity
+from attngeo.organization.organize import Settings, organize
 from attngeo.organization.tree import Tree
 
 if TYPE_CHECKING:
@@ -171,7 +170,7 @@ def _check(comparison: SparsityControls) -> None:
 
 
 @dataclass(frozen=True, eq=False)
-class Expansion(Drawable):
+class Expansion(ByValue, Drawable):
     """The Haar coefficients of a matrix or a 3-tensor along one tree per axis, in the order of `Tree.haar`.
 
     >>> array, trees = planted((16, 12, 8), seed=0)
@@ -280,9 +279,7 @@ class Expansion(Drawable):
         profiles += [_on_trees(DYADIC, array, _dyadic(array)), *cosines]
         del array
         if noise is not None:
-            values = prepared(noise, device)
-            call = progress if callable(progress) else None
-            fitted = settle(values, Settings.of(noise.ndim, **self.settings), call).trees
+            fitted = organize(noise, **self.settings, device=device, progress=progress).trees
             profiles.append(_on_trees(PERMUTED[TREES], noise.copy(), fitted))
             profiles.append(_on_trees(PERMUTED[DYADIC], noise, _dyadic(noise)))
         return SparsityControls(tuple(profiles), block)
@@ -318,14 +315,6 @@ class Expansion(Drawable):
     def _numpy(self) -> NDArray[Any]:
         array: NDArray[Any] = to_numpy(self.coefficients)
         return array
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Expansion):
-            return NotImplemented
-        same = self.trees == other.trees and dict(self.settings) == dict(other.settings)
-        return same and np.array_equal(self._numpy(), other._numpy())
-
-    __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
         shape = " × ".join(str(tree.size) for tree in self.trees)

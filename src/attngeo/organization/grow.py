@@ -28,9 +28,8 @@ from attngeo.io import threads
 from attngeo.organization.affinity import diffusion
 from attngeo.organization.checks import checked, checked_affinity
 from attngeo.organization.distance import l1_distances, l1_norm, slices_first
-from attngeo.organization.folders import canonical_labels
 from attngeo.organization.haar import forward
-from attngeo.organization.tree import Tree
+from attngeo.organization.tree import Tree, canonical_labels
 
 
 def flexible_tree(affinity: ArrayInput, constant: float = 1.0) -> Tree:

@@ -31,12 +31,12 @@ from attngeo.organization.agreement import (
     procrustes,
     rank_correlation,
 )
-from attngeo.organization.checks import checked
+from attngeo.organization.checks import ByValue, checked
+from attngeo.organization.coefficients import Holder, holder
 from attngeo.organization.grow import flexible_tree
 from attngeo.organization.haar import forward
 from attngeo.organization.organize import Organization, organize
 from attngeo.organization.paraproduct import paraproduct
-from attngeo.organization.smoothness import Holder, holder
 from attngeo.organization.tensor import NetworkTensor, softmax
 
 if TYPE_CHECKING:
@@ -78,8 +78,8 @@ class Contrast:
         return self.low > 0
 
 
-@dataclass(frozen=True)
-class InvarianceReport(Drawable):
+@dataclass(frozen=True, eq=False)
+class InvarianceReport(ByValue, Drawable):
     """Agreement of the geometry before and after the softmax, for the network and its heads, and for the control.
 
     >>> report = softmax_invariance(planted((20, 20, 8), seed=0)[0], bootstrap=50)
@@ -136,11 +136,6 @@ class InvarianceReport(Drawable):
             if len(report.heads) != len(report.heads_control):
                 raise InputError(f"has {len(report.heads)} heads and {len(report.heads_control)} in the control")
             return report
-
-    def __eq__(self, other: object) -> bool:
-        return as_plain(self) == as_plain(other) if isinstance(other, InvarianceReport) else NotImplemented
-
-    __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
         title = f"{self.name}: " if self.name else ""

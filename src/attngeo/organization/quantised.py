@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 
 from attngeo.arrays import Floats, Ints
 from attngeo.errors import InputError
+from attngeo.organization.coefficients import MagnitudeBins, bin_edges
 from attngeo.organization.haar import forward, inverse
-from attngeo.organization.sparsity import MagnitudeBins, bin_edges
 from attngeo.organization.tree import Tree
 
 ENERGY = 0.99  # share of the energy of the whole tensor to keep
