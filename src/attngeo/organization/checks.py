@@ -99,14 +99,20 @@ def _largest(values: Any) -> float:
 
 def checked_affinity(affinity: ArrayInput) -> Floats:
     """Return `affinity` as a float64 NumPy matrix; raise InputError unless it is square, symmetric and non-negative."""
-    matrix: Floats = np.asarray(checked(to_numpy(affinity), "affinity", (2,)), np.float64)
-    if matrix.shape[0] != matrix.shape[1]:
-        raise InputError(f"affinity: expected a square matrix, got shape {matrix.shape}")
-    if matrix.min() < 0:
-        raise InputError(f"affinity: expected no negative entries, the smallest is {matrix.min():.3g}")
+    matrix = checked_square(affinity, "affinity")
     difference = np.abs(matrix - matrix.T).max()
     if difference > 1e-8 * matrix.max():
         raise InputError(f"affinity: expected a symmetric matrix, entries (i, j) and (j, i) differ by {difference:.3g}")
+    return matrix
+
+
+def checked_square(array: ArrayInput, what: str) -> Floats:
+    """Return `array` as a float64 NumPy matrix; raise InputError unless it is square and non-negative."""
+    matrix: Floats = np.asarray(checked(to_numpy(array), what, (2,)), np.float64)
+    if matrix.shape[0] != matrix.shape[1]:
+        raise InputError(f"{what}: expected a square matrix, got shape {matrix.shape}")
+    if matrix.min() < 0:
+        raise InputError(f"{what}: expected no negative entries, the smallest is {matrix.min():.3g}")
     return matrix
 
 

@@ -16,106 +16,22 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property, reduce
+from functools import reduce
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from attngeo.arrays import AnyArray, Bools, Floats, Ints, to_numpy
+from attngeo.arrays import AnyArray, Floats, Ints, to_numpy
 from attngeo.errors import InputError
 from attngeo.organization.checks import ByValue
 from attngeo.organization.distance import l1_norm
 from attngeo.organization.tree import Tree
 
-BINS = 0x7F80  # of all finite float32 numbers
-CHUNK = 1 << 20  # numbers handled at a time, few enough to stay in cache
-
-
-def bins_of(part: NDArray[np.float32]) -> NDArray[np.uint32]:
-    """Return the bin of every number."""
-    bins: NDArray[np.uint32] = (part.view(np.uint32) >> np.uint32(16)) & np.uint32(0x7FFF)
-    return bins
-
-
-def bin_edges() -> Floats:
-    """Return the lower end of every bin, [BINS]."""
-    return (np.arange(BINS, dtype=np.uint32) << np.uint32(16)).view(np.float32).astype(np.float64)
-
-
-@dataclass(frozen=True, eq=False)
-class MagnitudeBins:
-    """The numbers of an array in bins of |x|: how many, and their energy Σ x².
-
-    >>> bins = MagnitudeBins(np.array([3.0, -1.0, 2.0, 0.0], np.float32))
-    >>> bins.energy, bins.energies_of_smallest(np.array([0, 2, 3])).tolist(), bins.most_within(np.array([1.5])).tolist()
-    (14.0, [0.0, 1.0, 5.0], [2])
-    """
-
-    flat: NDArray[np.float32]  # [n], contiguous and finite
-
-    def chunks(self) -> Iterator[tuple[NDArray[np.float32], NDArray[np.uint32]]]:
-        """Yield the numbers, some at a time, with their bins."""
-        for start in range(0, self.flat.size, CHUNK):
-            part = self.flat[start : start + CHUNK]
-            yield part, bins_of(part)
-
-    @cached_property
-    def _totals(self) -> tuple[Ints, Floats]:
-        counts, energies = np.zeros(BINS, np.int64), np.zeros(BINS)
-        for part, bins in self.chunks():
-            counts += np.bincount(bins, minlength=BINS)
-            energies += np.bincount(bins, np.square(part, dtype=np.float64), BINS)
-        return counts, energies
-
-    @cached_property
-    def counts_below(self) -> Ints:
-        """Return how many numbers lie in the bins below each, [BINS + 1]."""
-        return np.append(0, np.cumsum(self._totals[0]))
-
-    @cached_property
-    def energies_below(self) -> Floats:
-        """Return the energy of the bins below each, [BINS + 1]."""
-        return np.append(0.0, np.cumsum(self._totals[1]))
-
-    @property
-    def energy(self) -> float:
-        """Return the energy of all numbers."""
-        return float(self.energies_below[-1])
-
-    def energies_of_smallest(self, numbers: Ints) -> Floats:
-        """Return the energy of the m smallest numbers for each m."""
-        bins = np.searchsorted(self.counts_below, numbers, "right") - 1
-        inside = numbers - self.counts_below[bins]
-        sums = self._running_energies(np.unique(bins[inside > 0]))
-        partial = [sums[b][m - 1] if m else 0.0 for b, m in zip(bins.tolist(), inside.tolist(), strict=True)]
-        return np.asarray(self.energies_below[bins] + partial)
-
-    def most_within(self, limits: Floats) -> Ints:
-        """Return for each limit how many of the smallest numbers have at most this energy together."""
-        bins = np.minimum(np.searchsorted(self.energies_below, limits, "right"), BINS) - 1
-        sums = self._running_energies(np.unique(bins))
-        found = [
-            self.counts_below[b] + np.searchsorted(sums[b], limit - self.energies_below[b], "right")
-            for b, limit in zip(bins.tolist(), limits.tolist(), strict=True)
-        ]
-        return np.asarray(found, np.int64)
-
-    def _running_energies(self, chosen: Ints) -> dict[int, Floats]:
-        """Return the sums of the smallest energies within each of the chosen bins."""
-        if not len(chosen):
-            return {}
-        wanted: Bools = np.zeros(BINS, np.bool_)
-        wanted[chosen] = True
-        sizes = np.sort(np.abs(np.concatenate([part[wanted[bins]] for part, bins in self.chunks()])))
-        parts = np.split(sizes, np.cumsum(self._totals[0][chosen])[:-1])
-        return {int(b): np.cumsum(np.square(part, dtype=np.float64)) for b, part in zip(chosen, parts, strict=True)}
-
-
 ENERGIES = (0.9, 0.99, 0.999)  # parts of the total energy that `shares` reports
 POINTS = 64  # points of the best-n-term curve
-LARGE = 1 << 21  # float32 coefficients from which on only a part of them is sorted
+CHUNK = 1 << 20  # energies held in float64 at a time
 
 
 @dataclass(frozen=True, eq=False)
@@ -144,31 +60,35 @@ def sparsity(coefficients: AnyArray) -> Sparsity:
     >>> sparsity(np.array([3.0, 0.0, 0.0, 4.0]))
     Sparsity(l1/l2 1.4; 90% in 50%, 99% in 50%, 99.9% in 50%)
     """
-    flat = np.ascontiguousarray(to_numpy(coefficients)).reshape(-1)
-    size = len(flat)
+    sizes = np.abs(to_numpy(coefficients)).reshape(-1)
+    sizes.sort()
+    size = len(sizes)
     counts = np.unique(np.rint(np.geomspace(1, size, POINTS)).astype(np.int64))
-    if flat.dtype == np.float32 and size >= LARGE:
-        bins = MagnitudeBins(flat)
-        total = bins.energy
-        remaining = bins.energies_of_smallest(size - counts)
-        dropped = bins.most_within(_allowed(total))
-    else:
-        energies = np.square(flat, dtype=np.float64)  # those of float32 may overflow or underflow
-        energies.sort()
-        # From the smallest up: added to the large energies first, the small ones would be lost to rounding.
-        left = np.cumsum(energies, dtype=np.float64)  # [N] energy of the i + 1 smallest coefficients
-        total = float(left[-1])
-        remaining = np.where(counts < size, left[size - 1 - counts], 0.0)
-        dropped = np.searchsorted(left, _allowed(total), side="right")
-    kept = size - np.minimum(dropped, size - 1) if total > 0 else np.ones(len(ENERGIES))
-    shares = {energy: float(count / size) for energy, count in zip(ENERGIES, kept, strict=True)}
-    errors = np.sqrt(remaining / total) if total > 0 else np.zeros(len(counts))
-    return Sparsity(l1_norm(flat), total**0.5, shares, counts, errors)
+    ends = np.unique(np.concatenate([np.arange(0, size, CHUNK), size - counts, [size]]))
+    energies = energies_of_smallest(sizes, ends)
+    total = float(energies[-1])
+    shares, errors = {}, np.zeros(len(counts))
+    for energy in ENERGIES:
+        allowed = (1 - energy) * total * (1 + 1e-12)
+        at = min(int(np.searchsorted(energies, allowed, "right")), len(ends) - 1) - 1  # the energy is reached after it
+        part = np.cumsum(np.square(sizes[ends[at] : ends[at + 1]], dtype=np.float64))
+        dropped = int(ends[at] + np.searchsorted(energies[at] + part, allowed, "right"))
+        shares[energy] = (size - min(dropped, size - 1)) / size
+    if total > 0:
+        errors = np.sqrt(energies[np.searchsorted(ends, size - counts)] / total)
+    return Sparsity(l1_norm(sizes), total**0.5, shares, counts, errors)
 
 
-def _allowed(total: float) -> Floats:
-    """Return the energy that may be dropped for each of ENERGIES."""
-    return (1 - np.asarray(ENERGIES)) * total * (1 + 1e-12)
+def energies_of_smallest(sizes: NDArray[Any], counts: Ints) -> Floats:
+    """Return the energy of the m smallest numbers for each m of `counts`, which ascend from 0.
+
+    sizes: [n] their absolute values, ascending; added to the large energies first, the small ones would be lost
+
+    >>> energies_of_smallest(np.array([0.0, 1.0, 2.0, 3.0]), np.array([0, 2, 3]))
+    array([0., 1., 5.])
+    """
+    parts = (sizes[start:end] for start, end in pairwise(counts))
+    return np.append(0.0, np.cumsum([np.einsum("i,i->", part, part, dtype=np.float64) for part in parts]))
 
 
 FEWEST = 8  # least number of coefficients in a bin
@@ -232,6 +152,7 @@ def holder(coefficients: AnyArray, trees: Sequence[Tree]) -> Holder:
     if tuple(np.shape(coefficients)) != sizes:
         raise InputError(f"holder: coefficients of shape {np.shape(coefficients)} do not match trees of sizes {sizes}")
     values = np.asarray(to_numpy(coefficients))
+    flat = values.reshape(-1)
     precision = np.finfo(np.result_type(values, np.float32)).eps
     inner = values[(slice(1, None),) * len(sizes)]
     support, rms, high, counts = [], [], [], []
@@ -240,24 +161,20 @@ def holder(coefficients: AnyArray, trees: Sequence[Tree]) -> Holder:
             continue
         support.append(mean)
         rms.append(float(np.sqrt(np.einsum("i,i->", sizes_here, sizes_here, dtype=np.float64) / len(sizes_here))))
-        high.append(_high(sizes_here))
+        high.append(float(np.quantile(sizes_here, 0.95, overwrite_input=True)))
         counts.append(len(sizes_here))
     x, weights = np.asarray(support), np.asarray(counts, np.int64)
     typical, largest = np.asarray(rms), np.asarray(high)
     # A coefficient is a difference of sums over its support, each of about √|R| times the norm of the array.
-    noise = ROUNDING * float(precision) * _norm(values) * np.exp2(x / 2)  # [bins]
+    noise = (
+        ROUNDING * float(precision) * np.sqrt(np.einsum("i,i->", flat, flat, dtype=np.float64)) * np.exp2(x / 2)
+    )  # [bins]
     kept = typical > np.maximum(noise, FLOOR * typical.max(initial=0.0))
     x, weights, typical, largest = x[kept], weights[kept], typical[kept], largest[kept]
     positive = largest > 0
     log_rms, log_high = np.log2(typical), np.log2(largest, out=np.full(len(largest), np.nan), where=positive)
     lines = _line(x, log_rms, weights), _line(x[positive], log_high[positive], weights[positive])
     return Holder(*lines, x, log_rms, log_high, weights)
-
-
-def _norm(values: NDArray[Any]) -> float:
-    """Return the l2 norm of the coefficients, which is that of the array."""
-    flat = values.reshape(-1)
-    return float(np.sqrt(np.einsum("i,i->", flat, flat, dtype=np.float64)))
 
 
 def _by_support(inner: NDArray[Any], logs: Sequence[Floats]) -> Iterator[tuple[float, NDArray[Any]]]:
@@ -284,15 +201,6 @@ def _by_support(inner: NDArray[Any], logs: Sequence[Floats]) -> Iterator[tuple[f
     for index in sorted(groups):
         together = np.concatenate(groups.pop(index))
         yield sums[index] / len(together), together
-
-
-def _high(sizes: NDArray[Any]) -> float:
-    """Return the 95th percentile, interpolated like `np.quantile`, without a copy in float64."""
-    at = 0.95 * (len(sizes) - 1)
-    low = int(at)
-    ordered = np.partition(sizes, [low, min(low + 1, len(sizes) - 1)])
-    below, above = float(ordered[low]), float(ordered[min(low + 1, len(sizes) - 1)])
-    return below + (at - low) * (above - below)
 
 
 def _line(x: Floats, y: Floats, weights: Ints) -> Line:

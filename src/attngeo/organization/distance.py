@@ -196,11 +196,7 @@ def l1_distances(points: AnyArray, rows: Ints, columns: Ints | None = None) -> F
     if (jit := kernels.cpu()) is None:
         from scipy.spatial.distance import cdist
 
-        distances = np.zeros((len(rows), len(columns)))
-        step = max(1, BLOCK_BYTES // (8 * (len(rows) + len(columns))))
-        for lo in range(0, points.shape[1], step):
-            distances += cdist(points[rows, lo : lo + step], points[columns, lo : lo + step], "cityblock")
-        return distances
+        return np.asarray(cdist(points[rows], points[columns], "cityblock"))
     points = np.ascontiguousarray(points, np.float64)
     r, c = len(rows), len(columns)
     shape = -(-(r + 1) // jit.SIDE) * jit.SIDE, -(-(c + 1) // jit.SIDE) * jit.SIDE

@@ -70,11 +70,7 @@ def _identical_rows(affinity: Floats) -> Ints:
     """Return labels [n] that are equal for elements with identical rows of the affinity."""
     if len(np.unique(affinity[:, 0])) == len(affinity):  # the first column already distinguishes all rows
         return np.arange(len(affinity))
-    rows = np.ascontiguousarray(affinity + 0.0)  # turns −0 into 0
-    first_with: dict[bytes, int] = {}
-    return canonical_labels(
-        np.asarray([first_with.setdefault(row.tobytes(), i) for i, row in enumerate(rows)], np.int64)
-    )
+    return canonical_labels(np.unique(affinity, axis=0, return_inverse=True)[1].reshape(-1))
 
 
 def _join(distances: Floats, constant: float) -> Ints:

@@ -46,6 +46,14 @@ if TYPE_CHECKING:
 Row: TypeAlias = dict[str, str | float]  # column name → value
 
 
+# Figures of an agreement: name, column of `rows`, sign that makes larger mean better.
+FIGURES: dict[str, tuple[str, int, Callable[[Agreement], float]]] = {
+    "affinity rank correlation": ("rank correlation", 1, lambda agreement: agreement.rank_correlation),
+    "tree information": ("tree information", 1, lambda agreement: agreement.information),
+    "Procrustes distance": ("Procrustes", -1, lambda agreement: agreement.procrustes),
+}
+
+
 @dataclass(frozen=True)
 class HeadInvariance:
     """The matrix of one head, organised on its own before and after the softmax."""
@@ -104,17 +112,18 @@ class InvarianceReport(ByValue, Drawable):
 
     def rows(self) -> list[Row]:
         """Return one row per head, for tables; columns that end in "control" belong to the control."""
-        return [
-            {
-                "head": head.head,
-                **_flat("queries", head.queries, control.queries),
-                **_flat("keys", head.keys, control.keys),
-                "exponent": head.exponent.exponent,
-                "residual exponent": head.residual.exponent,
-                "residual exponent, control": control.residual.exponent,
-            }
-            for head, control in zip(self.heads, self.heads_control, strict=True)
-        ]
+        rows = []
+        for head, control in zip(self.heads, self.heads_control, strict=True):
+            row: Row = {"head": head.head}
+            for axis in ("queries", "keys"):
+                for column, _, figure in FIGURES.values():
+                    row[f"{axis}: {column}"] = figure(getattr(head, axis))
+                    row[f"{axis}: {column}, control"] = figure(getattr(control, axis))
+            row["exponent"] = head.exponent.exponent
+            row["residual exponent"] = head.residual.exponent
+            row["residual exponent, control"] = control.residual.exponent
+            rows.append(row)
+        return rows
 
     def plot(self) -> Figure:
         """Return a figure that shows all figures with their controls, and the exponents of single heads."""
@@ -159,18 +168,6 @@ class InvarianceReport(ByValue, Drawable):
 def _in_lines(name: str, words: Sequence[str], count: int) -> list[tuple[str, Sequence[str]]]:
     """Return the words in lines of `count` words, with the name in front of the first line."""
     return [("" if start else name, words[start : start + count]) for start in range(0, max(len(words), 1), count)]
-
-
-def _flat(axis: str, own: Agreement, control: Agreement) -> dict[str, float]:
-    """Return the columns of one axis for `rows`."""
-    return {
-        f"{axis}: rank correlation": own.rank_correlation,
-        f"{axis}: rank correlation, control": control.rank_correlation,
-        f"{axis}: tree information": own.information,
-        f"{axis}: tree information, control": control.information,
-        f"{axis}: Procrustes": own.procrustes,
-        f"{axis}: Procrustes, control": control.procrustes,
-    }
 
 
 TREE_SPLITS = 50  # of the heads into halves, for the standard error of the tree information
@@ -242,7 +239,14 @@ def head_contrasts(
     draws = rng.integers(0, len(heads), (bootstrap, len(heads)))
     wider = widening(len(heads))
     contrasts = []
-    for name, sign, figure in _HEAD_FIGURES:
+    figures: list[tuple[str, int, Callable[[HeadInvariance], float]]] = [
+        (f"{axis}: {name}", sign, lambda head, axis=axis, figure=figure: figure(getattr(head, axis)))
+        for axis in ("queries", "keys")
+        for name, (_, sign, figure) in FIGURES.items()
+    ]
+    figures.append(("exponent of the logits", 1, lambda head: head.exponent.exponent))
+    figures.append(("exponent of the residual", 1, lambda head: head.residual.exponent))
+    for name, sign, figure in figures:
         a, b = (np.asarray([figure(head) for head in side]) for side in (heads, control))
         better = sign * (a - b)
         # One head says nothing about the spread between heads.
@@ -272,19 +276,6 @@ def student(n: int) -> float:
     from scipy.stats import t
 
     return float(t.ppf(0.975, n - 1)) if n > 1 else np.nan
-
-
-# Name, sign that makes larger mean better, and the figure of one head.
-_HEAD_FIGURES: tuple[tuple[str, int, Callable[[HeadInvariance], float]], ...] = (
-    ("queries: affinity rank correlation", 1, lambda head: head.queries.rank_correlation),
-    ("queries: tree information", 1, lambda head: head.queries.information),
-    ("queries: Procrustes distance", -1, lambda head: head.queries.procrustes),
-    ("keys: affinity rank correlation", 1, lambda head: head.keys.rank_correlation),
-    ("keys: tree information", 1, lambda head: head.keys.information),
-    ("keys: Procrustes distance", -1, lambda head: head.keys.procrustes),
-    ("exponent of the logits", 1, lambda head: head.exponent.exponent),
-    ("exponent of the residual", 1, lambda head: head.residual.exponent),
-)
 
 
 def _interval(draws: Floats) -> tuple[float, float]:

@@ -6,7 +6,7 @@ Each axis in turn gets a tree built from the trees of the other axes, until none
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -17,7 +17,7 @@ from attngeo.arguments import finite_number, whole_number
 from attngeo.arrays import AnyArray, ArrayInput, Floats, is_torch, to_numpy
 from attngeo.display import Drawable, draw
 from attngeo.errors import InputError, first_line
-from attngeo.io.archive import load_arrays, naming_file, required_array, save_arrays
+from attngeo.io.archive import from_plain, load_arrays, naming_file, required_array, save_arrays
 from attngeo.io.progress import Progress, accepts_progress_bar
 from attngeo.organization.affinity import affinity_from_distance, cosine_affinity, diffusion_map, gaussian_affinity
 from attngeo.organization.agreement import closeness_correlation
@@ -48,8 +48,8 @@ class Settings:
     iterations: int  # largest number of iterations; the questionnaire stops early when no tree changes
     alpha: float  # exponent of the level in a folder's weight
     beta: float  # exponent of the size in a folder's weight
-    tree: Literal["flexible", "binary"]
-    start: Literal["cosine", "gaussian"]  # affinity of the first trees
+    tree: str  # "flexible" or "binary"
+    start: str  # "cosine" or "gaussian": affinity of the first trees
     constant: float  # of the flexible tree: a larger one makes it harder to join large groups
     epsilon: float  # width of the affinity kernel, as a multiple of the median distance
     refine: bool  # end with a round that lowers the total l1 norm of the Haar coefficients
@@ -77,12 +77,7 @@ class Settings:
     @classmethod
     def stored(cls, stored: object) -> dict[str, Any]:
         """Return the settings stored in a file, checked; {} stands for trees that were given rather than fitted."""
-        if stored == {}:
-            return {}
-        names = [field.name for field in fields(cls)]
-        if not isinstance(stored, Mapping) or set(stored) != set(names):
-            raise InputError(f"settings: expected {', '.join(names)}, found {stored!r}")
-        return asdict(cls(**stored))
+        return {} if stored == {} else asdict(from_plain(cls, stored))
 
 
 @dataclass(frozen=True)

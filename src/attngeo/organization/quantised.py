@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from attngeo.arrays import Floats, Ints
 from attngeo.errors import InputError
-from attngeo.organization.coefficients import MagnitudeBins, bin_edges
+from attngeo.organization.coefficients import energies_of_smallest
 from attngeo.organization.haar import forward, inverse
 from attngeo.organization.tree import Tree
 
@@ -31,6 +31,7 @@ MOST = 4_000_000  # coefficients kept at most
 FEW = 200_000  # coefficients that are kept in any case: a small tensor is kept almost exactly
 HIGHEST = 32_767  # largest level
 CHUNK = 1 << 22  # numbers handled at a time
+BINS = 0x7F80  # bins of |coefficient| that share their 16 leading bits as float32, up to the largest finite one
 FINER = 0.7  # factor of the next step to try where a head falls short
 MARGIN = 0.97  # part of the allowed loss to use, because the loss is only estimated when the step is chosen
 
@@ -126,12 +127,14 @@ class _Magnitudes:
 
     @classmethod
     def of(cls, coefficients: NDArray[np.float32]) -> _Magnitudes:
-        bins = MagnitudeBins(coefficients.reshape(-1))
-        used = np.flatnonzero(np.diff(bins.counts_below))
-        edges = bin_edges()[used]
-        kept = coefficients.size - bins.counts_below[used]
+        sizes = np.sort(np.abs(coefficients), None)
+        ends = (np.arange(BINS, dtype=np.uint32) << np.uint32(16)).view(np.float32)  # lower ends of all bins
+        below = np.append(np.searchsorted(sizes, ends), sizes.size)
+        used = np.flatnonzero(np.diff(below))
+        edges, below = ends[used].astype(np.float64), below[used]
         finest = 1.01 * float(edges[-1]) / HIGHEST  # a bin is 1% wide
-        return cls(edges, bins.energies_below[used], kept, max(finest, float(np.finfo(np.float32).tiny)))
+        dropped = energies_of_smallest(sizes, below)
+        return cls(edges, dropped, sizes.size - below, max(finest, float(np.finfo(np.float32).tiny)))
 
     def step(self, loss: float, most: int) -> float:
         """Return the largest step that loses at most `loss`, but none that keeps more than `most` coefficients."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -69,13 +69,17 @@ class Tree(Drawable):
         """Return the tree that halves 0 … n − 1 in the given order; it does not depend on data."""
         if n < 1:
             raise InputError(f"tree: expected at least one element, got {n}")
+        return cls.cut(n, lambda a, b: (a + b + 1) // 2)
+
+    @classmethod
+    def cut(cls, n: int, where: Callable[[int, int], int]) -> Tree:
+        """Return the binary tree of 0 … n − 1 whose folders a … b − 1 are cut at `where(a, b)`."""
         levels, bounds = [], [0, n]
         while True:
             levels.append(np.repeat(np.arange(len(bounds) - 1), np.diff(bounds)))
             if len(bounds) == n + 1:
                 return cls(np.stack(levels))
-            middles = [(a + b + 1) // 2 for a, b in pairwise(bounds)]
-            bounds = sorted({*bounds, *middles})
+            bounds = sorted(bounds + [where(a, b) for a, b in pairwise(bounds) if b - a > 1])
 
     @property
     def depth(self) -> int:
