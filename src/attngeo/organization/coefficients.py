@@ -166,9 +166,8 @@ def holder(coefficients: AnyArray, trees: Sequence[Tree]) -> Holder:
     x, weights = np.asarray(support), np.asarray(counts, np.int64)
     typical, largest = np.asarray(rms), np.asarray(high)
     # A coefficient is a difference of sums over its support, each of about √|R| times the norm of the array.
-    noise = (
-        ROUNDING * float(precision) * np.sqrt(np.einsum("i,i->", flat, flat, dtype=np.float64)) * np.exp2(x / 2)
-    )  # [bins]
+    norm = np.sqrt(np.einsum("i,i->", flat, flat, dtype=np.float64))
+    noise = ROUNDING * float(precision) * norm * np.exp2(x / 2)  # [bins]
     kept = typical > np.maximum(noise, FLOOR * typical.max(initial=0.0))
     x, weights, typical, largest = x[kept], weights[kept], typical[kept], largest[kept]
     positive = largest > 0

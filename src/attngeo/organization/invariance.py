@@ -9,8 +9,9 @@ heads from a bootstrap.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -46,12 +47,12 @@ if TYPE_CHECKING:
 Row: TypeAlias = dict[str, str | float]  # column name → value
 
 
-# Figures of an agreement: name, column of `rows`, sign that makes larger mean better.
-FIGURES: dict[str, tuple[str, int, Callable[[Agreement], float]]] = {
-    "affinity rank correlation": ("rank correlation", 1, lambda agreement: agreement.rank_correlation),
-    "tree information": ("tree information", 1, lambda agreement: agreement.information),
-    "Procrustes distance": ("Procrustes", -1, lambda agreement: agreement.procrustes),
-}
+# Figures of an agreement: name, column of `rows`, attribute, sign that makes larger mean better.
+FIGURES = (
+    ("affinity rank correlation", "rank correlation", "rank_correlation", 1),
+    ("tree information", "tree information", "information", 1),
+    ("Procrustes distance", "Procrustes", "procrustes", -1),
+)
 
 
 @dataclass(frozen=True)
@@ -116,9 +117,9 @@ class InvarianceReport(ByValue, Drawable):
         for head, control in zip(self.heads, self.heads_control, strict=True):
             row: Row = {"head": head.head}
             for axis in ("queries", "keys"):
-                for column, _, figure in FIGURES.values():
-                    row[f"{axis}: {column}"] = figure(getattr(head, axis))
-                    row[f"{axis}: {column}, control"] = figure(getattr(control, axis))
+                for _, column, attribute, _ in FIGURES:
+                    row[f"{axis}: {column}"] = getattr(getattr(head, axis), attribute)
+                    row[f"{axis}: {column}, control"] = getattr(getattr(control, axis), attribute)
             row["exponent"] = head.exponent.exponent
             row["residual exponent"] = head.residual.exponent
             row["residual exponent, control"] = control.residual.exponent
@@ -239,15 +240,14 @@ def head_contrasts(
     draws = rng.integers(0, len(heads), (bootstrap, len(heads)))
     wider = widening(len(heads))
     contrasts = []
-    figures: list[tuple[str, int, Callable[[HeadInvariance], float]]] = [
-        (f"{axis}: {name}", sign, lambda head, axis=axis, figure=figure: figure(getattr(head, axis)))
-        for axis in ("queries", "keys")
-        for name, (_, sign, figure) in FIGURES.items()
+    figures = [(f"{axis}: {name}", sign, f"{axis}.{attribute}") for axis in ("queries", "keys")
+               for name, _, attribute, sign in FIGURES]  # fmt: skip
+    figures += [
+        ("exponent of the logits", 1, "exponent.exponent"),
+        ("exponent of the residual", 1, "residual.exponent"),
     ]
-    figures.append(("exponent of the logits", 1, lambda head: head.exponent.exponent))
-    figures.append(("exponent of the residual", 1, lambda head: head.residual.exponent))
-    for name, sign, figure in figures:
-        a, b = (np.asarray([figure(head) for head in side]) for side in (heads, control))
+    for name, sign, path in figures:
+        a, b = (np.asarray(list(map(attrgetter(path), side))) for side in (heads, control))
         better = sign * (a - b)
         # One head says nothing about the spread between heads.
         known = np.isfinite(better).all() and len(heads) > 1
