@@ -162,7 +162,7 @@ def _folder_distances(slices: AnyArray, first: Weighted, second: Weighted, sums:
 
     side = -(-n // jit.SIDE) * jit.SIDE
     cost = n * len(chosen) * (0.5 * n * len(chosen_b) + 8 * slices.shape[2])
-    minima = sum_in_groups(work, len(chosen), (side, side), cost)[:n, :n]
+    minima = sum_in_groups(work, -(-len(chosen) // jit.FOLDERS), (side, side), cost)[:n, :n]
     return _from_minima(minima, np.diag(minima), np.diag(minima), True)
 
 
