@@ -54,13 +54,16 @@ class Sparsity(ByValue):
         return f"Sparsity(l1/l2 {self.normalised:.4g}; {shares})"
 
 
-def sparsity(coefficients: AnyArray) -> Sparsity:
+def sparsity(coefficients: AnyArray, *, overwrite: bool = False) -> Sparsity:
     """Return the sparsity of an array of coefficients of any shape.
+
+    overwrite: a contiguous NumPy array may be sorted in place, which saves the memory of another one
 
     >>> sparsity(np.array([3.0, 0.0, 0.0, 4.0]))
     Sparsity(l1/l2 1.4; 90% in 50%, 99% in 50%, 99.9% in 50%)
     """
-    sizes = np.abs(to_numpy(coefficients)).reshape(-1)
+    values = to_numpy(coefficients)
+    sizes = np.abs(values, out=values if overwrite else None).reshape(-1)
     sizes.sort()
     size = len(sizes)
     counts = np.unique(np.rint(np.geomspace(1, size, POINTS)).astype(np.int64))
@@ -140,23 +143,26 @@ class Holder(ByValue):
         return f"Holder(α {low.exponent:.3f} ± {low.error:.3f}; 95th percentile {high.exponent:.3f} ± {high.error:.3f})"
 
 
-def holder(coefficients: AnyArray, trees: Sequence[Tree]) -> Holder:
+def holder(coefficients: AnyArray, trees: Sequence[Tree], *, overwrite: bool = False) -> Holder:
     """Return the mixed-Hölder fit of Haar coefficients along one tree per axis.
 
     |R| is the product of the supports' shares of their axes. Coefficients with a constant factor are left out. The rest
     are binned by ⌊log₂ |R|⌋; bins with fewer than 8 coefficients, and bins that hold nothing but rounding, are left
     out, and each other bin is weighted by its number of coefficients. The slope is NaN where fewer than two bins are
     left, as for a constant array.
+
+    overwrite: a contiguous NumPy array may be left with other signs and in another order, which saves memory
     """
     sizes = tuple(tree.size for tree in trees)
     if tuple(np.shape(coefficients)) != sizes:
         raise InputError(f"holder: coefficients of shape {np.shape(coefficients)} do not match trees of sizes {sizes}")
-    values = np.asarray(to_numpy(coefficients))
+    values = np.array(to_numpy(coefficients), order="C", copy=not overwrite)
     flat = values.reshape(-1)
     precision = np.finfo(np.result_type(values, np.float32)).eps
-    inner = values[(slice(1, None),) * len(sizes)]
+    # A coefficient is a difference of sums over its support, each of about √|R| times the norm of the array.
+    norm = np.sqrt(np.einsum("i,i->", flat, flat, dtype=np.float64))
     support, rms, high, counts = [], [], [], []
-    for mean, sizes_here in _by_support(inner, [np.log2(tree.rotations.share[1:]) for tree in trees]):
+    for mean, sizes_here in _by_support(values, [np.log2(tree.rotations.share) for tree in trees]):
         if len(sizes_here) < FEWEST:
             continue
         support.append(mean)
@@ -165,8 +171,6 @@ def holder(coefficients: AnyArray, trees: Sequence[Tree]) -> Holder:
         counts.append(len(sizes_here))
     x, weights = np.asarray(support), np.asarray(counts, np.int64)
     typical, largest = np.asarray(rms), np.asarray(high)
-    # A coefficient is a difference of sums over its support, each of about √|R| times the norm of the array.
-    norm = np.sqrt(np.einsum("i,i->", flat, flat, dtype=np.float64))
     noise = ROUNDING * float(precision) * norm * np.exp2(x / 2)  # [bins]
     kept = typical > np.maximum(noise, FLOOR * typical.max(initial=0.0))
     x, weights, typical, largest = x[kept], weights[kept], typical[kept], largest[kept]
@@ -176,26 +180,27 @@ def holder(coefficients: AnyArray, trees: Sequence[Tree]) -> Holder:
     return Holder(*lines, x, log_rms, log_high, weights)
 
 
-def _by_support(inner: NDArray[Any], logs: Sequence[Floats]) -> Iterator[tuple[float, NDArray[Any]]]:
+def _by_support(values: NDArray[Any], logs: Sequence[Floats]) -> Iterator[tuple[float, NDArray[Any]]]:
     """Yield the mean log₂ |R| and all |coefficients| of each bin ⌊log₂ |R|⌋, in ascending order.
 
-    inner: coefficients without constant factors
-    logs:  per axis, log₂ of the supports' shares of the axis
+    values: coefficients, overwritten; those with a constant factor, the first of every axis, are left out
+    logs:   per axis, log₂ of the supports' shares of the axis
     """
     # With the columns of the other axes in the order of their supports, the bins of a row are slices of it.
     rest: Any = reduce(np.add.outer, logs[1:], np.zeros(())).reshape(-1)
-    order = np.argsort(rest, kind="stable")
-    rest = rest[order]
+    constant = reduce(np.logical_or.outer, [np.arange(len(log)) == 0 for log in logs[1:]]).reshape(-1)
+    order = np.lexsort((rest, constant))  # those with a constant factor come last
+    rest = rest[order[: np.count_nonzero(~constant)]]
     totals = np.append(0.0, np.cumsum(rest))
     groups: defaultdict[int, list[NDArray[Any]]] = defaultdict(list)
     sums: defaultdict[int, float] = defaultdict(float)
-    for first, row in zip(logs[0].tolist(), inner, strict=True):
+    for first, row in zip(logs[0][1:].tolist(), values.reshape(len(values), -1)[1:], strict=True):
         # The small constant keeps exact powers of two, such as 1/2 · 1/2, from falling into the bin below by rounding.
         bins = np.floor(rest + (first + 1e-9)).astype(np.int64)
-        sizes = np.abs(row.reshape(-1)[order])
+        row[:] = np.abs(row[order])
         bounds = [0, *(np.flatnonzero(np.diff(bins)) + 1).tolist(), len(bins)]
         for start, end in pairwise(bounds) if len(bins) else ():
-            groups[int(bins[start])].append(sizes[start:end])
+            groups[int(bins[start])].append(row[start:end])
             sums[int(bins[start])] += float(totals[end] - totals[start]) + (end - start) * first
     for index in sorted(groups):
         together = np.concatenate(groups.pop(index))

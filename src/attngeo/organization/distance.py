@@ -66,14 +66,17 @@ def tree_distance(
     return SliceDistances().through(slices_first(values, axis), [by_axis[other] for other in others], alpha, beta)
 
 
-def slices_first(array: AnyArray, axis: int) -> Any:
-    """Return a contiguous array whose first axis is `axis`, without a copy if the memory already has that order."""
+def slices_first(array: AnyArray, axis: int, dtype: type[np.float64] | None = None) -> Any:
+    """Return a contiguous array whose first axis is `axis`, without a copy if the memory already has that order.
+
+    dtype: of the result, which is then always a copy; by default that of the array
+    """
     if is_torch(array):
         return array.movedim(axis, 0).contiguous()  # [n, ...]
     moved = np.moveaxis(array, axis, 0)  # [n, ...]
-    if moved.flags.c_contiguous:
+    if dtype is None and moved.flags.c_contiguous:
         return moved
-    copy = np.empty(moved.shape, moved.dtype)
+    copy = np.empty(moved.shape, dtype or moved.dtype)
     if axis == array.ndim - 1 and array.flags.c_contiguous:  # a transpose, in blocks that fit the cache
         source, target = array.reshape(-1, len(moved)).T, copy.reshape(len(moved), -1)
         parts = -(-target.shape[1] // 512)

@@ -146,10 +146,18 @@ def _dyadic(array: NDArray[Any]) -> tuple[Tree, ...]:
     return tuple(Tree.dyadic(n) for n in array.shape)
 
 
+def _of_cosines(array: NDArray[Any], axes: tuple[int, ...] | None = None) -> Sparsity:
+    """Return the sparsity of an array in the basis of the discrete cosine transform along `axes`, by default all."""
+    from scipy.fft import dctn
+
+    return sparsity(dctn(array, axes=axes, norm="ortho"), overwrite=True)
+
+
 def _on_trees(name: str, array: NDArray[Any], trees: tuple[Tree, ...]) -> Profile:
     """Return the profile of an array, which is overwritten, in the Haar basis of the trees."""
     coefficients = forward(array, dict(enumerate(trees)), overwrite=True)
-    return Profile(name, sparsity(coefficients), holder(coefficients, trees))
+    smoothness = holder(coefficients, trees, overwrite=True)
+    return Profile(name, sparsity(coefficients, overwrite=True), smoothness)
 
 
 def _check(comparison: SparsityControls) -> None:
@@ -263,19 +271,18 @@ class Expansion(ByValue, Drawable):
         device:   torch device for fitting the permuted control
         progress: `progress(done, total)` is called after every axis; True draws a progress bar
         """
-        from scipy.fft import dctn
-
         rng = np.random.default_rng(whole_number(seed, "seed"))
         # At most three arrays of this size are held at a time, the coefficients among them.
+        profiles = [Profile(TREES, self.sparsity, self.holder)]
         shuffled = self._array()[np.ix_(*(rng.permutation(tree.size) for tree in self.trees))]
-        profiles = [Profile(TREES, self.sparsity, self.holder), _on_trees("shuffled axes", shuffled, self.trees)]
+        profiles.append(_on_trees("shuffled axes", shuffled, self.trees))
         del shuffled
         array = self._array()
         noise, block = _permuted(array, rng) if permuted and self.settings else (None, ())
         cosines = []
         if array.ndim == 3:
-            cosines.append(Profile("cosines per head", sparsity(dctn(array, axes=(0, 1), norm="ortho")), None))
-        cosines.append(Profile("cosines", sparsity(dctn(array, norm="ortho")), None))
+            cosines.append(Profile("cosines per head", _of_cosines(array, (0, 1)), None))
+        cosines.append(Profile("cosines", _of_cosines(array), None))
         profiles += [_on_trees(DYADIC, array, _dyadic(array)), *cosines]
         del array
         if noise is not None:

@@ -249,7 +249,7 @@ def _average(slices: Any, rows: Ints, share: Floats, start: Ints) -> None:
 def expanded_slices(array: AnyArray, axis: int, trees: Mapping[int, Tree]) -> Any:
     """Return the slices of `axis` as rows [n, k], each expanded along the trees of the other axes, in float64."""
     others = [other for other in range(array.ndim) if other != axis]
-    slices = slices_first(array, axis)
-    slices = slices.double() if is_torch(slices) else slices.astype(np.float64)
+    slices = slices_first(array, axis, np.float64)
+    slices = slices.double() if is_torch(slices) else slices
     expanded = forward(slices, {index + 1: trees[other] for index, other in enumerate(others)}, overwrite=True)
     return expanded.reshape(slices.shape[0], -1)
