@@ -17,8 +17,8 @@ from attngeo.organization.tensor import softmax
 
 @pytest.fixture(scope="module")
 def report():
-    array, _ = planted((64, 64, 24), 0)
-    return softmax_invariance(array, bootstrap=300)
+    array, _ = planted((48, 48, 16), 0)
+    return softmax_invariance(array, bootstrap=200)
 
 
 def test_planted_tensors_agree_better_than_the_control(report):
@@ -36,7 +36,7 @@ def test_the_residual_is_smoother_than_the_logits(report):
 
 
 def test_the_report_shows_every_figure(report):
-    assert len(report.heads) == len(report.heads_control) == len(report.rows()) == 24
+    assert len(report.heads) == len(report.heads_control) == len(report.rows()) == 16
     assert report.comparison == "softmax" and len(report.network) == len(report.network_control) == 3
     text = str(report)
     assert all(contrast.figure in text for contrast in report.contrasts) and "✗" not in text
@@ -99,7 +99,7 @@ def test_the_standard_error_of_tree_information_is_its_spread_over_networks():
         return np.exp(-((distances / np.median(distances)) ** 2))
 
     values, errors = [], []
-    for _ in range(200):
+    for _ in range(80):
         points = 3 * np.eye(6)[rng.integers(0, 6, 24)] + 0.6 * rng.normal(size=(24, 6))
         noisy = [points + noise * rng.normal(size=points.shape) for noise in (0.7, 1.2)]
         affinities = [affinity(cloud) for cloud in (points, *noisy)]

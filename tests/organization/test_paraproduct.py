@@ -12,8 +12,8 @@ from scipy.special import softmax
 
 from attngeo.errors import InputError
 from attngeo.organization import Tree, paraproduct, planted
-from attngeo.organization.haar import forward
 from attngeo.organization.coefficients import holder
+from attngeo.organization.haar import forward
 from tests.organization.random_trees import random_tree
 
 GOLDEN = Path(__file__).parents[1] / "goldens" / "averages.npz"
@@ -64,7 +64,7 @@ def test_the_residual_is_of_second_order():
     np.testing.assert_allclose(np.diff(whole), -1, atol=0.15)
 
 
-def smooth_matrix(n: int) -> np.ndarray:
+def smooth_matrix(n):
     """Return a matrix that varies slowly along both axes: a sum of products of waves with steep decay."""
     x = (np.arange(n) + 0.5) / n
     waves = [np.cos(np.pi * k * x + 0.3 * k) / k**1.5 for k in range(1, 40)]

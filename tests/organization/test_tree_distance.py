@@ -25,7 +25,7 @@ def array_and_trees(shape, seed, lopsided=False):
 
 
 @lru_cache(maxsize=64)
-def weighted_means(tree: Tree, alpha: float, beta: float) -> np.ndarray:
+def weighted_means(tree, alpha, beta):
     """Return [folders, n]: per folder of every level, the row that takes the mean over it, times its weight w(F)."""
     rows = []
     for level, labels in enumerate(tree.levels):
@@ -36,7 +36,7 @@ def weighted_means(tree: Tree, alpha: float, beta: float) -> np.ndarray:
     return np.asarray(rows)
 
 
-def distance_by_formula(array: np.ndarray, axis: int, trees: dict[int, Tree], alpha: float, beta: float) -> np.ndarray:
+def distance_by_formula(array, axis, trees, alpha, beta):
     """Return Σ w(F₁) w(F₂) |mean u − mean v| over all folders of all levels, none merged, by dense products."""
     points = np.moveaxis(array, axis, 0)
     for other in [a for a in range(array.ndim) if a != axis]:
@@ -146,7 +146,7 @@ def test_bad_input_raises_an_error_that_names_it():
 
 
 @pytest.mark.parametrize(("alpha", "beta"), [(1e6, 0.0), (-1e4, 0.0), (0.0, -1e6), (0.0, 400.0)])
-def test_weights_that_overflow_are_named(alpha: float, beta: float) -> None:
+def test_weights_that_overflow_are_named(alpha, beta):
     trees = {1: Tree.dyadic(12), 2: Tree.dyadic(6)}
     with pytest.raises(InputError, match=f"weights with alpha={alpha} and beta={beta} overflow"):
         tree_distance(np.ones((3, 12, 6)), 0, trees, alpha, beta)

@@ -30,7 +30,6 @@ HEAD_ENERGY = 0.95  # share of the energy of every head
 MOST = 4_000_000  # coefficients kept at most
 FEW = 200_000  # coefficients that are kept in any case: a small tensor is kept almost exactly
 HIGHEST = 32_767  # largest level
-CHUNK = 1 << 22  # numbers handled at a time
 BINS = 0x7F80  # bins of |coefficient| that share their 16 leading bits as float32, up to the largest finite one
 FINER = 0.7  # factor of the next step to try where a head falls short
 MARGIN = 0.97  # part of the allowed loss to use, because the loss is only estimated when the step is chosen
@@ -156,13 +155,8 @@ def _stops(sizes: NDArray[np.int16]) -> Ints:
 def _levels(coefficients: NDArray[np.float32], step: float) -> tuple[Ints, NDArray[np.int16]]:
     """Return the flat indices of the coefficients that are kept, and their levels with sign."""
     flat = coefficients.reshape(-1)
-    indices, levels = [], []
-    for start in range(0, flat.size, CHUNK):
-        part = flat[start : start + CHUNK]
-        chosen = np.flatnonzero(np.abs(part) >= step)
-        indices.append(chosen + start)
-        levels.append(np.trunc(part[chosen] / np.float64(step)).astype(np.int16))
-    return np.concatenate(indices), np.concatenate(levels)
+    kept = np.flatnonzero(np.abs(flat) >= step)
+    return kept, np.trunc(flat[kept] / np.float64(step)).astype(np.int16)
 
 
 def _values(levels: NDArray[np.int16], step: float) -> NDArray[np.float32]:
