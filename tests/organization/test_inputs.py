@@ -9,10 +9,9 @@ import transformers as tf
 from PIL import Image
 from scipy.io import wavfile
 
-from attngeo.errors import AttngeoError, InputError, SourceError
+from attngeo.errors import InputError, SourceError
 from attngeo.organization.capture import capture
 from attngeo.organization.inputs import is_sound_file
-from attngeo.organization.tensor import NetworkTensor
 from tests.live.tiny_live_models import model_inputs, tiny_model
 
 WORDS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "form", "of", "every", "head", "##s", ".")
@@ -59,15 +58,12 @@ def test_a_text_for_a_model_in_a_folder(bert):
     assert alone[0] == tensor
 
 
-@pytest.mark.parametrize("ids", [torch.arange(5), [3, 4, 5]])
-def test_token_ids_without_a_batch_axis_are_an_error(ids):
-    """Rows of a data set are lists of tokens, which are no batch of rows with one token each."""
-    with pytest.raises(InputError, match=r"input_ids has the shape \[\d\], expected \[rows, tokens\]"):
-        capture(tiny_model("llama"), {"input_ids": ids})
-
-
-def test_a_text_for_a_live_model(bert, tokenizer):
+def test_a_text_for_a_live_model_or_a_folder_needs_a_tokenizer(bert, tokenizer, tmp_path):
     live = tiny_model("bert")
+    live.save_pretrained(tmp_path)
+    assert capture(tmp_path, model_inputs("bert")).queries == tuple("012345678")
+    with pytest.raises(InputError, match="no tokenizer was found with the model, a text cannot be read"):
+        capture(tmp_path, "The heads.")
     with pytest.raises(InputError, match="no tokenizer was found with the model"):
         capture(live, "The heads.")
     assert np.array_equal(capture(live, "The heads.", tokenizer=tokenizer).values, capture(bert, "The heads.").values)
@@ -75,29 +71,10 @@ def test_a_text_for_a_live_model(bert, tokenizer):
     assert capture(loaded, "The heads.").queries[1] == "the"
 
 
-def test_a_folder_without_a_tokenizer_takes_only_tensors(tmp_path):
-    tiny_model("bert").save_pretrained(tmp_path)
-    with pytest.raises(InputError, match="no tokenizer was found with the model, a text cannot be read"):
-        capture(tmp_path, "The heads.")
-    assert capture(tmp_path, model_inputs("bert")).queries == tuple("012345678")
-
-
-@pytest.mark.parametrize("text", ["", "  \n"])
-def test_an_empty_text_is_refused(bert, text):
-    with pytest.raises(InputError, match="text: empty"):
-        capture(bert, text)
-
-
-def test_a_text_longer_than_the_model_reads_is_refused_or_truncated(bert):
-    long = "the head " * 60
-    with pytest.raises(InputError, match=r"text: 122 tokens, but .* reads at most 64; .*--truncate"):
-        capture(bert, long)
-    tensor = capture(bert, long, truncate=True)
-    assert tensor.shape[:2] == (64, 64) and tensor.queries[-1] == "[SEP]"
-
-
-def test_a_text_that_is_too_long_is_refused_before_the_model_is_loaded(bert, tmp_path):
+def test_a_text_that_is_too_long_is_truncated_or_refused_before_the_model_is_loaded(bert, tmp_path):
     """Weights that cannot be read are not found out about: nothing was loaded but the tokenizer and the config."""
+    tensor = capture(bert, "the head " * 60, truncate=True)
+    assert tensor.shape[:2] == (64, 64) and tensor.queries[-1] == "[SEP]"
     for path in bert.iterdir():
         (tmp_path / path.name).write_bytes(path.read_bytes()[: 100 if path.suffix == ".safetensors" else None])
     with pytest.raises(InputError, match=r"text: 122 tokens, but .* reads at most 64; .*--truncate"):
@@ -172,29 +149,6 @@ def test_a_decoder_reads_the_text_behind_its_own_start_token(tokenizer):
     assert tensor.queries == ("[SEP]", "[CLS]", "the", "form", "of", "every", "head", ".")
 
 
-@pytest.mark.filterwarnings("ignore:TF32")
-def test_half_precision_models_read_images():
-    picture = np.random.default_rng(0).integers(0, 255, (32, 32, 3), np.uint8)
-    with torch.backends.mkldnn.flags(enabled=False):  # some processors claim bfloat16 support and lack it
-        half, whole = (capture(model, picture) for model in (tiny_model("vit").to(torch.bfloat16), tiny_model("vit")))
-    assert half.values.dtype == np.float32
-    assert 0 < np.abs(half.values - whole.values).max() < 0.1 * np.abs(whole.values).max()
-
-
-def test_files_that_are_not_images_are_refused(tmp_path):
-    model = tiny_model("vit")
-    (tmp_path / "words.png").write_text("not a picture")
-    Image.new("RGB", (64, 64), "red").save(tmp_path / "whole.png")
-    (tmp_path / "short.png").write_bytes((tmp_path / "whole.png").read_bytes()[:60])
-    for name in ("words.png", "short.png"):
-        with pytest.raises(InputError, match=f"{name}: not an image, or an incomplete one"):
-            capture(model, tmp_path / name)
-    with pytest.raises(InputError, match=r"none\.png: no such file"):
-        capture(model, tmp_path / "none.png")
-    with pytest.raises(InputError, match="expected uint8"):
-        capture(model, np.zeros((4, 4, 3)))
-
-
 @pytest.mark.parametrize(("kind", "what", "option"), [("vit", "image", "--image"), ("wav2vec2", "sound", "--audio")])
 def test_a_text_for_a_model_that_reads_none_is_refused_as_a_text(kind, what, option):
     model = tiny_model(kind)
@@ -229,42 +183,6 @@ def test_the_padding_of_a_sound_is_removed(tone):
     assert capture(model, np.ones(32000), processor=extractor, stack="encoder", truncate=True).shape[0] == 32
 
 
-def test_files_that_are_not_sounds_are_refused(tone, tmp_path):
-    model = tiny_model("wav2vec2")
-    (tmp_path / "words.wav").write_text("not a sound")
-    (tmp_path / "short.wav").write_bytes(tone.read_bytes()[:900])
-    for name in ("words.wav", "short.wav"):
-        with pytest.raises(InputError, match=f"{name}: not a WAV file, or an incomplete one"):
-            capture(model, tmp_path / name)
-    for wave in (np.array([]), np.array([0.0, np.nan])):
-        with pytest.raises(InputError, match="expected a sound of finite samples"):
-            capture(model, wave)
-    with pytest.raises(InputError, match=r"none\.wav: no such file"):
-        capture(model, tmp_path / "none.wav")
-
-
-def test_models_that_cannot_be_captured_are_named():
-    with pytest.raises(
-        InputError, match="model type bloom: attention does not go through transformers' AttentionInterface"
-    ):
-        capture(tiny_model("bloom"), model_inputs("bloom"))
-    with pytest.raises(InputError, match="Linear: not a transformers model"):
-        capture(torch.nn.Linear(2, 2), "text")
-    swin = tf.SwinModel(
-        tf.SwinConfig(image_size=32, patch_size=4, embed_dim=16, depths=[1, 1], num_heads=[2, 2], window_size=4)
-    )
-    with pytest.raises(InputError, match="model type swin"):
-        capture(swin.eval(), model_inputs("vit"))
-
-
-def test_an_adapter_is_to_be_merged_first():
-    peft = pytest.importorskip("peft")
-    adapted = peft.get_peft_model(tiny_model("bert"), peft.LoraConfig(target_modules=["query", "key"], r=2))
-    with pytest.raises(InputError, match=r"PeftModel: has an adapter; merge it by merge_and_unload\(\)"):
-        capture(adapted, model_inputs("bert"))
-    assert isinstance(capture(adapted.merge_and_unload(), model_inputs("bert")), NetworkTensor | list)
-
-
 def test_references_without_a_model_are_refused(tmp_path, bert):
     with pytest.raises(SourceError, match="no such folder, and not a hub id"):
         capture("./nowhere/model", "text")
@@ -292,37 +210,80 @@ def test_a_checkpoint_with_missing_weights_is_refused(bert, tmp_path):
         capture(tmp_path, model_inputs("bert"))
 
 
-@pytest.mark.parametrize("inputs", [[], {}, 3, None, {"input_ids": torch.zeros(0, 3)}])
-def test_inputs_of_no_known_kind_are_refused(inputs):
-    with pytest.raises(InputError):
-        capture(tiny_model("bert"), inputs)
+IDS = torch.arange(9)
+REFUSED = {
+    "an empty text": ("bert", "  \n", {}, "text: empty"),
+    "token ids without a batch axis": ("llama", {"input_ids": IDS}, {}, r"input_ids has the shape \[9\], expected"),
+    "a list of token ids": ("llama", {"input_ids": [3, 4, 5]}, {}, r"has the shape \[3\], expected \[rows, tokens\]"),
+    "token ids without a name": (
+        "bert",
+        IDS[None],
+        {},
+        r"cannot read a sound; .* or token ids as \{\"input_ids\": ids\}",
+    ),
+    "no inputs": ("bert", [], {}, "no inputs"),
+    "an empty mapping": ("bert", {}, {}, "expected a mapping of names to tensors"),
+    "an empty batch": ("bert", {"input_ids": torch.zeros(0, 3)}, {}, "the main one not empty"),
+    "a number": ("bert", 3, {}, "int: expected a text"),
+    "numbers that are no image": ("vit", np.zeros((4, 4, 3)), {}, "expected uint8"),
+    "an empty sound": ("wav2vec2", np.array([]), {}, "expected a sound of finite samples"),
+    "a sound with NaN": ("wav2vec2", np.array([0.0, np.nan]), {}, "expected a sound of finite samples"),
+    "attention outside the interface": ("bloom", model_inputs("bloom"), {}, "model type bloom: attention does not go"),
+    "an unknown stage": ("bert", "the", {"stage": "scores"}, "stage 'scores': expected one of logits, probabilities"),
+    "no layer": ("bert", "the", {"layers": []}, "expected at least one layer number, got an empty collection"),
+    "a negative layer": ("bert", "the", {"layers": -1}, "layers: expected layer numbers from 0, got -1"),
+    "several stacks": ("bert", "the", {"stack": ["encoder"]}, r"stack: \['encoder'\], expected the name of one stack"),
+    "a tokenizer of the package tokenizers": (
+        "bert",
+        "the",
+        {"tokenizer": "inner"},
+        "tokenizer: a .*, expected a tokenizer",
+    ),
+    "a number as processor": (
+        "bert",
+        "the",
+        {"processor": 1},
+        "processor: a int, expected a processor of transformers",
+    ),
+}
 
 
-def test_token_ids_without_a_name_are_refused_with_how_to_give_them(bert):
-    with pytest.raises(InputError, match=r"it cannot read a sound; .* or token ids as \{\"input_ids\": ids\}"):
-        capture(bert, torch.arange(9)[None])
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_cannot_be_captured_is_named(name, tokenizer):
+    kind, inputs, options, message = REFUSED[name]
+    if options.get("tokenizer") == "inner":  # it has not the methods of transformers
+        options = {"tokenizer": tokenizer.backend_tokenizer}
+    with pytest.raises(InputError, match=message):
+        capture(tiny_model(kind), inputs, **options)
 
 
-def test_invalid_options_are_refused(bert):
-    with pytest.raises(InputError, match="stage 'scores': expected one of logits, probabilities"):
-        capture(bert, "The heads.", stage="scores")
-    with pytest.raises(InputError, match="layers: expected at least one layer number, got an empty collection"):
-        capture(bert, "The heads.", layers=[])
-    with pytest.raises(InputError, match="layers: expected layer numbers from 0, got -1"):
-        capture(bert, "The heads.", layers=-1)
-    assert {head[:2] for head in capture(bert, "The heads.", layers=1).heads} == {"L1"}
-    with pytest.raises(AttngeoError, match="device 'nonsense' cannot be used"):
-        capture(bert, "The heads.", device="nonsense")
-    with pytest.raises(InputError, match=r"stack: \['encoder'\], expected the name of one stack"):
-        capture(bert, "The heads.", stack=["encoder"])
-    with pytest.raises(InputError, match="device True cannot be used"):
-        capture(bert, "The heads.", device=True)
+@pytest.mark.parametrize("device", ["nonsense", True])
+def test_a_device_that_cannot_be_used_is_refused(bert, device):
+    with pytest.raises(InputError, match=f"device {device!r} cannot be used"):
+        capture(bert, "The heads.", device=device)
 
 
-def test_a_tokenizer_that_cannot_be_used_is_refused_instead_of_replaced(bert, tokenizer):
-    inner = tokenizer.backend_tokenizer  # of the package tokenizers, without the methods of transformers
-    for given in (inner, 1, "bert"):
-        with pytest.raises(InputError, match=r"tokenizer: a .*, expected a tokenizer of transformers"):
-            capture(bert, "The heads.", tokenizer=given)
-    with pytest.raises(InputError, match="processor: a int, expected a processor of transformers"):
-        capture(bert, "The heads.", processor=1)
+def test_files_that_are_no_images_or_sounds_are_refused(tone, tmp_path):
+    Image.new("RGB", (64, 64), "red").save(tmp_path / "whole.png")
+    for kind, suffix, whole, what in (
+        ("vit", "png", tmp_path / "whole.png", "not an image"),
+        ("wav2vec2", "wav", tone, "not a WAV file"),
+    ):
+        words, short = tmp_path / f"words.{suffix}", tmp_path / f"short.{suffix}"
+        words.write_text("not that")
+        short.write_bytes(whole.read_bytes()[: 60 if suffix == "png" else 900])
+        for path in (words, short):
+            with pytest.raises(InputError, match=f"{path.name}: {what}, or an incomplete one"):
+                capture(tiny_model(kind), path)
+        with pytest.raises(InputError, match=rf"none\.{suffix}: no such file"):
+            capture(tiny_model(kind), tmp_path / f"none.{suffix}")
+
+
+def test_modules_that_are_no_models_of_transformers_are_named():
+    peft = pytest.importorskip("peft")
+    with pytest.raises(InputError, match="Linear: not a transformers model"):
+        capture(torch.nn.Linear(2, 2), "text")
+    adapted = peft.get_peft_model(tiny_model("bert"), peft.LoraConfig(target_modules=["query", "key"], r=2))
+    with pytest.raises(InputError, match=r"PeftModel: has an adapter; merge it by merge_and_unload\(\)"):
+        capture(adapted, model_inputs("bert"))
+    assert capture(adapted.merge_and_unload(), model_inputs("bert")).shape == (9, 9, 8)

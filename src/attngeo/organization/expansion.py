@@ -274,15 +274,13 @@ class Expansion(ByValue, Drawable):
         rng = np.random.default_rng(whole_number(seed, "seed"))
         # At most three arrays of this size are held at a time, the coefficients among them.
         profiles = [Profile(TREES, self.sparsity, self.holder)]
-        shuffled = self._array()[np.ix_(*(rng.permutation(tree.size) for tree in self.trees))]
-        profiles.append(_on_trees("shuffled axes", shuffled, self.trees))
-        del shuffled
+        # To shuffle an axis is to give its elements other places in the tree.
+        shuffled = tuple(tree.permuted(np.argsort(rng.permutation(tree.size))) for tree in self.trees)
+        profiles.append(_on_trees("shuffled axes", self._array(), shuffled))
         array = self._array()
-        noise, block = _permuted(array, rng) if permuted and self.settings else (None, ())
-        cosines = []
-        if array.ndim == 3:
-            cosines.append(Profile("cosines per head", _of_cosines(array, (0, 1)), None))
+        cosines = [Profile("cosines per head", _of_cosines(array, (0, 1)), None)] if array.ndim == 3 else []
         cosines.append(Profile("cosines", _of_cosines(array), None))
+        noise, block = _permuted(array, rng) if permuted and self.settings else (None, ())
         profiles += [_on_trees(DYADIC, array, _dyadic(array)), *cosines]
         del array
         if noise is not None:
