@@ -162,7 +162,7 @@ def test_padding_of_the_encoder_is_removed_from_the_keys_of_a_merged_attention()
     mask = torch.tensor([[1] * 4 + [0] * 2])
     for more in ({}, {"decoder_attention_mask": torch.ones(1, 4, dtype=torch.long)}):
         padded = capture(model, tensors | more | {"attention_mask": mask}, stack="decoder")
-            assert padded.shape == alone.shape == (4, 8, 8)
+        assert padded.shape == alone.shape == (4, 8, 8)
         np.testing.assert_allclose(padded.values, alone.values, atol=1e-5)
         np.testing.assert_array_equal(padded.mask, alone.mask)
 
