@@ -74,13 +74,13 @@ def capture(
     check_stage(stage)
     check_stack(stack)
     wanted_layers = chosen_layers(layers)
-    given = {"tokenizer": tokenizer, "processor": processor}
+    given: dict[str, Any] = {"tokenizer": tokenizer, "processor": processor, "device": device}
     # What the config and the tokenizer of a reference refuse is found before its weights are loaded, which takes long.
-    loaded = load_model(model_or_ref, **given, device=device, weights=False)
+    loaded = load_model(model_or_ref, **given, weights=False)
     single_inputs, is_single = split_inputs(inputs)
     prepared = _prepared(loaded, single_inputs, stack, wanted_layers, target, truncate, sampling_rate)
     if loaded.model.device.type == "meta":
-        loaded = load_model(model_or_ref, **given, device=device)
+        loaded = load_model(model_or_ref, **given)
     stacks = attention_stacks(loaded.model)
     tensors = [_record(loaded, stacks, stacks[name], one, wanted_layers, stage) for name, one in prepared]
     return tensors[0] if is_single else tensors
