@@ -142,15 +142,16 @@ def _permuted(array: NDArray[Any], rng: np.random.Generator) -> tuple[NDArray[An
     return array.reshape(-1)[rng.integers(0, array.size, block)], block
 
 
-def _dyadic(array: NDArray[Any]) -> tuple[Tree, ...]:
-    return tuple(Tree.dyadic(n) for n in array.shape)
+def _dyadic(trees: Sequence[Tree]) -> tuple[Tree, ...]:
+    """Return dyadic trees of the same axes."""
+    return tuple(Tree.dyadic(tree.size) for tree in trees)
 
 
-def _of_cosines(array: NDArray[Any], axes: tuple[int, ...] | None = None) -> Sparsity:
-    """Return the sparsity of an array in the basis of the discrete cosine transform along `axes`, by default all."""
+def _of_cosines(array: NDArray[Any], axes: tuple[int, ...] | None) -> Sparsity:
+    """Return the sparsity of an array, overwritten, under the discrete cosine transform along `axes`, None for all."""
     from scipy.fft import dctn
 
-    return sparsity(dctn(array, axes=axes, norm="ortho"), overwrite=True)
+    return sparsity(dctn(array, axes=axes, norm="ortho", overwrite_x=True), overwrite=True)
 
 
 def _on_trees(name: str, array: NDArray[Any], trees: tuple[Tree, ...]) -> Profile:
@@ -272,21 +273,21 @@ class Expansion(ByValue, Drawable):
         progress: `progress(done, total)` is called after every axis; True draws a progress bar
         """
         rng = np.random.default_rng(whole_number(seed, "seed"))
-        # At most three arrays of this size are held at a time, the coefficients among them.
+        # Each control overwrites an array of its own: two arrays of this size are held at a time, with the coefficients.
         profiles = [Profile(TREES, self.sparsity, self.holder)]
         # To shuffle an axis is to give its elements other places in the tree.
         shuffled = tuple(tree.permuted(np.argsort(rng.permutation(tree.size))) for tree in self.trees)
         profiles.append(_on_trees("shuffled axes", self._array(), shuffled))
-        array = self._array()
-        cosines = [Profile("cosines per head", _of_cosines(array, (0, 1)), None)] if array.ndim == 3 else []
-        cosines.append(Profile("cosines", _of_cosines(array), None))
-        noise, block = _permuted(array, rng) if permuted and self.settings else (None, ())
-        profiles += [_on_trees(DYADIC, array, _dyadic(array)), *cosines]
-        del array
-        if noise is not None:
+        profiles.append(_on_trees(DYADIC, self._array(), _dyadic(self.trees)))
+        if len(self.trees) == 3:
+            profiles.append(Profile("cosines per head", _of_cosines(self._array(), (0, 1)), None))
+        profiles.append(Profile("cosines", _of_cosines(self._array(), None), None))
+        block: tuple[int, ...] = ()
+        if permuted and self.settings:
+            noise, block = _permuted(self._array(), rng)
             fitted = organize(noise, **self.settings, device=device, progress=progress).trees
             profiles.append(_on_trees(PERMUTED[TREES], noise.copy(), fitted))
-            profiles.append(_on_trees(PERMUTED[DYADIC], noise, _dyadic(noise)))
+            profiles.append(_on_trees(PERMUTED[DYADIC], noise, _dyadic(fitted)))
         return SparsityControls(tuple(profiles), block)
 
     def plot(self) -> Figure:
