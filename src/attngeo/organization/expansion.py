@@ -273,7 +273,7 @@ class Expansion(ByValue, Drawable):
         progress: `progress(done, total)` is called after every axis; True draws a progress bar
         """
         rng = np.random.default_rng(whole_number(seed, "seed"))
-        # Each control overwrites an array of its own, so that with the coefficients two of this size are held at a time.
+        # Each control overwrites an array of its own: with the coefficients, two of this size are held at a time.
         profiles = [Profile(TREES, self.sparsity, self.holder)]
         # To shuffle an axis is to give its elements other places in the tree.
         shuffled = tuple(tree.permuted(np.argsort(rng.permutation(tree.size))) for tree in self.trees)
