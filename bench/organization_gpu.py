@@ -10,6 +10,7 @@ import json
 import statistics
 import sys
 import time
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -95,11 +96,11 @@ def seconds_per_stage(array: np.ndarray) -> dict[str, float]:
     """Return the seconds of one call by stage; the GPU is synchronised after each stage."""
     import torch
 
-    from attngeo.organization import questionnaire
     from attngeo.organization.distance import SliceDistances
 
     seconds: dict[str, float] = {}
-    functions: list[tuple[Any, str]] = [(questionnaire, name) for name in STAGES] + [(SliceDistances, "through")]
+    module = import_module("attngeo.organization.organize")
+    functions: list[tuple[Any, str]] = [(module, name) for name in STAGES] + [(SliceDistances, "through")]
     originals = [getattr(owner, name) for owner, name in functions]
 
     def timed_stage(name: str, work: Any) -> Any:

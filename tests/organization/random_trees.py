@@ -7,7 +7,7 @@ import numpy as np
 from attngeo.organization import Tree
 
 
-def random_tree(n: int, seed: int, lopsided: bool = False) -> Tree:
+def random_tree(n, seed, lopsided=False):
     """Return a tree whose folders are split at random until all are single elements.
 
     Some folders stay unsplit on some levels, so the tree has chains of only children and levels that repeat.

@@ -24,7 +24,7 @@ from tests.organization.random_trees import random_tree
 @given(
     n=st.integers(2, 60), a=st.integers(1, 12), b=st.integers(1, 12), seed=st.integers(0, 10**6), nested=st.booleans()
 )
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_adjusted_information_equals_that_of_scikit_learn(n, a, b, seed, nested):
     metrics = pytest.importorskip("sklearn.metrics")
     rng = np.random.default_rng(seed)

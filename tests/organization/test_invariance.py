@@ -11,14 +11,14 @@ from attngeo.errors import InputError
 from attngeo.organization import NetworkTensor, planted, softmax_invariance
 from attngeo.organization.agreement import level_agreement, mean_information
 from attngeo.organization.grow import flexible_tree
-from attngeo.organization.invariance import _information_error, _interval, half_samples, head_contrasts
+from attngeo.organization.invariance import _information_error, half_samples, head_contrasts
 from attngeo.organization.tensor import softmax
 
 
 @pytest.fixture(scope="module")
 def report():
-    array, _ = planted((64, 64, 24), 0)
-    return softmax_invariance(array, bootstrap=300)
+    array, _ = planted((40, 40, 12), 0)
+    return softmax_invariance(array, bootstrap=100)
 
 
 def test_planted_tensors_agree_better_than_the_control(report):
@@ -36,7 +36,7 @@ def test_the_residual_is_smoother_than_the_logits(report):
 
 
 def test_the_report_shows_every_figure(report):
-    assert len(report.heads) == len(report.heads_control) == len(report.rows()) == 24
+    assert len(report.heads) == len(report.heads_control) == len(report.rows()) == 12
     assert report.comparison == "softmax" and len(report.network) == len(report.network_control) == 3
     text = str(report)
     assert all(contrast.figure in text for contrast in report.contrasts) and "✗" not in text
@@ -99,7 +99,7 @@ def test_the_standard_error_of_tree_information_is_its_spread_over_networks():
         return np.exp(-((distances / np.median(distances)) ** 2))
 
     values, errors = [], []
-    for _ in range(200):
+    for _ in range(80):
         points = 3 * np.eye(6)[rng.integers(0, 6, 24)] + 0.6 * rng.normal(size=(24, 6))
         noisy = [points + noise * rng.normal(size=points.shape) for noise in (0.7, 1.2)]
         affinities = [affinity(cloud) for cloud in (points, *noisy)]
@@ -108,12 +108,6 @@ def test_the_standard_error_of_tree_information_is_its_spread_over_networks():
         values.append(own - of_control)
         errors.append(_information_error(*affinities, half_samples(24, 4, rng)))
     assert np.sqrt(np.mean(np.square(errors))) == pytest.approx(np.std(values, ddof=1), rel=0.2)
-
-
-def test_an_interval_holds_95_of_100_draws():
-    draws = np.random.default_rng(0).permutation(np.append(np.arange(1001.0), np.nan))
-    assert _interval(draws) == (25.0, 975.0)
-    assert np.isnan(_interval(np.full(3, np.nan))).all()
 
 
 def test_the_control_permutes_the_keys_of_each_row():
@@ -131,9 +125,9 @@ def test_iterations_are_those_of_the_tensor():
 
 def test_the_same_seed_gives_the_same_report():
     array, _ = planted((16, 16, 6), 0)
-    first, second = (softmax_invariance(array, bootstrap=40, seed=5) for _ in range(2))
+    first, second = (softmax_invariance(array, heads=[0, 3], bootstrap=40, seed=5) for _ in range(2))
     assert first.contrasts == second.contrasts and first.network_control == second.network_control
-    assert softmax_invariance(array, bootstrap=40, seed=6).network_control != first.network_control
+    assert softmax_invariance(array, heads=[0, 3], bootstrap=40, seed=6).network_control != first.network_control
 
 
 def test_bad_input_raises_an_error_that_names_it():

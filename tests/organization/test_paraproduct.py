@@ -12,8 +12,6 @@ from scipy.special import softmax
 
 from attngeo.errors import InputError
 from attngeo.organization import Tree, paraproduct, planted
-from attngeo.organization.haar import forward
-from attngeo.organization.smoothness import holder
 from tests.organization.random_trees import random_tree
 
 GOLDEN = Path(__file__).parents[1] / "goldens" / "averages.npz"
@@ -43,12 +41,9 @@ def test_linear_functions_leave_no_residual(rows, columns, seed):
     assert np.abs(product.residual).max() < 1e-12
 
 
-def test_exact_part_is_exp_or_softmax():
+def test_the_softmax_of_large_logits_does_not_overflow():
     f, (rows, columns) = planted((12, 9), 0)
-    np.testing.assert_allclose(paraproduct(f, rows, columns).exact, np.exp(f))
-    np.testing.assert_allclose(paraproduct(f, rows, columns, "softmax").exact, softmax(f, axis=1))
-    shifted = paraproduct(f + 1000.0, rows, columns, "softmax")  # large logits do not overflow
-    np.testing.assert_allclose(shifted.exact, softmax(f, axis=1))
+    np.testing.assert_allclose(paraproduct(f + 1000.0, rows, columns, "softmax").exact, softmax(f, axis=1))
 
 
 def test_the_residual_is_of_second_order():
@@ -62,25 +57,6 @@ def test_the_residual_is_of_second_order():
     residual, whole = np.log10(np.asarray(sizes)).T
     np.testing.assert_allclose(np.diff(residual), -2, atol=0.15)
     np.testing.assert_allclose(np.diff(whole), -1, atol=0.15)
-
-
-def smooth_matrix(n: int) -> np.ndarray:
-    """Return a matrix that varies slowly along both axes: a sum of products of waves with steep decay."""
-    x = (np.arange(n) + 0.5) / n
-    waves = [np.cos(np.pi * k * x + 0.3 * k) / k**1.5 for k in range(1, 40)]
-    rng = np.random.default_rng(0)
-    return sum(rng.standard_normal() * np.outer(a, b) for a in waves for b in waves)
-
-
-@pytest.mark.parametrize("function", ["exp", "softmax"])
-def test_the_residual_is_smoother_than_the_matrix(function):
-    f = smooth_matrix(256)
-    tree = Tree.dyadic(256)
-    both = {0: tree, 1: tree}
-    own = holder(forward(f, both), (tree, tree))
-    rest = holder(forward(paraproduct(f, tree, tree, function).residual, both), (tree, tree))
-    assert rest.exponent > own.exponent + 0.3
-    assert rest.exponent - own.exponent > 6 * np.hypot(rest.error, own.error)
 
 
 def test_sums_equal_the_golden_ones():

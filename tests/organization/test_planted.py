@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from attngeo.organization import Tree, expand, planted
-from attngeo.organization.planted import _fields
+from attngeo.organization import expand, planted
 
 
 def test_planted_tensors_follow_their_description():
@@ -23,13 +22,3 @@ def test_planted_tensors_follow_their_description():
     own = expand(array, trees).entropy()
     rolled = expand(array, tuple(tree.permuted(np.roll(np.arange(tree.size), 1)) for tree in trees)).entropy()
     assert own < 0.5 * rolled
-
-
-def test_a_field_has_the_variance_of_its_levels():
-    """On a tree of pairs and single elements, Σ_j 0.55^(2j) over the levels below the root."""
-    tree = Tree([[0] * 6000, np.arange(6000) // 2, range(6000)])
-    fields = _fields(tree, np.random.default_rng(0))
-    assert fields.shape == (6000, 6)
-    np.testing.assert_allclose(fields.var(0), 0.55**2 + 0.55**4, rtol=0.1)
-    pairs = fields.reshape(3000, 2, 6)
-    np.testing.assert_allclose((pairs[:, 0] * pairs[:, 1]).mean(0), 0.55**2, rtol=0.15)  # what both share

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -11,7 +10,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 
-def recorder(masks: list[Any], heads: int = 2) -> Any:
+def recorder(masks, heads=2):
     """Return a recorder that has recorded layers with these masks."""
     from attngeo.organization.recorder import TensorRecorder
 
@@ -22,7 +21,7 @@ def recorder(masks: list[Any], heads: int = 2) -> Any:
     return found
 
 
-def test_layers_and_heads_keep_their_own_masks() -> None:
+def test_layers_and_heads_keep_their_own_masks():
     full = None
     window = torch.rand(3, 4, generator=torch.Generator().manual_seed(0)) > 0.5  # [Q, K], of all heads of a layer
     by_head = torch.rand(2, 3, 4, generator=torch.Generator().manual_seed(1)) > 0.5  # [heads, Q, K]

@@ -7,8 +7,8 @@ import pytest
 
 from attngeo.errors import InputError
 from attngeo.organization import Tree
+from attngeo.organization.coefficients import holder
 from attngeo.organization.haar import forward
-from attngeo.organization.smoothness import holder
 from tests.organization.random_trees import random_tree
 
 

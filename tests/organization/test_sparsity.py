@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-
 import numpy as np
 import pytest
 
-from attngeo.organization.sparsity import sparsity
-
-sparsity_module = import_module("attngeo.organization.sparsity")
+from attngeo.organization.coefficients import sparsity
 
 
 def test_sparsity_equals_a_direct_computation():
@@ -42,16 +38,3 @@ def test_float32_coefficients_whose_squares_underflow_or_overflow_have_the_same_
     result, scaled = sparsity(coefficients), sparsity(coefficients * np.float32(scale))
     assert scaled.shares == result.shares and scaled.normalised == pytest.approx(result.normalised, rel=1e-6)
     assert scaled.errors == pytest.approx(result.errors, abs=1e-6)
-
-
-def test_the_sparsity_of_a_large_array_is_that_of_the_sorted_one(monkeypatch):
-    """Numbers of many magnitudes, a seventh of them 0, and some equal ones."""
-    numbers = (np.random.default_rng(0).standard_normal(40_000) ** 5).astype(np.float32)
-    numbers[::7] = 0
-    numbers[1:200] = 1.5
-    sorted_all = sparsity(numbers)
-    monkeypatch.setattr(sparsity_module, "LARGE", 1)
-    binned = sparsity(numbers)
-    assert binned.shares == sorted_all.shares and binned.l1 == sorted_all.l1
-    assert binned.l2 == pytest.approx(sorted_all.l2, rel=1e-6)
-    np.testing.assert_allclose(binned.errors, sorted_all.errors, atol=1e-7)

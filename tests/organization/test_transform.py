@@ -16,7 +16,7 @@ from tests.organization.random_trees import random_tree
 torch = pytest.importorskip("torch")
 
 
-def dense_basis(tree: Tree) -> np.ndarray:
+def dense_basis(tree):
     """Return the Haar basis as columns, built directly from its definition."""
     n, position = tree.size, np.argsort(tree.order)
     columns = [np.full(n, n**-0.5)]
@@ -103,15 +103,6 @@ def test_the_number_of_threads_changes_no_digit(monkeypatch):
         results.append(forward(array, trees))
     np.testing.assert_array_equal(results[0], results[1])
     np.testing.assert_array_equal(results[0], results[2])
-
-
-def test_supports_of_the_columns_and_rounds_of_rotations():
-    tree = random_tree(60, 4)
-    rotations = tree.rotations
-    np.testing.assert_allclose(rotations.share, (tree.haar() != 0).mean(0))
-    for chosen in rotations.rounds:  # the rotations of one round use every slot at most once
-        slots = np.concatenate([rotations.first[chosen], rotations.second[chosen]])
-        assert len(np.unique(slots)) == len(slots)
 
 
 def test_a_tree_of_another_size_raises_an_error():

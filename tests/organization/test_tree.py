@@ -55,33 +55,6 @@ def test_dyadic_trees_halve_the_elements_in_order():
         Tree.dyadic(0)
 
 
-@given(n=st.integers(1, 40), seed=st.integers(0, 10**6), lopsided=st.booleans())
-@settings(max_examples=60, deadline=None)
-def test_distinct_folders_and_their_weights_are_those_of_all_levels(n, seed, lopsided):
-    tree = random_tree(n, seed, lopsided)
-    folders = tree.folders
-    distinct = {tuple(np.flatnonzero(row == label)) for row in tree.levels for label in range(row.max() + 1)}
-    listed = {tuple(np.flatnonzero(row)) for row in folders.inside}
-    assert listed == distinct and folders.count == len(distinct)
-    # The weight of a folder is the sum over its levels.
-    for alpha, beta in ((0.0, 1.0), (1.0, 0.0), (0.7, 0.3)):
-        direct = sum(
-            (np.bincount(row) / n) ** beta @ np.full(row.max() + 1, 2.0 ** (-alpha * level))
-            for level, row in enumerate(tree.levels)
-        )
-        unit = n**-beta * 2.0 ** (-alpha * (tree.depth - 1))
-        assert unit * folders.weights(alpha, beta).sum() == pytest.approx(direct, rel=1e-12)
-
-
-@given(n=st.integers(1, 30), seed=st.integers(0, 10**6))
-@settings(max_examples=30, deadline=None)
-def test_permuting_a_tree_can_be_undone(n, seed):
-    tree = random_tree(n, seed)
-    order = np.random.default_rng(seed).permutation(n)
-    assert tree.permuted(order).permuted(np.argsort(order)) == tree
-    np.testing.assert_allclose(tree.permuted(order).closeness(), tree.closeness()[np.ix_(order, order)])
-
-
 def test_closeness_is_the_share_of_the_smallest_common_folder():
     tree = Tree([[0] * 5, [0, 0, 1, 1, 1], [0, 0, 1, 1, 2], range(5)])
     two, three, all_five = 2 / 5, 3 / 5, 1.0

@@ -10,9 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from attngeo.errors import InputError
-from attngeo.io import threads
-from attngeo.organization import Tree, cosine_affinity, kernels, tree_distance
-from attngeo.organization.distance import SliceDistances
+from attngeo.organization import Tree, tree_distance
 from tests.organization.random_trees import random_tree
 
 torch = pytest.importorskip("torch")
@@ -25,7 +23,7 @@ def array_and_trees(shape, seed, lopsided=False):
 
 
 @lru_cache(maxsize=64)
-def weighted_means(tree: Tree, alpha: float, beta: float) -> np.ndarray:
+def weighted_means(tree, alpha, beta):
     """Return [folders, n]: per folder of every level, the row that takes the mean over it, times its weight w(F)."""
     rows = []
     for level, labels in enumerate(tree.levels):
@@ -36,7 +34,7 @@ def weighted_means(tree: Tree, alpha: float, beta: float) -> np.ndarray:
     return np.asarray(rows)
 
 
-def distance_by_formula(array: np.ndarray, axis: int, trees: dict[int, Tree], alpha: float, beta: float) -> np.ndarray:
+def distance_by_formula(array, axis, trees, alpha, beta):
     """Return Σ w(F₁) w(F₂) |mean u − mean v| over all folders of all levels, none merged, by dense products."""
     points = np.moveaxis(array, axis, 0)
     for other in [a for a in range(array.ndim) if a != axis]:
@@ -65,34 +63,6 @@ def test_tree_distance_is_its_formula(shape, seed, alpha, beta, lopsided):
             )
 
 
-def test_tree_distance_without_numba_is_its_formula(monkeypatch):
-    monkeypatch.setattr(kernels, "cpu", lambda: None)
-    array, trees = array_and_trees((17, 23, 11), 5)
-    for axis in range(3):
-        np.testing.assert_allclose(
-            tree_distance(array, axis, trees, 0.3, 0.8), distance_by_formula(array, axis, trees, 0.3, 0.8), rtol=1e-11
-        )
-
-
-@given(seed=st.integers(0, 10**6), alpha=st.sampled_from([0.0, 1.0, 0.6]), beta=st.sampled_from([1.0, 0.0]))
-@settings(max_examples=30, deadline=None)
-def test_distances_updated_from_earlier_ones_are_the_same(seed, alpha, beta):
-    """Successive trees share some folders, all of them, or only the single elements."""
-    rng = np.random.default_rng(seed)
-    array = rng.standard_normal((9, 12, 8))
-    base = random_tree(12, seed)
-    shallower = Tree(np.delete(base.levels, rng.integers(1, base.depth - 1), axis=0)) if base.depth > 2 else base
-    swapped = base.permuted(np.r_[1, 0, 2:12])
-    deeper = Tree(np.concatenate([base.levels[:1], base.levels]))
-    heads = random_tree(8, seed), Tree.dyadic(8)
-    distances = SliceDistances()
-    for first in (base, base, shallower, swapped, deeper, random_tree(12, seed + 1), base):
-        for second in heads:
-            updated = distances.through(array, [first, second], alpha, beta)
-            expected = distance_by_formula(array, 0, {1: first, 2: second}, alpha, beta)
-            np.testing.assert_allclose(updated, expected, atol=1e-12 * expected.max())
-
-
 def test_tree_distance_is_a_metric_between_different_slices():
     array, trees = array_and_trees((24, 15, 9), 2)
     array[7], array[20] = array[3], array[3]
@@ -105,17 +75,6 @@ def test_tree_distance_is_a_metric_between_different_slices():
     assert (distance <= through * (1 + 1e-12) + 1e-12).all()
     different = ~np.isin(np.arange(24), (3, 7, 20))
     assert (distance[np.ix_(different, different)] + np.eye(different.sum()) > 0).all()
-
-
-def test_the_number_of_threads_changes_no_digit(monkeypatch):
-    array, trees = array_and_trees((50, 41, 33), 8)
-    results = []
-    for count in (1, 2, 3, 7):
-        monkeypatch.setattr(threads, "thread_count", lambda count=count: count)
-        results.append([tree_distance(array, axis, trees) for axis in range(3)] + [cosine_affinity(array, 0)])
-    for others in results[1:]:
-        for a, b in zip(results[0], others, strict=True):
-            np.testing.assert_array_equal(a, b)
 
 
 def test_a_large_offset_and_float32_keep_the_precision():
@@ -146,7 +105,7 @@ def test_bad_input_raises_an_error_that_names_it():
 
 
 @pytest.mark.parametrize(("alpha", "beta"), [(1e6, 0.0), (-1e4, 0.0), (0.0, -1e6), (0.0, 400.0)])
-def test_weights_that_overflow_are_named(alpha: float, beta: float) -> None:
+def test_weights_that_overflow_are_named(alpha, beta):
     trees = {1: Tree.dyadic(12), 2: Tree.dyadic(6)}
     with pytest.raises(InputError, match=f"weights with alpha={alpha} and beta={beta} overflow"):
         tree_distance(np.ones((3, 12, 6)), 0, trees, alpha, beta)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
@@ -168,7 +169,9 @@ def _network(
         return cast("NetworkTensor | Floats", read["tensor"])
     from attngeo.organization.capture import capture
 
-    return cast("NetworkTensor", capture(ref, device=device, **read, **chosen))  # one input gives one tensor
+    network = cast("NetworkTensor", capture(ref, device=device, **read, **chosen))  # one input gives one tensor
+    gc.collect()  # a model refers to itself, and what is done with the tensor needs its memory
+    return network
 
 
 def _read_tensor(path: Path) -> NetworkTensor | Floats:

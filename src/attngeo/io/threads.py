@@ -199,8 +199,10 @@ def _divide(work: Callable[[Item], Result], items: Sequence[Item], threads: int,
     helpers = [pool.submit(copy_context().run, run) for _ in range(min(threads, len(items)) - 1)]
     try:
         copy_context().run(run)
+    except BaseException:
+        failed.set()  # also where the calling thread was interrupted; without an error a helper may be at the last item
+        raise
     finally:
-        failed.set()  # also where the calling thread was interrupted
         # Nothing is left for a helper that has not begun; waiting for it could take forever in a pool full of waiters.
         helpers = [helper for helper in helpers if not helper.cancel()]
         wait(helpers)  # also after an error: they write to memory of the caller

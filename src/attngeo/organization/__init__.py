@@ -20,14 +20,15 @@ Steps of the algorithm
     planted                                 random tensors with known trees, for tests
 
 Modules
-    capture, inputs, recorder, tensor            from a model and an input to the network tensor
-    tree, folders, haar_rotations, planted       partition trees and their Haar basis
-    affinity, distance, agreement                the geometry of the slices of an axis
-    haar, sparsity, smoothness                   the Haar transform and what its coefficients show
-    grow, questionnaire, organize                trees of one axis; of all axes in turn; the result
-    expansion, quantised                         coefficients with controls; the few that rebuild any head
-    paraproduct, invariance                      what the softmax does to the geometry
-    kernels, cpu_kernels, gpu_kernels, checks    compiled loops; checks of input
+    capture, inputs, recorder, tensor    from a model and an input to the network tensor
+    tree, planted                        partition trees; random tensors with known ones
+    affinity, distance, agreement        the geometry of the slices of an axis
+    haar, coefficients                   the Haar transform and what its coefficients show
+    grow, organize                       trees of one axis; of all axes in turn
+    expansion, quantised                 coefficients with controls; the few that rebuild any head
+    paraproduct, invariance              what the softmax does to the geometry
+    kernels, cpu_kernels, gpu_kernels    compiled loops
+    checks                               checks of input
 """
 
 from attngeo.organization.affinity import affinity_from_distance, cosine_affinity, diffusion_map, gaussian_affinity
@@ -35,10 +36,9 @@ from attngeo.organization.distance import tree_distance
 from attngeo.organization.expansion import Expansion, SparsityControls, expand
 from attngeo.organization.grow import binary_tree, flexible_tree, haar_tree
 from attngeo.organization.invariance import InvarianceReport, softmax_invariance
-from attngeo.organization.organize import Organization, organize
+from attngeo.organization.organize import Organization, Step, organize
 from attngeo.organization.paraproduct import Paraproduct, paraproduct
 from attngeo.organization.planted import planted
-from attngeo.organization.questionnaire import Step
 from attngeo.organization.tensor import NetworkTensor
 from attngeo.organization.tree import Tree
 

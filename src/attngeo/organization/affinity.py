@@ -15,9 +15,9 @@ from attngeo.arguments import whole_number
 from attngeo.arrays import AnyArray, ArrayInput, Bools, Floats, Ints, is_torch, to_numpy
 from attngeo.errors import InputError
 from attngeo.io import threads
-from attngeo.organization.checks import checked, checked_affinity, checked_axis
+from attngeo.organization.checks import checked, checked_affinity, checked_axis, checked_square
 from attngeo.organization.distance import slices_first, sum_in_groups
-from attngeo.organization.folders import canonical_labels, first_members
+from attngeo.organization.tree import canonical_labels, first_members
 
 NEIGHBOURS = 5  # nearest slices that set the width of the Gaussian kernel
 KEPT = 12  # number of eigenpairs
@@ -80,11 +80,7 @@ def affinity_from_distance(distance: ArrayInput, epsilon: float = 1.0) -> Floats
            [0.37, 1.  , 0.02],
            [0.02, 0.02, 1.  ]])
     """
-    distances: Floats = np.asarray(checked(distance, "distance", (2,)), np.float64)
-    if distances.shape[0] != distances.shape[1]:
-        raise InputError(f"distance: expected a square matrix, got shape {distances.shape}")
-    if distances.min() < 0:
-        raise InputError(f"distance: expected no negative entries, the smallest is {distances.min():.3g}")
+    distances = checked_square(distance, "distance")
     if not epsilon > 0:
         raise InputError(f"epsilon: expected a positive number, got {epsilon}")
     median = np.median(distances)

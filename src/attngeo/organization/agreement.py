@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import nan
@@ -11,7 +10,6 @@ import numpy as np
 
 from attngeo.arrays import Floats, Ints
 from attngeo.organization.affinity import diffusion_map
-from attngeo.organization.folders import first_members
 from attngeo.organization.tree import Tree
 
 
@@ -29,46 +27,16 @@ def closeness_correlation(tree: Tree, other: Tree) -> float:
 
     Equal trees have correlation 1.
 
-    >>> closeness_correlation(Tree.dyadic(8), Tree.dyadic(8).permuted([1, 0, 2, 3, 4, 5, 6, 7]))
+    >>> round(closeness_correlation(Tree.dyadic(8), Tree.dyadic(8).permuted([1, 0, 2, 3, 4, 5, 6, 7])), 9)
     1.0
     """
-    n = tree.size
-    if tree == other or n < 3:
+    above = np.triu_indices(tree.size, 1)
+    one, two = tree.closeness()[above], other.closeness()[above]  # [pairs]
+    if tree == other or len(one) < 2:
         return 1.0
-    one, two, constant = _increments(tree), _increments(other), [(np.zeros(n, np.int64), np.ones(1, np.int64))]
-    sums = [_pair_sum(increments, constant) for increments in (one, two)]
-    pairs = n * (n - 1)
-    spreads = [pairs * _pair_sum(x, x) - sum_**2 for x, sum_ in zip((one, two), sums, strict=True)]
-    if 0 in spreads:  # a tree without levels between the root and the elements: all pairs are equally close
-        return float(spreads[0] == spreads[1])
-    return float((pairs * _pair_sum(one, two) - sums[0] * sums[1]) / (spreads[0] ** 0.5 * spreads[1] ** 0.5))
-
-
-def _increments(tree: Tree) -> list[tuple[Ints, Ints]]:
-    """Return, per level above the elements, the labels [n] and each folder's size minus that of its parent.
-
-    The root counts as larger than 0. Summed over the folders that contain both elements of a pair, the increments give
-    the size of the smallest of them.
-    """
-    levels, around = [], np.zeros(tree.size, np.int64)
-    for row in tree.levels[:-1]:
-        sizes = np.bincount(row)
-        increments = sizes - around[first_members(row)]
-        if increments.any():
-            levels.append((row, increments))
-        around = sizes[row]
-    return levels
-
-
-def _pair_sum(one: list[tuple[Ints, Ints]], two: list[tuple[Ints, Ints]]) -> int:
-    """Return Σ over pairs i ≠ j of the product of two sizes, computed exactly from the overlaps of folders."""
-    total = 0
-    for row, increments in one:
-        for other, other_increments in two:
-            shape = len(increments), len(other_increments)
-            overlap = np.bincount(row * shape[1] + other, minlength=shape[0] * shape[1]).reshape(shape)
-            total += int(increments @ (overlap * (overlap - 1)) @ other_increments)
-    return total
+    if np.ptp(one) == 0 or np.ptp(two) == 0:  # no levels between the root and the elements: all pairs are equally close
+        return float(np.ptp(one) == np.ptp(two))
+    return float(np.corrcoef(one, two)[0, 1])
 
 
 def level_agreement(tree: Tree, other: Tree) -> tuple[LevelAgreement, ...]:
@@ -92,7 +60,7 @@ def level_agreement(tree: Tree, other: Tree) -> tuple[LevelAgreement, ...]:
 
 def mean_information(levels: Sequence[LevelAgreement]) -> float:
     """Return the mean adjusted mutual information over the levels; NaN where there is none."""
-    return float(np.mean([level.information for level in levels])) if levels else math.nan
+    return float(np.mean([level.information for level in levels])) if levels else nan
 
 
 def adjusted_information(labels: Ints, others: Ints) -> float:
@@ -187,9 +155,8 @@ def procrustes(points: Floats, other: Floats) -> float:
     Both clouds are centred and scaled to norm 1. The distance is the least sum of squared differences after one of
     them is rotated and scaled.
     """
-    a, b = (cloud - cloud.mean(0) for cloud in (points, other))
-    sizes = [float(np.linalg.norm(cloud)) for cloud in (a, b)]
-    if min(sizes) == 0 or len(points) < 3:
+    from scipy.spatial import procrustes as scipy_procrustes
+
+    if len(points) < 3 or np.ptp(points, 0).max() == 0 or np.ptp(other, 0).max() == 0:
         return nan
-    stretch = np.linalg.svd((a / sizes[0]).T @ (b / sizes[1]), compute_uv=False).sum()
-    return float(max(0.0, 1.0 - stretch**2))
+    return float(scipy_procrustes(points, other)[2])

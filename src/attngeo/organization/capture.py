@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from inspect import signature
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from attngeo.errors import InputError
 from attngeo.live.attention_modules import Stack, attention_stacks, forward_arguments, submodel_for, type_label
-from attngeo.live.load import LoadedModel, ModelRef, Processor, check_torch, load_model, run_model
+from attngeo.live.load import LoadedModel, ModelRef, Processor, load_model, run_model
 from attngeo.organization.inputs import (
     DECODER_IDS,
     SOUND,
@@ -20,7 +20,6 @@ from attngeo.organization.inputs import (
     position_labels,
     prepare_input,
     split_inputs,
-    tokenizer_for,
 )
 from attngeo.organization.tensor import NetworkTensor, check_stack, check_stage
 from attngeo.weights.layout.layers import check_highest, chosen_layers
@@ -75,22 +74,62 @@ def capture(
     check_stage(stage)
     check_stack(stack)
     wanted_layers = chosen_layers(layers)
+    given: dict[str, Any] = {"tokenizer": tokenizer, "processor": processor, "device": device}
+    # What the config and the tokenizer of a reference refuse is found before its weights are loaded, which takes long.
+    loaded = load_model(model_or_ref, **given, weights=False)
     single_inputs, is_single = split_inputs(inputs)
-    if not truncate:
-        check_torch()
-        tokenizer = tokenizer_for(model_or_ref, [*single_inputs, target], tokenizer)
-    loaded = load_model(model_or_ref, tokenizer=tokenizer, processor=processor, device=device)
+    prepared = _prepared(loaded, single_inputs, stack, wanted_layers, target, truncate, sampling_rate)
+    if loaded.model.device.type == "meta":
+        loaded = load_model(model_or_ref, **given)
     stacks = attention_stacks(loaded.model)
-    tensors = []
+    tensors = [_record(loaded, stacks, stacks[name], one, wanted_layers, stage) for name, one in prepared]
+    return tensors[0] if is_single else tensors
+
+
+def check_inputs(
+    refs: Iterable[Any],
+    inputs: Any,
+    *,
+    stack: str | None = None,
+    layers: int | Collection[int] | None = None,
+    target: str | None = None,
+    truncate: bool = False,
+    sampling_rate: int | None = None,
+) -> None:
+    """Raise as `capture` would with these arguments, as far as the config and the tokenizer of a model can tell.
+
+    refs: models, as `capture` takes them; one alone need not be checked, because `capture` begins with the same checks
+
+    >>> check_inputs([attngeo.bundled(name) for name in ("decoder", "encoder")], "word " * 300)
+    Traceback (most recent call last):
+    attngeo.errors.InputError: text: 302 tokens, but ... reads at most 128; ...
+    """
+    models = list(refs)
+    for ref in models if len(models) > 1 else ():
+        loaded = load_model(ref, weights=False)
+        _prepared(loaded, split_inputs(inputs)[0], stack, chosen_layers(layers), target, truncate, sampling_rate)
+
+
+def _prepared(
+    loaded: LoadedModel,
+    single_inputs: Sequence[Any],
+    stack: str | None,
+    layers: frozenset[int] | None,
+    target: str | None,
+    truncate: bool,
+    sampling_rate: int | None,
+) -> list[tuple[str, ModelInput]]:
+    """Return each input as arguments of the model's forward, with the name of the stack that it is for."""
+    stacks, prepared = attention_stacks(loaded.model), []
     for single_input in single_inputs:
         reads = modality(single_input, loaded, stack)
         chosen = choose_stack(loaded, stacks, stack, reads)
-        chosen.check_supported(type_label(loaded.model), wanted_layers)
+        chosen.check_supported(type_label(loaded.model), layers)
         model_input = prepare_input(
             single_input, loaded, chosen, reads=reads, target=target, truncate=truncate, rate=sampling_rate
         )
-        tensors.append(_record(loaded, stacks, chosen, model_input, wanted_layers, stage))
-    return tensors[0] if is_single else tensors
+        prepared.append((chosen.name, model_input))
+    return prepared
 
 
 def _record(

@@ -1,8 +1,9 @@
-"""Checks of input: finite matrices and 3-tensors (NumPy or torch), affinities, axis numbers."""
+"""Checks of input: matrices and 3-tensors (NumPy or torch), affinities, axis numbers; results compared by value."""
 
 from __future__ import annotations
 
 import math
+from dataclasses import fields, is_dataclass
 from typing import Any
 
 import numpy as np
@@ -98,14 +99,20 @@ def _largest(values: Any) -> float:
 
 def checked_affinity(affinity: ArrayInput) -> Floats:
     """Return `affinity` as a float64 NumPy matrix; raise InputError unless it is square, symmetric and non-negative."""
-    matrix: Floats = np.asarray(checked(to_numpy(affinity), "affinity", (2,)), np.float64)
-    if matrix.shape[0] != matrix.shape[1]:
-        raise InputError(f"affinity: expected a square matrix, got shape {matrix.shape}")
-    if matrix.min() < 0:
-        raise InputError(f"affinity: expected no negative entries, the smallest is {matrix.min():.3g}")
+    matrix = checked_square(affinity, "affinity")
     difference = np.abs(matrix - matrix.T).max()
     if difference > 1e-8 * matrix.max():
         raise InputError(f"affinity: expected a symmetric matrix, entries (i, j) and (j, i) differ by {difference:.3g}")
+    return matrix
+
+
+def checked_square(array: ArrayInput, what: str) -> Floats:
+    """Return `array` as a float64 NumPy matrix; raise InputError unless it is square and non-negative."""
+    matrix: Floats = np.asarray(checked(to_numpy(array), what, (2,)), np.float64)
+    if matrix.shape[0] != matrix.shape[1]:
+        raise InputError(f"{what}: expected a square matrix, got shape {matrix.shape}")
+    if matrix.min() < 0:
+        raise InputError(f"{what}: expected no negative entries, the smallest is {matrix.min():.3g}")
     return matrix
 
 
@@ -114,3 +121,23 @@ def checked_axis(axis: int, dimensions: int) -> int:
     if not is_whole(axis, -dimensions, dimensions - 1):
         raise InputError(f"axis {axis!r}: the array has axes 0 to {dimensions - 1}")
     return int(axis) % dimensions
+
+
+class ByValue:
+    """Base of dataclasses that hold arrays: two of them are equal if all their fields are, where NaN equals NaN."""
+
+    def __eq__(self, other: object) -> bool:
+        return _same(self, other) if type(other) is type(self) else NotImplemented
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def _same(one: Any, other: Any) -> bool:
+    if is_dataclass(one) and type(one) is type(other):
+        return all(_same(getattr(one, field.name), getattr(other, field.name)) for field in fields(one))
+    if isinstance(one, tuple) and isinstance(other, tuple):
+        return len(one) == len(other) and all(map(_same, one, other))
+    one, other = to_numpy(one), to_numpy(other)
+    if isinstance(one, np.ndarray) or isinstance(other, np.ndarray):
+        return np.array_equal(one, other, equal_nan=True)
+    return bool(one == other) or (one != one and other != other)

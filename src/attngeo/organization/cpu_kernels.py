@@ -34,6 +34,7 @@ RotationSteps: TypeAlias = tuple[Ints, Ints, Numbers, Numbers, Ints]
 SIDE = 4  # rows and columns of a tile: 16 running sums and 8 operands fit the registers
 COORDINATES = 512  # coordinates per pass over the tiles
 CACHED_ROWS = 32  # rows of that length that stay in the cache while all others are compared with them
+FOLDERS = 8  # folders whose means are computed side by side
 LANES = 32  # numbers that the compiled code adds together
 CACHED = 1 << 15  # numbers of a buffer that fits the second-level cache beside the data streamed through it
 
@@ -151,42 +152,39 @@ def folder_minima(
     """Add to minima [n, n], padded, the sums of minima of slices over pairs of folders (F₁, F₂), from the diagonal up.
 
     slices, centre, sums: as in `folder_sums`
-    chosen, scale:        folders of the middle axis, of which F₁ are those from lo to hi; weight / size of every folder
+    chosen, scale:        folders F₁ of the middle axis, in blocks of FOLDERS; weight / size of every folder
     start, child:         of the folders of the last axis
     chosen_b, scale_b:    the folders F₂ of the last axis; weight / size of every folder
 
-    The numbers compared are weighted means of (slices − centre) over F₁ × F₂. They are never stored all at once: a few
-    of them are computed, the slices are compared in those, and the memory is used again.
+    The numbers compared are weighted means of (slices − centre) over F₁ × F₂. They are never stored all at once: those
+    of a block are computed, the slices are compared in them, and the memory is used again.
     """
     n, a, b = slices.shape
-    count = chosen_b.size  # coordinates per folder F₁
-    means = np.zeros((minima.shape[0], max(COORDINATES, count) + LANES))
-    totals, last = np.zeros(scale_b.size), chosen_b[-1]
-    filled = 0  # columns of `means` in use
-    for index in range(lo, hi):
-        f = chosen[index]
+    count, last = chosen_b.size, chosen_b[-1]
+    wide = -(-FOLDERS * count // LANES) * LANES  # numbers that do not fill the vectors would be added one by one
+    means = np.zeros((minima.shape[0], wide))
+    for block in range(lo, hi):
+        together = chosen[block * FOLDERS : (block + 1) * FOLDERS]
+        totals = np.zeros((max(b, last + 1), FOLDERS))
         for i in range(n):
-            if f < a:
-                row, middle = slices[i, f], centre[f]
-                for x in range(b):
-                    totals[x] = row[x] - middle[x]
-            else:
-                totals[:b] = sums[i, f - a]
+            for k in range(together.size):
+                f = together[k]
+                if f < a:
+                    for x in range(b):
+                        totals[x, k] = scale[f] * (slices[i, f, x] - centre[f, x])
+                else:
+                    for x in range(b):
+                        totals[x, k] = scale[f] * sums[i, f - a, x]
             for g in range(b, last + 1):
-                total = 0.0
-                for k in range(start[g], start[g + 1]):
-                    total += totals[child[k]]
-                totals[g] = total
-            out = means[i, filled : filled + count]
+                totals[g] = 0.0
+                for c in child[start[g] : start[g + 1]]:
+                    for k in range(FOLDERS):
+                        totals[g, k] += totals[c, k]
             for x in range(count):
                 g = chosen_b[x]
-                out[x] = scale[f] * scale_b[g] * totals[g]
-        filled += count
-        if filled + count + LANES > means.shape[1] or index == hi - 1:
-            whole = -(-filled // LANES) * LANES
-            means[:, filled:whole] = 0.0  # numbers that do not fill the vectors would be added one by one
-            _add_minima(means, means, minima, whole, True)
-            filled = 0
+                for k in range(FOLDERS):
+                    means[i, x * FOLDERS + k] = scale_b[g] * totals[g, k]
+        _add_minima(means, means, minima, wide, True)
 
 
 @compiled

@@ -25,8 +25,7 @@ from attngeo.errors import InputError
 from attngeo.io import threads
 from attngeo.organization import kernels
 from attngeo.organization.checks import checked, checked_axis
-from attngeo.organization.folders import Folders
-from attngeo.organization.tree import Tree
+from attngeo.organization.tree import Folders, Tree
 
 Weighted: TypeAlias = tuple[Folders, Floats]  # the folders of a tree, and the weight of each
 
@@ -67,14 +66,17 @@ def tree_distance(
     return SliceDistances().through(slices_first(values, axis), [by_axis[other] for other in others], alpha, beta)
 
 
-def slices_first(array: AnyArray, axis: int) -> Any:
-    """Return a contiguous array whose first axis is `axis`, without a copy if the memory already has that order."""
+def slices_first(array: AnyArray, axis: int, dtype: type[np.float64] | None = None) -> Any:
+    """Return a contiguous array whose first axis is `axis`, without a copy if the memory already has that order.
+
+    dtype: of the result, which is then always a copy; by default that of the array
+    """
     if is_torch(array):
         return array.movedim(axis, 0).contiguous()  # [n, ...]
     moved = np.moveaxis(array, axis, 0)  # [n, ...]
-    if moved.flags.c_contiguous:
+    if dtype is None and moved.flags.c_contiguous:
         return moved
-    copy = np.empty(moved.shape, moved.dtype)
+    copy = np.empty(moved.shape, dtype or moved.dtype)
     if axis == array.ndim - 1 and array.flags.c_contiguous:  # a transpose, in blocks that fit the cache
         source, target = array.reshape(-1, len(moved)).T, copy.reshape(len(moved), -1)
         parts = -(-target.shape[1] // 512)
@@ -163,7 +165,7 @@ def _folder_distances(slices: AnyArray, first: Weighted, second: Weighted, sums:
 
     side = -(-n // jit.SIDE) * jit.SIDE
     cost = n * len(chosen) * (0.5 * n * len(chosen_b) + 8 * slices.shape[2])
-    minima = sum_in_groups(work, len(chosen), (side, side), cost)[:n, :n]
+    minima = sum_in_groups(work, -(-len(chosen) // jit.FOLDERS), (side, side), cost)[:n, :n]
     return _from_minima(minima, np.diag(minima), np.diag(minima), True)
 
 
@@ -197,11 +199,7 @@ def l1_distances(points: AnyArray, rows: Ints, columns: Ints | None = None) -> F
     if (jit := kernels.cpu()) is None:
         from scipy.spatial.distance import cdist
 
-        distances = np.zeros((len(rows), len(columns)))
-        step = max(1, BLOCK_BYTES // (8 * (len(rows) + len(columns))))
-        for lo in range(0, points.shape[1], step):
-            distances += cdist(points[rows, lo : lo + step], points[columns, lo : lo + step], "cityblock")
-        return distances
+        return np.asarray(cdist(points[rows], points[columns], "cityblock"))
     points = np.ascontiguousarray(points, np.float64)
     r, c = len(rows), len(columns)
     shape = -(-(r + 1) // jit.SIDE) * jit.SIDE, -(-(c + 1) // jit.SIDE) * jit.SIDE

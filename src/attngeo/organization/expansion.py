@@ -27,11 +27,10 @@ from attngeo.io.archive import (
     save_json,
 )
 from attngeo.io.progress import Progress, accepts_progress_bar
-from attngeo.organization.checks import checked, checked_for_haar
+from attngeo.organization.checks import ByValue, checked, checked_for_haar
+from attngeo.organization.coefficients import ENERGIES, Holder, Sparsity, holder, sparsity
 from attngeo.organization.haar import forward, inverse
-from attngeo.organization.questionnaire import Settings, prepared, settle
-from attngeo.organization.smoothness import Holder, holder
-from attngeo.organization.sparsity import ENERGIES, Sparsity, sparsity
+from attngeo.organization.organize import Settings, organize
 from attngeo.organization.tree import Tree
 
 if TYPE_CHECKING:
@@ -143,14 +142,23 @@ def _permuted(array: NDArray[Any], rng: np.random.Generator) -> tuple[NDArray[An
     return array.reshape(-1)[rng.integers(0, array.size, block)], block
 
 
-def _dyadic(array: NDArray[Any]) -> tuple[Tree, ...]:
-    return tuple(Tree.dyadic(n) for n in array.shape)
+def _dyadic(trees: Sequence[Tree]) -> tuple[Tree, ...]:
+    """Return dyadic trees of the same axes."""
+    return tuple(Tree.dyadic(tree.size) for tree in trees)
+
+
+def _of_cosines(array: NDArray[Any], axes: tuple[int, ...] | None) -> Sparsity:
+    """Return the sparsity of an array, overwritten, under the discrete cosine transform along `axes`, None for all."""
+    from scipy.fft import dctn
+
+    return sparsity(dctn(array, axes=axes, norm="ortho", overwrite_x=True), overwrite=True)
 
 
 def _on_trees(name: str, array: NDArray[Any], trees: tuple[Tree, ...]) -> Profile:
     """Return the profile of an array, which is overwritten, in the Haar basis of the trees."""
     coefficients = forward(array, dict(enumerate(trees)), overwrite=True)
-    return Profile(name, sparsity(coefficients), holder(coefficients, trees))
+    smoothness = holder(coefficients, trees, overwrite=True)
+    return Profile(name, sparsity(coefficients, overwrite=True), smoothness)
 
 
 def _check(comparison: SparsityControls) -> None:
@@ -171,7 +179,7 @@ def _check(comparison: SparsityControls) -> None:
 
 
 @dataclass(frozen=True, eq=False)
-class Expansion(Drawable):
+class Expansion(ByValue, Drawable):
     """The Haar coefficients of a matrix or a 3-tensor along one tree per axis, in the order of `Tree.haar`.
 
     >>> array, trees = planted((16, 12, 8), seed=0)
@@ -264,27 +272,22 @@ class Expansion(Drawable):
         device:   torch device for fitting the permuted control
         progress: `progress(done, total)` is called after every axis; True draws a progress bar
         """
-        from scipy.fft import dctn
-
         rng = np.random.default_rng(whole_number(seed, "seed"))
-        # At most three arrays of this size are held at a time, the coefficients among them.
-        shuffled = self._array()[np.ix_(*(rng.permutation(tree.size) for tree in self.trees))]
-        profiles = [Profile(TREES, self.sparsity, self.holder), _on_trees("shuffled axes", shuffled, self.trees)]
-        del shuffled
-        array = self._array()
-        noise, block = _permuted(array, rng) if permuted and self.settings else (None, ())
-        cosines = []
-        if array.ndim == 3:
-            cosines.append(Profile("cosines per head", sparsity(dctn(array, axes=(0, 1), norm="ortho")), None))
-        cosines.append(Profile("cosines", sparsity(dctn(array, norm="ortho")), None))
-        profiles += [_on_trees(DYADIC, array, _dyadic(array)), *cosines]
-        del array
-        if noise is not None:
-            values = prepared(noise, device)
-            call = progress if callable(progress) else None
-            fitted = settle(values, Settings.of(noise.ndim, **self.settings), call).trees
+        # Each control overwrites an array of its own: with the coefficients, two of this size are held at a time.
+        profiles = [Profile(TREES, self.sparsity, self.holder)]
+        # To shuffle an axis is to give its elements other places in the tree.
+        shuffled = tuple(tree.permuted(np.argsort(rng.permutation(tree.size))) for tree in self.trees)
+        profiles.append(_on_trees("shuffled axes", self._array(), shuffled))
+        profiles.append(_on_trees(DYADIC, self._array(), _dyadic(self.trees)))
+        if len(self.trees) == 3:
+            profiles.append(Profile("cosines per head", _of_cosines(self._array(), (0, 1)), None))
+        profiles.append(Profile("cosines", _of_cosines(self._array(), None), None))
+        block: tuple[int, ...] = ()
+        if permuted and self.settings:
+            noise, block = _permuted(self._array(), rng)
+            fitted = organize(noise, **self.settings, device=device, progress=progress).trees
             profiles.append(_on_trees(PERMUTED[TREES], noise.copy(), fitted))
-            profiles.append(_on_trees(PERMUTED[DYADIC], noise, _dyadic(noise)))
+            profiles.append(_on_trees(PERMUTED[DYADIC], noise, _dyadic(fitted)))
         return SparsityControls(tuple(profiles), block)
 
     def plot(self) -> Figure:
@@ -318,14 +321,6 @@ class Expansion(Drawable):
     def _numpy(self) -> NDArray[Any]:
         array: NDArray[Any] = to_numpy(self.coefficients)
         return array
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Expansion):
-            return NotImplemented
-        same = self.trees == other.trees and dict(self.settings) == dict(other.settings)
-        return same and np.array_equal(self._numpy(), other._numpy())
-
-    __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
         shape = " × ".join(str(tree.size) for tree in self.trees)

@@ -28,9 +28,8 @@ from attngeo.io import threads
 from attngeo.organization.affinity import diffusion
 from attngeo.organization.checks import checked, checked_affinity
 from attngeo.organization.distance import l1_distances, l1_norm, slices_first
-from attngeo.organization.folders import canonical_labels
 from attngeo.organization.haar import forward
-from attngeo.organization.tree import Tree
+from attngeo.organization.tree import Tree, canonical_labels
 
 
 def flexible_tree(affinity: ArrayInput, constant: float = 1.0) -> Tree:
@@ -71,11 +70,7 @@ def _identical_rows(affinity: Floats) -> Ints:
     """Return labels [n] that are equal for elements with identical rows of the affinity."""
     if len(np.unique(affinity[:, 0])) == len(affinity):  # the first column already distinguishes all rows
         return np.arange(len(affinity))
-    rows = np.ascontiguousarray(affinity + 0.0)  # turns −0 into 0
-    first_with: dict[bytes, int] = {}
-    return canonical_labels(
-        np.asarray([first_with.setdefault(row.tobytes(), i) for i, row in enumerate(rows)], np.int64)
-    )
+    return canonical_labels(np.unique(affinity, axis=0, return_inverse=True)[1].reshape(-1))
 
 
 def _join(distances: Floats, constant: float) -> Ints:
@@ -254,7 +249,7 @@ def _average(slices: Any, rows: Ints, share: Floats, start: Ints) -> None:
 def expanded_slices(array: AnyArray, axis: int, trees: Mapping[int, Tree]) -> Any:
     """Return the slices of `axis` as rows [n, k], each expanded along the trees of the other axes, in float64."""
     others = [other for other in range(array.ndim) if other != axis]
-    slices = slices_first(array, axis)
-    slices = slices.double() if is_torch(slices) else slices.astype(np.float64)
+    slices = slices_first(array, axis, np.float64)
+    slices = slices.double() if is_torch(slices) else slices
     expanded = forward(slices, {index + 1: trees[other] for index, other in enumerate(others)}, overwrite=True)
     return expanded.reshape(slices.shape[0], -1)

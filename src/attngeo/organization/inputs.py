@@ -11,30 +11,28 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from attngeo.errors import InputError
-from attngeo.io.names import short_name
 from attngeo.live.attention_modules import Stack, forward_arguments, type_label
 from attngeo.live.load import LoadedModel, quiet_transformers
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
     from PIL.Image import Image
-    from PIL.Image import Image as PILImage
     from torch import Tensor
 
 
-# A text, a file, an image, a waveform or prepared tensors; a string, so that the definition does not import torch.
-SingleInput: TypeAlias = "str | os.PathLike[str] | Image | NDArray[Any] | Sequence[float] | Mapping[str, Tensor]"
+# Strings, so that the definitions do not import torch.
+Sound: TypeAlias = "str | os.PathLike[str] | NDArray[Any] | Sequence[float]"  # a WAV file or a waveform
+SingleInput: TypeAlias = "Sound | Image | Mapping[str, Tensor]"  # or a text, an image, prepared tensors
 
 # Modalities are named after the argument that takes them.
 TEXT, IMAGE, SOUND, DECODER_IDS = "input_ids", "pixel_values", "input_values", "decoder_input_ids"
 _MAIN_ARGUMENTS = (TEXT, IMAGE, SOUND, "input_features")
 _DEFAULT_STACKS = {TEXT: "text", IMAGE: "vision", SOUND: "audio"}
 _UNLIMITED = 10**8  # tokenizers without a maximum length state an absurd one
+_SAMPLING_RATE = 16_000  # samples per second if nothing else is stated; speech models are trained on it
 _LENGTHS = ("max_position_embeddings", "n_positions", "n_ctx")  # where configs state the longest text
-_SHORT = 32  # characters; a text of so few has fewer tokens than any model reads
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,9 +122,9 @@ def prepare_input(
     stack: Stack,
     *,
     reads: str,
-    target: str | None,
-    truncate: bool,
-    rate: int | None,
+    target: str | None = None,
+    truncate: bool = False,
+    rate: int | None = None,
 ) -> ModelInput:
     """Return the arguments with which the model runs `stack` on one input.
 
@@ -134,19 +132,18 @@ def prepare_input(
     target   the text for the decoder of an encoder-decoder; by default the input text
     rate     the sampling rate of a waveform
     """
-    if isinstance(single_input, str) and reads != TEXT:
-        _check_file(single_input, loaded, reads)
     if isinstance(single_input, Mapping):
         tensors = dict(single_input)
-    elif reads == TEXT:
-        tensors = _tokenize(single_input, loaded, truncate)
-    elif reads == IMAGE:
-        tensors = pixel_values(read_image(single_input), loaded)
-    else:
-        tensors = sound_features(single_input, loaded, rate, truncate)
-    if isinstance(single_input, Mapping):
         required = set(tensors)
     else:
+        if isinstance(single_input, str) and reads != TEXT:
+            _check_file(single_input, loaded, reads)
+        if reads == TEXT:
+            tensors = _tokenize(single_input, loaded, truncate)
+        elif reads == IMAGE:
+            tensors = _pixel_values(read_image(single_input), loaded)
+        else:
+            tensors = _sound_features(single_input, loaded, rate, truncate)
         required = {next(name for name in (*_MAIN_ARGUMENTS, *tensors) if name in tensors)}
     needs_target = DECODER_IDS in forward_arguments(loaded.model) and (stack.cross or "decoder" in stack.name)
     has_target = any(name.startswith("decoder_input") for name in tensors)
@@ -185,7 +182,8 @@ def _tokenize(text: str, loaded: LoadedModel, truncate: bool) -> dict[str, Tenso
         count = tensors[TEXT].shape[1]
         if limit is not None and count > limit:
             if not truncate:
-                raise _too_long(count, loaded.name, limit)
+                raise InputError(f"text: {count} tokens, but {loaded.name} reads at most {limit}; "
+                                 "truncate the text with truncate=True (--truncate)")  # fmt: skip
             tensors = dict(tokenizer(text, return_tensors="pt", truncation=True, max_length=limit))
     if count == 0:
         raise InputError("text: contains no token of this model's vocabulary")
@@ -194,52 +192,12 @@ def _tokenize(text: str, loaded: LoadedModel, truncate: bool) -> dict[str, Tenso
 
 def maximum_tokens(loaded: LoadedModel) -> int | None:
     """Return the length of the longest text the model reads: the smallest of the stated limits, None without one."""
-    limits = [_stated_maximum(loaded.model.config, loaded.tokenizer)]
+    limits = [getattr(loaded.model.config.get_text_config(), name, None) for name in _LENGTHS]
+    limits.append(getattr(loaded.tokenizer, "model_max_length", None))
     for path, module in loaded.model.named_modules():
         if path.endswith("position_embeddings") and getattr(module, "padding_idx", None) is not None:
             limits.append(module.num_embeddings - module.padding_idx - 1)  # RoBERTa's positions start after padding_idx
-    return min((limit for limit in limits if limit is not None), default=None)
-
-
-def _stated_maximum(config: Any, tokenizer: Any) -> int | None:
-    """Return the smallest length that a config and a tokenizer state, None if there is none."""
-    limits = [getattr(config.get_text_config(), name, None) for name in _LENGTHS]
-    limits.append(getattr(tokenizer, "model_max_length", None))
     return min((int(limit) for limit in limits if isinstance(limit, int) and 0 < limit < _UNLIMITED), default=None)
-
-
-def _too_long(count: int, name: str, limit: int) -> InputError:
-    advice = "truncate the text with truncate=True (--truncate)"
-    return InputError(f"text: {count} tokens, but {name} reads at most {limit}; {advice}")
-
-
-def tokenizer_for(ref: Any, texts: Sequence[Any], given: Any) -> Any:
-    """Return the tokenizer of a model in a file or folder; raise InputError for a text longer than the model reads.
-
-    It is called before the model is loaded, which may take long. Where nothing can be too long, or the files cannot be
-    read, it returns the tokenizer that was given, and the loaded model decides.
-    """
-    long = [text for text in texts if isinstance(text, str) and len(text) > _SHORT]
-    path = Path(os.path.expanduser(ref)) if isinstance(ref, str | os.PathLike) else None
-    if not long or path is None or not path.exists():
-        return given
-    from transformers import AutoConfig, AutoTokenizer
-
-    folder = path if path.is_dir() else path.parent
-    source = {"pretrained_model_name_or_path": str(folder)}
-    source |= {"gguf_file": path.name} if path.suffix == ".gguf" else {}
-    try:
-        with quiet_transformers():
-            tokenizer = given or AutoTokenizer.from_pretrained(**source)
-            limit = _stated_maximum(AutoConfig.from_pretrained(**source), tokenizer)
-            count = max(len(tokenizer(text)[TEXT]) for text in long)
-            if not set(tokenizer.get_vocab()) - set(tokenizer.all_special_tokens):  # transformers invented it
-                return given
-    except Exception:  # transformers has no single error for what it cannot read
-        return given
-    if limit is not None and count > limit:
-        raise _too_long(count, short_name(os.fspath(ref)), limit)
-    return tokenizer
 
 
 def _decoder_ids(loaded: LoadedModel, tensors: Mapping[str, Tensor], target: str | None, truncate: bool) -> Tensor:
@@ -292,11 +250,6 @@ def position_labels(model_input: ModelInput, length: int, side: str) -> tuple[st
     return tuple(map(str, range(length)))
 
 
-Sound = str | os.PathLike[str] | NDArray[Any] | Sequence[float]  # a WAV file or a waveform
-
-DEFAULT_SAMPLING_RATE = 16_000  # samples per second if nothing else is stated; speech models are trained on it
-
-
 def is_sound_file(path: str | os.PathLike[str]) -> bool:
     """Return whether the file starts like a WAV file or has the extension of a sound file."""
     try:
@@ -307,7 +260,7 @@ def is_sound_file(path: str | os.PathLike[str]) -> bool:
     return head[8:12] == b"WAVE" or Path(path).suffix.lower() in (".wav", ".mp3", ".flac", ".ogg", ".m4a")
 
 
-def read_image(source: str | os.PathLike[str] | PILImage | NDArray[np.uint8]) -> PILImage:
+def read_image(source: str | os.PathLike[str] | Image | NDArray[np.uint8]) -> Image:
     """Return an RGB image from a path, a PIL image or an array [height, width, 3] with values 0 … 255."""
     from PIL import Image
 
@@ -326,7 +279,7 @@ def read_image(source: str | os.PathLike[str] | PILImage | NDArray[np.uint8]) ->
         raise InputError(f"{source}: not an image, or an incomplete one") from None
 
 
-def pixel_values(image: PILImage, loaded: LoadedModel) -> dict[str, Tensor]:
+def _pixel_values(image: Image, loaded: LoadedModel) -> dict[str, Tensor]:
     """Return the model's arguments for an image: from its own processor, otherwise resized and scaled to −1 … 1."""
     import torch
     from PIL import Image
@@ -349,15 +302,14 @@ def pixel_values(image: PILImage, loaded: LoadedModel) -> dict[str, Tensor]:
     return {"pixel_values": torch.from_numpy(pixels)[None]}
 
 
-def sound_features(source: Sound, loaded: LoadedModel, rate: int | None, truncate: bool) -> dict[str, Tensor]:
+def _sound_features(source: Sound, loaded: LoadedModel, rate: int | None, truncate: bool) -> dict[str, Tensor]:
     """Return the model's arguments for a sound: from its feature extractor, otherwise the standardised waveform."""
     import torch
 
     extractor, config = loaded.feature_extractor, loaded.model.config
-    sampling_rate = int(
-        getattr(extractor, "sampling_rate", None) or getattr(config, "sampling_rate", None) or DEFAULT_SAMPLING_RATE
-    )
-    wave = waveform(source, rate, sampling_rate)  # [samples]
+    stated = (getattr(one, "sampling_rate", None) for one in (extractor, config))
+    sampling_rate = int(next(filter(None, stated), _SAMPLING_RATE))
+    wave = _waveform(source, rate, sampling_rate)  # [samples]
     if extractor is None:
         if getattr(config, "conv_kernel", None) is None:
             ids = "" if isinstance(source, str | os.PathLike) else ', or token ids as {"input_ids": ids}'
@@ -378,7 +330,7 @@ def sound_features(source: Sound, loaded: LoadedModel, rate: int | None, truncat
         raise InputError(f"{loaded.name}: its feature extractor cannot read this sound ({error})") from error
 
 
-def waveform(source: Sound, rate: int | None, sampling_rate: int) -> NDArray[np.float32]:
+def _waveform(source: Sound, rate: int | None, sampling_rate: int) -> NDArray[np.float32]:
     """Return a waveform [samples] at `sampling_rate`, from a WAV file or an array sampled at `rate`."""
     if isinstance(source, str | os.PathLike):
         name = os.fspath(source)

@@ -9,8 +9,9 @@ heads from a bootstrap.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -31,12 +32,12 @@ from attngeo.organization.agreement import (
     procrustes,
     rank_correlation,
 )
-from attngeo.organization.checks import checked
+from attngeo.organization.checks import ByValue, checked
+from attngeo.organization.coefficients import Holder, holder
 from attngeo.organization.grow import flexible_tree
 from attngeo.organization.haar import forward
 from attngeo.organization.organize import Organization, organize
 from attngeo.organization.paraproduct import paraproduct
-from attngeo.organization.smoothness import Holder, holder
 from attngeo.organization.tensor import NetworkTensor, softmax
 
 if TYPE_CHECKING:
@@ -44,6 +45,14 @@ if TYPE_CHECKING:
 
 
 Row: TypeAlias = dict[str, str | float]  # column name → value
+
+
+# Figures of an agreement: name, column of `rows`, attribute, sign that makes larger mean better.
+FIGURES = (
+    ("affinity rank correlation", "rank correlation", "rank_correlation", 1),
+    ("tree information", "tree information", "information", 1),
+    ("Procrustes distance", "Procrustes", "procrustes", -1),
+)
 
 
 @dataclass(frozen=True)
@@ -78,8 +87,8 @@ class Contrast:
         return self.low > 0
 
 
-@dataclass(frozen=True)
-class InvarianceReport(Drawable):
+@dataclass(frozen=True, eq=False)
+class InvarianceReport(ByValue, Drawable):
     """Agreement of the geometry before and after the softmax, for the network and its heads, and for the control.
 
     >>> report = softmax_invariance(planted((20, 20, 8), seed=0)[0], bootstrap=50)
@@ -104,17 +113,18 @@ class InvarianceReport(Drawable):
 
     def rows(self) -> list[Row]:
         """Return one row per head, for tables; columns that end in "control" belong to the control."""
-        return [
-            {
-                "head": head.head,
-                **_flat("queries", head.queries, control.queries),
-                **_flat("keys", head.keys, control.keys),
-                "exponent": head.exponent.exponent,
-                "residual exponent": head.residual.exponent,
-                "residual exponent, control": control.residual.exponent,
-            }
-            for head, control in zip(self.heads, self.heads_control, strict=True)
-        ]
+        rows = []
+        for head, control in zip(self.heads, self.heads_control, strict=True):
+            row: Row = {"head": head.head}
+            for axis in ("queries", "keys"):
+                for _, column, attribute, _ in FIGURES:
+                    row[f"{axis}: {column}"] = getattr(getattr(head, axis), attribute)
+                    row[f"{axis}: {column}, control"] = getattr(getattr(control, axis), attribute)
+            row["exponent"] = head.exponent.exponent
+            row["residual exponent"] = head.residual.exponent
+            row["residual exponent, control"] = control.residual.exponent
+            rows.append(row)
+        return rows
 
     def plot(self) -> Figure:
         """Return a figure that shows all figures with their controls, and the exponents of single heads."""
@@ -136,11 +146,6 @@ class InvarianceReport(Drawable):
             if len(report.heads) != len(report.heads_control):
                 raise InputError(f"has {len(report.heads)} heads and {len(report.heads_control)} in the control")
             return report
-
-    def __eq__(self, other: object) -> bool:
-        return as_plain(self) == as_plain(other) if isinstance(other, InvarianceReport) else NotImplemented
-
-    __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
         title = f"{self.name}: " if self.name else ""
@@ -164,18 +169,6 @@ class InvarianceReport(Drawable):
 def _in_lines(name: str, words: Sequence[str], count: int) -> list[tuple[str, Sequence[str]]]:
     """Return the words in lines of `count` words, with the name in front of the first line."""
     return [("" if start else name, words[start : start + count]) for start in range(0, max(len(words), 1), count)]
-
-
-def _flat(axis: str, own: Agreement, control: Agreement) -> dict[str, float]:
-    """Return the columns of one axis for `rows`."""
-    return {
-        f"{axis}: rank correlation": own.rank_correlation,
-        f"{axis}: rank correlation, control": control.rank_correlation,
-        f"{axis}: tree information": own.information,
-        f"{axis}: tree information, control": control.information,
-        f"{axis}: Procrustes": own.procrustes,
-        f"{axis}: Procrustes, control": control.procrustes,
-    }
 
 
 TREE_SPLITS = 50  # of the heads into halves, for the standard error of the tree information
@@ -247,8 +240,14 @@ def head_contrasts(
     draws = rng.integers(0, len(heads), (bootstrap, len(heads)))
     wider = widening(len(heads))
     contrasts = []
-    for name, sign, figure in _HEAD_FIGURES:
-        a, b = (np.asarray([figure(head) for head in side]) for side in (heads, control))
+    figures = [(f"{axis}: {name}", sign, f"{axis}.{attribute}") for axis in ("queries", "keys")
+               for name, _, attribute, sign in FIGURES]  # fmt: skip
+    figures += [
+        ("exponent of the logits", 1, "exponent.exponent"),
+        ("exponent of the residual", 1, "residual.exponent"),
+    ]
+    for name, sign, path in figures:
+        a, b = (np.asarray(list(map(attrgetter(path), side))) for side in (heads, control))
         better = sign * (a - b)
         # One head says nothing about the spread between heads.
         known = np.isfinite(better).all() and len(heads) > 1
@@ -277,19 +276,6 @@ def student(n: int) -> float:
     from scipy.stats import t
 
     return float(t.ppf(0.975, n - 1)) if n > 1 else np.nan
-
-
-# Name, sign that makes larger mean better, and the figure of one head.
-_HEAD_FIGURES: tuple[tuple[str, int, Callable[[HeadInvariance], float]], ...] = (
-    ("queries: affinity rank correlation", 1, lambda head: head.queries.rank_correlation),
-    ("queries: tree information", 1, lambda head: head.queries.information),
-    ("queries: Procrustes distance", -1, lambda head: head.queries.procrustes),
-    ("keys: affinity rank correlation", 1, lambda head: head.keys.rank_correlation),
-    ("keys: tree information", 1, lambda head: head.keys.information),
-    ("keys: Procrustes distance", -1, lambda head: head.keys.procrustes),
-    ("exponent of the logits", 1, lambda head: head.exponent.exponent),
-    ("exponent of the residual", 1, lambda head: head.residual.exponent),
-)
 
 
 def _interval(draws: Floats) -> tuple[float, float]:

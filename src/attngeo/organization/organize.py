@@ -1,4 +1,7 @@
-"""`organize`: find a tree for every axis of a network tensor or a matrix; `Organization` is its result."""
+"""`organize`: find a tree for every axis of a network tensor or a matrix, by the questionnaire.
+
+Each axis in turn gets a tree built from the trees of the other axes, until none changes. `Organization` is the result.
+"""
 
 from __future__ import annotations
 
@@ -10,24 +13,90 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from attngeo.arrays import ArrayInput, Floats, is_torch, to_numpy
+from attngeo.arguments import finite_number, whole_number
+from attngeo.arrays import AnyArray, ArrayInput, Floats, is_torch, to_numpy
 from attngeo.display import Drawable, draw
-from attngeo.errors import InputError
-from attngeo.io.archive import load_arrays, naming_file, required_array, save_arrays
+from attngeo.errors import InputError, first_line
+from attngeo.io.archive import from_plain, load_arrays, naming_file, required_array, save_arrays
 from attngeo.io.progress import Progress, accepts_progress_bar
-from attngeo.organization.affinity import diffusion_map
-from attngeo.organization.checks import as_floats, checked, checked_affinity, checked_axis
-from attngeo.organization.expansion import Expansion, expand
-from attngeo.organization.questionnaire import Settings, Step, prepared, settle
+from attngeo.organization.affinity import affinity_from_distance, cosine_affinity, diffusion_map, gaussian_affinity
+from attngeo.organization.agreement import closeness_correlation
+from attngeo.organization.checks import (
+    ByValue,
+    as_floats,
+    checked,
+    checked_affinity,
+    checked_axis,
+    checked_for_haar,
+)
+from attngeo.organization.distance import SliceDistances, l1_norm, slices_first
+from attngeo.organization.grow import binary_tree, expanded_slices, flexible_tree, haar_tree_in_place
+from attngeo.organization.haar import forward
 from attngeo.organization.tensor import NetworkTensor
 from attngeo.organization.tree import Tree
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+    from attngeo.organization.expansion import Expansion
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The settings of one run of the questionnaire; results store them under these names."""
+
+    iterations: int  # largest number of iterations; the questionnaire stops early when no tree changes
+    alpha: float  # exponent of the level in a folder's weight
+    beta: float  # exponent of the size in a folder's weight
+    tree: str  # "flexible" or "binary"
+    start: str  # "cosine" or "gaussian": affinity of the first trees
+    constant: float  # of the flexible tree: a larger one makes it harder to join large groups
+    epsilon: float  # width of the affinity kernel, as a multiple of the median distance
+    refine: bool  # end with a round that lowers the total l1 norm of the Haar coefficients
+
+    def __post_init__(self) -> None:
+        if whole_number(self.iterations, "iterations", None) < 1:
+            raise InputError(f"organize: expected at least one iteration, got {self.iterations}")
+        for name in ("alpha", "beta", "constant", "epsilon"):
+            object.__setattr__(self, name, finite_number(getattr(self, name), name))
+        if self.tree not in ("flexible", "binary"):
+            raise InputError(f"organize: unknown tree {self.tree!r}, expected 'flexible' or 'binary'")
+        if self.start not in ("cosine", "gaussian"):
+            raise InputError(f"organize: unknown start {self.start!r}, expected 'cosine' or 'gaussian'")
+
+    @classmethod
+    def of(cls, dimensions: int, **given: Any) -> Settings:
+        """Return the settings that are given, with the defaults of a matrix (2 dimensions) or a tensor (3) for None."""
+        tensor = dimensions == 3
+        defaults: dict[str, Any] = {"iterations": 3, "alpha": 0.0, "beta": 1.0}
+        if not tensor:
+            defaults = {"iterations": 10, "alpha": 1.0, "beta": 0.0}
+        defaults["refine"] = tensor and given["tree"] == "flexible"
+        return cls(**{name: defaults[name] if value is None else value for name, value in given.items()})
+
+    @classmethod
+    def stored(cls, stored: object) -> dict[str, Any]:
+        """Return the settings stored in a file, checked; {} stands for trees that were given rather than fitted."""
+        return {} if stored == {} else asdict(from_plain(cls, stored))
+
+
+@dataclass(frozen=True)
+class Step:
+    """The state after one iteration or after the refining round.
+
+    >>> step = organize(planted((16, 12, 8), seed=0)[0]).history[0]
+    >>> step.stage, step.trees[2].size, step.likeness[2]  # the heads have no tree before the first iteration
+    ('iteration', 8, None)
+    """
+
+    stage: str  # "iteration" or "refined"
+    trees: tuple[Tree, ...]  # one per axis
+    l1: float  # total l1 norm of the Haar coefficients along the trees
+    likeness: tuple[float | None, ...]  # per axis: correlation of closeness with the previous tree, None without one
+
 
 @dataclass(frozen=True, eq=False)
-class Organization(Drawable):
+class Organization(ByValue, Drawable):
     """A tensor with a tree and an affinity for every axis, and all steps of the questionnaire.
 
     >>> organization = organize(planted((16, 12, 8), seed=0)[0])
@@ -68,6 +137,8 @@ class Organization(Drawable):
 
     def expand(self) -> Expansion:
         """Return the Haar expansion of the values along all trees."""
+        from attngeo.organization.expansion import expand  # late, because its controls call `organize`
+
         return replace(expand(self.values, dict(enumerate(self.trees))), settings=self.settings)
 
     def plot(self, of: Literal["slices", "heads", "trees"] = "slices") -> Figure:
@@ -121,23 +192,6 @@ class Organization(Drawable):
                     raise InputError(f"axis {axis}: the values have {n} elements, {sizes}")
             settings = Settings.stored(about.get("settings", {}))
         return cls(tensor, trees, affinities, tuple(steps), settings)
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Organization):
-            return NotImplemented
-        labelled = isinstance(self.tensor, NetworkTensor)
-        if labelled != isinstance(other.tensor, NetworkTensor):
-            return False
-        same = self.tensor == other.tensor if labelled else np.array_equal(self.values, other.values)
-        return (
-            bool(same)
-            and self.trees == other.trees
-            and self.history == other.history
-            and dict(self.settings) == dict(other.settings)
-            and all(map(np.array_equal, self.affinities, other.affinities))
-        )
-
-    __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
         shape = " × ".join(map(str, self.values.shape))
@@ -194,9 +248,8 @@ def organize(
     >>> organization.expand().entropy() < 1.1 * expand(array, trees).entropy()
     True
     """
-    network = tensor if isinstance(tensor, NetworkTensor) else None
     array = tensor.values if isinstance(tensor, NetworkTensor) else tensor
-    values = prepared(array, device)
+    values = checked_for_haar(_on_device(array, device), "tensor")
     settings = Settings.of(
         values.ndim,
         iterations=iterations,
@@ -208,7 +261,94 @@ def organize(
         epsilon=epsilon,
         refine=refine,
     )
-    result = settle(values, settings, progress if callable(progress) else None)
+    trees, affinities, history = _questionnaire(values, settings, progress if callable(progress) else None)
     # A NumPy input is kept as it is, rather than copied back from the device.
-    kept = network if network is not None else to_numpy(as_floats(array)) if is_torch(values) else values
-    return Organization(kept, result.trees, result.affinities, result.history, asdict(settings))
+    kept = tensor if isinstance(tensor, NetworkTensor) else to_numpy(as_floats(array)) if is_torch(values) else values
+    axes = range(values.ndim)
+    return Organization(
+        kept,
+        tuple(trees[axis] for axis in axes),
+        tuple(affinities[axis] for axis in axes),
+        tuple(history),
+        asdict(settings),
+    )
+
+
+def _questionnaire(
+    values: AnyArray, settings: Settings, progress: Progress | None
+) -> tuple[dict[int, Tree], dict[int, Floats], list[Step]]:
+    """Return the tree and the affinity [n, n] of every axis after the last step, and all steps in order.
+
+    Tensors: the trees of queries and keys come from the initial affinities; each iteration then updates heads, queries
+    and keys, in this order. Matrices: the row tree comes from the initial affinity; each iteration updates columns and
+    rows. An update uses the newest trees of the other axes. Iterations stop early when no tree changes.
+    """
+    first, axis_order = ((0, 1), (2, 0, 1)) if values.ndim == 3 else ((0,), (1, 0))
+    refining = len(axis_order) if settings.refine else 0
+    total, done = len(first) + settings.iterations * len(axis_order) + refining, 0
+
+    def report(now_done: int | None = None) -> None:
+        nonlocal done
+        done = done + 1 if now_done is None else now_done
+        if progress is not None:
+            progress(done, total)
+
+    affinities: dict[int, Floats] = {}
+    trees: dict[int, Tree] = {}
+
+    def update(axis: int, affinity: Floats) -> None:
+        affinities[axis] = affinity
+        flexible = settings.tree == "flexible"
+        trees[axis] = flexible_tree(affinity, settings.constant) if flexible else binary_tree(affinity)
+
+    initial_affinity = cosine_affinity if settings.start == "cosine" else gaussian_affinity
+    for axis in first:
+        update(axis, initial_affinity(values, axis))
+        report()
+    history: list[Step] = []
+    used: dict[int, list[Tree]] = {}  # axis → the trees that its own was last built from
+    known = {axis: SliceDistances() for axis in axis_order}
+    for _ in range(settings.iterations):
+        before = dict(trees)
+        for axis in axis_order:
+            others = [trees[other] for other in sorted(axis_order) if other != axis]
+            if used.get(axis) != others:  # the same trees would give the same distances
+                used[axis] = others
+                distances = known[axis].through(slices_first(values, axis), others, settings.alpha, settings.beta)
+                update(axis, affinity_from_distance(distances, settings.epsilon))
+            report()
+        same = trees == before
+        history.append(_step("iteration", trees, before, history[-1].l1 if same else l1_norm(forward(values, trees))))
+        if same:
+            report(total - refining)
+            break
+    if settings.refine:
+        before, best = dict(trees), history[-1].l1
+        for axis in axis_order:
+            tree, l1 = haar_tree_in_place(expanded_slices(values, axis, trees))
+            if l1 < best:
+                trees[axis], best = tree, l1
+            report()
+        history.append(_step("refined", trees, before, best))
+    return trees, affinities, history
+
+
+def _step(stage: str, trees: Mapping[int, Tree], before: Mapping[int, Tree], l1: float) -> Step:
+    """Return the step with these trees, compared with the trees before it."""
+    axes = range(len(trees))
+    likeness = tuple(closeness_correlation(trees[axis], before[axis]) if axis in before else None for axis in axes)
+    return Step(stage, tuple(trees[axis] for axis in axes), l1, likeness)
+
+
+def _on_device(array: ArrayInput, device: str | None) -> Any:
+    if device is None or (str(device) == "cpu" and not is_torch(array)):
+        return array.detach() if is_torch(array) else array
+    try:
+        import torch
+    except ImportError:
+        raise InputError(f"organize: device={device!r} needs torch: pip install 'attngeo[torch]'") from None
+    try:
+        # Moved first, because the conversion to float64 makes it larger.
+        return torch.as_tensor(array).detach().to(torch.device(device)).double()
+    except (RuntimeError, AssertionError, TypeError, ValueError) as error:
+        raise InputError(f"organize: device {device!r} cannot be used: {first_line(error)}") from None

@@ -25,7 +25,7 @@ from attngeo.arrays import ArrayInput, Floats, Ints, to_numpy
 from attngeo.display import Drawable, draw
 from attngeo.errors import InputError
 from attngeo.io.archive import load_arrays, naming_file, required_array, save_arrays
-from attngeo.organization.checks import checked
+from attngeo.organization.checks import ByValue, checked
 from attngeo.organization.tree import Tree
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ class Term:
 
 
 @dataclass(frozen=True, eq=False)
-class Paraproduct(Drawable):
+class Paraproduct(ByValue, Drawable):
     """A function A of a matrix f, and its paraproduct along a row tree and a column tree.
 
     >>> f, (rows, columns) = planted((32, 24), seed=0)
@@ -146,14 +146,6 @@ class Paraproduct(Drawable):
             trees = Tree.from_arrays(arrays, "row"), Tree.from_arrays(arrays, "column")
             matrix = _checked(required_array(arrays, "matrix"), *trees)
             return cls(matrix, *trees, EXP, _known(about["function"]))
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Paraproduct):
-            return NotImplemented
-        same = (self.row_tree, self.column_tree, self.function) == (other.row_tree, other.column_tree, other.function)
-        return same and np.array_equal(self.matrix, other.matrix)
-
-    __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
         n, m = self.matrix.shape

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
 
 import numpy as np
 
@@ -32,7 +31,8 @@ def planted(shape: Sequence[int], seed: int = 0) -> tuple[Floats, tuple[Tree, ..
     if len(shape) not in (2, 3):
         raise InputError(f"shape has {len(shape)} numbers, expected those of a matrix or a 3-tensor")
     rng = np.random.default_rng(whole_number(seed, "seed"))
-    trees = [_random_tree(n, rng) for n in shape]
+    # Both parts of a cut have an element.
+    trees = [Tree.cut(n, lambda a, b: a + round(rng.uniform(0.35, 0.65) * (b - a))) for n in shape]
     fields = [_fields(tree, rng) for tree in trees]  # [n, fields] per axis
     letters = "abc"[: len(shape)]
     product = ",".join(letter + "k" for letter in letters) + "->" + letters
@@ -41,20 +41,6 @@ def planted(shape: Sequence[int], seed: int = 0) -> tuple[Floats, tuple[Tree, ..
     orders = [rng.permutation(n) for n in shape]
     shuffled: Floats = np.ascontiguousarray(array[np.ix_(*orders)])
     return shuffled, tuple(tree.permuted(order) for tree, order in zip(trees, orders, strict=True))
-
-
-def _random_tree(n: int, rng: np.random.Generator) -> Tree:
-    """Return a binary tree whose folders are ranges, cut at 35 to 65% of their size."""
-    levels, bounds = [], [0, n]
-    while True:
-        levels.append(np.repeat(np.arange(len(bounds) - 1), np.diff(bounds)))
-        if len(bounds) == n + 1:
-            return Tree(np.stack(levels))
-        cuts = []
-        for a, b in pairwise(bounds):
-            if b - a > 1:
-                cuts.append(a + round(rng.uniform(0.35, 0.65) * (b - a)))  # both parts have an element
-        bounds = sorted(bounds + cuts)
 
 
 def _fields(tree: Tree, rng: np.random.Generator) -> Floats:

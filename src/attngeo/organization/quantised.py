@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 
 from attngeo.arrays import Floats, Ints
 from attngeo.errors import InputError
+from attngeo.organization.coefficients import energies_of_smallest
 from attngeo.organization.haar import forward, inverse
-from attngeo.organization.sparsity import MagnitudeBins, bin_edges
 from attngeo.organization.tree import Tree
 
 ENERGY = 0.99  # share of the energy of the whole tensor to keep
@@ -30,7 +30,7 @@ HEAD_ENERGY = 0.95  # share of the energy of every head
 MOST = 4_000_000  # coefficients kept at most
 FEW = 200_000  # coefficients that are kept in any case: a small tensor is kept almost exactly
 HIGHEST = 32_767  # largest level
-CHUNK = 1 << 22  # numbers handled at a time
+BINS = 0x7F80  # bins of |coefficient| that share their 16 leading bits as float32, up to the largest finite one
 FINER = 0.7  # factor of the next step to try where a head falls short
 MARGIN = 0.97  # part of the allowed loss to use, because the loss is only estimated when the step is chosen
 
@@ -126,12 +126,14 @@ class _Magnitudes:
 
     @classmethod
     def of(cls, coefficients: NDArray[np.float32]) -> _Magnitudes:
-        bins = MagnitudeBins(coefficients.reshape(-1))
-        used = np.flatnonzero(np.diff(bins.counts_below))
-        edges = bin_edges()[used]
-        kept = coefficients.size - bins.counts_below[used]
+        sizes = np.sort(np.abs(coefficients), None)
+        ends = (np.arange(BINS, dtype=np.uint32) << np.uint32(16)).view(np.float32)  # lower ends of all bins
+        below = np.append(np.searchsorted(sizes, ends), sizes.size)
+        used = np.flatnonzero(np.diff(below))
+        edges, below = ends[used].astype(np.float64), below[used]
         finest = 1.01 * float(edges[-1]) / HIGHEST  # a bin is 1% wide
-        return cls(edges, bins.energies_below[used], kept, max(finest, float(np.finfo(np.float32).tiny)))
+        dropped = energies_of_smallest(sizes, below)
+        return cls(edges, dropped, sizes.size - below, max(finest, float(np.finfo(np.float32).tiny)))
 
     def step(self, loss: float, most: int) -> float:
         """Return the largest step that loses at most `loss`, but none that keeps more than `most` coefficients."""
@@ -153,13 +155,8 @@ def _stops(sizes: NDArray[np.int16]) -> Ints:
 def _levels(coefficients: NDArray[np.float32], step: float) -> tuple[Ints, NDArray[np.int16]]:
     """Return the flat indices of the coefficients that are kept, and their levels with sign."""
     flat = coefficients.reshape(-1)
-    indices, levels = [], []
-    for start in range(0, flat.size, CHUNK):
-        part = flat[start : start + CHUNK]
-        chosen = np.flatnonzero(np.abs(part) >= step)
-        indices.append(chosen + start)
-        levels.append(np.trunc(part[chosen] / np.float64(step)).astype(np.int16))
-    return np.concatenate(indices), np.concatenate(levels)
+    kept = np.flatnonzero(np.abs(flat) >= step)
+    return kept, np.trunc(flat[kept] / np.float64(step)).astype(np.int16)
 
 
 def _values(levels: NDArray[np.int16], step: float) -> NDArray[np.float32]:

@@ -15,7 +15,7 @@ from attngeo.arrays import Floats, to_numpy
 from attngeo.display import Drawable, draw
 from attngeo.errors import InputError
 from attngeo.io.archive import load_arrays, naming_file, required_array, save_arrays
-from attngeo.organization.checks import checked
+from attngeo.organization.checks import ByValue, checked
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -37,7 +37,7 @@ def check_stack(stack: str | None) -> None:
 
 
 @dataclass(frozen=True, eq=False)
-class NetworkTensor(Drawable):
+class NetworkTensor(ByValue, Drawable):
     """Attention of all heads on one input, [queries, keys, heads], with labels; heads are ordered by layer.
 
     `stage` states what the values are: "logits", finite because they are taken before the mask, or "probabilities",
@@ -141,16 +141,6 @@ class NetworkTensor(Drawable):
         queries, keys, heads = (tuple(about.get(field, ())) for field in ("queries", "keys", "heads"))
         stage, name = str(about.get("stage", "logits")), str(about.get("name", ""))
         return cls(required_array(arrays, "values"), arrays.get("mask"), queries, keys, heads, stage, name)
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, NetworkTensor):
-            return NotImplemented
-        same_mask = (self.mask is None) == (other.mask is None) and (
-            self.mask is None or other.mask is None or np.array_equal(self.mask, other.mask)
-        )
-        return same_mask and self.about() == other.about() and np.array_equal(self.values, other.values)
-
-    __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
         q, k, h = self.shape

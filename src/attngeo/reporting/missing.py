@@ -12,8 +12,7 @@ from attngeo.applications.compare.compare import compare
 from attngeo.errors import InputError
 from attngeo.io.names import short_name
 from attngeo.live.load import load_model
-from attngeo.organization.capture import capture
-from attngeo.organization.check_input import check_inputs
+from attngeo.organization.capture import capture, check_inputs
 from attngeo.organization.invariance import softmax_invariance
 from attngeo.organization.organize import organize
 from attngeo.organization.tensor import NetworkTensor
