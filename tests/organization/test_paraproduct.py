@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy.special import softmax
 
 from attngeo.errors import InputError
-from attngeo.organization import Tree, paraproduct, planted
+from attngeo.organization import Tree, expand, paraproduct, planted
 from tests.organization.random_trees import random_tree
 
 GOLDEN = Path(__file__).parents[1] / "goldens" / "averages.npz"
@@ -44,6 +44,17 @@ def test_linear_functions_leave_no_residual(rows, columns, seed):
 def test_the_softmax_of_large_logits_does_not_overflow():
     f, (rows, columns) = planted((12, 9), 0)
     np.testing.assert_allclose(paraproduct(f + 1000.0, rows, columns, "softmax").exact, softmax(f, axis=1))
+
+
+@pytest.mark.parametrize("function", ["exp", "softmax"])
+def test_the_residual_of_a_smooth_matrix_is_smoother_than_the_matrix(function):
+    x = (np.arange(256) + 0.5) / 256
+    waves = [np.cos(np.pi * k * x + 0.3 * k) / k**1.5 for k in range(1, 40)]
+    rng, trees = np.random.default_rng(0), (Tree.dyadic(256), Tree.dyadic(256))
+    f = sum(rng.standard_normal() * np.outer(a, b) for a in waves for b in waves)  # varies slowly along both axes
+    own, rest = (expand(one, trees).holder for one in (f, paraproduct(f, *trees, function).residual))
+    assert rest.exponent > own.exponent + 0.3
+    assert rest.exponent - own.exponent > 6 * np.hypot(rest.error, own.error)
 
 
 def test_the_residual_is_of_second_order():
