@@ -46,8 +46,8 @@ def test_the_gallery_has_a_picture_of_every_kind_of_figure() -> None:
     pictures = set(re.findall(r"images/gallery/(\w+)\.png", (DOCS / "gallery.md").read_text("utf-8")))
     assert pictures == {path.stem for path in (DOCS / "images/gallery").glob("*.png")}
     kinds = {name.removesuffix("_figure") for name in attngeo.show.__all__ if name.endswith("_figure")}
-    kinds -= {"save", "demo", "rotary"}  # demo: images/demo.png; rotary: the frequencies above the offsets
-    renamed = {"score": "scores", "frequency": "frequencies", "offset": "offsets", "gradient": "gradients"}
+    kinds -= {"save", "demo"}  # demo: images/demo.png
+    renamed = {"score": "scores", "frequency": "frequencies", "rotary": "offsets", "gradient": "gradients"}
     renamed["model_map"] = "models"
     assert {renamed.get(kind, kind) for kind in kinds} == pictures
 

@@ -111,10 +111,6 @@ def test_organize_an_image(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "model: probabilities, 17 × 17 × 8" in done.stdout
     assert NetworkTensor.load(tmp_path / "out" / "tensor.npz").queries[:2] == ("[CLS]", "0,0")
-    options = ("--image", tmp_path / "picture.png", "--stack", "text", "--out", tmp_path / "other")
-    done = call("organize", tmp_path / "model", *options)
-    assert "model type vit: no stack text to capture; it has encoder" in error_line(done)
-    assert not (tmp_path / "other").exists()
 
 
 def test_a_text_that_is_too_long_is_refused_or_truncated(tmp_path: Path) -> None:

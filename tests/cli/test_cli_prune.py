@@ -62,7 +62,6 @@ def test_all_methods_are_compared(tmp_path: Path) -> None:
         (("--text-file", DATA / "none.txt"), "none.txt: cannot be read"),
         (("--audio", DATA / "none.wav"), "none.wav: no such file"),
         (("--text-file", AUSTEN, "--method", "luck"), "method 'luck': expected one of"),
-        (("--text-file", AUSTEN, "--uniform"), "uniform: model type bert"),
         (("--text-file", AUSTEN, "--target", "a"), "target: is read by a decoder beside sounds, but the inputs"),
     ],
 )

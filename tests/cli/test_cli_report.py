@@ -48,7 +48,6 @@ def test_a_report_of_an_input_a_saved_result_and_another_model(tmp_path):
         ((ENCODER, "--text", "The sea.", "--layers", "9"), "layers"),
         ((ENCODER, "--text", "sea " * 900), "--truncate"),
         ((ENCODER, "--stage", "keys"), "stage 'keys'"),
-        ((ENCODER, ENCODER), "given twice"),
         ((ENCODER, "--out", "report.pdf"), "report.pdf: a report is an HTML page, expected a name ending in .html"),
         ((ENCODER, "--truncate"), "truncate: says how an input is read, but no input was given"),
         ((ENCODER, "--full"), "full: asks for controls of the attention on an input, but no input was given"),

@@ -194,7 +194,6 @@ def test_frequencies_of_a_model_that_does_not_rotate(minilm, smollm2, tmp_path):
 
 
 def test_a_device_gives_the_same_scores(minilm):
-    for one, other in zip(rows(minilm, "--layers", "0"), rows(minilm, "--layers", "0", "--device", "cpu"), strict=True):
-        assert {name: other[name] for name, value in one.items() if value is not None} == {
-            name: pytest.approx(value, rel=1e-4, abs=1e-5) for name, value in one.items() if value is not None
-        }
+    plain, on_device = (rows(minilm, "--layers", "0", *option)[0] for option in ([], ["--device", "cpu"]))
+    scores = [name for name, value in plain.items() if isinstance(value, float)]
+    assert [on_device[name] for name in scores] == pytest.approx([plain[name] for name in scores], rel=1e-4, abs=1e-5)

@@ -54,6 +54,7 @@ from pathlib import Path
 for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
     signal.signal(number, handler)  # also where the tests were started by nohup, which lets them be ignored
 import attngeo.cli.app
+from attngeo.__main__ import main
 from attngeo.io.files import atomic_folder
 
 def command(prog_name):
@@ -62,9 +63,8 @@ def command(prog_name):
         while True:
             time.sleep(0.05)
 
-module = sys.modules["attngeo.cli.app"]
-module.app = command
-module.main()
+sys.modules["attngeo.cli.app"].app = command
+main()
 """
     command = [sys.executable, "-c", script]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:

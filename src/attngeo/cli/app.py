@@ -139,16 +139,13 @@ app = typer.Typer(
 
 
 def main() -> None:
-    """Run the command line; the entry point of `attngeo` and of `python -m attngeo`."""
+    """Run the command line; `attngeo.__main__` also ends it where Ctrl-C comes."""
     _clean_up_when_ended()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # a notebook's stream prints every character anyway
             # A name in any script can be printed, even if the terminal cannot show it.
             stream.reconfigure(errors="backslashreplace")
-    try:
-        app(prog_name="attngeo")
-    except KeyboardInterrupt:
-        sys.exit(130)
+    app(prog_name="attngeo")
 
 
 def _clean_up_when_ended() -> None:
