@@ -43,12 +43,9 @@ def page(text: str, monkeypatch: pytest.MonkeyPatch, folder: Path) -> list[str]:
     "text",
     [
         "```console\n$ attngeo --version\nattngeo 0.0.0\n```\n",
-        "```console\n$ attngeo score nothing\nattngeo: error: nothing\n```\n",
         "```python\nprint(0.123)\n```\n\n```text\n0.124\n```\n",
-        "```python\nprint(1)\n```\n",
         "```python\nundefined\n```\n",
         "<!-- needs: gpu -->\n```python\n1 +\n```\n",
-        "```console\n$ false\n```\n",
     ],
 )
 def test_a_block_that_is_wrong_fails(text, monkeypatch, tmp_path):

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import errno
-import re
 from collections.abc import Iterator
 
 LONGEST = 300  # characters of a message
-LONGEST_NAME = 60  # characters that a name, or another word, keeps where a message is too long
 
 
 class AttngeoError(Exception):
@@ -40,28 +38,17 @@ class InputError(AttngeoError, ValueError):
 def one_line(text: object) -> str:
     """Return `text` as one line of at most `LONGEST` printable characters.
 
-    Line breaks become spaces. Other characters that a terminal would not print are escaped, lone surrogates included,
-    because they cannot be encoded for output. A damaged file can hold names of any length: the longest quoted names and
-    other words lose their middle first, then the line does, so that it keeps the advice at its end.
+    Line breaks become spaces, and other characters that a terminal would not print are escaped. A damaged file can hold
+    names of any length: a line that is too long loses its middle, so that it keeps the advice at its end.
 
     >>> one_line("two\\n  lines"), len(one_line("no tensor " + "x" * 1000)), one_line("x" * 1000 + ", expected y")[-14:]
     ('two lines', 300, 'xx, expected y')
     """
-    lines = str(text).splitlines()
-    line = " ".join(part.strip() for part in lines if part.strip()) if len(lines) > 1 else str(text)
+    line = " ".join(part.strip() for part in str(text).splitlines() if part.strip())
     if not line.isprintable():
-        line = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in line.strip("\r\n"))
-    words = re.findall(r"'[^']*'|\S+|\s+", line)
-    for at in sorted(range(len(words)), key=lambda at: -len(words[at])):
-        excess = sum(map(len, words)) - LONGEST
-        if excess > 0:
-            words[at] = _without_middle(words[at], max(LONGEST_NAME, len(words[at]) - excess))
-    return _without_middle("".join(words), LONGEST)
-
-
-def _without_middle(text: str, longest: int) -> str:
-    half = (longest - 1) // 2
-    return text if len(text) <= longest else f"{text[:half]}…{text[-(longest - 1 - half) :]}"
+        line = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in line)
+    half = LONGEST // 2
+    return line if len(line) <= LONGEST else f"{line[: half - 1]}…{line[-half:]}"
 
 
 def first_line(error: BaseException) -> str:

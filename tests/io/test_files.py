@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 from pathlib import Path
 
 import pytest
@@ -51,7 +50,7 @@ def test_a_file_is_replaced_when_the_context_ends(tmp_path, durable):
     assert os.listdir(tmp_path) == ["scores.csv"]
 
 
-@pytest.mark.parametrize("error", [ValueError, OSError, KeyboardInterrupt, SystemExit])
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
 def test_an_error_keeps_the_old_file_and_leaves_nothing(tmp_path, error):
     path = tmp_path / "scores.csv"
     write_file(path, b"old")
@@ -131,39 +130,19 @@ def test_a_link_stays_and_the_file_it_points_to_is_replaced(tmp_path):
         write_file(link, content)
         assert link.is_symlink() and target.read_bytes() == content
     assert sorted(os.listdir(tmp_path)) == ["disk", "scores.csv"] and os.listdir(tmp_path / "disk") == ["scores.csv"]
-    lost = tmp_path / "lost"
-    lost.symlink_to(tmp_path / "nowhere" / "scores.csv")
-    with pytest.raises(AttngeoError, match=r"lost: is a link into the folder .*nowhere, which does not exist"):
-        check_writable(lost)
 
 
 @posix_only
-def test_devices_and_pipes_are_written_and_not_replaced(tmp_path):
+def test_a_device_is_written_and_not_replaced():
     check_writable(Path(os.devnull))
     write_file(Path(os.devnull), b"content")
     assert not Path(os.devnull).is_file()
-    pipe = tmp_path / "pipe"
-    os.mkfifo(pipe)
-    received: list[bytes] = []
-    reader = threading.Thread(target=lambda: received.append(pipe.read_bytes()), daemon=True)
-    reader.start()
-    write_file(pipe, b"content")
-    reader.join(10)
-    assert received == [b"content"] and pipe.is_fifo()
-    assert os.listdir(tmp_path) == ["pipe"]
 
 
 # ---- folders
 
 
-def test_a_folder_appears_when_the_context_ends(tmp_path):
-    with atomic_folder(tmp_path / "out") as folder:
-        write_file(folder / "summary.txt", b"text")
-        assert not (tmp_path / "out").exists()
-    assert sorted(path.name for path in tmp_path.rglob("*")) == ["out", "summary.txt"]
-
-
-@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt, AttngeoError])
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
 def test_an_error_leaves_no_folder(tmp_path, error):
     with pytest.raises(error), atomic_folder(tmp_path / "out") as folder:
         write_file(folder / "half", b"half")
@@ -183,6 +162,7 @@ def test_only_an_empty_folder_is_replaced(tmp_path):
     out.mkdir()
     with atomic_folder(out) as folder:
         write_file(folder / "summary.txt", b"text")
+        assert os.listdir(out) == []
     assert os.listdir(out) == ["summary.txt"]
     with (
         pytest.raises(AttngeoError, match="out: exists already, expected a new or an empty folder"),
@@ -193,23 +173,6 @@ def test_only_an_empty_folder_is_replaced(tmp_path):
     with pytest.raises(AttngeoError, match="file: exists already, expected a new or an empty folder"):
         check_new_folder(tmp_path / "file")
     assert (tmp_path / "file").read_bytes() == b"content" and sorted(os.listdir(tmp_path)) == ["file", "out"]
-
-
-def test_a_folder_filled_by_another_process_meanwhile_is_kept(tmp_path):
-    with pytest.raises(AttngeoError, match="out: cannot be written"), atomic_folder(tmp_path / "out") as folder:
-        write_file(folder / "ours", b"ours")
-        with atomic_folder(tmp_path / "out") as other:
-            write_file(other / "theirs", b"theirs")
-    assert sorted(path.name for path in tmp_path.rglob("*")) == ["out", "theirs"]
-
-
-@posix_only
-def test_a_link_to_an_empty_folder_stays_and_the_folder_is_filled(tmp_path):
-    (tmp_path / "disk").mkdir()
-    (tmp_path / "out").symlink_to(tmp_path / "disk")
-    with atomic_folder(tmp_path / "out") as folder:
-        write_file(folder / "summary.txt", b"text")
-    assert (tmp_path / "out").is_symlink() and os.listdir(tmp_path / "disk") == ["summary.txt"]
 
 
 def test_a_relative_path_is_written_in_the_current_folder(tmp_path, monkeypatch):
@@ -231,11 +194,6 @@ def test_paths_that_cannot_be_written_are_found_early(tmp_path):
     for check in (check_writable, check_new_folder):
         with pytest.raises(AttngeoError, match=r"x: the folder .*no does not exist"):
             check(tmp_path / "no" / "x")
-        with pytest.raises(AttngeoError, match="cannot be written"):
-            check(tmp_path / ("x" * 300))  # longer than file systems allow
-    (tmp_path / "file").write_bytes(b"")
-    with pytest.raises(AttngeoError, match=r"x: the folder .*file does not exist"):
-        check_writable(tmp_path / "file" / "x")
 
 
 def test_a_folder_without_permission_is_found_early(tmp_path, monkeypatch):

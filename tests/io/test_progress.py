@@ -88,20 +88,6 @@ def test_a_bar_is_drawn_only_for_slow_work(slow: bool) -> None:
 
 
 @terminals_only
-def test_work_goes_on_without_a_bar_where_rich_is_missing() -> None:
-    script = """
-import sys
-sys.modules["rich.console"] = None
-from attngeo.io import progress
-progress.PATIENCE = 0.0
-with progress.ProgressBar("model") as bar:
-    bar._timer.join()
-    bar.say("a line")
-"""
-    assert printed_on_terminal(script) == "a line\r\n"
-
-
-@terminals_only
 def test_counts_beside_a_bar() -> None:
     printed = printed_on_terminal(WORK.format(patience=0.0, slow=True, end='bar.step(2, 3, "1 failed")'))
     assert "67%" in printed and "2 of 3, 1 failed" in printed
@@ -122,18 +108,13 @@ def test_a_notebook_shows_one_bar_that_is_updated_in_place() -> None:
     assert shown.data["text/html"] == '<progress value="3" max="3"></progress> &lt;model&gt;: 3 of 3'
 
 
-def test_the_bar_of_work_that_failed_stays_where_it_was() -> None:
-    shown, error = shown_in_notebook(WORK.format(patience=0.0, slow=True, end="1 / 0"))
-    assert shown.data["text/plain"].startswith("<model>: 2 of 3, ") and error.ename == "ZeroDivisionError"
-
-
 def test_no_bar_is_drawn_without_a_terminal_nor_ipython_imported() -> None:
     script = WORK.format(patience=0.0, slow=False, end=SAY) + "import sys; assert 'IPython' not in sys.modules"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "a line\n")
 
 
-@pytest.mark.parametrize("rank", ["0", "", "1"])
+@pytest.mark.parametrize("rank", ["", "1"])
 def test_a_log_gets_one_line_per_minute_from_the_main_process(rank: str) -> None:
     done = subprocess.run([sys.executable, "-c", LOG], capture_output=True, text=True, env={**os.environ, "RANK": rank})
     assert done.returncode == 0, done.stderr
@@ -159,6 +140,5 @@ def test_warnings_and_log_messages_are_said_in_one_line_each() -> None:
     said: list[str] = []
     with messages_to(said.append):
         warnings.warn("layer 3\n has no queries", UserWarning, stacklevel=1)
-        warnings.warn("unclosed file <_io.BufferedWriter>", ResourceWarning, stacklevel=1)  # of an interrupt
         logging.getLogger("attngeo").info("a folder\n was made")
     assert said == ["warning: layer 3 has no queries", "a folder was made"]

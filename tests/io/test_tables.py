@@ -31,35 +31,7 @@ def test_damaged_data_is_refused_before_it_is_decoded(tmp_path: Path, monkeypatc
             read_parquet(path)
 
 
-def test_a_damaged_byte_of_the_metadata_is_noticed(tmp_path: Path) -> None:
-    """It holds the names of the columns: one that is misspelled is a column that the reader does not know."""
-    path = tmp_path / "table.parquet"
-    whole = parquet_bytes(FRAME, {"notes": "[]"})
-    begin = len(whole) - 8 - int.from_bytes(whole[-8:-4], "little")
-    silent = []
-    for at in range(begin, len(whole), 3):
-        path.write_bytes(whole[:at] + bytes([whole[at] ^ 1 << at % 3]) + whole[at + 1 :])
-        try:
-            frame, _ = read_parquet(path)
-        except ValueError:
-            continue
-        if not frame.equals(FRAME):
-            silent.append(at)
-    assert not silent
-
-
-@pytest.mark.parametrize("data", [b"", b"PAR1", b"PAR1" * 5, b"words that are no table"])
-def test_other_files_are_refused(tmp_path: Path, data: bytes) -> None:
-    (tmp_path / "table.parquet").write_bytes(data)
+def test_another_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "table.parquet").write_bytes(b"words that are no table")
     with pytest.raises(ValueError, match="not a Parquet file, or a damaged one"):
-        read_parquet(tmp_path / "table.parquet")
-
-
-def test_a_panic_of_polars_is_a_value_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def panic(_: object) -> None:
-        raise pl.exceptions.PanicException("assertion failed: offset + length <= self.length")
-
-    (tmp_path / "table.parquet").write_bytes(parquet_bytes(FRAME, {}))
-    monkeypatch.setattr(pl, "read_parquet", panic)
-    with pytest.raises(ValueError, match="damaged one"):
         read_parquet(tmp_path / "table.parquet")

@@ -7,8 +7,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, closing
+from collections.abc import Iterator
+from contextlib import closing
 
 import numpy as np
 import pytest
@@ -16,7 +16,7 @@ import scipy.linalg  # noqa: F401  # loads a BLAS of its own
 import threadpoolctl
 
 from attngeo.io import threads
-from attngeo.io.threads import WORTH_A_THREAD, each, prefetch, shared_cores, single_threaded_blas, spans, together
+from attngeo.io.threads import WORTH_A_THREAD, each, prefetch, shared_cores, spans, together
 
 LARGE = 100 * WORTH_A_THREAD  # multiply-adds of work that is worth many threads
 
@@ -35,8 +35,8 @@ def four_cores(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 # ---- spread
 
 
-@pytest.mark.parametrize("workers", [1, 2, 5])
-@pytest.mark.parametrize(("total", "parts"), [(0, None), (1, None), (7, None), (100, 16), (3, 16)])
+@pytest.mark.parametrize("workers", [1, 5])
+@pytest.mark.parametrize(("total", "parts"), [(0, None), (100, None), (3, 16)])
 def test_every_element_is_visited_once(
     monkeypatch: pytest.MonkeyPatch, workers: int, total: int, parts: int | None
 ) -> None:
@@ -72,9 +72,7 @@ def test_after_an_error_no_span_is_begun_and_none_is_left_unfinished(
     assert len(begun) == 2  # and no thread has begun another
 
 
-@pytest.mark.parametrize(
-    ("asked", "count"), [("1", 1), (" 1 ,4", 1), ("0", 1), ("²", None), ("many", None), ("", None)]
-)
+@pytest.mark.parametrize(("asked", "count"), [("1", 1), ("", None)])
 def test_thread_count_follows_omp_num_threads(monkeypatch: pytest.MonkeyPatch, asked: str, count: int | None) -> None:
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     cores = threads.thread_count()
@@ -105,27 +103,23 @@ def test_blas_has_one_thread_inside_the_context_and_its_own_number_after_it() ->
             assert blas_threads() == {1}
         assert blas_threads() == {1} and len(spans(1000, LARGE)) == 8
     assert blas_threads() == {4}
-    with pytest.raises(KeyError), shared_cores():
-        raise KeyError
-    assert blas_threads() == {4}
 
 
 @pytest.mark.usefixtures("four_cores")
-@pytest.mark.parametrize("limit", [shared_cores, single_threaded_blas])
-def test_contexts_of_several_threads_may_overlap(limit: Callable[[], AbstractContextManager[object]]) -> None:
+def test_contexts_of_several_threads_may_overlap() -> None:
     # The first thread leaves while the second is inside, so that the limit is lifted by another thread than set it.
     first_inside, second_inside, first_left = threading.Event(), threading.Event(), threading.Event()
     inside: list[set[int]] = []
 
     def first() -> None:
-        with limit():
+        with shared_cores():
             first_inside.set()
             assert second_inside.wait(10)
         first_left.set()
 
     def second() -> None:
         assert first_inside.wait(10)
-        with limit():
+        with shared_cores():
             second_inside.set()
             assert first_left.wait(10)
             inside.append(blas_threads())
@@ -161,7 +155,7 @@ def test_small_work_stays_in_the_calling_thread() -> None:
 
 
 @pytest.mark.usefixtures("four_cores")
-@pytest.mark.parametrize("length", [1, 2, 7, 8, 1000])
+@pytest.mark.parametrize("length", [1, 7, 1000])
 def test_spans_cover_the_axis_once(length: int) -> None:
     with shared_cores():
         slices = spans(length, LARGE)
@@ -204,16 +198,6 @@ def test_jobs_run_together_and_an_idle_thread_helps_the_job_that_divides_its_wor
             together([failing, failing, list], LARGE)
 
 
-@pytest.mark.usefixtures("four_cores")
-def test_jobs_that_all_divide_their_work_end() -> None:
-    def job(start: int) -> list[int]:
-        return [sum(each(lambda i: i, range(start, start + n), LARGE)) for n in range(2, 30)]
-
-    with shared_cores():
-        found = together([lambda start=start: job(start) for start in range(9)], LARGE)
-    assert found == [[sum(range(start, start + n)) for n in range(2, 30)] for start in range(9)]
-
-
 # ---- prefetch
 
 
@@ -245,22 +229,17 @@ def test_prefetch_raises_an_error_after_the_items_before_it() -> None:
         next(stream)
 
 
-@pytest.mark.parametrize("taken", [1, 3])
-def test_a_fetch_that_waits_is_ended_where_the_consumer_stops_early(taken: int) -> None:
+def test_a_fetch_that_waits_is_ended_where_the_consumer_stops_early() -> None:
     waiting = threading.Event()
 
     def items() -> Iterator[int]:
-        yield from range(3)
-        waiting.wait(60 if taken < 3 else 0)
+        yield 0
+        waiting.wait(60)
 
     before = threading.active_count()
     with closing(prefetch(items(), stop=waiting.set)) as upcoming:
-        for _ in range(taken):
-            next(upcoming)
-        if taken == 3:
-            assert list(upcoming) == []
-    assert waiting.is_set() == (taken < 3)  # an iterable that has ended is not stopped
-    assert threading.active_count() == before
+        next(upcoming)
+    assert waiting.is_set() and threading.active_count() == before
 
 
 def test_an_interrupt_ends_the_wait_for_an_item() -> None:

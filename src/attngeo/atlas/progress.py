@@ -126,7 +126,7 @@ def running_calls(root: Path) -> list[RunningCall]:
     for path in sorted((root / RUNNING).glob("*.json")):
         try:
             call = from_plain(RunningCall, load_json(path, KIND))
-        except AttngeoError:  # removed, or damaged
+        except Exception:  # removed, or damaged
             call = None
         if call is not None and call.alive:
             calls.append(call)

@@ -7,10 +7,8 @@ to stderr.
 from __future__ import annotations
 
 import io
-import os
 import signal
 import sys
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
@@ -141,21 +139,13 @@ app = typer.Typer(
 
 
 def main() -> None:
-    """Run the command line; the entry point of `attngeo` and of `python -m attngeo`."""
-    _open_closed_streams()
+    """Run the command line; `attngeo.__main__` also ends it where Ctrl-C comes."""
     _clean_up_when_ended()
-    sys.unraisablehook = _interrupt_again
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # a notebook's stream prints every character anyway
             # A name in any script can be printed, even if the terminal cannot show it.
             stream.reconfigure(errors="backslashreplace")
-    try:
-        app(prog_name="attngeo")
-    except KeyboardInterrupt:
-        sys.exit(130)
-    except OSError as error:  # of a help text; commands report their own errors
-        typer.echo(f"attngeo: error: standard output: cannot be written ({error.strerror})", err=True)
-        sys.exit(2)
+    app(prog_name="attngeo")
 
 
 def _clean_up_when_ended() -> None:
@@ -169,24 +159,6 @@ def _clean_up_when_ended() -> None:
         number = getattr(signal, name, None)  # Windows has no SIGHUP
         if number is not None and signal.getsignal(number) is signal.SIG_DFL:  # `nohup` ignores it
             signal.signal(number, end)
-
-
-def _interrupt_again(unraisable: Any) -> None:
-    """Repeat a Ctrl-C that came while an object was deleted: Python prints such an error and goes on."""
-    if issubclass(unraisable.exc_type, KeyboardInterrupt):
-        # A moment later, from a thread: here the error would be lost once more.
-        threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGINT)).start()
-    else:
-        sys.__unraisablehook__(unraisable)
-
-
-def _open_closed_streams() -> None:
-    """Let a standard stream that the caller has closed lead nowhere, as services and schedulers start programs."""
-    for number, name in enumerate(("stdin", "stdout", "stderr")):
-        if getattr(sys, name) is None:
-            # The lowest number that is free is that of the stream, so that no other file is opened under it.
-            file = os.open(os.devnull, os.O_RDWR)
-            setattr(sys, name, open(file, "w" if number else "r", encoding="utf-8"))  # noqa: SIM115
 
 
 @app.callback(invoke_without_command=True)

@@ -321,8 +321,7 @@ def terminal_of(out: Path | None = None) -> Terminal:
     width = min(shutil.get_terminal_size().columns, WIDTH)
     if os.environ.get("TERM", "dumb") == "dumb":
         return Terminal(width)
-    bars = (sys.stdout.encoding or "").lower().startswith("utf")  # other encodings lack the blocks that bars consist of
-    return Terminal(width, bars, colours=not os.environ.get("NO_COLOR"))
+    return Terminal(width, bars=True, colours=not os.environ.get("NO_COLOR"))
 
 
 def output_format(form: str | None, out: Path | None) -> str:

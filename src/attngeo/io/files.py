@@ -19,7 +19,6 @@ from __future__ import annotations
 import os
 import secrets
 import shutil
-import stat
 import sys
 import time
 from collections.abc import Iterator
@@ -130,21 +129,13 @@ def check_new_folder(path: Path) -> None:
 def _check_parent(path: Path, parent: Path) -> None:
     if not parent.is_dir():
         raise AttngeoError(f"{path}: the folder {parent} does not exist")
-    if path.is_symlink():
-        parent = Path(os.path.realpath(path)).parent  # the folder that is written to
-        if not parent.is_dir():
-            raise AttngeoError(f"{path}: is a link into the folder {parent}, which does not exist")
     if not os.access(parent, os.W_OK):
         raise AttngeoError(f"{path}: the folder {parent} cannot be written to")
 
 
 def _is_special(path: Path) -> bool:
     """Tell whether `path` is a device, a pipe or a socket, such as /dev/null: it must not be replaced by a file."""
-    try:
-        mode = os.stat(path).st_mode
-    except (OSError, ValueError):  # does not exist, or cannot: opening it will say why
-        return False
-    return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
+    return path.exists() and not path.is_file() and not path.is_dir()
 
 
 def _temporary(target: Path) -> Path:
@@ -209,11 +200,8 @@ def cache_file(path: Path) -> Iterator[IO[bytes]]:
 def read_text(path: Path) -> str:
     """Return the text in a UTF-8 file, without a byte order mark; InputError in one line where it is none."""
     try:
-        text = path.read_text("utf-8-sig")
+        return path.read_text("utf-8-sig")
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror})") from None
     except UnicodeDecodeError:
         raise InputError(f"{path}: not UTF-8 text") from None
-    if "\0" in text:
-        raise InputError(f"{path}: contains a zero byte; expected UTF-8 text, found binary data")
-    return text

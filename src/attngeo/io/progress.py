@@ -100,10 +100,7 @@ class ProgressBar:
 
     def _show(self) -> None:
         """Draw the bar; called by the timer, in a thread of its own."""
-        try:
-            bar = _NotebookBar(self._label, self._began) if _in_notebook() else _TerminalBar(self._label)
-        except ImportError:  # training needs no rich: work goes on without a bar
-            return
+        bar = _NotebookBar(self._label, self._began) if _in_notebook() else _TerminalBar(self._label)
         with self._lock:
             if self._closed:  # the work ended while rich was being imported
                 return
@@ -115,7 +112,6 @@ class _TerminalBar:
     """A bar, drawn by rich, that vanishes when the work is done, so that only its results are left on the terminal."""
 
     def __init__(self, label: str) -> None:
-        """Prepare the bar; ImportError where rich, which training does not need, is not installed."""
         from rich.console import Console
         from rich.markup import escape as escaped
         from rich.progress import Progress, TextColumn

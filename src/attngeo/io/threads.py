@@ -36,7 +36,7 @@ WORTH_SPREADING = 2e6  # operations below which `spread` uses one thread
 
 def thread_count() -> int:
     """Return the number of threads this process may use: OMP_NUM_THREADS where set, else its cores."""
-    asked = os.environ.get("OMP_NUM_THREADS", "").split(",")[0].strip()
+    asked = os.environ.get("OMP_NUM_THREADS", "")
     cores = core_count()
     return max(1, min(int(asked), cores)) if asked.isdecimal() else cores
 

@@ -10,7 +10,7 @@ import pytest
 
 import attngeo
 from attngeo.applications.compare import ModelComparison, compare, compare_all
-from attngeo.errors import AttngeoError, InputError, SourceError
+from attngeo.errors import AttngeoError, InputError
 from attngeo.show.comparison import model_map_report, model_map_section
 from tests.applications.compare.llama_pairs import (
     HEADS,
@@ -62,18 +62,6 @@ def test_a_fine_tune_is_related_and_a_stranger_is_not(fine_tuned, base, folder):
     stranger = compare(base, save_model(folder / "stranger", random_model(9))).related
     assert stranger.p_value > 0.01 and "no sign of a common origin" in stranger.verdict
     assert stranger.cosine < 0.2
-
-
-@pytest.mark.parametrize(("query", "key"), [(2**-12, 1), (1e-30, 1e-30), (1e30, 1e11)])
-def test_cosines_do_not_depend_on_the_scale_of_the_forms(base, folder, query, key):
-    scales = {"q_proj": query, "k_proj": key}
-    scaled = {
-        name: w * np.float32(next((scale for side, scale in scales.items() if side in name), 1))
-        for name, w in random_model(0).items()
-    }
-    comparison = compare(base, save_model(folder / f"times-{query}", scaled))
-    assert (comparison.related.cosine, comparison.related.statistic) == pytest.approx((1, 1), abs=1e-6)
-    assert comparison.changes["cosine"].to_list() == pytest.approx([1] * comparison.changes.height, abs=1e-6)
 
 
 def test_permuted_heads_are_matched(base, folder):
@@ -158,27 +146,17 @@ def test_fixed_positions_have_no_verdict(folder, base):
     assert "fixed sinusoidal positions" in compare(base, pinned).related.verdict
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"draws": 10}, "draws is 10, expected at least 99"),
-        ({"draws": float("nan")}, "draws is nan, expected a whole number"),
-        ({"seed": -1}, "seed is -1, expected a whole number from 0 on"),
-    ],
-)
-def test_bad_options_are_refused(base, options, message):
-    for call in (lambda: compare(base, base, **options), lambda: compare_all([base, base], **options)):
-        with pytest.raises(InputError, match=message):
+def test_too_few_draws_or_models_are_refused(base):
+    for call in (lambda: compare(base, base, draws=10), lambda: compare_all([base, base], draws=10)):
+        with pytest.raises(InputError, match="draws is 10, expected at least 99"):
             call()
+    with pytest.raises(InputError, match="1 model, expected at least two"):
+        compare_all([base])
 
 
 def test_models_that_cannot_be_compared_are_refused(base, folder):
     with pytest.raises(InputError, match="have the widths 48 and 64: forms of different width have no cosine"):
         compare(base, save_model(folder / "wide", random_model(0, width=64)))
-    broken = random_model(0)
-    broken["model.layers.2.self_attn.k_proj.weight"][3, 5] = np.nan
-    with pytest.raises(SourceError, match="k_proj"):
-        compare(base, save_model(folder / "nan", broken))
     weights = {key: value for key, value in random_model(0).items() if "embed" not in key}
     with pytest.raises(InputError, match="no token embedding of width 48"):
         compare(weights, weights, num_heads=HEADS, align=True)
@@ -188,9 +166,8 @@ def test_a_comparison_saves_and_loads(fine_tuned, tmp_path):
     path = tmp_path / "comparison.parquet"
     fine_tuned.save(path)
     assert ModelComparison.load(path) == fine_tuned
-    for other in ({"a": "another"}, {"notes": ("a note",)}, {"changes": fine_tuned.changes[1:]}):
+    for other in ({"a": "another"}, {"changes": fine_tuned.changes[1:]}):
         assert replace(fine_tuned, **other) != fine_tuned
-    assert fine_tuned != compare(*[random_model(0)] * 2, num_heads=HEADS)
     with pytest.raises(InputError, match=r"saved as \.parquet"):
         fine_tuned.save(tmp_path / "comparison.json")
     (tmp_path / "cut.parquet").write_bytes(path.read_bytes()[:100])

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 import polars as pl
 import pytest
@@ -19,14 +15,11 @@ from attngeo.errors import SourceError
 from tests.applications.compare.llama_pairs import (
     GROUPS,
     HEADS,
-    LAYERS,
     SIZE,
     dense_heads,
     random_model,
     save_model,
-    tuned,
 )
-from tests.weights.sources.hub_server import HubServer, Repo
 
 
 def test_a_merged_adapter_changes_the_layers_it_was_trained_in(tmp_path: Path) -> None:
@@ -117,44 +110,3 @@ def test_a_quantised_gguf_copy(tmp_path: Path, kind: str, largest: float) -> Non
     assert heads.height == 2 * HEADS and (heads["match"] == heads["head"]).all()
     assert heads["change"].min() > 0 and heads["change"].max() < largest
     assert found.related.p_value == 0.001 and found.related.cosine > 0.95
-
-
-@pytest.mark.parametrize("scale", ["weight_scale_inv", "weight_scale", "scale_weight", "qscale_weight", "scale"])
-def test_a_copy_in_fp8(tmp_path: Path, scale: str) -> None:
-    """Each library names the scale in its own way; the change is that of the rounding, not that of the scale."""
-    tensors = random_model(0, width=64, layers=1)
-    stored = dict(tensors)
-    for side in "qk":
-        name = f"model.layers.0.self_attn.{side}_proj"
-        unit = np.float32(np.abs(tensors[f"{name}.weight"]).max() / 448)
-        stored[f"{name}.weight"] = (tensors[f"{name}.weight"] / unit).astype(ml_dtypes.float8_e4m3fn)
-        stored[f"{name}.{scale}"] = unit
-    found = compare(save_model(tmp_path / "base", tensors), save_model(tmp_path / "copy", stored), draws=99)
-    assert found.changes["change"].min() > 0 and found.changes["change"].max() < 0.05
-
-
-def test_models_on_the_hub_are_read_by_byte_ranges(tmp_path: Path) -> None:
-    base, copy = random_model(0), tuned(random_model(0), 0.1)
-    for tensors in (base, copy):  # a vocabulary that nobody wants to download
-        tensors["model.embed_tokens.weight"] = np.zeros((100_000, 48), np.float32)
-    folders = {name: save_model(tmp_path / name, tensors) for name, tensors in (("base", base), ("tuned", copy))}
-    repos = {f"org/{name}": Repo(_files(folder)) for name, folder in folders.items()}
-    size = (folders["base"] / "model.safetensors").stat().st_size
-    with HubServer(repos) as hub:
-        environment = {key: value for key, value in os.environ.items() if not key.startswith(("HF_", "ATTNGEO_"))}
-        environment |= {"HF_ENDPOINT": hub.url, "HF_HOME": str(tmp_path / "hf"), "HF_HUB_DISABLE_XET": "1"}
-        environment |= {"ATTNGEO_CACHE": str(tmp_path / "cache")}
-        out = tmp_path / "changes.csv"
-        command = [sys.executable, "-m", "attngeo", "compare", "org/base", "org/tuned", "--draws", "99"]
-        done = subprocess.run([*command, "--out", out], env=environment, capture_output=True, text=True, timeout=120)
-        assert done.returncode == 0, done.stderr
-        assert hub.ranges() and hub.sent(".safetensors") < 0.1 * 2 * size
-    assert done.stdout.splitlines()[0] == "org/base compared with org/tuned"
-    expected = compare(folders["base"], folders["tuned"], draws=99).changes
-    found = pl.read_csv(out)
-    assert found.height == LAYERS * (HEADS + 1)
-    np.testing.assert_allclose(found["change"], expected["change"], rtol=1e-12)
-
-
-def _files(folder: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in folder.iterdir()}

@@ -9,10 +9,8 @@ import pytest
 
 from attngeo.applications.compare.distance import (
     HeadGeometry,
-    exchange_heads,
     fused_gromov_wasserstein,
     network_distance,
-    profile_difference,
 )
 
 pytest.importorskip("ot")
@@ -84,13 +82,6 @@ def test_the_p_value_of_unrelated_networks_is_uniform(networks):
         assert abs(share - level) < 3 * (level * (1 - level) / len(found)) ** 0.5
 
 
-def test_profiles_of_different_depth_are_compared_over_relative_depth():
-    line = np.linspace(0, 1, 4)
-    assert profile_difference(line, np.linspace(0, 1, 13)) == pytest.approx(0, abs=1e-9)
-    assert profile_difference(line, 1 + np.linspace(0, 1, 7)) == pytest.approx(1)
-    assert profile_difference(np.array([2.0]), np.array([3.0, 3.0])) == pytest.approx(1)
-
-
 @pytest.mark.parametrize("seed", range(3))
 def test_heads_of_two_runs_are_no_further_apart_than_in_their_own_order(seed):
     """Heads of one layer have one depth, so that depths alone cannot pair the heads of a model with their own."""
@@ -121,30 +112,3 @@ def test_the_distance_is_smaller_than_from_many_random_starts():
         many = [ot.gromov.fused_gromov_wasserstein2(cost, *affinities, p, q, G0=one, **options) for one in starts]
         ratios.append(fused_gromov_wasserstein(*affinities, *depths) / min(many) ** 0.5)
     assert np.mean(ratios) < 1.0
-
-
-@pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize("sizes", [(7, 7), (8, 5)])
-def test_heads_are_exchanged_until_no_exchange_lowers_the_value(sizes, seed):
-    ot = pytest.importorskip("ot")
-    rng = np.random.default_rng(seed)
-    positions = [rng.normal(size=(n, 2)) for n in sizes]
-    first, second = (np.exp(-np.linalg.norm(x[:, None] - x, axis=2)) for x in positions)
-    depths = np.square(rng.random(sizes[0])[:, None] - rng.random(sizes[1]))
-
-    def value(coupling):
-        differences = np.square(first[:, None, :, None] - second[None, :, None, :])
-        affinities = np.einsum("ij,kl,ijkl->", coupling, coupling, differences)
-        return 0.5 * np.sum(coupling * depths) + 0.5 * affinities
-
-    start = ot.emd(*(np.full(n, 1 / n) for n in sizes), rng.random(sizes))
-    found = exchange_heads(start, first, second, depths)
-    np.testing.assert_allclose(found.sum(0), 1 / sizes[1])
-    np.testing.assert_allclose(found.sum(1), 1 / sizes[0])
-    swapped = []
-    for r in range(sizes[1]):
-        for s in range(r):
-            columns = np.arange(sizes[1])
-            columns[[r, s]] = columns[[s, r]]
-            swapped.append(value(found[:, columns]))
-    assert value(found) < value(start) and min(swapped) >= value(found) - 1e-12

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +26,6 @@ from attngeo.applications.compare.distance import (
     HeadGeometry,
     fused_gromov_wasserstein,
     network_distance,
-    prepare_inputs,
     with_profiles,
 )
 from attngeo.applications.compare.relation import (
@@ -49,6 +47,7 @@ from attngeo.io.names import first_names
 from attngeo.io.progress import Progress, accepts_progress_bar
 from attngeo.io.tables import table_of
 from attngeo.io.threads import each, shared_cores
+from attngeo.organization.check_input import check_inputs
 from attngeo.weights.layout.facts import family
 from attngeo.weights.layout.layers import Layers, open_layers
 from attngeo.weights.scoring.score_table import Row, form_label, null_if_nan
@@ -71,7 +70,7 @@ def compare(
     draws: int = DRAWS,
     seed: int = 0,
     truncate: bool = False,
-    stack: str | Collection[str] | None = None,
+    stack: str | None = None,
     num_heads: int | None = None,
     unproven: bool = False,
     progress: Progress | bool | None = None,
@@ -88,7 +87,7 @@ def compare(
     draws:     random permutations of the basis, at least 99; with `align`, tokens are shuffled 99 times instead
     seed:      of the reduced shape and of the null
     truncate:  shorten inputs that are longer than the window of a model instead of raising an error
-    stack:     only these stacks; one of them where there are inputs
+    stack:     only this stack
     num_heads: the number of heads, where no transformers config states it
     unproven:  accept a layout that has never been checked against a live model of its type
     progress:  called with (layers compared, all layers); True draws a progress bar
@@ -101,14 +100,15 @@ def compare(
     options: dict[str, Any] = {"stack": stack, "num_heads": num_heads, "unproven": unproven}
     weights = weights_of(a), weights_of(b)
     with open_layers(weights[0], **options) as layers_a, open_layers(weights[1], **options) as layers_b:
-        one = None if inputs is None else prepare_inputs((a, b), inputs, stack=stack, truncate=truncate)
+        if inputs is not None:
+            check_inputs((a, b), inputs, stack=stack, truncate=truncate)
         call = progress if callable(progress) else None
         comparison = compare_layers(
             layers_a, layers_b, has_inputs=inputs is not None, align=align, draws=draws, seed=seed, progress=call
         )
     if inputs is None:
         return comparison
-    geometries = [HeadGeometry.captured(ref, inputs, stack=one, truncate=truncate) for ref in (a, b)]
+    geometries = [HeadGeometry.captured(ref, inputs, stack=stack, truncate=truncate) for ref in (a, b)]
     distance = network_distance(*geometries, seed=seed)
     return replace(comparison, distance=with_profiles(distance, *weights, **options))
 
@@ -122,7 +122,7 @@ def compare_all(
     draws: int = DRAWS,
     seed: int = 0,
     truncate: bool = False,
-    stack: str | Collection[str] | None = None,
+    stack: str | None = None,
     num_heads: int | None = None,
     unproven: bool = False,
     progress: Progress | bool | None = None,
@@ -137,8 +137,6 @@ def compare_all(
     >>> [round(pair.distance, 2) for pair in found.pairs]
     [0.98, 0.0, 0.98]
     """
-    if isinstance(models, str | os.PathLike | Mapping):
-        raise InputError(f"models: a {type(models).__name__}, expected a list of at least two models")
     models = list(models)
     if len(models) < 2:
         raise InputError(f"{len(models)} model, expected at least two to compare")
@@ -146,8 +144,8 @@ def compare_all(
     options: dict[str, Any] = {"stack": stack, "num_heads": num_heads, "unproven": unproven}
     geometries = None
     if inputs is not None:
-        one = prepare_inputs(models, inputs, stack=stack, truncate=truncate)
-        geometries = [HeadGeometry.captured(ref, inputs, stack=one, truncate=truncate) for ref in models]
+        check_inputs(models, inputs, stack=stack, truncate=truncate)
+        geometries = [HeadGeometry.captured(ref, inputs, stack=stack, truncate=truncate) for ref in models]
         geometries = [geometry.subset(HEADS, seed) for geometry in geometries]
     numbered = [(i, j) for i in range(len(models)) for j in range(i + 1, len(models))]
     names: dict[int, str] = {}

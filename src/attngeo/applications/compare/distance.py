@@ -14,7 +14,7 @@ depends on neither the order in which the two are given nor that of their heads:
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -22,7 +22,7 @@ import numpy as np
 
 from attngeo.applications.compare.relation import drawn, p_text, p_value
 from attngeo.arrays import Floats
-from attngeo.errors import AttngeoError, InputError
+from attngeo.errors import AttngeoError
 from attngeo.organization.capture import capture, check_inputs
 from attngeo.organization.organize import organize
 from attngeo.organization.tensor import NetworkTensor
@@ -77,18 +77,6 @@ def _depths(labels: Sequence[str]) -> Floats:
     """Return the relative depth of heads labelled "L3H7"."""
     layers = np.array([int(label[1:].partition("H")[0]) for label in labels])
     return np.asarray((layers + 0.5) / (layers.max() + 1))
-
-
-def prepare_inputs(
-    models: Sequence[Any], inputs: Any, *, stack: str | Collection[str] | None, truncate: bool
-) -> str | None:
-    """Return the stack to capture; InputError where the inputs do not suit all models or several stacks are given."""
-    if stack is not None and not isinstance(stack, str):
-        if len(stack) != 1:
-            raise InputError(f"stack: {len(stack)} stacks, expected one where inputs are given")
-        (stack,) = stack
-    check_inputs(models, inputs, stack=stack, truncate=truncate)
-    return stack
 
 
 @dataclass(frozen=True)
