@@ -47,7 +47,7 @@ from attngeo.io.names import first_names
 from attngeo.io.progress import Progress, accepts_progress_bar
 from attngeo.io.tables import table_of
 from attngeo.io.threads import each, shared_cores
-from attngeo.organization.check_input import check_inputs
+from attngeo.organization.capture import check_inputs
 from attngeo.weights.layout.facts import family
 from attngeo.weights.layout.layers import Layers, open_layers
 from attngeo.weights.scoring.score_table import Row, form_label, null_if_nan

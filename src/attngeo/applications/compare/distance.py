@@ -23,7 +23,7 @@ import numpy as np
 from attngeo.applications.compare.relation import drawn, p_text, p_value
 from attngeo.arrays import Floats
 from attngeo.errors import AttngeoError
-from attngeo.organization.capture import capture, check_inputs
+from attngeo.organization.capture import capture
 from attngeo.organization.organize import organize
 from attngeo.organization.tensor import NetworkTensor
 from attngeo.weights.scoring.score import score
