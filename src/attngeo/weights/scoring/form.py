@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from attngeo.arguments import finite_number
 from attngeo.arrays import AnyFloats, ArrayInput, Floats, to_numpy
 from attngeo.errors import InputError
 from attngeo.io.threads import shared_cores
@@ -92,7 +91,7 @@ class Form:
         if offset is None:
             return float(self._scores.symmetry[0])
         query, key = self._relative_factors()
-        offsets = np.array([finite_number(offset, "offset")])
+        offsets = np.array([offset], np.float64)
         return float(symmetry_at(query, key, self._rotary("symmetry at an offset"), offsets)[0])
 
     def rope_symmetry(self) -> float:
@@ -119,18 +118,18 @@ class Form:
         average = rotary_average(*self._relative_factors(), self._rotary("rope_directionality"))
         if not average.rows.any():
             return math.nan
-        return float(directionality(average.rows, average.columns, finite_number(gamma, "gamma")))
+        return float(directionality(average.rows, average.columns, gamma))
 
     def at(self, offset: float) -> Form:
         """Return M_Δ = W_q R_Δ W_kᵀ for an offset Δ = key position − query position, as a form without rotation."""
-        return Form(*factors_at(*self._double_factors(), self._rotary("at"), finite_number(offset, "offset")))
+        return Form(*factors_at(*self._double_factors(), self._rotary("at"), offset))
 
     def directionality(self, gamma: float = GAMMA) -> float:
         """Return d = (R − C)/(R + C) ∈ [−1, 1], with R and C the excess of row and column norms over mean + γ·std.
 
         Negative where columns (the context side) dominate, 0 where no norm exceeds its threshold, NaN where M = 0.
         """
-        if finite_number(gamma, "gamma") == GAMMA or math.isnan(self._scores.directionality[0]):
+        if gamma == GAMMA or math.isnan(self._scores.directionality[0]):
             return float(self._scores.directionality[0])
         return float(directionality(self.row_norms(), self.column_norms(), gamma))
 
@@ -224,14 +223,9 @@ class Form:
 
 def _checked_factor(name: str, factor: ArrayInput) -> AnyFloats:
     """Return a factor as a finite float32 or float64 matrix, or raise InputError."""
-    try:
-        array = np.asarray(to_numpy(factor))
-    except ValueError:  # rows of different lengths
-        raise InputError(f"Form: {name} is no matrix [d, r], its rows have different lengths") from None
+    array = np.asarray(to_numpy(factor))
     if array.ndim != 2 or 0 in array.shape:
         raise InputError(f"Form: {name} has shape {list(array.shape)}, expected a non-empty matrix [d, r]")
-    if np.iscomplexobj(array):
-        raise InputError(f"Form: {name} has dtype {array.dtype}, expected real numbers")
     if array.dtype not in (np.float32, np.float64):
         narrow = array.dtype.itemsize <= 2 and array.dtype.kind not in "iub"  # float16 and bfloat16 fit in float32
         array = array.astype(np.float32 if narrow else np.float64)
