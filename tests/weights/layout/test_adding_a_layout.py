@@ -96,7 +96,7 @@ def test_the_symmetric_initialisation_writes_the_queries_and_nothing_else() -> N
     model = ToyModel()
     before = model.layers[1]["attn"].vkq.weight.detach().clone()
     model.config = _Config()
-    result = attngeo.symmetric_init_(model, unproven=True)
+    result = attngeo.symmetric_init_(model, scale="kept", unproven=True)
     assert [layer.tensors for layer in result.layers] == [(f"layers.{i}.attn.vkq.weight",) for i in range(2)]
     after = model.layers[1]["attn"].vkq.weight.detach()
     queries = HEADS * SIZE

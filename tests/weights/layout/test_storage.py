@@ -112,7 +112,7 @@ class Holder(torch.nn.Module):
 def test_queries_are_written_and_nothing_else(kind: str) -> None:
     tensors, config, _, key = stored(kind)
     model = Holder(tensors, config)
-    attngeo.symmetric_init_(model, unproven=True)
+    attngeo.symmetric_init_(model, scale="kept", unproven=True)
     after = {name: value.numpy() for name, value in model.state_dict().items()}
     (layer,) = attngeo.attention_layers(open_checkpoint(after, config=config), unproven=True)
     np.testing.assert_array_equal(layer.query.swapaxes(1, 2), key.repeat(H // len(key), 0))

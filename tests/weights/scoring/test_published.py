@@ -93,19 +93,6 @@ def test_percentiles_are_among_models_without_caution_of_the_same_stack_and_moda
     assert frame["population"][0] == f"{len(by_model)} caution-free language decoder models"
 
 
-def test_a_model_as_published_counts_half_in_its_percentile(rows):
-    """Ties count half, so that the median model of a population is at 50."""
-    encoders = [row for row in rows if (row["modality"], row["stack"], row["caution"]) == ("language", "encoder", "")]
-    medians = {
-        name: statistics.median(float(row["symmetry"]) for row in encoders if row["hub_id"] == name)
-        for name in {row["hub_id"] for row in encoders}
-    }
-    middle = sorted(medians.values())[len(medians) // 2]
-    frame = compare_with_published(score_frame("mine", "encoder", [middle], [0.0]), modality="language")
-    expected = statistics.mean((median < middle) + (median == middle) / 2 for median in medians.values())
-    assert frame["model_symmetry_percentile"][0] == pytest.approx(100 * expected)
-
-
 def test_rows_with_a_caution_are_shown_together_with_a_percentile():
     frame = compare_with_published(
         score_frame("EleutherAI/pythia-14m", "decoder", [0.1] * 6, [-0.2] * 6), modality="language"

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
-
-import numpy as np
 import polars as pl
 import pytest
 
@@ -44,27 +41,6 @@ def test_heads_nulls_and_layers_can_be_left_out_and_progress_is_told():
     assert frame.select(empty).null_count().row(0) == (2,) * 5
     whole = attngeo.score(folder).frame.filter(pl.col("head").is_null() & pl.col("layer").is_in([1, 2]))
     assert frame["symmetry"].to_list() == whole["symmetry"].to_list()
-
-
-def test_without_a_head_count_only_layers_are_scored():
-    state = {f"layers.{i}.self_attn.in_proj_weight": np.random.default_rng(i).normal(size=(96, 32)) for i in range(2)}
-    state |= {f"layers.{i}.self_attn.out_proj.weight": np.eye(32) for i in range(2)}
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        table = attngeo.score(state, unproven=True)
-    assert table.frame["head"].null_count() == table.frame.height == 2
-    assert "only layers are scored; set num_heads= (--num-heads)" in table.notes[0]
-    assert (
-        "whether and how this model rotates queries and keys by their positions is not proved, so the columns"
-        in table.notes[1]
-    )
-    assert len(table.notes) == 2 and set(table.frame["rotary"]) == {"not proved"}
-    assert table.frame["symmetry_rope"].null_count() == 2
-    known = attngeo.score(state, unproven=True, num_heads=4)
-    assert known.frame.height == 10
-    assert known.notes == table.notes[1:]
-    layers = known.frame.filter(pl.col("head").is_null())
-    assert layers["symmetry"].to_list() == pytest.approx(table.frame["symmetry"].to_list(), abs=1e-12)
 
 
 def test_a_real_encoder_and_a_real_decoder(minilm, smollm2):

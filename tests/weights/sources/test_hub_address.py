@@ -99,12 +99,3 @@ def test_a_name_without_an_organisation(tmp_path: Path, monkeypatch: pytest.Monk
     (tmp_path / "gpt2" / "model.safetensors").write_bytes(safetensors_bytes({"here": normal(2, 2)}))
     monkeypatch.chdir(tmp_path)
     assert list(open_checkpoint("gpt2").tensors) == ["here"]
-
-
-def test_sentence_transformers_models_on_the_hub(tmp_path: Path) -> None:
-    modules = b'[{"idx": 0, "path": "0_Transformer"}, {"idx": 1, "path": "1_Pooling"}]'
-    files = {f"0_Transformer/{name}": data for name, data in SINGLE.items()}
-    with HubServer({"org/name": Repo({**files, "modules.json": modules, "1_Pooling/config.json": b"{}"})}) as hub:
-        found = Machine(tmp_path, hub.url).open("org/name", *REQUESTS)
-        assert found.error is None and found.config is not None and found.config["num_attention_heads"] == 4
-        assert_same_values(found.tensors)

@@ -42,21 +42,6 @@ def test_transposed_tracked_scalar_and_empty_tensors_are_read() -> None:
             assert values.flags["C_CONTIGUOUS"]
 
 
-def test_a_module_brings_its_config() -> None:
-    transformers = pytest.importorskip("transformers")
-    config = transformers.BertConfig(
-        hidden_size=32, num_attention_heads=4, num_hidden_layers=1, intermediate_size=8, vocab_size=9
-    )
-    model = transformers.BertModel(config)
-    for wrapped in (model, torch.nn.DataParallel(model)):
-        with open_checkpoint(wrapped) as checkpoint:
-            assert checkpoint.ref == "BertModel"
-            assert checkpoint.config is not None and checkpoint.config["num_attention_heads"] == 4
-            weight = model.encoder.layer[0].attention.self.query.weight
-            values = checkpoint.read(ReadRequest("encoder.layer.0.attention.self.query.weight"))
-            np.testing.assert_array_equal(values, weight.detach().numpy())
-
-
 class TinyModule(torch.nn.Module):  # type: ignore[misc, name-defined]
     def __init__(self) -> None:
         super().__init__()

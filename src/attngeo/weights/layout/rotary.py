@@ -108,8 +108,5 @@ class RotaryPairs:
             == (None if other.axes is None else other.axes.tolist())
         )
 
-    def __hash__(self) -> int:
-        return hash((self.pairs.tobytes(), self.frequencies.tobytes(), self.factor, self.window))
-
     def __repr__(self) -> str:
         return f"RotaryPairs({len(self.turning)} pairs, window {self.window})"

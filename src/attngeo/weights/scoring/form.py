@@ -30,7 +30,6 @@ from attngeo.weights.layout.rotary import RotaryPairs
 from attngeo.weights.scoring.engine import Scores, score_precisely
 from attngeo.weights.scoring.formulas import GAMMA, directionality, threshold
 from attngeo.weights.scoring.offsets import factors_at, symmetry_at
-from attngeo.weights.scoring.rotary import rotary_average
 from attngeo.weights.sources.open import CheckpointRef
 
 if TYPE_CHECKING:
@@ -90,7 +89,7 @@ class Form:
         self._check_square("symmetry")
         if offset is None:
             return float(self._scores.symmetry[0])
-        query, key = self._relative_factors()
+        query, key = (w / (np.abs(w).max() or 1.0) for w in self._double_factors())  # no power of them overflows
         offsets = np.array([offset], np.float64)
         return float(symmetry_at(query, key, self._rotary("symmetry at an offset"), offsets)[0])
 
@@ -110,15 +109,13 @@ class Form:
         self._rotary("rope_symmetry")
         return float(self._scores.symmetry_rope[0])
 
-    def rope_directionality(self, gamma: float = GAMMA) -> float:
+    def rope_directionality(self) -> float:
         """Return the directionality of the row and column norms of M_Δ, root mean squares over all offsets.
 
         It is NaN where M = 0.
         """
-        average = rotary_average(*self._relative_factors(), self._rotary("rope_directionality"))
-        if not average.rows.any():
-            return math.nan
-        return float(directionality(average.rows, average.columns, gamma))
+        self._rotary("rope_directionality")
+        return float(self._scores.directionality_rope[0])
 
     def at(self, offset: float) -> Form:
         """Return M_Δ = W_q R_Δ W_kᵀ for an offset Δ = key position − query position, as a form without rotation."""
@@ -202,11 +199,6 @@ class Form:
 
     def _double_factors(self) -> tuple[Floats, Floats]:
         return self.query.astype(np.float64), self.key.astype(np.float64)
-
-    def _relative_factors(self) -> tuple[Floats, Floats]:
-        """Return both factors divided by their largest entry, so that no power of them overflows or underflows."""
-        query, key = (w / (np.abs(w).max() or 1.0) for w in self._double_factors())
-        return query, key
 
     @cached_property
     def _scores(self) -> Scores[AnyFloats]:

@@ -317,9 +317,11 @@ def _pipeline_error(where: str, folders: Sequence[str]) -> SourceError:
     folders: its sub-folders that hold weights
     """
     base, at, revision = where.partition("@")
-    example = f"{base.rstrip('/')}/{folders[0]}{at}{revision}" if folders else ""
-    found = f"name the one to score: {', '.join(folders)} (for example {example})" if folders else "none has weights"
-    return SourceError(f"{where}: is a diffusers pipeline, a folder of several models; {found}")
+    example = f"{base.rstrip('/')}/{(*folders, 'unet')[0]}{at}{revision}"
+    return SourceError(
+        f"{where}: is a diffusers pipeline, a folder of several models; name the one to score: {', '.join(folders)} "
+        f"(for example {example})"
+    )
 
 
 def _transformer_folder(folder: Folder) -> Folder:
