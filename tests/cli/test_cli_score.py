@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -85,13 +84,6 @@ def test_a_parquet_file_loads_as_a_score_table(tmp_path, heads):
     assert attngeo.ScoreTable.load(out) == attngeo.score(encoder, heads=heads, frequencies=False)
     done = call("report", out, "--out", tmp_path / "report.html")
     assert done.returncode == 0, done.stderr
-
-
-def test_a_folder_whose_name_is_not_text_is_one_line(minilm, tmp_path):
-    link = os.path.join(os.fsencode(tmp_path), b"caf\xe9")
-    os.symlink(os.fsencode(minilm), link)
-    line = error_line(run("score", os.fsdecode(link)))
-    assert line.endswith("is not valid UTF-8, expected another name: model= or a link to it")
 
 
 def test_two_models_and_a_figure_of_any_format(tmp_path):

@@ -128,7 +128,9 @@ def _block_size(config: Mapping[str, Any] | None) -> tuple[int, int] | None:
     """Return rows and columns per FP8 scale as the config states them."""
     quantization = (config or {}).get("quantization_config")
     size = quantization.get("weight_block_size") if isinstance(quantization, Mapping) else None
-    return tuple(size) if isinstance(size, list | tuple) else None
+    if isinstance(size, list | tuple) and len(size) == 2 and all(isinstance(n, int) and n > 0 for n in size):
+        return size[0], size[1]
+    return None
 
 
 def _apply_scale(
