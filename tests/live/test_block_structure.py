@@ -17,15 +17,9 @@ from attngeo.weights.layout.layers import open_layers
 
 # Rotary embedding and a norm before the attention, of which nothing is proved for the live names: the language model is
 # a part of another model, the norm has no weights, the norm or the rotation could not be proved, or no model was built.
-BOTH = """
-gemma3 idefics llava llava_onevision mllama paligemma qwen2_audio voxtral
-nanochat olmo beam hunyuan_v1_dense molmo2_text blt longcat_flash vibevoice
-dinov3_vit mlcd_vision_model sam3_vit_model sapiens2 falcon llama gptj codegen
-"""
+BOTH = "gemma3 llava mllama nanochat olmo hunyuan_v1_dense dinov3_vit falcon llama gptj"
 # Rotary embedding with norms behind the attention; other positions.
-NOT_BOTH = (
-    "exaone4 flex_olmo gte jina_embeddings_v3 nomic_bert olmo2 olmo3 roformer bert gpt2 bloom opt mpt t5 bart clip"
-)
+NOT_BOTH = "olmo2 roformer bert gpt2 bloom t5 clip"
 
 
 def kinds(model: Any) -> list[tuple[bool, bool]]:

@@ -203,8 +203,6 @@ def effective_weight(weight: Tensor, adapter: nn.Module | None, name: str) -> Te
     for down, up, scale, magnitude in _low_rank_terms(adapter):
         change = scale * (double_copy(up, name) @ double_copy(down, name))  # [out, rank] @ [rank, in]
         change = change.T if stored_in_out else change
-        if change.shape != value.shape:
-            raise LayoutError(f"{name}: shape {list(value.shape)}, but its adapter adds {list(change.shape)}")
         value = value + change
         if magnitude is not None:  # DoRA: relative to the norms of W + scale·B A, without the adapters before it
             norms = torch.linalg.vector_norm(base + change, dim=0 if stored_in_out else 1, keepdim=True)
@@ -400,8 +398,6 @@ def check_writable(name: str, value: Tensor | None) -> None:
         raise LayoutError(f"{name}: {found}; expected an ordinary float parameter")
     if value.is_meta:
         raise LayoutError(f"{name}: is on the meta device and has no values yet")
-    if value.is_inference():
-        raise LayoutError(f"{name}: was made in inference mode, so it cannot be written")
 
 
 def require_heads(layers: Sequence[LayerParameters], initialisation: str, *, shared_keys: bool = True) -> None:

@@ -128,13 +128,10 @@ def test_copies_pickles_and_a_later_choice_of_attention(kind: str) -> None:
     assert small.config._attn_implementation == "sdpa"
 
 
-@pytest.mark.parametrize("name", ["flash_attention_2", "flash_attention_3", "flex_attention"])
-def test_attention_implementations_that_were_not_compared_are_refused(name: str) -> None:
+def test_attention_implementations_that_were_not_compared_are_refused() -> None:
     t5 = small_model(tiny_model("t5", "sdpa"), removed_heads("t5"))
-    t5.encoder.config._attn_implementation_internal = name
-    with pytest.raises(
-        InputError, match=f"implementation {name}: not supported by a pruned layer with a position bias"
-    ):
+    t5.encoder.config._attn_implementation_internal = "flash_attention_2"
+    with pytest.raises(InputError, match="flash_attention_2: not supported by a pruned layer with a position bias"):
         t5.encoder.block[0].layer[0].SelfAttention(torch.randn(1, 9, 32))
 
 

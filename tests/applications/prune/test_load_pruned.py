@@ -42,7 +42,7 @@ def save(model: Any, folder: Path) -> None:
         model.save_pretrained(folder)
 
 
-@pytest.mark.parametrize("kind", ["albert", "modernbert", "gpt2", "gpt_neox", "llama", "gemma2", "phi3", "t5", "vit"])
+@pytest.mark.parametrize("kind", ["albert", "gpt2", "gpt_neox", "llama", "phi3", "t5", "vit"])
 def test_a_saved_model_is_loaded_and_scored(kind: str, tmp_path: Path) -> None:
     model, small, plan = small_model(kind)
     save(small, tmp_path)
@@ -64,7 +64,7 @@ def test_a_saved_model_is_loaded_and_scored(kind: str, tmp_path: Path) -> None:
         np.testing.assert_allclose(same["directionality"], same["directionality_full"], atol=1e-5)
 
 
-@pytest.mark.parametrize("kind", ["bert", "gpt2", "llama", "t5"])
+@pytest.mark.parametrize("kind", ["gpt2", "t5"])
 def test_bfloat16(kind: str, tmp_path: Path) -> None:
     save(tiny_model(kind).to(torch.bfloat16), tmp_path / "full")
     with quiet_transformers():
@@ -149,9 +149,8 @@ def test_a_monitor_names_heads_as_in_the_full_model(kind: str) -> None:
             assert some[name] == pytest.approx(full[name], rel=1e-4, abs=1e-6)
 
 
-@pytest.mark.parametrize("kind", ["llama"])
-def test_a_folder_that_is_not_pruned_or_damaged(kind: str, tmp_path: Path) -> None:
-    model, small, _ = small_model(kind)
+def test_a_folder_that_is_not_pruned_or_damaged(tmp_path: Path) -> None:
+    model, small, _ = small_model("llama")
     save(model, tmp_path / "full")
     with pytest.raises(InputError, match=r"config\.json has no attngeo_pruned"):
         load_pruned(tmp_path / "full")
@@ -159,15 +158,6 @@ def test_a_folder_that_is_not_pruned_or_damaged(kind: str, tmp_path: Path) -> No
         load_pruned(tmp_path)
     save(small, tmp_path / "small")
     config = tmp_path / "small" / "config.json"
-    text = config.read_text()
-    config.write_text(text.replace('"0": [', '"7": ['))
-    with pytest.raises(InputError, match="disagree about decoder layer"):
-        load_pruned(tmp_path / "small")
-    with pytest.raises(attngeo.AttngeoError):
-        attngeo.score(tmp_path / "small")
-    config.write_text(re.sub(r'"1": \[\s+0,', '"1": [99,', text))
-    with pytest.raises(attngeo.AttngeoError, match="does not describe the heads of decoder layer 1"):
-        load_pruned(tmp_path / "small")
-    config.write_text(text.replace('"head_size": 6', '"head_size": 5'))
+    config.write_text(config.read_text().replace('"head_size": 6', '"head_size": 5'))
     with pytest.raises(attngeo.AttngeoError, match="rows, but the config declares heads that need"):
         attngeo.score(tmp_path / "small")

@@ -132,7 +132,7 @@ def test_missing_parts_of_latent_attention_are_named(tmp_path: Path) -> None:
     transformers.DeepseekV3ForCausalLM(config).save_pretrained(tmp_path)
     tensors, config = load_file(tmp_path / "model.safetensors"), json.loads((tmp_path / "config.json").read_text())
     layer = "model.layers.1.self_attn"
-    for missing in (("q_b_proj.weight",), ("kv_b_proj.weight", "kv_a_proj_with_mqa.weight"), ("q_a_proj.weight",)):
+    for missing in (("q_b_proj.weight",), ("kv_b_proj.weight", "kv_a_proj_with_mqa.weight")):
         kept = {name: tensor for name, tensor in tensors.items() if name not in {f"{layer}.{m}" for m in missing}}
         with pytest.raises(LayoutError, match=f"{layer} lacks {', '.join(missing)}, which"):
             attngeo.score(saved(tmp_path, config, kept), nulls=False)

@@ -27,8 +27,7 @@ def joined(names: tuple[str, str]) -> dict[str, Floats]:
     }
 
 
-@pytest.mark.parametrize("unproven", [False, True])
-def test_a_module_per_head_is_not_taken_for_a_layer(unproven: bool) -> None:
+def test_a_module_per_head_is_not_taken_for_a_layer() -> None:
     per_head = {
         f"blocks.{layer}.attention.heads.{head}.{name}.weight": both[side, head]
         for layer, both in enumerate(weights())
@@ -37,7 +36,7 @@ def test_a_module_per_head_is_not_taken_for_a_layer(unproven: bool) -> None:
     }
     message = "blocks.0.attention.heads.0.query.weight holds the queries of one head .* join the heads of each layer"
     with pytest.raises(LayoutError, match=message):
-        attngeo.score(per_head, num_heads=HEADS, unproven=unproven)
+        attngeo.score(per_head, num_heads=HEADS)
 
 
 def test_the_advice_for_an_unknown_layout_can_be_followed() -> None:

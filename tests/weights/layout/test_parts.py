@@ -21,12 +21,10 @@ GROUPED = {**TEXT, "num_key_value_heads": 2}
 
 # Language models unlike the LLaMA with which LLaVA was proved.
 LANGUAGE_MODELS = {
-    "gemma2": {**GROUPED, "head_dim": 12},  # norms that store gain − 1
-    "gemma3_text": {**GROUPED, "head_dim": 12},  # QK-norms that store gain − 1
+    "gemma3_text": {**GROUPED, "head_dim": 12},  # norms that store gain − 1
     "cohere": {**GROUPED, "use_qk_norm": True},  # LayerNorms, neighbours rotate
     "phi": {**GROUPED, "partial_rotary_factor": 0.5},
     "gpt_neox": {**TEXT, "rotary_pct": 0.5},  # fused storage
-    "gpt2": {"vocab_size": 60, "n_embd": 48, "n_head": 4, "n_layer": 2},
 }
 
 

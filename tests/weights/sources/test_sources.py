@@ -25,7 +25,7 @@ FLOATS = [np.float64, np.float32, np.float16, ml_dtypes.bfloat16, ml_dtypes.floa
 
 
 @pytest.mark.parametrize("dtype", FLOATS, ids=lambda dtype: np.dtype(dtype).name)
-@pytest.mark.parametrize("shape", [(7, 5), (3, 4, 5), (11,), (), (0, 4), (400, 333)], ids=str)
+@pytest.mark.parametrize("shape", [(7, 5), (11,), (), (400, 333)], ids=str)
 def test_every_float_type_and_shape_is_read(tmp_path: Path, dtype: type, shape: tuple[int, ...]) -> None:
     array = normal(*shape, dtype=dtype)
     write_files(tmp_path, {"model.safetensors": safetensors_bytes({"odd": normal(3, dtype=np.float32), "w": array})})

@@ -11,7 +11,7 @@ constant 1.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cached_property
@@ -37,7 +37,7 @@ from attngeo.applications.prune.rows import (
 )
 from attngeo.arrays import Floats
 from attngeo.errors import InputError
-from attngeo.io.archive import load_arrays, naming_file, required_array, save_arrays
+from attngeo.io.archive import load_arrays, naming_file, save_arrays
 from attngeo.live.frozen import frozen_model
 from attngeo.live.load import LoadedModel, run_model
 
@@ -96,30 +96,14 @@ class Statistics:
         with naming_file(path):
             layers = {}
             for index, (stack, layer, tokens) in enumerate(about["layers"]):
-                fit, held = (_moments(required_array(arrays, f"{name}_{index}")) for name in ("fit", "held_out"))
-                layers[str(stack), int(layer)] = LayerMoments(fit, held, int(tokens))
-            batches = tuple(_batch(arrays, index, names) for index, names in enumerate(about["batches"]))
-            if not layers or not batches:
-                raise InputError(f"{len(layers)} layers and {len(batches)} batches, expected at least one of each")
-            return cls(str(about["fingerprint"]), layers, batches)
-
-
-def _batch(arrays: Mapping[str, NDArray[Any]], index: int, names: Sequence[str]) -> Batch:
-    """Return one held-out batch; InputError where its targets do not fit its tokens."""
-    inputs = {name: torch.from_numpy(required_array(arrays, f"input_{index}_{name}")) for name in names}
-    if f"targets_{index}" not in arrays:
-        return Batch(inputs, None)
-    targets = torch.from_numpy(arrays[f"targets_{index}"])
-    tokens = inputs.get("decoder_input_ids", inputs.get("input_ids"))
-    if tokens is None or targets.shape != tokens.shape or targets.dtype != torch.int64:
-        raise InputError(f"targets_{index} is not an array of whole numbers, one per token")
-    return Batch(inputs, targets)
-
-
-def _moments(array: NDArray[Any]) -> Floats:
-    if array.ndim != 2 or array.shape[0] != array.shape[1] or not np.isfinite(array).all():
-        raise InputError(f"moments of shape {array.shape}, expected a finite square matrix")
-    return array.astype(np.float64)
+                fit, held = (arrays[f"{name}_{index}"].astype(np.float64) for name in ("fit", "held_out"))
+                layers[stack, layer] = LayerMoments(fit, held, tokens)
+            tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
+            batches = tuple(
+                Batch({name: tensors[f"input_{index}_{name}"] for name in names}, tensors.get(f"targets_{index}"))
+                for index, names in enumerate(about["batches"])
+            )
+            return cls(about["fingerprint"], layers, batches)
 
 
 @dataclass(frozen=True, eq=False)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from attngeo.arguments import LARGEST_SEED, file_path, finite_number, whole_number
 from attngeo.errors import AttngeoError, InputError
-from attngeo.io.archive import as_plain, from_plain, load_json, naming_file, save_json, saved_kind
+from attngeo.io.archive import as_plain, from_plain, load_json, naming_file, save_json
 from attngeo.io.names import first_names
 from attngeo.io.progress import accepts_progress_bar
 
@@ -161,10 +161,6 @@ class PrunePlan(_SavedFields):
         plan.kept_heads(layers)
         return plan
 
-    def first(self, count: int) -> PrunePlan:
-        """Return the plan that removes only the first `count` heads of this one; greedy plans contain smaller ones."""
-        return replace(self, removed=self.removed[: whole_number(count, "count", 1, len(self.removed))])
-
     def kept_heads(self, layers: Sequence[PrunableLayer]) -> dict[tuple[str, int], tuple[int, ...]]:
         """Return the numbers of the heads that each (stack, layer) keeps.
 
@@ -198,29 +194,20 @@ class PrunePlan(_SavedFields):
         path = file_path(path)
         if path.suffix != ".json":
             raise InputError(f"{path}: a plan is saved as .json")
-        beside = path.with_suffix(".npz")
         if self.statistics is not None:
-            self.statistics.save(beside)
-        elif beside.is_file():
-            from attngeo.applications.prune.measure import STATISTICS
-
-            if saved_kind(beside) == STATISTICS:
-                beside.unlink()  # of a former plan of this name; `load` would take them for those of this one
-        plain = as_plain(replace(self, statistics=None))
-        plain.pop("statistics")
-        return save_json(path, _KIND, plain)
+            self.statistics.save(path.with_suffix(".npz"))
+        return save_json(path, _KIND, as_plain(replace(self, statistics=None)) | {"statistics": bool(self.statistics)})
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> PrunePlan:
-        """Read a plan that `save` wrote, and its statistics if they are beside it."""
+        """Read a plan that `save` wrote, and the statistics beside it if it had them."""
         path = file_path(path)
         plain = load_json(path, _KIND)
         with naming_file(path):
+            measured = plain.pop("statistics")
             plan = from_plain(_SavedFields, plain)
-            if not 0 < len(plan.removed) < plan.total:
-                raise InputError(f"removes {len(plan.removed)} of {plan.total} heads, expected some of them")
         statistics = None
-        if path.with_suffix(".npz").exists():
+        if measured:
             from attngeo.applications.prune.measure import Statistics
 
             statistics = Statistics.load(path.with_suffix(".npz"))

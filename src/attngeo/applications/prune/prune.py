@@ -15,7 +15,7 @@ import copy
 import os
 import warnings
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -23,7 +23,7 @@ from attngeo.applications.prune.plan import TOKENS, PrunePlan
 from attngeo.arguments import file_path
 from attngeo.arrays import Floats, Ints
 from attngeo.errors import AttngeoError, InputError, SourceError, first_line
-from attngeo.weights.layout.heads import CONFIG_KEY, pruned_heads
+from attngeo.weights.layout.heads import CONFIG_KEY
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -65,8 +65,6 @@ def prune(
     from attngeo.applications.prune.removal import fingerprint, keep_heads_, prunable_layers
 
     layers = prunable_layers(model)
-    if not isinstance(plan, PrunePlan):
-        raise InputError(f"plan: a {type(plan).__name__}, expected a PrunePlan; PrunePlan.from_heads takes labels")
     found = fingerprint(model, layers)
     if found != plan.fingerprint:
         raise InputError(
@@ -93,11 +91,9 @@ def prune(
         quantizer.remove_quantization_config(pruned)
     facts: dict[str, Any] = {"method": plan.method, "fingerprint": plan.fingerprint, "uniform": plan.uniform}
     if plan.uniform:
-        counts = {(len(heads), len({head // layers[0].heads.group for head in heads})) for heads in kept.values()}
-        if len(counts) != 1:
-            raise InputError("the plan is marked uniform, but its layers keep different numbers of heads")
-        config: Any = pruned.config
-        ((config.num_attention_heads, config.num_key_value_heads),) = counts
+        config, heads = cast(Any, pruned.config), next(iter(kept.values()))
+        config.num_attention_heads = len(heads)
+        config.num_key_value_heads = len({head // layers[0].heads.group for head in heads})
         config.head_dim = layers[0].heads.size  # which is not width / heads any more
     if statistics is not None:
         facts["refit"] = _refit(model, pruned, layers, cut_layers, kept, statistics)
@@ -132,10 +128,7 @@ def _refit(
             key = layer.stack, layer.layer
             if len(kept[key]) == layer.heads.queries:
                 continue
-            size, moments = len(layer.weight) + (layer.output.bias is not None), statistics.layers.get(key)
-            if moments is None or not len(moments.fit) == len(moments.held_out) == size:
-                raise InputError(f"refit: the statistics of {key[0]} layer {key[1]} are not of {size} entries")
-            change = refit_layer(moments, layer.weight, blocks(kept[key], layer.heads.size))
+            change = refit_layer(statistics.layers[key], layer.weight, blocks(kept[key], layer.heads.size))
             weight, bias = cut.output_weight, cut.output.bias
             changes = [(weight, change[: len(weight)]), *([] if bias is None else [(bias, change[-1])])]
             for parameter, added in changes:
@@ -190,8 +183,6 @@ def refit_layer(moments: LayerMoments, weight: Floats, stays: Ints) -> Floats:
         change = np.asarray(
             np.linalg.solve(moments.fit[np.ix_(inside, inside)] + np.diag(diagonal), shared), np.float64
         )
-        if not np.isfinite(change).all():
-            raise InputError("refit: is not finite; the head outputs on the calibration inputs are not finite")
         best = min(best, change, key=error)
     return best
 
@@ -223,7 +214,7 @@ def load_pruned(folder: str | os.PathLike[str], **options: Any) -> PreTrainedMod
     except Exception as error:
         raise SourceError(f"{path}: its config.json cannot be read ({first_line(error)})") from error
     record = getattr(config, CONFIG_KEY, None)
-    if not isinstance(record, dict) or not isinstance(record.get("stacks"), dict):
+    if record is None:
         raise InputError(f"{path}: config.json has no {CONFIG_KEY}; expected a folder that a pruned model was saved to")
     architecture = named_architecture(config)
     if architecture is None:
@@ -250,14 +241,9 @@ def _cutting_class(architecture: Any, record: dict[str, Any]) -> Any:
     def build(self: Any, config: Any, *arguments: Any, **options: Any) -> None:
         delattr(config, CONFIG_KEY)  # the model that is built first has all heads
         architecture.__init__(self, config, *arguments, **options)
-        layers, kept = prunable_layers(self), {}
-        for layer in layers:
-            heads = pruned_heads({CONFIG_KEY: record}, layer.stack, layer.layer)
-            if heads is None or not set(heads.numbers or ()) <= set(range(layer.heads.queries)):
-                where = f"{layer.stack} layer {layer.layer}"
-                raise InputError(f"config.json: {CONFIG_KEY} and the model disagree about {where}")
-            kept[layer.stack, layer.layer] = heads.numbers or ()
-        keep_heads_(layers, kept)
+        stacks = record["stacks"].items()
+        kept = {(stack, int(layer)): heads for stack, about in stacks for layer, heads in about["kept"].items()}
+        keep_heads_(prunable_layers(self), kept)
         setattr(self.config, CONFIG_KEY, record)
 
     return type(architecture.__name__, (architecture,), {"__init__": build, "__module__": architecture.__module__})

@@ -350,9 +350,10 @@ def _attend(
     from transformers import AttentionInterface
 
     name = module.config.attngeo_shared._attn_implementation
-    if name not in _SUPPORTED or options.get("cache") is not None:
-        what = "a paged cache" if name in _SUPPORTED else f"attention implementation {name}"
-        raise InputError(f"{what}: not supported by a pruned layer with a position bias; use sdpa or eager")
+    if name not in _SUPPORTED:
+        raise InputError(
+            f"attention implementation {name}: not supported by a pruned layer with a position bias; use sdpa or eager"
+        )
     if options.get("position_bias") is not None:
         options["position_bias"] = options["position_bias"][:, list(module.kept_heads)]  # [1, H, Q, K]
     function = AttentionInterface().get_interface(name, eager_function(module))

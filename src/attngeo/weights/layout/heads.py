@@ -10,8 +10,7 @@ heads that a layer has kept are read by equally many of them.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -98,21 +97,10 @@ def pruned_heads(config: Mapping[str, Any] | None, stack: str, layer: int) -> He
     """
     if config is None or config.get(CONFIG_KEY) is None:
         return None
-    try:
-        described = config[CONFIG_KEY]["stacks"].get(stack)
-        kept = None if described is None else described["kept"].get(str(layer))
-        return None if kept is None else _kept_heads(described, kept)
-    except (AttributeError, KeyError, TypeError, ValueError):
-        raise LayoutError(f"config.json: {CONFIG_KEY} does not describe the heads of {stack} layer {layer}") from None
-
-
-def _kept_heads(described: Mapping[str, int], kept: Sequence[int]) -> Heads:
-    queries, keys, size = (described[name] for name in ("heads", "key_heads", "head_size"))
-    if not all(type(n) is int and n > 0 for n in (queries, keys, size)) or queries % keys:
-        raise ValueError
-    if not kept or list(kept) != sorted(set(kept)) or not all(type(n) is int and 0 <= n < queries for n in kept):
-        raise ValueError
-    sizes = set(Counter(head // (queries // keys) for head in kept).values())  # query heads that read a key head
-    if len(sizes) > 1:
-        raise ValueError
-    return Heads(len(kept), len(kept) // sizes.pop(), size, numbers=tuple(kept), full_group=queries // keys)
+    described = config[CONFIG_KEY]["stacks"].get(stack, {"kept": {}})
+    kept = described["kept"].get(str(layer))
+    if kept is None:
+        return None
+    group = described["heads"] // described["key_heads"]
+    keys = {head // group for head in kept}
+    return Heads(len(kept), len(keys), described["head_size"], numbers=tuple(kept), full_group=group)

@@ -51,7 +51,7 @@ import numpy as np
 
 from attngeo.arguments import is_whole
 from attngeo.arrays import Floats
-from attngeo.errors import AttngeoError, LayoutError
+from attngeo.errors import AttngeoError, LayoutError, first_line
 from attngeo.weights.layout.facts import Family, Scope, ends_with, family
 from attngeo.weights.layout.layer import Layer
 from attngeo.weights.layout.rotary import RotaryPairs
@@ -92,38 +92,26 @@ class RopeSettings:
         value = self.scaling.get(key)
         return number(key, default if value is None else value)
 
-    def positive(self, key: str, default: float | None = None) -> float:
-        value = self.number(key, default)
-        if value <= 0:
-            raise RopeConfigError(key, value, "a positive number")
-        return value
-
     def numbers(self, key: str, count: int) -> Floats:
-        """Return a list of `count` positive numbers of the scaling type."""
+        """Return a list of `count` numbers of the scaling type."""
         values = self.scaling.get(key)
         if not isinstance(values, (list, tuple)) or len(values) != count:
             raise RopeConfigError(key, values, f"a list of {count} numbers")
-        array = np.array([number(key, value) for value in values])
-        if (array <= 0).any():
-            raise RopeConfigError(key, values, "positive numbers")
-        return array
+        return np.array(values, np.float64)
 
     def original_window(self) -> float:
         """Return the number of positions before scaling."""
-        value = self.positive("original_max_position_embeddings", self.window)
-        if value <= 1:
-            raise RopeConfigError("original_max_position_embeddings", value, "more than one position")
-        return value
+        return self.number("original_max_position_embeddings", self.window)
 
     def factor(self) -> float:
         """Return s, or the ratio of the two windows where the config leaves s out."""
         if self.scaling.get("factor") is None and self.window is not None:
             return self.window / self.original_window()
-        return self.positive("factor")
+        return self.number("factor")
 
     def attention_factor(self, formula: Callable[[RopeSettings], float]) -> float:
         """Return what the config gives as attention factor, else what `formula` makes of its other numbers."""
-        return formula(self) if self.scaling.get("attention_factor") is None else self.positive("attention_factor")
+        return formula(self) if self.scaling.get("attention_factor") is None else self.number("attention_factor")
 
 
 def rope_settings(scope: Scope, kind: str | None = None) -> RopeSettings:
@@ -142,16 +130,10 @@ def rope_settings(scope: Scope, kind: str | None = None) -> RopeSettings:
         # The config says nothing about scaling, so that of its model type holds.
         own = {**{key: value for key, value in (usual or {}).items() if key not in (BASES[0], SHARES[0])}, **own}
     scaling_type = own.get("rope_type") or own.get("type") or "default"
-    if not isinstance(scaling_type, str):
-        raise RopeConfigError("rope_type", scaling_type, "a name")
     if scaling_type == "yarn" and "short_factor" in own:  # the first configs of Phi-3
         scaling_type = "longrope"
     base = _first(own, scope, usual, BASES, 10000.0)
     share = _first(own, scope, usual, SHARES, 1.0)
-    if base <= 1:
-        raise RopeConfigError(named_in(scope, BASES), base, "a number above 1")
-    if not 0 <= share <= 1:
-        raise RopeConfigError(named_in(scope, SHARES), share, "a share from 0 to 1")
     window = next((value for key in WINDOWS if is_whole(value := scope.get(key), lowest=1)), None)
     original = scope.get("original_max_position_embeddings")  # where it stands here, it comes first
     scaling = {**own, "original_max_position_embeddings": original} if original is not None else own
@@ -163,29 +145,22 @@ def named_in(scope: Scope, names: Sequence[str]) -> str:
     return next((name for name in names if name in scope.config), names[0])
 
 
-def number(key: str, value: object) -> float:
-    """Return `value` as a finite float; RopeConfigError, which names `key`, where it is none."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise RopeConfigError(key, value, "a number")
+def number(key: str, value: Any) -> float:
+    """Return `value` as a float; RopeConfigError, which names `key`, where it is none."""
     try:
-        result = float(value)
-    except OverflowError:
-        result = math.inf
-    if not math.isfinite(result):
-        raise RopeConfigError(key, value, "a finite number")
-    return result
+        return float(value)
+    except (TypeError, ValueError):
+        raise RopeConfigError(key, value, "a number") from None
 
 
 def _nested(parameters: Mapping[str, Any]) -> bool:
     return any(isinstance(value, Mapping) for value in parameters.values())
 
 
-def _of_kind(parameters: object, kind: str | None) -> dict[str, Any] | None:
+def _of_kind(parameters: Mapping[str, Any] | None, kind: str | None) -> dict[str, Any] | None:
     """Return the `rope_parameters` of layers of one kind; None where there are none at all."""
     if parameters is None or parameters == {}:
         return None
-    if not isinstance(parameters, Mapping):
-        raise RopeConfigError("rope_parameters", parameters, "a mapping")
     if not _nested(parameters):
         return dict(parameters)
     chosen = parameters.get(kind) if kind is not None else None
@@ -196,10 +171,7 @@ def _of_kind(parameters: object, kind: str | None) -> dict[str, Any] | None:
 
 def _older(scope: Scope, kind: str | None) -> dict[str, Any]:
     """Return the parameters that a config without `rope_parameters` gives."""
-    scaling = scope.config.get("rope_scaling")
-    if scaling is not None and not isinstance(scaling, Mapping):
-        raise RopeConfigError("rope_scaling", scaling, "a mapping")
-    older = {**scope.defaults.get("rope_scaling", {}), **(scaling or {})}
+    older = {**scope.defaults.get("rope_scaling", {}), **(scope.config.get("rope_scaling") or {})}
     if _differs_by_kind(scope):
         if kind != "full_attention":
             older = {}  # only layers that attend to everything are scaled
@@ -295,14 +267,7 @@ def frequencies(settings: RopeSettings, size: int) -> tuple[Floats, float]:
     formula = _FORMULAS.get(settings.kind)
     if formula is None:
         raise RopeConfigError("rope_type", settings.kind, f"one of {', '.join(_FORMULAS)}")
-    try:
-        with np.errstate(all="ignore"):
-            theta, factor = formula(settings, size)
-    except (OverflowError, ValueError, ZeroDivisionError):  # numbers that no model has
-        theta, factor = np.array([np.nan]), 1.0
-    if not np.isfinite(theta).all() or not 0 < factor < math.inf:
-        raise RopeConfigError("rope_theta", settings.base, f"numbers for {settings.kind} that give finite frequencies")
-    return theta, factor
+    return formula(settings, size)
 
 
 def _plain(base: float, size: int) -> Floats:
@@ -314,22 +279,19 @@ def _default(settings: RopeSettings, size: int) -> tuple[Floats, float]:
 
 
 def _linear(settings: RopeSettings, size: int) -> tuple[Floats, float]:
-    return _plain(settings.base, size) / settings.positive("factor"), 1.0
+    return _plain(settings.base, size) / settings.number("factor"), 1.0
 
 
 def _proportional(settings: RopeSettings, size: int) -> tuple[Floats, float]:
     """Return θ of all pairs of a head of this size; the last ones are 0."""
     theta = _plain(settings.base, size)
     theta[int(settings.share * size // 2) :] = 0.0
-    return theta / settings.positive("factor", 1.0), 1.0
+    return theta / settings.number("factor", 1.0), 1.0
 
 
 def _llama3(settings: RopeSettings, size: int) -> tuple[Floats, float]:
     theta = _plain(settings.base, size)
-    scale = settings.positive("factor")
-    low, high = settings.positive("low_freq_factor"), settings.positive("high_freq_factor")
-    if low == high:
-        raise RopeConfigError("high_freq_factor", high, "another value than low_freq_factor")
+    scale, low, high = (settings.number(key) for key in ("factor", "low_freq_factor", "high_freq_factor"))
     turns = theta * settings.original_window() / (2 * math.pi)  # turns of each pair within the original window
     kept = (turns - low) / (high - low)  # share of θ that is not divided
     mixed = kept * theta + (1 - kept) * theta / scale
@@ -342,7 +304,7 @@ def _yarn(settings: RopeSettings, size: int) -> tuple[Floats, float]:
     # The pair that turns k times within the original window has b^(2f/m) = window / 2πk.
     first, last = (
         size * math.log(settings.original_window() / (2 * math.pi * turns)) / (2 * math.log(settings.base))
-        for turns in (settings.positive("beta_fast", 32.0), settings.positive("beta_slow", 1.0))
+        for turns in (settings.number("beta_fast", 32.0), settings.number("beta_slow", 1.0))
     )
     if settings.scaling.get("truncate") in (None, True):
         first, last = math.floor(first), math.ceil(last)
@@ -442,6 +404,8 @@ def with_rotary(layers: Sequence[Layer], ref: str) -> list[Layer]:
                 rotary, known = find_rotary(layer, layer.heads.size)
             except AttngeoError as error:
                 problems.append(str(error))
+            except (ArithmeticError, AttributeError, TypeError, ValueError) as error:
+                problems.append(f"config.json: its rotary settings cannot be used ({first_line(error)})")
         found.append(replace(layer, rotary=rotary, rotary_known=known))
     if problems:
         warnings.warn(f"{ref}: {problems[0]}; scores under rotary embedding are left out", UserWarning, stacklevel=2)
@@ -475,10 +439,10 @@ def make_pairs(rule: Rule, settings: RopeSettings, scope: Scope, size: int) -> R
     turning = rotary_size(rule, settings, scope, size)
     axes = rule.get("axes")
     smallest = 2 if axes is None else 4
-    if turning % smallest:
+    if turning % smallest or not 0 <= turning <= size:
+        key = {"head": "head_dim", "share": named_in(scope, SHARES)}.get(rule["size"], str(rule["size"]))
         value = settings.share if rule["size"] == "share" else turning
-        expected = f"a multiple of {smallest} rotating dimensions, not {turning} of {size}"
-        raise RopeConfigError(_size_key(rule, scope), value, expected)
+        raise RopeConfigError(key, value, f"a multiple of {smallest} rotating dimensions, not {turning} of {size}")
     first = size - turning if rule["at"] == "end" else 0
     make = RotaryPairs.halves if rule["pairs"] == "halves" else RotaryPairs.neighbours
     window = settings.window
@@ -496,16 +460,7 @@ def rotary_size(rule: Rule, settings: RopeSettings, scope: Scope, size: int) -> 
         return size
     if rule["size"] == "share":
         return int(settings.share * size)
-    value = scope.get(rule["size"])
-    if value is None:  # GPT-J and GGUF: without a number all dimensions rotate
-        return size
-    if not is_whole(value, 0, size):
-        raise RopeConfigError(str(rule["size"]), value, f"a whole number from 0 to {size}")
-    return value
-
-
-def _size_key(rule: Rule, scope: Scope) -> str:
-    return {"head": "head_dim", "share": named_in(scope, SHARES)}.get(rule["size"], str(rule["size"]))
+    return int(scope.get(rule["size"], size))  # GPT-J and GGUF: without a number all dimensions rotate
 
 
 def _rule_for(layer: Layer, scope: Scope, kind: str | None) -> Rule | None:

@@ -83,7 +83,7 @@ VALUE_NAMES = {
 
 @dataclass(frozen=True)
 class Storage:
-    """One way to store the queries and keys of a layer. This base class knows no way: its methods raise LayoutError."""
+    """One way to store the queries and keys of a layer. This base class knows no way."""
 
     query: str = ""  # names of the tensors that hold the queries and the keys; fused storage: the same name twice
     key: str = ""
@@ -102,12 +102,12 @@ class Storage:
 
     def count_heads(self, shapes: Shapes, declared: DeclaredHeads) -> Heads:
         """Return the heads that `declared` and the shapes agree on; LayoutError where they contradict each other."""
-        raise LayoutError(f"{self.query or 'layer'}: how its queries and keys are stored is not known")
+        raise NotImplementedError
 
     def single_head(self, shapes: Shapes) -> Heads:
         """Return one head that holds the whole layer, for a layer whose head count is unknown."""
         raise LayoutError(
-            f"{self.query}: heads are interleaved, so the head count is needed: give num_heads (--num-heads)"
+            f"{self.query}: holds more than queries and keys, so the head count is needed: num_heads (--num-heads)"
         )
 
     def expected_rows(self, heads: Heads) -> dict[str, int]:
@@ -126,7 +126,7 @@ class Storage:
         The axes *g (one axis or two) count the key heads; m query heads share one key head. `tensors` may hold just
         the rows that `requests` asks for.
         """
-        raise LayoutError(f"{self.query or 'layer'}: how its queries and keys are stored is not known")
+        raise NotImplementedError
 
     def factors(self, tensors: Mapping[str, Array], heads: Heads) -> tuple[Array, Array]:
         """Return queries [H, d_q, r] and keys [G, d_k, r]: views of `tensors` where their strides allow it."""
@@ -227,9 +227,6 @@ class KeyValue(Separate):
         query, both = super().rows(shapes)
         return query, both // 2
 
-    def single_head(self, shapes: Shapes) -> Heads:
-        raise LayoutError(f"{self.key}: holds keys and values; give the head count: num_heads (--num-heads)")
-
     def expected_rows(self, heads: Heads) -> dict[str, int]:
         return Storage.expected_rows(self, heads)
 
@@ -294,6 +291,7 @@ class BlocksFirst(Blocks):
     """Rows [queries (H·r) | keys (H·r) | values (H·r) | input of a feed-forward layer]; the config gives r."""
 
     value_rows = ValueRows.INTERLEAVED
+    single_head = Storage.single_head
 
     def count_heads(self, shapes: Shapes, declared: DeclaredHeads) -> Heads:
         rows, _ = self.matrix_shape(self.query, shapes)
@@ -304,9 +302,6 @@ class BlocksFirst(Blocks):
                 f"({declared.source}) of size {size!r} (attention_head_dim)"
             )
         return Heads(declared.queries, declared.queries, size)
-
-    def single_head(self, shapes: Shapes) -> Heads:
-        raise LayoutError(f"{self.query}: also holds a feed-forward layer; the head count has to come from a config")
 
 
 class PerHead(Fused):
@@ -319,15 +314,6 @@ class PerHead(Fused):
 
 class CodeGen(Fused):
     """Rows [4, (queries, values, keys), H/4, r]: four parts of H/4 heads each, values before keys."""
-
-    def count_heads(self, shapes: Shapes, declared: DeclaredHeads) -> Heads:
-        heads = super().count_heads(shapes, declared)
-        if heads.queries % 4 or heads.group != 1:
-            raise LayoutError(
-                f"{self.query}: {heads.queries} query and {heads.keys} key heads, expected equally many, "
-                "a multiple of 4 (CodeGen)"
-            )
-        return heads
 
     def split(self, rows: Array, heads: Heads) -> tuple[Array, Array]:
         cells = rows.reshape(4, 3, heads.queries // 4, 1, heads.size, -1)  # [4, (q, v, k), H/4, m = 1, r, d]
@@ -355,35 +341,18 @@ class Latent(Storage):
     def count_heads(self, shapes: Shapes, declared: DeclaredHeads) -> Heads:
         if declared.scope is None:
             return self.single_head(shapes)
-        plain, rotary = (declared.scope.get(key) for key in ("qk_nope_head_dim", "qk_rope_head_dim"))
-        if not isinstance(plain, int) or not isinstance(rotary, int):
-            raise LayoutError(
-                f"{self.key}: latent attention needs whole numbers qk_nope_head_dim and qk_rope_head_dim in the config"
-            )
-        heads = Heads(declared.queries, declared.queries, plain + rotary)
-        self._check_shapes(shapes, heads)
-        return heads
-
-    def _check_shapes(self, shapes: Shapes, heads: Heads) -> None:
-        """Raise LayoutError unless the shapes of all tensors fit together."""
-        query_rows, query_rank = self.matrix_shape(self.query, shapes)
+        count = declared.queries
+        plain, rotary = (declared.scope.get(key, 0) for key in ("qk_nope_head_dim", "qk_rope_head_dim"))
+        query_rows, _ = self.matrix_shape(self.query, shapes)
         up_rows, rank = self.matrix_shape(self.key, shapes)
         down_rows, _ = self.matrix_shape(self.others["key_down"], shapes)
-        expected: dict[str, tuple[int, ...]] = {self.others["key_gain"]: (rank,)}
-        if "query_down" in self.others:
-            _, width = self.matrix_shape(self.others["query_down"], shapes)
-            expected |= {self.others["query_down"]: (query_rank, width), self.others["query_gain"]: (query_rank,)}
-        for name, shape in expected.items():
-            if shapes[name] != shape:
-                raise LayoutError(f"{name}: shape {list(shapes[name])}, expected {list(shape)}")
-        plain = heads.size - (down_rows - rank)  # size of a key's part without position
-        count = heads.queries
-        fits = down_rows >= rank and plain > 0 and up_rows % count == 0 and up_rows >= count * plain
-        if not fits or query_rows != count * heads.size:
+        fits = up_rows % count == 0 and up_rows >= count * plain and down_rows == rank + rotary
+        if not fits or query_rows != count * (plain + rotary):
             raise LayoutError(
                 f"{self.query} {list(shapes[self.query])} and {self.key} {list(shapes[self.key])}: "
-                f"not {count} latent heads of size {heads.size}"
+                f"not {count} latent heads of size {plain} (qk_nope_head_dim) + {rotary} (qk_rope_head_dim)"
             )
+        return Heads(count, count, plain + rotary)
 
     def views(self, tensors: Mapping[str, Array], heads: Heads) -> tuple[Array, Array]:
         raise LayoutError(

@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from attngeo.arguments import finite_number
 from attngeo.arrays import AnyFloats, ArrayInput, Floats, to_numpy
 from attngeo.errors import InputError
 from attngeo.io.threads import shared_cores
@@ -31,7 +30,6 @@ from attngeo.weights.layout.rotary import RotaryPairs
 from attngeo.weights.scoring.engine import Scores, score_precisely
 from attngeo.weights.scoring.formulas import GAMMA, directionality, threshold
 from attngeo.weights.scoring.offsets import factors_at, symmetry_at
-from attngeo.weights.scoring.rotary import rotary_average
 from attngeo.weights.sources.open import CheckpointRef
 
 if TYPE_CHECKING:
@@ -91,8 +89,8 @@ class Form:
         self._check_square("symmetry")
         if offset is None:
             return float(self._scores.symmetry[0])
-        query, key = self._relative_factors()
-        offsets = np.array([finite_number(offset, "offset")])
+        query, key = (w / (np.abs(w).max() or 1.0) for w in self._double_factors())  # no power of them overflows
+        offsets = np.array([offset], np.float64)
         return float(symmetry_at(query, key, self._rotary("symmetry at an offset"), offsets)[0])
 
     def rope_symmetry(self) -> float:
@@ -111,26 +109,24 @@ class Form:
         self._rotary("rope_symmetry")
         return float(self._scores.symmetry_rope[0])
 
-    def rope_directionality(self, gamma: float = GAMMA) -> float:
+    def rope_directionality(self) -> float:
         """Return the directionality of the row and column norms of M_Δ, root mean squares over all offsets.
 
         It is NaN where M = 0.
         """
-        average = rotary_average(*self._relative_factors(), self._rotary("rope_directionality"))
-        if not average.rows.any():
-            return math.nan
-        return float(directionality(average.rows, average.columns, finite_number(gamma, "gamma")))
+        self._rotary("rope_directionality")
+        return float(self._scores.directionality_rope[0])
 
     def at(self, offset: float) -> Form:
         """Return M_Δ = W_q R_Δ W_kᵀ for an offset Δ = key position − query position, as a form without rotation."""
-        return Form(*factors_at(*self._double_factors(), self._rotary("at"), finite_number(offset, "offset")))
+        return Form(*factors_at(*self._double_factors(), self._rotary("at"), offset))
 
     def directionality(self, gamma: float = GAMMA) -> float:
         """Return d = (R − C)/(R + C) ∈ [−1, 1], with R and C the excess of row and column norms over mean + γ·std.
 
         Negative where columns (the context side) dominate, 0 where no norm exceeds its threshold, NaN where M = 0.
         """
-        if finite_number(gamma, "gamma") == GAMMA or math.isnan(self._scores.directionality[0]):
+        if gamma == GAMMA or math.isnan(self._scores.directionality[0]):
             return float(self._scores.directionality[0])
         return float(directionality(self.row_norms(), self.column_norms(), gamma))
 
@@ -204,11 +200,6 @@ class Form:
     def _double_factors(self) -> tuple[Floats, Floats]:
         return self.query.astype(np.float64), self.key.astype(np.float64)
 
-    def _relative_factors(self) -> tuple[Floats, Floats]:
-        """Return both factors divided by their largest entry, so that no power of them overflows or underflows."""
-        query, key = (w / (np.abs(w).max() or 1.0) for w in self._double_factors())
-        return query, key
-
     @cached_property
     def _scores(self) -> Scores[AnyFloats]:
         with shared_cores():
@@ -224,14 +215,9 @@ class Form:
 
 def _checked_factor(name: str, factor: ArrayInput) -> AnyFloats:
     """Return a factor as a finite float32 or float64 matrix, or raise InputError."""
-    try:
-        array = np.asarray(to_numpy(factor))
-    except ValueError:  # rows of different lengths
-        raise InputError(f"Form: {name} is no matrix [d, r], its rows have different lengths") from None
+    array = np.asarray(to_numpy(factor))
     if array.ndim != 2 or 0 in array.shape:
         raise InputError(f"Form: {name} has shape {list(array.shape)}, expected a non-empty matrix [d, r]")
-    if np.iscomplexobj(array):
-        raise InputError(f"Form: {name} has dtype {array.dtype}, expected real numbers")
     if array.dtype not in (np.float32, np.float64):
         narrow = array.dtype.itemsize <= 2 and array.dtype.kind not in "iub"  # float16 and bfloat16 fit in float32
         array = array.astype(np.float32 if narrow else np.float64)

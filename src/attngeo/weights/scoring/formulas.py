@@ -137,10 +137,7 @@ def directionality(rows: Array, columns: Array, gamma: float = GAMMA) -> Array:
 
 
 def excess(norms: Array, gamma: float = GAMMA) -> Array:
-    """Return Σ (ρ − t) over the norms `[..., d]` above their threshold t, as `[...]`; 0 for a single norm."""
-    if norms.shape[-1] < 2:
-        none: Array = 0.0 * norms.sum(-1)
-        return none
+    """Return Σ (ρ − t) over the norms `[..., d]` above their threshold t, as `[...]`; d ≥ 2."""
     limit = threshold(norms, gamma)  # [..., 1]
     above = norms - limit > ROUNDING * limit
     total: Array = namespace(norms).where(above, norms - limit, 0.0).sum(-1)  # [...]
@@ -156,16 +153,13 @@ def threshold(norms: Array, gamma: float = GAMMA) -> Array:
 def coefficient_of_variation(norms: Array) -> Array:
     """Return std/mean (unbiased) of norms `[..., d]`, as `[...]`.
 
-    It is 0 where all norms are equal, and NaN where they are all 0 or where there is only one.
+    It is 0 where all norms are equal, and NaN where they are all 0.
 
     >>> float(coefficient_of_variation(np.ones(3)))
     0.0
     """
     xp = namespace(norms)
     mean = norms.mean(-1)  # [...]
-    if norms.shape[-1] < 2:
-        unknown: Array = np.nan * mean
-        return unknown
     positive = mean > 0
     ratio: Array = xp.where(positive, unbiased_std(norms)[..., 0] / xp.where(positive, mean, 1.0), np.nan)  # [...]
     return ratio
@@ -183,7 +177,7 @@ def dominance(rows: Array, columns: Array) -> Array:
     rows:    [..., d_q], row norms ρ
     columns: [..., d_k], column norms κ
 
-    It is NaN where a CV is 0 (all norms are equal, up to rounding) or does not exist (one norm, or all norms 0).
+    It is NaN where a CV is 0 (all norms are equal, up to rounding) or does not exist (all norms 0).
 
     >>> norms = np.array([1.0, 2.0, 3.0])
     >>> float(dominance(norms, norms)), float(dominance(10 + norms, norms).round(3))

@@ -55,7 +55,7 @@ class GaussianNull:
     symmetry_std: float
     directionality: Floats  # [draws]
     centre: float  # mean of directionality: 0 where d_q = d_k, by symmetry
-    dominance_mean: float = math.nan  # 0 where d_q = d_k; NaN where d < 2
+    dominance_mean: float = math.nan  # 0 where d_q = d_k
     dominance_std: float = math.nan
 
     @cached_property
@@ -71,8 +71,7 @@ class GaussianNull:
     def level(self, score: str) -> tuple[float, float]:
         """Return mean and standard deviation of a score: "symmetry", "directionality" or "dominance".
 
-        A null without spread has the standard deviation 0: for d = 1 every form is symmetric, and for d ≤ 5 no norm can
-        exceed its threshold.
+        A null without spread has the standard deviation 0: for d ≤ 5 no norm can exceed its threshold.
         """
         return {
             "symmetry": (self.symmetry_mean, self.symmetry_std),
@@ -171,7 +170,7 @@ def _draw_norm_scores(shape: _Shape, rng: np.random.Generator) -> Floats:
     direction, ratio = (_draw_whole_forms if shape.few_entries else _draw_norms)(shape, rng)
     mean = 0.0 if shape.d_query == shape.d_key else float(ratio.mean())
     std = math.sqrt(float(np.square(ratio - mean).mean()))
-    return np.concatenate([[mean if std > 0 else math.nan, std], direction])
+    return np.concatenate([[mean, std], direction])
 
 
 def _draw_norms(shape: _Shape, rng: np.random.Generator) -> tuple[Floats, Floats]:
@@ -246,8 +245,7 @@ def _read_cached(path: Path) -> Floats | None:
         values = load_npy(path)
     except InputError:
         return None
-    complete = values.shape == (DRAWS + 3,) and values.dtype == np.float64
-    return values if complete and np.isfinite(values[3:]).all() and not values[0] <= 0 else None
+    return values if values.shape == (DRAWS + 3,) else None
 
 
 def _write_cached(path: Path, values: Floats) -> None:

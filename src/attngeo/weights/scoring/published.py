@@ -101,8 +101,6 @@ def list_published(
 
 def find_published(name: str) -> str | None:
     """Return the published hub id that `name` denotes, ignoring case and a revision; None where there is none."""
-    if not isinstance(name, str):
-        raise InputError(f"model: a {type(name).__name__}, expected the name of a published model")
     name = name.partition("@")[0].lower()
     ids: list[str] = all_published()["hub_id"].unique(maintain_order=True).to_list()
     same = [i for i in ids if i.lower() == name] or [i for i in ids if i.lower().rpartition("/")[2] == name]

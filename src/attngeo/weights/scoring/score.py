@@ -120,7 +120,6 @@ def score_rows(
     opened = open_layers(ref, norms=folded, **chosen)
     with opened as source, shared_cores():
         name = model if model is not None else source.model
-        _check_name(name)
         notes |= dict.fromkeys(f"{name}: {remark}" for remark in source.left_out)
         repaired = RepairedNull() if nulls else None
         upcoming: Iterable[Layer] = source if target is None else (_on_device(one, target) for one in source)
@@ -138,14 +137,6 @@ def score_rows(
     for row in (*rows, *pairs):
         row["model"] = name
     return ScoredRows(rows, pairs, tuple(notes), {name: source.model_type} if source.model_type else {})
-
-
-def _check_name(name: str) -> None:
-    """Raise if the name of a model cannot be written into a table."""
-    try:
-        name.encode()
-    except UnicodeEncodeError:
-        raise InputError(f"{name!r}: is not valid UTF-8, expected another name: model= or a link to it") from None
 
 
 def _remarks(weights: Layer, model_type: str, heads: bool) -> Iterator[str]:

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 from attngeo.arguments import file_path
 from attngeo.display import draw
 from attngeo.errors import InputError, SourceError
-from attngeo.io.archive import parse_json
 from attngeo.io.files import write_errors, write_file
 from attngeo.io.tables import parquet_bytes, read_parquet, table_of
 from attngeo.weights.scoring.rotary import FREQUENCY_COLUMNS
@@ -179,28 +178,19 @@ class ScoreTable:
     @classmethod
     def load(cls, path: str | Path) -> ScoreTable:
         """Read a table that `save` wrote."""
+        import polars as pl
+
         try:
             frame, metadata = read_parquet(file_path(path))
-            texts = parse_json(metadata[NOTES]) if NOTES in metadata else None
-            frequencies = _read_frequencies(metadata)
-            types = parse_json(metadata.get(MODEL_TYPES, "{}"))
+            if {name: str(kind) for name, kind in frame.schema.items()} != COLUMNS:
+                raise ValueError("the columns are others")
+            notes, types = (json.loads(metadata[key]) for key in (NOTES, MODEL_TYPES))
+            pairs = pl.read_json(io.StringIO(metadata[FREQUENCIES])) if FREQUENCIES in metadata else None
         except OSError as error:
             raise SourceError(f"{path}: cannot be read ({error.strerror or error})") from error
-        except ValueError as error:
-            found = "is damaged" if file_path(path).suffix == ".parquet" else "is not a Parquet file"
-            raise SourceError(f"{path}: {found}, expected a score table saved by attngeo") from error
-        columns = {name: str(kind) for name, kind in frame.schema.items()}
-        has_types = isinstance(types, dict) and all(isinstance(text, str) for text in types.values())
-        if (
-            columns != COLUMNS
-            or not has_types
-            or not (isinstance(texts, list) and all(isinstance(text, str) for text in texts))
-        ):
-            raise SourceError(f"{path}: is not a score table, expected a Parquet file saved by attngeo")
-        for name in ("model", "stack", "layer"):
-            if frame[name].null_count():
-                raise SourceError(f"{path}: column {name} contains null, expected a score table saved by attngeo")
-        return cls(frame, tuple(texts), frequencies, types)
+        except (KeyError, ValueError, pl.exceptions.PolarsError) as error:
+            raise SourceError(f"{path}: is damaged, or not a score table saved by attngeo") from error
+        return cls(frame, tuple(notes), None if pairs is None else table_of(pairs.to_dicts(), FREQUENCY_COLUMNS), types)
 
 
 def _check_one_row_each(frame: pl.DataFrame) -> None:
@@ -212,22 +202,6 @@ def _check_one_row_each(frame: pl.DataFrame) -> None:
             f"{model}: {form} has different scores in the two tables, expected the same scores, or a name for each "
             "model: score(…, model=NAME)"
         )
-
-
-def _read_frequencies(metadata: Mapping[str, str]) -> pl.DataFrame | None:
-    """Return the frequencies in the metadata of a score table, None where it has none; ValueError where damaged."""
-    import polars as pl
-
-    if FREQUENCIES not in metadata:
-        return None
-    schema = {name: getattr(pl, kind) for name, kind in FREQUENCY_COLUMNS.items()}
-    try:
-        frame = pl.read_json(io.StringIO(metadata[FREQUENCIES]))
-        if frame.height and frame.columns != list(schema):
-            raise ValueError("the frequencies have other columns")
-        return frame.cast(schema) if frame.height else pl.DataFrame(schema=schema)  # type: ignore[arg-type]
-    except pl.exceptions.PolarsError as error:
-        raise ValueError("the frequencies are damaged") from error
 
 
 # ---- rows

@@ -10,8 +10,6 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from attngeo.errors import SourceError
-
 FloatArray = NDArray[np.float32]
 RowSpans = tuple[tuple[int, int], ...]  # spans [start, stop) of the first axis of a tensor
 Tensor = TypeVar("Tensor")
@@ -33,13 +31,6 @@ class ReadRequest:
 
     name: str
     rows: RowSpans | None = None
-
-    def check_rows(self, info: TensorInfo) -> None:
-        """Raise SourceError where the tensor has other rows."""
-        for start, stop in self.rows or ():
-            if not 0 <= start <= stop <= (*info.shape, 0)[0]:
-                found = f"tensor {self.name!r} has shape {list(info.shape)}"
-                raise SourceError(f"{info.file}: {found}, rows {start}:{stop} expected")
 
     def shape_in(self, info: TensorInfo) -> tuple[int, ...]:
         """Return the shape of what is read of the tensor."""
@@ -63,8 +54,7 @@ class Checkpoint(ABC):
         values   all finite; NaN and infinities raise SourceError, which names the tensor and the position
         memory   C-contiguous and owned by the caller, who may change it
 
-        A tensor that does not exist, rows outside its shape, and a storage type that holds no plain floating-point
-        weights raise SourceError too.
+        A tensor that does not exist, and a storage type that holds no plain floating-point weights, raise SourceError.
         """
 
     def check_readable(self, name: str) -> None:
@@ -80,7 +70,7 @@ class Checkpoint(ABC):
         return None
 
     def close(self) -> None:
-        """Release files and connections; reading afterwards raises SourceError."""
+        """Release files and connections; nothing can be read afterwards."""
         return None
 
     def __enter__(self) -> Checkpoint:

@@ -154,7 +154,7 @@ def _some(names: Sequence[str]) -> str:
 
 
 def is_relative_inside(name: str) -> bool:
-    """Return whether a file name that is not trusted stays inside the folder it is relative to, on every system."""
+    """Return whether a file name of a server stays inside the folder it is relative to, on every system."""
     path = PurePosixPath(name)
     return bool(name) and not path.is_absolute() and ".." not in path.parts and not set(name) & set("\\:\0")
 
@@ -231,14 +231,10 @@ class LocalFolder(Folder):
         except OSError as error:
             raise SourceError(f"{ref}: cannot be listed ({error.strerror})") from error
         # Weights may lie one folder below: modules.json of sentence-transformers, pipelines of diffusers.
-        below = [entry for folder in top if folder.is_dir() for entry in _entries(folder)]
-        self.names = [path.relative_to(root).as_posix() for path in top + below if path.is_file()]
+        self.names = [path.relative_to(root).as_posix() for path in (*top, *root.glob("*/*")) if path.is_file()]
 
     def label(self, name: str) -> str:
         return os.path.join(self.root, name)
-
-    def has(self, name: str) -> bool:
-        return os.path.isfile(self.path(name))  # Path.is_file would raise for names that are too long
 
     def open(self, name: str) -> ByteFile:
         return LocalFile(self.path(name), self.label(name))
@@ -248,13 +244,6 @@ class LocalFolder(Folder):
 
     def inside(self, name: str) -> Folder:
         return LocalFolder(self.ref, self.root / name)
-
-
-def _entries(folder: Path) -> list[Path]:
-    try:
-        return list(folder.iterdir())
-    except OSError:
-        return []
 
 
 def file_state(path: Path) -> list[list[Any]] | None:
@@ -328,21 +317,22 @@ def _pipeline_error(where: str, folders: Sequence[str]) -> SourceError:
     folders: its sub-folders that hold weights
     """
     base, at, revision = where.partition("@")
-    example = f"{base.rstrip('/')}/{folders[0]}{at}{revision}" if folders else ""
-    found = f"name the one to score: {', '.join(folders)} (for example {example})" if folders else "none has weights"
-    return SourceError(f"{where}: is a diffusers pipeline, a folder of several models; {found}")
+    example = f"{base.rstrip('/')}/{(*folders, 'unet')[0]}{at}{revision}"
+    return SourceError(
+        f"{where}: is a diffusers pipeline, a folder of several models; name the one to score: {', '.join(folders)} "
+        f"(for example {example})"
+    )
 
 
 def _transformer_folder(folder: Folder) -> Folder:
     """Return the folder that holds the weights; in sentence-transformers models without any at the top, a module's."""
     if "modules.json" in folder.names and not _top_weights(folder.names):
         try:
-            modules = parse_json(folder.content("modules.json"))
-        except ValueError:
-            return folder
-        entries = [entry for entry in modules if isinstance(entry, dict)] if isinstance(modules, list) else []
-        for path in (entry.get("path") for entry in entries):
-            if isinstance(path, str) and is_relative_inside(path) and _top_weights(_below(folder.names, path)):
+            paths = [module["path"] for module in parse_json(folder.content("modules.json"))]
+        except (ValueError, TypeError, KeyError) as error:
+            raise SourceError(f"{folder.label('modules.json')}: is not a list of modules with paths") from error
+        for path in paths:
+            if _top_weights(_below(folder.names, path)):
                 return folder.inside(path)
     return folder
 
@@ -355,16 +345,10 @@ def _holds_adapter(names: Sequence[str]) -> bool:
 
 def _weight_map(folder: Folder, index: str) -> dict[str, str]:
     """Return tensor name → shard from an index file; the shards exist, in the folder of the index."""
-    label = folder.label(index)
     weight_map = folder.json(index).get("weight_map")
-    if not isinstance(weight_map, dict) or not all(isinstance(shard, str) for shard in weight_map.values()):
-        raise SourceError(f"{label}: has no 'weight_map' from tensor names to shard names")
-    if not weight_map:
-        raise SourceError(f"{label}: lists no tensors, expected at least one")
-    for tensor, shard in weight_map.items():
-        if not is_relative_inside(shard):
-            raise SourceError(f"{label}: puts tensor {tensor!r} into {shard!r}, expected a file in its own folder")
-    for shard in dict.fromkeys(weight_map.values()):
+    if not isinstance(weight_map, dict) or not weight_map:
+        raise SourceError(f"{folder.label(index)}: has no 'weight_map' from tensor names to shard names")
+    for shard in dict.fromkeys(map(str, weight_map.values())):
         if not folder.has(shard):
             raise SourceError(f"{folder.label(shard)}: is missing, but {index!r} lists it")
     return weight_map

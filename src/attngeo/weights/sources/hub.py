@@ -107,7 +107,7 @@ LONG = 10.0  # seconds; a longer wait is announced
 
 
 class IncompleteTransfer(Exception):
-    """A transfer stopped early or returned other bytes than were asked for; another try may succeed."""
+    """A transfer stopped early; another try may succeed."""
 
 
 @contextmanager
@@ -222,8 +222,6 @@ class HubModel:
         self.ref = ref
         with hub_errors(ref, exists=False):
             validate_repo_id(ref.repo)  # before it becomes part of a path
-            if ".." in ref.revision:
-                raise SourceError(f"{ref}: {ref.revision!r} is not a revision")
             self.commit, self.files = _listing(ref)
         self.cache = _model_cache(ref) / self.commit
         self._redirects: dict[str, str] = {}  # file → where the hub last redirected to, which saves a request per range
@@ -297,17 +295,8 @@ class HubModel:
             hf_raise_for_status(response)
             if response.status_code != 206:
                 raise SourceError(f"{self.ref}: {urlsplit(url).netloc} does not serve byte ranges of {file!r}")
-            expected = f"bytes {start}-{stop - 1}/{self.files[file]}"
-            answered = response.headers.get("Content-Range", "")
-            if answered != expected:
-                raise IncompleteTransfer(f"{file}: asked for {expected}, received {answered!r}")
             self._redirects[file] = str(response.url)
-            left = stop - start
-            for piece in response.iter_bytes():
-                yield piece[:left]
-                left -= len(piece)
-                if left < 0:
-                    raise IncompleteTransfer(f"{file}: received more than {expected}")
+            yield from response.iter_bytes()
 
 
 @contextmanager
@@ -396,7 +385,7 @@ def list_models(organisation: str) -> list[str]:
     """Return the hub ids of all models of an organisation or a user, sorted."""
     from huggingface_hub import HfApi, constants
 
-    if not organisation or "/" in organisation or not organisation.isprintable() or " " in organisation:
+    if not organisation or "/" in organisation:
         raise InputError(f"{organisation!r}: not an organisation of the hub, expected a name without a slash")
     ref = HubRef(organisation)
     with hub_errors(ref):

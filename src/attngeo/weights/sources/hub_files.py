@@ -129,11 +129,8 @@ class RemoteFile(ByteFile):
         self._held: list[Interval] = []
         if folder.is_dir():
             remove_unfinished(folder, ABANDONED)
-            for entry in folder.iterdir():
-                if match := re.fullmatch(r"(\d+)-(\d+)", entry.name):
-                    start, stop = int(match[1]), int(match[2])
-                    if entry.stat().st_size == stop - start:
-                        self._held.append((start, stop))
+            names = (re.fullmatch(r"(\d+)-(\d+)", entry.name) for entry in folder.iterdir())
+            self._held = [(int(name[1]), int(name[2])) for name in names if name]
 
     def holding(self, start: int, stop: int) -> Interval | None:
         """Return a fetched range that covers [start, stop), or None."""
@@ -141,7 +138,6 @@ class RemoteFile(ByteFile):
 
     def fetch(self, start: int, stop: int) -> Interval:
         """Return a range in the folder that covers [start, stop), fetched unless it is there already."""
-        self._check_span(start, stop)
         if (held := self.holding(start, stop)) is not None:
             return held
         try:

@@ -54,16 +54,13 @@ class MemoryCheckpoint(Checkpoint):
         self.ref = ref
         self.config = config
         self.tensors = {name: _info(name, value, (files or {}).get(name, ref)) for name, value in values.items()}
-        self._values: Mapping[str, Any] | None = values
+        self._values = values
 
     def read(self, request: ReadRequest) -> FloatArray:
         return read_with_scale(self, request, self._float32)
 
     def check_readable(self, name: str) -> None:
         self._readable(name)
-
-    def close(self) -> None:
-        self._values = None
 
     def _readable(self, name: str) -> TensorInfo:
         info = self.tensors.get(name)
@@ -76,9 +73,6 @@ class MemoryCheckpoint(Checkpoint):
     def _float32(self, request: ReadRequest) -> FloatArray:
         """Return the values of a request, all of them finite, before FP8 scales are applied."""
         info = self._readable(request.name)
-        request.check_rows(info)
-        if self._values is None:
-            raise SourceError(f"{self.ref}: was read after it was closed")
         value = self._values[info.name]
         out = np.empty(request.shape_in(info), np.float32)
         parts = [(value, out, 0)] if request.rows is None else []  # source, target, row in the tensor

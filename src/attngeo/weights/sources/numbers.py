@@ -9,9 +9,8 @@ may_hold_attention        tells by the name of a module whether its weights matt
 
 from __future__ import annotations
 
-import math
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -39,8 +38,6 @@ _FLOAT8 = {
     "F8_E5M2FNUZ": "float8_e5m2fnuz",
     "F8_E8M0": "float8_e8m0fnu",
 }
-_MAX_AXES = 32  # NumPy arrays have at most 64
-_MAX_VALUES = 1 << 60
 
 
 @dataclass(frozen=True)
@@ -61,11 +58,6 @@ def all_finite(values: FloatArray) -> bool:
     """
     bits = values.reshape(-1).view("<i4")
     return not bits.size or bool(bits.max() < 0x7F80 << 16 and bits.view("<u4").max() < 0xFF80 << 16)
-
-
-def fits_array(shape: Sequence[int]) -> bool:
-    """Return whether an array can have this shape: few axes, and fewer bytes than 64 bits can count."""
-    return len(shape) <= _MAX_AXES and math.prod(n for n in shape if n) < _MAX_VALUES
 
 
 @cache
@@ -152,27 +144,22 @@ def _apply_scale(
     rows:   spans of the rows in `values`; None for all
     block:  rows and columns per scale, if known
     """
-    with np.errstate(over="ignore"):  # an overflow is an infinity, which is reported below
-        if scale.size == 1:
-            values *= scale.reshape(())
-        else:
-            down, across = _block_of(info, scale, block)
-            lines = np.repeat(scale.reshape(len(scale), -1), across, axis=1)[
-                :, : info.shape[1]
-            ]  # [row blocks, columns]
-            at = 0  # row of `values`
-            for start, stop in rows or ((0, info.shape[0]),):
-                for i in range(start // down, -(-stop // down)):
-                    count = min(stop, (i + 1) * down) - max(start, i * down)
-                    values[at : at + count] *= lines[i]
-                    at += count
-    if not all_finite(values):
-        raise SourceError(f"{info.file}: tensor {info.name!r} times its FP8 scale is too large for float32")
+    if scale.size == 1:
+        values *= scale.reshape(())
+        return
+    down, across = _block_of(info, scale, block)
+    lines = np.repeat(scale.reshape(len(scale), -1), across, axis=1)[:, : info.shape[1]]  # [row blocks, columns]
+    at = 0  # row of `values`
+    for start, stop in rows or ((0, info.shape[0]),):
+        for i in range(start // down, -(-stop // down)):
+            count = min(stop, (i + 1) * down) - max(start, i * down)
+            values[at : at + count] *= lines[i]
+            at += count
 
 
 def _block_of(info: TensorInfo, scale: FloatArray, stated: tuple[int, int] | None) -> tuple[int, int]:
     """Return the block whose grid over the tensor has the shape of the scale: as stated, of 128, or even parts."""
-    if len(info.shape) == 2 and scale.size:
+    if len(info.shape) == 2:
         height, width = info.shape
         if scale.shape in ((height,), (height, 1)):
             return 1, width

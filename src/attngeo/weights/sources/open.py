@@ -58,11 +58,9 @@ def open_checkpoint(
 def _open_named(ref: str, config: Mapping[str, Any] | None) -> Checkpoint:
     """Open a path, or a hub id if there is no such path."""
     path = Path(os.path.expanduser(ref))
-    if os.path.exists(path) and ref:  # Path.exists would raise for names that are too long
+    if os.path.exists(path) and ref:  # "" would be the folder here
         if path.is_dir():
             return open_folder(LocalFolder(ref, path), config)
-        if not path.is_file():  # reading a pipe would wait for whoever writes to it
-            raise SourceError(f"{ref}: is neither a folder nor a file")
         folder = LocalFolder(ref, path.parent)
         return open_folder(folder, config, weights_of_file(path.name, folder.names, ref))
     from attngeo.weights.sources.hub_files import hub_checkpoint  # late: local files do not need the hub
@@ -104,5 +102,5 @@ def _load_config(config: Mapping[str, Any] | str | os.PathLike[str] | None) -> M
     path = Path(os.path.expanduser(config))
     try:
         return parse_json_object(path.read_bytes(), str(path))
-    except (OSError, ValueError) as error:  # ValueError: a name with a zero byte
+    except OSError as error:
         raise SourceError(f"{path}: cannot be read as a config ({reason(error)})") from error

@@ -74,9 +74,10 @@ def _refusal(message: str) -> str:
             f"its pickle calls {what!r} and was refused (nothing was run); expected tensors alone: "
             "torch.save(model.state_dict(), FILE)"
         )
-    if "Unsupported operand" in message or "persistent" in message or "must be" in message:
-        return "its pickle does more than list tensors and was refused (nothing was run); a plain state dict expected"
-    return "not a pickled state dict, or an incomplete or damaged one; a state dict of tensors expected"
+    return (
+        "its pickle does more than list tensors, or is incomplete or damaged, and was refused (nothing was run); "
+        "a plain state dict expected"
+    )
 
 
 def _without_tensors(content: object) -> str:
