@@ -105,7 +105,7 @@ def test_an_organisation_and_the_revisions_of_a_run(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("function", "name", "message"),
     [
-        *((hub_models, name, "not an organisation") for name in ("", "a/b", "two words")),
+        (hub_models, "a/b", "not an organisation"),
         (hub_revisions, "org/name@v1", "names one revision"),
         (hub_revisions, "./folder", "a path"),
     ],

@@ -75,9 +75,9 @@ def test_the_course_of_a_run_is_in_order_of_steps(atlas: attngeo.Atlas) -> None:
     assert records[0]["layer"] == [0, 1] and records[0]["stack"] == ["encoder", "encoder"]
     titles = [ax.get_title("left") for ax in atlas.plot(revisions=run).axes]
     assert titles[:2] == ["encoder symmetry", "encoder directionality"]
-    with pytest.raises(InputError, match="the atlas has no checkpoints of it"):
+    with pytest.raises(InputError, match="org/none: the atlas has 0 checkpoints with a step in their names, of none"):
         atlas.plot(revisions="org/none")
-    with pytest.raises(InputError, match=r"1 of its checkpoints have a step in their names"):
+    with pytest.raises(InputError, match="the atlas has 1 checkpoints with a step in their names, of best, "):
         training_records(atlas.frame().filter(~pl.col("model").str.contains("-(20|3)$")), run)
 
 
@@ -85,9 +85,6 @@ def test_hub_revisions_are_checkpoints_of_a_run(atlas: attngeo.Atlas) -> None:
     step = pl.lit("step") + pl.col("model").str.extract(r"-(\d+)$")
     hub = on_hub(atlas, "checkpoint", revision=step, model="org/name")
     assert [record["step"] for record in training_records(hub, "org/name")] == [3, 20, 100]
-    twice = pl.concat([hub, hub.filter(revision="step3").with_columns(revision=pl.lit("stage2-step3"))])
-    with pytest.raises(InputError, match="step3 and stage2-step3 have the same step, 3"):
-        training_records(twice, "org/name")
 
 
 def test_two_commits_of_a_revision_are_two_states(atlas: attngeo.Atlas) -> None:
@@ -101,7 +98,7 @@ def test_two_commits_of_a_revision_are_two_states(atlas: attngeo.Atlas) -> None:
     assert beside_published(hub, layers=True).height == 4
     steps = hub.with_columns(revision=pl.lit("step1"))
     other = hub.filter(commit="3").with_columns(revision=pl.lit("step2"))
-    with pytest.raises(InputError, match="the atlas has scores of two states of step1, expected one per step"):
+    with pytest.raises(InputError, match="two checkpoints of step 1 have other scores"):
         training_records(pl.concat([steps, other]), BERT)
 
 

@@ -215,7 +215,7 @@ def test_hostile_strings_stay_text(tmp_path, open_page):
     assert opened.page.locator("main img, main svg[onload], main b").count() == 0
     assert "onerror" in opened.page.locator("#attention-view select").first.inner_text()
     opened.clean()
-    text = json_block({"tokens": HOSTILE, "lone surrogate": "\ud800"})
+    text = json_block({"tokens": HOSTILE})
     assert "<" not in text and json.loads(text)["tokens"] == HOSTILE
 
 

@@ -46,10 +46,9 @@ def test_a_tree_is_drawn_at_some_of_its_levels_and_a_layer_is_named_once() -> No
     assert tree_text(tree, labels, levels=[1]).splitlines() == ["6", "├─ 4  L0H1 L2H2,10 L10H0", "└─ 2  1 5"]
 
 
-@pytest.mark.parametrize("n", [1, 3, 40])
-def test_a_tree_names_every_element_once(n: int) -> None:
-    text = tree_text(Tree.dyadic(n), [f"x{element}y" for element in range(n)])
-    assert all(text.count(f"x{element}y") == (n > 3) for element in range(n))
+def test_a_tree_names_every_element_once() -> None:
+    text = tree_text(Tree.dyadic(40), [f"x{element}y" for element in range(40)])
+    assert all(text.count(f"x{element}y") == 1 for element in range(40))
 
 
 def test_heads_most_alike_and_of_least_entropy_come_first_and_trees_settle(organization) -> None:
@@ -74,7 +73,7 @@ def test_heads_most_alike_and_of_least_entropy_come_first_and_trees_settle(organ
 # ---- every shape
 
 
-@pytest.mark.parametrize("shape", [(1, 1, 1), (2, 3, 1), (3, 2), (4, 20, 70)])
+@pytest.mark.parametrize("shape", [(1, 1, 1), (3, 2), (4, 20, 70)])
 def test_every_shape_can_be_summarised_and_drawn(shape: tuple[int, ...]) -> None:
     from PIL import Image
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import pickle
-import subprocess
-import sys
 
 import numpy as np
 import polars as pl
@@ -83,16 +81,6 @@ def test_a_table_without_heads_and_nulls_has_lines_only():
     (symmetry, _) = scores_section(table.frame).figures
     assert [trace.get("legendgroup") for trace in panel_traces(symmetry, 0)] == ["layer null", "layers"]
     assert symmetry.table["chance_std"] == [None] * 4
-
-
-def test_pyplot_is_not_imported(minilm_scores, tmp_path):
-    minilm_scores.save(tmp_path / "t.parquet")
-    script = (
-        "import sys, attngeo\n"
-        f"attngeo.ScoreTable.load({str(tmp_path / 't.parquet')!r}).plot().savefig({str(tmp_path / 't.png')!r})\n"
-        "sys.exit('matplotlib.pyplot' in sys.modules)"
-    )
-    assert subprocess.run([sys.executable, "-c", script], env={"PATH": ""}).returncode == 0
 
 
 def test_a_page_shows_the_layers_heads_and_nulls_of_the_table(pair_scores, smollm2_scores):

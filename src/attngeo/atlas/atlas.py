@@ -326,8 +326,6 @@ class Atlas:
 def _executor(workers: int | None, ray: bool | str) -> Executor:
     """Return who runs the tasks."""
     workers = None if workers is None else whole_number(workers, "workers")
-    if not isinstance(ray, bool | str):
-        raise InputError(f"ray is {ray!r}, expected True, False or an address")
     if ray is not False:
         if workers == 0:
             raise InputError("workers is 0, expected at least 1 with Ray")

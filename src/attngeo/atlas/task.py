@@ -17,7 +17,7 @@ import numpy as np
 
 from attngeo.atlas.reference import Reference, row_name
 from attngeo.atlas.store import AtlasWriteError, Store
-from attngeo.errors import AttngeoError, SourceError, disk_is_full, first_line, one_line
+from attngeo.errors import AttngeoError, disk_is_full, first_line, one_line
 from attngeo.io.archive import digest
 from attngeo.io.threads import one_core
 from attngeo.weights.layout.layers import Layers, open_layers
@@ -204,10 +204,6 @@ class ScoreTask(Task):
             known = store.has("scores", part)
             rows = store.rows("scores", part) if known else score_rows(checkpoint, model="", **asdict(options)).rows
             if not known:
-                # Files here may be written again meanwhile; those of a commit never change.
-                touched = located.commit is None and reference.state() != located.state
-                if touched and fingerprint(layers, options) != part:
-                    raise SourceError(f"{reference.model}: its files changed while they were read; try it again")
                 store.write("scores", part, [scores | {"part": part} for scores in rows])
             model_type = (checkpoint.config or {}).get("model_type")
         if (missing := missing_scores(rows)) is not None:

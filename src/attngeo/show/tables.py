@@ -13,8 +13,6 @@ from dataclasses import dataclass
 from textwrap import wrap
 from typing import TYPE_CHECKING
 
-from attngeo.errors import InputError
-
 if TYPE_CHECKING:
     import polars as pl
 
@@ -35,11 +33,8 @@ def encode(frame: pl.DataFrame, form: str) -> bytes:
     if form == "csv":
         return frame.write_csv().encode()
     if form == "json":
-        rows = (json.dumps(row, ensure_ascii=False, allow_nan=False) for row in frame.iter_rows(named=True))
-        try:
-            return ("[\n" + ",\n".join(rows) + "\n]\n").encode()
-        except ValueError:
-            raise InputError("the table has a NaN or an infinite number, JSON cannot; choose another format") from None
+        rows = (json.dumps(row, ensure_ascii=False) for row in frame.iter_rows(named=True))
+        return ("[\n" + ",\n".join(rows) + "\n]\n").encode()
     frame = without_empty_columns(frame)
     lines = {"table": aligned, "latex": _latex, "markdown": _markdown}[form]
     return ("\n".join(lines([frame.columns, *cells(frame)], is_numeric(frame))) + "\n").encode()
