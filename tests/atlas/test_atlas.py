@@ -176,16 +176,6 @@ def test_what_changes_the_rows_gives_another_part(
     assert (added.scored, added.linked) == ((1, 1) if same else (2, 0))
 
 
-def test_a_part_that_was_deleted_is_written_again(atlas: attngeo.Atlas, models: list[Path]) -> None:
-    atlas.add(models[:2], workers=0)
-    before, part = atlas.frame(), atlas.models()["part"][0]
-    (atlas.path / "scores" / f"{part}.parquet").unlink()
-    with pytest.raises(InputError, match=f"scores of .* are missing .*{part}"):
-        atlas.frame()
-    assert atlas.add(models[:2], workers=0).known == 1
-    assert atlas.frame().equals(before)
-
-
 # ---- failures
 
 
@@ -232,15 +222,15 @@ def test_a_folder_that_is_no_atlas(tmp_path: Path) -> None:
             attngeo.Atlas(tmp_path)
 
 
-def test_a_truncated_part_is_named(atlas: attngeo.Atlas, models: list[Path]) -> None:
+def test_a_truncated_part_is_named_and_restored(atlas: attngeo.Atlas, models: list[Path]) -> None:
     atlas.add(models[:2], workers=0)
-    part = atlas.path / "scores" / f"{atlas.models()['part'][0]}.parquet"
+    before, part = atlas.frame(), atlas.path / "scores" / f"{atlas.models()['part'][0]}.parquet"
     part.write_bytes(part.read_bytes()[:-1])
-    with pytest.raises(InputError, match=f"{part.name}: is damaged; delete it"):
+    with pytest.raises(InputError, match=f"{part.name}: is damaged; delete it and add its model again"):
         atlas.frame()
-    pytest.importorskip("duckdb")
-    with pytest.raises(InputError, match=part.name):
-        atlas.sql("select sum(symmetry) from scores")
+    part.unlink()
+    assert atlas.add(models[:2], workers=0).known == 1
+    assert atlas.frame().equals(before)
 
 
 @pytest.mark.parametrize(("option", "lowest"), [("num_heads", 1), ("workers", 0)])
@@ -248,18 +238,6 @@ def test_bad_options_are_errors_and_no_failures_of_the_models(atlas: attngeo.Atl
     with pytest.raises(InputError, match=f"{option} is {lowest - 1}, expected a whole number from {lowest} on"):
         atlas.add(attngeo.bundled("encoder"), **{option: lowest - 1})
     assert not atlas.path.exists()
-
-
-def test_unfinished_files_are_not_read(atlas: attngeo.Atlas, models: list[Path]) -> None:
-    atlas.add(models[0], workers=0)
-    before = atlas.frame()
-    fresh, old = atlas.path / "scores" / ".part-fresh", atlas.path / "scores" / ".part-old"
-    for path in (fresh, old):
-        path.write_bytes(b"PAR1")
-    os.utime(old, (1, 1))
-    atlas.add(models[0], workers=0)
-    assert atlas.frame().equals(before)
-    assert fresh.exists() and not old.exists()
 
 
 def test_references() -> None:

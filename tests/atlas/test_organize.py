@@ -97,23 +97,6 @@ def test_the_agreement_of_two_texts_is_that_of_their_organisations(atlas: attnge
     assert pair["procrustes"] == pytest.approx(expected.procrustes, abs=1e-3)
 
 
-def test_heads_are_drawn_anew_for_each_text_and_seed(
-    new: attngeo.Atlas, encoder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    measure, chosen = organizing.softmax_invariance, []
-
-    def noted(tensor: Any, *, heads: list[int], **options: Any) -> Any:
-        chosen.append(heads)
-        return measure(tensor, heads=heads[:1], **options)
-
-    monkeypatch.setattr(organizing, "softmax_invariance", noted)
-    for texts, seed, heads in ((TEXTS[:2], 0, 5), (TEXTS[:1], 1, 5), (TEXTS[:1], 0, 0)):
-        new.organize(encoder, texts, invariance_heads=heads, seed=seed, permuted=False, workers=0)
-    first, other, seeded, every = chosen
-    assert first != other and first != seeded and every == list(range(16))
-    assert all(len(set(heads)) == 5 for heads in (first, other, seeded))
-
-
 @pytest.mark.parametrize(
     ("removed", "sharing"),
     [

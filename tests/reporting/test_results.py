@@ -11,7 +11,6 @@ import pytest
 
 import attngeo
 from attngeo.errors import AttngeoError, InputError, SourceError
-from attngeo.io.names import distinct_names, short_name
 from attngeo.organization import NetworkTensor, organize, planted
 from attngeo.reporting.assemble import page_of
 from attngeo.reporting.results import load_given, sorted_results
@@ -114,12 +113,6 @@ def test_each_verdict_of_a_page_stands_beside_its_model():
 def test_what_does_not_belong_together_is_refused(given, message, runs):
     with pytest.raises(InputError, match=message):
         sorted_results(given(runs))
-
-
-def test_names_are_compared_by_their_last_two_parts_and_longer_ones_tell_models_apart():
-    assert short_name("/a/b/model/") == short_name(Path("b/model")) == "b/model"
-    assert distinct_names(["/a/b/model", "b/model", "/a/c/model"]) == ["…/a/b/model", "b/model", "c/model"]
-    assert [short_name(name) for name in ("…/a/b/model", "c/model", "")] == ["…/a/b/model", "c/model", ""]
 
 
 # ---- files

@@ -23,16 +23,6 @@ def test_each_model_stands_at_its_medians() -> None:
     assert labels == ["org/a", "published, arXiv 2502.10927", "org/b@v1"]
 
 
-def test_a_long_legend_leaves_room_for_the_panel() -> None:
-    rows = [(f"org/model-{number}", "main", "encoders", 0.1 * number, -0.25) for number in range(12)]
-    points = pl.DataFrame(rows, schema=["model", "revision", "group", "x", "y"], orient="row")
-    published = pl.DataFrame({"group": ["encoders"], "x": [0.0], "y": [0.0]})
-    figure = atlas_figure(points, published, "symmetry", "directionality")
-    figure.draw_without_rendering()
-    label = figure.axes[0].yaxis.label.get_window_extent()
-    assert figure.bbox.y0 <= label.y0 and label.y1 <= figure.bbox.y1
-
-
 def test_rows_with_and_without_a_control() -> None:
     common = {"model": "org/name", "revision": "v1", "content": "c", "table": "organized", "options": "", "texts": 20}
     gain = {"figure": "gain", "mean": 0.1234, "low": 0.1, "high": 0.15, "std": 0.05, "control": 0.02, "better": 0.95}

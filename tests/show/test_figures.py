@@ -10,6 +10,7 @@ from typing import Any
 
 import matplotlib
 import numpy as np
+import polars as pl
 import pytest
 from matplotlib.text import Text as Words
 
@@ -171,6 +172,13 @@ def curve(methods: int) -> LossCurve:
     return LossCurve("a model with a very long name/" + "x" * 30, "masked tokens", 3.0, tuple(points))
 
 
+def atlas(models: int) -> Any:
+    groups = ("encoders", "decoders")
+    rows = [(f"org/model-{number}", "main", groups[number % 2], 0.1 * number, -0.25) for number in range(models)]
+    points = pl.DataFrame(rows, schema=["model", "revision", "group", "x", "y"], orient="row")
+    return show.atlas_figure(points, points.select("group", "x", "y"), "symmetry", "directionality")
+
+
 FIGURES: dict[str, Callable[[Callable[[str], Any]], Any]] = {
     "score": lambda result: result("pair_scores").plot(),
     "heads": lambda result: result("organization").plot("heads"),
@@ -182,6 +190,7 @@ FIGURES: dict[str, Callable[[Callable[[str], Any]], Any]] = {
     "pruning": lambda _: curve(2).plot(),
     "all criteria": lambda _: curve(11).plot(),
     "comparison": lambda result: result("comparison").plot(),
+    "atlas": lambda _: atlas(12),
     "map": lambda result: result("three_models").plot(),
     "rotary": lambda result: show.rotary_figure(result("smollm2_scores").frequencies, [result("smollm2_curves")]),
 }

@@ -135,8 +135,6 @@ def hub_revisions(ref: str) -> list[str]:
     """
     from attngeo.weights.sources.hub import list_revisions
 
-    if looks_like_path(ref) or os.path.exists(ref):
-        raise InputError(f"{ref}: a path, expected a hub id org/name")
     model = hub_reference(ref)
     if model.revision != "main":
         raise InputError(f"{ref}: names one revision, expected a hub id without @{model.revision}")

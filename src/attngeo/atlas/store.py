@@ -212,12 +212,8 @@ class Store:
 
     def row(self, table: str, name: str) -> dict[str, Any] | None:
         """Return the first row of a file; None if there is no such file."""
-        return next(iter(self.rows(table, name)), None)
-
-    def rows(self, table: str, name: str) -> list[dict[str, Any]]:
-        """Return all rows of a file; none if there is no such file."""
         frame = self.read(table, name)
-        return [] if frame is None else frame.to_dicts()
+        return None if frame is None else frame.row(0, named=True)
 
     def read(self, table: str, name: str) -> pl.DataFrame | None:
         """Return the rows of one file; None if it does not exist."""
@@ -268,18 +264,8 @@ class Store:
     def scores(self) -> pl.DataFrame:
         """Return the scores of all models, sorted: those of a copy appear under its name too."""
         models = self.models()  # first: the part of a model is written before its row
-        self.check_parts(models)
         joined = models.select(*IN_FRAME, "part").join(self.frame("scores"), on="part", how="inner")
         return joined.select(FRAME_COLUMNS).sort(*STATE, "part", "stack", "layer", "head", nulls_last=False)
-
-    def check_parts(self, models: pl.DataFrame) -> None:
-        """Raise InputError if the part of a model is missing: a join would leave the model out."""
-        for model, part in models.select("model", "part").iter_rows():
-            if not self.has("scores", part):
-                raise InputError(
-                    f"{self.root}: the scores of {model} are missing (scores/{part}.parquet); adding the model again "
-                    "restores them"
-                )
 
 
 @contextmanager
