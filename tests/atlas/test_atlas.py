@@ -226,7 +226,7 @@ def test_a_truncated_part_is_named_and_restored(atlas: attngeo.Atlas, models: li
     atlas.add(models[:2], workers=0)
     before, part = atlas.frame(), atlas.path / "scores" / f"{atlas.models()['part'][0]}.parquet"
     part.write_bytes(part.read_bytes()[:-1])
-    with pytest.raises(InputError, match=f"{part.name}: is damaged; delete it and add its model again"):
+    with pytest.raises(InputError, match=f"{part.name}: is damaged or of another version; delete it"):
         atlas.frame()
     part.unlink()
     assert atlas.add(models[:2], workers=0).known == 1

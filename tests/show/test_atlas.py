@@ -28,8 +28,7 @@ def test_rows_with_and_without_a_control() -> None:
     gain = {"figure": "gain", "mean": 0.1234, "low": 0.1, "high": 0.15, "std": 0.05, "control": 0.02, "better": 0.95}
     single = {"figure": "l1_l2_cosines", "mean": 1234.5, "low": None, "high": None, "std": None}
     share = gain | {"figure": "share90_trees", "mean": 2.3456e-5, "control": 0.02, "low": 0.0, "high": 0.001}
-    shared = gain | {"figure": "shared_key", "mean": 0.25}  # a share of pairs of heads, not of coefficients
-    rows = [common | gain, common | single | {"control": None, "better": None}, common | share, common | shared]
+    rows = [common | gain, common | single | {"control": None, "better": None}, common | share]
     agreement = common | gain | {"table": "agreement", "figure": "information", "options": '{"seed": 1}', "texts": 10}
     text = summary_report(pl.DataFrame([*rows, agreement]))
     first, second, legend = text.split("\n\n")
@@ -38,8 +37,5 @@ def test_rows_with_and_without_a_control() -> None:
     assert lines[2].split() == ["gain", "0.123", "0.100", "to", "0.150", "0.050", "0.020", "95%"]
     assert lines[3].split() == ["l1_l2_cosines", "1234"]
     assert lines[4].split() == ["share90_trees", "0.00235%", "0%", "to", "0.1%", "5%", "2%", "95%"]
-    assert lines[5].split() == ["shared_key", "0.250", "0.100", "to", "0.150", "0.050", "0.020", "95%"]
     assert second.startswith('org/name@v1: agreement, 10 pairs of texts, {"seed": 1}\n')
-    assert ": agreement, 1 pair of texts," in summary_report(pl.DataFrame([agreement | {"texts": 1}]))
-    assert ": organized, 1 text\n" in summary_report(pl.DataFrame([common | gain | {"texts": 1}]))
     assert legend.startswith("mean, interval: over texts")

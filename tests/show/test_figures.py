@@ -191,6 +191,7 @@ FIGURES: dict[str, Callable[[Callable[[str], Any]], Any]] = {
     "all criteria": lambda _: curve(11).plot(),
     "comparison": lambda result: result("comparison").plot(),
     "atlas": lambda _: atlas(12),
+    "many models": lambda _: atlas(20),  # of one name in the legend
     "map": lambda result: result("three_models").plot(),
     "rotary": lambda result: show.rotary_figure(result("smollm2_scores").frequencies, [result("smollm2_curves")]),
 }

@@ -34,16 +34,17 @@ def summary(organization: Organization, permuted: bool = False) -> str:
 
 
 def test_a_tree_is_drawn_at_some_of_its_levels_and_a_layer_is_named_once() -> None:
-    tree = Tree([[0] * 6, [0, 0, 0, 0, 1, 1], [0, 1, 0, 0, 2, 2], [0, 1, 2, 3, 4, 5]])
-    labels = ("L2H10", "L0H1", "L2H2", "L10H0", "5", "1")
-    assert tree_text(tree, labels, levels=[1, 2]).splitlines() == [
-        "6",
-        "├─ 4",
+    tree = Tree([[0] * 8, [0, 0, 0, 0, 0, 1, 1, 1], [0, 1, 0, 0, 1, 2, 3, 2], range(8)])
+    labels = ("L2H10", "L0H1", "L2H2", "L10H0", "L0H0", "5", "L3H1", "1")
+    assert tree_text(tree, labels).splitlines() == [
+        "8",
+        "├─ 5",
         "│  ├─ 3  L2H2,10 L10H0",
-        "│  └─ 1  L0H1",
-        "└─ 2  1 5",
+        "│  └─ 2  L0H0,1",
+        "└─ 3",
+        "   ├─ 2  1 5",
+        "   └─ 1  L3H1",
     ]
-    assert tree_text(tree, labels, levels=[1]).splitlines() == ["6", "├─ 4  L0H1 L2H2,10 L10H0", "└─ 2  1 5"]
 
 
 def test_a_tree_names_every_element_once() -> None:

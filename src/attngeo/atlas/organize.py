@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from attngeo.arguments import whole_number
 from attngeo.atlas.reference import Reference, row_name
 from attngeo.atlas.store import BASES, CONTRASTS, AtlasWriteError, Store
 from attngeo.atlas.task import Options, Outcome, Task
@@ -33,7 +32,7 @@ from attngeo.organization.capture import capture
 from attngeo.organization.inputs import choose_stack, modality
 from attngeo.organization.invariance import softmax_invariance
 from attngeo.organization.organize import organize
-from attngeo.organization.tensor import NetworkTensor, check_stack, check_stage
+from attngeo.organization.tensor import NetworkTensor
 from attngeo.organization.tree import Tree
 from attngeo.weights.scoring.score_table import Row, null_if_nan
 from attngeo.weights.sources.folder import LocalFolder, is_weights
@@ -104,10 +103,6 @@ class Question(Options):
     truncate: bool = False
     seed: int = 0
 
-    def __post_init__(self) -> None:
-        check_stack(self.stack)
-        whole_number(self.seed, "seed")
-
     def answer(self, loaded: LoadedModel, text: str) -> list[list[Row]]:
         """Return the rows for each of the tables."""
         raise NotImplementedError
@@ -126,10 +121,6 @@ class Trees(Question):
     tables = ("organized", "head_pairs")
     stage: str = "logits"
     permuted: bool = True  # also fit trees to permuted values
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_stage(self.stage)
 
     def answer(self, loaded: LoadedModel, text: str) -> list[list[Row]]:
         tensor = self._capture(loaded, text, self.stage)
@@ -160,10 +151,6 @@ class Invariance(Question):
 
     tables = ("invariance",)
     heads: int = 24  # heads on their own, drawn anew for each text; 0: all
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        whole_number(self.heads, "invariance_heads")
 
     def answer(self, loaded: LoadedModel, text: str) -> list[list[Row]]:
         tensor = self._capture(loaded, text, "logits")

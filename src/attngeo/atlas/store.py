@@ -239,7 +239,11 @@ class Store:
             paths = [self.path(table, name) for name in some]
             try:
                 frames.append(read_alike([path.read_bytes() for path in paths]).select(list(TABLES[table])))
-            except (OSError, ValueError):  # of one of them, which is named where each is read by itself
+            except (
+                OSError,
+                ValueError,
+                pl.exceptions.PolarsError,
+            ):  # of one of them, which is named where each is read by itself
                 frames += [frame for name in some if (frame := self.read(table, name)) is not None]
         return pl.concat(frames)
 
@@ -283,11 +287,13 @@ def _writing(path: Path) -> Iterator[None]:
 @contextmanager
 def _read_errors(path: Path) -> Iterator[None]:
     """Turn the errors of reading a file into an InputError of one line, but for that of a file that does not exist."""
+    import polars as pl
+
     try:
         yield
     except (FileNotFoundError, InputError):
         raise
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror})") from None
-    except ValueError:
-        raise InputError(f"{path}: is damaged; delete it and add its model again") from None
+    except (ValueError, pl.exceptions.PolarsError):
+        raise InputError(f"{path}: is damaged or of another version; delete it and add its model again") from None
