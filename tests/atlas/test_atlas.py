@@ -7,7 +7,6 @@ import json
 import os
 import shutil
 from pathlib import Path
-from typing import Any
 
 import polars as pl
 import pytest
@@ -18,7 +17,6 @@ from attngeo.atlas.reference import Reference, read_list
 from attngeo.atlas.store import MANIFEST, TABLES
 from attngeo.atlas.task import ScoreTask
 from attngeo.errors import InputError
-from attngeo.weights.scoring.score import score_rows
 from attngeo.weights.scoring.score_table import COLUMNS
 from tests.atlas.small_models import LAYOUTS, make_models, model_files
 from tests.weights.made_checkpoints import LLAMA_CONFIG, llama_like_tensors, safetensors_bytes, write_files
@@ -75,18 +73,6 @@ def test_options_are_those_of_score_and_give_rows_of_their_own(atlas: attngeo.At
     assert layers["head"].null_count() == layers.height and layers["symmetry_folded"].null_count() < layers.height
 
 
-def test_other_readers_need_no_attngeo(atlas: attngeo.Atlas, models: list[Path]) -> None:
-    duckdb, pandas = pytest.importorskip("duckdb"), pytest.importorskip("pandas")
-    atlas.add(models[:3], workers=0)
-    scores = pl.read_parquet(atlas.path / "scores" / "*.parquet")
-    assert {name: str(kind) for name, kind in scores.schema.items()} == TABLES["scores"]
-    joined = scores.join(pl.read_parquet(atlas.path / "models" / "*.parquet"), on="part")
-    assert joined.height == atlas.frame().height
-    assert len(pandas.read_parquet(atlas.path / "scores")) == scores.height
-    [(count,)] = duckdb.sql(f"select count(*) from '{atlas.path}/scores/*.parquet'").fetchall()
-    assert count == scores.height
-
-
 def test_newer_results_replace_older_ones(
     atlas: attngeo.Atlas, models: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -99,18 +85,14 @@ def test_newer_results_replace_older_ones(
     assert found[str(models[0])][0] == newer and found[str(models[0])][1] != older[str(models[0])]
     assert found[str(models[1])] == (newer - 1, older[str(models[1])])
     assert atlas.frame().height == rows
-    pytest.importorskip("duckdb")
-    assert atlas.sql("from models").sort("model").equals(atlas.models()) and atlas.sql("from scores").height == rows
 
 
-def test_failures_of_an_older_version_are_tried_again(
-    atlas: attngeo.Atlas, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    broken = write_files(tmp_path / "broken", model_files("bert") | {"model.safetensors": b"nothing"})
-    assert atlas.add(broken, workers=0).failed == 1
-    write_files(broken, model_files("bert"))
-    monkeypatch.setattr(ScoreTask, "version", ScoreTask.version + 1)
-    assert atlas.add(broken, workers=0).failed == 0 and atlas.failures().is_empty()
+def test_other_readers_need_no_attngeo(atlas: attngeo.Atlas, models: list[Path]) -> None:
+    atlas.add(models[:3], workers=0)
+    scores = pl.read_parquet(atlas.path / "scores" / "*.parquet")
+    assert {name: str(kind) for name, kind in scores.schema.items()} == TABLES["scores"]
+    joined = scores.join(pl.read_parquet(atlas.path / "models" / "*.parquet"), on="part")
+    assert joined.height == atlas.frame().height
 
 
 def test_new_columns_need_a_new_version_of_results() -> None:
@@ -164,34 +146,9 @@ def test_replaced_files_replace_their_rows(atlas: attngeo.Atlas, models: list[Pa
     found = atlas.frame().filter(model=str(folder), options="")
     assert found["symmetry"].to_list() == pytest.approx(expected["symmetry"].to_list(), abs=1e-12)
     assert atlas.models().select("model", "options").is_unique().all() and atlas.status().models == 3
-    pytest.importorskip("duckdb")
-    [(count,)] = atlas.sql(f"select count(*) from scores where model = '{folder}' and options = ''").rows()
-    assert count == expected.height
     (folder / "model.safetensors").write_bytes(b"short")
     assert atlas.add(folder, workers=0).failed == 1
     assert atlas.frame().filter(model=str(folder), options="").equals(found)  # what cannot be scored replaces nothing
-
-
-@pytest.mark.parametrize("changed", ["model.safetensors", "log.txt"])
-def test_files_that_change_while_they_are_scored(
-    atlas: attngeo.Atlas, models: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changed: str
-) -> None:
-    """Rows of other weights must not get the name of the weights that were hashed: copies would be linked to them."""
-    copy = shutil.copytree(models[0], tmp_path / "copy")
-    write_files(tmp_path / "later", model_files("bert", 9, 2))
-
-    def training_goes_on(*arguments: Any, **options: Any) -> Any:
-        (models[0] / changed).write_bytes((tmp_path / "later" / "model.safetensors").read_bytes())
-        return score_rows(*arguments, **options)
-
-    with monkeypatch.context() as during:
-        during.setattr("attngeo.atlas.task.score_rows", training_goes_on)
-        assert atlas.add(models[0], workers=0).failed == (changed == "model.safetensors")
-    assert all("files changed" in message for message in atlas.failures()["message"])
-    assert atlas.add(copy, workers=0).failed == 0
-    expected = attngeo.score(copy, folded=True).frame["symmetry"].to_list()
-    assert atlas.frame().filter(model=str(copy))["symmetry"].to_list() == pytest.approx(expected, abs=1e-12)
-    assert atlas.add(models[0], workers=0, retry=True).failed == 0
 
 
 @pytest.mark.parametrize(
@@ -217,26 +174,6 @@ def test_what_changes_the_rows_gives_another_part(
     changed = write_files(tmp_path / "changed", {"config.json": config, "model.safetensors": bytes(data)})
     added = atlas.add([folder, changed], workers=0)
     assert (added.scored, added.linked) == ((1, 1) if same else (2, 0))
-
-
-@pytest.mark.parametrize(("table", "lost"), [("scores", True), ("scores", False), ("models", False)])
-def test_what_is_lost_or_empty_is_written_again(
-    atlas: attngeo.Atlas, models: list[Path], table: str, lost: bool
-) -> None:
-    """After a power failure a file that was not forced to disk may be empty."""
-    atlas.add(models[:2], workers=0)
-    before, part = atlas.frame(), atlas.models()["part"][0]
-    path = next((atlas.path / table).glob("*.parquet" if table == "models" else f"{part}.parquet"))
-    path.unlink() if lost else path.write_bytes(b"")
-    if table == "models":
-        assert atlas.models().height == 1 and atlas.status().models == 1
-        pytest.importorskip("duckdb")
-        assert atlas.sql("from models").height == 1
-    else:
-        with pytest.raises(InputError, match=f"scores of .* are missing .*{part}"):
-            atlas.frame()
-    assert atlas.add(models[:2], workers=0).known == 1
-    assert atlas.frame().equals(before) and path.stat().st_size > 0
 
 
 # ---- failures
@@ -272,46 +209,44 @@ def test_an_unexpected_error_is_a_failure_too(
 # ---- bad input
 
 
-@pytest.mark.parametrize(
-    "manifest, message",
-    [
-        ('{"kind": "atlas", "version": 2}', "written by a newer version"),
-        ('{"kind": "atlas", "version": "1"}', "version is '1'"),
-        ('{"kind": "tree"}', "holds a saved tree"),
-        ("{", "damaged"),
-    ],
-)
-def test_a_folder_that_is_no_atlas(tmp_path: Path, manifest: str, message: str) -> None:
+def test_a_folder_that_is_no_atlas(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("mine")
     for path, error in ((tmp_path, "is not an atlas"), (tmp_path / "notes.txt", "is a file")):
         with pytest.raises(InputError, match=error):
             attngeo.Atlas(path)
     with pytest.raises(InputError, match="no such folder"):
         attngeo.Atlas(tmp_path / "none").frame()
-    (tmp_path / MANIFEST).write_text(manifest)
-    with pytest.raises(InputError, match=message):
-        attngeo.Atlas(tmp_path)
+    for manifest, error in (('{"kind": "atlas", "version": 2}', "version is 2, expected 1"), ("{", "damaged")):
+        (tmp_path / MANIFEST).write_text(manifest)
+        with pytest.raises(InputError, match=error):
+            attngeo.Atlas(tmp_path)
 
 
-def test_unfinished_files_are_not_read(atlas: attngeo.Atlas, models: list[Path]) -> None:
-    atlas.add(models[0], workers=0)
-    before = atlas.frame()
-    fresh, old = atlas.path / "scores" / ".part-fresh", atlas.path / "scores" / ".part-old"
-    for path in (fresh, old):
-        path.write_bytes(b"PAR1")
-    os.utime(old, (1, 1))
-    atlas.add(models[0], workers=0)
+def test_a_truncated_part_is_named_and_restored(atlas: attngeo.Atlas, models: list[Path]) -> None:
+    atlas.add(models[:2], workers=0)
+    before, part = atlas.frame(), atlas.path / "scores" / f"{atlas.models()['part'][0]}.parquet"
+    part.write_bytes(part.read_bytes()[:-1])
+    with pytest.raises(InputError, match=f"{part.name}: is damaged or of another version; delete it"):
+        atlas.frame()
+    part.unlink()
+    assert atlas.add(models[:2], workers=0).known == 1
     assert atlas.frame().equals(before)
-    assert fresh.exists() and not old.exists()
+
+
+@pytest.mark.parametrize(("option", "lowest"), [("num_heads", 1), ("workers", 0)])
+def test_bad_options_are_errors_and_no_failures_of_the_models(atlas: attngeo.Atlas, option: str, lowest: int) -> None:
+    with pytest.raises(InputError, match=f"{option} is {lowest - 1}, expected a whole number from {lowest} on"):
+        atlas.add(attngeo.bundled("encoder"), **{option: lowest - 1})
+    assert not atlas.path.exists()
 
 
 def test_references() -> None:
     assert Reference.parse("org/name") == Reference("org/name", "main")
     assert Reference.parse("https://huggingface.co/org/name/tree/v1") == Reference("org/name", "v1")
     assert Reference.parse("./missing").revision is None
-    for bad in ("", "two words", "org/name@", "org/\0", "/tmp/\udcff", "org/name\n", 3):
+    for bad in ("", "two words", "org/name@"):
         with pytest.raises(InputError):
-            Reference.parse(bad)  # type: ignore[arg-type]
+            Reference.parse(bad)
 
 
 def test_a_list_names_its_bad_line(tmp_path: Path) -> None:
@@ -324,27 +259,3 @@ def test_a_list_names_its_bad_line(tmp_path: Path) -> None:
     path.write_text("\n# nothing\n")
     with pytest.raises(InputError, match="no references"):
         read_list(path)
-
-
-def test_a_file_with_other_columns_is_named(atlas: attngeo.Atlas, models: list[Path]) -> None:
-    atlas.add(models[:2], workers=0)
-    part = atlas.path / "scores" / f"{atlas.models()['part'][0]}.parquet"
-    pl.read_parquet(part).with_columns(layer=pl.lit("one")).write_parquet(part)
-    with pytest.raises(InputError, match=f"{part.name}: column layer has type String, expected Int64"):
-        atlas.frame()
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"num_heads": 2.0}, "num_heads is 2.0, expected a whole number from 1 on"),
-        ({"num_heads": 0}, "num_heads is 0, expected a whole number from 1 on"),
-        ({"workers": 1.5}, "workers is 1.5, expected a whole number from 0 on"),
-        ({"ray": 1}, "ray is 1, expected True, False or an address"),
-    ],
-)
-def test_bad_options_are_errors_and_no_failures_of_the_models(tmp_path, options, message):
-    atlas = attngeo.Atlas(tmp_path / "atlas")
-    with pytest.raises(InputError, match=message):
-        atlas.add(attngeo.bundled("encoder"), **({"workers": 0} | options))
-    assert not (tmp_path / "atlas").exists()

@@ -13,7 +13,6 @@ import pytest
 import attngeo
 from attngeo.atlas import Added, executors
 from attngeo.atlas.store import Store
-from attngeo.errors import AttngeoError, InputError
 from tests.atlas.deadly_task import deadly_tasks
 from tests.atlas.kills import ROOT, contents, start_add
 from tests.atlas.processes import wait_until, workers_of
@@ -70,27 +69,6 @@ def test_a_model_that_ends_every_worker_fails_alone(tmp_path: Path, monkeypatch:
     assert failure["kind"] == "WorkerLost" and "signal 9, 2 times" in failure["message"]
 
 
-def test_workers_that_cannot_start_are_an_error(
-    models: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(executors, "START", "import sys; sys.exit(3)")
-    with pytest.raises(AttngeoError, match="no worker process could be started, it ended with exit code 3"):
-        attngeo.Atlas(tmp_path / "atlas").add(models, workers=2)
-    with pytest.raises(InputError, match="workers is -1"):
-        attngeo.Atlas(tmp_path / "atlas").add(models, workers=-1)
-
-
-@needs_proc
-def test_by_default_there_is_a_worker_per_core(
-    models: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")  # of threads, which workers do not share
-    monkeypatch.setattr(os, "sched_getaffinity", lambda process: {0, 1, 5}, raising=False)
-    counts = []
-    attngeo.Atlas(tmp_path / "atlas").add(models, progress=lambda *_: counts.append(len(workers_of(os.getpid()))))
-    assert max(counts) == 3
-
-
 def test_ctrl_c_prints_nothing(models: list[Path], tmp_path: Path) -> None:
     command = [sys.executable, "-m", "attngeo", "atlas", "add", tmp_path / "atlas", *models, "--workers", "1"]
     process = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True, start_new_session=True)
@@ -116,15 +94,3 @@ def test_an_interrupt_ends_a_call_whose_tasks_take_long(tmp_path: Path) -> None:
     process.send_signal(signal.SIGINT)
     assert process.communicate(timeout=20)[1].endswith("KeyboardInterrupt\n")
     assert workers and not any(Path(f"/proc/{worker}").exists() for worker in workers)
-
-
-@needs_proc
-def test_an_error_of_the_caller_ends_the_workers(models: list[Path], tmp_path: Path) -> None:
-    def interrupt(done: int, total: int) -> None:
-        raise KeyboardInterrupt
-
-    atlas = attngeo.Atlas(tmp_path / "atlas")
-    with pytest.raises(KeyboardInterrupt):
-        atlas.add(models, workers=2, progress=interrupt)
-    assert not workers_of(os.getpid())
-    assert 0 < atlas.status().models < MODELS and atlas.failures().is_empty()

@@ -11,8 +11,7 @@ import pytest
 
 import attngeo
 from attngeo.atlas import Added
-from tests.atlas.kills import ROOT, contents, fill_with_kills, finished, start_add
-from tests.atlas.processes import wait_until
+from tests.atlas.kills import ROOT, contents, fill_with_kills, start_add
 from tests.atlas.ray_cluster import RayCluster
 from tests.atlas.small_models import make_models
 
@@ -94,19 +93,6 @@ def test_a_task_that_ends_every_process_of_ray_is_given_up(cluster: RayCluster, 
     run = subprocess.run(command, cwd=ROOT, env=cluster.environment, capture_output=True, text=True)
     lost = "its process on Ray ended, 3 times; too little memory is a likely cause"
     assert run.stdout.splitlines()[-1] == f"['a scored ', 'b scored ', 'deadly failed {lost}']", run.stderr
-
-
-@pytest.mark.slow
-def test_a_lost_node_of_ray(names: Path, undisturbed: dict[str, bytes], tmp_path: Path) -> None:
-    """`python -m bench.atlas node` does the same with more models."""
-    pytest.importorskip("ray")
-    atlas = tmp_path / "atlas"
-    with RayCluster() as two_nodes:
-        process = start_add(atlas, names, "--ray", two_nodes.address, environment=two_nodes.environment)
-        wait_until(lambda: finished(atlas) >= MODELS // 3)
-        two_nodes.kill_node()
-        assert process.wait(300) == 0
-    assert contents(atlas) == undisturbed
 
 
 @pytest.mark.slow

@@ -5,9 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -36,9 +34,9 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
         subprocess.run(["umount", folder], check=True)
 
 
-def add(atlas: Path, models: list[Path], workers: int, **options: Any) -> subprocess.CompletedProcess[str]:
+def add(atlas: Path, models: list[Path], workers: int) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "attngeo", "atlas", "add", atlas, *models, "--workers", workers]
-    return subprocess.run(list(map(str, command)), cwd=ROOT, capture_output=True, text=True, **options)
+    return subprocess.run(list(map(str, command)), cwd=ROOT, capture_output=True, text=True)
 
 
 def test_no_space_left(small_disk: Path, tmp_path: Path) -> None:
@@ -70,13 +68,3 @@ def test_no_space_left_for_the_cache(small_disk: Path, tmp_path: Path) -> None:
     assert done.returncode == 2
     assert line.startswith("attngeo: error: org/") and line.endswith("(No space left on device)")
     assert attngeo.Atlas(tmp_path / "atlas").failures().is_empty()
-
-
-def test_a_limit_on_the_size_of_files(tmp_path: Path) -> None:
-    """The same error for users who cannot mount: the kernel refuses files of more than 2 kB."""
-    resource = pytest.importorskip("resource")
-    models = make_models(tmp_path / "models", 2)
-    limit = partial(resource.setrlimit, resource.RLIMIT_FSIZE, (2048, 2048))
-    done = add(tmp_path / "atlas", models, 1, preexec_fn=limit)
-    assert done.returncode == 2 and done.stderr.endswith("cannot be written (File too large)\n"), done.stderr
-    assert attngeo.Atlas(tmp_path / "atlas").status().models == 0

@@ -49,9 +49,7 @@ def test_points_are_medians_over_self_attention_layers(atlas: attngeo.Atlas) -> 
         model_points(frame, "nothing", "symmetry")
 
 
-def test_the_plane_has_a_panel_per_group_and_published_models_behind(
-    atlas: attngeo.Atlas, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_plane_has_a_panel_per_group_and_published_models_behind(atlas: attngeo.Atlas, tmp_path: Path) -> None:
     figure = atlas.plot()
     assert [ax.get_title("left") for ax in figure.axes] == ["encoders", "decoders"]
     labels = [text.get_text() for text in figure.legends[0].get_texts()]
@@ -59,9 +57,6 @@ def test_the_plane_has_a_panel_per_group_and_published_models_behind(
     assert len(figure.axes[0].collections[0].get_offsets()) > 50  # published models
     other = atlas.plot("dominance", "symmetry")
     assert not any("published" in text.get_text() for text in other.legends[0].get_texts())
-    monkeypatch.setattr("attngeo.show.atlas.NAMED", 3)
-    labels = [text.get_text() for text in atlas.plot().legends[0].get_texts()]
-    assert labels == ["published, arXiv 2502.10927", "10 models of the atlas"]
     empty = attngeo.Atlas(tmp_path / "atlas")
     empty.add([])
     with pytest.raises(InputError, match="has no scores to draw"):
@@ -75,9 +70,9 @@ def test_the_course_of_a_run_is_in_order_of_steps(atlas: attngeo.Atlas) -> None:
     assert records[0]["layer"] == [0, 1] and records[0]["stack"] == ["encoder", "encoder"]
     titles = [ax.get_title("left") for ax in atlas.plot(revisions=run).axes]
     assert titles[:2] == ["encoder symmetry", "encoder directionality"]
-    with pytest.raises(InputError, match="the atlas has no checkpoints of it"):
+    with pytest.raises(InputError, match="org/none: the atlas has 0 checkpoints with a step in their names, of none"):
         atlas.plot(revisions="org/none")
-    with pytest.raises(InputError, match=r"1 of its checkpoints have a step in their names"):
+    with pytest.raises(InputError, match="the atlas has 1 checkpoints with a step in their names, of best, "):
         training_records(atlas.frame().filter(~pl.col("model").str.contains("-(20|3)$")), run)
 
 
@@ -85,9 +80,6 @@ def test_hub_revisions_are_checkpoints_of_a_run(atlas: attngeo.Atlas) -> None:
     step = pl.lit("step") + pl.col("model").str.extract(r"-(\d+)$")
     hub = on_hub(atlas, "checkpoint", revision=step, model="org/name")
     assert [record["step"] for record in training_records(hub, "org/name")] == [3, 20, 100]
-    twice = pl.concat([hub, hub.filter(revision="step3").with_columns(revision=pl.lit("stage2-step3"))])
-    with pytest.raises(InputError, match="step3 and stage2-step3 have the same step, 3"):
-        training_records(twice, "org/name")
 
 
 def test_two_commits_of_a_revision_are_two_states(atlas: attngeo.Atlas) -> None:
@@ -101,7 +93,7 @@ def test_two_commits_of_a_revision_are_two_states(atlas: attngeo.Atlas) -> None:
     assert beside_published(hub, layers=True).height == 4
     steps = hub.with_columns(revision=pl.lit("step1"))
     other = hub.filter(commit="3").with_columns(revision=pl.lit("step2"))
-    with pytest.raises(InputError, match="the atlas has scores of two states of step1, expected one per step"):
+    with pytest.raises(InputError, match="two checkpoints of step 1 have other scores"):
         training_records(pl.concat([steps, other]), BERT)
 
 

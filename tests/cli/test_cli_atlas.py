@@ -103,7 +103,7 @@ def test_organize_prints_means_over_texts(tmp_path: Path) -> None:
         (["published", "ATLAS"], "holds no published model"),
         (["export", "ATLAS", "--table", "nothing"], "--table nothing: expected one of scores"),
         (["status", "NEW"], "no such folder"),
-        (["status", "NEWER"], "was written by a newer version of attngeo"),
+        (["status", "NEWER"], "version is 99, expected 1; update attngeo"),
         (["query", "ATLAS", "select"], "SQL: "),
     ],
 )

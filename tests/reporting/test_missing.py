@@ -17,54 +17,18 @@ transformers = pytest.importorskip("transformers")
 
 TEXT = "The sea was calm."
 ENCODER, DECODER = (attngeo.bundled(name) for name in ("encoder", "decoder"))
-# Options of `report`, and which of the functions that it asks must see them.
-OPTIONS: dict[str, Any] = {"stack": "decoder", "layers": [1, 2], "truncate": True, "unproven": True}
-OPTIONS |= {"seed": 7, "device": "cpu", "full": True, "stage": "probabilities"}
-WEIGHTS = {"num_heads", "unproven"}
-PARTS = {"stack", "layers"}
-SEEN = {
-    "score": WEIGHTS | PARTS,
-    "head_forms": WEIGHTS,
-    "offset_curves": WEIGHTS | PARTS,
-    "capture": {"stage", "target", "truncate", "sampling_rate"} | PARTS,
-    "load_model": {"device"},
-    "organize": {"device"},
-    "softmax_invariance": {"seed", "device"},
-    "compare": WEIGHTS | {"seed", "truncate", "stack", "inputs"},
-}
 
 
-def test_options_reach_every_function(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: dict[str, list[dict[str, Any]]] = {name: [] for name in SEEN}
-
-    def noted(name: str) -> Any:
-        function = getattr(missing, name)
-
-        def note(*arguments: Any, **options: Any) -> Any:
-            asked[name].append(options)
-            return function(*arguments, **options)
-
-        return note
-
-    for name in SEEN:
-        monkeypatch.setattr(missing, name, noted(name))
-    model = tmp_path / "run" / "model"  # one that rotates, unlike those that ship with attngeo
-    tokenizer = transformers.AutoTokenizer.from_pretrained(ENCODER)
-    sizes = {"hidden_size": 16, "num_hidden_layers": 3, "num_attention_heads": 2, "intermediate_size": 16}
-    transformers.LlamaModel(transformers.LlamaConfig(vocab_size=len(tokenizer), **sizes)).save_pretrained(model)
-    tokenizer.save_pretrained(model)
-    other = shutil.copytree(model, tmp_path / "other" / "model")
-    path = attngeo.report(model, tmp_path / "report.html", inputs=TEXT, against=other, **OPTIONS)
-    given = OPTIONS | {"inputs": TEXT, "num_heads": None, "target": None, "sampling_rate": None}
-    for name, options in SEEN.items():
-        assert asked[name], name
-        for call in asked[name]:
-            expected = {option: given[option] for option in options if option != "stage"}
-            assert {option: call[option] for option in expected} == expected, name
-    assert len(asked["score"]) == 2  # also of the model that it is compared with
-    assert {call["stage"] for call in asked["capture"]} == {"logits", "probabilities"}
+def test_options_say_what_is_computed(tmp_path: Path) -> None:
+    """Of the model and of the one that it is compared with; a text that is too long is only read when truncated."""
+    options: dict[str, Any] = {"layers": [1, 2], "truncate": True, "full": True, "stage": "logits"}
+    path = attngeo.report(ENCODER, tmp_path / "report.html", inputs="word " * 200, against=DECODER, **options)
     page = path.read_text("utf-8")
-    assert '"permuted: trees"' in page and '<section id="invariance"' in page and '"stage":"probabilities"' in page
+    assert '"permuted: trees"' in page and '<section id="invariance"' in page and '"stage":"logits"' in page
+    heads = ",".join(f'"L{layer}H{head}"' for layer in (1, 2) for head in range(4))
+    assert f'"heads":[{heads}]' in page
+    short = attngeo.report(ENCODER, path, inputs=TEXT, layers=[0]).read_text("utf-8")
+    assert '<section id="invariance"' not in short and '"permuted: trees"' not in short
 
 
 def test_what_a_model_will_refuse_is_said_before_another_is_run(

@@ -34,22 +34,22 @@ def summary(organization: Organization, permuted: bool = False) -> str:
 
 
 def test_a_tree_is_drawn_at_some_of_its_levels_and_a_layer_is_named_once() -> None:
-    tree = Tree([[0] * 6, [0, 0, 0, 0, 1, 1], [0, 1, 0, 0, 2, 2], [0, 1, 2, 3, 4, 5]])
-    labels = ("L2H10", "L0H1", "L2H2", "L10H0", "5", "1")
-    assert tree_text(tree, labels, levels=[1, 2]).splitlines() == [
-        "6",
-        "├─ 4",
+    tree = Tree([[0] * 8, [0, 0, 0, 0, 0, 1, 1, 1], [0, 1, 0, 0, 1, 2, 3, 2], range(8)])
+    labels = ("L2H10", "L0H1", "L2H2", "L10H0", "L0H0", "5", "L3H1", "1")
+    assert tree_text(tree, labels).splitlines() == [
+        "8",
+        "├─ 5",
         "│  ├─ 3  L2H2,10 L10H0",
-        "│  └─ 1  L0H1",
-        "└─ 2  1 5",
+        "│  └─ 2  L0H0,1",
+        "└─ 3",
+        "   ├─ 2  1 5",
+        "   └─ 1  L3H1",
     ]
-    assert tree_text(tree, labels, levels=[1]).splitlines() == ["6", "├─ 4  L0H1 L2H2,10 L10H0", "└─ 2  1 5"]
 
 
-@pytest.mark.parametrize("n", [1, 3, 40])
-def test_a_tree_names_every_element_once(n: int) -> None:
-    text = tree_text(Tree.dyadic(n), [f"x{element}y" for element in range(n)])
-    assert all(text.count(f"x{element}y") == (n > 3) for element in range(n))
+def test_a_tree_names_every_element_once() -> None:
+    text = tree_text(Tree.dyadic(40), [f"x{element}y" for element in range(40)])
+    assert all(text.count(f"x{element}y") == 1 for element in range(40))
 
 
 def test_heads_most_alike_and_of_least_entropy_come_first_and_trees_settle(organization) -> None:
@@ -74,7 +74,7 @@ def test_heads_most_alike_and_of_least_entropy_come_first_and_trees_settle(organ
 # ---- every shape
 
 
-@pytest.mark.parametrize("shape", [(1, 1, 1), (2, 3, 1), (3, 2), (4, 20, 70)])
+@pytest.mark.parametrize("shape", [(1, 1, 1), (3, 2), (4, 20, 70)])
 def test_every_shape_can_be_summarised_and_drawn(shape: tuple[int, ...]) -> None:
     from PIL import Image
 
@@ -113,7 +113,7 @@ def test_tokens_with_dollar_signs_and_missing_glyphs_are_drawn() -> None:
 
 
 def test_the_map_shows_the_diffusion_coordinates_coloured_by_layer() -> None:
-    """Also in the second view, which leaves out heads that lie far from all others; on paper as on a page."""
+    """Also in the second view, which leaves out heads that lie far from all others."""
     heads = tuple(f"L{head // 4}H{head % 4}" for head in range(60))
     tensor = NetworkTensor(np.random.default_rng(0).random((4, 4, 60)), heads=heads)
     organization = organize(tensor, iterations=1, refine=False)
@@ -123,7 +123,7 @@ def test_the_map_shows_the_diffusion_coordinates_coloured_by_layer() -> None:
     points = organization.embedding(6)
     section = head_map_section(organization)
     assert section.notes == ("Outside of the second figure: L0H0.",)
-    for figure, ax, count in zip(section.figures, organization.plot("heads").axes, (60, 59), strict=False):
+    for figure, count in zip(section.figures, (60, 59), strict=True):
         (trace,) = figure.plotly["data"]
         sides = [figure.plotly["layout"][f"{side}axis"]["title"]["text"] for side in "xy"]
         x, y = (int(side.removeprefix("diffusion coordinate ")) - 1 for side in sides)
@@ -131,8 +131,6 @@ def test_the_map_shows_the_diffusion_coordinates_coloured_by_layer() -> None:
         assert len(shown) == count
         same([trace["x"], trace["y"]], points[shown][:, [x, y]].T)
         assert trace["marker"]["color"] == [head // 4 for head in shown]
-        (dots,) = ax.collections
-        np.testing.assert_allclose(dots.get_offsets(), points[shown][:, [x, y]])
 
 
 def test_the_affinity_is_in_the_order_of_the_tree(organization) -> None:

@@ -62,11 +62,8 @@ def test_energies_are_those_of_the_frequencies_on_paper_and_on_a_page(frequencie
     np.testing.assert_allclose(np.array(picture["z"]), expected, rtol=1e-4)
     assert expected.max() > picture["zmax"] and "upper end of the colour bar" in section.reading
     assert [row[0] for row in picture["customdata"]] == [f"L{n}H{h}" for n in (0, 1) for h in range(9)]
-
-    lines, image, _ = frequency_figure(frequencies).axes
+    lines, *_ = frequency_figure(frequencies).axes  # on paper, a line for each head
     assert {tuple(row) for row in expected} <= {tuple(line.get_ydata()) for line in lines.lines}
-    np.testing.assert_array_equal(image.images[0].get_array(), expected)
-    assert [label.get_text() for label in image.get_yticklabels()] == [str(layer) for layer in LAYERS]
 
 
 def test_curves_over_offsets_are_those_of_the_result(smollm2_curves):
@@ -74,12 +71,10 @@ def test_curves_over_offsets_are_those_of_the_result(smollm2_curves):
     drawn = offsets.table["offset"]
     assert drawn[:40] == [*range(33), *drawn[33:40]] and drawn[-1] == 600 and len(drawn) < 200
     lines = [trace for trace in offsets.plotly["data"] if trace["name"] == "layers"]
-    paper = smollm2_curves.plot().axes[0].lines
-    for line, on_paper, curve in zip(lines, paper, smollm2_curves.layers, strict=False):
+    for line, curve in zip(lines, smollm2_curves.layers, strict=True):
         same(line["y"], curve.symmetry[drawn])
         assert line["x"][:3] == [0.5, 1.0, 2.0]  # offset 0 has no logarithm
         assert offsets.table[f"layer {curve.layer}"] == line["y"]
-        assert on_paper.get_ydata().tolist() == curve.symmetry.tolist()  # all offsets
     averages, limits = zip(*((curve.window_average, curve.limit) for curve in smollm2_curves.layers), strict=True)
     average = named(offsets, f"average over {smollm2_curves.layers[0].window:,} tokens, median layer")
     same(average["y"][0], np.median(averages))

@@ -200,8 +200,13 @@ class Atlas:
         [(14, 16), (13, 16)]
         """
         from attngeo.atlas.organize import Invariance, Trees, checked_texts, load_network, organize_tasks
+        from attngeo.organization.tensor import check_stack, check_stage
 
         named = references(refs)
+        check_stack(stack)
+        check_stage(stage)
+        whole_number(seed, "seed")
+        whole_number(invariance_heads, "invariance_heads")
         some = None if invariance is None else whole_number(invariance, "invariance")
         trees = Trees(stack, truncate, seed, stage, permuted)
         contrasts = Invariance(stack, truncate, seed, invariance_heads)
@@ -326,8 +331,6 @@ class Atlas:
 def _executor(workers: int | None, ray: bool | str) -> Executor:
     """Return who runs the tasks."""
     workers = None if workers is None else whole_number(workers, "workers")
-    if not isinstance(ray, bool | str):
-        raise InputError(f"ray is {ray!r}, expected True, False or an address")
     if ray is not False:
         if workers == 0:
             raise InputError("workers is 0, expected at least 1 with Ray")

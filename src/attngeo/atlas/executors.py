@@ -23,7 +23,7 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import islice
 from queue import SimpleQueue
-from typing import IO, Any
+from typing import Any
 
 from attngeo.atlas.store import AtlasWriteError, Store
 from attngeo.atlas.task import Outcome, Task
@@ -82,7 +82,6 @@ class _Worker:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._process: subprocess.Popen[bytes] | None = None
-        self._ready = False  # the process has imported what it needs and read the store
         self._stopped = False
         self._lock = threading.Lock()
 
@@ -113,13 +112,10 @@ class _Worker:
                 raise reply
             if reply is not None:
                 return reply
-            started = self._ready
             code = self._finish()
             how = f"was ended by signal {-code}" if code < 0 else f"ended with exit code {code}"
             if self._stopped:
                 raise AttngeoError("the call has ended")
-        if not started:  # nothing about this task: no other one would fare better
-            raise AttngeoError(f"no worker process could be started, it {how}")
         lost = f"its worker process {how}, {TRIES} times; too little memory is a likely cause"
         return task.fail(self._store, WorkerLost(lost))
 
@@ -139,18 +135,15 @@ class _Worker:
         if process is None or process.stdin is None or process.stdout is None:
             return None
         try:
-            if not self._ready:
-                pickle.dump(self._store, process.stdin)
-            pickle.dump(task, process.stdin)
+            pickle.dump((self._store, task), process.stdin)
             process.stdin.flush()
-            self._ready = self._ready or pickle.load(process.stdout)
             return pickle.load(process.stdout)  # type: ignore[no-any-return]
         except (OSError, EOFError, pickle.UnpicklingError):
             return None
 
     def _finish(self) -> int:
         """Let the process end by itself, and return its exit code."""
-        process, self._process, self._ready = self._process, None, False
+        process, self._process = self._process, None
         if process is None:
             return 0
         for pipe in (process.stdin, process.stdout):
@@ -163,29 +156,27 @@ class _Worker:
 def work() -> None:
     """Do tasks in a worker process, until stdin ends, that is also when the process that started it is killed.
 
-    Messages are pickles: first the store, which is answered by True, then tasks, each answered by its outcome, or by an
-    AtlasWriteError.
+    Messages are pickles: the store and a task, which are answered by the outcome, or by an AtlasWriteError.
     """
     # Whatever a library prints goes to stderr: stdout is for outcomes.
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     with suppress(EOFError, pickle.UnpicklingError):  # the driver is done, or was killed while it wrote
-        store = pickle.load(sys.stdin.buffer)
-        _answer(answers, True)
         while True:
-            task = pickle.load(sys.stdin.buffer)
+            answer = run_task(*pickle.load(sys.stdin.buffer))
             try:
-                _answer(answers, task.run(store))
-            except AtlasWriteError as error:
-                _answer(answers, error)
+                pickle.dump(answer, answers)
+                answers.flush()
+            except BrokenPipeError:  # nobody waits for the answer; the rows are in the atlas
+                os._exit(0)
 
 
-def _answer(answers: IO[bytes], message: Any) -> None:
+def run_task(store: Store, task: Task) -> Outcome | AtlasWriteError:
+    """Do one task in another process; an AtlasWriteError is returned, because Ray wraps those that are raised."""
     try:
-        pickle.dump(message, answers)
-        answers.flush()
-    except BrokenPipeError:  # nobody waits for the answer; the rows are in the atlas
-        os._exit(0)
+        return task.run(store)
+    except AtlasWriteError as error:
+        return error
 
 
 # ---- Ray
@@ -236,14 +227,6 @@ def ray_tasks(
                 ray.cancel(reference, force=True)
 
 
-def run_task(store: Store, task: Task) -> Outcome | AtlasWriteError:
-    """Do one task in a process of Ray; an error is returned, because Ray wraps those that are raised."""
-    try:
-        return task.run(store)
-    except AtlasWriteError as error:
-        return error
-
-
 def _ray_outcome(ray: Any, finished: Any, task: Task, store: Store) -> Outcome:
     """Return the outcome of a task that Ray has ended, or given up."""
     lost = ray.exceptions.WorkerCrashedError, ray.exceptions.OutOfMemoryError, ray.exceptions.NodeDiedError
@@ -277,8 +260,6 @@ def _connected(address: str | None, workers: int | None) -> Iterator[Any]:
     import ray
 
     if ray.is_initialized():
-        if address is not None:
-            raise InputError(f"--ray {address}: this process is connected to a Ray already")
         yield ray
         return
     options: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
@@ -290,7 +271,7 @@ def _connected(address: str | None, workers: int | None) -> Iterator[Any]:
         if passed := {name: os.environ[name] for name in PASSED_ON if name in os.environ}:
             options["runtime_env"] = {"env_vars": passed}
     try:
-        with _silent():
+        with warnings.catch_warnings(action="ignore"):
             ray.init(**options)
     except Exception as error:
         where = f"no Ray answers at {address}" if address else "no Ray could be started on this machine"
@@ -302,21 +283,6 @@ def _connected(address: str | None, workers: int | None) -> Iterator[Any]:
         yield ray
     finally:
         ray.shutdown()
-
-
-@contextmanager
-def _silent() -> Iterator[None]:
-    """Hide the warnings of Ray, and what it writes about failed attempts past Python: the error says enough."""
-    shown, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, 2)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)
-            yield
-    finally:
-        os.dup2(shown, 2)
-        os.close(shown)
-        os.close(nowhere)
 
 
 def _import_ray(settings: dict[str, str]) -> None:

@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from attngeo.arguments import whole_number
 from attngeo.atlas.reference import Reference, row_name
 from attngeo.atlas.store import BASES, CONTRASTS, AtlasWriteError, Store
 from attngeo.atlas.task import Options, Outcome, Task
@@ -33,7 +32,7 @@ from attngeo.organization.capture import capture
 from attngeo.organization.inputs import choose_stack, modality
 from attngeo.organization.invariance import softmax_invariance
 from attngeo.organization.organize import organize
-from attngeo.organization.tensor import NetworkTensor, check_stack, check_stage
+from attngeo.organization.tensor import NetworkTensor
 from attngeo.organization.tree import Tree
 from attngeo.weights.scoring.score_table import Row, null_if_nan
 from attngeo.weights.sources.folder import LocalFolder, is_weights
@@ -86,13 +85,10 @@ def read_texts(path: str | os.PathLike[str]) -> list[str]:
 
 def checked_texts(texts: Iterable[str]) -> list[str]:
     """Return texts that were given in Python, each once."""
-    given = [texts] if isinstance(texts, str) else list(texts)
-    for text in given:
-        if not isinstance(text, str) or not text.strip():
-            raise InputError(f"texts: found {text!r}, expected texts of at least a word")
-    if not given:
-        raise InputError("texts: none were given, expected at least one")
-    return list(dict.fromkeys(given))
+    given = list(dict.fromkeys([texts] if isinstance(texts, str) else texts))
+    if not given or not all(text.strip() for text in given):
+        raise InputError("texts: expected at least one, each of at least a word")
+    return given
 
 
 # ---- questions
@@ -106,10 +102,6 @@ class Question(Options):
     stack: str | None = None  # as in `attngeo.capture`
     truncate: bool = False
     seed: int = 0
-
-    def __post_init__(self) -> None:
-        check_stack(self.stack)
-        whole_number(self.seed, "seed")
 
     def answer(self, loaded: LoadedModel, text: str) -> list[list[Row]]:
         """Return the rows for each of the tables."""
@@ -129,10 +121,6 @@ class Trees(Question):
     tables = ("organized", "head_pairs")
     stage: str = "logits"
     permuted: bool = True  # also fit trees to permuted values
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_stage(self.stage)
 
     def answer(self, loaded: LoadedModel, text: str) -> list[list[Row]]:
         tensor = self._capture(loaded, text, self.stage)
@@ -163,10 +151,6 @@ class Invariance(Question):
 
     tables = ("invariance",)
     heads: int = 24  # heads on their own, drawn anew for each text; 0: all
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        whole_number(self.heads, "invariance_heads")
 
     def answer(self, loaded: LoadedModel, text: str) -> list[list[Row]]:
         tensor = self._capture(loaded, text, "logits")
@@ -267,11 +251,11 @@ class OrganizeTask(NetworkTask):
             return failed  # another task of this call could not load the network
         if self.is_known(store):
             return Outcome(self.reference, "known")
+        try:
+            loaded = load_network(self.reference, self.content)
+        except AttngeoError as error:
+            return network.fail(store, error)
         with _one_torch_thread():
-            try:
-                loaded = load_network(store, self.reference, self.content)
-            except AttngeoError as error:
-                return network.fail(store, error)
             answers = self.question.answer(loaded, self.text)
         figures = {"content": self.content, "options": self.question.text, "results": self.version}
         answers[0][0] |= figures | {"text": text_digest(self.text), "opening": opening(self.text)}
@@ -337,14 +321,10 @@ def find_content(store: Store, reference: Reference) -> str:
 
 
 @lru_cache(maxsize=1)
-def load_network(store: Store, reference: Reference, content: str) -> LoadedModel:
+def load_network(reference: Reference, content: str) -> LoadedModel:
     """Return the model. Tasks of one network follow each other, so that one model per process is kept."""
-    if reference.revision is not None:
-        return load_model(f"{reference.model}@{content}")  # a branch may move while the call runs
-    loaded = load_model(reference.model)
-    if find_content(store, reference) != content:
-        raise SourceError(f"{reference.model}: its files changed before they were read; try it again")
-    return loaded
+    # On the hub the content is the commit: a branch may move while the call runs.
+    return load_model(reference.model if reference.revision is None else f"{reference.model}@{content}")
 
 
 def is_read(name: str) -> bool:
@@ -380,11 +360,8 @@ def _content_hash(path: Path) -> str:
 @contextmanager
 def _one_torch_thread() -> Iterator[None]:
     """Run torch on one thread, so that all executors give the same digits."""
-    try:
-        import torch
-    except ImportError:  # loading the model will say what is missing
-        yield
-        return
+    import torch
+
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import unicodedata
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,11 +33,7 @@ class Reference:
     @classmethod
     def parse(cls, text: str | os.PathLike[str]) -> Reference:
         """Return the reference that a user typed; a path that exists wins over a hub id of the same name."""
-        if not isinstance(text, str | os.PathLike):
-            raise InputError(f"{type(text).__name__}: expected a folder, a file or a hub id")
         name = os.fspath(text)
-        if any(unicodedata.category(character) in ("Cc", "Cs") for character in name):
-            raise InputError(f"{name!r}: has control characters or is not valid UTF-8, expected a name of a model")
         path = os.path.expanduser(name)
         if name and (os.path.exists(path) or looks_like_path(name)):
             return cls(os.path.abspath(path), None)
@@ -140,8 +135,6 @@ def hub_revisions(ref: str) -> list[str]:
     """
     from attngeo.weights.sources.hub import list_revisions
 
-    if looks_like_path(ref) or os.path.exists(ref):
-        raise InputError(f"{ref}: a path, expected a hub id org/name")
     model = hub_reference(ref)
     if model.revision != "main":
         raise InputError(f"{ref}: names one revision, expected a hub id without @{model.revision}")

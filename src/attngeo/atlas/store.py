@@ -23,11 +23,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from attngeo.arguments import is_whole
 from attngeo.errors import AttngeoError, InputError
 from attngeo.io.archive import load_json, save_json
 from attngeo.io.files import TEMPORARY, remove_unfinished, write_errors, write_file
-from attngeo.io.tables import check_parquet, parquet_bytes, read_alike, read_parquet, table_of
+from attngeo.io.tables import parquet_bytes, read_alike, read_parquet, table_of
 from attngeo.weights.scoring.score_table import COLUMNS
 
 if TYPE_CHECKING:
@@ -36,9 +35,6 @@ if TYPE_CHECKING:
 MANIFEST = "attngeo-atlas.json"
 FORMAT_VERSION = 1  # of the layout of the folder
 ABANDONED = 3600  # seconds after which an unfinished file belongs to no living process; writing one takes milliseconds
-# Tables whose rows cost nothing to restore: they are not forced to disk, which takes longer than writing them. After a
-# power failure such a file may be empty, which counts as absent; the next call writes it again.
-CHEAP = ("models", "networks", "failures")
 TOGETHER = 500  # files that are read by one call, which is four times as fast as one call for each
 
 # ---- the columns of organised networks
@@ -163,12 +159,9 @@ class Store:
         if not manifest.is_file():
             raise InputError(f"{self.root}: is not an atlas, it has no {MANIFEST}")
         version = load_json(manifest, "atlas").get("version")
-        if not is_whole(version, lowest=1):
-            raise InputError(f"{manifest}: version is {version!r}, expected a whole number from 1")
-        if version > FORMAT_VERSION:
+        if version != FORMAT_VERSION:
             raise InputError(
-                f"{self.root}: was written by a newer version of attngeo (format {version}, this one reads up to "
-                f"{FORMAT_VERSION})"
+                f"{manifest}: version is {version!r}, expected {FORMAT_VERSION}; update attngeo to read it"
             )
 
     def is_new(self) -> bool:
@@ -196,17 +189,14 @@ class Store:
         return self.root / table / f"{name}.parquet"
 
     def has(self, table: str, name: str) -> bool:
-        """Return whether a table has a file of this name; an empty one is what a power failure left."""
-        try:
-            return self.path(table, name).stat().st_size > 0
-        except OSError:
-            return False
+        """Return whether a table has a file of this name."""
+        return self.path(table, name).exists()
 
     def write(self, table: str, name: str, rows: Sequence[Mapping[str, Any]]) -> None:
         """Write the rows of one file, or nothing."""
         path = self.path(table, name)
         with _writing(path):
-            write_file(path, parquet_bytes(table_of(rows, TABLES[table]), {}), durable=table not in CHEAP)
+            write_file(path, parquet_bytes(table_of(rows, TABLES[table]), {}), durable=True)
 
     def remove(self, table: str, name: str) -> None:
         """Delete a file, if it exists."""
@@ -222,33 +212,21 @@ class Store:
 
     def row(self, table: str, name: str) -> dict[str, Any] | None:
         """Return the first row of a file; None if there is no such file."""
-        return next(iter(self.rows(table, name)), None)
-
-    def rows(self, table: str, name: str) -> list[dict[str, Any]]:
-        """Return all rows of a file; none if there is no such file."""
         frame = self.read(table, name)
-        return [] if frame is None else frame.to_dicts()
+        return None if frame is None else frame.row(0, named=True)
 
     def read(self, table: str, name: str) -> pl.DataFrame | None:
-        """Return the rows of one file; None if it does not exist, or is empty."""
+        """Return the rows of one file; None if it does not exist."""
         path = self.path(table, name)
         with suppress(FileNotFoundError), _read_errors(path):
-            if path.stat().st_size:
-                return _with_columns(read_parquet(path)[0], table, path)
+            return read_parquet(path)[0].select(list(TABLES[table]))
         return None
 
     # All files of a table.
 
     def names(self, table: str, prefix: str = "") -> list[str]:
         """Return the names of the files of a table that begin with `prefix`, sorted."""
-        try:
-            files = os.listdir(self.root / table)
-        except FileNotFoundError:
-            return []
-        except OSError as error:
-            raise InputError(f"{self.root / table}: cannot be listed ({error.strerror})") from None
-        ours = (f for f in files if f.startswith(prefix) and f.endswith(".parquet") and not f.startswith("."))
-        return sorted(file.removesuffix(".parquet") for file in ours)
+        return sorted(path.stem for path in (self.root / table).glob(f"{prefix}*.parquet"))
 
     def frame(self, table: str) -> pl.DataFrame:
         """Return all rows of a table, in the order of the names of its files."""
@@ -260,36 +238,28 @@ class Store:
             some = names[first : first + TOGETHER]
             paths = [self.path(table, name) for name in some]
             try:
-                frames.append(_with_columns(read_alike([path.read_bytes() for path in paths]), table, paths[0]))
-            except (OSError, ValueError):  # of one of them, which is named where each is read by itself
+                frames.append(read_alike([path.read_bytes() for path in paths]).select(list(TABLES[table])))
+            except (
+                OSError,
+                ValueError,
+                pl.exceptions.PolarsError,
+            ):  # of one of them, which is named where each is read by itself
                 frames += [frame for name in some if (frame := self.read(table, name)) is not None]
         return pl.concat(frames)
-
-    def sound_files(self, table: str) -> list[Path]:
-        """Return the files that another program may read: none is empty, and a damaged one is an error."""
-        found = []
-        for path in (self.path(table, name) for name in self.names(table)):
-            with suppress(FileNotFoundError), _read_errors(path):
-                if path.stat().st_size:
-                    check_parquet(path)
-                    found.append(path)
-        return found
 
     def size(self) -> int:
         """Return the bytes of all files."""
         total = 0
-        for table in TABLES:
-            for name in self.names(table):
-                with suppress(FileNotFoundError):  # a failure that was taken up again meanwhile
-                    total += self.path(table, name).stat().st_size
+        for path in self.root.glob("*/*.parquet"):
+            with suppress(FileNotFoundError):  # a failure that was taken up again meanwhile
+                total += path.stat().st_size
         return total
 
     # The tables of scored models.
 
     def models(self) -> pl.DataFrame:
         """Return one row per model, revision, commit and options."""
-        # Files that were touched and not changed give the same row twice.
-        return self.frame("models").unique(maintain_order=True).sort(*STATE, "part")
+        return self.frame("models").sort(*STATE, "part")
 
     def failures(self) -> pl.DataFrame:
         """Return one row per reference that could not be scored."""
@@ -298,27 +268,8 @@ class Store:
     def scores(self) -> pl.DataFrame:
         """Return the scores of all models, sorted: those of a copy appear under its name too."""
         models = self.models()  # first: the part of a model is written before its row
-        self.check_parts(models)
         joined = models.select(*IN_FRAME, "part").join(self.frame("scores"), on="part", how="inner")
         return joined.select(FRAME_COLUMNS).sort(*STATE, "part", "stack", "layer", "head", nulls_last=False)
-
-    def check_parts(self, models: pl.DataFrame) -> None:
-        """Raise InputError if the part of a model is missing: a join would leave the model out."""
-        for model, part in models.select("model", "part").iter_rows():
-            if not self.has("scores", part):
-                raise InputError(
-                    f"{self.root}: the scores of {model} are missing (scores/{part}.parquet); adding the model again "
-                    "restores them"
-                )
-
-
-def _with_columns(frame: pl.DataFrame, table: str, path: Path) -> pl.DataFrame:
-    """Return the frame of a file; InputError unless it has the columns of its table."""
-    found = {name: str(kind) for name, kind in frame.schema.items()}
-    for name, kind in TABLES[table].items():
-        if found.get(name) != kind:
-            raise InputError(f"{path}: column {name} has type {found.get(name, 'none')}, expected {kind}")
-    return frame.select(list(TABLES[table]))
 
 
 @contextmanager
@@ -336,11 +287,13 @@ def _writing(path: Path) -> Iterator[None]:
 @contextmanager
 def _read_errors(path: Path) -> Iterator[None]:
     """Turn the errors of reading a file into an InputError of one line, but for that of a file that does not exist."""
+    import polars as pl
+
     try:
         yield
     except (FileNotFoundError, InputError):
         raise
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror})") from None
-    except ValueError:
-        raise InputError(f"{path}: is damaged; delete it and add its model again") from None
+    except (ValueError, pl.exceptions.PolarsError):
+        raise InputError(f"{path}: is damaged or of another version; delete it and add its model again") from None

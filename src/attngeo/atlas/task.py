@@ -17,7 +17,7 @@ import numpy as np
 
 from attngeo.atlas.reference import Reference, row_name
 from attngeo.atlas.store import AtlasWriteError, Store
-from attngeo.errors import AttngeoError, SourceError, disk_is_full, first_line, one_line
+from attngeo.errors import AttngeoError, disk_is_full, first_line, one_line
 from attngeo.io.archive import digest
 from attngeo.io.threads import one_core
 from attngeo.weights.layout.layers import Layers, open_layers
@@ -173,7 +173,7 @@ class ScoreTask(Task):
 
     def is_known(self, store: Store) -> bool:
         state = self.reference.state()
-        return state is not None and self._known_part(store, self._row_name(state)) is not None
+        return state is not None and self._has(store, self._row_name(state))
 
     def memory(self) -> int:
         size = self.reference.size()
@@ -183,13 +183,13 @@ class ScoreTask(Task):
         reference, options = self.reference, self.options
         located = reference.locate()
         name = self._row_name(located.state)
-        if self._known_part(store, name) is not None:
+        if self._has(store, name):
             return Outcome(reference, "known")
         row: Row = {"model": reference.model, "revision": reference.revision, "commit": located.commit}
         row |= {"options": options.text, "results": self.version}
         # Asked for by another revision.
         same_commit = store.names("models", prefix=name.partition("-")[0]) if located.commit else []
-        if same_commit and self._known_part(store, same_commit[0]) is not None:
+        if same_commit and self._has(store, same_commit[0]):
             store.write("models", name, [(store.row("models", same_commit[0]) or {}) | row])
             return Outcome(reference, "linked")
         notes: list[str] = []
@@ -201,33 +201,28 @@ class ScoreTask(Task):
             notes += layers.left_out
             part = fingerprint(layers, options)
             read = bytes_read() - before  # not counting a second reading
-            known = store.has("scores", part)
-            rows = store.rows("scores", part) if known else score_rows(checkpoint, model="", **asdict(options)).rows
-            if not known:
-                # Files here may be written again meanwhile; those of a commit never change.
-                touched = located.commit is None and reference.state() != located.state
-                if touched and fingerprint(layers, options) != part:
-                    raise SourceError(f"{reference.model}: its files changed while they were read; try it again")
+            if (known := store.read("scores", part)) is not None:
+                rows = known.to_dicts()
+            else:
+                rows = score_rows(checkpoint, model="", **asdict(options)).rows
                 store.write("scores", part, [scores | {"part": part} for scores in rows])
-            model_type = (checkpoint.config or {}).get("model_type")
+            row["model_type"] = (checkpoint.config or {}).get("model_type")
         if (missing := missing_scores(rows)) is not None:
             notes.append(missing)
         row |= {"part": part, "notes": "; ".join(notes) or None}
-        row["model_type"] = model_type if isinstance(model_type, str) else None
         if located.commit is None:  # files that were replaced: nothing would tell their rows from those of the new ones
             store.remove_earlier("models", name)
         store.write("models", name, [row])
-        return Outcome(reference, "linked" if known else "scored", read=read)
+        return Outcome(reference, "scored" if known is None else "linked", read=read)
 
     def _row_name(self, state: str) -> str:
         """Return the name of the file in the table of models."""
         return row_name(self.reference, state, self.options.text)
 
-    def _known_part(self, store: Store, name: str) -> str | None:
-        """Return the part of a model in the atlas; None if the model, or its part, is missing or of another version."""
+    def _has(self, store: Store, name: str) -> bool:
+        """Return whether the atlas has a model and its part, both of this version."""
         row = store.row("models", name)
-        known = row is not None and row["results"] == self.version and store.has("scores", row["part"])
-        return row["part"] if row is not None and known else None
+        return row is not None and row["results"] == self.version and store.has("scores", row["part"])
 
 
 def fingerprint(layers: Layers, options: ScoreOptions) -> str:

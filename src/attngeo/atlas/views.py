@@ -122,7 +122,6 @@ def training_records(frame: pl.DataFrame, run: str) -> list[dict[str, Any]]:
     folder = os.path.abspath(os.path.expanduser(run))
     records: dict[int, dict[str, Any]] = {}
     names: list[str] = []
-    name_of: dict[int, str] = {}
     for part in _layers(frame).partition_by(*STATE, maintain_order=True):
         model, revision = part.select("model", "revision").row(0)
         if model != run and os.path.dirname(model) != folder:
@@ -133,15 +132,13 @@ def training_records(frame: pl.DataFrame, run: str) -> list[dict[str, Any]]:
             continue
         rows = part.sort("stack", "layer").select("stack", "layer", *FIGURES)
         record = {"step": step} | {column: rows[column].to_list() for column in rows.columns}
-        if name_of.setdefault(step, name) != name:
-            raise InputError(f"{run}: {name_of[step]} and {name} have the same step, {step}")
         if records.setdefault(step, record) != record:
-            raise InputError(f"{run}: the atlas has scores of two states of {name}, expected one per step")
-    if not names:
-        raise InputError(f"{run}: the atlas has no checkpoints of it")
+            raise InputError(f"{run}: two checkpoints of step {step} have other scores ({name}), expected one per step")
     if len(records) < 2:
-        shown = ", ".join(names[:3]) + (", …" if len(names) > 3 else "")
-        raise InputError(f"{run}: {len(records)} of its checkpoints have a step in their names ({shown}), expected two")
+        shown = (", ".join(names[:3]) or "none") + (", …" if len(names) > 3 else "")
+        raise InputError(
+            f"{run}: the atlas has {len(records)} checkpoints with a step in their names, of {shown}; expected two"
+        )
     return [records[step] for step in sorted(records)]
 
 
@@ -180,8 +177,7 @@ CONTROLS: dict[str, tuple[str, bool] | None] = {
 
 def networks_frame(store: Store, table: str) -> pl.DataFrame:
     """Return the rows of `organized` or `invariance` with the names of the networks."""
-    networks = store.frame("networks").unique(maintain_order=True)
-    joined = networks.join(store.frame(table), on="content", how="inner")
+    joined = store.frame("networks").join(store.frame(table), on="content", how="inner")
     return joined.sort(*NETWORK, "options", "text", nulls_last=False)
 
 

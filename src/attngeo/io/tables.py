@@ -68,12 +68,6 @@ def read_alike(contents: Sequence[bytes]) -> pl.DataFrame:
         return pl.read_parquet(files)
 
 
-def check_parquet(path: Path) -> None:
-    """Raise as `read_parquet` does, without decoding the data: for other readers, which know nothing of the digest."""
-    with _value_errors():
-        _checked_metadata(path.read_bytes())
-
-
 def _checked_metadata(data: bytes) -> dict[str, str]:
     """Return the metadata; ValueError if the digest in it is not that of the file."""
     import polars as pl

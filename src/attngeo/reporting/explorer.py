@@ -14,21 +14,18 @@ is behind any of them:
 
 from __future__ import annotations
 
-import hmac
 import itertools
 import json
 import secrets
-import socket
 import tempfile
 import threading
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 from attngeo.errors import AttngeoError, InputError, first_line
-from attngeo.io.archive import parse_json
 from attngeo.io.progress import Progress
 from attngeo.live.load import ModelRef, load_model
 from attngeo.organization.capture import capture
@@ -44,9 +41,7 @@ from attngeo.weights.scoring.score_table import ScoreTable
 
 SIDES = ("left", "right")  # the two places of the page
 MOST_CHARACTERS = 20_000  # of a text
-LARGEST_REQUEST = 16 * MOST_CHARACTERS  # bytes: a character takes up to 4, and up to 12 as a JSON escape
-SECONDS_TO_SEND = 30  # that a browser has for sending a request
-LOOPBACK = ("127.0.0.1", "localhost", "::1")
+LOOPBACK = ("127.0.0.1", "localhost")
 
 
 # ---- texts
@@ -94,8 +89,6 @@ class TextSession:
 
         side: "left" or "right"; a call for the same side that is still at work ends with `Superseded`
         """
-        if side not in SIDES:
-            raise InputError(f"side {side!r}: expected left or right")
         if not text.strip():
             raise InputError("the text is empty")
         if len(text) > MOST_CHARACTERS:
@@ -148,21 +141,19 @@ class ExplorerServer(ThreadingHTTPServer):
         self.session = session
         self.token = secrets.token_urlsafe(24)
         self.page = explorer_html(session.name, MOST_CHARACTERS).encode()
-        self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
         try:
             super().__init__((host, port), _Handler)
-        except (OSError, OverflowError) as error:
+        except OSError as error:
             raise InputError(f"port {port} of {host}: cannot be used ({first_line(error)})") from error
         self.host = host
 
     @property
     def address(self) -> str:
         """The address of the page, with its token."""
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"http://{host}:{self.server_port}/{self.token}/"
+        return f"http://{self.host}:{self.server_port}/{self.token}/"
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A browser that closes a connection early is no error."""
+        """Write nothing: a browser may close a connection early, and requests of other programs are not answered."""
 
     def server_close(self) -> None:
         """End the work on texts, and take no more connections; threads of open ones end with the process."""
@@ -170,16 +161,11 @@ class ExplorerServer(ThreadingHTTPServer):
         super().server_close()
 
 
-class _Refused(Exception):
-    """A request that gets an answer of another status, with one line that says why."""
-
-
 class _Handler(BaseHTTPRequestHandler):
     server: ExplorerServer
     protocol_version = "HTTP/1.1"
     server_version = f"attngeo/{__version__}"
     sys_version = ""
-    timeout = SECONDS_TO_SEND
 
     def do_GET(self) -> None:
         self._serve({"": lambda: ("text/html", self.server.page)})
@@ -189,61 +175,31 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _serve(self, actions: Mapping[str, Callable[[], tuple[str, bytes]]]) -> None:
         """Answer a request with what one of the actions returns, or with the reason why it is refused."""
-        try:
-            self._answer(HTTPStatus.OK, *actions[self._action(actions)]())
-        except (_Refused, Superseded, AttngeoError) as error:
-            status, why = HTTPStatus.BAD_REQUEST, first_line(error)
-            if isinstance(error, _Refused):
-                status, why = error.args
-            elif isinstance(error, Superseded):
+        prefix, _, action = self.path.rpartition("/")
+        if prefix != f"/{self.server.token}" or action not in actions:
+            status, why = HTTPStatus.NOT_FOUND, "there is nothing at this address"
+        else:
+            try:
+                return self._answer(HTTPStatus.OK, *actions[action]())
+            except Superseded:
                 status, why = HTTPStatus.CONFLICT, "a newer text was asked for"
-            self.close_connection = True  # what is left of the request is not read
-            self._answer(status, "application/json", json.dumps({"error": why}).encode())
+            except AttngeoError as error:
+                status, why = HTTPStatus.BAD_REQUEST, first_line(error)
+        self.close_connection = True  # what is left of the request is not read
+        self._answer(status, "application/json", json.dumps({"error": why}).encode())
 
     def _organise(self) -> tuple[str, bytes]:
-        side, text = self._texts("side", "text")
-        data = self.server.session.organise(side, text)
-        return "application/json", json.dumps(data, allow_nan=False).encode("utf-8", "replace")
+        fields = self._fields()
+        data = self.server.session.organise(fields["side"], fields["text"])
+        return "application/json", json.dumps(data, allow_nan=False).encode()
 
     def _report(self) -> tuple[str, bytes]:
-        return "text/html", self.server.session.report_html(*self._texts("side"))
+        return "text/html", self.server.session.report_html(self._fields()["side"])
 
-    def _action(self, actions: Collection[str]) -> str:
-        """Return which of the actions is asked for by who may ask."""
-        if not self._is_ours():
-            raise _Refused(HTTPStatus.FORBIDDEN, "this address does not belong to the explorer")
-        _, token, *rest = self.path.split("/", 2) if self.path.count("/") >= 2 else ("", "", "")
-        if not hmac.compare_digest(token.encode("utf-8", "replace"), self.server.token.encode()):
-            raise _Refused(HTTPStatus.FORBIDDEN, "the token in the address is wrong")
-        if rest[0] not in actions:
-            raise _Refused(HTTPStatus.NOT_FOUND, "there is nothing at this address")
-        return rest[0]
-
-    def _is_ours(self) -> bool:
-        """Tell whether the browser means this server: another site may have led it here under a name of its own."""
-        if self.server.host not in LOOPBACK:
-            return True  # the names of a public address are not known
-        names = {f"{name}:{self.server.server_port}" for name in ("127.0.0.1", "localhost", "[::1]")}
-        origin = self.headers.get("Origin")
-        return self.headers.get("Host") in names and (origin is None or origin.removeprefix("http://") in names)
-
-    def _texts(self, *names: str) -> list[str]:
-        """Return the texts with these names in the JSON object of a request."""
-        length = self.headers.get("Content-Length", "")
-        if not (length.isascii() and length.isdigit()):
-            raise _Refused(HTTPStatus.LENGTH_REQUIRED, "the request does not say how long it is")
-        if len(length) > 12 or int(length) > LARGEST_REQUEST:
-            raise _Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"a request has at most {LARGEST_REQUEST:,} bytes")
-        try:
-            fields = parse_json(self.rfile.read(int(length)))
-        except ValueError:
-            fields = None
-        if not isinstance(fields, dict):
-            raise _Refused(HTTPStatus.BAD_REQUEST, "the request is not a JSON object")
-        for name in names:
-            if not isinstance(fields.get(name), str):
-                raise InputError(f"{name}: expected a text")
-        return [fields[name] for name in names]
+    def _fields(self) -> dict[str, str]:
+        """Return the JSON object of a request, as the page sends it."""
+        fields: dict[str, str] = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        return fields
 
     def _answer(self, status: HTTPStatus, kind: str, body: bytes) -> None:
         self.send_response(status)

@@ -14,7 +14,7 @@ from attngeo.io.progress import Progress, accepts_progress_bar
 from attngeo.organization.tensor import check_stage
 from attngeo.reporting.assemble import page_of
 from attngeo.reporting.missing import Wanted, add_comparison, add_missing
-from attngeo.reporting.results import check_consistent, is_records, sorted_results, tell_apart
+from attngeo.reporting.results import is_records, sorted_results, tell_apart
 from attngeo.show.page.document import packed_plotly, page_html
 
 if TYPE_CHECKING:
@@ -92,7 +92,6 @@ def report(
     if full and inputs is None and all(part is None for part in attention):
         raise InputError("full: asks for controls of the attention on an input, but no input was given")
     add_missing(results, wanted, against)
-    check_consistent(results)
     if against is None:
         tell_apart(results.models)
     else:

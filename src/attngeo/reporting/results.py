@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -89,26 +90,22 @@ class Results:
     def model(self, name: str, what: str) -> ModelResults:
         """Return the model with this name; results without a name belong to the only model.
 
-        InputError where a result belongs to none of the models: results of different models are not mixed.
+        InputError where a result belongs to none of the models or to several: those of different models are not mixed.
         """
         found = [model for model in self.models if name in ("", model.name)]
-        if len(found) == 1:
-            return found[0]
-        if found:
-            names = ", ".join(distinct_names([model.full_name for model in found]))
-            called = f"{what} of {name}" if name else f"{what} without a name"
-            raise InputError(f"{called}: may be of several models: {names}")
         if not self.models:
             self.models.append(ModelResults(name))
-            return self.models[0]
-        if len(self.models) == 1 and not self.models[0].name:
+            found = self.models
+        elif len(self.models) == 1 and not self.models[0].name:
             self.models[0].name = name
-            return self.models[0]
-        names = joined_names(model.name for model in self.models)
-        raise InputError(
-            f"{what} of {name}: the other results are of {names}; results of different models cannot be given as one, "
-            "expected one report for each"
-        )
+            found = self.models
+        if len(found) != 1:
+            names = joined_names(distinct_names([model.full_name for model in self.models]))
+            raise InputError(
+                f"{what} of {name or 'no model'}: the other results are of {names}; expected results of one of them, "
+                "with a name that tells which"
+            )
+        return found[0]
 
 
 def sorted_results(given: Iterable[Any]) -> Results:
@@ -124,7 +121,10 @@ def sorted_results(given: Iterable[Any]) -> Results:
     for item in items:
         if _is_result(item) and not isinstance(item, ScoreTable):
             _add_result(results, item)
-    check_consistent(results)
+    for model in results.models:
+        organization, expansion = model.organization, model.expansion
+        if organization is not None and expansion is not None and expansion.trees != organization.trees:
+            raise InputError(f"{model.name}: the expansion has other trees than the organisation")
     if not (results.models or results.comparisons or results.maps):
         raise InputError("report: nothing was given, expected models or results")
     return results
@@ -158,8 +158,6 @@ def _is_result(item: Any) -> bool:
 
 
 def _add_reference(results: Results, ref: Any) -> None:
-    if not isinstance(ref, str | os.PathLike | Mapping) and not hasattr(ref, "state_dict"):
-        raise InputError(f"report: cannot use {type(ref).__name__}, expected a model or a result of attngeo")
     name = short_name(reference_name(ref))
     if any(model.ref is not None and model.is_of(ref) for model in results.models):
         raise InputError(f"{name}: given twice, expected different models")
@@ -200,25 +198,6 @@ def _add_result(results: Results, item: Any) -> None:
     if getattr(model, kind) is not None:
         raise InputError(f"{model.name}: two results of one kind ({what}) were given, expected one")
     setattr(model, kind, item)
-
-
-def check_consistent(results: Results) -> None:
-    """Raise InputError where two results of one model cannot belong together: other trees, or heads it has not."""
-    for model in results.models:
-        organization, expansion = model.organization, model.expansion
-        if organization is None:
-            continue
-        if expansion is not None and expansion.trees != organization.trees:
-            raise InputError(f"{model.name}: the expansion has other trees than the organisation")
-        if model.scores is not None and isinstance(organization.tensor, NetworkTensor):
-            heads = model.scores.frame.drop_nulls("head").select("layer", "head").unique().rows()
-            known = {f"L{layer}H{head}" for layer, head in heads}
-            missing = [label for label in organization.tensor.heads if known and label not in known]
-            if missing:
-                raise InputError(
-                    f"{model.name}: the organisation has the head {missing[0]}, which the scores lack; "
-                    "results of different models cannot be given as one"
-                )
 
 
 # ---- names
@@ -279,13 +258,10 @@ def load_given(ref: str) -> Any:
             raise SourceError(f"{path}: holds no records, expected those of a training run")
         return records
     if path.suffix == ".parquet":
-        try:
-            _, metadata = read_parquet(path)
-        except OSError as error:
-            raise SourceError(f"{path}: cannot be read ({error.strerror or error})") from None
-        except ValueError:
-            raise SourceError(f"{path}: is damaged, expected a score table or a comparison saved by attngeo") from None
-        return ModelComparison.load(path) if ABOUT in metadata else ScoreTable.load(path)
+        with suppress(OSError, ValueError):  # what is wrong, the score table will say
+            if ABOUT in read_parquet(path)[1]:
+                return ModelComparison.load(path)
+        return ScoreTable.load(path)
     if path.suffix in (".npz", ".json"):
         kind = saved_kind(path)
         if kind in _SAVED:

@@ -101,10 +101,7 @@ def _labels(models: list[tuple[str, str | None]]) -> dict[tuple[str, str | None]
         return dict.fromkeys(models, f"{len(models)} models of the atlas")
     short = {}
     for model, revision in models:
-        parts = short_name(model).split("/")
-        # matplotlib leaves labels that begin with an underscore out of the legend.
-        name = model if revision is not None else parts[-1].lstrip("_") if parts[0].startswith("_") else "/".join(parts)
-        short[model, revision] = _revised(name, revision)
+        short[model, revision] = _revised(short_name(model) if revision is None else model, revision)
     names = list(short.values())
     return {key: name if names.count(name) == 1 else key[0] for key, name in short.items()}  # two paths may end alike
 

@@ -157,21 +157,20 @@ def _entropies(expansion: Expansion, labels: Sequence[str]) -> str:
     return "\n".join(lines)
 
 
-def tree_text(tree: Tree, labels: Sequence[str], levels: Sequence[int] | None = None) -> str:
+def tree_text(tree: Tree, labels: Sequence[str]) -> str:
     """Return a drawing of the tree at some of its levels, each folder with its size, the smallest with their elements.
 
-    levels: which levels to draw; by default those where the number of folders first reaches 2, 4, 8 and 16
+    The levels are those where the number of folders first reaches 2, 4, 8 and 16.
 
-    >>> print(tree_text(Tree([[0, 0, 0], [0, 1, 0], [0, 1, 2]]), ("L0H0", "L0H1", "L1H0"), levels=[1]))
-    3
-    ├─ 2  L0H0 L1H0
+    >>> print(tree_text(Tree([[0, 0, 0, 0], [0, 1, 0, 0], [0, 1, 2, 3]]), ("L0H0", "L0H1", "L1H0", "L1H1")))
+    4
+    ├─ 3  L0H0 L1H0,1
     └─ 1  L0H1
     """
-    if levels is None:
-        wanted = [count for count in (2, 4, 8, 16) if count <= tree.size / 2]
-        first = [next(level for level, width in enumerate(tree.widths) if width >= least) for least in wanted]
-        levels = list(dict.fromkeys(level for level in first if tree.widths[level] < tree.size))
-    return "\n".join([str(tree.size), *_branches(tree, tree.order.tolist(), list(levels), labels, "")])
+    wanted = [count for count in (2, 4, 8, 16) if count <= tree.size / 2]
+    first = [next(level for level, width in enumerate(tree.widths) if width >= least) for least in wanted]
+    levels = list(dict.fromkeys(level for level in first if tree.widths[level] < tree.size))
+    return "\n".join([str(tree.size), *_branches(tree, tree.order.tolist(), levels, labels, "")])
 
 
 def _branches(tree: Tree, members: list[int], levels: list[int], labels: Sequence[str], indent: str) -> list[str]:

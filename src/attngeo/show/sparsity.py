@@ -50,7 +50,7 @@ def _sparsity_panels(comparison: SparsityControls) -> tuple[Panel, Panel]:
     errors: list[Series] = []
     fits: list[Series] = []
     for profile in comparison.profiles:
-        colour, dash, width = _BASES.get(profile.name, (GREY, "-", 1.4))
+        colour, dash, width = _BASES[profile.name]
         curve = profile.sparsity
         kept = curve.errors > 0  # the axis is logarithmic
         share = 100 * curve.counts[kept] / curve.counts[-1]

@@ -13,8 +13,6 @@ from dataclasses import dataclass
 from textwrap import wrap
 from typing import TYPE_CHECKING
 
-from attngeo.errors import InputError
-
 if TYPE_CHECKING:
     import polars as pl
 
@@ -26,7 +24,8 @@ _LATEX = str.maketrans({c: f"\\{c}" for c in "&%$#_{}"} | {"~": r"\textasciitild
 def encode(frame: pl.DataFrame, form: str) -> bytes:
     """Return the content of a file as a table, json, csv, parquet, latex or markdown; all but parquet are text.
 
-    JSON is an array of objects, one row per line. The forms for people leave out columns that are empty.
+    JSON is an array of objects, one row per line; it has no NaN, which becomes null. The forms for people leave out
+    columns that are empty.
     """
     if form == "parquet":
         buffer = io.BytesIO()
@@ -35,11 +34,8 @@ def encode(frame: pl.DataFrame, form: str) -> bytes:
     if form == "csv":
         return frame.write_csv().encode()
     if form == "json":
-        rows = (json.dumps(row, ensure_ascii=False, allow_nan=False) for row in frame.iter_rows(named=True))
-        try:
-            return ("[\n" + ",\n".join(rows) + "\n]\n").encode()
-        except ValueError:
-            raise InputError("the table has a NaN or an infinite number, JSON cannot; choose another format") from None
+        rows = (json.dumps(row, ensure_ascii=False) for row in frame.fill_nan(None).iter_rows(named=True))
+        return ("[\n" + ",\n".join(rows) + "\n]\n").encode()
     frame = without_empty_columns(frame)
     lines = {"table": aligned, "latex": _latex, "markdown": _markdown}[form]
     return ("\n".join(lines([frame.columns, *cells(frame)], is_numeric(frame))) + "\n").encode()

@@ -108,8 +108,7 @@ def json_block(value: Any) -> str:
     '{"token":"\\u003c/script>"}'
     """
     text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    # A lone surrogate, as a damaged token may have, cannot be written as UTF-8.
-    return text.replace("<", "\\u003c").encode("utf-8", "replace").decode()
+    return text.replace("<", "\\u003c")
 
 
 @cache
