@@ -13,13 +13,13 @@ from typing import Any
 
 import torch
 
-from attngeo.errors import AttngeoError, InputError, SourceError, first_line
+from attngeo.errors import AttngeoError, InputError, SourceError
 from attngeo.io.files import folder_lock, remove_unfinished
 from attngeo.io.progress import Progress, accepts_progress_bar
 from attngeo.training.data.tokens import Tokens, open_tokens, prepare_tokens
 from attngeo.training.monitoring.records import RecordFile
 from attngeo.training.pretraining.architectures import Model
-from attngeo.training.pretraining.batches import Batches, Rows, held_out_batches, warn_of_short_rows
+from attngeo.training.pretraining.batches import Batches, Rows, held_out_batches
 from attngeo.training.pretraining.build import build_model, build_objective
 from attngeo.training.pretraining.checkpoint import load_checkpoint, save_checkpoint, save_model, tokenizer_files
 from attngeo.training.pretraining.config import PretrainConfig, load_config
@@ -192,20 +192,13 @@ class _Training:
         objective = build_objective(config, tokens)
         rows = Rows(tokens, "train", config.length, processes.device, config.batch)
         held_out = Rows(tokens, "valid", config.length, processes.device, config.batch)
-        if processes.rank == 0:
-            for part in (rows, held_out):
-                warn_of_short_rows(part, objective)
         self.batches = Batches(
             rows, objective, batch=config.batch, seed=config.seed, rank=processes.rank, world=processes.world
         )
         self.held_out = held_out_batches(held_out, objective, config.batch, processes.world)
         self.engine = Engine(self.model, config, processes)
         if saved is not None:
-            try:
-                self.engine.restore(saved)
-            except (KeyError, RuntimeError, TypeError, AttributeError) as error:
-                raise SourceError(f"{self.checkpoint}: its weights are not those of this model "
-                                  f"({first_line(error)})") from error  # fmt: skip
+            self.engine.restore(saved)
         # A checkpoint is written after the evaluation of its step, so that step has been evaluated.
         self.evaluated = -1 if saved is None else self.step
         self.records = RecordFile(folder / "metrics.jsonl", self.evaluated, writing=processes.rank == 0)
