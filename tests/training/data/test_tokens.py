@@ -204,5 +204,3 @@ except Exception as error:
     assert work.communicate()[0] == f"AttngeoError {folder}: token files cannot be written (File too large)\n"
     assert [file.name for file in folder.iterdir()] == [".lock"]
     assert prepare_tokens(folder, [text], vocabulary=300).train > limit // 2
-
-

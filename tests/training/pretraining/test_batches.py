@@ -122,5 +122,3 @@ def test_held_out_rows_and_masks_do_not_depend_on_the_number_of_processes(tokens
     for parts in (2, 3, 4):
         assert all(torch.equal(*pair) for pair in zip(whole(parts), whole(1), strict=True)), parts
     assert held_out_batches(rows(tokens, "valid"), masked(), 16, 4)[0].ids.shape[0] == 4
-
-
