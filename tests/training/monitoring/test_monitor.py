@@ -229,6 +229,30 @@ def test_scores_include_qk_norm_gains_and_latent_products(kind: str) -> None:
     assert all(torch.equal(weight, before[name]) for name, weight in model.state_dict().items())
 
 
+class LowRank(torch.nn.Linear):  # type: ignore[misc]
+    """A projection with a low-rank term in the weights themselves."""
+
+    def __init__(self, base: Any) -> None:
+        super().__init__(base.in_features, base.out_features)
+        self.load_state_dict(base.state_dict())
+        self.lora_A = torch.nn.Parameter(torch.randn(2, base.in_features) * 0.1)
+        self.lora_B = torch.nn.Parameter(torch.randn(base.out_features, 2) * 0.1)
+        self.scaling = 1.5
+        self.merged = False
+
+
+def test_low_rank_terms_are_added_to_the_weights() -> None:
+    torch.manual_seed(0)
+    model, merged = bert(), bert()
+    before = record(model)
+    for layer, plain in zip(model.bert.encoder.layer, merged.bert.encoder.layer, strict=True):
+        query = layer.attention.self.query = LowRank(layer.attention.self.query)
+        plain.attention.self.query.weight.data += query.scaling * query.lora_B.data @ query.lora_A.data
+    row = record(model)
+    assert row["symmetry"] != before["symmetry"]
+    assert difference_when_saved(row, merged) <= 1e-6
+
+
 @pytest.mark.parametrize(
     ("family", "targets", "dora"),
     [
