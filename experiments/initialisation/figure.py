@@ -45,7 +45,8 @@ def architecture_figure(runs: Sequence[FinishedRun], against: str = "baseline") 
     ax.xaxis.set_major_formatter(lambda value, _: f"{value:g}".replace("-", "−"))
     ax.set_yticks(range(len(rows)), [label for label, _ in rows], fontsize=8)
     ax.set_ylim(len(rows) - 0.4, -0.6)
-    ax.set_xlabel(f"final loss minus that of {against} (nats); below 0 is better")
+    reference = "the baseline's" if against == "baseline" else f"that of {against}"
+    ax.set_xlabel(f"final loss minus {reference} (nats); below 0 is better")
     style_axes(ax, grid="x")
     panel_title(ax, "", f"mean and 95% interval; linear within ±{_LINEAR:g}")
     for start in sorted({one.cell.start for _, comparisons in rows for one in comparisons}, key=_ORDER.index):

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from attngeo.training.data.tokens import open_tokens
+from attngeo.training.pretraining.architectures import Model
 from attngeo.training.pretraining.batches import Batches, Rows
 from attngeo.training.pretraining.build import build_model, build_objective
 from attngeo.training.pretraining.engine import Engine, process_group
@@ -47,6 +49,23 @@ def matmul_rate(device: torch.device, n: int = 8192) -> float:
     """Return the FLOP/s of a product of two random n × n matrices in bf16, mean of 20."""
     a, b = (torch.randn(n, n, device=device, dtype=torch.bfloat16) for _ in range(2))
     return 2 * n**3 / _seconds(lambda: a @ b, device, 20)
+
+
+def step_flops(model: Model, rows: int, predicted: int) -> float:
+    """Return the floating-point operations of one training step.
+
+    6·parameters·tokens + 12·layers·d·length·tokens for the layers, and 6·parameters·predicted for the output head, which
+    is computed at the predicted positions only. Parameters are those of matrices.
+    """
+
+    def entries(weights: Iterable[Tensor | None]) -> int:
+        return sum(weight.numel() for weight in weights if weight is not None and weight.dim() == 2)
+
+    shape, tokens = model.shape, rows * model.shape.length
+    layers = sum(map(entries, model.layer_weights))
+    head = entries((*model.head_weights, *model.output_weights))
+    attention = 12.0 * shape.layers * shape.hidden * shape.length
+    return float((6.0 * layers + attention) * tokens + 6.0 * head * predicted)
 
 
 def measure(
@@ -91,7 +110,7 @@ def measure(
         rates.append(steps / (time.perf_counter() - began))
     rate = sorted(rates)[STRETCHES // 2]
     spread = max(rates) - min(rates)
-    flops = rate * model.flops(config.batch, objective.predicted(config.length) * config.batch)
+    flops = rate * step_flops(model, config.batch, objective.predicted(config.length) * config.batch)
     share = "" if matmul is None else f", {flops / matmul:.1%} of the matmul rate"
     say(f"{name} {task} {size}: {rate:.1f} steps/s (spread {spread:.1f}), {flops / 1e12:.0f} TFLOP/s{share}; "
         f"ready after {ready:.1f} s; loss {float(loss):.3f} at step {step}")  # fmt: skip
