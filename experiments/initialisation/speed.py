@@ -54,8 +54,8 @@ def matmul_rate(device: torch.device, n: int = 8192) -> float:
 def step_flops(model: Model, rows: int, predicted: int) -> float:
     """Return the floating-point operations of one training step.
 
-    6·parameters·tokens + 12·layers·d·length·tokens for the layers, and 6·parameters·predicted for the output head, which
-    is computed at the predicted positions only. Parameters are those of matrices.
+    6·parameters·tokens + 12·layers·d·length·tokens for the layers, and 6·parameters·predicted for the output head,
+    which is computed at the predicted positions only. Parameters are those of matrices.
     """
 
     def entries(weights: Iterable[Tensor | None]) -> int:

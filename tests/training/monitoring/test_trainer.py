@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import statistics
+import subprocess
+import sys
 import warnings
 from pathlib import Path
 from typing import Any
@@ -20,6 +23,7 @@ from attngeo.training.monitoring.monitor import Monitor
 from tests.training.monitoring.record_checks import difference, recorded_steps
 from tests.weights.tiny_models import bert, llama
 
+ROOT = Path(__file__).resolve().parents[3]
 MEDIAN = "attngeo/encoder/symmetry/median"
 
 
@@ -270,3 +274,28 @@ def test_tensorboard_event_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         assert found["train/attngeo/encoder/L1/symmetry"][step] == pytest.approx(row["symmetry"][1])
         assert found["train/attngeo/encoder/L1H3/dominance"][step] == pytest.approx(row["head_dominance"][1][3])
         assert found["train/attngeo/encoder/max_logit/max"][step] == pytest.approx(max(row["max_logit"]))
+
+
+@pytest.mark.slow
+def test_an_sft_trainer_and_a_trackio_run_on_disk(tmp_path: Path) -> None:
+    for library in ("trl", "trackio", "datasets"):
+        pytest.importorskip(library)
+    environment = {
+        **{key: value for key, value in os.environ.items() if not key.startswith(("HF_", "TRACKIO_"))},
+        "TRACKIO_DIR": str(tmp_path / "trackio"), "HF_HOME": str(tmp_path / "hf"), "HF_HUB_OFFLINE": "1",
+        "OMP_NUM_THREADS": "1",
+    }  # fmt: skip
+    command = [sys.executable, "-m", "tests.training.monitoring.trackio_run", str(tmp_path / "run")]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert [row["step"] for row in found["records"]] == [0, 1, 2, 3, 4]  # the second call of watch counts
+    name = "train/attngeo/decoder/{}/median"
+    for figure in ("symmetry", "dominance", "self_attending", "max_logit"):
+        expected = {row["step"]: statistics.median(row[figure]) for row in found["records"]}
+        logged = [log for log in found["logs"] if name.format(figure) in log]
+        assert {log["train/global_step"]: log[name.format(figure)] for log in logged} == pytest.approx(expected)
+        assert len(logged) == 5
+    with_loss = [log for log in found["logs"] if "train/loss" in log]
+    assert [log["train/global_step"] for log in with_loss] == [2, 4]
+    assert all(name.format("symmetry") in log and "train/mean_token_accuracy" in log for log in with_loss)
