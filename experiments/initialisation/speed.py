@@ -13,8 +13,8 @@ from torch import Tensor
 from attngeo.training.data.tokens import open_tokens
 from attngeo.training.pretraining.architectures import Model
 from attngeo.training.pretraining.batches import Batches, Rows
-from attngeo.training.pretraining.build import build_model, build_objective
 from attngeo.training.pretraining.engine import Engine, process_group
+from attngeo.training.pretraining.pretrain import build_model, build_objective
 from experiments.initialisation.grid import Cell
 
 WARM_UP = 10  # steps before the first stretch

@@ -16,9 +16,13 @@ from attngeo.training.monitoring.records import read_records
 from attngeo.training.pretraining import PretrainConfig, TrainingError, load_config, pretrain
 from attngeo.training.pretraining.architectures import Model
 from attngeo.training.pretraining.batches import Batch, Batches, Rows, held_out_batches
-from attngeo.training.pretraining.build import build_model, build_objective
 from attngeo.training.pretraining.engine import Engine, ProcessGroup, learning_rate
-from attngeo.training.pretraining.pretrain import evaluation_and_checkpoint_steps, tokens_for
+from attngeo.training.pretraining.pretrain import (
+    build_model,
+    build_objective,
+    evaluation_and_checkpoint_steps,
+    tokens_for,
+)
 from tests.training.small_runs import made_up_texts, run_settings, write_corpus
 
 ALONE = ProcessGroup(torch.device("cpu"))
