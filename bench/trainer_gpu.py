@@ -48,7 +48,7 @@ def trainer_rate(size: str, tokens: Path) -> float:
 
     from attngeo.training.data.tokens import open_tokens
     from attngeo.training.pretraining.batches import Batches, Rows
-    from attngeo.training.pretraining.build import build_objective
+    from attngeo.training.pretraining.pretrain import build_objective
     from experiments.initialisation.grid import Cell
 
     opened = open_tokens(tokens)

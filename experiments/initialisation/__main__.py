@@ -1,6 +1,6 @@
 """The command line of the initialisation experiment.
 
-    python -m experiments.initialisation prepare|run|speed|table|figures|page|overlap|frequencies
+    python -m experiments.initialisation prepare|run|speed|table|figure|page|overlap|frequencies
 
 It uses argparse and imports matplotlib late, so that `prepare`, `run` and `table` work on a machine without typer,
 polars, rich and matplotlib.
@@ -94,7 +94,7 @@ def speed(options: argparse.Namespace) -> None:
 
     folder = unpacked(options.tokens)
     names = options.architecture or _ARCHITECTURES
-    rows = measure_architectures(folder, names, options.size, options.seconds, options.profile, print)
+    rows = measure_architectures(folder, names, options.size, options.seconds, print)
     if options.out is not None:
         with write_errors(options.out):
             write_file(options.out, (json.dumps(rows, indent=2) + "\n").encode())
@@ -114,14 +114,13 @@ def table(options: argparse.Namespace) -> None:
         print(f"wrote {options.out}", file=sys.stderr)
 
 
-def figures(options: argparse.Namespace) -> None:
-    """Write a folder with all figures and tables of finished runs."""
-    from experiments.initialisation.report import write_report
+def figure(options: argparse.Namespace) -> None:
+    """Draw the final loss of every architecture, each initialisation at its own best learning rate."""
+    from attngeo.show.matplotlib import save_figure
+    from experiments.initialisation.figure import architecture_figure
 
-    if options.out.is_file():
-        raise InputError(f"--out {options.out}: a file, expected a folder")
-    for path in write_report(_finished_runs(options), options.out, options.against):
-        print(f"wrote {path}", file=sys.stderr)
+    save_figure(architecture_figure(_finished_runs(options), options.against), options.out)
+    print(f"wrote {options.out}", file=sys.stderr)
 
 
 def page(options: argparse.Namespace) -> None:
@@ -194,7 +193,7 @@ def _parser() -> argparse.ArgumentParser:
                      description="Which initialisation saves training steps? A grid of initialisations × learning "
                                  "rates × seeds as paired runs, and their comparison.")  # fmt: skip
     commands = parser.add_subparsers(
-        required=True, metavar="prepare|run|speed|table|figures|page|overlap|frequencies", parser_class=_Parser
+        required=True, metavar="prepare|run|speed|table|figure|page|overlap|frequencies", parser_class=_Parser
     )
 
     def add(command: Callable[[argparse.Namespace], None], summary: str) -> argparse.ArgumentParser:
@@ -212,9 +211,8 @@ def _parser() -> argparse.ArgumentParser:
     measured.add_argument(
         "--seconds", type=float, default=1.0, metavar="X", help="length of a timed stretch; 5 are timed"
     )
-    measured.add_argument("--profile", action="store_true", help="also print the kernels that take most of the time")
     measured.add_argument("--out", type=Path, metavar="FILE", help="also write the measurements to this JSON file")
-    for command, summary in ((table, "compare finished runs"), (figures, "draw finished runs")):
+    for command, summary in ((table, "compare finished runs"), (figure, "draw finished runs")):
         added = add(command, summary)
         added.add_argument("results", type=Path, nargs="+", metavar="PATH", help="files or folders of finished runs")
         added.add_argument("--against", default="baseline", metavar="NAME", help="compare with this initialisation")
@@ -223,7 +221,7 @@ def _parser() -> argparse.ArgumentParser:
             added.add_argument("--format", choices=tuple(FORMATS), help="default: by the suffix of --out, else table")
             added.add_argument("--out", type=Path, metavar="FILE", help="write to this file instead of stdout")
         else:
-            added.add_argument("--out", type=Path, metavar="DIR", required=True, help="folder of figures and tables")
+            added.add_argument("--out", type=Path, metavar="FILE", required=True, help="the picture, .png or .pdf")
     paged = add(page, "make the tables of RESULTS.md from finished runs")
     paged.add_argument(
         "--page", type=Path, default=_PAGE, metavar="FILE", help="another Markdown file with such tables"

@@ -25,7 +25,6 @@ from attngeo.training.pretraining.pretrain import Run, TrainingError, train
 from experiments.initialisation.claims import claim
 from experiments.initialisation.fine_tuning import fine_tune
 from experiments.initialisation.grid import FINE_TUNED, Cell, custom_grid, group_cells
-from experiments.initialisation.low_loss import ended_before, is_below
 from experiments.initialisation.runs import FinishedRun, append_run, read_runs
 from experiments.initialisation.text.packed_tokens import unpacked
 
@@ -162,19 +161,11 @@ def _run_cell(
     say: Say,
 ) -> FinishedRun | None:
     """Run one cell, from where it was cut off; None: the slice of time ended before it was finished."""
-    kept = _kept(config)
-    if kept.exists():  # the run finished before, but could not be appended to the results
-        (run,) = read_runs([kept])
-        _check_tokens([run], tokens)
-        return run
     began = time.monotonic()
     facts: dict[str, Any] = {}
-    is_low = partial(is_below, Path(config.out) / "metrics.jsonl", cell.until_loss)
+    is_low = partial(_is_below, Path(config.out) / "metrics.jsonl", cell.until_loss)
     stop = partial(_is_due, deadline, is_low)
-    outcome: Run | TrainingError | None = ended_before(config, tokens, is_low)
-    processes.wait()  # until all have looked; the first process removes the folder of a run that ended
-    if outcome is None:
-        outcome = _train(config, tokens, processes, progress, stop=stop)
+    outcome = _train(config, tokens, processes, progress, stop=stop)
     if isinstance(outcome, Run) and not outcome.finished and not is_low():
         say(f"{cell.key}: stopped at step {outcome.records[-1]['step']}, continues from {config.out}")
         return None
@@ -185,18 +176,12 @@ def _run_cell(
 
 
 def _keep(run: FinishedRun, config: PretrainConfig, results: Path, work: Path, processes: ProcessGroup) -> None:
-    """Append a finished run to the results and remove its folder; a kill in between loses nothing."""
+    """Append a finished run to the results and remove its folder."""
     if processes.rank == 0:
-        if not _kept(config).exists():
-            append_run(_kept(config), run)
         with folder_lock(work, wait=True):  # another process may append as well
             append_run(results, run)
         shutil.rmtree(config.out)
     processes.wait()
-
-
-def _kept(config: PretrainConfig) -> Path:
-    return Path(config.out) / "finished.jsonl.xz"
 
 
 def _train(
@@ -207,6 +192,11 @@ def _train(
         return train(config, tokens, processes, progress=progress, **options)
     except TrainingError as error:  # a run that diverges is a result; the other runs go on
         return error
+
+
+def _is_below(records: Path, loss: float | None) -> bool:
+    """Tell whether the last record has a held-out loss below `loss`; False where there is none to reach."""
+    return loss is not None and read_records(records)[-1]["eval_loss"] < loss
 
 
 def _is_due(deadline: float, is_low: Callable[[], bool]) -> bool:

@@ -16,7 +16,6 @@ from experiments.initialisation.grid import Cell
 
 Item = TypeVar("Item")
 PLATEAU_END = 5.5  # nats; the first plateau of the held-out loss is at 5.7 to 5.9
-_CELL_TYPES = {"start": str, "lr": float, "seed": int, "steps": int, "size": str, "objective": str}
 
 
 @dataclass(frozen=True)
@@ -67,8 +66,7 @@ def read_runs(paths: Iterable[Path]) -> list[FinishedRun]:
                     for line in lines:
                         run = _from_json(line)
                         runs.setdefault(run.cell.key, run)
-            except (OSError, EOFError, lzma.LZMAError, ValueError, LookupError, TypeError, AttributeError,
-                    OverflowError) as error:  # fmt: skip
+            except (OSError, EOFError, lzma.LZMAError, ValueError, LookupError, TypeError) as error:
                 raise SourceError(f"{file}: not a file of finished runs ({reason(error)})") from error
     return list(runs.values())
 
@@ -88,19 +86,4 @@ def _from_json(line: str) -> FinishedRun:
     other = tuple(
         (str(key), tuple(value) if isinstance(value, list) else value) for key, value in cell.pop("other", ())
     )
-    for name, value in cell.items():
-        if not isinstance(value, (int, float) if _CELL_TYPES[name] is float else _CELL_TYPES[name]):
-            raise TypeError(f"{name} of the cell is {value!r}")
-    run = FinishedRun(Cell(**cell, other=other), tuple(map(dict, row["records"])), dict(row["facts"]))
-    hash(run.cell)
-    if run.diverged is not None and not isinstance(run.diverged, int):
-        raise TypeError(f"diverged is {run.diverged!r}, expected a step")
-    steps = [record["step"] for record in run.records]
-    if not all(isinstance(step, int) and step >= 0 for step in steps) or steps != sorted(steps):
-        raise ValueError(f"the steps of the records are {steps}, expected an ascending sequence")
-    if run.diverged is None and not steps[-1]:
-        raise ValueError("the last record is of step 0")
-    for record in run.records:
-        if not abs(record["eval_loss"]) < 1e100:
-            raise ValueError(f"eval_loss is {record['eval_loss']}, expected a finite number")
-    return run
+    return FinishedRun(Cell(**cell, other=other), tuple(map(dict, row["records"])), dict(row["facts"]))

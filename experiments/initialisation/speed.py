@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from attngeo.training.data.tokens import open_tokens
+from attngeo.training.pretraining.architectures import Model
 from attngeo.training.pretraining.batches import Batches, Rows
-from attngeo.training.pretraining.build import build_model, build_objective
 from attngeo.training.pretraining.engine import Engine, process_group
+from attngeo.training.pretraining.pretrain import build_model, build_objective
 from experiments.initialisation.grid import Cell
 
 WARM_UP = 10  # steps before the first stretch
 STRETCHES = 5  # timed stretches; the median counts
-PROFILED = 20  # steps of a profile
 _EXPECTED_RATES = {"4x256": 250, "12x768": 23, "24x1024": 7}  # steps/s, from which the length of a stretch is chosen
 
 
@@ -31,15 +32,14 @@ ARCHITECTURES: dict[str, dict[str, str]] = {
 
 
 def measure_architectures(
-    tokens: Path, names: Sequence[str], sizes: Sequence[str], seconds: float, profile: bool, say: Callable[[str], None]
+    tokens: Path, names: Sequence[str], sizes: Sequence[str], seconds: float, say: Callable[[str], None]
 ) -> list[dict[str, Any]]:
     """Return the speed of each architecture at each size, in stretches of about `seconds` seconds.
 
-    tokens:  folder of plain token files
-    profile: also print the kernels that take most of the time
+    tokens: folder of plain token files
     """
     return [
-        measure(tokens, name, size, max(5, round(seconds * _EXPECTED_RATES.get(size, 20))), profile, say)
+        measure(tokens, name, size, max(5, round(seconds * _EXPECTED_RATES.get(size, 20))), say)
         for name in names
         for size in sizes
     ]
@@ -51,11 +51,21 @@ def matmul_rate(device: torch.device, n: int = 8192) -> float:
     return 2 * n**3 / _seconds(lambda: a @ b, device, 20)
 
 
-def copy_rate(device: torch.device, size: int = 1 << 32) -> float:
-    """Return the bytes read and written per second by a large copy on the device."""
-    a = torch.empty(size, device=device, dtype=torch.uint8).random_()
-    b = torch.empty_like(a)
-    return 2 * size / _seconds(lambda: b.copy_(a), device, 20)
+def step_flops(model: Model, rows: int, predicted: int) -> float:
+    """Return the floating-point operations of one training step.
+
+    6·parameters·tokens + 12·layers·d·length·tokens for the layers, and 6·parameters·predicted for the output head,
+    which is computed at the predicted positions only. Parameters are those of matrices.
+    """
+
+    def entries(weights: Iterable[Tensor | None]) -> int:
+        return sum(weight.numel() for weight in weights if weight is not None and weight.dim() == 2)
+
+    shape, tokens = model.shape, rows * model.shape.length
+    layers = sum(map(entries, model.layer_weights))
+    head = entries((*model.head_weights, *model.output_weights))
+    attention = 12.0 * shape.layers * shape.hidden * shape.length
+    return float((6.0 * layers + attention) * tokens + 6.0 * head * predicted)
 
 
 def measure(
@@ -63,23 +73,20 @@ def measure(
     name: str,
     size: str,
     steps: int,
-    profile: bool,
     say: Callable[[str], None],
     **settings: Any,
 ) -> dict[str, Any]:
     """Return the steps per second of an architecture: the median of five stretches of `steps` steps.
 
     The time includes the preparation of the batches.
-    profile:  also print the kernels that take most of the time
     settings: of the config, in place of the usual ones
     """
     opened, processes = open_tokens(tokens), process_group()
     device = processes.device
-    matmul = copy = None
-    machine = device.type
+    matmul, machine = None, device.type
     if device.type == "cuda":
-        matmul, copy, machine = matmul_rate(device), copy_rate(device), torch.cuda.get_device_name()
-        say(f"{machine}: bf16 matmul {matmul / 1e12:.0f} TFLOP/s, copy {copy / 1e12:.2f} TB/s")
+        matmul, machine = matmul_rate(device), torch.cuda.get_device_name()
+        say(f"{machine}: bf16 matmul {matmul / 1e12:.0f} TFLOP/s")
     settings = ARCHITECTURES[name] | settings
     task = settings.pop("objective", "masked")
     config = Cell("baseline", 5e-4, 0, 9_500, size, task).config("", str(tokens), **settings)
@@ -103,33 +110,13 @@ def measure(
         rates.append(steps / (time.perf_counter() - began))
     rate = sorted(rates)[STRETCHES // 2]
     spread = max(rates) - min(rates)
-    flops = rate * model.flops(config.batch, objective.predicted(config.length) * config.batch)
+    flops = rate * step_flops(model, config.batch, objective.predicted(config.length) * config.batch)
     share = "" if matmul is None else f", {flops / matmul:.1%} of the matmul rate"
     say(f"{name} {task} {size}: {rate:.1f} steps/s (spread {spread:.1f}), {flops / 1e12:.0f} TFLOP/s{share}; "
         f"ready after {ready:.1f} s; loss {float(loss):.3f} at step {step}")  # fmt: skip
-    if profile:
-        say(_profile(engine, batches, step))
     return {"architecture": name, "objective": task, "size": size, "steps_per_second": rate, "spread": spread,
             "flops": flops, "ready": ready, "loss": float(loss), "device": machine, "torch": torch.__version__,
-            "matmul_flops": matmul, "copied_bytes_per_second": copy}  # fmt: skip
-
-
-def _profile(engine: Engine, batches: Batches, step: int) -> str:
-    """Return a table of the kernels that take most of the time, in microseconds per step."""
-    from torch.profiler import ProfilerActivity, profile
-
-    device = engine.processes.device
-    on_gpu = device.type == "cuda"
-    with profile(activities=[ProfilerActivity.CUDA if on_gpu else ProfilerActivity.CPU]) as profiler:
-        for number in range(step, step + PROFILED):
-            engine.step(batches.at(number), number)
-        _synchronize(device)
-    lines = []
-    for row in profiler.key_averages():
-        micros = (row.device_time_total if on_gpu else row.self_cpu_time_total) / PROFILED
-        lines.append((micros, f"{micros:9.1f} µs/step  ×{row.count / PROFILED:6.1f}  {row.key[:110]}"))
-    total = sum(micros for micros, _ in lines)
-    return "\n".join([f"{total:9.1f} µs/step in all", *(line for _, line in sorted(lines, reverse=True)[:32])])
+            "matmul_flops": matmul}  # fmt: skip
 
 
 def _seconds(work: Callable[[], object], device: torch.device, times: int) -> float:

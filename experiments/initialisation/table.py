@@ -9,12 +9,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from attngeo.show.tables import aligned
-from experiments.initialisation.runs import grouped
 from experiments.page_tables import pipe_table
 
 if TYPE_CHECKING:
     from experiments.initialisation.grid import Cell
-    from experiments.initialisation.runs import FinishedRun
     from experiments.initialisation.statistics import Comparison, Estimate
 
 _TITLES = ("setting", "start", "seeds", "final loss", "against {} [95%]", "p", "detectable", "steps saved [95%]",
@@ -42,23 +40,6 @@ def as_markdown(table: Sequence[Comparison]) -> str:
 def as_csv(table: Sequence[Comparison]) -> str:
     """Return every number with every digit; a number that does not exist is an empty field."""
     return _csv([_numbers(comparison) for comparison in table])
-
-
-def forms_as_csv(runs: Sequence[FinishedRun]) -> str:
-    """Return symmetry and directionality of every layer at the end of training: mean, minimum, maximum over seeds."""
-    rows: list[dict[str, Any]] = []
-    for same in grouped(runs, lambda run: (run.cell.setting, run.cell.start)):
-        for layer in range(len(same[0].records[-1]["symmetry"])):
-            row = {**_cell(same[0].cell), "seeds": len(same), "layer": layer}
-            for score in ("symmetry", "directionality"):
-                values = [run.records[-1][score][layer] for run in same]
-                row |= {
-                    score: math.fsum(values) / len(values),
-                    f"{score}_low": min(values),
-                    f"{score}_high": max(values),
-                }
-            rows.append(row)
-    return _csv(rows)
 
 
 FORMATS: dict[str, Callable[[Sequence[Comparison]], str]] = {

@@ -18,8 +18,8 @@ from attngeo.training.gradients.expected_terms import expected_terms
 from attngeo.training.gradients.gradient_terms import masked_batches
 from attngeo.training.pretraining.architectures import Model
 from attngeo.training.pretraining.batches import Rows
-from attngeo.training.pretraining.build import build_objective
 from attngeo.training.pretraining.config import PretrainConfig
+from attngeo.training.pretraining.pretrain import build_objective
 from attngeo.weights.scoring.form import Form
 from experiments.updates.records import Row
 

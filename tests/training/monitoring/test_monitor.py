@@ -18,7 +18,6 @@ import transformers as tf
 from attngeo import capture, track
 from attngeo.errors import InputError, LayoutError
 from attngeo.training.monitoring.monitor import Monitor
-from attngeo.training.monitoring.records import read_records
 from tests.training.monitoring.record_checks import (
     difference,
     difference_when_saved,
@@ -85,18 +84,16 @@ def test_a_continued_run_drops_the_records_of_later_steps(tmp_path: Path) -> Non
     assert found == [[0], [0, 10, 20, 30], [0]]
 
 
-@pytest.mark.parametrize("name", [None, "run.jsonl"])
-def test_a_loop_that_goes_back_drops_the_records_of_later_steps(tmp_path: Path, name: str | None) -> None:
-    monitor, model = Monitor(None if name is None else tmp_path / name, every=10), bert()
+def test_a_loop_that_goes_back_drops_the_records_of_later_steps(tmp_path: Path) -> None:
+    monitor, model = Monitor(tmp_path / "run.jsonl", every=10), bert()
     for step in (*range(41), *range(25, 31)):  # back to a checkpoint of step 25
         monitor(step, model)
     assert [row["step"] for row in monitor.records] == [0, 10, 20, 30]
     for step in range(11):  # another run
         monitor(step, model)
     assert [row["step"] for row in monitor.records] == [0, 10]
-    if name is not None:
-        assert recorded_steps(tmp_path / name) == [0, 10]
-        assert recorded_steps(tmp_path / f"{name}.old") == [0, 10, 20, 30]
+    assert recorded_steps(tmp_path / "run.jsonl") == [0, 10]
+    assert recorded_steps(tmp_path / "run.jsonl.old") == [0, 10, 20, 30]
 
 
 def test_modules_that_are_replaced_during_the_run_are_measured() -> None:
@@ -108,17 +105,6 @@ def test_modules_that_are_replaced_during_the_run_are_measured() -> None:
     found, expected = monitor(1, model), Monitor(every=1)(1, model)
     assert found == expected and before is not None and found is not None
     assert found["symmetry"][0] != before["symmetry"][0] and found["symmetry"][1:] == before["symmetry"][1:]
-
-
-def test_steps_may_be_numpy_or_torch_numbers(tmp_path: Path) -> None:
-    path, model = tmp_path / "run.jsonl", bert()
-    monitor = Monitor(path, every=2)
-    for step in np.arange(3):
-        monitor(step, model)
-    monitor.measure(torch.tensor(5), model)
-    assert [row["step"] for row in read_records(path)] == [0, 2, 5]
-    with pytest.raises(InputError, match=r"step is 6\.0, expected a whole number"):
-        monitor(6.0, model)  # type: ignore[arg-type]
 
 
 def test_a_file_that_cannot_be_written_does_not_stop_training(tmp_path: Path) -> None:
@@ -152,11 +138,8 @@ def test_models_and_options_that_cannot_be_monitored_are_refused() -> None:
     for model, message in ((empty, "query.weight: has no values yet"), (torch.nn.Linear(3, 3), "no self-attention")):
         with pytest.raises(LayoutError, match=message):
             record(model)
-    for every in (0, 1.5, "5", True):
-        with pytest.raises(InputError, match=f"every is {every!r}, expected a whole number from 1 on"):
-            Monitor(every=every)  # type: ignore[arg-type]
-    with pytest.raises(InputError, match=r"logger: a int has no method .log\(dict, step\)"):
-        Monitor(logger=3)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="every is 0, expected a whole number from 1 on"):
+        Monitor(every=0)
 
 
 # ---- loggers
@@ -228,7 +211,6 @@ LATENT = {
 }  # fmt: skip
 NORMALISED = {
     "qwen3": lambda: tf.Qwen3ForCausalLM(tf.Qwen3Config(**SMALL, num_key_value_heads=2, head_dim=8)),
-    "cohere": lambda: tf.CohereForCausalLM(tf.CohereConfig(**SMALL, num_key_value_heads=2, use_qk_norm=True)),
     "deepseek": lambda: tf.DeepseekV3ForCausalLM(tf.DeepseekV3Config(**SMALL | LATENT)),
 }
 
@@ -296,11 +278,10 @@ def test_peft_adapters_are_added_to_the_weights(family: str, targets: list[str],
     assert difference_when_saved(row, model.merge_and_unload()) <= 1e-6
 
 
-@pytest.mark.parametrize("first_dora", [False, True])
-def test_dora_beside_another_active_adapter_is_added_as_the_layer_does(first_dora: bool) -> None:
+def test_dora_beside_another_active_adapter_is_added_as_the_layer_does() -> None:
     torch.manual_seed(0)
     options = {"r": 3, "target_modules": ["query", "key"], "init_lora_weights": False}
-    model = peft.get_peft_model(bert().double(), peft.LoraConfig(**options, use_dora=first_dora))
+    model = peft.get_peft_model(bert().double(), peft.LoraConfig(**options, use_dora=False))
     model.add_adapter("second", peft.LoraConfig(**options, use_dora=True))
     model.base_model.set_adapter(["default", "second"])
     row = record(model)
@@ -325,14 +306,6 @@ def test_parametrised_weights_are_evaluated() -> None:
     torch.nn.utils.parametrizations.weight_norm(model.bert.encoder.layer[0].attention.self.query)
     model.bert.encoder.layer[0].attention.self.query.parametrizations.weight.original0.data *= 2
     assert record(model)["norm"][0] == pytest.approx(2 * record(bert())["norm"][0], rel=1e-6)
-
-
-def test_a_zero_form_has_no_score() -> None:
-    model = bert()
-    model.bert.encoder.layer[1].attention.self.key.weight.data.zero_()
-    row = record(model)
-    assert row["symmetry"][1] is None and row["directionality"][1] is None and row["norm"][1] == 0
-    assert row["symmetry"][0] is not None and row["head_symmetry"][1] == [None] * 4
 
 
 # ---- the largest logits

@@ -107,20 +107,17 @@ def test_monitor_and_track_give_the_same_records(tmp_path: Path) -> None:
     assert (tmp_path / "a" / "attngeo.jsonl").read_bytes() == before
 
 
-def test_a_data_set_with_its_own_generator_gives_training_the_same_rows(tmp_path: Path) -> None:
-    class ChangedTexts(RandomTexts):
-        """Rows in which one token, drawn anew each time, is replaced."""
-
+def test_a_collator_with_its_own_generator_gives_training_the_same_rows(tmp_path: Path) -> None:
+    class Collator:
         def __init__(self) -> None:
-            super().__init__()
-            self.draws = np.random.default_rng(0)
+            self.draws = torch.Generator().manual_seed(0)
 
-        def __getitem__(self, at: int) -> dict[str, Any]:
-            row = self.rows[at].clone()
-            row[int(12 * self.draws.random())] = 7
-            return {"input_ids": row}
+        def __call__(self, items: list[dict[str, Any]]) -> dict[str, Any]:
+            ids = torch.stack([item["input_ids"] for item in items])
+            chosen = torch.rand(ids.shape, generator=self.draws) < 0.3
+            return {"input_ids": ids.masked_fill(chosen, 4), "labels": ids}
 
-    runs = [train(tmp_path, own, given={"train_dataset": ChangedTexts()}, max_steps=2) for own in ([], [Monitor()])]
+    runs = [train(tmp_path, own, given={"data_collator": Collator()}, max_steps=2) for own in ([], [Monitor()])]
     assert losses(runs[0]) == losses(runs[1])
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -123,8 +122,3 @@ def test_held_out_rows_and_masks_do_not_depend_on_the_number_of_processes(tokens
     for parts in (2, 3, 4):
         assert all(torch.equal(*pair) for pair in zip(whole(parts), whole(1), strict=True)), parts
     assert held_out_batches(rows(tokens, "valid"), masked(), 16, 4)[0].ids.shape[0] == 4
-
-
-def test_ids_outside_the_vocabulary_are_an_error(tokens: Tokens) -> None:
-    with pytest.raises(InputError, match=r"train\.bin: contains token \d+, expected ids below 4000"):
-        rows(replace(tokens, vocabulary=4_000))

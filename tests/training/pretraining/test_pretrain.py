@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -16,9 +16,13 @@ from attngeo.training.monitoring.records import read_records
 from attngeo.training.pretraining import PretrainConfig, TrainingError, load_config, pretrain
 from attngeo.training.pretraining.architectures import Model
 from attngeo.training.pretraining.batches import Batch, Batches, Rows, held_out_batches
-from attngeo.training.pretraining.build import build_model, build_objective
 from attngeo.training.pretraining.engine import Engine, ProcessGroup, learning_rate
-from attngeo.training.pretraining.pretrain import evaluation_and_checkpoint_steps, tokens_for
+from attngeo.training.pretraining.pretrain import (
+    build_model,
+    build_objective,
+    evaluation_and_checkpoint_steps,
+    tokens_for,
+)
 from tests.training.small_runs import made_up_texts, run_settings, write_corpus
 
 ALONE = ProcessGroup(torch.device("cpu"))
@@ -179,7 +183,7 @@ def test_progress_is_reported_and_a_stopped_run_continues(tmp_path: Path) -> Non
     run = pretrain(
         run_settings(tmp_path, checkpoints=1, compile="no"), progress=lambda done, total: seen.append((done, total))
     )
-    assert run.finished and seen[-1] == (20, 20)
+    assert run.finished and seen[-1] == (20, 20) and [row["step"] for row in run.records] == [0, 4, 8, 12, 16, 20]
     assert pretrain(run_settings(tmp_path)).records == run.records  # finished: nothing more is done
 
 
@@ -187,8 +191,6 @@ def test_every_checkpoint_follows_an_evaluation() -> None:
     config = load_config({"out": "a", "steps": 100, "evaluations": 20, "checkpoints": 7})
     evaluated, saved = evaluation_and_checkpoint_steps(config)
     assert evaluated == set(range(0, 101, 5)) and saved == {15, 30, 45, 60, 75, 90, 100}
-    assert evaluation_and_checkpoint_steps(config.with_changes(checkpoints=0))[1] == set()
-    assert evaluation_and_checkpoint_steps(config.with_changes(evaluations=300))[0] == set(range(101))
 
 
 # ---- failures
@@ -224,31 +226,17 @@ def test_a_trained_model_without_a_checkpoint_is_not_overwritten(tmp_path: Path)
     assert content_of(tmp_path / "run") == before
 
 
-def test_a_checkpoint_of_other_tokens_or_other_weights_and_a_broken_one_are_errors(tmp_path: Path) -> None:
+def test_a_checkpoint_of_other_tokens_and_a_broken_one_are_errors(tmp_path: Path) -> None:
     pretrain(run_settings(tmp_path), stop=lambda: True)
     other = write_corpus(tmp_path, "other.txt", seed=5)
     with pytest.raises(InputError, match=r"checkpoint\.pt: was trained on other tokens"):
         pretrain(run_settings(tmp_path, train=[other], tokens=str(tmp_path / "others")))
     path = tmp_path / "run" / "checkpoint.pt"
-    torch.save({**torch.load(path, weights_only=True), "weights": {}}, path)
-    with pytest.raises(SourceError, match=r"checkpoint\.pt: its weights are not those of this model"):
-        pretrain(run_settings(tmp_path))
-    torch.save({"weights": {}}, path)
-    for content in (path.read_bytes(), b"", b"not a checkpoint", b"PK\x03\x04 cut short"):
+    for content in (path.read_bytes()[:-100], b"not a checkpoint"):
         path.write_bytes(content)
         with pytest.raises(SourceError, match=r"checkpoint\.pt: not a checkpoint of attngeo pretrain"):
             pretrain(run_settings(tmp_path))
         assert path.read_bytes() == content
-
-
-def test_a_broken_tokenizer_is_an_error_before_training(tmp_path: Path) -> None:
-    tokens_for(load_config(run_settings(tmp_path)))
-    file = tmp_path / "tokens" / "tokenizer_config.json"
-    for content in (b"\xff", b"{", None):
-        file.write_bytes(content) if content is not None else file.unlink()
-        with pytest.raises(InputError, match="tokens: its tokenizer cannot be read"):
-            pretrain(run_settings(tmp_path))
-    assert not (tmp_path / "run" / "metrics.jsonl").exists()
 
 
 def test_a_folder_in_use_and_an_out_that_is_a_file_are_errors(tmp_path: Path) -> None:
@@ -270,57 +258,38 @@ def test_text_that_does_not_fit_is_an_error_or_a_warning(tmp_path: Path) -> None
         pretrain(run_settings(tmp_path, steps=4, vocab=200, train=[], out=str(tmp_path / "new")))
     with pytest.raises(InputError, match="neither train"):
         pretrain({"out": str(tmp_path / "none")})
-    train, valid = tmp_path / "short.txt", tmp_path / "valid.txt"
-    train.write_text("\n\n".join(["ab"] * 400), "utf-8")  # [CLS] ab [SEP], so that a third of a row can be masked
-    valid.write_text("ab ba " * 100, "utf-8")
-    short = {"train": [str(train)], "valid": [str(valid)], "masked": 0.5, "steps": 4, "keep_model": False}
-    with pytest.warns(UserWarning, match=r"train\.bin: \d+ of \d+ rows have fewer than 16 ordinary tokens"):
-        pretrain(run_settings(tmp_path, **short, tokens=str(tmp_path / "short"), out=str(tmp_path / "rows")))
 
 
-BAD = [
-    ({"learning_rate": 1.0}, "no setting 'learning_rate'"),
-    ({"sed": 1}, "no setting 'sed', did you mean 'seed'?"),
-    ({"steps": 0}, "steps is 0, expected at least 1"),
-    ({"steps": "many"}, "config: steps is 'many', expected a whole number"),
-    ({"steps": True}, "steps is True, expected a whole number"),
-    ({"train": 3}, "train is 3, expected a list of texts"),
-    ({"objective": "mask"}, "objective is 'mask', expected 'masked', 'causal'"),
-    ({"start": "symetric"}, "start 'symetric' does not exist, did you mean 'symmetric'?"),
-    ({"start": "authors", "scale": "unit"}, "the authors initialisation has a scale of its own"),
-    ({"start": "symmetric", "scale": "big"}, "scale is 'big', expected 'unit', 'half-unit', 'kept' or a number"),
-    ({"start": "symmetric", "scale": -1}, "scale is -1.0, expected 'unit', 'half-unit', 'kept' or a positive number"),
-    ({"size": "4by256"}, "size is '4by256', expected layers x hidden such as 4x256"),
-    ({"size": "2x30", "heads": 4}, "size 2x30: 30 does not divide into 4 heads"),
-    ({"size": "2x200"}, "size 2x200: 200 does not divide into 3 heads of 64 or more; set heads"),
-    ({"size": "1x" + "9" * 5_000}, "expected layers x hidden such as 4x256"),
-    ({"vocab": 65_537}, "vocab is 65537, expected at most 65536: token files hold 16-bit numbers"),
-    ({"seed": 2**32}, "config: seed is 4294967296, expected a whole number from 0 to 4294967295"),
-    ({"lr": 0.0}, "config: lr is 0.0, expected above 0 and under 10"),
-    ({"lr": float("nan")}, "lr is nan, expected above 0 and under 10"),
-    ({"lr": 10**400}, "lr is inf, expected above 0 and under 10"),
-    ({"masked": 1.5}, "masked is 1.5, expected above 0 and under 1"),
-    ({"betas": [0.9]}, "betas is [0.9], expected two numbers"),
-    ({"tokens": "a\0b"}, "tokens is 'a\\x00b', expected a path"),
-    ({"checkpoints": -1}, "checkpoints is -1, expected at least 0"),
-    ({"architecture": "llama"}, "objective is 'masked', expected 'causal' with architecture = 'llama'"),
-    ({"architecture": "modernbert", "objective": "causal"}, "objective is 'causal', expected 'masked'"),
-    ({"architecture": "modernbert", "norm": "pre"}, "modernbert is always pre-norm"),
-    ({"architecture": "gpt"}, "architecture is 'gpt', expected 'bert', 'modernbert', 'llama'"),
-    ({"architecture": "modernbert", "size": "2x30", "heads": 2}, "head size 15 is odd"),
-    ({"self_bias": True}, "self_bias = true: transformers has no model with it"),
-]
+BAD = {
+    "unknown": ({"sed": 1}, "no setting 'sed', did you mean 'seed'?"),
+    "too small": ({"steps": 0}, "steps is 0, expected at least 1"),
+    "wrong type": ({"steps": "many"}, "steps is 'many', expected a whole number"),
+    "wrong list": ({"train": 3}, "train is 3, expected a list of texts"),
+    "wrong choice": ({"objective": "mask"}, "objective is 'mask', expected 'masked', 'causal'"),
+    "initialisation": ({"start": "symetric"}, "start 'symetric' does not exist, did you mean 'symmetric'?"),
+    "own scale": ({"start": "authors", "scale": "unit"}, "the authors initialisation has a scale of its own"),
+    "scale": (
+        {"start": "symmetric", "scale": "big"},
+        "scale is 'big', expected 'unit', 'half-unit', 'kept' or a number",
+    ),
+    "size": ({"size": "4by256"}, "size is '4by256', expected layers x hidden such as 4x256"),
+    "heads": ({"size": "2x30", "heads": 4}, "size 2x30: 30 does not divide into 4 heads"),
+    "width": ({"size": "2x200"}, "size 2x200: 200 does not divide into 3 heads of 64 or more; set heads"),
+    "vocabulary": ({"vocab": 65_537}, "vocab is 65537, expected at most 65536: token files hold 16-bit numbers"),
+    "rate": ({"lr": 0.0}, "lr is 0.0, expected above 0 and under 10"),
+    "betas": ({"betas": [0.9]}, "betas is [0.9], expected two numbers"),
+    "causal": ({"architecture": "llama"}, "objective is 'masked', expected 'causal' with architecture = 'llama'"),
+    "norm": ({"architecture": "modernbert", "norm": "pre"}, "modernbert is always pre-norm"),
+    "odd": ({"architecture": "modernbert", "size": "2x30", "heads": 2}, "head size 15 is odd"),
+    "bias": ({"self_bias": True}, "self_bias = true: transformers has no model with it"),
+}
 
 
-@pytest.mark.parametrize(("change", "expected"), BAD, ids=[str(change)[:40] for change, _ in BAD])
-def test_settings_that_no_run_could_follow_are_an_error(change: dict[str, Any], expected: str) -> None:
-    with pytest.raises(InputError) as caught:
+@pytest.mark.parametrize("mistake", BAD)
+def test_settings_that_no_run_could_follow_are_an_error(mistake: str) -> None:
+    change, expected = BAD[mistake]
+    with pytest.raises(InputError, match=f"^config: .*{re.escape(expected)}"):
         load_config({"out": "run", **change})
-    assert expected in str(caught.value) and "\n" not in str(caught.value)
-    if not expected.startswith("no setting"):
-        with pytest.raises(InputError) as again:
-            load_config(PretrainConfig(**{"out": "run", **change}))
-        assert str(again.value) == str(caught.value)
 
 
 def test_configs_are_read_from_toml_files(tmp_path: Path) -> None:
@@ -328,33 +297,17 @@ def test_configs_are_read_from_toml_files(tmp_path: Path) -> None:
     path.write_text('out = "run"\ntrain = "one.txt"\nscale = 2\nstart = "symmetric"\n')
     config = load_config(path)
     assert config.train == ("one.txt",) and config.scale == 2.0 and load_config(config) == config
-    for content, expected in (
-        (b"out = ", "not TOML"),
-        (b"\xff", "not TOML"),
-        (b"a = " + b"9" * 5_000, "not TOML"),
-        (b"a = " + b"[" * 10**5, "not TOML"),
-        (b"seed = 1", "out must be set"),
-    ):
-        path.write_bytes(content)
+    for content, expected in (("out = ", "not TOML"), ("seed = 1", "out must be set")):
+        path.write_text(content)
         with pytest.raises(InputError, match=f"a.toml: {expected}"):
             load_config(path)
     with pytest.raises(InputError, match=r"none\.toml: cannot be read"):
         load_config(tmp_path / "none.toml")
-    with pytest.raises(InputError, match="config: a int, expected"):
-        load_config(1)  # type: ignore[arg-type]  # would be read from, and closed, as the standard output
 
 
-def test_an_initialisation_that_takes_a_scale_has_the_unit_scale_unless_another_is_named() -> None:
-    for settings, scale in (
-        ({"start": "symmetric"}, "unit"),
-        ({"start": "skewed", "scale": "kept"}, "kept"),
-        ({"start": "authors"}, None),
-        ({}, None),
-    ):
-        assert load_config({"out": "a", **settings}).scale == scale
-
-
-def test_a_size_gives_layers_width_and_heads() -> None:
-    shapes = {size: load_config({"out": "a", "size": size}).shape for size in ("4x256", "12x768", "24x1024", "2x96")}
-    assert shapes == {"4x256": (4, 256, 4), "12x768": (12, 768, 12), "24x1024": (24, 1024, 16), "2x96": (2, 96, 1)}
-    assert load_config({"out": "a", "size": "4x256", "heads": 8}).shape == (4, 256, 8)
+def test_settings_that_are_left_out_follow_from_the_others() -> None:
+    """An initialisation that takes a scale has the unit scale; heads have 64 dimensions."""
+    for start, scale in (("symmetric", "unit"), ("authors", None), ("baseline", None)):
+        assert load_config({"out": "a", "start": start}).scale == scale
+    for size, shape in (("24x1024", (24, 1024, 16)), ("2x96", (2, 96, 1))):
+        assert load_config({"out": "a", "size": size}).shape == shape

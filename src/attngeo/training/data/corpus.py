@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import codecs
 import hashlib
-import json
+import zlib
 from collections.abc import Iterator, Sequence
 from importlib import import_module
+from io import TextIOWrapper
+from lzma import LZMAError
 from pathlib import Path
 from typing import IO
 
-from attngeo.errors import InputError, first_line
+from attngeo.errors import InputError, first_line, reason
 from attngeo.io.archive import parse_json
 
 MAX_DOCUMENT = 1 << 20  # characters; a longer document is yielded in several pieces, so that memory stays bounded
 _MAX_JSON_LINE = 1 << 28  # characters; a JSON line cannot be parsed in pieces
-_CHUNK = 1 << 20  # bytes per read
 _SAMPLES, _SAMPLE = 64, 1 << 16  # number and bytes of the samples that identify a file
 _DECOMPRESSORS = {".xz": "lzma", ".gz": "gzip", ".bz2": "bz2"}
 _JSON_LINES = (".jsonl", ".ndjson", ".json")  # many data sets name their JSON lines .json
@@ -73,7 +73,7 @@ def source_identity(source: str) -> str | list[str | int]:
                 file.seek(offset)
                 digest.update(file.read(_SAMPLE))
     except OSError as error:
-        raise _unreadable(path, error) from error
+        raise InputError(f"{path}: cannot be read ({reason(error)})") from error
     return [path.name, size, digest.hexdigest()]
 
 
@@ -113,60 +113,28 @@ def _from_jsonl(path: Path, field: str) -> Iterator[str]:
         try:
             record = parse_json(line)
         except ValueError as error:
-            problem = error.msg if isinstance(error, json.JSONDecodeError) else first_line(error)
-            raise InputError(f"{path}: line {number} is not JSON ({problem})") from error
+            raise InputError(f"{path}: line {number} is not JSON ({first_line(error)})") from error
         yield from _pieces(record, field, f"{path}: line {number}")
 
 
 def _lines(path: Path, longest: int = MAX_DOCUMENT) -> Iterator[str]:
-    """Yield lines without line ends and byte order mark; a line of over `longest` characters is yielded in pieces.
-
-    Anything but UTF-8 text raises an error that gives the offset of the first invalid byte.
-    """
-    decode = codecs.getincrementaldecoder("utf-8-sig")().decode
-    rest, position = "", 0  # text after the last line end; bytes before the current chunk
-    with _open(path) as file:
-        while True:
-            try:
-                chunk = file.read(_CHUNK)
-            except (OSError, EOFError, ValueError) as error:
-                raise InputError(f"{path}: reading failed after {position} decompressed bytes ({error})") from error
-            except Exception as error:  # lzma and zlib have error classes of their own
-                raise InputError(f"{path}: not a valid {path.suffix} file ({error})") from error
-            if b"\0" in chunk:
-                raise InputError(
-                    f"{path}: byte {position + chunk.index(0)} is zero; expected UTF-8 text, not binary data"
-                )
-            try:
-                text = rest + decode(chunk, final=not chunk)
-            except UnicodeDecodeError as error:
-                # The decoder may hold bytes of the chunk before: error.object begins with them.
-                offset = position + len(chunk) - len(error.object) + error.start
-                raise InputError(f"{path}: byte {offset} is not UTF-8 text") from error
-            position += len(chunk)
-            *complete, rest = text.split("\n")
-            yield from (line.rstrip("\r") for line in complete)
-            if not chunk:
-                if rest:
-                    yield rest
-                return
-            while len(rest) > longest:
-                yield rest[:longest]
-                rest = rest[longest:]
+    """Yield lines without line ends and byte order mark; a line of over `longest` characters is yielded in pieces."""
+    number = 1
+    try:
+        with _open(path) as file, TextIOWrapper(file, "utf-8-sig") as text:
+            while line := text.readline(longest):
+                yield line.removesuffix("\n")
+                number += line.endswith("\n")
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path}: is not UTF-8 text, near line {number}") from error
+    except (EOFError, OSError, LZMAError, zlib.error) as error:
+        raise InputError(f"{path}: cannot be read, near line {number} ({reason(error)})") from error
 
 
 def _open(path: Path) -> IO[bytes]:
-    try:
-        if path.suffix.lower() in _DECOMPRESSORS:
-            file: IO[bytes] = import_module(_DECOMPRESSORS[path.suffix.lower()]).open(path, "rb")
-            return file
-        return open(path, "rb")
-    except OSError as error:
-        raise _unreadable(path, error) from error
-
-
-def _unreadable(path: Path, error: OSError) -> InputError:
-    return InputError(f"{path}: cannot be read ({error.strerror or error})")
+    suffix = path.suffix.lower()
+    file: IO[bytes] = (import_module(_DECOMPRESSORS[suffix]).open if suffix in _DECOMPRESSORS else open)(path, "rb")
+    return file
 
 
 # ---- parquet and hub data sets
@@ -219,11 +187,6 @@ def _pieces(record: object, field: str, where: str) -> Iterator[str]:
         return
     if not isinstance(text, str):
         raise InputError(f"{where}: field {field!r} is of type {type(text).__name__}, expected a string")
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:  # JSON can hold half a surrogate pair, which no tokenizer accepts
-        raise InputError(f"{where}: field {field!r} contains \\u{ord(text[error.start]):04x}, "
-                         "half of a surrogate pair") from error  # fmt: skip
     for offset in range(0, len(text), MAX_DOCUMENT):
         if piece := text[offset : offset + MAX_DOCUMENT].strip():
             yield piece

@@ -27,11 +27,6 @@ class MaskedObjective:
         """Return n, the number of positions to predict per row; it is constant, so that shapes never change."""
         return max(1, round(self.share * length))
 
-    def is_short(self, ids: Tensor) -> Tensor:
-        """Return whether a row of ids [rows, length] has fewer ordinary tokens than are predicted, [rows]."""
-        is_ordinary, _ = _ordinary_tokens(self.vocabulary, self.special, ids.device)
-        return is_ordinary[ids].sum(-1) < self.predicted(ids.shape[-1])
-
     def prepare(self, ids: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:
         """Return what the model reads [steps, rows, length], the positions to predict and their targets.
 

@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from attngeo.arguments import whole_number
 from attngeo.errors import AttngeoError, InputError, first_line
 from attngeo.io.archive import parse_json
 from attngeo.io.files import atomic_file, folder_lock, remove_unfinished, write_file
@@ -62,14 +61,9 @@ def open_tokens(folder: Path) -> Tokens:
     try:
         facts = parse_json((folder / "tokens.json").read_bytes())
         tokens = Tokens(str(folder), **{**facts, "special": tuple(facts["special"])})
-        known = all(number in range(tokens.vocabulary) for number in (tokens.mask, *tokens.special))
         sizes = {part: (folder / f"{part}.bin").stat().st_size for part in ("train", "valid")}
     except (OSError, ValueError, TypeError, KeyError) as error:
         raise InputError(f"{folder}: no prepared token files ({first_line(error)})") from error
-    if len(tokens.special) != len(SPECIAL) or not known:
-        raise InputError(
-            f"{folder}/tokens.json: expected a token id below `vocabulary` for each of {' '.join(SPECIAL)}"
-        )
     for part, size in sizes.items():
         count = getattr(tokens, part)
         if size != 2 * count:
@@ -101,11 +95,9 @@ def prepare_tokens(
     >>> tokens.array("train").dtype  # [tokens], token ids
     dtype('uint16')
     """
-    train, valid = (tuple([part] if isinstance(part, str) else part) for part in (train, valid))  # read several times
     if not train:
         raise InputError("no training text given (train = [...])")
     check_sources([*train, *valid])
-    whole_number(vocabulary, "vocab", 1)
 
     def parts() -> Iterator[tuple[Part, str]]:
         for number, document in enumerate(_split(train, valid, field), 1):
@@ -253,7 +245,7 @@ def _commonest_letters(texts: Iterable[str], normalizer: Normalizer, count: int)
     return sorted(sorted(letters, key=lambda letter: (-letters[letter], letter))[:count])
 
 
-def load_tokenizer(path: Path, vocabulary: int = MAX_VOCABULARY) -> Tokenizer:
+def load_tokenizer(path: Path, vocabulary: int) -> Tokenizer:
     """Return the tokenizer of a tokenizer.json, or of the folder that contains one.
 
     It must have the tokens of SPECIAL and at most `vocabulary` tokens.
@@ -271,8 +263,6 @@ def load_tokenizer(path: Path, vocabulary: int = MAX_VOCABULARY) -> Tokenizer:
     if missing:
         raise InputError(f"{file}: has no {' '.join(missing)}; pre-training needs {' '.join(SPECIAL)}")
     size = vocabulary_size(tokenizer)
-    if size > MAX_VOCABULARY:
-        raise InputError(f"{file}: {size} tokens, token files hold at most {MAX_VOCABULARY}")
     if size > vocabulary:
         raise InputError(f"{file}: {size} tokens do not fit a model with vocab = {vocabulary}")
     # A tokenizer that was saved for a model truncates and pads rows; token files hold whole documents.

@@ -27,7 +27,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from attngeo.arguments import finite_number
 from attngeo.arrays import AnyFloats, Bools, Floats, Ints, to_numpy
 from attngeo.errors import InputError
 from attngeo.io.progress import Progress, accepts_progress_bar
@@ -166,13 +165,11 @@ def expected_terms(
     >>> terms.scores[0].pairing is None, len(terms)
     (True, 16)
     """
-    if isinstance(batches, Mapping):
-        raise InputError("batches: one mapping of names to tensors, expected a list of at least 2")
-    batches = batches if isinstance(batches, Sequence) else list(batches)  # they are read more than once
+    batches = list(batches)  # they are read more than once
     if len(batches) < _HALVES:
         raise InputError(f"batches: {len(batches)}, expected at least {_HALVES}")
     first = single_pass(model, batches[0], layers=layers, loss=loss)
-    rounds = _rounds(first, same_rows, finite_number(memory, "memory"))
+    rounds = _rounds(first, same_rows, memory)
     scores: dict[tuple[str, int, int], ExpectedScores] = {}
     losses: list[float] = []
     for number, heads_of in enumerate(rounds):
@@ -196,7 +193,7 @@ def expected_terms(
     return ExpectedTerms(len(batches), float(np.mean(losses)), tuple(ordered), first.name)
 
 
-def _rounds(terms: GradientTerms, same_rows: bool, memory: float) -> list[dict[_Layer, list[int]]]:
+def _rounds(terms: GradientTerms, same_rows: bool, memory: int) -> list[dict[_Layer, list[int]]]:
     """Return the heads of each layer whose sums are kept at the same time, round by round."""
     rounds: list[dict[_Layer, list[int]]] = [{}]
     used = 0

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, overload
 import torch
 from torch import Tensor
 
-from attngeo.arguments import LARGEST_SEED, finite_number, whole_number
+from attngeo.arguments import whole_number
 from attngeo.errors import InputError
 from attngeo.live.attention_modules import attention_stacks
 from attngeo.live.load import load_model
@@ -87,8 +87,6 @@ def gradient_terms(
     (1, 12, 12)
     """
     if masks is None:
-        if tokenizer is not None:
-            raise InputError("tokenizer: draws masks and needs masks, the number of them")
         return single_pass(model, batch, layers=layers, loss=loss)
     batches = _masked_by_tokenizer(batch, tokenizer, masks, share, seed)
     if set(attention_stacks(load_model(model).model)) == {"decoder"}:
@@ -118,11 +116,9 @@ def _masked_by_tokenizer(
     batch: Mapping[str, Tensor], tokenizer: PreTrainedTokenizerBase | None, masks: int, share: float, seed: int
 ) -> list[dict[str, Tensor]]:
     """Return `masks` maskings of the rows of `batch`: BERT's rule, which predicts `share` of the tokens of each row."""
-    if whole_number(masks, "masks", None) < 2:
-        raise InputError(f"masks: {masks}, expected at least 2, because the masks are also compared by halves")
-    if not 0 < finite_number(share, "share") < 1:
+    whole_number(masks, "masks", 2)  # they are also compared by halves
+    if not 0 < share < 1:
         raise InputError(f"share: {share}, expected a share of the tokens between 0 and 1")
-    whole_number(seed, "seed", 0, LARGEST_SEED)
     ids = batch.get("input_ids")
     if not isinstance(ids, Tensor) or ids.dim() != 2:
         raise InputError("batch: masks need input_ids of shape [sequences, tokens], without masks")
@@ -132,12 +128,9 @@ def _masked_by_tokenizer(
                          "instead, by expected_terms")  # fmt: skip
     special = tuple(sorted({*tokenizer.all_special_ids, mask}))
     vocabulary = 1 + max(tokenizer.get_vocab().values())  # ids may leave gaps
-    if not 0 <= int(ids.min()) <= int(ids.max()) < vocabulary:
-        raise InputError(f"batch: token ids {int(ids.min())} to {int(ids.max())}, expected those of the tokenizer, "
-                         f"below {vocabulary}")  # fmt: skip
+    if int(ids.max()) >= vocabulary:
+        raise InputError(f"batch: token id {int(ids.max())}, expected those of the tokenizer, below {vocabulary}")
     objective = MaskedObjective(mask, special, vocabulary, share)
-    predicted = objective.predicted(ids.shape[1])
-    ordinary = int((~torch.isin(ids.cpu(), torch.tensor(special))).sum(1).min())
-    if ordinary < predicted:
-        raise InputError(f"batch: a row has {ordinary} ordinary tokens, expected at least {predicted} to mask")
+    if int((~torch.isin(ids.cpu(), torch.tensor(special))).sum(1).min()) < objective.predicted(ids.shape[1]):
+        raise InputError("batch: a row has fewer ordinary tokens than are to be masked")
     return masked_batches(batch, objective, masks, seed)

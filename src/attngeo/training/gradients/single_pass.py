@@ -65,7 +65,10 @@ def single_pass(
     parameters = dict(model.named_parameters(remove_duplicate=False))
     with recorded_attention(model, stacks, recorder, parameter_gradients=True) as cleanup, softmax:
         recorder.register_hooks(cleanup)
-        output = run_model(model, _to_model(batch, model))
+        on_device = {
+            name: value.to(model.device) if isinstance(value, Tensor) else value for name, value in batch.items()
+        }
+        output = run_model(model, on_device)
         if not recorder.calls:
             raise InputError(f"{label}: this batch reaches none of the requested layers")
         for name in sorted({call.layer.location.stack for call in recorder.calls}):
@@ -79,24 +82,12 @@ def _check_weights(model: PreTrainedModel) -> None:
     """Raise InputError if the model's weights cannot have gradients in this process."""
     for problem, has_it in (
         ("are on the meta device and have no values yet", lambda weight: weight.is_meta),
-        ("were created in inference mode and cannot have gradients", lambda weight: weight.is_inference()),
         ("are sharded, expected all of them in this process", lambda weight: hasattr(weight, "full_tensor")),
     ):
         if any(map(has_it, model.parameters())):
             raise InputError(f"{type(model).__name__}: its weights {problem}")
     for path in quantised_modules(model):  # also outside of the attention: a module without gradients ends them
         raise quantised_error(model, path)
-
-
-def _to_model(batch: Mapping[str, Any], model: PreTrainedModel) -> dict[str, Any]:
-    """Return `batch` with its tensors on the model's device."""
-
-    def moved(value: Any) -> Any:
-        if not isinstance(value, Tensor):
-            return value
-        return (value.clone() if value.is_inference() else value).to(model.device)  # autograd rejects inference tensors
-
-    return {name: moved(value) for name, value in batch.items()}
 
 
 def _scalar_loss(

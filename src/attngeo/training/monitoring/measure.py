@@ -13,14 +13,11 @@ from __future__ import annotations
 import copy
 import inspect
 import math
-import random
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from functools import partial
 from itertools import groupby, islice
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -39,7 +36,6 @@ if TYPE_CHECKING:
 Batch: TypeAlias = Tensor | Mapping[str, Any] | Sequence[Any]  # tensors, on their own or in mappings and sequences
 BATCH_ENTRIES = 2**25  # entries of the queries multiplied at once, 256 MB: layers of a large model are measured singly
 LOGITS_AT_ONCE = 2**26  # the queries are processed in chunks with at most this many logits
-_GENERATORS = (torch.Generator, np.random.Generator, np.random.RandomState, random.Random)
 
 
 # ---- scores
@@ -212,31 +208,11 @@ def first_rows(batch: Any, count: int, device: torch.device) -> Any:
 def first_rows_of_loader(loader: DataLoader | None, count: int) -> Any:
     """Return the first items of the loader's data set, collated; None if the data set has no single items.
 
-    The random numbers that training draws afterwards are the same as without this call.
+    Training draws the same random numbers afterwards; a copy of the collator draws from its own generator.
     """
     dataset: Any = getattr(loader, "dataset", None)
     collate: Any = getattr(loader, "collate_fn", None)
     if collate is None or not hasattr(dataset, "__getitem__") or not hasattr(dataset, "__len__"):
         return None
-    collator = getattr(collate, "data_collator", collate)  # Trainer wraps the collator it was given
-    with preserved_random_state(), _preserved_generators(dataset, collator):
-        return collate([dataset[index] for index in range(min(count, len(dataset)))])
-
-
-@contextmanager
-def _preserved_generators(*owners: Any) -> Iterator[None]:
-    """Let a data set and a collator that have random generators of their own draw from copies of them."""
-    # A collator of transformers makes its generator when it is first called.
-    generators = [
-        (owner, name, value)
-        for owner in owners
-        for name, value in getattr(owner, "__dict__", {}).items()
-        if isinstance(value, _GENERATORS) or (name == "generator" and value is None)
-    ]
-    try:
-        for owner, name, value in generators:
-            setattr(owner, name, copy.deepcopy(value))
-        yield
-    finally:
-        for owner, name, value in generators:
-            setattr(owner, name, value)
+    with preserved_random_state():
+        return copy.deepcopy(collate)([dataset[index] for index in range(min(count, len(dataset)))])

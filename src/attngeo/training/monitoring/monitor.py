@@ -14,7 +14,7 @@ from dataclasses import replace
 from functools import wraps
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, SupportsIndex
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -110,8 +110,6 @@ class Monitor(TrainerCallback):  # type: ignore[misc]  # transformers is untyped
         layers: int | Collection[int] | None = None,
         unproven: bool = False,
     ) -> None:
-        if logger is not None and not callable(getattr(logger, "log", None)):
-            raise InputError(f"logger: a {type(logger).__name__} has no method .log(dict, step)")
         self.path = None if path is None else file_path(path)
         self.every, self.rows = whole_number(every, "every", 1), whole_number(rows, "rows", 1)
         self.logger, self.probe, self.heads = logger, probe, heads
@@ -124,13 +122,12 @@ class Monitor(TrainerCallback):  # type: ignore[misc]  # transformers is untyped
         self._found: tuple[LiveCheckpoint, Layers] | None = None  # what was found of them
         self._warned: set[str] = set()
 
-    def __call__(self, step: SupportsIndex, model: nn.Module, batch: Batch | None = None) -> Record | None:
+    def __call__(self, step: int, model: nn.Module, batch: Batch | None = None) -> Record | None:
         """Measure if `step` is a multiple of `every`, and return the record; to be called before each training step.
 
         step:  the number of optimiser steps taken so far, as a Trainer counts them
         batch: measures the logits if no probe was given; a tensor, or tensors in a mapping or sequence
         """
-        step = whole_number(step, "step", None)
         if self.last_measured is None or step < self.last_measured:
             self.begin(step)
         return None if step % self.every else self.measure(step, model, batch)
@@ -157,9 +154,8 @@ class Monitor(TrainerCallback):  # type: ignore[misc]  # transformers is untyped
         self.path = Path(folder) / RECORDS_FILE if path is None else path
         self.begin(step)
 
-    def measure(self, step: SupportsIndex, model: nn.Module, batch: Batch | None = None) -> Record | None:
+    def measure(self, step: int, model: nn.Module, batch: Batch | None = None) -> Record | None:
         """Measure now, write the record and return it; return None on all processes but the first."""
-        step = whole_number(step, "step", None)
         if self.last_measured is None:
             self.begin(step)
         self.last_measured = step
@@ -311,15 +307,14 @@ def watch(trainer: Trainer, every: int = 100, *, detail: Detail = "stacks", **op
     """
     check_detail(detail)
     handler = getattr(trainer, "callback_handler", None)
-    callbacks = getattr(handler, "callbacks", None)
-    if not isinstance(callbacks, list):
+    if handler is None:
         raise InputError(f"trainer: a {type(trainer).__name__}, expected a transformers Trainer")
-    others = [callback for callback in callbacks if not isinstance(callback, TrainerMonitor)]
+    others = [callback for callback in handler.callbacks if not isinstance(callback, TrainerMonitor)]
     if any(isinstance(callback, Monitor) for callback in others):
         raise InputError("trainer: a Monitor is among its callbacks already; remove it, or do not call watch")
     monitor = TrainerMonitor(handler, detail, every=every, **options)
     # The monitor comes before the trackers, so that they see its values and are still open when training ends.
-    callbacks[:] = [monitor, *others]
+    handler.callbacks[:] = [monitor, *others]
     for callback in filter(_prints, others):
         _do_not_print_figures(callback)
     return monitor

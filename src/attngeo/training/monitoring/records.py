@@ -145,59 +145,29 @@ def read_records(path: str | os.PathLike[str]) -> list[Record]:
     """Return the records of a JSON Lines file; an incomplete last line, which a killed process left, is left out."""
     path = file_path(path)
     try:
-        *lines, last = path.read_bytes().split(b"\n")
+        content = path.read_bytes()
     except OSError as error:
         raise SourceError(f"{path}: cannot be read ({error.strerror or error})") from error
-    if last and not _is_incomplete(last):
-        lines.append(last)  # a record without a line break, or what is not a record at all: it must not be dropped
-    rows = []
+    rows, lines = [], content.splitlines()
     for number, line in enumerate(lines, 1):
         try:
             row = parse_json(line)
         except ValueError:
+            if number == len(lines) and line.startswith(b"{") and not content.endswith(b"\n"):
+                break
             row = None
-        if not isinstance(row, dict) or not _is_count(row.get("step")):
-            raise SourceError(
-                f"{path}: line {number} is not a record, expected a JSON object with a whole number `step`"
-            )
-        if (wrong := _wrong_list(row)) is not None:
-            raise SourceError(f"{path}: line {number}: {wrong} is not a list with one value per layer")
+        if not _is_record(row):
+            raise SourceError(f"{path}: line {number} is not a record, expected a JSON object with a whole number "
+                              "`step` and lists with one value per layer")  # fmt: skip
         rows.append(row)
     return rows
 
 
-def _is_incomplete(line: bytes) -> bool:
-    """Return whether a line is the beginning of a record."""
-    try:
-        parse_json(line)
-    except ValueError:
-        return line.startswith(b"{")
-    return False
-
-
-def _wrong_list(row: Record) -> str | None:
-    """Return the key of a record whose value is not the list over layers that it should be, or None."""
-    lengths = set()
-    for key in ("stack", "layer", *FIGURES, LOGIT):
-        values = row.get(key)
-        if values is None:
-            continue
-        sound = {"stack": lambda value: isinstance(value, str), "layer": _is_count}.get(key, _is_figure)
-        if not isinstance(values, list) or not all(map(sound, values)):
-            return key
-        lengths.add(len(values))
-        if len(lengths) > 1:
-            return key
-    return None
-
-
-def _is_count(value: object) -> bool:
-    return is_whole(value, 0, 2**53)
-
-
-def _is_figure(value: object) -> bool:
-    """Return whether a value is a number or, where a figure does not exist, null."""
-    return value is None or (type(value) in (int, float) and abs(value) < 1e300)  # type: ignore[arg-type]
+def _is_record(row: Any) -> bool:
+    if not isinstance(row, dict) or not is_whole(row.get("step"), 0):
+        return False
+    of_layers = [row[name] for name in ("stack", "layer", *FIGURES, LOGIT) if name in row]
+    return all(isinstance(values, list) for values in of_layers) and len(set(map(len, of_layers))) < 2
 
 
 def _line(row: Mapping[str, Any]) -> str:
@@ -209,10 +179,8 @@ def _size(path: Path) -> int:
 
 
 def _append(path: Path, text: str) -> None:
-    left = memoryview(text.encode())
-    with open(path, "ab", buffering=0) as file:  # one write: a kill leaves a complete line or an incomplete last one
-        while left:  # a disk that is nearly full takes a part of it, and refuses the rest at the next try
-            left = left[file.write(left) :]
+    with open(path, "ab") as file:
+        file.write(text.encode())
 
 
 # ---- values for trackers

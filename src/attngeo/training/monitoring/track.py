@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-from collections import Counter
 from collections.abc import Callable, Collection
 from contextlib import closing
 from dataclasses import dataclass
@@ -17,7 +16,6 @@ import numpy as np
 from attngeo.arguments import file_path, whole_number
 from attngeo.errors import InputError, SourceError
 from attngeo.io.archive import digest
-from attngeo.io.names import joined_names
 from attngeo.io.progress import Progress, accepts_progress_bar
 from attngeo.io.threads import prefetch, shared_cores
 from attngeo.training.monitoring.records import (
@@ -88,7 +86,7 @@ def track(
         raise SourceError(f"{folder}: no checkpoint at a step that is a multiple of {every}")
     opened = partial(_open, num_heads=num_heads, stack=stack, unproven=unproven)
     records = RecordFile(folder / RECORDS_FILE if out is None else file_path(out))
-    _check_same_run(checkpoints, records, opened, layers, heads)
+    _check_first_layer(checkpoints, records, opened, layers, heads)
     recorded = {row["step"]: row.get(STATE) for row in records.rows}
     unreadable: list[tuple[SavedCheckpoint, str]] = []
     for done, saved in enumerate(checkpoints):
@@ -105,7 +103,9 @@ def track(
             if say is not None:
                 say(f"{saved.path.name}: left out, {error}")
             continue
-        _check_same_layers(saved, row, records)
+        for other in records.rows[:1]:
+            if other["step"] != saved.step:
+                _check_same(records, other, saved, row, heads)
         records.add(row)
         if saved.step in recorded and say is not None:
             say(f"{saved.path.name}: scored again, because its files have changed")
@@ -173,14 +173,14 @@ def _figures(layer: Layer, heads: bool) -> LayerFigures:
     return LayerFigures(layer.stack, layer.layer, whole, each, numbers=layer.numbers)
 
 
-def _check_same_run(
+def _check_first_layer(
     checkpoints: list[SavedCheckpoint],
     records: RecordFile,
     opened: Callable[..., Layers],
     layers: int | Collection[int] | None,
     heads: bool,
 ) -> None:
-    """Raise unless existing records are of this run, of the selected layers and, if wanted, of as many heads.
+    """Raise unless existing records are of this run and of the layers and heads that are selected.
 
     The first layer of one recorded checkpoint is scored again and compared.
     """
@@ -188,55 +188,42 @@ def _check_same_run(
     known = [saved for saved in checkpoints if saved.step in rows]
     # The newest whose files are as they were; one that was written again says nothing about the others.
     for saved in sorted(known, key=lambda one: (rows[one.step].get(STATE) == one.state(), one.step), reverse=True):
-        row = rows[saved.step]
         try:
             with opened(saved, layers) as source:
-                selected = [(layer.stack, layer.layer) for layer in source.unread]
-            with opened(saved, row["layer"][:1]) as source:
-                again = _scored(saved.step, source, heads)
-            stack, number, symmetry = row["stack"][0], row["layer"][0], row["symmetry"][0]
-        except (SourceError, KeyError, IndexError, TypeError):
+                first = next(iter(source))
+                again = make_record(saved.step, [_figures(first, heads and first.heads_known)])
+                again |= {name: [getattr(layer, name) for layer in source.unread] for name in ("stack", "layer")}
+        except SourceError:
             continue  # deleted or damaged since it was recorded; another checkpoint may be comparable
-        scores = list(zip(again["stack"], again["symmetry"], strict=True))
-        if not any(other == stack and _close(score, symmetry) for other, score in scores):
-            raise InputError(
-                f"{records.path}: holds another run, at step {saved.step} a symmetry of {symmetry} where "
-                f"{saved.path.name} has {scores[0][1]}; choose another file with --out (out=)"
-            )
-        if selected != list(zip(row["stack"], row["layer"], strict=True)):
-            raise InputError(
-                f"{records.path}: holds {len(row['layer'])} layers from {stack} layer {number} on, but "
-                f"{len(selected)} from {selected[0][0]} layer {selected[0][1]} on are selected; "
-                "choose another file with --out (out=)"
-            )
-        recorded, wanted = _head_count(row), _head_count(again)
-        if heads and recorded != wanted:
-            raise InputError(
-                f"{records.path}: holds {recorded} heads of {stack} layer {number}, but {wanted} are wanted; "
-                "choose another file with --out (out=), or leave out heads with --no-heads (heads=False)"
-            )
+        return _check_same(records, rows[saved.step], saved, again, heads)
+
+
+def _check_same(records: RecordFile, old: Record, saved: SavedCheckpoint, new: Record, heads: bool) -> None:
+    """Raise unless a record of the file and one of `saved` have the same layers, heads and, at one step, scores."""
+    recorded, wanted = _head_count(old), _head_count(new)
+    if (old.get("stack"), old.get("layer")) != (new["stack"], new["layer"]):
+        problem = f"{_layers_text(old)} where {_layers_text(new)} of {saved.path.name} are selected"
+    elif heads and recorded != wanted:
+        problem = f"{recorded} heads in its first layer where {saved.path.name} has {wanted} (see --no-heads, heads=)"
+    elif old["step"] == new["step"] and not _close(old["symmetry"][0], new["symmetry"][0]):
+        problem = f"a symmetry of {old['symmetry'][0]} where {saved.path.name} has {new['symmetry'][0]}"
+    else:
         return
-
-
-def _check_same_layers(saved: SavedCheckpoint, row: Record, records: RecordFile) -> None:
-    """Raise unless the record has the same layers as those in the file."""
-    if records.rows and any(records.rows[0].get(name) != row[name] for name in ("stack", "layer")):
-        raise InputError(
-            f"{records.path}: holds another run, with {_layers_text(records.rows[0])} where "
-            f"{saved.path.name} has {_layers_text(row)}; choose another file with --out (out=)"
-        )
+    raise InputError(f"{records.path}: holds another run, or other layers or heads, at step {old['step']}: "
+                     f"{problem}; choose another file with --out (out=)")  # fmt: skip
 
 
 def _head_count(row: Record) -> int:
     """Return the number of heads of the first layer of a record; 0 where it holds none."""
-    first = next(iter(row.get("head_symmetry") or ()), None)
-    return len(first) if isinstance(first, list) else 0
+    return len(row["head_symmetry"][0]) if "head_symmetry" in row else 0
 
 
 def _layers_text(row: Record) -> str:
-    """Return how many layers of which stacks a record has."""
-    stacks: Counter[str] = Counter(row.get("stack", ()))
-    return joined_names(f"{count} {stack} layers" for stack, count in stacks.items()) or "no layers"
+    """Return the layers of a record in words, such as "encoder layers 0, 1"."""
+    by_stack: dict[str, list[str]] = {}
+    for stack, layer in zip(row.get("stack", ()), row.get("layer", ()), strict=False):
+        by_stack.setdefault(stack, []).append(str(layer))
+    return "; ".join(f"{stack} layers {', '.join(numbers)}" for stack, numbers in by_stack.items()) or "no layers"
 
 
 def _close(a: float | None, b: float | None) -> bool:

@@ -1,8 +1,7 @@
 """Pre-train a small encoder or decoder: BERT, ModernBERT or LLaMA.
 
-pretrain        from a config to a trained model; a killed run continues
+pretrain        the model of a config, trained and saved; a killed run continues
 config          PretrainConfig: the settings of a run
-build           the initialised model and the objective of a config
 architectures   BERT, pre-norm BERT, ModernBERT and LLaMA, as functions of tensors
 model           a model in pre-training: its parameters, the functions that architectures share, its loss
 batches         training and held-out batches, as a function of the step and the seed

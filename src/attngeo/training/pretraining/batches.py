@@ -6,7 +6,6 @@ however many processes share a batch.
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TypeAlias
@@ -20,7 +19,6 @@ from attngeo.training.data.masking import MaskedObjective
 from attngeo.training.data.tokens import Part, Tokens
 
 _BLOCK = 32  # steps prepared at a time, so that the launch cost of the small masking kernels is paid once for all
-_CHECKED = 1 << 14  # rows checked at a time
 _HELD_OUT_SEED = 20_250_211
 
 
@@ -58,14 +56,12 @@ class Rows:
     def __init__(self, tokens: Tokens, part: Part, length: int, device: torch.device, batch: int) -> None:
         array = tokens.array(part)  # [tokens]
         file = f"{tokens.folder}/{part}.bin"
-        self.file, self.count = file, len(array) // length
+        self.count = len(array) // length
         if part == "train" and self.count < batch:
             raise InputError(f"{file}: {len(array)} tokens, fewer than the {batch} rows of {length} of one batch")
         if part == "valid" and not self.count:
             raise InputError(f"{file}: {len(array)} tokens, fewer than one row of {length}; "
                              "name more held-out text with valid = [...]")  # fmt: skip
-        if (largest := int(array.max())) >= tokens.vocabulary:
-            raise InputError(f"{file}: contains token {largest}, expected ids below {tokens.vocabulary}")
         # uint16 viewed as int16, because torch has no arithmetic for uint16
         whole = np.array(array[: self.count * length]).view(np.int16)
         self.values = torch.from_numpy(whole).view(self.count, length).to(device)  # [rows, length]
@@ -73,20 +69,6 @@ class Rows:
     def take(self, index: Tensor) -> Tensor:
         """Return the token ids of the rows with numbers `index` [n], as int64 [n, length]."""
         return self.values[index].long() & 0xFFFF
-
-
-def warn_of_short_rows(rows: Rows, objective: Objective) -> None:
-    """Warn where rows have fewer ordinary tokens than are predicted, so that special tokens are predicted as well."""
-    if isinstance(objective, MaskedObjective):
-        numbers = torch.arange(rows.count, device=rows.values.device).split(_CHECKED)
-        short = sum(int(objective.is_short(rows.take(some)).sum()) for some in numbers)
-        if short:
-            predicted = objective.predicted(rows.values.shape[1])
-            warnings.warn(
-                f"{rows.file}: {short} of {rows.count} rows have fewer than {predicted} ordinary tokens; special "
-                "tokens such as [UNK] and [SEP] are predicted in them",
-                stacklevel=2,
-            )
 
 
 class Batches:

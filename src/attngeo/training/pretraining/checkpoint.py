@@ -16,8 +16,6 @@ from attngeo.io.files import atomic_file, write_file
 from attngeo.training.pretraining.architectures import Model
 from attngeo.training.pretraining.config import RESULT_NEUTRAL, PretrainConfig
 
-_CONTENT = ("fingerprint", "config", "step", "tokens", "weights", "moments")
-
 
 def save_checkpoint(path: Path, config: PretrainConfig, state: dict[str, Any]) -> None:
     """Replace the checkpoint at `path` atomically: if the process is killed meanwhile, the one before stays.
@@ -38,12 +36,10 @@ def load_checkpoint(path: Path, config: PretrainConfig) -> dict[str, Any] | None
         return None
     try:
         state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
-        if missing := [key for key in _CONTENT if key not in state]:
-            raise KeyError(f"no {missing[0]}")
-        saved = dict(parse_json(state["config"]))
+        fingerprint, saved = state["fingerprint"], parse_json(state["config"])
     except Exception as error:  # torch raises errors of many classes for a broken file
         raise SourceError(f"{path}: not a checkpoint of attngeo pretrain ({reason(error)})") from error
-    if state["fingerprint"] != config.fingerprint:
+    if fingerprint != config.fingerprint:
         now = json.loads(json.dumps(asdict(config)))
         names = [key for key in now if key not in RESULT_NEUTRAL and key in saved and saved[key] != now[key]]
         changes = [f"{key} was {saved[key]}, is {now[key]}" for key in names]
@@ -58,7 +54,7 @@ def tokenizer_files(tokens: Path, length: int) -> dict[str, bytes]:
         # Token files serve rows of every length; texts for this model are truncated to the positions it has.
         settings = {**json.loads((tokens / "tokenizer_config.json").read_text("utf-8")), "model_max_length": length}
         tokenizer = (tokens / "tokenizer.json").read_bytes()
-    except (OSError, ValueError, TypeError, RecursionError) as error:
+    except (OSError, ValueError) as error:
         raise InputError(f"{tokens}: its tokenizer cannot be read ({reason(error)})") from error
     return {"tokenizer.json": tokenizer, "tokenizer_config.json": json.dumps(settings, indent=2).encode()}
 

@@ -8,7 +8,7 @@ kept in float32 and multiplied in the type of x; norms, rotations and the loss a
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, ClassVar, NamedTuple, TypeAlias
@@ -349,22 +349,6 @@ class Model(nn.Module):  # type: ignore[misc]  # torch is untyped here
         """Return logits [rows, length, vocabulary] for token ids [rows, length]."""
         h = self.output_features(self.encode(ids), self.head_weights)  # [rows, length, d]
         return linear(h, *self.output_weights)
-
-    def flops(self, rows: int, predicted: int) -> float:
-        """Return the floating-point operations of one training step.
-
-        6·parameters·tokens + 12·layers·d·length·tokens for the layers, and 6·parameters·predicted for the output head,
-        which is computed at the predicted positions only. Parameters are those of matrices.
-        """
-
-        def entries(weights: Iterable[Tensor | None]) -> int:
-            return sum(weight.numel() for weight in weights if weight is not None and weight.dim() == 2)
-
-        shape, tokens = self.shape, rows * self.shape.length
-        layers = sum(map(entries, self.layer_weights))
-        head = entries((*self.head_weights, *self.output_weights))
-        attention = 12.0 * shape.layers * shape.hidden * shape.length
-        return float((6.0 * layers + attention) * tokens + 6.0 * head * predicted)
 
 
 def with_bias(shape: tuple[int, ...], *names: str) -> dict[str, tuple[int, ...]]:

@@ -13,20 +13,23 @@ from typing import Any
 
 import torch
 
-from attngeo.errors import AttngeoError, InputError, SourceError, first_line
+from attngeo.errors import AttngeoError, InputError, SourceError
 from attngeo.io.files import folder_lock, remove_unfinished
 from attngeo.io.progress import Progress, accepts_progress_bar
+from attngeo.training.data.masking import MaskedObjective
 from attngeo.training.data.tokens import Tokens, open_tokens, prepare_tokens
+from attngeo.training.initialise import initialise_
 from attngeo.training.monitoring.records import RecordFile
-from attngeo.training.pretraining.architectures import Model
-from attngeo.training.pretraining.batches import Batches, Rows, held_out_batches, warn_of_short_rows
-from attngeo.training.pretraining.build import build_model, build_objective
+from attngeo.training.pretraining.architectures import Bert, Llama, Model, ModernBert, PreNormBert, Shape
+from attngeo.training.pretraining.batches import Batches, CausalObjective, Objective, Rows, held_out_batches
 from attngeo.training.pretraining.checkpoint import load_checkpoint, save_checkpoint, save_model, tokenizer_files
 from attngeo.training.pretraining.config import PretrainConfig, load_config
 from attngeo.training.pretraining.engine import Engine, ProcessGroup, process_group
-from attngeo.training.pretraining.measure import form_scores, largest_logits
+from attngeo.training.pretraining.measure import form_scores, largest_logits, mean_self_logits
 
 _LOGIT_ROWS = 16  # held-out rows on which attention logits are measured
+_ARCHITECTURES: dict[str, type[Model]] = {"bert": Bert, "modernbert": ModernBert, "llama": Llama}
+_SELF_BIAS_ROWS = 16  # held-out rows on which the self-bias is measured
 
 
 @dataclass(frozen=True)
@@ -105,6 +108,66 @@ def tokens_for(config: PretrainConfig, progress: Progress | None = None) -> Toke
         field=config.text_field,
         progress=progress,
     )
+
+
+def build_model(config: PretrainConfig, tokens: Tokens, device: torch.device) -> Model:
+    """Return the initialised model on `device`; every weight outside queries and keys depends on the seed only.
+
+    The authors' recipe and the mimetic initialisations with values change other weights too.
+    """
+    if tokens.vocabulary > config.vocab:
+        raise InputError(f"{tokens.folder}: its tokenizer has {tokens.vocabulary} tokens and does not fit a model with "
+                         f"vocab = {config.vocab}")  # fmt: skip
+    pad = tokens.special[0]
+    if pad and config.norm == "pre" and config.keep_model:
+        raise InputError(f"{tokens.folder}: [PAD] is token {pad} of its tokenizer, expected token 0 with norm = 'pre'; "
+                         "transformers' model counts positions from it (or set keep_model = false)")  # fmt: skip
+    kind = PreNormBert if config.norm == "pre" else _ARCHITECTURES[config.architecture]
+    layers, hidden, heads = config.shape
+    # A gated feed-forward layer has three matrices in place of two: 8d/3, in whole tiles of 64, is about as large.
+    usual = 4 * hidden if config.architecture == "bert" else -(-8 * hidden // (3 * 64)) * 64
+    shape = Shape(
+        layers=layers,
+        hidden=hidden,
+        heads=heads,
+        intermediate=config.intermediate or usual,
+        vocabulary=-(-tokens.vocabulary // 64) * 64,  # rounded up to whole tiles of the output product
+        length=config.length,
+        causal=config.objective == "causal",
+        pad=pad,
+    )
+    on_gpu = device.type == "cuda"
+    bf16 = config.precision == "bf16" or (config.precision == "auto" and on_gpu)
+    compiled = config.compile == "yes" or (config.compile == "auto" and on_gpu)
+    self_bias = _unit_symmetric_self_logits(kind, shape, config, tokens) if config.self_bias else None
+    model = kind(shape, torch.bfloat16 if bf16 else torch.float32, compiled, self_bias)
+    model.initialise(config.seed)
+    initialise_(model, config.start, scale=config.scale, seed=config.seed)
+    model.to(device)
+    return model
+
+
+def _unit_symmetric_self_logits(kind: type[Model], shape: Shape, config: PretrainConfig, tokens: Tokens) -> list[float]:
+    """Return the mean logit of a token with itself in each layer of the unit symmetric initialisation, same seed.
+
+    It is measured on held-out rows, on the CPU in float32, so that every device gets the same numbers.
+    """
+    model = kind(shape)
+    model.initialise(config.seed)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", ".* symmetric initialisation")  # this model is measured, never trained
+        initialise_(model, "symmetric", scale="unit", seed=config.seed)
+    rows = Rows(tokens, "valid", config.length, torch.device("cpu"), config.batch)
+    some = rows.take(torch.arange(min(_SELF_BIAS_ROWS, rows.count)))  # [rows, length]
+    means: list[float] = mean_self_logits(model, some)
+    return means
+
+
+def build_objective(config: PretrainConfig, tokens: Tokens) -> Objective:
+    """Return the objective of a config."""
+    if config.objective == "causal":
+        return CausalObjective()
+    return MaskedObjective(tokens.mask, tokens.special, tokens.vocabulary, config.masked)
 
 
 def train(
@@ -192,20 +255,13 @@ class _Training:
         objective = build_objective(config, tokens)
         rows = Rows(tokens, "train", config.length, processes.device, config.batch)
         held_out = Rows(tokens, "valid", config.length, processes.device, config.batch)
-        if processes.rank == 0:
-            for part in (rows, held_out):
-                warn_of_short_rows(part, objective)
         self.batches = Batches(
             rows, objective, batch=config.batch, seed=config.seed, rank=processes.rank, world=processes.world
         )
         self.held_out = held_out_batches(held_out, objective, config.batch, processes.world)
         self.engine = Engine(self.model, config, processes)
         if saved is not None:
-            try:
-                self.engine.restore(saved)
-            except (KeyError, RuntimeError, TypeError, AttributeError) as error:
-                raise SourceError(f"{self.checkpoint}: its weights are not those of this model "
-                                  f"({first_line(error)})") from error  # fmt: skip
+            self.engine.restore(saved)
         # A checkpoint is written after the evaluation of its step, so that step has been evaluated.
         self.evaluated = -1 if saved is None else self.step
         self.records = RecordFile(folder / "metrics.jsonl", self.evaluated, writing=processes.rank == 0)

@@ -5,17 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from attngeo.charts import BLACK, GREY
+from attngeo.charts import BLACK, BLUE, GREY, YELLOW
 from attngeo.show.matplotlib import new_figure, panel_title, style_axes
-from experiments.initialisation.figures.styles import (
-    LINEAR,
-    draw_estimate,
-    rank,
-    reference_name,
-    seeds_text,
-    signed_number,
-    style_of,
-)
 from experiments.initialisation.own_rate import at_best_rates, best_rates
 from experiments.initialisation.runs import grouped
 from experiments.initialisation.statistics import compare
@@ -27,8 +18,15 @@ if TYPE_CHECKING:
     from experiments.initialisation.runs import FinishedRun
     from experiments.initialisation.statistics import Comparison
 
-_SHOWN = ("unit independent", "unit symmetric", "half-unit symmetric")
+# Colour and marker of each initialisation that is shown, in the order of the legend.
+_STYLES = {
+    "unit independent": (YELLOW, "s"),
+    "unit symmetric": (BLUE, "o"),
+    "half-unit symmetric": ("#332288", "d"),
+}
+_ORDER = list(_STYLES)
 _SPACING = 0.24  # between the initialisations of an architecture, which are 1 apart
+_LINEAR = 0.1  # nats up to which the axis is linear; beyond, it is logarithmic
 
 
 def architecture_figure(runs: Sequence[FinishedRun], against: str = "baseline") -> Figure:
@@ -43,15 +41,16 @@ def architecture_figure(runs: Sequence[FinishedRun], against: str = "baseline") 
     for place, (_, comparisons) in enumerate(rows):
         _draw_row(ax, place, comparisons)
     ax.axvline(0, color=BLACK, linewidth=1, zorder=1)
-    ax.set_xscale("symlog", linthresh=LINEAR, linscale=2.5)
-    ax.xaxis.set_major_formatter(signed_number)
+    ax.set_xscale("symlog", linthresh=_LINEAR, linscale=2.5)
+    ax.xaxis.set_major_formatter(lambda value, _: f"{value:g}".replace("-", "−"))
     ax.set_yticks(range(len(rows)), [label for label, _ in rows], fontsize=8)
     ax.set_ylim(len(rows) - 0.4, -0.6)
-    ax.set_xlabel(f"final loss minus {reference_name(against)} (nats); below 0 is better")
+    reference = "the baseline's" if against == "baseline" else f"that of {against}"
+    ax.set_xlabel(f"final loss minus {reference} (nats); below 0 is better")
     style_axes(ax, grid="x")
-    panel_title(ax, "", f"mean and 95% interval; linear within ±{LINEAR:g}")
-    for start in sorted({one.cell.start for _, comparisons in rows for one in comparisons}, key=rank):
-        colour, _, marker = style_of(start)
+    panel_title(ax, "", f"mean and 95% interval; linear within ±{_LINEAR:g}")
+    for start in sorted({one.cell.start for _, comparisons in rows for one in comparisons}, key=_ORDER.index):
+        colour, marker = _STYLES[start]
         ax.plot([], [], marker, color=colour, markersize=6, label=start)
     if any(len(one.seeds) == 1 for _, comparisons in rows for one in comparisons):
         ax.plot([], [], "x", color=GREY, markersize=6, markeredgewidth=1.8, label="a single seed, no interval")
@@ -74,15 +73,22 @@ def _row(runs: Sequence[FinishedRun], against: str) -> tuple[str, list[Compariso
     rates = best_rates(runs)
     if against not in rates:  # it was not run with the screening seed
         return "", []
-    comparisons = [one for one in compare(at_best_rates(runs, against), against) if one.cell.start in _SHOWN]
-    comparisons = sorted((one for one in comparisons if one.difference), key=lambda one: rank(one.cell.start))
+    comparisons = [one for one in compare(at_best_rates(runs, against), against) if one.cell.start in _STYLES]
+    comparisons = sorted((one for one in comparisons if one.difference), key=lambda one: _ORDER.index(one.cell.start))
     cell, seeds = runs[0].cell, max((len(one.seeds) for one in comparisons), default=0)
     shown = sorted({rates[one.cell.start] for one in comparisons} | {rates[against]})
-    settings = f"lr {', '.join(f'{rate:g}' for rate in shown)}; {cell.steps:,} steps; {seeds_text(seeds)}"
+    settings = f"lr {', '.join(f'{rate:g}' for rate in shown)}; {cell.steps:,} steps; {seeds} seed{'s' * (seeds != 1)}"
     return f"{cell.model}, {cell.objective}, {cell.size}\n{settings}", comparisons
 
 
 def _draw_row(ax: Axes, place: int, comparisons: Sequence[Comparison]) -> None:
-    """Draw the intervals of an architecture one below the other, centred on its place."""
+    """Draw the intervals of an architecture one below the other, centred on its place; a single seed as a cross."""
     for number, one in enumerate(comparisons):
-        draw_estimate(ax, place + _SPACING * (number - (len(comparisons) - 1) / 2), one, one.difference)
+        assert one.difference is not None
+        y = place + _SPACING * (number - (len(comparisons) - 1) / 2)
+        (colour, marker), value = _STYLES[one.cell.start], one.difference
+        if len(one.seeds) > 1:
+            ax.plot([value.low, value.high], [y, y], color=colour, linewidth=1.8, zorder=2)
+            ax.plot(value.mean, y, marker, color=colour, markersize=6, zorder=3)
+        else:
+            ax.plot(value.mean, y, "x", color=colour, markersize=6, markeredgewidth=1.8, zorder=3)
