@@ -218,3 +218,27 @@ def test_a_device_gives_the_same_scores(minilm):
             {name: one[name] for name in floats}, rel=1e-4, abs=1e-5
         )
         assert {n: v for n, v in one.items() if n not in floats} == {n: v for n, v in other.items() if n not in floats}
+
+
+# ---- attngeo coverage
+
+
+def test_coverage_has_one_row_per_type_and_says_all_of_one() -> None:
+    every = {row["type"]: row for row in json.loads(call("coverage", "--format", "json").stdout)}
+    assert len(every) > 700 and {"bert", "gguf:llama", "diffusers:FluxTransformer2DModel"} <= set(every)
+    assert every["bart"] == {
+        "type": "bart", "status": "right", "reason": None, "stacks": "cross, decoder, encoder", "rotation": "none",
+        "capture": "captured", "prune": "yes",
+    }  # fmt: skip
+    lines = call("coverage").stdout.splitlines()
+    assert [line.split()[0] for line in lines[1 : 1 + len(every)]] == list(every)
+    one = dict(line.split(maxsplit=1) for line in call("coverage", "hiera").stdout.splitlines())
+    assert one["status"] == "refused" and one["reason"] == every["hiera"]["reason"]
+    assert json.loads(call("coverage", "FluxTransformer2DModel", "--format", "json").stdout) == [
+        every["diffusers:FluxTransformer2DModel"]
+    ]
+
+
+def test_coverage_of_an_unknown_type_names_the_nearest_one() -> None:
+    line = error_line(call("coverage", "Bart2"))
+    assert line == "Bart2: no model type that was examined, the nearest is bart"
