@@ -260,6 +260,13 @@ def test_links_in_the_docs_lead_somewhere(page):
                 assert anchor in {re.sub(r"[^\w\- ]", "", h.lower()).replace(" ", "-") for h in headings}, target
 
 
+def test_the_commit_that_results_state_is_that_of_the_checkout():
+    found = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True)
+    if found.returncode:
+        pytest.skip("needs a git checkout")
+    assert attngeo.version.commit() == found.stdout.strip()
+
+
 def test_the_version_is_the_same_everywhere():
     citation = (ROOT / "CITATION.cff").read_text("utf-8")
     assert re.search(r"^version: (\S+)$", citation, re.M)[1] == attngeo.__version__

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from attngeo.arrays import ArrayInput, Floats, is_torch, to_numpy
 from attngeo.display import Drawable, draw
 from attngeo.errors import InputError
-from attngeo.io.archive import load_arrays, naming_file, required_array, save_arrays
+from attngeo.io.archive import load_arrays, naming_file, required_array, save_arrays, states_options
 from attngeo.io.progress import Progress, accepts_progress_bar
 from attngeo.organization.affinity import diffusion_map
 from attngeo.organization.checks import as_floats, checked, checked_affinity, checked_axis
@@ -98,7 +98,7 @@ class Organization(Drawable):
             for axis, tree in enumerate(step.trees):
                 arrays |= tree.as_arrays(f"step{index}.tree{axis}")
         about["history"] = [{"stage": s.stage, "l1": s.l1, "likeness": s.likeness} for s in self.history]
-        return save_arrays(path, "organization", arrays, about | {"settings": dict(self.settings)})
+        return save_arrays(path, "organization", arrays, about | {"settings": dict(self.settings)}, of=self)
 
     @classmethod
     def load(cls, path: str | Path) -> Organization:
@@ -159,6 +159,7 @@ def _checked_step(stored: Mapping[str, Any], trees: tuple[Tree, ...]) -> Step:
 
 
 @accepts_progress_bar
+@states_options
 def organize(
     tensor: NetworkTensor | ArrayInput,
     *,

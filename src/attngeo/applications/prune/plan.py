@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from attngeo.arguments import LARGEST_SEED, file_path, finite_number, whole_number
 from attngeo.errors import AttngeoError, InputError
-from attngeo.io.archive import as_plain, from_plain, load_json, naming_file, save_json, saved_kind
+from attngeo.io.archive import as_plain, from_plain, load_json, naming_file, save_json, saved_kind, states_options
 from attngeo.io.names import first_names
 from attngeo.io.progress import accepts_progress_bar
 
@@ -208,7 +208,7 @@ class PrunePlan(_SavedFields):
                 beside.unlink()  # of a former plan of this name; `load` would take them for those of this one
         plain = as_plain(replace(self, statistics=None))
         plain.pop("statistics")
-        return save_json(path, _KIND, plain)
+        return save_json(path, _KIND, plain, of=self)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> PrunePlan:
@@ -261,6 +261,7 @@ UNITS = ("query", "group")
 
 
 @accepts_progress_bar
+@states_options
 def prune_plan(
     model_or_ref: ModelRef,
     inputs: Any,
