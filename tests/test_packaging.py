@@ -41,6 +41,8 @@ COMES_WITH = {
 # Development tools that are called and not imported, with a file that calls them and the call.
 TOOLS = {
     "import-linter": ("Makefile", "lint-imports"),
+    "jupyterlab": ("tests/test_notebooks.py", '"-m", "jupyterlab"'),
+    "marimo": ("tests/test_notebooks.py", '"-m", "marimo"'),
     "mypy": ("Makefile", "mypy"),
     "pytest-xdist": ("Makefile", "pytest -n"),
     "ruff": ("Makefile", "ruff check"),
