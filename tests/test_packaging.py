@@ -41,6 +41,8 @@ COMES_WITH = {
 # Development tools that are called and not imported, with a file that calls them and the call.
 TOOLS = {
     "import-linter": ("Makefile", "lint-imports"),
+    "jupyterlab": ("tests/test_notebooks.py", '"-m", "jupyterlab"'),
+    "marimo": ("tests/test_notebooks.py", '"-m", "marimo"'),
     "mypy": ("Makefile", "mypy"),
     "pytest-xdist": ("Makefile", "pytest -n"),
     "ruff": ("Makefile", "ruff check"),
@@ -258,6 +260,13 @@ def test_links_in_the_docs_lead_somewhere(page):
             if anchor and file.suffix == ".md":
                 headings = re.findall(r"^#+ (.*)$", file.read_text("utf-8"), re.M)
                 assert anchor in {re.sub(r"[^\w\- ]", "", h.lower()).replace(" ", "-") for h in headings}, target
+
+
+def test_the_commit_that_results_state_is_that_of_the_checkout():
+    found = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True)
+    if found.returncode:
+        pytest.skip("needs a git checkout")
+    assert attngeo.version.commit() == found.stdout.strip()
 
 
 def test_the_version_is_the_same_everywhere():

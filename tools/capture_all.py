@@ -28,6 +28,7 @@ from attngeo.organization.capture import capture
 from attngeo.organization.tensor import NetworkTensor
 from tools.proof.capture_page import Outcomes, with_counts
 from tools.proof.example_inputs import example_inputs
+from tools.proof.shipped import write_shipped
 from tools.proof.tiny_model import config_and_model_class, tiny_configs
 from tools.proof.verdict import write_lines
 
@@ -123,6 +124,7 @@ def main() -> None:
         write_lines(DOCS / "capture.json", lines)
         page = with_counts((DOCS / "capture.md").read_text("utf-8"), outcomes, transformers.__version__)
         write_file(DOCS / "capture.md", page.encode())
+        write_shipped()
 
 
 if __name__ == "__main__":

@@ -27,6 +27,7 @@ from attngeo.io.files import write_file
 from attngeo.weights.layout.facts import family
 from tools.proof.fixed_positions import READ_FROM_CODE
 from tools.proof.page import with_counts
+from tools.proof.shipped import write_shipped
 from tools.proof.verdict import Verdict, assume, write_lines
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -198,13 +199,14 @@ def package_facts(record: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]
 
 
 def write_results(record: dict[str, dict[str, Any]]) -> None:
-    """Write the facts, the record and the counts of the page."""
+    """Write the facts, the record, the counts of the page, and what `attngeo coverage` prints."""
     import transformers
 
     facts = package_facts(record)
     write_lines(FACTS, {kind: json.dumps(facts[kind], sort_keys=True) for kind in sorted(facts)})
     write_lines(RECORD, {kind: json.dumps(record[kind]) for kind in sorted(record)})
     write_file(PAGE, with_counts(PAGE.read_text("utf-8"), record, transformers.__version__).encode())
+    write_shipped()
 
 
 def main() -> None:

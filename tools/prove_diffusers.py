@@ -17,6 +17,7 @@ from attngeo.io.files import write_file
 from attngeo.weights.sources.checkpoint import PREFIX
 from tools.proof.diffusers.head_rules import head_rules
 from tools.proof.diffusers.page import RECORD
+from tools.proof.shipped import write_shipped
 from tools.proof.verdict import write_lines
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -63,7 +64,7 @@ def package_facts(classes: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any
 
 
 def write_results(classes: dict[str, dict[str, Any]]) -> None:
-    """Write the facts and the record."""
+    """Write the facts, the record, and what `attngeo coverage` prints."""
     import diffusers
 
     others = sorted(set(all_classes()) - set(classes))
@@ -71,6 +72,7 @@ def write_results(classes: dict[str, dict[str, Any]]) -> None:
     write_lines(FACTS, {kind: json.dumps(entry, sort_keys=True) for kind, entry in facts.items()})
     record = {"version": diffusers.__version__, "classes": classes, "others": others}
     write_file(RECORD, (json.dumps(record, indent=1) + "\n").encode())
+    write_shipped()
 
 
 def main() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 import attngeo
@@ -37,6 +39,14 @@ def test_the_answers_come_before_the_tables(models, tmp_path):
     assert changes == sorted(changes, reverse=True)
     assert ModelComparison.load(out).a == models["base"]
     assert figure.stat().st_size > 1000
+
+
+def test_a_json_file_holds_the_answers_and_what_made_them(models, tmp_path):
+    out = tmp_path / "c.json"
+    assert run(models["base"], models["tuned"], "--out", out, "--draws", "99").returncode == 0
+    written = json.loads(out.read_text("utf-8"))
+    assert written["related"]["p_value"] == 0.01 and written["changes"][0]["change"] > 0
+    assert written["made_with"]["options"]["draws"] == 99
 
 
 def test_several_models_give_a_matrix(models, tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -14,6 +15,7 @@ import pytest
 from safetensors.numpy import save_file
 
 import attngeo
+from attngeo.applications.prune.curve import LossCurve
 from tests.cli.commands import call, error_line
 
 pytest.importorskip("transformers")
@@ -28,8 +30,11 @@ def run(*arguments: object) -> CompletedProcess[str]:
     return call("prune", *arguments)
 
 
-def test_a_smaller_model_is_written(tmp_path: Path) -> None:
-    done = run(DECODER, "--text-file", AUSTEN, "--eval-file", MELVILLE, "--out", tmp_path / "small")
+def test_a_smaller_model_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = ["--text-file", str(AUSTEN), "--eval-file", str(MELVILLE)]
+    words = ["prune", DECODER, *texts, "--out", str(tmp_path / "small")]
+    monkeypatch.setattr(sys, "argv", ["/usr/bin/attngeo", *words])
+    done = call(*words)
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
     assert lines[0] == "5 of 16 heads (31.2%) of bert, chosen by refit"
@@ -42,6 +47,11 @@ def test_a_smaller_model_is_written(tmp_path: Path) -> None:
     assert len(plan.removed) == 5
     assert attngeo.score(tmp_path / "small").frame["head"].drop_nulls().len() == 11
     names = {path.name for path in (tmp_path / "small").iterdir()}
+    card = (tmp_path / "small" / "README.md").read_text("utf-8")
+    assert card.startswith(f'---\nbase_model: "{DECODER}"\n') and f"\n    attngeo {' '.join(words)}\n" in card
+    losses = LossCurve.load(tmp_path / "small" / "losses.json")
+    assert f"| {losses.full:.4f} | {losses.points[-1].loss:.4f} |" in card and "| query heads | 16 | 11 |" in card
+    assert json.loads((tmp_path / "small" / "plan.json").read_text("utf-8"))["made_with"]["command"] in card
     assert names >= {"losses.json", "losses.png", "plan.npz", "tokenizer.json", "model.safetensors"}
 
 

@@ -197,3 +197,27 @@ def test_a_device_gives_the_same_scores(minilm):
     plain, on_device = (rows(minilm, "--layers", "0", *option)[0] for option in ([], ["--device", "cpu"]))
     scores = [name for name, value in plain.items() if isinstance(value, float)]
     assert [on_device[name] for name in scores] == pytest.approx([plain[name] for name in scores], rel=1e-4, abs=1e-5)
+
+
+# ---- attngeo coverage
+
+
+def test_coverage_has_one_row_per_type_and_says_all_of_one() -> None:
+    every = {row["type"]: row for row in json.loads(call("coverage", "--format", "json").stdout)}
+    assert len(every) > 700 and {"bert", "gguf:llama", "diffusers:FluxTransformer2DModel"} <= set(every)
+    assert every["bart"] == {
+        "type": "bart", "status": "right", "reason": None, "stacks": "cross, decoder, encoder", "rotation": "none",
+        "capture": "captured", "prune": "yes",
+    }  # fmt: skip
+    lines = call("coverage").stdout.splitlines()
+    assert [line.split()[0] for line in lines[1 : 1 + len(every)]] == list(every)
+    one = dict(line.split(maxsplit=1) for line in call("coverage", "hiera").stdout.splitlines())
+    assert one["status"] == "refused" and one["reason"] == every["hiera"]["reason"]
+    assert json.loads(call("coverage", "FluxTransformer2DModel", "--format", "json").stdout) == [
+        every["diffusers:FluxTransformer2DModel"]
+    ]
+
+
+def test_coverage_of_an_unknown_type_names_the_nearest_one() -> None:
+    line = error_line(call("coverage", "Bart2"))
+    assert line == "Bart2: no model type that was examined, the nearest is bart"

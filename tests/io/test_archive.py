@@ -7,6 +7,7 @@ import json
 import numpy as np
 import pytest
 
+import attngeo
 from attngeo.errors import InputError
 from attngeo.organization import (
     Expansion,
@@ -98,6 +99,19 @@ def test_reports_can_be_read_by_other_programs(twice, tmp_path):
     assert written["heads"][0]["keys"]["procrustes"] is None  # JSON has no NaN
     again = InvarianceReport.load(tmp_path / "r.json")
     assert np.isnan(again.heads[0].keys.procrustes) and again.rows()[0].keys() == report.rows()[0].keys()
+
+
+def test_saved_results_state_the_versions_and_the_options_of_their_call(tmp_path):
+    report = softmax_invariance(tensor(), heads=[0, 3], bootstrap=40, seed=2)
+    made_with = json.loads(report.save(tmp_path / "r.json").read_text())["made_with"]
+    assert made_with["attngeo"] == attngeo.__version__ and made_with["numpy"] == np.__version__
+    assert made_with["torch"] == torch.__version__ and "command" not in made_with
+    options = made_with["options"]
+    assert (options["function"], options["seed"], options["heads"], options["masked"]) == (
+        "softmax_invariance", 2, [0, 3], False
+    )  # fmt: skip
+    (tmp_path / "r.json").write_text(json.dumps(json.loads((tmp_path / "r.json").read_text()) | {"made_with": 0}))
+    assert InvarianceReport.load(tmp_path / "r.json") == report  # loading ignores it
 
 
 def test_a_function_of_ones_own_cannot_be_saved(tmp_path):

@@ -31,6 +31,10 @@ COMMANDS = {
         "score",
         "Print the scores published with arXiv 2502.10927, with a caution where they are known to be wrong.",
     ),
+    "coverage": (
+        "score",
+        "Print which model types can be scored, captured and pruned, and how that is known; with TYPE only that one.",
+    ),
     "organize": (
         "organization",
         "Run a model on an input, find the hierarchy of its queries, keys and heads, and measure its sparsity.",

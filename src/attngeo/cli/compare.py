@@ -60,7 +60,7 @@ def compare(
         typer.Option(
             metavar="FILE",
             help="Write the result: .parquet (.json for three models or more) loads again; "
-            ".txt, .md, .tex, .csv and .json hold the report or the table of changes.",
+            ".txt holds the report, .md, .tex and .csv the table of changes, .json both.",
         ),
     ] = None,
 ) -> None:
@@ -88,6 +88,7 @@ def compare(
 def _print(result: ModelComparison | ModelMap, heads: int | None, out: Path | None, form: str) -> None:
     """Print the report; write the result, or its table, to `out`."""
     from attngeo.applications.compare.comparison import ModelComparison
+    from attngeo.io.archive import save_json
     from attngeo.show.comparison import comparison_report, model_map_report
     from attngeo.show.tables import encode
 
@@ -104,5 +105,8 @@ def _print(result: ModelComparison | ModelMap, heads: int | None, out: Path | No
         typer.echo(f"attngeo: wrote {out}", err=True)
     elif form == "table":
         write_output(report.encode(), out)
+    elif form == "json":
+        save_json(out, "model comparison", result.about() | {"changes": result.changes.to_dicts()}, of=result)
+        typer.echo(f"attngeo: wrote {out}", err=True)
     else:
         write_output(encode(result.changes, form), out)

@@ -1,4 +1,4 @@
-"""`attngeo score`, `attngeo published` and `attngeo demo`: scores of checkpoints, published ones, an example."""
+"""`attngeo score`, `published`, `coverage` and `demo`: scores, what is known of model types, an example."""
 
 from __future__ import annotations
 
@@ -220,6 +220,26 @@ def published(
         raise AttngeoError("no published model matches; `attngeo published` lists them all")
     if output.form == "table":
         output.write_report(published_report(frame))
+    else:
+        output.write(frame)
+
+
+@command(app)
+def coverage(
+    *,
+    model_type: Annotated[
+        str | None,
+        typer.Argument(metavar="TYPE", help="A model_type of transformers, gguf:ARCHITECTURE or a class of diffusers."),
+    ] = None,
+    output: Output,
+) -> None:
+    """Print which model types can be scored, captured and pruned, and how that is known; with TYPE only that one."""
+    from attngeo.show.coverage import coverage_report
+    from attngeo.weights.layout.coverage import coverage as known_types
+
+    frame = known_types(model_type)
+    if output.form == "table":
+        output.write_report(coverage_report(frame))
     else:
         output.write(frame)
 

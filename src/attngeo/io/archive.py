@@ -1,10 +1,13 @@
 """Save each result to one file: named arrays and a JSON description (.npz), or JSON alone.
 
 Files are written atomically, and everything that a damaged file gets wrong is an InputError with the name of the file.
+Each file also states what made it: versions of attngeo and of what it ran on, the command or the options of the call.
+Loading ignores that.
 
     save_arrays, load_arrays   arrays and a description
     save_json, load_json       a description alone
     saved_kind                 what kind of result a file holds
+    states_options             lets the results of a function state the options of their call in their files
     load_npy                   an array of NumPy's
     as_plain, from_plain       a dataclass as plain JSON values and back
     parse_json, digest         a JSON parser with one kind of error, and a hash of plain values
@@ -13,15 +16,17 @@ Files are written atomically, and everything that a damaged file gets wrong is a
 from __future__ import annotations
 
 import hashlib
+import inspect
 import json
 import math
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, is_dataclass
+from functools import wraps
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import IO, TYPE_CHECKING, Any, TypeVar, cast, get_args, get_origin, get_type_hints
+from typing import IO, TYPE_CHECKING, Any, ParamSpec, TypeVar, cast, get_args, get_origin, get_type_hints
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,25 +34,33 @@ from numpy.typing import NDArray
 from attngeo.arguments import file_path
 from attngeo.errors import InputError
 from attngeo.io.files import atomic_file, check_writable, write_errors
+from attngeo.version import command_line, versions
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 Array = NDArray[Any]
 T = TypeVar("T")
+P = ParamSpec("P")
 
 DESCRIPTION = "about"  # name of the array that holds the JSON description, as UTF-8 bytes
+MADE_WITH = "made_with"  # key of the versions, the command and the options
+_OPTIONS = "_options"  # of the call, as an attribute of its result that is no field
+_LONGEST = 200  # characters of an option: longer texts are inputs
 
 
 # ---- files
 
 
-def save_arrays(path: str | Path, kind: str, arrays: Mapping[str, Any], description: Mapping[str, Any]) -> Path:
+def save_arrays(
+    path: str | Path, kind: str, arrays: Mapping[str, Any], description: Mapping[str, Any], *, of: object = None
+) -> Path:
     """Write arrays and a JSON description to an .npz file, and return its path.
 
     kind: what the file holds, such as "tree"; `load_arrays` refuses files of another kind
+    of:   the result, where a function with `states_options` returned it
     """
-    encoded = np.frombuffer(json.dumps({"kind": kind, **description}).encode(), np.uint8)
+    encoded = np.frombuffer(json.dumps({"kind": kind, MADE_WITH: _made_with(of), **description}).encode(), np.uint8)
     path = file_path(path)
     with _replacing(path) as file:
         np.savez(file, allow_pickle=False, **{DESCRIPTION: encoded}, **arrays)
@@ -65,6 +78,7 @@ def load_arrays(path: str | Path, kind: str) -> tuple[dict[str, Array], dict[str
         description = parse_json(arrays.pop(DESCRIPTION).tobytes())
         found = description["kind"]
     _check_kind(path, found, kind)
+    description.pop(MADE_WITH, None)
     return arrays, description
 
 
@@ -76,9 +90,13 @@ def load_npy(path: str | Path) -> Array:
         return array
 
 
-def save_json(path: str | Path, kind: str, plain: Mapping[str, Any]) -> Path:
-    """Write a JSON file, for results of a few numbers that other programs read too; NaN becomes null."""
-    text = json.dumps({"kind": kind, **plain_value(plain)}, indent=1, allow_nan=False)
+def save_json(path: str | Path, kind: str, plain: Mapping[str, Any], *, of: object = None) -> Path:
+    """Write a JSON file, for results of a few numbers that other programs read too; NaN becomes null.
+
+    kind, of: as in `save_arrays`
+    """
+    described = {"kind": kind, MADE_WITH: _made_with(of), **plain_value(plain)}
+    text = json.dumps(described, indent=1, allow_nan=False)
     path = file_path(path)
     with _replacing(path) as file:
         file.write(text.encode())
@@ -92,7 +110,36 @@ def load_json(path: str | Path, kind: str) -> dict[str, Any]:
         plain: dict[str, Any] = parse_json(path.read_bytes())
         found = plain.pop("kind")
     _check_kind(path, found, kind)
+    plain.pop(MADE_WITH, None)
     return plain
+
+
+def states_options(function: Callable[P, T]) -> Callable[P, T]:
+    """Return `function`, whose results state the options of their call in the files that `save` writes."""
+    signature = inspect.signature(function)
+
+    @wraps(function)
+    def call(*arguments: P.args, **options: P.kwargs) -> T:
+        result = function(*arguments, **options)
+        given = signature.bind(*arguments, **options)
+        given.apply_defaults()
+        plain = {name: value for name, value in given.arguments.items() if name != "progress" and _is_option(value)}
+        object.__setattr__(result, _OPTIONS, {"function": function.__qualname__, **plain_value(plain)})
+        return result
+
+    return call
+
+
+def _is_option(value: object) -> bool:
+    """Return whether an argument is a plain value, or a few of them; models, arrays and long texts are not."""
+    if isinstance(value, list | tuple):
+        return len(value) <= _LONGEST and all(map(_is_option, value))
+    return value is None or type(value) in (bool, int, float) or (isinstance(value, str) and len(value) <= _LONGEST)
+
+
+def _made_with(result: object) -> dict[str, Any]:
+    command, options = command_line(), getattr(result, _OPTIONS, None)
+    return versions() | ({"command": command} if command else {}) | ({"options": options} if options else {})
 
 
 def saved_kind(path: str | Path) -> str | None:

@@ -25,6 +25,7 @@ from attngeo.io.archive import (
     required_array,
     save_arrays,
     save_json,
+    states_options,
 )
 from attngeo.io.progress import Progress, accepts_progress_bar
 from attngeo.organization.checks import ByValue, checked, checked_for_haar
@@ -105,7 +106,7 @@ class SparsityControls(Drawable):
 
     def save(self, path: str | Path) -> Path:
         """Write the comparison to one .json file and return its path."""
-        return save_json(path, "comparison", as_plain(self))
+        return save_json(path, "comparison", as_plain(self), of=self)
 
     @classmethod
     def load(cls, path: str | Path) -> SparsityControls:
@@ -252,6 +253,7 @@ class Expansion(ByValue, Drawable):
         return holder(self._numpy(), self.trees)
 
     @accepts_progress_bar
+    @states_options
     def compare(
         self,
         seed: int = 0,

@@ -21,7 +21,7 @@ from attngeo.arguments import whole_number, whole_numbers
 from attngeo.arrays import ArrayInput, Bools, Floats, Ints, to_numpy
 from attngeo.display import Drawable, draw
 from attngeo.errors import InputError
-from attngeo.io.archive import as_plain, from_plain, load_json, naming_file, save_json
+from attngeo.io.archive import as_plain, from_plain, load_json, naming_file, save_json, states_options
 from attngeo.io.progress import Progress, accepts_progress_bar
 from attngeo.organization.affinity import diffusion_map
 from attngeo.organization.agreement import (
@@ -132,7 +132,7 @@ class InvarianceReport(ByValue, Drawable):
 
     def save(self, path: str | Path) -> Path:
         """Write the report to one .json file and return its path."""
-        return save_json(path, "invariance report", as_plain(self))
+        return save_json(path, "invariance report", as_plain(self), of=self)
 
     @classmethod
     def load(cls, path: str | Path) -> InvarianceReport:
@@ -289,6 +289,7 @@ FEWEST_SAMPLES = 40  # of the bootstrap: a 95% interval leaves out one sample in
 
 
 @accepts_progress_bar
+@states_options
 def softmax_invariance(
     tensor: NetworkTensor | ArrayInput,
     *,

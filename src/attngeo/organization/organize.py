@@ -17,7 +17,7 @@ from attngeo.arguments import finite_number, whole_number
 from attngeo.arrays import AnyArray, ArrayInput, Floats, is_torch, to_numpy
 from attngeo.display import Drawable, draw
 from attngeo.errors import InputError, first_line
-from attngeo.io.archive import from_plain, load_arrays, naming_file, required_array, save_arrays
+from attngeo.io.archive import from_plain, load_arrays, naming_file, required_array, save_arrays, states_options
 from attngeo.io.progress import Progress, accepts_progress_bar
 from attngeo.organization.affinity import affinity_from_distance, cosine_affinity, diffusion_map, gaussian_affinity
 from attngeo.organization.agreement import closeness_correlation
@@ -169,7 +169,7 @@ class Organization(ByValue, Drawable):
             for axis, tree in enumerate(step.trees):
                 arrays |= tree.as_arrays(f"step{index}.tree{axis}")
         about["history"] = [{"stage": s.stage, "l1": s.l1, "likeness": s.likeness} for s in self.history]
-        return save_arrays(path, "organization", arrays, about | {"settings": dict(self.settings)})
+        return save_arrays(path, "organization", arrays, about | {"settings": dict(self.settings)}, of=self)
 
     @classmethod
     def load(cls, path: str | Path) -> Organization:
@@ -213,6 +213,7 @@ def _checked_step(stored: Mapping[str, Any], trees: tuple[Tree, ...]) -> Step:
 
 
 @accepts_progress_bar
+@states_options
 def organize(
     tensor: NetworkTensor | ArrayInput,
     *,

@@ -7,6 +7,7 @@ Text
     score_report           scores of checkpoints, a verdict per stack, medians and a legend
     frequency_report       energy and strongest rotary pair of each layer
     published_report       rows of the published tables and a legend
+    coverage_report        what is known of model types
     demo_text              an encoder and a decoder side by side
     organization_summary   an organised network: trees, closest heads, entropy, sparsity
     tree_text              a tree at some of its levels
@@ -73,6 +74,7 @@ _HOME = {
         "model_map_report",
         "model_map_section",
     ),
+    "coverage": ("coverage_report",),
     "demo": ("demo_figure", "demo_text"),
     "forms": ("head_forms_section",),
     "gradients": ("gradient_figure",),

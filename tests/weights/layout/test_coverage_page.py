@@ -10,6 +10,7 @@ from typing import Any
 from attngeo.weights.layout.facts import family
 from tools.proof import capture_page
 from tools.proof.page import coverage_tables, with_counts
+from tools.proof.shipped import SHIPPED, shipped_record
 
 ROOT = Path(__file__).resolve().parents[3]
 DOCS = ROOT / "docs"
@@ -60,3 +61,11 @@ def test_the_package_ships_the_verdicts_of_the_page() -> None:
             verdict.get("skip", []),
             verdict.get("norms", []),
         )
+
+
+def test_the_command_coverage_prints_what_the_committed_records_say() -> None:
+    diffusers = json.loads((DOCS / "coverage_diffusers.json").read_text("utf-8"))
+    made = shipped_record(RECORD, diffusers, CAPTURED)
+    assert json.loads(SHIPPED.read_text("utf-8")) == {kind: list(row) for kind, row in made.items()}
+    assert SHIPPED.stat().st_size < 60_000
+    assert set(made) >= {*RECORD, *CAPTURED, *(f"diffusers:{name}" for name in diffusers["classes"])}

@@ -35,9 +35,13 @@ def _row(name: str, verdict: dict[str, Any]) -> tuple[str, ...]:
     stacks = ", ".join(f"{stack} {count}" for stack, count in verdict["stacks"].items())
     notes = ["qk-norm"] if verdict["qk_norm"] else [verdict["note"]] if verdict["note"] else []
     notes += [f"left out: {', '.join(verdict['skip'])}"] if verdict["skip"] else []
+    return (name, stacks, f"{verdict['worst']:.0e}", diffusers_rotation(verdict), cell("; ".join(notes)))
+
+
+def diffusers_rotation(verdict: dict[str, Any]) -> str:
+    """Return whether the heads of a class rotate, as far as it was proved."""
     known = {rule["site"] for rule in verdict["rotary"]}
-    rotation = "none" if known >= set(verdict["sites"]) else "not proved" if not known else "none in some layers"
-    return (name, stacks, f"{verdict['worst']:.0e}", rotation, cell("; ".join(notes)))
+    return "none" if known >= set(verdict["sites"]) else "not proved" if not known else "none in some layers"
 
 
 def cell(text: str) -> str:

@@ -43,6 +43,7 @@ from attngeo.applications.compare.relation import (
 from attngeo.arguments import whole_number
 from attngeo.arrays import AnyFloats, Ints
 from attngeo.errors import InputError
+from attngeo.io.archive import states_options
 from attngeo.io.names import first_names
 from attngeo.io.progress import Progress, accepts_progress_bar
 from attngeo.io.tables import table_of
@@ -61,6 +62,7 @@ NEEDS_INPUTS = "inputs (--text, --text-file) are needed to measure their distanc
 
 
 @accepts_progress_bar
+@states_options
 def compare(
     a: CheckpointRef,
     b: CheckpointRef,
@@ -114,6 +116,7 @@ def compare(
 
 
 @accepts_progress_bar
+@states_options
 def compare_all(
     models: Iterable[Any],
     *,

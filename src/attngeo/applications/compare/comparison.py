@@ -107,10 +107,11 @@ class ModelComparison(Drawable):
         if path.suffix != ".parquet":
             raise InputError(f"{path}: a comparison is saved as .parquet; use .changes to write other formats")
         with write_errors(path):
-            write_file(path, parquet_bytes(self.changes, {ABOUT: json.dumps(self._about())}))
+            write_file(path, parquet_bytes(self.changes, {ABOUT: json.dumps(self.about())}))
         return path
 
-    def _about(self) -> dict[str, Any]:
+    def about(self) -> dict[str, Any]:
+        """Return everything but the table of changes as plain values."""
         return as_plain(_About(self.a, self.b, self.related, self.distance, self.notes))
 
     @classmethod
@@ -131,7 +132,7 @@ class ModelComparison(Drawable):
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, ModelComparison):
             return NotImplemented
-        return self._about() == other._about() and self.changes.equals(other.changes)
+        return self.about() == other.about() and self.changes.equals(other.changes)
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -221,7 +222,7 @@ class ModelMap(Drawable):
 
     def save(self, path: str | Path) -> Path:
         """Write the map to one .json file and return its path."""
-        return save_json(path, "model map", as_plain(self))
+        return save_json(path, "model map", as_plain(self), of=self)
 
     @classmethod
     def load(cls, path: str | Path) -> ModelMap:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,7 +16,9 @@ from attngeo.applications.prune.prune import prune
 from attngeo.display import Drawable, draw
 from attngeo.errors import AttngeoError, first_line
 from attngeo.io.archive import as_plain, from_plain, load_json, naming_file, save_json
-from attngeo.io.files import atomic_folder, check_new_folder
+from attngeo.io.files import atomic_folder, check_new_folder, write_file
+from attngeo.io.names import short_name
+from attngeo.version import command_line, versions
 from attngeo.weights.layout.heads import CONFIG_KEY
 
 if TYPE_CHECKING:
@@ -119,6 +122,9 @@ def removals(
                 yield LossPoint(plan.method, len(plan.removed), plan.share, applied, loss, seed), pruned
 
 
+_HOW = {None: "without refit", True: "with refit", False: "the refit raised the held-out loss, so without it"}
+
+
 @dataclass(frozen=True)
 class PrunedFolder:
     """What `prune_folder` did."""
@@ -128,16 +134,61 @@ class PrunedFolder:
     loss: float  # of the pruned model on the evaluation inputs
     parameters: tuple[int, int]  # of the full and of the pruned model
     refitted: bool | None  # None: no refit was asked for; False: it raised the held-out loss and was not applied
+    evaluation: str = "the held-out quarter of the calibration inputs"  # where the losses were measured
 
     @property
     def summary(self) -> str:
         """The loss and the size before and after, in one line."""
-        how = {None: "without refit", True: "with refit", False: "the refit raised the held-out loss, so without it"}
         full, small = self.parameters
         return (
-            f"loss {self.curve.full:.4f} → {self.loss:.4f} ({how[self.refitted]}), "
+            f"loss {self.curve.full:.4f} → {self.loss:.4f} ({_HOW[self.refitted]}), "
             f"{full:,} → {small:,} parameters ({small / full:.1%})"
         )
+
+    def card(self, base: str, call: str) -> str:
+        """Return the model card: what the model was made from, which heads it lost, losses, and how to make it again.
+
+        base: the full model; call: the command or the call that made the pruned one
+        """
+        plan, (full, small) = self.plan, self.parameters
+        heads: dict[str, list[str]] = {}
+        for label in sorted(plan.heads):
+            layer, _, head = label.short(plan.stacks).rpartition("H")
+            heads.setdefault(layer, []).append(f"H{head}")
+        calibration = f", on {plan.statistics.tokens:,} calibration tokens" if plan.statistics else ""
+        load = '`attngeo.load_pruned("FOLDER")`' + (" or transformers' own `from_pretrained`" if plan.uniform else "")
+        made_with = ", ".join(f"{name} {version}" for name, version in versions().items())
+        objective = "squared error relative to the output" if self.curve.objective == "output" else self.curve.objective
+        return f"""---
+base_model: {json.dumps(base, ensure_ascii=False)}
+library_name: transformers
+tags: [attngeo, pruned]
+---
+
+# {short_name(base)} without {len(plan.removed)} of its {plan.total} attention heads
+
+The heads were chosen by the criterion "{plan.method}"{calibration} ({_HOW[self.refitted]}).
+
+| | full model | this model |
+|---|---|---|
+| query heads | {plan.total} | {plan.total - len(plan.removed)} |
+| parameters | {full:,} | {small:,} |
+| loss ({objective}) | {self.curve.full:.4f} | {self.loss:.4f} |
+
+The losses were measured on {self.evaluation}; `losses.json` has those of other removals.
+
+| layer | heads removed |
+|---|---|
+{chr(10).join(f"| {layer} | {' '.join(numbers)} |" for layer, numbers in heads.items())}
+
+`plan.json` has their costs. Load the model with {load}.
+
+Made by
+
+    {call}
+
+with {made_with}.
+"""
 
 
 def prune_folder(
@@ -161,7 +212,7 @@ def prune_folder(
     draw: Callable[[LossCurve, Path], None] | None = None,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> PrunedFolder:
-    """Prune the model `ref` and write it to the new folder `out`, with plan.json, plan.npz, losses.json and losses.png.
+    """Prune the model `ref` and write it to the new folder `out`, with plan, losses, their figure and a model card.
 
     evaluation: inputs on which losses are measured, as many tokens of texts as `tokens` says; by default the held-out
                 quarter of `inputs`
@@ -211,15 +262,22 @@ def prune_folder(
         if len(points) == 1 + len(refits):  # that of the plan, as it was asked for
             pruned, loss = model, point.loss
     losses = LossCurve(calibration.name, calibration.objective.kind, points[0].loss, tuple(points[1:]))
+    sizes = loaded.model.num_parameters(), pruned.num_parameters()
+    facts = getattr(pruned.config, CONFIG_KEY).get("refit")
+    done = PrunedFolder(plan, losses, loss, sizes, None if facts is None else bool(facts["applied"]))
+    if evaluation is not None:
+        done = replace(done, evaluation="evaluation inputs of their own")
+    base = ref if Path(ref).exists() else ref.partition("@")[0]  # of a hub id, without the revision
+    chosen = {"share": share, "heads": heads, "method": method, "unit": unit, "uniform": uniform, "seed": seed}
+    call = f"prune_folder({ref!r}, inputs, out, {', '.join(f'{name}={value!r}' for name, value in chosen.items())})"
     with atomic_folder(out) as folder, quiet_transformers():
         _save(pruned, loaded, folder)
         plan.save(folder / "plan.json")
         losses.save(folder / "losses.json")
         if draw is not None:
             draw(losses, folder / "losses.png")
-    sizes = loaded.model.num_parameters(), pruned.num_parameters()
-    facts = getattr(pruned.config, CONFIG_KEY).get("refit")
-    return PrunedFolder(plan, losses, loss, sizes, None if facts is None else bool(facts["applied"]))
+        write_file(folder / "README.md", done.card(base, command_line() or call).encode())
+    return done
 
 
 def _save(pruned: PreTrainedModel, loaded: LoadedModel, folder: Path) -> None:

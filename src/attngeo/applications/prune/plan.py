@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from attngeo.arguments import LARGEST_SEED, file_path, finite_number, whole_number
 from attngeo.errors import AttngeoError, InputError
-from attngeo.io.archive import as_plain, from_plain, load_json, naming_file, save_json
+from attngeo.io.archive import as_plain, from_plain, load_json, naming_file, save_json, states_options
 from attngeo.io.names import first_names
 from attngeo.io.progress import accepts_progress_bar
 
@@ -196,7 +196,8 @@ class PrunePlan(_SavedFields):
             raise InputError(f"{path}: a plan is saved as .json")
         if self.statistics is not None:
             self.statistics.save(path.with_suffix(".npz"))
-        return save_json(path, _KIND, as_plain(replace(self, statistics=None)) | {"statistics": bool(self.statistics)})
+        plain = as_plain(replace(self, statistics=None)) | {"statistics": bool(self.statistics)}
+        return save_json(path, _KIND, plain, of=self)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> PrunePlan:
@@ -248,6 +249,7 @@ UNITS = ("query", "group")
 
 
 @accepts_progress_bar
+@states_options
 def prune_plan(
     model_or_ref: ModelRef,
     inputs: Any,

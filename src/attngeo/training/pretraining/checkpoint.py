@@ -11,10 +11,11 @@ from typing import Any
 import torch
 
 from attngeo.errors import AttngeoError, InputError, SourceError, reason
-from attngeo.io.archive import parse_json
+from attngeo.io.archive import MADE_WITH, parse_json
 from attngeo.io.files import atomic_file, write_file
 from attngeo.training.pretraining.architectures import Model
 from attngeo.training.pretraining.config import RESULT_NEUTRAL, PretrainConfig
+from attngeo.version import versions
 
 
 def save_checkpoint(path: Path, config: PretrainConfig, state: dict[str, Any]) -> None:
@@ -72,7 +73,7 @@ def save_model(model: Model, folder: Path, tokenizer: Mapping[str, bytes], confi
         write_file(folder / "model.safetensors", save(weights, {"format": "pt"}))
         for name, content in tokenizer.items():
             write_file(folder / name, content)
-        write_file(folder / "pretrain.json", json.dumps(asdict(config), indent=2).encode())
+        write_file(folder / "pretrain.json", json.dumps(asdict(config) | {MADE_WITH: versions()}, indent=2).encode())
         write_file(folder / "config.json", json.dumps(model.config.to_dict(), indent=2).encode())
     except OSError as error:
         raise AttngeoError(f"{folder}: the model cannot be written ({reason(error)})") from error
