@@ -150,7 +150,7 @@ def test_files_without_a_result_are_named(tmp_path):
         ("config.json", b"{}", neither),
         ("tree.npz", data, "holds a saved tree, expected a result that a report shows"),
         ("cut.npz", data[: len(data) // 2], damaged),
-        ("cut.parquet", b"PAR1", "is damaged, expected a score table"),
+        ("cut.parquet", b"PAR1", "is damaged, or not a score table"),
         ("run.jsonl", b"", "holds no records"),
     ):
         (tmp_path / name).write_bytes(content)

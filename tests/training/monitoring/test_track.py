@@ -17,7 +17,6 @@ import pytest
 from safetensors.numpy import save_file
 from typer.testing import CliRunner
 
-import attngeo
 from attngeo.cli import app
 from attngeo.errors import AttngeoError, InputError, SourceError
 from attngeo.training.monitoring import RecordFile, find_checkpoints, read_records, track
@@ -120,7 +119,7 @@ def test_records_of_a_monitor_are_kept(run: Path) -> None:
     assert track(run) == rows
 
 
-def test_track_killed_and_restarted_writes_the_same_records(tmp_path: Path) -> None:
+def test_track_killed_and_restarted_writes_the_same_file(tmp_path: Path) -> None:
     folder, moment = tmp_path / "run", 3
     for step in range(1, 7):
         save_checkpoint(folder, step)
@@ -133,10 +132,7 @@ def test_track_killed_and_restarted_writes_the_same_records(tmp_path: Path) -> N
     assert recorded_steps(folder / "attngeo.jsonl") == list(range(1, moment + 1))
     track(folder)
     track(folder, tmp_path / "uninterrupted.jsonl")
-    rows, expected = (read_records(path) for path in (folder / "attngeo.jsonl", tmp_path / "uninterrupted.jsonl"))
-    versions = [row.pop("made_with") for row in rows + expected]
-    assert rows == expected
-    assert {one["attngeo"] for one in versions} == {attngeo.__version__} and "torch" in versions[-1]
+    assert (folder / "attngeo.jsonl").read_bytes() == (tmp_path / "uninterrupted.jsonl").read_bytes()
 
 
 def test_the_final_model_of_attngeo_pretrain_is_scored(tmp_path: Path) -> None:

@@ -15,9 +15,8 @@ import numpy as np
 from attngeo.arguments import file_path, is_whole
 from attngeo.data import bundled
 from attngeo.errors import InputError, SourceError
-from attngeo.io.archive import MADE_WITH, parse_json
+from attngeo.io.archive import parse_json
 from attngeo.io.files import write_errors, write_file
-from attngeo.version import versions
 
 Record = dict[str, Any]  # key → value; every record has `step`, a whole number
 RECORDS_FILE = "attngeo.jsonl"  # the file in the folder of a run that a Monitor and `track` write
@@ -102,8 +101,7 @@ class RecordFile:
         self._rewrite()
 
     def add(self, row: Record) -> None:
-        """Add a record and what made it: appended, or inserted where the file holds its step or a later one."""
-        row = row | {MADE_WITH: versions()}
+        """Add a record: appended, or inserted where the file holds its step or a later one."""
         merged = self.writing and _size(self.path) != self._size and self._merge_others()
         last = not self.rows or self.rows[-1]["step"] < row["step"]
         others = [other for other in self.rows if other["step"] != row["step"]]
