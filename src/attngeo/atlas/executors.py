@@ -271,7 +271,7 @@ def _connected(address: str | None, workers: int | None) -> Iterator[Any]:
         if passed := {name: os.environ[name] for name in PASSED_ON if name in os.environ}:
             options["runtime_env"] = {"env_vars": passed}
     try:
-        with warnings.catch_warnings(action="ignore"):
+        with _silent():
             ray.init(**options)
     except Exception as error:
         where = f"no Ray answers at {address}" if address else "no Ray could be started on this machine"
@@ -283,6 +283,20 @@ def _connected(address: str | None, workers: int | None) -> Iterator[Any]:
         yield ray
     finally:
         ray.shutdown()
+
+
+@contextmanager
+def _silent() -> Iterator[None]:
+    """Hide the warnings of Ray, and what it writes about failed attempts past Python: the error says enough."""
+    shown, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 2)
+    try:
+        with warnings.catch_warnings(action="ignore"):
+            yield
+    finally:
+        os.dup2(shown, 2)
+        os.close(shown)
+        os.close(nowhere)
 
 
 def _import_ray(settings: dict[str, str]) -> None:
