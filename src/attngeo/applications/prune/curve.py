@@ -267,7 +267,7 @@ def prune_folder(
     done = PrunedFolder(plan, losses, loss, sizes, None if facts is None else bool(facts["applied"]))
     if evaluation is not None:
         done = replace(done, evaluation="evaluation inputs of their own")
-    base = ref if Path(ref).exists() else ref.partition("@")[0]  # of a hub id, without the revision
+    base = str(ref) if Path(ref).exists() else ref.partition("@")[0]  # of a hub id, without the revision
     chosen = {"share": share, "heads": heads, "method": method, "unit": unit, "uniform": uniform, "seed": seed}
     call = f"prune_folder({ref!r}, inputs, out, {', '.join(f'{name}={value!r}' for name, value in chosen.items())})"
     with atomic_folder(out) as folder, quiet_transformers():
